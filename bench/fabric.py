@@ -16,7 +16,7 @@ class Fabric:
 
     def __init__(self, prefix, scenario):
         self.name = f"{prefix}{os.getpid()}"
-        # In memory: a disk that all hosts share would be measured instead.
+        # In memory, since otherwise the disk that all hosts share would be measured.
         self.folder = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
         self.file = os.path.join(self.folder, "bench.toml")
         with open(self.file, "w") as file:
@@ -46,7 +46,7 @@ class Fabric:
 
     def route_plain(self, hosts, hosts_per_leaf, spines):
         """Routes to plain addresses for programs that know no segment lists, on a fabric of one plane. The spine of a route is the host's
-        number modulo `spines`. A host has its address at its port rather than on `lo`, for programs that ask for the address of an interface."""
+        number modulo `spines`. A host has its address at its port and not on `lo`, for programs that ask for the address of an interface."""
 
         def ip(node, lines):
             command = ["ip", "-n", f"{self.name}-{node}", "-batch", "-"]
@@ -74,5 +74,5 @@ class Fabric:
         return [name[len(self.name) + 1 :] for name in names if name.startswith(self.name + "-")]
 
     def sent(self, only=None):
-        """Bytes that ports have sent: those of all hosts and switches, which count each cable once for each way, or those of one of them."""
+        """Bytes that ports have sent: the ports of all hosts and switches (each cable counts once in each direction), or those of one node."""
         return sum(port["stats64"]["tx"]["bytes"] for node in ([only] if only else self.nodes()) for port in self.ports(node))

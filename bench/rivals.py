@@ -32,15 +32,16 @@ def mpiexec():
 
 
 def measure(fabric, library, operation, hosts, size, runs):
-    """Milliseconds of each of `runs` collectives on hosts 0 to `hosts` - 1, after one that does not count; a run is as slow as its slowest rank.
+    """Milliseconds of each of `runs` collectives on hosts 0 to `hosts` - 1, after a warm-up run; the time of a run is that of its slowest rank.
 
-    `size` is in bytes: the whole of what an all-gather gathers, the buffer of an all-reduce.
+    `size` is in bytes: the whole result of an all-gather, or the buffer of an all-reduce.
     """
     own = [sys.executable, os.path.abspath(__file__), library, operation, str(size), str(runs)]
     inside = ["ip", "netns", "exec"]
     environment = dict(os.environ, OMP_NUM_THREADS="1", TORCH_CPP_LOG_LEVEL="ERROR")
     if library == "mpi":
-        # One launcher starts all ranks: each enters the namespace of its host. TCP, not shared memory: these stand for machines.
+        # One launcher starts all ranks; each enters the namespace of its host. TCP and no shared memory, since the
+        # namespaces stand for machines.
         environment.update(MPIR_CVAR_NOLOCAL="1", UCX_TLS="tcp,self", UCX_NET_DEVICES="p0", UCX_TCP_CM_REUSEADDR="y")
         enter = f'exec ip netns exec {fabric.name}-h$PMI_RANK "$@"'
         command = [mpiexec(), "-n", str(hosts), "sh", "-c", enter, "sh", *own]
@@ -118,7 +119,7 @@ def rank(library, operation, size, runs):
 
 
 def spread(times):
-    """Median, fastest and slowest, in the names of our JSON."""
+    """Median, shortest and longest, with the keys of our JSON."""
     return {"p50": statistics.median(times), "min": min(times), "max": max(times)}
 
 

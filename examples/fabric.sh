@@ -1,7 +1,8 @@
-# What the examples between network namespaces have in common. Source it with `name` (of the fabric) and `here` (the example's folder) set.
+# The common part of the examples between network namespaces. Source it with `name` (of the fabric) and `here` (the example's
+# folder) set.
 #
 # It sets `strandway` (the program to run: STRANDWAY, by default a release build), `work` (a folder of its own) and `nodes` (the folder of
-# the node files). Whatever the script has started, built or written is removed at its end.
+# the node files). At its end the script removes everything that it has started, built or written.
 # shellcheck shell=bash disable=SC2154
 if [ "$(id -u)" != 0 ]; then
     echo "this makes network namespaces: run it as root" >&2

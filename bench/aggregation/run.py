@@ -31,7 +31,7 @@ ONLY = [word for word in os.environ.get("ONLY", "").split(",") if word]
 MB = int(os.environ.get("MB", "64"))
 SYSTEMS = ("esa", "atp", "switchml")
 LANES = 256
-# IPv6 and UDP, header and tag of a sealed datagram, header of a fragment; Ethernet is not shaped.
+# IPv6 and UDP, header and tag of a sealed datagram, header of a fragment; the shaper does not count Ethernet headers.
 HEADERS = 48 + 24 + 16 + 32
 LEAF = "fcbb:bb00:10ff::1"
 
@@ -90,7 +90,7 @@ class Leaf(Fabric):
 
 @contextlib.contextmanager
 def switch(folder, prefix, address, system, slots, jobs):
-    """A running switch; its process, and a function that asks it."""
+    """A running switch: yields its process, and a function that returns its status."""
     path = os.path.join(folder, "socket")
     keys = []
     for job in jobs:
@@ -112,7 +112,7 @@ def switch(folder, prefix, address, system, slots, jobs):
 
 
 def start(fabric, hosts, job, size, algorithm):
-    """The ranks of a team at these hosts: their processes, and where they write."""
+    """The ranks of a team at these hosts: their processes, and the files of their output."""
     ranks = fabric.path(f"ranks{job}")
     with open(ranks, "w") as file:
         file.write("".join(f"h{host}\n" for host in hosts))
@@ -245,6 +245,6 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     if os.geteuid() != 0 and sys.argv[1] != "ingress":
         sys.exit("this makes network namespaces: run it as root")
-    # A signal ends the program as an error does, so that its fabric is removed.
+    # A signal ends the program like an error, so that its fabric is removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     jobs[sys.argv[1]]()

@@ -1,4 +1,4 @@
-//! Links ISA-L where it is asked for.
+//! Links ISA-L if the feature is on.
 
 fn main() {
     if std::env::var_os("CARGO_FEATURE_ISAL").is_some() {

@@ -159,7 +159,7 @@ class Link(Fabric):
         super().__init__("ll", text)
 
     def pace(self, rate):
-        """From now on nodes send at this rate: ports are shaped with all headers, which nodes do not know of."""
+        """From now on nodes send at this rate: the ports are shaped with all headers, which the nodes do not count."""
         folder = f"/run/strandway/{self.name}"
         for name in os.listdir(folder):
             if re.fullmatch(r"h\d+\.toml", name):
@@ -177,7 +177,7 @@ class Link(Fabric):
         return f"fcbb:bb00:{0x3000 + host:x}::"
 
     def route(self, hosts):
-        """Plain routes between sites of so many hosts: TCP knows nothing of micro segments."""
+        """Plain routes between sites of `hosts` hosts each, since TCP does not use micro segments."""
 
         def add(node, host, via, device):
             command = ["ip", "-n", f"{self.name}-{node}", "-6", "route", "add", f"fcbb:bb00:{0x3000 + host:x}::/48", "via", via, "dev", device, "mtu", "1500"]

@@ -10,7 +10,8 @@ Gloo is measured if this Python has torch, MPI if it has mpi4py and an mpiexec (
 
 STRANDWAY is the program to run, by default target/release/strandway. RUNS is how often each cell is measured; its median is shown.
 MIB=16,64 are the sizes that `gather` gathers, ONLY=ring,gloo leaves other rows out. MB is the size of the file that `cast` casts, by default
-128, MBPS the rate of a host in it, all ports together, by default 200, LOSS=0,1 the losses of every port in per cent.
+128, MBPS the rate of a host in it, all ports together, by default 200, LOSS=0,1 the losses of every port in per cent, TEAMS=1,3,8,15 the numbers
+of receivers, BLOCK=16M the length of a parcel.
 """
 
 import json
@@ -30,6 +31,8 @@ RUNS = int(os.environ.get("RUNS", "3"))
 MB = int(os.environ.get("MB", "128"))
 MBPS = int(os.environ.get("MBPS", "200"))
 LOSSES = [float(word) for word in os.environ.get("LOSS", "0,1").split(",")]
+TEAMS = tuple(int(word) for word in os.environ.get("TEAMS", "1,3,8,15").split(","))
+BLOCK = os.environ.get("BLOCK", "")
 SIZES = [int(word) for word in os.environ.get("MIB", "16,64").split(",")]
 ONLY = [word for word in os.environ.get("ONLY", "").split(",") if word]
 HOSTS, HOSTS_PER_LEAF, SPINES = 16, 4, 2
@@ -151,7 +154,7 @@ def one_cast(fabric, receivers, source):
     before = fabric.sent("h0")
     to = [word for host in range(1, receivers + 1) for word in ("--to", f"h{host}")]
     began = time.time()
-    done = fabric.on(0, STRANDWAY, "cast", source, *to, "--node", fabric.node(0), "--quiet", "--json", out).wait()
+    done = fabric.on(0, STRANDWAY, "cast", source, *to, *(["--block", BLOCK] if BLOCK else []), "--node", fabric.node(0), "--quiet", "--json", out).wait()
     took, sent = time.time() - began, fabric.sent("h0") - before
     for process in serving:
         process.wait()
@@ -179,10 +182,10 @@ def one_copy(fabric, receivers, source):
 
 
 def one_uftp(fabric, receivers, source):
-    """uftp, unencrypted, at 97 % of the rate: it has no congestion control that would find the rate by itself without loss."""
+    """uftp, unencrypted, at 97 % of the rate: it has no congestion control that finds the rate without losses."""
     folders = [tempfile.mkdtemp(dir=fabric.folder) for _ in range(receivers)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    # A number of its own for each: by default they take the last 32 bits of their address, which are 0.
+    # Each gets its own number: by default they take the last 32 bits of their address, which are 0.
     listen = lambda host: ["uftpd", "-d", "-I", fabric.plain(host), "-U", f"0x{host + 1:08x}", "-M", GROUP, "-B", "4000000"]
     serving = [fabric.on(host, *listen(host), "-D", folder, **quiet) for host, folder in enumerate(folders, 1)]
     time.sleep(0.5)
@@ -202,7 +205,7 @@ def one_uftp(fabric, receivers, source):
 
 def cast():
     row("loss_percent", "mbps_per_host", "planes", "program", "receivers", "mb", "runs", "p50_s", "sent_over_file", "cores_busy")
-    programs = {"cast": (2, one_cast, (1, 3, 8, 15)), "copy": (2, one_copy, (1, 3)), "uftp": (1, one_uftp, (1, 3, 8, 15))}
+    programs = {"cast": (2, one_cast, TEAMS), "copy": (2, one_copy, (1, 3)), "uftp": (1, one_uftp, TEAMS)}
     for loss in LOSSES:
         for name, (planes, program, teams) in programs.items():
             if ONLY and name not in ONLY:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Casts a file to three hosts at once by `strandway cast`, and lets one of the two planes die on the way.
+# Casts a file to three hosts at once with `strandway cast`, and takes one of the two planes down during the cast.
 #
 #   sudo examples/cast/run.sh          60 MB of random bytes
 #   sudo examples/cast/run.sh FILE     one of yours

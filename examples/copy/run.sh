@@ -5,8 +5,8 @@
 #   sudo examples/copy/run.sh DIRECTORY    one of yours
 #
 # The hosts are network namespaces of this machine, joined by a delay line of 500 Mb/s (long_link.toml); packets have 1,500 bytes
-# for both. `--rate` is a tenth below the line's, which leaves room for headers. Everything is removed at the end. STRANDWAY is the program to run, by default a release build; RSYNC_SECONDS is how long
-# rsync may take, by default 30.
+# for both. `--rate` is a tenth below the line's rate, which leaves room for headers. Everything is removed at the end. STRANDWAY is the
+# program to run, by default a release build; RSYNC_SECONDS is the time limit of rsync, by default 30.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd -P)
 seconds=${RSYNC_SECONDS:-30}
@@ -45,7 +45,7 @@ if ! command -v rsync >/dev/null; then
     exit 0
 fi
 echo "rsync -a over TCP with CUBIC, without encryption, for at most $seconds s:"
-# Programs that know nothing of micro segments need plain routes.
+# Programs that do not use micro segments need plain routes.
 route() {
     ip -n "$name-$1" -6 route add "$2" via "$3" dev "$4" mtu 1500 congctl cubic
 }

@@ -4,10 +4,11 @@
 #   sudo examples/in-network/run.sh            32 slots, buffers of 4 MiB
 #   sudo SLOTS=256 SIZE=16M RUNS=9 examples/in-network/run.sh
 #
-# The hosts and the switch are network namespaces of this machine; hosts have ports of 100 Mb/s (eight_hosts.toml). `strandway switch` runs in
-# the namespace of the leaf, so that what it adds passes every host's port once each way. Job 1 has priority 200, job 2 has 100: ESA heeds
-# them. While jobs run, the switch is asked ten times a second how many slots each job holds: the bars at the end. Everything is removed at
-# the end. STRANDWAY is the program to run, by default a release build.
+# The hosts and the switch are network namespaces of this machine; hosts have ports of 100 Mb/s (eight_hosts.toml).
+# `strandway switch` runs in the namespace of the leaf, so all its traffic passes each host's port once in each direction.
+# Job 1 has priority 200, job 2 has 100; only ESA uses priorities. While jobs run, the switch is asked ten times a second how
+# many slots each job holds: these are the bars at the end. Everything is removed at the end. STRANDWAY is the program to
+# run, by default a release build.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd -P)
 name=innet$$

@@ -1,10 +1,10 @@
-"""How much oversubscription costs a training step, transport by transport: one sweep on this machine, in an array of jobs, or on Ray.
+"""The cost of oversubscription for a training step, for each transport: one sweep on this machine, in an array of jobs, or on Ray.
 
     python sweep.py                 here
     sbatch slurm.sh                 as an array of Slurm jobs, which share the folder `results`
     python sweep.py --on ray        on a Ray cluster
 
-Whatever ran is kept in `results` and not run again: call it once more to see all of it.
+Results are kept in `results`, and no run is repeated: call it once more to see all rows.
 """
 
 import argparse
@@ -19,7 +19,7 @@ arguments.add_argument("--on", choices=["ray"])
 arguments.add_argument("--keep", default="results")
 given = arguments.parse_args()
 
-# Slurm tells each job of an array which one it is, and how many there are.
+# Slurm gives each job of an array its number and the number of jobs.
 part, parts = (os.environ.get(f"SLURM_ARRAY_TASK_{name}") for name in ("ID", "COUNT"))
 shard = (int(part), int(parts)) if part is not None and parts is not None else None
 over = {"fabric.oversubscription": [1, 2, 4], "profile.name": ["uec", "rocev2"]}

@@ -1,6 +1,7 @@
-//! Datagrams as a node's sockets give them: reading one never panics, and what is read is written as the same bytes.
+//! Datagrams as a node's sockets receive them: reading one never panics, and a datagram that can be read is written as the
+//! same bytes.
 //!
-//! `cargo +nightly fuzz run frame_decode` from the repository's root. What it finds belongs into `corpus/frame_decode`, which
+//! `cargo +nightly fuzz run frame_decode` from the repository's root. Put its findings into `corpus/frame_decode`, which
 //! `crates/udp/tests/fuzz_corpus.rs` replays as an ordinary test.
 #![no_main]
 

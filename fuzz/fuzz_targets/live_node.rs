@@ -1,4 +1,5 @@
-//! Datagrams from a stranger to a node that serves a friend: nothing panics, nothing is written, the friend does not notice.
+//! Datagrams from a stranger to a node that serves a friend: nothing panics, no memory is written, and the friend is served
+//! as before.
 //!
 //! `cargo +nightly fuzz run live_node` from the repository's root.
 #![no_main]

@@ -1,6 +1,6 @@
-//! Bytes from the network: decoding never panics, and what decodes is written as the same bytes.
+//! Bytes from the network: decoding never panics, and a packet that decodes is written as the same bytes.
 //!
-//! `cargo +nightly fuzz run wire_decode` from the repository's root. What it finds belongs into `corpus/wire_decode`, which
+//! `cargo +nightly fuzz run wire_decode` from the repository's root. Put its findings into `corpus/wire_decode`, which
 //! `crates/proto/tests/fuzz_corpus.rs` replays as an ordinary test.
 #![no_main]
 

@@ -1,8 +1,8 @@
-//! The codecs that are measured, behind one trait: ours, and other people's.
+//! The codecs that are measured, behind one trait: ours and those of other projects.
 
 use strandway_erasure::{Code, Decoder, Encoder, Kernel, Pieces};
 
-/// The work that a codec does with a group.
+/// The work of a codec on a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Operation {
     /// Make the parity.
@@ -16,7 +16,7 @@ pub(crate) trait Codec {
     /// Its name in the table.
     fn name(&self) -> String;
 
-    /// Does it to a group: data pieces first, then parity.
+    /// Executes the operation on a group: data pieces first, then parity.
     fn run(&mut self, operation: Operation, pieces: &mut [&mut [u8]]);
 }
 
@@ -43,7 +43,8 @@ pub(crate) fn all(k: usize, m: usize) -> Vec<Box<dyn Codec>> {
 struct Ours {
     encoder: Encoder,
     decoder: Decoder,
-    /// Pieces of data that are added to the parity at once. With less than all, rebuild another pattern each time as well.
+    /// Pieces of data that are added to the parity at once. If that is not all of them, each rebuild has another pattern as
+    /// well.
     at_once: usize,
     turn: usize,
 }
@@ -120,7 +121,7 @@ impl Codec for Erasure {
 struct Fec {
     k: usize,
     code: fec_rs::ReedSolomon,
-    /// It rebuilds nothing but vectors of its own, so these are the same each time, in cache.
+    /// The library rebuilds only vectors of its own, so these are the same each time, in cache.
     shards: Vec<Option<Vec<u8>>>,
 }
 
@@ -176,7 +177,7 @@ impl Codec for Simd {
 
 #[cfg(feature = "isal")]
 mod isal {
-    //! Intel's library in C, the bar.
+    //! Intel's library in C, as the reference.
 
     use super::{Codec, Operation};
     use std::ffi::{c_int, c_uchar};
@@ -217,8 +218,8 @@ mod isal {
             "ISA-L (Debian's)".into()
         }
 
-        /// Rebuilding is the same call with a row per lost piece. The constants are another matrix's, which makes no difference in time:
-        /// this is the rate with the inverse cached.
+        /// Rebuilding is the same call with a row per lost piece. The constants are those of another matrix, which does not
+        /// change the time: this is the rate with the inverse cached.
         fn run(&mut self, operation: Operation, pieces: &mut [&mut [u8]]) {
             let rows = match operation {
                 Operation::Encode => self.m,

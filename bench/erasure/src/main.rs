@@ -1,4 +1,4 @@
-//! Measures erasure codes: ours with each kernel, and other people's, in gigabytes of data per second on one core.
+//! Measures erasure codes: ours with each kernel and those of other projects, in gigabytes of data per second on one core.
 
 mod codecs;
 
@@ -6,12 +6,12 @@ use codecs::{Codec, Operation};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Bytes of data that no cache of ours holds.
+/// More bytes of data than any cache here holds.
 const FAR: usize = 128 << 20;
 
 /// The groups of pieces that a codec works on in turns: one for rates in cache, many for rates from memory.
 pub(crate) struct Groups {
-    /// Data and parity pieces of all groups, one after the other, from the start of a cache line at `skip` on.
+    /// Data and parity pieces of all groups, one after the other; they begin at `skip`, the start of a cache line.
     bytes: Vec<u8>,
     skip: usize,
     piece: usize,

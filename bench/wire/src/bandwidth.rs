@@ -1,4 +1,4 @@
-//! How much one connection carries on an unshaped wire.
+//! The goodput of one connection on an unshaped wire.
 
 use crate::contest::{Column, Contest, Row};
 use crate::goodput::{Meter, goodput};
@@ -8,7 +8,7 @@ use crate::quic::Identity;
 use crate::{Options, ceiling, libfabric, quic, tcp};
 use strandway_udp::Protection;
 
-/// Everybody's packets are as large as fits.
+/// In every row packets are as large as these MTUs allow.
 const MTUS: [u32; 2] = [1_500, 4_096];
 const CEILING: &str = "ceiling";
 const LIBFABRIC_MESSAGES: usize = 64;
@@ -74,7 +74,7 @@ pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Con
     Ok(Contest { section: "bandwidth", rows })
 }
 
-/// As tables call it.
+/// The name in tables.
 pub(crate) fn name_of(protection: Protection) -> &'static str {
     match protection {
         Protection::None => "unprotected",

@@ -1,4 +1,4 @@
-//! What it costs to change the path every few packets: one system call sends to one address from one port.
+//! The cost of changing the path every few packets: one system call sends to one address from one port.
 
 use crate::Options;
 use crate::contest::{Column, Contest, Row};

@@ -1,5 +1,5 @@
-//! What UDP can do here when nothing is in its way: no protocol, no protection, batches as large as the kernel takes them,
-//! and a sender that knows through shared memory what has arrived.
+//! The upper bound of UDP on this machine: no protocol, no protection, the largest batches that the kernel takes, and a
+//! sender that learns through shared memory which bytes have arrived.
 
 use crate::goodput::Meter;
 use crate::latency::RoundTrips;
@@ -11,13 +11,13 @@ use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-/// What is sent over and over: one message of the others.
+/// The data that is sent again and again: one message of the other rows.
 const MESSAGE: usize = 1 << 20;
-/// Bytes under way at the most.
+/// The most bytes under way.
 const WINDOW: u64 = 1 << 20;
-/// What one call sends at the most.
+/// The most bytes of one sending call.
 const BATCH: usize = 65_000;
-/// What did not arrive within so long never will.
+/// Bytes that did not arrive within this time are lost.
 const PATIENCE: Duration = Duration::from_millis(20);
 const BUFFER: usize = 64 << 20;
 const PORT: u16 = 47_801;
@@ -31,7 +31,7 @@ fn socket(side: Side) -> Result<UdpSocket, String> {
     UdpSocket::bind(address).map_err(|error| format!("{address}: {error}"))
 }
 
-/// Sends datagrams with so much payload.
+/// Sends datagrams with `payload` bytes each.
 pub(crate) fn send(meter: &Meter, payload: u32) -> Result<(), String> {
     let socket = socket(Side::Sender)?;
     socket.set_nonblocking(true).map_err(|error| error.to_string())?;
@@ -61,7 +61,7 @@ pub(crate) fn send(meter: &Meter, payload: u32) -> Result<(), String> {
                 sent += bytes as u64;
                 at = (at + bytes) % MESSAGE;
             }
-            // The receiver may still be opening its socket, and a full buffer empties.
+            // The receiver may still be opening its socket, or the buffer is full and will empty.
             Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::ECONNREFUSED) => {}
             Err(error) => return Err(format!("sendmsg: {error}")),
         }
@@ -69,7 +69,7 @@ pub(crate) fn send(meter: &Meter, payload: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// Receives, and copies everything once to where it belongs.
+/// Receives, and copies everything once to its place.
 pub(crate) fn receive(meter: &Meter) -> Result<(), String> {
     let socket = socket(Side::Receiver)?;
     setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).map_err(wrong("receive buffer"))?;
@@ -93,7 +93,7 @@ pub(crate) fn receive(meter: &Meter) -> Result<(), String> {
     Ok(())
 }
 
-/// A socket for round trips: it never blocks, or blocks for a while.
+/// A socket for round trips: it never blocks, or blocks for a limited time.
 fn ping_socket(side: Side, spin: bool) -> Result<UdpSocket, String> {
     let socket = socket(side)?;
     let set =
@@ -109,7 +109,7 @@ pub(crate) fn ping(trips: &RoundTrips, spin: bool) -> Result<(), String> {
     while !trips.is_over() {
         let began = Instant::now();
         socket.send_to(&buffer, to).map_err(|error| format!("send: {error}"))?;
-        // What got lost, above all before the other side was there, is sent again.
+        // Lost bytes, mostly from before the other side was ready, are sent again.
         while !trips.is_over() && began.elapsed() < PATIENCE * 5 {
             match socket.recv(&mut buffer) {
                 Ok(_) => {
@@ -124,7 +124,7 @@ pub(crate) fn ping(trips: &RoundTrips, spin: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Sends back what comes.
+/// Sends received bytes back.
 pub(crate) fn pong(trips: &RoundTrips, spin: bool) -> Result<(), String> {
     let socket = ping_socket(Side::Receiver, spin)?;
     let mut buffer = [0; 64];

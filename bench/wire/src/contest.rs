@@ -1,5 +1,5 @@
-//! Rows that are measured in turns, so that whatever happens to the machine happens to all of them, and what is made of them:
-//! medians, ratios, tables.
+//! Rows that are measured in turns, so that disturbances of the machine hit all of them, and their evaluation: medians,
+//! ratios, tables.
 
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -17,21 +17,21 @@ impl Column {
     }
 }
 
-/// What one round gives: a value for each column, or why there is none.
+/// The result of one round: a value for each column, or the error.
 type Outcome = Result<Vec<f64>, String>;
 /// How a row is measured.
 type Measure<'a> = Box<dyn FnMut() -> Outcome + 'a>;
 
 /// A row.
 pub(crate) struct Row<'a> {
-    /// The table it belongs to.
+    /// The table that it belongs to.
     table: String,
     name: String,
     columns: Vec<Column>,
-    /// The rows of its table that it is compared with, the most important one first.
+    /// The rows of its table with which it is compared, the most important one first.
     against: Vec<String>,
     measure: Measure<'a>,
-    /// What each round gave.
+    /// The result of each round.
     rounds: Vec<Outcome>,
 }
 
@@ -57,14 +57,14 @@ impl<'a> Row<'a> {
         self.rounds.iter().flatten().filter_map(|values| values.get(column).copied()).collect()
     }
 
-    /// Its rounds that failed, and why the last of them did.
+    /// The number of its rounds that failed, and the error of the last one.
     fn failures(&self) -> Option<(usize, &str)> {
         let mut failed = self.rounds.iter().filter_map(|round| round.as_ref().err());
         let count = failed.clone().count();
         failed.next_back().map(|why| (count, why.as_str()))
     }
 
-    /// The median of the rounds' ratios to another row: what slows a whole round down cancels out.
+    /// The median of the rounds' ratios to another row: a disturbance of a whole round cancels out.
     fn ratio(&self, other: &Row<'_>, column: usize) -> Option<f64> {
         let pairs = self.rounds.iter().zip(&other.rounds);
         let ratio = |(mine, theirs): (&Outcome, &Outcome)| {
@@ -75,7 +75,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The middle one, of those that are numbers at all; infinite ones are ("never").
+/// The median of the values that are not NaN; infinite values ("never") count.
 fn median(values: &[f64]) -> Option<f64> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| !value.is_nan()).collect();
     sorted.sort_by(f64::total_cmp);
@@ -94,7 +94,7 @@ pub(crate) struct Contest<'a> {
 }
 
 impl Contest<'_> {
-    /// Only the rows whose table or name contains one of these; all of them if there are none.
+    /// Keeps only the rows whose table or name contains one of these parts; all rows if there are no parts.
     pub(crate) fn keep(&mut self, parts: &[String]) {
         let wanted = |row: &Row<'_>| parts.iter().any(|part| row.table.contains(part) || row.name.contains(part));
         self.rows.retain(|row| parts.is_empty() || wanted(row));
@@ -130,7 +130,7 @@ impl Contest<'_> {
         tables.dedup();
         for table in tables {
             let rows: Vec<&Row<'_>> = self.rows.iter().filter(|row| row.table == table).collect();
-            // Names of columns of the longest row; others have fewer of them.
+            // The columns' names come from the longest row, since others have fewer columns.
             let Some(longest) = rows.iter().max_by_key(|row| row.columns.len()) else { continue };
             let heads: Vec<String> = longest.columns.iter().map(|c| format!("{}, {}", c.name, c.unit)).collect();
             let _ = writeln!(text, "\n### {table}\n\n| row | {} | rounds | ratio |", heads.join(" | "));
@@ -160,7 +160,7 @@ impl Contest<'_> {
         cells
     }
 
-    /// A second table where rows are compared with more than one other.
+    /// A second table if rows are compared with more than one other row.
     fn rivals(&self, rows: &[&Row<'_>]) -> String {
         let many = || rows.iter().filter(|row| row.against.len() > 1);
         let mut names: Vec<&String> = Vec::new();
@@ -209,7 +209,7 @@ impl Contest<'_> {
     }
 }
 
-/// Three digits that count.
+/// Three significant digits.
 fn show(value: f64) -> String {
     match value {
         v if v.is_infinite() => "never".into(),

@@ -1,10 +1,10 @@
-//! Which core each side has, how those two sit, and whether anybody else uses them.
+//! The core of each side, the distance between the two cores, and their load by other processes.
 
 use crate::network::Side;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use strandway_udp::doctor::{self, Verdict};
 
-/// Binds the calling thread, and what it starts, to the core of a side.
+/// Binds the calling thread, and its children, to the core of a side.
 pub(crate) fn pin(side: Side) -> Result<(), String> {
     let allowed = allowed()?;
     let core = match side {
@@ -18,13 +18,13 @@ pub(crate) fn pin(side: Side) -> Result<(), String> {
 
 /// The cores that this process may use.
 fn allowed() -> Result<Vec<usize>, String> {
-    // Of the process, whose first thread is never pinned.
+    // Asks for the process, whose first thread is never pinned.
     let process = rustix::process::getpid();
     let set = sched_getaffinity(Some(process)).map_err(|error| format!("cannot ask for cores: {error}"))?;
     Ok((0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
 }
 
-/// What to know about this machine before believing a number, as Markdown lines.
+/// The facts about this machine that the numbers depend on, as Markdown lines.
 pub(crate) fn describe() -> Result<Vec<String>, String> {
     let cores = allowed()?;
     let mut lines = vec![format!("- cores: {}", cores.iter().map(usize::to_string).collect::<Vec<_>>().join(", "))];

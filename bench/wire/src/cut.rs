@@ -1,5 +1,5 @@
-//! One of two planes is cut in the middle of a transfer, and comes back: how long until the rest carries what it can, and
-//! until both do.
+//! One of two planes is cut in the middle of a transfer, and comes back: the time until the other plane is fully used, and
+//! the time until both are.
 
 use crate::Options;
 use crate::contest::{Column, Contest, Row};
@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 const PLANES: usize = 2;
 /// The plane that is cut.
 const CUT: usize = 1;
-/// How often the receiver's counters are read, and over how long goodput is taken.
+/// The interval at which the receiver's counters are read, and the window of goodput.
 const SAMPLE: Duration = Duration::from_millis(2);
 const WINDOW: Duration = Duration::from_millis(10);
-/// Goodput that counts as recovered, of what the planes at hand can carry.
+/// The share of the working planes' capacity that counts as recovered.
 const ENOUGH: f64 = 0.9;
-/// The plane is cut when this share has arrived, and comes back so much later.
+/// The plane is cut when this share has arrived, and healed after this time.
 const BEGIN: f64 = 0.25;
 const DURATION: Duration = Duration::from_millis(800);
-/// What takes longer than this hangs.
+/// A transfer that takes longer than this hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What had arrived on each plane.
+/// The bytes that had arrived on each plane at one time.
 struct Sample {
     at: Instant,
     planes: [u64; PLANES],
@@ -36,18 +36,18 @@ impl Sample {
     }
 }
 
-/// When the plane was cut and healed: what is known from the commands that did it.
+/// The times of the cut and of the healing, from the commands that did it.
 struct Moments {
     cut: Instant,
     healed: Instant,
 }
 
-/// How a plane is cut.
+/// The kind of the cut.
 #[derive(Clone, Copy)]
 enum How {
     /// The sender's own port goes down.
     Port,
-    /// Packets vanish on the way, in both directions.
+    /// Packets are dropped on the way, in both directions.
     Silently,
 }
 
@@ -58,7 +58,7 @@ fn cut(network: &Network, how: How, cut: bool) -> Result<(), String> {
     }
 }
 
-/// Bytes that cannot be mistaken for others: each differs from those around, and from the same place in other messages.
+/// Bytes that differ from those around them, and from those at the same place in other messages.
 fn content(bytes: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut content = Vec::with_capacity(bytes + 8);
@@ -72,7 +72,7 @@ fn content(bytes: usize) -> Vec<u8> {
     content
 }
 
-/// Waits until something is the case, unless it is over.
+/// Waits until `so` holds, unless the measurement is over.
 fn await_that(meter: &Meter, so: impl Fn() -> bool) -> Result<(), String> {
     let began = Instant::now();
     while !so() {
@@ -108,7 +108,7 @@ fn transfer(network: &Network, ours: &Ours, how: How, bytes: usize) -> Result<Ve
         }
         let ended = await_that(meter, || meter.is_over());
         meter.end();
-        // Whatever happened, the next row wants its wires whole.
+        // In any case, heal the wires for the next row.
         cut(network, how, false)?;
         moments.and_then(|moments| ended.map(|()| moments))
     };
@@ -136,9 +136,10 @@ fn transfer(network: &Network, ours: &Ours, how: How, bytes: usize) -> Result<Ve
     judge(&samples, &moments, plane)
 }
 
-/// Milliseconds from cut and from healing to recovery, and what was missed in between. `plane`: bytes per second of one.
+/// Milliseconds from cut and from healing to recovery, and the time that was lost in between. `plane`: bytes per second of
+/// one plane.
 fn judge(samples: &[Sample], moments: &Moments, plane: f64) -> Result<Vec<f64>, String> {
-    // The command takes effect some time after it began; by the last arrival on the plane at the latest.
+    // The command takes effect some time after it began, at the latest with the last arrival on the plane.
     let pairs = samples.windows(2).filter(|pair| pair[0].at >= moments.cut && pair[1].at < moments.healed);
     let mut arrived = pairs.filter(|pair| pair[1].planes[CUT] > pair[0].planes[CUT]);
     let cut = arrived.next_back().map_or(moments.cut, |pair| pair[1].at);
@@ -155,13 +156,14 @@ fn judge(samples: &[Sample], moments: &Moments, plane: f64) -> Result<Vec<f64>, 
         return Err("too few samples".into());
     };
     let last = samples.last().and_then(|end| between(moments.healed, end.at)).unwrap_or(f64::NAN);
-    // All that the plane left over did not carry, as time of that plane.
+    // The capacity of the remaining plane that was not used, as time of that plane.
     let missed = (plane - during) / plane * (moments.healed - cut).as_secs_f64() * 1e3;
     let full = plane * PLANES as f64;
     Ok(vec![after_cut, after_healing, missed, first / full, during / plane, last / full])
 }
 
-/// Milliseconds until goodput over a window that begins after `from` is enough of `rate`; infinite if that is not before `to`.
+/// Milliseconds until goodput over a window that begins after `from` is enough of `rate`; infinite if that does not happen
+/// before `to`.
 fn recovery(samples: &[Sample], from: Instant, to: Instant, rate: f64) -> f64 {
     let begins = samples.iter().enumerate().filter(|(_, sample)| sample.at >= from);
     for (i, begin) in begins {
@@ -210,7 +212,7 @@ mod tests {
     fn a_plane_that_takes_twenty_milliseconds_to_take_over_is_seen_to() {
         let began = Instant::now();
         let ms = |ms: u64| began + Duration::from_millis(ms);
-        // 1,000 bytes per millisecond and plane; silence from 100 to 120, one plane until 200, then two.
+        // 1,000 bytes per millisecond and plane; no bytes from 100 to 120, one plane until 200, then two.
         let arrived = |t: u64| match t {
             0..=100 => [1_000 * t, 1_000 * t],
             101..=120 => [100_000, 100_000],
@@ -220,7 +222,7 @@ mod tests {
         let samples: Vec<Sample> = (0..=150).map(|i| Sample { at: ms(2 * i), planes: arrived(2 * i) }).collect();
         let moments = Moments { cut: ms(98), healed: ms(200) };
         let found = judge(&samples, &moments, 1e6).expect("samples enough");
-        // Silence until 120, then nine tenths of a window; the command took until 100.
+        // No bytes until 120, then nine tenths of a window; the command took until 100.
         assert_eq!(found[0].round(), 30.0, "{found:?}");
         assert_eq!(found[1].round(), 10.0, "{found:?}");
         assert_eq!(found[2].round(), 20.0, "{found:?}");

@@ -1,16 +1,16 @@
-//! Measures what arrives: everything that sends is measured by the same counter, over the same time.
+//! Measures arriving bytes: all senders are measured by the same counter, over the same time.
 
 use crate::network;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use strandway_udp::PLANES_MAX;
 
-/// How long a transfer runs before it is measured.
+/// The time that a transfer runs before it is measured.
 const WARM_UP: Duration = Duration::from_millis(200);
-/// How long the first byte may take.
+/// The longest time until the first byte.
 const START: Duration = Duration::from_secs(10);
 
-/// What receiver and sender share with whoever measures them.
+/// The counters that receiver, sender and measurement share.
 #[derive(Default)]
 pub(crate) struct Meter {
     planes: [AtomicU64; PLANES_MAX],
@@ -18,24 +18,24 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Payload has reached the application.
+    /// Counts payload that has reached the application.
     pub(crate) fn add(&self, bytes: u64) {
         self.planes[0].fetch_add(bytes, Ordering::Release);
     }
 
-    /// So much payload has arrived on each plane, all in all.
+    /// Sets the payload that has arrived on each plane so far.
     pub(crate) fn tell(&self, planes: &[u64]) {
         for (counter, &bytes) in self.planes.iter().zip(planes) {
             counter.store(bytes, Ordering::Release);
         }
     }
 
-    /// So much payload has arrived on each plane.
+    /// The payload that has arrived on each plane so far.
     pub(crate) fn read(&self) -> [u64; PLANES_MAX] {
         std::array::from_fn(|plane| self.planes[plane].load(Ordering::Acquire))
     }
 
-    /// All of it.
+    /// The payload of all planes.
     pub(crate) fn total(&self) -> u64 {
         self.read().iter().sum()
     }
@@ -45,13 +45,13 @@ impl Meter {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// It is.
+    /// Ends the measurement.
     pub(crate) fn end(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 }
 
-/// Ends a measurement when dropped, so that a side that fails takes the other one with it.
+/// Ends a measurement when dropped, so that the other side ends as well if one side fails.
 struct Ending<'a>(&'a Meter);
 
 impl Drop for Ending<'_> {
@@ -99,7 +99,7 @@ pub(crate) fn goodput(
     Ok(planes)
 }
 
-/// Sleeps, unless it is over.
+/// Sleeps, unless the measurement is over.
 fn rest(meter: &Meter, time: Duration) {
     let until = Instant::now() + time;
     while !meter.is_over() {

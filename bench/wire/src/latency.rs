@@ -1,4 +1,4 @@
-//! How long 64 bytes take there and back, and what becomes of it when nodes share cores.
+//! The round trip of 64 bytes, also with nodes that share cores.
 
 use crate::bandwidth::name_of;
 use crate::contest::{Column, Contest, Row};
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use strandway_udp::perf::{self, Stretch};
 use strandway_udp::{Protection, Waiting};
 
-/// Round trips that are kept at the most.
+/// The most round trips that are kept.
 const KEPT: usize = 1 << 20;
-/// What is left out at the beginning.
+/// Round trips that are left out at the beginning.
 const WARM_UP: usize = 100;
 const PING: u64 = 64;
 
-/// Round trips of one measurement, as both sides see it.
+/// Round trips of one measurement, shared by both sides.
 #[derive(Default)]
 pub(crate) struct RoundTrips {
     over: AtomicBool,
@@ -25,9 +25,9 @@ pub(crate) struct RoundTrips {
 }
 
 impl RoundTrips {
-    /// There was another one.
+    /// Adds a round trip.
     pub(crate) fn add(&self, time: Duration) {
-        // One thread adds, and nobody reads before it is over.
+        // One thread adds, and the list is read only after the end.
         if let Ok(mut micros) = self.micros.lock()
             && micros.len() < KEPT
         {
@@ -45,7 +45,7 @@ impl RoundTrips {
     }
 }
 
-/// Ends a measurement when dropped, so that a side that fails takes the other one with it.
+/// Ends a measurement when dropped, so that the other side ends as well if one side fails.
 struct Ending<'a>(&'a RoundTrips);
 
 impl Drop for Ending<'_> {
@@ -54,7 +54,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Median, 99th percentile, and how many there were in a second.
+/// Median, 99th percentile, and round trips per second.
 fn measure(
     seconds: f64,
     ping: impl FnOnce(&RoundTrips) -> Result<(), String> + Send,
@@ -87,10 +87,10 @@ fn measure(
     }
 }
 
-/// So many clients on the sender's core, as many servers on the receiver's, each a node of its own.
+/// `pairs` clients on the sender's core and the same number of servers on the receiver's core, each with its own node.
 fn nodes(ours: &Ours, pairs: u16, options: &perf::Options) -> Result<Vec<Stretch>, String> {
     let gone = AtomicBool::new(false);
-    // A new thread is in the namespace and on the core of the one that started it.
+    // A new thread inherits namespace and core from the thread that starts it.
     let together = |work: &(dyn Fn(u16) -> Result<Option<Stretch>, String> + Sync)| {
         std::thread::scope(|scope| {
             let working: Vec<_> = (0..pairs).map(|pair| scope.spawn(move || work(pair))).collect();
@@ -119,7 +119,7 @@ fn nodes(ours: &Ours, pairs: u16, options: &perf::Options) -> Result<Vec<Stretch
     Ok(stretches.into_iter().flatten().collect())
 }
 
-/// The same three numbers of ours: means of the medians, the worst 99th percentile, and all round trips together.
+/// The same three numbers for our nodes: the mean of the medians, the worst 99th percentile, and all round trips per second.
 fn round_trips(ours: &Ours, pairs: u16, seconds: f64) -> Result<Vec<f64>, String> {
     let duration = Duration::from_secs_f64(seconds);
     let options = perf::Options {

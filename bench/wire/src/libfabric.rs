@@ -7,13 +7,13 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 const PROGRAM: &str = "fi_pingpong";
-/// How long it may take: it hangs now and then.
+/// The longest time that it may take, since it hangs in some runs.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Those that run now.
+/// The processes that run now.
 static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// Ends those that run, because this program ends.
+/// Ends the running processes, because this program ends.
 pub(crate) fn stop() {
     let Ok(running) = RUNNING.lock() else { return };
     for pid in running.iter().filter_map(|&pid| Pid::from_raw(pid as i32)) {
@@ -34,7 +34,8 @@ fn command(messages: usize, size: usize) -> Command {
     command
 }
 
-/// Messages of that size there and back: megabytes per second as it counts them, and microseconds per message one way.
+/// Messages of that size there and back: megabytes per second by its own count, and microseconds per message in one
+/// direction.
 pub(crate) fn measure(messages: usize, size: usize) -> Result<(f64, f64), String> {
     let start = |mut command: Command| {
         let mut running = RUNNING.lock().map_err(|_| "a thread panicked")?;
@@ -44,7 +45,7 @@ pub(crate) fn measure(messages: usize, size: usize) -> Result<(f64, f64), String
     };
     let receiver = || finish(start(command(messages, size))?);
     let sender = || {
-        // It must be listening, and says so to nobody.
+        // The server must listen first, and does not report that it does.
         std::thread::sleep(Duration::from_millis(300));
         let mut client = command(messages, size);
         client.arg(Side::Receiver.address(0, 0).ip().to_string());
@@ -54,10 +55,10 @@ pub(crate) fn measure(messages: usize, size: usize) -> Result<(f64, f64), String
     parse(&said).ok_or_else(|| format!("{PROGRAM} said {said:?}"))
 }
 
-/// What a program printed.
+/// The output of a program.
 fn finish(mut child: Child) -> Result<String, String> {
     let outcome = wait(&mut child);
-    // It is gone, and its number may be another one's soon.
+    // It has ended, and another process may soon have its number.
     if let Ok(mut running) = RUNNING.lock() {
         running.retain(|pid| *pid != child.id());
     }
@@ -69,7 +70,7 @@ fn finish(mut child: Child) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Waits for its end, not for ever.
+/// Waits for its end, for a limited time.
 fn wait(child: &mut Child) -> Result<(), String> {
     let began = Instant::now();
     while child.try_wait().map_err(|error| error.to_string())?.is_none() {

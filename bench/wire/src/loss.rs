@@ -1,4 +1,4 @@
-//! What is left when every plane loses packets at random.
+//! Goodput when every plane loses packets at random.
 
 use crate::contest::{Column, Contest, Row};
 use crate::goodput::{Meter, goodput};
@@ -8,7 +8,7 @@ use crate::planes::{MTU, PAYLOAD, RATE_MBPS};
 use crate::{Options, tcp};
 
 const PLANES: usize = 2;
-/// Packets in a million that are lost.
+/// Lost packets in a million.
 const LOSSES: [u32; 3] = [0, 10_000, 50_000];
 
 pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Contest<'a>, String> {

@@ -1,4 +1,4 @@
-//! Strandway's wire beside its rivals, in one run: every row is measured in turns with all others.
+//! Strandway's wire beside its rivals, in one run: all rows are measured in turns.
 
 mod bandwidth;
 mod bursts;
@@ -34,7 +34,7 @@ usage: strandway-bench-wire [bandwidth|latency|bursts|planes|cut|loss|all]... [O
   --json FILE|-      all rows as JSON; `-`: to standard output, instead of tables
 ";
 
-/// What to measure, and how.
+/// The command line's options.
 struct Options {
     sections: Vec<&'static str>,
     /// Parts of the names of tables and rows; empty: all rows.
@@ -61,7 +61,7 @@ impl Options {
             match argument.as_str() {
                 "--rounds" => options.rounds = number(1.0, 1e3)? as usize,
                 "--seconds" => options.seconds = number(0.05, 600.0)?,
-                // Less is over before a plane was cut and healed.
+                // A shorter transfer would end before a plane was cut and healed.
                 "--bytes" => options.bytes = number(1.5e8, 1.7e10)? as usize,
                 "--full" => options.bytes = 1 << 30,
                 "--base-rtt-us" => options.base_rtt = Span::from_us(number(1.0, 1e6)? as u64),
@@ -114,7 +114,7 @@ fn run(options: &Options) -> Result<(), String> {
         std::process::exit(130);
     };
     ctrlc::set_handler(handler).map_err(|error| format!("Ctrl-C: {error}"))?;
-    // Better now than after half an hour.
+    // Opened now, so that a wrong name is reported before half an hour of measuring.
     let mut file = match options.json.as_deref() {
         None | Some("-") => None,
         Some(path) => Some((path, std::fs::File::create(path).map_err(|error| format!("{path}: {error}"))?)),

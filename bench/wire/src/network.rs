@@ -11,12 +11,12 @@ use std::sync::Mutex;
 
 /// Wires between the two sides.
 pub(crate) const PLANES: usize = 4;
-/// Bytes that a shaped port sends at once: within half a percent of the rate at 500 Mb/s; larger batches are cut by the shaper.
+/// Bytes that a shaped port sends at once: within half a percent of the rate at 500 Mb/s; the shaper splits larger batches.
 const SHAPER_BURST: u32 = 20_000;
-/// Bytes that wait at a shaped port at the most: more than a socket's send buffer, so that a host's own port drops nothing.
+/// The most bytes that wait at a shaped port: more than a socket's send buffer, so that a host's own port drops nothing.
 const SHAPER_LIMIT: u32 = 1_000_000;
 
-/// Who sends the payload, and who receives it.
+/// The side that sends the payload, or the one that receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Sender,
@@ -37,7 +37,7 @@ impl Side {
         SocketAddrV6::new(Ipv6Addr::new(0xfd00, plane as u16, 0, 0, 0, 0, 0, host), port, 0, 0)
     }
 
-    /// Its addresses on the first so many planes.
+    /// Its addresses on the first `planes` planes.
     pub(crate) fn addresses(self, planes: usize, port: u16) -> Vec<SocketAddrV6> {
         (0..planes).map(|plane| self.address(plane, port)).collect()
     }
@@ -46,21 +46,21 @@ impl Side {
 /// Bytes of IPv6 and UDP headers.
 pub(crate) const UDP_HEADERS: u32 = 48;
 
-/// How the wires are: all of them alike, both ways alike.
+/// The state of the wires, the same for all of them and in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wire {
     /// Largest IP packet.
     pub(crate) mtu: u32,
-    /// Rate of each port, if it is shaped.
+    /// Rate of each port; `None` if it is not shaped.
     pub(crate) rate_mbps: Option<u32>,
     /// Packets in a million that are lost on the way.
     pub(crate) loss_ppm: u32,
-    /// Do batches cross in one piece? If not, the sending host cuts them, and they are lost packet by packet.
+    /// Do batches cross in one piece? If not, the sending host splits them, and packets are lost one by one.
     pub(crate) batches: bool,
 }
 
 impl Wire {
-    /// As fast as it goes.
+    /// Unshaped wires.
     pub(crate) const fn plain(mtu: u32) -> Wire {
         Wire { mtu, rate_mbps: None, loss_ppm: 0, batches: true }
     }
@@ -71,7 +71,7 @@ impl Wire {
     }
 }
 
-/// The namespaces; they go with it.
+/// The namespaces; they are removed when this is dropped.
 pub(crate) struct Network {
     now: Mutex<Wire>,
 }
@@ -92,7 +92,7 @@ impl Network {
         })?;
         for side in Side::BOTH {
             network.within(side, || {
-                // A port that comes back has its addresses, as with any network manager.
+                // A port that comes back keeps its addresses, as with any network manager.
                 std::fs::write("/proc/sys/net/ipv6/conf/all/keep_addr_on_down", "1")
                     .map_err(|error| format!("keep_addr_on_down: {error}"))?;
                 run("ip", &["link", "set", "lo", "up"])?;
@@ -107,7 +107,7 @@ impl Network {
         Ok(network)
     }
 
-    /// Takes the calling thread, and what it starts, to a side: its namespace and its core.
+    /// Moves the calling thread, and its children, to a side: its namespace and its core.
     pub(crate) fn enter(side: Side) -> Result<(), String> {
         let path = format!("/run/netns/{}", side.name());
         let file = File::open(&path).map_err(|error| format!("{path}: {error}"))?;
@@ -115,7 +115,7 @@ impl Network {
             .map_err(|error| format!("cannot enter {path}: {error}"))
     }
 
-    /// Does something inside a namespace, on whatever core.
+    /// Runs `work` inside a namespace, on any core.
     fn within(&self, side: Side, work: impl FnOnce() -> Result<(), String> + Send) -> Result<(), String> {
         std::thread::scope(|scope| {
             let working = scope.spawn(|| {
@@ -126,7 +126,7 @@ impl Network {
         })
     }
 
-    /// Makes the wires so.
+    /// Sets the state of the wires.
     pub(crate) fn set(&self, wire: Wire) -> Result<(), String> {
         let mut now = self.now.lock().map_err(|_| "a thread panicked")?;
         if *now == wire {
@@ -149,7 +149,7 @@ impl Network {
                         let on = if wire.batches { "on" } else { "off" };
                         let each = ["tx-udp-segmentation", "tso", "gso", "gro"];
                         let features: Vec<&str> = each.into_iter().flat_map(|feature| [feature, on]).collect();
-                        // GRO of a veth is off unless asked for; a kernel that fixes it is as good.
+                        // GRO of a veth is off by default; a kernel in which it cannot be changed is accepted as well.
                         run("ethtool", &[&["-K", port.as_str()], features.as_slice()].concat())?;
                     }
                 }
@@ -166,7 +166,7 @@ impl Network {
         self.within(Side::Sender, || run("ip", &["link", "set", &port(plane), state]))
     }
 
-    /// Loses everything on a plane, both ways, and tells nobody; or stops doing so.
+    /// Drops all packets on a plane, in both directions and silently; or stops doing so.
     pub(crate) fn silence(&self, plane: usize, silent: bool) -> Result<(), String> {
         let ppm = if silent { 1_000_000 } else { 0 };
         for side in Side::BOTH {
@@ -193,7 +193,7 @@ fn delete(name: &str) {
     let _ = Command::new("ip").args(["netns", "delete", name]).stderr(Stdio::null()).status();
 }
 
-/// Removes what a killed run of this program has left.
+/// Removes namespaces that a killed run of this program has left.
 fn remove_orphans() {
     let Ok(entries) = std::fs::read_dir("/run/netns") else { return };
     for entry in entries.flatten() {
@@ -217,7 +217,7 @@ fn shape(port: &str, rate_mbps: Option<u32>) -> Result<(), String> {
     run("tc", &tbf)
 }
 
-/// Drops so many of a million packets that arrive at a port.
+/// Drops `ppm` of a million packets that arrive at a port.
 fn lose(port: &str, ppm: u32) -> Result<(), String> {
     let remove = format!("add table netdev loss_{port}\ndelete table netdev loss_{port}\n");
     let which = match ppm {
@@ -235,7 +235,7 @@ fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
     feed(program, arguments, "")
 }
 
-/// Runs a program with that text as its input; what it complained of, if it failed.
+/// Runs a program with this text as its input; returns its error output if it failed.
 fn feed(program: &str, arguments: &[&str], text: &str) -> Result<(), String> {
     let wrong = |error: std::io::Error| format!("{program}: {error}");
     let mut child = Command::new(program)
@@ -246,7 +246,7 @@ fn feed(program: &str, arguments: &[&str], text: &str) -> Result<(), String> {
         .spawn()
         .map_err(wrong)?;
     if let Some(mut input) = child.stdin.take() {
-        // A program that does not read it is no worse for that.
+        // The program need not read its input.
         let _ = input.write_all(text.as_bytes());
     }
     let output = child.wait_with_output().map_err(wrong)?;
@@ -257,14 +257,14 @@ fn feed(program: &str, arguments: &[&str], text: &str) -> Result<(), String> {
     Err(format!("{program} {}: {}", arguments.join(" "), said.trim()))
 }
 
-/// What is missing for this program to run at all, in one sentence.
+/// The missing requirements of this program, in one sentence.
 pub(crate) fn missing(programs: &[&str]) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("it makes network namespaces: run it as root".into());
     }
     let absent = |program: &&&str| {
         let tried = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        // Some do not know the option, but all of them are found.
+        // Some programs do not know the option, but can be started.
         tried.is_err()
     };
     let absent: Vec<&str> = programs.iter().filter(absent).copied().collect();
@@ -272,7 +272,7 @@ pub(crate) fn missing(programs: &[&str]) -> Option<String> {
     (!absent.is_empty()).then(|| format!("not installed: {} ({packages})", absent.join(", ")))
 }
 
-/// Runs both sides of something, each in its namespace and on its core, while `watch` looks on from outside.
+/// Runs both sides of a row, each in its namespace and on its core, while `watch` runs outside.
 pub(crate) fn both<T: Send, U: Send, V>(
     sender: impl FnOnce() -> Result<T, String> + Send,
     receiver: impl FnOnce() -> Result<U, String> + Send,
@@ -291,7 +291,7 @@ pub(crate) fn both<T: Send, U: Send, V>(
         match (sent, received) {
             (Ok(sent), Ok(received)) => Ok((sent, received, watched)),
             (Err(said), Ok(_)) | (Ok(_), Err(said)) => Err(said),
-            // The one is often a consequence of the other.
+            // One error may be a consequence of the other, so both are reported.
             (Err(first), Err(second)) => Err(format!("{first}; {second}")),
         }
     })

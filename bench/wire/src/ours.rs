@@ -13,16 +13,16 @@ pub(crate) const MESSAGE: usize = 1 << 20;
 const DEPTH: usize = 8;
 /// Bytes of a key to remote memory.
 const KEY: usize = 16;
-/// How often the receiver tells what has arrived.
+/// The interval at which the receiver reports arrived bytes.
 const TELL: Duration = Duration::from_millis(1);
 const START: Duration = Duration::from_secs(10);
 /// Ethernet's header, which a shaper counts.
 const ETHERNET: u32 = 14;
 
-/// What our nodes are like, but for their addresses.
+/// The settings of our nodes, except for their addresses.
 #[derive(Clone)]
 pub(crate) struct Ours {
-    /// Without planes.
+    /// The configuration, with no planes yet.
     pub(crate) config: Config,
     pub(crate) planes: usize,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Ours {
 impl Ours {
     /// One plane and the defaults, with that profile and payload.
     pub(crate) fn new(profile: &str, payload: u32) -> Result<Ours, String> {
-        // No secret: nobody else is on this wire.
+        // The key need not be secret, since no other host is on this wire.
         let mut config = Config::new(&[0x5a; 32]).and_then(|config| config.profile(profile)).map_err(text)?;
         config.payload = payload;
         Ok(Ours { config, planes: 1 })
@@ -44,7 +44,7 @@ impl Ours {
         Ok(ours)
     }
 
-    /// Over so many planes, each of which is shaped to that rate.
+    /// The same over `planes` planes, each of which is shaped to that rate.
     pub(crate) fn over(mut self, planes: usize, rate_mbps: u32, base_rtt: Span) -> Ours {
         self.planes = planes;
         self.config.rate = Rate(u64::from(rate_mbps) * 1_000_000 * planes as u64);
@@ -52,25 +52,25 @@ impl Ours {
         self
     }
 
-    /// Payload that a wire of some rate carries when it is full of our packets, in the unit of the rate.
+    /// The payload that a wire carries when it is full of our packets, as a share of its rate.
     pub(crate) fn payload_share(&self) -> f64 {
         let payload = self.config.payload;
         f64::from(payload) / f64::from(payload + self.config.overhead() + ETHERNET)
     }
 
-    /// The node of one side, which the calling thread has entered. `pair`: there may be several of them.
+    /// The node of one side, which the calling thread has entered. `pair`: its number, if there are several.
     pub(crate) fn node(&self, side: Side, pair: u16) -> Result<Node, String> {
         let mut config = self.config.clone();
         config.planes = side.addresses(self.planes, if side == Side::Sender { 0 } else { PORT + pair });
         Node::bind(config).map_err(text)
     }
 
-    /// Where the receiver is.
+    /// The receiver's addresses.
     pub(crate) fn peer(&self, pair: u16) -> Vec<std::net::SocketAddrV6> {
         Side::Receiver.addresses(self.planes, PORT + pair)
     }
 
-    /// Writes messages into the receiver's memory: the first one over and over, or all of `memory` once.
+    /// Writes messages into the receiver's memory: the first one again and again, or all of `memory` once.
     pub(crate) fn send(&self, meter: &Meter, memory: Vec<u8>, once: bool) -> Result<(), String> {
         let mut node = self.node(Side::Sender, 0)?;
         let (connection, remote) = self.meet(&mut node)?;
@@ -87,7 +87,7 @@ impl Ours {
             }
             match node.wait(Duration::from_millis(50)).map_err(text)? {
                 Some(Completion::Sent { .. }) => under_way -= 1,
-                // The receiver may see first that it is over.
+                // The receiver may notice the end first.
                 Some(Completion::Closed { reason: Reason::ByPeer, .. }) if once || meter.is_over() => return Ok(()),
                 Some(Completion::Closed { reason, .. }) => return Err(reason.to_string()),
                 _ => {}
@@ -115,8 +115,9 @@ impl Ours {
         Err("no key to the receiver's memory came".into())
     }
 
-    /// Lets one sender write into `size` bytes of memory, and tells what arrives, until it is over or the last message is here.
-    /// The memory, and whether it was the latter. `each` is told of what arrived on each plane now and then.
+    /// Lets one sender write into `size` bytes of memory, and counts arriving bytes, until the measurement is over or the
+    /// last message is here. Returns the memory, and whether the last message is here. `each` gets the bytes that arrived on
+    /// each plane, at intervals.
     pub(crate) fn receive(
         &self,
         meter: &Meter,
@@ -165,7 +166,7 @@ impl Ours {
     }
 }
 
-/// Opens memory to a sender that has come.
+/// Exposes memory to a sender that has connected.
 fn admit(node: &mut Node, connection: Connection, inbox: Region, size: usize) -> Result<(), String> {
     let key = node.expose(connection, inbox, 0..size).map_err(text)?;
     let control = node.register(key.to_bytes().to_vec());

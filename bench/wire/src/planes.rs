@@ -1,4 +1,4 @@
-//! Do several shaped planes carry what they can carry together?
+//! Tests whether several shaped planes together carry their full rate.
 
 use crate::contest::{Column, Contest, Row};
 use crate::goodput::{Meter, goodput};
@@ -8,7 +8,7 @@ use crate::{Options, tcp};
 
 /// Rate of a shaped port.
 pub(crate) const RATE_MBPS: u32 = 500;
-/// Payload of a packet where planes are shaped, and the MTU that it needs.
+/// Payload of a packet on shaped planes, and the MTU that it needs.
 pub(crate) const PAYLOAD: u32 = 4_096;
 pub(crate) const MTU: u32 = 4_300;
 /// Ethernet, IPv6, and TCP with time stamps.
@@ -27,7 +27,7 @@ pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Con
                 network.set(wire)?;
                 let send = |meter: &Meter| tcp::send(meter, control);
                 let mbps = goodput(seconds, send, |meter| tcp::receive(meter, control))?[0] * 1e3;
-                // Of a packet as large as the MTU allows.
+                // The share of payload in a packet as large as the MTU allows.
                 let share = f64::from(MTU + 14 - TCP_HEADERS) / f64::from(MTU + 14);
                 Ok(vec![mbps, mbps / (f64::from(RATE_MBPS) * share), mbps])
             }));

@@ -1,4 +1,4 @@
-//! QUIC by quinn: one stream, AES-128-GCM, its own defaults but for windows that do not hold it back.
+//! QUIC by quinn: one stream, AES-128-GCM, its defaults except for windows large enough not to limit it.
 
 use crate::goodput::Meter;
 use crate::network::{Side, UDP_HEADERS};
@@ -15,7 +15,7 @@ const WINDOW: u32 = 16 << 20;
 const PORT: u16 = 47_803;
 const NAME: &str = "wire.bench";
 
-/// What the receiver shows, and what the sender knows it by.
+/// The receiver's certificate and key, by which the sender recognises it.
 pub(crate) struct Identity {
     certificate: CertificateDer<'static>,
     key: PrivatePkcs8KeyDer<'static>,
@@ -29,12 +29,12 @@ impl Identity {
     }
 }
 
-/// What is wrong with one step.
+/// The text of an error.
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// With the cipher that ours uses, too.
+/// The provider with the cipher that our nodes use, too.
 fn provider() -> Arc<CryptoProvider> {
     let cipher_suites = vec![ring::cipher_suite::TLS13_AES_128_GCM_SHA256];
     Arc::new(CryptoProvider { cipher_suites, ..ring::default_provider() })
@@ -52,7 +52,7 @@ fn transport(mtu: u16) -> Arc<TransportConfig> {
     Arc::new(transport)
 }
 
-/// Runs on this thread, until it is done or the measurement is over.
+/// Runs on this thread until the work is done or the measurement is over.
 fn run(meter: &Meter, work: impl Future<Output = Result<(), String>>) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(text)?;
     let over = async {
@@ -93,7 +93,7 @@ pub(crate) fn send(meter: &Meter, identity: &Identity, mtu: u32) -> Result<(), S
     })
 }
 
-/// Reads it into one place.
+/// Reads it into one buffer.
 pub(crate) fn receive(meter: &Meter, identity: &Identity, mtu: u32) -> Result<(), String> {
     let key = PrivateKeyDer::Pkcs8(identity.key.clone_key());
     let tls = rustls::ServerConfig::builder_with_provider(provider())

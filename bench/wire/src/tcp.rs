@@ -14,14 +14,14 @@ const PORT: u16 = 47_802;
 const START: Duration = Duration::from_secs(5);
 const ATTENTION: Duration = Duration::from_millis(50);
 
-/// Those of cubic and BBR that this kernel has.
+/// Cubic and BBR, if this kernel has them.
 pub(crate) fn controls() -> Vec<&'static str> {
     let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
     let available = std::fs::read_to_string(path).unwrap_or_else(|_| "cubic".into());
     ["cubic", "bbr"].into_iter().filter(|name| available.split_whitespace().any(|one| one == *name)).collect()
 }
 
-/// Asks again until it succeeds, there is no point any more, or too much time has passed.
+/// Repeats an attempt until it succeeds, the measurement is over, or the time is up.
 fn patiently<T>(over: impl Fn() -> bool, mut attempt: impl FnMut() -> std::io::Result<T>) -> Result<T, String> {
     let began = Instant::now();
     loop {
@@ -59,7 +59,7 @@ pub(crate) fn send(meter: &Meter, control: &str) -> Result<(), String> {
         match stream.write(&message[at..]) {
             Ok(bytes) => at = (at + bytes) % MESSAGE,
             Err(error) if is_pause(&error) => {}
-            // The receiver has seen first that it is over.
+            // The receiver has noticed the end first.
             Err(_) if meter.is_over() => break,
             Err(error) => return Err(error.to_string()),
         }
@@ -67,7 +67,7 @@ pub(crate) fn send(meter: &Meter, control: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads whatever there is.
+/// Reads all bytes that arrive.
 pub(crate) fn receive(meter: &Meter, control: &str) -> Result<(), String> {
     let mut stream = accept(control, || meter.is_over())?;
     stream.set_read_timeout(Some(ATTENTION)).map_err(|error| error.to_string())?;
@@ -100,7 +100,7 @@ pub(crate) fn ping(trips: &RoundTrips, spin: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Sends back what comes.
+/// Sends received bytes back.
 pub(crate) fn pong(trips: &RoundTrips, spin: bool) -> Result<(), String> {
     let mut stream = accept("cubic", || trips.is_over())?;
     prepare(&stream, spin)?;
@@ -119,7 +119,7 @@ fn prepare(stream: &TcpStream, spin: bool) -> Result<(), String> {
     set.map_err(|error| error.to_string())
 }
 
-/// Fills the buffer; false if it is over.
+/// Fills the buffer; false if the measurement is over.
 fn fill(stream: &mut TcpStream, buffer: &mut [u8], trips: &RoundTrips) -> Result<bool, String> {
     let mut at = 0;
     while at < buffer.len() {

@@ -1,4 +1,4 @@
-//! The command line. Its help is meant to teach: every command ends with examples.
+//! The command line. Its help should teach: every command ends with examples.
 
 mod cast;
 mod copy;
@@ -48,13 +48,13 @@ Examples:
   strandway run my-matrix.cm --html report.html        an htsim traffic matrix on the smallest fat tree for it
   strandway compare my.toml --profiles rocev2,uec      one table, one row per protocol
   strandway explain uec                                a profile's parameters, defaults and sources
-  strandway reproduce prime --html prime.html          published results beside ours
-  strandway model sdr --loss 1e-4 --rtt 50ms           which reliability for this long link?
+  strandway reproduce prime --html prime.html          published results next to ours
+  strandway model sdr --loss 1e-4 --rtt 50ms           which reliability scheme for this long link?
   strandway perf client ::1                            the same engines over real sockets (after: perf server &)
   strandway copy data '[fd00::2]:backup' --key key      files to another host (after: copy --serve DIR there)
   strandway cast weights --to h1 --to h2 --node h0.toml files to many hosts by multicast (after: cast --receive DIR)
   strandway switch                                     adds gradients of ranks (perf collective --algorithm in-network)
-  strandway fabric up scenarios/wire/two_planes.toml   the scenario's fabric out of Linux namespaces (as root)
+  strandway fabric up scenarios/wire/two_planes.toml   the scenario's fabric from Linux namespaces (as root)
 
 Exit status: 0 fine, 1 the run failed or did not finish, 2 bad usage or scenario, 3 an [expect] bound or a
 published result was missed.
@@ -69,50 +69,50 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run one scenario and report what happened
+    /// Run one scenario and print its report
     #[command(after_help = run::RUN_EXAMPLES)]
     Run(RunArgs),
-    /// Run one scenario under several profiles: one table, one row per profile
+    /// Run one scenario with several profiles: one table, one row per profile
     #[command(after_help = run::COMPARE_EXAMPLES)]
     Compare(CompareArgs),
-    /// Run every combination of a scenario's sweep: one row per combination
+    /// Run all combinations of a scenario's sweep: one row per combination
     #[command(after_help = run::SWEEP_EXAMPLES)]
     Sweep(SweepArgs),
-    /// Tell what a profile, policy or fabric consists of: parameters, defaults, units, sources
+    /// Describe a profile, policy or fabric: parameters, defaults, units, sources
     #[command(after_help = run::EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
-    /// Say what is in a file of another simulator, and what is assumed of it
+    /// Describe a file of another simulator, and what is assumed of it
     Import(ImportArgs),
-    /// Run what papers report and print their numbers beside ours, with a verdict per row
+    /// Run the experiments of papers and print our numbers next to theirs, with a verdict per row
     #[command(after_help = run::REPRODUCE_EXAMPLES)]
     Reproduce(ReproduceArgs),
-    /// Calculate what no run is needed for: which reliability suits a long, lossy link
+    /// Calculate completion times without a run: which reliability scheme suits a long, lossy link
     Model(ModelArgs),
     /// Measure bandwidth or latency between two hosts, with the same engines over real UDP/IPv6 sockets
     #[command(after_help = perf::PERF_EXAMPLES)]
     Perf(PerfArgs),
-    /// Copy files and directories to another host, over a long or lossy path, and go on where a copy stopped
+    /// Copy files and directories to another host over a long or lossy path; a stopped copy can be continued
     #[command(after_help = copy::EXAMPLES)]
     Copy(Box<CopyArgs>),
     /// Multicast files and directories to many hosts at once; receivers repair each other's losses
     #[command(after_help = cast::EXAMPLES)]
     Cast(Box<CastArgs>),
-    /// Be a switch that adds gradients (ESA, ATP, SwitchML), with the jobs' parameter servers; or tell what one is doing
+    /// Run a switch that adds gradients (ESA, ATP, SwitchML), with the jobs' parameter servers; or show its state
     #[command(after_help = switch::EXAMPLES)]
     Switch(Box<SwitchArgs>),
-    /// Run a node from its node file until Ctrl-C: answers `strandway perf client`, and tells what it carries
+    /// Run a node from its node file until Ctrl-C: it answers `strandway perf client` and prints its traffic
     #[command(after_help = node::NODE_EXAMPLES)]
     Node(NodeArgs),
-    /// Tell what this machine can do for real sockets, what will be slower, and how to fix it
+    /// Check this machine for real sockets: what works, what is slow, and how to fix it
     #[command(after_help = node::DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
-    /// Build a scenario's fabric out of Linux network namespaces; break and mend it; run programs on its hosts
+    /// Build a scenario's fabric from Linux network namespaces; break and repair it; run programs on its hosts
     #[command(after_help = fabric::FABRIC_EXAMPLES)]
     Fabric(FabricArgs),
-    /// Print the completions of a shell: commands and options at the press of a key
+    /// Print a script that makes a shell complete commands and options
     #[command(after_help = setup::COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
-    /// Print the manual page, or write those of all commands
+    /// Print the manual page, or write the pages of all commands
     #[command(after_help = setup::MAN_EXAMPLES)]
     Man(ManArgs),
 }
@@ -121,7 +121,7 @@ pub(crate) enum Command {
 mod tests {
     use super::*;
 
-    /// The words of a command line as a shell would part them.
+    /// Splits a command line into words, like a shell.
     fn words(line: &str) -> Vec<String> {
         let mut words = Vec::new();
         for (i, part) in line.split('\'').enumerate() {

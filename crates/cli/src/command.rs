@@ -22,7 +22,7 @@ use crate::Failure;
 use crate::args::Common;
 use strandway_lab::{Report, Scenario};
 
-/// The scenario with what the command line changes.
+/// The scenario with the changes of the command line.
 fn load(common: &Common) -> Result<Scenario, Failure> {
     let mut changes = common.set.clone();
     changes.extend(common.seed.map(|seed| format!("run.seed={seed}")));
@@ -30,7 +30,7 @@ fn load(common: &Common) -> Result<Scenario, Failure> {
     load_with(&common.scenario, &changes)
 }
 
-/// The command line, as a shell would take it again.
+/// The command line, quoted for a shell.
 fn command_line() -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=+@%".contains(c);
     let quoted = |word: String| {
@@ -48,7 +48,7 @@ fn load_with(file: &std::path::Path, changes: &[String]) -> Result<Scenario, Fai
     if problems.is_empty() { Ok(scenario) } else { Err(strandway_lab::Problems(problems).into()) }
 }
 
-/// What a report means for the exit status.
+/// The exit status for these reports.
 fn judge<'a>(reports: impl IntoIterator<Item = (&'a str, &'a Report)>) -> Result<(), Failure> {
     let (mut failed, mut missed) = (Vec::new(), Vec::new());
     for (label, report) in reports {

@@ -9,12 +9,12 @@ use args::{Args, Command};
 use clap::Parser;
 use std::process::ExitCode;
 
-/// Why a command did not succeed; each has its exit status.
+/// Why a command failed. Each kind has its exit status.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The run failed or was cut short: 1.
+    /// The run failed or was stopped: 1.
     Run(String),
-    /// Usage or scenario are wrong: 2.
+    /// Usage or scenario is wrong: 2.
     Usage(String),
     /// A bound of `[expect]` or a published result was missed: 3.
     Missed(String),

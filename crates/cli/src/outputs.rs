@@ -1,5 +1,5 @@
-//! Where results go: terminal and files. Files are opened before a run, so that an unwritable one costs no time, and no
-//! output ever replaces an input.
+//! The destinations of results: terminal and files. Files are opened before a run, so that an unwritable file is found
+//! early. An output never replaces an input.
 
 use crate::Failure;
 use crate::args::Common;
@@ -7,10 +7,10 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use strandway_lab::output::Output;
 
-/// Stands for standard output.
+/// The name for standard output.
 const STANDARD_OUTPUT: &str = "-";
 
-/// The outputs that the flags of a command name.
+/// The outputs that the flags of a command select.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wanted<'a> {
     pub(crate) json: Option<&'a PathBuf>,
@@ -23,7 +23,7 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    /// The outputs that every running command can write.
+    /// The outputs of all commands that run scenarios.
     pub(crate) fn of(common: &'a Common) -> Wanted<'a> {
         Wanted {
             json: common.json.as_ref(),
@@ -35,19 +35,19 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// One output: a file that is there whole or not at all, or standard output.
+/// One output: a file that appears complete or not at all, or standard output.
 pub(crate) enum Target {
     File(Output),
     Standard,
 }
 
 impl Target {
-    /// Writes all of it.
+    /// Writes `contents`.
     pub(crate) fn finish(self, contents: &[u8]) -> Result<(), Failure> {
         match self {
             Target::File(output) => finish(output, contents),
             Target::Standard => match std::io::stdout().write_all(contents).and_then(|()| std::io::stdout().flush()) {
-                // A reader that has gone away is no error of ours.
+                // It is not an error if the reader of a pipe has ended.
                 Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
                 Err(e) => Err(Failure::Run(format!("standard output: could not be written: {e}"))),
                 Ok(()) => Ok(()),
@@ -55,7 +55,7 @@ impl Target {
         }
     }
 
-    /// The same for what is written piece by piece; gives back what `write` tells.
+    /// Lets `write` write the output piece by piece, and returns its result.
     pub(crate) fn finish_with<T>(self, write: impl FnOnce(&mut dyn Write) -> std::io::Result<T>) -> Result<T, Failure> {
         let (path, told) = match self {
             Target::File(output) => (output.path().display().to_string(), output.finish_with(|file| write(file))),
@@ -65,7 +65,7 @@ impl Target {
     }
 }
 
-/// The outputs of a run, opened.
+/// The open outputs of a run.
 pub(crate) struct Outputs {
     json: Option<Target>,
     pub(crate) html: Option<Target>,
@@ -78,7 +78,7 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    /// Opens what is wanted; `inputs` are the files that the run reads, which nothing may replace.
+    /// Opens the selected outputs. `inputs` are the files that the run reads; they must not be replaced.
     pub(crate) fn open(wanted: Wanted<'_>, inputs: &[PathBuf]) -> Result<Outputs, Failure> {
         let flags = [
             ("--json", wanted.json),
@@ -113,7 +113,7 @@ impl Outputs {
         })
     }
 
-    /// Shows a text to the human: on standard output, or on standard error if a document goes there.
+    /// Prints a text for the user: on standard output, or on standard error if a document goes to standard output.
     pub(crate) fn show(&self, text: &str) {
         if self.quiet {
             return;
@@ -121,7 +121,7 @@ impl Outputs {
         if self.document_on_stdout { error(text) } else { print(text) }
     }
 
-    /// How many characters a line of [`Outputs::show`] may have; no limit where nobody looks at a terminal.
+    /// The width for texts of [`Outputs::show`] in characters; `None` if the output is not a terminal.
     pub(crate) fn width(&self) -> Option<usize> {
         if self.document_on_stdout { None } else { terminal_width() }
     }
@@ -131,7 +131,7 @@ impl Outputs {
     }
 }
 
-/// The width of the terminal that standard output is, in characters.
+/// The width of the terminal of standard output in characters; `None` if it is not a terminal.
 pub(crate) fn terminal_width() -> Option<usize> {
     std::io::stdout().is_terminal().then(terminal_size::terminal_size).flatten().map(|(width, _)| usize::from(width.0))
 }
@@ -140,7 +140,7 @@ fn is_standard(path: &Path) -> bool {
     path.as_os_str() == STANDARD_OUTPUT
 }
 
-/// Do both names mean the same file? A file that does not exist yet is known by its folder.
+/// True if both names mean the same file. A file that does not exist yet is compared by its directory.
 fn same(a: &Path, b: &Path) -> bool {
     let place = |path: &Path| {
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -154,7 +154,7 @@ fn same(a: &Path, b: &Path) -> bool {
     }
 }
 
-/// Devices and pipes are written to as they are, so that two outputs may well go there.
+/// Devices and pipes are written directly, so two outputs may use the same one.
 fn is_device(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|m| !m.is_file())
 }
@@ -174,7 +174,7 @@ fn open(path: Option<&PathBuf>, flag: &str) -> Result<Option<Target>, Failure> {
     .transpose()
 }
 
-/// Puts a file into place.
+/// Writes a file completely and moves it into place.
 pub(crate) fn finish(output: Output, contents: &[u8]) -> Result<(), Failure> {
     let path = output.path().display().to_string();
     output.finish(contents).map_err(|e| Failure::Run(format!("{path}: could not be written: {e}")))
@@ -187,7 +187,7 @@ pub(crate) fn open_here(path: &Path) -> Result<Output, Failure> {
     })
 }
 
-/// Prints on standard output; a reader that has gone away is no error of ours.
+/// Prints on standard output. It is not an error if the reader of a pipe has ended.
 pub(crate) fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
@@ -196,7 +196,7 @@ fn error(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// Prints one complaint on standard error.
+/// Prints an error message on standard error.
 pub(crate) fn complain(line: &str) {
     error(&format!("strandway: {line}\n"));
 }

@@ -1,4 +1,5 @@
-//! Watches runs: a progress bar on long ones, and Ctrl-C (or SIGTERM, SIGHUP), which ends a run early with what it has measured.
+//! Watches runs: shows a progress bar for long ones. Ctrl-C (or SIGTERM, SIGHUP) ends a run early; its report contains
+//! the measurements so far.
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -11,10 +12,10 @@ use strandway_sim::Control;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Runs shorter than this show no progress bar.
+/// Shorter runs show no progress bar.
 const LONG: Duration = Duration::from_millis(800);
 
-/// How often the run is looked at.
+/// Interval at which progress is read.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The first Ctrl-C, SIGTERM or SIGHUP asks the run to end; a second one ends the process.
@@ -29,12 +30,12 @@ pub(crate) fn handle_interrupts() {
     }
 }
 
-/// Has somebody pressed Ctrl-C, or asked the process to end?
+/// True if the user has pressed Ctrl-C, or the process was asked to end.
 pub(crate) fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
-/// The bars of all runs that go on at the same time.
+/// The bars of all simultaneous runs.
 pub(crate) struct Bars {
     bars: Option<MultiProgress>,
 }
@@ -45,7 +46,7 @@ impl Bars {
         Bars { bars: wanted.then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(8))) }
     }
 
-    /// Watches a run until the watch is dropped.
+    /// Watches a run until the result is dropped.
     pub(crate) fn watch(&self, label: &str, experiment: &Experiment, control: Arc<Control>) -> Watch {
         let work = Work { flows: experiment.plan.flows.len() as u64, hops: experiment.expected_hops().max(1) };
         let bars = self.bars.clone();
@@ -57,13 +58,13 @@ impl Bars {
     }
 }
 
-/// The bar of many runs together; dropping it takes it away.
+/// The common bar of many runs; it disappears when it is dropped.
 pub(crate) struct All {
     bar: Option<ProgressBar>,
 }
 
 impl Bars {
-    /// A bar over `runs` runs that take about `hops` packet hops together.
+    /// A bar for `runs` runs with about `hops` packet hops together.
     pub(crate) fn all(&self, runs: usize, hops: u64) -> All {
         let bar = self.bars.as_ref().filter(|_| runs > 1).map(|bars| {
             let bar = bars.add(ProgressBar::new(hops.max(1)));
@@ -78,7 +79,7 @@ impl Bars {
 }
 
 impl All {
-    /// One of the runs; dropped when it is over.
+    /// One of the runs; drop it when the run has ended.
     pub(crate) fn one(&self, experiment: &Experiment) -> One {
         One { bar: self.bar.clone(), hops: experiment.expected_hops() }
     }
@@ -108,7 +109,7 @@ impl Drop for One {
     }
 }
 
-/// A watched run; dropping it ends the watching.
+/// A watched run; dropping it ends the watch.
 pub(crate) struct Watch {
     done: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -124,7 +125,7 @@ impl Drop for Watch {
     }
 }
 
-/// What there is to do.
+/// The amount of work of a run.
 #[derive(Clone, Copy)]
 struct Work {
     flows: u64,
@@ -159,8 +160,7 @@ fn look(bars: Option<MultiProgress>, label: &str, work: Work, control: &Control,
     }
 }
 
-/// The estimated time left, while there is something to estimate by: retransmissions may take a run beyond its expected
-/// hops.
+/// The estimated time left; empty without an estimate, because retransmissions may make a run longer than expected.
 fn left(hops: u64, per_second: f64) -> String {
     if hops == 0 || per_second <= 0.0 {
         return String::new();
@@ -176,19 +176,19 @@ fn new_bar(bars: &MultiProgress, label: &str, work: Work) -> ProgressBar {
     bar
 }
 
-/// The bar of something between real nodes, once that takes long.
+/// The bar of a task between real nodes; it appears if the task takes long.
 pub(crate) struct RealBar {
     bar: Option<ProgressBar>,
     began: Instant,
 }
 
 impl RealBar {
-    /// Of a run, by flows.
+    /// A bar for a run, which counts flows.
     pub(crate) fn of_flows(quiet: bool) -> RealBar {
         RealBar::new(quiet, "{wide_bar} {pos} of {len} flows, {elapsed}", "█░")
     }
 
-    /// Of a copy, by bytes, with a line of text.
+    /// A bar for a copy, which counts bytes and shows a line of text.
     pub(crate) fn of_copy(quiet: bool) -> RealBar {
         RealBar::new(quiet, "[{bar:24}] {percent} %, {msg}", "=> ")
     }

@@ -1,5 +1,5 @@
-//! Casts and collectives between the hosts of a fabric of namespaces, as processes. Needs root and iproute2; elsewhere every test says why
-//! it does nothing.
+//! Casts and collectives as processes, between the hosts of a fabric of namespaces. They need root and iproute2;
+//! without these, every test prints why it is skipped.
 
 use namespaces::{Fabric, said, strandway};
 use serde_json::Value;
@@ -11,7 +11,7 @@ mod namespaces;
 
 const PLANES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cast/two_planes.toml");
 
-/// A folder of its own that is gone at the end.
+/// A directory for one test, removed at its end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -29,7 +29,7 @@ impl Drop for Folder {
     }
 }
 
-/// `strandway` on a host of the fabric, with that host's node file.
+/// Runs `strandway` on a host of the fabric, with that host's node file.
 fn on(fabric: &Fabric, host: usize, arguments: &[&str]) -> Command {
     let node = fabric.folder().join(format!("h{host}.toml"));
     let mut command = Command::new("ip");
@@ -50,7 +50,7 @@ fn a_file_reaches_three_hosts_while_a_plane_dies() {
     fabric.good(&["up", PLANES]);
     let work = Folder::new("dies");
     let source = work.0.join("weights");
-    // Thirty pseudo-random megabytes: 1.2 s over two planes.
+    // Thirty megabytes of pseudo-random data: 1.2 s over two planes.
     let bytes: Vec<u8> = (0..30_000_000u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8).collect();
     std::fs::write(&source, &bytes).expect("written");
     let folders: Vec<PathBuf> = (1..4).map(|host| work.0.join(format!("h{host}"))).collect();
@@ -130,7 +130,10 @@ fn usage_that_cannot_work_is_refused_with_a_remedy() {
     let ranks = ranks.display().to_string();
     refused(&["cast", "file"], "--to");
     refused(&["cast", "--receive", "/no/such/folder"], "name a directory that exists");
-    refused(&["perf", "collective", "all-gather", "--ranks", "/no/such/file", "--rank", "0"], "write a line for each");
+    refused(
+        &["perf", "collective", "all-gather", "--ranks", "/no/such/file", "--rank", "0"],
+        "write one line per node",
+    );
     refused(&["perf", "collective", "all-gather", "--ranks", &ranks, "--rank", "2"], "counted from 0");
     let fast = ["perf", "collective", "all-gather", "--ranks", &ranks, "--rank", "0", "--algorithm", "fast"];
     refused(&fast, "recursive-doubling");

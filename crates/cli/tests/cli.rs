@@ -1,4 +1,4 @@
-//! The command as a process: what it prints, what it writes, and with which status it ends.
+//! The command as a process: its output, its files, and its exit status.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -6,7 +6,7 @@ use strandway_proto::Profile;
 
 const SMALL: &str = "[fabric]\nhosts = 8\nhosts_per_leaf = 4\n[workload]\nsize = \"100 kB\"\n";
 
-/// A folder of its own for a test, removed at its end.
+/// A directory for one test, removed at its end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -178,7 +178,7 @@ fn the_showcase_runs_alone_and_writes_its_page() {
 #[cfg(unix)]
 fn an_interrupted_run_writes_what_it_measured() {
     let folder = Folder::new("interrupt");
-    // Minutes of traffic, so that the interrupt comes in time on any machine.
+    // Enough traffic for minutes, so that the interrupt arrives before the end on any machine.
     folder.file("long.toml", "[fabric]\nhosts = 64\n[workload]\nsize = \"100 GB\"\n[run]\ntime_limit = \"1000 s\"\n");
     let mut child = Command::new(env!("CARGO_BIN_EXE_strandway"))
         .args(["run", "long.toml", "--json", "a.json", "--quiet"])
@@ -410,7 +410,7 @@ fn an_estimate_runs_nothing_and_memory_has_an_end() {
     let (status, out, err) = folder.strandway(&["run", "huge.toml", "--estimate"]);
     assert_eq!(status, 0, "{err}");
     assert!(out.contains("packet hops") && out.contains("of memory") && out.contains("days"), "{out}");
-    // Under a limit that does not hold the fabric, runs are refused with both numbers rather than killed.
+    // With a memory limit that is too low for the fabric, runs are refused with both numbers instead of being killed.
     for command in ["run huge.toml", "compare huge.toml --profiles uec"] {
         let limited = Command::new("sh")
             .args(["-c", &format!("ulimit -v 700000; exec \"$0\" {command} --quiet"), env!("CARGO_BIN_EXE_strandway")])
@@ -429,7 +429,7 @@ fn every_name_that_is_listed_has_an_explanation() {
     let (_, list, _) = folder.strandway(&["explain"]);
     let mut names = Vec::new();
     for line in list.lines().filter(|line| line.starts_with("  ")) {
-        // A profile with its summary, or a list of names.
+        // A line is a profile with its summary, or a list of names.
         match Profile::NAMES.iter().find(|name| line.split_whitespace().next() == Some(name)) {
             Some(name) => names.push((*name).to_string()),
             None => names.extend(line.trim().split(", ").map(str::to_string)),

@@ -1,4 +1,5 @@
-//! `strandway copy` as processes, over loopback: what it says, what it leaves when it is killed, full disks and read-only ones.
+//! `strandway copy` as processes over loopback: messages, files that remain after a kill, full disks and read-only
+//! disks.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -12,7 +13,7 @@ fn strandway(arguments: &[&str]) -> Command {
     command
 }
 
-/// A folder that goes away.
+/// A directory for one test, removed at its end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -34,7 +35,7 @@ impl Folder {
         self.0.join("there")
     }
 
-    /// The partial file of the only copy that is under way, and its journal's length.
+    /// The length of the journal of the only copy in progress.
     fn journal(&self) -> u64 {
         let mut files = fs::read_dir(self.there()).expect("a folder").filter_map(Result::ok).map(|entry| entry.path());
         let journal = files.find(|path| path.extension().is_some_and(|end| end == "journal"));
@@ -48,7 +49,7 @@ impl Drop for Folder {
     }
 }
 
-/// A process that ends with its owner.
+/// A process that is killed when its owner is dropped.
 struct Server {
     child: Child,
     place: String,
@@ -61,7 +62,7 @@ impl Server {
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("it says where it listens");
         let at = line.split(" on ").nth(1).and_then(|rest| rest.split(';').next());
         let server = Server { child, place: format!("{}:", at.unwrap_or_default()) };
-        // Dropped, it is waited for.
+        // Dropping it waits for its end.
         at.is_some().then_some(server)
     }
 
@@ -120,12 +121,12 @@ fn either_side_may_be_killed_and_the_same_command_goes_on() {
         }
         assert!(!folder.there().join("large").exists(), "nothing half-written has the name");
     };
-    // Three blocks are in the journal when the client dies.
+    // The client is killed when three blocks are in the journal.
     let mut client = start(&server.place);
     wait_for(40 + 3 * 40);
     client.kill().expect("it can be killed");
     client.wait().expect("it is dead");
-    // The next client goes on, and the server dies at six.
+    // The next client continues, and the server is killed at six blocks.
     let client = start(&server.place);
     wait_for(40 + 6 * 40);
     server.child.kill().expect("it can be killed");
@@ -181,12 +182,12 @@ fn what_fails_is_named_the_rest_arrives_and_the_status_says_so() {
     let output = strandway(&[&source, &server.place]).output().expect("it runs");
     assert_eq!(output.status.code(), Some(1));
     let said = said(&output);
-    assert!(said.contains(&format!("{bad}: there is a directory of that name")), "{said}");
+    assert!(said.contains(&format!("{bad}: the server has a directory of that name")), "{said}");
     assert!(folder.there().join("good").exists());
 }
 
-/// A server in a mount namespace of its own, whose directory is a small file system; `None`, with the reason, where that cannot be
-/// had.
+/// A server in its own mount namespace, whose directory is a small file system. `None` if that is not possible here;
+/// the reason is printed.
 fn server_on(options: &str, folder: &Folder) -> Option<Server> {
     let there = folder.there().display().to_string();
     let script = format!(

@@ -1,5 +1,5 @@
-//! `strandway fabric` for real: namespaces are built, broken, mended and removed. Needs root; elsewhere every test says
-//! why it does nothing.
+//! `strandway fabric` for real: builds, breaks, repairs and removes namespaces. The tests need root; without it, each
+//! one prints why it is skipped.
 
 use namespaces::{Fabric, SCENARIO, TRIMMING, said, strandway};
 use std::process::Command;
@@ -46,11 +46,11 @@ fn a_fabric_stands_until_it_is_taken_down_and_leaves_nothing() {
 #[test]
 fn every_kind_of_failure_hits_what_it_names_and_heals() {
     let Some(fabric) = Fabric::up() else { return };
-    // What is left of a plane's T1 (-1: the same T0) once the target has failed: (refused, arrived) of four probes.
+    // The probes that pass a plane's T1 (-1: the same T0) with the failure: (refused, arrived) of four probes.
     type Left = fn(i64, i64) -> (i64, i64);
     let cases: &[(&str, Left)] = &[
         ("link:p0:t0-0:t1-1", |p, t1| if (p, t1) == (0, 1) { (0, 0) } else { (0, 4) }),
-        // Host 0 can neither send nor receive: it knows the one, the others do not know the other.
+        // Host 0 can neither send nor receive. It knows that its port is down; the other hosts do not.
         ("port:h0:p1", |p, _| if p == 1 { (1, 2) } else { (0, 4) }),
         ("link:p1:h0:t0-0", |p, _| if p == 1 { (0, 2) } else { (0, 4) }),
         ("plane:p1", |p, _| if p == 1 { (0, 0) } else { (0, 4) }),
@@ -63,7 +63,7 @@ fn every_kind_of_failure_hits_what_it_names_and_heals() {
         ("loss:p0:100%", |p, _| if p == 0 { (0, 0) } else { (0, 4) }),
         ("loss:all:100%", |_, _| (0, 0)),
         ("loss:p0:t0-0:t1-1:100%", |p, t1| if (p, t1) == (0, 1) { (0, 0) } else { (0, 4) }),
-        // Two hosts send up this way, two others do not.
+        // Two hosts send in this direction; the two others do not.
         ("loss:p0:t0-0:to:t1-1:100%", |p, t1| if (p, t1) == (0, 1) { (0, 2) } else { (0, 4) }),
     ];
     for (target, left) in cases {
@@ -78,7 +78,7 @@ fn every_kind_of_failure_hits_what_it_names_and_heals() {
         assert!(fabric.good(&["heal", target]).contains("was whole already"));
         assert!(fabric.probe().iter().all(|way| way.2 == way.4), "{target} is healed");
     }
-    // Failures overlap, and each is healed on its own.
+    // Failures overlap, and each one is repaired separately.
     for target in ["plane:p1", "port:h0:p1", "loss:p0:100%", "switch:p1:t1-0"] {
         fabric.good(&["fail", target]);
     }
@@ -113,7 +113,7 @@ fn switches_copy_for_teams_that_are_made_and_listed_by_hand() {
         fabric.good(&["group"])
     );
     assert!(fabric.good(&["status"]).contains("multicast teams (2 trees in each plane): 0 (h0 h1 h2 h3), 7 (h0 h3)"));
-    // A failure hits copies: their number, the exit status, and the table say so.
+    // A failure affects copies: the counts, the exit status and the table show it.
     fabric.good(&["fail", "spine1.p0"]);
     assert_eq!(rows(7)[..2], [(0, 0, 0, 2, 2), (0, 1, 0, 2, 0)]);
     let probed = fabric.run(&["status", "--probe"]);
@@ -131,8 +131,8 @@ fn switches_copy_for_teams_that_are_made_and_listed_by_hand() {
     }
 }
 
-/// Sends from one host to another with real checksums, as a wire would see them, and prints how many arrived and at
-/// which address.
+/// Sends from one host to another with real checksums, and prints how many datagrams arrived, and their destination
+/// address.
 const SENDER: &str = r#"
 import ctypes, fcntl, socket, struct, sys
 own, path, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -170,7 +170,7 @@ gaps = [b - a - 1 for a, b in zip(numbers, numbers[1:]) if b > a + 1]
 print(seen, ", ".join(sorted(to)), *(["in", len(gaps), "gaps"] if gaps else []))
 "#;
 
-/// How many of `count` datagrams from host 0, sent to `path`, arrived at host 2, and at which address from whom.
+/// The number of datagrams, of `count` sent by host 0 to `path`, that arrived at host 2, with their addresses.
 fn deliver(fabric: &Fabric, path: &str, count: u32) -> String {
     use std::io::{BufRead, BufReader};
     let mut receiver = fabric.command(&["exec", "h2", "--", "python3", "-c", RECEIVER]);
@@ -199,15 +199,15 @@ fn an_address_is_a_path_with_a_checksum_that_holds() {
             assert_eq!(line, "100 fcbb:bb00:3002:: from fcbb:bb00:3000::", "plane {plane}, T1 {t1}");
             for (((p, j), now), (_, then)) in fabric.t1_packets().into_iter().zip(before) {
                 let meant = (p, j) == (u64::from(plane), u64::from(t1));
-                // A few packets of the kernel's own (multicast listeners) pass on every link.
+                // A few packets of the kernel (multicast listener reports) are on every link.
                 assert_eq!((now - then) >= 100, meant, "T1 {j} of plane {p}: {} packets", now - then);
             }
         }
     }
-    // The same way without a compensator: it comes through, and its checksum does not fit the address that is left.
+    // The same way without a compensator: datagrams arrive, but their checksum does not fit the remaining address.
     let plain = Clos { neutral: false, ..clos };
     assert_eq!(deliver(&fabric, &plain.path(0, 0, 2, 1).to_string(), 10).trim(), "0");
-    // Words behind the host's are left to the receiver.
+    // The receiver ignores words after the host's word.
     let line = deliver(&fabric, "fcbb:bb00:9000:3ffd:2001:1001:3002:0", 3);
     assert!(line.starts_with("3 "), "{line}");
 }
@@ -222,7 +222,7 @@ fn loss_takes_about_the_share_that_was_asked_for() {
     let path = Clos::new(2, 2).expect("fits").path(0, 0, 2, 1).to_string();
     let line = deliver(&fabric, &path, 2000);
     let arrived: f64 = line.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
-    // Three switches on the way: 0.8^3 of 2,000 are 1,024, give or take 22 (one standard deviation).
+    // Three switches on the way: the mean is 0.8^3 of 2,000, which is 1,024; the standard deviation is 22.
     assert!((1024.0 - arrived).abs() < 150.0, "{line}");
     let status = fabric.status(&[]);
     let lost: u64 = status["ports"].as_array().expect("ports").iter().filter_map(|p| p["lost"].as_u64()).sum();
@@ -242,14 +242,14 @@ fn losses_in_runs_take_their_share_in_runs_of_about_the_length_that_was_asked_fo
     let words: Vec<&str> = line.split(' ').collect();
     let [arrived, .., "in", gaps, "gaps"] = words[..] else { panic!("{line}") };
     let (arrived, gaps): (f64, f64) = (arrived.parse().expect("a number"), gaps.parse().expect("a number"));
-    // 800 are lost, give or take 100 (one standard deviation), in 100 runs of 8 on average.
+    // The mean is 800 losses in 100 bursts of 8; the standard deviation is 100.
     assert!((300.0..1400.0).contains(&(8000.0 - arrived)), "{line}");
     assert!((4.0..14.0).contains(&((8000.0 - arrived) / gaps)), "{line}");
     fabric.good(&["heal"]);
     assert!(deliver(&fabric, &path, 1000).starts_with("1000 "));
 }
 
-/// What `fabric run` reports, whether or not it meets the scenario's bounds.
+/// The report of `fabric run`, even if it misses the scenario's bounds.
 fn outcome(fabric: &Fabric, scenario: &str, more: &[&str]) -> serde_json::Value {
     let json = std::env::temp_dir().join(format!("{}.json", fabric.name));
     let output = fabric.run(&[&["run", scenario, "--json", &json.display().to_string()], more].concat());
@@ -268,14 +268,14 @@ fn what_a_full_port_cuts_is_asked_for_again_and_nobody_waits_for_a_timeout() {
         fabric.good(&[&["up", TRIMMING], &set[..]].concat());
         let node = strandway_lab::NodeFile::load(&fabric.folder().join("h3.toml")).expect("a node file");
         assert!(node.trimming && node.profile == profile, "{node}");
-        // A host that got no processor for long finds timeouts where nothing was lost.
+        // A host that did not run for a long time has timeouts without losses; then try again.
         let run = (0..5).map(|_| outcome(&fabric, TRIMMING, &set)).find(|report| report["packets"]["timeouts"] == 0);
         let report = run.unwrap_or_else(|| panic!("{profile}: timeouts five times in a row"));
         assert_eq!(report["flows"]["finished"], 4, "{profile}");
         let [trimmed, resent, marked, sent] = ["trimmed", "retransmitted", "marked", "sent"]
             .map(|key| report["packets"][key].as_u64().unwrap_or_else(|| panic!("{key} in {report}")));
         assert!(trimmed > 0 && resent > 0 && marked > 0, "{profile}: {}", report["packets"]);
-        // Each that was cut is sent again once, and might be cut again; nothing else is.
+        // Each trimmed packet is sent again, and may be trimmed again. No other packet is sent again.
         assert!(resent <= trimmed && trimmed < sent, "{profile}: {}", report["packets"]);
         let status = fabric.status(&[]);
         let ports = status["ports"].as_array().expect("ports");
@@ -283,7 +283,7 @@ fn what_a_full_port_cuts_is_asked_for_again_and_nobody_waits_for_a_timeout() {
             let found = ports.iter().find(|p| p["node"] == node && p["port"] == port).expect("a port");
             found[key].as_u64().unwrap_or_else(|| panic!("{key} in {found}"))
         };
-        // The port to the host that everybody sends to, and what that host saw of it.
+        // The counters of the port to the receiving host, and of the host's own port.
         assert!(of("t0-p0-0", "h0", "trimmed") >= trimmed, "{profile}");
         assert!(of("h0", "p0", "marked") >= marked, "{profile}");
         assert_eq!(ports.iter().filter_map(|p| p["dropped"].as_u64()).sum::<u64>(), 0, "{profile}: all was cut");
@@ -320,7 +320,7 @@ fn rates_and_bursts_of_a_scenario_strike_while_it_runs_and_are_mended() {
     let report = outcome(&fabric, &scenario, &[]);
     assert_eq!(report["flows"]["finished"], 4);
     let last = report["fct_us"]["max"].as_f64().expect("flows finish");
-    // 420 ms by arithmetic, 320 without the fault, which comes some milliseconds late.
+    // 420 ms by arithmetic; 320 ms without the fault, which begins some milliseconds late.
     assert!(last > 360_000.0, "{last} us");
     let status = fabric.status(&[]);
     let ports = status["ports"].as_array().expect("ports");
@@ -397,8 +397,9 @@ print(full)
     assert_eq!(dropped("h"), 0, "a host's own port never drops");
     // Two hosts at full rate share one uplink.
     assert!(dropped("t0-p0-0") > 100, "{} dropped at the uplink", dropped("t0-p0-0"));
-    // What the uplink lets through fits the rest of the way, as long as shapers keep time. A `tbf` whose timer comes later than its burst
-    // lasts has lost the rest of its tokens: on a busy machine it is a little slower for a moment than the one before it.
+    // The uplink's output fits the following links if the shapers keep their rates. But if the timer of a `tbf` is
+    // later than its burst, the remaining tokens are lost: on a busy machine a port may be slightly slower for a moment
+    // than the port before it.
     let (behind, before) = (dropped("t1-"), dropped("t0-p0-0"));
     assert!(behind * 20 <= before, "{behind} dropped behind the uplink, {before} at it");
 }
@@ -417,7 +418,7 @@ fn exec_passes_the_exit_status_on_and_runs_on_the_host() {
 #[test]
 fn what_cannot_be_built_leaves_nothing_behind() {
     let Some(fabric) = Fabric::named() else { return };
-    // A `tc` that fails, in front of the real one.
+    // A `tc` that fails; it is found before the real one.
     let folder = std::env::temp_dir().join(&fabric.name);
     std::fs::create_dir_all(&folder).expect("a folder");
     let fake = folder.join("tc");
@@ -431,13 +432,13 @@ fn what_cannot_be_built_leaves_nothing_behind() {
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("it is broken"), "{}", said(&output));
     fabric.assert_gone();
-    // A namespace that somebody else made is not touched, and what it is in the way of is not begun.
+    // A namespace of another program is left alone, and a build that needs its name does not start.
     let space = format!("{}-h0", fabric.name);
     assert!(Command::new("ip").args(["netns", "add", &space]).status().expect("ip").success());
     let output = fabric.run(&["up", SCENARIO]);
     assert!(said(&output).contains("is there already"), "{}", said(&output));
     assert_eq!(fabric.namespaces(), [space]);
-    // A scenario that is too fast is told apart from one that cannot be built.
+    // A scenario that is too fast has another exit status than one that cannot be built.
     let output = fabric.run(&["up", SCENARIO, "--set", "fabric.rate=800 Gbps"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(said(&output).contains("pass --rate 500Mbps"), "{}", said(&output));

@@ -1,5 +1,5 @@
-//! Sites joined by delay lines, for real: built, run, counted and removed. Needs root, iproute2 and ethtool; elsewhere every
-//! test says why it does nothing.
+//! Sites joined by delay lines, for real: built, run, counted and removed. The tests need root, iproute2 and ethtool;
+//! without these, each one prints why it is skipped.
 
 use namespaces::{Fabric, said};
 use serde_json::Value;
@@ -13,7 +13,7 @@ const LONG_LINK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/wi
 
 const THREE_SITES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/wire/three_sites.toml");
 
-/// A fabric of a name of its own; `None`, with the reason, where long links cannot be made.
+/// A fabric with a unique name; `None`, with a printed reason, if long links are not possible here.
 fn named() -> Option<Fabric> {
     let fabric = Fabric::named()?;
     if Command::new("ethtool").arg("--version").output().is_err() {
@@ -31,7 +31,7 @@ fn carrier(fabric: &Fabric) -> u32 {
 
 fn is_running(pid: u32) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // One that has ended and that nobody has asked for is a zombie.
+    // A process that has ended, but was not waited for, is a zombie.
     !state.is_empty() && !state.contains(") Z ")
 }
 
@@ -44,19 +44,20 @@ fn long_links_stand_with_their_fabric_and_end_with_it() {
     for (_, t1, wanted, refused, arrived) in fabric.probe() {
         assert_eq!((refused, arrived), (0, wanted), "T1 {t1}");
     }
-    // The kernel's reports about multicast cross the line whenever they like: one may be on its way just now.
+    // The kernel sends multicast reports over the line at any time: one may be on the line now.
     let is_empty = |line: &Value| (0..2).all(|way| line["ways"][way]["taken"] == line["ways"][way]["delivered"]);
     let looks = std::iter::repeat_with(|| fabric.status(&[])["lines"][0].clone()).take(20);
     let line =
         &looks.inspect(|_| std::thread::sleep(Duration::from_millis(50))).find(is_empty).expect("a line that empties");
     assert_eq!(line["name"].as_str(), Some("site0->site1"));
-    // Two probes each way crossed, and perhaps such a report; nothing was lost on the way.
+    // Two probes in each direction, and perhaps such a report, crossed the line. None was lost.
     for way in 0..2 {
         let number = |key: &str| line["ways"][way][key].as_u64();
         assert!(number("taken") >= Some(2) && number("taken") == number("delivered"), "{line}");
         assert_eq!((number("lost"), number("dropped"), number("failed")), (Some(0), Some(0), Some(0)), "{line}");
     }
-    // Copies of multicast take the same line: one each way for the two hosts of the other site, per cast.
+    // Copies of multicast use the same line: for each cast, one copy in each direction for the two hosts of the other
+    // site.
     let taken = |status: &Value| [0, 1].map(|way| status["lines"][0]["ways"][way]["taken"].as_u64().expect("a count"));
     let before = taken(&fabric.status(&[]));
     for [team, _, _, refused, wanted, arrived] in fabric.probe_copies() {
@@ -81,12 +82,12 @@ fn flows_cross_a_long_link_that_loses_in_one_direction_and_its_counters_are_repo
     let [there, back] = [0, 1].map(|n| report["long_links"][n].clone());
     assert_eq!((there["name"].as_str(), back["name"].as_str()), (Some("site0->site1"), Some("site1->site0")));
     let number = |link: &Value, key: &str| link[key].as_u64().expect("a number");
-    // 2 x 489 packets of data and those sent again: one in twenty is lost.
+    // 2 x 489 data packets, and retransmissions: one packet in twenty is lost.
     assert!(number(&there, "packets") > 978 && (20..200).contains(&number(&there, "lost")), "{there}");
     assert_eq!((number(&back, "lost"), number(&back, "dropped")), (0, 0), "{back}");
     assert!(number(&back, "packets") > 0, "{back}");
     assert!(report["packets"]["lost"].as_u64() >= Some(number(&there, "lost")));
-    // Twice 10 ms of a round trip cannot be had in less.
+    // The minimum time is the round trip, twice 10 ms.
     assert!(report["fct_us"]["min"].as_f64().expect("a time") > 20_000.0, "{}", report["fct_us"]);
     fabric.assert_gone();
 }
@@ -96,7 +97,7 @@ fn three_sites_reach_each_other_over_the_long_link_of_each_pair() {
     let Some(fabric) = named() else { return };
     fabric.good(&["up", THREE_SITES]);
     for (_, t1, wanted, refused, arrived) in fabric.probe().into_iter().filter(|way| way.1 >= 0) {
-        // Two hosts at each end of it; those that lose may lose a probe.
+        // Each end has two hosts. A link with losses may lose a probe.
         assert_eq!((wanted, refused), (4, 0), "T1 {t1}");
         assert!(arrived == wanted || t1 != 1, "T1 {t1}: {arrived}");
     }
@@ -121,7 +122,7 @@ fn messages_cross_each_pair_of_three_sites_and_each_link_loses_as_it_should() {
         let link = links.iter().find(|link| link["name"] == name).unwrap_or_else(|| panic!("no {name}"));
         link[key].as_u64().expect("a number")
     };
-    // 4 MB are 977 packets of data, 2 MB are 489; on each link they go one way, and acknowledgements the other.
+    // 4 MB are 977 data packets, 2 MB are 489. On each link, data has one direction, and acknowledgements the other.
     for (name, data, loses) in [
         ("site0->site1", 977, true),
         ("site1->site0", 0, true),
@@ -133,8 +134,8 @@ fn messages_cross_each_pair_of_three_sites_and_each_link_loses_as_it_should() {
         let (packets, lost) = (number(name, "packets"), number(name, "lost"));
         assert!(packets > data && (data > 0 || packets < 977), "{name}: {packets} packets");
         assert_eq!(number(name, "dropped"), 0, "{name}");
-        // One in twenty, in bursts of some 5 between sites 1 and 2: for 200 packets and for 977 in bursts the bounds are three
-        // standard deviations away.
+        // One in twenty is lost; between sites 1 and 2 in bursts of about 5. The bounds are three standard deviations
+        // away, for 200 packets, and for 977 packets in bursts.
         let share = lost as f64 / packets as f64;
         assert!(if loses { (0.005..0.15).contains(&share) } else { lost == 0 }, "{name}: {lost} of {packets}");
     }

@@ -1,5 +1,5 @@
-//! Runs on fabrics of namespaces: what is simulated beside them is what is built, and runs do not get in each other's way.
-//! Needs root; elsewhere every test says why it does nothing.
+//! Runs on fabrics of namespaces: the simulated and the built fabric are the same, and runs do not disturb each other.
+//! The tests need root; without it, each one prints why it is skipped.
 
 use namespaces::{Fabric, SCENARIO, said, strandway};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 mod namespaces;
 
-/// Two hosts on one plane at 20 Mb/s; a flow of this many bytes.
+/// Two hosts on one plane at 20 Mb/s, with one flow of this many bytes.
 fn small(bytes: &str) -> String {
     format!(
         "[fabric]\nkind = \"multi-plane\"\nhosts = 2\nhosts_per_leaf = 1\nplanes = 1\nspines = 1\nrate = \"20 Mbps\"\n\
@@ -23,7 +23,7 @@ fn file(fabric: &Fabric, text: &str) -> String {
     path.display().to_string()
 }
 
-/// Waits until a run holds the fabric and its nodes talk.
+/// Waits until a run has the fabric and its nodes communicate.
 fn until_up(fabric: &Fabric) {
     let began = Instant::now();
     while !fabric.folder().join("h0.toml").exists() {
@@ -38,7 +38,7 @@ fn both_worlds_run_at_the_rate_that_was_asked_for() {
     let scenario = file(&fabric, &small("500 kB"));
     let output = fabric.run(&["run", &scenario, "--rate", "10Mbps", "--both", "--json", "-", "--quiet"]);
     let both: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", said(&output)));
-    // 500 kB take 0.4 s at 10 Mb/s; at the scenario's own rate they would take 0.2 s.
+    // 500 kB take 0.4 s at 10 Mb/s; at the scenario's own rate, 0.2 s.
     for row in both["rows"].as_array().expect("rows") {
         let report = &row["report"];
         assert_eq!(report["fabric"]["rate_gbps"].as_f64(), Some(0.01), "{}", row["label"]);
@@ -50,7 +50,7 @@ fn both_worlds_run_at_the_rate_that_was_asked_for() {
         );
         assert_eq!(report["origin"]["set"]["fabric.rate"].as_str(), Some("\"10000000 bps\""));
     }
-    // The report has the counters of the ports. A value that nobody measures is not taken for zero.
+    // The report has the counters of the ports. A value that is not measured is not shown as zero.
     let real = &both["rows"][1]["report"];
     assert_eq!((real["world"].as_str(), real["digest"].as_str()), (Some("namespaces"), Some("")));
     let carried = real["links"].as_array().expect("links").iter().map(|l| l["bytes"].as_u64().unwrap_or(0)).min();
@@ -71,7 +71,7 @@ fn a_standing_fabric_that_differs_or_is_broken_is_refused() {
     fabric.good(&["fail", "spine1.p0"]);
     let broken = fabric.run(&["run", SCENARIO, "--both"]);
     assert_eq!(broken.status.code(), Some(1));
-    assert!(said(&broken).contains("failures that the simulation does not: switch:p0:t1-1"), "{}", said(&broken));
+    assert!(said(&broken).contains("failures that the simulation does not have: switch:p0:t1-1"), "{}", said(&broken));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn one_program_executes_collectives_in_both_worlds() {
     for (algorithm, messages) in [("ring", 24), ("halving-doubling", 16)] {
         let set = format!("workload.algorithm={algorithm}");
         let output = fabric.run(&["run", scenario, "--set", &set, "--both", "--json", "-", "--quiet"]);
-        // A wrong sum anywhere fails the run.
+        // A wrong sum at any rank makes the run fail.
         let both: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", said(&output)));
         let rows = both["rows"].as_array().expect("rows");
         assert_eq!(rows.len(), 2);
@@ -151,7 +151,7 @@ fn one_program_executes_collectives_in_both_worlds() {
             assert_eq!(report["flows"]["finished"].as_u64(), Some(messages), "{algorithm}, {}", row["label"]);
             let collective = &report["collectives"][0];
             assert_eq!(collective["algorithm"].as_str(), Some(algorithm), "{collective}");
-            // Three quarters of 4 MB leave every host twice, at 1 Gb/s.
+            // Every host sends three quarters of 4 MB twice, at 1 Gb/s.
             assert!(collective["time_us"].as_f64().expect("a time") > 48_000.0, "{algorithm}: {collective}");
         }
     }
@@ -163,13 +163,13 @@ fn chunks_are_copied_lost_and_fetched_in_both_worlds() {
     let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/wire/multicast.toml");
     for (kind, parity) in [("broadcast", None), ("all-gather", None), ("all-gather", Some("16+4"))] {
         let set = format!("workload.kind={kind}");
-        // Slow, so that even a program that is not optimised keeps up on a busy machine.
+        // The rate is low, so that a debug build on a busy machine keeps up.
         let sets = ["--set", &set, "--set", "workload.size=2 MB", "--set", "faults.0.probability=0.02"];
         let run = ["run", scenario, "--rate", "20Mbps", "--both", "--json", "-", "--quiet"];
         let coded = parity.map(|parity| format!("workload.parity={parity}"));
         let parity: Vec<&str> = coded.iter().flat_map(|set| ["--set", set]).collect();
         let output = fabric.run(&[&run[..], &sets, &parity].concat());
-        // A wrong byte anywhere fails the run.
+        // A wrong byte at any rank makes the run fail.
         let both: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", said(&output)));
         let [simulated, real] = [0, 1].map(|row| &both["rows"][row]["report"]);
         let bytes = |report: &Value| -> u64 {
@@ -182,12 +182,12 @@ fn chunks_are_copied_lost_and_fetched_in_both_worlds() {
             let [repairs, rebuilt, lost] =
                 ["repairs", "rebuilt", "lost"].map(|name| packets[name].as_u64().unwrap_or(0));
             assert!(lost > 0, "{kind}: {packets}");
-            // With parity hardly anything is fetched.
+            // With parity, only a few chunks are fetched.
             assert!(
                 if coded.is_some() { rebuilt > 4 * repairs } else { repairs > 0 && rebuilt == 0 },
                 "{kind}: {packets}"
             );
-            // 2 MB at the 40 Mb/s of a host's two ports take 0.4 s; of an all-gather a rank hears seven eighths.
+            // 2 MB at 40 Mb/s (two ports) take 0.4 s; in an all-gather a rank receives seven eighths of them.
             let time = report["collectives"][0]["time_us"].as_f64().expect("a time");
             assert!(time > 350_000.0, "{kind}: {time}");
         }

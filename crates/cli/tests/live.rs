@@ -1,5 +1,5 @@
-//! Real nodes on a fabric of namespaces: scenarios run, things break, no byte is lost. Needs root; elsewhere every test says
-//! why it does nothing.
+//! Real nodes on a fabric of namespaces: scenarios run while links fail, and no byte is lost. The tests need root;
+//! without it, each one prints why it is skipped.
 
 mod namespaces;
 
@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
-/// Ports of 100 Mb/s, which a machine that is busy with other tests carries as well.
+/// Ports of 100 Mb/s, a rate that a machine with other tests still reaches.
 const SLOW: &str = "fabric.rate=\"200 Mbps\"";
 
 fn report(fabric: &Fabric, arguments: &[&str]) -> Value {
@@ -26,7 +26,7 @@ fn a_scenario_runs_between_real_nodes_and_leaves_nothing() {
     assert_eq!((report["flows"]["finished"].as_u64(), report["end"].as_str()), (Some(4), Some("finished")));
     let delivered = report["packets"]["delivered"].as_u64().expect("a count");
     assert!(delivered >= 4 * 245, "{delivered} packets of 4 KiB hold no four megabytes");
-    // A megabyte at 200 Mb/s takes 40 ms, whatever the machine does.
+    // A megabyte at 200 Mb/s takes at least 40 ms.
     assert!(report["fct_us"]["min"].as_f64().expect("a time") > 40_000.0, "{}", report["fct_us"]);
     fabric.assert_gone();
 }
@@ -42,13 +42,13 @@ fn a_plane_that_dies_silently_under_a_scenario_costs_time_and_no_byte() {
     let report = report(&fabric, &["run", &file, "--set", "workload.size=\"8 MB\"", "--json", "-"]);
     std::fs::remove_file(&faults).expect("ours");
     assert_eq!(report["flows"]["finished"].as_u64(), Some(4));
-    // 8 MB over two planes take 67 ms; with one of them gone from 20 ms on, at least 100 ms.
+    // 8 MB over two planes take 67 ms; if one plane fails at 20 ms, at least 100 ms.
     assert!(report["fct_us"]["min"].as_f64().expect("a time") > 90_000.0, "{}", report["fct_us"]);
     assert_eq!(fabric.status(&[])["failures"].as_array().map(Vec::len), Some(0), "it is healed afterwards");
 }
 
-/// `strandway perf` between two hosts, connected: the server with what it says, and the client, whose result is its standard
-/// output.
+/// Starts `strandway perf` between two hosts. Returns the connected server with its output, and the client, whose
+/// result is its standard output.
 fn transfer(fabric: &Fabric, profile: &str, size: &str) -> ((Child, BufReader<ChildStdout>), Child) {
     let node = |host: &str| fabric.folder().join(format!("{host}.toml")).display().to_string();
     let bin = env!("CARGO_BIN_EXE_strandway");
@@ -99,13 +99,13 @@ fn a_peer_that_is_killed_is_reported_in_time() {
     let Some(fabric) = Fabric::up() else { return };
     let ((mut server, _says), client) = transfer(&fabric, "mrc", "256M");
     std::thread::sleep(Duration::from_millis(500));
-    // The namespace's process is the server itself: `exec` becomes it.
+    // The namespace's process is the server itself, because `exec` replaces the shell.
     server.kill().expect("it runs");
     server.wait().expect("it is gone");
     let killed = Instant::now();
     let output = client.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-    // Three seconds of silence, and a busy machine.
+    // Three seconds of silence, plus time for a busy machine.
     assert!(killed.elapsed() < Duration::from_secs(40), "{:?}", killed.elapsed());
     assert!(said(&output).contains("fallen silent"), "{}", said(&output));
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// A folder with a key in it; gone when dropped.
+/// A directory with a key in it, removed at its end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -17,7 +17,7 @@ impl Folder {
         Folder(folder)
     }
 
-    /// A node file; `more` are lines of its own.
+    /// Writes a node file; `more` are additional lines.
     fn node(&self, name: &str, planes: &[&str], more: &str) -> PathBuf {
         let path = self.0.join(format!("{name}.toml"));
         let text = format!(
@@ -47,7 +47,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// The addresses that a node says it listens on.
+/// The addresses on which a node says that it listens.
 fn addresses(lines: &mut impl BufRead, before: &str) -> Vec<String> {
     let mut line = String::new();
     lines.read_line(&mut line).expect("it says where it listens");
@@ -126,7 +126,7 @@ fn ctrl_c_ends_a_node_cleanly_with_a_last_line() {
     assert_eq!(objects(&std::fs::read_to_string(&json).expect("written")).len(), 1);
 }
 
-/// Runs `strandway node` on a file, which must fail.
+/// Runs `strandway node` on a file; it must fail.
 fn refused(program: &mut Command, status: i32, words: &[&str]) {
     let output = program.output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -20,7 +20,7 @@ fn strandway(words: &[&str]) -> Command {
     command
 }
 
-/// Files of one test, removed at its end.
+/// A directory for one test, removed at its end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -41,7 +41,7 @@ impl Drop for Folder {
     }
 }
 
-/// Ports of this process's own, as far as one can know.
+/// Ports that probably no other process uses.
 fn ports(test: u16) -> u16 {
     30_000 + (std::process::id() as u16 % 500) * 20 + test * 10
 }
@@ -91,7 +91,7 @@ fn ranks_add_up_by_a_switch_that_tells_what_it_does() {
         let words = ["switch", "status", "--json", "--socket", &folder.path("socket")];
         let status = strandway(&words).output().expect("it runs").stdout;
         let status: serde_json::Value = serde_json::from_slice(&status).expect("JSON");
-        // Five runs of 256 fragments by two ranks.
+        // Five runs of 256 fragments from two ranks.
         assert_eq!((&status["system"], &status["jobs"][0]["sessions"]), (&system.into(), &1.into()));
         assert!(status["jobs"][0]["merged"].as_u64().is_some_and(|merged| merged > 2_000), "{status}");
         drop(switch);

@@ -10,7 +10,7 @@ fn strandway(arguments: &[&str]) -> Command {
     command
 }
 
-/// A server on free ports, its addresses, and the rest of what it says.
+/// A server on free ports, its addresses, and the rest of its output.
 fn server(arguments: &[&str]) -> (Child, Vec<String>, BufReader<ChildStdout>) {
     let mut child = strandway(&["perf", "server"])
         .args(arguments)
@@ -57,13 +57,13 @@ fn a_server_that_is_killed_is_reported_to_its_client() {
     assert!(began.elapsed() < Duration::from_secs(40), "soon: {:?}", began.elapsed());
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);
-    // Whether it notices at the connection or for want of an answer depends on the moment.
+    // Depending on the moment, the client notices at the connection, or because an answer is missing.
     assert!(said.contains("fallen silent") || said.contains("stopped answering"), "{said}");
 }
 
 #[test]
 fn what_does_not_work_is_said_with_a_remedy() {
-    // Any file of 16 bytes or more is a key.
+    // Every file of 16 bytes or more is a valid key.
     let key = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     for (arguments, status, word) in [
         (vec!["perf", "client", "fd00::1", "--plane", "::2"], 2, "--key FILE"),
@@ -91,13 +91,13 @@ fn the_doctor_examines_and_advises() {
     assert_eq!(output.status.code(), Some(i32::from(missing)), "{report}");
 }
 
-/// Two network namespaces with a link per plane between them; gone when dropped.
+/// Two network namespaces with a link per plane between them; removed when dropped.
 struct Hosts {
     names: [String; 2],
 }
 
 impl Hosts {
-    /// `Err` says what is missing.
+    /// The error says which feature is missing.
     fn new(planes: usize) -> Result<Hosts, String> {
         let hosts = Hosts { names: ["a", "b"].map(|host| format!("strandway-{}-{host}", std::process::id())) };
         for name in &hosts.names {

@@ -1,4 +1,4 @@
-//! A rank of a training job as the program of a host: it performs its script.
+//! Runs one rank of a training job on a host: the rank performs the steps of its script.
 
 use crate::group::Group;
 use crate::multicast::{Caster, Multicast, Word};
@@ -19,72 +19,76 @@ use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{MessageId, RankTimes};
 
-/// Makes the program of a rank of an [`Operation::Own`]: by the operation's number and the rank.
+/// Makes the program that executes an [`Operation::Own`], from the operation's number and the rank.
 pub type OperationMaker<'a> = dyn Fn(u16, u32) -> Option<Box<dyn Application>> + Sync + 'a;
 
-/// The operations of a run that scripts name by their places.
+/// All operations of a run. Scripts name an operation by its index in these lists.
 #[derive(Clone, Copy)]
 pub struct Operations<'a> {
-    /// Those of messages.
+    /// Operations that send unicast messages.
     pub groups: &'a [Group],
-    /// Those by multicast.
+    /// Operations that use multicast.
     pub multicasts: &'a [Multicast],
     /// Messages outside collectives.
     pub pipes: &'a [Pipe],
-    /// Makes the programs of all others.
+    /// Makes the programs of all other operations.
     pub make: Option<&'a OperationMaker<'a>>,
 }
 
-/// What a stream is doing.
+/// The state of one stream of a rank.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lane {
-    /// The place in the stream of its next step, or of the one that runs.
+    /// Index in the stream of the step that runs, or of the next step if none runs.
     next: usize,
-    /// The step that runs, and when it ends; [`Time::NEVER`] for one that ends when its operation does.
+    /// The step that runs and the time at which it ends. The time is [`Time::NEVER`] if the step ends with its
+    /// operation.
     runs: Option<(u32, Time)>,
 }
 
-/// An operation that has begun, or for which something came.
+/// An operation that has begun here, or for which a message has arrived.
 struct Part<'a> {
-    /// Its place among the rank's operations.
+    /// Its index among the rank's operations.
     place: u32,
     program: AnyApplication<'a>,
-    /// The step that it is for has begun and not ended.
+    /// The step that waits for this operation. `None` before that step begins and after it ends.
     awaited: Option<u32>,
     begun: bool,
 }
 
-/// How far an operation is.
+/// The life of an operation at this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nothing is known of it here.
+    /// Not made: it has not begun and no event for it has arrived.
     Unmade,
     Made,
-    /// Nothing concerns it any more.
+    /// Finished: later events for it are ignored.
     Over,
 }
 
-/// One rank: begins each step as soon as its stream is free and what it waits for has ended.
+/// One rank. It begins a step as soon as the stream is free and every step named in `after` has ended.
 pub struct Actor<'a> {
     job: &'a ScriptedJob,
     script: &'a Script,
     all: Operations<'a>,
     operations: &'a [Operation],
-    /// The numbers of messages of operations, in order: the first, the one behind the last, and the operation's place.
+    /// The numbers of the messages of operations, in order: the first number, the number after the last one, and the
+    /// operation's index.
     numbers: Vec<(u32, u32, u32)>,
-    /// Operations inside the server: the place among the job's, in order, and that among this rank's.
+    /// Operations inside the server, in order: the index among the job's operations inside servers, and the index among
+    /// this rank's operations.
     locals: Vec<(u32, u32)>,
     rank: u32,
     ended: Vec<bool>,
     left: usize,
     lanes: Vec<Lane>,
     states: Vec<State>,
-    /// Operations in which something may still happen by itself; and those that are over here, but may be asked.
+    /// `live`: operations that may still act by themselves. `resting`: complete operations that only answer requests of
+    /// other ranks.
     live: Vec<Part<'a>>,
     resting: Vec<Part<'a>>,
-    /// The ports that are up, as far as this host was told.
+    /// The ports that are up, one bit each; `None` until the host reports them.
     up: Option<u32>,
-    /// By how much this iteration's steps take longer.
+    /// Factor on the length of this iteration's compute steps (at least 1).
     slow: f64,
     random: Random,
     times: RankTimes,
@@ -100,7 +104,7 @@ impl fmt::Debug for Actor<'_> {
     }
 }
 
-/// Is an operation the one that this concerns?
+/// Does this event (`what`) belong to this operation?
 fn concerns(all: &Operations<'_>, operation: &Operation, what: Concern) -> bool {
     match (*operation, what) {
         (Operation::Multicast { multicast, .. }, Concern::Task(task)) => {
@@ -128,21 +132,21 @@ fn numbers(all: &Operations<'_>, operation: &Operation) -> Option<Range<u32>> {
     }
 }
 
-/// What tells operations apart.
+/// The key by which an event finds its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Concern {
     /// The number of a message.
     Message(u32),
     /// The number of a multicast.
     Task(u32),
-    /// The number of an operation of one's own.
+    /// The number of an [`Operation::Own`].
     Own(u16),
-    /// The place of what a server's ranks do together.
+    /// The index of an operation inside a server.
     Local(u32),
 }
 
 impl<'a> Actor<'a> {
-    /// A rank at its beginning.
+    /// A rank before its first step.
     ///
     /// # Panics
     /// If the job has no such rank.
@@ -190,7 +194,7 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// How long a step takes this time.
+    /// The length of a step with this iteration's slowdown and random noise.
     fn length(&mut self, nominal: Span) -> Span {
         if nominal == Span::ZERO {
             return nominal;
@@ -204,7 +208,7 @@ impl<'a> Actor<'a> {
         self.out.push_back(Action::Stage { message, stage });
     }
 
-    /// The place among this rank's operations of the one that this concerns.
+    /// The index, among this rank's operations, of the operation with this key.
     fn place(&self, what: Concern) -> Option<u32> {
         match what {
             Concern::Message(message) => {
@@ -223,7 +227,7 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// The place among the live ones of the operation that this concerns, which is made if need be.
+    /// Index in `live` of the operation that `what` belongs to. Makes the operation if it does not exist yet.
     fn part(&mut self, now: Time, what: Concern) -> Option<usize> {
         let place = self.place(what)?;
         if let Some(at) = self.resting.iter().position(|part| part.place == place) {
@@ -234,7 +238,7 @@ impl<'a> Actor<'a> {
         self.made(now, place)
     }
 
-    /// The place among the live ones of an operation that may not have been made.
+    /// Index in `live` of the operation with this index among the rank's operations. Makes it if it does not exist yet.
     fn made(&mut self, now: Time, place: u32) -> Option<usize> {
         match self.states[place as usize] {
             State::Made => return self.live.iter().position(|part| part.place == place),
@@ -274,7 +278,7 @@ impl<'a> Actor<'a> {
         Some(self.live.len() - 1)
     }
 
-    /// Ends what has ended and begins what can begin, as far as that goes at this instant.
+    /// Ends every step that has ended by `now` and begins every step that can begin.
     fn advance(&mut self, now: Time) {
         if self.times.begun.is_none() {
             if now < self.job.start {
@@ -294,7 +298,7 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Ends the steps of operations that are complete. True if there were any.
+    /// Ends the steps whose operation is complete. Returns true if it ended at least one.
     fn end_operations(&mut self, now: Time) -> bool {
         let mut any = false;
         for at in 0..self.live.len() {
@@ -310,14 +314,14 @@ impl<'a> Actor<'a> {
         any
     }
 
-    /// Ends a step that computes. True if its time is over.
+    /// Ends a compute step whose time is over. Returns true if it did.
     fn end_computing(&mut self, now: Time, stream: usize) -> bool {
         let Some((step, _)) = self.lanes[stream].runs.filter(|&(_, until)| until <= now) else { return false };
         self.end(now, step);
         true
     }
 
-    /// Begins the next step of a stream, if nothing is in its way. True if it did.
+    /// Begins the next step of a stream if nothing blocks it. Returns true if it did.
     fn begin_next(&mut self, now: Time, stream: usize) -> bool {
         let lane = self.lanes[stream];
         let Some(&place) = self.script.streams()[stream].get(lane.next) else { return false };
@@ -348,8 +352,8 @@ impl<'a> Actor<'a> {
         true
     }
 
-    /// The kind of the step that the compute stream waits for, or has waited for, before this one: the last of those that it waits for to
-    /// begin in its own stream.
+    /// The kind of the step to which the waiting time before `step` is charged: the first step of another stream in
+    /// `step.after` that has not ended. If all of them have ended, the last one in that list.
     fn blamed(&self, step: &Step) -> u8 {
         let steps = self.script.steps();
         let waits =
@@ -384,7 +388,7 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Lays aside the operations in which nothing happens by itself any more.
+    /// Removes complete operations from `live`: they do not act by themselves any more.
     fn retire(&mut self) {
         let mut at = 0;
         while at < self.live.len() {
@@ -396,7 +400,7 @@ impl<'a> Actor<'a> {
             }
             let part = self.live.swap_remove(at);
             match part.program {
-                // Nobody asks for messages that have arrived.
+                // No other rank asks a member for messages that have arrived.
                 AnyApplication::Member(_) | AnyApplication::Transfer(_) | AnyApplication::Inside(_) => {
                     self.states[part.place as usize] = State::Over;
                 }
@@ -445,7 +449,7 @@ impl Application for Actor<'_> {
     }
 
     fn handle_timeout(&mut self, now: Time) {
-        // One at a time: what the first one sends leaves before the next one acts.
+        // One program per call: its packets leave before the next program acts.
         if let Some(part) = self.live.iter_mut().find(|part| part.program.poll_timeout() <= now) {
             part.program.handle_timeout(now);
         }
@@ -459,7 +463,7 @@ impl Application for Actor<'_> {
         for part in &mut self.live {
             let Some(mut action) = part.program.poll_action(now) else { continue };
             if let Action::Signal { order, .. } = &mut action {
-                // Of the signals that reach a host at one instant, no two come from one stream of one GPU.
+                // Two signals that reach a host at the same time never come from the same stream of the same GPU.
                 let stream = part.awaited.map_or(COMPUTE, |step| self.script.steps()[step as usize].stream);
                 let seat = u32::from(self.job.seats[self.rank as usize]);
                 *order = self.job.first_order + seat * u32::from(STREAMS_MAX) + u32::from(stream);
@@ -488,7 +492,7 @@ impl Application for Actor<'_> {
     fn tell_times(&self, now: Time, into: &mut Vec<RankTimes>) {
         let mut times = self.times.clone();
         if let (Some(_), Some(lane)) = (times.begun, self.lanes.first()) {
-            // The step that computes when the run is cut short, or that waits then.
+            // The run may end while a step computes or waits: count the time since that began.
             let rest = now.since(self.since.min(now));
             match (lane.runs, self.script.streams()[usize::from(COMPUTE)].get(lane.next)) {
                 (Some(_), _) => times.computed += rest,

@@ -10,7 +10,8 @@
 //! | broadcast, send and receive | the buffer | `S / t` |
 //! | all-to-all | a rank's send buffer: n blocks, its own included | `S / t * (n - 1) / n` |
 //!
-//! The bus bandwidth of a bandwidth-optimal algorithm on an ideal fabric is the payload rate of a NIC, whatever n.
+//! An algorithm that uses the bandwidth of an ideal fabric fully has a bus bandwidth equal to the payload rate of a
+//! NIC, for every `n`.
 
 use crate::schedule::Collective;
 use strandway_proto::units::{Bytes, Span};
@@ -20,11 +21,12 @@ use strandway_proto::units::{Bytes, Span};
 pub struct Bandwidth {
     /// `S / t`.
     pub algorithm: f64,
-    /// What it says of the hardware's bottleneck.
+    /// The rate that the hardware's bottleneck reaches: independent of the number of ranks for an optimal algorithm.
     pub bus: f64,
 }
 
-/// The bandwidths of a collective of `size` (`S` above) among `ranks` that took `time`; nothing if it took none.
+/// The bandwidths of a collective of `size` (`S` above) among `ranks` that took `time`. `None` if `time` or `ranks` is
+/// zero.
 pub fn bandwidth(collective: Collective, ranks: u32, size: Bytes, time: Span) -> Option<Bandwidth> {
     if time == Span::ZERO || ranks == 0 {
         return None;

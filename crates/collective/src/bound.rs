@@ -1,18 +1,19 @@
-//! How long a collective takes at least, on a fabric in which nothing ever waits for a stranger.
+//! The shortest time that a collective can take on a fabric without queues caused by other traffic.
 
 use crate::schedule::{Algorithm, Rank, Schedule};
 use strandway_proto::units::Span;
 
 impl Schedule {
-    /// The time from a common start until the last rank has everything, by arithmetic: the longer of the longest chain of
-    /// messages that wait for each other and of what a NIC has to send.
+    /// The time from a common start until the last rank has received all its messages, by arithmetic. It is the longer
+    /// of two times: the longest chain of messages that wait for each other, and the time in which a NIC sends all
+    /// messages of one rank.
     ///
-    /// `busy` says how long a message of so many bytes occupies a NIC; `transfer` how long it takes from one rank to
-    /// another, from its first bit leaving until its last one arrives, if it meets nobody. A transfer of no bytes stands
-    /// for an acknowledgement.
+    /// `busy(bytes)` is the time for which a message occupies a NIC. `transfer(from, to, bytes)` is the time from the
+    /// first bit leaving `from` until the last bit arrives at `to`, without queues. A transfer of 0 bytes stands for an
+    /// acknowledgement.
     ///
-    /// With one part, rings and halving reach it exactly (whoever shares a NIC's rate with acknowledgements, nearly).
-    /// With several parts, and for an all-to-all, it is a lower bound: who meets whom is not in it.
+    /// With one part, rings and halving reach this time exactly (nearly, if acknowledgements share the NIC's rate).
+    /// With several parts, and for an all-to-all, it is a lower bound, because it ignores queues where messages meet.
     pub fn bound(&self, busy: impl Fn(u64) -> Span, transfer: impl Fn(Rank, Rank, u64) -> Span) -> Span {
         let chain = match self.algorithm() {
             Algorithm::RingAllReduce | Algorithm::RingReduceScatter | Algorithm::RingAllGather => {
@@ -35,13 +36,13 @@ impl Schedule {
         Span(chain.0.max(sent.0.saturating_add(way.0)))
     }
 
-    /// A block travels around the ring (once, for an all-reduce nearly twice) and is the same all the way. In a
-    /// reduce-scatter it leaves out the leg behind its owner, in an all-gather the one before.
+    /// The time of the slowest block. A block travels once around the ring, in an all-reduce nearly twice. In a
+    /// reduce-scatter it skips the leg behind its owner, in an all-gather the leg before its owner.
     fn ring_chain(&self, transfer: &impl Fn(Rank, Rank, u64) -> Span) -> Span {
         let n = self.ranks();
         let gathers = self.algorithm() != Algorithm::RingReduceScatter;
         let scatters = self.algorithm() != Algorithm::RingAllGather;
-        // There are two lengths at the most, the longer ones first.
+        // Blocks have at most two lengths. The longer blocks come first.
         let lengths: Vec<u64> = (0..n).map(|r| self.block_bytes(r)).collect();
         let mut longest = 0;
         let mut known: Option<(u64, Vec<u64>, u64)> = None;
@@ -67,14 +68,15 @@ impl Schedule {
 
     /// The bytes of the first part of a block.
     fn block_bytes(&self, block: u32) -> u64 {
-        // Rank `block + 1` sends block `block` first of a reduce-scatter, rank `block` its own first of an all-gather.
+        // In a reduce-scatter, rank `block + 1` sends block `block` first; in an all-gather, rank `block` does.
         match self.algorithm() {
             Algorithm::RingAllGather => self.send(Rank(block), 0).bytes,
             _ => self.send(Rank((block + 1) % self.ranks()), 0).bytes,
         }
     }
 
-    /// Of the first rank's transfers those that wait for each other: one in so many as the window is wide.
+    /// The longest chain of the first rank's transfers that wait for each other. Such a chain has every `window`-th
+    /// transfer.
     fn window_chain(&self, window: u32, transfer: &impl Fn(Rank, Rank, u64) -> Span) -> Span {
         let rank = Rank(0);
         let chain = |first: u32| {
@@ -90,7 +92,7 @@ impl Schedule {
         Span((0..window.min(self.steps())).map(chain).max().unwrap_or(0))
     }
 
-    /// Step by step, when each rank has what it needs for the next.
+    /// Computes, step by step, when each rank has the data that its next step needs.
     fn halving_chain(&self, transfer: &impl Fn(Rank, Rank, u64) -> Span) -> Span {
         let mut ready = vec![0u64; self.ranks() as usize];
         for step in 0..self.steps() {
@@ -126,7 +128,7 @@ mod tests {
         assert_eq!(bound(Algorithm::AllToAll { window: 7 }, 8, 8_000, 1), 7_000 * 20 + 1_000_000);
         assert_eq!(bound(Algorithm::RecursiveDoubling, 8, 8_000, 1), 7_000 * 20 + 3 * 1_000_000);
         assert_eq!(bound(Algorithm::LinearAllGather, 8, 8_000, 1), 7_000 * 20 + 1_000_000);
-        // Two transfers and an acknowledgement one after the other.
+        // Two transfers with one acknowledgement between them.
         assert_eq!(bound(Algorithm::AllToAll { window: 4 }, 8, 8_000, 1), 2 * 1_000 * 20 + 3 * 1_000_000);
     }
 
@@ -146,7 +148,7 @@ mod tests {
     fn a_slow_leg_of_the_ring_counts_as_often_as_it_is_crossed() {
         let ring = Schedule::new(Algorithm::RingAllReduce, 4, 4_000, 1).expect("a ring");
         let slow = |from: Rank, _: Rank, _: u64| Span(if from == Rank(2) { 10 } else { 1 });
-        // A block that leaves out two of the quick legs: 2 * 13 - 2.
+        // A block skips two of the fast legs: 2 * 13 - 2.
         assert_eq!(ring.bound(Span, slow), Span(24));
     }
 }

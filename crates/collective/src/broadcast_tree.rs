@@ -1,20 +1,20 @@
-//! Broadcasts by unicast: who passes a message on to whom.
+//! Trees for broadcasts by unicast: each rank's parent and children.
 
-/// The shape of a broadcast's tree. Ranks are counted from the root on, around the ring: the root is 0.
+/// The shape of a broadcast's tree. Ranks are counted around the ring from the root, which is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BroadcastTree {
-    /// Every rank that has the message sends it to one more in each round, `radix - 1` with a larger radix: rank `v` hears from `v` with
-    /// its lowest digit that is not zero, in base `radix`, set to zero. With radix 2 the binomial tree of MPICH (Thakur, Rabenseifner,
-    /// Gropp, 2005); the k-nomial tree of UCC with others.
+    /// In each round, every rank that has the message sends it to `radix - 1` more ranks. The parent of rank `v` is `v`
+    /// with its lowest nonzero digit, in base `radix`, set to zero. Radix 2 gives the binomial tree of MPICH (Thakur,
+    /// Rabenseifner, Gropp, 2005); a larger radix gives the k-nomial tree of UCC.
     Nomial {
         /// At least 2.
         radix: u32,
     },
-    /// Rank `v` hears from `(v - 1) / 2`.
+    /// The parent of rank `v` is `(v - 1) / 2`.
     Binary,
-    /// Every rank sends to the next one.
+    /// The parent of rank `v` is `v - 1`.
     Chain,
-    /// The root sends to all.
+    /// The root sends to all other ranks.
     Linear,
 }
 
@@ -30,7 +30,7 @@ impl BroadcastTree {
         }
     }
 
-    /// Whom a rank other than the root hears from.
+    /// The rank that sends to rank `v`, which is not the root.
     pub const fn parent(self, v: u32) -> u32 {
         match self {
             BroadcastTree::Nomial { radix } => {
@@ -46,7 +46,7 @@ impl BroadcastTree {
         }
     }
 
-    /// Whom a rank sends to, in this order: first those that have most ranks behind them.
+    /// The ranks that `v` sends to, in this order: the child with the largest subtree first.
     pub fn children(self, v: u32, ranks: u32) -> Vec<u32> {
         let below = |child: &u64| *child < u64::from(ranks);
         let children: Vec<u64> = match self {
@@ -67,7 +67,7 @@ impl BroadcastTree {
         children.into_iter().filter(below).map(|child| child as u32).collect()
     }
 
-    /// How many messages lie between the root and the rank that is farthest from it.
+    /// The number of messages one after the other from the root to the rank that is farthest from it.
     pub fn depth(self, ranks: u32) -> u32 {
         let depth = |v: u32| std::iter::successors(Some(v), |&v| (v > 0).then(|| self.parent(v))).count() as u32 - 1;
         match self {

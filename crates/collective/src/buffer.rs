@@ -1,7 +1,8 @@
-//! Collectives on real bytes: the numbers in a rank's buffer, where arriving messages rest, and sums.
+//! Collectives on real bytes: the numbers in a rank's buffer, the staging area for arriving messages, and sums.
 //!
-//! A message first arrives in a staging area, in which every message has a place of its own: a sender may be a step ahead of a
-//! receiver that has not added up yet. From there it is added to the buffer, or copied into it.
+//! A message first arrives in a staging area, in which every message has its own place. It needs one because a sender
+//! may be one step ahead of a receiver that has not added the previous message yet. From there it is added to the
+//! buffer, or copied into it.
 
 use crate::group::Group;
 use crate::schedule::{Algorithm, Collective, Rank, Schedule};
@@ -17,7 +18,7 @@ pub enum Number {
 }
 
 impl Number {
-    /// 32-bit numbers if no message of the collective cuts one in two, else bytes.
+    /// 32-bit numbers if no message of the collective splits one of them; otherwise bytes.
     pub fn of(group: &Group) -> Number {
         let schedule = &group.schedule;
         let whole = |rank: u32, index: u32| {
@@ -31,7 +32,7 @@ impl Number {
         if all && schedule.bytes().is_multiple_of(4) { Number::F32 } else { Number::Byte }
     }
 
-    /// Adds numbers to numbers, one by one; what is longer on one side is left alone.
+    /// Adds `from` to `into`, number by number. If one slice is longer, its rest is ignored.
     pub fn add(self, into: &mut [u8], from: &[u8]) {
         match self {
             Number::F32 => {
@@ -52,7 +53,7 @@ impl Number {
         }
     }
 
-    /// Writes a small whole number, of which sums over 65,536 ranks are exact.
+    /// Writes a small whole number. Sums of such numbers over 65,536 ranks are exact.
     fn write(self, to: &mut [u8], value: u32) {
         match self {
             Number::F32 => to.copy_from_slice(&(value as f32).to_le_bytes()),
@@ -61,12 +62,12 @@ impl Number {
     }
 }
 
-/// The number that a rank contributes at a place: known to everybody, so that results can be checked.
+/// The number that a rank contributes at a place. Every rank can compute it, so results can be checked.
 fn contribution(rank: u32, place: u64) -> u32 {
     ((place % 251 * 7 + u64::from(rank) * 13) % 251) as u32
 }
 
-/// A rank's buffer at the start: its contributions where the collective reads them, and 0xaa elsewhere.
+/// A rank's buffer at the start: its contributions in the part that the collective reads, and 0xaa in the rest.
 pub fn contributions(schedule: &Schedule, rank: Rank, number: Number) -> Vec<u8> {
     let mut buffer = vec![0xaa; schedule.bytes() as usize];
     let mine = match schedule.algorithm().collective() {
@@ -89,12 +90,12 @@ fn fill(buffer: &mut [u8], range: Range<u64>, number: Number, value: impl Fn(u64
     }
 }
 
-/// The part of the result that a rank is promised, and what it must hold, by arithmetic.
+/// The range of the result that the collective defines for this rank, and its expected bytes, by arithmetic.
 pub fn expected(schedule: &Schedule, rank: Rank, number: Number) -> (Range<u64>, Vec<u8>) {
     let ranks = schedule.ranks();
     let size = number.bytes();
     let mut buffer = vec![0; schedule.result() as usize];
-    // Contributions repeat every 251 places, and so do sums.
+    // Contributions repeat every 251 places, so sums repeat too.
     let sums: Vec<u32> = (0..251).map(|place| (0..ranks).map(|r| contribution(r, place)).sum()).collect();
     let sum = |place: u64| sums[(place % 251) as usize];
     let range = match schedule.algorithm().collective() {
@@ -127,10 +128,10 @@ pub fn expected(schedule: &Schedule, rank: Rank, number: Number) -> (Range<u64>,
     (range, buffer)
 }
 
-/// The buffers of one rank, as numbers of bytes: where messages rest that arrive, and where they belong.
+/// The places of messages in a rank's staging area, as byte offsets.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// Where each message rests in the staging area, by place in the schedule; one more entry than messages.
+    /// The offset of each message in the staging area, by index in the schedule. The last entry is the end of the area.
     offsets: Vec<u64>,
 }
 
@@ -146,18 +147,19 @@ impl Layout {
         Layout { offsets }
     }
 
-    /// Bytes of the staging area.
+    /// Length of the staging area in bytes.
     pub fn staging(&self) -> u64 {
         self.offsets.last().copied().unwrap_or(0)
     }
 
-    /// Where a message rests.
+    /// The offset of a message in the staging area.
     pub fn offset(&self, index: u32) -> u64 {
         self.offsets[index as usize]
     }
 }
 
-/// Takes a piece of a message (its sender, place and number) into the result. False if the rank expects no such piece from there.
+/// Adds or copies a piece of a message (its sender, index and piece number) into the result. Returns false if the rank
+/// expects no such piece from that sender.
 pub fn settle(
     group: &Group,
     rank: Rank,
@@ -192,8 +194,8 @@ impl Schedule {
         self.cut_at(rank.0)..self.cut_at(rank.0 + 1)
     }
 
-    /// Bytes of a rank's result: the buffer itself, but for an all-to-all, which has a buffer of its own for what arrives. It is
-    /// as long for every rank, though the blocks of some are a byte shorter.
+    /// Bytes of a rank's result. Usually this is the buffer itself; an all-to-all has a separate receive buffer. That
+    /// buffer has the same length at every rank, though some blocks are one byte shorter.
     pub fn result(&self) -> u64 {
         match self.algorithm() {
             Algorithm::AllToAll { .. } => self.cut_at(1) * u64::from(self.ranks()),

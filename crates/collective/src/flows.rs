@@ -1,4 +1,4 @@
-//! Flows of a plan as a program: messages that are posted at their instants, or when triggers release them.
+//! The program that posts a plan's flows: at their start times, or when a trigger releases them.
 
 use crate::server::ORDERS;
 use std::collections::VecDeque;
@@ -8,22 +8,22 @@ use strandway_proto::application::{Action, Application, Channel, Event};
 use strandway_proto::message::Message;
 use strandway_proto::{HostId, MessageId, Span, Time};
 
-/// The plan as the programs of all hosts share it, with the flows of each host and of each trigger.
+/// A plan's flows, sorted by host and by trigger. The programs of all hosts share one table.
 #[derive(Debug)]
 pub struct FlowTable<'a> {
     plan: &'a Plan,
-    /// Flows that start at an instant, host by host, in order of time and then of number.
+    /// Flows with a start time: host by host, within a host in order of time and then of number.
     starts: Vec<u32>,
     /// Where each host's part of `starts` begins; one more entry than hosts.
     bounds: Vec<u32>,
-    /// Flows that wait for each trigger, trigger by trigger, and where each trigger's part begins.
+    /// Flows that wait for a trigger, sorted by trigger; and the index at which each trigger's flows begin.
     waiting: Vec<u32>,
     waiting_bounds: Vec<u32>,
-    /// How many flows start at each host, either way.
+    /// How many flows start at each host, at a time or by a trigger.
     counts: Vec<u32>,
 }
 
-/// Sorts the numbers of items by group: the numbers, and where each group begins.
+/// Sorts the numbers of items by group. Returns the numbers, and the index at which each group begins.
 fn grouped(groups: usize, items: impl Iterator<Item = (usize, u32)> + Clone) -> (Vec<u32>, Vec<u32>) {
     let mut bounds = vec![0u32; groups + 1];
     for (group, _) in items.clone() {
@@ -82,23 +82,23 @@ impl<'a> FlowTable<'a> {
         self.plan.connections[self.plan.flows[flow as usize].connection as usize].source
     }
 
-    /// How long news takes from one host to another.
+    /// The time that a signal takes from one host to another.
     fn news(&self, from: HostId, to: HostId) -> Span {
         self.plan.topology.news_between(from, to)
     }
 
-    /// The host that counts a trigger: where the first flow that waits for it starts.
+    /// The host that counts a trigger: the source of the first flow that waits for it.
     fn home(&self, trigger: u32) -> Option<HostId> {
         self.waiting(trigger).first().map(|&flow| self.source(flow))
     }
 
-    /// Has a host no flow to post and no trigger to count or fire?
+    /// True if the host posts no flow and the plan has no triggers.
     pub(crate) fn starts_nothing_at(&self, host: HostId) -> bool {
         self.counts[host.0 as usize] == 0 && self.plan.triggers.is_empty()
     }
 
-    /// Does one host's program ever signal another's: is a trigger counted on another host than it is fired on, or does it start
-    /// a flow on another one?
+    /// True if a program at one host ever signals another host: a trigger is counted at another host than it is fired
+    /// at, or it starts a flow at another host.
     pub fn signals(&self) -> bool {
         let elsewhere = |trigger: u32| {
             let home = self.home(trigger);
@@ -113,31 +113,31 @@ impl<'a> FlowTable<'a> {
             })
     }
 
-    /// Signals that a run can hold have an order below this.
+    /// Upper limit of the `order` of any signal in a run of this plan.
     pub fn orders(plan: &Plan) -> u32 {
         FlowTable::orders_of(plan.flows.len()) + ORDERS
     }
 
-    /// Signals of so many flows have an order below this. Those of servers are behind them.
+    /// Upper limit of the orders of signals of `flows` flows. Signals of servers have higher orders.
     pub fn orders_of(flows: usize) -> u32 {
         3 * flows as u32
     }
 }
 
-/// The flows that one host posts, and the triggers that it counts.
+/// Posts the flows of one host and counts the triggers whose home is this host.
 ///
-/// A trigger is counted at the host where the first flow that waits for it starts. News from another host to there, and from
-/// there to another host, takes one [`news_between`](strandway_fabric::Topology::news_between) each.
+/// The home of a trigger is the source of the first flow that waits for it. A signal from another host to the home, and
+/// from the home to another host, takes one [`news_between`](strandway_fabric::Topology::news_between) each.
 #[derive(Debug)]
 pub struct Flows<'a> {
     table: &'a FlowTable<'a>,
     host: HostId,
-    /// The next flow that starts at an instant, and the end of this host's part.
+    /// The next flow with a start time, and the end of this host's range of such flows.
     next: u32,
     end: u32,
-    /// How often each trigger that has fired must still fire, by number.
+    /// Triggers that have fired at least once: the number of the trigger, and how many more times it must fire.
     counts: Vec<(u32, u32)>,
-    /// Flows that a trigger has released, with the instants at which they are posted, in order.
+    /// Flows that a trigger has released, with the time at which each is posted, in order.
     released: Vec<(Time, u32)>,
     actions: VecDeque<Action>,
     /// Flows of this host that have not finished.
@@ -153,7 +153,7 @@ impl<'a> Flows<'a> {
         Flows { table, host, next, end, counts: Vec::new(), released: Vec::new(), actions: VecDeque::new(), left }
     }
 
-    /// The instant at which the next flow starts that waits for its time only.
+    /// The start time of the next flow that waits only for its time.
     fn next_start(&self) -> Time {
         if self.next == self.end {
             return Time::NEVER;
@@ -171,7 +171,7 @@ impl<'a> Flows<'a> {
         Action::Post { channel, message: Message { id: MessageId(flow), bytes: plan.bytes } }
     }
 
-    /// A flow that ended here fires a trigger; `order` tells such news apart.
+    /// A flow that ended here fires a trigger. `order` gives simultaneous signals a fixed order.
     fn pull(&mut self, now: Time, trigger: u32, order: u32) {
         match self.table.home(trigger) {
             Some(home) if home == self.host => self.fire(now, trigger),
@@ -183,7 +183,7 @@ impl<'a> Flows<'a> {
         }
     }
 
-    /// A trigger was fired; when that was the last time it needed, its flows begin.
+    /// A trigger was fired. After the last firing that it needs, its flows begin.
     fn fire(&mut self, now: Time, trigger: u32) {
         let plan = self.table.plan;
         let at = match self.counts.binary_search_by_key(&trigger, |c| c.0) {
@@ -239,7 +239,7 @@ impl Application for Flows<'_> {
                 self.actions.push_back(action);
             }
             Event::Signal { word, .. } => self.fire(now, word),
-            // A flow that cannot finish stays unfinished, and the report says so.
+            // A flow that failed stays unfinished, and the report says so.
             Event::Failed { .. }
             | Event::Letter { .. }
             | Event::Chunk { .. }
@@ -250,7 +250,7 @@ impl Application for Flows<'_> {
     }
 
     fn handle_timeout(&mut self, now: Time) {
-        // One at a time: what the first one sends leaves before the next one is posted.
+        // One flow per call: its packets leave before the next flow is posted.
         if self.next_start() <= now && self.released.first().is_none_or(|r| r.0 > now) {
             let flow = self.table.starts[self.next as usize];
             self.next += 1;

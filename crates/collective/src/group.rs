@@ -7,9 +7,9 @@ use strandway_proto::{HostId, Time};
 
 /// A collective, placed on hosts.
 ///
-/// Messages travel striped over the connections of a pair of ranks: every message is cut into [`Group::pieces`] pieces, each a
-/// message of its own to the transport. Pieces are numbered rank by rank, in the order of the sender's schedule; connections
-/// rank by rank, peer by peer.
+/// Each message is cut into [`Group::pieces`] pieces, which travel on different connections of a pair of ranks. To the
+/// transport a piece is a message. Pieces are numbered rank by rank, in the order of the sender's schedule. Connections
+/// are numbered rank by rank, then peer by peer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
     /// The messages of all ranks, in order.
@@ -24,16 +24,17 @@ pub struct Group {
     pub first_message: u32,
     /// The number of the first channel from rank 0 to its first peer.
     pub first_channel: u32,
-    /// Connections open at first use and close behind the last message, rather than being open from the start.
+    /// True: a connection opens at its first use and closes after its last message. False: it is open from the start.
     pub on_demand: bool,
-    /// The profile of all connections: an index into the plan's.
+    /// The profile of all connections: an index into the plan's profiles.
     pub profile: u16,
-    /// The collective's number in the run, for messages to people.
+    /// The collective's number in the run, shown in messages to users.
     pub number: u32,
 }
 
 impl Group {
-    /// Pieces that every message is cut into: one for each connection, unless messages are shorter than that many bytes.
+    /// Pieces per message: one for each connection, or fewer if the shortest message has fewer bytes than there are
+    /// connections.
     pub fn pieces(&self) -> u32 {
         u64::from(self.connections).min(self.schedule.shortest().max(1)) as u32
     }
@@ -49,13 +50,13 @@ impl Group {
         self.first_message..u32::try_from(end).unwrap_or(u32::MAX)
     }
 
-    /// The number of a piece of the message at a place of a rank's order.
+    /// The number of a piece of the message with this index in the rank's order.
     pub fn number_of(&self, rank: Rank, index: u32, piece: u32) -> u32 {
         self.first_message + (rank.0 * self.schedule.messages() + index) * self.pieces() + piece
     }
 
-    /// The sender of the piece with this number, the message's place in the sender's order, and the number of the piece in the
-    /// message.
+    /// The sender of the piece with this number, the message's index in the sender's order, and the piece's number
+    /// within the message.
     pub fn piece_of(&self, number: u32) -> Option<(Rank, u32, u32)> {
         if !self.numbers().contains(&number) {
             return None;

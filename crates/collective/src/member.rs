@@ -1,10 +1,11 @@
-//! One rank's part in a collective, as a machine: told what arrived and what ended, asked what to send.
+//! One rank's part in a collective as a state machine. Its caller reports which messages arrived and ended, and asks
+//! which message to send.
 
 use crate::schedule::{Place, Rank, Schedule, Send};
 use std::collections::VecDeque;
 use std::fmt;
 
-/// One rank of a collective. It moves no data and knows no network: who drives it does.
+/// One rank of a collective. It moves no data and knows no network: its caller does both.
 ///
 /// ```
 /// use strandway_collective::{Algorithm, Member, Rank, Schedule};
@@ -20,24 +21,24 @@ use std::fmt;
 pub struct Member {
     schedule: Schedule,
     rank: Rank,
-    /// Per message of this rank four bits: what has happened to the one that it sends in a step, and to the one that it receives
-    /// in the same step.
+    /// Four bits per message index: the state of the message that this rank sends with this index, and of the message
+    /// that it receives with the same index.
     states: Vec<u8>,
-    /// Messages that wait for nothing any more, in the order in which that came about.
+    /// Messages that may be sent now, in the order in which they became ready.
     ready: VecDeque<u32>,
-    /// Receives still to come.
+    /// Number of messages that have not arrived yet.
     missing: u32,
-    /// Sends whose end is not known.
+    /// Number of sends that have not ended yet.
     owed: u32,
 }
 
-/// The four things that can have happened to a message, as bits.
+/// The four events of a message, as bits.
 const RECEIVED: u8 = 1;
 const READY: u8 = 2;
 const POSTED: u8 = 4;
 const SENT: u8 = 8;
 
-/// Word of a message that the schedule does not have, at least not from there.
+/// An event for a message that the schedule does not have, or that comes from another rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unexpected;
 
@@ -62,7 +63,7 @@ impl Member {
             missing: messages,
             owed: messages,
         };
-        // Messages that wait for nothing come first.
+        // Messages that need not wait for another one come first.
         for index in 0..messages {
             if !member.consider(index) {
                 break;
@@ -71,7 +72,7 @@ impl Member {
         member
     }
 
-    /// A message has arrived, whole. Hearing of it twice changes nothing.
+    /// A whole message has arrived. Reporting it twice changes nothing.
     ///
     /// # Errors
     /// If this rank expects no such message; nothing has changed then.
@@ -87,7 +88,7 @@ impl Member {
         Ok(())
     }
 
-    /// A message of this rank has arrived at its receiver. Hearing of it twice changes nothing.
+    /// A message of this rank has arrived at its receiver. Reporting it twice changes nothing.
     ///
     /// # Errors
     /// If this rank has not handed out such a message; nothing has changed then.
@@ -103,7 +104,7 @@ impl Member {
         Ok(())
     }
 
-    /// The next message that waits for nothing any more.
+    /// The next message that may be sent now, if there is one.
     pub fn poll_send(&mut self) -> Option<Send> {
         let index = self.ready.pop_front()?;
         self.set(index, POSTED);
@@ -111,17 +112,17 @@ impl Member {
         Some(self.schedule.send(self.rank, index))
     }
 
-    /// How many messages wait for nothing any more.
+    /// How many messages may be sent now.
     pub fn ready(&self) -> u32 {
         self.ready.len() as u32
     }
 
-    /// Has everything arrived that this rank's result is made of?
+    /// True if every message of this rank's result has arrived.
     pub fn received(&self) -> bool {
         self.missing == 0
     }
 
-    /// Has everything arrived, here and at the others, so that the buffer is the application's again?
+    /// True if every message has arrived, here and at the receivers. Then the application may use the buffer again.
     pub fn finished(&self) -> bool {
         self.missing == 0 && self.owed == 0
     }
@@ -139,7 +140,7 @@ impl Member {
         }
     }
 
-    /// Puts a message among those that can go, if nothing is in its way. False if something is.
+    /// Makes a message ready if it need not wait any more. Returns false if it must still wait.
     fn consider(&mut self, index: u32) -> bool {
         let after = self.schedule.send(self.rank, index).after;
         let is = |place: Place, what: u8| self.is(self.schedule.index(place), what);
@@ -156,7 +157,7 @@ impl Member {
         self.states[index as usize / 2] >> (4 * (index % 2)) & what != 0
     }
 
-    /// Notes that something has happened to a message. True if it had happened before.
+    /// Records an event of a message. Returns true if it was recorded before.
     fn set(&mut self, index: u32, what: u8) -> bool {
         let before = self.is(index, what);
         self.states[index as usize / 2] |= what << (4 * (index % 2));
@@ -193,7 +194,7 @@ mod tests {
         let mut member = Member::new(schedule, Rank(0));
         let place = |step| Place { step, part: 0 };
         assert_eq!(member.poll_send().map(|s| s.place.step), Some(0));
-        // The second partner is quick, the first one slow.
+        // The second partner is fast, the first one slow.
         assert_eq!(member.handle_received(Rank(2), place(1)), Ok(()));
         assert_eq!(member.poll_send(), None);
         assert_eq!(member.handle_received(Rank(1), place(0)), Ok(()));

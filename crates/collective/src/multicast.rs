@@ -1,13 +1,15 @@
 //! Reliable broadcast and all-gather by multicast.
 //!
-//! Khalilov, Di Girolamo, Chrapek, Nudelman, Bloch, Hoefler: "Network-Offloaded Bandwidth-Optimal Broadcast and Allgather for
-//! Distributed AI", arXiv 2408.13356 (SC'24). Two barriers make sure that everybody listens; roots multicast their shares in chains;
-//! receivers mark chunks in a bitmap; when a timer runs out they fetch what is missing around a ring of neighbours; a last handshake
-//! gives the buffers back. `docs/protocols/multicast.md` tells what is the paper's and what is ours.
+//! Khalilov, Di Girolamo, Chrapek, Nudelman, Bloch, Hoefler: "Network-Offloaded Bandwidth-Optimal Broadcast and
+//! Allgather for Distributed AI", arXiv 2408.13356 (SC'24). Two barriers make sure that every rank listens. Roots
+//! multicast their shares in chains. Receivers mark the chunks that arrive in a bitmap. When a timer expires, they
+//! fetch the missing chunks around a ring of neighbours. A last handshake tells each rank that it may reuse its
+//! buffers. `docs/protocols/multicast.md` says which rules are the paper's and which are ours.
 //!
-//! [`Caster`] is one rank as an [`Application`](strandway_proto::Application). What it needs of a world are chunks cast to a group or
-//! to one host ([`Action::Cast`](strandway_proto::application::Action::Cast)), letters, and news of what arrived. It touches no
-//! payload: chunk `n` belongs at [`Layout::place`] of the operation's buffer.
+//! [`Caster`] is one rank as an [`Application`](strandway_proto::Application). It asks three things of its caller: to
+//! cast chunks to a group or to one host ([`Action::Cast`](strandway_proto::application::Action::Cast)), to send
+//! letters, and to report arrivals. It touches no payload: chunk `n` belongs at [`Layout::place`] of the operation's
+//! buffer.
 
 mod caster;
 mod chains;
@@ -27,66 +29,69 @@ use strandway_proto::cast::{Cast, Layout, LeftOut, Parity};
 use strandway_proto::units::{Bytes, Rate, Span, Time};
 use strandway_proto::{HostId, MessageId};
 
-/// So often in a row a rank may leave a question unanswered before it counts as dead. Multicast sheet, section 6.2, rule 6.
+/// A rank counts as dead after this many unanswered questions in a row. Multicast sheet, section 6.2, rule 6.
 pub const SILENT_MAX: u32 = 40;
 
-/// The share of its rate that a root sends where switches may drop. Multicast sheet, section 6.1.
+/// Roots send at this share of the receive rate if switches may drop packets. Multicast sheet, section 6.1.
 pub const PACE: f64 = 0.95;
 
-/// Chains of an all-gather unless one says otherwise: the artifact's.
+/// Default number of chains of an all-gather: the artifact's.
 pub const CHAINS: u32 = 2;
 
-/// Chunks that a root casts before it looks up: the artifact's batch.
+/// Chunks that a root hands out at a time, before it handles other events: the artifact's batch.
 pub const BATCH: u32 = 128;
 
-/// When receivers stop to wait for multicast chunks and fetch.
+/// The time at which receivers stop waiting for multicast chunks and begin to fetch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cutoff {
-    /// The artifact's: this many times the time that all bytes take at link rate, counted from the end of the barriers. Its factor is
-    /// 5.
+    /// The artifact's: this factor times the time that all bytes take at link rate, counted from the end of the
+    /// barriers. The artifact uses the factor 5.
     Artifact(f64),
-    /// Ours (multicast sheet, section 6.3): 1.25 times the schedule, a token's time per step, four round trips and 200 us. Earlier if the
-    /// last roots of all chains have been heard to the end, or if 0.9 of the schedule has passed and nothing comes any more. Later as long
-    /// as chunks come.
+    /// Ours (multicast sheet, section 6.3): 1.25 times the schedule, one token's time per step, four round trips and
+    /// 200 us. Receivers begin earlier when the shares of the last roots of all chains have ended, or when 0.9 of the
+    /// schedule has passed and chunks have stopped arriving. They begin later while chunks still arrive.
     Tuned,
 }
 
-/// The order in which a receiver fetches the shares that it lacks.
+/// The order in which a receiver fetches missing shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// By the number of the root: the artifact's. With one fetch under way it takes about P^2 / 2 round trips if everything is missing.
+    /// By the number of the root: the artifact's. With one fetch at a time it takes about P^2 / 2 round trips if all
+    /// shares are missing.
     Ascending,
-    /// From the neighbour's own share on around the ring: no fetch waits for a later one.
+    /// Beginning with the neighbour's own share, then around the ring: no fetch waits for a later one.
     NearestFirst,
-    /// The other way round. With fewer than P - 1 fetches under way that block, it deadlocks: for tests.
+    /// The reverse order. With fewer than P - 1 blocking fetches at a time it deadlocks: for tests.
     FarthestFirst,
 }
 
-/// What ranks wait for before they cast.
+/// The barriers that ranks pass before they cast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
-    /// Two barriers: everybody is here; then, everybody listens. The artifact's.
+    /// Two barriers, as in the artifact. After the first one, every rank is present; after the second one, every rank
+    /// listens.
     TwoBarriers,
-    /// The first one alone, where a rank's buffer is open before it begins: whoever is here listens. Ours; it saves log2 P round trips.
+    /// Only the first barrier. It is enough if a rank's buffer is open before the rank begins: a rank that is present
+    /// also listens. Ours; it saves log2 P round trips.
     OneBarrier,
-    /// Nothing. Chunks that come before a rank has begun are lost: for tests.
+    /// No barrier. Chunks that arrive before a rank has begun are lost: for tests.
     AtOnce,
 }
 
-/// How receivers repair what they lack.
+/// How receivers fetch missing chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// In which order shares are fetched.
+    /// The order in which shares are fetched.
     pub order: Order,
-    /// Of how many shares fetches may be under way at once.
+    /// The number of shares that may be fetched at the same time.
     pub under_way: u32,
-    /// A neighbour that lacks a part of a share gives nothing of it, rather than what it has.
+    /// True: a neighbour that lacks a part of a share sends nothing of it. False: it sends the chunks that it has.
     pub blocking: bool,
-    /// Ask the root itself when the neighbour has not helped within two round trips. A root that two ranks ask for one chunk casts it to
-    /// all.
+    /// Ask the root itself if the neighbour has not helped within two round trips. If two ranks ask a root for the same
+    /// chunk, the root casts it to all.
     pub direct: bool,
-    /// End with a barrier of all, rather than with a word to the neighbour. With `direct` the neighbour's word is not enough: buffers
-    /// may be overwritten while others still fetch from them.
+    /// True: end with a barrier of all ranks. False: end with a letter to the neighbour. With `direct` that letter is
+    /// not enough: other ranks may still fetch from a buffer when it is overwritten.
     pub close: bool,
 }
 
@@ -95,12 +100,13 @@ impl Recovery {
     pub const RING: Recovery =
         Recovery { order: Order::Ascending, under_way: 1, blocking: true, direct: false, close: false };
 
-    /// Ours (multicast sheet, section 6.2): everything at once, what there is of it, from the root if need be, and a barrier.
+    /// Ours (multicast sheet, section 6.2): fetch all shares at once, take the chunks that the neighbour has, ask the
+    /// root for the rest, and end with a barrier.
     pub const FAST: Recovery =
         Recovery { order: Order::NearestFirst, under_way: u32::MAX, blocking: false, direct: true, close: true };
 }
 
-/// The hosts of ranks, found both ways.
+/// The hosts of the ranks, and the ranks of the hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ranks {
     hosts: Vec<HostId>,
@@ -115,12 +121,12 @@ impl Ranks {
         Ranks { hosts, by_host }
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub fn count(&self) -> u32 {
         self.hosts.len() as u32
     }
 
-    /// The hosts, rank by rank.
+    /// The host of each rank.
     pub fn hosts(&self) -> &[HostId] {
         &self.hosts
     }
@@ -143,67 +149,69 @@ impl Ranks {
 /// One broadcast or all-gather, placed on hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Multicast {
-    /// The rank that broadcasts; `None` if all gather.
+    /// The rank that broadcasts; `None` for an all-gather.
     pub root: Option<u32>,
     /// The hosts of its ranks.
     pub ranks: Ranks,
-    /// Shares and chunks.
+    /// The shares of the ranks and their chunks.
     pub layout: Layout,
-    /// Chunks of parity that roots cast behind those of data, if they do. Receivers rebuild from them what is lost, rather than fetch
-    /// it.
+    /// Parity chunks that roots cast after their data chunks, if any. Receivers rebuild lost chunks from parity instead
+    /// of fetching them.
     pub parity: Option<Parity>,
-    /// The order in which ranks multicast, in an all-gather.
+    /// The order in which the ranks of an all-gather multicast.
     pub chains: Chains,
     /// When each rank begins.
     pub starts: Vec<Time>,
-    /// Which multicast group the ranks are.
+    /// The number of the ranks' multicast group.
     pub group: u32,
-    /// The operation's number, unlike those of all others that are under way.
+    /// The operation's number; operations that run at the same time have different numbers.
     pub task: u32,
-    /// The number that rank 0's part has among the run's messages. Others follow.
+    /// The message number of rank 0's part; rank `r` has the number `first_message + r`.
     pub first_message: u32,
-    /// The numbers of the channels between ranks, this and the next one: at no host those of other channels. One is for questions, the
-    /// other one for answers: a channel's letters take planes in turn, and with one for both, each question may meet a dead plane
-    /// and each answer the other one.
+    /// The channels between ranks have this number and the next one. No other channel at these hosts may use them. One
+    /// carries questions, the other one answers. Letters of a channel take planes in turn, so with one channel for
+    /// both, every question might meet one dead plane and every answer another one.
     pub channel: u32,
     /// The profile of these channels.
     pub profile: u16,
-    /// Bytes of all headers of a chunk on the wire.
+    /// Header bytes of a chunk on the wire, all layers together.
     pub header: u16,
     /// The planes that every host has, one bit each.
     pub planes: u32,
-    /// The planes of those by which groups reach this rank, one bit each; all (`u32::MAX`) where every switch copies.
+    /// The planes on which multicast reaches this rank, one bit each; `u32::MAX` if every switch can copy packets.
     pub groups: u32,
-    /// How many trees of a plane are used; zero for all.
+    /// How many trees of each plane are used; zero for all.
     pub trees: u32,
-    /// How many trees each plane has; zero if that is not known. Where it is, trees that fall silent are found and left out.
+    /// How many trees each plane has; zero if unknown. If it is known, silent trees are detected and left out.
     pub tree_count: u32,
-    /// The rate at which the slowest rank receives, all planes together.
+    /// The receive rate of the slowest rank, all planes together.
     pub rate: Rate,
-    /// The share of that rate that roots send; `None` to send as fast as ports take it, where the fabric loses nothing.
+    /// The share of `rate` at which roots send. `None`: they send as fast as their ports allow, for fabrics without
+    /// loss.
     pub pace: Option<f64>,
-    /// A round trip between the two farthest ranks without queues.
+    /// The round trip between the two ranks that are farthest apart, without queues.
     pub rtt: Span,
-    /// So often in a row a rank may leave a question unanswered, one every four round trips ([`SILENT_MAX`]).
+    /// A rank counts as dead after this many unanswered questions in a row, one every four round trips
+    /// ([`SILENT_MAX`]).
     pub silent_max: u32,
-    /// The root of a broadcast takes no part in the ring: receivers ask receivers, farther and farther ones, and the root only for what
-    /// those do not have (multicast sheet, section 6.2, rule 5).
+    /// True: the root of a broadcast takes no part in the ring. Receivers ask other receivers, at growing distance, and
+    /// ask the root only for chunks that none of these has (multicast sheet, section 6.2, rule 5).
     pub spare_root: bool,
-    /// What ranks wait for before they cast.
+    /// The barriers before the multicast.
     pub opening: Opening,
-    /// When receivers begin to fetch.
+    /// The time at which receivers begin to fetch.
     pub cutoff: Cutoff,
-    /// How they fetch.
+    /// How receivers fetch.
     pub recovery: Recovery,
 }
 
 impl Multicast {
-    /// The rank whose share it is.
+    /// The rank that multicasts a share.
     pub fn root_of(&self, share: u32) -> u32 {
         self.root.unwrap_or(share)
     }
 
-    /// The share that a rank multicasts, if it does.
+    /// The share that a rank multicasts, if it has one.
     pub fn share_of(&self, rank: u32) -> Option<u32> {
         match self.root {
             None => Some(rank),
@@ -211,15 +219,15 @@ impl Multicast {
         }
     }
 
-    /// The rank that a rank asks first for what it lacks: the next one.
+    /// The rank that a rank asks first for missing chunks: the next one in the ring.
     fn neighbour(&self, rank: u32) -> u32 {
         let ranks = self.ranks.count();
         let next = (rank + 1) % ranks;
         if self.spare_root && self.root == Some(next) && ranks > 2 { (next + 1) % ranks } else { next }
     }
 
-    /// The rank that a rank asks next for chunks of a share that `asked` did not give: the root, or if that is to be spared, the
-    /// receiver twice as far ahead around the ring, as long as that is less than once around.
+    /// The rank to ask next, if `asked` did not have the chunks. Normally the root. If the root is spared: the receiver
+    /// at twice the distance around the ring, until that distance exceeds one round; then the root.
     fn after(&self, rank: u32, asked: u32, share: u32) -> u32 {
         let root = self.root_of(share);
         let (ranks, receivers) = (self.ranks.count(), self.ranks.count() - 1);
@@ -235,33 +243,33 @@ impl Multicast {
         (root + 1 + (place(rank) + ahead) % receivers) % ranks
     }
 
-    /// The number that a rank's part has among the run's messages.
+    /// The message number of a rank's part.
     pub fn message(&self, rank: u32) -> MessageId {
         MessageId(self.first_message + rank)
     }
 
-    /// Payload bytes that all ranks together hear.
+    /// Payload bytes that all ranks together receive.
     pub fn heard(&self) -> u64 {
         self.layout.bytes().saturating_mul(u64::from(self.ranks.count().saturating_sub(1)))
     }
 
-    /// The numbers of all ranks' parts.
+    /// The message numbers of all ranks' parts.
     pub fn messages(&self) -> std::ops::Range<u32> {
         self.first_message..self.first_message + self.ranks.count()
     }
 
-    /// The channel to a rank for questions, or for answers.
+    /// The channel to a rank, for questions or for answers.
     fn channel_to(&self, rank: u32, answers: bool) -> Channel {
         Channel { peer: self.ranks.host(rank), number: self.channel + u32::from(answers), profile: self.profile }
     }
 
-    /// Where a rank stands in its chain; a broadcast's root is a chain of its own.
+    /// The position of a rank in its chain. The root of a broadcast is a chain of one.
     fn link(&self, rank: u32) -> Link {
         if self.root.is_some() { Link { chain: 0, step: 0, last: true } } else { self.chains.link(rank) }
     }
 
-    /// The share whose end a chunk is, if it is one, and how long the rest of the share takes to leave: the chunk that is marked as the last
-    /// one, or any chunk of a share's last parity.
+    /// If this chunk ends a share: the share, and the time until the rest of the share has left. The end is the chunk
+    /// marked `last`, or any chunk of the share's last parity.
     fn is_end(&self, chunk: u32, last: bool) -> Option<(u32, Span)> {
         let Some(parity) = self.parity else { return last.then(|| (self.layout.share_of(chunk), Span::ZERO)) };
         let share = parity.share_of(chunk);
@@ -272,17 +280,17 @@ impl Multicast {
         Some((share, self.chunk_time() * (u64::from(left) * u64::from(sharing))))
     }
 
-    /// Trees of each plane that are used, if their number is known.
+    /// Trees of each plane that are used; zero if their number is unknown.
     fn trees_used(&self) -> u32 {
         if self.trees == 0 { self.tree_count } else { self.trees.min(self.tree_count) }
     }
 
-    /// By how much a root's rate is divided: the roots that cast at the same time.
+    /// The divisor of a root's rate: the number of roots that cast at the same time.
     fn sharing(&self, rank: u32) -> u32 {
         if self.root.is_some() { 1 } else { self.chains.sharing(self.link(rank).step) }
     }
 
-    /// Chunks of data that a root casts before it looks up: whole groups, where there is parity.
+    /// Data chunks that a root hands out at a time. With parity this is a whole number of parity groups.
     fn batch(&self) -> u32 {
         self.parity.map_or(BATCH, |parity| {
             let group = parity.code().data() as u32;
@@ -290,7 +298,7 @@ impl Multicast {
         })
     }
 
-    /// Bytes on the wire of all chunks of a share.
+    /// Wire bytes of all chunks of a share.
     fn wire_bytes(&self, share: u32) -> u64 {
         let parity = self.parity.map_or(0, |parity| u64::from(parity.chunks(share)));
         let header = u64::from(self.header);
@@ -298,17 +306,17 @@ impl Multicast {
         self.layout.share(share).1 + chunks * header + parity * (u64::from(self.layout.chunk_bytes()) + header)
     }
 
-    /// The rate that all roots together may send: the one at which a rank receives, or a share of it.
+    /// The rate of all roots together: the receive rate of a rank, times `pace`.
     fn paced_rate(&self) -> Rate {
         self.rate.scaled(self.pace.unwrap_or(1.0))
     }
 
-    /// How long a chunk takes at the pace of a single root.
+    /// The time of one chunk at the rate of a single root.
     fn chunk_time(&self) -> Span {
         self.paced_rate().time_for(Bytes(u64::from(self.layout.chunk_bytes()) + u64::from(self.header)))
     }
 
-    /// How long the multicast takes if nothing goes wrong (multicast sheet, section 6.3: `T_sched`).
+    /// The duration of the multicast without losses (multicast sheet, section 6.3: `T_sched`).
     pub fn schedule(&self) -> Span {
         let longest = self.wire_bytes(0);
         match self.root {
@@ -317,18 +325,19 @@ impl Multicast {
         }
     }
 
-    /// The same where ranks pass chunks on to each other: all that a rank gets, and a round trip for each rank on the way.
+    /// The same if ranks forward chunks to each other: the time of all shares, and a round trip and a chunk for each
+    /// rank on the way.
     fn chain_schedule(&self) -> Span {
         let all: u64 = (0..self.layout.shares()).map(|share| self.wire_bytes(share)).sum();
         self.paced_rate().time_for(Bytes(all)) + (self.rtt + self.chunk_time()) * u64::from(self.ranks.count())
     }
 
-    /// How long after the barriers they begin to fetch then.
+    /// The latest time after the barriers at which receivers of a chain begin to fetch, if no more chunks arrive.
     fn chain_cutoff(&self) -> Span {
         self.chain_schedule().scaled(1.25) + self.rtt * 4
     }
 
-    /// How long after the barriers receivers begin to fetch at the latest, if no chunk comes then.
+    /// The latest time after the barriers at which receivers begin to fetch, if no more chunks arrive.
     pub fn cutoff(&self) -> Span {
         match self.cutoff {
             Cutoff::Artifact(factor) => {
@@ -342,8 +351,8 @@ impl Multicast {
         }
     }
 
-    /// Chunks of a share for a group or a host, on these planes, in a step with so many roots. The pace on each plane is that of all planes
-    /// divided by their number, however few of them are used.
+    /// Casts chunks of a share to a group or a host on these planes, in a step with `sharing` roots. The pace on each
+    /// plane is the pace of all planes divided by the number of planes, even if fewer planes are used.
     fn cast(&self, to: HostId, share: u32, first: u32, count: u32, planes: u32, sharing: u32) -> Cast {
         let many = u64::from(self.planes.count_ones().max(1)) * u64::from(sharing);
         let chunks = self.layout.chunks(share);
@@ -363,7 +372,7 @@ impl Multicast {
         }
     }
 
-    /// Chunks of parity of a share for the group, likewise.
+    /// Casts parity chunks of a share to the group, at the same pace.
     fn cast_parity(&self, share: u32, run: Range<u32>, planes: u32, sharing: u32) -> Cast {
         let (first, count) = (run.start, run.len() as u32);
         let cast = self.cast(HostId::group(self.group), share, first, count, planes, sharing);

@@ -1,4 +1,4 @@
-//! A rank of a collective as the program of a host.
+//! The program that runs one rank of a collective on a host.
 
 use crate::group::Group;
 use crate::member::Member;
@@ -8,9 +8,10 @@ use strandway_proto::application::{Action, Application, Event};
 use strandway_proto::message::Message;
 use strandway_proto::{MessageId, Time};
 
-/// One rank: posts what its [`Member`] hands out, piece by piece, and tells it what ended.
+/// One rank. It posts the messages that its [`Member`] makes ready, piece by piece, and reports to the member which of
+/// them ended.
 ///
-/// A rank that has not begun takes what arrives and posts nothing.
+/// Before its start it accepts arriving messages and posts nothing.
 #[derive(Debug)]
 pub struct Participant<'a> {
     group: &'a Group,
@@ -18,21 +19,21 @@ pub struct Participant<'a> {
     member: Member,
     /// The message whose pieces are being posted, and the next piece.
     posting: Option<(Send, u32)>,
-    /// Pieces that wait for nothing but the start and have not been posted. Each has a turn of its own.
+    /// Pieces that wait only for the start and have not been posted. Each call of `handle_timeout` allows one of them.
     free: u32,
-    /// One of them may be posted now.
+    /// True if one of them may be posted now.
     allowed: bool,
-    /// When it begins; [`Time::NEVER`] until another program begins it.
+    /// Start time; [`Time::NEVER`] until another program calls `begin`.
     start: Time,
     begun: bool,
-    /// Pieces that have arrived, and that have been acknowledged, of messages that are not whole: message and count.
+    /// Pieces that have arrived, and pieces that have been acknowledged, of incomplete messages: message and count.
     arrived: Vec<(u32, u32)>,
     acknowledged: Vec<(u32, u32)>,
-    /// Pieces that were the last on their channels, which are to be closed.
+    /// Channels to close, because their last piece has ended: message and piece.
     closing: VecDeque<(u32, u32)>,
 }
 
-/// Counts one more piece of a message. True if that makes it whole.
+/// Counts one more piece of a message. Returns true if the message is now complete.
 fn count(pieces: u32, counts: &mut Vec<(u32, u32)>, index: u32) -> bool {
     if pieces == 1 {
         return true;
@@ -54,7 +55,7 @@ fn count(pieces: u32, counts: &mut Vec<(u32, u32)>, index: u32) -> bool {
 }
 
 impl<'a> Participant<'a> {
-    /// A rank at its beginning.
+    /// A rank before its start.
     pub fn new(group: &'a Group, rank: Rank) -> Participant<'a> {
         let member = Member::new(group.schedule, rank);
         let free = member.ready() * group.pieces();
@@ -78,7 +79,7 @@ impl<'a> Participant<'a> {
         self.rank
     }
 
-    /// The channels of a message will be closed.
+    /// Marks the channels of a message for closing.
     fn close(&mut self, index: u32) {
         self.closing.extend((0..self.group.pieces()).map(|piece| (index, piece)));
     }
@@ -96,14 +97,14 @@ impl Application for Participant<'_> {
                     if group.on_demand && schedule.is_last_to_peer(index) {
                         self.close(index);
                     }
-                    // A message that this rank has not posted is nobody's: it changes nothing.
+                    // If this rank has not posted this message, the report changes nothing.
                     let _ = self.member.handle_sent(schedule.place(index));
                 }
             }
             Event::Received { message, .. } => {
                 let Some((from, index, _)) = group.piece_of(message.0) else { return };
                 if count(group.pieces(), &mut self.arrived, index) {
-                    // A message that this rank does not wait for changes nothing, either.
+                    // If this rank does not expect this message, the report changes nothing.
                     let _ = self.member.handle_received(from, schedule.place(index));
                 }
             }
@@ -126,7 +127,7 @@ impl Application for Participant<'_> {
             return;
         }
         self.begun = true;
-        // One at a time: what the first one sends leaves before the next one is posted.
+        // One piece per call: its packets leave before the next piece is posted.
         self.allowed = self.free > 0;
     }
 

@@ -1,4 +1,4 @@
-//! Which rank runs on which host.
+//! The host of each rank.
 
 use std::fmt;
 use strandway_proto::HostId;
@@ -7,22 +7,22 @@ use strandway_proto::rng::Random;
 /// How ranks are spread over hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Rank r on host r: neighbours in the ring are neighbours in the fabric.
+    /// Rank `r` on host `r`: neighbours in the ring are neighbours in the fabric.
     Contiguous,
-    /// On hosts drawn at random, none twice: a scheduler that knows nothing of the fabric.
+    /// Each rank on a different random host, as a scheduler does that does not know the fabric.
     Random,
-    /// Rank r on the r-th of these hosts.
+    /// Rank `r` on the `r`-th host of this list.
     List(Vec<HostId>),
 }
 
-/// Why ranks cannot be placed so.
+/// Why ranks cannot be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlacementError {
-    /// There are only so many hosts to place ranks on.
+    /// Fewer hosts than ranks: this many hosts.
     TooFew(u32),
-    /// The entry of a list (from 0 on) names a host that is not there.
+    /// This entry of the list (from 0 on) names a host that does not exist.
     Outside(usize),
-    /// The entry of a list (from 0 on) names a host that another one names already.
+    /// This entry of the list (from 0 on) names a host that an earlier entry names.
     Twice(usize),
 }
 
@@ -39,10 +39,10 @@ impl fmt::Display for PlacementError {
 impl std::error::Error for PlacementError {}
 
 impl Placement {
-    /// The host of every rank, in a fabric of so many hosts. Only [`Placement::Random`] draws from `random`.
+    /// The host of every rank, in a fabric of `hosts` hosts. Only [`Placement::Random`] draws from `random`.
     ///
     /// # Errors
-    /// If there are not enough hosts, or a list names one twice or one that is not there.
+    /// If there are fewer hosts than ranks, or a list names a host twice or a host that does not exist.
     pub fn hosts(&self, ranks: u32, hosts: u32, random: &mut Random) -> Result<Vec<HostId>, PlacementError> {
         let there = match self {
             Placement::List(list) => list.len() as u32,

@@ -1,4 +1,4 @@
-//! The programs of a run: which one sits at each host.
+//! The programs of a run: which program runs at each host.
 
 use crate::actor::{Actor, OperationMaker, Operations};
 use crate::flows::{FlowTable, Flows};
@@ -18,7 +18,7 @@ use strandway_proto::application::{Action, Application, Event};
 use strandway_proto::program::Program;
 use strandway_proto::{HostId, MessageId, RankTimes, Time};
 
-/// The program of a host: one `match` finds the code of a built-in one.
+/// The program of a host. Built-in programs are called by a `match`, not through a pointer.
 pub enum AnyApplication<'a> {
     /// The plan's flows.
     Flows(Flows<'a>),
@@ -30,11 +30,12 @@ pub enum AnyApplication<'a> {
     Actor(Box<Actor<'a>>),
     /// One end of a message of a job.
     Transfer(Transfer<'a>),
-    /// What a rank of a job does inside its server.
+    /// A rank of an operation inside a server.
     Inside(Box<Inside<'a>>),
-    /// Several programs side by side: news of a message goes to the one that the message belongs to, all else to all of them.
+    /// Several programs on one host. The event of a message goes to the program that owns the message; every other
+    /// event goes to all programs.
     Several(Several<'a>),
-    /// A program of one's own.
+    /// A program that the caller supplies.
     Custom(Box<dyn Application + 'a>),
 }
 
@@ -53,7 +54,7 @@ impl fmt::Debug for AnyApplication<'_> {
     }
 }
 
-/// Calls the same method of whichever program it is.
+/// Calls the same method on any variant.
 macro_rules! each {
     ($any:expr, $program:ident => $call:expr) => {
         match $any {
@@ -111,7 +112,7 @@ impl Application for AnyApplication<'_> {
     }
 }
 
-/// Programs side by side at one host.
+/// Several programs on one host.
 #[derive(Debug)]
 pub struct Several<'a>(Vec<AnyApplication<'a>>);
 
@@ -136,7 +137,7 @@ impl Application for Several<'_> {
     }
 
     fn handle_timeout(&mut self, now: Time) {
-        // One at a time, the first of those that are due.
+        // One program per call: the first one whose timer has expired.
         if let Some(program) = self.0.iter_mut().find(|program| program.poll_timeout() <= now) {
             program.handle_timeout(now);
         }
@@ -172,12 +173,13 @@ pub struct Programs<'a> {
     flows: FlowTable<'a>,
     groups: &'a [Group],
     multicasts: &'a [Multicast],
-    /// Multicast operations by host, each with its rank there.
+    /// Multicast operations: host, index of the operation, and rank at this host.
     casters: Vec<(HostId, u32, u32)>,
-    /// The collectives that have a rank at each host, with that rank: host by host, and where each host's part begins.
+    /// The collectives with a rank at each host, and that rank, sorted by host; and the index at which each host's
+    /// entries begin.
     ranks: Vec<(u32, Rank)>,
     bounds: Vec<u32>,
-    /// Training jobs by host, each with its rank there.
+    /// Training jobs; `actors` has host, index of the job, and rank at this host.
     jobs: &'a [ScriptedJob],
     pipes: &'a [Pipe],
     actors: Vec<(HostId, u32, u32)>,
@@ -186,18 +188,19 @@ pub struct Programs<'a> {
     by_number: Vec<(u32, u32)>,
     make: Option<&'a Maker<'a>>,
     switches: Option<&'a SwitchMaker<'a>>,
-    /// The numbers of messages of what has no place among the collectives: training jobs, and what programs of one's own execute.
+    /// Message numbers of training jobs and of collectives that custom programs execute: they are not in `groups` or
+    /// `multicasts`.
     parts: Vec<Range<u32>>,
 }
 
-/// Makes programs of one's own, host by host.
+/// Makes a custom program for a host; `None` for a host without one.
 pub type Maker<'a> = dyn Fn(HostId) -> Option<Box<dyn Application>> + Sync + 'a;
 
-/// Makes programs of switches, switch by switch.
+/// Makes a program for a switch; `None` for a switch without one.
 pub type SwitchMaker<'a> = dyn Fn(NodeId) -> Option<Box<dyn Program>> + Sync + 'a;
 
 impl<'a> Programs<'a> {
-    /// Those of a plan's flows and of collectives, whose numbers of messages do not overlap.
+    /// Programs for a plan's flows and for collectives. The message numbers of both must not overlap.
     pub fn new(plan: &'a Plan, groups: &'a [Group]) -> Programs<'a> {
         let mut ranks: Vec<(HostId, u32, Rank)> = Vec::new();
         for (group, number) in groups.iter().zip(0..) {
@@ -228,7 +231,7 @@ impl<'a> Programs<'a> {
         }
     }
 
-    /// With ranks of multicast operations, whose numbers of messages do not overlap with others, either.
+    /// Adds the ranks of multicast operations. Their message numbers must not overlap with others.
     pub fn with_multicasts(mut self, multicasts: &'a [Multicast]) -> Programs<'a> {
         self.multicasts = multicasts;
         for (multicast, number) in multicasts.iter().zip(0..) {
@@ -242,7 +245,7 @@ impl<'a> Programs<'a> {
         self
     }
 
-    /// With ranks of training jobs, which begin the collectives that their scripts name. To be called behind
+    /// Adds the ranks of training jobs, which begin the collectives that their scripts name. Call it after
     /// [`Programs::with_multicasts`]. `pipes` are the messages that ranks send each other.
     pub fn with_jobs(mut self, jobs: &'a [ScriptedJob], pipes: &'a [Pipe]) -> Programs<'a> {
         self.jobs = jobs;
@@ -272,13 +275,13 @@ impl<'a> Programs<'a> {
         self
     }
 
-    /// With programs for the operations of training jobs that are neither of messages nor by multicast.
+    /// Adds a maker for operations of training jobs that use neither unicast messages nor multicast.
     pub fn with_operations(mut self, make: &'a OperationMaker<'a>) -> Programs<'a> {
         self.make_operation = Some(make);
         self
     }
 
-    /// Messages with these numbers are tallied behind all others.
+    /// Messages with these numbers are counted as further collectives, after all existing ones.
     fn tally_parts(&mut self, parts: Vec<Range<u32>>) {
         let first = self.groups() as u32;
         self.by_number.extend(parts.iter().map(|part| part.start).zip(first..));
@@ -286,31 +289,33 @@ impl<'a> Programs<'a> {
         self.parts.extend(parts);
     }
 
-    /// With a program of one's own at every host for which `make` gives one, beside what the plan and the collectives ask of it.
+    /// Adds a custom program at every host for which `make` returns one. It runs beside the programs of the plan and of
+    /// the collectives.
     pub fn with(mut self, make: &'a Maker<'a>) -> Programs<'a> {
         self.make = Some(make);
         self
     }
 
-    /// With a program at every switch for which `make` gives one, and with collectives that programs of one's own at hosts execute, by the
-    /// numbers of their messages, which do not overlap with others: they are tallied behind all others. To be called last.
+    /// Adds a program at every switch for which `make` returns one. `parts` holds the message numbers of collectives
+    /// that custom programs at hosts execute with these switches; they must not overlap with other numbers, and are
+    /// counted as further collectives. Call it last.
     pub fn with_switches(mut self, make: &'a SwitchMaker<'a>, parts: Vec<Range<u32>>) -> Programs<'a> {
         self.switches = Some(make);
         self.tally_parts(parts);
         self
     }
 
-    /// Do switches run programs?
+    /// True if switches run programs.
     pub fn has_switches(&self) -> bool {
         self.switches.is_some()
     }
 
-    /// The program of one switch, at its beginning.
+    /// The program of one switch in its initial state.
     pub fn switch_at(&self, switch: NodeId) -> Option<Box<dyn Program>> {
         self.switches.and_then(|make| make(switch))
     }
 
-    /// The program of one host, at its beginning.
+    /// The program of one host in its initial state.
     pub fn at(&self, host: HostId) -> AnyApplication<'_> {
         let planned = self.planned_at(host);
         let Some(own) = self.make.and_then(|make| make(host)) else { return planned };
@@ -347,8 +352,8 @@ impl<'a> Programs<'a> {
         }
     }
 
-    /// How many collectives there are: those of messages, behind them multicast operations, training jobs, messages between their ranks, and
-    /// then those that switches execute.
+    /// The number of collectives. They are counted in this order: unicast collectives, multicast operations, training
+    /// jobs, messages between ranks of jobs, collectives executed by switches.
     pub fn groups(&self) -> usize {
         self.groups.len() + self.multicasts.len() + self.parts.len()
     }
@@ -368,12 +373,12 @@ impl<'a> Programs<'a> {
         numbers.contains(&message).then_some(group)
     }
 
-    /// The profile that a message travels by.
+    /// The profile that a message uses.
     pub fn profile_of(&self, message: u32) -> u16 {
         self.group_of(message).and_then(|group| self.groups.get(group)).map_or(0, |group| group.profile)
     }
 
-    /// Does one host's program ever signal another's?
+    /// True if a program at one host ever signals another host.
     pub fn signals(&self) -> bool {
         self.flows.signals() || self.jobs.iter().any(|job| !job.locals.is_empty())
     }

@@ -1,14 +1,15 @@
-//! Who sends which bytes to whom, and what each message waits for: arithmetic, no tables.
+//! The messages of a collective: sender, receiver, bytes, and the messages that each one waits for. All of it is
+//! computed; there are no tables.
 //!
-//! The one source of truth about the algorithms. [`crate::Member`] executes it message by message.
+//! This file defines the algorithms. [`crate::Member`] executes them message by message.
 
 use std::fmt;
 
-/// One participant of a collective, from 0 on. Which host it runs on is the business of [`crate::Placement`].
+/// One participant of a collective, numbered from 0. [`crate::Placement`] decides its host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank(pub u32);
 
-/// What a collective achieves, whichever way.
+/// The result that a collective produces, whatever the algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collective {
     /// Every rank ends with the sum of all buffers.
@@ -25,7 +26,7 @@ pub enum Collective {
     SendReceive,
 }
 
-/// How it is done.
+/// How a collective produces its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// All-reduce: a reduce-scatter and an all-gather around the ring, 2 (n - 1) steps (Patarasuk, Yuan: "Bandwidth
@@ -35,24 +36,24 @@ pub enum Algorithm {
     RingReduceScatter,
     /// All-gather around the ring, n - 1 steps.
     RingAllGather,
-    /// All-gather by recursive doubling, log2 n steps: in step k partners at distance 2^k exchange all that they have. (Thakur,
-    /// Rabenseifner, Gropp, 2005, section 4.1.)
+    /// All-gather by recursive doubling, log2 n steps: in step k, partners at distance 2^k exchange all the blocks that
+    /// they have. (Thakur, Rabenseifner, Gropp, 2005, section 4.1.)
     RecursiveDoubling,
-    /// All-gather by n - 1 transfers per rank, all at once: rank r sends its block to r + 1, r + 2, ...
+    /// All-gather by n - 1 simultaneous transfers per rank: rank r sends its block to r + 1, r + 2, ...
     LinearAllGather,
-    /// All-reduce by recursive halving and doubling, 2 log2 n steps: in step k of the first half partners at distance 2^k
-    /// exchange halves of what they still hold, then the way back. The longest messages go to the nearest partner.
-    /// (Rabenseifner's algorithm as in Thakur, Rabenseifner, Gropp: "Optimization of collective communication operations
-    /// in MPICH", 2005, section 4.5.)
+    /// All-reduce by recursive halving and doubling, 2 log2 n steps. In step k of the first half, partners at distance
+    /// 2^k exchange halves of the data that they still hold. The second half repeats the steps in reverse order. The
+    /// longest messages go to the nearest partner. (Rabenseifner's algorithm as in Thakur, Rabenseifner, Gropp:
+    /// "Optimization of collective communication operations in MPICH", 2005, section 4.5.)
     HalvingDoubling,
     /// All-to-all by n - 1 transfers per rank: rank r walks its peers r + 1, r + 2, ...
     AllToAll {
-        /// Transfers of a rank under way at once: transfer `i` begins when transfer `i - window` has ended.
+        /// Simultaneous transfers per rank: transfer `i` begins when transfer `i - window` has ended.
         window: u32,
     },
 }
 
-/// A collective understood: algorithm, ranks and bytes. `Copy`, 24 bytes, whatever its size.
+/// A validated collective: algorithm, ranks and bytes. It is `Copy` and has 24 bytes, for any number of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
     algorithm: Algorithm,
@@ -61,7 +62,7 @@ pub struct Schedule {
     parts: u32,
 }
 
-/// Names one message of a collective together with its sender: its step in the sender's order, and its part.
+/// Names one message among those of its sender: the step, and the part of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The step.
@@ -73,45 +74,46 @@ pub struct Place {
 /// A message that a rank sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Send {
-    /// Which of the rank's messages it is.
+    /// The name of the message among the rank's messages.
     pub place: Place,
-    /// Who receives it.
+    /// The receiver.
     pub to: Rank,
     /// Where it begins in the sender's buffer.
     pub first_byte: u64,
     /// Its length; may be zero if there are fewer bytes than ranks.
     pub bytes: u64,
-    /// What it waits for.
+    /// The events that must happen before it may be sent.
     pub after: After,
 }
 
-/// What a message waits for: all that is named; nothing at all means the start.
+/// The events that a message waits for. It waits for all that are `Some`; if none is, it may be sent at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct After {
-    /// The receipt of this message of this rank.
+    /// This rank has received this message from this rank.
     pub received: Option<(Rank, Place)>,
-    /// An earlier message of the same sender has been handed out, and with it all that that one waited for.
+    /// This rank has handed out this earlier message (which itself waits for other events).
     pub posted: Option<Place>,
-    /// An earlier message of the same sender has arrived, and the sender knows.
+    /// This earlier message of the same sender has arrived, and the sender knows it.
     pub sent: Option<Place>,
 }
 
 /// A message that a rank receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receive {
-    /// Who sends it.
+    /// The sender.
     pub from: Rank,
-    /// Which of the sender's messages it is.
+    /// The name of the message among the sender's messages.
     pub place: Place,
-    /// Where it goes in the receiver's buffer. (An all-to-all's receive buffer holds a block per rank, all of one length.)
+    /// Its first byte in the receiver's buffer. (The receive buffer of an all-to-all holds one block per rank, all of
+    /// the same length.)
     pub first_byte: u64,
     /// Its length.
     pub bytes: u64,
-    /// Add it to what is there; otherwise it replaces it.
+    /// True: add it to the bytes in the buffer. False: replace them.
     pub reduces: bool,
 }
 
-/// Why there is no such schedule.
+/// Why a schedule cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScheduleError {
     /// A collective needs two ranks.
@@ -122,7 +124,7 @@ pub enum ScheduleError {
     CannotDouble,
     /// Window and parts are at least 1.
     Zero,
-    /// Messages of recursive doubling hold several blocks and cannot be cut into parts that travel on their own.
+    /// A message of recursive doubling holds several blocks, so it cannot be cut into separate parts.
     NoParts,
     /// A rank would send more than 2^32 messages.
     TooLong,
@@ -135,7 +137,7 @@ impl fmt::Display for ScheduleError {
             ScheduleError::NotAPowerOfTwo => "recursive halving needs a power of two of ranks",
             ScheduleError::Zero => "window and parts must be at least 1",
             ScheduleError::CannotDouble => "recursive doubling needs a power of two of ranks",
-            ScheduleError::NoParts => "recursive doubling sends all that a rank has at once: parts must be 1",
+            ScheduleError::NoParts => "recursive doubling sends all blocks of a rank in one message: parts must be 1",
             ScheduleError::TooLong => "a rank would send more than 2^32 messages",
         })
     }
@@ -144,7 +146,7 @@ impl fmt::Display for ScheduleError {
 impl std::error::Error for ScheduleError {}
 
 impl Collective {
-    /// As nccl-tests calls it: `allreduce`, `reducescatter`, `allgather`, `alltoall`, `broadcast`, `sendrecv`.
+    /// The name in nccl-tests: `allreduce`, `reducescatter`, `allgather`, `alltoall`, `broadcast`, `sendrecv`.
     pub const fn name(self) -> &'static str {
         match self {
             Collective::AllReduce => "allreduce",
@@ -169,7 +171,7 @@ impl Algorithm {
         }
     }
 
-    /// What it achieves.
+    /// The collective that the algorithm computes.
     pub const fn collective(self) -> Collective {
         match self {
             Algorithm::RingAllReduce | Algorithm::HalvingDoubling => Collective::AllReduce,
@@ -182,7 +184,7 @@ impl Algorithm {
     }
 }
 
-/// Where piece `i` of `bytes` cut into `count` pieces begins: the first `bytes % count` pieces are a byte longer.
+/// First byte of piece `i` of `bytes` cut into `count` pieces. The first `bytes % count` pieces are one byte longer.
 const fn cut(bytes: u64, count: u32, i: u32) -> u64 {
     let (count, i) = (count as u64, i as u64);
     let rest = bytes % count;
@@ -190,12 +192,12 @@ const fn cut(bytes: u64, count: u32, i: u32) -> u64 {
 }
 
 impl Schedule {
-    /// The schedule of `bytes` as [`crate::bandwidth`](mod@crate::bandwidth) counts them: the whole buffer, for all-gather
-    /// and reduce-scatter that of all ranks together. With `parts` above 1 every block is cut into so many parts that
-    /// travel on their own, so that one is on its way while the next leaves.
+    /// A schedule. `bytes` is counted as in [`crate::bandwidth`](mod@crate::bandwidth): the whole buffer; for
+    /// all-gather and reduce-scatter, the buffers of all ranks together. Every block is cut into `parts` parts, each
+    /// its own message, so that a rank can forward one part while it receives the next.
     ///
     /// # Errors
-    /// If the algorithm does not exist for this many ranks.
+    /// If the algorithm cannot run with this number of ranks, parts or transfers.
     pub const fn new(algorithm: Algorithm, ranks: u32, bytes: u64, parts: u32) -> Result<Schedule, ScheduleError> {
         if ranks < 2 {
             return Err(ScheduleError::TooFewRanks);
@@ -221,7 +223,7 @@ impl Schedule {
         self.algorithm
     }
 
-    /// How many take part.
+    /// The number of ranks.
     pub const fn ranks(&self) -> u32 {
         self.ranks
     }
@@ -231,7 +233,7 @@ impl Schedule {
         self.bytes
     }
 
-    /// Parts of a block that travel on their own.
+    /// Messages per block.
     pub const fn parts(&self) -> u32 {
         self.parts
     }
@@ -249,7 +251,7 @@ impl Schedule {
         }
     }
 
-    /// Messages that every rank sends, and as many receives: one per step and part.
+    /// Messages that every rank sends: one per step and part. It receives the same number.
     pub const fn messages(&self) -> u32 {
         self.steps() * self.parts
     }
@@ -277,7 +279,7 @@ impl Schedule {
         }
     }
 
-    /// Which of its peers a rank sends to in a step: 0 for the peer that it sends to first, and so on.
+    /// Index of the receiver of this step among the rank's peers. Index 0 is the peer that it sends to first.
     pub const fn peer(&self, step: u32) -> u32 {
         match self.algorithm {
             Algorithm::RingAllReduce | Algorithm::RingReduceScatter | Algorithm::RingAllGather => 0,
@@ -289,8 +291,8 @@ impl Schedule {
         }
     }
 
-    /// Is the end of this message the last thing between its sender and that peer? Only where every peer gets one message; other
-    /// ranks keep to few peers until the end.
+    /// True if this is the last message between its sender and that peer. Only all-to-all and linear all-gather have
+    /// one (one transfer per peer); the other algorithms use the same few peers until the end.
     pub const fn is_last_to_peer(&self, index: u32) -> bool {
         matches!(self.algorithm, Algorithm::AllToAll { .. } | Algorithm::LinearAllGather)
             && index % self.parts == self.parts - 1
@@ -298,11 +300,11 @@ impl Schedule {
 
     /// The length of the shortest message, bytes.
     pub fn shortest(&self) -> u64 {
-        // The first blocks and parts are the longer ones where they differ.
+        // Where lengths differ, the first blocks and parts are the longer ones.
         self.range((self.ranks - 1, self.ranks), self.parts - 1).1
     }
 
-    /// A message's place in its sender's order.
+    /// The index of a message in its sender's order.
     pub const fn index(&self, place: Place) -> u32 {
         place.step * self.parts + place.part
     }
@@ -312,7 +314,7 @@ impl Schedule {
         Place { step: index / self.parts, part: index % self.parts }
     }
 
-    /// The message at this place of a rank's order, below [`Schedule::messages`].
+    /// The message with this index in a rank's order; the index is below [`Schedule::messages`].
     pub fn send(&self, rank: Rank, index: u32) -> Send {
         let place = self.place(index);
         let (to, blocks) = self.leg(rank, place.step);
@@ -320,13 +322,13 @@ impl Schedule {
         Send { place, to, first_byte, bytes, after: self.after(rank, place) }
     }
 
-    /// All that a rank sends, in order.
+    /// All messages that a rank sends, in order.
     pub fn sends(&self, rank: Rank) -> impl Iterator<Item = Send> + use<> {
         let schedule = *self;
         (0..self.messages()).map(move |i| schedule.send(rank, i))
     }
 
-    /// The message that a rank receives in this step and part.
+    /// The message that a rank receives with this index (step and part).
     pub fn receive(&self, rank: Rank, index: u32) -> Receive {
         let place = self.place(index);
         let from = self.source(rank, place.step);
@@ -342,13 +344,13 @@ impl Schedule {
         }
     }
 
-    /// All that a rank receives, by step; it may arrive in another order.
+    /// All messages that a rank receives, by step. They may arrive in another order.
     pub fn receives(&self, rank: Rank) -> impl Iterator<Item = Receive> + use<> {
         let schedule = *self;
         (0..self.messages()).map(move |i| schedule.receive(rank, i))
     }
 
-    /// The message of the same rank that waits for the receipt of this one.
+    /// The message of this rank that waits for the receipt of this one.
     pub(crate) fn released_by_receipt(&self, index: u32) -> Option<u32> {
         match self.algorithm {
             Algorithm::AllToAll { .. } | Algorithm::LinearAllGather => None,
@@ -356,7 +358,7 @@ impl Schedule {
         }
     }
 
-    /// The message of the same rank that cannot be handed out before this one is.
+    /// The message of this rank that must be handed out after this one.
     pub(crate) fn released_by_posting(&self, index: u32) -> Option<u32> {
         match self.algorithm {
             Algorithm::HalvingDoubling | Algorithm::RecursiveDoubling => {
@@ -366,7 +368,7 @@ impl Schedule {
         }
     }
 
-    /// The message of the same rank that waits for the end of this one.
+    /// The message of this rank that waits until this one has ended.
     pub(crate) fn released_by_end(&self, index: u32) -> Option<u32> {
         match self.algorithm {
             Algorithm::AllToAll { window } => {
@@ -377,12 +379,12 @@ impl Schedule {
         }
     }
 
-    /// Do messages hold several blocks, other ones in each step?
+    /// True if a message holds several blocks, different ones in each step.
     const fn merges(&self) -> bool {
         matches!(self.algorithm, Algorithm::HalvingDoubling | Algorithm::RecursiveDoubling)
     }
 
-    /// Whether what arrives in this step is added up.
+    /// True if the receiver adds the data of this step to its buffer.
     fn reduces(&self, step: u32) -> bool {
         match self.algorithm {
             Algorithm::RingReduceScatter => true,
@@ -394,12 +396,12 @@ impl Schedule {
         }
     }
 
-    /// Who receives what a rank sends in a step, and which blocks that is: the first, and the one behind the last.
+    /// The receiver of a rank's message in a step, and its blocks: the first block, and one after the last.
     fn leg(&self, rank: Rank, step: u32) -> (Rank, (u32, u32)) {
         let (n, r) = (self.ranks, rank.0);
         let next = Rank(wrap(u64::from(r) + 1, n));
         let one = |block: u32| (block, block + 1);
-        // Around the ring, what arrives in one step leaves in the next, to end at its owner.
+        // Around the ring, a rank sends in one step the block that it received in the step before.
         let scattered = |step: u32| one(wrap(u64::from(r) + u64::from(n) - 1 - u64::from(step), n));
         let gathered = |step: u32| one(wrap(u64::from(r) + u64::from(n) - u64::from(step), n));
         match self.algorithm {
@@ -415,7 +417,7 @@ impl Schedule {
                 (partner, self.held(if halving { partner } else { rank }, k + 1))
             }
             Algorithm::RecursiveDoubling => {
-                // All that a group of 2^step neighbours has gathered.
+                // All blocks that the 2^step neighbours of its group have gathered.
                 let first = r >> step << step;
                 (Rank(r ^ (1 << step)), (first, first + (1 << step)))
             }
@@ -427,14 +429,14 @@ impl Schedule {
         }
     }
 
-    /// The blocks that a rank still holds after so many halvings: of two partners the lower keeps the lower half.
+    /// The blocks that a rank still holds after `halvings` halvings. The lower of two partners keeps the lower half.
     fn held(&self, rank: Rank, halvings: u32) -> (u32, u32) {
         let lower = |i: u32| (rank.0 >> i & 1) * (self.ranks >> (i + 1));
         let first: u32 = (0..halvings).map(lower).sum();
         (first, first + (self.ranks >> halvings))
     }
 
-    /// Who sends to a rank in a step.
+    /// The sender of the message that a rank receives in a step.
     fn source(&self, rank: Rank, step: u32) -> Rank {
         let (n, r) = (self.ranks, u64::from(rank.0));
         match self.algorithm {
@@ -446,10 +448,11 @@ impl Schedule {
         }
     }
 
-    /// First byte and length of a part of some blocks.
+    /// First byte and length of part `part` of the blocks from `first` to before `end`.
     fn range(&self, (first, end): (u32, u32), part: u32) -> (u64, u64) {
         if self.algorithm == Algorithm::HalvingDoubling {
-            // Blocks merge and split from step to step, so parts are whole buffers next to each other.
+            // Blocks merge and split from step to step, so the buffer is first cut into parts, and each part into
+            // blocks.
             let base = cut(self.bytes, self.parts, part);
             let length = cut(self.bytes, self.parts, part + 1) - base;
             let from = cut(length, self.ranks, first);
@@ -476,7 +479,7 @@ impl Schedule {
     }
 }
 
-/// `at` around a ring of `n`.
+/// `at` modulo the ring size `n`.
 const fn wrap(at: u64, n: u32) -> u32 {
     (at % n as u64) as u32
 }

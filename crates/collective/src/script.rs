@@ -1,7 +1,8 @@
-//! What the ranks of a training job do, step by step: they compute, and they take part in collectives.
+//! The steps of the ranks of a training job: a rank computes, and it takes part in collectives.
 //!
-//! A [`Script`] is one iteration after the other, written out. A step belongs to a *stream*, which does one step at a time and keeps their
-//! order, as CUDA streams do; and it may wait for steps of other streams. All ranks of one role share a script.
+//! A [`Script`] lists the steps of all iterations one after the other. A step belongs to a *stream*. Like a CUDA
+//! stream, it performs its steps in order, one at a time. A step may also wait for steps of other streams. All ranks of
+//! one role share a script.
 
 use crate::server::{Local, Team};
 use std::fmt;
@@ -9,35 +10,36 @@ use std::ops::Range;
 use strandway_proto::HostId;
 use strandway_proto::units::{Span, Time};
 
-/// The stream whose steps compute. Others carry collectives.
+/// The number of the stream with the compute steps. Other streams carry collectives.
 pub const COMPUTE: u8 = 0;
 
-/// Streams of a rank at the most: ours.
+/// Limit on the streams of a rank: ours.
 pub const STREAMS_MAX: u8 = 16;
 
-/// What a step does.
+/// The work of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Computes for this long, before noise and stragglers.
+    /// Computes for this time, before noise and stragglers.
     Compute(Span),
-    /// Takes part in the rank's operation of this place ([`ScriptedJob::operations`]). It ends when the rank has everything.
+    /// Takes part in the operation with this index in the rank's list ([`ScriptedJob::operations`]). The step ends when
+    /// the rank has received everything.
     Operation(u32),
 }
 
 /// A step of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The stream that it belongs to, below [`STREAMS_MAX`].
+    /// The number of its stream, below [`STREAMS_MAX`].
     pub stream: u8,
-    /// What it does.
+    /// Its work.
     pub work: Work,
-    /// The steps that must have ended before it begins, beside those before it in its stream: their places in the script.
+    /// Steps that must end before this one begins, besides the earlier steps of its stream: indices in the script.
     pub after: Vec<u32>,
-    /// Its kind: a place in [`Script::kinds`].
+    /// Its kind: an index into [`Script::kinds`].
     pub kind: u8,
-    /// The layer or the like that it is for, for people.
+    /// The layer (or similar) that it belongs to, for display.
     pub layer: u32,
-    /// An iteration ends with it.
+    /// True if an iteration ends with this step.
     pub ends_iteration: bool,
 }
 
@@ -46,16 +48,16 @@ pub struct Step {
 pub struct Script {
     steps: Vec<Step>,
     kinds: Vec<String>,
-    /// Stream by stream: its steps, in order.
+    /// For each stream the indices of its steps, in order.
     streams: Vec<Vec<u32>>,
 }
 
-/// Why steps are no script.
+/// Why a list of steps is not a valid script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptError {
-    /// This step's stream or kind is not there.
+    /// The stream or the kind of this step does not exist.
     Unknown(u32),
-    /// This step waits for itself or for a step that is written behind it: such waits could go in circles.
+    /// This step waits for itself or for a later step; such waits could form a cycle.
     Forward(u32),
     /// More steps than four billion.
     TooMany,
@@ -64,7 +66,7 @@ pub enum ScriptError {
 impl fmt::Display for ScriptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ScriptError::Unknown(step) => write!(f, "step {step} has a stream or a kind that is not there"),
+            ScriptError::Unknown(step) => write!(f, "step {step} has a stream or a kind that does not exist"),
             ScriptError::Forward(step) => write!(f, "step {step} waits for a step that is not before it"),
             ScriptError::TooMany => f.write_str("a script of more than four billion steps"),
         }
@@ -74,11 +76,11 @@ impl fmt::Display for ScriptError {
 impl std::error::Error for ScriptError {}
 
 impl Script {
-    /// These steps, of these kinds.
+    /// A script of these steps, with these kinds.
     ///
     /// # Errors
-    /// If a step names a stream, a kind or an earlier step that is not there. What is accepted always comes to its end, since every step
-    /// waits for earlier ones only.
+    /// If a step names a stream or a kind that does not exist, or waits for itself or for a later step. An accepted
+    /// script always ends, since a step waits only for earlier ones.
     pub fn new(kinds: Vec<String>, steps: Vec<Step>) -> Result<Script, ScriptError> {
         let mut streams: Vec<Vec<u32>> = Vec::new();
         if u32::try_from(steps.len()).is_err() {
@@ -108,12 +110,12 @@ impl Script {
         &self.kinds
     }
 
-    /// The steps of each stream, in order.
+    /// The indices of the steps of each stream, in order.
     pub fn streams(&self) -> &[Vec<u32>] {
         &self.streams
     }
 
-    /// How long all steps of the compute stream take, before noise and stragglers.
+    /// The total time of all steps of the compute stream, before noise and stragglers.
     pub fn computation(&self) -> Span {
         let of = |step: &Step| match step.work {
             Work::Compute(span) => span,
@@ -131,23 +133,23 @@ impl Script {
 /// A collective that a rank takes part in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// One of messages.
+    /// An operation that sends unicast messages.
     Messages {
-        /// Its place among the run's [`Group`](crate::Group)s.
+        /// Its index among the run's [`Group`](crate::Group)s.
         group: u32,
         /// The rank in it.
         rank: u32,
     },
-    /// One by multicast.
+    /// An operation that uses multicast.
     Multicast {
-        /// Its place among the run's [`Multicast`](crate::Multicast)s.
+        /// Its index among the run's [`Multicast`](crate::Multicast)s.
         multicast: u32,
         /// The rank in it.
         rank: u32,
     },
-    /// One that a program of one's own executes.
+    /// An operation that a custom program executes.
     Own {
-        /// Its number, as the maker of such programs knows it.
+        /// Its number, which the maker of the program knows.
         number: u16,
         /// The rank in it.
         rank: u32,
@@ -168,9 +170,9 @@ pub enum Operation {
     },
     /// Exchanges data with the ranks of its server, and may take part in a collective of messages meanwhile.
     Inside {
-        /// A place in [`ScriptedJob::locals`].
+        /// An index into [`ScriptedJob::locals`].
         local: u32,
-        /// A collective's place among the run's [`Group`](crate::Group)s, and the rank in it.
+        /// The index of a collective among the run's [`Group`](crate::Group)s, and the rank in it.
         messages: Option<(u32, u32)>,
     },
 }
@@ -188,42 +190,42 @@ impl Operation {
 
 /// A training job, placed on hosts.
 ///
-/// Ranks begin an operation when their script says so, not at the instant that the operation's own plan has.
+/// A rank begins an operation when its script says so; the start times of the operation itself are ignored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScriptedJob {
     /// Its number in the run.
     pub number: u32,
     /// The scripts of all roles.
     pub scripts: Vec<Script>,
-    /// The role of each rank: a place in `scripts`.
+    /// The role of each rank: an index into `scripts`.
     pub roles: Vec<u32>,
     /// The host of each rank.
     pub hosts: Vec<HostId>,
-    /// The operations of each rank, in the order in which scripts count them.
+    /// The operations of each rank. Steps name them by index.
     pub operations: Vec<Vec<Operation>>,
-    /// Ranks that share a server, and what they do inside it.
+    /// Ranks that share a server and exchange data inside it.
     pub teams: Vec<Team>,
-    /// What teams do.
+    /// The operations of teams.
     pub locals: Vec<Local>,
-    /// The GPU of each rank, as its server counts them; empty where there are no teams.
+    /// The GPU of each rank, by its number in the server; empty if there are no teams.
     pub seats: Vec<u16>,
-    /// How long a signal between ranks of a server takes: at least the shortest latency of the fabric's links.
+    /// Latency of a signal between ranks of a server: at least the shortest latency of the fabric's links.
     pub signal_latency: Span,
-    /// What the first of `locals` is called in signals; others follow. Unique in the run.
+    /// The word of the first of `locals` in signals; the others have the next words. Unique in the run.
     pub first_word: u32,
     /// The order of signals of seat 0 ([`Action::Signal`](strandway_proto::application::Action::Signal)).
     pub first_order: u32,
-    /// When it begins.
+    /// Start time of the job.
     pub start: Time,
-    /// A rank's computation of an iteration takes longer by a random share of up to this.
+    /// In each iteration, a rank's compute steps take longer by a random share between 0 and this value.
     pub stragglers: f64,
-    /// Each step's time has this relative standard deviation.
+    /// The relative standard deviation of the time of each step.
     pub noise: f64,
-    /// Every random stream derives from this.
+    /// The seed of the job's random numbers.
     pub seed: u64,
-    /// The number that rank 0's part has among the run's messages. Others follow.
+    /// The message number of rank 0's part; rank `r` has the number `first_message + r`.
     pub first_message: u32,
-    /// Keep when each step began and ended: 24 B per step and rank.
+    /// Record when each step began and ended: 24 B per step and rank.
     pub keeps_steps: bool,
 }
 
@@ -236,7 +238,7 @@ impl ScriptedJob {
         &self.scripts[self.roles[rank as usize] as usize]
     }
 
-    /// The numbers of all ranks' parts.
+    /// The message numbers of all ranks' parts.
     pub fn messages(&self) -> Range<u32> {
         self.first_message..self.first_message + self.hosts.len() as u32
     }

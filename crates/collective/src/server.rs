@@ -1,62 +1,64 @@
-//! What GPUs of one server do together over the links inside it (NVLink): no packets, a rate and a latency.
+//! Operations among GPUs of one server over the links inside it (NVLink). There are no packets, only a rate and a
+//! latency.
 //!
-//! A collective whose ranks share servers has two parts that run side by side. Each rank takes part in a collective of messages with the ranks
-//! of its rail on other servers, and the ranks of a server exchange their results inside it. A rank has everything when all ranks of its
-//! server have ended their part of messages and the links inside have had time for their bytes. Ranks of one server tell each other by
-//! signals, which take the latency of these links.
+//! A collective whose ranks share servers has two parts at the same time. Each rank takes part in a collective of
+//! messages with the ranks of its rail on other servers. And the ranks of a server exchange their results inside it. A
+//! rank has everything when all ranks of its server have ended their collectives of messages, and the links inside have
+//! had enough time for their bytes. Ranks of one server inform each other by signals, which take the latency of these
+//! links.
 
 use crate::participant::Participant;
 use strandway_proto::application::{Action, Application, Event};
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{HostId, MessageId};
 
-/// Orders of signals between ranks of servers: a GPU's place in its server, times streams.
+/// Number of orders of signals between ranks of servers: the limit on GPUs times the limit on streams.
 pub const ORDERS: u32 = GPUS_MAX * crate::script::STREAMS_MAX as u32;
 
-/// GPUs of a server at the most: ours. The largest NVLink domain sold has 72, announced ones have 576.
+/// Limit on the GPUs of a server: ours. The largest NVLink domain on sale has 72, announced ones have 576.
 pub const GPUS_MAX: u32 = 1024;
 
-/// Ranks of one server that do things together: a part of a job's group.
+/// A team: the ranks of a group of a job that are in one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Team {
-    /// How many ranks.
+    /// Number of ranks.
     pub ranks: u32,
-    /// Their hosts, each once: several GPUs may share a NIC.
+    /// Their hosts, each listed once: several GPUs may share a NIC.
     pub hosts: Vec<HostId>,
 }
 
-/// One thing that a team does.
+/// One operation of a team.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Local {
-    /// A place in [`ScriptedJob::teams`](crate::ScriptedJob::teams).
+    /// An index into [`ScriptedJob::teams`](crate::ScriptedJob::teams).
     pub team: u32,
-    /// How long the links inside the server are busy with it.
+    /// The time for which the links inside the server are busy with it.
     pub span: Span,
 }
 
-/// One rank of it, as a program inside that of a rank.
+/// One rank in such an operation, as a program inside the program of the rank.
 #[derive(Debug)]
 pub struct Inside<'a> {
     team: &'a Team,
     local: Local,
-    /// How long a signal takes.
+    /// Latency of a signal.
     latency: Span,
-    /// What signals of it say.
+    /// The word of its signals.
     word: u32,
-    /// The rank's part of messages, if there is one.
+    /// The rank's program in the collective of messages, if there is one.
     messages: Option<Participant<'a>>,
     begun: Option<Time>,
-    /// The next host to tell that this rank is ready; none before it is.
+    /// The index of the next host that gets the signal that this rank is ready; `None` before it is ready.
     telling: Option<usize>,
-    /// Ranks that have told.
+    /// Number of ranks that have sent their signal.
     heard: u32,
-    /// When it ends, once that is known.
+    /// End time of the operation, once it is known.
     ends: Time,
     complete: bool,
 }
 
 impl<'a> Inside<'a> {
-    /// One rank at its beginning.
+    /// A rank at the start of the operation.
     pub fn new(
         team: &'a Team,
         local: Local,
@@ -78,7 +80,7 @@ impl<'a> Inside<'a> {
         }
     }
 
-    /// Tells the others once this rank's part of messages is over.
+    /// Begins to send signals when the rank's part of messages has ended.
     fn advance(&mut self) {
         let over = self.messages.as_ref().is_none_or(Application::is_complete);
         if self.begun.is_some() && over && self.telling.is_none() {
@@ -121,7 +123,7 @@ impl Application for Inside<'_> {
     fn poll_action(&mut self, now: Time) -> Option<Action> {
         if let Some(&to) = self.telling.and_then(|at| self.team.hosts.get(at)) {
             self.telling = self.telling.map(|at| at + 1);
-            // The rank knows its order.
+            // The program of the rank sets the order.
             return Some(Action::Signal { to, at: now + self.latency, order: 0, word: self.word });
         }
         self.messages.as_mut()?.poll_action(now)
@@ -157,7 +159,7 @@ impl Application for Inside<'_> {
 mod tests {
     use super::*;
 
-    /// Drives ranks of one server; each begins at its instant. When each one ended.
+    /// Runs the ranks of one server, each from its start time, and returns their end times.
     fn ends(begins: &[u64], span: u64, latency: u64) -> Vec<u64> {
         let team = Team { ranks: begins.len() as u32, hosts: vec![HostId(0)] };
         let local = Local { team: 0, span: Span(span) };

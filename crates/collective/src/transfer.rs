@@ -1,4 +1,5 @@
-//! Messages from one rank of a job to another, outside any collective: activations and gradients between stages of a pipeline.
+//! Messages from one rank of a job to another that belong to no collective: activations and gradients between stages
+//! of a pipeline.
 
 use std::ops::Range;
 use strandway_proto::application::{Action, Application, Channel, Event};
@@ -8,8 +9,8 @@ use strandway_proto::{HostId, MessageId};
 
 /// Messages of one length from one host to another, in order.
 ///
-/// Each message is cut into `pieces`, one per connection, as messages of a [`Group`](crate::Group) are. Pieces are numbered message by
-/// message.
+/// Each message is cut into `pieces`, one per connection, like messages of a [`Group`](crate::Group). The pieces of a
+/// message have consecutive numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pipe {
     /// The sender's host.
@@ -18,13 +19,13 @@ pub struct Pipe {
     pub to: HostId,
     /// The length of each message.
     pub bytes: u64,
-    /// How many messages there are.
+    /// Number of messages.
     pub count: u32,
     /// Pieces of each message: at least one, at most its bytes.
     pub pieces: u32,
     /// The number of the first piece of the first message.
     pub first_message: u32,
-    /// The connection of the first pieces. Others follow.
+    /// The connection of the first piece of each message. The other pieces have the next connections.
     pub first_channel: u32,
     /// The profile of all connections: an index into the plan's.
     pub profile: u16,
@@ -55,7 +56,7 @@ impl Pipe {
     }
 }
 
-/// One end of one message of a pipe, as a program inside that of a rank.
+/// One end of one message of a pipe, as a program inside the program of a rank.
 #[derive(Debug)]
 pub struct Transfer<'a> {
     pipe: &'a Pipe,
@@ -64,12 +65,12 @@ pub struct Transfer<'a> {
     begun: bool,
     /// The next piece to post.
     next: u32,
-    /// Pieces that have arrived, or are known to have arrived.
+    /// Number of pieces that have arrived (at the receiver) or were acknowledged (at the sender).
     ended: u32,
 }
 
 impl<'a> Transfer<'a> {
-    /// The sender's or the receiver's end of the message of this place in a pipe.
+    /// The sender's or the receiver's end of the message with this index in the pipe.
     pub fn new(pipe: &'a Pipe, index: u32, sends: bool) -> Transfer<'a> {
         Transfer { pipe, index, sends, begun: false, next: 0, ended: 0 }
     }

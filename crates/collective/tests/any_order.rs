@@ -1,4 +1,4 @@
-//! Every collective finishes with the right data, in whatever order the network delivers.
+//! Every collective finishes with the right data for any order of delivery.
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -6,24 +6,24 @@ use strandway_collective::schedule::{Place, Receive};
 use strandway_collective::{Algorithm, Collective, Member, Rank, Schedule};
 use strandway_proto::rng::{Random, StreamKind};
 
-/// What is on its way: data to a receiver, or word of an arrival to a sender.
+/// A message in flight: data to a receiver, or the report of an arrival to a sender.
 enum News {
     Data { from: Rank, to: Rank, place: Place, data: Vec<u64> },
     Sent { to: Rank, place: Place },
 }
 
-/// A number that only this byte of this rank has; sums of them do not coincide either.
+/// A different number for each byte of each rank; sums of such numbers differ, too.
 fn own(rank: u32, byte: u64) -> u64 {
     (u64::from(rank) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ byte.wrapping_mul(0x1_0001)
 }
 
-/// A schedule on a network that delivers whatever it likes next.
+/// A schedule on a network that delivers messages in random order.
 struct Toy {
     schedule: Schedule,
     members: Vec<Member>,
-    /// What ranks send from and, but for an all-to-all, receive into.
+    /// The buffers that ranks send from. Except in an all-to-all, they also receive into them.
     buffers: Vec<Vec<u64>>,
-    /// What ranks of an all-to-all receive into.
+    /// The receive buffers of an all-to-all.
     received: Vec<Vec<u64>>,
     on_the_way: Vec<News>,
     random: Random,
@@ -35,7 +35,7 @@ impl Toy {
         let buffer = |rank: u32| {
             let mut buffer: Vec<u64> = (0..schedule.bytes()).map(|b| own(rank, b)).collect();
             if schedule.algorithm().collective() == Collective::AllGather {
-                // All but its own block is unknown: what the first send of a rank is.
+                // A rank knows only its own block: the block of its first send.
                 let mine = schedule.sends(Rank(rank)).filter(|s| s.place.step == 0);
                 let mine: Vec<_> = mine.map(|s| s.first_byte..s.first_byte + s.bytes).collect();
                 for (b, value) in buffer.iter_mut().enumerate() {
@@ -65,7 +65,7 @@ impl Toy {
     }
 
     fn run(&mut self) {
-        // Ranks start one by one, at any time.
+        // Ranks start one by one, at random times.
         let mut asleep: Vec<u32> = (0..self.schedule.ranks()).collect();
         let mut awake = vec![false; asleep.len()];
         self.random.shuffle(&mut asleep);

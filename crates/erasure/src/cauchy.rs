@@ -1,9 +1,10 @@
 //! The constants of the MDS code, for encoding and, in closed form, for every pattern of losses.
 //!
-//! Parity row `r` has the point `x_r = 255 - r`, data column `j` the point `y_j = j`. Up to 256 pieces no two points are equal, so
-//! `1 / (x_r + y_j)` is a Cauchy matrix, all of whose square parts are invertible: any `k` pieces decode. Column `j` is multiplied by
-//! `c_j = x_0 + y_j`, which makes row 0 all ones: the first piece of parity is a plain XOR, and so is most often the repair of one loss.
-//! No constant depends on `k` or `m`; a shortened code takes the first columns and rows.
+//! Parity row `r` has the point `x_r = 255 - r`, data column `j` the point `y_j = j`. With up to 256 pieces all points
+//! are different, so `1 / (x_r + y_j)` is a Cauchy matrix. All its square submatrices are invertible, so any `k` pieces
+//! can be decoded. Column `j` is multiplied by `c_j = x_0 + y_j`, which makes row 0 all ones: the first piece of parity
+//! is a plain XOR, and usually the repair of a single loss is one too. No constant depends on `k` or `m`; a shortened
+//! code takes the first columns and rows.
 
 use crate::field::{divide, log, power};
 
@@ -19,30 +20,31 @@ fn scale(column: usize) -> u8 {
     parity_point(0) ^ data_point(column)
 }
 
-/// What data piece `column` is multiplied with before it is added to parity piece `row`.
+/// The factor of data piece `column` in parity piece `row`.
 pub(crate) fn coefficient(row: usize, column: usize) -> u8 {
     divide(scale(column), parity_point(row) ^ data_point(column))
 }
 
-/// The constants that turn pieces that are present into data that is missing.
+/// The constants with which missing data is computed from present pieces.
 ///
-/// With `E` the missing columns and `P` the rows of parity used for them, as many: the inverse of a Cauchy matrix is known in closed form,
-/// and its product with the columns that are present collapses to one fraction, since it is a partial fraction expansion.
-/// For missing `i`: parity `r` counts `U_i V_r / (c_i (x_r + y_i))` and present data `j` counts `U_i W_j c_j / (c_i (y_i + y_j))`, with
-/// `U_i = prod_P (x + y_i) / prod_{E \ i} (y + y_i)`, `V_r = prod_E (x_r + y) / prod_{P \ r} (x_r + x)` and
-/// `W_j = prod_E (y_j + y) / prod_P (y_j + x)`.
+/// `E` is the set of missing columns, `P` a set of equally many rows of parity. The inverse of a Cauchy matrix has a
+/// closed form, and its product with the present columns is a partial fraction expansion, so it reduces to one
+/// fraction. The factors for missing `i` are: for parity `r` `U_i V_r / (c_i (x_r + y_i))` and for present data `j`
+/// `U_i W_j c_j / (c_i (y_i + y_j))`, with `U_i = prod_P (x + y_i) / prod_{E \ i} (y + y_i)`, `V_r = prod_E (x_r + y) /
+/// prod_{P \ r} (x_r + x)` and `W_j = prod_E (y_j + y) / prod_P (y_j + x)`.
 ///
-/// Factors are kept as logarithms, so that products are sums: losses that were not seen before cost about a microsecond.
+/// Factors are stored as logarithms, so that products are sums. A new pattern of losses takes about a microsecond.
 #[derive(Clone, Debug)]
 pub(crate) struct Repair {
-    /// For each missing piece of data its point and the logarithm of `U_i / c_i`.
+    /// For each missing piece of data: its point, and the logarithm of `U_i / c_i`.
     missing: Vec<(u8, u32)>,
-    /// For each piece that is present and used, data before parity, its point and the logarithm of its factor `c_j W_j` or `V_r`.
+    /// For each present piece in use, data before parity: its point, and the logarithm of its factor `c_j W_j` or
+    /// `V_r`.
     present: Vec<(u8, u32)>,
 }
 
 impl Repair {
-    /// Prepares the repair of the columns `missing` from the columns `present` and as many `rows` as are missing.
+    /// Prepares the repair of the columns `missing` from the columns `present` and an equal number of `rows`.
     pub(crate) fn new(
         missing: impl Iterator<Item = usize>,
         present: impl Iterator<Item = usize>,
@@ -62,14 +64,14 @@ impl Repair {
         Repair { missing: repaired.collect(), present: data.chain(parity).collect() }
     }
 
-    /// What piece `column` of those present is multiplied with before it is added to piece `row` of those missing.
+    /// The factor of present piece `column` in missing piece `row`.
     pub(crate) fn coefficient(&self, row: usize, column: usize) -> u8 {
         let ((to, u), (from, factor)) = (self.missing[row], self.present[column]);
         power(quotient(u + factor, log(to ^ from)))
     }
 }
 
-/// The logarithm of the product of all but zeros.
+/// The logarithm of the product of all elements except zeros.
 fn product(elements: impl Iterator<Item = u8>) -> u32 {
     elements.filter(|e| *e != 0).map(log).sum()
 }

@@ -1,4 +1,4 @@
-//! Rebuilds lost data in place from what is present.
+//! Rebuilds lost data in place from the present pieces.
 
 use crate::cauchy::Repair;
 use crate::encoder::xor_all;
@@ -6,14 +6,14 @@ use crate::kernel::{Kernel, KernelUnavailable, Runnable};
 use crate::matrix::Matrix;
 use crate::{Code, CodeKind, PieceError, Pieces};
 
-/// Rebuilds data of one code, of whole and of shortened groups. It remembers the constants for the last pattern of losses; others
-/// are calculated in closed form, which takes about as long as rebuilding a kilobyte per piece.
+/// Rebuilds data of one code, of whole and of shortened groups. It keeps the constants for the last pattern of losses.
+/// For a new pattern they are calculated in closed form, which takes about as long as rebuilding 1 KiB per piece.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     code: Code,
-    /// Turns pieces that are present into those that are missing.
+    /// The matrix from present pieces to missing ones.
     matrix: Matrix,
-    /// The losses that the matrix is for: pieces of data, and what was present.
+    /// The pattern for which the matrix is valid: the number of pieces of data, and the present pieces.
     pattern: Option<(usize, Pieces)>,
 }
 
@@ -23,7 +23,7 @@ impl Decoder {
         Decoder { code, matrix: Matrix::new(Runnable::best()), pattern: None }
     }
 
-    /// A decoder with a kernel of the caller's choice.
+    /// A decoder with this kernel.
     ///
     /// # Errors
     /// If the processor cannot run the kernel.
@@ -41,13 +41,14 @@ impl Decoder {
         self.matrix.kernel().kernel()
     }
 
-    /// Writes the missing pieces of data into their places. `data` are all pieces of data of the group, `k'` of them, `parity` all its
-    /// pieces of parity; numbers in `present` count data first, so that parity `r` is piece `data.len() + r`. What is in the places of
-    /// missing pieces does not matter; missing parity may be empty, and is not rebuilt. All pieces have one length, but for the last
-    /// piece of data, which may be shorter.
+    /// Writes the missing pieces of data into their places. `data` has all `k'` pieces of data of the group, `parity`
+    /// all its pieces of parity. Numbers in `present` count data first, so parity `r` is piece `data.len() + r`. The
+    /// contents of missing pieces are ignored. Missing parity may be empty, and is not rebuilt. All pieces must have
+    /// the same length, except the last piece of data, which may be shorter.
     ///
     /// # Errors
-    /// If there are more pieces than the code has, lengths differ, or too much is missing. Nothing is written then.
+    /// If there are more pieces than the code has, lengths differ, or too many pieces are missing. Then nothing is
+    /// written.
     pub fn rebuild(&mut self, data: &mut [&mut [u8]], parity: &[&[u8]], present: &Pieces) -> Result<(), PieceError> {
         let missing = present.missing_below(data.len());
         if data.len() > self.code.data() || parity.len() > self.code.parity() {
@@ -100,8 +101,8 @@ impl Decoder {
         if short == length {
             return self.matrix.apply(0, &mut outputs, &inputs, false);
         }
-        // The last piece of data is short: all pieces up to there, and beyond it the others. It is the last output, or the last input
-        // before the parity.
+        // The last piece of data is shorter: first process all pieces up to its length, then the rest of the others. It
+        // is the last output, or the last input before the parity.
         let heads: Vec<&[u8]> = inputs.iter().map(|i| &i[..short]).collect();
         let (mut front, mut back): (Vec<_>, Vec<_>) = outputs.iter_mut().map(|o| o.split_at_mut(short)).unzip();
         self.matrix.apply(0, &mut front, &heads, false);
@@ -124,7 +125,7 @@ impl Decoder {
             let Some((piece, after)) = rest.split_first_mut() else { continue };
             let others = before.iter().enumerate().chain((column + 1..).zip(&*after));
             let others = others.filter(|(c, _)| c % residues == residue);
-            // All pieces of the residue up to the end of the last piece of data, and beyond it the others.
+            // First all pieces of the residue up to the length of the last piece of data, then the rest of the others.
             let parity = parity[residue];
             let kernel = self.matrix.kernel();
             let (front, back) = piece.split_at_mut(short);
@@ -137,11 +138,11 @@ impl Decoder {
     }
 }
 
-/// The length that all pieces have, but for the last piece of data.
+/// The length of all pieces except the last piece of data.
 fn check_lengths(data: &[&mut [u8]], parity: &[&[u8]], present: &Pieces) -> Result<usize, PieceError> {
     let here =
         || parity.iter().enumerate().map(|(r, p)| (data.len() + r, p.len())).filter(|(r, _)| present.contains(*r));
-    // Without parity nothing is missing.
+    // Without any parity no piece is missing.
     let needed = here().next().map_or(0, |(_, length)| length);
     let wrong_parity = here().find(|(_, length)| *length != needed);
     let wrong_data = data

@@ -5,7 +5,7 @@ use crate::kernel::{self, BATCH, Kernel, KernelUnavailable, Runnable};
 use crate::matrix::Matrix;
 use crate::{Code, CodeKind, PieceError};
 
-/// Makes the parity of one code. It holds constants only, so that threads can share it.
+/// Makes the parity of one code. It only holds constants, so threads can share it.
 ///
 /// Parity of a shortened group ([`Code::shortened`]) comes from the same encoder: give it `k'` pieces of data and `m'` buffers.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ impl Encoder {
         Encoder::on(code, Runnable::best())
     }
 
-    /// An encoder with a kernel of the caller's choice.
+    /// An encoder with this kernel.
     ///
     /// # Errors
     /// If the processor cannot run the kernel.
@@ -46,8 +46,8 @@ impl Encoder {
         self.matrix.kernel().kernel()
     }
 
-    /// Makes the parity of a whole group. What was in `parity` is overwritten. All pieces have one length, but for the last piece of data,
-    /// which may be shorter: it counts as padded with zeros.
+    /// Makes the parity of a whole group and overwrites the contents of `parity`. All pieces must have the same length,
+    /// except the last piece of data, which may be shorter: it counts as padded with zeros.
     ///
     /// # Errors
     /// If there are more pieces than the code has, or lengths differ. Nothing is written then.
@@ -57,11 +57,11 @@ impl Encoder {
         Ok(())
     }
 
-    /// Adds data pieces `first..` to parity that is being made, while they are in the cache because their datagrams were just built.
-    /// Parity starts as zeros. It is complete when each piece of data has been added once, in any order. Two to eight pieces
-    /// at once are faster than one.
+    /// Adds data pieces `first..` to parity, for example just after their datagrams were built, while they are in the
+    /// cache. Parity must start as zeros. It is complete when each piece of data has been added once, in any order.
+    /// Adding two to eight pieces in one call is faster than one.
     ///
-    /// A piece shorter than the parity counts as padded with zeros; only the last of `data` may be.
+    /// Only the last piece of `data` may be shorter than the parity; it counts as padded with zeros.
     ///
     /// # Errors
     /// If there are more pieces than the code has, or lengths differ. Nothing is written then.
@@ -100,7 +100,7 @@ impl Encoder {
         if short == length {
             return part(data, parity);
         }
-        // The last piece is short: all pieces up to there, the others beyond.
+        // The last piece is shorter: first process all pieces up to its length, then the rest of the others.
         let heads: Vec<&[u8]> = data.iter().map(|d| &d[..short]).collect();
         let tails: Vec<&[u8]> = data[..data.len() - 1].iter().map(|d| &d[short..]).collect();
         let (mut front, mut back): (Vec<_>, Vec<_>) = parity.iter_mut().map(|p| p.split_at_mut(short)).unzip();

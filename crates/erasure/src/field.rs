@@ -1,10 +1,10 @@
-//! Arithmetic in GF(2^8) with the polynomial x^8 + x^4 + x^3 + x^2 + 1, as storage codes use it, and a multiplication by a constant in the
-//! forms that vector instructions take.
+//! Arithmetic in GF(2^8) with the polynomial x^8 + x^4 + x^3 + x^2 + 1, as in storage codes, and tables for the
+//! multiplication by a constant with vector instructions.
 
 /// The polynomial without its x^8.
 pub(crate) const POLYNOMIAL: u8 = 0x1d;
 
-/// Powers of 2, which are all elements but zero, and their logarithms. `LOG[0]` means nothing.
+/// The powers of 2, which are all elements except zero, and their logarithms. `LOG[0]` has no meaning.
 const TABLES: ([u8; 255], [u8; 256]) = {
     let (mut exp, mut log) = ([0; 255], [0; 256]);
     let (mut power, mut i) = (1, 0);
@@ -46,8 +46,8 @@ pub(crate) fn multiply(a: u8, b: u8) -> u8 {
     if a == 0 || b == 0 { 0 } else { power((log(a) + log(b)) % 255) }
 }
 
-/// The multiplication by each element as an 8 x 8 matrix of bits, as GFNI's affine instruction takes it: byte `7 - i` holds the bits of the
-/// input that bit `i` of the output is the sum of.
+/// The multiplication by each element as an 8 x 8 bit matrix, in the form of GFNI's affine instruction: bit `i` of the
+/// output is the sum of the input bits that are set in byte `7 - i`.
 pub(crate) static AFFINE: [u64; 256] = {
     let mut tables = [0; 256];
     let mut constant = 0;
@@ -70,14 +70,15 @@ pub(crate) static AFFINE: [u64; 256] = {
     tables
 };
 
-/// The multiplication by each element as two tables of sixteen: products with the low half of a byte, then with the high half.
+/// The multiplication by each element as two tables of 16 products: with the low half of a byte, then with the high
+/// half.
 pub(crate) static NIBBLES: [[u8; 32]; 256] = {
     let mut tables = [[0; 32]; 256];
     let mut constant = 0;
     while constant < 256 {
         let (mut power, mut bit) = (constant as u8, 0);
         while bit < 8 {
-            // The constant times x^bit goes into every entry that has this bit.
+            // Add the constant times x^bit to every entry whose index has this bit.
             let half = if bit < 4 { 0 } else { 16 };
             let mut i = 0;
             while i < 16 {

@@ -1,5 +1,6 @@
-//! Which instructions do the arithmetic, and the only way to them. This module and those below hold the workspace's `unsafe`: loads and
-//! stores of vectors, and calls of functions that need instructions which were found at run time.
+//! The instructions for the arithmetic, and the safe interface to them. This module and its submodules contain the
+//! workspace's `unsafe` code: loads and stores of vectors, and calls of functions that need instructions which are
+//! detected at run time.
 
 #![allow(unsafe_code)]
 
@@ -10,14 +11,15 @@ mod x86;
 use crate::field;
 use std::fmt;
 
-/// Outputs that a kernel calculates at once: as many sums as fit the registers of every kernel.
+/// The number of outputs that a kernel calculates together: their sums fit into the registers of every kernel.
 pub(crate) const LANES: usize = 8;
 
-/// Inputs that are read at once. Measured: with eight, sums are loaded and stored too often; with thirty-two, streams at a distance
-/// of 4,096 B want more ways of the first-level cache than there are, and so do two rows that only add.
+/// The number of inputs that are read together. Measured: with 8, sums are loaded and stored too often; with 32,
+/// streams at a distance of 4,096 B need more ways than the first-level cache has, also for two rows that only add.
 pub(crate) const BATCH: usize = 16;
 
-/// The instructions that encode and rebuild. All give the same bytes; [`Kernel::best`] is what encoders and decoders use by themselves.
+/// A set of instructions for encoding and rebuilding. All kernels give the same bytes; encoders and decoders use
+/// [`Kernel::best`] by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kernel {
     /// GFNI on vectors of 64 bytes (AVX-512).
@@ -30,7 +32,7 @@ pub enum Kernel {
     Portable,
 }
 
-/// A kernel was asked for whose instructions this processor lacks.
+/// This processor lacks the instructions of the requested kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelUnavailable(pub Kernel);
 
@@ -87,7 +89,7 @@ impl Kernel {
 pub(crate) struct Runnable(Kernel);
 
 impl Runnable {
-    /// Looks whether the processor can run the kernel.
+    /// Checks that the processor can run the kernel.
     pub(crate) fn check(kernel: Kernel) -> Result<Runnable, KernelUnavailable> {
         if kernel.available() { Ok(Runnable(kernel)) } else { Err(KernelUnavailable(kernel)) }
     }

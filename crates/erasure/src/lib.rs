@@ -14,12 +14,12 @@ pub use strandway_proto::repair::{Code, CodeError, CodeKind, PIECES_MAX, Pieces}
 
 use std::fmt;
 
-/// Why pieces could not be encoded or rebuilt. Nothing has been written then.
+/// Why pieces could not be encoded or rebuilt. In this case nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PieceError {
     /// More pieces of data or parity were given than the code has.
     Count {
-        /// What the code allows.
+        /// The code.
         code: Code,
         /// Pieces of data that were given.
         data: usize,
@@ -35,11 +35,11 @@ pub enum PieceError {
         /// The length that it needs, in bytes.
         needed: usize,
     },
-    /// Too much is lost: the code cannot rebuild the missing data.
+    /// Too many pieces are lost: the code cannot rebuild the missing data.
     Undecodable {
         /// The code, shortened to the group.
         code: Code,
-        /// How many pieces of data and parity are missing.
+        /// The number of missing pieces of data and parity.
         missing: usize,
     },
 }

@@ -1,12 +1,13 @@
-//! Many pieces times a matrix of constants: what encoding and rebuilding both are. It cuts the work into parts that kernels and caches like.
+//! Multiplies pieces by a matrix of constants, for encoding and for rebuilding. It cuts the work into parts that fit
+//! kernels and caches.
 
 use crate::kernel::{self, BATCH, LANES, Runnable, Tables};
 
-/// Bytes of each piece that are worked on before the next ones: eight outputs of that size stay in the nearest cache
-/// while inputs pass.
+/// The number of bytes of each piece that are processed together: eight outputs of this size stay in the first-level
+/// cache while inputs are read.
 const BLOCK: usize = 2048;
 
-/// A matrix of constants, a row per output and a column per input, in the form that a kernel takes.
+/// A matrix of constants with a row per output and a column per input, in the form of a kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Matrix {
     kernel: Runnable,
@@ -14,7 +15,7 @@ pub(crate) struct Matrix {
     columns: usize,
     /// The constants, a band per eight rows.
     bands: Vec<Tables>,
-    /// Is it one row of ones?
+    /// True if it is a single row of ones.
     plain: bool,
 }
 
@@ -42,7 +43,8 @@ impl Matrix {
         self.kernel
     }
 
-    /// Outputs `0..` from inputs `first..`, added to what is there if `accumulate`. Fewer outputs than rows are fine.
+    /// Computes outputs `0..` from inputs `first..`; `accumulate`: adds to the present contents of the outputs. There
+    /// may be fewer outputs than rows.
     ///
     /// # Panics
     /// If lengths differ, or there are more outputs or inputs than the matrix has rows and columns.

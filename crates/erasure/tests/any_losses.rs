@@ -1,4 +1,4 @@
-//! Whatever a code should repair, it repairs, with every kernel; whatever it should not, it refuses.
+//! With every kernel, a code repairs all losses that it should repair, and refuses all others.
 
 use proptest::prelude::*;
 use strandway_erasure::{Code, Decoder, Encoder, Kernel, PieceError, Pieces};

@@ -1,11 +1,11 @@
-//! What hosts on sockets and the ports between them agree on about datagrams.
+//! Limits and values for datagrams that hosts on sockets and the ports between them share.
 
-/// Planes of a host on sockets at the most.
+/// Limit on the planes of a host on sockets.
 pub const PLANES_MAX: usize = 8;
 
-/// The DSCP of control packets unless a node is told otherwise: CS6. Ports send it, and the one above it, before data.
+/// Default DSCP of control packets: CS6. Ports send CS6, and CS7 above it, before data.
 pub const CONTROL_DSCP: u8 = 48;
 
-/// Bytes of UDP payload that a switch which trims has to leave of a datagram of data: 24 B of header, and the longest transport
-/// header, MRC's 40 B. What is behind them is not needed to ask for the packet again.
+/// A switch that trims must keep at least this many bytes of a data datagram's UDP payload: 24 B of header and the
+/// longest transport header (MRC's 40 B). The bytes after them are not needed to request the packet again.
 pub const TRIMMED: usize = 64;

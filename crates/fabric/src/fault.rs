@@ -1,41 +1,42 @@
-//! What breaks, and when.
+//! Faults of links and the times at which they begin and end.
 
 use crate::loss::Burst;
 use crate::topology::LinkId;
 use strandway_proto::units::{Span, Time};
 
-/// One fault on some links, from one instant to another.
+/// One fault on a set of links, with its begin and end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultPlan {
-    /// The directed links it strikes.
+    /// The directed links with the fault.
     pub links: Vec<LinkId>,
-    /// What happens to them.
+    /// The kind of fault.
     pub kind: FaultKind,
-    /// From when.
+    /// When it begins.
     pub from: Time,
-    /// Until when; [`Time::NEVER`] for good.
+    /// When it ends; [`Time::NEVER`] if it lasts for the whole run.
     pub until: Time,
 }
 
-/// What happens to a link.
+/// The kinds of fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FaultKind {
-    /// It delivers nothing, also not what was on its way when it broke.
+    /// The link delivers nothing. Packets on the link when it breaks are lost, too.
     Down {
-        /// `None`: nobody is told, packets vanish. `Some(delay)`: the port's own NIC or switch sees it at once (a NIC stops
-        /// using it, a switch holds its packets no more and drops them), and routing avoids it after `delay`.
+        /// `None`: the fault is not reported, and packets vanish. `Some(delay)`: the NIC or switch at the link's port
+        /// sees the fault at once. A NIC stops using the port; a switch drops the port's packets instead of holding
+        /// them. Routing avoids the link after `delay`.
         visible: Option<Span>,
     },
-    /// It runs at this fraction of its rate, its queue limits and marking thresholds scaled alike.
+    /// It runs at this fraction of its rate. Its queue limits and marking thresholds shrink by the same fraction.
     Degraded {
         /// In (0, 1].
         fraction: f64,
     },
-    /// It loses packets at random, silently.
+    /// It loses packets at random, without a report.
     Loss {
-        /// The share of packets that it loses, in [0, 1].
+        /// The probability that a packet is lost, in [0, 1].
         probability: f64,
-        /// How long losses last once they have begun.
+        /// Whether losses are independent or come in bursts.
         burst: Burst,
     },
 }

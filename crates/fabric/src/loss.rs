@@ -1,17 +1,18 @@
-//! Random loss on a link: independent from packet to packet, or in bursts that last for a number of packets or for a time.
+//! Random loss on a link: independent for each packet, or in bursts that last for a number of packets or for a time.
 //!
-//! The simulator's links and the delay line between namespaces draw from the same model.
+//! The simulator's links and the delay line between namespaces use the same model.
 
 use strandway_proto::rng::Random;
 use strandway_proto::units::{Span, Time};
 
-/// How long losses last once they have begun (the two states of Gilbert and Elliott: none lost in the one, all in the other).
+/// The length of bursts of losses. (This is the model of Gilbert and Elliott: a good state without losses, and a bad
+/// state in which every packet is lost.)
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Burst {
-    /// This many packets in a row are lost on average; 1 for independent losses.
+    /// The mean number of packets lost in a row; 1 for independent losses.
     Packets(f64),
-    /// The bad state lasts for this time on average, whether or not packets pass. So sparse control packets do not all meet the
-    /// same burst, and a burst costs more packets on a faster link.
+    /// The mean time in the bad state; it passes with or without packets. So control packets that are far apart do not
+    /// all fall into the same burst, and a burst costs more packets on a faster link.
     Time(Span),
 }
 
@@ -20,24 +21,25 @@ impl Burst {
     pub const NONE: Burst = Burst::Packets(1.0);
 }
 
-/// Decides packet by packet what a link loses. Copies start alike.
+/// Decides for each packet whether a link loses it. A copy continues from the same state.
 #[derive(Clone, Debug)]
 pub struct LossProcess {
     kind: Kind,
-    /// Was the last packet lost?
+    /// True if the last packet was lost.
     lost: bool,
 }
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// Probability that a packet is lost after one that was not, and after one that was.
+    /// Probability that a packet is lost: after a packet that was not lost, and after a lost one.
     Packets([f64; 2]),
-    /// The share of time in the bad state, the time in which a state is forgotten, to a share of 1/e, and when the last packet was.
+    /// The share of time in the bad state; the time constant (ps) after which the correlation with the last state has
+    /// fallen to 1/e; and the time of the last packet.
     Time { share: f64, memory: f64, last: Option<Time> },
 }
 
 impl LossProcess {
-    /// A link that loses the share `probability` of packets, in [0, 1], in such bursts.
+    /// A link that loses packets with `probability`, in [0, 1], in bursts of this length.
     pub fn new(probability: f64, burst: Burst) -> LossProcess {
         let kind = match burst {
             Burst::Packets(length) if length <= 1.0 => Kind::Packets([probability; 2]),
@@ -45,7 +47,8 @@ impl LossProcess {
             Burst::Packets(length) => {
                 Kind::Packets([(probability / (length * (1.0 - probability))).min(1.0), 1.0 - 1.0 / length])
             }
-            // Bad for `length` on average, good for length * (1 - p) / p: both rates together are 1 / (length * (1 - p)).
+            // Bad for `length` on average, good for length * (1 - p) / p: the sum of both rates is 1 / (length * (1 -
+            // p)).
             Burst::Time(length) => {
                 Kind::Time { share: probability, memory: length.0 as f64 * (1.0 - probability), last: None }
             }
@@ -53,7 +56,7 @@ impl LossProcess {
         LossProcess { kind, lost: false }
     }
 
-    /// Is the packet lost that leaves at `now`? Packets are asked for in the order in which they leave.
+    /// True if the packet that leaves at `now` is lost. Call it in the order in which packets leave.
     #[inline]
     pub fn loses(&mut self, now: Time, random: &mut Random) -> bool {
         let probability = match &mut self.kind {
@@ -69,10 +72,10 @@ impl LossProcess {
     }
 }
 
-/// e to the power of `-x`, for `x` of zero or more: to 12 digits up to `x` of 40, squarings lose a few. The library's function differs by machine in the last bit; this
-/// one does not.
+/// e to the power of `-x`, for `x` of zero or more. It has 12 correct digits for `x` up to 40; repeated squaring costs
+/// some digits. The library's function differs between machines in the last bit; this one does not.
 fn decay(x: f64) -> f64 {
-    // Not-a-number, from no time over no memory, counts as far apart.
+    // Zero divided by zero is not a number: treat the two packets as far apart.
     if x.is_nan() || x > 700.0 {
         return 0.0;
     }
@@ -81,7 +84,7 @@ fn decay(x: f64) -> f64 {
         small *= 0.5;
         squarings += 1;
     }
-    // Taylor's series up to the seventh power: the eighth is below 1e-16.
+    // Taylor series up to the seventh power; the eighth term is below 1e-16.
     let mut power = (1..=7).rev().fold(1.0, |sum, n| 1.0 - small / f64::from(n) * sum);
     for _ in 0..squarings {
         power *= power;
@@ -94,7 +97,7 @@ mod tests {
     use super::*;
     use strandway_proto::rng::StreamKind;
 
-    /// The share of packets lost, and the mean time from the first loss of a run to the first packet that passes.
+    /// The share of packets lost, and the mean time from the first loss of a burst to the first packet that passes.
     fn measured(probability: f64, burst: Burst, every: Span, count: u64) -> (f64, f64) {
         let mut random = Random::new(5, StreamKind::Port, 0);
         let mut process = LossProcess::new(probability, burst);
@@ -134,7 +137,7 @@ mod tests {
         let (share, length) = measured(0.1, burst, Span::from_us(1), 10_000_000);
         assert!((share - 0.1).abs() < 0.005, "{share}");
         assert!((length / 1e6 - 100.0).abs() < 5.0, "{length} ps");
-        // Packets that are a second apart know nothing of each other: the same share, in runs of 1 / (1 - p).
+        // Packets one second apart are independent: the same share, in bursts of 1 / (1 - p).
         let (share, length) = measured(0.1, burst, Span::from_ms(1000), 1_000_000);
         assert!((share - 0.1).abs() < 0.0012, "{share}");
         assert!((length / 1e12 - 1.0 / 0.9).abs() < 0.02, "{length} ps");

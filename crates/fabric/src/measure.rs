@@ -1,4 +1,4 @@
-//! What a run measured.
+//! The measurements of a run.
 
 use crate::tally::Tally;
 use crate::topology::NodeId;
@@ -9,53 +9,53 @@ use strandway_proto::path::PlaneStates;
 use strandway_proto::units::{Bytes, Span, Time};
 use strandway_proto::{Packet, RankTimes};
 
-/// Everything that a run measured. All but `events` and wall-clock matters are the same on any number of threads.
+/// All measurements of a run. All fields except `events` are the same on any number of threads.
 #[derive(Clone, Debug, Default)]
 pub struct Measurements {
-    /// A fingerprint: host by host what its program posted and was told, and when; then every connection's and every link's
-    /// counters.
+    /// A fingerprint. It covers, host by host, every action and event of the host's program with its time; then the
+    /// counters of every connection and every link.
     pub digest: u64,
-    /// How the run ended.
+    /// The reason why the run ended.
     pub end: End,
-    /// When the last flow finished, or the run was cut short.
+    /// When the last flow finished, or when the run was stopped.
     pub simulated: Time,
-    /// When the last payload arrived that was not there yet.
+    /// When new payload last arrived (payload that its receiver did not have).
     pub last_arrival: Time,
     /// Events processed.
     pub events: u64,
-    /// Packets (data, trimmed or control) that left one port onto one link.
+    /// Packets (data, trimmed or control) times links: each link that a packet enters counts once.
     pub packet_hops: u64,
-    /// Per flow, in the plan's order.
+    /// Per flow, in the plan's order: its times.
     pub flows: Vec<FlowRecord>,
-    /// Per collective of the run: its messages that have no row among the flows.
+    /// Per collective of the run: counts of its messages, which have no entry in `flows`.
     pub tallies: Vec<Tally>,
-    /// Per flow, in the plan's order: where its time went.
+    /// Per flow, in the plan's order: how its time is divided.
     pub times: Vec<FlowTime>,
-    /// Per connection, in the plan's order: what its data packets met on their way, as the receiver saw it.
+    /// Per connection, in the plan's order: the delays of its data packets on their way, as the receiver saw them.
     pub waits: Vec<Waits>,
-    /// Per connection, in the plan's order: the sender's and the receiver's counters added up.
+    /// Per connection, in the plan's order: the sum of the sender's and the receiver's counters.
     pub connections: Vec<strandway_proto::ConnectionStats>,
-    /// The same of all connections together that opened at first use.
+    /// The same, summed over all connections that opened at first use.
     pub opened: strandway_proto::ConnectionStats,
-    /// Ends of such connections that were open when the run ended.
+    /// How many ends of such connections were still open when the run ended.
     pub opened_left: u64,
-    /// Of each connection of the plan that chooses a repair scheme for each of its messages: what it chose.
+    /// Per connection of the plan that chooses a repair scheme for each message: its choices.
     pub choices: Vec<strandway_proto::repair::Choices>,
-    /// Sums over all.
+    /// Packet counts of the whole fabric.
     pub packets: PacketCounters,
     /// Per directed link, in the topology's order.
     pub links: Vec<LinkCounters>,
-    /// Per (NIC port, entropy value modulo [`PATH_SLOTS`]), port first.
+    /// Per NIC port and entropy value modulo [`PATH_SLOTS`], ordered by port first.
     pub paths: Vec<PathCounters>,
-    /// Values over time; empty unless the plan asked for them.
+    /// Time series; empty unless the plan asked for them.
     pub series: Series,
     /// Recorded packets in order of time.
     pub captured: Vec<Captured>,
-    /// What switches, servers and workers counted of the aggregation of gradients, by the job's number.
+    /// Per job number: the counters of gradient aggregation, summed over switches, servers and workers.
     pub aggregation: BTreeMap<u16, Counts>,
-    /// Switches that ran programs, in the topology's order.
+    /// The switches that ran programs, in the topology's order.
     pub stations: Vec<Station>,
-    /// Where the time of each rank of training jobs went, job by job and rank by rank.
+    /// How the time of each rank of training jobs is divided, job by job and rank by rank.
     pub ranks: Vec<RankTimes>,
 }
 
@@ -64,35 +64,36 @@ pub struct Measurements {
 pub struct Station {
     /// The switch.
     pub node: NodeId,
-    /// The share of its slots that each job held on average, interval by interval; empty unless the plan asked for series.
+    /// Per job: the share of the switch's slots that it held on average in each interval. Empty unless the plan asked
+    /// for time series.
     pub occupancy: Vec<(u16, Vec<f64>)>,
 }
 
-/// Path counters are kept for this many entropy values per NIC port.
+/// Path counters exist for this many entropy values per NIC port.
 pub const PATH_SLOTS: usize = 256;
 
-/// How a run ended.
+/// Why a run ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum End {
     /// Every flow finished.
     #[default]
     Finished,
-    /// The time limit came first.
+    /// The time limit was reached.
     TimeLimit,
-    /// Somebody asked it to stop.
+    /// The caller asked the run to stop.
     Interrupted,
-    /// Nothing was left to happen, yet some flows are not finished (their trigger never fired).
+    /// No event was left, yet some flows are not finished (their trigger never fired).
     Stalled,
 }
 
-/// One flow's life.
+/// The times of one flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowRecord {
     /// When it was posted.
     pub started: Option<Time>,
-    /// When the receiver had all of it.
+    /// When the receiver had received all of it.
     pub received: Option<Time>,
-    /// When the sender knew that (the last acknowledgement's arrival): its completion.
+    /// When the sender knew that (the arrival of the last acknowledgement): its completion.
     pub finished: Option<Time>,
 }
 
@@ -103,47 +104,48 @@ impl FlowRecord {
     }
 }
 
-/// Where a flow's time went, from its posting to its sender's completion or the end of the run. All of it adds up to that.
+/// How the time of a flow is divided, from its posting to its completion at the sender or to the end of the run. The
+/// parts add up to this time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowTime {
-    /// Until its first packet left, while its connection was busy with flows posted before it.
+    /// Waiting for earlier flows of the same connection, before its first packet left.
     pub behind: Span,
-    /// From then on, or from its posting.
+    /// The time after that, by cause.
     pub spent: Spent,
 }
 
 impl FlowTime {
-    /// All of it.
+    /// The sum of all parts.
     pub fn total(&self) -> Span {
         self.behind + self.spent.total()
     }
 }
 
-/// Sums over the whole fabric.
+/// Packet counts of the whole fabric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketCounters {
     /// Data packets that left hosts, retransmissions included.
     pub sent: u64,
     /// Data packets that arrived whole and for the first time.
     pub delivered: u64,
-    /// Packets that found no room.
+    /// Packets dropped because a queue was full.
     pub dropped: u64,
     /// Packets lost to faults (dead or lossy links).
     pub lost: u64,
-    /// Data packets cut to their header.
+    /// Data packets trimmed to their header.
     pub trimmed: u64,
     /// Data packets marked CE by a switch.
     pub marked: u64,
     /// Data packets sent again.
     pub retransmitted: u64,
-    /// Data packets that arrived whole though they were here already.
+    /// Data packets that arrived whole although the receiver already had them.
     pub duplicates: u64,
-    /// Data packets that arrived whole and were thrown away: out of order (go-back-N), beyond the receiver's window, or for a connection
-    /// that was closed.
+    /// Data packets that arrived whole and were discarded: out of order (go-back-N), beyond the receiver's window, or
+    /// for a closed connection.
     pub discarded: u64,
-    /// Those of the dropped that were no whole data packets: control packets and trimmed ones.
+    /// Part of `dropped`: control packets and trimmed packets.
     pub dropped_control: u64,
-    /// Those of the lost that were no whole data packets.
+    /// Part of `lost`: control packets and trimmed packets.
     pub lost_control: u64,
     /// Acknowledgements sent.
     pub acks: u64,
@@ -151,30 +153,30 @@ pub struct PacketCounters {
     pub nacks: u64,
     /// CNPs sent.
     pub notifications: u64,
-    /// Retransmission timeouts that found packets overdue.
+    /// Retransmission timeouts that found overdue packets.
     pub timeouts: u64,
     /// PFC pause frames sent.
     pub pauses: u64,
-    /// Chunks that hosts cast to groups, and to single hosts as repairs.
+    /// Chunks that hosts cast to groups, and chunks that they sent to single hosts as repairs.
     pub chunks: u64,
-    /// Those of them that went to single hosts.
+    /// Part of `chunks`: those sent to single hosts.
     pub repairs: u64,
-    /// Whole packets that switches made by copying, beyond those that they got.
+    /// Whole packets that switches added by copying: copies sent minus packets received for copying.
     pub copies: u64,
-    /// The same of packets that had been trimmed before.
+    /// The same for packets that had been trimmed before they were copied.
     pub copies_trimmed: u64,
     /// Whole chunks that arrived at hosts.
     pub chunks_arrived: u64,
     /// Chunks that hosts rebuilt from parity.
     pub rebuilt: u64,
-    /// Fragments of gradients and sums with their numbers that hosts, and programs of switches, sent.
+    /// Fragments of gradients and sums, with their numbers, that hosts and programs of switches sent.
     pub fragments: u64,
-    /// The same that arrived at hosts, or that programs of switches kept.
+    /// Such fragments that arrived at hosts, or that programs of switches kept.
     pub fragments_arrived: u64,
 }
 
 impl PacketCounters {
-    /// Whole data packets that were neither received nor trimmed, dropped or lost: they are still on their way.
+    /// Whole data packets still in flight: neither received nor trimmed, dropped or lost.
     pub fn under_way(&self) -> u64 {
         let received = self.delivered + self.duplicates + self.discarded + self.chunks_arrived + self.fragments_arrived;
         let dropped = self.dropped - self.dropped_control;
@@ -184,56 +186,58 @@ impl PacketCounters {
     }
 }
 
-/// One directed link, that is, the port that feeds it.
+/// Counters of one directed link, that is, of the port that feeds it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
-    /// Packets that left onto it.
+    /// Packets sent onto it.
     pub packets: u64,
-    /// Bytes that left onto it.
+    /// Bytes sent onto it.
     pub bytes: u64,
     /// Data packets marked here.
     pub marked: u32,
-    /// Packets that found no room here.
+    /// Packets dropped here because the queue was full.
     pub dropped: u32,
     /// Data packets trimmed here.
     pub trimmed: u32,
     /// Packets lost here to faults.
     pub lost: u32,
-    /// The most bytes of data that ever waited here.
+    /// The largest number of data bytes that waited here.
     pub queue_max: Bytes,
-    /// How long the data class was paused.
+    /// How long data was paused.
     pub paused: Span,
-    /// Of the bytes that left onto it, those that left while it was down.
+    /// Part of `bytes`: those sent while the link was down.
     pub bytes_down: u64,
-    /// When the last packet had left onto it.
+    /// When the last packet had left.
     pub last: Time,
+    /// When the last whole data packet left that a fault of this link swallowed; zero if there was none.
+    pub lost_data_last: Time,
 }
 
-/// How packets fared under one entropy value.
+/// Feedback for packets with one entropy value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathCounters {
     /// Data packets sent.
     pub sent: u64,
-    /// Feedback that echoed CE.
+    /// Feedback packets that echoed CE.
     pub marked: u64,
-    /// Trims reported.
+    /// Trims that were reported.
     pub trimmed: u64,
 }
 
-/// Values over time; point `i` covers the interval from `i * every` to `(i + 1) * every`.
+/// Time series. Point `i` covers the time from `i * every` to `(i + 1) * every`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Series {
     /// Length of an interval.
     pub every: Span,
-    /// New payload bytes received.
+    /// New payload bytes received in each interval.
     pub delivered: Vec<u64>,
-    /// The same by the plane (NIC port) that they arrived over; empty with a single plane.
+    /// The same, by the plane (NIC port) on which they arrived; empty with a single plane.
     pub planes: Vec<Vec<u64>>,
-    /// Per link group ([`crate::Topology::groups`]), in its order: values at and over each interval.
+    /// Per link group ([`crate::Topology::groups`]), in its order: values at the end of each interval and sums over it.
     pub groups: Vec<GroupSeries>,
-    /// The state of the connection that the plan watches, at the last activity of its host in each interval.
+    /// The state of the watched connection at the last activity of its host in each interval.
     pub watched: Vec<WatchPoint>,
-    /// New payload bytes that the watched connection's receiver got, by plane.
+    /// New payload bytes that the receiver of the watched connection got, by plane.
     pub watched_planes: Vec<Vec<u64>>,
 }
 
@@ -244,20 +248,20 @@ pub struct WatchPoint {
     pub window: Bytes,
     /// Wire bytes in flight.
     pub in_flight: Bytes,
-    /// What the path selector holds against each of its paths or uplinks, in its own units; empty if it keeps no record.
+    /// The path selector's penalty of each path or uplink, in the selector's own units; empty if it has none.
     pub penalties: Vec<u32>,
-    /// How the paths of each plane fare; empty if the path selector keeps no such record.
+    /// How many paths of each plane are in which state; empty if the path selector does not count them.
     pub planes: Vec<PlaneStates>,
 }
 
 /// One link group over time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupSeries {
-    /// Bytes that left in the interval.
+    /// Bytes sent in each interval.
     pub bytes: Vec<u64>,
-    /// Waiting data at the interval's end, summed over the group's links, bytes.
+    /// Data bytes that wait at the end of each interval, summed over the group's links.
     pub queued: Vec<u64>,
-    /// Waiting data at the interval's end in the fullest of the group's queues, bytes.
+    /// Data bytes that wait at the end of each interval in the group's longest queue.
     pub queued_max: Vec<u64>,
 }
 
@@ -266,10 +270,10 @@ pub struct GroupSeries {
 pub struct Captured {
     /// When its first bit left.
     pub at: Time,
-    /// The link it left onto.
+    /// The link that it was sent onto.
     pub link: crate::LinkId,
     /// The packet.
     pub packet: Packet,
-    /// The profile of its connection (index into the plan's).
+    /// The profile of its connection: an index into the plan's profiles.
     pub profile: u16,
 }

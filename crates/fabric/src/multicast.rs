@@ -1,12 +1,14 @@
 //! Multicast groups and their trees, by arithmetic from the members.
 //!
-//! A tree of a plane is a way up: with two tiers an uplink of a leaf (a spine, and one of parallel links to it), with three tiers also
-//! an uplink of the tier above (a core). All members share it, whoever sends. A packet climbs from its source as far as members need
-//! it, and every switch on the way copies it to all members below but those that it came from. So the tree needs no state per source,
-//! and no packet turns from down to up: multicast adds no cycle of buffers. Between sites a tree is one of the parallel long links.
+//! A tree of a plane is a choice of uplinks. With two tiers it is one uplink of each leaf: a spine, and one of the
+//! parallel links to it. With three tiers it is also one uplink of the tier above: a core. All members share a tree,
+//! whichever of them sends. A packet climbs from its source as far as it must to reach all members. Every switch on the
+//! way copies it to all members below, except towards the port that it came from. So the tree needs no state per
+//! source. A packet never turns upwards again after it went down, so multicast adds no cycle of buffers. Between sites
+//! a tree is one of the parallel long links.
 //!
-//! A packet names its tree by its entropy value. Khalilov et al. (arXiv 2408.13356) use one tree per group; spraying a broadcast over
-//! all of them is ours.
+//! A packet names its tree by its entropy value. Khalilov et al. (arXiv 2408.13356) use one tree per group; spreading a
+//! broadcast over all trees is ours.
 
 mod address;
 
@@ -18,14 +20,15 @@ use strandway_proto::HostId;
 /// A tree of one plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tree {
-    /// The uplink of every leaf, counted among its uplinks; between sites one of the parallel long links to each other site.
+    /// The uplink of every leaf, as an index among its uplinks. Between sites: which of the parallel long links to each
+    /// other site.
     pub leaf_up: u16,
-    /// The uplink of every tier-1 switch; 0 with two tiers.
+    /// The uplink of every tier-1 switch, as an index; 0 with two tiers.
     pub spine_up: u16,
 }
 
 impl Tree {
-    /// How many trees a plane has.
+    /// The number of trees of a plane.
     pub fn count(topology: &Topology) -> u32 {
         if topology.sites() > 0 {
             return topology.shape().leaf_bundle;
@@ -34,7 +37,7 @@ impl Tree {
         topology.leaf_up() * if spine_up == 0 { 1 } else { spine_up }
     }
 
-    /// A tree by its number, modulo their count.
+    /// The tree with this number, modulo the number of trees.
     pub fn numbered(topology: &Topology, number: u32) -> Tree {
         let number = number % Tree::count(topology);
         let leaf_up = if topology.sites() > 0 { Tree::count(topology) } else { topology.leaf_up() };
@@ -42,17 +45,17 @@ impl Tree {
     }
 }
 
-/// A port of a switch, among those that lead up or among those that lead down.
+/// A port of a switch: an index among its upward or its downward ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyPort {
-    /// Does it lead up?
+    /// True for an upward port.
     pub up: bool,
-    /// Its number among them.
+    /// Its index among them.
     pub port: u32,
 }
 
 impl CopyPort {
-    /// The link that this port of a switch feeds.
+    /// The link that this port feeds.
     pub fn link(self, topology: &Topology, node: NodeId) -> LinkId {
         let (LinkId(first), _) = topology.ports_of(node);
         let downs = match topology.describe(node).0 {
@@ -69,15 +72,16 @@ impl CopyPort {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Members {
     hosts: Vec<HostId>,
-    /// Their numbers, rising.
+    /// Their numbers in rising order.
     sorted: Vec<u32>,
-    /// Leaves with members, each with the place of its first one in `sorted`, and pods with members; rising.
+    /// Leaves with members, each with the index of its first member in `sorted`; and pods with members. Both in rising
+    /// order.
     leaves: Vec<(u32, u32)>,
     pods: Vec<u32>,
 }
 
 impl Members {
-    /// A group of these hosts, in the order of their ranks.
+    /// A group of these hosts. The position in the list is the rank.
     ///
     /// # Panics
     /// If a host is not in the fabric, or named twice.
@@ -94,30 +98,31 @@ impl Members {
         Members { hosts, sorted, leaves, pods }
     }
 
-    /// The members, in the order of their ranks.
+    /// The members, by rank.
     pub fn hosts(&self) -> &[HostId] {
         &self.hosts
     }
 
-    /// Does a leaf other than this one have members?
+    /// True if another leaf has members.
     fn beyond_leaf(&self, leaf: u32) -> bool {
         self.leaves.iter().any(|l| l.0 != leaf)
     }
 
-    /// Does a pod other than this one have members?
+    /// True if another pod has members.
     fn beyond_pod(&self, pod: u32) -> bool {
         self.pods.iter().any(|&p| p != pod)
     }
 
-    /// The leaves with members from `first` to before `end`, as places in `leaves`.
+    /// The entries of `leaves` from leaf `first` to before leaf `end`.
     fn leaves_within(&self, first: u32, end: u32) -> &[(u32, u32)] {
         let from = self.leaves.partition_point(|l| l.0 < first);
         let to = self.leaves.partition_point(|l| l.0 < end);
         &self.leaves[from..to]
     }
 
-    /// The ports by which a switch copies what `source` casts along a tree; none if the switch is not on its way. What a switch near a host
-    /// makes ([`HostId::near`]) reaches all members, that host among them.
+    /// Calls `to` for each port on which a switch copies packets that `source` casts along a tree. It is not called if
+    /// the switch is not on the way. Packets made by a switch near a host ([`HostId::near`]) reach all members,
+    /// including that host.
     pub fn copies(&self, topology: &Topology, node: NodeId, source: HostId, tree: Tree, mut to: impl FnMut(CopyPort)) {
         let shape = topology.shape();
         let home = source.place().0 / shape.hosts_per_leaf;
@@ -174,13 +179,14 @@ impl Members {
         }
     }
 
-    /// Does what `source` casts along a tree of the link's plane cross this link? Links to and from hosts belong to every tree.
+    /// True if packets that `source` casts along a tree of the link's plane cross this link. Links to and from hosts
+    /// belong to every tree.
     pub fn crosses(&self, topology: &Topology, source: HostId, tree: Tree, link: LinkId) -> bool {
         let Some(ends) = topology.ends(link) else { return false };
         let on_the_way = match topology.describe(ends.from) {
             (NodeKind::Host, number, _) => return number == source.place().0,
             (NodeKind::Leaf, ..) => true,
-            // A switch of another tree never sees the packet.
+            // A switch of another tree never receives the packet.
             (NodeKind::Spine, number, _) => {
                 let shape = topology.shape();
                 number % shape.spines == u32::from(tree.leaf_up) / shape.leaf_bundle
@@ -219,7 +225,7 @@ mod tests {
         ]
     }
 
-    /// All links that a chunk crosses, walked switch by switch; each must be crossed once.
+    /// All links that a chunk crosses, found switch by switch. Each must be crossed once.
     fn walk(topology: &Topology, members: &Members, source: HostId, plane: u8, tree: Tree) -> Vec<LinkId> {
         let mut crossed = vec![LinkId(source.0 * u32::from(topology.planes()) + u32::from(plane))];
         let mut at = 0;

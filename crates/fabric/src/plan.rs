@@ -1,4 +1,4 @@
-//! What to simulate: understood and checked, so that nothing after it can be misconfigured.
+//! The description of a run after all checks: a run cannot fail because of a wrong setting in it.
 
 use crate::fault::FaultPlan;
 use crate::multicast::Members;
@@ -20,40 +20,40 @@ pub struct Plan {
     pub routing: Routing,
     /// The protocols in use; connections name them by index.
     pub profiles: Vec<Arc<Profile>>,
-    /// Who talks to whom.
+    /// Sender and receiver of each connection.
     pub connections: Vec<ConnectionPlan>,
-    /// What they send. A connection's flows with equal start leave in this order.
+    /// The messages. Flows of one connection with the same start time leave in this order.
     pub flows: Vec<FlowPlan>,
-    /// What flows wait for.
+    /// The triggers that flows wait for.
     pub triggers: Vec<TriggerPlan>,
-    /// Groups of hosts that the fabric copies packets to: packets name them by their place here
+    /// Groups of hosts to which the fabric copies packets. Packets name a group by its index in this list
     /// ([`HostId::group`](strandway_proto::HostId::group)).
     pub multicast: Vec<Members>,
-    /// What breaks, and when.
+    /// The faults of links.
     pub faults: Vec<FaultPlan>,
-    /// Every random stream derives from this.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// The run ends here at the latest, finished or not.
+    /// The run ends at this time at the latest, even if flows are not finished.
     pub time_limit: Time,
-    /// Threads that share the work; at least 1. Results do not depend on it.
+    /// Number of threads, at least 1. Results do not depend on it.
     pub threads: usize,
-    /// Distance between the points of the time series; none are kept without it.
+    /// Interval between the points of the time series; `None` for no time series.
     pub sample_every: Option<Span>,
-    /// The connection (index into [`Plan::connections`]) whose sender's state the time series keep, too.
+    /// The connection (index into [`Plan::connections`]) whose sender's state is part of the time series.
     pub watch: Option<u32>,
-    /// Keep where the time of each flow goes ([`crate::measure::FlowTime`]): about 200 bytes per flow, and half as much time
-    /// again for runs of many small flows.
+    /// Record how the time of each flow is divided ([`crate::measure::FlowTime`]). This costs about 200 bytes per flow,
+    /// and 50 % more run time with many small flows.
     pub accounts: bool,
-    /// Which links' packets to record.
+    /// The links whose packets are recorded.
     pub capture: Option<CapturePlan>,
 }
 
-/// One direction of talk between two hosts: a queue pair.
+/// One direction of traffic between two hosts: a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionPlan {
-    /// Who sends.
+    /// The sender.
     pub source: HostId,
-    /// Who receives; not the source.
+    /// The receiver, a different host.
     pub destination: HostId,
     /// Index into [`Plan::profiles`].
     pub profile: u16,
@@ -68,53 +68,56 @@ pub struct FlowPlan {
     pub bytes: u64,
     /// When it is posted.
     pub start: Start,
-    /// Fired when the sender knows that all of it has arrived.
+    /// The trigger to fire when the sender knows that the whole message has arrived.
     pub on_sent: Option<u32>,
-    /// Fired when the receiver has all of it.
+    /// The trigger to fire when the receiver has the whole message.
     pub on_received: Option<u32>,
 }
 
 /// When a flow is posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// At this instant.
+    /// At this time.
     At(Time),
-    /// When this trigger (index into [`Plan::triggers`]) fires, plus a delay. A trigger is counted at the host where the first
-    /// flow that waits for it starts; news from another host to there, and from there to another host, takes one
-    /// [`Topology::news_between`] each, since nothing travels faster than the fabric.
+    /// This delay after this trigger (index into [`Plan::triggers`]) has released its flows. A trigger is counted at
+    /// the host where the first flow that waits for it starts. A signal from another host to that host, and from it to
+    /// another host, takes one [`Topology::news_between`] each, since no signal travels faster than the fabric.
     On(u32, Span),
-    /// When the program that it belongs to posts it: this is but a row to be measured.
+    /// When its program posts it. The plan lists such a flow only so that it is measured.
     Program,
 }
 
-/// Something that flows wait for.
+/// A trigger that flows wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TriggerPlan {
-    /// How many flows must fire it before it releases those that wait: 1 for a one-shot, more for a barrier.
+    /// How many firings it needs before it releases its flows: 1 for a single event, more for a barrier.
     pub needed: u32,
 }
 
-/// How a switch port queues, marks, trims and pauses. Sizes are those of a port at full rate.
+/// How a switch port queues, marks, trims and pauses. Sizes are for a port at full rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PortSettings {
-    /// Two strict-priority classes, control above data; without it one first-in-first-out queue.
+    /// True: two strict-priority classes, control before data. False: one first-in-first-out queue.
     pub priority: bool,
-    /// Bytes that wait in the data class at the most; what does not fit is trimmed or dropped.
+    /// Limit on the bytes in the data queue; packets above it are trimmed or dropped.
     pub data_queue: Bytes,
-    /// Bytes that wait in the control class at the most.
+    /// Limit on the bytes in the control queue.
     pub control_queue: Bytes,
-    /// Trim what does not fit; otherwise drop it.
+    /// Trim packets that do not fit; `None`: drop them.
     pub trim: Option<TrimSettings>,
-    /// Mark CE.
+    /// Mark packets CE; `None`: do not mark.
     pub ecn: Option<EcnSettings>,
-    /// Pause upstream ports rather than drop.
+    /// Pause upstream ports instead of dropping packets; `None`: no PFC.
     pub pfc: Option<PfcSettings>,
-    /// One buffer for all ports of a switch rather than a queue limit for each.
+    /// One buffer for all ports of a switch; `None`: each port has its own limit.
     pub shared: Option<SharedSettings>,
+    /// The queue that switches with adaptive routing compare with: they tell apart queues below 5, 10 and 20 % of it, and longer ones.
+    pub adaptive_queue: Bytes,
 }
 
 impl PortSettings {
-    /// The same for a port whose data queue holds `queue`: its other limits and thresholds grow or shrink alike.
+    /// These settings for a port whose data queue holds `queue`: its other limits and thresholds are scaled by the same
+    /// factor.
     pub fn with_queue(&self, queue: Bytes) -> PortSettings {
         let factor = queue.0 as f64 / self.data_queue.0.max(1) as f64;
         let scaled = |bytes: Bytes| Bytes((bytes.0 as f64 * factor) as u64);
@@ -130,23 +133,23 @@ impl PortSettings {
 /// Packet trimming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrimSettings {
-    /// Bytes left of a trimmed packet.
+    /// Bytes that remain of a trimmed packet.
     pub size: u16,
 }
 
-/// Marking by queue length: never below `low`, always from `high` on, between them with a probability that rises from zero
-/// to `probability`.
+/// Marking by queue length: never below `low`, always from `high` on. Between them the marking probability rises from
+/// zero to `probability`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EcnSettings {
-    /// Bytes of waiting data.
+    /// Threshold in bytes of waiting data.
     pub low: Bytes,
-    /// Bytes of waiting data.
+    /// Threshold in bytes of waiting data.
     pub high: Bytes,
     /// Probability just below `high`.
     pub probability: f64,
-    /// Judge the queue as a packet leaves it (without that packet); otherwise as it joins (with it).
+    /// True: use the queue length when a packet leaves (without that packet). False: when it joins (with that packet).
     pub at_dequeue: bool,
-    /// Mark at the ports that lead to hosts, too. A queue there says nothing against any path.
+    /// Also mark at ports that lead to hosts. A queue at such a port says nothing about any path.
     pub last_hop: bool,
 }
 
@@ -156,35 +159,36 @@ pub const PAUSE_FRAME: u16 = 64;
 /// Priority flow control of the data class, by bytes buffered per ingress port.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PfcSettings {
-    /// Pause the upstream port when more than this is buffered; with a shared buffer, the static reserve of a port.
+    /// Pause the upstream port if more bytes than this are buffered. With a shared buffer: the bytes reserved for a
+    /// port.
     pub xoff: Bytes,
-    /// Resume when no more than this is buffered (static threshold), or this much less than the dynamic threshold.
+    /// Resume at this many bytes or fewer (static threshold), or at this many bytes below the dynamic threshold.
     pub xon: Bytes,
-    /// Room above the threshold for what is still on its way; beyond it packets are dropped.
+    /// Room above the threshold for packets that arrive before the pause takes effect; packets beyond it are dropped.
     pub headroom: Bytes,
 }
 
-/// A buffer shared by all ports of a switch, with a dynamic threshold: a queue (or, with PFC, an ingress port) may hold up
-/// to `alpha` times what is free.
+/// A buffer shared by all ports of a switch, with a dynamic threshold: a queue (with PFC, an ingress port) may hold up
+/// to `alpha` times the free bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SharedSettings {
-    /// Bytes of the whole buffer, PFC headroom not counted.
+    /// Bytes of the whole buffer, without PFC headroom.
     pub buffer: Bytes,
     /// The dynamic threshold's factor.
     pub alpha: f64,
 }
 
-/// Which packets to record.
+/// The packets to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CapturePlan {
-    /// Every packet that starts on one of these links.
+    /// Record every packet sent onto one of these links.
     pub links: Vec<LinkId>,
-    /// At most so many packets.
+    /// Record at most this many packets.
     pub limit: usize,
 }
 
-/// Bytes that can wait at one port of a place at the most. With PFC a port has no limit of its own: what bounds it is what the switch takes in
-/// before it has paused all of its neighbours, or its shared buffer.
+/// Limit on the bytes that wait at one port. With PFC a port has no limit of its own. Then the limit is the number of
+/// bytes that the switch accepts before it has paused all its neighbours, or its shared buffer.
 fn longest_queue(topology: &Topology, ports: &PortSettings) -> Bytes {
     let Some(pfc) = ports.pfc else { return ports.data_queue };
     let most = topology.leaf_ports().max(topology.spine_ports()).max(topology.core_ports());
@@ -193,8 +197,8 @@ fn longest_queue(topology: &Topology, ports: &PortSettings) -> Bytes {
     Bytes(ports.data_queue.0.min(taken.0 + headroom.0))
 }
 
-/// No packet is on its way for longer: through a full queue at each of six hops, twice over. Paused ports and ports that are down
-/// hold packets for longer; the floor of 10 ms covers all but outages (ours).
+/// The longest life of a packet: twice the time through a full queue at each of six hops. Packets at paused ports, and
+/// at ports that are down, can take longer; the minimum of 10 ms covers all of these but outages (ours).
 fn packet_life(topology: &Topology, ports: &PortSettings) -> Span {
     let queue = longest_queue(topology, ports);
     let here = topology.kinds_of_link().map(|l| l.rate.time_for(queue) + l.latency);
@@ -203,7 +207,7 @@ fn packet_life(topology: &Topology, ports: &PortSettings) -> Span {
     (slowest * 12).max(Span::from_ms(10))
 }
 
-/// The world as a connection of this profile sees it, its ends aside: that of the longest path.
+/// The environment of a connection with this profile, for the longest path of the fabric.
 pub fn environment(topology: &Topology, ports: &PortSettings, profile: &Profile) -> Environment {
     let packet = profile.packet_bytes();
     Environment {
@@ -219,8 +223,8 @@ pub fn environment(topology: &Topology, ports: &PortSettings, profile: &Profile)
     }
 }
 
-/// The same as a connection between these two hosts sees it. Between sites round trip and rate are those of the way; in one place
-/// those of the longest path, as NICs are configured there.
+/// The environment of a connection between these two hosts. Between sites, round trip and rate are those of the way
+/// between them. Within one place they are those of the longest path, as NICs are configured there.
 pub fn environment_between(
     topology: &Topology,
     all: &Environment,

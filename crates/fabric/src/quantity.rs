@@ -1,32 +1,32 @@
-//! Quantities as scenario files write them: a number, a space, a unit.
+//! Quantities in scenario files: a number, a space, a unit.
 //!
-//! Numbers are decimal and exact: `"0.1 us"` is 100,000 ps, not the nearest binary fraction. What has no unit, is
-//! negative, not a number or too large is refused with a remedy.
+//! Numbers are decimal and exact: `"0.1 us"` is 100,000 ps, not the nearest binary fraction. A text without a unit, a
+//! negative number, a text that is not a number, and a number that is too large are errors with a remedy.
 
 use strandway_proto::units::{Bytes, Rate, Span};
 
-/// What is wrong with a quantity, and what to write instead.
+/// An error in a quantity, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuantityError {
-    /// Why it does not do.
+    /// The error.
     pub what: String,
-    /// What to write instead.
+    /// The remedy.
     pub remedy: String,
 }
 
-/// A number of bytes, perhaps relative to what only the fabric and the profile tell.
+/// A number of bytes, perhaps in units that only the fabric and the profile define.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(Bytes),
-    /// So many times the bandwidth-delay product of a plane's link.
+    /// A multiple of the bandwidth-delay product of a plane's link.
     Bdp(f64),
-    /// So many full packets of the profile.
+    /// A number of full packets of the profile.
     Packets(f64),
 }
 
 impl Size {
-    /// In bytes, given the BDP and the bytes of a full packet.
+    /// The size in bytes, given the BDP and the bytes of a full packet.
     pub fn resolve(self, bdp: Bytes, packet: Bytes) -> Bytes {
         match self {
             Size::Bytes(bytes) => bytes,
@@ -36,7 +36,7 @@ impl Size {
     }
 }
 
-/// A unit: its accepted spellings (the first is the one to recommend) and its size in base units.
+/// A unit: its accepted spellings (the first is the recommended one) and its size in base units.
 type Unit = (&'static [&'static str], u64);
 
 static TIME: &[Unit] = &[
@@ -67,7 +67,7 @@ static BYTES: &[Unit] = &[
 
 static DISTANCE: &[Unit] = &[(&["km"], 1_000), (&["m"], 1)];
 
-/// The most that a quantity may be, in base units: 2^53, so that reports can show it exactly.
+/// Limit on a quantity in base units: 2^53, so that reports can show it exactly.
 const LIMIT: u128 = 1 << 53;
 
 /// Parses a time such as `"2 us"`.
@@ -81,7 +81,7 @@ pub fn span(text: &str) -> Result<Span, QuantityError> {
 /// Parses a time such as `50ms`, for flags.
 ///
 /// # Errors
-/// What is wrong and a remedy, in one line.
+/// The error and its remedy, in one line.
 pub fn parse_span(text: &str) -> Result<Span, String> {
     span(text).map_err(|e| format!("{}; {}", e.what, e.remedy))
 }
@@ -89,7 +89,7 @@ pub fn parse_span(text: &str) -> Result<Span, String> {
 /// Parses a rate such as `1Gbps`, for flags.
 ///
 /// # Errors
-/// What is wrong and a remedy, in one line.
+/// The error and its remedy, in one line.
 pub fn parse_rate(text: &str) -> Result<Rate, String> {
     rate(text).map_err(|e| format!("{}; {}", e.what, e.remedy))
 }
@@ -143,7 +143,7 @@ pub fn size(text: &str) -> Result<Size, QuantityError> {
     }
 }
 
-/// Parses a share: `"2%"` or a plain number in text.
+/// Parses a share: a text such as `"2%"`, or a number without a unit.
 ///
 /// # Errors
 /// With the reason and a remedy.
@@ -169,7 +169,7 @@ fn split(text: &str) -> (&str, &str) {
     (text[..at].trim(), text[at..].trim())
 }
 
-/// The number of a quantity as digits and how many of them stand behind the point.
+/// The digits of the number, and how many of them are behind the decimal point.
 fn number(text: &str, what: &str, example: &str) -> Result<(u128, usize), QuantityError> {
     let (number, unit) = split(text);
     let lower = text.trim().to_lowercase();
@@ -210,7 +210,7 @@ fn exact(text: &str, units: &[Unit], what: &str, example: &str) -> Result<u64, Q
         ));
     }
     let found = units.iter().find(|(names, _)| names.contains(&unit)).or_else(|| {
-        // Case matters where it tells bits from bytes; elsewhere one unit at most is meant.
+        // Upper and lower case distinguish bits from bytes. Other units ignore case.
         if std::ptr::eq(units, BYTES) {
             return None;
         }

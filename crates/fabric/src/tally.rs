@@ -1,21 +1,21 @@
-//! Counts of messages that have no row of their own: how many there were, and how long they took, from a histogram.
+//! Counts of messages without an entry of their own: their number, and a histogram of their times.
 
 use std::collections::BTreeMap;
 use strandway_proto::HostId;
 use strandway_proto::application::Stage;
 use strandway_proto::units::{Span, Time};
 
-/// The slowest messages that a tally names.
+/// How many of the slowest messages a tally lists.
 const SLOWEST: usize = 10;
 
-/// Buckets per factor of two.
+/// Base-2 logarithm of the number of buckets per factor of two.
 const FINE: u32 = 7;
 
-/// Times by their length. Buckets grow with the time: each is at most 1/128 of its value wide, so that a value from the
-/// middle of its bucket is at most 0.4 % off.
+/// A histogram of times. Buckets grow with the time: each is at most 1/128 of its value wide, so the middle of a bucket
+/// is at most 0.4 % off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// The bucket of the first count.
+    /// The index of the first bucket in `counts`.
     first: usize,
     counts: Vec<u64>,
     all: u64,
@@ -24,7 +24,7 @@ pub struct Histogram {
     max: u64,
 }
 
-/// The bucket of a value: its power of two, and the seven bits behind the highest.
+/// The bucket of a value: its power of two, and the seven bits after the highest one.
 fn bucket(value: u64) -> usize {
     let bits = 64 - value.leading_zeros();
     if bits <= FINE + 1 {
@@ -86,32 +86,32 @@ impl Histogram {
         self.sum += other.sum;
     }
 
-    /// How many times it holds.
+    /// How many times (values) it holds.
     pub fn len(&self) -> u64 {
         self.all
     }
 
-    /// Does it hold none?
+    /// True if it holds none.
     pub fn is_empty(&self) -> bool {
         self.all == 0
     }
 
-    /// The shortest, exactly.
+    /// The shortest time, exact.
     pub fn min(&self) -> Option<Span> {
         (self.all > 0).then_some(Span(self.min))
     }
 
-    /// The longest, exactly.
+    /// The longest time, exact.
     pub fn max(&self) -> Option<Span> {
         (self.all > 0).then_some(Span(self.max))
     }
 
-    /// The mean in ps, exactly.
+    /// The mean in ps, exact.
     pub fn mean(&self) -> Option<f64> {
         (self.all > 0).then(|| self.sum as f64 / self.all as f64)
     }
 
-    /// The `n`-th shortest, counted from 1, at most 0.4 % off; `None` if there are fewer.
+    /// The `n`-th shortest time, counted from 1, at most 0.4 % off. `None` if it holds fewer.
     pub fn nth(&self, n: u64) -> Option<Span> {
         if n == 0 || n > self.all {
             return None;
@@ -126,7 +126,7 @@ impl Histogram {
         None
     }
 
-    /// The middle and the count of every bucket that holds any, from the shortest time on.
+    /// The middle and the count of every bucket that is not empty, shortest time first.
     pub fn buckets(&self) -> impl Iterator<Item = (Span, u64)> + '_ {
         let all = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         all.map(|(at, &count)| (Span(middle(self.first + at).clamp(self.min, self.max)), count))
@@ -136,9 +136,9 @@ impl Histogram {
 /// One of the slowest messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Slow {
-    /// From posting to the sender's completion.
+    /// Time from posting to the sender's completion.
     pub took: Span,
-    /// Its number.
+    /// The number of the message.
     pub message: u32,
     /// When it was posted.
     pub started: Time,
@@ -151,19 +151,19 @@ pub struct Tally {
     pub started: u64,
     /// Messages that arrived.
     pub received: u64,
-    /// Messages whose sender knows that.
+    /// Messages whose sender knows that they arrived.
     pub finished: u64,
-    /// When the first one was posted; `None` before.
+    /// When the first message was posted; `None` if there is none.
     pub first: Option<Time>,
-    /// When the last one arrived so far.
+    /// When the last message arrived; `None` if none has.
     pub last: Option<Time>,
-    /// Parts of hosts that were given up, by the host whose silence was the reason.
+    /// Hosts whose part was given up, counted by the silent host that was the reason.
     pub aborted: BTreeMap<HostId, u64>,
-    /// Parts of hosts that passed chunks on from host to host, since no plane was common to all.
+    /// Hosts whose part was done in a chain from host to host, because no plane was common to all.
     pub chained: u64,
     /// Completion times.
     pub completion: Histogram,
-    /// The ten slowest, the slowest first; of equal ones those with the lowest numbers.
+    /// The ten slowest messages, slowest first. Among equal times, the lowest numbers.
     pub slowest: Vec<Slow>,
 }
 
@@ -188,7 +188,8 @@ impl Tally {
         self.note_slow(Slow { took, message, started });
     }
 
-    /// A host's part in a collective without messages of its own, which began at `started`, has come so far: it counts like a message.
+    /// Counts a stage of a host's part in a collective that has no messages of its own. The part began at `started` and
+    /// counts like a message.
     pub fn note(&mut self, message: u32, stage: Stage, started: Time, at: Time) {
         match stage {
             Stage::Begun => self.start(at),
@@ -199,7 +200,7 @@ impl Tally {
         }
     }
 
-    /// A host's part was given up because of this host's silence.
+    /// A host's part was given up because host `dead` was silent.
     pub fn abort(&mut self, dead: HostId) {
         *self.aborted.entry(dead).or_default() += 1;
     }
@@ -214,7 +215,7 @@ impl Tally {
         self.slowest.truncate(SLOWEST);
     }
 
-    /// Adds what another part of the fabric has counted of the same collective.
+    /// Adds the counts of another part of the fabric for the same collective.
     pub fn merge(&mut self, other: &Tally) {
         self.started += other.started;
         self.received += other.received;

@@ -1,17 +1,18 @@
-//! Hosts, switches and links, as arithmetic: nothing is stored per flow or per route.
+//! Hosts, switches and links by arithmetic: nothing is stored per flow or per route.
 //!
-//! A fabric is one or more identical *planes*. Each plane is a Clos of two tiers (leaf, spine) or three (leaf, aggregation,
-//! core). Every host has one port into each plane. A *directed link* is the same thing as the port that feeds it, and both
-//! have one number:
+//! A fabric is one or more identical *planes*. Each plane is a Clos network of two tiers (leaf, spine) or three (leaf,
+//! aggregation, core). Every host has one port in each plane. A *directed link* and the port that feeds it are the same
+//! thing with the same number:
 //!
 //! | links | number |
 //! |---|---|
 //! | host to leaf | `host * planes + plane` |
-//! | ports of a leaf: first down to its hosts, then up | behind the former, leaf by leaf, plane by plane within a leaf |
-//! | ports of a tier-1 switch: first down, then up | behind the former |
-//! | ports of a core: down | behind the former |
+//! | ports of a leaf: first down to its hosts, then up | after those, leaf by leaf, plane by plane within a leaf |
+//! | ports of a tier-1 switch: first down, then up | after those |
+//! | ports of a core: down | after those |
 //!
-//! Or a plane is a few sites, each a leaf with its hosts, and long links from each to every other: see [`SitesShape`].
+//! Alternatively, a plane is a few sites: each is a leaf with its hosts, with long links to every other site. See
+//! [`SitesShape`].
 
 mod distance;
 mod names;
@@ -27,7 +28,7 @@ use strandway_proto::units::{Rate, Span};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u32);
 
-/// A host or switch: hosts first, then leaves, tier-1 switches, cores.
+/// A host or switch. Hosts have the lowest numbers, then leaves, tier-1 switches, cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
 
@@ -49,7 +50,7 @@ pub enum NodeKind {
 pub struct Shape {
     /// Hosts in the fabric (the same in every plane).
     pub hosts: u32,
-    /// Identical planes; every host has a port into each. At most 32.
+    /// Number of identical planes, at most 32. Every host has a port in each.
     pub planes: u8,
     /// Hosts on one leaf; the last leaf may have fewer.
     pub hosts_per_leaf: u32,
@@ -57,7 +58,7 @@ pub struct Shape {
     pub spines: u32,
     /// Parallel links between a leaf and each of its tier-1 switches.
     pub leaf_bundle: u32,
-    /// The third tier, if there is one.
+    /// The third tier; `None` for two tiers.
     pub pods: Option<Pods>,
 }
 
@@ -78,11 +79,11 @@ pub struct Pods {
 pub struct Level {
     /// Rate of one link.
     pub rate: Rate,
-    /// Propagation delay; at least 1 ns, since the simulator looks ahead by it.
+    /// Propagation delay, at least 1 ns because the simulator looks ahead by it.
     pub latency: Span,
 }
 
-/// Bytes of a packet that a switch must have seen before it can send it on: our choice, the longest headers.
+/// Bytes of a packet that a switch must have received before it can send it on: our choice, the longest headers.
 pub const CUT_THROUGH_BYTES: u64 = 64;
 
 /// Hosts, switches and links of a fabric.
@@ -99,20 +100,20 @@ pub struct Topology {
     spine_down: u32,
     spine_up: u32,
     core_down: u32,
-    /// Between sites, by pair; empty if the fabric is one place.
+    /// Long links by pair of sites; empty if the fabric is one place.
     long: Vec<LongLink>,
 }
 
-/// Where a port leads.
+/// The ends of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkEnds {
-    /// The node whose port it is.
+    /// The node that feeds the link.
     pub from: NodeId,
-    /// The node it leads to.
+    /// The node at which it arrives.
     pub to: NodeId,
     /// 0 host to leaf, 1 leaf to tier 1 or site to site, 2 tier 1 to core.
     pub level: usize,
-    /// Towards the core? Between sites: towards the one with the higher number?
+    /// True if it leads towards the core; between sites, towards the site with the higher number.
     pub up: bool,
     /// The plane.
     pub plane: u8,
@@ -123,11 +124,11 @@ pub struct LinkEnds {
 impl Topology {
     /// The fabric of this shape.
     ///
-    /// `levels` are host to leaf, leaf to tier 1, tier 1 to core (the last unused with two tiers); `switch_latency` that of
-    /// leaves, tier 1 and cores.
+    /// `levels`: host to leaf, leaf to tier 1, tier 1 to core (unused with two tiers). `switch_latency`: of leaves,
+    /// tier 1 and cores.
     ///
     /// # Errors
-    /// A sentence that names what does not fit.
+    /// A sentence that names the wrong value.
     pub fn new(shape: Shape, levels: [Level; 3], switch_latency: [Span; 3]) -> Result<Topology, String> {
         if shape.hosts == 0 || shape.hosts_per_leaf == 0 {
             return Err("a fabric needs at least one host and one host per leaf".into());
@@ -193,11 +194,11 @@ impl Topology {
         })
     }
 
-    /// The same, with switches that send a packet on as soon as its first [`CUT_THROUGH_BYTES`] are there and the next port is
-    /// idle, where links have their full rate.
+    /// Makes switches cut through: where links have their full rate, a switch sends a packet on as soon as its first
+    /// [`CUT_THROUGH_BYTES`] have arrived and the next port is idle.
     ///
     /// # Errors
-    /// If links have different rates: a faster one would run out of bytes.
+    /// If links have different rates: a faster link would run out of bytes.
     pub fn with_cut_through(self) -> Result<Topology, String> {
         if !self.long.is_empty() {
             return Err("switches of sites store and forward: long links have rates of their own".into());
@@ -213,12 +214,12 @@ impl Topology {
         Ok(Topology { cut_through: true, ..self })
     }
 
-    /// The rate of links that switches may cut through from; `None` if they store and forward.
+    /// The rate of links from which switches may cut through; `None` if switches store and forward.
     pub fn cut_through(&self) -> Option<Rate> {
         self.cut_through.then_some(self.levels[0].rate)
     }
 
-    /// The shape it was made from.
+    /// The shape of the fabric.
     pub const fn shape(&self) -> &Shape {
         &self.shape
     }
@@ -233,7 +234,7 @@ impl Topology {
         self.shape.planes
     }
 
-    /// 2 or 3.
+    /// Number of tiers: 2 or 3.
     pub const fn tiers(&self) -> usize {
         if self.shape.pods.is_some() { 3 } else { 2 }
     }
@@ -288,13 +289,13 @@ impl Topology {
         self.core_down
     }
 
-    /// Rate and latency of a level: 0 host to leaf, 1 leaf to tier 1, 2 tier 1 to core. Between sites level 1 has the lowest rate
-    /// and the longest latency of all long links; [`Topology::level_of`] tells that of each.
+    /// Rate and latency of a level: 0 host to leaf, 1 leaf to tier 1, 2 tier 1 to core. Between sites, level 1 has the
+    /// lowest rate and the longest latency of all long links; [`Topology::level_of`] returns those of each link.
     pub const fn level(&self, level: usize) -> &Level {
         &self.levels[level]
     }
 
-    /// First link number of each kind of feeding node, and the number of links.
+    /// The first link number of each kind of feeding node, and the number of links.
     pub const fn link_bases(&self) -> [u32; 5] {
         let planes = self.shape.planes as u32;
         let leaf = self.shape.hosts * planes;
@@ -303,7 +304,7 @@ impl Topology {
         [0, leaf, spine, core, core + self.cores * planes * self.core_down]
     }
 
-    /// First node number of each kind, and the number of nodes.
+    /// The first node number of each kind, and the number of nodes.
     pub const fn node_bases(&self) -> [u32; 5] {
         let planes = self.shape.planes as u32;
         let leaf = self.shape.hosts;
@@ -322,27 +323,27 @@ impl Topology {
         self.node_bases()[4]
     }
 
-    /// Host `host`.
+    /// The node of a host.
     pub const fn host(&self, host: HostId) -> NodeId {
         NodeId(host.0)
     }
 
-    /// Leaf `leaf` of `plane`.
+    /// The node of leaf `leaf` in `plane`.
     pub const fn leaf(&self, leaf: u32, plane: u8) -> NodeId {
         NodeId(self.node_bases()[1] + leaf * self.shape.planes as u32 + plane as u32)
     }
 
-    /// Tier-1 switch `spine` of `plane`; with three tiers `pod * spines per pod + index`.
+    /// The node of tier-1 switch `spine` in `plane`. With three tiers, `spine` is `pod * spines per pod + index`.
     pub const fn spine(&self, spine: u32, plane: u8) -> NodeId {
         NodeId(self.node_bases()[2] + spine * self.shape.planes as u32 + plane as u32)
     }
 
-    /// Core `core` of `plane`.
+    /// The node of core `core` in `plane`.
     pub const fn core(&self, core: u32, plane: u8) -> NodeId {
         NodeId(self.node_bases()[3] + core * self.shape.planes as u32 + plane as u32)
     }
 
-    /// What a node is, its number among its kind within its plane, and the plane (0 for hosts).
+    /// The kind of a node, its number among its kind within its plane, and the plane (0 for hosts).
     pub const fn describe(&self, node: NodeId) -> (NodeKind, u32, u8) {
         let bases = self.node_bases();
         let planes = self.shape.planes as u32;
@@ -360,7 +361,7 @@ impl Topology {
         (kind, at / planes, (at % planes) as u8)
     }
 
-    /// The first port of a node and how many it has.
+    /// The first port of a node, and its number of ports.
     pub const fn ports_of(&self, node: NodeId) -> (LinkId, u32) {
         let links = self.link_bases();
         let nodes = self.node_bases();
@@ -373,7 +374,7 @@ impl Topology {
         }
     }
 
-    /// Where a link starts and ends. `None` for a port that nothing is attached to (the last leaf or pod may be smaller).
+    /// The ends of a link. `None` if the port is not connected (the last leaf or pod may be smaller).
     pub fn ends(&self, link: LinkId) -> Option<LinkEnds> {
         let bases = self.link_bases();
         let planes = u32::from(self.shape.planes);
@@ -454,7 +455,7 @@ impl Topology {
         None
     }
 
-    /// The pod of a leaf, and its number within it.
+    /// The pod of a leaf, and the leaf's number within it.
     pub const fn pod_of_leaf(&self, leaf: u32) -> (u32, u32) {
         match self.shape.pods {
             None => (0, leaf),
@@ -462,7 +463,7 @@ impl Topology {
         }
     }
 
-    /// The links from one node to a neighbour; none if they are not neighbours.
+    /// The links from one node to another; empty if they are not neighbours.
     pub fn links_between(&self, from: NodeId, to: NodeId) -> Vec<LinkId> {
         let (first, count) = self.ports_of(from);
         (first.0..first.0 + count).map(LinkId).filter(|&l| self.ends(l).is_some_and(|e| e.to == to)).collect()

@@ -1,28 +1,28 @@
 //! Source routes as IPv6 addresses: SRv6 micro segments (uSIDs) of a two-tier, multi-plane Clos.
 //!
-//! A destination address is a block of 32 bits and up to six words of 16 bits, one per switch and one for the host. A
-//! switch that finds its own word in front takes it away, shifts the rest forward and sends the packet where the next
-//! word says, by a table that never changes (uN: RFC 8986, section 4.1, with the NEXT-C-SID flavour of RFC 9800, section
-//! 4.1). So the address that a sender writes is the whole choice of path, and [`Clos::path`] is the only place that
-//! makes one.
+//! A destination address is a block of 32 bits and up to six words of 16 bits: one for each switch, and one for the
+//! host. A switch whose own word is in front removes it, shifts the remaining words forward, and sends the packet to
+//! the port of the next word. Its table never changes (uN: RFC 8986, section 4.1, with the NEXT-C-SID flavour of RFC
+//! 9800, section 4.1). So the address that a sender writes fixes the whole path, and only [`Clos::path`] makes such
+//! addresses.
 //!
-//! | word | owner | what it does there |
+//! | word | owner | effect at its owner |
 //! |---|---|---|
-//! | `1pii` | T0 switch `ii` of plane `p` | is consumed |
-//! | `9pii` | the same switch | is consumed together with the word behind it |
-//! | `2pjj` | T1 switch `jj` of plane `p` | is consumed |
-//! | `3hhh` | host `hhh` | `block:3hhh::/48` is the host's own, on every plane |
+//! | `1pii` | T0 switch `ii` of plane `p` | consumed |
+//! | `9pii` | the same switch | consumed together with the next word |
+//! | `2pjj` | T1 switch `jj` of plane `p` | consumed |
+//! | `3hhh` | host `hhh` | `block:3hhh::/48` belongs to the host, on every plane |
 //!
-//! The layout is ours: neither standard nor paper gives one (Araujo et al., arXiv 2605.04333, section 2.2, says that
+//! The layout is ours: no standard and no paper gives one (Araujo et al., arXiv 2605.04333, section 2.2, says only that
 //! the words exist and that tables are static).
 //!
-//! A UDP checksum covers the destination address, and a sender computes it over the address that it writes while the
-//! receiver checks it over the one that is left. *Neutral* addresses carry a compensator, the word behind `9pii`, that
-//! makes the consumed words add up to zero in one's complement; then one checksum is right at both ends (the trick is
-//! that of RFC 6296, section 3.2).
+//! A UDP checksum covers the destination address. The sender computes it over the full address; the receiver checks it
+//! over the address without the consumed words. *Neutral* addresses therefore contain a compensator, the word after
+//! `9pii`: with it the consumed words add up to zero in one's complement, so the same checksum is right at both ends
+//! (the method of RFC 6296, section 3.2).
 //!
-//! Usually every T1 is linked to every T0 of its plane. Between sites each pair of T0s has T1s of its own ([`Clos::of_sites`]),
-//! one per parallel long link, and no other T0 is linked to them.
+//! Usually every T1 is linked to every T0 of its plane. Between sites, each pair of T0s has its own T1s
+//! ([`Clos::of_sites`]), one for each parallel long link. No other T0 is linked to them.
 //!
 //! ```
 //! use strandway_fabric::usid::Clos;
@@ -37,20 +37,19 @@ use crate::topology::SitesShape;
 use core::fmt;
 use core::net::Ipv6Addr;
 
-/// The block of addresses if nobody chooses another: `fcbb:bb00::/32`, private addresses (RFC 4193) as uSID examples of
-/// RFC 9800 use them.
+/// The default block of addresses: `fcbb:bb00::/32`, private addresses (RFC 4193), as in the uSID examples of RFC 9800.
 pub const BLOCK: u32 = 0xfcbb_bb00;
 
-/// Planes that a word tells apart.
+/// Number of planes that a word can distinguish.
 pub const PLANES_MAX: u16 = 16;
 
-/// T0 switches of a plane that a word tells apart, and T1 switches as well.
+/// Number of T0 switches of a plane that a word can distinguish; the same number holds for T1 switches.
 pub const SWITCHES_MAX: u16 = 256;
 
-/// Hosts that a word tells apart.
+/// Number of hosts that a word can distinguish.
 pub const HOSTS_MAX: u16 = 4096;
 
-/// Words of an address behind the block.
+/// Words of an address after the block.
 const WORDS: usize = 6;
 
 const T0: u16 = 0x1000;
@@ -58,44 +57,44 @@ const T0_NEUTRAL: u16 = 0x9000;
 const T1: u16 = 0x2000;
 const HOST: u16 = 0x3000;
 
-/// What every sender and every switch of a fabric must agree on to make and read addresses.
+/// The parameters from which senders and switches of a fabric make and read addresses. All must use the same values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clos {
     /// The first 32 bits of every address.
     pub block: u32,
     /// T1 switches of each plane, 1 to [`SWITCHES_MAX`].
     pub t1s: u16,
-    /// T1 switches that each pair of T0s has for itself, numbered in the order of [`SitesShape::pairs`]; 0 where every T1 is
+    /// T1 switches that belong to one pair of T0s, numbered in the order of [`SitesShape::pairs`]; 0 if every T1 is
     /// linked to every T0.
     pub per_pair: u16,
     /// Hosts below each T0 switch; host `h` is below T0 `h / hosts_per_t0` of every plane.
     pub hosts_per_t0: u16,
-    /// Paths are checksum-neutral; without it the sender has to leave UDP checksums out.
+    /// True: paths are checksum-neutral. False: senders must omit UDP checksums.
     pub neutral: bool,
 }
 
-/// Why numbers do not make a fabric.
+/// Why these parameters do not define a fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClosError {
-    /// There are none of something.
+    /// The number of these is zero.
     None(&'static str),
-    /// There is more of something than 16-bit words tell apart.
+    /// The number of these is larger than 16-bit words can distinguish.
     TooMany {
-        /// Of what.
+        /// Their name.
         what: &'static str,
-        /// How many there are.
+        /// Their number.
         count: u32,
-        /// How many there may be.
+        /// The largest allowed number.
         most: u16,
     },
-    /// The T1 switches are not so many for every pair of T0 switches.
+    /// The number of T1 switches does not give every pair of T0 switches `per_pair` of them.
     Pairs {
         /// T1 switches of a plane.
         t1s: u16,
-        /// Those that each pair should have.
+        /// The T1 switches that each pair should have.
         per_pair: u16,
     },
-    /// Addresses of this block mean something else already: unspecified, loopback, link-local or multicast ones.
+    /// Addresses of this block have another meaning: unspecified, loopback, link-local or multicast.
     Block(u32),
 }
 
@@ -104,7 +103,7 @@ impl fmt::Display for ClosError {
         match self {
             ClosError::None(what) => write!(f, "a fabric needs at least one of: {what}"),
             ClosError::TooMany { what, count, most } => {
-                write!(f, "{count} {what} do not fit a micro segment, which tells {most} apart")
+                write!(f, "{count} {what} do not fit a micro segment, which can distinguish {most}")
             }
             ClosError::Pairs { t1s, per_pair } => {
                 write!(
@@ -122,7 +121,7 @@ impl fmt::Display for ClosError {
 impl core::error::Error for ClosError {}
 
 impl Clos {
-    /// A fabric with the usual block and neutral addresses; the fields may be changed afterwards.
+    /// A fabric with the usual block and neutral addresses. The fields may be changed afterwards.
     ///
     /// # Errors
     /// If a number is zero or does not fit its words.
@@ -132,7 +131,7 @@ impl Clos {
         Ok(clos)
     }
 
-    /// The same for so many sites of one T0 per plane, with `per_pair` T1s between each two of them.
+    /// A fabric of `sites` sites with one T0 per plane each, and `per_pair` T1s between any two sites.
     ///
     /// # Errors
     /// If a number is zero or does not fit its words.
@@ -144,10 +143,10 @@ impl Clos {
         Ok(Clos { per_pair, ..Clos::new(t1s as u16, hosts_per_t0)? })
     }
 
-    /// Are block and numbers such that addresses can be made of them?
+    /// Checks that addresses can be made from the block and the numbers.
     ///
     /// # Errors
-    /// If not; with the first thing that is wrong.
+    /// The first error found.
     pub fn check(&self) -> Result<(), ClosError> {
         let first = self.block >> 16;
         if first == 0 || first & 0xffc0 == 0xfe80 || first & 0xff00 == 0xff00 {
@@ -162,10 +161,10 @@ impl Clos {
         Ok(())
     }
 
-    /// Do so many planes and hosts fit?
+    /// Checks that this number of planes and hosts fits the words.
     ///
     /// # Errors
-    /// If not.
+    /// If it does not fit.
     pub fn holds(&self, planes: u32, hosts: u32) -> Result<(), ClosError> {
         self.check()?;
         within("planes", planes, PLANES_MAX)?;
@@ -173,12 +172,13 @@ impl Clos {
         within("T0 switches of a plane", hosts.div_ceil(u32::from(self.hosts_per_t0)), self.t0s_max())
     }
 
-    /// T0 switches of a plane at the most: those that words tell apart, or those that T1s of pairs join.
+    /// Limit on the T0 switches of a plane: the number that words can distinguish, or the number that T1s of pairs
+    /// join.
     fn t0s_max(&self) -> u16 {
         self.joined(self.t1s.saturating_sub(1)).map_or(SWITCHES_MAX, |(_, high)| high + 1)
     }
 
-    /// The two T0s that a T1 joins; `None` where every T1 is linked to every T0.
+    /// The two T0s that a T1 joins; `None` if every T1 is linked to every T0.
     pub fn joined(&self, t1: u16) -> Option<(u16, u16)> {
         let mut low = t1.checked_div(self.per_pair)?;
         let mut high = 1;
@@ -194,26 +194,26 @@ impl Clos {
         (0..self.t1s).filter(move |&t1| self.joined(t1).is_none_or(|(low, high)| t0 == low || t0 == high))
     }
 
-    /// The T0s, of so many, that a T1 is linked to.
+    /// The T0s, among the first `t0s`, that a T1 is linked to.
     pub fn t0s_of(&self, t1: u16, t0s: u16) -> impl Iterator<Item = u16> + '_ {
         let joined = self.joined(t1);
         (0..t0s).filter(move |&t0| joined.is_none_or(|(low, high)| t0 == low || t0 == high))
     }
 
-    /// Ways between two T0s of a plane.
+    /// Number of ways between two T0s of a plane.
     pub fn paths_between_t0s(&self) -> u16 {
         if self.per_pair == 0 { self.t1s } else { self.per_pair }
     }
 
-    /// A host's own address: what packets for it arrive with, and what it binds its sockets to.
+    /// A host's own address: the destination of packets when they arrive, and the address of the host's sockets.
     ///
     /// # Panics
-    /// If there is no such host number ([`HOSTS_MAX`]).
+    /// If the number is not below [`HOSTS_MAX`].
     pub fn host(&self, host: u16) -> Ipv6Addr {
         self.locator(self.host_word(host))
     }
 
-    /// The host that owns an address, with or without words behind the host's; `None` if that is nobody.
+    /// The host that owns an address, with or without words after the host's word; `None` if no host does.
     pub fn host_of(&self, address: Ipv6Addr) -> Option<u16> {
         let (block, words) = split(address);
         let host = words[0] & 0x0fff;
@@ -221,17 +221,18 @@ impl Clos {
         (block == self.block && words[0] & 0xf000 == HOST && fits).then_some(host)
     }
 
-    /// The T0 switch, of every plane, that a host hangs below.
+    /// The T0 switch of a host (the same number in every plane).
     pub fn t0_of(&self, host: u16) -> u16 {
         host / self.hosts_per_t0
     }
 
-    /// Ways from one host to another within a plane: one below the same T0, else one per T1 that is linked to both.
+    /// Number of ways from one host to another within a plane: one under the same T0, otherwise one for each T1 that is
+    /// linked to both T0s.
     pub fn paths(&self, from: u16, to: u16) -> u16 {
         if self.t0_of(from) == self.t0_of(to) { 1 } else { self.paths_between_t0s() }
     }
 
-    /// The T1 switch that an entropy value picks for this pair; `None` below the same T0, where there is no choice.
+    /// The T1 switch that an entropy value selects for this pair; `None` if both hosts are under the same T0.
     pub fn t1_of(&self, from: u16, to: u16, entropy: u32) -> Option<u16> {
         let (a, b) = (self.t0_of(from), self.t0_of(to));
         if a == b {
@@ -241,11 +242,11 @@ impl Clos {
         Some(first + (entropy % u32::from(self.paths_between_t0s())) as u16)
     }
 
-    /// The address to send to: over this plane, and over the T1 that the entropy value picks, modulo the number of
-    /// paths.
+    /// The address to send to, on this plane and over the T1 that the entropy value selects (modulo the number of
+    /// paths).
     ///
     /// # Panics
-    /// If plane or hosts do not fit ([`Clos::holds`]); hosts that [`Clos::host_of`] named always do.
+    /// If plane or hosts do not fit ([`Clos::holds`]). Hosts that [`Clos::host_of`] returned always fit.
     pub fn path(&self, plane: u8, from: u16, to: u16, entropy: u32) -> Ipv6Addr {
         let (first, last) = (self.t0_of(from), self.t0_of(to));
         match self.t1_of(from, to, entropy) {
@@ -254,8 +255,8 @@ impl Clos {
         }
     }
 
-    /// The address that leads over this T1, one that the sender's T0 is linked to, and back to the sender: tells whether half of
-    /// a path works, without a peer.
+    /// The address of a packet to this T1 and back to the sender. The T1 must be linked to the sender's T0. With it a
+    /// sender can test half of a path without a peer.
     ///
     /// # Panics
     /// If plane, host or T1 do not fit ([`Clos::holds`]).
@@ -272,7 +273,7 @@ impl Clos {
         switch(T0, plane, t0)
     }
 
-    /// The other word of a T0 switch, which is consumed together with the word behind it.
+    /// The second word of a T0 switch; it is consumed together with the word after it.
     ///
     /// # Panics
     /// If plane or number do not fit.
@@ -297,13 +298,12 @@ impl Clos {
         HOST | host
     }
 
-    /// The address that has this word alone: `locator(word)/48` is what tables hold.
+    /// The address with only this word. Tables hold `locator(word)/48`.
     pub fn locator(&self, word: u16) -> Ipv6Addr {
         join(self.block, [word, 0, 0, 0, 0, 0])
     }
 
-    /// An address for people: `plane 0, T0 0 -> T1 1 -> T0 1 -> host 2`. What has been consumed on the way is not there
-    /// to be told.
+    /// An address in words: `plane 0, T0 0 -> T1 1 -> T0 1 -> host 2`. Words that were consumed on the way are missing.
     pub fn describe(&self, address: Ipv6Addr) -> String {
         let (block, words) = split(address);
         if block != self.block {
@@ -343,14 +343,14 @@ impl Clos {
         text
     }
 
-    /// The address that leads over a first T0 and these words to a host.
+    /// The address for the way over a first T0 and then these words to a host.
     fn list(&self, plane: u8, first: u16, way: &[u16], host: u16) -> Ipv6Addr {
         let mut words = [0; WORDS];
         let mut at = 1;
         words[0] = self.t0(plane, first);
         if self.neutral {
             words[0] = self.t0_neutral(plane, first);
-            // No list of this layout adds up to 0xffff by itself, so the compensator is never the zero that ends lists.
+            // No list of this layout adds up to 0xffff, so the compensator is never zero; a zero would end the list.
             words[1] = !way.iter().fold(words[0], |sum, word| add(sum, *word));
             at = 2;
         }
@@ -360,7 +360,7 @@ impl Clos {
     }
 }
 
-/// One or more, and not too many.
+/// Checks that a number is at least one and at most `most`.
 fn within(what: &'static str, count: u32, most: u16) -> Result<(), ClosError> {
     match count {
         0 => Err(ClosError::None(what)),
@@ -390,24 +390,24 @@ fn join(block: u32, [a, b, c, d, e, f]: [u16; WORDS]) -> Ipv6Addr {
     Ipv6Addr::new((block >> 16) as u16, block as u16, a, b, c, d, e, f)
 }
 
-/// What a switch with static tables knows: its own words, and which port each neighbour's word leads to.
+/// The static table of a switch: its own words, and the port towards each neighbour's word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwitchTable {
     block: u32,
-    /// Own words, each with how many words go when it is in front.
+    /// Own words, each with the number of words to remove when it is in front.
     own: Vec<(u16, usize)>,
     /// Neighbours' words and the ports towards them, in the order of the words.
     routes: Vec<(u16, u16)>,
 }
 
-/// Why a switch drops a packet. It does so in silence: nobody is told.
+/// Why a switch drops a packet. It does not report the drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DropReason {
     /// The address is not of the fabric's block.
     Foreign,
-    /// The list ends at this switch, which is no host.
+    /// The list ends at this switch, but a list must end at a host.
     Ends,
-    /// No neighbour has the word in front.
+    /// No neighbour has the word that is now in front.
     Unknown(u16),
 }
 
@@ -422,15 +422,15 @@ impl fmt::Display for DropReason {
 }
 
 impl SwitchTable {
-    /// A switch with these words of its own, each with how many 16-bit words it consumes (1 or 2), and these
-    /// neighbours: word and port.
+    /// A switch with its own words (each with the number of 16-bit words that it consumes, 1 or 2) and its neighbours
+    /// (word and port).
     pub fn new(block: u32, own: Vec<(u16, usize)>, mut routes: Vec<(u16, u16)>) -> SwitchTable {
         routes.sort_unstable();
         SwitchTable { block, own, routes }
     }
 
-    /// A T0 switch of a fabric of so many hosts. Ports: its hosts in order, from 0; then those T1s that it is linked to, each at
-    /// [`Clos::hosts_per_t0`] plus its number.
+    /// A T0 switch of a fabric of `hosts` hosts. Ports: its hosts in order, from 0; then the T1s that it is linked to,
+    /// each at port [`Clos::hosts_per_t0`] plus the T1's number.
     ///
     /// # Panics
     /// If plane or numbers do not fit ([`Clos::holds`]).
@@ -442,7 +442,7 @@ impl SwitchTable {
         SwitchTable::new(clos.block, vec![(clos.t0(plane, t0), 1), (clos.t0_neutral(plane, t0), 2)], routes)
     }
 
-    /// A T1 switch of a fabric of so many T0s; those that it is linked to are at the ports of the same numbers.
+    /// A T1 switch of a fabric of `t0s` T0s. Each T0 that it is linked to is at the port with the T0's number.
     ///
     /// # Panics
     /// If plane or numbers do not fit ([`Clos::holds`]).
@@ -451,7 +451,7 @@ impl SwitchTable {
         SwitchTable::new(clos.block, vec![(clos.t1(plane, t1), 1)], routes)
     }
 
-    /// Entries: own words and neighbours.
+    /// Number of entries: own words and neighbours.
     pub fn entries(&self) -> usize {
         self.own.len() + self.routes.len()
     }
@@ -466,19 +466,18 @@ impl SwitchTable {
         &self.routes
     }
 
-    /// Where a packet goes and with which destination address.
+    /// The output port of a packet, and its new destination address.
     ///
-    /// While one of the switch's own words is in front it is consumed; what is in front then, or was from the start,
-    /// says the port.
+    /// The switch removes its own words from the front, one after the other. Then the first word selects the port.
     ///
     /// # Errors
-    /// If the packet is to be dropped.
+    /// If the packet must be dropped.
     pub fn forward(&self, destination: Ipv6Addr) -> Result<(u16, Ipv6Addr), DropReason> {
         let (block, mut words) = split(destination);
         if block != self.block {
             return Err(DropReason::Foreign);
         }
-        // Each turn consumes at least a word, and a list that has none left ends here.
+        // Each round removes at least one word, and a list without words ends here.
         while let Some((_, taken)) = self.own.iter().find(|(word, _)| *word == words[0]) {
             words.copy_within(taken.., 0);
             words[WORDS - taken..].fill(0);

@@ -1,4 +1,4 @@
-//! Addresses that are source routes: known bytes, and walks through the static tables of every switch.
+//! Addresses that are source routes: exact bytes, and walks through the static tables of every switch.
 
 use proptest::prelude::*;
 use std::net::Ipv6Addr;
@@ -12,7 +12,7 @@ struct Fabric {
     t1: Vec<Vec<SwitchTable>>,
 }
 
-/// What a packet passed.
+/// A switch or host on the way of a packet.
 #[derive(Debug, PartialEq, Eq)]
 enum Stop {
     T0(u16),
@@ -29,7 +29,7 @@ impl Fabric {
         Fabric { clos, hosts, t0, t1 }
     }
 
-    /// What a packet that a host puts onto a plane passes, and with which address it arrives.
+    /// The stops of a packet that a host sends on a plane, and the address with which it arrives.
     fn walk(&self, plane: u8, from: u16, address: Ipv6Addr) -> Result<(Vec<Stop>, Ipv6Addr), DropReason> {
         let (mut stops, mut address) = (Vec::new(), address);
         let mut t0 = self.clos.t0_of(from);
@@ -54,7 +54,7 @@ fn address(text: &str) -> Ipv6Addr {
     text.parse().expect("an address")
 }
 
-/// The one's complement sum that a checksum takes of an address; 0 and 0xffff are both zero.
+/// The sum of an address in one's complement, as in a checksum; 0 and 0xffff both mean zero.
 fn sum(address: Ipv6Addr) -> u32 {
     address.segments().iter().map(|w| u32::from(*w)).sum::<u32>() % 0xffff
 }
@@ -106,7 +106,7 @@ fn a_host_owns_everything_behind_its_word_and_nothing_else() {
     for other in ["fcbb:bb00:2002::", "fcbb:bb01:3002::", "::1", "fcbb:bb00:9000:3002::"] {
         assert_eq!(clos.host_of(address(other)), None, "{other}");
     }
-    // Two hosts to a T0 and 256 T0s are 512 hosts: there is no way to make a path to host 512, so nobody is told of it.
+    // Two hosts per T0 and 256 T0s give 512 hosts: host 512 has no path, so its address has no number.
     assert_eq!(clos.host_of(address("fcbb:bb00:31ff::")), Some(511));
     assert_eq!(clos.host_of(address("fcbb:bb00:3200::")), None);
 }
@@ -116,7 +116,7 @@ fn what_does_not_fit_is_refused() {
     let clos = Clos::new(256, 16).expect("as many as fit");
     assert_eq!(clos.holds(16, 4096), Ok(()));
     let said = |result: Result<(), ClosError>| result.expect_err("too much").to_string();
-    assert_eq!(said(clos.holds(17, 1)), "17 planes do not fit a micro segment, which tells 16 apart");
+    assert_eq!(said(clos.holds(17, 1)), "17 planes do not fit a micro segment, which can distinguish 16");
     assert!(said(clos.holds(1, 4097)).starts_with("4097 hosts"));
     assert!(said(Clos { hosts_per_t0: 1, ..clos }.holds(1, 257)).starts_with("257 T0 switches"));
     assert!(Clos::new(257, 1).is_err() && Clos::new(0, 1).is_err() && Clos::new(1, 0).is_err());
@@ -146,11 +146,11 @@ fn switches_drop_what_their_tables_do_not_know() {
     ] {
         assert_eq!(t0.forward(address(to)), Err(why), "{to}");
     }
-    // Own words in a row are one stop, and a word that is not there need not be consumed.
+    // Consecutive own words count as one stop, and words of other switches need not be there.
     for to in ["fcbb:bb00:1000:1000:3001::", "fcbb:bb00:9000:6fff:1000:3001::", "fcbb:bb00:3001::"] {
         assert_eq!(t0.forward(address(to)), Ok((1, clos.host(1))), "{to}");
     }
-    // Tables are as small as the fabric is narrow: own words, two hosts, two T1s.
+    // The tables have few entries: own words, two hosts, two T1s.
     assert_eq!((t0.entries(), SwitchTable::t1(&clos, 0, 0, 2).entries()), (6, 3));
 }
 
@@ -216,7 +216,7 @@ proptest! {
             prop_assert_eq!(&stops[1..3], &[Stop::T1(t1), Stop::T0(there)]);
         }
         prop_assert_eq!((arrived, clos.host_of(arrived)), (clos.host(to), Some(to)));
-        // A host of a site that is not there has no path, hence no number.
+        // A host of a site that does not exist has no path, so its address has no number.
         prop_assert_eq!(clos.host_of(clos.host(hosts)), None);
     }
 

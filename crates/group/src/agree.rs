@@ -1,4 +1,5 @@
-//! How ranks agree before they are a team: each tells rank 0 a few bytes over a connection, and rank 0 answers all alike.
+//! How ranks agree before they form a team: each sends rank 0 some bytes over a connection, and rank 0 sends all of them the
+//! same answer.
 
 use crate::error::GroupError;
 use std::collections::HashMap;
@@ -6,16 +7,16 @@ use std::net::SocketAddrV6;
 use std::time::{Duration, Instant};
 use strandway_udp::{Completion, Connection, Node, Operation, Reason, Region};
 
-/// Bytes that a rank tells, and is answered, in a round.
+/// Bytes that a rank sends, and receives as the answer, in a round.
 pub(crate) const WORDS: usize = 64;
-/// Rounds that have receives posted ahead: ours.
+/// The number of rounds for which receives are posted ahead: ours.
 const ROUNDS: usize = 4;
-/// How often a rank that nobody answers calls again.
+/// The time after which a rank without an answer calls again.
 const AGAIN: Duration = Duration::from_millis(100);
 /// The longest that a rank sleeps before it asks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What a rank tells in a round, or is answered.
+/// The bytes of a rank, or of the answer, in a round.
 pub(crate) type Words = [u8; WORDS];
 
 /// Connections by which ranks agree: from every rank to rank 0.
@@ -25,18 +26,18 @@ pub(crate) struct Agreement {
     root: Vec<SocketAddrV6>,
     until: Instant,
     patience: Duration,
-    /// The connection to rank 0; at rank 0 those of the others, by rank.
+    /// The connection to rank 0; at rank 0 the connections of the others, by rank.
     up: Option<Connection>,
     down: HashMap<Connection, Option<u32>>,
     inboxes: HashMap<Connection, (Region, usize)>,
-    /// Memory of words that are under way.
+    /// The memory of sends under way.
     saying: HashMap<Operation, Region>,
-    /// Words that have come, oldest first: of rank 0, or at rank 0 of a connection.
+    /// Words that have arrived, the oldest first: those of rank 0, or at rank 0 those of the other ranks.
     come: Vec<(Connection, Words)>,
 }
 
 impl Agreement {
-    /// Calls rank 0, or waits for the others there.
+    /// Calls rank 0; at rank 0, waits for the others.
     pub(crate) fn begin(
         node: &mut Node,
         rank: u32,
@@ -62,7 +63,8 @@ impl Agreement {
         Ok(agreement)
     }
 
-    /// Tells rank 0 these words, and gives its answer. At rank 0, `answer` makes it of the words of all ranks, in their order.
+    /// Sends rank 0 these words, and returns its answer. At rank 0, `answer` computes it from the words of all ranks, in
+    /// their order.
     ///
     /// The words of the first round begin with the rank (4 bytes, big-endian).
     pub(crate) fn round(
@@ -95,7 +97,7 @@ impl Agreement {
                         let taken = self.down.values().any(|other| *other == Some(rank));
                         if rank == 0 || rank >= self.ranks || taken {
                             return Err(GroupError::Config(format!(
-                                "somebody came as rank {rank} of {}: give each process a rank of its own, from 0 on",
+                                "a process came as rank {rank} of {}: give each process a rank of its own, from 0 on",
                                 self.ranks
                             )));
                         }
@@ -103,7 +105,7 @@ impl Agreement {
                         rank
                     }
                 };
-                // A rank that is ahead of the others tells the words of its next round.
+                // A rank that is ahead of the others sends the words of its next round.
                 match &mut all[rank as usize] {
                     slot @ None => *slot = Some(words),
                     Some(_) => later.push((from, words)),
@@ -128,10 +130,10 @@ impl Agreement {
         Ok(answer)
     }
 
-    /// Closes the connections, once what was said has arrived.
+    /// Closes the connections, once the answers have arrived.
     pub(crate) fn end(mut self, node: &mut Node) -> Result<(), GroupError> {
         if self.rank == 0 {
-            // The others close; nobody waits for one that has died since.
+            // The others close; a rank that has died since is not waited for.
             let until = Instant::now() + Duration::from_secs(2);
             while !self.down.is_empty() && Instant::now() < until {
                 if let Some(Completion::Closed { connection, .. }) = node.wait(LOOK)? {
@@ -140,7 +142,7 @@ impl Agreement {
             }
         }
         for connection in self.up.into_iter().chain(self.down.keys().copied()) {
-            // It may have ended by itself.
+            // The connection may have ended by itself.
             let _ = node.close(connection);
         }
         for region in self.inboxes.into_values().map(|(region, _)| region).chain(self.saying.into_values()) {
@@ -150,7 +152,7 @@ impl Agreement {
         Ok(())
     }
 
-    /// Waits until the connection to rank 0 is there.
+    /// Waits until the connection to rank 0 is established.
     fn reach(&mut self, node: &mut Node, stop: &impl Fn() -> bool) -> Result<(), GroupError> {
         while self.inboxes.is_empty() {
             self.turn(node, stop)?;
@@ -171,7 +173,7 @@ impl Agreement {
         }
     }
 
-    /// Something has happened to the node: takes what concerns the agreement.
+    /// Handles a completion, if it belongs to the agreement.
     pub(crate) fn heed(&mut self, node: &mut Node, completion: Completion) -> Result<(), GroupError> {
         match completion {
             Completion::Connected { connection } if self.up == Some(connection) => self.listen(node, connection)?,
@@ -188,7 +190,7 @@ impl Agreement {
                     words.copy_from_slice(&node.memory(*region)?[start..start + WORDS]);
                 }
                 node.recv(connection, *region, start..start + WORDS)?;
-                // Nobody has more to tell than there are rounds.
+                // A rank sends no more words ahead than there are rounds.
                 if self.come.iter().filter(|(from, _)| *from == connection).count() < ROUNDS {
                     self.come.push((connection, words));
                 }

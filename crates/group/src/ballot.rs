@@ -1,7 +1,8 @@
-//! Ranks agree on how an operation ended: each tells rank 0, and rank 0 tells all what came of it.
+//! Ranks agree on the result of an operation: each votes to rank 0, and rank 0 sends all of them the verdict.
 //!
-//! A vote, and a verdict, is three words: a code, and two words that go with it. A single `FAILED` is the verdict at once; otherwise all must
-//! have voted, and alike. Letters may be lost: ranks say their vote again until they hear the verdict, and rank 0 answers late ones.
+//! A vote, and a verdict, has three words: a code and two words of details. A single `FAILED` decides the verdict at once;
+//! otherwise all must have voted, with the same details. Letters may be lost: ranks repeat their vote until they get the
+//! verdict, and rank 0 answers late votes.
 
 use crate::error::GroupError;
 use crate::team::Team;
@@ -12,24 +13,25 @@ use strandway_proto::Letter;
 /// The kinds of letters, which no program uses.
 const VOTE: u16 = 0x4dfc;
 const VERDICT: u16 = 0x4dfb;
-/// A rank that hears no verdict says its vote again.
+/// The time after which a rank without a verdict repeats its vote.
 pub(crate) const AGAIN: Duration = Duration::from_millis(5);
-/// Verdicts that are remembered: ranks are one operation apart at the most.
+/// The number of verdicts that are remembered; ranks are at most one operation apart.
 const KEPT: usize = 4;
 
-/// All is well; as a verdict, with two words from rank 0.
+/// The operation has succeeded; a verdict has two words from rank 0.
 pub(crate) const DONE: u32 = 0;
-/// The operation has failed; as a verdict, with the rank that said so and its word.
+/// The operation has failed; a verdict has the rank that said so, and its word.
 pub(crate) const FAILED: u32 = 1;
-/// The operation is under way; not a verdict. So ranks that call differently are found though they cannot end.
+/// The operation is under way; not a verdict. With it, ranks that call with different arguments are found even if they
+/// cannot end.
 pub(crate) const BEGUN: u32 = 3;
-/// Ranks said different things: the first rank that differs from rank 0.
+/// Ranks voted with different details; the verdict has the first rank that differs from rank 0.
 pub(crate) const DIFFERS: u32 = 2;
 
-/// What was said about operations.
+/// The votes and verdicts about operations.
 #[derive(Default)]
 pub(crate) struct Ballots {
-    /// By rank: the newest vote that was heard, and of which operation.
+    /// By rank: its newest vote, with the number of the operation.
     votes: Vec<Option<(u32, [u32; 3])>>,
     verdicts: VecDeque<(u32, [u32; 3])>,
 }
@@ -50,7 +52,7 @@ impl Ballots {
         }
     }
 
-    /// What the votes about an operation say, if they say enough. `words` go with a verdict that all is well.
+    /// The verdict that follows from the votes about an operation, if any does. `words` go with the verdict `DONE`.
     fn count(&self, operation: u32, words: [u32; 2]) -> Option<[u32; 3]> {
         let of = |vote: &Option<(u32, [u32; 3])>| vote.filter(|(of, _)| *of == operation).map(|(_, vote)| vote);
         let votes: Vec<Option<[u32; 3]>> = self.votes.iter().map(of).collect();
@@ -69,7 +71,7 @@ impl Ballots {
 }
 
 impl Team {
-    /// Says, or says again, how an operation ended here.
+    /// Votes, or repeats a vote, about how an operation ended here.
     pub(crate) fn vote(&mut self, operation: u32, vote: [u32; 3]) -> Result<(), GroupError> {
         let rank = self.rank as usize;
         self.ballots.votes[rank] = Some((operation, vote));
@@ -81,7 +83,7 @@ impl Team {
         Ok(())
     }
 
-    /// What came of an operation, once that is known. Rank 0's `words` go with a verdict that all is well.
+    /// The verdict about an operation, once it is known. Rank 0's `words` go with the verdict `DONE`.
     pub(crate) fn verdict(&mut self, operation: u32, words: [u32; 2]) -> Result<Option<[u32; 3]>, GroupError> {
         if self.rank == 0
             && self.ballots.verdict(operation).is_none()
@@ -95,7 +97,7 @@ impl Team {
         Ok(self.ballots.verdict(operation))
     }
 
-    /// A rank that has not voted about an operation, as far as is known here.
+    /// A rank whose vote about an operation is missing, as far as this rank knows.
     pub(crate) fn silent_voter(&self, operation: u32) -> u32 {
         let voted = |vote: &Option<(u32, [u32; 3])>| {
             vote.is_some_and(|(of, [code, ..])| of > operation || of == operation && code != BEGUN)
@@ -111,7 +113,7 @@ impl Team {
         Ok(self.node.say(self.group, rank, letter, true)?)
     }
 
-    /// Takes a letter about how an operation ended; false if it is none.
+    /// Handles a vote or a verdict; false if the letter is neither.
     pub(crate) fn take_ballot(&mut self, from: u32, letter: &Letter) -> Result<bool, GroupError> {
         let Letter::Custom { kind, words: [operation, code, a, b] } = *letter else { return Ok(false) };
         match kind {
@@ -132,7 +134,7 @@ impl Team {
         Ok(true)
     }
 
-    /// Takes what the node has for the team, without waiting.
+    /// Handles the node's waiting completions, without waiting for more.
     pub(crate) fn take_letters(&mut self) -> Result<(), GroupError> {
         while let Some(completion) = self.node.poll() {
             self.set_aside(completion)?;

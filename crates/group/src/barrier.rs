@@ -1,4 +1,4 @@
-//! A barrier among the ranks of a team: each tells rank 0 that it is here, and rank 0 tells all.
+//! A barrier among the ranks of a team: each tells rank 0 that it has called it, and rank 0 tells all when all have.
 
 use crate::error::GroupError;
 use crate::team::Team;
@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use strandway_proto::Letter;
 use strandway_udp::Completion;
 
-/// The kind of the letters of a barrier: "I am here", and "all are". Of a kind that no program uses.
+/// The kind of a barrier's letters ("I am here" and "all are here"), which no program uses.
 const KIND: u16 = 0x4dfe;
 const HERE: u32 = 0;
 const ALL: u32 = 1;
-/// A rank that hears nothing says again that it is here.
+/// The time after which a rank without an answer repeats that it is here.
 const AGAIN: Duration = Duration::from_millis(5);
 
 impl Team {
-    /// Returns when every rank has called it as often as this one.
+    /// Returns when every rank has called it the same number of times as this one.
     ///
     /// # Errors
     /// If a rank is silent for longer than the team's patience.
@@ -58,7 +58,7 @@ impl Team {
         Ok(())
     }
 
-    /// Takes a letter of a barrier; false if it is none. Rank 0 answers late ones: its word may have been lost.
+    /// Handles a letter of a barrier; false if it is none. Rank 0 answers late letters, since its own may have been lost.
     pub(crate) fn take_barrier(&mut self, from: u32, letter: &Letter) -> Result<bool, GroupError> {
         let Letter::Custom { kind: KIND, words: [what, number, ..] } = *letter else { return Ok(false) };
         if what == ALL && from == 0 {
@@ -74,7 +74,8 @@ impl Team {
         Ok(true)
     }
 
-    /// A completion that no operation under way is concerned with: letters are heeded or kept, and what connections tell is kept.
+    /// Sets a completion aside that does not belong to the operation under way: letters are handled or kept, completions of
+    /// connections are kept.
     pub(crate) fn set_aside(&mut self, completion: Completion) -> Result<(), GroupError> {
         match completion {
             Completion::Word { from, letter, to_all: false, .. } => self.heed(from, &letter),

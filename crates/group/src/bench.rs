@@ -1,4 +1,5 @@
-//! Measures collectives among the ranks of a team, as nccl-tests does: sizes in turn, some runs to warm up, then those that count.
+//! Measures collectives among the ranks of a team, as nccl-tests does: for each size some warm-up runs, then the counted
+//! runs.
 
 use crate::aggregation::{By, InNetwork};
 use crate::error::GroupError;
@@ -9,7 +10,7 @@ use strandway_collective::{Algorithm, Collective, Schedule, bandwidth};
 use strandway_proto::units::{Bytes, Span};
 use strandway_udp::Region;
 
-/// How a collective is done.
+/// How a collective is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// By messages on connections.
@@ -21,7 +22,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// What it achieves.
+    /// The collective that it executes.
     pub const fn collective(self) -> Collective {
         match self {
             Way::Messages(algorithm) => algorithm.collective(),
@@ -41,22 +42,22 @@ impl Way {
     }
 }
 
-/// What is measured; all ranks the same.
+/// The settings of a measurement; all ranks must have the same.
 #[derive(Clone, Copy, Debug)]
 pub struct Bench {
-    /// How.
+    /// How the collective is executed.
     pub way: Way,
     /// The first size, in bytes as nccl-tests counts them: the whole buffer.
     pub first: u64,
-    /// No size is larger.
+    /// The largest size.
     pub last: u64,
-    /// Each size is the one before times this; at least 2.
+    /// The factor from each size to the next; at least 2.
     pub factor: u64,
-    /// Runs before those that count.
+    /// Warm-up runs.
     pub warmup: u32,
-    /// Runs that count.
+    /// Counted runs.
     pub runs: u32,
-    /// Check one more run's result, byte by byte.
+    /// Check the result of one more run, byte by byte.
     pub check: bool,
 }
 
@@ -77,9 +78,9 @@ pub struct Row {
     pub algorithm_gbs: f64,
     /// The bandwidth that a NIC must have for it, in GB/s, as nccl-tests defines it.
     pub bus_gbs: f64,
-    /// Was the result right? `None` if nobody looked.
+    /// Was the result right? `None` if it was not checked.
     pub right: Option<bool>,
-    /// Runs, warm-up included, that went by a ring since the switch was gone.
+    /// Runs, including warm-up, that used a ring because the switch was gone.
     pub by_ring: u32,
 }
 
@@ -95,17 +96,17 @@ fn small(rank: u32, place: usize) -> f32 {
 }
 
 impl Bench {
-    /// The sizes, in turn.
+    /// The sizes, in rising order.
     pub fn sizes(&self) -> impl Iterator<Item = u64> + use<> {
         let (last, factor) = (self.last, self.factor.max(2));
         std::iter::successors(Some(self.first.max(1)), move |size| size.checked_mul(factor))
             .take_while(move |size| *size <= last)
     }
 
-    /// Measures; `each` hears of every size. All ranks call it alike.
+    /// Measures; `each` gets the figures of every size. All ranks must call it.
     ///
     /// # Errors
-    /// If there is no such schedule for so many ranks, or a rank dies.
+    /// If there is no such schedule for this number of ranks, or a rank dies.
     pub fn run(&self, team: &mut Team, stop: &impl Fn() -> bool, mut each: impl FnMut(&Row)) -> Result<(), GroupError> {
         for size in self.sizes() {
             let row = match self.way {
@@ -118,7 +119,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Measures all-reduces by a switch, of 32-bit numbers; `each` hears of every size. All ranks call it alike.
+    /// Measures all-reduces of 32-bit numbers by a switch; `each` gets the figures of every size. All ranks must call it.
     ///
     /// # Errors
     /// If a rank dies.
@@ -143,7 +144,7 @@ impl Bench {
                     times.push(reduced.time);
                 }
             }
-            // Sums of multiples of 1/64 are exact, by the switch and by the ring.
+            // Sums of multiples of 1/64 are exact, both by the switch and by the ring.
             let sum = |place: usize| (0..team.ranks()).map(|rank| small(rank, place)).sum::<f32>();
             let right = self.check.then(|| (0..length).all(|place| buffer[place] == sum(place)));
             each(&Row { by_ring, ..self.row(team, 4 * length as u64, times, right) });
@@ -170,7 +171,7 @@ impl Bench {
         }
         let mut right = None;
         if self.check {
-            // Nobody begins before everybody has fresh numbers: what is added must not be what was added before.
+            // No rank begins before all have fresh numbers; otherwise old sums would be added.
             team.barrier(stop)?;
             team.refill(&prepared)?;
             team.barrier(stop)?;

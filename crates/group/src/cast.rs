@@ -1,13 +1,14 @@
 //! Files from one host to many: [`send`] multicasts files and directories, [`receive`] writes them below a directory and nowhere else.
 //!
-//! The sender calls every receiver and offers what it has, as a copy does ([`strandway_udp::copy`]); what one receiver lacks is cast to
-//! all of them, parcel by parcel. A parcel is a reliable broadcast in which receivers repair each other's losses, so that the sender
-//! sends hardly more than each byte once. A receiver that dies is left behind; one that comes late is served when the others have
-//! everything. What a receiver has at that moment stays, and the next cast goes on there.
+//! The sender calls every receiver and offers its files, as a copy does ([`strandway_udp::copy`]). Blocks that any receiver
+//! lacks are cast to all of them, parcel by parcel. A parcel is a reliable broadcast in which receivers repair each other's
+//! losses, so the sender sends hardly more than each byte once. A receiver that dies is left behind; one that comes late is
+//! served when the others have everything. Each receiver keeps its blocks when a cast ends early, and the next cast sends
+//! only the rest.
 //!
-//! Unless members trust each other, a list of hashes of its chunks comes before each parcel, behind the parcel before it if there is
-//! one. The hash of that list comes to each receiver over its own connection with the sender: a receiver that forges chunks for others is
-//! found out and changes nothing.
+//! Unless members trust each other, each parcel has a list of the hashes of its chunks, which is cast before it, or together
+//! with the parcel before it. The sender gives each receiver the hash of that list over their own connection. So chunks that
+//! another receiver forges are detected and have no effect.
 
 mod chorus;
 mod note;
@@ -34,15 +35,16 @@ use strandway_udp::{Error, parity_chunks};
 /// How to cast.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes of a block, a power of two from 4 KiB to 64 MiB: parcels are about as long. Default 16 MiB.
+    /// Bytes of a block, a power of two from 4 KiB to 64 MiB; a parcel has about this length. Default 16 MiB.
     pub block: u32,
     /// Parcels under way, from the first byte read to the last one written everywhere; 2 to 64. Default 4.
     pub slots: u16,
-    /// How the team multicasts: its rate and pace, and its patience with a silent receiver, which is then left behind.
+    /// The team's multicast: its rate and pace, and its patience with a silent receiver, which is left behind after that
+    /// time.
     pub team: TeamOptions,
-    /// How long to wait for receivers that do not answer before the cast begins without them. Default 3 s.
+    /// The longest wait for receivers that do not answer; then the cast begins without them. Default 3 s.
     pub wait: Duration,
-    /// End the cast when a receiver is lost, rather than go on without it. Default no.
+    /// End the cast when a receiver is lost; otherwise it goes on without the receiver. Default no.
     pub all_or_nothing: bool,
     /// Members trust each other: chunks are cast without hashes. Default no.
     pub trusting: bool,
@@ -62,28 +64,28 @@ impl Options {
     }
 }
 
-/// Why a cast ended early. What has arrived is kept: the same cast goes on where it stopped.
+/// Why a cast ended early. Bytes that have arrived are kept: the same cast goes on where it stopped.
 #[derive(Debug)]
 pub enum CastError {
     /// A call of the node failed.
     Node(Error),
     /// The team could not do its work.
     Team(GroupError),
-    /// Sources or options do not work, or the disk does not: as a copy says it.
+    /// Sources, options or the disk have an error, in the form of a copy's error.
     Copy(CopyError),
-    /// An option does not work: which, and what would.
+    /// An option is invalid; the text says which, and the valid values.
     Option(String),
-    /// No receiver takes part: each with its reason.
+    /// No receiver takes part; the list has the reason of each.
     Nobody(Vec<(String, String)>),
-    /// A receiver was lost, and the cast was to reach all or none.
+    /// A receiver was lost, and the cast had to reach all.
     Lost(String),
-    /// The sender has gone.
+    /// The connection to the sender has ended.
     SenderGone,
-    /// The peer sent something that is none of the protocol's.
+    /// The peer sent bytes that are not a message of the protocol.
     Malformed,
-    /// The receiver's directory does not work.
+    /// The receiver's directory cannot be used.
     Refused(Trouble),
-    /// Asked to stop.
+    /// The caller asked it to stop.
     Stopped,
 }
 
@@ -99,9 +101,14 @@ impl fmt::Display for CastError {
                 reasons.iter().try_for_each(|(name, why)| write!(f, "\n{name}: {why}"))
             }
             CastError::Lost(name) => {
-                write!(f, "{name} was lost, and the cast was to reach all; run it again: it goes on where it stopped")
+                write!(
+                    f,
+                    "{name} was lost, and the cast had to reach all receivers; run it again: it goes on where it stopped"
+                )
             }
-            CastError::SenderGone => f.write_str("the sender has gone; what has arrived is kept"),
+            CastError::SenderGone => {
+                f.write_str("the connection to the sender has ended; bytes that have arrived are kept")
+            }
             CastError::Malformed => Malformed.fmt(f),
             CastError::Refused(trouble) => trouble.fmt(f),
             CastError::Stopped => f.write_str("stopped; the same command goes on where it stopped"),
@@ -142,42 +149,42 @@ impl From<Malformed> for CastError {
     }
 }
 
-/// Files that did not arrive somewhere: the receiver, the path, and why.
+/// Files that did not arrive at a receiver: the receiver, the path, and the reason.
 pub type Failures = Vec<(String, PathBuf, Trouble)>;
 
-/// Sizes of blocks that both sides take, as powers of two: 4 KiB to 64 MiB. Ours.
+/// Sizes of blocks that both sides accept, as powers of two: 4 KiB to 64 MiB. Ours.
 const BLOCK_LOG2: std::ops::RangeInclusive<u8> = 12..=26;
 
-/// What the members of a cast do with each parcel.
+/// The operation that the members of a cast run for each parcel.
 const BROADCAST: What = What::Broadcast { root: 0 };
 
-/// How much less than the thread of its node a thread asks for the processor that reads, hashes or writes: ours. Where cores are
-/// short, files wait, and not packets.
+/// The `nice` value of threads that read, hash or write, relative to the thread of their node: ours. If cores are short,
+/// files wait and packets do not.
 const NICE: i32 = 10;
 
-/// The thread that calls this goes behind those that move packets.
+/// Lowers the priority of the calling thread below that of threads that move packets.
 fn step_back() {
-    // A system that does not allow it is slower, and no more.
+    // If the system does not allow it, the cast is only slower.
     let _ = rustix::process::nice(NICE);
 }
 
-/// The list of hashes of a parcel's chunks: 16 bytes for each, by their numbers, those of parity behind those of data.
+/// The list of hashes of a parcel's chunks: 16 bytes for each, by their numbers; parity chunks follow data chunks.
 #[derive(Clone)]
 struct List {
     hashes: Vec<u8>,
-    /// The hash that the list itself must have.
+    /// The expected hash of the list itself.
     hash: [u8; 32],
 }
 
 impl List {
-    /// Of a parcel that is here, in chunks of so many bytes, with parity of this code.
+    /// The list of a parcel that is here, cut into chunks of `chunk` bytes, with parity of this code.
     fn of(parcel: &[u8], chunk: u16, parity: Option<Code>) -> Result<List, GroupError> {
         let (layout, parity) = cut(parcel.len(), chunk, parity)?;
         let mut hashes = Vec::with_capacity(parity.map_or(layout.numbers(), |parity| parity.numbers()) as usize * 16);
         let mut add = |chunk: &[u8]| hashes.extend_from_slice(&blake3::hash(chunk).as_bytes()[..16]);
         let (whole, rest) = parcel.split_at(parcel.len() - parcel.len() % usize::from(chunk));
         whole.chunks(chunk.into()).for_each(&mut add);
-        // As it is cast: filled up.
+        // Padded with zeros, as it is cast.
         if !rest.is_empty() {
             let mut last = rest.to_vec();
             last.resize(chunk.into(), 0);
@@ -192,18 +199,18 @@ impl List {
         Ok(List { hashes, hash })
     }
 
-    /// Of a parcel of so many bytes that is to come: zeros, and the hash that was promised.
+    /// The list of a parcel of `bytes` bytes that will arrive: zeros, and the expected hash.
     fn promised(hash: [u8; 32], bytes: usize, chunk: u16, parity: Option<Code>) -> Result<List, GroupError> {
         Ok(List { hashes: vec![0; List::bytes(bytes, chunk, parity)?], hash })
     }
 
-    /// How long the list of a parcel of so many bytes is.
+    /// The length of the list of a parcel of `parcel` bytes.
     fn bytes(parcel: usize, chunk: u16, parity: Option<Code>) -> Result<usize, GroupError> {
         let (layout, parity) = cut(parcel, chunk, parity)?;
         Ok(parity.map_or(layout.numbers(), |parity| parity.numbers()) as usize * 16)
     }
 
-    /// The hashes, if they are those that were promised.
+    /// The hashes, if the list has the expected hash.
     fn checked(&self) -> Result<Arc<[[u8; 16]]>, GroupError> {
         if *blake3::hash(&self.hashes).as_bytes() != self.hash {
             let what = "a member has forged the list of hashes: the sender is asked to cast again".into();
@@ -213,8 +220,8 @@ impl List {
     }
 }
 
-/// How a parcel is cut into chunks, and its parity. Its last chunk is filled up with zeros, so that its hash is the same whether a list follows
-/// or not.
+/// The layout of a parcel in chunks, and its parity. Its last chunk is padded with zeros, so that its hash is the same with
+/// and without a list after it.
 fn cut(bytes: usize, chunk: u16, parity: Option<Code>) -> Result<(Layout, Option<Parity>), GroupError> {
     let many = || GroupError::Config(format!("a parcel of {bytes} bytes has more than four billion chunks"));
     let layout = Layout::new(with_list(bytes, 0, chunk.into()) as u64, 1, chunk).ok_or_else(many)?;
@@ -222,18 +229,18 @@ fn cut(bytes: usize, chunk: u16, parity: Option<Code>) -> Result<(Layout, Option
     Ok((layout, parity))
 }
 
-/// The list of a parcel, as its members have it.
+/// The list of hashes of a parcel, as its members have it.
 enum Hashes {
-    /// They trust each other, and have none.
+    /// There is none, since members trust each other.
     None,
     /// It is cast before the parcel.
     Apart(List),
-    /// It came behind the parcel before.
+    /// It came with the parcel before.
     Here(List),
 }
 
-/// Broadcasts a parcel of so many bytes from rank 0. The list of the next one follows it, from a new chunk on; `next` is how long that
-/// is. `buffer` has both at rank 0, and is empty elsewhere; it comes back full.
+/// Broadcasts a parcel of `bytes` bytes from rank 0. The list of the next parcel, of `next` bytes, follows it in new chunks.
+/// At rank 0 `buffer` holds both, at the other ranks it is empty; it is returned full.
 fn broadcast(
     team: &mut Team,
     mut buffer: Vec<u8>,
@@ -252,13 +259,13 @@ fn broadcast(
     };
     let whole = with_list(bytes, next, team.node().payload() as usize);
     if buffer.is_empty() {
-        // Pages that the system zeroes as chunks come, not all at once while everybody waits to begin.
+        // The system zeroes these pages as chunks arrive, and not all at once while all members wait to begin.
         buffer = vec![0; whole];
     }
     buffer.resize(whole, 0);
     let region = team.node_mut().register(buffer);
     let done = team.multicast_checked(BROADCAST, region, 0..whole, list, stop);
-    // Nothing uses it any more.
+    // No operation uses it any more.
     let buffer = team.node_mut().deregister(region).unwrap_or_default();
     match done {
         Ok(_) => Ok(buffer),
@@ -266,7 +273,7 @@ fn broadcast(
     }
 }
 
-/// Bytes of a parcel that is filled up to whole chunks, and of the list that follows it.
+/// Bytes of a parcel that is padded to whole chunks, and of the list that follows it.
 const fn with_list(bytes: usize, next: usize, chunk: usize) -> usize {
     bytes.next_multiple_of(chunk) + next
 }
@@ -276,7 +283,7 @@ fn cast_list(team: &mut Team, list: &List, stop: &impl Fn() -> bool) -> Result<L
     let length = list.hashes.len();
     let region = team.node_mut().register(list.hashes.clone());
     let done = team.multicast(BROADCAST, region, 0..length, stop);
-    // Nothing uses it any more.
+    // No operation uses it any more.
     let hashes = team.node_mut().deregister(region).unwrap_or_default();
     done.map(|_| List { hashes, hash: list.hash })
 }

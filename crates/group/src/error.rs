@@ -1,4 +1,4 @@
-//! What goes wrong among ranks, with the rank that it concerns.
+//! Errors of teams, with the rank that they concern.
 
 use std::fmt;
 use std::net::SocketAddrV6;
@@ -9,23 +9,23 @@ use strandway_udp::{Error, Reason};
 pub enum GroupError {
     /// A call to our own node failed.
     Node(Error),
-    /// Options or buffers do not fit: which, and what would.
+    /// Options or buffers are invalid; the text says which, and the valid ones.
     Config(String),
     /// These ranks did not come in time.
     Missing {
         /// The ranks.
         ranks: Vec<u32>,
-        /// How long they were waited for, in seconds.
+        /// The time that they had, in seconds.
         seconds: f64,
     },
-    /// Rank 0, which everybody meets at, cannot be reached.
+    /// Rank 0, which all ranks call first, cannot be reached.
     Unreachable {
         /// Its address on the first plane.
         address: SocketAddrV6,
         /// Why.
         reason: Reason,
     },
-    /// A rank was started with other settings: which one, which setting, theirs and ours.
+    /// A rank was started with other settings: the rank, the setting, and both values.
     Differs {
         /// The rank.
         rank: u32,
@@ -41,9 +41,9 @@ pub enum GroupError {
         /// The rank.
         rank: u32,
     },
-    /// A switch that adds cannot be had: why, and what would help.
+    /// A switch that adds cannot be used; the text has the reason and the remedy.
     Switch(String),
-    /// Asked to stop.
+    /// The caller asked it to stop.
     Stopped,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for GroupError {
                 )
             }
             GroupError::Unreachable { address, reason } => {
-                write!(f, "rank 0 at {address}: {reason}; all ranks meet there")
+                write!(f, "rank 0 at {address}: {reason}; all ranks must reach rank 0")
             }
             GroupError::Differs { rank, what, theirs, ours } => {
                 write!(f, "rank {rank} has {what} {theirs}, rank 0 has {ours}: start all ranks alike")

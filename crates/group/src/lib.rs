@@ -10,6 +10,7 @@ pub mod cast;
 mod error;
 mod messages;
 mod multicast;
+pub mod process;
 mod space;
 mod team;
 mod trial;

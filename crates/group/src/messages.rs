@@ -1,7 +1,8 @@
-//! Collectives of messages on a team's connections: a schedule that is prepared once and run as often as one likes.
+//! Collectives of messages on a team's connections: a schedule is prepared once and run any number of times.
 //!
-//! Each rank calls those that it sends to, and those open their staging areas to it. Two areas take turns: a rank that has ended a
-//! run may be one run ahead of another one, and no further, since each run needs something of everybody.
+//! Each rank calls the ranks that it sends to, and those expose their staging areas to it. Two areas are used in turn. A
+//! rank that has ended a run may be one run ahead of another rank, but no more, since each run needs a message of every
+//! rank.
 
 use crate::error::GroupError;
 use crate::space::RankSpace;
@@ -14,7 +15,7 @@ use strandway_proto::application::{Action, Application, Event};
 use strandway_proto::{Bytes, HostId, Message, MessageId, Time};
 use strandway_udp::{Completion, Connection, Error, Operation, Reason, Region, RemoteRegion};
 
-/// Bytes of what the two ends of a connection tell each other at its start: the caller its rank, the other one two keys.
+/// Bytes that the two ends of a connection send each other at its start: the caller sends its rank, the other end two keys.
 const WORDS: usize = 32;
 /// The longest that a rank sleeps before it asks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
@@ -22,25 +23,25 @@ const LOOK: Duration = Duration::from_millis(50);
 /// A peer that this rank sends to.
 struct Peer {
     connection: Connection,
-    /// Its staging areas, once it has told their keys.
+    /// Its staging areas, once it has sent their keys.
     areas: Option<[RemoteRegion; 2]>,
 }
 
 /// A collective of messages that is ready to run, at one rank.
 pub struct Prepared {
-    /// The collective under the numbers of even and of odd runs.
+    /// The collective with the message numbers of even runs, and with those of odd runs.
     groups: [Arc<Group>; 2],
     spaces: [RankSpace; 2],
     peers: BTreeMap<u32, Peer>,
     /// Ranks that send to this one.
     callers: HashMap<Connection, u32>,
-    /// Where words arrive on each connection.
+    /// The receive buffer of each connection.
     inboxes: HashMap<Connection, Region>,
-    /// Memory of words that are under way.
+    /// The memory of sends under way.
     saying: HashMap<Operation, Region>,
-    /// How many runs have ended.
+    /// The number of runs that have ended.
     runs: usize,
-    /// Messages of the next run that are here: their numbers and lengths.
+    /// Messages of the next run that have arrived already: their numbers and lengths.
     early: Vec<(u32, u64)>,
     posted: HashMap<Operation, MessageId>,
 }
@@ -53,11 +54,11 @@ impl Prepared {
 }
 
 impl Team {
-    /// Prepares a collective of messages: opens connections to all ranks that this one sends to, and memory for all messages. All ranks
-    /// call it alike.
+    /// Prepares a collective of messages: opens connections to all ranks that this one sends to, and allocates memory for
+    /// all messages. All ranks must call it with the same schedule.
     ///
     /// # Errors
-    /// If ranks cannot be reached in time, or the schedule is of another number of ranks.
+    /// If ranks cannot be reached in time, or the schedule is for another number of ranks.
     pub fn prepare(&mut self, schedule: Schedule, stop: &impl Fn() -> bool) -> Result<Prepared, GroupError> {
         let ranks = self.ranks();
         if schedule.ranks() != ranks {
@@ -104,7 +105,7 @@ impl Team {
         let known = |prepared: &Prepared| {
             prepared.peers.values().all(|peer| peer.areas.is_some()) && prepared.callers.len() == from.len()
         };
-        // A rank that knows all that it needs may begin.
+        // A rank may begin once it knows its own peers and callers.
         let mut later = Vec::new();
         while !known(&prepared) {
             if stop() {
@@ -127,7 +128,7 @@ impl Team {
         Ok(prepared)
     }
 
-    /// The next completion, those that operations of the team have left lying first.
+    /// The next completion; completions that operations of the team have set aside come first.
     pub(crate) fn next(&mut self, timeout: Duration) -> Result<Option<Completion>, GroupError> {
         match self.others.pop_front() {
             Some(completion) => Ok(Some(completion)),
@@ -135,7 +136,7 @@ impl Team {
         }
     }
 
-    /// Two ranks meet on a connection.
+    /// Exchanges ranks and keys on a new connection.
     fn introduce(
         &mut self,
         prepared: &mut Prepared,
@@ -201,11 +202,11 @@ impl Team {
         Ok(())
     }
 
-    /// Runs a prepared collective once: from the call until this rank's result is there and its buffer may change. All ranks call it
-    /// alike. `stop` is asked now and then.
+    /// Runs a prepared collective once, until this rank has its result and its buffer may change. All ranks must call it the
+    /// same number of times. `stop` is asked repeatedly.
     ///
     /// # Errors
-    /// If a connection ends: the rank at its other end is named.
+    /// If a connection ends; the error names the rank at its other end.
     pub fn run(&mut self, prepared: &mut Prepared, stop: &impl Fn() -> bool) -> Result<Duration, GroupError> {
         let began = Instant::now();
         let which = prepared.runs % 2;
@@ -289,7 +290,7 @@ impl Team {
         Ok(())
     }
 
-    /// Posts a message to a rank; it waits if its connection has no room for one more operation.
+    /// Posts a message to a rank; it waits if its connection has no room for another operation.
     fn post(
         &mut self,
         prepared: &mut Prepared,
@@ -314,7 +315,7 @@ impl Team {
         Ok(())
     }
 
-    /// Fills the numbers in again that the result is checked against.
+    /// Fills in again the numbers against which the result is checked.
     ///
     /// # Errors
     /// If the memory is not registered any more.
@@ -322,7 +323,7 @@ impl Team {
         Ok(prepared.spaces[0].refill(&mut self.node)?)
     }
 
-    /// The first byte of the result that is not what arithmetic says, after one run from fresh numbers.
+    /// The first byte of the result that differs from the expected one, after one run from fresh numbers.
     ///
     /// # Errors
     /// If the memory is not registered any more.
@@ -330,7 +331,7 @@ impl Team {
         Ok(prepared.spaces[0].first_wrong(&self.node)?)
     }
 
-    /// Puts bytes into the buffer that the next run reads: at its start, and zeros behind them.
+    /// Puts bytes at the start of the buffer that the next run reads, and zeros after them.
     ///
     /// # Errors
     /// If the memory is not registered any more.
@@ -342,7 +343,7 @@ impl Team {
         Ok(())
     }
 
-    /// The bytes that the last run left here.
+    /// The result of the last run at this rank.
     ///
     /// # Errors
     /// If the memory is not registered any more.
@@ -350,13 +351,13 @@ impl Team {
         Ok(prepared.spaces[0].result(&self.node)?)
     }
 
-    /// Gives everything back. All ranks call it alike, when all have run it for the last time.
+    /// Releases connections and memory. All ranks must call it, after all have run it for the last time.
     ///
     /// # Errors
     /// If memory is in use.
     pub fn retire(&mut self, prepared: Prepared) -> Result<(), GroupError> {
         for peer in prepared.peers.values() {
-            // It may have ended by itself.
+            // The connection may have ended by itself.
             let _ = self.node.close(peer.connection);
         }
         for connection in prepared.callers.keys() {

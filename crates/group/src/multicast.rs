@@ -14,39 +14,40 @@ use strandway_proto::units::Time;
 use strandway_proto::{HostId, Letter};
 use strandway_udp::{Completion, Incoming, Region};
 
-/// The number of the group among those of an operation: a team is one.
+/// The number of the group in an operation, which has only one: the team.
 const GROUP: u32 = 0;
-/// A rank that has closed an operation stays for so many times the patience of a letter, if its last letters are not acknowledged: ours.
-/// Whoever asks later hears that the operation is over.
+/// A rank that has closed an operation stays for this number of letter timeouts if its last letters are not acknowledged:
+/// ours. A rank that asks later gets the answer that the operation is over.
 const LINGER: u64 = 10;
 /// The longest that a rank sleeps before it asks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What a team does with a buffer.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// All ranks get what this rank's buffer holds.
+    /// All ranks get the contents of the root's buffer.
     Broadcast {
-        /// The rank.
+        /// The root.
         root: u32,
     },
-    /// Every rank gets the shares of all: rank r's is the r-th of as many equal parts of the buffer (`Layout::share`).
+    /// Every rank gets the shares of all: the share of rank r is the r-th of `ranks` equal parts of the buffer
+    /// (`Layout::share`).
     AllGather,
 }
 
-/// How an operation went here.
+/// The result of an operation at this rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Done {
     /// From the call until all chunks were here.
     pub complete: Duration,
-    /// From the call until nobody needed this rank's buffer.
+    /// From the call until no rank needed this rank's buffer any more.
     pub closed: Duration,
-    /// What the rank counted.
+    /// The counters of this rank.
     pub counts: Counts,
 }
 
 impl Team {
-    /// How a buffer of so many bytes is cut into shares and chunks.
+    /// The layout of a buffer of `bytes` bytes in shares and chunks.
     ///
     /// # Errors
     /// If it has more than four billion chunks.
@@ -60,7 +61,7 @@ impl Team {
         })
     }
 
-    /// The parity that a buffer which is cut like this has in this team.
+    /// The parity of a buffer with this layout in this team.
     ///
     /// # Errors
     /// If 32 bits cannot count all chunks.
@@ -71,11 +72,12 @@ impl Team {
         Parity::new(layout, code).map(Some).ok_or_else(|| GroupError::Config(what()))
     }
 
-    /// Broadcasts or gathers a range of a region of our node by multicast. All ranks call it alike, in the same order. When it returns,
-    /// the result may be read and the buffer changed, here and everywhere. `stop` is asked now and then.
+    /// Broadcasts or gathers a range of a region of our node by multicast. All ranks must call it with the same arguments,
+    /// in the same order. When it returns, the result may be read and the buffer changed, at all ranks. `stop` is asked
+    /// repeatedly.
     ///
     /// # Errors
-    /// If a rank does not answer any more: all ranks that still live hear which. If the buffer does not fit.
+    /// If a rank does not answer any more: all living ranks get an error with its number. If the buffer does not fit.
     pub fn multicast(
         &mut self,
         what: What,
@@ -86,11 +88,11 @@ impl Team {
         self.multicast_checked(what, region, range, None, stop)
     }
 
-    /// The same with a list of what each chunk must be, by its number: the first 16 bytes of BLAKE3 of its contents. Chunks that differ are
-    /// as good as lost.
+    /// The same with a list of hashes of the chunks, by their numbers: the first 16 bytes of BLAKE3 of each chunk. A chunk
+    /// with another hash is treated as lost.
     ///
     /// # Errors
-    /// As [`Team::multicast`], and if the list has another length than the layout.
+    /// As [`Team::multicast`], and if the list does not have the length of the layout.
     pub fn multicast_checked(
         &mut self,
         what: What,
@@ -111,12 +113,12 @@ impl Team {
         let incoming = Incoming { task, layout, region, range, present: own.into_iter().collect(), parity, hashes };
         self.node.open_task(self.group, &incoming)?;
         let done = self.drive(&op, stop);
-        // It is open.
+        // The operation is open, so this does not fail.
         let _ = self.node.close_task(self.group, task);
         done
     }
 
-    /// The operation as its program knows it. Hosts are ranks.
+    /// The operation for its program. Hosts are ranks.
     fn operation(&self, what: What, layout: Layout, task: u32) -> Result<Multicast, GroupError> {
         let options = &self.options;
         let ranks = self.ranks();
@@ -171,7 +173,7 @@ impl Team {
                 match action {
                     Action::Cast(cast) => self.node.cast(self.group, cast)?,
                     Action::Letter { channel, letter } => {
-                        // Channels come in pairs: the second one is for answers.
+                        // Channels come in pairs; the second one is for answers.
                         self.node.say(self.group, channel.peer.0, letter, channel.number == op.channel + 1)?;
                     }
                     Action::Rebuild(rebuild) => self.node.rebuild(self.group, &rebuild)?,
@@ -223,7 +225,7 @@ impl Team {
         }
     }
 
-    /// Tells the program what the node tells us, if it is about its operation.
+    /// Passes a completion to the program, if it belongs to the program's operation.
     fn tell(&mut self, op: &Multicast, caster: &mut Caster<'_>, completion: Completion) -> Result<(), GroupError> {
         let now = self.now();
         match completion {
@@ -243,13 +245,13 @@ impl Team {
         Ok(())
     }
 
-    /// A letter that no operation under way is concerned with.
+    /// Handles a letter that does not belong to the operation under way.
     pub(crate) fn heed(&mut self, from: u32, letter: &Letter) -> Result<(), GroupError> {
         if self.take_barrier(from, letter)? || self.take_ballot(from, letter)? {
             return Ok(());
         }
         match Word::read(letter) {
-            // Operations follow each other by one; the half of the numbers behind is past.
+            // Operations are numbered consecutively; numbers in the half of the range before the present one are past.
             Some((task, word)) if task.wrapping_sub(self.task) < 1 << 31 => self.keep(from, task, word),
             Some((task, word)) => {
                 if let Some(answer) = word.answer_when_over() {

@@ -1,4 +1,4 @@
-//! The memory of a collective's rank on a real node: its numbers, its result, and where messages rest that arrive.
+//! The memory of a collective's rank on a real node: its numbers, its result, and the staging area for arriving messages.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -6,31 +6,31 @@ use strandway_collective::buffer::{Layout, Number, contributions, expected, sett
 use strandway_collective::{Algorithm, Group, Rank};
 use strandway_udp::{Error, Node, Region};
 
-/// One rank's memory in a collective of messages, with numbers of which every rank knows what they add up to.
+/// One rank's memory in a collective of messages. Every rank knows the expected sums of its numbers.
 pub struct RankSpace {
     /// The collective.
     pub group: Group,
     rank: Rank,
     number: Number,
     layout: Layout,
-    /// What it sends from, and but for an all-to-all receives into.
+    /// The memory that it sends from; except in an all-to-all, also the result.
     buffer: Region,
     result: Region,
-    /// What its peers write into.
+    /// The staging area that its peers write into.
     pub staging: Region,
     /// The layouts of the ranks that it sends to.
     peers: HashMap<Rank, Layout>,
 }
 
 impl RankSpace {
-    /// Memory of a rank, its numbers filled in.
+    /// The memory of a rank, with its numbers filled in.
     pub fn new(node: &mut Node, group: &Group, rank: Rank) -> RankSpace {
         let number = Number::of(group);
         let layout = Layout::new(&group.schedule, rank);
         let buffer = node.register(contributions(&group.schedule, rank, number));
         let result = match group.schedule.algorithm() {
             Algorithm::AllToAll { .. } => {
-                // A rank's own block needs no network.
+                // A rank sends its own block to itself without the network.
                 let (whole, numbers) = expected(&group.schedule, rank, number);
                 let block = group.schedule.block(rank);
                 let length = (block.end - block.start) as usize;
@@ -45,8 +45,8 @@ impl RankSpace {
         RankSpace { group: group.clone(), rank, number, layout, buffer, result, staging, peers: HashMap::new() }
     }
 
-    /// Memory for the same collective once more, `group`, whose messages have other numbers: it shares buffer and result with this one, and
-    /// has a staging area of its own.
+    /// Memory for the same collective with other message numbers, `group`: it shares buffer and result with this one, and
+    /// has its own staging area.
     pub fn twin(&self, node: &mut Node, group: &Group) -> RankSpace {
         RankSpace {
             group: group.clone(),
@@ -70,7 +70,7 @@ impl RankSpace {
         Ok(())
     }
 
-    /// What it sends from.
+    /// The memory that it sends from.
     pub(crate) fn buffer_mut<'a>(&self, node: &'a mut Node) -> Result<&'a mut [u8], Error> {
         node.memory_mut(self.buffer)
     }
@@ -80,7 +80,7 @@ impl RankSpace {
         node.memory(self.result)
     }
 
-    /// Gives its memory back; that which it shares with a twin only if `whole`.
+    /// Releases its memory; the part that it shares with a twin only if `whole`.
     ///
     /// # Errors
     /// If unfinished operations use it.
@@ -95,12 +95,12 @@ impl RankSpace {
         Ok(())
     }
 
-    /// Bytes of the memory that its peers write into.
+    /// Bytes of its staging area.
     pub fn staged(&self) -> usize {
         self.layout.staging() as usize
     }
 
-    /// What a piece of a message is read from, and where it goes in the receiver's staging area.
+    /// The source of a piece of a message, and its offset in the receiver's staging area.
     pub fn source(&mut self, number: u32) -> Option<(Region, Range<usize>, u64)> {
         let (_, index, piece) = self.group.piece_of(number)?;
         let send = self.group.schedule.send(self.rank, index);
@@ -111,13 +111,13 @@ impl RankSpace {
         Some((self.buffer, from..from + length as usize, layout.offset(index) + first))
     }
 
-    /// A piece of a message is here: adds it up, or puts it into its place.
+    /// A piece of a message has arrived: adds it to the result, or copies it to its place.
     ///
     /// # Errors
     /// If its memory is not registered any more.
     pub fn settle(&self, node: &mut Node, number: u32) -> Result<(), Error> {
         let Some(piece) = self.group.piece_of(number) else { return Ok(()) };
-        // The two regions of one node cannot be borrowed at once: the piece is copied out.
+        // The two regions of a node cannot be borrowed at the same time, so the piece is copied.
         let receive = self.group.schedule.receive(self.rank, piece.1);
         let (first, length) = self.group.part(receive.bytes, piece.2);
         let at = (self.layout.offset(piece.1) + first) as usize;
@@ -127,7 +127,7 @@ impl RankSpace {
         Ok(())
     }
 
-    /// The first byte of the result that is not what arithmetic says.
+    /// The first byte of the result that differs from the expected one.
     ///
     /// # Errors
     /// If its memory is not registered any more.

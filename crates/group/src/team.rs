@@ -1,4 +1,4 @@
-//! One rank's side of a team: how it forms, and what it knows of the others.
+//! One rank's side of a team: how it forms, and the state of the other ranks.
 
 use crate::agree::{Agreement, WORDS, Words};
 use crate::ballot::Ballots;
@@ -13,23 +13,23 @@ use strandway_proto::repair::Code;
 use strandway_proto::units::{Rate, Span, Time};
 use strandway_udp::{Completion, Group, Membership, Node};
 
-/// A plane is silent if it brought nothing while others brought so many chunks: ours, two full system calls.
+/// A plane counts as silent if it brought no chunk while others brought this many: ours, two full system calls.
 const SILENCE: u32 = 128;
-/// So often planes are tried: ours.
+/// The interval at which planes are tested: ours.
 const TRY_EVERY: Duration = Duration::from_millis(100);
-/// Words of later operations that are kept, at the most: ours.
+/// The most letters of later operations that are kept: ours.
 const EARLY_MAX: usize = 65_536;
 
 /// How ranks form a team and run operations. [`Options::new`] gives defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The team's number: fabrics copy for the teams that they know. Default 0, of all hosts.
+    /// The team's number; switches copy only for teams that they know. Default 0, the team of all hosts.
     pub team: u16,
     /// The UDP port of group addresses. Default [`Options::PORT`].
     pub port: u16,
     /// Trees of each plane. Default 1.
     pub trees: u16,
-    /// How long ranks wait for each other to come, and for one that is silent. Default 20 s.
+    /// The longest wait for ranks to come, and for a silent rank. Default 20 s.
     pub patience: Duration,
     /// Ranks that cast at the same time in an all-gather. Default [`CHAINS`].
     pub chains: u32,
@@ -37,9 +37,10 @@ pub struct Options {
     pub pace: f64,
     /// The rate at which the slowest rank receives, all planes together.
     pub rate: Rate,
-    /// A round trip between two ranks, waking of either side included. Default 2 ms: a slice of the scheduler.
+    /// A round trip between two ranks, including the time that either side takes to wake up. Default 2 ms: a slice of the
+    /// scheduler.
     pub rtt: Span,
-    /// Chunks of parity that roots cast behind those of data, from which receivers rebuild what is lost. Default none.
+    /// The parity that roots cast after the data; receivers rebuild lost chunks from it. Default none.
     pub parity: Option<Code>,
     /// Do not try multicast: use messages.
     pub no_multicast: bool,
@@ -69,7 +70,8 @@ impl Options {
         }
     }
 
-    /// How many questions in a row a rank leaves unanswered within the patience: it is asked every four round trips.
+    /// The number of consecutive questions that a rank may leave unanswered: it is asked every four round trips, for the
+    /// time of the patience.
     pub fn silent_max(&self) -> u32 {
         let patience = Span(u64::try_from(self.patience.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1_000));
         (patience.0 / (self.rtt.0 * 4).max(1)).clamp(8, 1 << 20) as u32
@@ -85,30 +87,31 @@ pub struct Team {
     pub(crate) options: Options,
     /// Planes that carry multicast between all ranks, one bit each.
     pub(crate) planes: u32,
-    /// Planes that were silent in an operation: it does without them until they are heard again. One bit each.
+    /// Planes that were silent in an operation, one bit each: they are not used until they are heard again.
     pub(crate) deaf: u32,
-    /// By plane: chunks that others have brought since its last one.
+    /// By plane: chunks that other planes have brought since its own last chunk.
     pub(crate) silence: Vec<u32>,
-    /// The trees on which something was heard since, by plane that is silent.
+    /// By silent plane: the trees on which something was heard since it became silent.
     pub(crate) revived: Vec<u64>,
-    /// When the planes were tried last.
+    /// When the planes were last tested.
     pub(crate) tried: Instant,
     /// The number of the next operation.
     pub(crate) task: u32,
     pub(crate) began: Instant,
-    /// Words of operations that have not begun here: who sent them, which operation, what.
+    /// Letters of operations that have not begun here: sender, operation, contents.
     pub(crate) early: VecDeque<(u32, u32, Word)>,
-    /// How many barriers this rank has called; how many rank 0 has heard each rank call; how many all have called, as far as is known.
+    /// The number of barriers that this rank has called; at rank 0, the number that each rank has called; the number that
+    /// all have called, as far as this rank knows.
     pub(crate) barriers: u32,
     pub(crate) here: Vec<u32>,
     pub(crate) all: u32,
-    /// How operations by a switch ended.
+    /// The votes and verdicts about operations by a switch.
     pub(crate) ballots: Ballots,
-    /// Completions that no operation under way was concerned with.
+    /// Completions that did not belong to the operation under way.
     pub(crate) others: VecDeque<Completion>,
-    /// The root of a broadcast repairs only what no receiver has.
+    /// Does the root of a broadcast repair only chunks that no receiver has?
     pub(crate) spare_root: bool,
-    /// A rank that died in an operation: there are no more operations.
+    /// A rank that died in an operation: no more operations are possible.
     pub(crate) dead: Option<u32>,
 }
 
@@ -117,11 +120,11 @@ fn number(words: &Words, at: usize) -> u64 {
 }
 
 impl Team {
-    /// Forms a team of the ranks whose nodes have these addresses, plane by plane: waits for all of them, agrees on a secret by way of
-    /// rank 0, and tries on which planes multicast arrives. `stop` is asked now and then.
+    /// Forms a team of the ranks whose nodes have these addresses, plane by plane: waits for all of them, agrees on a secret
+    /// through rank 0, and tests on which planes multicast arrives. `stop` is asked repeatedly.
     ///
     /// # Errors
-    /// If ranks do not come in time or were started differently, or the node cannot take part.
+    /// If ranks do not come in time or have other settings, or the node cannot take part.
     pub fn form(
         mut node: Node,
         rank: u32,
@@ -170,7 +173,7 @@ impl Team {
             trees: options.trees,
         };
         let mut team = Team::join(node, &membership, options).map_err(|(_, error)| error)?;
-        // Everybody listens before anybody tries.
+        // All ranks must listen before any of them tests.
         agreement.round(&mut team.node, &words, |_| Ok([0; WORDS]), stop)?;
         let heard = team.probe(|node, completion| agreement.heed(node, completion))?;
         words[..8].copy_from_slice(&u64::from(heard).to_be_bytes());
@@ -186,10 +189,10 @@ impl Team {
         Ok(team)
     }
 
-    /// Takes part in a team whose members know each other already. No plane is known to carry multicast.
+    /// Joins a team whose members know each other already. Its planes have not been tested.
     ///
     /// # Errors
-    /// If the membership does not fit the node, which comes back.
+    /// If the membership does not fit the node, which is returned.
     pub(crate) fn join(
         mut node: Node,
         membership: &Membership,
@@ -223,14 +226,14 @@ impl Team {
         })
     }
 
-    /// Leaves the team; what it left lying is told as it comes up.
+    /// Leaves the team; returns the completions that it has set aside.
     pub(crate) fn leave(mut self) -> (Node, VecDeque<Completion>) {
-        // It is a member.
+        // The node is a member, so this does not fail.
         let _ = self.node.leave(self.group);
         (self.node, self.others)
     }
 
-    /// Tries the planes between two operations; what else happens meanwhile waits.
+    /// Tests the planes between two operations; other completions are set aside.
     pub(crate) fn try_planes(&mut self) -> Result<u32, GroupError> {
         let mut later = Vec::new();
         let heard = self.probe(|_, completion| {
@@ -241,8 +244,8 @@ impl Team {
         Ok(heard)
     }
 
-    /// Sends a few letters along each tree of each plane, and listens: the planes by which every other rank was heard on every tree.
-    /// Other completions go to `other`.
+    /// Sends letters along each tree of each plane, and listens. Returns the planes on which every other rank was heard on
+    /// every tree. Other completions go to `other`.
     pub(crate) fn probe(
         &mut self,
         mut other: impl FnMut(&mut Node, Completion) -> Result<(), GroupError>,
@@ -259,7 +262,7 @@ impl Team {
                 if let Some(completion) = self.node.wait(left)?
                     && !trial.hear(&completion)
                 {
-                    // Ranks that are ahead have ended this round.
+                    // Ranks that are ahead have ended this round already.
                     other(&mut self.node, completion)?;
                 }
             }
@@ -275,8 +278,8 @@ impl Team {
         }
     }
 
-    /// An operation is over: planes that have been silent while others brought many chunks are left out, and tried, until they are heard
-    /// on every tree.
+    /// An operation has ended. Planes that were silent while others brought many chunks are not used any more, but tested,
+    /// until they are heard on every tree.
     pub(crate) fn judge_planes(&mut self) -> Result<(), GroupError> {
         for (plane, chunks) in self.silence.iter_mut().enumerate() {
             let used = self.planes & !self.deaf;
@@ -288,7 +291,7 @@ impl Team {
         self.try_silent()
     }
 
-    /// Sends a letter along each tree of each plane, now and then: others may wait to hear it.
+    /// Sends a letter along each tree of each plane, at intervals, since other ranks may wait to hear it.
     pub(crate) fn try_silent(&mut self) -> Result<(), GroupError> {
         if self.tried.elapsed() < TRY_EVERY {
             return Ok(());
@@ -326,13 +329,13 @@ impl Team {
         self.members.len() as u32
     }
 
-    /// The planes on which multicast arrives from every rank at every rank, one bit each. If there is none, chunks go from rank to rank in a
-    /// chain of unicast.
+    /// The planes on which multicast arrives from every rank at every rank, one bit each. If there is none, chunks go from
+    /// rank to rank by unicast in a chain.
     pub const fn multicast_planes(&self) -> u32 {
         self.planes
     }
 
-    /// From now on a rank that is silent for so long counts as dead.
+    /// From now on a rank that is silent for this time counts as dead.
     pub const fn set_patience(&mut self, patience: Duration) {
         self.options.patience = patience;
     }
@@ -342,7 +345,7 @@ impl Team {
         &self.node
     }
 
-    /// The node of this rank, to register memory. Completions belong to the team.
+    /// The node of this rank, to register memory. The team takes its completions.
     pub const fn node_mut(&mut self) -> &mut Node {
         &mut self.node
     }
@@ -352,7 +355,7 @@ impl Team {
         Time(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX / 1_000).saturating_mul(1_000))
     }
 
-    /// A word for an operation that has not begun here.
+    /// Keeps a letter for an operation that has not begun here.
     pub(crate) fn keep(&mut self, from: u32, task: u32, word: Word) {
         if self.early.len() < EARLY_MAX {
             self.early.push_back((from, task, word));

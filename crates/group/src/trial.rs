@@ -1,14 +1,14 @@
-//! Tries by which planes multicast arrives: every member sends letters along each tree, and notes whom it hears.
+//! Tests on which planes multicast arrives: every member sends letters along each tree, and notes the members that it hears.
 
 use std::time::Duration;
 use strandway_proto::{Letter, PathId};
 use strandway_udp::{Completion, Error, Group, Node};
 
-/// The letters of a trial; of a kind that no program uses.
+/// The letter of a trial; its kind is used by no program.
 pub(crate) const PROBE: Letter = Letter::Custom { kind: 0x4dff, words: [0; 4] };
 
-/// One member's part of a trial. Say ([`Trial::say`]) [`Trial::ROUNDS`] times, [`Trial::EVERY`] apart, and show it all completions
-/// ([`Trial::hear`]).
+/// One member's part of a trial. Call [`Trial::say`] [`Trial::ROUNDS`] times, at intervals of [`Trial::EVERY`], and pass all
+/// completions to [`Trial::hear`].
 #[derive(Clone, Debug)]
 pub struct Trial {
     planes: usize,
@@ -18,12 +18,12 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// How often each tree is tried: ours.
+    /// The number of letters along each tree: ours.
     pub const ROUNDS: u32 = 8;
-    /// How far apart: ours.
+    /// The interval between them: ours.
     pub const EVERY: Duration = Duration::from_millis(15);
 
-    /// The trial of the member `rank` of a team, which has so many members, planes, and trees of each plane.
+    /// The trial of the member `rank` of a team with `members` members, `planes` planes, and `trees` trees of each plane.
     pub fn new(rank: u32, members: usize, planes: usize, trees: u16) -> Trial {
         let trees = usize::from(trees);
         let own = rank as usize * planes * trees..(rank as usize + 1) * planes * trees;
@@ -44,7 +44,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Takes a completion of the team's group. False if it is not of a trial.
+    /// Handles a completion of the team's group; false if it does not belong to a trial.
     pub fn hear(&mut self, completion: &Completion) -> bool {
         let Completion::Word { from, path, to_all: true, letter: PROBE, .. } = *completion else { return false };
         let (plane, tree) = (usize::from(path.port()), path.entropy() as usize % self.trees.max(1));
@@ -54,7 +54,7 @@ impl Trial {
         true
     }
 
-    /// The planes by which every other member was heard on every tree, one bit each.
+    /// The planes on which every other member was heard on every tree, one bit each.
     pub fn planes(&self) -> u32 {
         let members = self.heard.chunks(self.planes * self.trees);
         let all = |plane: usize| {

@@ -1,4 +1,4 @@
-//! Teams that add up by a switch, in one process: exact sums under losses, and what happens when somebody dies.
+//! Teams that add up by a switch, in one process: exact sums under losses, and the deaths of switches and ranks.
 
 #[path = "../../udp/tests/support/mod.rs"]
 mod support;
@@ -84,7 +84,7 @@ fn options(door: SocketAddrV6, number: u16) -> NetworkOptions {
     NetworkOptions { lanes: 64, window: 64, ..NetworkOptions::new(door, job(number).key) }
 }
 
-/// Runs `each` as every rank of a team, on a thread of its own; what they return.
+/// Runs `each` as every rank of a team, each on its own thread; returns the results.
 fn run<T: Send>(ranks: u32, each: impl Fn(Team) -> T + Sync) -> Vec<T> {
     let nodes: Vec<Node> = (0..ranks).map(|_| Node::bind(config("uec", 1)).expect("sockets")).collect();
     let members: Vec<Vec<SocketAddrV6>> =
@@ -172,7 +172,8 @@ fn sums_are_exact_while_fragments_are_lost() {
     }
 }
 
-/// A million fragments for each of five shares of losses: `cargo test --release -p strandway-group --test aggregation -- --ignored`.
+/// A million fragments for each of five loss shares: `cargo test --release -p strandway-group --test aggregation --
+/// --ignored`.
 #[test]
 #[ignore = "minutes"]
 fn a_million_fragments_a_seed_are_added_exactly_while_fragments_are_lost() {
@@ -264,7 +265,7 @@ fn ranks_that_come_late_or_differ_are_waited_for_or_named() {
     });
 }
 
-/// A port below which, and 1,000 above which, others are free; as far as one can know.
+/// A port such that the ports around it, and those 1,000 above, are probably free.
 fn some_ports(test: u16) -> SocketAddrV6 {
     let port = 20_000 + (std::process::id() as u16 % 1_000) * 20 + test;
     format!("[::1]:{port}").parse().expect("an address")
@@ -283,7 +284,7 @@ fn a_switch_that_dies_is_replaced_by_the_ring_and_used_again_when_it_is_back() {
                 let mut switch = Some(first);
                 while let Ok(round) = told.recv() {
                     if round == 2 {
-                        // In the middle of the next one.
+                        // In the middle of the next round.
                         std::thread::sleep(Duration::from_millis(30));
                         drop(switch.take());
                         std::thread::sleep(Duration::from_millis(300));
@@ -329,7 +330,7 @@ fn a_worker_that_dies_is_named_and_nobody_hangs() {
                 "rank {}: {error}",
                 team.rank()
             );
-            assert_eq!(buffer, numbers(team.rank(), 64 * 1_000, 1), "the buffer is what it was");
+            assert_eq!(buffer, numbers(team.rank(), 64 * 1_000, 1), "the buffer is unchanged");
         });
         assert!(began.elapsed() < Duration::from_secs(30));
     }
@@ -350,7 +351,7 @@ fn what_strangers_send_is_counted_and_changes_nothing() {
                 if let Some(first) = bytes.first_mut() {
                     *first = 0x2c;
                 }
-                // Every port of this host might be the switch's: the door is, and so is what follows it.
+                // The bytes go to the door, as an example of the switch's ports.
                 let _ = socket.send_to(&bytes, door);
             }
         });

@@ -1,4 +1,4 @@
-//! Casts of real files between real nodes in one process: a sender, and receivers on threads of their own.
+//! Casts of real files between real nodes in one process: a sender, and receivers with threads of their own.
 
 #[path = "../../udp/tests/support/mod.rs"]
 mod support;
@@ -32,7 +32,7 @@ fn options() -> Options {
     Options { block: 1 << 16, wait: Duration::from_secs(5), ..Options::new(team) }
 }
 
-/// A folder of its own, empty.
+/// A new, empty folder.
 fn folder(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("strandway-cast-{}-{name}", std::process::id()));
     let _ = fs::remove_dir_all(&path);
@@ -40,7 +40,7 @@ fn folder(name: &str) -> PathBuf {
     path
 }
 
-/// A receiver that serves a folder until it is told to stop, and tells what happened.
+/// A receiver that serves a folder until it is told to stop, and collects its news.
 struct Receiver {
     listener: Listener,
     folder: PathBuf,
@@ -73,7 +73,7 @@ impl Receiver {
         Receiver { listener, folder, stop, told, thread: Some(thread) }
     }
 
-    /// Ends it as a process that dies: it says nothing more, not even goodbye in time.
+    /// Ends it like a process that dies: it sends nothing more, and does not close its connection in time.
     fn end(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -126,7 +126,7 @@ fn a_tree_reaches_all_receivers_and_the_next_cast_has_nothing_to_send() {
     for (trusting, parity) in [(false, None), (true, None), (false, Some(Code::mds(4, 2).expect("6 pieces")))] {
         let mut receivers: Vec<Receiver> =
             (0..3).map(|i| Receiver::new(&format!("r{i}"), folder(&format!("all-r{i}")), Duration::ZERO)).collect();
-        // One of them has a part already.
+        // One of them has a part of the files already.
         fs::create_dir_all(receivers[1].folder.join("all-0")).expect("a folder");
         let sources = [source.join(".")];
         let mut options = Options { trusting, ..options() };
@@ -231,13 +231,13 @@ fn receivers_that_do_not_answer_are_named() {
     let node = Node::bind(two_planes(cast_address())).expect("sockets");
     let options = Options { wait: Duration::from_millis(300), ..options() };
     let error =
-        cast::send(node, &[listener], &[source], &options, &|| false, &mut |_| {}).expect_err("nobody is there");
+        cast::send(node, &[listener], &[source], &options, &|| false, &mut |_| {}).expect_err("no receiver answers");
     assert!(matches!(&error, CastError::Nobody(reasons) if reasons[0].0 == "h9"), "{error}");
 }
 
 #[test]
 fn where_nothing_carries_multicast_receivers_pass_chunks_on() {
-    // Loopback carries none, and needs no privilege.
+    // Loopback carries no multicast, and needs no privilege.
     let source = tree("chain");
     let receiver =
         |i: u32| Receiver::at(support::local(), &format!("r{i}"), folder(&format!("chain-r{i}")), Duration::ZERO);

@@ -1,4 +1,4 @@
-//! Teams of real nodes in one process, a thread for each rank.
+//! Teams of real nodes in one process, with a thread for each rank.
 
 #[path = "../../udp/tests/support/mod.rs"]
 mod support;
@@ -23,7 +23,7 @@ fn options() -> Options {
     Options { trees: 2, port: 47_998, ..Options::new(Rate::from_gbps(1)) }
 }
 
-/// Runs `each` as every rank of a team, on a thread of its own; what they return.
+/// Runs `each` as every rank of a team, each on its own thread; returns the results.
 fn run<T: Send>(
     ranks: u32,
     address: SocketAddrV6,
@@ -86,7 +86,7 @@ fn everybody_gets_every_share_and_every_broadcast() {
 
 #[test]
 fn where_nothing_carries_multicast_the_team_says_so_and_chunks_go_from_rank_to_rank() {
-    // Loopback carries none.
+    // Loopback carries no multicast.
     let ways = [Way::Multicast(What::AllGather), Way::Multicast(What::Broadcast { root: 1 })];
     let rows = run(
         4,
@@ -122,7 +122,7 @@ fn a_rank_that_does_not_come_is_named() {
     let members = vec![ours.clone(), ours];
     let options = Options { patience: Duration::from_millis(300), ..options() };
     let began = Instant::now();
-    let error = Team::form(node, 0, members, options, &|| false).err().expect("nobody comes");
+    let error = Team::form(node, 0, members, options, &|| false).err().expect("no rank comes");
     assert!(matches!(&error, GroupError::Missing { ranks, .. } if ranks == &[1]), "{error}");
     assert!(began.elapsed() >= Duration::from_millis(300));
 }
@@ -147,7 +147,7 @@ fn a_rank_that_dies_is_named_by_all_others() {
             let region = team.node_mut().register(vec![0; 100_000]);
             match team.multicast(What::AllGather, region, 0..100_000, &|| false) {
                 Err(GroupError::Dead { rank }) => {
-                    // And from then on at once.
+                    // From then on the call fails at once.
                     let again = team.multicast(What::AllGather, region, 0..100_000, &|| false);
                     assert!(matches!(again, Err(GroupError::Dead { rank: 2 })));
                     rank

@@ -5,7 +5,7 @@
 //! strandway fabric up scenarios/wire/two_planes.toml
 //! strandway fabric exec h2 -- target/release/examples/srv6 /run/strandway/sw/h2.toml &
 //! strandway fabric exec h0 -- target/release/examples/srv6 /run/strandway/sw/h0.toml 2
-//!          a node file; the number of the host to write to, or none to be written to
+//!          a node file; the number of the host to write to (without one, the program receives)
 //! ```
 
 use std::path::Path;
@@ -20,7 +20,7 @@ type Failed = Box<dyn std::error::Error>;
 fn main() -> Result<(), Failed> {
     let mut arguments = std::env::args().skip(1);
     let file = NodeFile::load(Path::new(&arguments.next().ok_or("which node file?")?)).map_err(|e| e.to_string())?;
-    // Addresses, key, profile, rate, and how addresses are made of paths.
+    // Addresses, key, profile, rate, and how addresses encode paths.
     let mut node = Node::bind(file.config(None)?)?;
     match arguments.next() {
         None => serve(&mut node),
@@ -28,7 +28,7 @@ fn main() -> Result<(), Failed> {
     }
 }
 
-/// Takes one message from whoever comes first.
+/// Receives one message from the first peer.
 fn serve(node: &mut Node) -> Result<(), Failed> {
     let inbox = node.register(vec![0; MESSAGE]);
     let keys = node.register(vec![0; 16]);

@@ -1,15 +1,16 @@
-//! What a fabric is made of, and what the same NICs would need otherwise: switches, links, hops, static tables.
+//! The parts of a fabric (switches, links, hops, static tables), and the parts that the same NICs would need on one
+//! plane.
 //!
-//! A switch chip has a fixed capacity. Broken out into many slow ports it reaches more neighbours, so that a multi-plane fabric
-//! needs fewer tiers than one plane of fast ports (Araujo et al., arXiv 2605.04333, section 2).
+//! A switch chip has a fixed capacity. With many slow ports it reaches more neighbours than with few fast ports. So a
+//! multi-plane fabric needs fewer tiers than one plane of fast ports (Araujo et al., arXiv 2605.04333, section 2).
 
 use strandway_fabric::Topology;
 use strandway_proto::HostId;
 
-/// The most tiers that are counted with: a single plane may need one more than fabrics here have.
+/// Limit on tiers in these calculations. A single plane may need one tier more than the fabrics of this project have.
 pub const TIERS: usize = 4;
 
-/// What a fabric is made of.
+/// The parts of a fabric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
     /// Switch tiers.
@@ -22,31 +23,31 @@ pub struct Cost {
     pub switches: [u64; TIERS],
     /// Links between hosts and leaves, and between each tier and the next, all planes together.
     pub links: [u64; TIERS],
-    /// How many links of this fabric carry what one NIC can send: its planes.
+    /// Number of links over which one NIC's traffic is spread: its planes.
     pub split: u64,
-    /// Switches on the longest way.
+    /// Switches on the longest path.
     pub longest: u64,
-    /// Hosts below the same leaf, which one switch connects.
+    /// Other hosts under the same leaf, one switch away.
     pub neighbours: u64,
-    /// Distinct ways between two hosts as far apart as can be.
+    /// Distinct paths between two hosts at the largest distance.
     pub paths: u64,
-    /// What a leaf's hosts bring over what its uplinks carry.
+    /// Rate of a leaf's hosts divided by the rate of its uplinks.
     pub oversubscription: f64,
 }
 
-/// Entries of the static tables of a source-routed fabric: own segment and one route per neighbour.
+/// Entries of the static tables of a source-routed fabric: one's own segment and one route per neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tables {
-    /// Of a leaf (T0).
+    /// In a leaf (T0).
     pub leaf: u64,
-    /// Of a switch of tier 1 (T1).
+    /// In a switch of tier 1 (T1).
     pub spine: u64,
-    /// Of a core (T2), if there is one.
+    /// In a core (T2); 0 without cores.
     pub core: u64,
 }
 
 impl Cost {
-    /// Of this fabric.
+    /// The parts of this fabric.
     pub fn of(topology: &Topology) -> Cost {
         let shape = topology.shape();
         let planes = u64::from(topology.planes());
@@ -72,7 +73,7 @@ impl Cost {
             hosts,
             leaf_ports: u64::from(topology.leaf_ports()),
             switches: [leaves, spines, cores, 0],
-            // A link between sites has an uplink at both ends.
+            // A link between sites is an uplink at both ends.
             links: [hosts * planes, leaves * leaf_up / if far == 3 { 2 } else { 1 }, spines * spine_up, 0],
             split: planes,
             longest: far - 1,
@@ -82,8 +83,9 @@ impl Cost {
         }
     }
 
-    /// The same NICs on one plane of the same switch chips, their ports joined to the NICs' full rate: as few tiers as hold that
-    /// many NICs, without oversubscription. `None` if a chip has too few ports left or four tiers do not suffice.
+    /// The parts of one plane for the same NICs: switches with the same chips, whose ports are joined to the NICs' full
+    /// rate. The plane has the fewest tiers that are enough for the NICs, and no oversubscription. `None` if a chip has
+    /// too few ports left, or four tiers are not enough.
     pub fn single_plane(&self) -> Option<Cost> {
         let radix = self.leaf_ports / self.split / 2 * 2;
         let half = radix / 2;
@@ -113,22 +115,22 @@ impl Cost {
         })
     }
 
-    /// Switches of all tiers.
+    /// Sum over all tiers.
     pub fn all_switches(&self) -> u64 {
         self.switches.iter().sum()
     }
 
-    /// Links at a NIC's full rate per NIC, all tiers.
+    /// Links per NIC, over all tiers, counted in links of a NIC's full rate.
     pub fn links_per_host(&self) -> f64 {
         self.links.iter().sum::<u64>() as f64 / self.split as f64 / self.hosts as f64
     }
 
-    /// Optics (transceivers) at a NIC's full rate per NIC: one at either end of each link.
+    /// Optics (transceivers) per NIC, counted in optics of a NIC's full rate: one at each end of each link.
     pub fn optics_per_host(&self) -> f64 {
         2.0 * self.links_per_host()
     }
 
-    /// The share of a leaf's uplinks that one dead link takes away.
+    /// The share of a leaf's uplinks that fails with one link.
     pub fn uplink_share(&self) -> f64 {
         let leaves = self.switches[0];
         if self.links[1] == 0 { 0.0 } else { leaves as f64 / self.links[1] as f64 }
@@ -136,7 +138,7 @@ impl Cost {
 }
 
 impl Tables {
-    /// Of this fabric's switches, if they forwarded by static source routes.
+    /// The tables of this fabric's switches if they forwarded by static source routes.
     pub fn of(topology: &Topology) -> Tables {
         let entries = |ports: u32| u64::from(ports) + 1;
         Tables {
@@ -167,7 +169,8 @@ mod tests {
         assert_eq!((cost.hosts, cost.switches, cost.paths), (131_072, [4096, 2048, 0, 0], 2048));
         assert_eq!((cost.longest, cost.neighbours), (3, 255));
         assert_eq!(Tables::of(&multi_plane(8, 256)), Tables { leaf: 513, spine: 513, core: 0 });
-        // One plane of 800 Gb/s ends at 65,536 NICs in three tiers: this many need a fourth, and seven switches on the way.
+        // One plane of 800 Gb/s and three tiers can hold 65,536 NICs: more NICs need a fourth tier, with seven switches
+        // on the way.
         let single = cost.single_plane().expect("four tiers");
         assert_eq!((single.tiers, single.switches, single.longest), (4, [4096, 4096, 4096, 2048], 7));
         // At 65,536 NICs: 5,120 switches against 3,072, three links per NIC against two.

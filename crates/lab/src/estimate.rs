@@ -1,23 +1,25 @@
 //! Estimates a run before it starts: packet hops, time and memory.
 //!
-//! The figures are rough: memory within a factor of 1.5 where little is lost, time within a factor of 3 on machines of 2020 to
-//! 2026. Retransmissions are not counted.
+//! The figures are rough. If few packets are lost, memory is right within a factor of 1.5. Time is right within a
+//! factor of 3 on machines of 2020 to 2026. Retransmissions are not counted.
 
 use crate::plan::Experiment;
 use crate::report::text::{bytes, count};
 use std::collections::BTreeSet;
 
-/// Packet hops per second of one thread (ours: half of what `docs/performance.md` measures on an idle machine).
+/// Packet hops per second of one thread (ours: half of the value that `docs/performance.md` measures on an idle
+/// machine).
 const HOPS_PER_SECOND: f64 = 5e6;
 
-/// The same where switches pause or share buffers: every arrival is an event there (ours, measured as above).
+/// The same if switches pause or share buffers, because then every arrival is an event (ours, measured in the same
+/// way).
 const HOPS_PER_SECOND_BY_EVENT: f64 = 1.7e6;
 
-/// Seconds to set one link up (ours, measured as above).
+/// Seconds to set up one link (ours, measured in the same way).
 const SETUP_PER_LINK: f64 = 2e-6;
 
-/// Bytes of the process itself, and of each thing that is kept for the whole run. Ours: fitted to `peak_rss_bytes` of the
-/// scenarios under `scenarios/bench`.
+/// Bytes of the process itself, and of each object that exists for the whole run. Ours: fitted to `peak_rss_bytes` of
+/// the scenarios under `scenarios/bench`.
 const BASE: u64 = 8_000_000;
 const PER_LINK: u64 = 540;
 const PER_HOST: u64 = 600;
@@ -30,11 +32,11 @@ const PER_PACKET_UNDER_WAY: u64 = 75;
 /// The estimate of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// Packets that leave one port onto one link, nothing sent twice.
+    /// Packets times links, without retransmissions.
     pub packet_hops: u64,
     /// Wall-clock time in seconds.
     pub seconds: f64,
-    /// Memory in bytes at the peak.
+    /// Peak memory in bytes.
     pub memory: u64,
 }
 
@@ -45,7 +47,7 @@ impl Estimate {
         let packet_hops = experiment.expected_hops();
         let by_event = plan.ports.pfc.is_some() || plan.ports.shared.is_some();
         let speed = if by_event { HOPS_PER_SECOND_BY_EVENT } else { HOPS_PER_SECOND };
-        // Threads wait for each other at window edges.
+        // Threads wait for each other at the ends of windows.
         let threads = (plan.threads as f64).powf(0.75);
         let links: u64 = plan.topology.groups().iter().map(|g| u64::from(g.links)).sum();
         let senders = plan.connections.iter().map(|c| c.source).collect::<BTreeSet<_>>().len() as u64;
@@ -54,7 +56,7 @@ impl Estimate {
         let derived = &experiment.derived;
         let pipe = match plan.topology.sites() {
             0 => derived.bdp.0 * planes,
-            // Long links hold most of what is under way, if the profile lets that many packets be.
+            // Most packets in flight are on long links, if the profile's range of packet numbers allows that.
             _ => {
                 let most = experiment.profile().reliability.range().map_or(u64::MAX, u64::from);
                 let each = (plan.connections.len() as u64).div_ceil(senders.max(1));
@@ -62,7 +64,7 @@ impl Estimate {
             }
         };
         let under_way = pipe.min(sent / senders.max(1)) / derived.packet.0.max(1);
-        // Half a byte per message of a rank's schedule.
+        // Half a byte for each message of a rank's schedule.
         let ranks: u64 = experiment
             .groups
             .iter()
@@ -92,7 +94,8 @@ impl Estimate {
         format!("{} packet hops, {time} on {threads}, about {} of memory", count(self.packet_hops), bytes(self.memory))
     }
 
-    /// The runs of a sweep, of which this many go on at a time: hops and times add up, memory is that of the largest at once.
+    /// The estimate of a sweep with `jobs` simultaneous runs: the sums of hops and times, and the memory of the `jobs`
+    /// largest runs.
     pub fn together(all: &[Estimate], jobs: usize) -> Estimate {
         let mut memory: Vec<u64> = all.iter().map(|e| e.memory).collect();
         memory.sort_unstable_by(|a, b| b.cmp(a));
@@ -103,10 +106,10 @@ impl Estimate {
         }
     }
 
-    /// Refuses what this machine cannot hold.
+    /// Checks that this machine has enough memory for the run.
     ///
     /// # Errors
-    /// With a sentence that has both numbers, if the run needs more memory than there is.
+    /// If the run needs more memory than is available; the message has both numbers.
     pub fn fits(&self) -> Result<(), String> {
         match available() {
             Some(there) if self.memory > there => Err(format!(
@@ -119,7 +122,8 @@ impl Estimate {
     }
 }
 
-/// Bytes that this process may still take: what the system has and what limits allow. `None` where the system does not tell.
+/// Bytes that this process may still allocate: the system's free memory, reduced to the limits of the process. `None`
+/// if the system does not report them.
 fn available() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok();
     let field = |name: &str| -> Option<u64> {

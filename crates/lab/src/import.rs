@@ -1,4 +1,4 @@
-//! Files of other simulators.
+//! Reads files of other simulators.
 
 pub mod htsim;
 pub mod simai;

@@ -1,9 +1,9 @@
-//! How long light takes for a distance.
+//! The propagation time of light over a distance.
 
 use serde::Serialize;
 use strandway_proto::units::Span;
 
-/// How long light takes for a distance.
+/// The speed of light that is assumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rule {
@@ -14,7 +14,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// As scenarios and the command line have it.
+    /// Its name in scenarios and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Rule::Glass => "glass",
@@ -22,7 +22,7 @@ impl Rule {
         }
     }
 
-    /// One way over so many metres.
+    /// One-way time over `metres`.
     pub fn latency(self, metres: u64) -> Span {
         let metres = u128::from(metres);
         Span(match self {

@@ -1,7 +1,8 @@
-//! The fabric of a scenario out of Linux network namespaces ([`strandway_namespaces`]), and runs on it.
+//! Builds the fabric of a scenario from Linux network namespaces ([`strandway_namespaces`]), and runs experiments on
+//! it.
 //!
-//! [`fabric_of`] says what is to be built for a scenario, [`up`] builds it and gives each host its node file, and [`live`] runs an
-//! experiment between real nodes on it. `docs/linux-fabric.md` is the page for users.
+//! [`fabric_of`] makes the description of a fabric for a scenario. [`up`] builds it and gives each host its node file.
+//! [`live`] runs an experiment between real nodes on it. The page for users is `docs/linux-fabric.md`.
 
 mod live;
 mod nodes;
@@ -28,36 +29,36 @@ use strandway_namespaces::{lines_of, name_fits};
 use strandway_proto::{Bytes, HostId, Rate, Span};
 use toml::Value;
 
-/// What the rate of an unshaped NIC is taken for at the most. Measured: two cores move 10 Gb/s and more over three hops.
+/// The rate that is assumed for an unshaped NIC. Measured: two cores move 10 Gb/s and more over three hops.
 const UNSHAPED_RATE: Rate = Rate(10_000_000_000);
 
-/// Added to the simulator's round trip, which knows no software. Measured: 33 us one way over idle namespaces, 54 us for
-/// one packet in a hundred.
+/// Added to the simulator's round trip, which does not include the time of software. Measured: 33 us one way over idle
+/// namespaces; one packet in a hundred takes 54 us.
 const SOFTWARE_RTT: Span = Span(100_000_000);
 
-/// Bytes that a datagram may have on top of its payload: IPv6, UDP, and the longest headers of ours, with some to spare.
+/// Limit on the bytes of a datagram besides its payload: IPv6, UDP, and our longest headers, with some reserve.
 const HEADERS: u32 = 256;
 
 /// The usual MTU of jumbo frames.
 const MTU: u32 = 9000;
 
-/// What was asked for beyond the scenario.
+/// Options in addition to the scenario.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The rate of every port instead of the scenario's, with its unit.
+    /// The rate of every port, with its unit; it replaces the scenario's rate.
     pub rate: Option<String>,
-    /// No port is shaped.
+    /// True: no port is shaped.
     pub unshaped: bool,
-    /// A share of a long link's frames that is late, and by how much, such as `1%:200us`.
+    /// The share of a long link's frames that arrive late, and the delay, such as `1%:200us`.
     pub reorder: Option<String>,
     /// How switches copy multicast.
     pub copying: Copying,
 }
 
-/// What is to be built for a scenario.
+/// The description of the namespaces for a scenario.
 ///
 /// # Errors
-/// With everything that is wrong with the scenario, or that namespaces cannot be.
+/// All problems of the scenario, and all its properties that namespaces cannot have.
 pub fn fabric_of(scenario: &Scenario, name: &str, options: &Options) -> Result<LinuxFabric, Problems> {
     let sink = Sink::new(scenario.file());
     if let Err(e) = name_fits(name) {
@@ -136,7 +137,7 @@ pub fn fabric_of(scenario: &Scenario, name: &str, options: &Options) -> Result<L
         t1s: t1s as u16,
         mtu: MTU.max(payload + HEADERS),
         host_rate: shaped(rates[0]),
-        // At a long link its line shapes.
+        // A long link is shaped by its delay line.
         uplink_rate: shaped(rates[1]).filter(|_| topology.sites() == 0),
         queue: derived.queue.0,
         marking: ports.ecn.filter(|_| !options.unshaped).map(|ecn| Marking {
@@ -156,30 +157,30 @@ pub fn fabric_of(scenario: &Scenario, name: &str, options: &Options) -> Result<L
         teams: Team::of_groups(shape.hosts as u16, &experiment.plan.multicast),
         copying: options.copying,
     };
-    // What the limits above let through fits micro segments.
+    // Fabrics within the limits above fit micro segments.
     let clos = fabric.clos();
     assert_eq!(clos.holds(u32::from(fabric.planes), u32::from(fabric.hosts)), Ok(()));
     Ok(fabric)
 }
 
-/// T1 switches of each plane: spines; of sites one for each long link.
+/// T1 switches of each plane: the spines; for sites, one for each long link.
 fn t1s(topology: &Topology) -> u32 {
     let sites = topology.sites();
     let bundle = topology.shape().leaf_bundle;
     if sites > 0 { sites * (sites - 1) / 2 * bundle } else { topology.shape().spines }
 }
 
-/// The rate in one plane of the widest way between two hosts of different leaves, or of any two if there is one leaf.
+/// The highest rate, in one plane, between two hosts of different leaves; with one leaf, between any two hosts.
 fn widest(topology: &Topology) -> Rate {
     let leaves = topology.leaves();
     let pairs = (1..leaves).flat_map(|high| (0..high).map(move |low| (low, high)));
     pairs.map(|(low, high)| topology.narrowest(low, high)).max().unwrap_or(topology.narrowest(0, 0))
 }
 
-/// The scenario at the rate that the options ask for.
+/// The scenario with the rate of the options.
 ///
 /// # Errors
-/// If that is no rate, or the scenario is wrong.
+/// If the text is not a rate, or the scenario is wrong.
 pub fn rated(scenario: &Scenario, options: &Options) -> Result<Scenario, Problems> {
     let mut scenario = scenario.clone();
     if let Some(rate) = &options.rate {
@@ -189,7 +190,7 @@ pub fn rated(scenario: &Scenario, options: &Options) -> Result<Scenario, Problem
     Ok(scenario)
 }
 
-/// `--rate` is a change of the scenario, so that all that follows from rates (queues, round trips) follows from this one.
+/// `--rate` changes the scenario, so that all values that depend on rates (queues, round trips) use the new rate.
 fn set_rate(scenario: &mut Scenario, text: &str, sink: &Sink) -> Result<(), Problems> {
     let rate = match quantity::rate(text) {
         Ok(rate) if rate.0 > 0 => rate,
@@ -216,8 +217,8 @@ fn set_rate(scenario: &mut Scenario, text: &str, sink: &Sink) -> Result<(), Prob
     Ok(())
 }
 
-/// The ways within each site and between each two, as the simulator knows them but over cables as short as those between namespaces.
-/// None is faster than a node.
+/// The ways within each site and between any two sites. They are those of the simulator, but with local cables as short
+/// as those between namespaces. No way is faster than a node.
 fn ways(experiment: &crate::Experiment, node_rate: u64) -> Vec<Way> {
     let topology = &experiment.plan.topology;
     let control = Bytes(u64::from(experiment.profile().transport.control));
@@ -233,13 +234,13 @@ fn ways(experiment: &crate::Experiment, node_rate: u64) -> Vec<Way> {
     (0..sites).flat_map(|b| (0..=b).map(move |a| (a, b))).map(|(a, b)| way(a, b)).collect()
 }
 
-/// The simulator's base round trip, but over cables as short as those between namespaces.
+/// The simulator's base round trip, but with cables as short as those between namespaces.
 fn base_rtt(experiment: &crate::Experiment) -> Span {
     let topology = &experiment.plan.topology;
     let control = Bytes(u64::from(experiment.profile().transport.control));
     let packet = experiment.derived.packet;
     if topology.sites() > 0 {
-        // Short cables are negligible beside the long one.
+        // The latency of short cables between namespaces is negligible compared with that of the long link.
         let within = topology.level(0).latency.0 * 4;
         return Span(topology.base_rtt(packet, control).0 - within);
     }
@@ -248,22 +249,22 @@ fn base_rtt(experiment: &crate::Experiment) -> Span {
     short.map_or(experiment.derived.base_rtt, |short| short.base_rtt(packet, control))
 }
 
-/// What the simulator does for this scenario and namespaces do not.
+/// Notes on the properties of a simulated run that namespaces do not have.
 fn notes(scenario: &Scenario, experiment: &crate::Experiment, options: &Options) -> Vec<String> {
     let unshaped = options.unshaped;
     let ports = &experiment.plan.ports;
     let classes = !unshaped && (ports.ecn.is_some() || ports.trim.is_some());
     let topology = &experiment.plan.topology;
     let mut notes = vec![format!(
-        "latency: links of {} are not modelled; a veth hop adds microseconds, and a round trip tens of them",
+        "latency: links of {} are not modelled; a veth hop adds microseconds, a round trip tens of microseconds",
         topology.level(0).latency
     )];
     for (wanted, what) in [
         (
             topology.sites() > 0 && classes,
-            "ECN, trimming: not at the ends of long links, whose queue drops what does not fit",
+            "ECN, trimming: off at the ends of long links, whose queues drop packets when they are full",
         ),
-        (options.reorder.is_some(), "order: frames of long links overtake each other, which simulated ones never do"),
+        (options.reorder.is_some(), "order: frames of long links overtake each other; in the simulator they never do"),
         (unshaped && ports.ecn.is_some(), "ECN: off, no packet waits at a port without a rate"),
         (unshaped && ports.trim.is_some(), "trimming: off, no packet waits at a port without a rate"),
         (ports.pfc.is_some(), "PFC: off, ports drop rather than pause"),

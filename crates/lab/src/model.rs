@@ -1,7 +1,8 @@
-//! Which reliability for this link? Asks the model of long, lossy links (`strandway_proto::repair::model`) with quantities, scheme by scheme.
+//! Compares reliability schemes for a link: evaluates the model of long, lossy links (`strandway_proto::repair::model`)
+//! for given quantities.
 //!
-//! An [`Inquiry`] holds texts as a user writes them. [`ask`] gives [`Answers`]: a row for what was asked, or one for each value
-//! of the quantity that is varied. SDR-RDMA (arXiv 2505.05366), section 4.
+//! An [`Inquiry`] holds texts as a user writes them. [`ask`] returns [`Answers`]: one row, or one row for each value of
+//! the varied quantity. SDR-RDMA (arXiv 2505.05366), section 4.
 
 mod question;
 mod ring;
@@ -14,14 +15,14 @@ use strandway_proto::repair::{Code, CodeError};
 
 pub use crate::light::Rule;
 
-/// A way to make up for losses.
+/// A way to repair losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// Selective repeat by timeouts of `1 + alpha` round trips.
+    /// Selective repeat with timeouts of `1 + alpha` round trips.
     SrRto,
-    /// Selective repeat by negative acknowledgements: what is lost goes again after one round trip, at best.
+    /// Selective repeat with negative acknowledgements: at best, a lost packet is sent again after one round trip.
     SrNack,
-    /// A code, with selective repeat by timeouts where it does not suffice.
+    /// An erasure code; where it cannot repair all losses, selective repeat with timeouts.
     Coded(Code),
 }
 
@@ -36,7 +37,7 @@ impl fmt::Display for Scheme {
 }
 
 impl Scheme {
-    /// As the command line takes it.
+    /// Its name on the command line.
     fn flag(self) -> String {
         match self {
             Scheme::SrRto => "sr_rto".into(),
@@ -64,13 +65,13 @@ impl std::str::FromStr for Scheme {
     }
 }
 
-/// The quantities that may be varied, a row for each value.
+/// The quantities that can be varied, with a row for each value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Vary {
     /// Bytes of the message.
     Size,
-    /// The share of packets that is lost.
+    /// The share of lost packets.
     Loss,
     /// Kilometres.
     Distance,
@@ -81,7 +82,7 @@ pub enum Vary {
 }
 
 impl Vary {
-    /// The values of a row each where none are named.
+    /// The values to use if the user names none.
     fn values(self) -> &'static [&'static str] {
         match self {
             Vary::Size => {
@@ -96,7 +97,7 @@ impl Vary {
         }
     }
 
-    /// The name of its axis, and the unit that values are divided by there.
+    /// The name of its axis, and the divisor of values on that axis.
     pub(crate) fn axis(self) -> (&'static str, f64) {
         match self {
             Vary::Size => ("size, MiB", 1_048_576.0),
@@ -107,7 +108,7 @@ impl Vary {
         }
     }
 
-    /// As a heading.
+    /// Its name in headings.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Vary::Size => "size",
@@ -119,7 +120,8 @@ impl Vary {
     }
 }
 
-/// A question, as it is written. By default a message of 128 MiB over 3,750 km of vacuum at 400 Gb/s, as in most of the paper's figures.
+/// A question with its quantities as texts. The default is that of most of the paper's figures: a message of 128 MiB
+/// over 3,750 km of vacuum at 400 Gb/s.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inquiry {
     /// Bytes of the message, or of the buffer of an all-reduce: `"128 MiB"`.
@@ -128,35 +130,35 @@ pub struct Inquiry {
     pub rate: String,
     /// The round trip: `"25 ms"`.
     pub rtt: Option<String>,
-    /// One way, instead of a round trip: `"3750 km"`.
+    /// One-way distance, instead of a round trip: `"3750 km"`.
     pub distance: Option<String>,
-    /// How long light takes for the distance.
+    /// The speed of light for the distance.
     pub rule: Rule,
-    /// The share of packets that is lost: `"1e-5"` or `"0.1 %"`.
+    /// The share of lost packets: `"1e-5"` or `"0.1 %"`.
     pub loss: String,
     /// Payload of a packet: `"4096 B"`.
     pub payload: String,
     /// Bytes of a packet on the wire besides its payload: `"170 B"`.
     pub header: String,
-    /// Packets of a chunk.
+    /// Packets per chunk.
     pub chunk: u64,
     /// The timeout is `1 + alpha` round trips.
     pub alpha: f64,
-    /// A code's receiver waits `beta` round trips for the rest before it asks.
+    /// With a code: the receiver waits `beta` round trips for missing chunks before it requests them.
     pub beta: f64,
-    /// Is all of a group sent again for which a code does not suffice, or only what is missing?
+    /// If a code cannot repair a group: true sends the whole group again, false only the missing chunks.
     pub whole_groups: bool,
-    /// Sites of a ring all-reduce; without them a single message.
+    /// Sites of a ring all-reduce; `None` for a single message.
     pub sites: Option<String>,
-    /// The schemes that are compared.
+    /// The schemes to compare.
     pub schemes: Vec<Scheme>,
-    /// The quantity that is varied.
+    /// The quantity to vary.
     pub vary: Option<Vary>,
-    /// Its values; the usual ones if there are none.
+    /// The values of the varied quantity; empty for the default values.
     pub values: Vec<String>,
-    /// All-reduces that are drawn.
+    /// Number of random samples of an all-reduce.
     pub samples: u32,
-    /// The seed of those draws.
+    /// The seed of the samples.
     pub seed: u64,
 }
 
@@ -195,7 +197,7 @@ pub struct Answers {
     pub version: String,
     /// The quantity that was varied.
     pub vary: Option<Vary>,
-    /// One row, or one per value.
+    /// One row, or one row per value.
     pub rows: Vec<Answer>,
 }
 
@@ -206,12 +208,12 @@ impl Answers {
     }
 }
 
-/// The schemes on one link with one message.
+/// The schemes for one link and one message.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answer {
-    /// The value of what is varied, as written; empty without.
+    /// The varied value as written; empty if nothing is varied.
     pub at: String,
-    /// The same as a number: bytes, a share, metres, bits per second or sites.
+    /// The varied value as a number: bytes, a share, metres, bits per second or sites.
     pub value: f64,
     /// Bytes of the message or buffer.
     pub bytes: u64,
@@ -219,23 +221,23 @@ pub struct Answer {
     pub rate_bps: u64,
     /// The round trip.
     pub rtt_us: f64,
-    /// The share of packets that is lost.
+    /// The share of lost packets.
     pub packet_loss: f64,
     /// Payload of a packet in bytes.
     pub payload: u64,
-    /// Chunks of a message; of one step with several sites.
+    /// Chunks of a message; with several sites, of one step.
     pub chunks: u64,
-    /// The share of chunks that is lost.
+    /// The share of lost chunks.
     pub chunk_loss: f64,
     /// Sites of the all-reduce; absent for a single message.
     pub sites: Option<u32>,
     /// The time without losses.
     pub ideal_us: f64,
-    /// Scheme by scheme.
+    /// One entry for each scheme.
     pub schemes: Vec<SchemeFacts>,
-    /// The best by mean.
+    /// The best scheme by mean.
     pub best_mean: Best,
-    /// The best by 99.9th percentile.
+    /// The best scheme by 99.9th percentile.
     pub best_p999: Best,
 }
 
@@ -246,33 +248,33 @@ pub struct SchemeFacts {
     pub scheme: String,
     /// The mean completion time.
     pub mean_us: f64,
-    /// The time that one in a thousand exceeds.
+    /// The 99.9th percentile of the completion time.
     pub p999_us: f64,
-    /// The mean over the time without losses.
+    /// The mean, divided by the time without losses.
     pub mean_slowdown: f64,
-    /// The 99.9th percentile over the time without losses.
+    /// The 99.9th percentile, divided by the time without losses.
     pub p999_slowdown: f64,
-    /// The probability that the code does not suffice somewhere; absent without one.
+    /// The probability that the code cannot repair some group; absent for schemes without a code.
     pub fallback: Option<f64>,
-    /// Parity and retransmissions on the wire, as a share of the data.
+    /// Parity and retransmissions on the wire, divided by the data.
     pub overhead: f64,
 }
 
-/// The winner, and by how much.
+/// The best scheme and its lead.
 #[derive(Clone, Debug, Serialize)]
 pub struct Best {
-    /// The scheme; the first of equals.
+    /// The best scheme; among equal ones, the first.
     pub scheme: String,
-    /// The next best; absent if there is no other.
+    /// The next best scheme; absent if there is no other.
     pub next: Option<String>,
-    /// By which share the next best takes longer.
+    /// The share by which the next best scheme takes longer.
     pub margin: f64,
 }
 
 /// Answers an inquiry.
 ///
 /// # Errors
-/// With everything that is wrong with it.
+/// All problems of the inquiry.
 pub fn ask(inquiry: &Inquiry) -> Result<Answers, Problems> {
     let mut rows = Vec::new();
     match inquiry.vary {
@@ -296,7 +298,7 @@ pub fn ask(inquiry: &Inquiry) -> Result<Answers, Problems> {
 }
 
 impl Inquiry {
-    /// The command line that asks it, without what is varied.
+    /// The command line of this inquiry, without the varied quantity.
     pub fn command(&self) -> String {
         let usual = Inquiry::default();
         let mut command = "strandway model sdr".to_string();
@@ -328,7 +330,7 @@ impl Inquiry {
         command
     }
 
-    /// The field of the quantity that is varied.
+    /// The field of the varied quantity.
     fn place(&mut self, vary: Vary) -> &mut String {
         match vary {
             Vary::Size => &mut self.size,
@@ -341,7 +343,8 @@ impl Inquiry {
 }
 
 impl Best {
-    /// Times that are closer than this share are equal, so that the scheme named first wins: it is the simpler one.
+    /// Times that differ by less than this share count as equal. Then the scheme that is named first wins: it is the
+    /// simpler one.
     const EQUAL: f64 = 1e-6;
 
     fn of(schemes: &[SchemeFacts], time: impl Fn(&SchemeFacts) -> f64) -> Best {

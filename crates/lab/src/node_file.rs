@@ -1,4 +1,4 @@
-//! Node files: what one host of a fabric needs to know to take part with real sockets.
+//! Node files: the settings of one host of a fabric with real sockets.
 
 use crate::problem::{Problems, suggest};
 use crate::reader::{Section, Sink, show};
@@ -14,49 +14,50 @@ use toml::{Table, Value};
 /// The sections of a node file.
 const SECTIONS: [&str; 3] = ["node", "srv6", "distance"];
 
-/// Payload bytes of a packet at the most: what a UDP datagram holds, less the longest headers.
+/// Limit on the payload bytes of a packet: the payload of a UDP datagram minus the longest headers.
 const PAYLOAD_MAX: u64 = 65_000;
 
 /// A host on real sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFile {
-    /// What it is called.
+    /// The node's name.
     pub name: String,
     /// Its number in the fabric.
     pub host: u16,
-    /// How many hosts the fabric has, numbered from 0; none if that is not known.
+    /// The number of hosts in the fabric, numbered from 0; `None` if unknown.
     pub hosts: Option<u16>,
-    /// What to bind, plane by plane: one socket each, since a full port would block all that share a socket with it. On a
-    /// fabric of micro segments the host's own address with a UDP port per plane.
+    /// The addresses to bind, one socket for each plane. (With one socket for several planes, a full port would block
+    /// all of them.) On a fabric of micro segments: the host's own address, with one UDP port per plane.
     pub planes: Vec<SocketAddrV6>,
-    /// The network interface of each plane, to learn at once when its port goes down; none if that is not known.
+    /// The network interface of each plane, for link-down events; empty if unknown.
     pub devices: Vec<String>,
-    /// The file with the key that all hosts share, relative to the node file; none if it is given elsewhere.
+    /// The file with the key that all hosts share, relative to the node file; `None` if the key is given in another
+    /// way.
     pub key: Option<PathBuf>,
-    /// The protocol, as [`crate::Scenario`] files name it.
+    /// The profile, named as in [`crate::Scenario`] files.
     pub profile: String,
     /// Payload bytes of a full packet.
     pub payload: u32,
     /// Line rate of all planes together.
     pub rate: Rate,
-    /// Round trip without queueing, software included.
+    /// Round trip without queues, including the time of software.
     pub base_rtt: Span,
-    /// Do the fabric's switches cut packets that they have no room for, rather than drop them?
+    /// True if the fabric's switches trim packets that do not fit; false if they drop them.
     pub trimming: bool,
-    /// How addresses are made of paths; none where the network picks paths itself.
+    /// How addresses encode paths; `None` if the network chooses paths itself.
     pub srv6: Option<Clos>,
-    /// Hosts that are nearer than `base_rtt`, or behind slower links.
+    /// Hosts that are nearer than `base_rtt`, or have slower links.
     pub distances: Vec<Far>,
 }
 
-/// How far some hosts of the fabric are.
+/// Rate and round trip to some hosts of the fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Far {
-    /// The first and the last of them.
+    /// The first and the last of these hosts.
     pub hosts: [u16; 2],
-    /// The rate of the slowest stage of the way, all planes together.
+    /// The rate of the slowest link on the way, all planes together.
     pub rate: Rate,
-    /// Round trip without queueing, software included.
+    /// Round trip without queues, including the time of software.
     pub base_rtt: Span,
 }
 
@@ -64,18 +65,18 @@ impl NodeFile {
     /// Reads a node file.
     ///
     /// # Errors
-    /// If it cannot be read or is not right, with all problems at once.
+    /// If it cannot be read or is wrong; with all problems at once.
     pub fn load(path: &Path) -> Result<NodeFile, Problems> {
         let mut node = NodeFile::from_text(&path.display().to_string(), &read_file(path)?)?;
-        // From here on it can be found from anywhere.
+        // Make the key's path independent of the current directory.
         node.key = node.key.map(|key| path.parent().unwrap_or(Path::new("")).join(key));
         Ok(node)
     }
 
-    /// What a node of this host is opened with; `key` where the file names none.
+    /// The configuration of a node of this host. `key` is used if the file names none.
     ///
     /// # Errors
-    /// If there is no key, or it cannot be read or is too short; with the remedy.
+    /// If there is no key, it cannot be read, or it is too short; the message names the remedy.
     pub fn config(&self, key: Option<&[u8]>) -> Result<Config, String> {
         let remedy = "`head -c 32 /dev/urandom > key` makes one, for all hosts";
         let secret = match (key, &self.key) {
@@ -102,8 +103,8 @@ impl NodeFile {
         Ok(config)
     }
 
-    /// The addresses of another host of the same fabric, plane by plane; `None` if the file does not say how addresses are
-    /// made.
+    /// The addresses of another host of the same fabric, plane by plane. `None` if the file does not say how addresses
+    /// are made.
     pub fn peer(&self, host: u16) -> Option<Vec<SocketAddrV6>> {
         let there = self.hosts.is_none_or(|hosts| host < hosts);
         let clos = self.srv6.filter(|clos| there && clos.holds(1, u32::from(host) + 1).is_ok())?;
@@ -111,10 +112,10 @@ impl NodeFile {
         Some(ports.map(|port| SocketAddrV6::new(clos.host(host), port, 0, 0)).collect())
     }
 
-    /// Reads the text of a node file called `file` in messages.
+    /// Reads the text of a node file. `file` is its name in messages.
     ///
     /// # Errors
-    /// If it is not right, with all problems at once.
+    /// If it is wrong; with all problems at once.
     pub fn from_text(file: &str, text: &str) -> Result<NodeFile, Problems> {
         let root = parse_toml(file, text, "see docs/linux-fabric.md for the form of a node file")?;
         let sink = Sink::new(file);
@@ -155,7 +156,7 @@ fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
     missing("rate", "\"1 Gbps\"");
     let base_rtt = section.span("base_rtt").unwrap_or(Span::from_us(100));
     if base_rtt == Span::ZERO {
-        section.wrong("base_rtt", "no round trip takes no time", "write, say, \"200 us\"");
+        section.wrong("base_rtt", "must be above zero", "write, say, \"200 us\"");
     }
     let trimming = section.flag("trimming").unwrap_or(false);
     let distances = distances(sink, root, rate, base_rtt);
@@ -185,7 +186,7 @@ fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
     })
 }
 
-/// `[[distance]]`: hosts, and the way to them. The way is no faster or longer than that of `[node]`.
+/// `[[distance]]`: some hosts, and the way to them. Such a way is neither faster nor longer than the way in `[node]`.
 fn distances(sink: &Sink, root: &Table, rate_max: Option<Rate>, rtt_max: Span) -> Vec<Far> {
     let Some(value) = root.get("distance") else { return Vec::new() };
     let tables: Option<Vec<&Table>> = value.as_array().and_then(|items| items.iter().map(Value::as_table).collect());
@@ -194,7 +195,7 @@ fn distances(sink: &Sink, root: &Table, rate_max: Option<Rate>, rtt_max: Span) -
         return Vec::new();
     };
     if !root.contains_key("srv6") {
-        sink.add("distance", "", "names hosts, which have addresses in a fabric alone", "add [srv6], or leave it out");
+        sink.add("distance", "", "names hosts, but only [srv6] gives hosts addresses", "add [srv6], or leave it out");
     }
     let mut all = Vec::new();
     for (i, table) in tables.into_iter().enumerate() {
@@ -216,11 +217,15 @@ fn distances(sink: &Sink, root: &Table, rate_max: Option<Rate>, rtt_max: Span) -
             section.wrong(
                 "rate",
                 "is zero, or more than node.rate",
-                "give the slowest link's, and the fastest way's in [node]",
+                "write the rate of the slowest link; node.rate is the rate of the fastest way",
             );
         }
         if base_rtt.is_some_and(|rtt| rtt == Span::ZERO || rtt > rtt_max) {
-            section.wrong("base_rtt", "is zero, or more than node.base_rtt", "give the longest way's in [node]");
+            section.wrong(
+                "base_rtt",
+                "is zero, or more than node.base_rtt",
+                "write the round trip of the longest way as node.base_rtt",
+            );
         }
         section.finish();
         if let (Some(first), Some(last), Some(rate), Some(base_rtt)) = (first, last, rate, base_rtt) {
@@ -230,7 +235,7 @@ fn distances(sink: &Sink, root: &Table, rate_max: Option<Rate>, rtt_max: Span) -
     all
 }
 
-/// Is the host one of the fabric, and are its planes its own address?
+/// Checks that the host is in the fabric, and that its planes have its own address.
 fn belongs(section: &Section<'_>, clos: &Clos, host: u16, planes: &[SocketAddrV6]) {
     if clos.holds(planes.len().max(1) as u32, u32::from(host) + 1).is_err() {
         let most = u32::from(clos.hosts_per_t0) * u32::from(SWITCHES_MAX);
@@ -244,7 +249,7 @@ fn belongs(section: &Section<'_>, clos: &Clos, host: u16, planes: &[SocketAddrV6
     }
 }
 
-/// The names of the planes' interfaces, if they are given.
+/// The names of the planes' interfaces, if the file has them.
 fn devices(section: &Section<'_>, planes: usize) -> Vec<String> {
     let Some(value) = section.raw("devices") else { return Vec::new() };
     let names = value.as_array().map(|items| items.iter().filter_map(|i| i.as_str().map(str::to_string)).collect());
@@ -273,7 +278,7 @@ fn planes(section: &Section<'_>) -> Option<Vec<SocketAddrV6>> {
     let planes: Vec<SocketAddrV6> = parsed.into_iter().flatten().collect();
     for (i, plane) in planes.iter().enumerate() {
         if plane.port() != 0 && planes[..i].contains(plane) {
-            section.wrong("planes", format!("{plane} is there twice"), "give each plane a port of its own");
+            section.wrong("planes", format!("{plane} is in the list twice"), "give each plane a port of its own");
             return None;
         }
     }
@@ -313,7 +318,7 @@ fn srv6(section: Section<'_>) -> Option<Clos> {
     clos
 }
 
-/// `fcbb:bb00::/32`, with or without what comes after the second word.
+/// `fcbb:bb00::/32`, with or without the part after the second word.
 fn block(text: &str) -> Option<u32> {
     let text = text.strip_suffix("/32").unwrap_or(text);
     let whole = if text.contains("::") { text.to_string() } else { format!("{text}::") };
@@ -428,11 +433,11 @@ neutral = true
             ("host = 2", "", "node.host: is missing; write, say, host = 0"),
             ("host = 2", "host = 3", "fcbb:bb00:3002:: is not an address of host 3"),
             ("host = 2", "host = 600", "has no address: the fabric holds 512 hosts"),
-            ("4792", "4791", "is there twice; give each plane a port of its own"),
+            ("4792", "4791", "is in the list twice; give each plane a port of its own"),
             ("]:4792", "", "is no IPv6 address with a port"),
             ("mrc", "mrq", "`mrq` is no profile; did you mean `mrc`?"),
             ("\"1 Gbps\"", "1", "node.rate = 1: needs a unit"),
-            ("250 us", "0 us", "no round trip takes no time"),
+            ("250 us", "0 us", "must be above zero"),
             ("::/32", "::/33", "is no block of 32 bits"),
             ("\"fcbb:bb00::/32\"", "\"ff02:0::/32\"", "cannot be a block of micro segments"),
             ("t1s = 2", "t1s = 300", "srv6.t1s = 300: must be at most 256"),

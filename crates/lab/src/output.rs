@@ -1,16 +1,16 @@
-//! Files that are there whole or not at all.
+//! Output files that appear complete or not at all.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// A file to be: opened next to its destination before the run, so that an unwritable path is found before time is spent,
-/// and renamed into place when it is complete. Dropped without [`Output::finish`], it leaves nothing behind. A device or a pipe
-/// is written to as it is, never replaced.
+/// An output file. It is created next to its destination before the run, so that an unwritable path is found early, and
+/// renamed when it is complete. If it is dropped without [`Output::finish`], it leaves no file. A device or a pipe is
+/// written directly and never replaced.
 #[derive(Debug)]
 pub struct Output {
     path: PathBuf,
-    /// Nothing to rename for a device or a pipe.
+    /// `None` for a device or a pipe.
     temporary: Option<PathBuf>,
     file: Option<File>,
 }
@@ -19,7 +19,7 @@ impl Output {
     /// Prepares to write `path`.
     ///
     /// # Errors
-    /// If `path` is a folder, or its folder cannot be written to.
+    /// If `path` is a directory, or its directory cannot be written to.
     pub fn open(path: &Path) -> io::Result<Output> {
         if path.is_dir() {
             return Err(io::Error::other("is a folder"));
@@ -34,23 +34,23 @@ impl Output {
         Ok(Output { path: path.to_path_buf(), temporary: Some(temporary), file: Some(file) })
     }
 
-    /// Where it will be.
+    /// The destination.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes all of it and puts it into place.
+    /// Writes `contents` and moves the file into place.
     ///
     /// # Errors
-    /// If the disk is full or the like; the destination is then as it was.
+    /// If writing fails, for example on a full disk. The destination is then unchanged.
     pub fn finish(self, contents: &[u8]) -> io::Result<()> {
         self.finish_with(|file| file.write_all(contents))
     }
 
-    /// Lets `write` write it piece by piece, puts it into place, and gives what `write` gave.
+    /// Lets `write` write the contents piece by piece, moves the file into place, and returns the result of `write`.
     ///
     /// # Errors
-    /// As [`Output::finish`], and what `write` fails with.
+    /// As for [`Output::finish`], and the errors of `write`.
     pub fn finish_with<T>(mut self, write: impl FnOnce(&mut dyn Write) -> io::Result<T>) -> io::Result<T> {
         let Some(file) = self.file.take() else { unreachable!("a file is finished once") };
         let mut buffered = BufWriter::new(file);
@@ -66,7 +66,7 @@ impl Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        // After a rename there is nothing to remove, and that is not an error worth telling.
+        // After the rename there is no temporary file; then removing it fails, which does not matter.
         if let Some(temporary) = &self.temporary {
             let _ = std::fs::remove_file(temporary);
         }

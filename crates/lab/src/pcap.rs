@@ -14,25 +14,27 @@ const MAGIC: u32 = 0xa1b2_3c4d;
 /// Link type Ethernet.
 const ETHERNET: u32 = 1;
 
-/// The longest frame that the headers announce: no real one is longer than 64 KiB.
+/// The longest frame that the file header announces: no real frame is longer than 64 KiB.
 const SNAP: u32 = 65_535;
 
 /// The number of packets in a capture file, and of those left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capture {
-    /// Packets in it.
+    /// Packets in the file.
     pub packets: usize,
-    /// Packets left out because their fields do not fit the wire format (a host number or entropy value too large).
+    /// Packets left out because a field does not fit the wire format (host number or entropy value too large).
     pub skipped: usize,
 }
 
-/// Writes what was recorded as a capture file.
+/// Writes the recorded packets as a capture file.
 ///
-/// Payload bytes do not exist in the simulator: frames hold real headers and are marked as cut off behind them. RoCEv2's are
-/// whole, with a payload of zeros, since Wireshark's dissector of InfiniBand calls a frame malformed whose payload is cut off.
+/// The simulator has no payload bytes. Frames hold real headers, and are marked as cut after them. RoCEv2 frames are
+/// complete, with a payload of zeros, because Wireshark's InfiniBand dissector reports a cut payload as a malformed
+/// frame.
 ///
-/// A frame is longer than the packet was on the simulated wire, where all headers together have `transport.header` bytes
-/// and a control packet has `transport.control`, whatever the format: `docs/wireshark/README.md` has the lengths.
+/// A frame is longer than the packet was on the simulated wire. There all headers together have `transport.header`
+/// bytes, and a control packet has `transport.control` bytes, in every format: `docs/wireshark/README.md` lists the
+/// lengths.
 ///
 /// # Errors
 /// If `out` cannot be written.
@@ -69,7 +71,7 @@ pub fn write(experiment: &Experiment, measured: &Measurements, out: &mut dyn Wri
     Ok(Capture { packets, skipped })
 }
 
-/// Bytes of the message that a data packet is a piece of. In the simulator a message's number is its flow's.
+/// Bytes of the message to which a data packet belongs. In the simulator the number of a message is that of its flow.
 fn message_bytes(experiment: &Experiment, packet: &Packet) -> Option<u64> {
     match packet.header {
         Header::Data(data) => experiment.plan.flows.get(data.message.0 as usize).map(|flow| flow.bytes),

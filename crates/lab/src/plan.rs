@@ -1,4 +1,4 @@
-//! From a scenario as written to a plan that cannot be misconfigured.
+//! Turns a scenario into a checked plan.
 
 use crate::alone::Alone;
 use crate::import::htsim::StartUnit;
@@ -29,21 +29,22 @@ use strandway_proto::{HostId, Profile};
 use strandway_switch::Aggregation;
 use toml::Value;
 
-/// Up to this many flows, where the time of each goes is kept without being asked for. Ours: it takes some 50 MB then.
+/// With at most this many flows, the division of each flow's time is recorded by default. Ours: it needs about 50 MB
+/// then.
 const ACCOUNTS_MAX: usize = 1 << 18;
 
-/// A scenario understood: the simulator's plan, and what reports need beyond it.
+/// A checked scenario: the simulator's plan, and further facts for reports.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     /// The scenario's name.
     pub name: String,
-    /// What it is about, if it says so.
+    /// The scenario's description, if it has one.
     pub description: String,
-    /// What to simulate.
+    /// The plan for the simulator.
     pub plan: Plan,
     /// The kind of fabric as written.
     pub fabric: String,
-    /// Numbers that follow from fabric and profile.
+    /// Numbers computed from fabric and profile.
     pub derived: Derived,
     /// The workload's messages; reports call them flows.
     pub messages: Vec<Message>,
@@ -51,19 +52,19 @@ pub struct Experiment {
     pub classes: Vec<String>,
     /// The workload's collectives.
     pub collectives: Vec<CollectivePlan>,
-    /// The same collectives as hosts run them.
+    /// The same collectives with their hosts, for the run.
     pub groups: Vec<Group>,
-    /// The workload's multicast operations, as hosts run them.
+    /// The workload's multicast operations, for the run.
     pub multicasts: Vec<Multicast>,
-    /// The workload's jobs whose gradients switches add, as hosts and switches run them.
+    /// The workload's jobs whose gradients switches add, for the run.
     pub aggregation: Option<Aggregation>,
-    /// The workload's training jobs that scripts describe.
+    /// The workload's training jobs that have scripts.
     pub jobs: Vec<JobPlan>,
-    /// The same jobs as hosts run them.
+    /// The same jobs, for the run.
     pub scripted: Vec<ScriptedJob>,
     /// Messages that ranks of jobs send each other outside collectives.
     pub pipes: Vec<Pipe>,
-    /// What the result must meet.
+    /// The bounds that the result must meet.
     pub expect: Vec<Bound>,
     /// The faults, in words.
     pub faults: Vec<FaultNote>,
@@ -71,9 +72,9 @@ pub struct Experiment {
     pub trigger_names: Vec<String>,
     /// Remarks that a reader of results needs beyond the scenario's text.
     pub notes: Vec<String>,
-    /// Where the scenario comes from.
+    /// The file of the scenario, and its text after all changes.
     pub origin: Origin,
-    /// How long the busiest NIC would be busy if nothing ever waited, from the run's start.
+    /// How long the busiest NIC would be busy without any waiting, from the run's start.
     pub ideal: Span,
     /// Each job is to run alone, too: what it is slowed down by is wanted.
     pub alone: bool,
@@ -82,20 +83,20 @@ pub struct Experiment {
     capture_limit: usize,
 }
 
-/// Where a scenario comes from, and what it says after all changes.
+/// The file of a scenario, and its text after all changes.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Origin {
     /// The file's name as given.
     pub file: String,
     /// The command line that asked for the run; empty if there was none.
     pub command: String,
-    /// What the command line or a sweep changed, by dotted key.
+    /// The changes by the command line or a sweep, by dotted key.
     pub set: BTreeMap<String, String>,
-    /// The scenario that took effect, as TOML.
+    /// The scenario with all changes, as TOML.
     pub scenario: String,
 }
 
-/// Understands `scenario`; problems go into `sink`. What is returned is sound only if there are none.
+/// Checks `scenario`; problems go into `sink`. The result is valid only if there are none.
 pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     let root = &scenario.table;
     for (key, value) in root {
@@ -110,7 +111,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     let profile = profile::read(sink, root);
     let switch = switch::read(sink, root, run.seed);
     let written = workload::read(sink, scenario);
-    // Apart, so that a bound of the wrong form does not keep the names of the others from being checked.
+    // A sink of its own, so that a bound with a wrong form does not prevent the check of other bounds' names.
     let bounds_sink = Sink::new(scenario.file());
     let bounds = expect::read(&bounds_sink, root);
     let nodes = workload::nodes(&written);
@@ -159,7 +160,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         sink.add("run.time_limit", format!("\"{time_limit}\""), what, "write a later end, or leave it out");
     }
     let mut faults = faults::read(sink, root, &topology, run.seed, time_limit);
-    // Of several losses of one link the first counts: what is written under [[faults]] goes before what links always lose.
+    // If a link has several losses, the first one counts: losses in [[faults]] come before the permanent loss of links.
     faults.plans.extend(fabric.losses.plans.clone());
     faults.notes.extend(fabric.losses.notes.clone());
     let capture = run.capture.as_deref().and_then(|name| match run::capture(name, run.capture_limit, &topology) {
@@ -188,7 +189,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         ));
     }
     if traffic.tallied > 0 {
-        // Jobs decide as they run what they send: their messages never have rows.
+        // Jobs decide during the run what they send, so their messages never have entries.
         let may_have_rows = traffic.collectives.iter().any(|collective| collective.tallied && collective.job.is_none());
         let remedy = if may_have_rows { "; write rows = true under [run] if memory allows" } else { "" };
         notes.push(format!(
@@ -281,6 +282,15 @@ fn notes(workloads: &[workload::Workload], profile: &Profile, routing: Routing) 
     let mixed = workloads.iter().filter_map(|w| w.profile.as_ref());
     for own in std::iter::once(profile).chain(mixed) {
         let wanted = own.routing();
+        if routing == Routing::Adaptive
+            && matches!(own.reliability, strandway_proto::reliability::ReliabilityConfig::GoBackN(_))
+        {
+            notes.push(format!(
+                "{} takes packets out of order for lost ones, and fabric.routing = \"adaptive\" reorders the packets of a flow; \"flowlet\" \
+                 keeps them in order",
+                own.name
+            ));
+        }
         if wanted != routing && wanted != Routing::Hashed {
             notes.push(format!(
                 "{} runs on {} switches here; it is made for fabric.routing = \"{}\"",
@@ -294,7 +304,7 @@ fn notes(workloads: &[workload::Workload], profile: &Profile, routing: Routing) 
     notes
 }
 
-/// Profiles whose range of packet numbers is less than what the longest path has room for.
+/// Notes on profiles whose range of packet numbers is smaller than the BDP of the longest path.
 fn outreached(plan: &Plan) -> Vec<String> {
     let topology = &plan.topology;
     let sites = topology.sites();
@@ -328,7 +338,7 @@ fn outreached(plan: &Plan) -> Vec<String> {
     plan.profiles.iter().filter_map(told).collect()
 }
 
-/// Profiles of single workloads that would have the switches otherwise.
+/// Notes on profiles of single workloads that need other settings of switches.
 fn unmet(plan: &Plan) -> Vec<String> {
     let mut notes = Vec::new();
     for profile in plan.profiles.iter().skip(1) {
@@ -354,21 +364,21 @@ fn unmet(plan: &Plan) -> Vec<String> {
     notes
 }
 
-/// What a run may take beyond its work: ten round trips, each with the longest of the profiles' retransmission timeouts, and at
-/// least 10 ms.
+/// Time that a run may take in addition to its work: ten base round trips, each with the longest retransmission timeout
+/// of the profiles; at least 10 ms.
 fn patience(topology: &Topology, ports: &PortSettings, profiles: &[Arc<Profile>]) -> Span {
     let round = |profile: &Arc<Profile>| {
         let environment = environment(topology, ports, profile);
         (environment.base_rtt + profile.reliability.timeout(&environment)) * 10
     };
-    // Over long links a flow may take many round trips, which cost nothing to simulate while nothing moves.
+    // Over long links a flow may take many round trips; simulating them costs nothing while no packet moves.
     let least = if topology.sites() > 0 { 4000 } else { 0 };
     let rounds = |profile: &Arc<Profile>| round(profile).max(environment(topology, ports, profile).base_rtt * least);
     profiles.iter().map(rounds).fold(Span::from_ms(10), Span::max)
 }
 
-/// The connection that the time series watch: that of the flow called `name`, else of the first flow from or to a host whose
-/// own links a fault strikes, else of the first flow.
+/// The connection that the time series watch. It belongs to the flow `name`; without a name, to the first flow from or
+/// to a host whose own link has a fault; without such a flow, to the first flow.
 fn watched(sink: &Sink, experiment: &Experiment, name: Option<&str>) -> Option<u32> {
     if let Some(name) = name {
         let found = experiment.connection_of(name);
@@ -400,8 +410,8 @@ fn watched(sink: &Sink, experiment: &Experiment, name: Option<&str>) -> Option<u
     Some(plan.flows[message.first as usize].connection)
 }
 
-/// About 200 points over a run that meets little contention, at a round distance; but no shorter than a dozen packets
-/// take, or every point would show the grain of packets rather than a rate.
+/// Interval for about 200 points in a run with little contention, rounded. It is at least the time of twelve packets;
+/// otherwise a point would show single packets instead of a rate.
 fn sample_interval(ideal: Span, packet: Span) -> Span {
     let wanted = ((ideal.0 + ideal.0 / 4) / 200).max(packet.0 * 12);
     let mut power = 1;
@@ -450,21 +460,21 @@ impl Experiment {
         only
     }
 
-    /// Keeps values over time, about 200 points, unless the scenario says itself how densely.
+    /// Records time series with about 200 points, unless the scenario sets its own interval.
     pub fn with_series(&mut self) {
         if !self.sampled {
             self.plan.sample_every = Some(self.auto_sample);
         }
     }
 
-    /// Records packets: of what the scenario names, else of the first host.
+    /// Records packets at the place that the scenario names, or at the first host.
     pub fn with_capture(&mut self) {
         if self.plan.capture.is_none() {
             self.plan.capture = run::capture("host0", self.capture_limit, &self.plan.topology).ok();
         }
     }
 
-    /// About how many packet hops the run takes if nothing is sent twice: what progress is measured against.
+    /// Approximate number of packet hops of the run without retransmissions; progress is measured against it.
     pub fn expected_hops(&self) -> u64 {
         let hops = |m: &Message| {
             let (from, to) = self.ends(m);
@@ -485,7 +495,7 @@ impl Experiment {
         (rows + tallied.sum::<f64>()) as u64
     }
 
-    /// The same of a collective without rows: every peer of a few ranks stands for all.
+    /// The same for a collective without entries, computed from a sample of its ranks and all their peers.
     fn hops_of(&self, group: &Group) -> f64 {
         let schedule = &group.schedule;
         let some = (0..schedule.ranks()).step_by((schedule.ranks() / 64).max(1) as usize).map(Rank);
@@ -499,7 +509,7 @@ impl Experiment {
         let mtu = f64::from(transport.mtu);
         let packets = (schedule.volume() as f64 / group.messages() as f64 / mtu).ceil().max(1.0);
         let acks = mtu / (transport.ack_every.0 as f64).max(mtu);
-        // Every message has one acknowledgement at least.
+        // Every message has at least one acknowledgement.
         group.messages() as f64 * (packets * (1.0 + acks)).max(packets + 1.0) * sum / count
     }
 
@@ -513,7 +523,8 @@ impl Experiment {
         pipe.messages() as f64 * (packets * (1.0 + acks)).max(packets + 1.0) * hops
     }
 
-    /// The same of a multicast: every chunk crosses each cable to a rank, leaf and pod once (multicast sheet, section 8.3).
+    /// The same for a multicast: every chunk crosses each cable to a rank, leaf and pod once (multicast sheet, section
+    /// 8.3).
     fn hops_of_multicast(&self, multicast: &Multicast) -> f64 {
         let topology = &self.plan.topology;
         let mut leaves: Vec<u32> = multicast.ranks.hosts().iter().map(|&host| topology.leaf_of(host)).collect();
@@ -527,7 +538,8 @@ impl Experiment {
         chunks * crossed + ranks * 6.0 * ranks.log2().ceil() * 4.0
     }
 
-    /// The same of a job whose gradients switches add: every fragment crosses a worker's cable up, and every result one down.
+    /// The same for a job whose gradients switches add: every fragment crosses its worker's cable upwards, and every
+    /// result downwards.
     fn hops_in_network(&self, job: usize) -> f64 {
         let Some(plan) = self.aggregation.as_ref().and_then(|all| all.plans.get(job)) else { return 0.0 };
         let racks = plan.job.racks().len() as f64;
@@ -535,7 +547,7 @@ impl Experiment {
         (plan.keys() * u64::from(plan.iterations)) as f64 * (2.0 * plan.job.workers().len() as f64 + between)
     }
 
-    /// What a message's connections use.
+    /// The profile of a message's connections.
     pub fn profile_of(&self, message: &Message) -> &Profile {
         &self.plan.profiles[self.profile_index(message)]
     }
@@ -545,20 +557,20 @@ impl Experiment {
         usize::from(self.plan.connections[flow.connection as usize].profile)
     }
 
-    /// Per profile of the plan: messages that use it, each alone in the fabric.
+    /// For each profile of the plan: the times of messages alone in the fabric.
     pub(crate) fn alone(&self) -> Vec<Alone<'_>> {
         let alone = |p: &Arc<Profile>| Alone::new(p, &self.plan.topology, self.derived.rate);
         self.plan.profiles.iter().map(alone).collect()
     }
 
-    /// Who sends a message to whom.
+    /// The sender and the receiver of a message.
     pub fn ends(&self, message: &Message) -> (HostId, HostId) {
         let flow = &self.plan.flows[message.first as usize];
         let connection = &self.plan.connections[flow.connection as usize];
         (connection.source, connection.destination)
     }
 
-    /// What reports call a message: `host0->host13`, with the id that an imported matrix gives it.
+    /// The name of a message in reports: `host0->host13`, after its id if it comes from an imported matrix.
     pub fn message_name(&self, message: &Message) -> String {
         let (from, to) = self.ends(message);
         match message.id {
@@ -567,7 +579,7 @@ impl Experiment {
         }
     }
 
-    /// The messages of that name: a pair such as `host0->host13` or `0->13`, or the id of an imported matrix.
+    /// The messages with this name: a pair such as `host0->host13` or `0->13`, or an id of an imported matrix.
     pub fn message_named(&self, name: &str) -> Option<Vec<usize>> {
         let short = name.replace("host", "");
         let found: Vec<usize> = self
@@ -583,7 +595,7 @@ impl Experiment {
         (!found.is_empty()).then_some(found)
     }
 
-    /// How many messages a collective has; of those by multicast or by switches that add, its ranks.
+    /// Number of messages of a collective; for multicast and for aggregation in switches, its number of ranks.
     pub fn messages_of(&self, plan: &CollectivePlan) -> u64 {
         match plan.execution {
             Execution::Schedule(group) if plan.tallied => self.groups[group].messages(),
@@ -593,7 +605,7 @@ impl Experiment {
         }
     }
 
-    /// What a run has counted of a collective that has no rows.
+    /// The counts of a collective without entries.
     pub fn tally_of<'m>(&self, plan: &CollectivePlan, measured: &'m Measurements) -> Option<&'m Tally> {
         let place = match plan.execution {
             Execution::Schedule(group) => plan.tallied.then_some(group)?,
@@ -617,13 +629,14 @@ impl Experiment {
         self.groups.iter().find(|g| g.numbers().contains(&flow))
     }
 
-    /// The connection of the first message of that name (the first, if it is striped over several).
+    /// The connection of the first message with this name. If the message is striped over several connections, the
+    /// first of them.
     pub fn connection_of(&self, name: &str) -> Option<u32> {
         let message = *self.message_named(name)?.first()?;
         Some(self.plan.flows[self.messages[message].first as usize].connection)
     }
 
-    /// When a message is posted, if that is a fixed time.
+    /// The time at which a message is posted, if it is fixed.
     pub fn start_of(&self, message: &Message) -> Option<Time> {
         match self.plan.flows[message.first as usize].start {
             Start::At(at) => Some(at),
@@ -632,7 +645,7 @@ impl Experiment {
     }
 }
 
-/// What a built-in distribution of flow sizes is: source, mean and points.
+/// The description of a built-in distribution of flow sizes: source, mean and points.
 pub fn size_distribution(name: &str) -> Option<String> {
     sizes::Sizes::explained(name)
 }

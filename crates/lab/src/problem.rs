@@ -1,21 +1,21 @@
-//! What is wrong with an input, and what to write instead.
+//! Problems of an input, with remedies.
 
 use std::fmt;
 
-/// One thing that is wrong: where, what was found, why it does not do, and a remedy.
+/// One problem: the place, the value found there, the reason why it is wrong, and a remedy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problem {
-    /// The file as the user named it; empty when the input did not come from a file.
+    /// The file as the user named it; empty if the input did not come from a file.
     pub file: String,
-    /// Line in the file, from 1, where that is known.
+    /// Line in the file, from 1, if known.
     pub line: Option<usize>,
     /// The dotted key of a scenario, such as `fabric.rate`; may be empty.
     pub key: String,
-    /// What was found there, as written; may be empty.
+    /// The value found there, as written; may be empty.
     pub value: String,
-    /// Why it does not do.
+    /// Why the value is wrong.
     pub what: String,
-    /// What to write instead; may be empty.
+    /// The remedy; may be empty.
     pub remedy: String,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with an input, at once.
+/// All problems of an input together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 
@@ -76,7 +76,7 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// The one of `known` that `wrong` was probably meant to be.
+/// The entry of `known` that the user probably meant by `wrong`.
 pub(crate) fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
     known
@@ -87,7 +87,7 @@ pub(crate) fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>)
         .map(|(_, name)| name)
 }
 
-/// A remedy for a name that is not among `known`: the nearest one, or all of them.
+/// A remedy for a name that is not in `known`: the nearest name, or the whole list.
 pub fn suggest(wrong: &str, known: &[&str]) -> String {
     match nearest(wrong, known.iter().copied()) {
         Some(name) => format!("did you mean `{name}`?"),

@@ -1,4 +1,4 @@
-//! Walks a TOML table and collects everything that is wrong with it, rather than stopping at the first.
+//! Reads a TOML table and collects all its problems instead of stopping at the first one.
 
 use crate::problem::{Problem, nearest};
 use std::cell::RefCell;
@@ -7,7 +7,7 @@ use strandway_fabric::quantity::{self, QuantityError, Size};
 use strandway_proto::units::{Bytes, Rate, Span};
 use toml::{Table, Value};
 
-/// Where problems go while a scenario is read.
+/// Collects problems while a scenario is read.
 #[derive(Debug)]
 pub(crate) struct Sink {
     file: String,
@@ -34,7 +34,7 @@ impl Sink {
         self.problems.borrow_mut().extend(problems);
     }
 
-    /// So many problems so far.
+    /// Number of problems so far.
     pub(crate) fn count(&self) -> usize {
         self.problems.borrow().len()
     }
@@ -56,14 +56,14 @@ fn shorten(text: &str) -> String {
     format!("{start}...")
 }
 
-/// One table of a scenario. Every getter notes that its key is known and returns `None` if the key is absent or wrong;
-/// what is wrong lies in the [`Sink`].
+/// One table of a scenario. Every getter marks its key as known. It returns `None` if the key is absent or wrong; the
+/// problem of a wrong key goes into the [`Sink`].
 pub(crate) struct Section<'a> {
     pub(crate) sink: &'a Sink,
     name: String,
     table: Option<&'a Table>,
     known: RefCell<Vec<&'static str>>,
-    /// Problems that there were before this section.
+    /// Number of problems before this section.
     before: usize,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Section<'a> {
         Section { sink, name: name.into(), table, known: RefCell::new(Vec::new()), before: sink.count() }
     }
 
-    /// The section `name` of a whole scenario, empty if it is not there.
+    /// The section `name` of a whole scenario; empty if the scenario does not have it.
     pub(crate) fn of(sink: &'a Sink, root: &'a Table, name: &str) -> Section<'a> {
         let table = match root.get(name) {
             None => None,
@@ -85,7 +85,7 @@ impl<'a> Section<'a> {
         Section::new(sink, name, table)
     }
 
-    /// The dotted name of one of its keys.
+    /// The dotted name of a key of this table.
     pub(crate) fn path(&self, key: &str) -> String {
         if self.name.is_empty() { key.to_string() } else { format!("{}.{key}", self.name) }
     }
@@ -99,12 +99,12 @@ impl<'a> Section<'a> {
         self.table?.get(key)
     }
 
-    /// Is the key there, right or wrong?
+    /// True if the key is present, with any value.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.table.is_some_and(|t| t.contains_key(key))
     }
 
-    /// Complains about a key.
+    /// Reports a problem with a key.
     pub(crate) fn wrong(&self, key: &str, what: impl Display, remedy: impl Display) {
         let value = self.table.and_then(|t| t.get(key)).map(show).unwrap_or_default();
         self.sink.add(&self.path(key), value, what, remedy);
@@ -120,7 +120,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// One of a few names.
+    /// A text that must be one of `names`.
     pub(crate) fn choice(&self, key: &'static str, names: &[&'static str]) -> Option<&'static str> {
         let text = self.text(key)?;
         match names.iter().find(|n| **n == text) {
@@ -171,7 +171,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A number without a unit, or a percentage in quotes.
+    /// A number without a unit, or a percentage in quotes, from `low` to `high`.
     pub(crate) fn ratio(&self, key: &'static str, low: f64, high: f64) -> Option<f64> {
         let value = match self.raw(key)? {
             Value::Float(x) => *x,
@@ -211,7 +211,7 @@ impl<'a> Section<'a> {
         self.unit(key, quantity::size, "MB")
     }
 
-    /// A distance, in metres.
+    /// A distance in metres.
     pub(crate) fn metres(&self, key: &'static str) -> Option<u64> {
         self.unit(key, quantity::distance, "km")
     }
@@ -245,8 +245,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The same as [`Section::finish`], for sections that are left at the first mistake: then the getters behind it asked for
-    /// nothing, and only what is not one of `all` is surely unknown.
+    /// Like [`Section::finish`], for sections that are not read further after the first mistake. Then the remaining
+    /// getters were not called, so only keys outside `all` are certainly unknown.
     pub(crate) fn finish_knowing(self, all: &[&'static str]) {
         if self.sink.count() > self.before {
             self.known.borrow_mut().extend(all);
@@ -254,7 +254,7 @@ impl<'a> Section<'a> {
         self.finish();
     }
 
-    /// Complains about every key that no getter asked for.
+    /// Reports every key that no getter asked for.
     pub(crate) fn finish(self) {
         let Some(table) = self.table else { return };
         let known = self.known.borrow();
@@ -278,7 +278,7 @@ fn sorted(names: &[&'static str]) -> Vec<&'static str> {
     names
 }
 
-/// A TOML value as the file has it.
+/// A TOML value as the file writes it.
 pub(crate) fn show(value: &Value) -> String {
     match value {
         Value::String(text) => format!("\"{text}\""),

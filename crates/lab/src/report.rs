@@ -1,6 +1,6 @@
-//! What a run is reported as: one plain structure, rendered as text, JSON, Markdown or HTML.
+//! The report of a run: one plain structure, rendered as text, JSON, Markdown or HTML.
 //!
-//! Its JSON form is the format that scripts depend on: fields are added, never renamed.
+//! Scripts depend on its JSON form: fields are added, never renamed.
 
 mod aggregation;
 mod capacity;
@@ -46,7 +46,7 @@ pub struct Report {
     pub version: String,
     /// The scenario's name.
     pub scenario: String,
-    /// What the scenario is about.
+    /// The scenario's description.
     pub description: String,
     /// The profile's name.
     pub profile: String,
@@ -54,80 +54,85 @@ pub struct Report {
     pub seed: u64,
     /// A fingerprint of every flow's times and every link's counters, in hex; the same on any number of threads.
     pub digest: String,
-    /// Where it ran: `simulated`, or `namespaces` for real nodes on a fabric of Linux network namespaces. There nobody measures
-    /// queue lengths, pauses, packet hops and events, and there is no digest: these fields are zero or empty.
+    /// Where it ran: `simulated`, or `namespaces` for real nodes on a fabric of Linux network namespaces. There, queue
+    /// lengths, pauses, packet hops and events are not measured, and there is no digest: these fields are zero or
+    /// empty.
     pub world: String,
     /// How the run ended: `finished`, `time limit`, `interrupted` or `stalled`.
     pub end: String,
     /// The run itself.
     pub run: RunFacts,
-    /// The fabric and what follows from it.
+    /// The fabric, and values computed from it.
     pub fabric: FabricFacts,
-    /// How many flows there were.
+    /// Number of flows, and the flows that did not finish.
     pub flows: FlowFacts,
-    /// Flow completion times: from posting to the sender's last acknowledgement, microseconds.
+    /// Flow completion times: from posting until the last acknowledgement reaches the sender, microseconds.
     pub fct_us: Spread,
-    /// From posting until the receiver had everything, microseconds.
+    /// From posting until the receiver had the whole message, microseconds.
     pub received_us: Spread,
-    /// Completion time over that of the same flow alone in the fabric.
+    /// Completion time divided by that of the same flow alone in the fabric.
     pub slowdown: Spread,
     /// Payload rates.
     pub goodput_gbps: Goodput,
     /// Packet counts.
     pub packets: Packets,
-    /// Per class of flows.
+    /// One entry for each class of flows.
     pub classes: Vec<ClassFacts>,
-    /// Per tier, direction and plane.
+    /// One entry for each tier, direction and plane of links.
     pub links: Vec<GroupFacts>,
-    /// The ten links that carried the most of what they could.
+    /// The ten links with the highest utilisation.
     pub hottest: Vec<LinkFacts>,
-    /// Every long link between sites, in each direction; empty for a fabric that is one place.
+    /// Every long link between sites, in each direction; empty for a fabric in one place.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub long_links: Vec<LongLinkFacts>,
-    /// Which repair schemes `sdr_auto` chose, and why; absent where nothing chose.
+    /// The repair schemes that `sdr_auto` chose, and the reasons; absent if no connection chose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub choices: Option<ChoiceFacts>,
-    /// Jobs whose gradients switches add; absent where none does.
+    /// Jobs whose gradients switches add; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch: Option<SwitchFacts>,
-    /// Training jobs that gather and scatter layer by layer; absent where there is none.
+    /// Training jobs that gather and scatter layer by layer; absent if there is none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<JobFacts>,
-    /// Per NIC port, how its entropy values fared.
+    /// One entry for each NIC port: the feedback for its entropy values.
     pub paths: Vec<PathFacts>,
-    /// Completion times (microseconds) and the share of flows that finished by then; at most 200 points.
+    /// Points of completion time (microseconds) and the share of flows that had finished by then; at most 200 points.
     pub fct_cdf: Vec<[f64; 2]>,
-    /// Values over time.
+    /// Time series.
     pub series: Option<SeriesFacts>,
     /// Every parameter of the profile.
     pub parameters: Vec<ParameterFacts>,
-    /// Profiles that single workloads use beside that of the run; parameters are the latter's.
+    /// Profiles of single workloads, if they differ from the profile of the run. `parameters` are those of the run's
+    /// profile.
     pub other_profiles: Vec<String>,
-    /// Collectives, but for those of training jobs in `jobs`.
+    /// Collectives, except those of the training jobs in `jobs`.
     pub collectives: Vec<CollectiveFacts>,
-    /// What limited the slowest flows, each class and each collective.
+    /// The causes that limited the slowest flows, each class and each collective.
     pub why: Vec<WhyFacts>,
-    /// The scenario's bounds and whether they were met.
+    /// The scenario's bounds, and whether they were met.
     pub expect: Vec<Expectation>,
-    /// What broke, and when.
+    /// The faults of links.
     pub faults: Vec<FaultFacts>,
-    /// What a reader must know beyond the numbers.
+    /// Remarks that a reader needs besides the numbers.
     pub notes: Vec<String>,
-    /// Where the scenario comes from, and what it says after all changes.
+    /// The file of the scenario, and its text after all changes.
     pub origin: Origin,
 }
 
 /// One fault.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FaultFacts {
-    /// Where it strikes and what it does, such as `plane 2 down, silent`.
+    /// The links and the kind of fault, such as `plane 2 down, silent`.
     pub what: String,
-    /// From when.
+    /// When it begins.
     pub from_us: f64,
-    /// Until when; absent if for good.
+    /// When it ends; absent if it lasts for the whole run.
     pub until_us: Option<f64>,
-    /// How many directed links it strikes.
+    /// Number of directed links with the fault.
     pub links: u64,
+    /// From its beginning to the last data packet that it swallowed: how long senders took to leave its links. Absent if it swallowed none, and
+    /// between real hosts.
+    pub avoided_after_us: Option<f64>,
 }
 
 /// The run itself.
@@ -135,32 +140,32 @@ pub struct FaultFacts {
 pub struct RunFacts {
     /// Wall-clock time, seconds.
     pub wall_s: f64,
-    /// Simulated time until the last flow finished or the run was cut short.
+    /// Simulated time until the last flow finished, or until the run was stopped.
     pub simulated_us: f64,
     /// Events processed.
     pub events: u64,
-    /// Packets that left one port onto one link.
+    /// Packets times links: each link that a packet enters counts once.
     pub packet_hops: u64,
     /// Packet hops per second of wall-clock time.
     pub hops_per_s: f64,
-    /// Threads that shared the work.
+    /// Number of threads.
     pub threads: usize,
-    /// The process's peak resident memory so far; 0 where the system does not tell.
+    /// Peak resident memory of the process so far; 0 if the system does not report it.
     pub peak_rss_bytes: u64,
     /// Hosts in the fabric.
     pub hosts: u32,
 }
 
-/// The fabric and what follows from it.
+/// The fabric, and values computed from it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FabricFacts {
-    /// As the scenario calls it.
+    /// The fabric's `kind` in the scenario.
     pub kind: String,
-    /// 2 or 3.
+    /// Number of tiers: 2 or 3.
     pub tiers: usize,
-    /// Sites that long links join; 0 if the fabric is one place.
+    /// Number of sites that long links join; 0 if the fabric is in one place.
     pub sites: u32,
-    /// Planes.
+    /// Number of planes.
     pub planes: u8,
     /// Leaves, all planes together.
     pub leaves: u32,
@@ -172,55 +177,57 @@ pub struct FabricFacts {
     pub directed_links: u32,
     /// Rate of a NIC, all planes together.
     pub rate_gbps: f64,
-    /// Round trip of a full packet and its acknowledgement over the longest path without queueing.
+    /// Round trip of a full packet and its acknowledgement over the longest path, without queues.
     pub base_rtt_us: f64,
-    /// Rate of a host's link times base RTT; in a fabric of sites times the round trip within a site.
+    /// Rate of a host's link times base RTT. For a fabric of sites, times the round trip within a site.
     pub bdp_bytes: u64,
-    /// Limit of a data queue (with PFC: before it became unlimited).
+    /// Limit of a data queue. (With PFC: the limit before PFC removed it.)
     pub queue_bytes: u64,
-    /// Packets are marked from this queue length on; 0 without marking.
+    /// Queue length above which packets are marked with some probability; 0 without marking.
     pub ecn_low_bytes: u64,
-    /// Every packet is marked from this queue length on; 0 without marking.
+    /// Queue length above which every packet is marked; 0 without marking.
     pub ecn_high_bytes: u64,
-    /// Do switches trim?
+    /// True if switches trim packets.
     pub trimming: bool,
-    /// Do switches pause?
+    /// True if switches send pause frames.
     pub pfc: bool,
-    /// How switches choose: `hashed`, `direct` or `source`.
+    /// How switches choose an uplink: `hashed`, `direct` or `source`.
     pub routing: String,
-    /// What it is made of.
+    /// The switches, links and optics of the fabric.
     pub cost: CostFacts,
-    /// What the same NICs need on one plane of the same switches; absent with one plane, or if four tiers do not hold them.
+    /// The same for the same NICs on one plane of the same switches. Absent for a fabric with one plane, and if four
+    /// tiers are not enough.
     pub single_plane: Option<CostFacts>,
-    /// Entries of the switches' tables if they forwarded static source routes.
+    /// Entries of the switches' tables if they forward by static source routes.
     pub tables: TableFacts,
 }
 
-/// How many flows there were.
+/// Number of flows, and the flows that did not finish.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FlowFacts {
-    /// All.
+    /// All flows.
     pub total: u64,
-    /// Those that finished.
+    /// Flows that finished.
     pub finished: u64,
-    /// Those that were never posted.
+    /// Flows that were never posted.
     pub never_started: u64,
-    /// Payload bytes of all.
+    /// Payload bytes of all flows.
     pub bytes: u64,
-    /// Payload bytes that have arrived, those of unfinished flows among them.
+    /// Payload bytes that have arrived, including those of unfinished flows.
     pub delivered_bytes: u64,
-    /// Names of flows that did not finish; at most 100.
+    /// Names of flows that did not finish, at most 100.
     pub unfinished: Vec<String>,
-    /// What flows of a matrix that were never posted wait for, such as `7: host0->host1 waits for trigger 3`; at most 100.
+    /// For flows of a matrix that were never posted: the trigger that they wait for, such as `7: host0->host1 waits for
+    /// trigger 3`; at most 100.
     pub waiting: Vec<String>,
-    /// The slowest that finished; at most 10.
+    /// The slowest flows that finished, at most 10.
     pub slowest: Vec<SlowFlow>,
 }
 
-/// A flow worth naming.
+/// A flow with its times.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SlowFlow {
-    /// Who to whom.
+    /// Source and destination.
     pub name: String,
     /// Its bytes.
     pub bytes: u64,
@@ -230,9 +237,9 @@ pub struct SlowFlow {
     pub fct_us: f64,
 }
 
-/// A distribution; values are absent if there is nothing to describe. Percentiles are by nearest rank: the smallest value
-/// that at least that share of all values do not exceed. A flow that did not finish counts as one that takes for ever: what
-/// would fall on such a flow is absent.
+/// A distribution. Values are absent if there is nothing to describe. Percentiles are by nearest rank: the smallest
+/// value that is at least as large as the given share of all values. A flow that did not finish counts as one with
+/// infinite time, and a percentile that falls on such a flow is absent.
 #[derive(Clone, Debug, Default, Serialize)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Spread {
@@ -243,48 +250,49 @@ pub struct Spread {
     pub p99: Option<f64>,
     pub p999: Option<f64>,
     pub max: Option<f64>,
-    /// Flows that have no value, since they did not finish. Those that were never posted count, too.
+    /// Flows without a value because they did not finish, including those that were never posted.
     pub unfinished: u64,
 }
 
-/// Payload rates, from the first posting until the last flow had arrived; where a flow never did, until the last byte arrived.
+/// Payload rates. The time begins when the first flow is posted. It ends when the last flow has arrived, or, if some
+/// flow never did, when the last byte arrived.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Goodput {
-    /// All payload, divided by the number of hosts that send.
+    /// The rate of all payload, divided by the number of hosts that send.
     pub mean_per_host: f64,
-    /// All payload.
+    /// The rate of all payload.
     pub total: f64,
-    /// Of single flows: bytes over completion time; zero of a flow that did not finish.
+    /// The rate of each flow: bytes divided by completion time; zero for a flow that did not finish.
     pub per_flow: Spread,
 }
 
-/// Packet counts over the whole fabric.
+/// Packet counts of the whole fabric.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Packets {
     /// Data packets that left hosts, retransmissions included.
     pub sent: u64,
     /// Data packets that arrived whole and for the first time.
     pub delivered: u64,
-    /// Packets that found no room.
+    /// Packets dropped because a queue was full.
     pub dropped: u64,
     /// Packets lost to faults.
     pub lost: u64,
-    /// Data packets cut to their header.
+    /// Data packets trimmed to their header.
     pub trimmed: u64,
     /// Data packets marked by a switch.
     pub marked: u64,
     /// Data packets sent again.
     pub retransmitted: u64,
-    /// Data packets that arrived whole though they were here already.
+    /// Data packets that arrived whole although the receiver already had them.
     pub duplicates: u64,
-    /// Data packets that arrived whole and were thrown away: out of order (go-back-N), or beyond the receiver's window.
+    /// Data packets that arrived whole and were discarded: out of order (go-back-N), or beyond the receiver's window.
     pub discarded: u64,
-    /// Of the dropped packets, those that were no whole data packets: control packets and trimmed ones.
+    /// Part of `dropped`: control packets and trimmed packets.
     pub dropped_control: u64,
-    /// Of the lost packets, those that were no whole data packets.
+    /// Part of `lost`: control packets and trimmed packets.
     pub lost_control: u64,
-    /// Whole data packets that were still on their way at the end: sent + chunks + copies = delivered + duplicates + discarded +
-    /// chunks_arrived + trimmed + dropped - dropped_control + lost - lost_control + under_way.
+    /// Whole data packets still in flight at the end. The sum is: sent + chunks + copies = delivered + duplicates +
+    /// discarded + chunks_arrived + trimmed + dropped - dropped_control + lost - lost_control + under_way.
     pub under_way: u64,
     /// Acknowledgements sent.
     pub acks: u64,
@@ -292,29 +300,28 @@ pub struct Packets {
     pub nacks: u64,
     /// Congestion notifications sent.
     pub notifications: u64,
-    /// Retransmission timeouts that found packets overdue.
+    /// Retransmission timeouts that found overdue packets.
     pub timeouts: u64,
     /// Pause frames sent.
     pub pauses: u64,
-    /// Data packets sent again, as a share of all that were sent.
+    /// Retransmitted data packets divided by all data packets sent.
     pub retransmitted_share: f64,
-    /// Payload bytes that left onto links, each counted once per link, host links included. Absent where headers and control packets
-    /// differ in size, since links count packets and bytes only.
+    /// Payload bytes sent onto links; each byte counts once per link, host links included. Absent if headers and
+    /// control packets differ in size, because links count only packets and bytes.
     pub payload_link_bytes: Option<u64>,
-    /// Chunks of multicasts that hosts cast to groups, and to single hosts as repairs.
+    /// Multicast chunks that hosts cast to groups, and chunks sent to single hosts as repairs.
     pub chunks: u64,
-    /// Those of them that went to single hosts.
+    /// Part of `chunks`: those sent to single hosts.
     pub repairs: u64,
-    /// Packets that switches made by copying.
+    /// Packets that switches added by copying.
     pub copies: u64,
-    /// Whole chunks that arrived at hosts, also those that were there already.
+    /// Whole chunks that arrived at hosts, including chunks that the host already had.
     pub chunks_arrived: u64,
     /// Chunks that hosts rebuilt from parity.
     pub rebuilt: u64,
-    /// Fragments of gradients and sums, with their numbers, that hosts and switches sent, and that arrived at hosts or stayed in switches.
-    /// They count in `under_way` as chunks do.
+    /// Fragments of gradients and sums that hosts and switches sent. They count in `under_way` like chunks.
     pub fragments: u64,
-    /// See `fragments`.
+    /// Such fragments that arrived at hosts or stayed in switches.
     pub fragments_arrived: u64,
 }
 
@@ -323,17 +330,18 @@ pub struct Packets {
 pub struct ClassFacts {
     /// Its name.
     pub name: String,
-    /// Its flows.
+    /// Number of its flows.
     pub total: u64,
-    /// Those that finished.
+    /// Flows that finished.
     pub finished: u64,
-    /// Its bytes.
+    /// Payload bytes of its flows.
     pub bytes: u64,
     /// Completion times.
     pub fct_us: Spread,
-    /// Completion time over that of the same flow alone.
+    /// Completion time divided by that of the same flow alone.
     pub slowdown: Spread,
-    /// Jain's index of the rates (bytes over completion time) of those that finished: 1 if all are alike, 1/n if one has all.
+    /// Jain's fairness index of the rates (bytes divided by completion time) of flows that finished: 1 if all rates are
+    /// equal, 1/n if one of n flows has all.
     pub fairness: Option<f64>,
 }
 
@@ -344,57 +352,57 @@ pub struct CollectiveFacts {
     pub name: String,
     /// The group's number, if there are several.
     pub group: Option<u32>,
-    /// As nccl-tests calls it: `allreduce`, `reducescatter`, `allgather`, `alltoall`.
+    /// The name in nccl-tests: `allreduce`, `reducescatter`, `allgather`, `alltoall`.
     pub kind: String,
     /// `ring`, `halving-doubling` or `windowed`.
     pub algorithm: String,
-    /// How ranks were put on hosts: `contiguous`, `random` or a file.
+    /// How ranks were placed on hosts: `contiguous`, `random` or a file.
     pub placement: String,
-    /// How many took part.
+    /// Number of ranks.
     pub ranks: u32,
     /// Bytes as nccl-tests counts them.
     pub bytes: u64,
-    /// Its messages.
+    /// Number of its messages.
     pub messages: u64,
-    /// Those that arrived.
+    /// Messages that arrived.
     pub received: u64,
     /// When the first message was posted.
     pub started_us: Option<f64>,
-    /// From then until the last rank had everything; absent if one never had.
+    /// Time from then until the last rank had received everything; absent if a rank never had.
     pub time_us: Option<f64>,
-    /// The least that it can take, by arithmetic.
+    /// Lower bound of the time, by arithmetic.
     pub bound_us: f64,
-    /// Bytes over time, in 10^9 bytes per second.
+    /// Bytes divided by time, in 10^9 bytes per second.
     #[serde(rename = "algbw_GBps")]
     pub algbw: Option<f64>,
-    /// The same in terms of the NICs, as nccl-tests defines it.
+    /// Bus bandwidth as nccl-tests defines it, in 10^9 bytes per second.
     #[serde(rename = "busbw_GBps")]
     pub busbw: Option<f64>,
 }
 
-/// Like links: one tier, direction and plane.
+/// A group of similar links: one tier, direction and plane.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct GroupFacts {
-    /// Such as `leaf->spine` or `host->leaf.p3`.
+    /// For example `leaf->spine` or `host->leaf.p3`.
     pub name: String,
     /// 0 host to leaf, 1 leaf to tier 1, 2 tier 1 to core.
     pub level: usize,
-    /// Towards the core?
+    /// True if they lead towards the core.
     pub up: bool,
     /// The plane.
     pub plane: u8,
-    /// How many.
+    /// Number of links.
     pub links: u32,
     /// Their rate.
     pub rate_gbps: f64,
-    /// Bytes that left onto them.
+    /// Bytes sent onto them.
     pub bytes: u64,
-    /// Share of what they could carry while there was something to carry, slowed and dead links counted as such: mean over the
-    /// links.
+    /// Bytes carried divided by the bytes that a link could carry while the run was active, mean over the links. The
+    /// rate of a link with a fault is the reduced rate; a dead link has none.
     pub utilisation: f64,
-    /// The same of the busiest link.
+    /// The same for the busiest link.
     pub utilisation_max: f64,
-    /// The same of the idlest link.
+    /// The same for the least busy link.
     pub utilisation_min: f64,
     /// Packets dropped here.
     pub dropped: u64,
@@ -404,24 +412,24 @@ pub struct GroupFacts {
     pub marked: u64,
     /// Packets lost here.
     pub lost: u64,
-    /// The longest queue of data that ever stood here.
+    /// The largest number of data bytes that waited at one of them.
     pub queue_max_bytes: u64,
-    /// How long their data was paused, all links together.
+    /// How long data was paused, sum over the links.
     pub paused_us: f64,
 }
 
 /// One link.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct LinkFacts {
-    /// Such as `leaf0->spine3`.
+    /// For example `leaf0->spine3`.
     pub name: String,
-    /// Share of what it could carry while there was something to carry, at the rate that it had at each time.
+    /// Bytes carried divided by the bytes that it could carry while the run was active, at its rate at each time.
     pub utilisation: f64,
-    /// Bytes that left onto it.
+    /// Bytes sent onto it.
     pub bytes: u64,
-    /// Packets that left onto it.
+    /// Packets sent onto it.
     pub packets: u64,
-    /// The longest queue of data that ever stood here.
+    /// The largest number of data bytes that waited here.
     pub queue_max_bytes: u64,
     /// Packets dropped here.
     pub dropped: u64,
@@ -431,46 +439,46 @@ pub struct LinkFacts {
     pub marked: u64,
     /// Packets lost here.
     pub lost: u64,
-    /// How long its data was paused.
+    /// How long data was paused.
     pub paused_us: f64,
 }
 
-/// What `sdr_auto` chose for the messages of a run, all connections together.
+/// The choices of `sdr_auto` for the messages of a run, over all connections.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ChoiceFacts {
-    /// Connections that chose.
+    /// Number of connections that chose.
     pub connections: u64,
-    /// The plans that messages had.
+    /// The repair schemes in use, and their messages.
     pub plans: Vec<PlanFacts>,
-    /// Share of packets that is lost, as measured: mean over connections.
+    /// Measured share of packets lost, mean over connections.
     pub loss: f64,
-    /// Packets in a row that are lost, as measured: mean over connections.
+    /// Measured number of packets lost in a row, mean over connections.
     pub burst: f64,
-    /// Round trip, as measured: mean over connections.
+    /// Measured round trip, mean over connections.
     pub rtt_us: f64,
-    /// The last choice of the connection with the most messages, and what the model expected of it.
+    /// The last choice of the connection with the most messages, with the model's prediction for it.
     pub last: Option<ChoiceOption>,
-    /// The best of the others, by the same.
+    /// The next best scheme at that choice.
     pub next: Option<ChoiceOption>,
 }
 
-/// A repair scheme and the messages that had it.
+/// A repair scheme, and the number of messages that used it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PlanFacts {
-    /// What it is.
+    /// The name of the scheme.
     pub plan: String,
-    /// How many messages.
+    /// Number of messages.
     pub messages: u64,
 }
 
-/// A repair scheme and what the model expects of it.
+/// A repair scheme, and the model's prediction for it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ChoiceOption {
-    /// What it is.
+    /// The name of the scheme.
     pub plan: String,
-    /// Mean completion time.
+    /// Predicted mean completion time.
     pub mean_us: f64,
-    /// Its 99.9th percentile.
+    /// Predicted 99.9th percentile of the completion time.
     pub p999_us: f64,
 }
 
@@ -481,29 +489,29 @@ pub struct LongLinkFacts {
     pub rate_gbps: f64,
     /// Its propagation delay.
     pub latency_us: f64,
-    /// What the data queue of its port holds at the most.
+    /// Limit on the bytes in the data queue of its port.
     pub queue_bytes: u64,
-    /// Packets lost, as a share of those that left onto it.
+    /// Packets lost divided by packets sent onto it.
     pub lost_share: f64,
-    /// What it carried.
+    /// Its counters.
     #[serde(flatten)]
     pub link: LinkFacts,
 }
 
-/// One NIC port (plane) over all hosts.
+/// One NIC port (plane), summed over all hosts.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PathFacts {
-    /// Such as `port0`.
+    /// For example `port0`.
     pub name: String,
-    /// Entropy values (modulo 256) that carried anything.
+    /// Number of entropy values (modulo 256) with data packets.
     pub used: u64,
     /// Data packets sent.
     pub sent: u64,
-    /// Feedback that echoed a mark.
+    /// Feedback packets that echoed a mark.
     pub marked: u64,
-    /// Trims reported.
+    /// Trims that were reported.
     pub trimmed: u64,
-    /// The busiest entropy value's packets over the mean of those used.
+    /// Packets of the busiest entropy value, divided by the mean over the values in use.
     pub imbalance: f64,
     /// Data packets per entropy value (modulo 256).
     pub sent_by_entropy: Vec<u64>,
@@ -520,9 +528,9 @@ pub struct ParameterFacts {
     pub value: String,
     /// The group's default.
     pub default: String,
-    /// What it does.
+    /// Its effect.
     pub what: String,
-    /// Where it comes from.
+    /// The source of its default.
     pub source: String,
 }
 
@@ -535,7 +543,7 @@ pub struct Expectation {
     pub bound: String,
     /// The value; absent if the run gave none.
     pub value: Option<f64>,
-    /// Was it met?
+    /// True if it was met.
     pub met: bool,
 }
 
@@ -545,7 +553,7 @@ impl Report {
         to_json(self)
     }
 
-    /// Every number of the report by its dotted path; members of lists by their name.
+    /// Every number of the report by its dotted path. Entries of lists are named by their `name`.
     pub fn values(&self) -> BTreeMap<String, Option<f64>> {
         let mut values = BTreeMap::new();
         if let Ok(value) = serde_json::to_value(self) {
@@ -563,7 +571,8 @@ impl Report {
         values
     }
 
-    /// Per workload the worst of its groups, under the workload's name; it did not finish if one of them did not.
+    /// For each workload the slowest of its groups, under the workload's name. It counts as unfinished if one of its
+    /// groups is.
     pub fn slowest_collectives(&self) -> Vec<CollectiveFacts> {
         let mut slowest: Vec<CollectiveFacts> = Vec::new();
         for collective in &self.collectives {
@@ -588,12 +597,12 @@ impl Report {
         slowest
     }
 
-    /// Was it simulated?
+    /// True for a simulated run.
     pub fn is_simulated(&self) -> bool {
         self.world == SIMULATED
     }
 
-    /// Were all bounds met?
+    /// True if all bounds were met.
     pub fn met(&self) -> bool {
         self.expect.iter().all(|e| e.met)
     }
@@ -621,17 +630,15 @@ fn flatten(prefix: &str, value: &serde_json::Value, values: &mut BTreeMap<String
         }
         Value::Object(fields) => {
             for (name, field) in fields {
-                if !matches!(
+                if name == "faults" {
+                    // Faults have no names, only numbers.
+                    for (i, fault) in field.as_array().into_iter().flatten().enumerate() {
+                        let avoided = fault.get("avoided_after_us").and_then(Value::as_f64);
+                        values.insert(format!("{}.{i}.avoided_after_us", below(name)), avoided);
+                    }
+                } else if !matches!(
                     name.as_str(),
-                    "expect"
-                        | "timeline"
-                        | "hottest"
-                        | "slowest"
-                        | "parameters"
-                        | "series"
-                        | "fct_cdf"
-                        | "origin"
-                        | "faults"
+                    "expect" | "timeline" | "hottest" | "slowest" | "parameters" | "series" | "fct_cdf" | "origin"
                 ) {
                     flatten(&below(name), field, values);
                 }

@@ -1,8 +1,8 @@
-//! Published results beside ours: sets of rows, each of which holds a number of ours against one that somebody published or
-//! measured elsewhere.
+//! Published results next to ours: sets of rows. Each row compares one of our numbers with a number that was published
+//! or measured elsewhere.
 //!
-//! A set is data: `reproduce/prime.rs` says which scenarios are run and what their numbers are held against, and this file
-//! runs and judges. A new set is a file like it and a line in `SETS`.
+//! A set is data: `reproduce/prime.rs`, for example, lists scenarios and reference numbers. This file runs the
+//! scenarios and judges the rows. A new set is another such file and a line in `SETS`.
 
 mod esa;
 mod judge;
@@ -36,38 +36,38 @@ pub use table::ChartKind;
 /// A set of rows with a name.
 #[derive(Clone, Copy, Debug)]
 pub struct Set {
-    /// What the command line calls it.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// What it is about, in one line.
+    /// Its subject, in one line.
     pub about: &'static str,
     /// How long it takes, in words.
     pub takes: &'static str,
     table: fn() -> Table,
 }
 
-/// All sets, in the order they are listed and run in.
+/// All sets, in the order in which they are listed and run.
 const SETS: [Set; 7] = [strack::SET, prime::SET, mrc::SET, sdr::SET, multicast::SET, esa::SET, shootout::SET];
 
-/// Sets that are not listed: they exist for tests of what is around them.
+/// Sets that are not listed; they exist for tests.
 const HIDDEN: [Set; 1] = [test::SET];
 
-/// All sets that there are.
+/// All listed sets.
 pub fn list() -> &'static [Set] {
     &SETS
 }
 
-/// What is to be reproduced: the rows that were chosen and what is run for them.
+/// The chosen rows, and the runs that they need.
 #[derive(Debug)]
 pub struct Work {
     sets: Vec<(Set, Table)>,
     cells: Vec<Prepared>,
 }
 
-/// Chooses rows: those of the sets called `names` (of all, if none is named) whose id matches `only`, in which `*` stands for
-/// any text; slow ones only if `full` says so.
+/// Chooses rows by set and id. `names` are the sets (all sets if it is empty). `only` is a pattern for ids, in which
+/// `*` stands for any text. Slow rows are chosen only if `full` is true.
 ///
 /// # Errors
-/// If a name is unknown or nothing matches.
+/// If a name is unknown or no row matches.
 pub fn choose(names: &[String], only: Option<&str>, full: bool) -> Result<Work, Problems> {
     let mut sets = Vec::new();
     for name in names {
@@ -116,7 +116,7 @@ pub fn choose(names: &[String], only: Option<&str>, full: bool) -> Result<Work, 
     Ok(Work::new(chosen))
 }
 
-/// Does a pattern name a row, with or without the set's name, or what the row stands below?
+/// True if a pattern matches a row's id (with or without the set's name), or a prefix of the id up to a slash.
 fn matches(pattern: &str, set: &str, id: &str) -> bool {
     let pattern = pattern.strip_prefix(set).and_then(|p| p.strip_prefix('/')).unwrap_or(pattern);
     glob(pattern, id) || glob(&format!("{pattern}/*"), id)
@@ -139,10 +139,10 @@ impl Work {
         Work { sets, cells }
     }
 
-    /// Checks every scenario and learns how long each will take, so that the longest run first.
+    /// Checks every scenario and estimates the time of its runs, so that the longest runs start first.
     ///
     /// # Errors
-    /// If a scenario is not sound.
+    /// If a scenario has problems.
     pub fn prepare(&mut self) -> Result<(), Problems> {
         for prepared in &mut self.cells {
             prepared.hops = prepared.cell.scenario(1)?.check()?.expected_hops();
@@ -150,22 +150,22 @@ impl Work {
         Ok(())
     }
 
-    /// The names of the sets that rows were chosen from.
+    /// The names of the sets with chosen rows.
     pub fn sets(&self) -> impl Iterator<Item = &'static str> {
         self.sets.iter().map(|(set, _)| set.name)
     }
 
-    /// How many runs there are.
+    /// The number of runs.
     pub fn runs(&self) -> usize {
         self.cells.iter().map(|p| p.cell.all_seeds().count()).sum()
     }
 
-    /// About how many packet hops they take together, once prepared.
+    /// Approximate number of packet hops of all runs; call `prepare` first.
     pub fn hops(&self) -> u64 {
         self.cells.iter().map(|p| p.hops * p.cell.all_seeds().count() as u64).sum()
     }
 
-    /// Every row's id and command line.
+    /// The id and the command line of every row.
     pub fn commands(&self) -> Vec<(String, String)> {
         let rows = |(set, table): &(Set, Table)| -> Vec<(String, String)> {
             let rows = table.sections.iter().flat_map(|s| &s.rows);
@@ -174,7 +174,7 @@ impl Work {
         self.sets.iter().flat_map(rows).collect()
     }
 
-    /// The command line of everything that a model calculates.
+    /// The command lines of all model calculations.
     pub fn model_commands(&self) -> Vec<String> {
         self.models().into_iter().map(Modelled::command).collect()
     }
@@ -183,16 +183,17 @@ impl Work {
         self.sets.iter().flat_map(|(_, table)| table.models()).collect()
     }
 
-    /// Every cell's command line.
+    /// The command line of every cell.
     pub fn cell_commands(&self) -> Vec<String> {
         self.cells.iter().map(|p| p.cell.command()).collect()
     }
 
-    /// Runs everything, `jobs` runs at a time, and judges. `watch` is called on a run's own thread with its experiment and
-    /// control before it starts and gives back what lives as long as the run. Nothing is started once `stopped` says so.
+    /// Performs all runs, `jobs` at a time, and judges the rows. Before a run starts, `watch` is called on the run's
+    /// thread with its experiment and control; its result lives as long as the run. No further run starts once
+    /// `stopped` returns true.
     ///
     /// # Errors
-    /// If a scenario turns out not to be sound with some seed.
+    /// If a scenario has problems with some seed.
     pub fn run<W>(
         &self,
         jobs: usize,
@@ -205,7 +206,7 @@ impl Work {
         for (i, prepared) in self.cells.iter().enumerate() {
             queue.extend(prepared.cell.all_seeds().map(|seed| (i, seed)));
         }
-        // The longest first, so that no long one is left alone at the end.
+        // Start the longest runs first, so that none of them runs alone at the end.
         queue.sort_by_key(|&(i, seed)| (std::cmp::Reverse(self.cells[i].hops), i, seed));
         let next = AtomicUsize::new(0);
         type Results = BTreeMap<(usize, u64), Result<Ran, Problems>>;
@@ -234,7 +235,7 @@ impl Work {
         Ok(self.judge(&queue, ran, &models, &drawn))
     }
 
-    /// The charts all of whose cells are run.
+    /// The charts whose cells are all run.
     fn charts(&self) -> Vec<&table::ChartSpec> {
         let known = |cell: &Cell| self.cells.binary_search_by(|p| p.cell.cmp(cell)).is_ok();
         let charts = self.sets.iter().flat_map(|(_, t)| &t.charts);
@@ -288,7 +289,7 @@ mod tests {
     #[test]
     fn every_scenario_is_sound() {
         for prepared in everything().cells {
-            // Several queue pairs are as sound as one, and a collective's many messages take their time.
+            // Several queue pairs are as valid as one, and checking a collective's many messages takes long: skip them.
             if !prepared.cell.command().contains("workload.connections") {
                 prepared.cell.scenario(1).and_then(|s| s.check()).expect("sound");
             }

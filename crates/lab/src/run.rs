@@ -12,12 +12,12 @@ use strandway_proto::HostId;
 use strandway_proto::units::Span;
 use strandway_sim::Control;
 
-/// What came out of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// The report.
     pub report: Report,
-    /// What it was made from.
+    /// The measurements from which it was made.
     pub measurements: Measurements,
 }
 
@@ -44,7 +44,7 @@ pub fn simulate(experiment: &Experiment, control: &Control) -> Measurements {
     match &experiment.aggregation {
         None => strandway_sim::simulate_programs(&experiment.plan, &programs, control),
         Some(jobs) => {
-            // Pictures have the interval of all series.
+            // Pictures of switch slots have the interval of all time series.
             let mut jobs = jobs.clone();
             jobs.settings.every = experiment.plan.sample_every.unwrap_or(Span::ZERO);
             let hosts = |host: HostId| jobs.host(host);
@@ -56,12 +56,12 @@ pub fn simulate(experiment: &Experiment, control: &Control) -> Measurements {
     }
 }
 
-/// Runs all of `variants`, `jobs` at a time, and returns their rows in order. `watch` is called on a run's own thread with
-/// its index, experiment and control before it starts and gives back what lives as long as the run. Those that `stopped`
-/// keeps from starting are left out.
+/// Runs all of `variants`, `jobs` at a time, and returns their rows in order. Before a run starts, `watch` is called on
+/// the run's thread with its index, experiment and control; its result lives as long as the run. Variants that did not
+/// start because `stopped` returned true are left out.
 ///
 /// # Errors
-/// If a variant turns out not to be sound; [`crate::sweep()`] and [`crate::compare`] give sound ones.
+/// If a variant has problems; variants from [`crate::sweep()`] and [`crate::compare`] have none.
 pub fn run_all<W>(
     variants: &[Variant],
     jobs: usize,

@@ -1,4 +1,4 @@
-//! Scenario files: TOML as written, with `--set` and sweeps applied to the text's table before anything is understood.
+//! Scenario files: TOML as written. `--set` and sweeps change its table before it is checked.
 
 pub(crate) mod address;
 pub(crate) mod collective;
@@ -57,24 +57,25 @@ pub struct Scenario {
     command: String,
 }
 
-/// Parses a scenario that did not come from a file; files that it names are looked up from the current directory.
+/// Parses a scenario that is not from a file. Files that it names are looked up from the current directory.
 ///
 /// # Errors
-/// If it is no TOML.
+/// If it is not TOML.
 pub fn parse(text: &str) -> Result<Scenario, Problems> {
     Scenario::from_text("scenario", text)
 }
 
 impl Scenario {
-    /// Parses a scenario called `file` in messages.
+    /// Parses a scenario. `file` is its name in messages.
     ///
     /// # Errors
-    /// If it is no TOML.
+    /// If it is not TOML.
     pub fn from_text(file: &str, text: &str) -> Result<Scenario, Problems> {
         Scenario::from_parts(file, text, Files::default())
     }
 
-    /// A scenario that a program made, called `file` in messages. Files that it names are looked up beside `file`.
+    /// A scenario that a program made. `file` is its name in messages, and files that it names are looked up next to
+    /// `file`.
     pub fn from_table(file: &str, table: Table) -> Scenario {
         let (file, text, files) = (file.to_string(), table.to_string(), Files::beside(Path::new(file)));
         Scenario { file, files, text, table, changes: BTreeMap::new(), command: String::new() }
@@ -86,11 +87,11 @@ impl Scenario {
         Ok(Scenario { file, files, text, table, changes: BTreeMap::new(), command: String::new() })
     }
 
-    /// Reads a scenario file, a pipe, or standard input (`-`). A traffic matrix, which starts with `Nodes`, is taken as a
-    /// scenario of its own: that matrix on the smallest fat tree that holds it.
+    /// Reads a scenario from a file, a pipe, or standard input (`-`). A traffic matrix (it starts with `Nodes`) becomes
+    /// a scenario with this matrix on the smallest fat tree that is large enough.
     ///
     /// # Errors
-    /// If the file cannot be read or is no TOML.
+    /// If the file cannot be read or is not TOML.
     pub fn load(path: &Path) -> Result<Scenario, Problems> {
         let file = path.display().to_string();
         let text = read_file(path)?;
@@ -103,42 +104,43 @@ impl Scenario {
         Scenario::from_parts(&file, &text, files)
     }
 
-    /// Its sections and keys, as changed.
+    /// Its sections and keys, with all changes.
     pub fn table(&self) -> &Table {
         &self.table
     }
 
-    /// What messages and reports call it.
+    /// Its name in messages and reports.
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// The text as it takes effect: as written where nothing was changed, else the changed scenario without comments.
+    /// The text with all changes: the original text if nothing was changed, otherwise the changed scenario without
+    /// comments.
     pub fn text(&self) -> String {
         if self.changes.is_empty() { self.text.clone() } else { self.table.to_string() }
     }
 
-    /// What [`Scenario::set`] and sweeps changed, by dotted key.
+    /// The changes by [`Scenario::set`] and sweeps, by dotted key.
     pub fn changes(&self) -> &BTreeMap<String, String> {
         &self.changes
     }
 
-    /// Every file that was read for it so far: its own, and those that it names.
+    /// All files that were read for it so far: its own, and files that it names.
     pub fn inputs(&self) -> Vec<PathBuf> {
         self.files.all()
     }
 
-    /// Notes the command line that asks for it; reports show it.
+    /// Stores the command line that requested it, for reports.
     pub fn asked_by(&mut self, command: &str) {
         self.command = command.to_string();
     }
 
-    /// The command line that asked for it; empty if there was none.
+    /// The command line that requested it; empty if there was none.
     pub fn command(&self) -> &str {
         &self.command
     }
 
-    /// Its `name`, or its file's.
+    /// Its `name`, or the name of its file.
     pub fn name(&self) -> String {
         match self.table.get("name") {
             Some(Value::String(name)) => name.clone(),
@@ -146,16 +148,16 @@ impl Scenario {
         }
     }
 
-    /// Reads the file that the scenario calls `name`, relative to the scenario's own folder. Gives what messages call it, and
-    /// its text.
+    /// Reads a file that the scenario names, relative to the scenario's own directory. Returns the file's name in
+    /// messages, and its text.
     pub(crate) fn read(&self, name: &str) -> Result<(String, String), Problems> {
         self.files.read(name)
     }
 
-    /// Changes one key, given as `dotted.key=value`; the value is TOML or else plain text.
+    /// Changes one key, given as `dotted.key=value`. The value is TOML, or otherwise plain text.
     ///
     /// # Errors
-    /// If it is not of that form or the key leads through something that is no table.
+    /// If the text has another form, or the key leads through a value that is not a table.
     pub fn set(&mut self, assignment: &str) -> Result<(), Problems> {
         let problem = |what: &str| {
             Problems(vec![Problem {
@@ -172,7 +174,7 @@ impl Scenario {
         self.put(key.trim(), value).map_err(|what| problem(&what))
     }
 
-    /// Asks for a row for every message, however many there are: for [`crate::report::csv::flows`].
+    /// Asks for an entry for every message, however many there are: for [`crate::report::csv::flows`].
     pub fn keep_rows(&mut self) {
         let run = self.table.entry("run").or_insert_with(|| Value::Table(Table::new()));
         if let Value::Table(run) = run {
@@ -180,10 +182,10 @@ impl Scenario {
         }
     }
 
-    /// Changes one key to a TOML value; `key` is dotted.
+    /// Changes one key (dotted) to a TOML value.
     ///
     /// # Errors
-    /// If the key leads through something that is no table.
+    /// If the key leads through a value that is not a table.
     pub fn set_value(&mut self, key: &str, value: Value) -> Result<(), Problems> {
         self.put(key, value)
             .map_err(|what| Problems(vec![Problem { key: key.to_string(), what, ..Problem::default() }]))
@@ -195,17 +197,16 @@ impl Scenario {
         address::put(&mut self.table, key, value)
     }
 
-    /// Notes the change of a whole table `of` by the one key in it that says what it is.
+    /// Records the change of a whole table `of` by its main key and that key's value.
     pub(crate) fn note_change(&mut self, of: &str, key: &str, text: &str) {
         self.changes.remove(of);
         self.changes.insert(key.to_string(), format!("\"{text}\""));
     }
 
-    /// Understands the scenario: everything that can be wrong with it is found here, and nothing after it can be
-    /// misconfigured.
+    /// Checks the scenario. All mistakes are found here; later steps cannot fail because of a wrong setting.
     ///
     /// # Errors
-    /// With all problems at once.
+    /// All problems at once.
     pub fn check(&self) -> Result<Experiment, Problems> {
         let sink = Sink::new(&self.file);
         let experiment = crate::plan::build(self, &sink);
@@ -216,7 +217,7 @@ impl Scenario {
     }
 }
 
-/// A value from the command line: TOML if it is that, else text.
+/// A value from the command line: TOML if it can be parsed as TOML, otherwise text.
 pub(crate) fn value_of(text: &str) -> Value {
     match format!("v = {text}\n").parse::<Table>() {
         Ok(mut table) if table.len() == 1 => table.remove("v").unwrap_or_else(|| Value::String(text.to_string())),

@@ -1,4 +1,4 @@
-//! One scenario, many runs: every combination of a `[sweep]`, or one run per profile.
+//! Many runs of one scenario: all combinations of a `[sweep]`, or one run per profile.
 
 use crate::problem::{Problem, Problems};
 use crate::reader::{Sink, show};
@@ -9,28 +9,28 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use toml::{Table, Value};
 
-/// The most runs of one sweep.
+/// Limit on the runs of a sweep.
 const VARIANTS_MAX: usize = 10_000;
 
 /// One of the runs.
 #[derive(Clone, Debug)]
 pub struct Variant {
-    /// What tables call it.
+    /// Its name in tables.
     pub label: String,
-    /// What it sets, by dotted key, as text.
+    /// The keys that it sets, dotted, with values as text.
     pub set: BTreeMap<String, String>,
-    /// The scenario with that set.
+    /// The scenario with these settings.
     pub scenario: Scenario,
 }
 
 /// One row of a comparison or sweep.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What tables call it.
+    /// Its name in tables.
     pub label: String,
-    /// What it sets, by dotted key.
+    /// The keys that it sets, dotted.
     pub set: BTreeMap<String, String>,
-    /// What came out.
+    /// Its report.
     pub report: Report,
 }
 
@@ -39,9 +39,9 @@ pub struct Row {
 pub struct Rows {
     /// Format of this document: 1.
     pub format: u32,
-    /// One per run.
+    /// One entry per run.
     pub rows: Vec<Row>,
-    /// Runs that differ in nothing but the seed, with means and extremes over them.
+    /// Groups of runs that differ only in the seed, with means and extremes.
     pub lines: Vec<Line>,
 }
 
@@ -52,10 +52,10 @@ impl Rows {
     }
 }
 
-/// Every combination of the scenario's `[sweep]`, the last key varying fastest.
+/// All combinations of the scenario's `[sweep]`; the last key varies fastest.
 ///
 /// # Errors
-/// If there is no sweep, or it is wrong; and with the problems of every combination that is.
+/// If there is no sweep, or it is wrong; and the problems of every combination.
 pub fn sweep(scenario: &Scenario) -> Result<Vec<Variant>, Problems> {
     let sink = Sink::new(scenario.file());
     let axes = axes(scenario, &sink);
@@ -70,10 +70,10 @@ pub fn sweep(scenario: &Scenario) -> Result<Vec<Variant>, Problems> {
     checked(expand(vec![base], axes)?)
 }
 
-/// Every variant with every combination of the values of `axes`, the last key varying fastest.
+/// Combines every variant with all combinations of the values of `axes`; the last key varies fastest.
 ///
 /// # Errors
-/// If a key leads nowhere.
+/// If a key does not exist.
 fn expand(mut variants: Vec<Variant>, axes: Vec<(String, Vec<Value>)>) -> Result<Vec<Variant>, Problems> {
     for (key, values) in axes {
         let short = key.rsplit('.').next().unwrap_or(&key).to_string();
@@ -103,12 +103,13 @@ fn expand(mut variants: Vec<Variant>, axes: Vec<(String, Vec<Value>)>) -> Result
     Ok(variants)
 }
 
-/// The scenario once per profile. A profile is a preset, perhaps with other answers (`uec/reps`), or `.` for the
-/// scenario's own. Keys may follow, each behind a plus sign: `prime+routing=hashed` changes `fabric.routing`,
-/// `uec+workload.size=1MB` a key of any section. What the scenario's `[sweep]` varies outside of `[profile]` is varied as well.
+/// The scenario once per profile. A profile is a preset, perhaps with other policies (`uec/reps`), or `.` for the
+/// scenario's own profile. Changes of keys may follow, each after a plus sign: `prime+routing=hashed` changes
+/// `fabric.routing`, and `uec+workload.size=1MB` changes a key of any section. Keys of the scenario's `[sweep]` are
+/// varied as well, except those of `[profile]`.
 ///
 /// # Errors
-/// If a profile is not known; and with the problems of every run.
+/// If a profile is not known; and the problems of every run.
 pub fn compare(scenario: &Scenario, profiles: &[String]) -> Result<Vec<Variant>, Problems> {
     let mut problems = Vec::new();
     let mut variants = Vec::new();
@@ -123,11 +124,11 @@ pub fn compare(scenario: &Scenario, profiles: &[String]) -> Result<Vec<Variant>,
     let sink = Sink::new(scenario.file());
     let mut axes = axes(scenario, &sink);
     problems.extend(sink.take());
-    // Which profile runs is what is compared.
+    // The profile differs between rows, so the sweep must not vary it.
     axes.retain(|(key, _)| !key.starts_with("profile."));
     for (i, asked) in profiles.iter().map(|p| p.trim()).enumerate() {
         if profiles[..i].iter().any(|before| before.trim() == asked) {
-            problems.push(wrong(asked, "is there twice".into()));
+            problems.push(wrong(asked, "is in the list twice".into()));
             continue;
         }
         let (name, keys) = match asked.split_once('+') {
@@ -173,10 +174,10 @@ pub fn compare(scenario: &Scenario, profiles: &[String]) -> Result<Vec<Variant>,
     if problems.is_empty() { checked(expand(variants, axes)?) } else { Err(Problems(problems)) }
 }
 
-/// Keys of `[run]` that a row is likely to mean.
+/// Keys of `[run]` that users may forget to qualify.
 const RUN_KEYS: [&str; 3] = ["seed", "time_limit", "threads"];
 
-/// Applies `key=value` to one row; a key without a section is one of `[fabric]`.
+/// Applies `key=value` to one row. A key without a section is a key of `[fabric]`.
 fn change_key(made: &mut Variant, change: &str) -> Result<(), String> {
     let (key, value) = change.split_once('=').ok_or_else(|| format!("`{change}` is no key and value"))?;
     let first = key.split(['.', '[']).next().unwrap_or_default();
@@ -189,7 +190,7 @@ fn change_key(made: &mut Variant, change: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Complains if `--seed` would be overruled by what the sweep varies.
+/// Reports an error if `--seed` has no effect because the sweep varies the seed.
 ///
 /// # Errors
 /// If the scenario sweeps the seed.
@@ -208,14 +209,14 @@ pub fn seed_counts(scenario: &Scenario, seed: u64) -> Result<(), Problems> {
     }]))
 }
 
-/// Makes `[profile]` the preset `name`, keeping the scenario's parameters of those groups that it has.
+/// Replaces `[profile]` by the preset `name`. The scenario's parameters are kept for those groups that the preset has.
 fn keep_groups(scenario: &mut Scenario, name: &str, groups: &[&str]) {
     let mut kept = Table::new();
     if let Some(Value::Table(old)) = scenario.table.get("profile") {
         kept.extend(old.iter().filter(|(key, _)| groups.contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())));
     }
     kept.insert("name".into(), Value::String(name.to_string()));
-    // A table at the top of a scenario can always be put.
+    // Setting a table at the top of a scenario cannot fail.
     let _ = scenario.put("profile", Value::Table(kept));
     scenario.note_change("profile", "profile.name", name);
 }
@@ -242,7 +243,7 @@ fn without_sweep(scenario: &Scenario) -> Scenario {
     made
 }
 
-/// Complains about what is wrong with `[sweep]`.
+/// Reports all problems of `[sweep]`.
 pub(crate) fn check(scenario: &Scenario, sink: &Sink) {
     axes(scenario, sink);
 }

@@ -1,5 +1,5 @@
-//! A run as a trace: what Perfetto (<https://ui.perfetto.dev>) and Chrome's `about:tracing` open. The format is Chrome's "JSON Array Format":
-//! one event per line, times in microseconds of simulated time.
+//! Writes a run as a trace for Perfetto (<https://ui.perfetto.dev>) and Chrome's `about:tracing`. The format is
+//! Chrome's "JSON Array Format": one event per line, with times in microseconds of simulated time.
 
 use crate::plan::Experiment;
 use crate::report::{Report, csv};
@@ -12,31 +12,31 @@ use strandway_fabric::Measurements;
 use strandway_proto::RankTimes;
 use strandway_proto::units::Time;
 
-/// Flows that a trace has at the most: ours. A million events take Perfetto some seconds.
+/// Limit on the flows of a trace: ours. Perfetto needs some seconds for a million events.
 const FLOWS_MAX: usize = 200_000;
 
-/// Processes of a trace, in the order in which they are shown: jobs come behind these.
+/// Processes of a trace, in the order of display; jobs follow after these.
 const FAULTS: u32 = 1;
 const FABRIC: u32 = 2;
 const COLLECTIVES: u32 = 3;
 const FLOWS: u32 = 4;
 const JOBS: u32 = 5;
 
-/// The threads of a job: a rank's streams follow each other.
+/// Number of thread ids per rank of a job: one per stream.
 const STREAMS: u32 = STREAMS_MAX as u32;
 
-/// What a trace holds and lacks.
+/// The contents of a trace, and what is missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traced {
     /// Events that were written.
     pub events: u64,
-    /// Flows that were left out, since there are too many or they have no row.
+    /// Flows that were left out, because there are too many or because they have no entry.
     pub flows_left_out: u64,
-    /// Ranks whose steps were not kept, since there are too many.
+    /// Ranks whose steps were not recorded, because there are too many.
     pub ranks_left_out: u64,
 }
 
-/// Writes the steps of ranks, collectives, flows, values over time and faults of a run.
+/// Writes the steps of ranks, collectives, flows, time series and faults of a run.
 ///
 /// # Errors
 /// If `out` cannot be written to.
@@ -83,13 +83,13 @@ impl File<'_> {
         self.event(&json!({ "ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": sort }))
     }
 
-    /// Something that lasted, alone on its thread.
+    /// A span of time; spans of one thread must not overlap.
     fn slice(&mut self, (pid, tid): (u32, u32), name: &str, from: f64, until: f64, args: Value) -> io::Result<()> {
         let long = (until - from).max(0.0);
         self.event(&json!({ "ph": "X", "pid": pid, "tid": tid, "name": name, "ts": from, "dur": long, "args": args }))
     }
 
-    /// Something that lasted beside others of its process.
+    /// A span of time that may overlap other spans of its process.
     fn span(&mut self, (pid, id): (u32, u64), name: &str, from: f64, until: f64, args: Value) -> io::Result<()> {
         let category = if pid == FLOWS { "flow" } else { "collective" };
         let event = |phase: &str, at: f64, args: Value| json!({ "ph": phase, "cat": category, "id": id, "pid": pid, "tid": 0, "name": name, "ts": at, "args": args });
@@ -111,7 +111,7 @@ fn faults(file: &mut File<'_>, report: &Report) -> io::Result<()> {
     Ok(())
 }
 
-/// Goodput, and the use and the longest queue of each group of links.
+/// Goodput, and the utilisation and the longest queue of each group of links.
 fn series(file: &mut File<'_>, report: &Report) -> io::Result<()> {
     let Some(series) = &report.series else { return Ok(()) };
     file.process(FABRIC, "fabric")?;
@@ -168,7 +168,7 @@ fn flows(file: &mut File<'_>, experiment: &Experiment, measured: &Measurements, 
     Ok(())
 }
 
-/// One rank of a job: a thread per stream.
+/// One rank of a job, with a thread for each stream.
 fn steps(file: &mut File<'_>, pid: u32, job: &ScriptedJob, rank: &RankTimes, end: f64) -> io::Result<()> {
     if rank.steps.is_empty() {
         file.told.ranks_left_out += u64::from(rank.begun.is_some());

@@ -1,9 +1,10 @@
-//! The other world: an experiment's flows between real nodes, measured as a simulated run is.
+//! Runs an experiment between real nodes and takes the same measurements as in the simulator.
 //!
-//! One thread stands for each host. It opens a node, connects to whom the plan says, and drives the host's program, the very
-//! same that the simulator drives. Ranks of collectives move and add real numbers, and their results are checked against
-//! arithmetic. Threads meet only before and after; in between they pass on signals of imported triggers. The outcome is the same [`Measurements`] that the simulator gives, so the same reports are made
-//! of it; what only a simulator can see (queues, links, events) is zero.
+//! Each host has a thread. The thread opens a node, opens the plan's connections, and drives the host's program: the
+//! same program that the simulator drives. Ranks of collectives send and add real numbers, and their results are
+//! compared with arithmetic. Threads meet only before and after the run; during it they pass on signals of imported
+//! triggers. The result is the same [`Measurements`] as in the simulator, so the same reports are made from it. Values
+//! that only a simulator can measure (queues, links, events) are zero.
 
 mod casts;
 mod host;
@@ -25,41 +26,41 @@ use strandway_proto::units::{Span, Time};
 use strandway_proto::{ConnectionStats, HostId};
 use strandway_udp::{Node, Reason, RemoteRegion};
 
-/// Why there is no measurement.
+/// Why a run has no result.
 #[derive(Debug)]
 pub enum WireError {
-    /// The experiment asks for something that real nodes cannot do: what, and what to do instead.
+    /// The experiment needs a feature that real nodes do not have: the feature, and a remedy.
     Unsupported(String),
     /// A host's node could not be opened.
     Open {
-        /// Which host.
+        /// The host.
         host: u32,
-        /// What its opener said.
+        /// The error of `open`.
         what: String,
     },
     /// A call to a node failed.
     Node {
-        /// Whose.
+        /// The host.
         host: u32,
-        /// How.
+        /// The error.
         error: strandway_udp::Error,
     },
-    /// A connection ended before its time.
+    /// A connection ended too early.
     Closed {
-        /// The host that noticed.
+        /// The host that noticed it.
         host: u32,
         /// Why it ended.
         reason: Reason,
     },
     /// Connections were not established within [`SETUP_TIMEOUT`].
     NotConnected,
-    /// A rank's result is not what arithmetic says.
+    /// A rank's result differs from the arithmetic result.
     WrongResult {
         /// The host that the rank runs on.
         host: u32,
         /// The collective's number in the run.
         collective: u32,
-        /// The first byte that is wrong.
+        /// The index of the first wrong byte.
         byte: u64,
     },
     /// A thread could not be started.
@@ -90,45 +91,45 @@ impl fmt::Display for WireError {
 
 impl std::error::Error for WireError {}
 
-/// How long connections may take to be established.
+/// Time limit for opening all connections.
 pub const SETUP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How often the run looks up: faults strike no later than this after their time.
+/// Interval of the run's checks: faults begin at most this late.
 const TICK: Duration = Duration::from_millis(2);
 
-/// What a run tells while it goes on.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireProgress {
-    /// Flows in all.
+    /// Number of flows.
     pub flows: usize,
     /// Flows that have finished.
     pub finished: usize,
 }
 
-/// What the threads of all hosts share.
+/// The state that the threads of all hosts share.
 struct Shared<'a> {
     plan: &'a Plan,
     groups: &'a [Group],
     programs: &'a Programs<'a>,
-    /// Each host's addresses, once its node is open.
+    /// The addresses of each host, set when its node is open.
     addresses: Vec<OnceLock<Vec<SocketAddrV6>>>,
-    /// What the receiver of each connection of the plan gives its sender to write into.
+    /// By connection of the plan: the memory of the receiver into which the sender writes.
     remotes: Vec<OnceLock<RemoteRegion>>,
-    /// Hosts that are through with opening, joining teams, trying planes, connecting, and all else.
+    /// Numbers of hosts that have finished each phase: opening, joining teams, trying planes, connecting, and the run.
     ready: [AtomicUsize; 5],
     start: OnceLock<Instant>,
     started: Vec<AtomicU64>,
     received: Vec<AtomicU64>,
     finished: Vec<AtomicU64>,
-    /// Messages that have not arrived, and messages whose sender does not know that they have: both counted. Ranks of multicasts count like
-    /// messages: until they have everything, and until they may go.
+    /// Number of messages that have not arrived, plus number of messages whose sender does not know about the arrival.
+    /// A rank of a multicast counts like a message: first until it has everything, then until it may close.
     left: AtomicUsize,
-    /// Hosts whose programs are not done.
+    /// Number of hosts whose programs are not done.
     undone: AtomicUsize,
-    /// Per host: signals from programs of other hosts, by the time at which they are there and by their order.
+    /// Per host: signals from programs of other hosts, with the time of their arrival and their order.
     mail: Vec<Mutex<Vec<Signal>>>,
     has_mail: Vec<AtomicBool>,
-    /// Ends the run early: interrupted, out of time, or an error elsewhere.
+    /// Ends the run early: interruption, time limit, or an error at another host.
     stop: AtomicBool,
     stats: Mutex<Vec<ConnectionStats>>,
     multicasts: &'a [Multicast],
@@ -138,10 +139,10 @@ struct Shared<'a> {
     failure: Mutex<Option<WireError>>,
 }
 
-/// A signal on its way: when it is there, its order, and what it says.
+/// A signal in flight: time of arrival, order, and content.
 type Signal = (Time, u32, u32);
 
-/// Flow times are kept as picoseconds plus one, zero for "not yet".
+/// Stores a flow time as picoseconds plus one; zero means "not yet".
 fn stamp(slot: &AtomicU64, at: Time) {
     slot.store(at.0 + 1, Ordering::Relaxed);
 }
@@ -163,7 +164,7 @@ impl Shared<'_> {
         self.stop.store(true, Ordering::Release);
     }
 
-    /// Has every message arrived, and has every program done what it set out to do?
+    /// True if every message has arrived and every program is done.
     fn is_over(&self) -> bool {
         self.left.load(Ordering::Acquire) == 0 && self.undone.load(Ordering::Acquire) == 0
     }
@@ -172,7 +173,8 @@ impl Shared<'_> {
         self.failure.lock().is_ok_and(|failure| failure.is_some())
     }
 
-    /// Tells that a host is through with a phase in which nobody calls it, and waits until all are.
+    /// Marks a phase as finished at this host, and waits until it is finished at all hosts. The node is
+    /// not polled while its thread waits, so no other host may call it in this phase.
     fn meet(&self, phase: usize) -> Result<(), WireError> {
         let began = Instant::now();
         self.ready[phase].fetch_add(1, Ordering::AcqRel);
@@ -189,7 +191,7 @@ impl Shared<'_> {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// A program signals another host's.
+    /// Sends a signal to the program of another host.
     fn signal(&self, to: HostId, signal: Signal) {
         if let Ok(mut mail) = self.mail[to.0 as usize].lock() {
             mail.push(signal);
@@ -198,10 +200,10 @@ impl Shared<'_> {
     }
 }
 
-/// Can real nodes run this experiment?
+/// Checks that real nodes can run this experiment.
 ///
 /// # Errors
-/// With what they cannot do, and what to do instead.
+/// The feature that nodes do not have, and a remedy.
 pub fn supported(experiment: &Experiment) -> Result<(), WireError> {
     let plan = &experiment.plan;
     let no = |what: String| Err(WireError::Unsupported(what));
@@ -225,12 +227,13 @@ pub fn supported(experiment: &Experiment) -> Result<(), WireError> {
     Ok(())
 }
 
-/// Runs the experiment between real nodes. `open` makes the node of a host on that host's own thread, which it may
-/// move into another network namespace first; the profile is the experiment's. `each` is called every two milliseconds, and
-/// ends the run early by returning false. `copying` says what the fabric knows of the plan's multicast groups.
+/// Runs the experiment between real nodes. `open` makes the node of a host; it is called on the host's own thread,
+/// which it may move into another network namespace first. The profile is the experiment's. `each` is called every two
+/// milliseconds; if it returns false, the run ends early. `copying` says how the fabric copies packets to the plan's
+/// multicast groups.
 ///
 /// # Errors
-/// If the plan needs what real nodes do not have, a node cannot be opened or used, or connections break.
+/// If the plan needs a feature that real nodes do not have, a node cannot be opened or used, or connections break.
 pub fn run(
     experiment: &Experiment,
     copying: &Copying,
@@ -241,7 +244,7 @@ pub fn run(
     execute(experiment, &experiment.multicasts, &experiment.programs(), copying, open, each)
 }
 
-/// The same with programs of one's choice at the hosts. They use the channels of the plan, and cast nothing.
+/// The same with custom programs at the hosts. They use the plan's channels and no multicast.
 ///
 /// # Errors
 /// As [`run`].
@@ -355,7 +358,7 @@ fn execute(
     })
 }
 
-/// Between real nodes no switch adds.
+/// In runs between real nodes, switches cannot add gradients.
 fn no_switch_programs() -> WireError {
     WireError::Unsupported(
         "the workload has switches that add, which run in the simulator only: write another algorithm, or use `strandway run`".into(),
@@ -378,7 +381,7 @@ fn sum(connections: &[ConnectionStats]) -> PacketCounters {
     })
 }
 
-/// A span as the standard library has it.
+/// Converts a span to the standard library's type.
 fn duration(span: Span) -> Duration {
     Duration::from_nanos(span.0.div_ceil(1_000))
 }

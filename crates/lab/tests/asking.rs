@@ -1,4 +1,4 @@
-//! What a user asks is what is run, and what is run is what every report says.
+//! The run is the one that the user asked for, and every report shows how it was asked for.
 
 use strandway_lab::{Report, Scenario, compare, report, run, run_all, scenario, sweep};
 use strandway_proto::profile::Routing;
@@ -31,7 +31,7 @@ fn a_profile_brings_the_routing_that_it_is_made_for() {
         let text = format!("[fabric]\nhosts = 8\nhosts_per_leaf = 4\n{written}[profile]\nname = \"{profile}\"\n");
         let experiment = sound(&text).check().unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(experiment.plan.routing, wanted, "{profile} {written}");
-        // Who runs a profile on other switches than it is made for is told.
+        // If a profile runs on switches for which it was not made, a note says so.
         let told = experiment.notes.iter().any(|note| note.contains("is made for fabric.routing = \"direct\""));
         assert_eq!(told, profile == "prime" && wanted == Routing::Hashed, "{:?}", experiment.notes);
     }
@@ -94,7 +94,7 @@ fn every_format_tells_the_scenario_that_took_effect() {
     ] {
         assert!(text.contains(told), "{told} is missing in {text}");
     }
-    // What JSON calls the scenario is one, and repeats the run.
+    // The JSON report contains a scenario that repeats the run.
     let json: serde_json::Value = serde_json::from_str(&report.to_json()).expect("JSON");
     let again = sound(json["origin"]["scenario"].as_str().expect("text"));
     assert_eq!(report_of(&again).digest, report.digest);
@@ -116,7 +116,7 @@ fn seeds_are_averaged_wherever_they_are_swept() {
     assert!(table.contains("mean of 3 seeds"), "{table}");
     assert!(report::markdown::rows("x", &rows).contains("path=single, mean of 3 seeds"));
 
-    // A comparison varies what the scenario sweeps, the profile aside.
+    // A comparison varies the keys that the scenario sweeps, except those of the profile.
     let compared = compare(&sound(text), &["uec".to_string(), "mrc".to_string()]).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(compared.len(), 6);
     assert!(strandway_lab::sweep::seed_counts(&sound(text), 9).is_err());
@@ -133,7 +133,7 @@ fn tables_fit_the_terminal() {
         let table = report::text::rows(&rows, Some(width));
         assert!(table.lines().take(8).all(|line| line.chars().count() <= width), "{width}: {table}");
         assert!(table.contains("queue") && table.contains("max"), "{table}");
-        // Keys head columns; rows hold their values alone.
+        // Heads of columns show keys; rows show only their values.
         assert!(!table.contains("path="), "{table}");
     }
     assert!(report::text::rows(&rows, Some(80)).contains("left out for lack of room"));
@@ -186,11 +186,11 @@ fn a_sweep_of_keys_that_lead_nowhere_is_refused() {
         assert!(said.contains(fragment), "{swept}: {said}");
         assert!(compare(&scenario, &["uec".to_string()]).is_err(), "{swept}");
     }
-    // A row cannot set what the sweep varies, nor be there twice, nor have an empty key.
+    // A row cannot set a key that the sweep varies, be in the list twice, or have an empty key.
     let scenario = sound(&format!("{TWO}[sweep]\n\"fabric.spines\" = [2, 4]\n"));
     for (profiles, fragment) in [
         (&["uec", "uec+spines=8"][..], "sets fabric.spines, which the scenario's [sweep] varies"),
-        (&["uec", "uec"], "is there twice"),
+        (&["uec", "uec"], "is in the list twice"),
         (&["uec+"], "`` is no key and value"),
         (&["uec+seed=3"], "did you mean run.seed?"),
     ] {

@@ -1,4 +1,4 @@
-//! Captures as a packet analyser sees them: lengths of frames always, fields wherever tshark is installed.
+//! Captures as a packet analyser reads them: lengths of frames in every run, fields if tshark is installed.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,16 +12,16 @@ use strandway_sim::Control;
 /// One profile for each wire format.
 const PROFILES: [&str; 4] = ["rocev2", "uec", "strack", "mrc"];
 
-/// An incast over two planes that marks, trims and, on one link, loses. Its last packets end on odd bytes.
+/// An incast over two planes with marks, trims, and losses on one link. Last packets have odd lengths.
 const BUSY: &str = "[fabric]\nhosts = 16\nplanes = 2\nrate = \"100 Gbps\"\nqueue = \"40 kB\"\necn_low = \"10 kB\"\n\
     ecn_high = \"30 kB\"\n[workload]\nkind = \"incast\"\nsenders = 12\nsize = \"300001 B\"\n\
     [[faults]]\nbetween = [\"leaf1.p0\", \"spine0.p0\"]\nkind = \"down\"\nat = \"5 us\"\nuntil = \"200 us\"\nsilent = true\n";
 
-/// Two sites, and a flow over a link between them that loses. Its last packet ends on an odd byte.
+/// Two sites, and a flow over a link with losses between them. Its last packet has an odd length.
 const LONG: &str = "[fabric]\nkind = \"sites\"\nlong_latency = \"1 ms\"\nrate = \"10 Gbps\"\nloss = 0.02\n\
     [workload]\nkind = \"flows\"\nflows = [{ from = 0, to = 1, size = \"5000001 B\" }]\n";
 
-/// A run under a profile, recorded at its first host.
+/// A run with one profile, recorded at its first host.
 struct Recorded {
     experiment: Experiment,
     packets: Vec<Captured>,
@@ -49,7 +49,7 @@ impl Recorded {
         self.experiment.plan.profiles[0].wire
     }
 
-    /// Bytes that each frame has in the file, and had on the wire.
+    /// The bytes of each frame in the file, and the bytes that it had on the wire.
     fn lengths(&self) -> Vec<(usize, usize)> {
         let mut lengths = Vec::new();
         let mut rest = &self.file[24..];
@@ -61,7 +61,7 @@ impl Recorded {
         lengths
     }
 
-    /// What tshark prints for `arguments`, line by line, or nothing where it is not installed. `name` is that of the test.
+    /// The output lines of tshark for `arguments`; `None` if it is not installed. `name` is the name of the test.
     fn tshark(&self, name: &str, lua: bool, arguments: &[&str]) -> Option<Vec<String>> {
         let file = std::env::temp_dir().join(format!("strandway-{name}-{}.pcap", std::process::id()));
         std::fs::write(&file, &self.file).expect("a file can be written");
@@ -82,7 +82,7 @@ impl Recorded {
         Some(String::from_utf8_lossy(&output.stdout).lines().map(str::to_string).collect())
     }
 
-    /// One line per packet, with these fields between tabs.
+    /// One line per packet, with these fields separated by tabs.
     fn fields(&self, name: &str, lua: bool, fields: &[&str]) -> Option<Vec<Vec<String>>> {
         let mut arguments = vec!["-T", "fields"];
         for field in fields {
@@ -94,7 +94,7 @@ impl Recorded {
     }
 }
 
-/// Bytes of a data packet's frame beside payload and padding.
+/// Bytes of a data packet's frame besides payload and padding.
 fn headers(format: WireFormat, is_last: bool) -> usize {
     // Ethernet, IPv6 and UDP; the transport header; the ICRC.
     14 + 40
@@ -136,7 +136,7 @@ fn a_frame_is_as_long_as_a_simulated_packet_with_headers_of_its_length() {
         let recorded = Recorded::new(profile, &format!("[profile.transport]\nheader = {header}\n"));
         let mut seen = 0;
         for (packet, (_, whole)) in recorded.packets.iter().map(|c| &c.packet).zip(recorded.lengths()) {
-            // The last packet of a message is filled up, and carries four bytes more under MRC.
+            // The last packet of a message is padded, and has four more bytes with MRC.
             let is_whole = matches!(packet.header, Header::Data(_)) && !packet.flags.has(Flags::TRIMMED);
             if is_whole && !packet.flags.has(Flags::LAST) {
                 assert_eq!(whole, usize::from(packet.size), "{profile}");
@@ -157,7 +157,7 @@ fn tshark_finds_nothing_malformed() {
             for line in lines {
                 assert_eq!(line[0], "", "{profile}: {line:?}");
                 assert!(!line[2].contains("Malformed") && !line[2].contains("Invalid"), "{profile}: {line:?}");
-                // Good where the payload is there, unverified where it is cut off.
+                // "Good" if the payload is there; "unverified" if it is cut.
                 assert_ne!(line[1], "0", "{profile}: a bad UDP checksum");
                 assert!(line[3].parse::<u16>().is_ok_and(|port| port >= 0xf000), "{profile}: {line:?}");
             }
@@ -232,7 +232,7 @@ fn the_dissector_reads_the_fields_that_were_sent() {
                 Some(hex) => u64::from_str_radix(hex, 16).ok(),
                 None => line[i].parse().ok(),
             };
-            // Booleans are 1 or "True", by version.
+            // Depending on the version, true is printed as 1 or "True".
             let flag = |i: usize| line[i] == "1" || line[i] == "True";
             let expect = |i: usize, value: u64| assert_eq!(number(i), Some(value), "{profile}: {}, {line:?}", names[i]);
             expect(0, u64::from(packet.source.0));
@@ -248,7 +248,7 @@ fn the_dissector_reads_the_fields_that_were_sent() {
                     expect(7, u64::from(data.psn.get()));
                     expect(8, u64::from(data.message.0));
                     expect(9, data.offset.get());
-                    // A trimmed RoCEv2 packet does not say how much it lost.
+                    // A trimmed RoCEv2 packet does not say how many bytes were removed.
                     if !(is_trimmed && recorded.format() == WireFormat::Rocev2) {
                         expect(10, u64::from(data.length));
                     }

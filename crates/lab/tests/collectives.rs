@@ -1,5 +1,5 @@
-//! Collectives as workloads: their times are those of arithmetic on an ideal fabric, no message starts before what it waits
-//! for, and reports tell of each.
+//! Collectives as workloads: their times agree with arithmetic on an ideal fabric, no message starts before the
+//! messages that it waits for, and reports list each collective.
 
 use strandway_collective::Rank;
 use strandway_lab::report::CollectiveFacts;
@@ -7,7 +7,7 @@ use strandway_lab::{Experiment, Outcome, report, run, scenario};
 use strandway_proto::units::{Span, Time};
 use strandway_sim::Control;
 
-/// Sixteen hosts below one leaf, a window that is never in the way.
+/// Sixteen hosts under one leaf, and a window that never limits the rate.
 const IDEAL: &str = "[fabric]\nhosts = 16\nhosts_per_leaf = 16\n[profile]\nname = \"uec\"\ncongestion = \"fixed\"\n\
                      [profile.fixed]\nwindow_bdp = 4\n[workload]\nkind = \"all-reduce\"\n";
 
@@ -15,7 +15,7 @@ const IDEAL: &str = "[fabric]\nhosts = 16\nhosts_per_leaf = 16\n[profile]\nname 
 const LEAVES: &str = "[fabric]\nhosts = 64\nhosts_per_leaf = 8\n[profile]\nname = \"uec\"\ncongestion = \"fixed\"\n\
                       [profile.fixed]\nwindow_bdp = 4\n[workload]\nkind = \"all-reduce\"\n";
 
-/// An acknowledgement's time on a link of 400 Gb/s.
+/// The time of an acknowledgement on a link of 400 Gb/s.
 const ACK: Span = Span(64 * 20);
 
 fn experiment(text: &str, sets: &[&str]) -> Experiment {
@@ -41,13 +41,13 @@ fn facts(text: &str, sets: &[&str]) -> CollectiveFacts {
 
 #[test]
 fn with_one_packet_per_step_the_time_is_exact() {
-    // From the second step on every rank acknowledges what it received before it passes it on.
+    // From the second step on, every rank acknowledges a block before it forwards it.
     for (sets, steps) in [
         (&["workload.size=65536 B"][..], 30),
         (&["workload.size=65536 B", "workload.algorithm=halving-doubling"], 8),
         (&["workload.size=65536 B", "workload.kind=all-gather"], 15),
         (&["workload.size=65536 B", "workload.kind=reduce-scatter"], 15),
-        // A byte more: one block in sixteen takes two packets, and its way around is the longest.
+        // One byte more: one of sixteen blocks takes two packets, and its way around the ring is the longest.
         (&["workload.size=65537 B", "workload.kind=all-gather"], 15),
     ] {
         let (experiment, outcome) = outcome(IDEAL, sets);
@@ -61,7 +61,8 @@ fn with_one_packet_per_step_the_time_is_exact() {
 
 #[test]
 fn the_bound_is_the_one_of_the_books() {
-    // Steps times a block at line rate with headers, two links of 1 us, and a full packet once more on the second one.
+    // The number of steps, times the sum of: a block at line rate with headers, two links of 1 us, and the time of a
+    // full packet on the second link.
     let c = facts(IDEAL, &["workload.size=16 MB"]);
     let wire = 1_000_000 + 1_000_000_u64.div_ceil(4096) * 64;
     assert_eq!(c.bound_us, Span(30 * ((wire + 4160) * 20 + 2_000_000)).as_us());
@@ -93,7 +94,7 @@ fn large_collectives_come_within_two_percent_of_the_bound() {
 
 #[test]
 fn bus_bandwidth_approaches_the_payload_rate_of_the_nic() {
-    // 50 GB/s, of which headers take 64 B in 4,160.
+    // 50 GB/s, minus headers of 64 B per 4,160 B.
     let payload = 50.0 * 4096.0 / 4160.0;
     for (sets, share) in [
         (&["workload.size=64 MB", "workload.pipeline=8"][..], 0.98),
@@ -105,7 +106,7 @@ fn bus_bandwidth_approaches_the_payload_rate_of_the_nic() {
     }
 }
 
-/// Everything starts exactly when the last of what it waits for has come, not before and not later.
+/// Every message starts exactly when the last message that it waits for has arrived.
 #[test]
 fn every_message_starts_with_the_last_thing_it_waits_for() {
     let unfair = "[fabric]\nhosts = 16\nhosts_per_leaf = 2\n[profile]\nname = \"uec\"\n\
@@ -160,7 +161,7 @@ fn check_starts(experiment: &Experiment, outcome: &Outcome, index: usize) {
             }
         }
     }
-    // Otherwise the test would say little.
+    // Otherwise the test would not check the order.
     if schedule.algorithm().name() == "halving-doubling" && schedule.parts() == 1 {
         assert!(overtaken > 0, "nothing ever arrived before what it had to wait for");
     }
@@ -268,7 +269,7 @@ fn a_ring_of_a_thousand_ranks_fits() {
     let experiment = experiment(text, &["run.rows=true"]);
     assert_eq!(experiment.plan.flows.len(), 2 * 1023 * 1024);
     assert_eq!(experiment.plan.connections.len(), 1024);
-    // An unfinished report of two million messages is small and quick.
+    // The report of an unfinished run with two million messages is small and is made quickly.
     let report = strandway_lab::Report::new(&experiment, &Default::default(), 0.0);
     assert!(report.to_json().len() < 100_000);
 }
@@ -281,13 +282,13 @@ fn ordered_connections_keep_to_one_path_and_are_a_class_of_their_own() {
     let names: Vec<&str> = experiment.plan.profiles.iter().map(|p| p.name.as_str()).collect();
     assert_eq!(names, ["uec", "uec/single"]);
     assert_eq!(experiment.plan.profiles[1].path.name(), "single");
-    // Six pairs of 64, and all queue pairs of each.
+    // Six of 64 pairs, with all their queue pairs.
     assert_eq!(experiment.plan.connections.iter().filter(|c| c.profile == 1).count(), 12);
     let classes: Vec<(&str, u64, u64)> =
         outcome.report.classes.iter().map(|c| (c.name.as_str(), c.total, c.finished)).collect();
     assert_eq!(classes, [("rdma", 58 * 3, 58 * 3), ("rdma-ordered", 6 * 3, 6 * 3)]);
     assert_eq!(outcome.report.other_profiles, ["uec/single"]);
-    // Who talks to whom is as without ordered connections.
+    // The pairs are the same as without ordered connections.
     let plain = self::experiment(&text.replace("ordered = \"10 %\"\n", ""), &[]);
     let pairs = |e: &Experiment| e.plan.connections.iter().map(|c| (c.source, c.destination)).collect::<Vec<_>>();
     assert_eq!(pairs(&plain), pairs(&experiment));
@@ -303,14 +304,14 @@ fn a_workload_may_have_a_profile_of_its_own() {
     let names: Vec<&str> = experiment.plan.profiles.iter().map(|p| p.name.as_str()).collect();
     assert_eq!(names, ["uec", "rocev2", "rocev2/single"]);
     assert_eq!(outcome.report.end, "finished");
-    // A message's time alone is that of its own profile: no flow is faster.
+    // A message's time alone is calculated with its own profile: no flow is faster.
     assert!(outcome.report.slowdown.min.expect("flows") >= 1.0);
     let count = |class: &str| outcome.report.classes.iter().find(|c| c.name == class).map(|c| c.finished);
     assert_eq!(
         [count("new"), count("old"), count("old-ordered"), count("older")],
         [Some(16), Some(8), Some(8), Some(16)]
     );
-    // Packets of both wire formats are written.
+    // The capture contains packets of both wire formats.
     let mut bytes = Vec::new();
     let capture = strandway_lab::pcap::write(&experiment, &outcome.measurements, &mut bytes).expect("memory takes it");
     assert!(capture.packets > 0 && capture.skipped == 0, "{} {}", capture.packets, capture.skipped);

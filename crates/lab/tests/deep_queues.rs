@@ -1,9 +1,10 @@
-//! Queues of gigabytes: counted, limited and marked as small ones are.
+//! Queues of gigabytes are counted, limited and marked like small queues.
 
 use strandway_lab::{Report, Scenario, run};
 use strandway_sim::Control;
 
-/// Twelve hosts send 600 MB each to one, all at once, with nothing to hold them back: 6.6 GB wait for its link at 13 ms.
+/// Twelve hosts send 600 MB each to one host at the same time, without congestion control: 6.6 GB wait for its link
+/// after 13 ms.
 fn incast(fabric: &str) -> Report {
     let text = format!(
         "[fabric]\nhosts = 13\nhosts_per_leaf = 13\nspines = 1\nlatency = \"100 us\"\ntrimming = false\n{fabric}\n\
@@ -18,7 +19,7 @@ fn incast(fabric: &str) -> Report {
     run(&experiment, &Control::new()).report
 }
 
-/// The host's link carries 50 bytes a nanosecond from about 200 us on.
+/// Bytes that the host's link carries from about 200 us on: 50 per nanosecond.
 const CARRIED: f64 = 50.0 * 12.8e6;
 
 fn longest(report: &Report) -> f64 {
@@ -45,7 +46,8 @@ fn a_limit_above_4_gib_drops_what_is_beyond() {
 #[test]
 fn a_threshold_above_4_gib_marks_what_is_beyond() {
     let r = incast("queue = \"12.5 GB\"\necn_low = \"4.5 GB\"\necn_high = \"4.5 GB\"");
-    // The queue grows by 550 bytes a nanosecond from 0.2 ms on; whatever leaves behind 4.5 GB of it, until 13 ms, is marked.
+    // The queue grows by 550 bytes per nanosecond from 0.2 ms on. Packets that leave while 4.5 GB or more wait, until
+    // 13 ms, are marked.
     let expected = (12.8e6 - 4.5e9 / 550.0) * 50.0 / 60064.0;
     let marked = r.packets.marked as f64;
     assert!((marked - expected).abs() < 0.05 * expected, "{marked} packets marked, expected {expected}");
@@ -56,7 +58,7 @@ fn a_shared_buffer_and_pfc_count_beyond_4_gib() {
     let r = incast("shared_buffer = \"100 GB\"\nalpha = 8\necn = false");
     assert_eq!(r.packets.dropped, 0);
     assert!(longest(&r) > 6e9);
-    // One ingress port holds no more than 600 MB here; a pause threshold of 4 GB is never reached, one of 300 MB is.
+    // One ingress port holds at most 600 MB here: a pause threshold of 4 GB is never reached, a threshold of 300 MB is.
     let r = incast("pfc = true\npfc_xoff = \"5 GB\"\necn = false");
     assert_eq!((r.packets.dropped, r.packets.pauses), (0, 0));
     let r = incast("pfc = true\npfc_xoff = \"300 MB\"\necn = false");

@@ -1,4 +1,4 @@
-//! Replays the corpora of the fuzz targets: no parser panics on anything that ever was interesting.
+//! Replays the corpora of the fuzz targets: no parser panics on any of these inputs.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ fn replay(target: &str, parse: impl Fn(&str)) {
         let bytes = std::fs::read(entry.expect("an entry").path()).expect("readable");
         let text = String::from_utf8_lossy(&bytes);
         parse(&text);
-        // What a cut leaves behind is the commonest damage; cut everywhere.
+        // Truncated files are the most common damage: cut the text at many places.
         for at in (0..text.len()).filter(|&at| text.is_char_boundary(at)).step_by(1 + text.len() / 200) {
             parse(&text[..at]);
         }

@@ -1,8 +1,7 @@
-//! The smoke and golden scenarios: they meet their own bounds, give the same digest on 1, 2 and 7 threads, and the golden
-//! ones the digest that is pinned in `scenarios/golden/digests.txt`.
+//! The smoke and golden scenarios meet their own bounds and give the same digest on 1, 2 and 7 threads. Golden
+//! scenarios give the digest in `scenarios/golden/digests.txt`.
 //!
-//! A digest that changed is a reviewed change: `STRANDWAY_BLESS=1 cargo test -p strandway-lab --test golden` writes the
-//! file anew.
+//! A changed digest needs a review: `STRANDWAY_BLESS=1 cargo test -p strandway-lab --test golden` writes the file anew.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The scenarios of a folder, in order.
+/// The scenarios of a directory, in order.
 fn scenarios(folder: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(root().join("scenarios").join(folder)).expect("the folder of scenarios");
     let mut files: Vec<PathBuf> =
@@ -23,7 +22,7 @@ fn scenarios(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Runs a scenario on every number of threads and gives back its digest, or what is wrong.
+/// Runs a scenario with several numbers of threads. Returns its digest, or an error.
 fn digest(path: &Path) -> Result<String, String> {
     let scenario = Scenario::load(path).unwrap_or_else(|e| panic!("{e}"));
     let mut digests = Vec::new();

@@ -1,4 +1,4 @@
-//! What a report counts adds up, and no table looks better for what did not finish.
+//! The counts of a report add up, and no table looks better because of flows that did not finish.
 
 use std::path::Path;
 use strandway_lab::{Experiment, Report, Scenario, pcap, run};
@@ -70,7 +70,7 @@ fn time_down_is_no_time_to_carry_in() {
     assert!(link.utilisation > 0.85 && link.utilisation <= 1.0, "{link:?} of {} us", r.run.simulated_us);
 }
 
-/// Host 3 dies without a word; all others finish.
+/// Host 3 dies silently; the flows of other hosts finish.
 const DEAD_HOST: &str =
     "[fabric]\nhosts = 64\nhosts_per_leaf = 8\n[workload]\nkind = \"permutation\"\nsize = \"2 MB\"\n";
 const DEATH: &str = "[[faults]]\nkind = \"down\"\nswitch = \"host3\"\nsilent = true\nat = \"5 us\"\n";
@@ -84,7 +84,7 @@ fn flows_that_never_end_make_no_table_look_better() {
     assert!(r.fct_us.p50.is_some() && r.slowdown.p999.is_none() && r.received_us.max.is_none());
     assert_eq!(r.goodput_gbps.per_flow.min, Some(0.0));
     assert!(r.fct_cdf.last().is_some_and(|p| (p[1] - 62.0 / 64.0).abs() < 1e-9));
-    // Goodput and utilisation are over the time in which something arrived, not the time limit.
+    // Goodput and utilisation are calculated over the time in which data arrived, not over the time limit.
     let (now, before) = (r.goodput_gbps.mean_per_host, healthy.goodput_gbps.mean_per_host);
     assert!(now > 0.7 * before && now < 1.1 * before, "{now} of {before} Gb/s");
     for (now, before) in r.links.iter().zip(&healthy.links) {
@@ -99,14 +99,14 @@ fn flows_that_never_end_make_no_table_look_better() {
     }
 }
 
-/// Every data packet and chunk that was sent, and every copy that a switch made, is accounted for.
+/// Checks that every data packet and chunk, and every copy by a switch, is counted once at its end.
 fn balance(r: &Report, what: &str) {
     let p = &r.packets;
     let data = [p.dropped - p.dropped_control, p.lost - p.lost_control];
     let sum = p.delivered + p.duplicates + p.discarded + p.trimmed + data[0] + data[1] + p.under_way;
     assert_eq!(p.sent + p.chunks + p.copies, sum + p.chunks_arrived, "{what}: {p:?}");
     if r.end == "finished" {
-        // A run goes on until nothing is under way.
+        // A run ends only when no packet is in flight.
         assert_eq!(p.under_way, 0, "{what}: {p:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! Training jobs with sharded layers: where the time of ranks goes adds up, arithmetic holds where nothing overlaps, and what makes no
-//! sense is explained.
+//! Training jobs with sharded layers. Computing and waiting add up to the ranks' time, times agree with arithmetic
+//! where nothing overlaps, and invalid settings are explained.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use strandway_sim::Control;
 const JOB: &str = "[fabric]\nhosts = 8\nhosts_per_leaf = 8\nrate = \"400 Gbps\"\n[profile]\nname = \"uec\"\n\
                    [workload]\nkind = \"fsdp\"\nname = \"job\"\nsize = \"16 MiB\"\nlayers = 4\ncompute = \"1200 us\"\n";
 
-/// What one rank receives of a layer takes so long, headers not counted.
+/// The time in which a rank receives its part of a layer, without headers.
 const LAYER_US: f64 = 4.0 * 1_048_576.0 * 7.0 / 8.0 * 8.0 / 400e3;
 
 fn check(text: &str, sets: &[&str]) -> Result<Experiment, Problems> {
@@ -51,7 +51,7 @@ fn what_ranks_compute_and_wait_for_is_all_of_their_time() {
         let job = job(sets);
         assert_eq!(job.iterations_ended, job.iterations, "{sets:?}");
         let waited: f64 = job.exposed.iter().map(|exposed| exposed.us).sum();
-        // Ranks end their iterations at times that differ by no more than a message takes.
+        // Ranks end their iterations at times that differ by at most the time of a message.
         let off = (job.computed_us + waited) / iteration(&job);
         assert!((0.95..=1.0 + 1e-9).contains(&off), "{sets:?}: {off} of an iteration");
         assert!((job.bubble - waited / (waited + job.computed_us)).abs() < 1e-9);
@@ -64,12 +64,12 @@ fn collectives_are_as_many_as_layers_say() {
     let counts = |sets: &[&str]| -> Vec<(u64, u64)> {
         job(sets).operations.iter().map(|operation| (operation.count, operation.ended)).collect()
     };
-    // Backward, the last layer is still there.
+    // The backward pass needs no gather for the last layer, which is still in memory.
     assert_eq!(counts(&["workload.iterations=3"]), [(3 * 7, 3 * 7), (3 * 4, 3 * 4)]);
     assert_eq!(counts(&["workload.iterations=3", "workload.reshard=false"]), [(3 * 4, 3 * 4), (3 * 4, 3 * 4)]);
 }
 
-/// Without computation nothing overlaps forward: layers follow each other.
+/// Without computation nothing overlaps in the forward pass: layers follow each other.
 #[test]
 fn without_computation_an_iteration_takes_what_its_gathers_take() {
     let job = job(&["workload.compute=\"0 us\"", "workload.reshard=false"]);
@@ -80,7 +80,8 @@ fn without_computation_an_iteration_takes_what_its_gathers_take() {
     assert!((waited / iteration(&job) - 1.0).abs() < 0.03);
 }
 
-/// With computation that takes longer than what runs beside it, a rank waits for the first layer and the last gradients only.
+/// If computation takes longer than the traffic beside it, a rank waits only for the first layer and the last
+/// gradients.
 #[test]
 fn long_computation_hides_all_but_the_ends() {
     let ahead = job(&["workload.compute=\"12 ms\""]);
@@ -88,13 +89,14 @@ fn long_computation_hides_all_but_the_ends() {
     // The first gather and the last scatter run alone.
     let ends = 2.0 * LAYER_US;
     assert!((ends..1.3 * ends).contains(&waited), "{waited} us of waiting, {ends} us of bytes");
-    // Gathered late, every layer is waited for: four forward, and three backward that share the links with scatters.
+    // Without prefetch a rank waits for every layer: four in the forward pass, and three in the backward pass, whose
+    // gathers share the links with scatters.
     let late = job(&["workload.compute=\"12 ms\"", "workload.prefetch=0"]);
     let gathers = exposed(&late, "all-gather") / exposed(&ahead, "all-gather");
     assert!((4.0 + 3.0..4.0 + 3.0 * 2.0).contains(&gathers), "{gathers} gathers were waited for");
 }
 
-/// The rank that lacks time is the one that all others wait for.
+/// All other ranks wait for the slowest rank.
 #[test]
 fn stragglers_make_others_wait() {
     let even = job(&["workload.iterations=4"]);
@@ -115,7 +117,7 @@ fn the_last_iteration_of_the_slowest_rank_is_told_step_by_step() {
     }
 }
 
-/// A host that is cut off stops its job. The run says so at its limit.
+/// If a host is cut off, its job stops, and the run reports that at its time limit.
 #[test]
 fn a_job_whose_rank_is_cut_off_is_unfinished() {
     let text = format!(
@@ -128,7 +130,8 @@ fn a_job_whose_rank_is_cut_off_is_unfinished() {
     assert!(report.flows.finished < report.flows.total);
 }
 
-/// Perfetto's rules for the format: slices of a thread do not overlap unless one is inside the other, what begins ends, threads have names.
+/// Perfetto's rules for the format: slices of a thread are nested or do not overlap, every begin has an end, and
+/// threads have names.
 #[test]
 fn a_trace_tells_every_step_of_every_rank() {
     let text = format!(

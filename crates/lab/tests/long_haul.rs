@@ -1,15 +1,16 @@
-//! Schemes of SDR-RDMA over a long link: their completion times are the model's, and the choice among them is a good one.
+//! Schemes of SDR-RDMA over a long link: their completion times agree with the model, and the automatic choice among
+//! them is good.
 
 use strandway_lab::{Report, Scenario, run};
 use strandway_proto::repair::Code;
 use strandway_proto::repair::model::{Completion, Effort, Fallback, Transfer};
 use strandway_sim::Control;
 
-/// Wire bytes of a packet, and how long it takes at 400 Gb/s, in microseconds.
+/// Wire bytes of a packet, as a time in microseconds at 400 Gb/s.
 const PACKET_US: f64 = 4160.0 * 8.0 / 400e3;
 const RTT_US: f64 = 25_000.0;
 
-/// Messages in turn over 3,750 km at 400 Gb/s, by the paper's rule for light.
+/// Messages one after the other over 3,750 km at 400 Gb/s, by the paper's rule for light.
 fn simulate(profile: &str, settings: &str, mib: u32, loss: f64, messages: u32) -> Report {
     let text = format!(
         "name = 'long haul'\n[fabric]\nkind = 'sites'\nsites = 2\nhosts_per_site = 1\ndistance = '3750 km'\nrule = 'paper'\n\
@@ -27,7 +28,7 @@ fn transfer(mib: u32, loss: f64) -> Transfer {
     Transfer { chunks: u64::from(mib) * 256, chunk_time: PACKET_US, rtt: RTT_US, loss }
 }
 
-/// Mean completion time over the model's.
+/// Mean completion time divided by the model's.
 fn against(report: &Report, model: &Completion) -> f64 {
     report.fct_us.mean.expect("all finished") / model.mean()
 }
@@ -38,10 +39,10 @@ fn timeouts_cost_what_the_model_says() {
         let report = simulate("sdr_sr", "[profile.sdr_sr]\nchunk = 1", 8, loss, 1500);
         let model = transfer(8, loss).retransmitted(3.0 * RTT_US, Effort::FINE);
         let ratio = against(&report, &model);
-        // 1,500 messages: twice the standard error is 3 % at worst.
+        // With 1,500 messages, twice the standard error is at most 3 %.
         assert!((0.95..1.05).contains(&ratio), "loss {loss}: {ratio} of the model's mean");
         let tail = report.fct_us.p999.expect("all finished") / model.quantile(0.999);
-        // One timeout more or less is likely in so few messages.
+        // With only 1,500 messages, the 99.9th percentile may differ by one timeout.
         assert!((0.5..1.6).contains(&tail), "loss {loss}: {tail} of the model's 99.9th percentile");
     }
 }
@@ -88,14 +89,14 @@ fn the_choice_is_within_a_tenth_and_a_round_trip_of_the_best_single_scheme() {
     }
 }
 
-/// Jain's index: 1 if all are equal, 1/n if one has everything.
+/// Jain's fairness index: 1 if all shares are equal, 1/n if one of n has everything.
 fn jain(shares: &[f64]) -> f64 {
     let (sum, squares) = shares.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
     sum * sum / (shares.len() as f64 * squares)
 }
 
-/// Four transfers that begin a second apart share 200 Mb/s over 50 ms, each from a host and to a host of its own, for so many
-/// seconds. Gives the bytes that each has received by then, and the share of the link that was used.
+/// Four transfers begin one second apart and share 200 Mb/s over 50 ms for `seconds` seconds. Each has its own source
+/// and destination host. Returns the bytes that each has received, and the utilisation of the link.
 fn share(profile: &str, loss: f64, burst: &str, seconds: u32) -> (Vec<f64>, f64) {
     let starts = ["0 s", "1 s", "2 s", "3 s"];
     let flows: Vec<String> = starts

@@ -1,4 +1,4 @@
-//! Links as long as a continent: results are right and the same on any number of threads, whatever the latency.
+//! Links as long as a continent: results are right, and the same on any number of threads, for any latency.
 
 use strandway_lab::{Report, Scenario, run};
 use strandway_sim::Control;
@@ -45,7 +45,7 @@ fn latencies_up_to_a_second_give_one_digest_on_any_number_of_threads() {
     }
 }
 
-/// What each profile sends again over a quiet path of `latency` per link whose queues hold no more than 1 MB.
+/// A run over an idle path with `latency` per link, whose queues hold at most 1 MB.
 fn sent_again(profile: &str, latency: &str) -> Report {
     report(
         &format!(
@@ -88,7 +88,7 @@ fn no_timeout_is_shorter_than_the_way_there_and_back() {
 
 #[test]
 fn a_lost_packet_under_pfc_costs_milliseconds_not_minutes() {
-    // Two hosts; every tenth packet is lost, so that single packets wait for a timeout. Queues have no limit of their own.
+    // Two hosts. Every tenth packet is lost, so single packets wait for a timeout. Queues have no limit of their own.
     let text = "[fabric]\nhosts = 2\npfc = true\n[profile]\nname = \"uec\"\n\
                 [workload]\nkind = \"permutation\"\nsize = \"1 kB\"\nmessages = 100\n\
                 [[faults]]\ntier = \"host->leaf\"\ncount = 2\nkind = \"loss\"\nprobability = 0.1\n\

@@ -1,10 +1,10 @@
-//! Collectives of more messages than are kept row by row: the run is the same, and the report says nearly the same.
+//! Collectives with more messages than entries: the run is the same, and the report is nearly the same.
 
 use strandway_lab::{Outcome, Scenario, run};
 use strandway_sim::Control;
 
 fn outcome(rows: bool) -> Outcome {
-    // 1,026 ranks, 1,025 messages each: 3,074 more than there are rows for.
+    // 1,026 ranks with 1,025 messages each: 3,074 more than the limit on entries.
     let text = format!(
         "[fabric]\nkind = \"leaf-spine\"\nhosts = 1026\nhosts_per_leaf = 54\n[profile]\nname = \"uec\"\n\
          [workload]\nname = \"gather\"\nkind = \"all-gather\"\nsize = \"1026 kB\"\n[run]\nrows = {rows}\nwhy = false\n"

@@ -1,5 +1,5 @@
-//! Multicast as a workload: every cable is crossed as often as arithmetic says, losses cost what they must, a dead rank is named, and
-//! what makes no sense is explained.
+//! Multicast as a workload: the traffic on cables agrees with arithmetic, losses cost no more than they must, a dead
+//! rank is named, and invalid settings are explained.
 
 use strandway_lab::{Experiment, Outcome, Problems, run, scenario};
 use strandway_sim::Control;
@@ -18,13 +18,13 @@ fn outcome(text: &str, sets: &[&str]) -> Outcome {
     run(&check(text, sets).unwrap_or_else(|e| panic!("{e}")), &Control::new())
 }
 
-/// 64 hosts, four to a leaf; with `k` a fat tree of 128, four to a leaf and 16 to a pod.
+/// 64 hosts, four per leaf. With `k`: a fat tree of 128 hosts, four per leaf and 16 per pod.
 const LEAVES: &str =
     "[fabric]\nhosts = 64\nhosts_per_leaf = 4\n[profile]\nname = \"uec\"\n[workload]\nkind = \"all-gather\"\n";
 const PODS: &str =
     "[fabric]\nkind = \"fat-tree\"\nk = 8\n[profile]\nname = \"uec\"\n[workload]\nkind = \"all-gather\"\n";
 
-/// Links that one share crosses in all, in units of its length: the sheet's formulas (section 8.3).
+/// Number of links that one share crosses, by the sheet's formulas (section 8.3).
 fn crossings(algorithm: &str, ranks: u64, leaf: u64, pod: u64) -> u64 {
     let hop = |a: u64, b: u64| match () {
         () if a / leaf == b / leaf => 2,
@@ -102,7 +102,7 @@ fn losses_at_receivers_are_fetched_on_any_number_of_threads() {
 #[test]
 fn parity_crosses_the_same_cables_and_makes_up_for_losses_without_a_fetch() {
     let sets = |parity| ["workload.algorithm=multicast", "workload.ranks=16", "workload.size=2097152 B", parity];
-    // Each of 16 shares has 32 chunks, and with parity 8 more.
+    // Each of 16 shares has 32 chunks, and 8 more with parity.
     let whole = outcome(LEAVES, &sets("workload.parity=16+4")).report;
     assert_eq!(whole.packets.payload_link_bytes, Some(crossings("multicast", 16, 4, 64) * CHUNK * 40));
     assert_eq!((whole.packets.chunks, whole.packets.rebuilt, whole.packets.repairs), (16 * 40, 0, 0));
@@ -110,7 +110,7 @@ fn parity_crosses_the_same_cables_and_makes_up_for_losses_without_a_fetch() {
     let text = format!("{LEAVES}{faults}");
     let lossy = outcome(&text, &sets("workload.parity=16+4")).report;
     assert_eq!((lossy.end.as_str(), lossy.flows.finished), ("finished", 16));
-    // 2 % of 15 x 512 copies of data. More than four of twenty are lost once in 27,000 groups, of which there are 480.
+    // 2 % of 15 x 512 copies of data. One of 27,000 groups loses more than four of twenty chunks; there are 480 groups.
     assert!((90..220).contains(&lossy.packets.rebuilt), "{}", lossy.packets.rebuilt);
     assert_eq!(lossy.packets.repairs, 0);
     for threads in ["run.threads=2", "run.threads=7"] {
@@ -130,7 +130,8 @@ fn a_plane_that_dies_silently_costs_a_cutoff_and_its_part_once_more() {
     assert_eq!((report.end.as_str(), report.flows.finished), ("finished", 64), "{:?}", report.notes);
     let experiment = check(text, &[]).expect("sound");
     let multicast = &experiment.multicasts[0];
-    // What is missing, half of what was left, has one plane instead of two, and every other cast of it is lost again.
+    // Half of the remaining chunks are missing. They are fetched over one plane instead of two, and every second
+    // repetition is lost again.
     let again = 4.0 * time(&whole);
     let most = time(&whole) + multicast.cutoff().as_us() + again;
     assert!(time(&report) < most, "{} us, {most} us at the most", time(&report));
@@ -144,7 +145,8 @@ fn a_spine_that_dies_silently_is_left_out_by_the_root() {
     let fault = "[[faults]]\nswitch = \"spine3\"\nkind = \"down\"\nsilent = true\nat = \"100 us\"\n";
     let report = outcome(&format!("{text}{fault}"), &[]).report;
     assert_eq!((report.end.as_str(), report.flows.finished), ("finished", 64), "{:?}", report.notes);
-    // 8,192 chunks, of which some 1,200 have left: an eighth of the rest is 870. Of three stretches of 256 and two batches it is 128.
+    // Of 8,192 chunks, about 1,200 have left; 1/8 of the remaining ones is 870. 1/8 of three stretches of 256 chunks
+    // and two batches is 128.
     let again = report.packets.chunks - 8_192;
     assert!((90..300).contains(&again), "{again} chunks more than there are");
     for threads in ["run.threads=2", "run.threads=7"] {
@@ -165,7 +167,7 @@ fn hosts_without_a_common_plane_pass_chunks_on_and_the_report_says_so() {
         assert_eq!((report.end.as_str(), report.flows.finished), ("finished", 8), "{kind}: {:?}", report.notes);
         let said = "cast: no plane is common to all ranks, so chunks went from rank to rank";
         assert!(report.notes.iter().any(|note| note.starts_with(said)), "{:?}", report.notes);
-        // Each chunk reaches each other rank once, by unicast; some meet a port that is down.
+        // Each chunk reaches each other rank once, by unicast; some chunks meet a dead port and are repeated.
         let share = if kind == "broadcast" { 2048 } else { 256 };
         assert_eq!(report.packets.chunks, report.packets.repairs, "nothing is cast to all");
         assert!((chunks * share..chunks * share * 3 / 2).contains(&report.packets.chunks), "{}", report.packets.chunks);
@@ -205,7 +207,7 @@ fn broadcasts_by_trees_pass_every_byte_on_once() {
         assert_eq!((c.kind.as_str(), c.algorithm.as_str(), c.ranks), ("broadcast", algorithm, 64));
         let time = c.time_us.expect("all have everything");
         assert!(time >= c.bound_us, "{algorithm}: {time} us, at least {}", c.bound_us);
-        // Each message on the longest way takes two links of 1 us at least.
+        // Each message on the longest path takes at least two links of 1 us.
         assert!(c.bound_us >= 2.0 * f64::from(depth), "{algorithm}: {}", c.bound_us);
     }
 }
@@ -255,7 +257,7 @@ fn what_makes_no_sense_is_explained() {
     }
 }
 
-/// Casts that share their links with a ring arrive at half the pace. Nothing is lost, so nothing is fetched.
+/// Casts that share their links with a ring arrive at half the rate. No chunk is lost, so no chunk is fetched.
 #[test]
 fn receivers_wait_for_casts_that_other_traffic_slows_down() {
     let text = "[fabric]\nhosts = 8\nhosts_per_leaf = 8\npfc = true\n[profile]\nname = \"uec\"\n\
@@ -264,7 +266,7 @@ fn receivers_wait_for_casts_that_other_traffic_slows_down() {
     let report = outcome(text, &[]).report;
     assert_eq!(report.packets.dropped, 0);
     assert_eq!(report.packets.repairs, 0);
-    // 2 x 16 MiB x 7/8 arrive at every host, and at the least nothing else does.
+    // 2 x 16 MiB x 7/8 arrive at every host; that is the minimum.
     let bytes = 2.0 * 16.0 * 1048576.0 * 7.0 / 8.0;
     let least = bytes * 8.0 / (report.fabric.rate_gbps * 1e3);
     let took = report.run.simulated_us;

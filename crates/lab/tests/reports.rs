@@ -1,4 +1,5 @@
-//! What reports promise: the JSON format, a self-contained page, unfinished flows named, rows of sweeps and comparisons.
+//! Promises of reports: the JSON format, a self-contained page, names of unfinished flows, rows of sweeps and
+//! comparisons.
 
 use strandway_lab::{Experiment, Report, Scenario, report, run, scenario};
 use strandway_sim::Control;
@@ -143,7 +144,7 @@ fn a_capture_is_a_pcap_file_with_ethernet_frames() {
     assert_eq!(bytes[20..24], 1u32.to_le_bytes());
     assert!(capture.packets >= 50, "25 packets out, 25 in, and acknowledgements: {}", capture.packets);
     assert_eq!(capture.skipped, 0);
-    // Walk the records to the end of the file.
+    // Go through the records to the end of the file.
     let mut at = 24;
     let mut records = 0;
     while at < bytes.len() {
@@ -175,7 +176,7 @@ fn every_scenario_in_the_repository_is_sound() {
     assert!(seen > 25);
 }
 
-/// 64 NICs with four ports of 100 Gb/s; one flow of 8 MB, 160 us at line rate, looked at every 2 us.
+/// 64 NICs with four ports of 100 Gb/s. One flow of 8 MB (160 us at line rate), sampled every 2 us.
 const FOUR_PLANES: &str = "[fabric]\nkind = \"multi-plane\"\nhosts = 64\nplanes = 4\nhosts_per_leaf = 8\nspines = 8\n\
                            rate = \"400 Gbps\"\nrouting = \"source\"\n[profile]\nname = \"mrc\"\n\
                            [profile.mrc]\nport_hold = \"20 us\"\n\
@@ -340,7 +341,7 @@ fn no_message_is_faster_than_it_can_be_alone_on_several_planes() {
     }
 }
 
-/// The data that the script of a sweep's page explores.
+/// The data for the script of a sweep's page.
 fn explored(page: &str) -> serde_json::Value {
     let text = page.split("id=\"rows-data\">").nth(1).and_then(|rest| rest.split("</script>").next()).expect("data");
     serde_json::from_str(text).expect("JSON")

@@ -1,4 +1,4 @@
-//! Whatever is wrong with a scenario is said with key, value and remedy, all at once, before anything runs.
+//! Every mistake in a scenario is reported with key, value and remedy, all at once, before the run.
 
 use strandway_lab::{Scenario, run};
 use strandway_sim::Control;
@@ -14,7 +14,7 @@ fn problems(text: &str) -> String {
 #[test]
 fn every_mistake_names_key_value_and_remedy() {
     let cases: &[(&str, &[&str])] = &[
-        // Form.
+        // Syntax.
         ("[fabric\nhosts = 4", &["x.toml:1: not valid TOML"]),
         ("fabric = 4", &["x.toml: fabric = 4: must be a table; write a section [fabric]"]),
         ("[fabrik]\nhosts = 4", &["fabrik = {...}: unknown section; did you mean `fabric`?"]),
@@ -24,7 +24,7 @@ fn every_mistake_names_key_value_and_remedy() {
         ("[run]\nseeds = 4", &["run.seeds = 4: unknown key; did you mean `seed`?"]),
         ("[profile]\nname = \"uec\"\npaht = \"reps\"", &["profile.paht", "did you mean `path`?"]),
         ("[profile.nscc]\ngama = 0.5", &["profile.nscc.gama = 0.5: unknown parameter; did you mean `gamma`?"]),
-        ("[expect]\n\"fct_us.maximum\" = \"< 5\"", &["no report has this value; did you mean `fct_us.max`?"]),
+        ("[expect]\n\"fct_us.maximum\" = \"< 5\"", &["the report has no such value; did you mean `fct_us.max`?"]),
         ("[expect]\n\"flow.0->99999.fct_us\" = \"< 5\"", &["there is no flow \"0->99999\""]),
         // Units.
         ("[fabric]\nrate = \"400\"", &["fabric.rate = \"400\": a rate needs a unit; write \"400 Gbps\""]),
@@ -33,7 +33,7 @@ fn every_mistake_names_key_value_and_remedy() {
         ("[fabric]\nlatency = \"1 parsec\"", &["`parsec` is no unit of time; units: us, ms, ns, ps, s"]),
         ("[workload]\nsize = \"2 Mb\"", &["`Mb` is no unit", "units: MB"]),
         ("[workload]\nsize = 2000000", &["needs a unit; write \"2000000 MB\" if that is what you mean"]),
-        // Numbers that are none, negative or too large.
+        // Numbers that cannot be parsed, are negative or too large.
         ("[fabric]\nhosts = 0", &["fabric.hosts = 0: must be at least 1"]),
         ("[fabric]\nhosts = 1000000000000", &["fabric.hosts = 1000000000000: must be at most 1048576"]),
         ("[fabric]\nhosts = -4", &["fabric.hosts = -4: cannot be negative"]),
@@ -51,7 +51,7 @@ fn every_mistake_names_key_value_and_remedy() {
         ("[profile.nscc]\ngamma = 1e308", &["profile.nscc.gamma", "is out of range; write a value from"]),
         ("[profile.transport]\nack_every = 16384", &["profile.transport.ack_every = 16384: needs a unit"]),
         ("[profile.transport]\nmtu = \"big\"", &["must be a whole number; its default is 4096"]),
-        // Fabrics that do not fit together.
+        // Fabrics with contradictions.
         ("[fabric]\nkind = \"fat-tree\"\nk = 5", &["needs an even number of switch ports; write 4 or 6"]),
         ("[fabric]\nkind = \"fat-tree\"\nk = 4\nhosts = 17", &["more than a fat tree of k = 4 holds, 16"]),
         (
@@ -61,7 +61,7 @@ fn every_mistake_names_key_value_and_remedy() {
         (
             "[fabric]\nkind = \"multi-plane\"\nhosts = 4096\nplanes = 16\nrouting = \"source\"",
             &[
-                "fabric.routing = \"source\": 16 planes do not fit a micro segment, which tells 8 apart; make the fabric smaller",
+                "fabric.routing = \"source\": 16 planes do not fit a micro segment, which can distinguish 8; make the fabric smaller",
             ],
         ),
         ("[[faults]]\nkind = \"loss\"\nplane = 0\nprobability = 0.1\nburst = 0", &["faults.burst = 0"]),
@@ -71,7 +71,7 @@ fn every_mistake_names_key_value_and_remedy() {
         (
             "[fabric]\nplanes = 64",
             &[
-                "x.toml: fabric.planes = 64: must be at most 32: a NIC has a port for each plane, and no more ports than that; \
+                "x.toml: fabric.planes = 64: must be at most 32: a NIC has one port for each plane, and at most 32 ports; \
                  write a whole number from 1 to 32",
             ],
         ),
@@ -87,7 +87,9 @@ fn every_mistake_names_key_value_and_remedy() {
         ("[fabric]\nplanes = 7\nrate = \"800 Gbps\"", &["fabric.planes = 7: do not divide", "write 5 or 8"]),
         (
             "[fabric]\nkind = \"multi-plane\"\nhosts = 16384\nhosts_per_leaf = 8\nplanes = 8\nrouting = \"source\"",
-            &["fabric.routing = \"source\": 2048 leaves of a plane do not fit a micro segment, which tells 2047 apart"],
+            &[
+                "fabric.routing = \"source\": 2048 leaves of a plane do not fit a micro segment, which can distinguish 2047",
+            ],
         ),
         (
             "[fabric]\nkind = \"multi-plane\"\nspines = 8\n[profile]\nname = \"mrc\"\n[profile.mrc]\nactive = 33",
@@ -99,13 +101,13 @@ fn every_mistake_names_key_value_and_remedy() {
         (
             "[fabric]\nkind = \"multi-plane\"\nspines = 8\n[profile]\nname = \"mrc\"\n[profile.mrc]\nactive = 20\nbackup = 13",
             &[
-                "x.toml: profile.mrc.backup = 13: is more than the 20 in use leave of the fabric's 32 paths between distant hosts (4 \
-                 planes of 8); write at most 12, leave it out to keep what there is, lower profile.mrc.active, or raise fabric.spines",
+                "x.toml: profile.mrc.backup = 13: is too many: 20 are in use of the fabric's 32 paths between distant hosts (4 \
+                 planes of 8); write at most 12, leave it out to use the default, lower profile.mrc.active, or raise fabric.spines",
             ],
         ),
         (
             "[fabric]\nkind = \"multi-plane\"\nspines = 8\n[profile]\nname = \"mrc\"\n[profile.mrc]\nbackup = 128",
-            &["profile.mrc.backup = 128: is more than the 32 in use leave", "write at most 0"],
+            &["profile.mrc.backup = 128: is too many: 32 are in use", "write at most 0"],
         ),
         (
             "[fabric]\nkind = \"multi-plane\"\n[profile]\nname = \"mrc\"\n[profile.mrc]\nactive = 3",
@@ -120,7 +122,7 @@ fn every_mistake_names_key_value_and_remedy() {
         ),
         ("[fabric]\nqueue = \"100 B\"", &["does not hold one packet"]),
         ("[fabric]\necn_low = \"2 BDP\"", &["is above ecn_high"]),
-        ("[fabric]\npfc = true\npfc_headroom = \"1 kB\"", &["less than what can still arrive after a pause"]),
+        ("[fabric]\npfc = true\npfc_headroom = \"1 kB\"", &["fewer bytes than can still arrive after a pause"]),
         ("[fabric]\npfc = true\npfc_xon = \"1 MB\"", &["is above pfc_xoff"]),
         ("[fabric]\nkind = \"htsim\"", &["fabric.topo: is missing; name an htsim topology file"]),
         ("[fabric]\nkind = \"htsim\"\ntopo = \"none.topo\"", &["none.topo: cannot be read", "check the path"]),
@@ -218,7 +220,7 @@ fn every_mistake_names_key_value_and_remedy() {
         ),
         ("[workload]\nprofile = \"uec/repps\"", &["`repps` is no path selector, congestion control or reliability"]),
         // Faults.
-        ("[[faults]]\nkind = \"down\"", &["says not where it strikes; write exactly one of link, between"]),
+        ("[[faults]]\nkind = \"down\"", &["has no target; write exactly one of link, between"]),
         ("[[faults]]\nswitch = \"spine0\"\nplane = 0\nkind = \"down\"", &["has switch and plane"]),
         (
             "[[faults]]\nswitch = \"spine99\"\nkind = \"down\"",
@@ -340,7 +342,7 @@ fn a_mistake_makes_no_other_key_unknown() {
         assert!(!said.contains("unknown key"), "{text}: {said}");
         assert_eq!(said.lines().count(), lines, "{text}: {said}");
     }
-    // A key that no kind has is unknown all the same.
+    // A key that no kind has is unknown in any case.
     let said = problems("[fabric]\nhosts = -4\nhots = 3\n");
     assert!(said.contains("fabric.hots = 3: unknown key; did you mean `hosts`?"), "{said}");
 }
@@ -348,7 +350,7 @@ fn a_mistake_makes_no_other_key_unknown() {
 #[test]
 fn what_has_no_effect_is_told() {
     for (text, note) in [
-        ("[fabric]\npfc = true\ntrimming = true\n", "fabric.trimming = true never happens here"),
+        ("[fabric]\npfc = true\ntrimming = true\n", "fabric.trimming = true has no effect here"),
         ("[fabric]\nqueue = \"100 kB\"\necn_high = \"200 kB\"\n", "fabric.ecn_high = 200 kB is never reached here"),
         (
             "[workload]\nkind = \"poisson\"\nload = 5\nflows = 10\n",
@@ -404,7 +406,7 @@ fn a_matrix_larger_than_the_fabric_is_refused_and_without_a_fabric_gets_one() {
 fn files_are_checked_with_their_lines() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     for (file, fragment) in [
-        ("truncated.cm", "truncated.cm:4: `the size`: has no number behind it; the line is cut short"),
+        ("truncated.cm", "truncated.cm:4: `the size`: has no number after it; the line is incomplete"),
         ("out_of_range.cm", "out_of_range.cm:3: `9`: there are only 4 hosts, numbered from 0 to 3"),
         ("empty.cm", "empty.cm: the matrix is empty"),
         ("duplicate.cm", "duplicate.cm:4: `1`: this flow id is on line 3 already"),
@@ -477,7 +479,8 @@ fn what_a_small_fabric_cannot_give_is_an_error_only_if_it_is_asked_for() {
     }
 }
 
-/// What is inside a switch when the pause is sent still joins its ports: with a long latency inside, that is most of the headroom.
+/// Packets inside a switch when it sends the pause still join its ports. With a long latency inside the switch, they
+/// are most of the headroom.
 #[test]
 fn a_fabric_that_pauses_drops_nothing_however_slow_its_switches_are() {
     for (latency, inside) in [("100 ns", "0 ns"), ("100 ns", "2 us"), ("1 us", "250 ns")] {

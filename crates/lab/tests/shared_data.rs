@@ -1,5 +1,5 @@
-//! Other people's traffic matrices and topologies, where a copy of them lies at hand: in the folder named by
-//! `STRANDWAY_DATA`, or beside the repository. Skipped, saying so, where there is none.
+//! Traffic matrices and topologies of other projects, if there is a copy: in the directory that `STRANDWAY_DATA` names,
+//! or next to the repository. Without a copy the tests are skipped, and print that.
 
 use std::path::{Path, PathBuf};
 use strandway_lab::import::htsim::{parse_cm_named, parse_topo_named};
@@ -39,7 +39,7 @@ fn every_matrix_and_topology_is_understood() {
     }
 }
 
-/// Runs a matrix under `uec` with 128 entropy values, as the reference project does.
+/// Runs a matrix with `uec` and 128 entropy values, as the reference project does.
 fn slowest(folder: &Path, matrix: &str, fabric: &str, entropies: u32, faults: &str) -> Report {
     let file = folder.join(matrix);
     let text = format!(
@@ -54,7 +54,7 @@ fn slowest(folder: &Path, matrix: &str, fabric: &str, entropies: u32, faults: &s
     report
 }
 
-/// A core cable at a tenth of its rate, in each of the first `pods` pods.
+/// One core cable in each of the first `pods` pods has a tenth of its rate.
 fn slow_cores(pods: u32) -> String {
     let fault =
         |pod| format!("[[faults]]\nbetween = [\"agg{pod}.0\", \"core0\"]\nkind = \"degrade\"\nfraction = 0.1\n");
@@ -93,13 +93,13 @@ fn an_outcast_does_not_hold_back_its_neighbour() {
     let Some(folder) = htsim() else { return };
     let report = slowest(&folder, "outcast_incast.cm", "kind = \"fat-tree\"\nk = 8\nrate = \"100 Gbps\"", 128, "");
     assert!(report.fct_us.max.expect("flows finished") <= 2_500.0);
-    // The flow from host 1 is the only one of its sender; it is also the first to finish.
+    // The flow from host 1 is the only one of its sender, and it finishes first.
     assert!(report.fct_us.min.expect("flows finished") <= 215.0);
 }
 
-/// The project's limit for this row is 210 us. Every pod of the small tree sends four flows out of itself, of 2,031,296
-/// wire bytes each, over four core cables; with one of them at a tenth that is 310 Gb/s, and 14 us of round trip come on
-/// top: 223.7 us at the least, whatever the transport does.
+/// The project's limit for this row is 210 us. Every pod of the small tree sends four flows of 2,031,296 wire bytes
+/// each to other pods, over four core cables. With one cable at a tenth of its rate, the cables have 310 Gb/s together.
+/// With a round trip of 14 us, the lower bound for every transport is 223.7 us.
 #[test]
 fn a_slow_core_cable_of_the_small_tree_cannot_be_hidden() {
     let Some(folder) = htsim() else { return };

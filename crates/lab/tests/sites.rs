@@ -1,4 +1,4 @@
-//! `kind = "sites"` in scenario files: what its keys mean, and what is said about wrong ones.
+//! `kind = "sites"` in scenario files: the meaning of its keys, and the errors for wrong ones.
 
 use strandway_fabric::fault::FaultKind;
 use strandway_fabric::loss::Burst;
@@ -74,7 +74,7 @@ fn connections_know_the_round_trip_and_the_rate_of_their_own_way() {
         |a, b| strandway_fabric::plan::environment_between(&plan.topology, &all, profile, HostId(a), HostId(b));
     assert_eq!((between(0, 1).rate, between(0, 2).rate), (Rate::from_gbps(400), Rate::from_gbps(10)));
     assert!(between(0, 1).base_rtt < Span::from_us(5) && between(0, 2).base_rtt > Span::from_ms(20));
-    // Below one site nothing takes as long as a long link.
+    // Within one site no flow takes as long as a long link.
     let report = run(&e, &control).report;
     assert!(report.fct_us.max.expect("it finished") < 200.0, "{:?}", report.fct_us);
 }
@@ -104,7 +104,7 @@ fn wrong_keys_of_sites_name_the_key_and_a_remedy() {
         ("sites = 17\ndistance = \"10 km\"", "fabric.sites", "must be at most 16"),
         ("sites = 3\nhosts = 4\ndistance = \"10 km\"", "fabric.hosts", "do not divide into 3 sites"),
         ("distance = \"10 km\"\nloss = 1.5", "fabric.loss", "number from 0 to 1"),
-        ("distance = \"10 km\"\nloss = 0.1\nburst = \"0 us\"", "fabric.burst", "lasts for no time"),
+        ("distance = \"10 km\"\nloss = 0.1\nburst = \"0 us\"", "fabric.burst", "must be above zero"),
         ("distance = \"10 km\"\nlong_queue = \"5 s\"", "fabric.long_queue", "write at most \"4 s\""),
         ("distance = \"10 km\"\nlong_queue = \"5 packets\"", "fabric.long_queue", "say, \"1 BDP\""),
         ("distance = \"10 km\"\npfc = true", "fabric.pfc", "does not work over long links"),

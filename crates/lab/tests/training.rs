@@ -1,5 +1,5 @@
-//! Training jobs of models: bubbles of pipelines, bytes of groups and times inside servers are those of arithmetic; parts of an iteration add
-//! up; jobs take servers that are free; and what makes no sense is explained.
+//! Training jobs of models: bubbles of pipelines, bytes of groups and times inside servers agree with arithmetic; the
+//! parts of an iteration add up to the whole; jobs take free servers; and errors explain settings that do not fit.
 
 use strandway_lab::report::JobFacts;
 use strandway_lab::{Experiment, Outcome, Problems, run, scenario};
@@ -40,7 +40,7 @@ fn us(job: &JobFacts, name: &str) -> f64 {
     job.parts.iter().find(|part| part.name == name).and_then(|part| part.us).unwrap_or(0.0)
 }
 
-/// Messages of 128 bytes, and layers that compute for 10 ms: the network costs nothing.
+/// Messages of 128 bytes, and layers that compute for 10 ms: the network takes almost no time.
 const PIPELINE: &str = "layers = 16\nhidden = 8\nsequence = 8\ncompute = \"10 ms\"\nzero = 0\n";
 
 #[test]
@@ -144,7 +144,8 @@ fn hot_experts_make_others_wait() {
     let even = outcome(moe, &[]);
     let skewed = outcome(moe, &["job.imbalance=2"]);
     let (even, skewed) = (only(&even), only(&skewed));
-    // Experts are half of a layer: forward and backward of four layers, twice as long on one rank of eight.
+    // Experts are half of a layer: on one rank of eight, the forward and backward passes of four layers take twice as
+    // long.
     let longer = 4.0 * 3.0 * 1000.0;
     let found = skewed.iteration_us.expect("it ended") - even.iteration_us.expect("it ended");
     assert!((found / longer - 1.0).abs() < 0.02, "{found} us longer");

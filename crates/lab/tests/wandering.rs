@@ -1,10 +1,12 @@
-//! Wandering: a seed draws fabric, faults, workloads, profiles and settings; whatever it draws, what must hold holds.
+//! Random tests: a seed selects fabric, faults, workloads, profiles and settings. The rules below must hold for every
+//! seed.
 //!
-//! Every run is made on one thread and on three, and must give the same digest. Every flow that ends has begun, arrived and been
-//! acknowledged in this order. Every byte is delivered once. Packets balance: over the whole run, and, without faults, at every
-//! switch. A flow that does not finish has a fault to blame. Connections that opened at first use are gone at the end.
+//! Every run is made with one thread and with three, and must give the same digest. A flow that ends has begun, arrived
+//! and been acknowledged, in this order. Every byte is delivered once. Packet counts balance over the whole run and,
+//! without faults, at every switch. If a flow does not finish, there is a fault. Connections that opened at first use
+//! are closed at the end.
 //!
-//! A failure prints the line that replays it. `WANDER=FROM..TO` chooses the seeds: `WANDER=0..50000` is a night's walk.
+//! A failure prints a command that replays it. `WANDER=FROM..TO` selects the seeds: `WANDER=0..50000` takes a night.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -17,7 +19,7 @@ use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{Span, Time};
 use strandway_sim::{Control, simulate_programs};
 
-/// The seeds that every test run walks.
+/// The seeds of every test run.
 const SEEDS: Range<u64> = 0..500;
 
 struct Wanderer {
@@ -42,7 +44,7 @@ impl Wanderer {
         writeln!(self.text, "{line}").expect("text grows");
     }
 
-    /// A scenario, and whether it has faults.
+    /// A scenario, and true if it has faults.
     fn scenario(seed: u64) -> (String, bool) {
         let mut w = Wanderer { random: Random::new(seed, StreamKind::Workload, 77), text: String::new() };
         let profile = if seed % 5 == 3 {
@@ -50,7 +52,7 @@ impl Wanderer {
         } else {
             w.pick(&["uec", "uec", "strack", "strack_fast", "prime", "mrc", "rocev2", "rocev2_sr"])
         };
-        // Every seventh seed joins sites.
+        // Every seventh seed has sites.
         let hosts = if seed % 7 == 6 { w.sites(profile) } else { w.fabric(profile) };
         w.line(format_args!("[profile]\nname = \"{profile}\""));
         if w.one_in(3) && profile != "mrc" {
@@ -74,7 +76,7 @@ impl Wanderer {
             w.fault();
         }
         let seed = w.below(1000);
-        // ATP over two levels with few slots and small queues lives on its timers.
+        // ATP over two levels with few slots and small queues makes progress mostly by timers.
         let limit = if w.text.contains("[switch]") { 400 } else { 60 };
         w.line(format_args!("[run]\nseed = {seed}\ntime_limit = \"{limit} ms\""));
         if w.one_in(4) {
@@ -83,7 +85,7 @@ impl Wanderer {
         (w.text, lossy || faults > 0)
     }
 
-    /// `[fabric]`; gives the number of hosts.
+    /// Writes `[fabric]`; returns the number of hosts.
     fn fabric(&mut self, profile: &str) -> u32 {
         let planes = if profile == "mrc" { self.pick(&[2, 4]) } else { self.pick(&[1, 1, 1, 2, 4]) };
         let hosts = if self.one_in(5) {
@@ -125,7 +127,7 @@ impl Wanderer {
         hosts
     }
 
-    /// `[fabric]` with long links; gives the number of hosts.
+    /// Writes `[fabric]` with long links; returns the number of hosts.
     fn sites(&mut self, profile: &str) -> u32 {
         let (sites, each) = (2 + self.below(4), 1 + self.below(5));
         let planes = if profile == "mrc" { self.pick(&[2, 4]) } else { self.pick(&[1, 1, 2]) };
@@ -215,7 +217,7 @@ impl Wanderer {
         }
     }
 
-    /// Jobs whose gradients switches add.
+    /// Writes jobs whose gradients switches add.
     fn in_network(&mut self) {
         let kind = self.pick(&["training", "training", "all-reduce", "reduce-scatter"]);
         let size = self.pick(&["1 B", "20 kB", "150 kB"]);
@@ -234,7 +236,7 @@ impl Wanderer {
             self.line("ranks = 6\ngroup = 3");
         }
         let system = self.pick(&["esa", "esa", "atp", "switchml"]);
-        // SwitchML has no congestion control: with many slots it overruns small queues.
+        // SwitchML has no congestion control: with many slots it overflows small queues.
         let slots = if system == "switchml" { self.pick(&[4, 30]) } else { self.pick(&[4, 30, 400, 20_000]) };
         self.line(format_args!("[switch]\nsystem = \"{system}\"\nslots = {slots}"));
         if system == "switchml" {
@@ -280,7 +282,7 @@ impl Wanderer {
     }
 }
 
-/// Checks everything that must hold after a run.
+/// Checks all rules after a run.
 fn judge(experiment: &Experiment, m: &Measurements, faulty: bool) -> Result<(), String> {
     let plan = &experiment.plan;
     for (i, flow) in m.flows.iter().enumerate() {
@@ -318,9 +320,9 @@ fn judge(experiment: &Experiment, m: &Measurements, faulty: bool) -> Result<(), 
             return Err(format!("connection {c} delivered {} bytes of {bytes}", stats.delivered_bytes));
         }
     }
-    // A peer beyond a dead link cannot hear that a connection is closed.
+    // A peer behind a dead link does not learn that a connection is closed.
     let cut_off = experiment.plan.faults.iter().any(|f| matches!(f.kind, FaultKind::Down { .. }));
-    // Ranks of multicasts stay within reach for some round trips behind their end.
+    // Ranks of multicasts keep their connections for some round trips after their end.
     let time = m.simulated + Span::from_ms(50) < plan.time_limit || experiment.multicasts.is_empty();
     if m.opened_left > 0 && !cut_off && time {
         return Err(format!(
@@ -328,11 +330,11 @@ fn judge(experiment: &Experiment, m: &Measurements, faulty: bool) -> Result<(), 
             m.opened_left, m.simulated
         ));
     }
-    // Switches that add take packets out and make others.
+    // Switches that add consume packets and make new ones.
     if faulty || experiment.aggregation.is_some() { Ok(()) } else { balance(experiment, m) }
 }
 
-/// Without faults, what comes into a switch goes out of it or is dropped there.
+/// Without faults, every packet that enters a switch leaves it or is dropped there.
 fn balance(experiment: &Experiment, m: &Measurements) -> Result<(), String> {
     let topology = &experiment.plan.topology;
     let nodes = topology.node_bases()[4];
@@ -365,10 +367,11 @@ fn balance(experiment: &Experiment, m: &Measurements) -> Result<(), String> {
     Ok(())
 }
 
-/// A way to run a scenario, with faults or without, on this many threads: its digest, if it makes sense.
+/// A way to run a scenario, with or without faults, on this many threads. Returns its digest, or `None` if the scenario
+/// is invalid.
 type Way = fn(&str, bool, usize) -> Result<Option<u64>, String>;
 
-/// The scenario as it stands.
+/// Runs the scenario without changes.
 fn walk(text: &str, faulty: bool, threads: usize) -> Result<Option<u64>, String> {
     let scenario = Scenario::from_text("wandering", text).map_err(|e| e.to_string())?;
     let Ok(mut experiment) = scenario.check() else { return Ok(None) };
@@ -377,7 +380,7 @@ fn walk(text: &str, faulty: bool, threads: usize) -> Result<Option<u64>, String>
     judge(&experiment, &m, faulty).map(|()| Some(m.digest))
 }
 
-/// The same with connections that open at first use, and messages that have no rows.
+/// Runs it with connections that open at first use, and messages without entries.
 fn walk_on_demand(text: &str, faulty: bool, threads: usize) -> Result<Option<u64>, String> {
     let scenario = Scenario::from_text("wandering", text).map_err(|e| e.to_string())?;
     let Ok(mut experiment) = scenario.check() else { return Ok(None) };
@@ -417,7 +420,7 @@ fn whatever_a_seed_draws_what_must_hold_holds() {
         let (text, faulty) = Wanderer::scenario(seed);
         let ways: [Way; 2] = [walk, walk_on_demand];
         for (way, count) in ways.into_iter().zip([&mut walked, &mut on_demand]) {
-            // A panic is a failure like any other, and has a line that replays it.
+            // A panic counts as a failure, too, so that it has a line that replays it.
             let both = || way(&text, faulty, 1).and_then(|one| Ok((one, way(&text, faulty, 3)?)));
             let both = std::panic::catch_unwind(both).unwrap_or_else(|_| Err("it panicked".to_string()));
             match both {
@@ -434,13 +437,13 @@ fn whatever_a_seed_draws_what_must_hold_holds() {
         eprintln!("WANDER={seed} cargo test -p strandway-lab --test wandering   # {what}");
     }
     assert!(failures.is_empty(), "{} of {:?} failed, the first: {:?}", failures.len(), seeds(), failures.first());
-    // Most of what is drawn must make sense.
+    // Most drawn scenarios must be valid.
     let all = seeds().end - seeds().start;
     assert!(all < 100 || (walked > all * 3 / 5 && on_demand > all / 20), "{walked} and {on_demand} of {all} walked");
 }
 
-/// Found by seed 1166: a program that wakes in the instant in which its host's port goes down, after a wake that was still to come when
-/// the fault was looked at.
+/// Found by seed 1166: a program has a timer at the same instant at which its host's port goes down, and an earlier
+/// timer was still pending when the fault was handled.
 #[test]
 fn a_flow_begins_before_a_fault_of_the_same_instant_on_any_number_of_threads() {
     let text = "[fabric]\nkind = 'leaf-spine'\nhosts = 17\nhosts_per_leaf = 3\nspines = 1\nbundle = 2\nrate = '100 Gbps'\n\

@@ -1,4 +1,4 @@
-//! Reports name what limited a flow. In each scenario here the cause is known by construction.
+//! Reports name the cause that limited a flow. In each scenario here the cause is known by construction.
 
 use strandway_fabric::Measurements;
 use strandway_lab::report::WhyFacts;
@@ -16,7 +16,7 @@ fn measured(text: &str, threads: usize) -> (Report, Measurements) {
     (outcome.report, outcome.measurements)
 }
 
-/// The entry of that name.
+/// The entry with this name.
 fn entry(report: &Report, name: &str) -> WhyFacts {
     let names: Vec<&str> = report.why.iter().map(|w| w.name.as_str()).collect();
     report.why.iter().find(|w| w.name == name).unwrap_or_else(|| panic!("no {name} in {names:?}")).clone()
@@ -26,7 +26,7 @@ fn share(why: &WhyFacts, cause: &str) -> f64 {
     why.shares.get(cause).copied().flatten().unwrap_or_else(|| panic!("no share of {cause}: {why:?}"))
 }
 
-/// Runs on one thread and several: the same account, and all times add up to the picosecond.
+/// Runs with one thread and several: the accounts are the same, and all times add up to the picosecond.
 fn why(text: &str) -> Report {
     let (report, one) = measured(text, 1);
     for threads in [2, 3] {
@@ -165,7 +165,7 @@ fn a_slow_link_to_the_receiver() {
 
 #[test]
 fn a_victim_of_pauses() {
-    // Hosts 0 to 2 fill host 4's link; the pauses reach leaf 0 and stop host 3, which sends to host 5.
+    // Hosts 0 to 2 fill host 4's link. The pauses reach leaf 0 and stop host 3, which sends to host 5.
     let text = format!(
         "[fabric]\nhosts = 8\nhosts_per_leaf = 4\nspines = 1\necn = false\n[profile]\nname = \"rocev2\"\n{}",
         flows(&[(0, 4, "4 MB"), (1, 4, "4 MB"), (2, 4, "4 MB"), (3, 5, "2 MB")])
@@ -240,7 +240,7 @@ fn a_ring_names_its_critical_chain() {
     let ring = entry(&r, "collective.all-reduce");
     let time = r.collectives[0].time_us.unwrap_or_default();
     assert!((ring.time_us.unwrap_or_default() - time).abs() < 1e-6 * time, "{:?} of {time} us", ring.time_us);
-    // Each of 30 steps sends 500 kB, 10 us of line rate, over 2 or 4 links of a microsecond.
+    // Each of 30 steps sends 500 kB (10 us at line rate) over 2 or 4 links of 1 us.
     assert_eq!(ring.cause, "line", "{}", ring.sentence);
     assert!(share(&ring, "line") > 0.6 && share(&ring, "propagation") > 0.1, "{}", ring.sentence);
     let slow = why(&format!("{text}[[faults]]\nkind = \"degrade\"\nlink = \"host3->leaf0\"\nfraction = 0.1\n"));

@@ -1,4 +1,4 @@
-//! The same scenarios between real nodes, over loopback.
+//! The same scenarios between real nodes over loopback.
 
 use std::time::Duration;
 use strandway_lab::wire::{self, Copying, WireError};
@@ -19,7 +19,7 @@ fn open(experiment: &Experiment) -> impl Fn(u32) -> Result<Node, String> + Sync 
     }
 }
 
-/// A second is little on a busy machine.
+/// A ring all-reduce; its time limit is long enough for a busy machine.
 const RING: &str = r#"
     [fabric]
     kind = "leaf-spine"
@@ -44,7 +44,7 @@ fn a_ring_all_reduce_runs_between_real_nodes() {
             .expect("it runs");
     assert_eq!(measured.end, strandway_fabric::measure::End::Finished);
     let flows = &measured.flows;
-    // Six steps of four ranks, each after the one before.
+    // Four ranks with six steps each; each step waits for the previous one.
     assert_eq!(flows.len(), 24);
     for flow in flows {
         let (started, received) = (flow.started.expect("posted"), flow.received.expect("arrived"));
@@ -72,7 +72,7 @@ fn a_host_that_cannot_open_its_node_ends_the_run_with_its_reason() {
     assert_eq!(what, "no such namespace");
 }
 
-/// A collective of eight ranks between real nodes, whose results are checked by the runner.
+/// Runs a collective of eight ranks between real nodes; the runner checks the results.
 fn collective(workload: &str) {
     let text = format!(
         r#"

@@ -1,4 +1,4 @@
-//! What this machine can do for fabrics of namespaces.
+//! Checks which features for fabrics of namespaces this machine has.
 
 use crate::lines::whole_frames;
 use crate::queue::{CLASSES, Object};
@@ -9,25 +9,25 @@ use serde::Serialize;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How often this process has tried things out.
+/// The number of checks of this process so far, which makes names unique.
 static CHECKS: AtomicU32 = AtomicU32::new(0);
 
-/// One thing that fabrics need or can use.
+/// One requirement or option of fabrics.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What it is.
+    /// Its name.
     pub what: &'static str,
-    /// Is it there?
+    /// Is it available?
     pub works: bool,
-    /// Nothing can be built without it.
+    /// Is it required for every fabric?
     pub needed: bool,
-    /// What was found.
+    /// The version, or the error.
     pub said: String,
-    /// What to do if it is missing.
+    /// The remedy if it is missing.
     pub remedy: &'static str,
 }
 
-/// A feature, by the lines that need it.
+/// A feature, with a line that only works if the feature exists.
 struct Feature {
     what: &'static str,
     tool: Tool,
@@ -36,7 +36,7 @@ struct Feature {
     remedy: &'static str,
 }
 
-/// What switches need to copy multicast.
+/// The features with which switches copy multicast.
 const COPIES: [&str; 2] = ["filters where packets come in (clsact)", "copies of multicast (u32, mirred)"];
 
 const FEATURES: [Feature; 6] = [
@@ -85,17 +85,17 @@ const FEATURES: [Feature; 6] = [
     },
 ];
 
-/// Where a kernel that can load programs for its own structures keeps their types.
+/// The kernel's own types, which exist only on a kernel that can load programs that use them.
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
 
-/// The fabric as this machine can build it: without copies of multicast, or without ECN and trimming, where something that these need is
-/// missing. A note says what, and how to get it.
+/// The fabric that this machine can build: without copies of multicast, or without ECN and trimming, if a requirement of
+/// these is missing. A note names the requirement and the remedy.
 #[must_use]
 pub fn feasible(mut fabric: LinuxFabric) -> LinuxFabric {
     let findings = look(fabric.has_program());
     let missing: Vec<&Finding> = findings.iter().filter(|finding| !finding.works).collect();
     if missing.iter().any(|finding| finding.needed) {
-        // Nothing can be built, and whoever tries is told.
+        // The fabric cannot be built, and building it gives the error.
         return fabric;
     }
     let why = |finding: &Finding| format!("{}: {}; {}", finding.what, finding.said, finding.remedy);
@@ -109,12 +109,12 @@ pub fn feasible(mut fabric: LinuxFabric) -> LinuxFabric {
     }
 }
 
-/// Tries everything out, in a namespace that is gone afterwards.
+/// Tries all features out, in a namespace that is removed afterwards.
 pub fn check() -> Vec<Finding> {
     look(true)
 }
 
-/// The same, on request without what only marking, trimming and losses in bursts need.
+/// The same; `programs`: also the requirements of marking, trimming and losses in bursts.
 fn look(programs: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (what, program, remedy) in [
@@ -133,7 +133,7 @@ fn look(programs: bool) -> Vec<Finding> {
     if findings.iter().any(|finding| !finding.works) {
         return findings;
     }
-    // Several threads of a process may try at once.
+    // Several threads of a process may check at the same time.
     let count = CHECKS.fetch_add(1, Ordering::Relaxed);
     let space = format!("strandway-check-{}-{count}", std::process::id());
     let attempt = |namespace: Option<&String>, tool: Tool, line: &str| {
@@ -183,7 +183,8 @@ fn look(programs: bool) -> Vec<Finding> {
     findings
 }
 
-/// What marking, trimming and losses in bursts need; in a namespace with the ports `va`, which has a shaper, and `vb`.
+/// Checks the requirements of marking, trimming and losses in bursts, in a namespace with the ports `va`, which has a
+/// shaper, and `vb`.
 fn program(space: &str) -> Vec<Finding> {
     let optional = |what, outcome: Result<(), String>, good: &str, remedy| Finding {
         what,

@@ -9,8 +9,9 @@ use strandway_fabric::measure::LinkCounters;
 use strandway_fabric::{LinkId, Topology};
 use strandway_proto::Bytes;
 
-/// Per link of the plan what happened between two looks at the fabric. A packet that the network card would have cut into many
-/// counts as one, and bytes include Ethernet headers. Queue lengths and pauses are not counted by ports of namespaces.
+/// The counters of each link of the plan, between two readings of the fabric's state. A packet that a network card would
+/// have cut into several counts as one, and bytes include Ethernet headers. Ports of namespaces count neither queue lengths
+/// nor pauses.
 pub fn links(fabric: &LinuxFabric, topology: &Topology, before: &Status, after: &Status) -> Vec<LinkCounters> {
     let (ports_before, ports_after) = (by_name(before), by_name(after));
     let mut counted: Vec<LinkCounters> = (0..topology.links())
@@ -22,7 +23,7 @@ pub fn links(fabric: &LinuxFabric, topology: &Topology, before: &Status, after: 
     counted
 }
 
-/// The same for long links, whose delay lines count.
+/// The same for long links, whose delay lines keep the counters.
 fn long<'a>(
     topology: &'a Topology,
     before: &'a [LineStatus],
@@ -72,7 +73,7 @@ fn counted(
         bytes: grown(&from, &out, |p| p.sent_bytes),
         dropped: small(grown(&from, &out, |p| p.dropped)),
         trimmed: small(grown(&from, &out, |p| p.trimmed)),
-        // Random loss strikes, and marks are counted, where a packet comes in.
+        // Random losses and marks are counted where a packet arrives.
         lost: small(grown(&to, &into, |p| p.lost)),
         marked: small(grown(&to, &into, |p| p.marked)),
         queue_max: Bytes::ZERO,
@@ -80,7 +81,7 @@ fn counted(
     })
 }
 
-/// What `from` calls its port to `to`.
+/// The name of `from`'s port to `to`.
 fn name(fabric: &LinuxFabric, from: Node, to: Node, plane: u8) -> Option<String> {
     fabric.ports(from).into_iter().find(|port| port.peer == to && port.plane == plane).map(|port| port.name)
 }

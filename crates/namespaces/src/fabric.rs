@@ -1,4 +1,4 @@
-//! What is to be built: hosts, switches and their ports, by number.
+//! The description of a fabric: hosts, switches and their ports, by number.
 
 use crate::line::Line;
 use crate::state::FOLDER;
@@ -9,27 +9,27 @@ use strandway_fabric::datagram;
 use strandway_fabric::usid::Clos;
 use strandway_proto::Rate;
 
-/// The most hosts of a fabric on one machine. Ours: what two cores can still keep busy.
+/// The most hosts of a fabric on one machine. Ours: two cores can still keep them busy.
 pub const HOSTS_MAX: u32 = 64;
 
-/// The most namespaces of a fabric. Ours: building and looking stay a matter of seconds.
+/// The most namespaces of a fabric. Ours: building and reading the state take only seconds.
 pub const NAMESPACES_MAX: usize = 200;
 
-/// The most planes: as many as a node takes.
+/// The most planes, the same as a node's.
 pub const PLANES_MAX: u8 = datagram::PLANES_MAX as u8;
 
-/// The fastest port that is shaped. Measured: above 1 Gb/s it is the processor that limits, not the shaper.
+/// The fastest port that is shaped. Measured: above 1 Gb/s the processor limits the rate, not the shaper.
 pub const RATE_MAX: Rate = Rate(1_000_000_000);
 
-/// The fastest long link: what a delay line carries without a loss of its own (`docs/performance.md`).
+/// The fastest long link: the highest rate at which a delay line loses no frames by itself (`docs/performance.md`).
 pub const LINE_RATE_MAX: Rate = Rate(2_000_000_000);
 
-/// A fabric to be built of namespaces: nothing in it can be misconfigured.
+/// A checked fabric to be built of namespaces.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinuxFabric {
-    /// What names of namespaces begin with.
+    /// The prefix of the names of its namespaces.
     pub name: String,
-    /// The scenario's file, for people.
+    /// The scenario's file, for display.
     pub scenario: String,
     /// Planes.
     pub planes: u8,
@@ -41,34 +41,34 @@ pub struct LinuxFabric {
     pub t1s: u16,
     /// MTU of all ports, in bytes.
     pub mtu: u32,
-    /// Bits per second of links between hosts and T0s; none if nothing is shaped.
+    /// Bits per second of links between hosts and T0s; `None` if ports are not shaped.
     pub host_rate: Option<u64>,
-    /// Bits per second of links between T0s and T1s; none if nothing is shaped.
+    /// Bits per second of links between T0s and T1s; `None` if ports are not shaped.
     pub uplink_rate: Option<u64>,
-    /// Bytes that wait at a switch's port at the most.
+    /// The most bytes that wait at a switch's port.
     pub queue: u64,
-    /// When switch ports mark; none if they do not.
+    /// The marking at switch ports; `None` if they do not mark.
     pub marking: Option<Marking>,
-    /// Switch ports cut what they have no room for, rather than drop it.
+    /// Do switch ports trim packets for which they have no room, instead of dropping them?
     pub trimming: bool,
-    /// The protocol that nodes are told to speak.
+    /// The protocol profile in the node files.
     pub profile: String,
     /// Payload bytes of a full packet.
     pub payload: u32,
-    /// Bits per second of a NIC, all planes together, as nodes are told.
+    /// Bits per second of a NIC, all planes together, for the node files.
     pub node_rate: u64,
-    /// Round trip without queueing, as nodes are told, in nanoseconds.
+    /// Round trip without queueing, in nanoseconds, for the node files.
     pub base_rtt_ns: u64,
-    /// What the scenario asks for and namespaces do not do.
+    /// Requests of the scenario that namespaces do not fulfil, each in a sentence.
     pub notes: Vec<String>,
-    /// The long links, plane by plane and pair by pair of sites, each in the T1 of that number: between it and the site with the
-    /// higher number is a delay line. Empty for a fabric that is one place.
+    /// The long links, plane by plane and pair by pair of sites. Long link `i` of a plane runs through T1 `i`; a delay line
+    /// lies between this T1 and the site with the higher number. Empty for a fabric without sites.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<Line>,
-    /// How far sites are from each other and their hosts among themselves; empty for a fabric that is one place.
+    /// Rates and round trips between sites and within them; empty for a fabric without sites.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ways: Vec<Way>,
-    /// The multicast teams that switches copy for: that of all hosts, and the scenario's. Empty where they cannot copy.
+    /// The multicast teams for which switches copy: that of all hosts, and the scenario's. Empty if switches cannot copy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub teams: Vec<Team>,
     /// How switches copy multicast.
@@ -93,10 +93,10 @@ impl Copying {
     }
 }
 
-/// The way between hosts of two sites, or of one.
+/// The way between the hosts of two sites, or of one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Way {
-    /// The sites, in order.
+    /// The two sites, in rising order.
     pub sites: [u16; 2],
     /// Bits per second of its slowest stage, all planes and parallel links together.
     pub rate: u64,
@@ -104,16 +104,16 @@ pub struct Way {
     pub base_rtt_ns: u64,
 }
 
-/// When a switch port marks (ECN), by the bytes that wait as a packet joins them.
+/// The marking (ECN) of a switch port, by the bytes that wait when a packet joins them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Marking {
-    /// Below so many it never does.
+    /// Below this many bytes it never marks.
     pub low: u64,
-    /// From so many on it always does.
+    /// From this many bytes on it always marks.
     pub high: u64,
-    /// Just below `high` it does with this probability in millionths, which rises from zero at `low`.
+    /// The probability just below `high`, in millionths; it rises from zero at `low`.
     pub chance_ppm: u32,
-    /// So do ports that lead to hosts.
+    /// Do ports that lead to hosts mark as well?
     pub last_hop: bool,
 }
 
@@ -122,7 +122,7 @@ pub struct Marking {
 pub enum Node {
     /// A host.
     Host(u16),
-    /// A switch below which hosts are: plane and number.
+    /// A switch to which hosts are connected: plane and number.
     T0(u8, u16),
     /// A switch that connects T0s: plane and number.
     T1(u8, u16),
@@ -139,8 +139,8 @@ impl fmt::Display for Node {
 }
 
 impl Node {
-    /// The node of that name, whether or not some fabric has it: its own, such as `t0-p1-0`, or the scenario's, such as
-    /// `leaf0.p1`, `spine2.p0` and `host3`. Without a plane, switches of plane 0 are meant.
+    /// The node of that name, whether or not a fabric has it. The name is its own, such as `t0-p1-0`, or the scenario's,
+    /// such as `leaf0.p1`, `spine2.p0` and `host3`. A switch without a plane is in plane 0.
     pub fn named(name: &str) -> Option<Node> {
         let number = |text: &str| text.parse::<u16>().ok().filter(|n| n.to_string() == text);
         if let Some(host) = name.strip_prefix("host") {
@@ -170,9 +170,9 @@ impl Node {
 /// One end of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Whose it is.
+    /// The node that has the port.
     pub node: Node,
-    /// What its namespace calls it: `p0` (a host's, into plane 0), `h3` (to host 3), `u1` (to T1 1), `d0` (to T0 0).
+    /// Its name in its namespace: `p0` (a host's, into plane 0), `h3` (to host 3), `u1` (to T1 1), `d0` (to T0 0).
     pub name: String,
     /// The node at the other end.
     pub peer: Node,
@@ -180,7 +180,7 @@ pub struct Port {
     pub plane: u8,
 }
 
-/// What a switch calls its port to this neighbour.
+/// The name of a switch's port to this neighbour.
 pub(crate) fn port_to(peer: Node) -> String {
     match peer {
         Node::Host(h) => format!("h{h}"),
@@ -190,7 +190,7 @@ pub(crate) fn port_to(peer: Node) -> String {
 }
 
 impl LinuxFabric {
-    /// Its addresses.
+    /// The address plan of the fabric.
     pub fn clos(&self) -> Clos {
         let clos = match self.t1s_per_pair() {
             0 => Clos::new(self.t1s, self.hosts_per_t0),
@@ -204,7 +204,7 @@ impl LinuxFabric {
         self.hosts.div_ceil(self.hosts_per_t0)
     }
 
-    /// T1 switches of each plane, hence long links, between two sites; 0 for a fabric that is one place.
+    /// The number of T1 switches between two sites of each plane, which is also that of long links; 0 for a fabric without sites.
     fn t1s_per_pair(&self) -> u16 {
         let pairs = self.t0s() * (self.t0s() - 1) / 2;
         if self.lines.is_empty() { 0 } else { self.t1s / pairs }
@@ -220,7 +220,7 @@ impl LinuxFabric {
         nodes
     }
 
-    /// Is there a delay line at this port? It is between the T1 of a long link and the site with the higher number.
+    /// Is there a delay line at this port? It lies between the T1 of a long link and the site with the higher number.
     pub(crate) fn is_at_line(&self, port: &Port) -> bool {
         let ((Node::T0(_, t0), Node::T1(_, t1)) | (Node::T1(_, t1), Node::T0(_, t0))) = (port.node, port.peer) else {
             return false;
@@ -233,7 +233,7 @@ impl LinuxFabric {
         self.trimming || self.marking.is_some()
     }
 
-    /// The same without marks and trimming; why, for people.
+    /// The same without marks and trimming; `why` is added to the notes.
     #[must_use]
     pub fn without_program(mut self, why: &str) -> LinuxFabric {
         for (wanted, what) in [(self.marking.is_some(), "ECN"), (self.trimming, "trimming")] {
@@ -245,7 +245,7 @@ impl LinuxFabric {
         self
     }
 
-    /// The same with switches that do not copy multicast; why, for people.
+    /// The same with switches that do not copy multicast; `why` is added to the notes.
     #[must_use]
     pub fn without_copies(mut self, why: &str) -> LinuxFabric {
         if !std::mem::take(&mut self.teams).is_empty() {
@@ -254,7 +254,7 @@ impl LinuxFabric {
         self
     }
 
-    /// The folder that it is remembered in.
+    /// The folder that holds its state.
     pub(crate) fn folder(&self) -> String {
         format!("{FOLDER}/{}", self.name)
     }
@@ -285,10 +285,10 @@ impl LinuxFabric {
         }
     }
 
-    /// Does the name of a switch say its plane, where there are several?
+    /// Checks that the name of a switch contains its plane, if there are several planes.
     ///
     /// # Errors
-    /// With a sentence, if it does not.
+    /// With a sentence, if it does not contain it.
     pub(crate) fn says_plane(&self, name: &str) -> Result<(), String> {
         let switch = ["leaf", "site", "spine"].iter().any(|kind| name.starts_with(kind));
         if self.planes > 1 && switch && !name.contains(".p") {
@@ -297,7 +297,7 @@ impl LinuxFabric {
         Ok(())
     }
 
-    /// In what another fabric differs from this one, from whichever file it came; empty if in nothing.
+    /// The differences from another fabric; the scenario's file name does not count. Empty if there are none.
     pub fn differences(&self, other: &LinuxFabric) -> Vec<String> {
         let (a, b) = (self, other);
         let rate = |bits: Option<u64>| bits.map_or("unshaped".to_string(), |bits| Rate(bits).to_string());

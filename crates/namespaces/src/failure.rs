@@ -1,4 +1,4 @@
-//! What is broken on purpose, and what that means for each port.
+//! Deliberate failures, and their effect on each port.
 
 use crate::queue::WHOLE;
 use crate::{LinuxFabric, Node, Port};
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use strandway_fabric::quantity;
 
-/// How targets are written.
+/// The forms of targets.
 const FORMS: &str = "write link:p0:t0-0:t1-1, port:h0:p1, plane:p1, switch:p0:t1-1, loss:p0:2%, loss:all:1%:8 (in runs of 8), \
     loss:p0:t0-0:t1-1:2% (one link) or degrade:p0:t0-0:to:t1-1:25% (one direction of it); \
     or, by the scenario's names, spine1.p0 (a switch), host0.p1 (a host's port) or leaf0.p0-spine1.p0 (a link)";
@@ -22,18 +22,18 @@ pub enum Target {
     Plane(u8),
     /// A switch, silently.
     Switch(Node),
-    /// Random loss of what comes in.
+    /// Random loss of arriving packets.
     Loss(Place, Loss),
-    /// Ports run at so many millionths of their rate, limits and thresholds scaled alike.
+    /// Ports run at this share of their rate, in millionths; limits and thresholds are scaled alike.
     Degrade(Place, u32),
 }
 
-/// Where random loss and lower rates strike.
+/// The place of random losses and lower rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// All planes: losses at every switch port, rates at every port.
     All,
-    /// One plane, alike.
+    /// One plane: losses at its switch ports, rates at all its ports.
     Plane(u8),
     /// Both directions of a link. The node nearer to the hosts first.
     Link(Node, Node),
@@ -46,13 +46,13 @@ pub enum Place {
 pub struct Loss {
     /// The share that is lost, in millionths.
     pub ppm: u32,
-    /// How many in a row are lost on average, in thousandths: 1,000 for one by one.
+    /// The average number of packets lost in a row, in thousandths: 1,000 for independent losses.
     pub run: u32,
 }
 
 impl Loss {
-    /// The probabilities of a loss behind a packet that was not lost, and behind one that was; none if they are the same. The
-    /// simulator's, from the two states of Gilbert and Elliott.
+    /// The probabilities of a loss after a packet that was not lost, and after one that was; `None` if losses are
+    /// independent. They are those of the simulator, from the two states of the Gilbert-Elliott model.
     pub(crate) fn after(&self) -> Option<[f64; 2]> {
         if self.run <= 1_000 || self.ppm >= WHOLE {
             return None;
@@ -69,7 +69,7 @@ fn split_link(name: &str) -> Option<(&str, &str)> {
     (is_node(a) && is_node(b)).then_some((a, b))
 }
 
-/// A node by a name that holds its plane.
+/// A node by a name that contains its plane.
 fn named(fabric: &LinuxFabric, text: &str, name: &str) -> Result<Node, String> {
     let node = Node::named(name).ok_or_else(|| format!("`{text}` is nothing that can fail; {FORMS}"))?;
     fabric.says_plane(name).map_err(|said| format!("`{text}`: {said}"))?;
@@ -84,7 +84,7 @@ fn named(fabric: &LinuxFabric, text: &str, name: &str) -> Result<Node, String> {
     ))
 }
 
-/// A node, in a word that names no plane.
+/// A node in a word without its plane.
 fn inside(node: Node) -> String {
     match node {
         Node::Host(h) => format!("h{h}"),
@@ -132,7 +132,7 @@ impl Target {
     /// Reads a target of this fabric.
     ///
     /// # Errors
-    /// With a sentence and a remedy, if it is not of a known form or the fabric has no such thing.
+    /// With a sentence and a remedy, if the form is unknown or the fabric has no such part.
     pub fn parse(fabric: &LinuxFabric, text: &str) -> Result<Target, String> {
         let unknown = || format!("`{text}` is nothing that can fail; {FORMS}");
         let parts: Vec<&str> = text.split(':').collect();
@@ -227,7 +227,7 @@ impl Target {
                 };
                 let whole = f64::from(WHOLE);
                 match (kind, numbers) {
-                    // Enough to heal it.
+                    // A place without a number is enough to heal it.
                     ("loss", []) => Ok(Target::Loss(place, Loss { ppm: 0, run: 1_000 })),
                     ("degrade", []) => Ok(Target::Degrade(place, 0)),
                     ("loss", &[share, ref run @ ..]) if run.len() <= 1 => {
@@ -260,12 +260,12 @@ impl Target {
         }
     }
 
-    /// Does it say no more than what it would heal?
+    /// Is it a target without a number, which only names a place to heal?
     pub(crate) fn is_empty(&self) -> bool {
         matches!(self, Target::Loss(_, Loss { ppm: 0, .. }) | Target::Degrade(_, 0))
     }
 
-    /// Are these the same thing, by whatever numbers?
+    /// Do both name the same kind of failure and place, with any numbers?
     fn same(&self, other: &Target) -> bool {
         match (self, other) {
             (Target::Loss(a, _), Target::Loss(b, _)) | (Target::Degrade(a, _), Target::Degrade(b, _)) => a == b,
@@ -274,20 +274,20 @@ impl Target {
     }
 }
 
-/// Everything that is broken at a moment.
+/// All failures at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failures(pub Vec<Target>);
 
-/// What failures mean for a port.
+/// The effect of failures on a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PortState {
-    /// What comes in is lost, and nobody knows. So it is at the other end.
+    /// Arriving packets are lost, and neither end notices. The port at the other end has the same state.
     pub(crate) silent: bool,
-    /// It is down and knows it.
+    /// It is down, and its node notices.
     pub(crate) down: bool,
-    /// What is lost of that which comes in.
+    /// The random loss of arriving packets.
     pub(crate) loss: Option<Loss>,
-    /// It sends at so many millionths of its rate.
+    /// It sends at this share of its rate, in millionths.
     pub(crate) share: u32,
 }
 
@@ -298,7 +298,7 @@ impl Default for PortState {
 }
 
 impl Place {
-    /// Does what comes in at this port come in here?
+    /// Does this place include the packets that arrive at this port?
     fn receives(&self, port: &Port) -> bool {
         match *self {
             Place::Way(from, to) => (port.peer, port.node) == (from, to),
@@ -307,7 +307,7 @@ impl Place {
         }
     }
 
-    /// Does what leaves by this port leave from here?
+    /// Does this place include the packets that leave by this port?
     fn sends(&self, port: &Port) -> bool {
         match *self {
             Place::All => true,
@@ -319,7 +319,7 @@ impl Place {
 }
 
 impl Failures {
-    /// The same, with this failure; a loss or a rate replaces another one of the same place.
+    /// The same with this failure added; a loss or a rate replaces an earlier one of the same place.
     #[must_use]
     pub fn with(&self, target: Target) -> Failures {
         if self.0.contains(&target) {
@@ -330,13 +330,13 @@ impl Failures {
         failures
     }
 
-    /// The same, without this failure, or without any.
+    /// The same without this failure; `None` removes all of them.
     #[must_use]
     pub fn without(&self, target: Option<Target>) -> Failures {
         Failures(target.map_or(Vec::new(), |t| self.0.iter().filter(|f| !f.same(&t)).copied().collect()))
     }
 
-    /// What they mean for a port.
+    /// The effect of all failures on a port.
     pub(crate) fn state(&self, port: &Port) -> PortState {
         let mut state = PortState::default();
         let ends = [port.node, port.peer];

@@ -9,19 +9,19 @@ use strandway_fabric::topology::NodeKind;
 use strandway_fabric::{LinkId, NodeId, Topology};
 use strandway_proto::Time;
 
-/// What is broken from an instant on.
+/// The set of failures from one instant on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moment {
     /// When, from the start of the run.
     pub at: Time,
-    /// Everything that is broken from then on.
+    /// All failures from then on.
     pub broken: Failures,
 }
 
-/// The moments at which what is broken changes.
+/// The moments at which the set of failures changes.
 ///
 /// # Errors
-/// If a fault is of a kind that namespaces cannot suffer; with what they can.
+/// If namespaces cannot produce a fault of this kind; the text says which faults they can.
 pub fn moments(fabric: &LinuxFabric, topology: &Topology, faults: &[FaultPlan]) -> Result<Vec<Moment>, String> {
     let mut spans = Vec::new();
     for fault in faults {
@@ -47,7 +47,7 @@ fn targets(fabric: &LinuxFabric, topology: &Topology, fault: &FaultPlan) -> Resu
         FaultKind::Down { visible } => broken_links(topology, &fault.links, visible.is_some()),
         FaultKind::Loss { probability: 0.0, .. } => Ok(Vec::new()),
         FaultKind::Loss { burst: Burst::Time(length), .. } => Err(format!(
-            "faults: bursts that last for a time ({length}) are not to be had at a namespace's port; write `burst` as a number of packets"
+            "faults: bursts that last for a time ({length}) are not possible at a namespace's port; write `burst` as a number of packets"
         )),
         FaultKind::Loss { probability, burst: Burst::Packets(length) } => {
             let loss = Loss { ppm: millionths(probability), run: (length * 1_000.0).round() as u32 };
@@ -94,7 +94,7 @@ fn ways(topology: &Topology, links: &[LinkId]) -> Result<Vec<Place>, String> {
     let mut places = Vec::new();
     for ends in all.iter().filter_map(|&link| topology.ends(LinkId(link))) {
         let (from, to) = (node(topology, ends.from)?, node(topology, ends.to)?);
-        // Whose other direction is struck as well is one link.
+        // If the fault strikes the other direction as well, both are one link.
         match (all.contains(&ends.reverse.0), ends.up) {
             (true, true) => places.push(Place::Link(from, to)),
             (true, false) => {}

@@ -1,8 +1,8 @@
-//! The delay line: a long link between two network devices, made in user space. Kernels of virtual machines and containers often
-//! lack `netem`, and this one draws losses as the simulator does ([`strandway_fabric::loss`]).
+//! The delay line: a long link between two network devices, made in user space. Kernels of virtual machines and containers
+//! often lack `netem`, and this line draws losses as the simulator does ([`strandway_fabric::loss`]).
 //!
-//! Whatever comes in at one device leaves at the other after the link's latency, at the link's rate, through a queue that holds a
-//! limited number of bytes, but for what the link loses. A thread carries each direction.
+//! Frames that arrive at one device and are not lost leave at the other device. They are delayed by the link's latency, and
+//! pass at the link's rate through a queue with a limited number of bytes. Each direction has a thread.
 
 mod bench;
 mod carrier;
@@ -20,35 +20,35 @@ use strandway_proto::Span;
 /// A long link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// What people call it, such as `site0->site1`: the direction from the first device to the second is 0, the other one is 1.
+    /// Its name, such as `site0->site1`: direction 0 is from the first device to the second one, direction 1 is back.
     pub name: String,
-    /// How long a frame is on its way once it has left the queue, in nanoseconds.
+    /// The time of a frame between leaving the queue and arriving, in nanoseconds.
     pub latency_ns: u64,
-    /// Bits per second; none for as fast as it goes, without a queue.
+    /// Bits per second; `None` for no limit and no queue.
     pub rate: Option<u64>,
-    /// Bytes that wait at its beginning at the most, those of the frame that is leaving among them.
+    /// The most bytes that wait at its beginning, including the frame that is leaving.
     pub queue: u64,
-    /// What each direction loses at random.
+    /// The random losses of each direction.
     pub loss: [Losses; 2],
-    /// Frames that others overtake.
+    /// Frames that are overtaken.
     pub reorder: Option<Reorder>,
-    /// Random numbers derive from this.
+    /// The seed of its random numbers.
     pub seed: u64,
 }
 
-/// What a direction loses at random.
+/// The random losses of a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Losses {
-    /// The share of frames.
+    /// The share of frames that are lost.
     pub share: f64,
-    /// How many are lost in a row on average, where bursts are not given as a time.
+    /// The average number of frames lost in a row, if bursts are not given as a time.
     pub burst_packets: f64,
-    /// How long a burst lasts on average, in nanoseconds, if that is given.
+    /// The average length of a burst, in nanoseconds, if that is given.
     pub burst_ns: Option<u64>,
 }
 
 impl Losses {
-    /// This share of frames, in such bursts.
+    /// This share of frames, in bursts of this length.
     pub fn new(share: f64, burst: Burst) -> Losses {
         match burst {
             Burst::Packets(burst_packets) => Losses { share, burst_packets, burst_ns: None },
@@ -65,12 +65,12 @@ impl Losses {
     }
 }
 
-/// Frames that others overtake: a share of them takes longer.
+/// Frames that are overtaken: a share of them takes longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reorder {
     /// The share, in millionths.
     pub ppm: u32,
-    /// By how much they are late, in nanoseconds.
+    /// Their additional delay, in nanoseconds.
     pub by_ns: u64,
 }
 
@@ -78,7 +78,7 @@ impl Reorder {
     /// Parses `SHARE:TIME`, such as `1%:200us`.
     ///
     /// # Errors
-    /// With what is wrong, and a remedy.
+    /// With the error, and a remedy.
     pub fn parse(text: &str) -> Result<Reorder, (String, String)> {
         let remedy = || "write a share and a time, say 1%:200us".to_string();
         let (share, by) = text.split_once(':').ok_or_else(|| ("is no share and time".to_string(), remedy()))?;
@@ -97,7 +97,7 @@ impl Line {
     }
 }
 
-/// What one direction of a line has done so far.
+/// The counters of one direction of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Carried {
     /// Frames that came in.
@@ -106,11 +106,11 @@ pub struct Carried {
     pub delivered: u64,
     /// Bytes of those.
     pub delivered_bytes: u64,
-    /// Frames that it lost as it should.
+    /// Frames that were lost by the link's random losses.
     pub lost: u64,
     /// Frames that did not fit its queue.
     pub dropped: u64,
-    /// Frames that it should have carried and could not: the kernel or this process had no room or no time for them.
+    /// Frames that were lost without intention: the kernel or this process had no room or no time for them.
     pub failed: u64,
     /// Frames that left more than a tenth of a millisecond late.
     pub tardy: u64,

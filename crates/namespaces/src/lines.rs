@@ -1,4 +1,4 @@
-//! The long links of a fabric: what they are, and the process that carries them while the fabric stands.
+//! The long links of a fabric, and the process that carries their frames while the fabric is up.
 
 use crate::LinuxError;
 use crate::line::{Carried, End, Line, Losses, Reorder, carry};
@@ -18,26 +18,26 @@ use strandway_fabric::topology::SitesShape;
 use strandway_fabric::{LinkId, Plan, Topology};
 use strandway_proto::Time;
 
-/// The devices of a delay line in its T1's namespace: the one before T1's own port, and the one before the T0 of the site with the
-/// higher number.
+/// The devices of a delay line in its T1's namespace: the first is connected to the T1's own port, the second to the T0 of
+/// the site with the higher number.
 pub(crate) const ENDS: [&str; 2] = ["x", "y"];
 
-/// How long a process may take to begin or to end.
+/// The longest time that the process may take to start or to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often it tells what it has carried.
+/// The interval at which it writes its counters.
 const TELL: Duration = Duration::from_millis(100);
 
-/// A long link as it stands.
+/// The state of a long link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineStatus {
-    /// Such as `site0->site1`, the first direction.
+    /// Its name in the first direction, such as `site0->site1`.
     pub name: String,
     /// Its plane.
     pub plane: u8,
-    /// Its number among those of the plane: that of the T1 that it is in.
+    /// Its number in the plane, which is that of its T1.
     pub t1: u16,
-    /// What went from the site with the lower number to the other one, and back.
+    /// Counters of the direction from the site with the lower number to the other one, and of the direction back.
     pub ways: [Carried; 2],
 }
 
@@ -77,13 +77,13 @@ fn is_constant_loss(fault: &FaultPlan) -> bool {
     matches!(fault.kind, FaultKind::Loss { .. }) && fault.from == Time::ZERO && fault.until == Time::NEVER
 }
 
-/// Is it a loss of long links alone that lasts for ever? The delay lines see to it.
+/// Is it a loss on long links only, for the whole run? Then the delay lines produce it.
 pub fn is_carried(topology: &Topology, fault: &FaultPlan) -> bool {
     let long = |link: &LinkId| topology.ends(*link).is_some_and(|ends| topology.long_link_of(&ends).is_some());
     is_constant_loss(fault) && fault.links.iter().all(long)
 }
 
-/// Devices that send to a line hand it frames as they are on a wire: checksums made, and none that a network card would cut.
+/// Makes devices hand a line complete frames as on a wire: with checksums, and none larger than the MTU.
 pub(crate) fn whole_frames(namespace: &str, devices: &[&str]) -> Step {
     let lines = devices.iter().map(|device| format!("-K {device} tx off sg off tso off gso off gro off")).collect();
     Step { namespace: Some(namespace.to_string()), tool: Tool::Ethtool, lines }
@@ -99,7 +99,7 @@ fn file(name: &str, what: &str) -> PathBuf {
     folder(name).join(what)
 }
 
-/// Starts the process that carries the lines of a fabric whose devices are there. `program` is the `strandway` command.
+/// Starts the process that carries the lines of a fabric; their devices exist already. `program` is the `strandway` command.
 pub(crate) fn start(fabric: &LinuxFabric, program: &Path) -> Result<(), LinuxError> {
     if fabric.lines.is_empty() {
         return Ok(());
@@ -131,7 +131,7 @@ pub(crate) fn stop(name: &str) -> Result<(), LinuxError> {
     let began = Instant::now();
     let mut signal = Signal::TERM;
     while matches!(lock.try_lock(), Err(TryLockError::WouldBlock)) {
-        // Who holds the lock has written its number.
+        // The holder of the lock has written its process number.
         let pid = fs::read_to_string(&path).ok().and_then(|text| Pid::from_raw(text.trim().parse().ok()?));
         if let Some(pid) = pid {
             let _ = kill_process(pid, signal);
@@ -181,13 +181,13 @@ pub fn carry_lines(name: &str) -> Result<(), LinuxError> {
             .collect();
         let text = serde_json::to_string(&status).unwrap_or_default();
         let told = fs::write(&new, text).and_then(|()| fs::rename(&new, &shown));
-        // Without its folder the fabric is gone.
+        // If the folder is missing, the fabric was removed.
         told.map_err(|e| LinuxError(format!("{}: {e}", shown.display())))?;
         std::thread::sleep(TELL);
     }
 }
 
-/// Long links that have failed to carry frames since the fabric `name` was built, in a sentence each.
+/// The long links that have failed to carry frames since the fabric `name` was built, a sentence for each.
 ///
 /// # Errors
 /// If there is no such fabric, or its long links are not carried any more.
@@ -196,12 +196,15 @@ pub fn failed_lines(name: &str) -> Result<Vec<String>, LinuxError> {
     let failed = lines.iter().map(|line| (line, line.ways[0].failed + line.ways[1].failed)).filter(|(_, n)| *n > 0);
     Ok(failed
         .map(|(line, n)| {
-            format!("{}: this machine had no time for {n} frames, which were lost beyond what was asked", line.name)
+            format!(
+                "{}: this machine was too slow for {n} frames, which were lost in addition to the intended losses",
+                line.name
+            )
         })
         .collect())
 }
 
-/// What the lines of a fabric have carried so far. It waits until they have told.
+/// The counters of a fabric's lines so far. Waits until the process has written them again.
 pub(crate) fn status(fabric: &LinuxFabric) -> Result<Vec<LineStatus>, LinuxError> {
     if fabric.lines.is_empty() {
         return Ok(Vec::new());

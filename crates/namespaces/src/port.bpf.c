@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //
-// What a port of a fabric does beyond shaping. `port`, where packets leave a switch, sends control before data, marks (ECN)
-// and trims, by the bytes that wait; `burst`, where packets come in, loses several in a row. queue.rs compiles it once for
-// each set of numbers below. It includes nothing, so that a compiler is all it takes.
+// The work of a fabric's port beyond shaping. `port` runs where packets leave a switch: it sends control before data, marks
+// (ECN) and trims, by the bytes that wait. `burst` runs where packets arrive: it loses several in a row. queue.rs compiles
+// it once for each set of the numbers below. It includes no file, so that only a compiler is needed.
 
 #ifndef CONTROL
 #define CONTROL 48 // DSCP of control packets; trimmed ones have this or more
 #endif
 #ifndef TRIMMED
-#define TRIMMED CONTROL // DSCP of what is trimmed here
+#define TRIMMED CONTROL // DSCP of packets that are trimmed here
 #endif
 #ifndef KEEP
 #define KEEP 64 // bytes of UDP payload that trimming leaves
 #endif
 #ifndef LIMIT
-#define LIMIT 0 // what would make more bytes than this wait is trimmed; 0: nothing is
+#define LIMIT 0 // a packet that would make more bytes than this wait is trimmed; 0: none is
 #endif
 #ifndef HIGH
-#define LOW 0	 // bytes waiting, below which nothing is marked
-#define HIGH 0	 // ... and from which on everything is; 0: nothing ever is
+#define LOW 0	 // if fewer bytes wait, no packet is marked
+#define HIGH 0	 // ... from this many on, every packet is; 0: none ever is
 #define CHANCE 0 // of 2^16: probability just below HIGH, rising linearly from zero at LOW
 #endif
 #ifndef AFTER_LOSS
-#define AFTER_NONE 0 // of 2^32: probability of a loss behind a packet that was not lost
-#define AFTER_LOSS 0 // ... and behind one that was
+#define AFTER_NONE 0 // of 2^32: probability of a loss after a packet that was not lost
+#define AFTER_LOSS 0 // ... and after one that was
 #endif
 
 typedef unsigned char u8;
@@ -33,7 +33,7 @@ typedef unsigned long long u64;
 
 #define SECTION(name) __attribute__((section(name), used))
 
-// Only the fields that are read. Where the running kernel has them is filled in as the program is loaded.
+// Only the fields that are read. The loader fills in where the running kernel has them.
 #define KERNEL __attribute__((preserve_access_index))
 struct __sk_buff {
 	u32 len, mark, priority, ifindex, gso_segs;
@@ -54,7 +54,7 @@ struct sk_buff {
 	struct net_device *dev;
 } KERNEL;
 
-// The kernel's helpers, by the numbers that its interface gives them.
+// The kernel's helpers, with the numbers of its interface.
 static u32 (*const random_word)(void) = (void *)7;
 static long (*const store)(void *skb, u32 at, const void *from, u32 bytes, u64 flags) = (void *)9;
 static long (*const redirect)(u32 ifindex, u64 flags) = (void *)23;
@@ -74,8 +74,8 @@ static int trim(struct __sk_buff *skb, u32 head)
 	const u16 length = __builtin_bswap16(UDP + KEEP), no_checksum = 0;
 	u8 protocol = 0;
 
-	// What is hardly longer stays as it is: probes, for example. A packet that stands for many cannot be cut, and
-	// hosts let none out.
+	// A packet that is hardly longer stays as it is: probes, for example. A packet that stands for several cannot be cut, and
+	// hosts send none.
 	if (skb->len <= keep + KEEP || skb->gso_segs > 1)
 		return 0;
 	if (load(skb, ETHERNET + 6, &protocol, 1) || protocol != PROTOCOL_UDP || change_tail(skb, keep, 0))
@@ -109,14 +109,14 @@ SECTION("tc/port") int port(struct __sk_buff *skb)
 	}
 	waiting = whole->dev->_tx->qdisc->qstats.backlog;
 	if (LIMIT && waiting + skb->len > LIMIT && trim(skb, head)) {
-		// The queue charges what was measured before the cut: once more out of this device.
+		// The queue would charge the length from before the cut, so the packet is sent again, out of this device.
 		skb->mark = CUT_HERE;
 		return redirect(skb->ifindex, 0);
 	}
 	skb->priority = CLASS_DATA;
 	ecn = head >> 20 & CE;
 	if (is_marked(waiting) && ecn != NOT_CAPABLE && ecn != CE) {
-		// Not by the kernel's helper for it, which leaves copies of a packet alone: they share its bytes until one is written.
+		// Not with the kernel's helper, which skips copies of a packet, since they share its bytes until one of them is written.
 		head = __builtin_bswap32(head | CE << 20);
 		store(skb, ETHERNET, &head, 4, 0);
 	}

@@ -1,4 +1,4 @@
-//! Sends one datagram over every path between pairs of hosts and tells which arrived.
+//! Sends one datagram over every path between pairs of hosts and reports which ones arrived.
 
 mod copies;
 
@@ -9,14 +9,14 @@ use crate::run::LinuxError;
 use serde::Serialize;
 use std::time::Duration;
 
-/// What became of the datagrams over one way.
+/// The result of the datagrams over one path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Probed {
     /// The plane.
     pub plane: u8,
-    /// The T1; none for pairs below the same T0.
+    /// The T1; `None` for pairs below the same T0.
     pub t1: Option<u16>,
-    /// Datagrams that hosts wanted to send.
+    /// Datagrams that hosts tried to send.
     pub wanted: u32,
     /// Those that a host's own port refused.
     pub refused: u32,
@@ -24,11 +24,11 @@ pub struct Probed {
     pub arrived: u32,
 }
 
-/// Every host sends to the next one below its own T0, to the host that is half the fabric further, and between sites to a host of
-/// every other site: over every plane and every T1 that is linked to both.
+/// Every host sends to the next host below its own T0, and to the host that is half the fabric further on; with sites, to a
+/// host of every other site. It sends over every plane and every T1 that is linked to both.
 ///
 /// # Errors
-/// If the fabric is not there or its namespaces cannot be entered.
+/// If the fabric is not up or its namespaces cannot be entered.
 pub fn probe(name: &str) -> Result<Vec<Probed>, LinuxError> {
     use std::collections::BTreeMap;
     use std::net::SocketAddrV6;
@@ -86,13 +86,14 @@ pub fn probe(name: &str) -> Result<Vec<Probed>, LinuxError> {
     Ok(ways.into_values().collect())
 }
 
-/// Nothing arrives any more after so long: thousands of times what a packet takes, and the longest line's latency.
+/// After this time without an arrival, no more datagrams are expected: 200 ms, thousands of times a packet's time, and the
+/// longest line's latency.
 fn silence(fabric: &LinuxFabric) -> Duration {
     let longest = fabric.lines.iter().map(|line| line.latency_ns).max().unwrap_or(0);
     Duration::from_millis(200) + Duration::from_nanos(longest)
 }
 
-/// The way of a probe that says it was meant for this host and came from whom it says.
+/// The path of a probe, if its text names this host and the sender's address.
 fn read(
     clos: &strandway_fabric::usid::Clos,
     to: u16,
@@ -107,14 +108,14 @@ fn read(
     right.then_some((u8::try_from(plane).ok()?, u16::try_from(t1).ok()))
 }
 
-/// A socket of a host, bound to its own address: what it receives was addressed to just that when it arrived.
+/// A socket of a host, bound to its own address, so that it receives only datagrams to exactly this address.
 fn socket(fabric: &crate::LinuxFabric, host: u16) -> Result<std::net::UdpSocket, LinuxError> {
     use crate::Node;
     use crate::state::netns;
 
     let path = netns(&fabric.namespace(Node::Host(host)));
     let address = fabric.clos().host(host);
-    // A thread that enters a namespace stays there; a socket stays where it was made.
+    // A thread that enters a namespace stays there; a socket stays in the namespace in which it was made.
     let made = std::thread::spawn(move || -> std::io::Result<std::net::UdpSocket> {
         crate::state::move_into(&path)?;
         let socket = std::net::UdpSocket::bind((address, 0))?;

@@ -1,8 +1,8 @@
-//! What waits at a port, and what becomes of it: the lines for `tc` that shape a port, mark, trim and lose.
+//! Queues of ports: the lines for `tc` that shape a port, and mark, trim and lose packets.
 //!
-//! A port without marks and trimming is one queue behind a shaper (`tbf`). With either it has three classes (`htb`): control
-//! and what was trimmed here, before data; and a program, `port.bpf.c`, that judges each packet as it joins, by the bytes
-//! that wait. The program is compiled for its numbers, into a file that is named after them.
+//! A port without marks and trimming is one queue behind a shaper (`tbf`). With either of them it has three classes (`htb`):
+//! control packets and packets trimmed here go before data. A program, `port.bpf.c`, judges each packet as it joins the
+//! queue, by the bytes that wait. The program is compiled for its numbers, and the object file is named after them.
 
 use crate::failure::PortState;
 use crate::{LinuxFabric, Node, Port};
@@ -11,8 +11,8 @@ use strandway_fabric::datagram::{CONTROL_DSCP, TRIMMED};
 /// The program's text.
 pub(crate) const PROGRAM: &str = include_str!("port.bpf.c");
 
-/// Bytes that wait at a host's own port at the most: more than any send buffer, so that a full port is an `EAGAIN` to the
-/// sender rather than a loss. Ours.
+/// The most bytes that wait at a host's own port: more than any send buffer, so that a full port gives the sender an
+/// `EAGAIN` and loses nothing. Ours.
 const HOST_QUEUE: u64 = 64 << 20;
 
 /// Bytes of an Ethernet header, which queues count.
@@ -21,22 +21,22 @@ const ETHERNET: u64 = 14;
 /// Millionths of a whole.
 pub(crate) const WHOLE: u32 = 1_000_000;
 
-/// Shares of a port's rate, in hundredths, that control, data and what was trimmed here are sure of. Priorities come first
-/// until control and trimmed packets ask for all but the last hundredth: the simulator leaves data nothing then.
+/// Guaranteed shares of a port's rate, in hundredths, for control, data and packets trimmed here. Control and trimmed
+/// packets have priority, but data keeps the last hundredth; in the simulator it may get nothing.
 const SURE: [(u16, u64, u8); 3] = [(10, 49, 0), (20, 1, 1), (30, 50, 0)];
 
-/// Where it is decided what is lost of that which comes in: one filter per port, before those that copy multicast (`teams.rs`).
+/// The place of the filter that loses arriving packets: one per port, before those that copy multicast (`teams.rs`).
 const ARRIVALS: &str = "ingress pref 1 handle 1 protocol ipv6";
 
-/// Where the queues of what was trimmed at a port can be found among those that `tc` lists.
+/// The handle, in the output of `tc`, of the queue for packets trimmed at a port.
 pub(crate) const TRIMMED_QUEUE: &str = "30:";
 
-/// A program compiled for its numbers.
+/// A program compiled for certain numbers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Object {
     /// The file.
     pub(crate) path: String,
-    /// What the compiler is told.
+    /// The compiler's definitions.
     definitions: String,
 }
 
@@ -47,36 +47,37 @@ impl Object {
         Object { path: format!("{path}-{}.o", values.join("-")), definitions: definitions.join(" ") }
     }
 
-    /// One to try out whether it can be made and loaded; its file's name begins like this.
+    /// A program to test whether programs can be compiled and loaded; its file name begins with `path`.
     pub(crate) fn trial(path: &str) -> Object {
         let all = [("LIMIT", 1), ("LOW", 1), ("HIGH", 2), ("CHANCE", 1), ("AFTER_NONE", 1), ("AFTER_LOSS", 2)];
         Object::new(path, &all)
     }
 
-    /// Loads both of its parts, for what leaves by one port and what comes in by another.
+    /// The lines that load both of its parts: one for packets that leave by a port, one for packets that arrive at another
+    /// port.
     pub(crate) fn filters(&self, leaves: &str, comes: &str) -> Vec<String> {
         let hooks = [leaves, comes].map(|port| format!("qdisc replace dev {port} clsact"));
         hooks.into_iter().chain([self.judge(leaves), self.lose(comes)]).collect()
     }
 
-    /// Judges what leaves by a port.
+    /// The line that judges packets that leave by a port.
     fn judge(&self, port: &str) -> String {
         let path = &self.path;
         format!("filter replace dev {port} egress pref 1 handle 1 protocol ipv6 bpf da obj {path} sec tc/port")
     }
 
-    /// Loses of what comes in by a port.
+    /// The line that loses packets that arrive at a port.
     fn lose(&self, port: &str) -> String {
         format!("filter replace dev {port} {ARRIVALS} bpf da obj {} sec tc/burst", self.path)
     }
 
-    /// The line that makes it.
+    /// The line for the compiler.
     pub(crate) fn line(&self) -> String {
         format!("{} {}", self.path, self.definitions)
     }
 }
 
-/// What a kernel must take for a port `va` to have classes.
+/// Lines that the kernel must accept if ports can have classes; for a port `va`.
 pub(crate) const CLASSES: [&str; 3] = [
     "qdisc replace dev va root handle 2: htb default 20",
     "class replace dev va parent 2: classid 2:20 htb rate 1mbit ceil 1mbit burst 9000 cburst 9000 quantum 9000 prio 1",
@@ -86,27 +87,28 @@ pub(crate) const CLASSES: [&str; 3] = [
 /// The lines that make a port's queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Queue {
-    /// Once, before the others.
+    /// Lines that are executed once, before the others.
     pub(crate) first: Vec<String>,
-    /// Those with numbers in them; again when these change.
+    /// Lines with numbers in them; they are executed again when these change.
     pub(crate) rest: Vec<String>,
-    /// What they need.
+    /// The program that they load.
     pub(crate) object: Option<Object>,
 }
 
-/// The queue of a port that runs at so many millionths of its rate, with limits and thresholds scaled alike; none if ports
+/// The queue of a port that runs at `share` millionths of its rate, with limits and thresholds scaled alike; `None` if ports
 /// are not shaped.
 pub(crate) fn queue(fabric: &LinuxFabric, port: &Port, share: u32) -> Option<Queue> {
     let is_host = matches!(port.node, Node::Host(_));
     let last_hop = matches!(port.peer, Node::Host(_));
     let scaled = |full: u64| (u128::from(full) * u128::from(share) / u128::from(WHOLE)) as u64;
     let rate = scaled(if is_host || last_hop { fabric.host_rate } else { fabric.uplink_rate }?).max(1000);
-    // Two packets, and above 500 Mb/s a millisecond's worth: timers wake too rarely for less. Measured.
+    // The burst is two packets, and above 500 Mb/s the bytes of one millisecond, since timers wake too rarely for less.
+    // Measured.
     let packet = u64::from(fabric.mtu) + ETHERNET;
     let packets = u64::from(fabric.mtu) * 2 + 2000;
     let burst = if rate > 500_000_000 { packets.max(rate / 8 / 1000) } else { packets };
     let name = &port.name;
-    // A queue holds a packet, however slow its port is.
+    // A queue holds at least one packet, even at a very slow port.
     let limit = scaled(fabric.queue).max(packet);
     if is_host || !fabric.has_program() {
         let limit = if is_host { HOST_QUEUE } else { limit };
@@ -138,7 +140,7 @@ pub(crate) fn queue(fabric: &LinuxFabric, port: &Port, share: u32) -> Option<Que
     let mut rest = vec![class(1, "", rate, 0)];
     for (id, hundredths, priority) in SURE {
         rest.push(class(id, "1", (rate * hundredths / 100).max(8), priority));
-        // Two processors may judge at once: what both let in still fits.
+        // Two processors may judge packets at the same time, and the queue has room for both.
         let room = if id == 20 && fabric.trimming { limit + 4 * packet } else { limit };
         rest.push(format!("qdisc replace dev {name} parent 1:{id} handle {id}: bfifo limit {room}"));
     }
@@ -150,16 +152,16 @@ pub(crate) fn queue(fabric: &LinuxFabric, port: &Port, share: u32) -> Option<Que
     Some(Queue { first, rest, object: Some(object) })
 }
 
-/// The program that loses packets in bursts; none where nothing is lost so.
+/// The program that loses packets in bursts; `None` if there are no such losses.
 pub(crate) fn burst(folder: &str, state: &PortState) -> Option<Object> {
     let [none, lost] = state.loss?.after()?.map(|probability| (probability * 4_294_967_296.0) as u64);
     Some(Object::new(&format!("{folder}/burst"), &[("AFTER_NONE", none), ("AFTER_LOSS", lost)]))
 }
 
-/// What becomes of that which comes in at a port. Packets are lost one by one, or all of them, by a filter in classic BPF: it needs
-/// neither a compiler nor rights beyond those that namespaces need.
+/// The lines for packets that arrive at a port. A classic BPF filter loses packets independently, or all of them: it needs
+/// neither a compiler nor rights beyond those for namespaces.
 pub(crate) fn arrivals(fabric: &LinuxFabric, port: &str, state: &PortState) -> Vec<String> {
-    // What filters answer: the next filter decides (and copies); dropped and counted; gone without a trace.
+    // The results of filters: the next filter decides (and copies); dropped and counted; removed without being counted.
     const NEXT: u32 = u32::MAX;
     const DROP: u32 = 2;
     const STOLEN: u32 = 4;
@@ -170,11 +172,11 @@ pub(crate) fn arrivals(fabric: &LinuxFabric, port: &str, state: &PortState) -> V
         (false, _, Some(object)) => lines.push(object.lose(port)),
         (false, Some(loss), None) => {
             let threshold = u64::from(loss.ppm) * u64::from(u32::MAX) / u64::from(WHOLE);
-            // Load a random word (ancillary data at -0x1000 + 56), compare, drop or hand on.
+            // Load a random word (ancillary data at -0x1000 + 56), compare it, drop the packet or pass it on.
             lines.push(filter(&format!("4,32 0 0 4294963256,53 1 0 {threshold},6 0 0 {DROP},6 0 0 {NEXT}")));
         }
         (false, None, None) => {
-            // The first filter makes its removal work even if there is nothing to remove.
+            // The first line adds a filter, so that its removal works even if there was none.
             lines.push(filter(&format!("1,6 0 0 {NEXT}")));
             lines.push(format!("filter del dev {port} ingress pref 1"));
         }

@@ -1,4 +1,4 @@
-//! Multicast by routers: the kernel of each switch routes multicast itself (`ip6mr`), as the routers of other networks do.
+//! Multicast by routers: the kernel of each switch routes multicast itself (`ip6mr`), as routers in other networks do.
 //!
 //! The kernel's routes live as long as the process that set them. So each switch has a static router process, `smcrouted` of the package
 //! `smcroute`, with a file of routes: one route per source, group and incoming port. A route lists the ports that get a copy.
@@ -20,13 +20,13 @@ use strandway_fabric::multicast::GroupAddress;
 /// The program that sets the kernel's routes.
 const ROUTER: &str = "smcrouted";
 
-/// The program that asks a running one to read its file again.
+/// The program that makes a running router read its file again.
 pub(crate) const CONTROL: &str = "smcroutectl";
 
-/// Ports that a kernel routes multicast between (`MAXMIFS` in `linux/mroute6.h`).
+/// The most ports between which a kernel routes multicast (`MAXMIFS` in `linux/mroute6.h`).
 const PORTS_MAX: usize = 32;
 
-/// The time that a router process gets to start, and to end.
+/// The time that a router process has to start, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Can routers copy multicast in this fabric?
@@ -106,7 +106,7 @@ pub(crate) fn set(fabric: &LinuxFabric, teams: &[Team]) -> Result<(), LinuxError
     Ok(())
 }
 
-/// The router whose number is in a file, if that is still one.
+/// The process of a router whose number is in a file, if it still runs.
 fn running(file: &Path) -> Option<Pid> {
     let number: i32 = fs::read_to_string(file).ok()?.trim().parse().ok()?;
     let program = fs::read_to_string(format!("/proc/{number}/comm")).ok()?;
@@ -123,7 +123,7 @@ fn start(namespace: &str, switch: &Node, files: &Files) -> Result<(), LinuxError
     let mut child =
         command.spawn().map_err(|e| LinuxError(format!("`nsenter` cannot be run: {e}; install util-linux")))?;
     let began = Instant::now();
-    // It writes its number when all routes are set.
+    // It writes its number after it has set all routes.
     while running(&files.pid).is_none() || !files.socket.exists() {
         if child.try_wait().is_ok_and(|over| over.is_some()) || began.elapsed() > PATIENCE {
             let said = fs::read_to_string(&files.log).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Carries steps out: with `ip`, `tc` and `nsenter`, one process per step.
+//! Executes steps with `ip`, `tc` and `nsenter`, one process per step.
 
 use crate::check::check;
 use crate::failure::{Failures, Target};
@@ -16,7 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// Why something could not be done: a sentence, with its remedy.
+/// An error: a sentence with a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinuxError(pub String);
 
@@ -28,20 +28,20 @@ impl fmt::Display for LinuxError {
 
 impl std::error::Error for LinuxError {}
 
-/// What came of [`up`].
+/// The result of [`up`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Up {
-    /// It was built.
+    /// It was built now.
     Built,
-    /// It stood already, the same in everything.
+    /// The same fabric was up already.
     Standing,
 }
 
-/// Builds a fabric, unless it stands already. What fails, or is interrupted, leaves nothing behind. Each host gets
-/// the node file that `node_file` makes for it. `program` is the `strandway` command; long links are carried by a process of it.
+/// Builds a fabric, unless it is up already. A build that fails or is interrupted leaves nothing behind. Each host gets the
+/// node file that `node_file` makes for it. `program` is the `strandway` command; a process of it carries the long links.
 ///
 /// # Errors
-/// If another fabric has the name, or something is missing here; with the remedy.
+/// If another fabric has the name, or this machine lacks a requirement; with the remedy.
 pub fn up(
     fabric: &LinuxFabric,
     node_file: &dyn Fn(u16) -> String,
@@ -73,7 +73,7 @@ pub fn up(
     let built = state.save().and_then(|()| {
         for step in build(fabric) {
             if interrupted() {
-                return Err(LinuxError("interrupted; what had been built is gone again".into()));
+                return Err(LinuxError("interrupted; the part that was built has been removed".into()));
             }
             carry_out(&step)?;
         }
@@ -88,7 +88,7 @@ pub fn up(
     if let Err(error) = built {
         let clean = remove(name);
         drop(lock);
-        // A missing command or kernel feature explains more than what `ip` says about it.
+        // A missing command or kernel feature explains more than the error text of `ip`.
         let missing = check().into_iter().find(|finding| !finding.works && finding.needed);
         let said = match missing {
             Some(finding) if !interrupted() => format!("{}: {}; {}", finding.what, finding.said, finding.remedy),
@@ -102,7 +102,7 @@ pub fn up(
     Ok(Up::Built)
 }
 
-/// Removes a fabric and all that is left of one; how many namespaces that were.
+/// Removes a fabric, also the rest of an incomplete one; returns the number of its namespaces.
 ///
 /// # Errors
 /// If a scenario is running on it, or a namespace cannot be removed.
@@ -115,7 +115,7 @@ pub fn down(name: &str) -> Result<usize, LinuxError> {
     down_after(name, &running)
 }
 
-/// The same by who holds the fabric.
+/// The same for a caller that already holds the fabric.
 ///
 /// # Errors
 /// If a namespace cannot be removed.
@@ -143,7 +143,7 @@ fn remove(name: &str) -> Result<usize, LinuxError> {
     }
 }
 
-/// Breaks something; whether it was whole before.
+/// Breaks a target; returns whether it was whole before.
 ///
 /// # Errors
 /// If there is no such fabric or target.
@@ -152,13 +152,15 @@ pub fn fail(name: &str, target: &str) -> Result<bool, LinuxError> {
         let target = Target::parse(&state.fabric, target).map_err(LinuxError)?;
         if target.is_empty() {
             let remedy = "write, say, loss:p0:2% or degrade:p0:25%";
-            return Err(LinuxError(format!("`{target}`: how much is to be lost, or left of the rate? {remedy}")));
+            return Err(LinuxError(format!(
+                "`{target}`: how much is to be lost, or how much of the rate is left? {remedy}"
+            )));
         }
         Ok(state.failures()?.with(target))
     })
 }
 
-/// Mends something, or everything; whether anything was broken.
+/// Mends a target, or all of them; returns whether anything was broken.
 ///
 /// # Errors
 /// If there is no such fabric or target.
@@ -169,7 +171,7 @@ pub fn heal(name: &str, target: Option<&str>) -> Result<bool, LinuxError> {
     })
 }
 
-/// The failures of a fabric that is up, as they were written.
+/// The failures of a fabric that is up, as text in the form of targets.
 ///
 /// # Errors
 /// If there is no such fabric.
@@ -177,7 +179,7 @@ pub fn broken(name: &str) -> Result<Vec<String>, LinuxError> {
     Ok(State::standing(name)?.failures)
 }
 
-/// A fabric that is up, and what is broken on purpose.
+/// A fabric that is up, and its deliberate failures.
 ///
 /// # Errors
 /// If there is no such fabric.
@@ -187,16 +189,16 @@ pub fn standing(name: &str) -> Result<(LinuxFabric, Failures), LinuxError> {
     Ok((state.fabric, failures))
 }
 
-/// Breaks exactly this, and mends everything else.
+/// Breaks exactly these targets, and mends all others.
 ///
 /// # Errors
-/// If there is no such fabric, or something cannot be broken or mended.
+/// If there is no such fabric, or a target cannot be broken or mended.
 pub fn set_failures(name: &str, failures: &Failures) -> Result<(), LinuxError> {
     changing(name, |_| Ok(failures.clone())).map(|_| ())
 }
 
 fn changing(name: &str, to: impl FnOnce(&State) -> Result<Failures, LinuxError>) -> Result<bool, LinuxError> {
-    // Without the fabric there is nothing to lock, and the better message.
+    // Checked before locking, since without the fabric there is nothing to lock, and this error is clearer.
     State::standing(name)?;
     let _lock = state::lock()?;
     let mut state = State::standing(name)?;
@@ -213,7 +215,7 @@ fn changing(name: &str, to: impl FnOnce(&State) -> Result<Failures, LinuxError>)
     Ok(true)
 }
 
-/// A fabric that is up, and the multicast teams that its switches copy for.
+/// A fabric that is up, and the multicast teams for which its switches copy.
 ///
 /// # Errors
 /// If there is no such fabric.
@@ -223,11 +225,11 @@ pub fn teams(name: &str) -> Result<(LinuxFabric, Vec<Team>), LinuxError> {
     Ok((state.fabric, teams))
 }
 
-/// Makes switches copy for a multicast team of these hosts (`h0,h2,h3`) instead of those that it had, or for none of that number;
-/// whether that changes anything.
+/// Makes switches copy for multicast team `number` with these hosts (`h0,h2,h3`), which replace its former ones; `None`
+/// removes the team. Returns whether this changes anything.
 ///
 /// # Errors
-/// If there is no such fabric, its switches do not copy, or these are no hosts or no team of one's own.
+/// If there is no such fabric, its switches do not copy, the hosts do not exist, or the team was built with the fabric.
 pub fn set_team(name: &str, number: u16, hosts: Option<&str>) -> Result<bool, LinuxError> {
     State::standing(name)?;
     let _lock = state::lock()?;
@@ -243,7 +245,7 @@ pub fn set_team(name: &str, number: u16, hosts: Option<&str>) -> Result<bool, Li
     if fabric.teams.iter().any(|team| team.number == number) {
         let numbers: Vec<String> = fabric.teams.iter().map(|team| team.number.to_string()).collect();
         return Err(LinuxError(format!(
-            "team {number} was built with the fabric, as were all of {}; choose another number",
+            "team {number} was built with the fabric, which cannot change its own teams ({}); choose another number",
             numbers.join(", ")
         )));
     }
@@ -283,7 +285,7 @@ pub fn enter(name: &str, node: &str) -> Result<PathBuf, LinuxError> {
     }
 }
 
-/// Compiles what a run of failures will need, so that each of them strikes in time.
+/// Compiles the programs that a series of failures will need, so that each failure strikes in time.
 ///
 /// # Errors
 /// If there is no such fabric, or the compiler fails.
@@ -294,7 +296,7 @@ pub fn prepare<'a>(name: &str, failures: impl Iterator<Item = &'a Failures>) -> 
     steps.filter(|step| step.tool == Tool::Clang).try_for_each(|step| carry_out(&step))
 }
 
-/// Compiles the program of a port with what the line defines, unless that has been done.
+/// Compiles the program of a port with the definitions in the line, unless its object file exists.
 fn compile(line: &str) -> Result<(), LinuxError> {
     let (object, definitions) = line.split_once(' ').unwrap_or((line, ""));
     if Path::new(object).exists() {
@@ -313,7 +315,7 @@ fn compile(line: &str) -> Result<(), LinuxError> {
     Err(LinuxError(format!("`clang` cannot compile the program of a port: {first}; it must know `-target bpf`")))
 }
 
-/// Carries one step out.
+/// Executes one step.
 pub(crate) fn carry_out(step: &Step) -> Result<(), LinuxError> {
     let (program, arguments): (&str, &[&str]) = match step.tool {
         Tool::Clang => return step.lines.iter().try_for_each(|line| compile(line)),
@@ -335,8 +337,8 @@ pub(crate) fn carry_out(step: &Step) -> Result<(), LinuxError> {
     Err(LinuxError(format!("in {place}, `{program} {line}`: {first}")))
 }
 
-/// Runs a program, in a namespace if one is named. It is in a process group of its own, so that Ctrl-C ends a build
-/// between steps rather than within one.
+/// Runs a program, in a namespace if one is named. It gets a process group of its own, so that Ctrl-C ends a build between
+/// steps and not within one.
 pub(crate) fn run(
     namespace: Option<&str>,
     program: &str,
@@ -369,7 +371,7 @@ pub(crate) fn run(
         .stderr(Stdio::piped())
         .spawn()
         .map_err(missing)?;
-    // Whoever ends without reading all says why on standard error.
+    // A program that ends before it has read all input gives the reason on standard error.
     let mut pipe = child.stdin.take().expect("a pipe was asked for");
     let input = input.to_string();
     let writer = std::thread::spawn(move || pipe.write_all(input.as_bytes()));

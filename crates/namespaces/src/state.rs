@@ -1,5 +1,5 @@
-//! What is remembered about a fabric while it stands: a folder under `/run`, which a restart of the machine empties, as
-//! it does away with namespaces.
+//! The stored state of a fabric while it is up: a folder under `/run`. A restart of the machine empties that folder, and
+//! removes the namespaces as well.
 
 use crate::failure::{Failures, Target};
 use crate::run::LinuxError;
@@ -13,18 +13,18 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Where fabrics are remembered: a folder each, with `fabric.toml` and a node file per host.
+/// The place of all fabrics' state: a folder each, with `fabric.toml` and a node file per host.
 pub const FOLDER: &str = "/run/strandway";
 
-/// Where iproute2 keeps namespaces.
+/// The folder in which iproute2 keeps namespaces.
 const NAMESPACES: &str = "/run/netns";
 
-/// A fabric as it stands.
+/// The stored state of a fabric.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct State {
-    /// Has building come to its end?
+    /// Was it built completely?
     pub(crate) complete: bool,
-    /// Failures, as people write them.
+    /// Failures, as text in the form of targets.
     pub(crate) failures: Vec<String>,
     pub(crate) fabric: LinuxFabric,
     /// Multicast teams that were made since it was built.
@@ -33,7 +33,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// What is known of a fabric; none if there is no such fabric.
+    /// The stored state of a fabric; `None` if there is no such fabric.
     pub(crate) fn load(name: &str) -> Result<Option<State>, LinuxError> {
         name_fits(name)?;
         let path = folder(name).join("fabric.toml");
@@ -43,13 +43,13 @@ impl State {
             Err(e) => return Err(LinuxError(format!("{}: cannot be read: {e}", path.display()))),
         };
         let state = toml::from_str(&text).map_err(|e| {
-            let remedy = format!("remove what is left with `strandway fabric down --name {name}`");
+            let remedy = format!("remove the rest with `strandway fabric down --name {name}`");
             LinuxError(format!("{}: is damaged: {}; {remedy}", path.display(), e.message()))
         })?;
         Ok(Some(state))
     }
 
-    /// A fabric that must be there, whole.
+    /// The state of a fabric that must be up and complete.
     pub(crate) fn standing(name: &str) -> Result<State, LinuxError> {
         let Some(state) = State::load(name)? else {
             let others = names();
@@ -67,7 +67,7 @@ impl State {
         Ok(state)
     }
 
-    /// What is missing of it.
+    /// A sentence about the missing parts of the fabric, if any.
     pub(crate) fn damage(&self) -> Option<String> {
         let name = &self.fabric.name;
         if !self.complete {
@@ -87,7 +87,7 @@ impl State {
         fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(|e| fail(&path, e))
     }
 
-    /// Writes a node file per host, and the key that they share, for the owner alone.
+    /// Writes a node file per host, and the shared key, which only the owner can read.
     pub(crate) fn save_node_files(&self, text: &dyn Fn(u16) -> String) -> Result<(), LinuxError> {
         let path = folder(&self.fabric.name).join("key");
         let write = || -> std::io::Result<()> {
@@ -116,10 +116,10 @@ impl State {
     }
 }
 
-/// Can a fabric be called so? The name begins those of its namespaces and is that of its folder.
+/// Checks the name of a fabric. Its namespaces and its folder are named after it.
 ///
 /// # Errors
-/// If not; with the remedy.
+/// If it is not allowed; with the remedy.
 pub fn name_fits(name: &str) -> Result<(), LinuxError> {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if (1..=20).contains(&name.len()) && name.chars().all(good) {
@@ -129,7 +129,7 @@ pub fn name_fits(name: &str) -> Result<(), LinuxError> {
 }
 
 /// A process's hold on a fabric while it runs a scenario there or removes it. Only one process has it at a time. The kernel
-/// releases it when the process ends, also by a crash.
+/// releases it when the process ends, even by a crash.
 #[derive(Debug)]
 pub struct Running {
     _file: File,
@@ -152,7 +152,8 @@ impl Running {
         let open = || File::options().create(true).truncate(false).read(true).write(true).open(&path);
         let mut file = open().map_err(fail)?;
         match file.try_lock() {
-            // The process that held it may have removed the file after this one had opened it: then the lock protects nothing.
+            // The former holder may have removed the file after this process had opened it: then the lock is useless, and
+            // the new file is tried.
             Ok(()) if !is_at(&file, &path) => {
                 drop(file);
                 return Running::on(name);
@@ -176,12 +177,12 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Before the lock ends with the file.
+        // Removed first; then the lock ends as the file is closed.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Is this open file the one that a path names?
+/// Is this open file the one at the path?
 fn is_at(file: &File, path: &Path) -> bool {
     matches!((file.metadata(), fs::metadata(path)), (Ok(open), Ok(there)) if (open.dev(), open.ino()) == (there.dev(), there.ino()))
 }
@@ -191,7 +192,7 @@ pub fn folder(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
 }
 
-/// The file that stands for a namespace.
+/// The file of a namespace.
 pub fn netns(namespace: &str) -> PathBuf {
     Path::new(NAMESPACES).join(namespace)
 }
@@ -205,7 +206,7 @@ pub fn move_into(namespace: &Path) -> std::io::Result<()> {
     Ok(move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?)
 }
 
-/// The fabrics that are remembered.
+/// The names of all fabrics with a stored state.
 pub fn names() -> Vec<String> {
     let folders = fs::read_dir(FOLDER).into_iter().flatten().flatten();
     let mut names: Vec<String> = folders
@@ -216,7 +217,7 @@ pub fn names() -> Vec<String> {
     names
 }
 
-/// The namespaces that are there and called as those of a fabric of this name would be.
+/// The existing namespaces with the names that a fabric of this name would use.
 pub(crate) fn namespaces(name: &str) -> Vec<String> {
     let files = fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
     let mut found: Vec<String> = files
@@ -230,7 +231,7 @@ pub(crate) fn namespaces(name: &str) -> Vec<String> {
     found
 }
 
-/// Only one process changes fabrics at a time; the lock ends with what is returned.
+/// Lets only one process at a time change fabrics; the lock ends when the returned file is dropped.
 pub(crate) fn lock() -> Result<File, LinuxError> {
     let path = Path::new(FOLDER).join("lock");
     let fail = |e: std::io::Error| {

@@ -1,4 +1,4 @@
-//! How a fabric stands: what was broken, and what each port has carried and dropped.
+//! The state of a fabric: its failures, and the counters of each port.
 
 use crate::lines::{self, LineStatus};
 use crate::queue::{TRIMMED_QUEUE, WHOLE};
@@ -10,22 +10,22 @@ use serde::Serialize;
 use serde_json::Value;
 use strandway_proto::Rate;
 
-/// A fabric as it stands.
+/// The state of a fabric.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
-    /// The version of this form.
+    /// The version of this format.
     pub format: u32,
-    /// What was built.
+    /// The fabric that was built.
     pub fabric: LinuxFabric,
-    /// What is broken, as it was written.
+    /// Its failures, as text in the form of targets.
     pub failures: Vec<String>,
-    /// The multicast teams that switches copy for.
+    /// The multicast teams for which switches copy.
     pub teams: Vec<Team>,
     /// Every port of every node.
     pub ports: Vec<PortStatus>,
-    /// What each T1 switch has received.
+    /// The counters of each T1 switch.
     pub t1s: Vec<T1Status>,
-    /// What the delay lines of long links have done; empty for a fabric that is one place.
+    /// The counters of the delay lines of long links; empty for a fabric without sites.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<LineStatus>,
 }
@@ -33,39 +33,39 @@ pub struct Status {
 /// A port.
 #[derive(Clone, Debug, Serialize)]
 pub struct PortStatus {
-    /// Whose it is.
+    /// The node that has the port.
     pub node: String,
-    /// What its namespace calls it.
+    /// Its name in its namespace.
     pub port: String,
     /// The node at the other end.
     pub peer: String,
     /// The plane that it belongs to.
     pub plane: u8,
-    /// `up`, `down` (and it knows), or `silent` (its link is dead, and nobody knows).
+    /// `up`, `down` (the node notices it), or `silent` (the link is dead and neither end notices it).
     pub state: &'static str,
-    /// Random loss of what comes in, in millionths.
+    /// Random loss of arriving packets, in millionths.
     pub loss_ppm: u32,
-    /// What is left of its rate, in millionths.
+    /// The present share of its rate, in millionths.
     pub rate_ppm: u32,
-    /// Packets sent; one that the network card would have cut into many counts as one.
+    /// Packets sent; one that a network card would have cut into several counts as one.
     pub sent_packets: u64,
     /// Bytes sent, Ethernet headers included.
     pub sent_bytes: u64,
     /// Packets received, before random loss.
     pub received_packets: u64,
-    /// Packets that its queue had no room for.
+    /// Packets for which its queue had no room.
     pub dropped: u64,
-    /// Packets lost at random as they came in.
+    /// Arriving packets that were lost at random.
     pub lost: u64,
-    /// Packets that it has cut because its queue had no room for them, and sent.
+    /// Packets that it has trimmed because its queue had no room for them, and sent.
     pub trimmed: u64,
-    /// Packets received with the mark CE, wherever on their way they got it.
+    /// Packets received with the mark CE, which any port on their way may have set.
     pub marked: u64,
     /// Bytes that wait now.
     pub backlog: u64,
 }
 
-/// What passed a T1 switch.
+/// The counters of a T1 switch, all ports together.
 #[derive(Clone, Debug, Serialize)]
 pub struct T1Status {
     /// Its plane.
@@ -76,14 +76,14 @@ pub struct T1Status {
     pub packets: u64,
     /// Bytes received.
     pub bytes: u64,
-    /// Packets that its queues had no room for.
+    /// Packets for which its queues had no room.
     pub dropped: u64,
 }
 
-/// Looks at a fabric.
+/// Reads the state of a fabric.
 ///
 /// # Errors
-/// If it is not there or cannot be looked at.
+/// If it is not up or cannot be read.
 pub fn status(name: &str) -> Result<Status, LinuxError> {
     let state = State::standing(name)?;
     let (failures, teams) = (state.failures()?, state.all_teams());
@@ -120,7 +120,7 @@ pub fn status(name: &str) -> Result<Status, LinuxError> {
     Ok(Status { format: 1, fabric, failures: state.failures, teams, ports, t1s, lines })
 }
 
-/// Asks a namespace for its links, its queues, and how many packets came in marked at each port.
+/// Prints a namespace's links, its queues, and for each port the number of packets that arrived with a mark.
 const LOOK: &str = r#"ip -s -j link show && tc -s -j qdisc show && {
     next='{'
     for file in /proc/net/dev_snmp6/*; do
@@ -131,7 +131,7 @@ const LOOK: &str = r#"ip -s -j link show && tc -s -j qdisc show && {
     echo '}'
 }"#;
 
-/// What the kernel tells about a port, and the bytes that it received.
+/// The kernel's counters of a port, and the bytes that it received.
 fn look(port: &Port, links: &Value, queues: &Value, marks: &Value) -> (PortStatus, u64) {
     let rows = |list: &Value| list.as_array().cloned().unwrap_or_default();
     let link = rows(links).into_iter().find(|l| l["ifname"] == *port.name).unwrap_or_default();
@@ -165,7 +165,8 @@ fn look(port: &Port, links: &Value, queues: &Value, marks: &Value) -> (PortStatu
 }
 
 impl Status {
-    /// For people: what there is, what is broken, what each T1 carried, and ports that dropped something or are not up.
+    /// As text: the fabric, its failures, the counters of each T1, and the ports that are not up or have dropped, lost,
+    /// trimmed or marked packets.
     pub fn text(&self) -> String {
         let f = &self.fabric;
         let rate = |bits: Option<u64>| bits.map_or("unshaped".to_string(), |bits| Rate(bits).to_string());
@@ -216,7 +217,7 @@ impl Status {
         }
         let odd: Vec<&PortStatus> = self.ports.iter().filter(|p| p.is_odd()).collect();
         if odd.is_empty() {
-            text.push_str("\nall ports are up and at full rate, and none has dropped, cut or seen marked anything\n");
+            text.push_str("\nall ports are up and at full rate, and none has dropped, trimmed or lost a packet, or received a marked one\n");
             return text;
         }
         let head = ["node", "port", "to", "state", "sent", "dropped", "trimmed", "marked", "lost", "loss", "rate"];
@@ -242,7 +243,7 @@ fn row([node, port, peer, state, sent, numbers @ ..]: [String; 11]) -> String {
 }
 
 impl PortStatus {
-    /// Is there anything about it that people should see?
+    /// Is there anything about it that the text should show?
     fn is_odd(&self) -> bool {
         let events = [self.dropped, self.lost, self.trimmed, self.marked];
         self.state != "up" || self.loss_ppm > 0 || self.rate_ppm < WHOLE || events.iter().any(|&count| count > 0)

@@ -1,4 +1,5 @@
-//! What is to be done, as data: lines for `ip`, `tc`, a compiler and the kernel's settings, namespace by namespace.
+//! The steps of building and changing a fabric, as data: lines for `ip`, `tc`, a compiler and the kernel's settings,
+//! namespace by namespace.
 
 use crate::failure::Failures;
 use crate::lines::{ENDS, whole_frames};
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use strandway_fabric::usid::{Clos, SwitchTable};
 
-/// What lines are for.
+/// The tool that reads the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tool {
     /// `PATH VALUE` below `/proc/sys`.
@@ -20,18 +21,18 @@ pub enum Tool {
     Tc,
     /// `ethtool`, a process per line.
     Ethtool,
-    /// `clang -target bpf`: an object file, unless it is there, and what is defined for it.
+    /// `clang -target bpf`: the object file to make, unless it exists, and its definitions.
     Clang,
 }
 
 /// Lines for one tool in one namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The namespace; none for the one that we are in.
+    /// The namespace; `None` for that of this process.
     pub namespace: Option<String>,
-    /// Who reads the lines.
+    /// The tool that reads the lines.
     pub tool: Tool,
-    /// What is to be done, in this order.
+    /// Lines, read in this order.
     pub lines: Vec<String>,
 }
 
@@ -55,7 +56,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// Everything that makes a fabric, from nothing.
+/// All steps that build a fabric from nothing.
 pub fn build(fabric: &LinuxFabric) -> Vec<Step> {
     let nodes = fabric.nodes();
     let here = |lines| Step { namespace: None, tool: Tool::Ip, lines };
@@ -80,7 +81,7 @@ pub fn build(fabric: &LinuxFabric) -> Vec<Step> {
     steps
 }
 
-/// What leads from one set of multicast teams to another one.
+/// The steps that change one set of multicast teams into another one.
 pub fn regroup(fabric: &LinuxFabric, from: &[Team], to: &[Team]) -> Vec<Step> {
     let mut lines: BTreeMap<Node, Vec<String>> = BTreeMap::new();
     if fabric.copying == Copying::Routers {
@@ -99,14 +100,14 @@ pub fn regroup(fabric: &LinuxFabric, from: &[Team], to: &[Team]) -> Vec<Step> {
     lines.into_iter().map(|(switch, lines)| in_namespace(fabric, switch, Tool::Tc, lines)).collect()
 }
 
-/// Each program once.
+/// Compiles each program once.
 fn compile(objects: impl Iterator<Item = Object>) -> Option<Step> {
     let objects: BTreeSet<Object> = objects.collect();
     let lines: Vec<String> = objects.iter().map(Object::line).collect();
     (!lines.is_empty()).then_some(Step { namespace: None, tool: Tool::Clang, lines })
 }
 
-/// What leads from one set of failures to another one.
+/// The steps that change one set of failures into another one.
 pub fn change(fabric: &LinuxFabric, from: &Failures, to: &Failures) -> Vec<Step> {
     let (mut steps, mut objects) = (Vec::new(), Vec::new());
     for node in fabric.nodes() {
@@ -142,11 +143,11 @@ fn in_namespace(fabric: &LinuxFabric, node: Node, tool: Tool, lines: Vec<String>
     Step { namespace: Some(fabric.namespace(node)), tool, lines }
 }
 
-/// Kernel settings of a node: quiet, and switches forward.
+/// Kernel settings of a node: no automatic traffic; switches forward.
 fn settings(node: Node) -> Vec<String> {
     let mut lines = Vec::new();
     for scope in ["all", "default"] {
-        // No addresses by themselves, no duplicate detection, nobody to ask for routers: tables are static.
+        // No automatic addresses, no duplicate detection, no router solicitations: tables are static.
         for (key, value) in [("addr_gen_mode", 1), ("accept_dad", 0), ("accept_ra", 0), ("router_solicitations", 0)] {
             lines.push(format!("net/ipv6/conf/{scope}/{key} {value}"));
         }
@@ -157,7 +158,7 @@ fn settings(node: Node) -> Vec<String> {
     lines
 }
 
-/// Every link of the fabric, both ends straight in their namespaces.
+/// Every link of the fabric; both ends are created in their namespaces.
 fn cables(fabric: &LinuxFabric) -> Vec<String> {
     let mut cables = Vec::new();
     for node in fabric.nodes().into_iter().filter(|n| matches!(n, Node::T0(..))) {
@@ -172,7 +173,7 @@ fn cables(fabric: &LinuxFabric) -> Vec<String> {
                 cables.push(format!("link add {} type veth peer name {}", end(&port), end(&far)));
                 continue;
             }
-            // The delay line carries between its two devices, both where the T1 is.
+            // The delay line carries frames between its two devices, which are both in the namespace of the T1.
             let t1 = far.node;
             for (port, device) in [(&far, ENDS[0]), (&port, ENDS[1])] {
                 let space = fabric.namespace(t1);
@@ -192,20 +193,20 @@ fn tables(fabric: &LinuxFabric, node: Node) -> Vec<String> {
     match node {
         Node::Host(h) => {
             let own = clos.host(h);
-            // What leads nowhere is an error to the socket, at once.
+            // Sending to an address without a route is an error at the socket, at once.
             lines.push(format!("route replace unreachable {block}/32 metric 4096"));
             lines.push(format!("addr replace {own}/128 dev lo nodad"));
             lines.push(format!("route replace local {own}/48 dev lo table local"));
             if fabric.trimming {
-                // A large send leaves in packets, not in one piece that no switch can cut.
+                // A large send must leave as separate packets, since switches cannot trim a packet that stands for several.
                 lines.extend(fabric.ports(node).iter().map(|port| format!("link set {} gso_max_segs 1", port.name)));
             }
         }
         Node::T0(..) | Node::T1(..) => {
-            // What leads nowhere is dropped, and nobody is told.
+            // A packet to an address without a route is dropped silently.
             lines.push(format!("route replace blackhole {block}/32 metric 4096"));
-            // Routes that consume a word need a device that no failure takes away and that is not lo, where the kernel
-            // makes rejecting routes of them: a cable from the switch to itself.
+            // Routes that consume a word need a device that no failure takes down. It must not be lo, for which the kernel
+            // makes rejecting routes. So each switch has a cable to itself.
             lines.push("link add sid0 type veth peer name sid1".into());
             lines.push("link set sid0 up".into());
             lines.push("link set sid1 up".into());
@@ -225,7 +226,7 @@ fn tables(fabric: &LinuxFabric, node: Node) -> Vec<String> {
     lines
 }
 
-/// The static table of a switch, which the simulator's tests walk as well.
+/// The static table of a switch; the simulator's tests walk the same tables.
 fn table(fabric: &LinuxFabric, clos: &Clos, node: Node) -> SwitchTable {
     match node {
         Node::T0(p, i) => SwitchTable::t0(clos, p, i, fabric.hosts),
@@ -234,7 +235,7 @@ fn table(fabric: &LinuxFabric, clos: &Clos, node: Node) -> SwitchTable {
     }
 }
 
-/// Everything about a port that is lost when it goes down.
+/// All settings of a port that the kernel removes when the port goes down.
 fn port_lines(fabric: &LinuxFabric, port: &Port) -> Vec<String> {
     let clos = fabric.clos();
     let name = &port.name;
@@ -246,7 +247,7 @@ fn port_lines(fabric: &LinuxFabric, port: &Port) -> Vec<String> {
     ];
     let via = format!("via {far} dev {name} metric 100");
     match port.node {
-        // The first word picks the plane, hence the port.
+        // The first word determines the plane, and so the port.
         Node::Host(_) => {
             for first in [clos.t0(port.plane, 0), clos.t0_neutral(port.plane, 0)] {
                 lines.push(format!("route replace {}/40 {via}", clos.locator(first)));
@@ -264,7 +265,7 @@ fn port_lines(fabric: &LinuxFabric, port: &Port) -> Vec<String> {
     lines
 }
 
-/// What a switch's table calls a port.
+/// The number of a port in a switch's table.
 fn port_number(fabric: &LinuxFabric, port: &Port) -> u16 {
     match port.peer {
         Node::Host(h) => h % fabric.hosts_per_t0,
@@ -273,7 +274,7 @@ fn port_number(fabric: &LinuxFabric, port: &Port) -> u16 {
     }
 }
 
-/// The word that a node answers to.
+/// The word of a node in addresses.
 fn word(clos: &Clos, node: Node) -> u16 {
     match node {
         Node::Host(h) => clos.host_word(h),
@@ -287,7 +288,7 @@ fn link_local(word: u16) -> String {
     format!("fe80::{word:x}")
 }
 
-/// The address of `node`'s port towards `peer`: both words, in a locally administered address.
+/// The MAC address of `node`'s port towards `peer`: both words, in a locally administered address.
 fn mac(fabric: &LinuxFabric, node: Node, peer: Node) -> String {
     let clos = fabric.clos();
     let [a, b] = word(&clos, node).to_be_bytes();

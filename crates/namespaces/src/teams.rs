@@ -1,7 +1,8 @@
-//! Multicast teams: for which hosts switches copy, along which trees, and the lines for `tc` that make them do it.
+//! Multicast teams: the hosts for which switches copy, the trees of copies, and the lines for `tc` that make switches copy.
 //!
-//! A team has one group address per plane and tree ([`GroupAddress`]). A switch has a filter for it at each port by which such packets
-//! come in: it sends a copy to every port further down the tree. Trees are those of [`strandway_fabric::multicast`], walked link by link.
+//! A team has one group address per plane and tree ([`GroupAddress`]). A switch has a filter for this address at each port
+//! at which such packets arrive; the filter sends a copy to every port further down the tree. The trees are those of
+//! [`strandway_fabric::multicast`], walked link by link.
 
 use crate::fabric::port_to;
 use crate::faults::node;
@@ -15,29 +16,30 @@ use strandway_fabric::{NodeId, Topology};
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Rate, Span};
 
-/// The highest number of a team: the kernel orders filters by 16-bit numbers, and the first ones are taken. Ours.
+/// The highest number of a team: the kernel orders filters by 16-bit numbers, and the lowest ones are used for losses. Ours.
 pub const TEAM_MAX: u16 = 65_000;
 
-/// Copies that one filter makes at the most: the kernel takes 32 actions (`TCA_ACT_MAX_PRIO`).
+/// The most copies that one filter makes: the kernel allows 32 actions (`TCA_ACT_MAX_PRIO`).
 const COPIES_MAX: usize = 32;
 
-/// The place of team 0 among a port's filters: behind what is lost as it comes in (`queue.rs`).
+/// The preference of team 0 among a port's filters, after the filter that loses arriving packets (`queue.rs`).
 const PREFERENCE: u32 = 2;
 
-/// Hosts that switches copy packets for.
+/// A set of hosts for which switches copy packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Team {
-    /// Its number, as group addresses have it ([`GroupAddress::team`]).
+    /// Its number in group addresses ([`GroupAddress::team`]).
     pub number: u16,
-    /// Its members, rising.
+    /// Its members, in rising order.
     pub hosts: Vec<u16>,
 }
 
 impl Team {
-    /// The team that all hosts of a fabric are.
+    /// The number of the team of all hosts.
     pub const ALL: u16 = 0;
 
-    /// The teams of a fabric of `hosts` hosts on which these groups are used: that of all hosts, and one for each other set of members.
+    /// The teams of a fabric with `hosts` hosts for these groups: the team of all hosts, and one for each other set of
+    /// members.
     pub fn of_groups(hosts: u16, groups: &[Members]) -> Vec<Team> {
         let mut teams = vec![Team { number: Team::ALL, hosts: (0..hosts).collect() }];
         for group in groups {
@@ -52,7 +54,7 @@ impl Team {
     /// Reads members such as `h0,h2,host3`.
     ///
     /// # Errors
-    /// With a sentence and a remedy, if these are no team of this fabric.
+    /// With a sentence and a remedy, if they are not a team of this fabric.
     pub fn parse(fabric: &LinuxFabric, number: u16, hosts: &str) -> Result<Team, String> {
         let mut team = Team { number, hosts: Vec::new() };
         for name in hosts.split(',').map(str::trim) {
@@ -61,19 +63,19 @@ impl Team {
                 _ => return Err(format!("`{name}` is no host; hosts are h0 to h{}: write h0,h1", fabric.hosts - 1)),
             };
             if team.hosts.contains(&host) {
-                return Err(format!("{name} is named twice; a host is a member once"));
+                return Err(format!("{name} is named twice; name each host once"));
             }
             team.hosts.push(host);
         }
         if team.hosts.len() < 2 {
-            return Err("a team is two hosts or more; write, say, h0,h1".into());
+            return Err("a team has two hosts or more; write, say, h0,h1".into());
         }
         team.hosts.sort_unstable();
         Ok(team)
     }
 }
 
-/// The members of a group by number, rising.
+/// The numbers of a group's members, in rising order.
 fn sorted(group: &Members) -> Vec<u16> {
     let mut hosts: Vec<u16> = group.hosts().iter().map(|host| host.0 as u16).collect();
     hosts.sort_unstable();
@@ -88,18 +90,18 @@ impl fmt::Display for Team {
 }
 
 impl LinuxFabric {
-    /// The team that a multicast group of a plan is, if it was built with the fabric.
+    /// The number of the team that has the members of this group, if it was built with the fabric.
     pub fn team_of(&self, group: &Members) -> Option<u16> {
         let hosts = sorted(group);
         self.teams.iter().find(|team| team.hosts == hosts).map(|team| team.number)
     }
 
-    /// Trees of a plane: one per T1; between sites one per parallel long link.
+    /// Trees of a plane: one per T1; with sites, one per parallel long link.
     pub fn trees(&self) -> u16 {
         Tree::count(&self.topology()) as u16
     }
 
-    /// Its shape as the simulator knows it; rates and latencies are none of its own.
+    /// Its shape for the simulator's code; rates and latencies are placeholders.
     fn topology(&self) -> Topology {
         let level = Level { rate: Rate(1), latency: Span::from_ns(1) };
         let hosts_per_leaf = u32::from(self.hosts_per_t0);
@@ -123,12 +125,12 @@ impl LinuxFabric {
         made.unwrap_or_else(|what| panic!("a checked fabric has a topology: {what}"))
     }
 
-    /// By switch, and by the neighbour that a packet of this group comes from: the neighbours that get a copy.
+    /// For each switch, and each neighbour from which packets of this group come: the neighbours that get a copy.
     pub(crate) fn copies(&self, team: &Team, plane: u8, tree: u16) -> BTreeMap<(Node, Node), Vec<Node>> {
         team.hosts.iter().flat_map(|&host| self.copies_from(team, host, plane, tree)).collect()
     }
 
-    /// The same for what one member casts.
+    /// The same for the casts of one member.
     pub(crate) fn copies_from(
         &self,
         team: &Team,
@@ -150,7 +152,7 @@ impl LinuxFabric {
                 let far = known(&topology, ends.to);
                 let mut from = here;
                 if let (Node::T0(_, a), Node::T0(_, b)) = (here, far) {
-                    // A long link has a T1 of its own, which the simulator does without.
+                    // A long link runs through a T1 of its own here, which the simulator does not have.
                     let pair = SitesShape::pair(u32::from(a), u32::from(b)) as u16;
                     from = Node::T1(plane, pair * self.clos().paths_between_t0s() + tree);
                     copies.insert((from, here), vec![far]);
@@ -170,7 +172,7 @@ impl LinuxFabric {
     }
 }
 
-/// A node of the simulator's fabric as one of ours, which have no third tier.
+/// A node of the simulator's fabric as one of ours, which has no third tier.
 fn known(topology: &Topology, id: NodeId) -> Node {
     node(topology, id).unwrap_or_else(|what| panic!("{what}"))
 }
@@ -189,7 +191,7 @@ pub(crate) fn form(fabric: &LinuxFabric, team: &Team) -> BTreeMap<Node, Vec<Stri
     lines
 }
 
-/// The lines that end it.
+/// The lines that remove a team, switch by switch.
 pub(crate) fn disband(fabric: &LinuxFabric, team: &Team) -> BTreeMap<Node, Vec<String>> {
     let mut places: BTreeSet<(Node, Node)> = BTreeSet::new();
     for plane in 0..fabric.planes {
@@ -202,12 +204,13 @@ pub(crate) fn disband(fabric: &LinuxFabric, team: &Team) -> BTreeMap<Node, Vec<S
     lines
 }
 
-/// Where a switch has the filters of a team for what comes from a neighbour.
+/// The place of a switch's filters for a team, for packets from one neighbour.
 fn at(from: Node, team: u16) -> String {
     format!("dev {} ingress pref {} protocol ipv6", port_to(from), PREFERENCE + u32::from(team))
 }
 
-/// Copies for these neighbours of what a neighbour sends to a group; of a host that is what has its own address as source.
+/// The filters that copy packets of a group from one neighbour to other neighbours. If that neighbour is a host, only
+/// packets with its own source address are copied.
 fn filters(fabric: &LinuxFabric, group: GroupAddress, from: Node, to: &[Node]) -> Vec<String> {
     let source = match from {
         Node::Host(host) => format!("match ip6 src {}/128 ", fabric.clos().host(host)),
@@ -217,11 +220,11 @@ fn filters(fabric: &LinuxFabric, group: GroupAddress, from: Node, to: &[Node]) -
     let last = to.len() - 1;
     let action = |(place, peer): (usize, &Node)| {
         let what = match place {
-            // The packet itself goes to the last one.
+            // The last neighbour gets the packet itself.
             _ if place == last => "redirect",
             _ => "mirror",
         };
-        // A filter that is full hands the packet on to the next one, which matches as well.
+        // A full filter passes the packet on to the next one, which matches as well.
         let then = match (place + 1) % COPIES_MAX {
             _ if place == last => "",
             0 => " continue",

@@ -1,4 +1,4 @@
-//! What would be done, looked at without doing it.
+//! Tests of the steps, without executing them.
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -160,7 +160,7 @@ fn failing_and_healing_undo_each_other_line_by_line() {
     let link = failures(&fabric, &["link:p0:t0-0:t1-1"]);
     let steps = change(&fabric, &whole, &link);
     let text: Vec<String> = steps.iter().map(|step| step.to_string().trim().to_string()).collect();
-    // What comes in at either end is gone without a trace (4), unicast and copies alike.
+    // Packets that arrive at either end are removed without being counted (4), unicast and copies alike.
     let stolen = |port| {
         format!(
             "sw-{port}: tc qdisc replace dev {dev} clsact\n\
@@ -173,7 +173,7 @@ fn failing_and_healing_undo_each_other_line_by_line() {
     assert_eq!(back[0].lines[2], "filter del dev u1 ingress pref 1");
     assert!(change(&fabric, &link, &link).is_empty());
 
-    // What a port loses when it goes down comes back with it. What something else breaks stays broken.
+    // The settings that a port loses when it goes down come back with it. Other failures stay.
     let port = failures(&fabric, &["port:h0:p1", "plane:p1"]);
     let broken = change(&fabric, &whole, &port);
     assert_eq!(lines(&broken, "sw-h0", Tool::Ip), ["link set p1 down"]);
@@ -187,7 +187,7 @@ fn failing_and_healing_undo_each_other_line_by_line() {
         "{back:#?}"
     );
     assert!(lines(&steps, "sw-h0", Tool::Tc).is_empty());
-    // A loss shows again when silence ends.
+    // A loss takes effect again when the silence ends.
     let both = failures(&fabric, &["loss:p0:5%", "plane:p0"]);
     let loud = lines(&change(&fabric, &both, &both.without(Some(Target::Plane(0)))), "sw-t1-p0-0", Tool::Tc);
     assert_eq!(loud.iter().filter(|line| line.contains("53 1 0 214748364,")).count(), 2, "{loud:?}");
@@ -221,7 +221,7 @@ fn ports_that_mark_and_trim_have_classes_and_a_program_made_for_their_numbers() 
     let fabric = trimming();
     let steps = build(&fabric);
     let objects = steps.iter().find(|step| step.tool == Tool::Clang).expect("programs are compiled");
-    // Ports to hosts tell that they are the last that trim, and mark only where a scenario says so.
+    // Ports to hosts give the DSCP of the last hop to trimmed packets, and mark only if the scenario wants it.
     let [last, other] = &objects.lines[..] else { panic!("{objects:?}") };
     for (line, high, trimmed) in [(last, 0, 49), (other, 40_000, 48)] {
         assert!(line.starts_with("/run/strandway/sw/port-65536-"), "{line}");
@@ -242,10 +242,10 @@ fn ports_that_mark_and_trim_have_classes_and_a_program_made_for_their_numbers() 
     ] {
         assert!(t0.contains(&line), "{line} in {t0:#?}");
     }
-    // A host's own port keeps its one queue, and lets out nothing that a switch could not cut.
+    // A host's own port keeps its single queue, and sends only packets that a switch can trim.
     assert!(lines(&steps, "sw-h0", Tool::Tc).iter().all(|line| line.contains("tbf")));
     assert!(lines(&steps, "sw-h0", Tool::Ip).contains(&"link set p1 gso_max_segs 1".to_string()));
-    // Where that cannot be had it is said.
+    // If programs are not available, a note says so.
     let plain = fabric.without_program("there is no clang");
     assert!(plain.notes.contains(&"trimming: off, there is no clang".to_string()), "{:?}", plain.notes);
     assert!(build(&plain).iter().all(|step| step.tool != Tool::Clang));
@@ -269,7 +269,7 @@ fn a_degraded_link_is_slower_with_smaller_queues_both_ways_or_one_way() {
     assert_eq!((steps[0].tool, steps[0].lines.len()), (Tool::Clang, 2));
     assert!(steps[0].lines.iter().any(|l| l.contains("-DLIMIT=32768 -DLOW=10000 -DHIGH=20000")), "{steps:?}");
     let lines = lines(&steps, "sw-t0-p0-0", Tool::Tc);
-    assert!(lines.iter().all(|line| !line.contains("root")), "what waits goes on waiting: {lines:?}");
+    assert!(lines.iter().all(|line| !line.contains("root")), "waiting packets stay in their queue: {lines:?}");
     assert!(lines.iter().any(|line| line.contains("dev u0 parent 1: classid 1:1 htb rate 250000000bit")), "{lines:?}");
 }
 
@@ -288,16 +288,17 @@ fn losses_in_runs_are_those_of_the_simulator_and_strike_where_they_are_said_to()
         ["/run/strandway/sw/burst-10956549-3758096384.o -DAFTER_NONE=10956549 -DAFTER_LOSS=3758096384"]
     );
     let at: Vec<&str> = steps[1..].iter().filter_map(|step| step.namespace.as_deref()).collect();
-    assert_eq!(at, ["sw-h0", "sw-t0-p0-0"], "both ends lose of what comes in");
+    assert_eq!(at, ["sw-h0", "sw-t0-p0-0"], "both ends lose arriving packets");
     let one = change(&fabric, &Failures::default(), &failures(&fabric, &["loss:p0:t0-0:to:h0:2%"]));
     assert_eq!(one.iter().filter_map(|step| step.namespace.as_deref()).collect::<Vec<_>>(), ["sw-h0"]);
-    // What is healed leaves the program of the other direction alone.
+    // Healing one direction leaves the program of the other direction alone.
     let healed =
         lines(&change(&fabric, &failures(&fabric, &["loss:p0:2%"]), &Failures::default()), "sw-t1-p0-0", Tool::Tc);
     assert!(healed.iter().all(|line| !line.contains("del dev d0 clsact")), "{healed:?}");
 }
 
-/// The hosts that one host's cast along a tree reaches, by the lines that the switches have, and how often it crosses each T1.
+/// The hosts that one host's cast along a tree reaches, by the lines of the switches, and the number of times that it
+/// crosses each T1.
 fn cast(fabric: &LinuxFabric, team: &Team, from: u16, plane: u8, tree: u16) -> (Vec<u16>, BTreeMap<Node, u32>) {
     let copies = fabric.copies(team, plane, tree);
     let (mut reached, mut crossed) = (Vec::new(), BTreeMap::new());
@@ -350,7 +351,7 @@ fn a_cast_reaches_every_other_member_once_over_the_t1_of_its_tree() {
                     assert!(crossed.keys().all(right) && crossed.values().all(|&count| count == 1), "{crossed:?}");
                 }
                 let (reached, _) = cast(&fabric, &Team { number: 7, hosts: vec![0, 3] }, 1, plane, tree);
-                assert_eq!(reached, Vec::<u16>::new(), "who is no member reaches nobody");
+                assert_eq!(reached, Vec::<u16>::new(), "a host that is not a member reaches no host");
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Multicast copies for real: switches copy for teams, copies are counted, lost, marked and cut each on its own, and failures reach
-//! them. Needs root; elsewhere every test says why it does nothing.
+//! Real multicast copies: switches copy for teams; copies are counted, lost, marked and trimmed independently, and failures
+//! affect them. Needs root; without it every test prints why it does nothing.
 
 #![cfg(target_os = "linux")]
 
@@ -15,7 +15,7 @@ use strandway_namespaces::{
     netns, probe, probe_copies, set_team, status, teams, up,
 };
 
-/// A fabric of a name of its own, gone at the end of its test.
+/// A fabric with a name of its own, removed at the end of its test.
 struct Standing(LinuxFabric);
 
 impl Drop for Standing {
@@ -24,8 +24,8 @@ impl Drop for Standing {
     }
 }
 
-/// Four hosts below two T0s and two T1s in each of two planes, changed like this, up; `None`, with the reason on standard error, where
-/// that cannot be. With `programs` its ports need more.
+/// A fabric that is up: four hosts below two T0s and two T1s in each of two planes, changed by `change`. `None`, after a
+/// message on standard error, if this machine cannot build it. With `programs`, its ports need programs.
 fn standing(programs: bool, change: impl FnOnce(LinuxFabric) -> LinuxFabric) -> Option<Standing> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let needed = |what: &str| what.contains("clsact") || what.contains("u32") || what.contains("bpf filter");
@@ -69,7 +69,7 @@ impl Standing {
         &self.0.name
     }
 
-    /// Every member casts so many datagrams along every tree of every team.
+    /// Every member casts `rounds` datagrams along every tree of every team.
     fn cast(&self, rounds: u32) -> Vec<Copied> {
         probe_copies(self.name(), rounds).unwrap_or_else(|e| panic!("{e}"))
     }
@@ -89,7 +89,7 @@ fn port<T>(status: &Status, node: &str, port: &str, of: impl Fn(&strandway_names
     of(found.unwrap_or_else(|| panic!("{node} has no port {port}")))
 }
 
-/// The same with routers; `None` also where there is no `smcrouted`.
+/// The same with routers; `None` also if there is no `smcrouted`.
 fn routed() -> Option<Standing> {
     if std::process::Command::new("smcrouted").arg("-v").output().is_err() {
         eprintln!("skipped: there is no smcrouted; apt install smcroute");
@@ -119,22 +119,23 @@ fn copies_vanish_where_failures_hit_them(fabric: &Standing) {
         }
     };
     whole(fabric, "at first");
-    // What is left of a tree of a plane: casts refused, and copies that arrive, of the 12 of four casts. Below the same T0 are 4.
+    // The effect on a tree of a plane: refused casts, and arriving copies of the 12 of four casts. 4 of these copies stay
+    // below one T0.
     type Left = fn(u8, u16) -> (u32, u32);
     let cases: [(&str, Left); 10] = [
         ("link:p0:t0-0:t1-1", |plane, tree| if (plane, tree) == (0, 1) { (0, 4) } else { (0, 12) }),
         ("switch:p0:t1-1", |plane, tree| if (plane, tree) == (0, 1) { (0, 4) } else { (0, 12) }),
-        // Host 2 and host 3 still hear each other.
+        // Host 2 and host 3 still receive each other's casts.
         ("switch:p1:t0-0", |plane, _| if plane == 1 { (0, 2) } else { (0, 12) }),
         ("plane:p1", |plane, _| if plane == 1 { (0, 0) } else { (0, 12) }),
-        // Host 0 neither casts nor hears: it knows the one, the others do not know the other.
+        // Host 0 neither casts nor receives. Its own casts are refused; the other hosts do not notice.
         ("port:h0:p1", |plane, _| if plane == 1 { (1, 6) } else { (0, 12) }),
         ("link:p1:h0:t0-0", |plane, _| if plane == 1 { (0, 6) } else { (0, 12) }),
         ("loss:p0:100%", |plane, _| if plane == 0 { (0, 0) } else { (0, 12) }),
         ("loss:p0:t0-0:t1-1:100%", |plane, tree| if (plane, tree) == (0, 1) { (0, 4) } else { (0, 12) }),
-        // Upwards alone: two hosts are heard on the other side, the other two are not.
+        // Only upwards: two hosts reach the other side, the other two do not.
         ("loss:p0:t0-0:to:t1-1:100%", |plane, tree| if (plane, tree) == (0, 1) { (0, 8) } else { (0, 12) }),
-        // One copy of each cast: those that it was made beside arrive.
+        // One copy of each cast is lost; the copies made at the same time arrive.
         ("loss:p0:t0-1:to:h2:100%", |plane, _| if plane == 0 { (0, 9) } else { (0, 12) }),
     ];
     for (target, left) in cases {
@@ -145,7 +146,7 @@ fn copies_vanish_where_failures_hit_them(fabric: &Standing) {
         assert_eq!(heal(fabric.name(), Some(target)), Ok(true));
         whole(fabric, target);
     }
-    // A port that was down copies again, and unicast is as it was.
+    // A port that was down copies again, and unicast works as before.
     for way in probe(fabric.name()).expect("it stands") {
         assert_eq!(way.wanted, way.arrived, "{way:?}");
     }
@@ -158,7 +159,7 @@ fn copies_vanish_where_failures_hit_them(fabric: &Standing) {
         let dead = way.plane == 0 && way.t1 == Some(1);
         assert_eq!(way.arrived, if dead { 0 } else { way.wanted }, "{way:?}");
     }
-    assert_eq!(lost(), before, "what a dead link swallows is no random loss");
+    assert_eq!(lost(), before, "losses of a dead link do not count as random");
 }
 
 #[test]
@@ -171,8 +172,9 @@ fn random_loss_takes_its_share_of_copies_at_every_switch_and_none_elsewhere() {
         assert_eq!(c.arrived, rounds * 12, "{c:?}");
     }
     for c in lossy {
-        // A cast survives the first T0 (0.8) for the host beside, and then the T1 and the other T0 (0.64) for two hosts at once: 1.824
-        // of 3 copies arrive, with a variance of 0.8 * (1 + 8 * 0.64) - 1.824^2 = 1.569. Five standard deviations for 400 casts.
+        // The host below the same T0 gets a copy if the cast survives the first T0 (0.8). The two other hosts get theirs if
+        // it also survives the T1 and the other T0 (0.64). So 1.824 of 3 copies arrive, with a variance of 0.8 * (1 + 8 *
+        // 0.64) - 1.824^2 = 1.569. Five standard deviations for 400 casts.
         let (mean, five) = (400.0 * 1.824, 5.0 * (400.0f64 * 1.569).sqrt());
         assert!((f64::from(c.arrived) - mean).abs() < five, "{c:?} instead of {mean} give or take {five}");
     }
@@ -190,14 +192,15 @@ fn copies_are_counted_at_the_ports_that_they_pass() {
     let before = fabric.status();
     fabric.cast(50);
     let after = fabric.status();
-    // Kernels say a little by themselves (multicast listeners).
+    // Kernels send a few packets by themselves (multicast listeners).
     let about = |count: u64, node: &str, name: &str| {
         let [was, is] = [&before, &after].map(|status| port(status, node, name, |p| p.sent_packets));
         assert!((count..count + 30).contains(&(is - was)), "{node} {name}: {} instead of {count}", is - was);
     };
     for plane in 0..2 {
         let t0 = format!("t0-p{plane}-0");
-        // 50 casts of one host along two trees; copies of three others'; what two hosts below cast along one tree, and back.
+        // 50 casts of one host along two trees; copies of three others'; the casts of two hosts below along one tree, and
+        // the way back.
         about(100, "h0", &format!("p{plane}"));
         about(300, &t0, "h1");
         about(100, &t0, "u0");
@@ -248,7 +251,7 @@ fn teams_come_and_go(fabric: &Standing) {
     assert_eq!(set_team(name, 7, Some("h0,h1,h2")), Ok(true));
     assert_eq!(of_seven(), [(3, 6); 4]);
     assert_eq!(teams(name).expect("it stands").1.len(), 2);
-    // Who is no member is not heard, nor is who says to be another host.
+    // Casts of hosts that are not members are not copied, and neither are casts with another host's source address.
     let group = GroupAddress { plane: 0, tree: 1, team: 7 };
     let member = Hears::open(&fabric.0, 1, group);
     for (host, own, heard) in [(3, 3, 0), (0, 0, 1), (0, 3, 0)] {
@@ -265,10 +268,10 @@ fn teams_come_and_go(fabric: &Standing) {
     assert!(said(65_001, None).contains("up to 65000"), "{}", said(65_001, None));
 }
 
-/// Where the tests' groups are heard.
+/// The UDP port of the tests' groups.
 const PORT: u16 = 7000;
 
-/// Does something in the namespace of a host. Sockets stay there.
+/// Runs `make` in the namespace of a host. Sockets stay there.
 fn at_host<T: Send + 'static>(fabric: &LinuxFabric, host: u16, make: impl FnOnce() -> T + Send + 'static) -> T {
     let space = netns(&fabric.namespace(Node::Host(host)));
     let made = std::thread::spawn(move || {
@@ -291,7 +294,7 @@ impl Hears {
         })
     }
 
-    /// How many datagrams of this length come until nothing does.
+    /// The number of datagrams of this length that come until none does.
     fn count(&self, length: usize) -> u32 {
         let (mut buffer, mut count) = ([0; 9000], 0);
         while let Ok((came, _)) = self.0.recv_from(&mut buffer) {
@@ -339,13 +342,13 @@ impl Casts {
 fn a_slow_port_drops_marks_or_cuts_its_own_copies_alone() {
     /// The ECN field of packets that may be marked.
     const CAPABLE: u32 = 2;
-    /// What the receive buffer of a socket holds.
+    /// Casts that fit the receive buffer of a socket.
     const CASTS: u32 = 80;
     let marking = Some(Marking { low: 4_000, high: 8_000, chance_ppm: 1_000_000, last_hop: true });
     for (marking, trimming) in [(None, false), (marking, true)] {
         let programs = trimming;
         let Some(fabric) = standing(programs, |fabric| LinuxFabric { marking, trimming, ..fabric }) else { return };
-        // Host 1 hears at 50 Mb/s what the others hear at 500.
+        // Host 1 receives at 50 Mb/s, the others at 500.
         fabric.fail("degrade:p0:t0-0:to:h1:10%");
         let group = GroupAddress { plane: 0, tree: 1, team: 0 };
         let hears = [0, 1, 3].map(|host| Hears::open(&fabric.0, host, group));
@@ -365,7 +368,7 @@ fn a_slow_port_drops_marks_or_cuts_its_own_copies_alone() {
         assert_eq!(count(slow, |p| p.trimmed) > 0, trimming);
         let marked = ["h0", "h1", "h3"].map(|host| port(&status, host, "p0", |p| p.marked));
         assert_eq!((marked[0], marked[1] > 0, marked[2]), (0, trimming, 0), "{marked:?}");
-        // Nothing of that is random loss, although a queue that is full refuses what the switch's filter sends to it.
+        // None of these is a random loss, although a full queue refuses packets that the switch's filter sends to it.
         assert!(status.ports.iter().all(|p| p.lost == 0), "{:?}", status.ports);
     }
 }
@@ -381,7 +384,7 @@ fn a_fabric_is_held_once_at_a_time_and_leaves_no_file() {
     assert!(Running::on(&name).expect_err("it is held").0.contains("wait for its end"));
     drop(first);
     assert!(!file.exists());
-    // Threads that take it in turns never have it together, although each removes the file of the one before.
+    // Threads that take turns never hold it at the same time, although each removes the file of the one before.
     let (holders, turns) = (AtomicU32::new(0), AtomicU32::new(0));
     std::thread::scope(|scope| {
         for _ in 0..4 {

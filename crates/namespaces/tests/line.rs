@@ -1,5 +1,5 @@
-//! The delay line for real: datagrams between two namespaces, with the line in a third one. Needs root, iproute2 and ethtool;
-//! elsewhere every test says why it does nothing.
+//! The real delay line: datagrams between two namespaces, with the line in a third one. Needs root, iproute2 and ethtool;
+//! without them every test prints why it does nothing.
 
 #![cfg(target_os = "linux")]
 
@@ -10,7 +10,7 @@ use strandway_fabric::loss::Burst;
 use strandway_namespaces::line::{Benched, Line, Losses, Reorder, bench};
 use strandway_proto::{Rate, Span};
 
-/// One at a time: they share the machine's processors.
+/// Tests run one at a time, since they share the machine's processors.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn line() -> Line {
@@ -25,7 +25,7 @@ fn line() -> Line {
     }
 }
 
-/// A second of datagrams in packets of 1,500 B over this line; `None`, with the reason, where that cannot be.
+/// Sends datagrams in packets of 1,500 B over this line for a second; `None`, after a message, if this machine cannot do it.
 fn second(line: &Line, mbps: u64) -> Option<Benched> {
     let _turn = TURN.lock().unwrap_or_else(|broken| broken.into_inner());
     let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
@@ -60,7 +60,7 @@ fn a_line_loses_what_its_model_says_and_counts_it() {
 
 #[test]
 fn a_slow_line_drops_what_its_queue_does_not_hold() {
-    // 50 Mb/s into 25 Mb/s for a second: half of it is too much, but for what waits at the end.
+    // 50 Mb/s into 25 Mb/s for a second: half of it is too much, except for the bytes that wait at the end.
     let slow = Line { rate: Some(25_000_000), queue: 100_000, ..line() };
     let Some(b) = second(&slow, 50) else { return };
     assert_eq!(b.arrived + b.carried.dropped, b.sent, "{b:?}");

@@ -1,42 +1,42 @@
-//! Where a connection's time goes, and what its packets met on their way.
+//! The account of a connection's time, and of the waits of its packets.
 //!
-//! Watching changes nothing: no engine reads what is here. Times add up exactly: what was spent between two instants, over
-//! all of [`Doing`], is the time between them.
+//! The account changes nothing: no engine reads it. Times add up exactly: the times spent on all kinds of [`Doing`]
+//! between two instants add up to the time between them.
 
 use crate::congestion::Cut;
 use crate::units::{Span, Time};
 
-/// What a sender does at an instant, or waits for.
+/// A sender's activity at an instant, or the thing that it waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Doing {
     /// Nothing is posted.
     #[default]
     Idle,
-    /// It may send: its port is busy with its own or other packets.
+    /// It may send, but its port is busy with its own or other packets.
     Line,
-    /// The congestion window is full, or the rate says later. The window was never cut.
+    /// It waits for the congestion window or for the rate. The window was never cut.
     Window,
-    /// The same, and marks cut the window last.
+    /// As `Window`, and the latest cut was by marks.
     WindowMarks,
-    /// The same, and delay cut the window last.
+    /// As `Window`, and the latest cut was by delay.
     WindowDelay,
-    /// The same, and a lost or trimmed packet cut the window last.
+    /// As `Window`, and the latest cut was by a lost or trimmed packet.
     WindowLoss,
     /// There is something to send, but the range of PSNs or a cap on bytes in flight is used up.
     Range,
     /// All is sent, and acknowledgements are on their way.
     Tail,
-    /// It sends again, or all is sent and the last packet was one sent again.
+    /// It retransmits, or all is sent and the last packet was a retransmission.
     Recovery,
-    /// A retransmission timeout ran: found out when it fired.
+    /// It waited for a retransmission timeout. This is known only when the timeout fires.
     Timeout,
     /// It may send, but all its ports are paused (PFC) or down.
     Paused,
 }
 
 impl Doing {
-    /// How many there are.
+    /// The number of kinds.
     pub const COUNT: usize = 11;
 
     /// All of them, in the order of [`Spent`].
@@ -54,7 +54,7 @@ impl Doing {
         Doing::Paused,
     ];
 
-    /// It waits for a window that was last cut for this reason.
+    /// The kind of waiting for a window whose latest cut had this reason.
     #[inline]
     pub(crate) const fn window(cut: Cut) -> Doing {
         match cut {
@@ -65,29 +65,30 @@ impl Doing {
         }
     }
 
-    /// Does it have its turn at a port, or wait for one?
+    /// Does it use a port, or wait for one?
     #[inline]
     pub(crate) const fn is_sending(self) -> bool {
         matches!(self, Doing::Line | Doing::Recovery)
     }
 }
 
-/// Time by what it was spent on, in the order of [`Doing::ALL`].
+/// The time spent on each kind of activity, in the order of [`Doing::ALL`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent(pub [Span; Doing::COUNT]);
 
 impl Spent {
-    /// What was spent on this.
+    /// The time spent on `doing`.
     pub const fn on(&self, doing: Doing) -> Span {
         self.0[doing as usize]
     }
 
-    /// All of it.
+    /// The sum of all times.
     pub fn total(&self) -> Span {
         Span(self.0.iter().map(|s| s.0).sum())
     }
 
-    /// The same for a message that was all sent at its beginning: it awaited acknowledgements, or was sent again.
+    /// The same for a message all of whose packets had been sent at its beginning: all times except recovery and
+    /// timeout count as waiting for acknowledgements (`Tail`).
     pub fn awaiting(&self) -> Spent {
         let mut spent = Spent::default();
         for (doing, span) in Doing::ALL.into_iter().zip(self.0) {
@@ -97,7 +98,7 @@ impl Spent {
         spent
     }
 
-    /// What was spent since an earlier reading.
+    /// The times spent since an earlier reading.
     pub fn since(&self, earlier: &Spent) -> Spent {
         let mut spent = *self;
         for (all, before) in spent.0.iter_mut().zip(&earlier.0) {
@@ -115,19 +116,19 @@ impl core::ops::AddAssign for Spent {
     }
 }
 
-/// A sender's clock: what it does, and since when.
+/// A sender's clock: its present activity, and since when.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Clock {
     spent: Spent,
     since: Time,
-    /// When something was sent or acknowledged last.
+    /// When a packet was last sent or acknowledged.
     pub(crate) heard: Time,
     pub(crate) doing: Doing,
 }
 
 impl Clock {
-    /// From `now` on it does this.
+    /// Changes the activity at `now`.
     #[inline]
     pub(crate) fn turn_to(&mut self, now: Time, doing: Doing) {
         if self.doing != doing {
@@ -137,7 +138,7 @@ impl Clock {
         }
     }
 
-    /// A retransmission timeout has fired: the sender waited for it since it last sent or heard something.
+    /// A retransmission timeout has fired: the time since the last packet was sent or acknowledged counts as `Timeout`.
     pub(crate) fn timed_out(&mut self, now: Time) {
         if self.doing == Doing::Idle {
             return;
@@ -148,7 +149,7 @@ impl Clock {
         self.since = now;
     }
 
-    /// Everything up to `now`. What was read stands: a timeout that fires later changes nothing of it.
+    /// The times up to `now`. A timeout that fires later does not change a time that was read before.
     pub(crate) fn read(&mut self, now: Time) -> Spent {
         if now > self.since {
             self.spent.0[self.doing as usize] += now.since(self.since);
@@ -158,13 +159,13 @@ impl Clock {
     }
 }
 
-/// How long a packet waited at the port where it waited longest, and which one that was. The world writes it into a packet
-/// that it carries; no wire format has it.
+/// A packet's longest wait at any port, and the link of that port. The world writes it into each packet; no wire format
+/// has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Wait {
-    /// In units of 1,024 ps ([`Wait::SHIFT`]), rounded down; as many as fit.
+    /// In units of 1,024 ps ([`Wait::SHIFT`]), rounded down; saturates.
     pub length: u32,
-    /// The link that the port feeds, as the world numbers it, with [`Wait::LAST_HOP`] if that leads to the receiver.
+    /// The number of the port's link, with [`Wait::LAST_HOP`] set if the link leads to the receiver.
     pub link: u32,
 }
 
@@ -172,25 +173,26 @@ impl Wait {
     /// `length << SHIFT` is picoseconds.
     pub const SHIFT: u32 = 10;
 
-    /// The bit of [`Wait::link`] that says that the link leads to the receiver.
+    /// This bit of [`Wait::link`] is set if the link leads to the receiver.
     pub const LAST_HOP: u32 = 1 << 31;
 }
 
-/// What the data packets of a connection met on their way, as its receiver sees it.
+/// The waits of a connection's data packets, as its receiver sees them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Waits {
     /// Data packets that arrived, trimmed ones included.
     pub packets: u64,
-    /// When payload arrived last that was not here yet.
+    /// When new payload last arrived.
     pub last_arrival: Time,
-    /// The longest waits of packets that waited longest at the link to the receiver, added up.
+    /// The sum of the longest waits of packets that waited longest at the link to the receiver.
     pub last_hop: Span,
-    /// The longest waits of all other packets.
+    /// The sum of the longest waits of all other packets.
     pub elsewhere: Span,
-    /// The link other than the last one where packets waited most, and its lead over all others, in picoseconds: the winner of
-    /// a majority vote in which every packet votes for the link of its longest wait, with the wait as its weight. Certain if
-    /// one link has more than half of all; `lead` is zero if there was no wait.
+    /// The link, other than the last one, at which packets waited most, and its lead over all others in picoseconds
+    /// (`lead`). It is the winner of a majority vote: every packet votes for the link of its longest wait, and the wait
+    /// is the weight of the vote. The winner is certain if one link has more than half of all weight; `lead` is zero if
+    /// there was no wait.
     pub link: u32,
     /// See [`Waits::link`].
     pub lead: u64,

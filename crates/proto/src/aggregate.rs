@@ -1,38 +1,39 @@
-//! Fragments of gradients and of their sums: what workers, parameter servers and switches that add tell each other.
+//! Fragments of gradients and of their sums: the packets between workers, parameter servers and aggregating switches.
 //!
-//! A gradient is cut into fragments. All workers of a job number them alike: a job and a number are a *key*. Switches and servers add
-//! the fragments of one key; who is in a sum so far is a bitmap. The header follows the ESA sheet, section 8.4, whose layout on the wire
-//! is in [`crate::wire::aggregate`]. It belongs to no connection.
+//! A gradient is cut into fragments. All workers of a job use the same numbers: a job and a number form a *key*.
+//! Switches and servers add the fragments of one key; a bitmap tells which workers are in a sum so far. The header
+//! follows the ESA sheet, section 8.4; its layout on the wire is in [`crate::wire::aggregate`]. A fragment belongs to
+//! no connection.
 
-/// What a fragment's packet is. ESA sheet, section 8.4; the numbers are those on the wire.
+/// The kind of a fragment's packet. ESA sheet, section 8.4; the numbers are those on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
     /// A worker's fragment, or the sum of a rack, on its way to be added.
     Data = 1,
-    /// A sum, or a single fragment, for the parameter server. Switches pass it on.
+    /// A partial sum, or a single fragment, for the parameter server. Switches only forward it.
     Partial = 2,
     /// The sum of all workers.
     Result = 3,
-    /// From a worker to the server: I wait for this key.
+    /// From a worker to the server: the worker waits for this key.
     Remind = 4,
-    /// From the server to a switch: give out what you hold of this key.
+    /// From the server to a switch: send the partial sum of this key.
     Flush = 5,
-    /// From a switch to the server: I hold nothing of this key.
+    /// From a switch to the server: the switch has no partial sum of this key.
     FlushMiss = 6,
-    /// From the server to a worker: send your fragment of this key to me.
+    /// From the server to a worker: send your fragment of this key to the server.
     Solicit = 7,
-    /// From a worker to the server: the sum of all workers, which I have.
+    /// From a worker to the server: the sum of all workers, which the worker has.
     ResultCopy = 8,
-    /// From the server to a worker: others are late; nothing of yours is missing.
+    /// From the server to a worker: fragments of other workers are late; none of yours is missing.
     Hold = 9,
-    /// From a worker to the server: my fragment does not exist yet; it will come.
+    /// From a worker to the server: the worker's fragment does not exist yet; it will come later.
     NotYet = 10,
-    /// From a worker to the server: this key is too old for me.
+    /// From a worker to the server: the worker no longer has this old key.
     Obsolete = 11,
-    /// From a worker to the server: all keys below my watermark are done.
+    /// From a worker to the server: all keys below the worker's watermark are done.
     Watermark = 14,
-    /// A sum that a switch gave out because of [`Kind::Flush`].
+    /// A partial sum that a switch sent because of [`Kind::Flush`].
     Flushed = 15,
     /// A key is done, without the sum: for workers that do not own it in a reduce-scatter. Ours.
     Credit = 16,
@@ -57,7 +58,7 @@ impl Kind {
         Kind::Credit,
     ];
 
-    /// Do numbers follow its header?
+    /// Do lanes (the numbers of the gradient) follow its header?
     #[inline]
     pub const fn has_lanes(self) -> bool {
         matches!(self, Kind::Data | Kind::Partial | Kind::Result | Kind::ResultCopy | Kind::Flushed)
@@ -71,19 +72,19 @@ pub struct Marks(pub u8);
 impl Marks {
     /// None.
     pub const NONE: Marks = Marks(0);
-    /// No switch may add it: it goes to the server.
+    /// Switches must not add it: it goes to the server.
     pub const BYPASS: Marks = Marks(0x01);
-    /// It was sent before.
+    /// It is a retransmission.
     pub const RESEND: Marks = Marks(0x02);
     /// A switch had no slot for it.
     pub const COLLIDED: Marks = Marks(0x04);
     /// Another fragment took its slot.
     pub const EVICTED: Marks = Marks(0x08);
-    /// A queue was long for one of those that are in it.
+    /// One of the fragments in this sum met a long queue.
     pub const CONGESTED: Marks = Marks(0x10);
-    /// Its lanes are floats: the way of fragments that would overflow.
+    /// Its lanes are floats, because as integers they would overflow.
     pub const FLOAT: Marks = Marks(0x20);
-    /// It is of the level of racks: its bitmap of racks counts, not that of workers.
+    /// It is a sum of whole racks: its bitmap of racks counts, not its bitmap of workers.
     pub const LEVEL: Marks = Marks(0x40);
     /// The server sent it.
     pub const FROM_SERVER: Marks = Marks(0x80);
@@ -117,29 +118,29 @@ impl Marks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(C, packed)]
 pub struct Fragment {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Facts about it.
     pub marks: Marks,
-    /// Who may take over a slot: 1 to 255; 0 is an empty slot's.
+    /// Its priority for a slot, 1 to 255; an empty slot has priority 0.
     pub priority: u8,
     /// Its job.
     pub job: u16,
-    /// Workers that a rack's sum has, and racks that the whole sum has.
+    /// The number of workers in a rack's complete sum, and of racks in the whole sum.
     pub fan_in: [u8; 2],
-    /// The key's number, from 1 on; behind `u32::MAX` follows 1.
+    /// The key's number, from 1 on; after `u32::MAX` follows 1.
     pub number: u32,
-    /// Who is in it: workers of one rack, one bit each.
+    /// The workers of one rack in it, one bit each.
     pub workers: u32,
-    /// Who is in it: the worker's rack, or complete racks with [`Marks::LEVEL`], one bit each.
+    /// The worker's rack, or with [`Marks::LEVEL`] the complete racks in it, one bit each.
     pub racks: u32,
     /// The slot that it is for.
     pub slot: u32,
-    /// The sender's lowest number that is not done; 0 for none. In a result, the job's.
+    /// The lowest number that is not done: of the sender, or in a result of the job; 0 for none.
     pub watermark: u32,
-    /// How many numbers follow.
+    /// The number of lanes that follow.
     pub lanes: u16,
-    /// Which worker sent it.
+    /// The worker that sent it.
     pub sender: u16,
 }
 
@@ -153,16 +154,17 @@ impl Fragment {
     pub const SWITCH: u16 = 0xfffe;
 }
 
-/// Numbers are counted in 64 bits from 0; the wire has 32 bits, of which 0 is left out.
+/// The modulus of key numbers on the wire: keys count from 0 in 64 bits; the wire has 32 bits without the value 0.
 const WRAP: u64 = u32::MAX as u64;
 
-/// The number on the wire of a key that is counted in 64 bits from 0. ESA sheet, section 5.2.
+/// The number on the wire of `key`, which counts from 0 in 64 bits. ESA sheet, section 5.2.
 #[inline]
 pub const fn number_of(key: u64) -> u32 {
     (key % WRAP) as u32 + 1
 }
 
-/// The key nearest to `near` that has this number on the wire; `None` for the number 0, or for one before all keys.
+/// The key nearest to `near` that has this number on the wire; `None` for the number 0, and if that key would be
+/// negative.
 pub fn key_of(number: u32, near: u64) -> Option<u64> {
     let low = u64::from(number.checked_sub(1)?);
     let ahead = (low + WRAP - near % WRAP) % WRAP;
@@ -172,12 +174,12 @@ pub fn key_of(number: u32, near: u64) -> Option<u64> {
     near.checked_sub(WRAP - ahead)
 }
 
-/// What happened to the fragments of a job, at switches, servers and workers.
+/// Counters of a job's fragments, at switches, servers and workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Workers' fragments that left for the first time.
+    /// Workers' fragments that were sent for the first time.
     pub sent: u64,
-    /// Workers' fragments that left again.
+    /// Workers' fragments that were sent again.
     pub resent: u64,
     /// Workers' fragments that are in a sum that a switch completed.
     pub merged: u64,
@@ -185,7 +187,7 @@ pub struct Counts {
     pub completed: u64,
     /// Fragments that took over a slot of a lower priority.
     pub preemptions: u64,
-    /// Fragments of this job that lost their slot so.
+    /// Fragments of this job that lost their slot in this way.
     pub evicted: u64,
     /// Fragments that found no slot.
     pub refused: u64,
@@ -193,36 +195,36 @@ pub struct Counts {
     pub decayed: u64,
     /// Fragments that were in their slot's sum already.
     pub duplicates: u64,
-    /// Fragments that do not fit their slot, or that no job here has.
+    /// Fragments that do not fit their slot, or whose job is unknown here.
     pub odd: u64,
-    /// Packets that reached the server with numbers.
+    /// Packets with lanes that reached the server.
     pub server_packets: u64,
-    /// Bytes of those packets on the wire.
+    /// Wire bytes of those packets.
     pub server_bytes: u64,
     /// Sums that the server completed.
     pub server_completed: u64,
-    /// Questions of workers about keys that they wait for.
+    /// [`Kind::Remind`] packets of workers.
     pub reminders: u64,
-    /// Questions of the server to switches.
+    /// [`Kind::Flush`] packets of the server.
     pub flushes: u64,
-    /// Questions of the server to workers.
+    /// [`Kind::Solicit`] packets of the server.
     pub solicits: u64,
-    /// Results that workers had already.
+    /// Results that a worker already had.
     pub late_results: u64,
     /// Fragments that travelled as floats.
     pub floats: u64,
-    /// Results that say that a queue was long.
+    /// Results with [`Marks::CONGESTED`].
     pub congested: u64,
-    /// Keys for which a worker was asked, and which it had forgotten.
+    /// Keys for which a worker was asked after it had forgotten them.
     pub obsolete: u64,
-    /// Slots times picoseconds in use.
+    /// The sum of the times that slots were in use, in picoseconds.
     pub slot_time: u128,
-    /// Of those, times without news for longer than a round trip.
+    /// The part of it in which no fragment arrived for longer than a round trip.
     pub idle_time: u128,
 }
 
 impl Counts {
-    /// Adds what another place has counted.
+    /// Adds the counters of another place.
     pub fn add(&mut self, other: &Counts) {
         let pairs = [
             (&mut self.sent, other.sent),

@@ -1,8 +1,8 @@
-//! The seat for the program of a host: the third engine, between an [`Endpoint`](crate::Endpoint) and whoever wants something.
+//! The interface of a host's program: the third engine, above an [`Endpoint`](crate::Endpoint).
 //!
-//! A program posts messages, hears what became of them, and decides what comes next. Like an endpoint it owns no socket, clock,
-//! thread or payload: a world tells it what happened (`handle_…`) and asks what to do (`poll_…`). The simulator and the loop
-//! over sockets drive the same program.
+//! A program posts messages, gets an event when they are done, and decides what to do next. Like an endpoint it owns no
+//! socket, clock, thread or payload: a world gives it events (`handle_*`) and takes actions (`poll_*`). The simulator
+//! and the loop over sockets drive the same program.
 
 use crate::aggregate::Counts;
 use crate::cast::{Cast, Rebuild};
@@ -13,19 +13,19 @@ use crate::rank_times::RankTimes;
 use crate::units::{Bytes, Time};
 use std::collections::BTreeMap;
 
-/// One of the connections from this host to another: both programs and both worlds know it by this name.
+/// The name of a connection from this host to another. Both programs and both worlds use this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Channel {
     /// The host at the other end.
     pub peer: HostId,
-    /// Which of the connections to that host. Numbers below the plan's number of connections are indices into the plan's
+    /// The number of the connection. A number below the plan's number of connections is an index into the plan's
     /// connections, which are open from the start. Others open at first use.
     pub number: u32,
-    /// Index of its profile; for channels that open at first use.
+    /// The index of its profile, for channels that open at first use.
     pub profile: u16,
 }
 
-/// Something that a program is told.
+/// An event for a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A message of ours is wholly acknowledged.
@@ -33,177 +33,181 @@ pub enum Event {
         /// Our number for it.
         message: MessageId,
     },
-    /// A peer's message is wholly here.
+    /// A peer's message has arrived completely.
     Received {
         /// The peer's number for it.
         message: MessageId,
         /// Its length.
         bytes: Bytes,
     },
-    /// A connection to or from this host ended: what is not finished on it never will be.
+    /// A connection to or from this host ended: its unfinished messages stay unfinished.
     Failed {
         /// The host at the other end.
         peer: HostId,
     },
-    /// A letter is here.
+    /// A letter has arrived.
     Letter {
         /// Its sender.
         from: HostId,
-        /// What it says.
+        /// Its contents.
         letter: Letter,
     },
-    /// A chunk is here, cast by another host to this one or to a group of it.
+    /// A chunk has arrived, cast by another host to this host or to one of its groups.
     Chunk {
-        /// Who cast it.
+        /// The host that cast it.
         from: HostId,
-        /// The operation that it is a part of.
+        /// Its operation.
         task: u32,
-        /// Which piece it is, counted over the whole buffer of the operation.
+        /// Its index among the chunks of the operation's whole buffer.
         chunk: u32,
-        /// The plane that it came by.
+        /// The plane by which it arrived.
         plane: u8,
-        /// The tree that it came along, if it was cast to a group and the world knows.
+        /// The tree along which it arrived, if it was cast to a group and the world knows the tree.
         tree: Option<u32>,
-        /// Did a switch cut its payload off? Then only its name is here.
+        /// Did a switch trim it? Then only its header has arrived.
         trimmed: bool,
         /// Is it the last one of its sender's share?
         last: bool,
     },
-    /// All chunks of a cast of ours have left ([`Action::Cast`]).
+    /// All chunks of a cast of ours have been sent ([`Action::Cast`]).
     Cast {
-        /// To whom they went.
+        /// The host or group to which they were sent.
         to: HostId,
-        /// The operation that they are a part of.
+        /// Their operation.
         task: u32,
-        /// The chunk behind the last of them.
+        /// The index after the last chunk.
         end: u32,
     },
-    /// A packet of a gradient or of a sum is here ([`crate::aggregate`]).
+    /// A packet of a gradient or of a sum has arrived ([`crate::aggregate`]).
     Fragment(Packet),
-    /// One of this host's ports went down or came back. Worlds that do not know say nothing.
+    /// One of this host's ports went down or came back. A world that does not know this never sends the event.
     Ports {
         /// The ports that are up, one bit each.
         up: u32,
     },
-    /// A signal is here ([`Action::Signal`]).
+    /// A signal has arrived ([`Action::Signal`]).
     Signal {
         /// Its place among signals that arrive at one instant.
         order: u32,
-        /// What it says.
+        /// Its contents.
         word: u32,
     },
 }
 
-/// Something that a program does.
+/// An action of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Posts a message.
     Post {
         /// To whom, over which connection.
         channel: Channel,
-        /// Its number and length. The number is unique among all that the run's programs post.
+        /// Its number and length. The number must be unique among all messages of the run's programs.
         message: Message,
     },
     /// Sends a letter. It may be lost.
     Letter {
         /// To whom, over which connection.
         channel: Channel,
-        /// What it says.
+        /// Its contents.
         letter: Letter,
     },
-    /// Sends chunks to a group or to one host, without any connection. They may be lost. Its chunks are at least one.
+    /// Sends one or more chunks to a group or to one host, without a connection. They may be lost.
     Cast(Cast),
-    /// Chunks that were lost are rebuilt from parity, at once: later casts may give them to others. A world without bytes does nothing.
+    /// Rebuilds lost chunks from parity at once, so that later casts may send them to others. A world without bytes
+    /// does nothing.
     Rebuild(Rebuild),
-    /// Sends a packet of a gradient or of a sum, without any connection, by the port that its path names. It may be lost.
+    /// Sends a packet of a gradient or of a sum, without a connection, by the port in its path. It may be lost.
     Fragment(Packet),
-    /// Tells that this host's part in a collective has reached a stage. It is for measurements only.
+    /// Reports that this host's part in a collective has reached a stage. For measurements only.
     Stage {
-        /// The number that the part has among the run's messages.
+        /// The number of the part among the run's messages.
         message: MessageId,
-        /// Which stage.
+        /// The stage.
         stage: Stage,
     },
-    /// Closes a channel that opened at first use, once nothing is under way on it. A later message opens it again.
+    /// Closes a channel that opened at first use, when no message is in flight on it. A later message opens it again.
     Close {
-        /// Which one.
+        /// The channel.
         channel: Channel,
     },
-    /// Tells another program something outside the network, at an instant of the caller's choice: news of imported
-    /// dependencies between hosts, which no packet carries. Not on real nodes in several processes.
+    /// Sends a signal to another program outside the network, for an instant that the caller chooses. It is for
+    /// imported dependencies between hosts, which no packet carries. It does not work for real nodes in several
+    /// processes.
     Signal {
         /// To whom.
         to: HostId,
-        /// When it is there.
+        /// When it arrives.
         at: Time,
-        /// Its place among signals that arrive at one instant at one host: unique for each of them.
+        /// Its place among the signals that arrive at one host at the same instant; must be unique.
         order: u32,
-        /// What it says.
+        /// Its contents.
         word: u32,
     },
 }
 
-/// How far a host's part in a collective has come that is no message.
+/// A stage of a host's part in a collective that is not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// It begins.
     Begun,
-    /// The hosts have no plane in common: each passes on to the next one what it gets.
+    /// The hosts have no plane in common: each host forwards the data that it gets to the next host.
     Chained,
-    /// Everything that it is to have is here.
+    /// All its data has arrived.
     Complete,
-    /// Nobody needs anything of it any more.
+    /// No other host needs data from it any more.
     Closed,
-    /// It was given up, since this host did not answer any more.
+    /// It was given up, because the host `dead` no longer answered.
     Aborted {
         /// The silent host.
         dead: HostId,
     },
 }
 
-/// A program at a host.
+/// The program of a host.
 ///
-/// A world calls `handle_event` and `handle_timeout` as things happen, each followed by `poll_action` until that returns
-/// `None`, and comes back at `poll_timeout`. Time is an argument and never runs backwards.
+/// A world calls `handle_event` for each event and `handle_timeout` at `poll_timeout`; after each of these calls it
+/// calls `poll_action` until that returns `None`. Time is an argument and never runs backwards.
 pub trait Application: Send {
     /// Something happened.
     fn handle_event(&mut self, now: Time, event: &Event);
 
-    /// The instant of [`Application::poll_timeout`] has come.
+    /// The time of [`Application::poll_timeout`] has come.
     fn handle_timeout(&mut self, now: Time);
 
     /// The next thing to do now.
     fn poll_action(&mut self, now: Time) -> Option<Action>;
 
-    /// When to come back at the latest; [`Time::NEVER`] to wait for events only.
+    /// When to call `handle_timeout`; [`Time::NEVER`] if only events matter.
     fn poll_timeout(&self) -> Time;
 
-    /// Is this number one of its own messages', or of messages that it waits for? A host with several programs asks.
+    /// Does this number belong to one of its own messages, or to one that it waits for? Used on a host with several
+    /// programs.
     fn owns(&self, message: MessageId) -> bool {
         let _ = message;
         false
     }
 
-    /// Adds what it has counted of the aggregation of gradients until `now`, job by job.
+    /// Adds its counters of gradient aggregation up to `now`, by job.
     fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
         let _ = (now, into);
     }
 
-    /// Begins now. For a part that another program of its host starts, rather than an instant; other programs do nothing.
+    /// Begins now. For a part that another program of its host starts, instead of a start time; other programs do
+    /// nothing.
     fn begin(&mut self, now: Time) {
         let _ = now;
     }
 
-    /// Does this host have everything that the program was to get? Others may still need something of it.
+    /// Does this host have all the data that the program was to get? Other hosts may still need data from it.
     fn is_complete(&self) -> bool {
         self.is_done()
     }
 
-    /// Adds where the time of a job's rank went until `now`.
+    /// Adds how a job's rank spent its time up to `now`.
     fn tell_times(&self, now: Time, into: &mut Vec<RankTimes>) {
         let _ = (now, into);
     }
 
-    /// Has it done all that it set out to do? A run in which all programs are done has finished.
+    /// Has it finished its work? A run ends when all programs are done.
     fn is_done(&self) -> bool;
 }

@@ -1,7 +1,7 @@
 //! A bitmap over a sliding range of sequence numbers.
 
-/// Which sequence numbers of `[base, base + capacity)` are present. Grows by doubling up to a fixed limit, and keeps no
-/// memory while nothing is present.
+/// A set of sequence numbers in `[base, base + capacity)`. It grows by doubling up to a fixed limit, and takes no
+/// memory while the set is empty.
 #[derive(Clone, Debug)]
 pub struct SlidingBitmap {
     base: u64,
@@ -11,12 +11,12 @@ pub struct SlidingBitmap {
 }
 
 impl SlidingBitmap {
-    /// Empty, from sequence number 0 on, never longer than `limit` bits (rounded up to a power of two of at least 64).
+    /// An empty set from sequence number 0 on, of at most `limit` bits (rounded up to a power of two of at least 64).
     pub fn new(limit: u32) -> SlidingBitmap {
         SlidingBitmap::starting_at(0, limit)
     }
 
-    /// The same from this sequence number on.
+    /// An empty set from sequence number `base` on.
     pub fn starting_at(base: u64, limit: u32) -> SlidingBitmap {
         SlidingBitmap { base, words: Vec::new(), count: 0, limit: limit.next_power_of_two().max(64) }
     }
@@ -27,13 +27,13 @@ impl SlidingBitmap {
         self.base
     }
 
-    /// How many sequence numbers at or above the base are present.
+    /// The number of present sequence numbers at or above the base.
     #[inline]
     pub const fn count(&self) -> u32 {
         self.count
     }
 
-    /// The highest sequence number at or above the base that is present. Looks at the whole range at worst.
+    /// The highest present sequence number at or above the base. It searches the whole range in the worst case.
     pub fn highest(&self) -> Option<u64> {
         if self.count == 0 {
             return None;
@@ -41,7 +41,7 @@ impl SlidingBitmap {
         (self.base..self.base + self.words.len() as u64 * 64).rev().find(|&seq| self.contains(seq))
     }
 
-    /// How far above the base a sequence number may lie.
+    /// The length of the range above the base.
     #[inline]
     pub const fn limit(&self) -> u32 {
         self.limit
@@ -81,7 +81,8 @@ impl SlidingBitmap {
         }
     }
 
-    /// Makes `seq` present; false if it was, or if it lies beyond the limit. The base moves up over what is complete.
+    /// Adds `seq`; false if it was present, or if it lies beyond the limit. The base moves up to the first missing
+    /// number.
     #[inline]
     pub fn insert(&mut self, seq: u64) -> bool {
         if seq == self.base && self.count == 0 {
@@ -110,7 +111,7 @@ impl SlidingBitmap {
         loop {
             let (word, bit) = self.slot(self.base);
             let shift = bit.trailing_zeros();
-            // Those present from the base on, in this word.
+            // The run of present numbers from the base on, within this word.
             let run = (!(self.words[word] >> shift)).trailing_zeros().min(64 - shift);
             if run == 0 {
                 return;
@@ -146,12 +147,12 @@ impl SlidingBitmap {
             let next = if index + 1 == self.words.len() { 0 } else { index + 1 };
             found |= self.words[next] << (64 - shift);
         }
-        // What lies beyond the ring's end is what wrapped round to its start.
+        // Bits beyond the range belong to the start of the ring, so they are cleared.
         let valid = bits - distance;
         if valid < 64 { found & ((1 << valid) - 1) } else { found }
     }
 
-    /// Gives the memory back if nothing is present above the base.
+    /// Frees the memory if no number above the base is present.
     pub fn release(&mut self) {
         if self.count == 0 {
             self.words = Vec::new();

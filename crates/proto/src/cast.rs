@@ -1,8 +1,9 @@
-//! Chunks for a group, or for one host: what a program asks its endpoint to send without any connection.
+//! Chunks for a group or for one host, which a program sends by its endpoint without a connection.
 //!
-//! Multicast is made of datagrams that nobody acknowledges (Khalilov et al., arXiv 2408.13356): a root sends its share of a buffer
-//! chunk by chunk, switches copy each chunk to all members, and receivers place it by its number. What is missing they fetch; a
-//! fetched chunk is the same datagram to one host. The endpoint paces and chooses trees; it keeps nothing of what it has sent.
+//! Multicast uses datagrams without acknowledgements (Khalilov et al., arXiv 2408.13356): a root sends its share of a
+//! buffer chunk by chunk, switches copy each chunk to all members, and receivers place it by its number. Receivers
+//! fetch missing chunks; a fetched chunk is the same datagram, sent to one host. The endpoint paces the chunks and
+//! chooses trees; it keeps no record of sent chunks.
 
 mod layout;
 mod left_out;
@@ -17,37 +18,37 @@ use crate::packet::{Chunk, ConnectionId, Flags, Header, HostId, Packet, PathId, 
 use crate::units::{Bytes, Rate, Span, Time};
 use std::collections::VecDeque;
 
-/// Chunks that are to leave, in order.
+/// Chunks to send, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cast {
     /// A group's address, or one host's.
     pub to: HostId,
-    /// The operation that they are a part of.
+    /// Their operation.
     pub task: u32,
-    /// The first of them.
+    /// The index of the first chunk.
     pub first: u32,
-    /// How many they are; at least one.
+    /// The number of chunks, at least one.
     pub count: u32,
     /// Payload bytes of a chunk.
     pub bytes: u16,
-    /// The last chunk of the sender's share, which may be short.
+    /// The index of the last chunk of the sender's share, which may be short.
     pub last: u32,
     /// Payload bytes of that chunk.
     pub tail: u16,
     /// Bytes of all headers of a chunk on the wire.
     pub header: u16,
-    /// The rate on each plane, headers included; [`Cast::UNPACED`] sends whenever a port is idle.
+    /// The rate on each plane, headers included; [`Cast::UNPACED`]: send whenever a port is idle.
     pub rate: Rate,
     /// The planes that may be used, one bit each.
     pub planes: u32,
-    /// How many trees of each plane are used in turn; zero for all that there are.
+    /// The number of trees of each plane to use in turn; zero: all trees.
     pub trees: u32,
-    /// Those that are not used all the same.
+    /// Trees that are not used.
     pub left_out: LeftOut,
 }
 
 impl Cast {
-    /// As fast as ports take it.
+    /// No pace: as fast as the ports accept chunks.
     pub const UNPACED: Rate = Rate(u64::MAX);
 
     fn packet(&self, source: HostId, chunk: u32, path: PathId) -> Packet {
@@ -69,19 +70,19 @@ impl Cast {
 #[derive(Debug, Default)]
 pub struct Casts {
     queue: VecDeque<Cast>,
-    /// A host that comes late sends so much of its pace at once.
+    /// A late host may send this much of its pace at once.
     catch_up: Span,
     /// When each plane's pace allows the next chunk.
     paced: Vec<Time>,
-    /// How many chunks have left by each plane: the next one's tree.
+    /// For each plane, the number of the next chunk's tree.
     turns: Vec<u32>,
-    /// The plane that the last chunk left by.
+    /// The plane of the last chunk.
     plane: usize,
-    /// The valid entry in the endpoint's timer heap, if it lies ahead.
+    /// The time of the valid entry in the endpoint's timer heap, if it is in the future.
     pub(crate) timer: Option<Time>,
 }
 
-/// Fragments of gradients and sums that are to leave: of each port those without numbers, and the others.
+/// Fragments of gradients and sums to send: for each port, those without lanes first, then those with lanes.
 #[derive(Debug, Default)]
 pub(crate) struct Fragments {
     queues: Vec<[VecDeque<Packet>; 2]>,
@@ -115,47 +116,48 @@ impl Fragments {
     }
 }
 
-/// What became of asking for a chunk.
+/// The result of asking for a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// It leaves; and what the program is told if it is the last one of its cast.
+    /// The chunk to send now; with the event for the program if it is the last chunk of its cast.
     Chunk(Packet, Option<Event>),
-    /// Pace forbids it until then.
+    /// The pace allows no chunk before this time.
     Paced(Time),
-    /// No port is free that may be used, or nothing is to leave.
+    /// No usable port is free, or there is no chunk to send.
     Nothing,
 }
 
 impl Casts {
-    /// Casts of a host that may be late by `catch_up`, as hosts on sockets are, without falling behind its pace: it then sends what
-    /// is due in a row. Zero, as in [`Casts::default`], keeps at least the pace's time between two chunks of a plane.
+    /// Casts of a host that may be late by up to `catch_up`, as hosts on sockets are: it then sends the chunks that are
+    /// due in a row, so that it keeps its average pace. Zero, as in [`Casts::default`], keeps at least the pace's time
+    /// between two chunks of a plane.
     pub fn catching_up(catch_up: Span) -> Casts {
         Casts { catch_up, ..Casts::default() }
     }
 
-    /// These chunks leave behind those that wait.
+    /// Adds chunks after those that wait.
     ///
     /// # Panics
-    /// If they are none.
+    /// If there are no chunks.
     pub fn push(&mut self, cast: Cast) {
         assert!(cast.count > 0, "a cast has chunks");
         self.queue.push_back(cast);
     }
 
-    /// Does nothing wait to leave?
+    /// True if no chunk waits.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Takes all chunks of an operation back that have not left.
+    /// Removes all chunks of an operation that were not sent yet.
     pub fn forget(&mut self, task: u32) {
         self.queue.retain(|cast| cast.task != task);
     }
 
-    /// The next chunk, by one of the `free` ports; `up` are those that are not down.
+    /// The next chunk for one of the `free` ports; `up`: the ports that are not down.
     ///
-    /// Planes take turns, and on each plane trees do: the i-th chunk of host `h` takes tree `h + i` (multicast sheet, section 16: tree =
-    /// (burst + root) modulo trees).
+    /// Planes take turns, and on each plane trees take turns: the i-th chunk of host `h` takes tree `h + i` (multicast
+    /// sheet, section 16: tree = (burst + root) modulo trees).
     pub fn take(&mut self, now: Time, host: HostId, free: u32, up: u32) -> Asked {
         let Some(cast) = self.queue.front_mut() else { return Asked::Nothing };
         let planes = cast.planes & up;
@@ -171,7 +173,7 @@ impl Casts {
         let Some(plane) = usable.clone().find(open) else {
             let next = usable.clone().filter(|_| paced).map(|plane| self.paced[plane]).filter(|&at| at > now).min();
             return match next {
-                // A port that is free waits for its pace only.
+                // A free port waits only for its pace.
                 Some(at) if usable.any(|plane| free >> plane & 1 == 1) => Asked::Paced(at),
                 _ => Asked::Nothing,
             };

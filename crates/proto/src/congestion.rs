@@ -1,8 +1,8 @@
-//! How much, how fast: congestion control.
+//! Congestion control: how much may be in flight, and at which rate.
 //!
-//! A congestion control is told what was sent, acknowledged and lost, and is asked for a window and, if it paces, a rate.
-//! It is one file under `congestion/`, one row of the table below, and one page under `docs/protocols/`. Experiments need none of
-//! that: [`CongestionConfig::Custom`] takes any implementation from outside.
+//! A congestion control gets samples of sent, acknowledged and lost packets, and gives a window and, if it paces, a
+//! rate. It consists of one file under `congestion/`, one row of the table below, and one page under `docs/protocols/`.
+//! An experiment needs none of these: [`CongestionConfig::Custom`] takes any implementation from outside.
 
 mod dcqcn;
 mod dctcp;
@@ -29,7 +29,7 @@ use crate::policy::{configurations, dispatch, states};
 use crate::units::{Bytes, Rate, Span, Time};
 use std::sync::Arc;
 
-/// The table of congestion controls: a row is all that this file knows of one. `crate::policy` explains rows.
+/// The table of congestion controls. One row is everything this file knows about one; `crate::policy` explains rows.
 macro_rules! congestions {
     ($make:ident $with:tt) => {
         $make! { $with
@@ -53,12 +53,12 @@ macro_rules! congestions {
     };
 }
 
-/// What one acknowledgement tells.
+/// The contents of one acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AckSample {
     /// When it arrived.
     pub now: Time,
-    /// The round trip of the packet it describes, if that is known beyond doubt (the packet was not sent twice).
+    /// The round trip of the packet it describes, if that is certain (the packet was not sent twice).
     pub rtt: Option<Span>,
     /// Wire bytes that it newly acknowledges; may be zero.
     pub bytes: Bytes,
@@ -66,7 +66,8 @@ pub struct AckSample {
     pub packets: u32,
     /// Did the packet that it describes carry CE?
     pub marked: bool,
-    /// Wire bytes that it newly tells of as lost, where the receiver counts what arrives; `None` where losses are found one by one.
+    /// Wire bytes that it newly reports as lost, if the receiver counts arriving packets; `None` if losses are found
+    /// one by one.
     pub lost: Option<Bytes>,
     /// Wire bytes in flight after it.
     pub in_flight: Bytes,
@@ -77,19 +78,19 @@ pub struct AckSample {
 pub enum LossKind {
     /// The receiver got the packet's header: a switch trimmed it.
     Trimmed {
-        /// The last switch on the way did, so no other path would have helped.
+        /// The last switch on the path trimmed it, so no other path would have helped.
         last_hop: bool,
     },
     /// Later packets arrived, or a probe came back: fast recovery.
     Inferred,
-    /// Nothing was heard for a retransmission timeout.
+    /// No acknowledgement came within the retransmission timeout.
     TimedOut,
 }
 
-/// Why a window or rate was cut last.
+/// The reason for the latest cut of a window or rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cut {
-    /// It never was.
+    /// It was never cut.
     #[default]
     Never,
     /// Marks, or notifications of them.
@@ -100,24 +101,24 @@ pub enum Cut {
     Loss,
 }
 
-/// What one lost packet tells.
+/// One lost packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossSample {
     /// When the loss became known.
     pub now: Time,
-    /// How.
+    /// How the loss became known.
     pub kind: LossKind,
     /// Wire bytes of the lost packet.
     pub bytes: Bytes,
-    /// Wire bytes in flight after taking it out.
+    /// Wire bytes in flight without it.
     pub in_flight: Bytes,
 }
 
-/// How much may be in flight and how fast it may leave.
+/// Decides how much may be in flight, and at which rate it is sent.
 ///
-/// Decisions use integers or `f64` with `+ - * /` and square root only, so that every machine decides alike.
+/// Decisions use only integers, or `f64` with `+ - * /` and square root, so that every machine decides the same.
 pub trait Congestion: Send {
-    /// A packet left. `in_flight` counts it already.
+    /// A packet was sent. `in_flight` includes it.
     fn on_sent(&mut self, _now: Time, _bytes: Bytes, _in_flight: Bytes) {}
     /// An acknowledgement arrived.
     fn on_ack(&mut self, sample: &AckSample);
@@ -127,11 +128,12 @@ pub trait Congestion: Send {
     fn on_notification(&mut self, _now: Time) {}
     /// Wire bytes that may be in flight.
     fn window(&self) -> Bytes;
-    /// Why the window or rate was cut last: for reports, nothing depends on it.
+    /// The reason for the latest cut of the window or rate. It is used only in reports.
     fn last_cut(&self) -> Cut {
         Cut::Never
     }
-    /// The pacing rate at `now`, if it paces; at most the line rate. Time-driven controls catch up with their timers here.
+    /// The pacing rate at `now`, if it paces; at most the line rate. A control with timers processes here the timers
+    /// that have ended by `now`.
     fn rate(&mut self, _now: Time) -> Option<Rate> {
         None
     }
@@ -140,11 +142,11 @@ pub trait Congestion: Send {
 /// Makes the congestion control of one connection. See [`CongestionConfig::Custom`].
 pub type CongestionFactory = Arc<dyn Fn(&Environment) -> Box<dyn Congestion> + Send + Sync>;
 
-/// What the parameters of a congestion control say of it.
+/// The calls that a congestion control's parameters must answer.
 pub(crate) trait CongestionPolicy: ParameterSet {
     /// The state for one connection.
     fn build(&self, environment: &Environment) -> AnyCongestion;
-    /// Has it a rate, or does it look at each packet as it leaves? Otherwise it is not asked for the one or told of the other.
+    /// Does it have a rate, or must it see each packet as it is sent? If not, `rate` and `on_sent` are not called.
     fn paces(&self) -> bool {
         true
     }
@@ -156,19 +158,19 @@ pub(crate) trait CongestionPolicy: ParameterSet {
     fn wants_counts(&self) -> bool {
         false
     }
-    /// Runs on such a host from now on.
+    /// Adapts the parameters to a host with these traits.
     fn adapt_to(&mut self, _host: &HostTraits) {}
 }
 
 congestions!(configurations [
-    /// Which congestion control, with its parameters.
+    /// A choice of congestion control, with its parameters.
     CongestionConfig: CongestionPolicy,
     /// Anything from outside.
     Custom(CongestionFactory)
 ]);
 
 congestions!(states [
-    /// A congestion control, in place.
+    /// A congestion control, stored without a box.
     AnyCongestion, Box<dyn Congestion>
 ]);
 

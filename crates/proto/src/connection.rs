@@ -1,5 +1,5 @@
-//! One connection: the only place that knows reliability, congestion control and path selection together. Here is what leaves, and
-//! when; `arriving.rs` is what arrives.
+//! One connection: the only place that knows reliability, congestion control and path selection together. This file
+//! sends packets; `arriving.rs` handles arriving ones.
 
 mod arriving;
 mod husk;
@@ -38,17 +38,17 @@ fn header_of(segment: &Segment) -> Header {
     }
 }
 
-/// What came of asking a connection for a packet.
+/// The result of asking a connection for a packet.
 pub(crate) enum Polled {
     /// This one; `more` says whether to ask again.
     Packet(Packet, bool),
     /// Nothing until the next acknowledgement or timeout.
     Blocked,
-    /// There is something, but no free port leads its way.
+    /// There is a packet, but its path leaves by no free port.
     NoPort,
 }
 
-/// What a connection does while it has nothing to send.
+/// The behaviour of a connection while it has nothing to send.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Idle {
     /// Nothing.
@@ -62,22 +62,23 @@ enum Idle {
 /// Control packets that an input calls for, in order.
 pub(crate) type Replies<'a> = &'a mut dyn FnMut(Packet);
 
-/// Both directions of one connection. What every packet needs comes first and lies side by side: two cache lines.
+/// Both directions of one connection. The fields that every packet needs come first, in two cache lines.
 #[repr(C)]
 pub(crate) struct Connection {
-    /// The kind's profile: endpoints share it, so it stays in the cache.
+    /// The kind's profile. Connections share it, so it stays in the cache.
     profile: Arc<Profile>,
-    /// What the reliability wants: asked after everything that may change it ([`Connection::look`]).
+    /// The reliability's state as the connection needs it; read again after each call that may change it
+    /// ([`Connection::look`]).
     outlook: Outlook,
-    /// The congestion window, wire bytes; for a shared one, as it was when this connection last had it in hand.
+    /// The congestion window in wire bytes. For a shared window: its value when this connection last used it.
     window: u64,
     peer: HostId,
-    /// As its packets name it.
+    /// The peer's number for the connection, which our packets carry.
     peer_connection: ConnectionId,
     /// A full packet, wire bytes.
     packet: u32,
     burst_path: PathId,
-    /// Packets that may still follow the last one on its path.
+    /// The number of packets that may still follow the last one on its path.
     burst_left: u16,
     idle: Idle,
     /// Is it in the endpoint's ready list?
@@ -88,28 +89,28 @@ pub(crate) struct Connection {
     shuns: bool,
     retries_elsewhere: bool,
     is_one_way: bool,
-    // The second line.
-    /// What it counts.
+    // The second cache line begins here.
+    /// Its counters.
     pub(crate) record: Box<Record>,
     pace_at: Time,
-    /// Time of its valid entry in the endpoint's timer heap.
+    /// The time of its valid entry in the endpoint's timer heap.
     pub(crate) timer: Time,
-    /// Time of the entry that is valid when that one is gone.
+    /// The time of the entry that becomes valid when that one has ended.
     pub(crate) timer_behind: Time,
-    /// What it takes to share a window; `None` before the first message, and where windows are not shared.
+    /// Its state in a shared window; `None` before the first message, and if windows are not shared.
     pub(crate) sharing: Option<Box<Sharing>>,
     base_rtt: Span,
     host: HostId,
     /// The path by which the last part or letter came, on a one-way connection.
     letter_path: PathId,
-    /// When the endpoint looks whether it is still used.
+    /// When the endpoint checks whether it is still used.
     pub(crate) look_at: Time,
     pub(crate) reliability: AnyReliability,
     path: AnyPath,
     congestion: AnyCongestion,
     pub(crate) receiver: AnyReceiver,
     kind: Arc<Kind>,
-    /// The stream of its opening, for the path selector.
+    /// The random stream from its opening, for the path selector.
     random: Random,
 }
 
@@ -173,7 +174,7 @@ impl Connection {
         (self.peer, self.kind.fingerprint)
     }
 
-    /// Its path selector, when it needs it no longer.
+    /// Its path selector; the connection itself is dropped.
     pub(crate) fn into_path(self) -> AnyPath {
         self.path
     }
@@ -183,7 +184,7 @@ impl Connection {
         if let AnyCongestion::Nscc(nscc) = &mut self.congestion { Some(nscc) } else { None }
     }
 
-    /// Wire bytes in flight under the window: its own, and those of whom it shares it with.
+    /// Wire bytes in flight under the window: its own, and those of the connections that share the window.
     #[inline]
     pub(crate) fn in_flight(&self) -> Bytes {
         Bytes(self.outlook.in_flight + self.sharing.as_ref().map_or(0, |s| s.beside))
@@ -195,13 +196,13 @@ impl Connection {
         self.sharing.as_ref().and_then(|s| s.context)
     }
 
-    /// Might it share its window, and has not looked with whom?
+    /// Its profile shares windows, but it has not joined a shared window yet.
     #[inline]
     pub(crate) fn is_to_join(&self) -> bool {
         self.sharing.is_none() && self.kind.shares_window
     }
 
-    /// Do letters take the place of acknowledgements?
+    /// True if letters replace acknowledgements.
     #[inline]
     pub(crate) fn is_one_way(&self) -> bool {
         self.is_one_way
@@ -211,7 +212,7 @@ impl Connection {
         self.peer
     }
 
-    /// The shortest round trip seen, or what the world said.
+    /// The shortest round trip measured, or the environment's base RTT if none was shorter.
     pub(crate) fn base_rtt(&self) -> Span {
         self.base_rtt
     }
@@ -220,7 +221,7 @@ impl Connection {
         Bytes(self.window)
     }
 
-    /// The reliability may have changed its mind.
+    /// Reads the reliability's outlook again, after it may have changed.
     #[inline]
     pub(crate) fn look(&mut self) {
         self.outlook = self.reliability.outlook();
@@ -246,19 +247,19 @@ impl Connection {
         finished
     }
 
-    /// Congestion control has changed its mind, or the connection has got another one.
+    /// Reads the window again, after congestion control may have changed it or was replaced.
     #[inline]
     pub(crate) fn read_window(&mut self) {
         self.window = self.congestion.window().0.max(self.kind.window_min);
     }
 
-    /// Reads a field of each part that a data packet that leaves, or an acknowledgement, needs.
+    /// Reads a field of each part that the next data packet or an acknowledgement needs, to bring it into the cache.
     #[inline]
     pub(crate) fn prefetch_sender(&self) -> u64 {
         self.reliability.prefetch() ^ self.window ^ self.record.clock.heard.0 ^ self.timer.0
     }
 
-    /// Reads a field of each part that a data packet that arrives needs.
+    /// Reads a field of each part that an arriving data packet needs, to bring it into the cache.
     #[inline]
     pub(crate) fn prefetch_receiver(&self) -> u64 {
         self.receiver.prefetch() ^ self.record.waits.packets
@@ -289,21 +290,21 @@ impl Connection {
         self.packet(path, self.profile.transport.control as u16, flags, header)
     }
 
-    /// May one more packet leave? Retransmissions of a fast recovery may whatever the window says, and one packet may
-    /// always be in flight.
+    /// May one more packet be sent? Retransmissions of a fast recovery may always be sent, and so may a packet when
+    /// nothing is in flight.
     #[inline]
     pub(crate) fn window_open(&self) -> bool {
         let in_flight = self.in_flight().0;
         in_flight == 0 || in_flight + u64::from(self.packet) <= self.window || self.outlook.next_is_urgent
     }
 
-    /// Asks in a fixed order: may I send, which way, what. The path is drawn only when a packet is sure to follow, since
-    /// drawing advances the spray.
+    /// Decides in a fixed order: whether to send, by which path, and which packet. The path is drawn only when a packet
+    /// will surely be sent, because each draw advances the spray.
     #[inline]
     pub(crate) fn poll_transmit(&mut self, now: Time, free: Ports) -> Polled {
         let mut probes = false;
         if self.outlook.wants_probe {
-            // Without a good path on these ports, only probes of paths can bring one back: they must have their turn.
+            // If these ports have no good path, only a probe of a path can bring one back, so path probes come next.
             probes = true;
             if let Some(path) = self.path.next(now, free) {
                 let Some(number) = self.reliability.take_probe(now) else {
@@ -363,11 +364,11 @@ impl Connection {
         Polled::Packet(self.packet(path, size, flags, header_of(&segment)), more)
     }
 
-    /// A packet has left: when the next one may.
+    /// Computes when the next packet may be sent, after one was sent.
     fn pace(&mut self, now: Time, bytes: Bytes, in_flight: Bytes) {
         self.congestion.on_sent(now, bytes, in_flight);
         self.pace_at = match self.congestion.rate(now) {
-            // What it fell behind by, up to the slack, it may catch up.
+            // A sender that is behind its pace may catch up by at most `pace_slack`.
             Some(rate) => {
                 let earliest = Time(now.0.saturating_sub(self.profile.transport.pace_slack.0));
                 self.pace_at.max(earliest) + rate.time_for(bytes)
@@ -379,7 +380,7 @@ impl Connection {
 
     /// The path selector's choice, or its last one while a burst goes on.
     #[inline]
-    /// A path for a packet that is no data.
+    /// Draws a path for a packet that is not data.
     pub(crate) fn draw_path(&mut self, now: Time, ports: Ports) -> Option<PathId> {
         self.path.next(now, ports)
     }
@@ -391,8 +392,8 @@ impl Connection {
             return Some(self.burst_path);
         }
         let mut path = self.path.next(now, free)?;
-        // What goes again takes another path than it took, where there is one. Where a round ends and the next one
-        // begins, a path may come twice in a row, but never three times.
+        // A retransmission takes another path than before, if there is one. Between two rounds of the selector the same
+        // path may come twice in a row, but never three times, so two further draws suffice.
         if self.retries_elsewhere
             && let Some(named) = self.reliability.retry_path()
         {
@@ -411,13 +412,13 @@ impl Connection {
         self.outlook.in_flight > 0 || self.outlook.has_next
     }
 
-    /// Does it have something to send, window and pace permitting?
+    /// Does it have something to send, if window and pace allow it?
     #[inline]
     pub(crate) fn wants(&self) -> bool {
         self.outlook.has_next || self.wants_probe()
     }
 
-    /// Does it have something to send that does not wait for the window?
+    /// Does it have something to send that needs no free window?
     pub(crate) fn wants_at_once(&self) -> bool {
         self.outlook.next_is_urgent || self.wants_probe()
     }
@@ -432,7 +433,7 @@ impl Connection {
         self.watches_paths && self.path.wants_probe(active)
     }
 
-    /// Does its path selector want a probe though there may be nothing to send?
+    /// Does its path selector want a probe, even if there is nothing to send?
     #[inline]
     pub(crate) fn wants_idle_probe(&self) -> bool {
         self.watches_paths && self.path.wants_probe(false)
@@ -492,7 +493,7 @@ impl Connection {
                     self.path.on_feedback(now, lost.path, PathFeedback::TimedOut);
                 }
                 LossKind::Inferred => self.path.on_feedback(now, lost.path, PathFeedback::Lost),
-                // Its NACK told.
+                // The NACK has already reported the path (`handle_nack`).
                 LossKind::Trimmed { .. } => {}
             }
             let in_flight = self.in_flight();

@@ -1,4 +1,4 @@
-//! A host: its connections, which of them is ready, and their timers.
+//! The transport of one host: its connections, the list of those that are ready to send, and their timers.
 
 mod cast;
 mod contexts;
@@ -27,28 +27,30 @@ pub use event::{Event, Handled, OpenConnection};
 pub use watch::Census;
 pub use window::SharedWindow;
 
-/// A host's transport: told things (`post`, `handle_…`) and asked things (`poll_…`).
+/// A host's transport: inputs are `post` and `handle_*`, outputs are `poll_*`.
 ///
-/// It owns no socket, clock, thread or payload. Time is an argument and never runs backwards. Inputs may pile up between
-/// polls; polling late loses nothing and polling twice is harmless. `poll_transmit` is a *pull* for a port that is idle
-/// now: the simulator asks when a port falls idle, a node on sockets asks until its batch is full.
+/// It owns no socket, clock, thread or payload. Time is an argument and never runs backwards. Several inputs may come
+/// between two polls; a late poll loses nothing, and a second poll does no harm. `poll_transmit` returns a packet for a
+/// port that is idle now: the simulator calls it when a port becomes idle, a node on sockets calls it until its batch
+/// is full.
 pub struct Endpoint {
     host: HostId,
     connections: table::Connections,
     /// The kinds of connections opened last.
     kinds: Vec<Arc<Kind>>,
-    /// When to look whether a connection is still used, in order; each that may sleep and is awake is here once.
+    /// The times at which to check whether a connection is still used, in order. Each connection that is awake and may
+    /// sleep has one entry.
     waking: VecDeque<(Time, u32)>,
-    /// What connections counted that are closed, or asleep without records.
+    /// The counters of closed connections, and of sleeping connections without records.
     closed_stats: ConnectionStats,
-    /// Connections that sleep keep what they counted.
+    /// Sleeping connections keep their counters.
     keeps_records: bool,
     /// Connections that may have something to send, each at most once, in round-robin order.
     ready: ready::Ready,
     control: VecDeque<Packet>,
-    /// Control packets sent since data last had a turn.
+    /// Control packets sent since the last data packet.
     streak: u32,
-    /// The least that any connection's profile allows.
+    /// The smallest `control_burst` of all connections' profiles.
     control_burst: u32,
     /// Wire bytes of a control packet.
     control_size: u16,
@@ -56,42 +58,43 @@ pub struct Endpoint {
     events: VecDeque<Event>,
     strays: u64,
     ports: Option<Box<ports::PortStates>>,
-    /// The ports that may be used, one bit each; all of them until the world tells otherwise.
+    /// The ports that may be used, one bit each; all of them until the world reports a port down.
     up: u32,
     /// The ports that our NIC has.
     nic: u32,
     /// The ports that take no data at present, one bit each.
     blocked: u32,
-    /// Some connection tells good planes from bad ones: control packets keep to theirs.
+    /// Some connection uses MRC, which tells good planes from bad ones: each control packet leaves only by its own
+    /// port.
     planes_differ: bool,
     contexts: Vec<contexts::Context>,
     /// Contexts without members.
     free_contexts: Vec<u32>,
-    /// The first connection with messages to each host, where windows are shared.
+    /// For each host, the first connection that posted messages to it, if windows are shared.
     destinations: BTreeMap<contexts::Destination, u32>,
-    /// Chunks that are to leave without a connection, if there ever were any.
+    /// Chunks to send without a connection; `None` before the first one.
     casts: Option<Box<Casts>>,
-    /// Fragments that are to leave, likewise.
+    /// Fragments to send; `None` before the first one.
     fragments: Option<Box<Fragments>>,
-    /// There are chunks or fragments now.
+    /// There are chunks or fragments to send now.
     casting: bool,
-    /// The next turn for data is that of chunks and fragments, where connections have data, too.
+    /// If connections have data too: the next packet is a chunk or a fragment.
     casts_first: bool,
-    /// The next turn among these is that of fragments.
+    /// Among chunks and fragments, the next packet is a fragment.
     fragments_first: bool,
 }
 
-/// Is this port one of these?
+/// Is `port` in the set `ports`?
 #[inline]
 fn has(ports: u32, port: u8) -> bool {
-    // A peer may have made a port up.
+    // A peer may name a port number that does not exist, 32 or larger.
     ports.checked_shr(u32::from(port)).unwrap_or(0) & 1 == 1
 }
 
-/// The timer heap: when, and which slot.
+/// The timer heap: time and slot.
 type Timers = BinaryHeap<Reverse<(Time, u32)>>;
 
-/// A connection's deadline that is earlier than its timer goes into the heap.
+/// Puts a connection's deadline into the heap if it is earlier than the connection's timer.
 #[inline]
 fn arm(timers: &mut Timers, connection: &mut Connection, now: Time, id: u32) {
     let deadline = connection.deadline(now);
@@ -103,14 +106,15 @@ fn arm(timers: &mut Timers, connection: &mut Connection, now: Time, id: u32) {
 #[inline(never)]
 fn set_timer(timers: &mut Timers, connection: &mut Connection, deadline: Time, id: u32) {
     if deadline < connection.timer {
-        // Pacing comes and goes before the same retransmission timeout: that entry is kept, not pushed again.
+        // A pacing deadline often comes before the same retransmission timeout. The timeout's entry stays in the heap,
+        // so it is not pushed again.
         connection.timer_behind = connection.timer_behind.min(connection.timer);
         connection.timer = deadline;
         timers.push(Reverse((deadline, id)));
     }
 }
 
-/// A control packet waits for a port.
+/// Queues a control packet until a port is free.
 #[inline]
 fn push_control(control: &mut VecDeque<Packet>, packet: Packet) {
     if control.len() >= CONTROL_MAX {
@@ -119,23 +123,23 @@ fn push_control(control: &mut VecDeque<Packet>, packet: Packet) {
     control.push_back(packet);
 }
 
-/// The packet, by the lowest of these ports.
+/// The packet with the lowest of `ports` as its port.
 fn redirected(packet: Packet, ports: u32) -> Packet {
     Packet { path: PathId::new(ports.trailing_zeros() as u8, packet.path.entropy()), ..packet }
 }
 
-/// Stands for the ports rather than a connection in the timer heap.
+/// In the timer heap: an entry for the ports instead of a connection.
 const PORTS_TIMER: u32 = u32::MAX;
 
-/// Stands for the pace of chunks.
+/// In the timer heap: an entry for the pace of chunks.
 const CASTS_TIMER: u32 = u32::MAX - 1;
 
-/// Control packets that wait for a port at the most; beyond it the oldest acknowledgement is dropped, since later ones
-/// say more.
+/// At most this many control packets wait for a port. A further one replaces the oldest, because later acknowledgements
+/// contain more.
 const CONTROL_MAX: usize = 65_536;
 
-/// How far ahead of now a deadline that has passed already is put, so that no policy can make time stand still. Far below any
-/// round trip: ours.
+/// A deadline that has already passed is set to this much after `now`, so that no policy can fire again and again at
+/// the same instant. Ours: far below any round trip.
 const DEADLINE_MIN: Span = Span::from_ns(1);
 
 impl Endpoint {
@@ -172,7 +176,8 @@ impl Endpoint {
         }
     }
 
-    /// The application posts a message. On a connection that is closed it does nothing: [`Event::Closed`] says so.
+    /// The application posts a message. On a closed connection this does nothing; [`Event::Closed`] has reported the
+    /// end.
     pub fn post(&mut self, now: Time, to: ConnectionId, message: Message) {
         let Some(slot) = self.connections.find(to) else { return };
         self.wake(now, slot);
@@ -184,7 +189,8 @@ impl Endpoint {
         self.settle(now, to.slot());
     }
 
-    /// A packet arrived. A chunk or a fragment belongs to no connection and is a stray here: worlds hand it to the host's program.
+    /// A packet arrived. A chunk or a fragment belongs to no connection and counts as a stray here: the world must hand
+    /// it to the host's program instead.
     #[inline]
     pub fn handle_packet(&mut self, now: Time, packet: &Packet) -> Handled {
         if let Header::Data(data) = &packet.header
@@ -205,7 +211,7 @@ impl Endpoint {
         self.handle_other(now, packet)
     }
 
-    /// As [`Endpoint::handle_packet`], for everything but data of a connection that our number names and that is awake.
+    /// As [`Endpoint::handle_packet`], for all packets except data of an awake connection that carry our number.
     fn handle_other(&mut self, now: Time, packet: &Packet) -> Handled {
         if let Header::Chunk(_) | Header::Fragment(_) = packet.header {
             return self.stray();
@@ -214,14 +220,14 @@ impl Endpoint {
             return self.handle_unknown(now, packet);
         };
         if self.connections.get(slot).is_none() && !self.rouse(now, slot, packet) {
-            // A connection that is closing takes no data any more.
+            // A closing connection accepts no data.
             return if let Header::Data(_) | Header::Part(_) = packet.header { self.stray() } else { Handled::Here };
         }
         if let Header::Part(part) = &packet.header {
             return self.deliver_part(now, slot, packet, part);
         }
         if let Header::Data(_) = packet.header {
-            // By our own number, it takes the short way.
+            // With our own number, `handle_packet` finds the connection at once.
             let ours = Packet { connection: self.connections.id(slot), ..*packet };
             return self.handle_packet(now, &ours);
         }
@@ -309,21 +315,21 @@ impl Endpoint {
         self.settle(now, id);
     }
 
-    /// Tells of messages that a connection has finished.
+    /// Queues an event for each message that a connection has finished.
     fn take_finished(&mut self, slot: usize) {
         while let Some(message) = self.connections[slot].take_finished() {
             self.events.push_back(Event::Sent { connection: self.connections.id(slot), message: message.id });
         }
     }
 
-    /// Tells of a connection that has given up.
+    /// Queues an event if a connection has given up.
     fn look_for_failure(&mut self, slot: usize) {
         if self.connections[slot].take_failure() {
             self.events.push_back(Event::Failed { connection: self.connections.id(slot) });
         }
     }
 
-    /// Time has passed: to be called at [`Endpoint::poll_timeout`] or later.
+    /// Runs the timers that have ended. Call it at [`Endpoint::poll_timeout`] or later.
     pub fn handle_timeout(&mut self, now: Time) {
         self.connections.forget(now);
         self.send_to_sleep(now);
@@ -337,7 +343,7 @@ impl Endpoint {
                 continue;
             }
             if id == CASTS_TIMER {
-                // Whoever asks next finds that pace allows it.
+                // The next `poll_transmit` finds that the pace allows a chunk.
                 continue;
             }
             let Some(connection) = self.connections.get_mut(id as usize) else {
@@ -377,7 +383,7 @@ impl Endpoint {
         self.arm(now, id);
     }
 
-    /// What a connection does from now on.
+    /// Updates the account of a connection's time.
     #[inline]
     fn keep_time(&mut self, now: Time, id: u32) {
         let blocked = self.up & self.nic & !self.blocked == 0;
@@ -385,8 +391,8 @@ impl Endpoint {
         self.connections[id as usize].keep_time(now, open, blocked);
     }
 
-    /// A port takes no data from now on, since PFC has paused it or it is down, or takes data again. The world must not offer
-    /// such a port for data; this is for the accounts only.
+    /// A port stops (`blocked`) or resumes taking data, because PFC paused it or it is down. The world must not offer a
+    /// blocked port for data; this call only updates the accounts.
     pub fn handle_blocked(&mut self, now: Time, port: u8, blocked: bool) {
         let bit = 1u32.checked_shl(u32::from(port)).unwrap_or(0);
         self.blocked = if blocked { self.blocked | bit } else { self.blocked & !bit };
@@ -397,15 +403,16 @@ impl Endpoint {
         }
     }
 
-    /// A connection's deadline may have come nearer.
+    /// Sets the timer again after a connection's deadline may have become earlier.
     #[inline]
     fn arm(&mut self, now: Time, id: u32) {
         arm(&mut self.timers, &mut self.connections[id as usize], now, id);
     }
 
-    /// A port is idle: the packet to fill it with, if there is one.
+    /// The next packet for an idle port in `free`, if there is one.
     ///
-    /// Control packets go first, but after a burst of them data has a turn. Connections take turns packet by packet.
+    /// Control packets go first, but after `control_burst` of them one data packet goes. Connections take turns, one
+    /// packet each.
     #[inline]
     pub fn poll_transmit(&mut self, now: Time, free: Ports) -> Option<Packet> {
         let no_data = self.ready.is_empty() && !self.casting;
@@ -429,7 +436,7 @@ impl Endpoint {
         if self.casting { self.take_chunk_in_turn(now, free) } else { self.take_data(now, free) }
     }
 
-    /// The packet of the first connection that is ready and finds its way free.
+    /// The packet of the first ready connection whose path leaves by a free port.
     #[inline]
     fn take_data(&mut self, now: Time, free: Ports) -> Option<Packet> {
         let mut tries = self.ready.len();
@@ -439,7 +446,7 @@ impl Endpoint {
                 match self.poll_sharing(now, id, free) {
                     Polled::Packet(packet, _) => return Some(packet),
                     Polled::Blocked => {
-                        // Another one may have its turn instead.
+                        // Another connection may now have the turn.
                         tries += usize::from(self.end_turn(id));
                         self.arm(now, id);
                     }
@@ -470,8 +477,8 @@ impl Endpoint {
         None
     }
 
-    /// A control packet leaves by the port that its data came in by, or else by the lowest free one; with MRC, whose idle planes
-    /// may be the dead ones, by its own port only.
+    /// A control packet leaves by the port by which its data arrived, or else by the lowest free port. With MRC it
+    /// leaves only by its own port, because another plane may be idle because it is broken.
     #[inline]
     fn take_control(&mut self, free: Ports) -> Option<Packet> {
         if self.planes_differ {
@@ -485,7 +492,7 @@ impl Endpoint {
         Some(if has(free, packet.path.port()) { packet } else { redirected(packet, free) })
     }
 
-    /// Is there anything that `poll_transmit` might give, ports and pace permitting?
+    /// Could `poll_transmit` return a packet, if ports and pace allow it?
     #[inline]
     pub fn wants_transmit(&self) -> bool {
         !self.ready.is_empty() || !self.control.is_empty() || self.casting
@@ -497,20 +504,20 @@ impl Endpoint {
         !self.control.is_empty()
     }
 
-    /// What the application should know, oldest first.
+    /// The next event for the application, oldest first.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// When to call [`Endpoint::handle_timeout`]; may be early, never late. `None` when nothing is owed.
+    /// When to call [`Endpoint::handle_timeout`]; may be early, never late. `None` if no timer runs.
     #[inline]
     pub fn poll_timeout(&self) -> Option<Time> {
         self.timers.peek().map(|&Reverse((at, _))| at)
     }
 
-    /// Reads what handling this packet will need, so that it is in the cache by then. It changes nothing; the value means
-    /// nothing.
+    /// Reads the memory that `handle_packet` will need for this packet, so that it is in the cache by then. It changes
+    /// nothing, and the value has no meaning.
     #[inline]
     pub fn prefetch(&self, packet: &Packet) -> u64 {
         let Some(connection) = self.connections.get(packet.connection.slot() as usize) else { return 0 };
@@ -529,7 +536,7 @@ impl Endpoint {
         self.host
     }
 
-    /// How many connections there are, those that are closing included.
+    /// The number of connections, closing ones included.
     pub fn connections(&self) -> usize {
         self.connections.len()
     }

@@ -1,9 +1,10 @@
-//! Facts about the surroundings that every policy of a connection starts from: the world, and the sizes of packets.
+//! The environment of a connection, which all its policies use: the network, and the sizes of packets.
 
 use crate::parameters;
 use crate::units::{Bytes, Rate, Span};
 
-/// What a connection needs to know of the world it runs in; measured or configured by the world, not by the protocol.
+/// Facts about the network and the host that a connection needs. The world measures or configures them, not the
+/// protocol.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Environment {
     /// Line rate of the NIC, all ports together.
@@ -14,18 +15,18 @@ pub struct Environment {
     pub base_rtt: Span,
     /// Wire bytes of one full packet.
     pub packet: Bytes,
-    /// Do switches trim packets rather than drop them?
+    /// True if switches trim packets, false if they drop them.
     pub trimming: bool,
-    /// Uplinks that a packet chooses among at each upward tier of its way, from the leaf on; zeros where the fabric does not
-    /// tell, or there is nothing to choose.
+    /// The number of uplinks at each upward tier of a packet's path, from the leaf on; zeros if the fabric does not
+    /// tell, or if there is no choice.
     pub uplinks: [u16; 2],
-    /// Paths of a port that keep their packets in order, each, as an entropy value names them modulo this number; zero where the
-    /// world does not know.
+    /// The number of paths of a port, if each of them keeps its packets in order: two entropy values that are equal
+    /// modulo this number take the same path. Zero if the world does not know.
     pub paths_in_order: u16,
-    /// Bytes that one data queue of a switch holds at the most; bounds how long a packet can be late.
+    /// The largest size of one data queue of a switch, in bytes; it limits the delay of a packet.
     pub queue: Bytes,
-    /// No packet arrives later than this after it left. A closed connection is remembered for so long, lest a late packet of
-    /// it be taken for a new connection's.
+    /// No packet arrives later than this after it was sent. A closed connection is remembered for this long, so that a
+    /// late packet does not open it again.
     pub packet_life: Span,
 }
 
@@ -35,8 +36,8 @@ impl Environment {
         self.rate.bytes_in(self.base_rtt)
     }
 
-    /// No retransmission timeout is shorter: on a path this long, a shorter one would send everything again before its
-    /// acknowledgement can be here.
+    /// The shortest retransmission timeout. A shorter one could send a packet again before its acknowledgement can
+    /// arrive.
     pub fn timeout_min(&self) -> Span {
         self.base_rtt * 2
     }
@@ -62,17 +63,17 @@ parameters! {
         ack_marked: bool = true, 0.0..=1.0, "UEC 1.0 and its simulator: at once on CE";
         /// At most one CNP per connection in this time; zero sends none.
         cnp_interval: Span = Span::ZERO, 0.0..=1.0e12, "Zhu et al., SIGCOMM 2015: N = 50 us; zero for profiles without DCQCN";
-        /// Control packets that a NIC sends in a row before data has a turn.
+        /// The number of control packets that a NIC sends in a row before a data packet.
         control_burst: u32 = 10, 1.0..=1.0e6, "UEC simulator: NIC, control to data 10 to 1";
-        /// Packets that go one way in a row before the path selector is asked again, while that way's port is free. On kernel
-        /// sockets one system call sends packets of one path only.
+        /// The number of packets in a row on one path, while its port is free, before the path selector chooses again.
+        /// On kernel sockets one system call sends packets of one path only.
         burst: u32 = 1, 1.0..=65535.0, "every published system: 1; more is ours, for kernel sockets (docs/performance.md)";
-        /// Where a rate paces: a connection that fell behind its rate may catch up by so much time.
+        /// With a pacing rate: a connection that is behind its rate may catch up by this much time.
         pace_slack: Span = Span::ZERO, 0.0..=1.0e12, "hardware paces exactly: 0; more is ours, for hosts whose timers are late";
-        /// An unused connection gives back its memory after this time, and with it what congestion control and path selector
-        /// have learnt; zero: never. MRC's connections and custom ones keep theirs.
+        /// An unused connection frees its memory after this time, including the state of congestion control and path
+        /// selector; zero: never. MRC's connections and custom ones keep their memory.
         sleep_after: Span = Span::from_ms(10), 0.0..=1.0e15, "ours: a thousand round trips; RFC 5681, section 4.1, forgets a window after one timeout";
-        /// No measured round trip counts as shorter than this.
+        /// A shorter measured round trip counts as this.
         rtt_min: Span = Span::ZERO, 0.0..=1.0e12, "simulated hosts answer at once: 0; more is ours, for hosts that sleep";
     }
 }

@@ -1,40 +1,40 @@
-//! What a profile changes where it runs on a general-purpose host rather than in a NIC: timers are late, a system call costs as much
-//! as many packets, and whoever does not come to read its socket looks like a queue.
+//! Adapts a profile to a general-purpose host in place of a NIC. There, timers are late, one system call costs as much
+//! time as many packets, and a process that does not read its socket looks like a queue.
 
 use crate::environment::TransportConfig;
 use crate::profile::Profile;
 use crate::units::{Bytes, Rate, Span};
 
-/// Packets that a selective acknowledgement can tell of, at the most, after which one should be sent: ours.
+/// An acknowledgement is due after at most this many packets, so that its selective bits can cover them. Ours.
 const ACK_PACKETS_MAX: u64 = 24;
-/// Bytes after which an acknowledgement should be sent, whatever is under way: ours.
+/// An acknowledgement is due after at most this many bytes. Ours.
 const ACK_BYTES_MAX: u64 = 65_536;
 
-/// A host as its transport sees it.
+/// The properties of a host that matter to its transport.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostTraits {
     /// Line rate of all ports together.
     pub rate: Rate,
     /// Ports.
     pub ports: u8,
-    /// Round trip of a packet and its acknowledgement without queueing, waking of the other side included.
+    /// Round trip of a packet and its acknowledgement without queueing, including the time to wake the other side.
     pub base_rtt: Span,
-    /// A host that sleeps, or whose cores are busy, answers this late: no retransmission timeout is shorter.
+    /// The delay of an answer by a host that sleeps or whose cores are busy; the shortest retransmission timeout.
     pub timer_slack: Span,
-    /// Nothing is given up as overtaken before something sent this much later has arrived over another path.
+    /// A packet counts as overtaken only if a packet sent at least this much later over another path has arrived.
     pub late_min: Span,
-    /// Payload bytes that go one way in a row: one system call sends to one address only.
+    /// Payload bytes in a row on one path, because one system call sends to one address only.
     pub batch: Bytes,
-    /// Bytes that may be on their way into the receiving sockets at once.
+    /// The largest number of bytes on their way to the receiving sockets at the same time.
     pub catch_up: Bytes,
-    /// Bytes that may wait before a packet.
+    /// The largest number of bytes that may be queued ahead of a packet.
     pub queue: Bytes,
-    /// Do switches on the way trim packets rather than drop them?
+    /// True if switches on the path trim packets, false if they drop them.
     pub trimming: bool,
 }
 
 impl Profile {
-    /// Runs on such a host from now on. Sizes of packets must be set before.
+    /// Adapts the profile to a host with these properties. Packet sizes must be set before.
     pub fn adapt_to(&mut self, host: &HostTraits) {
         self.transport.adapt_to(host);
         if let Some(reliability) = self.reliability.policy_mut() {
@@ -49,20 +49,23 @@ impl Profile {
 impl TransportConfig {
     fn adapt_to(&mut self, host: &HostTraits) {
         let mtu = u64::from(self.mtu);
-        // Whole packets, and no fewer bytes than asked for.
+        // Whole packets, at least `batch` bytes.
         self.burst = host.batch.0.div_ceil(mtu).clamp(1, 65_535) as u32;
         self.ack_every = if host.trimming {
-            // NACKs shrink a window below the bytes that an acknowledgement waits for, and then only a timeout would go on.
+            // Acknowledge every packet: NACKs can shrink a window below `ack_every`, and then only a timeout would
+            // bring an acknowledgement.
             Bytes(1)
         } else {
-            // Each acknowledgement costs both sides a system call: an eighth of what is under way, within what a SACK can tell.
+            // Each acknowledgement costs both sides a system call, so one is sent per eighth of the bytes in flight, at
+            // most as many packets as a SACK can cover.
             let eighth = host.rate.bytes_in(host.base_rtt).0 / 8;
             self.ack_every.max(Bytes(eighth.min(mtu * ACK_PACKETS_MAX).min(ACK_BYTES_MAX)))
         };
-        // A host that slept catches up, by no more than the socket of its peer holds; and its peers' sleep is no queue.
+        // A host that slept may catch up, by at most the bytes that its peer's socket holds. `rtt_min` hides the peers'
+        // sleep, which is no queueing delay.
         self.pace_slack = host.base_rtt.min(host.rate.time_for(host.catch_up));
         self.rtt_min = host.base_rtt;
-        // A node has few connections, and what they have learnt is worth more than their memory.
+        // A node has few connections, and their state is worth more than their memory.
         self.sleep_after = Span::ZERO;
     }
 }
@@ -99,13 +102,14 @@ mod tests {
                     ReliabilityConfig::GoBackN(c) => vec![c.rto],
                     ReliabilityConfig::SelectiveRepeat(c) => vec![c.rto_min, c.rto_low, c.rto_high],
                     ReliabilityConfig::MrcSack(c) => vec![c.timeout, c.timeout_max],
-                    // Multiples of a round trip, and so much more.
+                    // The repair schemes' timeouts are multiples of a round trip.
                     _ => vec![],
                 };
                 assert!(timeouts.iter().all(|&timeout| timeout >= host.timer_slack), "{name}: {timeouts:?}");
                 assert_eq!(profile.transport.burst, 4, "16 KiB are four packets of 4 KiB");
                 assert_eq!(profile.transport.ack_every == Bytes(1), trimming, "{name}");
-                // How much and which way are as in a NIC, but for what the NIC itself would pace.
+                // Congestion control and path selection are as in a NIC, except for a rate that the NIC itself would
+                // pace.
                 if let CongestionConfig::Paced(paced) = &profile.congestion {
                     assert_eq!(paced.rate, host.rate);
                 } else {
@@ -119,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Where switches would have told of a loss by trimming and do not, lateness does.
+    /// A profile made for trimming finds losses by lateness on switches that do not trim.
     #[test]
     fn a_profile_made_for_trimming_finds_losses_by_lateness_without_it() {
         for (trimming, late) in [(false, true), (true, false)] {

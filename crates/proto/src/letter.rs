@@ -1,87 +1,87 @@
-//! Letters: a handful of typed words that one program sends another, or one end of a one-way connection the other end.
+//! Letters: short typed control messages between two programs, or between the two ends of a one-way connection.
 
 use crate::packet::SackBits;
 
-/// A short word from one program to another. It travels in one control packet of its own and may be lost: whoever needs an
-/// answer repeats the question.
+/// A short message in one control packet. It may be lost: a sender that needs an answer must repeat it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Letter {
-    /// A program's own: whatever its two ends agree on.
+    /// For programs: its meaning is up to its two ends.
     Custom {
         /// Tells kinds of letters apart.
         kind: u16,
-        /// What it says.
+        /// Its contents.
         words: [u32; 4],
     },
-    /// Receives are posted: their sender may begin. SDR-RDMA, section 3: clear to send (CTS).
+    /// Receives are posted, so the sender may begin. SDR-RDMA, section 3: clear to send (CTS).
     Clear {
-        /// The first of them, as stretches are counted.
+        /// The number of the first of their stretches.
         first: u32,
-        /// How many they are; those behind the first follow it.
+        /// The number of receives; their numbers are consecutive.
         count: u32,
     },
-    /// Chunks of a stretch that are here. SDR-RDMA, section 4.1: the selective-repeat acknowledgement.
+    /// Chunks of a stretch that have arrived. SDR-RDMA, section 4.1: the selective-repeat acknowledgement.
     Have(Have),
-    /// Groups of a message that are here or can be rebuilt, in place of chunks; `sequence` is the message's first stretch, `newest` tells
-    /// how many of its data packets had not come, and `held` in how many runs.
-    /// SDR-RDMA, section 4.2: the positive acknowledgement of erasure coding.
+    /// Groups of a message, in place of chunks, that have arrived or can be rebuilt. `sequence` is the message's first
+    /// stretch, `newest` the number of its data packets that were missing, and `held` the number of runs that they
+    /// formed. SDR-RDMA, section 4.2: the positive acknowledgement of erasure coding.
     Recovered(Have),
     /// Chunks of a stretch that are lost. SDR-RDMA, sections 4.1 and 4.2: NACK.
     Missing(Missing),
-    /// What do you have of this stretch?
+    /// Asks the receiver what has arrived of this stretch.
     Ask {
         /// The stretch.
         sequence: u32,
     },
-    /// Nothing of this stretch has come: the answer to [`Letter::Ask`].
+    /// Nothing of this stretch has arrived: an answer to [`Letter::Ask`].
     Unknown {
         /// The stretch.
         sequence: u32,
     },
-    /// What has come so far, of everything that was sent: for congestion control.
+    /// The counts of arrived packets, for congestion control.
     Heard(Heard),
-    /// The receiver is done with a stretch: it takes nothing of it any more.
+    /// The stretch is over: the receiver accepts no more packets of it.
     Over {
         /// The stretch.
         sequence: u32,
-        /// Is it whole (or rebuilt), rather than given up?
+        /// True if it is whole (or rebuilt), false if it was given up.
         whole: bool,
     },
 }
 
-/// Which chunks of a stretch, or groups of a message, are here. Packed, so that headers stay small: read its fields by value.
+/// The chunks of a stretch, or the groups of a message, that have arrived. Packed, so that headers stay small: read its
+/// fields by value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C, packed(2))]
 pub struct Have {
     /// The stretch.
     pub sequence: u32,
-    /// All chunks below this one are here.
+    /// All chunks below this one have arrived.
     pub cumulative: u32,
     /// The chunk of bit 0 of `bits`.
     pub base: u32,
-    /// Which of the 64 chunks from `base` on are here.
+    /// Bit `i` is set if chunk `base + i` has arrived.
     pub bits: SackBits,
-    /// The chunk that was complete last; [`u32::MAX`] if this tells nothing of it.
+    /// The chunk that was completed last; [`u32::MAX`] if this letter does not tell.
     pub newest: u32,
-    /// For how long it has been complete, in microseconds; no more than fits.
+    /// The time since it was completed, in microseconds; saturates.
     pub held: u16,
 }
 
-/// How many parts have come, with a part by which the sender can tell when and how many it had sent. Ours, after the receiver reports of
-/// RFC 3550. Packed: read its fields by value.
+/// The number of parts that have arrived, together with one of these parts. By this part, the sender knows when it sent
+/// the part and how many parts it had sent until then. Ours, after the receiver reports of RFC 3550. Packed: read its
+/// fields by value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C, packed(2))]
 pub struct Heard {
-    /// The part that came last among those that left for the first time: its stretch, and which packet of the message (of the parity, for
-    /// a stretch of parity).
+    /// The stretch of the newest part that was sent for the first time.
     pub sequence: u32,
-    /// Its packet.
+    /// The index of that part among the message's packets (its parity packets for a stretch of parity).
     pub packet: u32,
-    /// Parts that had come by then, it included: all copies count, modulo 2^32.
+    /// The number of parts that had arrived up to and including that part; all copies count, modulo 2^32.
     pub before: u32,
-    /// Parts that have come by now.
+    /// The number of parts that have arrived by now.
     pub received: u32,
-    /// For how long that part has been here, in microseconds; [`u16::MAX`] if that is too long to say.
+    /// The time since that part arrived, in microseconds; [`u16::MAX`] if it is longer.
     pub held: u16,
 }
 

@@ -1,7 +1,7 @@
 //! Transport engines, packets and wire formats of Strandway.
 //!
-//! An engine is a state machine that is told things (`handle_…`) and asked things (`poll_…`). It owns no socket, clock,
-//! thread, file or payload byte; the simulator and the UDP node are two small loops around the same [`Endpoint`].
+//! An engine is a state machine with inputs (`handle_*`) and outputs (`poll_*`). It owns no socket, clock, thread, file
+//! or payload byte; the simulator and the UDP node are two small loops around the same [`Endpoint`].
 #![doc = include_str!("../README.md")]
 
 pub mod account;

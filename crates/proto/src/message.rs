@@ -1,12 +1,12 @@
 //! Messages and how they are cut into packets.
 //!
-//! A connection's messages follow each other in one sequence of PSNs; a PSN therefore says which bytes of which message
-//! its packet carries, and nothing needs to be stored per packet for that.
+//! All messages of a connection share one sequence of PSNs. So the PSN determines which bytes of which message a packet
+//! carries, and this needs no memory per packet.
 
 use crate::packet::{MessageId, Offset};
 use std::collections::VecDeque;
 
-/// What the application posts.
+/// A message that the application posts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The application's number for it, unique among the connection's unfinished messages.
@@ -28,18 +28,18 @@ pub struct Segment {
     pub length: u16,
     /// Is it the last of its message?
     pub last: bool,
-    /// Was it sent before?
+    /// Is it a retransmission?
     pub again: bool,
-    /// On a one-way connection: where it belongs. `psn` is its stretch there.
+    /// On a one-way connection: its place in the message; `psn` is then its stretch.
     pub whole: Option<Whole>,
 }
 
-/// Where a packet of a one-way connection belongs, in terms of its message.
+/// The place of a packet of a one-way connection in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Whole {
-    /// Which of the message's packets it is; of its parity packets, if it is one.
+    /// Its index among the message's data packets, or among its parity packets if `parity` is set.
     pub packet: u32,
-    /// How many packets the message has, parity not counted.
+    /// The number of packets of the message, without parity.
     pub packets: u32,
     /// Payload bytes of the message's last packet.
     pub tail: u16,
@@ -70,14 +70,14 @@ impl Backlog {
         Backlog { mtu, posted: VecDeque::new(), end: 0 }
     }
 
-    /// Adds a message behind the others.
+    /// Adds a message after the others.
     pub fn push(&mut self, message: Message) {
         let first = self.end;
         self.end += message.bytes.div_ceil(u64::from(self.mtu)).max(1);
         self.posted.push_back(Posted { message, first, end: self.end });
     }
 
-    /// The PSN behind the last packet of the last message.
+    /// The PSN after the last packet of the last message.
     #[inline]
     pub const fn end(&self) -> u64 {
         self.end

@@ -1,4 +1,4 @@
-//! What travels: typed headers and a payload *range*, never payload bytes.
+//! Packets: typed headers and a payload *range*, never payload bytes.
 //!
 //! A [`Packet`] is `Copy` and at most 64 bytes. Bytes exist only in [`crate::wire`].
 
@@ -15,14 +15,15 @@ impl HostId {
     const GROUP: u32 = 1 << 31;
     const NEAR: u32 = 1 << 30;
 
-    /// The address of a multicast group, by the group's number in the run: what is sent there reaches all of its members but the
-    /// sender.
+    /// The address of the multicast group with this number in the run. A packet to this address reaches all members of
+    /// the group except the sender.
     #[inline]
     pub const fn group(number: u32) -> HostId {
         HostId(number | HostId::GROUP)
     }
 
-    /// The source of packets that a switch near this host makes, for a group: they reach all members, this host among them.
+    /// The source address of packets that a switch near this host makes for a group. These packets reach all members,
+    /// this host included.
     #[inline]
     pub const fn near(self) -> HostId {
         HostId(self.0 | HostId::NEAR)
@@ -41,7 +42,8 @@ impl HostId {
     }
 }
 
-/// A connection as one endpoint numbers it: a slot in its table, and which of the slot's connections it is (the generation).
+/// The number that one endpoint gives to a connection: a slot in the endpoint's table, and a generation, which tells
+/// apart the connections that use this slot one after the other.
 ///
 /// A packet carries the number by which its *receiver* knows the connection. If the receiver did not open its end before the
 /// first packet came, the packet carries the number of its *source* with the top bit set instead.
@@ -98,7 +100,7 @@ impl ConnectionId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(pub u32);
 
-/// Which way a packet goes: the NIC port it leaves by (a plane) and an entropy value.
+/// The path of a packet: the NIC port by which it leaves (a plane) and an entropy value.
 ///
 /// It is only a number. The simulated fabric hashes the entropy or reads it as a list of uplinks; on the wire it selects
 /// a socket, a source port or a segment list.
@@ -109,8 +111,8 @@ impl PathId {
     /// Entropy values are below this.
     pub const ENTROPY_LIMIT: u32 = 1 << 24;
 
-    /// The bit of the entropy value that says "keep my packets in order": switches that index their uplinks by the entropy
-    /// hash these packets instead. It is no entropy itself.
+    /// The bit of the entropy value that says "keep my packets in order". A switch that indexes its uplinks by the
+    /// entropy hashes packets with this bit instead. The bit itself is no entropy.
     pub const ORDERED: u32 = 1 << 23;
 
     /// The path that leaves by `port` and carries `entropy` (its low 24 bits).
@@ -159,7 +161,7 @@ impl Psn {
     }
 }
 
-/// The full count nearest to `near` of which only the remainder `low` is known; `modulus` is a power of two.
+/// The full count nearest to `near` whose remainder modulo `modulus` is `low`; `modulus` is a power of two.
 #[inline]
 pub(crate) const fn nearest(low: u32, near: u64, modulus: u64) -> u64 {
     let ahead = (low as u64).wrapping_sub(near) & (modulus - 1);
@@ -231,7 +233,8 @@ macro_rules! flags {
 flags! {
     /// Data: the receiver must acknowledge at once (AR).
     ACK_REQUEST = 0;
-    /// Data: sent before. Acknowledgement: echo of that, so that an RTT sample can be judged.
+    /// Data: the packet is a retransmission. Acknowledgement: the acknowledged packet had this flag, so that the sender
+    /// can judge the RTT sample.
     RETRANSMITTED = 1;
     /// Data: the last packet of its message. A chunk: the last one of its sender's share.
     LAST = 2;
@@ -247,7 +250,8 @@ flags! {
     HOLE = 7;
     /// IP: the CE codepoint, set by a switch whose queue is long.
     CE = 8;
-    /// Acknowledgement: the receiver takes the path of the packet it describes for persistently bad (MRC: "always skip").
+    /// Acknowledgement: the receiver considers the path of the packet it describes persistently bad (MRC: "always
+    /// skip").
     ALWAYS_SKIP = 9;
 }
 
@@ -290,25 +294,26 @@ pub struct Data {
 }
 
 impl Data {
-    /// Where in the message its payload ends; no further than the last byte there can be, whatever a peer claims.
+    /// Where in the message its payload ends. The sum saturates at `u64::MAX`, because the offset may come from a
+    /// faulty peer.
     #[inline]
     pub const fn end(&self) -> u64 {
         self.offset.get().saturating_add(self.length as u64)
     }
 }
 
-/// A piece of a message on a one-way connection ([`crate::partial`]). It says by itself where it belongs, so that it may arrive in
-/// any order, and without those before it. Packed as [`Ack`] is: read its fields by value.
+/// A piece of a message on a one-way connection ([`crate::partial`]). The header alone tells where it belongs, so parts
+/// may arrive in any order, and earlier parts may be missing. Packed as [`Ack`] is: read its fields by value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C, packed(2))]
 pub struct Part {
     /// The stretch of a message that it belongs to, as the sender counts stretches: modulo [`crate::partial::SEQUENCES`].
     pub sequence: u32,
-    /// The sender's number for the message, which the receiver's program learns: SDR's user immediate.
+    /// The sender's number for the message. The receiver's program gets this number: SDR's user immediate.
     pub message: MessageId,
-    /// Which of the message's packets it is; of its parity packets, if it is one.
+    /// Its index among the message's data packets, or among its parity packets if `parity` is set.
     pub packet: u32,
-    /// How many packets the message has, parity not counted.
+    /// The number of packets of the message, without parity.
     pub packets: u32,
     /// Payload bytes of the message's last packet. All other packets of a connection have the same length.
     pub tail: u16,
@@ -322,13 +327,13 @@ pub struct Part {
     pub plan: u8,
 }
 
-/// A piece of a buffer that all members of a group are to have ([`crate::cast`]). It belongs to no connection and says by itself where it
-/// belongs. No wire format carries it.
+/// A piece of a buffer that every member of a group is to receive ([`crate::cast`]). It belongs to no connection; its
+/// header alone tells where it belongs. No wire format carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Chunk {
     /// The operation that it is a part of.
     pub task: u32,
-    /// Which piece it is, counted over the whole buffer of the operation.
+    /// Its index among the chunks of the operation's whole buffer.
     pub chunk: u32,
     /// Payload bytes; kept when the payload is trimmed away.
     pub length: u16,
@@ -336,15 +341,16 @@ pub struct Chunk {
     pub wait: Wait,
 }
 
-/// What a receiver has. Packed, so that the header's tag fits beside it: read its fields by value.
+/// An acknowledgement: the packets that a receiver has. Packed, so that the header's tag fits beside it: read its
+/// fields by value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C, packed(2))]
 pub struct Ack {
-    /// The next PSN expected; all lower ones are here (EPSN).
+    /// The next PSN expected (EPSN): all lower ones have arrived.
     pub cumulative: Psn,
     /// PSN of bit 0 of `sack`.
     pub sack_base: Psn,
-    /// Which of the 64 PSNs from `sack_base` on are here.
+    /// Bit `i` is set if PSN `sack_base + i` has arrived.
     pub sack: SackBits,
     /// PSN of the packet that caused this acknowledgement.
     pub acked: Psn,
@@ -352,7 +358,7 @@ pub struct Ack {
     pub path: PathId,
     /// New payload bytes received so far on this connection, in units of 256 B, rounded up, wrapping.
     pub received: u32,
-    /// How many packets are held above `cumulative`.
+    /// The number of packets that the receiver holds above `cumulative`.
     pub out_of_order: u16,
 }
 
@@ -370,11 +376,11 @@ pub enum NackReason {
     NoResource,
     /// Its sequence number lies beyond the window.
     BeyondWindow,
-    /// Something happened that the connection cannot outlive.
+    /// The connection cannot go on.
     Fatal,
 }
 
-/// What a receiver lacks.
+/// A negative acknowledgement: a packet that a receiver lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Nack {
     /// The PSN to send again: a trimmed packet's own, or the first missing one (go-back-N).
@@ -387,12 +393,12 @@ pub struct Nack {
     pub reason: NackReason,
 }
 
-/// What one NIC asks of or tells another: MRC's endpoint operations, and the end of connections.
+/// A request or a notice from one NIC to another: MRC's endpoint operations, and the end of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Does this path work?
+    /// Asks whether this path works.
     PathProbe,
-    /// Which of the sender's ports are up: bit `i` stands for port `i`.
+    /// Tells which of the sender's ports are up: bit `i` stands for port `i`.
     PortStatus(u32),
     /// The sender closes the connection; the receiver answers with [`Operation::Closed`] to the connection named here. No wire
     /// format carries it: sessions over sockets have their own ending.
@@ -404,7 +410,7 @@ pub enum Operation {
 /// The answer to an [`Operation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Answer {
-    /// Does it answer a port status, rather than a path probe?
+    /// True if it answers a port status, false if it answers a path probe.
     pub port_status: bool,
     /// The number of the operation.
     pub number: u16,
@@ -419,13 +425,13 @@ pub enum Header {
     Data(Data),
     /// A piece of a message on a one-way connection.
     Part(Part),
-    /// What the receiver has.
+    /// Packets that the receiver has.
     Ack(Ack),
-    /// What the receiver lacks.
+    /// A packet that the receiver lacks.
     Nack(Nack),
     /// Congestion notification packet (CNP) of DCQCN.
     Cnp,
-    /// "What do you have?": answered at once with an acknowledgement; travels in the data class.
+    /// Asks the receiver for an acknowledgement, which it sends at once; travels in the data class.
     Probe {
         /// Counts probes on this connection, wrapping.
         number: u32,
@@ -434,16 +440,16 @@ pub enum Header {
     Operation {
         /// Counts operations of one kind, wrapping.
         number: u16,
-        /// What it is.
+        /// The request or notice itself.
         operation: Operation,
     },
     /// Answers an operation.
     Answer(Answer),
     /// A short word from one program to another.
     Letter(Letter),
-    /// A piece of what a group is to have.
+    /// A piece of a buffer for all members of a group.
     Chunk(Chunk),
-    /// A piece of a gradient or of a sum, or a word about one.
+    /// A piece of a gradient or of a sum, or a notice about one.
     Fragment(Fragment),
 }
 
@@ -459,16 +465,16 @@ impl Header {
     }
 }
 
-/// What travels over a link.
+/// A packet as it travels over a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Packet {
     /// The host it comes from.
     pub source: HostId,
     /// The host it goes to.
     pub destination: HostId,
-    /// Its connection, as the destination numbers it.
+    /// The destination's number for its connection.
     pub connection: ConnectionId,
-    /// Which way it goes.
+    /// The path that it takes.
     pub path: PathId,
     /// Bytes on the wire, all headers included.
     pub size: u16,
@@ -493,7 +499,7 @@ impl Packet {
         match self.header {
             Header::Data(_) | Header::Part(_) | Header::Chunk(_) => self.flags.has(Flags::TRIMMED),
             Header::Fragment(fragment) => !fragment.kind.has_lanes() || self.flags.has(Flags::TRIMMED),
-            // A path is probed where data goes.
+            // A probe of a path travels in the same class as data.
             Header::Probe { .. } | Header::Operation { operation: Operation::PathProbe, .. } => false,
             Header::Ack(_)
             | Header::Nack(_)

@@ -1,7 +1,7 @@
 //! Parameters: one name, one default, one source, in one place.
 //!
-//! The [`parameters!`](crate::parameters) macro makes a configuration struct together with the table that `strandway
-//! explain` prints, scenario files are checked against, and the tables in `docs/protocols/` are compared with.
+//! The [`parameters!`](crate::parameters) macro makes a configuration struct and its table. `strandway explain` prints
+//! this table, scenario files are checked against it, and a test compares it with the tables in `docs/protocols/`.
 
 use crate::units::{Bytes, Rate, Span};
 
@@ -23,7 +23,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// What kind of value it is, as an error message says it.
+    /// The kind of value, in words for an error message.
     pub const fn kind(&self) -> &'static str {
         match self {
             Value::Count(_) => "a whole number",
@@ -95,7 +95,7 @@ pub struct Parameter {
     pub name: &'static str,
     /// Its default.
     pub default: Value,
-    /// What it does, in one line.
+    /// Its effect, in one line.
     pub what: &'static str,
     /// The paper and section it comes from, or "ours" with the reason.
     pub source: &'static str,
@@ -108,13 +108,13 @@ pub struct Parameter {
 pub enum ParameterError {
     /// No parameter of that name.
     Unknown,
-    /// A value of another kind is wanted, like this one.
+    /// The value is of the wrong kind; this value shows the right kind.
     Kind(Value),
     /// The value is outside this range, in the value's base unit (1, bytes, b/s, ps).
     Range(f64, f64),
 }
 
-/// A group of parameters that can be listed, read and set by name.
+/// A group of parameters that can be listed, read and set by their names.
 pub trait ParameterSet {
     /// The table, in order of declaration.
     fn table(&self) -> Vec<Parameter>;

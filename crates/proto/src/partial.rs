@@ -1,11 +1,13 @@
-//! Partial completion: one-way connections that acknowledge nothing, place every packet, and show what has come.
+//! Partial completion: one-way connections that send no acknowledgements, place every packet, and show which packets
+//! have arrived.
 //!
-//! The base layer of SDR-RDMA (Khalilov et al., arXiv 2505.05366, sections 2 to 5). A message travels as one or more *stretches*. A
-//! stretch takes a slot at each end, in order: the sender's i-th stretch lands in the receiver's i-th receive. Which packets and
-//! chunks of it are there, [`Progress`] shows. What is to be done about the others, the layer above decides
-//! ([`crate::repair`], or a program of one's own).
+//! The base layer of SDR-RDMA (Khalilov et al., arXiv 2505.05366, sections 2 to 5). A message travels as one or more
+//! *stretches*. A stretch takes a slot at each end, in order: the sender's i-th stretch arrives in the receiver's i-th
+//! receive. [`Progress`] shows which of its packets and chunks have arrived. The layer above decides what to do about
+//! the missing ones ([`crate::repair`], or another program).
 //!
-//! Over sockets `strandway_udp::Node` has the same calls; there `mr_reg` is `Node::register`, and bytes go where they belong.
+//! Over sockets, `strandway_udp::Node` has the same calls; there `mr_reg` is `Node::register`, and the payload is
+//! written to its place in memory.
 //!
 //! | SDR's call | here |
 //! |---|---|
@@ -30,16 +32,17 @@ pub use sending::{SendTable, Stretch};
 
 use crate::packet::{Ack, PathId, Psn, SackBits, nearest};
 
-/// Slots of a connection, at each end: so many stretches may be under way. SDR-RDMA, section 3.2: 10 bits.
+/// Slots of a connection at each end: the largest number of stretches in progress. SDR-RDMA, section 3.2: 10 bits.
 pub const SLOTS: u64 = 1 << 10;
 
-/// Stretches are counted modulo this on the wire: a slot's 10 bits and a generation's 16 (ours; SDR-RDMA has 4 generations).
+/// On the wire, stretches count modulo this: 10 bits for the slot and 16 for the generation (ours; SDR-RDMA has 4
+/// generations).
 pub const SEQUENCES: u32 = 1 << 26;
 
-/// A message of a one-way connection has at most so many packets: 4 TiB at 4 KiB. Ours.
+/// The largest number of packets of a message on a one-way connection: 4 TiB at 4 KiB. Ours.
 pub const PACKETS_MAX: u32 = 1 << 30;
 
-/// All slots are taken: try again when one has become free.
+/// All slots are taken: try again when one is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
 
@@ -51,25 +54,25 @@ impl core::fmt::Display for Busy {
 
 impl core::error::Error for Busy {}
 
-/// A count of stretches as it travels.
+/// The number of a stretch as it travels on the wire.
 #[inline]
 pub(crate) const fn truncated(full: u64) -> u32 {
     (full % SEQUENCES as u64) as u32
 }
 
-/// The count nearest to `near` that travels as `sequence`.
+/// The full number nearest to `near` that travels as `sequence`.
 #[inline]
 pub(crate) const fn extend(sequence: u32, near: u64) -> u64 {
     nearest(sequence, near, SEQUENCES as u64)
 }
 
-/// What a connection that acknowledges nothing answers a probe with.
+/// The answer to a probe on a connection that has no acknowledgements.
 pub(crate) const fn nothing_acknowledged(path: PathId) -> Ack {
     let (none, sack) = (Psn::new(0), SackBits::new(0));
     Ack { cumulative: none, sack_base: none, sack, acked: none, path, received: 0, out_of_order: 0 }
 }
 
-/// How many chunks of `chunk` packets so many packets are.
+/// The number of chunks of `chunk` packets in `packets` packets.
 #[inline]
 pub(crate) const fn chunks_of(packets: u32, chunk: u32) -> u32 {
     packets.div_ceil(chunk)

@@ -1,7 +1,7 @@
-//! Which way: path selection.
+//! Path selection: which path each packet takes.
 //!
-//! A selector gives the path of the next packet and is told how earlier ones fared. Feedback means the same for every
-//! selector, as in UEC 1.0: see [`PathFeedback`].
+//! A selector gives the path of the next packet and gets feedback about earlier ones. Feedback has the same meaning for
+//! every selector, as in UEC 1.0: see [`PathFeedback`].
 
 mod bitmap;
 mod manager;
@@ -32,21 +32,21 @@ use crate::rng::Random;
 use crate::units::{Span, Time};
 use std::sync::Arc;
 
-/// The table of path selectors: a row is all that this file knows of one. `crate::policy` explains rows.
+/// The table of path selectors. One row is everything this file knows about a selector; `crate::policy` explains rows.
 macro_rules! selectors {
     ($make:ident $with:tt) => {
         $make! { $with
-            /// One path for life, as RoCEv2 over ECMP.
+            /// One path for the whole life of a connection, as with RoCEv2 over ECMP.
             single: Single(SingleConfig, Single),
-            /// Entropy values in turn or at random, whatever happens.
+            /// Entropy values in turn or at random, without feedback.
             oblivious: Oblivious(ObliviousConfig, Oblivious),
-            /// Entropy values in turn, those with penalties left out (UEC, STrack).
+            /// Entropy values in turn, except those with penalties (UEC, STrack).
             bitmap: Bitmap(BitmapConfig, BitmapSpray),
-            /// Entropy values of unmarked acknowledgements again (REPS).
+            /// Uses entropy values of unmarked acknowledgements again (REPS).
             reps: Reps(RepsConfig, Reps),
-            /// A recycled entropy value if there is one, else the bitmap's next.
+            /// A recycled entropy value if there is one, otherwise the bitmap's next.
             mixed: Mixed(MixedConfig, Box<Mixed>),
-            /// Uplinks in turn at every tier, those with penalties left out (PRIME).
+            /// Uplinks in turn at every tier, except those with penalties (PRIME).
             prime: Prime(PrimeConfig, Prime),
             /// A set of static paths with a state each, backups and probes (MRC).
             mrc: Mrc(MrcConfig, Box<Mrc>),
@@ -63,15 +63,15 @@ pub enum PathFeedback {
     Marked,
     /// Trimmed before the last hop.
     Trimmed,
-    /// Found lost: later packets or a probe arrived without it.
+    /// Found lost: later packets or a probe arrived, but this packet did not.
     Lost,
-    /// Never heard of again within a retransmission timeout.
+    /// Not acknowledged within a retransmission timeout.
     TimedOut,
-    /// The receiver takes the path for persistently bad (MRC: "always skip").
+    /// The receiver considers the path persistently bad (MRC: "always skip").
     Shunned,
 }
 
-/// A probe of one path, to be sent by that path.
+/// A probe of one path, which must be sent by that path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathProbe {
     /// From connection to connection: answered with an acknowledgement.
@@ -81,7 +81,7 @@ pub enum PathProbe {
         /// The probe's number.
         number: u32,
     },
-    /// From NIC to NIC: answered whether the connection has anything to acknowledge or not.
+    /// From NIC to NIC: answered even if the connection has nothing to acknowledge.
     Endpoint {
         /// The path.
         path: PathId,
@@ -96,26 +96,26 @@ pub enum PathProbe {
 pub enum PathStatus {
     /// Packets take it.
     Good = 0,
-    /// It is passed over when its turn comes, and good then.
+    /// It is skipped at its next turn, and is good afterwards.
     Skip = 1,
-    /// It has lost something; probes decide.
+    /// It has lost a packet; probes decide when it is good again.
     AssumedBad = 2,
     /// The controller forbids it.
     Denied = 3,
 }
 
-/// One path of MRC's set, for those who watch.
+/// One path of MRC's set, for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PathState {
     /// The path.
     pub path: PathId,
     /// Its state.
     pub status: PathStatus,
-    /// Is it in use rather than in reserve?
+    /// True if it is in use, false if it is in reserve.
     pub active: bool,
 }
 
-/// How the paths of one plane fare, for those who watch: how many of them are in each state.
+/// The number of paths of one plane in each state, for reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlaneStates {
     /// The NIC port.
@@ -124,7 +124,7 @@ pub struct PlaneStates {
     pub usable: bool,
     /// In use.
     pub good: u32,
-    /// In use, to be passed over once.
+    /// In use, but skipped at the next turn.
     pub skip: u32,
     /// Taken out after a loss; probed.
     pub assumed_bad: u32,
@@ -134,17 +134,17 @@ pub struct PlaneStates {
     pub backup: u32,
 }
 
-/// Which path the next packet takes. What a set of paths with states, probes and port reports needs beyond this is a
+/// Chooses the path of the next packet. A set of paths with states, probes and port status needs more: a
 /// [`PathManager`].
 pub trait PathSelector: Send {
     /// The next path among the ports that are free for data, or `None` if none of its paths starts at a free port.
     /// Each call that returns a path advances the spray.
     fn next(&mut self, now: Time, free: Ports) -> Option<PathId>;
-    /// A packet sent over `path` fared like this.
+    /// Gives feedback about a packet sent over `path`.
     fn on_feedback(&mut self, now: Time, path: PathId, feedback: PathFeedback);
-    /// A packet sent over `path` was queued for so long in all.
+    /// Gives the total queueing delay of a packet sent over `path`.
     fn on_delay(&mut self, _now: Time, _path: PathId, _delay: Span) {}
-    /// What is held against each of its paths or uplinks at present, for those who watch; in the selector's own units.
+    /// The present penalty of each of its paths or uplinks, for reports; in the selector's own units.
     fn penalties(&self) -> Vec<u32> {
         Vec::new()
     }
@@ -175,7 +175,7 @@ pub trait PathSelector: Send {
 /// ```
 pub type PathFactory = Arc<dyn Fn(&Environment, Random) -> Box<dyn PathSelector> + Send + Sync>;
 
-/// What the parameters of a path selector say of it.
+/// The calls that a path selector's parameters must answer.
 pub(crate) trait PathPolicy: ParameterSet {
     /// The state for one connection.
     fn build(&self, environment: &Environment, random: Random) -> AnyPath;
@@ -186,14 +186,14 @@ pub(crate) trait PathPolicy: ParameterSet {
 }
 
 selectors!(configurations [
-    /// Which path selector, with its parameters.
+    /// A choice of path selector, with its parameters.
     PathConfig: PathPolicy,
     /// Anything from outside.
     Custom(PathFactory)
 ]);
 
 selectors!(states [
-    /// A path selector, in place.
+    /// A path selector, stored without a box.
     AnyPath, Box<dyn PathSelector>
 ]);
 
@@ -225,7 +225,7 @@ macro_rules! each {
 }
 
 impl AnyPath {
-    /// The port of every path that it will ever give, if that is one.
+    /// The port of all its paths, if there is only one.
     pub(crate) fn only_port(&self) -> Option<u8> {
         if let AnyPath::Single(single) = self { Some(single.port()) } else { None }
     }

@@ -1,13 +1,14 @@
-//! What the tables of policies become.
+//! Macros that turn a table of policies into enums.
 //!
-//! Each kind of policy has one table, a macro that hands its rows to another one: `congestions!` in `congestion.rs`, `selectors!` in
-//! `path.rs`, `reliabilities!` in `reliability.rs`. A row is documentation, the name in scenario files, the variant, and the types of
-//! parameters and state. The parameters' type says everything else about the policy, in the policy's own file.
+//! Each kind of policy has one table, a macro that passes its rows to another macro: `congestions!` in `congestion.rs`,
+//! `selectors!` in `path.rs`, `reliabilities!` in `reliability.rs`. A row has the documentation, the name in scenario
+//! files, the variant, and the types of parameters and state. Everything else about a policy is in its own file, in the
+//! methods of its parameters' type.
 
-/// Of a table: the enum of configurations, with names and parameters.
+/// Makes the enum of configurations from a table, with names and parameters.
 ///
-/// `CongestionConfig: CongestionPolicy, Custom(CongestionFactory)` names the enum, what the parameters' types implement, and what
-/// experiments from outside put in its place.
+/// `CongestionConfig: CongestionPolicy, Custom(CongestionFactory)` gives the name of the enum, the trait of the
+/// parameters' types, and the variant for experiments from outside.
 macro_rules! configurations {
     (
         [$(#[$doc:meta])* $Config:ident: $Policy:ident $(, $(#[$why:meta])* $Custom:ident($Factory:ty))?]
@@ -21,10 +22,10 @@ macro_rules! configurations {
         }
 
         impl $Config {
-            /// The names that scenario files use, custom ones aside.
+            /// The names that scenario files use, without custom ones.
             pub const NAMES: [&'static str; [$(stringify!($name)),+].len()] = [$(stringify!($name)),+];
 
-            /// The policy of that name with its default parameters.
+            /// The policy with this name and its default parameters.
             pub fn named(name: &str) -> Option<$Config> {
                 Some(match name {
                     $(stringify!($name) => $Config::$Variant(<$Parameters>::default()),)+
@@ -40,7 +41,7 @@ macro_rules! configurations {
                 }
             }
 
-            /// What its file says of it; `None` for a custom one.
+            /// The trait object of its parameters; `None` for a custom one.
             pub(crate) fn policy(&self) -> Option<&dyn $Policy> {
                 match self {
                     $($Config::$Variant(parameters) => Some(parameters),)+
@@ -48,7 +49,7 @@ macro_rules! configurations {
                 }
             }
 
-            /// The same, to be changed.
+            /// The same, mutable.
             pub(crate) fn policy_mut(&mut self) -> Option<&mut dyn $Policy> {
                 match self {
                     $($Config::$Variant(parameters) => Some(parameters),)+
@@ -68,7 +69,8 @@ macro_rules! configurations {
     };
 }
 
-/// Of a table: the enum of states, in place. `AnyCongestion, Box<dyn Congestion>` names it, and the state of custom ones.
+/// Makes the enum of states from a table. `AnyCongestion, Box<dyn Congestion>` gives its name, and the state of custom
+/// ones.
 macro_rules! states {
     (
         [$(#[$doc:meta])* $Any:ident, $Custom:ty]
@@ -83,7 +85,7 @@ macro_rules! states {
     };
 }
 
-/// Of a table: a call of whichever state there is, by a `match`.
+/// Makes a `match` from a table that calls the present state.
 macro_rules! dispatch {
     (
         [$Any:ident, $self:expr, $state:ident => $call:expr]

@@ -1,5 +1,5 @@
-//! A protocol is a profile: a wire format plus one answer to each of three questions, *what goes next*, *how much*,
-//! *which way*. Presets name the combinations of the papers.
+//! A protocol is a profile: a wire format and three policies. Reliability decides *which packet is next*, congestion
+//! control *how much may be sent*, path selection *which path it takes*. Presets name the combinations of the papers.
 
 use crate::congestion::{CongestionConfig, DcqcnConfig, NsccConfig, PacedConfig, StrackConfig};
 use crate::environment::TransportConfig;
@@ -10,23 +10,23 @@ use crate::reliability::{GoBackNConfig, MrcSackConfig, ReliabilityConfig, Select
 use crate::units::{Bytes, Span};
 
 parameters! {
-    /// What a profile wants of the switches; a scenario's `[fabric]` may say otherwise.
+    /// The switch settings of a profile; a scenario's `[fabric]` may override them.
     pub struct SwitchConfig {
         /// Data queue of a port, as a multiple of the BDP of the fabric.
         queue_bdp: f64 = 1.0, 0.01..=1000.0, "UEC simulator: 1 BDP with trimming, 5 without; UEC 1.0 recommends the 5";
-        /// Trim packets that do not fit rather than drop them.
+        /// Trim packets that do not fit, instead of dropping them.
         trimming: bool = true, 0.0..=1.0, "UEC 1.0: packet trimming";
-        /// Pause upstream ports (PFC) rather than drop.
+        /// Pause upstream ports (PFC) instead of dropping packets.
         pfc: bool = false, 0.0..=1.0, "IEEE 802.1Qbb; for RoCEv2 only";
         /// Mark CE at the ports that lead to hosts, too.
         ecn_last_hop: bool = true, 0.0..=1.0, "UEC simulator: at every switch; MRC, arXiv 2605.04333: not at the last hop";
         /// Mark CE above this queue length with rising probability, as a multiple of the BDP.
         ecn_low_bdp: f64 = 0.2, 0.0..=1000.0, "UEC simulator: 0.2 BDP";
-        /// Mark CE with `ecn_probability` at this queue length and always above, as a multiple of the BDP.
+        /// Mark CE with certainty above this queue length, as a multiple of the BDP.
         ecn_high_bdp: f64 = 0.8, 0.0..=1000.0, "UEC simulator: 0.8 BDP";
         /// Marking probability just below the high threshold.
         ecn_probability: f64 = 1.0, 0.0..=1.0, "UEC simulator: linear from 0 to 1; Zhu et al., SIGCOMM 2015: P_max 1 %";
-        /// Mark as packets leave the queue rather than as they join it.
+        /// Mark a packet when it leaves the queue, instead of when it joins it.
         ecn_at_dequeue: bool = true, 0.0..=1.0, "UEC simulator: as packets leave; DCQCN marks at enqueue";
     }
 }
@@ -36,19 +36,26 @@ parameters! {
 pub enum Routing {
     /// By a hash of flow and entropy, with a salt per switch (ECMP).
     Hashed,
-    /// The entropy names the uplinks: its lowest part (modulo the leaf's uplinks) at the
-    /// leaf, the rest at the next tier, each through a fixed permutation per switch. Packets that want order
-    /// ([`crate::PathId::ORDERED`]) are hashed all the same.
+    /// The entropy names the uplinks: its lowest part (modulo the number of the leaf's uplinks) at the leaf, the rest
+    /// at the next tier, each through a fixed permutation per switch. Packets that must stay in order
+    /// ([`crate::PathId::ORDERED`]) are hashed instead.
     Direct,
-    /// As a static source route (SRv6 uSID) does it: the entropy names the uplinks one by one, the leaf's in its lowest bits
-    /// (modulo their number), without permutations, and nothing ever changes: what leads over a dead link is lost. Packets
-    /// that want order are no exception.
+    /// As in a static source route (SRv6 uSID): the entropy names each uplink, the leaf's in its lowest bits (modulo
+    /// their number), without permutations. Routes never change, so a packet whose route has a dead link is lost. This
+    /// also holds for packets that must stay in order.
     Source,
+    /// A switch sends each data packet by the least busy of its uplinks: one that is not paused before one that is, then the one
+    /// with the shortest queue, in four steps. Packets of one flow overtake each other. Control packets are hashed. Source:
+    /// the UEC project's simulator.
+    Adaptive,
+    /// The same for each flowlet: a flow stays on its uplink, and moves only after a gap of 10 us, with probability 1/2, and only to a
+    /// strictly less busy uplink. Source: as above.
+    Flowlet,
 }
 
 impl Routing {
-    /// The names of all, as scenarios write them.
-    pub const NAMES: [&str; 3] = ["hashed", "direct", "source"];
+    /// All names, as scenarios write them.
+    pub const NAMES: [&str; 5] = ["hashed", "direct", "source", "adaptive", "flowlet"];
 
     /// Its name, as scenarios write it.
     pub const fn name(self) -> &'static str {
@@ -56,16 +63,24 @@ impl Routing {
             Routing::Hashed => "hashed",
             Routing::Direct => "direct",
             Routing::Source => "source",
+            Routing::Adaptive => "adaptive",
+            Routing::Flowlet => "flowlet",
         }
     }
 
-    /// The routing of that name.
+    /// The routing with this name.
     pub fn named(name: &str) -> Option<Routing> {
-        [Routing::Hashed, Routing::Direct, Routing::Source].into_iter().find(|r| r.name() == name)
+        let all = [Routing::Hashed, Routing::Direct, Routing::Source, Routing::Adaptive, Routing::Flowlet];
+        all.into_iter().find(|r| r.name() == name)
+    }
+
+    /// Do switches look at their queues before they choose an uplink?
+    pub const fn is_adaptive(self) -> bool {
+        matches!(self, Routing::Adaptive | Routing::Flowlet)
     }
 }
 
-/// Which bytes represent the packets on a real wire.
+/// The byte format of packets on a real wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireFormat {
     /// BTH, RETH, AETH and CNP of RoCEv2.
@@ -78,31 +93,31 @@ pub enum WireFormat {
     Mrc,
 }
 
-/// A protocol: what goes next, how much, which way, and in which wire format.
+/// A protocol: reliability, congestion control, path selection, and wire format.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// What reports call it.
+    /// Its name in reports.
     pub name: String,
     /// The bytes on a real wire.
     pub wire: WireFormat,
     /// Packet sizes and acknowledgement policy.
     pub transport: TransportConfig,
-    /// What goes next.
+    /// Decides which packet is sent next.
     pub reliability: ReliabilityConfig,
-    /// How much, how fast.
+    /// Decides how much may be in flight, and at which rate.
     pub congestion: CongestionConfig,
-    /// Which way.
+    /// Decides which path a packet takes.
     pub path: PathConfig,
-    /// What it wants of the switches.
+    /// Its switch settings.
     pub switch: SwitchConfig,
 }
 
-/// A part of a profile's name that nothing is called.
+/// An unknown part of a profile's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnknownName {
-    /// The first part is no preset.
+    /// The first part is not the name of a preset.
     Preset(String),
-    /// A later part is no reliability, congestion control or path selector.
+    /// A later part is not the name of a reliability, congestion control or path selector.
     Policy(String),
 }
 
@@ -113,7 +128,7 @@ impl UnknownName {
         part
     }
 
-    /// All names that the part might have been.
+    /// All names that are possible for this part.
     pub fn known(&self) -> Vec<&'static str> {
         match self {
             UnknownName::Preset(_) => Profile::NAMES.to_vec(),
@@ -139,10 +154,11 @@ impl std::fmt::Display for UnknownName {
 impl std::error::Error for UnknownName {}
 
 impl Profile {
-    /// The profile of that name: a preset, perhaps with other answers behind slashes, such as `uec/reps/swift`.
+    /// The profile with this name: a preset, optionally followed by other policies after slashes, such as
+    /// `uec/reps/swift`.
     ///
     /// # Errors
-    /// With the first part that nothing is called.
+    /// With the first unknown part.
     pub fn named(name: &str) -> Result<Profile, UnknownName> {
         let mut parts = name.split('/');
         let preset = parts.next().unwrap_or_default();
@@ -178,14 +194,14 @@ impl Profile {
         "sdr_auto",
     ];
 
-    /// What a preset is, in one line.
+    /// A preset in one line.
     pub fn summary(name: &str) -> Option<&'static str> {
         Some(match name {
             "rocev2" => "RoCEv2: go-back-N, DCQCN, PFC, one ECMP path per connection",
             "rocev2_sr" => "RoCEv2 with selective repeat (IRN-style), DCQCN and one ECMP path, without PFC",
             "strack" => "STrack: spraying around marked paths, delay-driven window, recovery without trimming",
             "strack_fast" => {
-                "STrack with losses found by lateness and paths that lose packets left alone for longer (ours)"
+                "STrack with losses found by lateness and longer penalties for paths that lose packets (ours)"
             }
             "prime" => "PRIME spraying over switches that index their uplinks, with NSCC window, SACK and trimming",
             "mrc" => {
@@ -196,14 +212,14 @@ impl Profile {
             "sdr_xor" => "SDR-RDMA for long lossy links: XOR parity, then selective repeat, at a fixed rate",
             "sdr_mds" => "SDR-RDMA for long lossy links: Reed-Solomon parity, then selective repeat, at a fixed rate",
             "sdr_auto" => {
-                "SDR-RDMA for long lossy links: for each message the scheme that a model expects most of (ours)"
+                "SDR-RDMA for long lossy links: for each message, the scheme that a model expects to be fastest (ours)"
             }
             "uec" => "Ultra Ethernet: NSCC window, SACK, trimming with NACKs, packet spraying",
             _ => return None,
         })
     }
 
-    /// The preset of that name.
+    /// The preset with this name.
     pub fn preset(name: &str) -> Option<Profile> {
         let dcqcn_switch = SwitchConfig {
             queue_bdp: 5.0,
@@ -287,13 +303,17 @@ impl Profile {
                 wire: WireFormat::Mrc,
                 transport: TransportConfig::default(),
                 reliability: ReliabilityConfig::MrcSack(MrcSackConfig::default()),
-                congestion: CongestionConfig::Nscc(NsccConfig { per_destination: true, ..NsccConfig::default() }),
+                congestion: CongestionConfig::Nscc(NsccConfig {
+                    per_destination: true,
+                    shrink_on_loss: true,
+                    ..NsccConfig::default()
+                }),
                 path: PathConfig::Mrc(MrcConfig::default()),
                 switch: SwitchConfig { ecn_last_hop: false, ..SwitchConfig::default() },
             },
             "sdr_sr" | "sdr_nack" | "sdr_xor" | "sdr_mds" | "sdr_auto" => Profile {
                 name: name.into(),
-                // Parts and letters have bytes of their own.
+                // Parts and letters have their own byte formats.
                 wire: WireFormat::Uec,
                 transport: TransportConfig::default(),
                 reliability: ReliabilityConfig::named(name)?,
@@ -305,8 +325,8 @@ impl Profile {
         })
     }
 
-    /// Every group of parameters by the name of its table in a scenario: `transport`, `switch`, and those of the chosen
-    /// reliability, congestion control and path selector.
+    /// Every group of parameters with the name of its table in a scenario: `transport`, `switch`, and the names of the
+    /// chosen reliability, congestion control and path selector.
     pub fn groups(&mut self) -> Vec<(&'static str, &mut dyn ParameterSet)> {
         let mut groups: Vec<(&'static str, &mut dyn ParameterSet)> =
             vec![("transport", &mut self.transport), ("switch", &mut self.switch)];
@@ -316,8 +336,8 @@ impl Profile {
         groups
     }
 
-    /// How this profile wants switches to choose among equal uplinks: PRIME's entropy is an index, MRC's a source route, and
-    /// every other selector expects a hash. A scenario's `[fabric]` may say otherwise.
+    /// How switches should choose among equal uplinks with this profile: PRIME's entropy is an index, MRC's a source
+    /// route, and every other selector expects a hash. A scenario's `[fabric]` may override it.
     pub fn routing(&self) -> Routing {
         self.path.routing()
     }

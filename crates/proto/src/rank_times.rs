@@ -1,8 +1,8 @@
-//! Where the time of a training job's rank went: what programs of jobs tell a world that measures.
+//! How a training job's rank spent its time: a report of the job's program for a world that measures.
 
 use crate::units::{Span, Time};
 
-/// One rank of a job. All times are simulated or real time, as the world has it.
+/// One rank of a job. All times are the world's time, simulated or real.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankTimes {
     /// The job's number in the run.
@@ -13,10 +13,10 @@ pub struct RankTimes {
     pub begun: Option<Time>,
     /// When each iteration ended, in order.
     pub iterations: Vec<Time>,
-    /// How long it has computed.
+    /// The time that it has computed.
     pub computed: Span,
-    /// How long its compute stream has waited for steps of each kind, by the place of the kind in the job's list. Computing and waiting
-    /// add up to the time from the begin to the last iteration's end.
+    /// The time that its compute stream has waited for steps of each kind, by the kind's place in the job's list.
+    /// Computing and waiting add up to the time from the beginning to the end of the last iteration.
     pub waited: Vec<Span>,
     /// When each step of its script began and ended, in the order in which they began; empty unless the job keeps them.
     pub steps: Vec<StepTimes>,

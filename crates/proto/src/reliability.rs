@@ -1,7 +1,8 @@
-//! What goes next: reliability.
+//! Reliability: decides which packet is sent next, and finds losses.
 //!
-//! A reliability file holds both halves, the sender's scoreboard and the receiver's tracker: they change together. Several
-//! reliabilities may share a machine ([`AnyReliability`], [`AnyReceiver`]) and differ in how they set it.
+//! A reliability's file holds both halves, the sender's scoreboard and the receiver's tracker, because they change
+//! together. Several reliabilities may share one implementation ([`AnyReliability`], [`AnyReceiver`]) and differ only
+//! in its settings.
 
 mod go_back_n;
 mod mrc;
@@ -31,27 +32,28 @@ use crate::repair::{
 };
 use crate::units::{Bytes, Span, Time};
 
-/// The table of reliabilities: a row is all that this file knows of one. `crate::policy` explains rows.
+/// The table of reliabilities. One row is everything this file knows about a reliability; `crate::policy` explains
+/// rows.
 macro_rules! reliabilities {
     ($make:ident $with:tt) => {
         $make! { $with
-            /// In order only; everything from the hole on again.
+            /// Accepts packets in order only; after a loss, sends everything again from the lost packet on.
             go_back_n: GoBackN(GoBackNConfig),
-            /// Out of order; holes only.
+            /// Accepts packets out of order; sends only missing packets again.
             selective_repeat: SelectiveRepeat(SelectiveRepeatConfig),
-            /// Out of order; what NACKs or lateness tell of; a budget of retries.
+            /// Accepts packets out of order; finds losses by NACKs or lateness; has a budget of retries.
             mrc_sack: MrcSack(MrcSackConfig),
             /// None: bitmaps for programs (SDR-RDMA).
             partial: Partial(PartialConfig),
-            /// Chunks that are not acknowledged in time (SDR-RDMA).
+            /// Sends chunks again that are not acknowledged in time (SDR-RDMA).
             sdr_sr: SdrSr(SdrSrConfig),
-            /// Chunks that the receiver misses (SDR-RDMA).
+            /// Sends chunks again that the receiver reports missing (SDR-RDMA).
             sdr_nack: SdrNack(SdrNackConfig),
-            /// XOR parity, and what it cannot repair again (SDR-RDMA).
+            /// XOR parity; sends chunks again that parity cannot repair (SDR-RDMA).
             sdr_xor: SdrXor(SdrXorConfig),
-            /// Reed-Solomon parity, and what it cannot repair again (SDR-RDMA).
+            /// Reed-Solomon parity; sends chunks again that parity cannot repair (SDR-RDMA).
             sdr_mds: SdrMds(SdrMdsConfig),
-            /// What a model expects most of, message by message (SDR-RDMA).
+            /// For each message, the scheme that a model expects to be fastest (SDR-RDMA).
             sdr_auto: SdrAuto(SdrAutoConfig),
         }
     };
@@ -68,7 +70,7 @@ pub struct Lost {
     pub kind: LossKind,
 }
 
-/// What an input settled: acknowledged bytes leave the flight, lost ones do too.
+/// The packets and bytes that an input acknowledged, or found lost: they are no longer in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Settled {
     /// Wire bytes newly acknowledged.
@@ -77,20 +79,20 @@ pub struct Settled {
     pub packets: u32,
     /// Round trip of the packet that caused the acknowledgement, if it is known beyond doubt.
     pub rtt: Option<Span>,
-    /// Wire bytes newly known as lost, where the receiver counts what arrives.
+    /// Wire bytes newly found lost, if the receiver counts arriving packets.
     pub lost: Option<Bytes>,
 }
 
-/// What a reliability wants at present.
+/// The present state of a reliability, as far as its connection needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outlook {
     /// Wire bytes in flight.
     pub in_flight: u64,
     /// When to call [`Reliability::on_timeout`].
     pub deadline: Time,
-    /// Is there a packet to send, window permitting?
+    /// Is there a packet to send, if the window allows it?
     pub has_next: bool,
-    /// Is that one that may leave although the window is full?
+    /// May that packet be sent although the window is full?
     pub next_is_urgent: bool,
     /// Is a probe due?
     pub wants_probe: bool,
@@ -99,33 +101,33 @@ pub struct Outlook {
 /// Odd input from the network: counted and dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalid {
-    /// It acknowledges what was never sent.
+    /// It acknowledges a packet that was never sent.
     BeyondSent,
     /// Its sequence number lies beyond the window.
     BeyondWindow,
 }
 
-/// What goes next, and what became of what went.
+/// The sender's half: decides which packet is sent next, and tracks every packet until it is acknowledged or lost.
 ///
-/// The connection calls `next` only when `has_next` says so and the window allows, then `on_sent` for what it got.
-/// Every packet is in flight from `on_sent` until it is acknowledged or found lost.
+/// The connection calls `next` only if `has_next` is true and the window allows it, then `on_sent` for the packet that
+/// it got. Every packet is in flight from `on_sent` until it is acknowledged or found lost.
 pub trait Reliability: Send {
-    /// Takes a message to send behind the others.
+    /// Adds a message to send after those already posted.
     fn open(&mut self, message: Message);
-    /// Is there a packet to send, window permitting?
+    /// Is there a packet to send, if the window allows it?
     fn has_next(&self) -> bool;
-    /// Without a next packet: is there something to send all the same, which the range of PSNs or a cap on bytes in flight
-    /// holds back? For reports.
+    /// True if `has_next` is false only because the range of PSNs or a cap on bytes in flight holds packets back. For
+    /// reports.
     fn is_held(&self) -> bool {
         false
     }
-    /// Is the next packet one that may leave although the window is full (a retransmission in fast recovery)?
+    /// May the next packet be sent although the window is full (a retransmission in fast recovery)?
     fn next_is_urgent(&self) -> bool {
         false
     }
     /// The next packet: fresh or a repair.
     fn next(&mut self, now: Time) -> Option<Segment>;
-    /// That packet left.
+    /// The packet `segment` was sent.
     fn on_sent(&mut self, now: Time, segment: &Segment, path: PathId, bytes: Bytes);
     /// An acknowledgement arrived; `window` is the present congestion window in wire bytes.
     ///
@@ -144,13 +146,13 @@ pub trait Reliability: Send {
     fn on_letter(&mut self, _now: Time, _letter: &Letter, _flags: Flags) -> Result<Settled, Invalid> {
         Err(Invalid::BeyondSent)
     }
-    /// Takes a letter to the other end.
+    /// Takes the next letter to send to the other end.
     fn take_letter(&mut self) -> Option<(Letter, Flags)> {
         None
     }
     /// The deadline has passed.
     fn on_timeout(&mut self, now: Time);
-    /// When to call `on_timeout`; may be early, never late. [`Time::NEVER`] when nothing is owed.
+    /// When to call `on_timeout`; may be early, never late. [`Time::NEVER`] if no timer runs.
     fn deadline(&self) -> Time;
     /// Takes one of the losses found by the last input.
     fn take_lost(&mut self) -> Option<Lost>;
@@ -166,11 +168,11 @@ pub trait Reliability: Send {
     fn take_finished(&mut self) -> Option<Message>;
     /// Wire bytes in flight.
     fn in_flight(&self) -> Bytes;
-    /// Reads what the next packet will touch, so that it is in the cache by then; the value means nothing.
+    /// Reads the memory that the next packet will need, so that it is in the cache by then; the value has no meaning.
     fn prefetch(&self) -> u64 {
         self.in_flight().0
     }
-    /// The path by which the packet that goes again next last left, if one is to go again and that is known.
+    /// If the next packet is a retransmission: the path by which it was last sent, if that is known.
     fn retry_path(&self) -> Option<PathId> {
         None
     }
@@ -178,7 +180,7 @@ pub trait Reliability: Send {
     fn failed(&self) -> bool {
         false
     }
-    /// All that a connection asks after each input, at once.
+    /// The answers to everything that a connection asks after an input, in one call.
     fn outlook(&self) -> Outlook {
         Outlook {
             in_flight: self.in_flight().0,
@@ -188,17 +190,17 @@ pub trait Reliability: Send {
             wants_probe: self.wants_probe(),
         }
     }
-    /// What must outlive a sleep, if nothing is posted or under way; `None` otherwise.
+    /// The state that must survive a sleep; `None` while a message is posted or in flight.
     fn rest(&self) -> Option<SentUpTo> {
         None
     }
-    /// Begins where another one rested. Called before anything else.
+    /// Continues from the state that `rest` returned. Must be the first call.
     fn resume(&mut self, _from: SentUpTo) {}
-    /// A measured round trip shorter than all before lowers what timers build on.
+    /// A new shortest round trip was measured: timers use it as their base RTT.
     fn on_base_rtt(&mut self, _base_rtt: Span) {}
 }
 
-/// What the parameters of a reliability say of it.
+/// The calls that a reliability's parameters must answer.
 pub(crate) trait ReliabilityPolicy: ParameterSet {
     /// The sender's half for one connection.
     fn build(&self, transport: &TransportConfig, environment: &Environment) -> AnyReliability;
@@ -225,16 +227,16 @@ pub(crate) trait ReliabilityPolicy: ParameterSet {
     fn code(&self) -> Result<Option<Code>, CodeError> {
         Ok(None)
     }
-    /// Runs on such a host from now on, in a profile with these settings.
+    /// Adapts the parameters to a host with these traits, in a profile with these settings.
     fn adapt_to(&mut self, _host: &HostTraits, _transport: &TransportConfig, _switch: &SwitchConfig) {}
 }
 
 reliabilities!(configurations [
-    /// Which reliability, with its parameters.
+    /// A choice of reliability, with its parameters.
     ReliabilityConfig: ReliabilityPolicy
 ]);
 
-/// A sender's reliability, in place.
+/// A sender's reliability, stored without a box.
 #[allow(missing_docs, reason = "each variant holds the type it is named after")]
 pub enum AnyReliability {
     GoBackN(GoBackN),
@@ -264,7 +266,7 @@ impl ReliabilityConfig {
         self.known().timeout(environment)
     }
 
-    /// The erasure code of its parameters, if it is one.
+    /// The erasure code of its parameters, if it has one.
     ///
     /// # Errors
     /// If they make no code.
@@ -272,13 +274,13 @@ impl ReliabilityConfig {
         self.known().code()
     }
 
-    /// How a message of so many packets is cut by the plan of that number, if that has an erasure code.
+    /// How plan number `plan` cuts a message of `packets` packets; `None` if that plan has no erasure code.
     pub fn coded_layout(&self, plan: u8, packets: u32) -> Option<Layout> {
         let plan = self.known().scheme()?.plan(plan)?;
         plan.code.map(|_| plan.layout(packets))
     }
 
-    /// Packets that are acknowledged together at the most; 0 where each one is by itself.
+    /// The largest number of packets that are acknowledged together; 0 if each packet is acknowledged by itself.
     pub(crate) fn chunk_packets(&self) -> u64 {
         self.known().scheme().map_or(0, |scheme| u64::from(scheme.chunk_max()))
     }
@@ -311,15 +313,15 @@ macro_rules! each {
 }
 
 impl AnyReliability {
-    /// From now on the receiver counts what arrives, if this is a repair scheme. Called before anything else.
+    /// For a repair scheme: tells the sender that the receiver counts arriving packets. Must be the first call.
     pub(crate) fn count_arrivals(&mut self, environment: &Environment) {
         if let AnyReliability::Repair(sender) = self {
             sender.count_arrivals(environment);
         }
     }
 
-    /// The next packet, with `header` bytes before its payload, leaves by `path`; and what is wanted after it. `None` if there is
-    /// no next packet.
+    /// Sends the next packet by `path`, with `header` bytes before its payload. Returns the packet and the outlook
+    /// after it; `None` if there is no next packet.
     #[inline]
     pub(crate) fn send(&mut self, now: Time, path: PathId, header: u16) -> Option<(Segment, Outlook)> {
         each!(self, r => {

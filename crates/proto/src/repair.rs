@@ -1,10 +1,10 @@
 //! Repair: reliability in software over one-way connections, as SDR-RDMA has it (arXiv 2505.05366, section 4).
 //!
-//! A scheme is a program over the calls of [`crate::partial`] and nothing else: its sender pushes chunks of stretches, its receiver
-//! looks at the bitmaps, and the two write each other letters. Four schemes: selective repeat by timeouts (`sdr_sr`) and by NACKs
-//! (`sdr_nack`), erasure coding by XOR (`sdr_xor`) and by a maximum-distance-separable code (`sdr_mds`); and one that chooses among them for each message
-//! (`sdr_auto`). Parity is *named* here; the
-//! world that has bytes computes it.
+//! A scheme uses only the calls of [`crate::partial`]: its sender sends chunks of stretches, its receiver reads the
+//! bitmaps, and the two exchange letters. Four schemes: selective repeat by timeouts (`sdr_sr`) and by NACKs
+//! (`sdr_nack`), erasure coding by XOR (`sdr_xor`) and by a maximum-distance-separable code (`sdr_mds`); and one that
+//! chooses among them for each message (`sdr_auto`). This module only *names* parity packets; the world, which has the
+//! bytes, computes their contents.
 
 mod acknowledge;
 mod choice;
@@ -28,7 +28,7 @@ use crate::parameters;
 use crate::units::Span;
 
 parameters! {
-    /// SDR-RDMA's selective repeat by timeouts: what the receiver has not told of in time goes again.
+    /// SDR-RDMA's selective repeat by timeouts: a chunk that is not acknowledged in time is sent again.
     pub struct SdrSrConfig {
         /// Packets of a chunk: what is acknowledged and sent again.
         chunk: u32 = 16, 1.0..=65535.0, "SDR-RDMA's benchmark: 64 KiB, 16 packets of 4 KiB";
@@ -40,7 +40,7 @@ parameters! {
 }
 
 parameters! {
-    /// SDR-RDMA's selective repeat with NACKs: the receiver names holes, and timeouts stand behind it.
+    /// SDR-RDMA's selective repeat with NACKs: the receiver names missing chunks; the sender has timeouts as well.
     pub struct SdrNackConfig {
         /// Packets of a chunk: what is acknowledged and sent again.
         chunk: u32 = 16, 1.0..=65535.0, "SDR-RDMA's benchmark: 64 KiB, 16 packets of 4 KiB";
@@ -54,7 +54,7 @@ parameters! {
 }
 
 parameters! {
-    /// SDR-RDMA's erasure coding: parity repairs what it can, selective repeat the rest.
+    /// SDR-RDMA's erasure coding: parity repairs losses; selective repeat resends the chunks that parity cannot repair.
     pub struct SdrCodeConfig {
         /// Data chunks of a submessage.
         k: u32 = 32, 1.0..=254.0, "SDR-RDMA, section 5: (32, 8)";
@@ -78,7 +78,8 @@ parameters! {
 }
 
 parameters! {
-    /// SDR-RDMA with a choice: for each message the scheme that a model expects most of, from measured loss, bursts and round trip.
+    /// SDR-RDMA with a choice: for each message, the scheme that a model expects to be fastest, by measured loss,
+    /// bursts and round trip.
     pub struct SdrAutoConfig {
         /// The weight of the 99.9th percentile of the completion time; the mean has the rest.
         tail: f64 = 0.5, 0.0..=1.0, "ours: between the slowest transfer, which a collective waits for, and the mean";
@@ -106,10 +107,10 @@ pub type SdrXorConfig = Coded<false>;
 pub type SdrMdsConfig = Coded<true>;
 
 impl SdrCodeConfig {
-    /// The code of these parameters. Connections cannot be opened with parameters that make none.
+    /// The code of these parameters. A connection cannot be opened if they give no code.
     ///
     /// # Errors
-    /// If `k` and `m` together are too many, or XOR has more parity than data.
+    /// If `k + m` is too large, or XOR has more parity than data.
     pub fn code(&self, kind: CodeKind) -> Result<Code, CodeError> {
         let (k, m) = (self.k as usize, self.m as usize);
         match kind {
@@ -119,12 +120,12 @@ impl SdrCodeConfig {
     }
 }
 
-/// How a message is cut and coded. Its packets tell the number of their plan.
+/// How a message is cut and coded. Each packet carries the number of its message's plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Packets of a chunk.
     pub chunk: u32,
-    /// Chunks that may overtake; `None` without NACKs.
+    /// The number of chunks that may overtake a chunk before it counts as lost; `None` without NACKs.
     pub reorder: Option<u32>,
     /// The erasure code, if there is one.
     pub code: Option<Code>,
@@ -135,13 +136,13 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The layout of a message of so many packets.
+    /// The layout of a message of `packets` packets.
     pub fn layout(&self, packets: u32) -> Layout {
         Layout::new(packets, self)
     }
 }
 
-/// A scheme: the receiver's and the sender's half are made of it.
+/// A scheme, from which the receiver's and the sender's half are built.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scheme {
     pub(crate) alpha: f64,
@@ -151,7 +152,7 @@ pub(crate) struct Scheme {
     plans: Plans,
 }
 
-/// The plans that messages may have.
+/// The possible plans of a message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Plans {
     One(Plan),
@@ -190,7 +191,7 @@ impl Scheme {
         Scheme { alpha, late, beta, faithful, plans: Plans::One(plan) }
     }
 
-    /// The plan of that number, if there is one.
+    /// The plan with this number, if there is one.
     #[inline]
     pub(crate) fn plan(&self, number: u8) -> Option<Plan> {
         match &self.plans {
@@ -215,7 +216,7 @@ impl Scheme {
         if let Plans::One(plan) = &self.plans { plan.chunk } else { 1 }
     }
 
-    /// The times that both halves wait.
+    /// The timers of both halves.
     pub(crate) fn timing(&self, environment: &Environment) -> timers::Timing {
         let packet = environment.rate.time_for(environment.packet);
         timers::Timing::new(environment.base_rtt, packet * u64::from(self.chunk()), self)

@@ -1,7 +1,8 @@
 //! Random streams: one for every host, connection, port and fault, derived from (seed, kind, id).
 //!
-//! Adding one host therefore disturbs the numbers of no other. The generator is SplitMix64 (Steele, Lea, Flood:
-//! "Fast splittable pseudorandom number generators", OOPSLA 2014): eight bytes of state, since there is one per port.
+//! So a further host does not change the numbers of the others. The generator is SplitMix64 (Steele, Lea, Flood: "Fast
+//! splittable pseudorandom number generators", OOPSLA 2014): its state has only eight bytes, because every port has
+//! one.
 
 /// A stream of pseudo-random numbers.
 #[derive(Clone, Copy, Debug)]
@@ -9,7 +10,7 @@ pub struct Random {
     state: u64,
 }
 
-/// Whose stream it is; part of what it derives from.
+/// The kind of the stream's owner; the stream derives from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum StreamKind {
@@ -53,8 +54,8 @@ impl Random {
         (((self.next_u64() >> 32) * bound as u64) >> 32) as u32
     }
 
-    /// A number with mean 0 and variance 1, nearly of the normal distribution: twelve uniform ones added up, which every machine does
-    /// alike. It is within 6 of zero.
+    /// A number with mean 0 and variance 1, nearly normally distributed: the sum of twelve uniform numbers minus 6,
+    /// which is the same on every machine. It lies between -6 and 6.
     pub fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
     }

@@ -1,4 +1,4 @@
-//! What a connection counts. Plain fields: watching never changes what is watched.
+//! The counters of a connection. They are plain fields: reading them changes nothing.
 
 /// Counters of one connection, both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,14 +30,14 @@ pub struct ConnectionStats {
     pub marked: u64,
     /// Trimmed packets received.
     pub trimmed: u64,
-    /// Whole data packets thrown away though they were not here yet: out of order (go-back-N), or beyond the window.
+    /// Whole data packets that were new but were dropped: out of order (go-back-N), or beyond the window.
     pub discarded: u64,
-    /// Packets that made no sense and were dropped.
+    /// Invalid packets that were dropped.
     pub invalid: u64,
 }
 
 impl ConnectionStats {
-    /// Nothing happened.
+    /// All counters zero.
     pub const NONE: ConnectionStats = ConnectionStats {
         sent: 0,
         retransmitted: 0,
@@ -57,7 +57,7 @@ impl ConnectionStats {
     };
 }
 
-/// Both ends of a connection count for it.
+/// Adds the counters of another connection, or of the other end.
 impl core::ops::AddAssign for ConnectionStats {
     fn add_assign(&mut self, one: ConnectionStats) {
         self.sent += one.sent;

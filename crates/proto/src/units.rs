@@ -1,7 +1,7 @@
 //! Time, spans, rates and byte counts with their units in the type.
 //!
-//! Time is counted in whole picoseconds, so that a byte takes a whole number of them at 100, 200, 400, 800 and 1,600
-//! Gb/s (80, 40, 20, 10 and 5 ps) and link arithmetic is exact.
+//! Time counts in whole picoseconds. At 100, 200, 400, 800 and 1,600 Gb/s a byte takes a whole number of them (80, 40,
+//! 20, 10 and 5 ps), so link arithmetic is exact.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Mul, Sub, SubAssign};
@@ -25,7 +25,7 @@ pub struct Bytes(pub u64);
 impl Time {
     /// The start of the run.
     pub const ZERO: Time = Time(0);
-    /// Later than every instant that is ever reached: "no deadline".
+    /// Later than every instant of a run: "no deadline".
     pub const NEVER: Time = Time(u64::MAX);
 
     /// The span from `earlier` to this instant, zero if `earlier` is not earlier.
@@ -64,7 +64,7 @@ impl Span {
         self.0 as f64 / 1e6
     }
 
-    /// This span times a factor, to the nearest picosecond below.
+    /// This span times a factor, rounded down to a picosecond.
     #[inline]
     pub fn scaled(self, factor: f64) -> Span {
         Span((self.0 as f64 * factor) as u64)
@@ -82,12 +82,12 @@ impl Rate {
         self.0 as f64 / 1e9
     }
 
-    /// Picoseconds per byte where that is a whole number, as at 100 to 1,600 Gb/s.
+    /// Picoseconds per byte if that is a whole number, as at 100 to 1,600 Gb/s.
     pub const fn whole_ps_per_byte(self) -> Option<u64> {
         if self.0 != 0 && 8_000_000_000_000 % self.0 == 0 { Some(8_000_000_000_000 / self.0) } else { None }
     }
 
-    /// How long `bytes` take at this rate, rounded up to a whole picosecond; [`Span`]'s maximum at rate zero.
+    /// The time for `bytes` at this rate, rounded up to a whole picosecond; [`Span`]'s maximum at rate zero.
     #[inline]
     pub const fn time_for(self, bytes: Bytes) -> Span {
         if self.0 == 0 {
@@ -99,13 +99,13 @@ impl Rate {
         }
     }
 
-    /// How many whole bytes pass in `span`.
+    /// The number of whole bytes that pass in `span`.
     #[inline]
     pub const fn bytes_in(self, span: Span) -> Bytes {
         Bytes((self.0 as u128 * span.0 as u128 / 8_000_000_000_000) as u64)
     }
 
-    /// This rate times a factor, to the nearest bit per second below.
+    /// This rate times a factor, rounded down to a bit per second.
     pub fn scaled(self, factor: f64) -> Rate {
         Rate((self.0 as f64 * factor) as u64)
     }

@@ -1,10 +1,10 @@
 //! Bytes: transport headers in four formats, and whole Ethernet frames around them.
 //!
-//! [`encode`] and [`decode`] deal in the transport header, what a UDP datagram starts with. Addresses, entropy, CE and
-//! the fact of being trimmed belong to the network's headers, where switches can read and change them: [`frame`] writes
-//! and reads those, and a node on sockets learns them from the socket and puts them in with [`Outer::complete`].
+//! [`encode`] and [`decode`] handle the transport header at the start of a UDP datagram. Addresses, entropy, CE and the
+//! trimmed state are in the network's headers, where switches can read and change them. [`frame`] writes and reads
+//! those; a node on sockets gets them from the socket and adds them with [`Outer::complete`].
 //!
-//! Bytes from the network are not trusted: decoding checks every bound, never panics and allocates nothing.
+//! Bytes from the network are not trusted: decoding checks every bound, never panics and allocates no memory.
 
 pub mod aggregate;
 pub mod frame;
@@ -33,7 +33,7 @@ pub enum WireError {
     Checksum,
     /// Not an IPv6 UDP datagram between addresses of this scheme on the port of this format.
     Foreign,
-    /// The packet has a field that this format has no room for.
+    /// The packet has a value that does not fit this format.
     Unencodable,
 }
 
@@ -53,17 +53,17 @@ impl core::fmt::Display for WireError {
 
 impl core::error::Error for WireError {}
 
-/// Facts that switches write; a data packet's are in the network's headers.
+/// Flags that switches write; for a data packet they are in the network's headers.
 const SWITCH_FLAGS: Flags = Flags(Flags::CE.0 | Flags::TRIMMED.0 | Flags::TRIMMED_AT_LAST_HOP.0);
 
-/// What the network's headers say of a packet, beside its transport header.
+/// The fields of a packet that the network's headers carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outer {
     /// The host it comes from.
     pub source: HostId,
     /// The host it goes to.
     pub destination: HostId,
-    /// Which way it goes.
+    /// The path that it takes.
     pub path: PathId,
     /// Bytes on the wire, all headers included.
     pub size: u16,
@@ -72,7 +72,7 @@ pub struct Outer {
 }
 
 impl Outer {
-    /// The network's part of a packet: what [`decode`] leaves at its default.
+    /// The network's part of a packet, that is, the fields that [`decode`] leaves at their defaults.
     pub fn of(packet: &Packet) -> Outer {
         Outer {
             source: packet.source,
@@ -83,7 +83,7 @@ impl Outer {
         }
     }
 
-    /// Puts the network's part into a packet that came from [`decode`].
+    /// Adds the network's part to a packet from [`decode`].
     pub fn complete(&self, packet: Packet) -> Packet {
         let mask = outer_flags(&packet.header).0;
         Packet {
@@ -97,13 +97,13 @@ impl Outer {
     }
 }
 
-/// The flags that travel in the network's headers. A NACK tells where the packet it describes was trimmed; that is its
-/// own business and stays in the transport header.
+/// The flags that travel in the network's headers. A NACK's flags about trimming describe another packet, so they stay
+/// in its transport header.
 const fn outer_flags(header: &Header) -> Flags {
     if header.has_payload() { SWITCH_FLAGS } else { Flags::CE }
 }
 
-/// Appends the transport header of `packet` to `out`. Payload is the caller's to add.
+/// Appends the transport header of `packet` to `out`. The caller must append the payload.
 ///
 /// # Errors
 /// [`WireError::Unencodable`] if a field does not fit; `out` is then as it was. RoCEv2, STrack and MRC have 24 bits for a connection.
@@ -128,12 +128,12 @@ pub fn encode(format: WireFormat, packet: &Packet, out: &mut Vec<u8>) -> Result<
     }
 }
 
-/// Reads a transport header from the start of `bytes`; what follows it is payload.
+/// Reads a transport header from the start of `bytes`; the payload follows it.
 ///
 /// The network's part of the packet ([`Outer`]) is left at its default.
 ///
 /// # Errors
-/// If the bytes are no header of this format.
+/// If the bytes are not a header of this format.
 pub fn decode(format: WireFormat, bytes: &[u8]) -> Result<Packet, WireError> {
     match bytes.first() {
         Some(&letter::MARK) => return letter::decode(bytes),
@@ -148,7 +148,7 @@ pub fn decode(format: WireFormat, bytes: &[u8]) -> Result<Packet, WireError> {
     }
 }
 
-/// What only MRC has bytes for.
+/// Is it a packet that only MRC's format can encode?
 const fn is_mrc_only(packet: &Packet) -> bool {
     let odd = match packet.header {
         Header::Nack(nack) => !matches!(nack.reason, NackReason::Missing),
@@ -158,7 +158,7 @@ const fn is_mrc_only(packet: &Packet) -> bool {
     odd || packet.flags.has(Flags::ALWAYS_SKIP)
 }
 
-/// Length in bytes of the transport header of such a packet: where its payload starts. Zero for what the format cannot say.
+/// The length in bytes of the packet's transport header. Zero if the format cannot encode the packet.
 pub const fn header_bytes(format: WireFormat, packet: &Packet) -> usize {
     let header = &packet.header;
     match header {

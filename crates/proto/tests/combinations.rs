@@ -1,5 +1,5 @@
-//! Two endpoints and one bad wire, under any combination of policies, ports and packets: everything arrives, once, and nothing
-//! that comes from the network does harm.
+//! Two endpoints and one bad wire, with any combination of policies, ports and packets: every message arrives exactly
+//! once, and no packet from the network does harm.
 
 mod pair_support;
 
@@ -89,10 +89,10 @@ fn messages_posted_after_an_idle_time_go_out_as_the_first_ones_did() {
         for (i, at) in [(1, Span::from_us(500)), (2, Span::from_ms(5)), (3, Span::from_ms(5))] {
             world.posts.push(Post { side: 0, connection: 0, bytes: i * 10_000, at: Time::ZERO + at });
         }
-        // Only lateness sends probes where nothing is missing: soon after the last packet.
+        // Without losses, only lateness sends probes: soon after the last packet.
         let probes = if ["strack_fast", "mrc"].contains(&preset) { "0.." } else { "0" };
         let outcome = check(&world, "", &format!("again 0, timeouts 0, probes {probes}"));
-        // 1 to 3 full packets and what is left over of each message, from 5 ms on: 20,000 and 30,000 bytes.
+        // 1 to 3 full packets and the rest of each message, from 5 ms on: 20,000 and 30,000 bytes.
         let rest = |bytes: u64| Span((bytes % 4096 + 64) * 20);
         let expected =
             Time::ZERO + Span::from_ms(5) + PACKET * (4 + 7) + rest(20_000) + rest(30_000) + DELAY + ACK + DELAY;
@@ -121,7 +121,7 @@ fn connections_of_one_endpoint_take_turns_packet_by_packet() {
             assert_eq!(round, (0..16).collect::<Vec<_>>(), "{preset}");
         }
     }
-    // One that begins later joins the round, and does not wait for the others' end.
+    // A connection that begins later joins the round, and does not wait until the others end.
     let mut world = World::new("uec").spread(4, 40);
     world.posts[3].at = nth(30);
     let outcome = check(&world, "", "again 0");
@@ -180,7 +180,7 @@ fn a_spray_uses_all_ports_and_only_the_idle_ones() {
 
 #[test]
 fn a_connection_whose_only_port_is_busy_does_not_hold_up_the_others() {
-    // Connections on single paths, over four ports of which one never falls idle.
+    // Each connection has a single path. There are four ports, and one of them is never idle.
     let world = World::new("rocev2").ports(4).spread(32, 4);
     let outcome = check(&world, "", "again 0");
     let port_of: BTreeMap<u32, u8> =
@@ -233,10 +233,10 @@ fn reps_freezes_after_a_timeout_and_keeps_to_eight_paths() {
         let paths: Vec<PathId> = window.map(|(s, _)| s.packet.path).collect();
         (paths.len(), paths.iter().collect::<BTreeSet<_>>().len())
     };
-    // Past the first product of packets it has explored enough to freeze.
+    // After the first bandwidth-delay product of packets, it has explored enough to freeze.
     let lost = 300;
     let outcome = check(&world, &format!("drop {lost}"), "again 1, timeouts 1");
-    // What was on its way still brings news of other paths, for one round trip.
+    // For one round trip, acknowledgements of packets already in flight still report other paths.
     let timeout = outcome.left(lost, 1);
     let (before, paths_before) = distinct(&outcome, Time::ZERO, timeout);
     let (after, paths_after) = distinct(&outcome, timeout + RTT * 2, outcome.finished);
@@ -295,7 +295,8 @@ fn wander(seed: u64) {
         let until = from + Span::from_us(u64::from(pick(2000)) + 1);
         world.outages.push(Outage { side: pick(2) as usize, port, from, until });
     }
-    // Paths said to keep order, which this wire does not: what they tell is then wrong, and must do no harm.
+    // Paths that are said to keep order, although this wire does not: the conclusions are then wrong, but must do no
+    // harm.
     world.environment.paths_in_order = [0, 0, 1, 4][pick(4) as usize];
     println!("{world:#?}");
     check(&world, "", "");
@@ -423,7 +424,7 @@ fn packets() -> impl Strategy<Value = Packet> {
         })
 }
 
-/// What happens to an endpoint under attack.
+/// A step of an attack on an endpoint.
 #[derive(Clone, Debug)]
 enum Step {
     Packet(Packet),
@@ -442,7 +443,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..200)
 }
 
-/// Feeds `steps` to an endpoint and compares what it tells with what a naive observer knows.
+/// Feeds `steps` to an endpoint and compares its reports with those of a naive observer.
 fn attack(world: &World, steps: &[Step]) {
     let mut victim = endpoint(world, 2);
     let mut now = Time::ZERO;

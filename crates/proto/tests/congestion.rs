@@ -1,5 +1,5 @@
-//! Congestion controls: curves against stored tables, DCQCN against a model that fires every timer, and what holds for
-//! all of them whatever happens.
+//! Congestion controls: curves against stored tables, DCQCN against a model that fires every timer, and conditions that
+//! hold for all of them with any input.
 
 mod operations;
 
@@ -27,7 +27,7 @@ fn environment(trimming: bool) -> Environment {
     }
 }
 
-/// Plays a script round by round and gives the window after each round, in whole packets.
+/// Plays a script round by round, and returns the window after each round in whole packets.
 ///
 /// Rounds are separated by `;`. Each is `[COUNTx] KIND DELAY [LOSS]`: all packets of the window are acknowledged one by
 /// one within a round trip that is `DELAY` us longer than the base; `KIND` is `clean`, `marked` or `half` (every other
@@ -354,7 +354,7 @@ fn an_hour_of_idleness_costs_dcqcn_no_more_than_a_moment() {
         now = now + Span::from_ms(3_600_000);
         assert_eq!(dcqcn.rate(now), None);
     }
-    // Alpha has decayed to nothing, so the next notification takes next to nothing off.
+    // Alpha has decayed to nearly zero, so the next notification cuts the rate by nearly nothing.
     dcqcn.on_notification(now);
     assert_eq!(dcqcn.rate(now), None);
     dcqcn.on_notification(now);

@@ -1,4 +1,4 @@
-//! Replays the fuzzing corpora as ordinary tests, so that every input that once found something goes on being tried.
+//! Replays the fuzzing corpora as ordinary tests, so that every input that once found a fault is tried again.
 
 mod operations;
 
@@ -125,7 +125,7 @@ fn every_input_of_the_wire_corpus_passes() {
     assert!(count >= 20, "{count} inputs");
 }
 
-/// The seeds are the formats' golden files, too. After a change that is meant, run it once with `UPDATE_CORPUS=1`.
+/// The seeds are also the formats' golden files. After an intended change, run this once with `UPDATE_CORPUS=1`.
 #[test]
 fn the_wire_formats_are_what_they_were() {
     let directory = corpus("wire_decode");

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// The crates from the bottom up. Those on one line never see each other.
+/// The crates from the bottom up. Crates on one line must not depend on each other.
 const LAYERS: [&[&str]; 7] = [
     &["proto"],
     &["fabric", "erasure"],
@@ -14,7 +14,7 @@ const LAYERS: [&[&str]; 7] = [
     &["cli", "python"],
 ];
 
-/// Which of our crates a manifest names in a table of dependencies, and whether outsiders are among them.
+/// Our crates among a manifest's dependencies, and whether there are other crates too.
 fn dependencies(manifest: &str) -> (BTreeSet<String>, bool) {
     let (mut ours, mut others) = (BTreeSet::new(), false);
     let mut counts = false;

@@ -1,4 +1,4 @@
-//! Connections open on demand, sleep, wake and close over a bad wire: every message arrives once, and nothing is left behind.
+//! Connections open on demand, sleep, wake and close over a bad wire: every message arrives once, and no state remains.
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +36,7 @@ fn opening(profile: &Arc<Profile>, peer: u32, peer_connection: Option<Connection
     OpenConnection { profile: Arc::clone(profile), environment, peer: HostId(peer), peer_connection, random }
 }
 
-/// What the wire does, out of 256 packets each.
+/// The wire's effects, each as a number of packets out of 256.
 #[derive(Clone, Copy, Debug)]
 struct Wire {
     lost: u8,
@@ -138,7 +138,7 @@ impl World {
         self.events(side);
     }
 
-    /// Goes on until `until`, or until nothing is left to do.
+    /// Runs until `until`, or until nothing is left to do.
     fn run(&mut self, until: Time) {
         loop {
             self.transmit();
@@ -341,7 +341,7 @@ fn a_refused_connection_is_closed_at_its_opener() {
     world.ends[1].refuse(world.now, &first);
     world.run(Time::NEVER);
     assert_eq!(world.closed[0], [id]);
-    // What is posted to a closed connection goes nowhere.
+    // A message posted to a closed connection is not sent.
     world.ends[0].post(world.now, id, Message { id: MessageId(1), bytes: 100 });
     world.finish();
 }
@@ -390,7 +390,7 @@ fn a_connection_sleeps_when_unused_and_goes_on_where_it_was() {
             world.run(Time::NEVER);
             assert_eq!(world.received.len(), message as usize + 1);
             assert_eq!(world.ends[0].census().awake, 1);
-            // Something must call an endpoint for it to look around.
+            // An endpoint checks for unused connections only when it is called.
             world.now = world.now + Span::from_ms(2);
             for _ in 0..2 {
                 world.ends.iter_mut().for_each(|end| end.handle_timeout(world.now));

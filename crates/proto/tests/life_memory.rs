@@ -1,4 +1,5 @@
-//! What connections cost that are open and unused, and those that are closed. One test, so that nobody else allocates.
+//! The memory of open but unused connections, and of closed ones. It is a single test, so that no other test allocates
+//! at the same time.
 
 use std::sync::Arc;
 use strandway_proto::rng::{Random, StreamKind};
@@ -33,7 +34,7 @@ fn resident() -> Option<u64> {
     Some(pages * 4096)
 }
 
-/// Hands packets over until both have nothing more to send. Time passes by a microsecond per packet.
+/// Passes packets between both hosts until neither has one to send. Time passes by a microsecond per packet.
 fn exchange(a: &mut Endpoint, b: &mut Endpoint, profile: &Arc<Profile>, now: &mut Time) {
     loop {
         let mut idle = true;
@@ -87,7 +88,7 @@ fn unused_connections_are_small_and_closed_ones_gone() {
         assert!(after < before + 4_000_000, "{} bytes more", after - before);
     }
 
-    // Open and never used, as in all-to-all before it begins.
+    // Open and never used, as before an all-to-all.
     let before = resident();
     let ids: Vec<ConnectionId> = (0..COUNT).map(|_| a.open(now, opening(&profile, 1, None))).collect();
     if let (Some(before), Some(after)) = (before, resident()) {

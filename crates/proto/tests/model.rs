@@ -5,7 +5,7 @@ use strandway_proto::repair::model::{Completion, Effort, Fallback, Transfer, chu
 
 const MIB: f64 = 1_048_576.0;
 
-/// A message of so many bytes in chunks of 4 KiB; times in milliseconds.
+/// A message of `bytes` bytes in chunks of 4 KiB; times in milliseconds.
 fn transfer(bytes: f64, gbps: f64, rtt: f64, loss: f64) -> Transfer {
     Transfer { chunks: (bytes / 4096.0) as u64, chunk_time: 4096.0 * 8.0 / gbps * 1e-6, rtt, loss }
 }
@@ -23,7 +23,7 @@ fn scheme(transfer: &Transfer, name: &str, effort: Effort) -> Completion {
     }
 }
 
-/// Is it within the share of what is asked, or what printing rounded away?
+/// Is the value within the given share of the reference, or within the rounding of its print?
 fn near(what: &str, found: f64, asked: &str, share: f64) {
     let value: f64 = asked.parse().expect("a number");
     let digits = asked.split('e').next().and_then(|a| a.split_once('.')).map_or(0, |(_, d)| d.len());
@@ -33,7 +33,7 @@ fn near(what: &str, found: f64, asked: &str, share: f64) {
     assert!(off <= share * value.abs() || off <= printed, "{what}: {found}, asked {asked}");
 }
 
-/// The size and what follows it, bytes first.
+/// The size in bytes, and the rest of the line.
 fn size(text: &str) -> f64 {
     let (number, unit) = text.split_once(' ').expect("a unit");
     let unit = match unit {
@@ -262,7 +262,8 @@ fn draws(seed: u64) -> impl FnMut() -> f64 {
     }
 }
 
-/// A message whose last group is smaller, chunk by chunk: what is lost, which groups fail, how often each chunk goes again.
+/// A message whose last group is smaller, simulated chunk by chunk: lost chunks, failed groups, and the number of times
+/// each chunk is sent again.
 fn played(transfer: &Transfer, code: &Code, fallback: &Fallback, draw: &mut impl FnMut() -> f64) -> f64 {
     let (mut chunks, mut sent, mut again) = (transfer.chunks as usize, 0, 0);
     while chunks > 0 {
@@ -338,7 +339,7 @@ fn links_on_which_hardly_anything_arrives_have_an_answer() {
     }
 }
 
-/// No function of a mathematics library is called, and nothing else differs between builds and machines.
+/// No function of a mathematics library is called, so results are the same in all builds and on all machines.
 #[test]
 fn every_build_gives_the_same_bits() {
     let bits = |name: &str, loss: f64| {

@@ -1,4 +1,4 @@
-//! Losses that the order of a single path tells, where the world says that paths keep theirs.
+//! Losses found by the order of a single path, when the world says that paths keep their order.
 
 mod pair_support;
 
@@ -6,7 +6,7 @@ use pair_support::{Outcome, PACKET, RTT, World, check};
 use strandway_proto::Span;
 use strandway_proto::reliability::ReliabilityConfig;
 
-/// Lateness alone takes so many round trips, as between kernels, where paths differ by that.
+/// The number of round trips that lateness alone needs, as between kernels, whose paths differ by this much.
 const PATIENCE: u64 = 4;
 
 /// Two paths per port, each in order.
@@ -21,7 +21,7 @@ fn world(preset: &str) -> World {
     world
 }
 
-/// How long after it was sent `psn` left again.
+/// The time from the first sending of `psn` to the second.
 fn mended(outcome: &Outcome, psn: u32) -> Span {
     outcome.left(psn, 1) - outcome.left(psn, 0)
 }
@@ -50,7 +50,7 @@ fn copies_are_judged_like_originals() {
 #[test]
 fn a_path_that_falls_behind_the_others_loses_nothing() {
     for preset in ["strack_fast", "mrc"] {
-        // Whatever goes by one of the two ways takes three round trips longer; each of them stays in order.
+        // Packets on one of the two paths take three round trips longer; each path keeps its order.
         let mut world = world(preset);
         world.detour = |packet| if packet.path.entropy() % 2 == 1 { RTT * 3 } else { Span::ZERO };
         check(&world, "", "again 0, timeouts 0, duplicates 0");

@@ -62,14 +62,14 @@ fn go_back_n_acknowledges_duplicates_at_once() {
 #[test]
 fn go_back_n_waits_for_its_timeout_when_the_tail_is_lost() {
     let rto = GoBackNConfig::default().rto;
-    // The last news was the acknowledgement of packets up to 59.
+    // The last acknowledgement covered packets up to 59.
     let last_news = nth(59) + RTT;
     let outcome = check(&World::new("rocev2"), "drop 63", "again 4, nacks 0, timeouts 1, duplicates 3");
     assert_eq!(outcome.left(60, 1), last_news + rto);
     assert_eq!(outcome.finished, last_news + rto + PACKET * 3 + RTT);
     // The last acknowledgement is lost: all four that it covered arrive twice.
     let outcome = check(&World::new("rocev2"), "drop ack 15", "again 4, timeouts 1, duplicates 4");
-    // The first duplicate is acknowledged at once, with all that is here.
+    // The first duplicate is acknowledged at once, with all packets that have arrived.
     assert_eq!(outcome.finished, last_news + rto + RTT);
 }
 
@@ -112,7 +112,7 @@ fn irn_has_a_short_timeout_for_few_packets_in_flight_and_a_long_one_for_many() {
     // The retransmission is lost too, and only the timeout finds it: one packet in flight, the short one.
     let outcome = check(&World::new("rocev2_sr"), "drop 3 x2", "again 2, timeouts 1");
     assert_eq!(outcome.left(3, 2), outcome.left(3, 1) + config.rto_low);
-    // Packets 61 and 62 are there, but nobody has said so.
+    // Packets 61 and 62 have arrived, but no acknowledgement has reported them.
     let outcome = check(&World::new("rocev2_sr"), "drop 63", "again 3, timeouts 1..3, duplicates 2");
     assert_eq!(outcome.finished, nth(63) + config.rto_low + RTT);
     let outcome = check(&World::new("rocev2_sr").packets(3), "drop 0..2", "again 3, timeouts 1..3");
@@ -157,7 +157,8 @@ fn uec_repairs_what_is_trimmed_by_nack_and_what_is_lost_by_timeout() {
         ("trim 0; trim 5..9; trim 63", "again 7, nacks 7, trimmed 7, timeouts 0, duplicates 0"),
         ("trim 12 x3", "again 3, nacks 3, timeouts 0, duplicates 0"),
         ("trim 0..63", "again 64, nacks 64, timeouts 0, duplicates 0"),
-        // The acknowledgement of the last packet says nothing of the one before: with a hole before both, it times out too.
+        // The acknowledgement of the last packet does not report the one before: with a hole before both, that one
+        // times out too.
         ("drop 12", "again 2, nacks 0, timeouts 2, probes 0, duplicates 1"),
         ("trim 12; drop nack 0", "again 2, nacks 0, timeouts 2"),
         // Two NACKs ask for two copies: the first has left when the second is read.
@@ -207,9 +208,10 @@ fn uec_acknowledges_at_once_on_the_first_packet_a_mark_a_duplicate_a_request_and
     assert_eq!(acked("mark 6", "marked_acks 1"), [0, 4, 6, 10, 13]);
     assert_eq!(acked("mark 5..7", "marked_acks 3"), [0, 4, 5, 6, 7, 11, 13]);
     assert_eq!(acked("dup 6", "duplicates 1"), [0, 4, 6, 11, 13]);
-    // What is trimmed is not acknowledged; its repair is.
+    // A trimmed packet is not acknowledged; its retransmission is.
     assert_eq!(acked("trim 2", "nacks 1"), [0, 5, 9, 13, 2]);
-    // Packet 13 asks while 12 is missing; when 12 has come nothing is held any more, and that is said at once.
+    // Packet 13 requests an acknowledgement while 12 is missing; when 12 arrives, no packet is held any more, and this
+    // is acknowledged at once.
     assert_eq!(acked("delay 12 by 1", "again 0"), [0, 4, 8, 13, 12]);
 }
 
@@ -248,12 +250,12 @@ fn without_trimming_a_hole_in_the_middle_is_found_by_counting_what_came_after_it
     // Threshold 1.5 windows, window 1.5 products of 97 packets; found before a second round trip is over.
     assert!(outcome.left(20, 1) < nth(20) + RTT * 4, "found after {}", outcome.left(20, 1) - outcome.left(20, 0));
     check(&world, "drop 20..29; drop 33", "again 11, timeouts 0, probes 0, duplicates 0");
-    // What is lost above the highest PSN known when the episode began is no business of counting, but of probes.
+    // Losses above the highest PSN known at the start of the recovery are found by probes, not by counting.
     let world = World::new("uec").without_trimming().packets(300);
     check(&world, "drop 20; drop 250..254", "again 6, timeouts 0, probes 1, duplicates 0");
     // If no probe gets through either, the timeout must not wait for a recovery that will never judge them.
     check(&world, "drop 20; drop 250..254; drop probe 0..99", "again 6.., timeouts 1..");
-    // Reordering that is not loss repairs nothing.
+    // Reordering without loss causes no retransmission.
     check(&world, "delay 20 by 4; delay 100..130 by 3", "again 0, timeouts 0");
 }
 

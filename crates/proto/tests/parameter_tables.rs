@@ -69,8 +69,7 @@ fn pages_of_reliabilities_have_the_codes_table() {
     }
 }
 
-/// A preset's page has what it sets of the groups that all profiles share, as it sets it, and of its reliability what
-/// differs from the default.
+/// A preset's page has its values of the groups that all profiles share, and the values that differ from the defaults.
 #[test]
 fn pages_of_presets_have_the_codes_values() {
     for name in Profile::NAMES {

@@ -1,7 +1,7 @@
-//! Path selectors: each against a model written to be read, and what is promised of them.
+//! Path selectors: each against a readable model, and their guarantees.
 //!
-//! The models are for one port, where a selector's choice does not depend on which ports are idle; what holds on several
-//! ports is stated as properties.
+//! The models are for one port, where a selector's choice does not depend on idle ports; for several ports there are
+//! properties.
 
 mod operations;
 
@@ -49,7 +49,7 @@ fn every_config() -> Vec<PathConfig> {
 
 const ONE: Ports = Ports::first(1);
 
-/// An operation that is likely to mean something; `ports` are there.
+/// An operation with mostly valid values; there are `ports` ports.
 fn operation(ports: u8) -> impl Strategy<Value = PathOperation> {
     let feedback = prop_oneof![
         6 => Just(PathFeedback::Good),
@@ -71,14 +71,14 @@ fn operations_on(ports: u8) -> impl Strategy<Value = Vec<PathOperation>> {
     prop::collection::vec(operation(ports), 1..600)
 }
 
-/// The order of an oblivious spray of `n` paths on one port, as far as `draws` go: it ignores feedback.
+/// The order of an oblivious spray of `n` paths on one port, for `draws` draws: it ignores feedback.
 fn rounds(n: u32, draws: usize) -> Vec<PathId> {
     let config = ObliviousConfig { entropies: n, ..ObliviousConfig::default() };
     let mut spray = PathConfig::Oblivious(config).build(&environment(1, true), stream());
     (0..draws).map(|_| spray.next(Time::ZERO, ONE).expect("a path")).collect()
 }
 
-/// Turns in a given order, those of paths with penalties left out.
+/// Turns in a given order, without those of paths with penalties.
 struct NaiveBitmap {
     order: VecDeque<PathId>,
     penalties: BTreeMap<PathId, u32>,
@@ -288,7 +288,7 @@ proptest! {
         operations in operations_on(4),
         entropies in 4u32..=256,
     ) {
-        // While there are at most a few penalties, no path that has some is ever drawn: there are others on every port.
+        // While there are only a few penalties, a path with a penalty is never drawn, because every port has others.
         let config = BitmapConfig { entropies: entropies.max(64), ..BitmapConfig::default() };
         let mut spray = PathConfig::Bitmap(config).build(&environment(4, true), stream());
         let (mut now, mut drawn): (Time, Vec<PathId>) = (Time::ZERO, Vec::new());
@@ -303,7 +303,7 @@ proptest! {
             if let Some(path) = operation.apply(&mut spray, &mut now, &mut drawn) {
                 draws += 1;
                 let path = path.expect("a free port");
-                // Fifteen turns take fifteen packets to pay off at least.
+                // Fifteen penalty turns take at least fifteen packets.
                 if let Some(&at) = fresh.get(&path) {
                     prop_assert!(draws - at > 15, "{path:?} drawn {} draws after its timeout", draws - at);
                 }
@@ -445,7 +445,7 @@ fn reps_when_frozen_uses_known_good_paths_only_and_explores_when_it_thaws() {
     reps.on_feedback(now, PathId::new(0, 0), PathFeedback::TimedOut);
     let frozen: BTreeSet<PathId> = (0..1000).map(|_| reps.next(now, ONE).expect("a path")).collect();
     assert!(frozen.iter().all(|&path| good(path)), "{frozen:?}");
-    // After 1 ms it sends a BDP of packets at random: about seven of eight are strangers.
+    // After 1 ms it sends a BDP of packets at random: about seven of eight take a path that is not in the ring.
     let later = now + Span::from_us(1001);
     let strangers = (0..100).filter(|_| !good(reps.next(later, ONE).expect("a path"))).count();
     assert!((75..100).contains(&strangers), "{strangers}");
@@ -465,7 +465,7 @@ fn reps_does_not_freeze_where_switches_drop() {
 #[test]
 fn connections_give_hashes_different_input() {
     for config in every_config() {
-        // The values of PRIME and MRC are not for hashes.
+        // The values of PRIME and MRC are not hash inputs.
         if matches!(
             config,
             PathConfig::Reps(RepsConfig { entropies: 65_536, .. }) | PathConfig::Prime(_) | PathConfig::Mrc(_)

@@ -1,5 +1,5 @@
-//! Connections to one destination share one window: together they never have more in flight than one would, all of them get
-//! their turn, and none is forgotten.
+//! Connections to one destination share one window. Together they never have more bytes in flight than a single
+//! connection would have. Every connection gets its turn to send.
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ const RTT: Span = Span::from_us(10);
 const PACKET: u64 = 4160;
 const PORTS: Ports = Ports { data: 1, control: 1 };
 
-/// Two hosts with so many connections between them, which share a window or have one each.
+/// Two hosts with `connections` connections between them, which share a window or have one each.
 fn hosts(connections: u32, gbps: u64, shared: bool) -> [Endpoint; 2] {
     let congestion = CongestionConfig::Nscc(NsccConfig { per_destination: shared, ..NsccConfig::default() });
     let profile = Arc::new(Profile { congestion, ..Profile::preset("mrc").expect("a preset") });
@@ -49,7 +49,7 @@ fn hosts(connections: u32, gbps: u64, shared: bool) -> [Endpoint; 2] {
     })
 }
 
-/// What became of a run.
+/// The result of a run.
 struct Outcome {
     /// When each message was wholly acknowledged.
     finished: BTreeMap<u32, Time>,
@@ -57,8 +57,8 @@ struct Outcome {
     most: u64,
 }
 
-/// Sends messages over one link at the NIC's rate and a wire of half a round trip each way, on which fate strikes packets: out of
-/// 256, so many are lost, trimmed and marked.
+/// Sends messages over one link at the NIC's rate and a wire of half a round trip each way. `fate`: the numbers of packets, out of
+/// 256, that are lost, trimmed and marked.
 fn run(connections: u32, gbps: u64, sizes: &[u64], fate: [u8; 3], seed: u64, shared: bool) -> Outcome {
     let [mut a, mut b] = hosts(connections, gbps, shared);
     let mut random = Random::new(seed, StreamKind::Workload, 0);

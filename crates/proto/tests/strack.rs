@@ -1,4 +1,5 @@
-//! STrack: its window's four quadrants and their edges, its curve, and how it and `strack_fast` find losses.
+//! STrack: the four cases of its window and their limits, its curve, and the loss detection of `strack` and
+//! `strack_fast`.
 
 mod pair_support;
 
@@ -24,7 +25,7 @@ fn environment() -> Environment {
     }
 }
 
-/// A window whose average follows the last sample at once and which nothing changes but what is under test.
+/// A window whose average equals the last sample, and which only the tested rule changes.
 fn bare() -> StrackConfig {
     StrackConfig { average_gain: 1.0, eta: 0.0, window_first_bdp: 0.5, ..StrackConfig::default() }
 }
@@ -42,11 +43,11 @@ fn ack(now: Time, delay: Span, marked: bool) -> AckSample {
     }
 }
 
-/// A moment by which everything may change.
+/// A time at which every change is allowed.
 const LATE: Time = Time(1_000_000_000);
 const ONE: Span = Span(1);
 
-/// The window after these samples, less the window before.
+/// The window after these samples minus the window before.
 fn change(config: StrackConfig, samples: &[AckSample]) -> i64 {
     let mut window = Strack::new(&config, &environment());
     let before = window.window().0 as i64;
@@ -68,13 +69,13 @@ fn the_four_quadrants_and_their_edges() {
     assert_eq!(at(target, false), 0);
     assert_eq!(at(target * 2, false), 0);
     assert_eq!(at(high, false), 0);
-    // Unmarked behind a long queue that has drained: it was starved, and climbs back by beta.
+    // Unmarked after a long queue that has drained: the flow was starved, and grows by beta.
     let bump = at(high + ONE, false);
     assert!((bump as f64 - expected * 5.0 / 4.0).abs() < 2.0, "{bump}");
-    // Marked, short queue: another path is the answer.
+    // Marked, short queue: the path selector reacts.
     assert_eq!(at(Span::ZERO, true), 0);
     assert_eq!(at(target, true), 0);
-    // Marked, long queue, high average: cut by gamma times the excess, by half at the most.
+    // Marked, long queue, high average: cut by gamma times the excess, at most by half.
     let start = 208_500.0;
     let cut = at(target * 2, true) as f64;
     assert!((cut + start * 0.4).abs() < 2.0, "0.8 * (2 - 1) / 2 of the window: {cut}");
@@ -210,9 +211,9 @@ fn a_lost_packet_is_found_by_counting_by_a_probe_or_never_by_the_timeout() {
     let world = World::new("strack").packets(489);
     // Many follow: the count of packets held out of order passes one and a half windows.
     check(&world, "drop 20", "again 1, timeouts 0, probes 0, duplicates 0");
-    // Too few follow: a probe, one base RTT and one target after the last acknowledgement.
-    // The two packets before the last go again, too: an acknowledgement that was asked for reports from its own packet on, so
-    // nobody has told of them behind the hole.
+    // Too few follow: a probe, one base RTT and one target after the last acknowledgement. The two packets before the
+    // last are also sent again: a requested acknowledgement reports from its own packet on, so after the hole no
+    // acknowledgement has reported them.
     check(&world, "drop 400", "again 3, timeouts 0, probes 1, duplicates 2");
     let outcome = check(&world, "drop 488", "again 1, timeouts 0, probes 1, duplicates 0");
     let probe = outcome.probes()[0];

@@ -1,4 +1,4 @@
-//! Wire formats: what is written is read back, nothing from the network panics, and checksums hold.
+//! Wire formats: decoding gives the encoded packet, no bytes from the network cause a panic, and checksums are correct.
 
 use proptest::prelude::*;
 use strandway_proto::letter::{Have, Heard, Letter, Missing};
@@ -98,7 +98,7 @@ fn letter() -> impl Strategy<Value = Letter> {
     ]
 }
 
-/// The packet cut down to what a format has room for.
+/// The packet, reduced to the values that fit a format.
 fn fit(format: WireFormat, packet: Packet) -> Packet {
     let Packet { connection, mut flags, mut header, .. } = packet;
     match header {
@@ -145,7 +145,7 @@ fn fit(format: WireFormat, packet: Packet) -> Packet {
     Packet { connection, flags, header, ..packet }
 }
 
-/// Every packet that some format has room for, see [`fit`].
+/// Every packet that fits some format, see [`fit`].
 fn packet() -> impl Strategy<Value = Packet> {
     // A frame's lowest queue pairs are reserved.
     (any::<[u32; 2]>(), 0u32..(1 << 24) - 3, path(), any::<u16>(), 0..=Flags::ALL.0, header()).prop_map(
@@ -199,7 +199,7 @@ proptest! {
                 let expect = if same { WireError::Unknown } else { WireError::Foreign };
                 prop_assert_eq!(frame::read(other, &bytes), Err(expect));
             }
-            // With the payload there as zeros, a receiver that knows nothing of us finds the checksum right.
+            // With a payload of zeros, an independent receiver finds the checksum correct.
             bytes.resize(whole, 0);
             let udp_length = u16::from_be_bytes([bytes[58], bytes[59]]);
             prop_assert_eq!(usize::from(udp_length), bytes.len() - 54);
@@ -231,7 +231,8 @@ proptest! {
             let at = at.index(bytes.len());
             bytes[at] ^= flip;
             if let Ok(read) = wire::decode(format, &bytes) {
-                // What decodes is a packet like any other: it is written as the same bytes, but for what MRC does not read.
+                // A decoded packet can be encoded again and gives the same bytes, except for fields that MRC does not
+                // read.
                 let mut again = Vec::new();
                 wire::encode(format, &read, &mut again).expect("a packet that was read");
                 prop_assert!(format == WireFormat::Mrc || again[..] == bytes[..again.len()]);
@@ -243,7 +244,7 @@ proptest! {
             let before = bytes.clone();
             bytes[at] ^= flip;
             if let Ok(read) = frame::read(format, &bytes) {
-                // Whatever the checksum covers is safe; the ICRC behind it is not ours to check.
+                // All bytes under the checksum are protected; the ICRC after them is not checked here.
                 prop_assert!(at >= 62 + wire::header_bytes(format, &packet), "{read:?} from {before:?}");
             }
         }
@@ -350,7 +351,7 @@ fn an_mrc_sack_looks_as_the_specification_has_it() {
         0x00, 0x0a, 0x0b, 0x0c, // no penalty, received in 256 B
     ];
     assert_eq!(bytes_of(WireFormat::Mrc, &mrc(ack(0x1005), Flags::MARKED)), expected);
-    // One that answers a probe has the probe's number there; one below the cumulative has a negative offset.
+    // An answer to a probe has the probe's number there; a PSN below the cumulative one has a negative offset.
     expected[13..16].copy_from_slice(&[0x02, 0x80, 0x01]);
     assert_eq!(bytes_of(WireFormat::Mrc, &mrc(ack(0x8001), Flags::PROBE_ANSWER)), expected);
     expected[13..16].copy_from_slice(&[0x40, 0xff, 0xff]);
@@ -439,7 +440,7 @@ fn a_frame_has_the_queue_pairs_padding_and_message_length_of_a_nic() {
     let mut bytes = Vec::new();
     let whole =
         frame::write_within(WireFormat::Rocev2, &first, Some(2_000_000), &mut bytes).expect("a packet with room");
-    // Behind 62 bytes of other headers: queue pair of the BTH, then length of the RETH.
+    // After 62 bytes of other headers: queue pair of the BTH, then length of the RETH.
     assert_eq!(bytes[62 + 4..62 + 8], [0x00, 0xab, 0xcd, 0xf1]);
     assert_eq!(bytes[62 + 24..62 + 28], 2_000_000u32.to_be_bytes());
     assert_eq!(frame::read(WireFormat::Rocev2, &bytes), Ok(Packet { size: whole as u16, ..first }));

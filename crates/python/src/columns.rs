@@ -1,4 +1,4 @@
-//! Rows as columns of numbers: each one a block of bytes that numpy and `memoryview` read where it is.
+//! Rows as columns of numbers: each one a block of bytes that numpy and `memoryview` read without a copy.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -7,7 +7,7 @@ use strandway_fabric::Measurements;
 use strandway_lab::Experiment;
 use strandway_lab::report::csv;
 
-/// Names, each once, and which one a row has.
+/// A list of distinct names, and for each row the index of its name.
 #[derive(Default)]
 struct Names<'a> {
     known: Vec<&'a str>,
@@ -39,7 +39,7 @@ fn bytes<'py, const N: usize, T: Copy>(
     })
 }
 
-/// The flows of a run: per column its format (`d` f64, `q` i64, `I` u32 into a list of names) and its bytes. What is absent is NaN, or -1.
+/// The flows of a run: per column its format (`d` f64, `q` i64, `I` u32 into a list of names) and its bytes. An absent value is NaN, or -1.
 pub(crate) fn flows<'py>(
     py: Python<'py>,
     experiment: &Experiment,

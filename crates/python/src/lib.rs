@@ -1,14 +1,15 @@
-//! `strandway._lab`: what the Python package needs of the lab. Everything that a user sees is in `strandway/*.py`.
+//! `strandway._lab`: what the Python package needs of the lab and of process groups. Everything that a user sees is in `strandway/*.py`.
 
 mod columns;
 mod outcome;
 mod scenario;
+mod wire;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use strandway_lab::Problems;
 
-/// Problems as an exception: what the command line prints, and a list of what is wrong.
+/// Problems as an exception: the text of the command line, and a list of the problems.
 fn refused(py: Python<'_>, problems: &Problems) -> PyErr {
     exception(py, problems).map_or_else(|error| error, PyErr::from_value)
 }
@@ -33,6 +34,10 @@ fn _lab(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<scenario::Scenario>()?;
     module.add_class::<outcome::Outcome>()?;
+    module.add_class::<wire::WireGroup>()?;
+    module.add_class::<wire::Work>()?;
+    module.add_class::<wire::Endings>()?;
+    module.add_function(wrap_pyfunction!(wire::close_wire, module)?)?;
     module.add_function(wrap_pyfunction!(outcome::page_of_rows, module)?)?;
     module.add_function(wrap_pyfunction!(outcome::table_of_rows, module)?)?;
     Ok(())

@@ -1,4 +1,4 @@
-//! What a run brought, and tables of several runs.
+//! The results of a run, and tables of several runs.
 
 use crate::columns;
 use pyo3::prelude::*;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use strandway_lab::report::{self, Report};
 use strandway_lab::{Experiment, Outcome as Ran, Row};
 
-/// A run that is over.
+/// A run that has ended.
 #[pyclass(frozen, module = "strandway._lab")]
 pub(crate) struct Outcome {
     experiment: Arc<Experiment>,
@@ -42,7 +42,7 @@ impl Outcome {
         py.detach(|| report::html::report(self.report()))
     }
 
-    /// The report as text for a terminal of so many characters.
+    /// The report as text for a terminal of `width` characters.
     #[pyo3(signature = (width=None))]
     fn text(&self, width: Option<usize>) -> String {
         report::text::report_in(self.report(), width)
@@ -58,7 +58,7 @@ impl Outcome {
     }
 }
 
-/// What one row of a table needs: its label, what it sets, its run.
+/// The data of one row of a table: its label, the keys that it sets, its run.
 type Given<'py> = (String, BTreeMap<String, String>, PyRef<'py, Outcome>);
 
 fn rows(given: Vec<Given<'_>>) -> Vec<Row> {
@@ -71,7 +71,7 @@ pub(crate) fn page_of_rows(title: &str, given: Vec<Given<'_>>, scenario: &str) -
     report::html::rows(title, &rows(given), scenario)
 }
 
-/// One table for several runs, for a terminal of so many characters.
+/// One table for several runs, for a terminal of `width` characters.
 #[pyfunction]
 #[pyo3(signature = (given, width=None))]
 pub(crate) fn table_of_rows(given: Vec<Given<'_>>, width: Option<usize>) -> String {

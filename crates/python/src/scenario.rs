@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use strandway_lab::{Estimate, Experiment, Variant};
 use strandway_sim::Control;
 
-/// How often a run is looked at: for Ctrl-C, and to tell how far it is.
+/// The interval at which a run is checked for Ctrl-C and reports its progress.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Until this time a run is looked at more often, so that a short one ends when it ends.
+/// Until this time a run is checked more often, so that a short one returns without delay.
 const BRISK: Duration = Duration::from_millis(100);
 const BRISK_LOOK: Duration = Duration::from_millis(1);
 
-/// Several scenarios: the label of each, what it sets, and itself.
+/// Several scenarios: for each its label, the keys that it sets, and the scenario.
 type Variants = Vec<(String, BTreeMap<String, String>, Scenario)>;
 
 /// A scenario as written.
@@ -29,7 +29,7 @@ pub(crate) struct Scenario {
 }
 
 fn table(json: &str) -> PyResult<toml::Table> {
-    // TOML has no null: serde says where it stands.
+    // TOML has no null; serde's error names the place of one.
     serde_json::from_str(json).map_err(|error| PyValueError::new_err(format!("not a scenario: {error}")))
 }
 
@@ -81,7 +81,7 @@ impl Scenario {
         self.inner.name()
     }
 
-    /// The text as it takes effect.
+    /// The TOML text with all changes.
     fn text(&self) -> String {
         self.inner.text()
     }
@@ -91,13 +91,13 @@ impl Scenario {
         self.inner.inputs()
     }
 
-    /// Finds everything that is wrong with it. Gives its expected packet hops, and the estimate as a sentence.
+    /// Finds all problems of the scenario. Returns its expected packet hops, and the estimate as a sentence.
     fn check(&self, py: Python<'_>) -> PyResult<(u64, String)> {
         let experiment = self.experiment(py)?;
         Ok((experiment.expected_hops(), Estimate::of(&experiment).text(experiment.plan.threads)))
     }
 
-    /// The variants of `[sweep]`: label, what each sets, scenario.
+    /// The variants of `[sweep]`: label, the keys that it sets, scenario.
     fn sweep(&self, py: Python<'_>) -> PyResult<Variants> {
         strandway_lab::sweep(&self.inner).map(variants).map_err(|problems| refused(py, &problems))
     }
@@ -107,7 +107,7 @@ impl Scenario {
         strandway_lab::compare(&self.inner, &profiles).map(variants).map_err(|problems| refused(py, &problems))
     }
 
-    /// Runs it. `progress` is called with packet hops done and expected, flows finished and in all, and simulated microseconds. `rows`
+    /// Runs it. `progress` is called with packet hops done and expected, flows finished and all flows, and simulated microseconds. `rows`
     /// keeps a row for every flow, `series` values over time. Ctrl-C ends the run and raises KeyboardInterrupt.
     #[pyo3(signature = (progress=None, threads=None, rows=false, series=false, force=false))]
     fn run(
@@ -168,7 +168,7 @@ fn variants(of: Vec<Variant>) -> Variants {
     of.into_iter().map(|variant| (variant.label, variant.set, Scenario { inner: variant.scenario })).collect()
 }
 
-/// Waits for a run with the lock released, and looks up from time to time.
+/// Waits for a run with the lock released, and checks it at intervals.
 fn watch<T>(
     py: Python<'_>,
     thread: &std::thread::JoinHandle<T>,

@@ -1,4 +1,4 @@
-"""Simulates the networks that AI training runs on, packet by packet.
+"""Simulates the networks that AI training runs on, packet by packet, and moves tensors over real ones.
 
 >>> import strandway
 >>> scenario = strandway.Scenario({
@@ -12,15 +12,32 @@
 >>> len(result.flows["fct_us"])
 8
 
-What the keys of a scenario mean is in `docs/scenario.md` of the repository; the numbers are those of the command line,
-digest by digest.
+`docs/scenario.md` of the repository explains the keys of a scenario. The results are those of the command line, with
+equal digests. `Group` is the other half: collectives on arrays, between processes.
 """
 
 from ._lab import __version__
-from .errors import Problem, ScenarioError
+from .errors import Problem, ScenarioError, WireError, WireTimeout
 from .results import Result
 from .scenario import Scenario
 from .sweeps import Rows, compare, sweep
 from .tables import Table
+from .wire import Group, MemoryStore, Store, Work
 
-__all__ = ["Problem", "Result", "Rows", "Scenario", "ScenarioError", "Table", "__version__", "compare", "sweep"]
+__all__ = [
+    "Group",
+    "MemoryStore",
+    "Problem",
+    "Result",
+    "Rows",
+    "Scenario",
+    "ScenarioError",
+    "Store",
+    "Table",
+    "WireError",
+    "WireTimeout",
+    "Work",
+    "__version__",
+    "compare",
+    "sweep",
+]

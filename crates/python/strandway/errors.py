@@ -1,4 +1,4 @@
-"""What can be wrong with an input."""
+"""Errors in an input."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: where it stands, what was found there, why it does not do, and a remedy."""
+    """One problem: its place, the value that was found, the reason why it is wrong, and a remedy."""
 
     file: str
     line: int | None
@@ -26,5 +26,23 @@ class ScenarioError(ValueError):
         self.problems = [Problem(**fields) for fields in problems or []]  # type: ignore[arg-type]
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Errors travel from other processes, too."""
+        """Lets errors come from other processes, too."""
         return (ScenarioError, (str(self), [vars(problem) for problem in self.problems]))
+
+
+class WireError(RuntimeError):
+    """A collective has no result, or ranks did not meet; the message names rank, host and plane.
+
+    `kind` is `gone` (a process has ended), `told` (another rank has given up), `timeout`, `aborted`, `mismatch` (ranks or buffers do not
+    fit), `meeting` (ranks did not meet) or `node`; `rank` is the rank that it concerns, where there is one.
+    """
+
+    def __init__(self, message: str, kind: str = "node", rank: int | None = None) -> None:
+        """Takes the message, the kind and the rank."""
+        super().__init__(message)
+        self.kind = kind
+        self.rank = rank
+
+
+class WireTimeout(WireError, TimeoutError):
+    """The time of a collective is over; the ranks that were waited for live, as far as is known."""

@@ -1,4 +1,4 @@
-"""What a run brought."""
+"""The results of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Result:
     """
 
     def __init__(self, outcome: _lab.Outcome | None, kept: dict[str, Any] | None = None) -> None:
-        """Takes a run, or what was kept of one."""
+        """Takes a run, or the contents of a file that kept one."""
         self._outcome = outcome
         self._kept = kept
 
@@ -43,7 +43,7 @@ class Result:
 
     @property
     def digest(self) -> str:
-        """The fingerprint of all that happened: equal runs have equal ones, on any number of threads."""
+        """The fingerprint of all events: equal runs have equal digests, on any number of threads."""
         return str(self.report["digest"])
 
     @property
@@ -68,7 +68,7 @@ class Result:
 
     @cached_property
     def jobs(self) -> Table:
-        """One row per training job of kind `fsdp`; what it waited for is in `report["jobs"]`."""
+        """One row per training job of kind `fsdp`; `report["jobs"]` also has what it waited for."""
         scalars = [{key: value for key, value in job.items() if not isinstance(value, list)} for job in self.report["jobs"]]
         return Table.of_rows(scalars)
 
@@ -106,7 +106,7 @@ class Result:
         path.write_text(text, encoding="utf-8")
 
     def keep(self) -> dict[str, Any]:
-        """What a file keeps of it."""
+        """The part that a file keeps."""
         return {"report": self.report, "values": self.values}
 
     def __str__(self) -> str:

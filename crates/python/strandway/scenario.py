@@ -1,4 +1,4 @@
-"""Scenarios: what to simulate."""
+"""Scenarios, which describe simulations."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Scenario:
     """
 
     def __init__(self, source: str | PathLike[str] | Mapping[str, Any], *, name: str = "scenario") -> None:
-        """Takes a path, TOML text (it has a line break or a bracket), or a dict. `name` is what messages call the latter two.
+        """Takes a path, TOML text (it has a line break or a bracket), or a dict. In messages the latter two are called `name`.
 
-        Raises `ScenarioError` if a file cannot be read or is no TOML.
+        Raises `ScenarioError` if a file cannot be read or is not TOML.
         """
         if isinstance(source, Mapping):
             self._inner = _lab.Scenario.from_json(name, json.dumps(source))
@@ -59,11 +59,11 @@ class Scenario:
         return [Path(path) for path in self._inner.inputs()]
 
     def text(self) -> str:
-        """The TOML text as it takes effect."""
+        """The TOML text with all changes."""
         return self._inner.text()
 
     def set(self, key: str, value: Any) -> Scenario:
-        """Changes one dotted key, such as `workload.size`, and gives back the scenario. Names of workloads count as keys."""
+        """Changes one dotted key, such as `workload.size`, and returns the scenario. Names of workloads count as keys."""
         self._inner.set(key, json.dumps(value))
         return self
 
@@ -72,7 +72,7 @@ class Scenario:
         return Scenario._of(self._inner.copy())
 
     def check(self) -> str:
-        """Finds everything that is wrong, at once. Gives an estimate of time and memory as a sentence.
+        """Finds all problems at once. Returns an estimate of time and memory as a sentence.
 
         Raises `ScenarioError`; its `problems` has one entry per problem.
         """
@@ -87,7 +87,7 @@ class Scenario:
         series: bool = True,
         force: bool = False,
     ) -> Result:
-        """Simulates it. Other Python threads go on meanwhile; Ctrl-C ends the run.
+        """Simulates it. Other Python threads continue meanwhile; Ctrl-C ends the run.
 
         `progress`: True draws a line on standard error, a function is called some times a second with packet hops done and
         expected, flows finished and in all, and simulated microseconds; by default long runs draw a line in a terminal.
@@ -107,7 +107,7 @@ class Scenario:
         return Result(outcome)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Scenarios travel to other processes as text; files that they name stay where they are."""
+        """Scenarios are sent to other processes as text; the files that they name are read at their old places."""
         where = str(Path(self._inner.file()).resolve()) if self.inputs else self._inner.file()
         return (_beside, (where, self.text()))
 

@@ -1,4 +1,4 @@
-"""Many runs: on this machine, on an executor of your own, on Ray, or in parts on a cluster."""
+"""Many runs: on this machine, on your own executor, on Ray, or in parts on a cluster."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from .tables import Table
 
 
 class Row:
-    """One run of several: what it sets, and what came out, or the error that ended it."""
+    """One run of several: the keys that it sets, and its result or error."""
 
     def __init__(self, label: str, changed: dict[str, str], scenario: Scenario) -> None:
-        """Takes what tables call it, what it sets by dotted key, and its scenario."""
+        """Takes its label in tables, the dotted keys that it sets, and its scenario."""
         self.label = label
         self.set = changed
         self.scenario = scenario
@@ -44,7 +44,7 @@ class Rows(Sequence[Row]):
         self._text = text
 
     def __len__(self) -> int:
-        """How many runs there are."""
+        """The number of runs."""
         return len(self._rows)
 
     def __getitem__(self, place: Any) -> Any:
@@ -57,11 +57,11 @@ class Rows(Sequence[Row]):
 
     @property
     def failed(self) -> list[Row]:
-        """Those that ended with an error."""
+        """The runs that ended with an error."""
         return [row for row in self._rows if row.error is not None]
 
     def table(self, *values: str) -> Table:
-        """One row per run: its label, what it sets, these values (see `Result.values`), its digest and its error.
+        """One row per run: its label, the keys that it sets, these values (see `Result.values`), its digest and its error.
 
         Without `values`: finished flows, and the median, the 99th percentile and the maximum of completion times.
         """
@@ -102,13 +102,13 @@ class Rows(Sequence[Row]):
 
 
 def compare(scenario: Scenario, profiles: Iterable[str], **how: Any) -> Rows:
-    """Runs the scenario under each of these profiles. Keywords are those of `sweep`, but `over`."""
+    """Runs the scenario under each of these profiles. Keywords are those of `sweep`, except `over`."""
     variants = scenario._inner.compare(list(profiles))
     return _all(scenario, _rows(variants), **how)
 
 
 def sweep(scenario: Scenario, over: Mapping[str, Sequence[Any]] | None = None, **how: Any) -> Rows:
-    """Runs every combination of `over`, or of the scenario's own `[sweep]`. Keys go by the alphabet; the last one varies fastest.
+    """Runs every combination of `over`, or of the scenario's own `[sweep]`. Keys are in alphabetical order; the last one varies fastest.
 
     Keywords:
 
@@ -184,7 +184,7 @@ def _run(rows: list[Row], on: Executor | str | None, jobs: int | None, over: Cal
     if on == "ray":
         _on_ray(rows, over)
     elif isinstance(on, Executor):
-        # Another process may have made it: what comes back is what a file keeps.
+        # Another process may have made it: it returns the part that a file keeps.
         _gather({on.submit(_elsewhere, row.scenario): row for row in rows}, over, lambda kept: Result(None, kept))
     elif on is None:
         with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool:
@@ -236,13 +236,13 @@ def _on_ray(rows: list[Row], over: Callable[[Row], None]) -> None:
 
 
 def key(scenario: Scenario) -> str:
-    """The name under which a result is kept: of the version, the text, and the files that the scenario names."""
+    """The name under which a result is kept: a hash of the version, the text, and the files that the scenario names."""
     scenario.check()
     return _key(scenario)
 
 
 def _key(scenario: Scenario) -> str:
-    """The same for one that was checked, which has read its files."""
+    """The same for a scenario that was checked and so has read its files."""
     told = hashlib.sha256()
     for part in (_lab.__version__, scenario.text()):
         told.update(part.encode())
@@ -263,7 +263,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _write(path: Path, kept: dict[str, Any]) -> None:
-    # Under a name of its own first: whoever reads finds all or nothing.
+    # Written under another name first, so that readers find a complete file or none.
     part = path.with_suffix(f".{os.getpid()}.part")
     part.write_text(json.dumps(kept), encoding="utf-8")
     part.replace(path)

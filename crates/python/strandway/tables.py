@@ -23,7 +23,7 @@ class Table(Mapping[str, Any]):
     """
 
     def __init__(self, columns: Mapping[str, tuple[str, bytes, list[str] | None] | list[Any]]) -> None:
-        """Takes per column a list, or a format, bytes in this machine's order, and names that numbers stand for."""
+        """Takes per column a list; or a format, bytes in this machine's order, and the names that its numbers stand for."""
         self._columns = dict(columns)
         self._made: dict[str, Any] = {}
 
@@ -69,12 +69,12 @@ class Table(Mapping[str, Any]):
         return iter(self._columns)
 
     def __len__(self) -> int:
-        """How many columns there are; `rows` has the number of rows."""
+        """The number of columns; `rows` has the number of rows."""
         return len(self._columns)
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self[self.columns[0]]) if self._columns else 0
 
     def to_dict(self) -> dict[str, Any]:

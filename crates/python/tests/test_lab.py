@@ -47,7 +47,7 @@ def test_flows_are_columns_that_agree_with_the_report() -> None:
     frame = flows.to_pandas()
     assert list(frame.columns) == flows.columns and len(frame) == 8
     assert frame["profile"].unique().tolist() == ["uec"]
-    # What did not happen is NaN, and -1 for whole numbers.
+    # The time of an event that did not happen is NaN; a whole number is -1.
     late = Scenario(INCAST).set("run.time_limit", "20 us").run()
     assert late.report["end"] == "time limit"
     assert all(math.isnan(us) for us in late.flows["fct_us"]) and set(late.flows["id"]) == {-1}
@@ -173,7 +173,7 @@ def test_what_was_run_is_kept_and_not_run_again(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="report only"):
         _ = rows[0].result.flows
     assert rows.table().rows == 3 and "<table" in rows._repr_html_()
-    # Half a file is none.
+    # Half a file counts as none.
     kept[0].write_text(kept[0].read_text()[:100])
     assert not strandway.sweep(Scenario(INCAST), over, keep=tmp_path).failed
 

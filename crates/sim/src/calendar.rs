@@ -1,44 +1,44 @@
-//! What is to come, by window, then by neighbourhood.
+//! The calendar: future events by window, then by group of neighbouring ports or hosts.
 //!
-//! Time is cut into windows so short that nothing that happens in one can reach a port or host that has had its turn in it
-//! ([`crate::slice`]). All that is kept in order is which window something belongs to, and which group of neighbouring
-//! ports or hosts it goes to; the order within one port is made when its turn comes.
+//! Time is cut into windows. A window is so short that a packet sent in it cannot reach a port or host that was already
+//! visited in the same window ([`crate::slice`]). The calendar only sorts entries by window and by group of
+//! neighbouring ports or hosts; the entries of one port are sorted when the port is visited.
 
 use crate::road::Transit;
 use std::collections::BTreeMap;
 
-/// Something other than a packet that happens to a port or host.
+/// An event at a port or host that is not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
-    /// Orders what happens at one instant, and says what it is: see [`crate::slice::Sources`].
+    /// The order among events of the same instant, and the kind of event: see [`crate::slice::Sources`].
     pub(crate) source: u32,
-    /// What the source needs.
+    /// A value whose meaning depends on the source.
     pub(crate) data: u32,
 }
 
-/// Neighbours that are visited together: `1 << GROUP_SHIFT`. Their state and what comes to them in a window fit the cache
+/// `1 << GROUP_SHIFT` neighbours are visited together. Their state and their entries of one window fit into the cache
 /// of a core.
 const GROUP_SHIFT: u32 = 7;
 /// Ports or hosts of a group.
 pub(crate) const GROUP: usize = 1 << GROUP_SHIFT;
 
-/// At most so many windows ahead are kept in the ring; what lies beyond costs more.
+/// The largest number of windows in the ring; entries beyond it cost more.
 const WINDOWS_MAX: u64 = 1024;
 
 /// Entries in a block: 2 KiB.
 const BLOCK: usize = 64;
 
-/// A visit to one stop in one window, where it is kept as an entry.
+/// The source of an entry that stands for a visit to a stop.
 const VISIT: u32 = u32::MAX;
 
-/// What comes to one group in one window. Entries lie in blocks, which are never moved and are used again while they are
-/// warm; all but the last are full.
+/// The entries of one group in one window. Entries are in blocks, which are never moved and are reused while they are
+/// in the cache; all blocks except the last are full.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
     blocks: Vec<Vec<Transit>>,
     /// The block that is being filled.
     open: Vec<Transit>,
-    /// Stops that are visited whether or not anything comes to them.
+    /// Stops that are visited even without an entry.
     visits: Visits,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Batch {
 struct Visits([u64; GROUP / 64]);
 
 impl Visits {
-    /// Adds a stop; false if it was there.
+    /// Adds a stop; false if it was already in the set.
     #[inline]
     fn add(&mut self, place: usize) -> bool {
         let word = &mut self.0[place % GROUP / 64];
@@ -93,7 +93,7 @@ impl Batch {
         self.open.push(entry);
     }
 
-    /// A new block is opened.
+    /// Opens a new block.
     #[cold]
     fn renew(&mut self, spare: &mut Spare) {
         let block = spare.blocks.pop().unwrap_or_else(|| Vec::with_capacity(BLOCK));
@@ -108,7 +108,7 @@ impl Batch {
         }
     }
 
-    /// All entries, in the order in which they were put.
+    /// Calls `tell` with every entry, in the order of insertion.
     #[inline]
     fn each(&self, mut tell: impl FnMut(&Transit)) {
         for block in self.blocks.iter().chain(std::iter::once(&self.open)) {
@@ -119,7 +119,7 @@ impl Batch {
     }
 }
 
-/// Memory of batches that are done.
+/// Memory of processed batches, for reuse.
 #[derive(Debug, Default)]
 struct Spare {
     blocks: Vec<Vec<Transit>>,
@@ -127,7 +127,7 @@ struct Spare {
 }
 
 impl Spare {
-    /// Takes over what a batch leaves behind.
+    /// Keeps the memory of a processed batch.
     fn keep(&mut self, mut batch: Batch) {
         if batch.open.capacity() > 0 {
             batch.open.clear();
@@ -143,14 +143,14 @@ impl Spare {
     }
 }
 
-/// What is to come, by window and group.
+/// Future entries, by window and group.
 pub(crate) struct Calendar {
     /// Length of a window in ps.
     span: u64,
-    /// 2^64 divided by that, rounded up, and up to where a product with it is as exact as a division by the span.
+    /// 2^64 divided by `span`, rounded up. For dividends below `reach`, multiplying by it gives the exact quotient.
     inverse: u64,
     reach: u64,
-    /// Stops below this one have windows that begin and end earlier by so many ps.
+    /// For stops below `early_stops`, windows begin and end `early` ps earlier.
     early_stops: u32,
     early: u64,
     /// Number of windows in the ring less one; the number is a power of two.
@@ -160,24 +160,24 @@ pub(crate) struct Calendar {
     ring: Vec<Batch>,
     /// Entries and visits per window of the ring.
     counts: Vec<u64>,
-    /// The window that is being worked on; entries lie in it or behind it.
+    /// The present window; all entries are in it or in later windows.
     window: u64,
     /// When it starts.
     start: u64,
-    /// Beyond the ring, with their stops.
+    /// Entries beyond the ring, with their stops.
     far: BTreeMap<u64, Vec<(u32, Transit)>>,
-    /// Memory of batches that are done; the last one is taken first, since it is warm.
+    /// Memory of processed batches. The latest is reused first, because it is in the cache.
     spare: Spare,
 }
 
 impl Calendar {
-    /// An empty calendar for `stops` ports and hosts, in windows of `span` ps (at most `u32::MAX`), of which those up to
-    /// `ahead` ps are at hand. Of the first `early.0` stops, windows begin and end `early.1` ps before those of the others.
+    /// An empty calendar for `stops` ports and hosts, in windows of `span` ps (at most `u32::MAX`); the ring covers
+    /// `ahead` ps. For the first `early.0` stops, windows begin and end `early.1` ps before those of the others.
     pub(crate) fn new(stops: usize, span: u64, ahead: u64, early: (u32, u64)) -> Calendar {
         let span = span.clamp(1, u64::from(u32::MAX));
         let windows = (ahead / span + 3).next_power_of_two().min(WINDOWS_MAX);
         let groups = stops.div_ceil(GROUP).max(1);
-        // Exact as long as the dividend times the span stays below 2^64.
+        // The multiplication is exact while the dividend times the span is below 2^64.
         let exact = span > 1 && u128::from(windows) * u128::from(span) * u128::from(span) < 1 << 64;
         Calendar {
             span,
@@ -206,7 +206,7 @@ impl Calendar {
         self.span
     }
 
-    /// How many windows ahead something at `time` lies, and its offset in its window.
+    /// The number of windows from the present one to the window of `time`, and the offset of `time` in that window.
     #[inline(always)]
     fn ahead(&self, time: u64, stop: u32) -> (u64, u32) {
         let time = time + self.early_of(stop);
@@ -220,13 +220,13 @@ impl Calendar {
         (windows, (away - windows * self.span) as u32)
     }
 
-    /// The place in the ring of the window this far ahead.
+    /// The index in the ring of the window that is `windows` ahead.
     #[inline]
     fn slot(&self, windows: u64) -> usize {
         ((self.window + windows) & self.mask) as usize
     }
 
-    /// Puts an entry where it belongs.
+    /// Adds an entry to its window and group.
     #[inline(always)]
     fn add(&mut self, time: u64, stop: u32, source: u32, entry: Transit) {
         let (windows, offset) = self.ahead(time, stop);
@@ -245,18 +245,18 @@ impl Calendar {
         self.far.entry(self.window + windows).or_default().push((stop, entry));
     }
 
-    /// A packet will be at a stop at `time`, in the present window or later.
+    /// Adds a packet that arrives at a stop at `time`, in the present window or later.
     #[inline(always)]
     pub(crate) fn put(&mut self, time: u64, stop: u32, link: u32, packet: Transit) {
         self.add(time, stop, link, packet);
     }
 
-    /// Something else will happen at `time`, in the present window or later.
+    /// Adds another event at `time`, in the present window or later.
     pub(crate) fn note(&mut self, time: u64, stop: u32, source: u32, data: u32) {
         self.add(time, stop, source, Transit::note(source, data));
     }
 
-    /// A stop will be visited in the window that `time` lies in, the present one or a later one.
+    /// Adds a visit to a stop in the window of `time`, the present one or a later one.
     #[inline]
     pub(crate) fn visit(&mut self, time: u64, stop: u32) {
         let (windows, _) = self.ahead(time, stop);
@@ -275,13 +275,13 @@ impl Calendar {
         time / self.span
     }
 
-    /// By how much the windows of a stop begin and end before those of others, in ps.
+    /// The time by which a stop's windows begin and end before those of other stops, in ps.
     #[inline]
     pub(crate) fn early_of(&self, stop: u32) -> u64 {
         if stop < self.early_stops { self.early } else { 0 }
     }
 
-    /// By how much the windows of some stops begin and end before those of others, in ps.
+    /// The time by which the windows of early stops begin and end before those of others, in ps.
     pub(crate) fn early(&self) -> u64 {
         self.early
     }
@@ -292,13 +292,13 @@ impl Calendar {
         window * self.span
     }
 
-    /// When the window that `time` lies in ends.
+    /// When the window of `time` ends.
     #[inline]
     pub(crate) fn end_of(&self, time: u64) -> u64 {
         self.start_of(self.window_of(time) + 1)
     }
 
-    /// The first window with something in it.
+    /// The first window that has entries or visits.
     pub(crate) fn next_window(&self) -> Option<u64> {
         let near = (0..=self.mask).find(|ahead| self.counts[((self.window + ahead) & self.mask) as usize] > 0);
         let far = self.far.keys().next().copied();
@@ -308,7 +308,7 @@ impl Calendar {
         }
     }
 
-    /// Goes on to `window`, which nothing lies before.
+    /// Moves on to `window`. There must be no entry before it.
     pub(crate) fn begin(&mut self, window: u64) {
         self.window = window;
         self.start = self.start_of(window);
@@ -326,7 +326,7 @@ impl Calendar {
         }
     }
 
-    /// Takes out what comes to a group in the present window. To be given back when done, for its memory.
+    /// Takes out a group's batch of the present window. `give_back` must follow, to reuse its memory.
     pub(crate) fn take(&mut self, group: usize) -> Batch {
         let slot = (self.window & self.mask) as usize;
         let batch = std::mem::take(&mut self.ring[slot * self.groups + group]);
@@ -334,36 +334,36 @@ impl Calendar {
         batch
     }
 
-    /// Gives back what `take` gave.
+    /// Gives a batch from `take` back.
     #[inline]
     pub(crate) fn give_back(&mut self, batch: Batch) {
         self.spare.keep(batch);
     }
 }
 
-/// The entries of each stop are put into at most `1 << BUCKET_BITS` buckets of time before they are sorted.
+/// The entries of each stop are first put into at most `1 << BUCKET_BITS` buckets of time, then sorted.
 const BUCKET_BITS: u32 = 4;
 /// The same for the entries of a group with one stop.
 const ONE_BITS: u32 = 12;
-/// Entries per bucket that are aimed at.
+/// The target number of entries per bucket.
 const BUCKET: usize = 1;
 
 /// The entries of a batch in order of (stop, time, source).
 #[derive(Default)]
 pub(crate) struct Order {
     entries: Vec<Transit>,
-    /// Where each bucket begins.
+    /// The index of each bucket's first entry.
     starts: Vec<u32>,
-    /// Buckets of a stop, as a power of two.
+    /// The binary logarithm of the number of buckets per stop.
     bits: u32,
     /// Entries of a group of one stop.
     count: usize,
-    /// Stops that something comes to, or that are visited all the same.
+    /// Stops that have entries, or that are visited without one.
     touched: Visits,
 }
 
 impl Order {
-    /// Puts a batch in order; windows are of `span` ps.
+    /// Sorts a batch; windows have `span` ps.
     pub(crate) fn arrange(&mut self, batch: &Batch, span: u64) {
         let count = batch.entries();
         let bits = (count / (GROUP * BUCKET)).checked_ilog2().map_or(0, |b| b + 1).min(BUCKET_BITS);
@@ -399,7 +399,7 @@ impl Order {
         }
     }
 
-    /// Puts in order what comes to the only stop of a group.
+    /// Sorts the entries of a group with a single stop.
     pub(crate) fn arrange_one(&mut self, batch: &Batch, span: u64) {
         let count = batch.entries();
         self.bits = count.max(1).ilog2().min(ONE_BITS);
@@ -425,7 +425,7 @@ impl Order {
         sort(&mut self.entries[..count], ONE_BITS);
     }
 
-    /// The entries of the only stop of a group.
+    /// The entries of a group with a single stop.
     pub(crate) fn all(&self) -> &[Transit] {
         &self.entries[..self.count]
     }
@@ -436,14 +436,14 @@ impl Order {
         &self.entries[self.starts[n << self.bits] as usize..self.starts[(n + 1) << self.bits] as usize]
     }
 
-    /// The stops of the group that are to be visited, in order.
+    /// The stops of the group to visit, in order.
     #[inline]
     pub(crate) fn stops(&self) -> impl Iterator<Item = usize> + use<> {
         self.touched.each()
     }
 }
 
-/// Puts what happens to one stop in order of (time, source); it nearly is.
+/// Sorts one stop's entries by (time, source). They are nearly in order already.
 #[inline]
 fn sort(entries: &mut [Transit], bits: u32) {
     if entries.len() > 32 << bits {

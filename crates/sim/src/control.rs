@@ -1,9 +1,9 @@
-//! How a run is watched and stopped from outside.
+//! Watches and stops a run from outside.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use strandway_proto::units::Time;
 
-/// Shared between a run and whoever watches it; watching never changes what is watched.
+/// Shared between a run and its watcher. Reading it never changes the run.
 #[derive(Debug, Default)]
 pub struct Control {
     stop: AtomicBool,
@@ -13,7 +13,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Nothing done yet, nothing to stop.
+    /// No progress yet, and no request to stop.
     pub const fn new() -> Control {
         Control {
             stop: AtomicBool::new(false),
@@ -28,7 +28,7 @@ impl Control {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Was it asked to?
+    /// Was it asked to stop?
     pub fn stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -43,7 +43,7 @@ impl Control {
         self.finished.load(Ordering::Relaxed)
     }
 
-    /// Packet hops done.
+    /// The number of packet hops so far.
     pub fn packet_hops(&self) -> u64 {
         self.hops.load(Ordering::Relaxed)
     }

@@ -1,9 +1,9 @@
-//! Routing while links are known to be dead: which ways are left to a leaf.
+//! Routing around known dead links: finds the ways that are left to a leaf.
 //!
-//! Faults are part of the plan, so what routing will know at an instant is known in advance. A packet's next port is found when
-//! it sets off to a switch, for the instant at which it will be there. While no link is known to be dead that is the usual
-//! arithmetic. Otherwise only those switches look further that own a dead link or have one on a way that they offer, and what
-//! they find is kept until the set of dead links changes.
+//! Faults are part of the plan, so routing's knowledge at every instant is known in advance. A packet's next port is
+//! computed when it is sent to a switch, for the time of its arrival there. While no link is known to be dead, this is
+//! the usual arithmetic. Otherwise, a switch searches only if one of its own links is dead, or a link on one of its
+//! ways is. The result is kept until the set of dead links changes.
 
 use crate::route::Router;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,25 +12,26 @@ use strandway_fabric::multicast::{Members, Tree};
 use strandway_fabric::topology::{LinkId, NodeKind, Topology};
 use strandway_proto::HostId;
 
-/// From an instant on routing knows that a link is dead, or alive again.
+/// From this time on, routing knows that a link is dead (`true`) or alive again.
 pub(crate) type Change = (u64, LinkId, bool);
 
-/// Sets of dead links, and when each holds.
+/// Sets of dead links, and the times at which each applies.
 #[derive(Clone, Debug)]
 pub(crate) struct Detours {
-    /// What arrives at one of these instants is still routed as before it.
+    /// The times of change. A packet that arrives exactly at such a time is still routed with the old set.
     instants: Vec<u64>,
-    /// The set that holds up to each of them, and the last one. Flaps come back to the same few sets.
+    /// For each time in `instants`, the index of the set that applies until then. The last entry is the set after the
+    /// last time. Flapping links use the same few sets again.
     holds: Vec<usize>,
     sets: Vec<Dead>,
-    /// The interval that was asked for last, and its set.
+    /// The interval of the latest query, and its set.
     after: u64,
     until: u64,
     current: usize,
 }
 
 impl Detours {
-    /// What routing knows over a run, if it learns of anything. Changes are in order of time.
+    /// Routing's knowledge over a run; `None` if there are no changes. `changes` must be in order of time.
     pub(crate) fn new(topology: &Topology, changes: &[Change]) -> Option<Box<Detours>> {
         let (&(first, ..), _) = changes.split_first()?;
         let mut detours = Detours {
@@ -63,7 +64,7 @@ impl Detours {
         Some(Box::new(detours))
     }
 
-    /// The links that are known to be dead for what arrives at `time`; `None` if there is none.
+    /// The known dead links for a packet that arrives at `time`; `None` if there are none.
     #[inline]
     pub(crate) fn at(&mut self, time: u64) -> Option<&mut Dead> {
         if time <= self.after || time > self.until {
@@ -80,14 +81,14 @@ impl Detours {
     }
 }
 
-/// A way is not known yet; all of them lead on; none does.
+/// Values of `known`: not computed yet; all ways lead to the leaf; no way does.
 const UNKNOWN: u32 = 0;
 const ALL: u32 = 1;
 const NONE: u32 = 2;
-/// What is more says where the ways lie that lead on.
+/// A larger value is this plus the index in `ways` of the bits of the ways that lead to the leaf.
 const SOME: u32 = 3;
 
-/// Which ways lead on from a switch to a leaf.
+/// The ways from a switch that lead to a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left<'a> {
     All,
@@ -100,16 +101,17 @@ pub(crate) enum Left<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Dead {
     links: BTreeSet<u32>,
-    /// By node: a dead link may be among its ways up, to any leaf.
+    /// By node: true if a dead link may be on its ways up.
     near: Vec<bool>,
-    /// By leaf: a dead link may lie on the ways down to it.
+    /// By leaf: true if a dead link may be on the ways down to it.
     far: Vec<bool>,
-    /// Hosts whose last link is dead, each with its plane: no switch of that plane sends anything to them.
+    /// Hosts whose last link is dead, each with its plane: no switch of that plane sends them packets.
     hosts: BTreeSet<(u32, u32)>,
-    /// By node, then leaf of its plane, as they are asked for: which ways lead on.
+    /// By node, then by leaf of its plane: the ways that lead there, computed when first needed.
     known: Vec<Vec<u32>>,
     ways: Vec<u64>,
-    /// By group, leaf and plane, as they are asked for: the trees without a dead link for what a host of that leaf casts.
+    /// By group, leaf and plane: the trees without a dead link for casts by a host of that leaf, computed when first
+    /// needed.
     trees: BTreeMap<(u32, u32, u8), Vec<u32>>,
 }
 
@@ -160,8 +162,9 @@ impl Dead {
         !self.hosts.is_empty() && self.hosts.contains(&(host, plane))
     }
 
-    /// The trees of a plane on which no link between switches is dead, for what a host of this leaf casts to a group; all of them if
-    /// each has a dead link, since some members are better than none. Dead links to hosts belong to every tree.
+    /// The trees of a plane without a dead link between switches, for casts to a group by a host of this leaf. If every
+    /// tree has a dead link, all trees are returned, because it is better to reach some members than none. Dead links
+    /// to hosts are part of every tree and do not count.
     pub(crate) fn trees(
         &mut self,
         topology: &Topology,
@@ -184,7 +187,7 @@ impl Dead {
         })
     }
 
-    /// Which ways lead on from a switch to a leaf of its plane, given as its number and as a node.
+    /// The ways from a switch that lead to a leaf of its plane; the leaf is given by its number and as a node.
     #[inline]
     pub(crate) fn left(&mut self, router: &Router, node: u32, leaf: u32, leaf_node: u32) -> Left<'_> {
         if node == leaf_node || !(self.near[node as usize] || self.far[leaf_node as usize]) {

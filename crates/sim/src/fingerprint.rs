@@ -1,4 +1,4 @@
-//! Fingerprints: hashes of what happened, in the order in which it happened.
+//! Fingerprints: hashes of events in their order.
 
 use strandway_proto::rng::mix64;
 

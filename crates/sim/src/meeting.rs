@@ -1,25 +1,25 @@
-//! Where threads meet at window edges.
+//! The barrier at which threads meet at window edges.
 //!
-//! Unlike the standard barrier it can be broken: a thread that panics breaks it, and the others leave instead of waiting
-//! for it for ever. Who waits watches a counter for some microseconds before he goes to sleep: to sleep and be woken takes longer
-//! than many a window.
+//! Unlike the standard barrier it can be broken: a thread that panics breaks it, and the others leave instead of
+//! waiting for ever. A waiting thread checks a counter for some microseconds before it sleeps, because sleeping and
+//! waking take longer than many windows.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How often a thread looks whether the others are there before it goes to sleep: some tens of microseconds.
+/// The number of checks before a waiting thread sleeps: some tens of microseconds.
 const LOOKS: u32 = 2000;
 
 /// A meeting point of a fixed number of threads.
 pub(crate) struct Meeting {
     threads: usize,
     looks: u32,
-    /// How many are here.
+    /// The number of threads that have arrived.
     here: AtomicUsize,
-    /// How often all were.
+    /// The number of completed meetings.
     round: AtomicUsize,
     broken: AtomicBool,
-    /// Held by who goes to sleep or wakes the others.
+    /// Held by a thread that goes to sleep or wakes the others.
     sleep: Mutex<()>,
     changed: Condvar,
 }
@@ -39,7 +39,7 @@ impl Drop for Attendance<'_> {
 
 impl Meeting {
     pub(crate) fn new(threads: usize) -> Meeting {
-        // Without a core for each, watching keeps from work who is waited for.
+        // If there are fewer cores than threads, checking would take a core from a thread that still works.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Meeting {
             threads,
@@ -52,7 +52,7 @@ impl Meeting {
         }
     }
 
-    /// To be held by each thread while it takes part.
+    /// Each thread must hold this while it takes part.
     pub(crate) fn attend(&self) -> Attendance<'_> {
         Attendance(self)
     }
@@ -61,7 +61,7 @@ impl Meeting {
         self.sleep.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all threads are here; false if one of them never will be.
+    /// Waits until all threads have arrived; false if the meeting is broken.
     pub(crate) fn wait(&self) -> bool {
         let round = self.round.load(Ordering::Acquire);
         if self.here.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {

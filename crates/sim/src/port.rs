@@ -1,12 +1,12 @@
 //! A port: the queue that feeds one directed link.
 //!
-//! Ports are *lazy*: once in a window of time ([`crate::calendar`]) everything that happens at a port in that window is
-//! decided at once, arrivals and departures in order of time. Since nothing that leaves a port can come to one that has been
-//! visited in the same window, every packet gets the time and order that an event at each arrival and departure would give
-//! it, without any such event.
+//! Ports are *lazy*: one visit per window of time ([`crate::calendar`]) processes all arrivals and departures of a port
+//! in that window, in order of time. A packet that leaves a port cannot arrive, in the same window, at a port that was
+//! already visited. So every packet gets the same times and the same order as with one event for each arrival and
+//! departure, but without these events.
 //!
-//! Where a whole switch has to know at once what has left (PFC, shared buffers), ports are *eager*: a
-//! switch goes through arrivals and ends of transmissions of all its ports in order of time.
+//! If a whole switch must know each departure at once (PFC, shared buffers), ports are *eager*: the switch processes
+//! the arrivals and the ends of transmissions of all its ports in order of time.
 
 use crate::queue::Queue;
 use strandway_fabric::measure::LinkCounters;
@@ -23,7 +23,7 @@ pub(crate) const DATA: usize = 1;
 pub(crate) mod flag {
     /// PFC has paused the data class.
     pub(crate) const PAUSED: u8 = 1;
-    /// Faults strike its link at some time.
+    /// Its link has faults at some time.
     pub(crate) const FAULTY: u8 = 2;
     /// Its packets are recorded.
     pub(crate) const CAPTURED: u8 = 4;
@@ -31,25 +31,25 @@ pub(crate) mod flag {
     pub(crate) const REMOTE: u8 = 8;
     /// Down, and its own NIC or switch knows.
     pub(crate) const DOWN: u8 = 16;
-    /// Decides at every departure rather than lazily.
+    /// Eager: processed at every departure.
     pub(crate) const EAGER: u8 = 32;
     /// One class, whose departures are known on arrival.
     pub(crate) const FIFO: u8 = 64;
     /// Leads from a switch to a host.
     pub(crate) const LAST: u8 = 128;
-    /// Flags that a departing packet has to look at.
+    /// Flags that must be checked for a departing packet.
     pub(crate) const ON_DEPARTURE: u8 = FAULTY | CAPTURED | REMOTE;
 }
 
-/// A port. What every packet needs comes first.
+/// A port. The fields that every packet needs come first.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Port {
     /// End of the last transmission that is decided, in ps.
     pub(crate) busy_until: u64,
-    /// From the end of a transmission to the moment when the packet is ready to leave the next node.
+    /// The time from the end of a transmission until the packet is ready to leave the next node.
     pub(crate) delay: u64,
-    /// The node it leads to.
+    /// The node to which it leads.
     pub(crate) to: u32,
     /// Number in the topology.
     pub(crate) link: u32,
@@ -68,18 +68,18 @@ pub(crate) struct Port {
     pub(crate) waiting: [Queue; 2],
 }
 
-/// What an eager port has besides.
+/// The additional state of an eager port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Service {
-    /// When a look is due; `u64::MAX` if none is.
+    /// When the next check is due; `u64::MAX` if none is.
     pub(crate) look_at: u64,
-    /// End of the transmission under way, its bytes (0 if none) and the port it came in by.
+    /// The end of the present transmission, its bytes (0 if there is none), and the ingress of its packet.
     pub(crate) until: u64,
     pub(crate) bytes: u32,
     pub(crate) ingress: u32,
     /// Data bytes in this switch that came in from this port's neighbour (PFC).
     pub(crate) ingress_bytes: u64,
-    /// Those of them that came in above the threshold: they are in the headroom, not in the shared buffer.
+    /// The part of them that came in above the threshold: these bytes are in the headroom, not in the shared buffer.
     pub(crate) ingress_headroom: u64,
     /// Have we paused that neighbour?
     pub(crate) ingress_paused: bool,
@@ -97,16 +97,18 @@ impl Service {
     };
 }
 
-/// What of a port no packet touches, where there are faults, pauses or series.
+/// The fields of a port that normal packets do not use; only with faults, pauses or series.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ColdPort {
-    /// The next point of the time series that it has not contributed to.
+    /// The number of points of the time series to which it has contributed.
     pub(crate) sampled: u64,
-    /// When its data class was paused last, and for how long in all before that, in ps.
+    /// When its data class was last paused, and the total time of all earlier pauses, in ps.
     pub(crate) paused_since: u64,
     pub(crate) paused: u64,
     /// Packets lost here to faults.
     pub(crate) lost: u32,
+    /// When the last whole data packet left that was lost to a fault, in ps.
+    pub(crate) lost_data_last: u64,
     /// Bytes that left while the link was down.
     pub(crate) bytes_down: u64,
 }
@@ -143,7 +145,7 @@ impl Port {
         }
     }
 
-    /// How long `size` bytes take to leave, in ps.
+    /// The time to send `size` bytes, in ps.
     #[inline]
     pub(crate) fn transmission(&self, size: u16, limits: &Limits) -> u64 {
         if self.ps_per_byte != 0 {
@@ -153,7 +155,7 @@ impl Port {
         }
     }
 
-    /// A packet leaves from `start` on; when the last of it will have left.
+    /// Sends a packet from `start` on. Returns the end of the transmission.
     #[inline]
     pub(crate) fn depart(&mut self, size: u16, start: u64, limits: &Limits) -> u64 {
         let end = start + self.transmission(size, limits);
@@ -181,7 +183,7 @@ impl Port {
         self.waiting[CONTROL].is_empty() && self.waiting[DATA].is_empty()
     }
 
-    /// The class that the next packet comes from.
+    /// The class of the next packet to send.
     #[inline]
     pub(crate) fn next_class(&self) -> Option<usize> {
         if !self.waiting[CONTROL].is_empty() {
@@ -206,6 +208,7 @@ impl Port {
             queue_max: Bytes(c.queue_max),
             paused: Span(cold.paused),
             bytes_down: cold.bytes_down,
+            lost_data_last: Time(cold.lost_data_last),
             last: Time(if c.packets > 0 { self.busy_until } else { 0 }),
         }
     }
@@ -238,7 +241,7 @@ pub(crate) struct Marking {
 }
 
 impl Limits {
-    /// The limits of a port that runs at `fraction` of its nominal rate, and perhaps leads to a host.
+    /// The limits of a port at `fraction` of its nominal rate; `last_hop`: it leads to a host.
     pub(crate) fn new(settings: &PortSettings, nominal: Rate, fraction: f64, last_hop: bool) -> Limits {
         let scaled = |bytes: Bytes| (bytes.0 as f64 * fraction) as u64;
         Limits {
@@ -258,7 +261,7 @@ impl Limits {
 }
 
 impl Marking {
-    /// Is a packet marked that sees `queued` bytes?
+    /// Decides whether a packet that finds `queued` bytes is marked.
     #[inline]
     pub(crate) fn marks(&self, queued: u64, random: &mut Random) -> bool {
         queued >= self.high || (queued > self.low && random.chance(self.slope * (queued - self.low) as f64))

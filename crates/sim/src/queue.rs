@@ -1,13 +1,13 @@
 //! Queues of waiting packets, in chunks from one arena.
 //!
-//! A queue takes only as much memory as what waits in it, and a chunk that falls free is used again while it is warm: with
-//! a ring per port, a queue that is never long but never empty would walk through all of its ring.
+//! A queue only takes memory for its waiting packets, and a free chunk is reused while it is in the cache. With one
+//! ring per port, a short queue that is never empty would move through the whole memory of its ring.
 
 use crate::road::Transit;
 
 /// Packets in a chunk: four cache lines.
 const CHUNK: u32 = 8;
-/// Chunks that are allocated at once. They are never moved.
+/// The number of chunks that are allocated together. They are never moved.
 const SEGMENT: usize = 64;
 /// No chunk.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -24,14 +24,14 @@ const _: () = assert!(size_of::<Chunk>() == 256);
 #[derive(Default)]
 pub(crate) struct Arena {
     segments: Vec<Box<[Chunk; SEGMENT]>>,
-    /// Chunks that were in use at some time.
+    /// The number of chunks that have ever been used.
     used: usize,
-    /// The chunk behind each one in its queue.
+    /// For each chunk, the next chunk of its queue.
     next: Vec<u32>,
     free: Vec<u32>,
 }
 
-/// First in, first out.
+/// A first-in-first-out queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Queue {
     head: u32,
@@ -92,7 +92,7 @@ impl Queue {
         Some(&mut arena.chunk_mut(self.tail).items[((self.first + self.len - 1) % CHUNK) as usize])
     }
 
-    /// Reads where the first packet is, so that it is in the cache by the time it is wanted.
+    /// Reads the first packet, so that it is in the cache when it is needed.
     #[inline]
     pub(crate) fn touch(&self, arena: &Arena) -> u32 {
         if self.len == 0 { 0 } else { arena.chunk(self.head).items[(self.first % CHUNK) as usize].cargo() }

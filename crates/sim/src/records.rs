@@ -12,7 +12,7 @@ struct Row {
     finished: AtomicU64,
 }
 
-/// The rows of a run. Every instant is written by the one host where it happens, so that no order among writers matters.
+/// The rows of a run. Each time is written by only one host, so the order of the writers does not matter.
 pub(crate) struct Records {
     rows: Vec<Row>,
 }
@@ -35,7 +35,7 @@ impl Records {
         self.stamp(flow, at, |row| &row.received);
     }
 
-    /// The sender knows that.
+    /// The sender knows that the receiver has all of the flow.
     pub(crate) fn finish(&self, flow: u32, at: Time) {
         self.stamp(flow, at, |row| &row.finished);
     }
@@ -46,7 +46,7 @@ impl Records {
         }
     }
 
-    /// All rows, as measurements have them.
+    /// All rows, in the form of the measurements.
     pub(crate) fn into_flows(self) -> Vec<FlowRecord> {
         let read = |slot: AtomicU64| slot.into_inner().checked_sub(1).map(Time);
         let record = |row: Row| FlowRecord {

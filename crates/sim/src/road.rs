@@ -1,29 +1,30 @@
-//! A packet on the road: the 32 bytes that switches look at. All else rests in [`Cargo`] and is touched at the two hosts.
+//! A packet in the fabric: the 32 bytes that switches read. The whole packet is stored in [`Cargo`] and is read only at
+//! the two hosts.
 
 use crate::queue::NIL;
 use strandway_proto::packet::{Flags, Header, Wait};
 use strandway_proto::{HostId, Packet};
 
-/// A packet between two hosts. In the calendar it is an entry that may stand for something else, too: see [`Transit::note`].
-/// Four words, so that it is copied and changed in registers.
+/// A packet between two hosts. In the calendar, an entry of this type may also be another event: see [`Transit::note`].
+/// It has four words, so that it is copied and changed in registers.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(32))]
 pub(crate) struct Transit {
-    /// In the calendar: offset in the window (upper half) and source, the order at one stop. In a queue: since when (upper
-    /// half), and the port that it came in by.
+    /// In the calendar: the offset in the window (upper half) and the source, which give the order at one stop. In a
+    /// queue: the time at which it joined (upper half) and the ingress port.
     key: u64,
-    /// Where it waited longest so far: for how long (upper half), and the link.
+    /// Its longest wait so far: the length (upper half) and the link.
     wait: u64,
-    /// Its destination (upper half) and the uplinks that it takes: see [`crate::route::Router::uplinks`].
+    /// Its destination (upper half) and its uplinks: see [`crate::route::Router::uplinks`].
     way: u64,
-    /// Where the packet rests (upper half), its bytes on the wire (16 bits), facts about it ([`bit`]), and in the calendar the
+    /// The packet's index in [`Cargo`] (upper half), its wire bytes (16 bits), flags ([`bit`]), and in the calendar the
     /// stop's number within its group (8 bits).
     rest: u64,
 }
 
 const _: () = assert!(size_of::<Transit>() == 32, "two packets to a cache line");
 
-/// Facts about a packet that switches ask for or set.
+/// Flags of a packet that switches read or set.
 mod bit {
     /// It travels in the control class.
     pub(super) const CONTROL: u64 = 1 << 8;
@@ -33,11 +34,11 @@ mod bit {
     pub(super) const CE: u64 = 4 << 8;
     /// A switch cut its payload off.
     pub(super) const TRIMMED: u64 = 8 << 8;
-    /// ... and it was the last one before the receiver.
+    /// The switch that trimmed it was the last one before the receiver.
     pub(super) const TRIMMED_AT_LAST_HOP: u64 = 16 << 8;
-    /// It is a fragment of a gradient or of a sum, or a word about one.
+    /// It is a fragment of a gradient or of a sum, or a notice about one.
     pub(super) const FRAGMENT: u64 = 32 << 8;
-    /// Any of those that switches set.
+    /// All flags that switches set.
     pub(super) const BY_SWITCHES: u64 = CE | TRIMMED | TRIMMED_AT_LAST_HOP;
 }
 
@@ -51,7 +52,7 @@ fn word(upper: u32, lower: u32) -> u64 {
 }
 
 impl Transit {
-    /// A packet that rests at `cargo` and takes these uplinks.
+    /// A packet that is stored at index `cargo` and takes these uplinks.
     #[inline]
     pub(crate) fn new(packet: &Packet, cargo: u32, uplinks: u32) -> Transit {
         let mut rest = word(cargo, u32::from(packet.size) << 16);
@@ -78,61 +79,61 @@ impl Transit {
         Transit { key: 0, wait, way: word(packet.destination.0, uplinks), rest }
     }
 
-    /// Something other than a packet that happens to a stop: what it is, `source` says; `data` is what that needs.
+    /// An event at a stop that is not a packet: `source` gives its kind, `data` a value for this kind.
     #[inline]
     pub(crate) fn note(source: u32, data: u32) -> Transit {
         Transit { key: u64::from(source), wait: 0, way: 0, rest: word(data, 0) }
     }
 
-    /// The same in the calendar, at this offset in a window and this place in a group.
+    /// The same entry in the calendar, at this offset in a window and this place in a group.
     #[inline]
     pub(crate) fn at(&self, offset: u32, source: u32, place: u8) -> Transit {
         Transit { key: word(offset, source), rest: self.rest & !0xff | u64::from(place), ..*self }
     }
 
-    /// The same in a queue.
+    /// The same packet in a queue.
     #[inline]
     pub(crate) fn waiting(&self, since: u32, ingress: u32) -> Transit {
         Transit { key: word(since, ingress), ..*self }
     }
 
-    /// Orders what happens to one stop in one window: by offset, then by source.
+    /// The sort key of entries of one stop in one window: the offset, then the source.
     #[inline]
     pub(crate) fn key(&self) -> u64 {
         self.key
     }
 
-    /// In the calendar: from the start of the window, in ps.
+    /// In the calendar: the time from the start of the window, in ps.
     #[inline]
     pub(crate) fn offset(&self) -> u64 {
         self.key >> 32
     }
 
-    /// In the calendar: the link that it comes by, or what it is: see [`crate::slice::Sources`].
+    /// In the calendar: the link by which it comes, or the kind of event: see [`crate::slice::Sources`].
     #[inline]
     pub(crate) fn source(&self) -> u32 {
         self.key as u32
     }
 
-    /// In a queue: since when, in units of 1,024 ps, wrapping.
+    /// In a queue: the time at which it joined, in units of 1,024 ps, wrapping.
     #[inline]
     pub(crate) fn since(&self) -> u32 {
         (self.key >> 32) as u32
     }
 
-    /// In a queue: the port that it came in by, where ingress is accounted for.
+    /// In a queue: its ingress port, if ingress is counted.
     #[inline]
     pub(crate) fn ingress(&self) -> u32 {
         self.key as u32
     }
 
-    /// The host or the group that it goes to.
+    /// The host or the group to which it goes.
     #[inline]
     pub(crate) fn destination(&self) -> u32 {
         (self.way >> 32) as u32
     }
 
-    /// The group that it goes to, if it goes to one.
+    /// The group to which it goes, if it goes to a group.
     #[inline]
     pub(crate) fn group(&self) -> Option<usize> {
         HostId(self.destination()).as_group().map(|group| group as usize)
@@ -144,7 +145,7 @@ impl Transit {
         self.way as u32
     }
 
-    /// As it is kept where alignment would waste room.
+    /// Its four words, for storage without alignment.
     #[inline]
     pub(crate) fn words(&self) -> [u64; 4] {
         [self.key, self.wait, self.way, self.rest]
@@ -155,12 +156,12 @@ impl Transit {
         Transit { key, wait, way, rest }
     }
 
-    /// It takes other uplinks.
+    /// Changes its uplinks.
     pub(crate) fn reroute(&mut self, uplinks: u32) {
         self.way = word(self.destination(), uplinks);
     }
 
-    /// Where the packet rests; what a note needs.
+    /// The packet's index in [`Cargo`]; for a note, its data.
     #[inline]
     pub(crate) fn cargo(&self) -> u32 {
         (self.rest >> 32) as u32
@@ -202,7 +203,7 @@ impl Transit {
         self.rest & (bit::DATA | bit::TRIMMED) == bit::DATA
     }
 
-    /// A packet has waited at a port. It remembers its longest wait.
+    /// Notes a wait at a port; the longest wait is kept.
     #[inline]
     pub(crate) fn waited(&mut self, length: u32, link: u32) {
         if self.is_data() && u64::from(length) > self.wait >> 32 {
@@ -210,13 +211,13 @@ impl Transit {
         }
     }
 
-    /// A switch's queue is long.
+    /// Sets CE, because a switch's queue is long.
     #[inline]
     pub(crate) fn mark(&mut self) {
         self.rest |= bit::CE;
     }
 
-    /// A switch cuts the payload off.
+    /// Trims the payload off.
     pub(crate) fn trim(&mut self, size: u16, at_last_hop: bool) {
         let size = u64::from(size.min(self.size())) << 16;
         self.rest = self.rest & !(0xffff << 16) | size;
@@ -233,20 +234,20 @@ struct Slot {
 
 const _: () = assert!(size_of::<Slot>() == 64, "one cache line per packet");
 
-/// Slots that are allocated at once. They are never moved.
+/// The number of slots that are allocated together. They are never moved.
 const SEGMENT: usize = 64;
 
-/// All packets that are on the road in a slice. A slot that falls free is used again while it is warm.
+/// All packets in the fabric that a slice stores. A free slot is reused while it is in the cache.
 #[derive(Default)]
 pub(crate) struct Cargo {
     segments: Vec<Box<[Slot; SEGMENT]>>,
-    /// Slots that were in use at some time.
+    /// The number of slots that have ever been used.
     used: usize,
     free: Vec<u32>,
 }
 
 impl Cargo {
-    /// Keeps a packet that sets off.
+    /// Stores a packet that a host sends.
     #[inline]
     pub(crate) fn put(&mut self, packet: &Packet, uplinks: u32) -> Transit {
         let index = match self.free.pop() {
@@ -257,7 +258,7 @@ impl Cargo {
         Transit::new(packet, index, uplinks)
     }
 
-    /// Keeps a packet that comes from another slice.
+    /// Stores a packet that comes from another slice.
     #[inline]
     pub(crate) fn put_again(&mut self, packet: &Packet, transit: &Transit) -> Transit {
         let index = match self.free.pop() {
@@ -268,14 +269,14 @@ impl Cargo {
         Transit { key: 0, rest: word(index, transit.rest as u32), ..*transit }
     }
 
-    /// A packet as it is now a second time, and apart from it from now on.
+    /// Makes an independent copy of a packet in its present state.
     pub(crate) fn copy(&mut self, transit: &Transit) -> Transit {
         let packet = *self.packet(transit);
         let copy = self.put_again(&packet, transit);
         Transit { key: transit.key, ..copy }
     }
 
-    /// A slot more.
+    /// Adds a slot.
     #[cold]
     fn grow(&mut self, packet: &Packet) -> u32 {
         if self.used == self.segments.len() * SEGMENT {
@@ -292,7 +293,7 @@ impl Cargo {
         &mut self.segments[index as usize / SEGMENT][index as usize % SEGMENT]
     }
 
-    /// A packet as it is now, with what switches did to it.
+    /// A packet in its present state, with the changes by switches.
     #[inline]
     pub(crate) fn look(&mut self, transit: &Transit) -> &Packet {
         let packet = &mut self.slot(transit.cargo()).packet;
@@ -319,7 +320,7 @@ impl Cargo {
         &self.segments[index / SEGMENT][index % SEGMENT].packet
     }
 
-    /// A packet is not on the road any more.
+    /// Frees the slot of a packet that has left the fabric.
     #[inline]
     pub(crate) fn release(&mut self, transit: &Transit) {
         self.free.push(transit.cargo());

@@ -1,4 +1,4 @@
-//! Which port a packet leaves a switch by: arithmetic over the topology. Where links are known to be dead, see
+//! Chooses the port by which a packet leaves a switch, by arithmetic over the topology. For known dead links see
 //! [`crate::detour`].
 
 use crate::detour::{Change, Detours, Left};
@@ -17,7 +17,7 @@ pub(crate) struct Router {
     hosts: u32,
     planes: u32,
     hosts_per_leaf: u32,
-    /// Divides by that.
+    /// The inverse, to divide by `hosts_per_leaf`.
     leaf_inverse: u64,
     leaf_node: u32,
     spine_node: u32,
@@ -28,7 +28,7 @@ pub(crate) struct Router {
     leaf_ports: u32,
     leaf_up: u32,
     leaf_bundle: u32,
-    /// Leaves are sites, and their uplinks lead to each other.
+    /// True if leaves are sites, whose uplinks lead to each other.
     sites: bool,
     spine_ports: u32,
     spine_down: u32,
@@ -38,12 +38,12 @@ pub(crate) struct Router {
     core_ports: u32,
     core_bundle: u32,
     salt: u64,
-    /// By node, behind the hosts.
+    /// By node, without the hosts.
     gates: Vec<Gate>,
     direct: Option<Direct>,
     topology: Topology,
     layout: Layout,
-    /// What routing learns about dead links, if it does.
+    /// Routing's knowledge of dead links over time, if it ever has any.
     detours: Option<Box<Detours>>,
 }
 
@@ -52,9 +52,9 @@ pub(crate) struct Router {
 struct Direct {
     leaf: Vec<u16>,
     spine: Vec<u16>,
-    /// The leaf's part of the entropy takes so many bits.
+    /// The number of bits of the leaf's part of the entropy.
     bits: u32,
-    /// Source routes: they hold for every packet and lead over dead links, too.
+    /// True for source routes: they apply to every packet, and also lead over dead links.
     fixed: bool,
 }
 
@@ -74,9 +74,9 @@ impl Router {
             }
             table
         };
-        // Among parallel long links the entropy itself chooses.
+        // Among parallel long links, the entropy itself is the choice.
         let leaf_ways = if topology.sites() > 0 { shape.leaf_bundle } else { topology.leaf_up() };
-        let direct = (routing != Routing::Hashed).then(|| Direct {
+        let direct = matches!(routing, Routing::Direct | Routing::Source).then(|| Direct {
             leaf: permutations(leaf_node, spine_node, leaf_ways),
             spine: permutations(spine_node, core_node, topology.spine_up()),
             bits: leaf_ways.next_power_of_two().ilog2(),
@@ -109,14 +109,14 @@ impl Router {
             direct,
             topology: topology.clone(),
             layout,
-            // Source routes lead over dead links, too.
+            // Source routes also lead over dead links.
             detours: if routing == Routing::Source { None } else { Detours::new(topology, changes) },
         };
         router.gates = (topology.hosts()..topology.nodes()).map(|node| router.gate(node)).collect();
         router
     }
 
-    /// What a switch needs to know.
+    /// The forwarding data of a switch.
     fn gate(&self, node: u32) -> Gate {
         let place = |place: Option<u32>| place.unwrap_or(u32::MAX);
         let (down, up) = (place(self.layout.try_down(node)), place(self.layout.try_up(node)));
@@ -138,7 +138,7 @@ impl Router {
         Gate { inverse: inverse(self.hosts_per_leaf * per_pod), bundle: self.core_bundle, ..all }
     }
 
-    /// Where the ports are that it routes to.
+    /// The layout of the ports to which it routes.
     #[inline]
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
@@ -148,7 +148,8 @@ impl Router {
         &mut self.layout
     }
 
-    /// 32 bits from flow, entropy and switch (ECMP). `attempt` gives others where the first leads nowhere.
+    /// 32 bits from flow, entropy and switch (ECMP). Another `attempt` gives other bits, for when the first choice is a
+    /// dead end.
     #[inline]
     fn hash(&self, node: u32, packet: &Packet, attempt: u32) -> u64 {
         let flow = u64::from(packet.source.0) << 32 | u64::from(packet.destination.0);
@@ -161,13 +162,13 @@ impl Router {
         mix64(mixed) >> 32
     }
 
-    /// May there be a dead link that routing knows of at some time?
+    /// Does routing know a dead link at some time of the run?
     pub(crate) fn has_detours(&self) -> bool {
         self.detours.is_some()
     }
 
-    /// The place of the port by which a packet that is at `node` at `time` leaves; `None` if routing knows of no way. The packet
-    /// remembers another uplink than its own.
+    /// The place of the port by which a packet leaves `node`, where it is at `time`; `None` if routing knows no way. If
+    /// the uplink changes, the packet stores the new one.
     #[inline(never)]
     pub(crate) fn place_at(&mut self, node: u32, packet: &mut Transit, cargo: &Cargo, time: u64) -> Option<u32> {
         let way = match self.way_at(node, packet, cargo, time) {
@@ -180,7 +181,50 @@ impl Router {
         Some(if below >= gate.count { gate.up + way } else { gate.down + below * gate.bundle + way })
     }
 
-    /// Which way a packet takes that is at `node` at `time`.
+    /// Fills `places` with the ports by which a switch of this slice can send up what arrives for a host at `time`: none if routing
+    /// knows of no way. False if that host lies below the switch.
+    pub(crate) fn uplinks_left(&mut self, node: u32, destination: u32, time: u64, places: &mut Vec<u32>) -> bool {
+        let gate = self.gates[(node - self.hosts) as usize];
+        if gate.below(destination) < gate.count {
+            return false;
+        }
+        places.clear();
+        let ways = self.ways(node, destination);
+        let all = ways.skip..ways.skip + ways.count;
+        let Some(mut detours) = self.detours.take() else {
+            places.extend(all.map(|way| gate.up + way));
+            return true;
+        };
+        if let Some(dead) = detours.at(time) {
+            let (plane, leaf) = (self.plane_of(node), self.leaf_of(destination));
+            let left = if dead.cuts_off(destination, plane) {
+                Left::None
+            } else {
+                dead.left(self, node, leaf, self.leaf_node + leaf * self.planes + plane)
+            };
+            match left {
+                Left::All => places.extend(all.map(|way| gate.up + way)),
+                Left::None => {}
+                Left::Some(left) => {
+                    let leads = |way: &u32| left[*way as usize / 64] >> (way % 64) & 1 != 0;
+                    places.extend((0..ways.count).filter(leads).map(|way| gate.up + ways.skip + way));
+                }
+            }
+        } else {
+            places.extend(all.map(|way| gate.up + way));
+        }
+        self.detours = Some(detours);
+        true
+    }
+
+    /// A packet at a switch of this slice is to leave by the uplink at this place, and remembers it.
+    pub(crate) fn take_uplink(&self, node: u32, place: u32, packet: &mut Transit) {
+        let gate = &self.gates[(node - self.hosts) as usize];
+        let others = packet.uplinks() & !(0xffff << gate.shift);
+        packet.reroute(others | (place - gate.up) << gate.shift);
+    }
+
+    /// The way of a packet that is at `node` at `time`.
     fn way_at(&mut self, node: u32, packet: &mut Transit, cargo: &Cargo, time: u64) -> Way {
         let Some(mut detours) = self.detours.take() else { return Way::Usual };
         let way = match detours.at(time) {
@@ -204,7 +248,7 @@ impl Router {
         way
     }
 
-    /// Rehashes until the choice is one of the ways that are left; then takes the first of them.
+    /// Rehashes up to 16 times until the choice is one of the ways left; otherwise takes the first way left.
     fn detour(&self, node: u32, packet: &mut Transit, cargo: &Cargo, left: &[u64]) -> u32 {
         let whole = cargo.packet(packet);
         let ways = self.ways(node, packet.destination());
@@ -222,13 +266,13 @@ impl Router {
         way
     }
 
-    /// The ports of a switch that lie on a shortest way to a leaf.
+    /// The ports of a switch that are on a shortest way to a leaf.
     pub(crate) fn ways_to(&self, node: u32, leaf: u32) -> std::ops::Range<u32> {
         let ways = self.ways(node, leaf * self.hosts_per_leaf);
         ways.first + ways.skip..ways.first + ways.skip + ways.count
     }
 
-    /// The node that a link leads to.
+    /// The node at the far end of a link.
     pub(crate) fn far_end(&self, link: u32) -> u32 {
         self.topology.ends(LinkId(link)).map_or(u32::MAX, |ends| ends.to.0)
     }
@@ -244,19 +288,19 @@ impl Router {
         (node - first.unwrap_or(0)) % self.planes
     }
 
-    /// The uplinks that a packet takes where routing knows of no dead link: its leaf's in the lower half, the tier-1 switch's
-    /// in the upper.
+    /// The uplinks of a packet if routing knows no dead link: its leaf's in the lower half, the tier-1 switch's in the
+    /// upper half.
     #[inline]
     pub(crate) fn uplinks(&self, packet: &Packet) -> u32 {
         self.uplinks_of(self.leaf_of(packet.source.place().0), packet)
     }
 
-    /// The same for a packet that the switch at `node` makes. Only leaves have a choice then.
+    /// The same for a packet that the switch at `node` creates. Only a leaf has a choice there.
     pub(crate) fn uplinks_at(&self, node: u32, packet: &Packet) -> u32 {
         self.uplinks_of(node.wrapping_sub(self.leaf_node) / self.planes, packet)
     }
 
-    /// The uplinks that a packet takes from a leaf on.
+    /// The uplinks of a packet, from its leaf on.
     #[inline]
     fn uplinks_of(&self, leaf: u32, packet: &Packet) -> u32 {
         let plane = u32::from(packet.path.port());
@@ -269,8 +313,8 @@ impl Router {
         uplink | self.spine_uplink(leaf, uplink, plane, packet) << 16
     }
 
-    /// The tree that a packet for a group takes which sets off at `time`, as [`Transit`] keeps uplinks: the one that its entropy value
-    /// names, unless routing knows of a dead link on it.
+    /// The tree of a packet that is sent to a group at `time`, in the form in which [`Transit`] stores uplinks. It is
+    /// the tree that the packet's entropy value names, unless routing knows a dead link on it.
     pub(crate) fn tree(&mut self, groups: &[Members], packet: &Packet, time: u64) -> u32 {
         let group = packet.destination.as_group().unwrap_or(u32::MAX);
         let mut number = packet.path.entropy();
@@ -283,7 +327,8 @@ impl Router {
         u32::from(tree.leaf_up) | u32::from(tree.spine_up) << 16
     }
 
-    /// The places of the ports by which a switch of this slice copies a packet that `source` casts to a group.
+    /// Calls `to` with the place of each port to which a switch of this slice copies a packet that `source` casts to a
+    /// group.
     #[inline]
     pub(crate) fn copies(&self, members: &Members, node: u32, source: HostId, uplinks: u32, mut to: impl FnMut(u32)) {
         let gate = &self.gates[(node - self.hosts) as usize];
@@ -293,7 +338,7 @@ impl Router {
         });
     }
 
-    /// The uplink that a packet takes from the tier-1 switch above this uplink of a leaf; 0 if it goes down from there.
+    /// The uplink of a packet at the tier-1 switch above the given uplink of a leaf; 0 if it goes down from there.
     #[inline]
     fn spine_uplink(&self, leaf: u32, uplink: u32, plane: u32, packet: &Packet) -> u32 {
         if self.spine_up == 0 {
@@ -305,20 +350,20 @@ impl Router {
         if ways.up.is_none() { 0 } else { self.choose(node, packet, &ways, 0) }
     }
 
-    /// The leaves of a host have this number in their planes.
+    /// The number of a host's leaf, which is the same in every plane.
     #[inline]
     fn leaf_of(&self, host: u32) -> u32 {
         divide(host, self.leaf_inverse)
     }
 
-    /// The port that a packet leaves `node` by, where routing knows of no dead link.
+    /// The link by which a packet leaves `node`, if routing knows no dead link.
     #[inline]
     pub(crate) fn link(&self, node: u32, packet: &Transit, cargo: &Cargo) -> u32 {
         let ways = self.ways(node, packet.destination());
         ways.first + self.choice(node, packet, &ways, cargo)
     }
 
-    /// The place of that port, where `node` is a switch of this slice.
+    /// The place of that link's port, if `node` is a switch of this slice.
     #[inline(always)]
     pub(crate) fn place(&self, node: u32, packet: &Transit, cargo: &Cargo) -> u32 {
         let gate = &self.gates[(node - self.hosts) as usize];
@@ -334,13 +379,13 @@ impl Router {
         place
     }
 
-    /// Which of parallel links that lead down a packet takes.
+    /// The choice of a packet among parallel links that lead down.
     #[inline(never)]
     fn choose_down(&self, node: u32, packet: &Packet) -> u32 {
         self.choose(node, packet, &self.ways(node, packet.destination.0), 0)
     }
 
-    /// Which of the ways a packet takes whose uplinks are known. Among parallel links that lead down it has to be asked.
+    /// The choice of a packet among ways, by its stored uplinks. Only parallel links down need the packet itself.
     #[inline]
     fn choice(&self, node: u32, packet: &Transit, ways: &Ways, cargo: &Cargo) -> u32 {
         match ways.up {
@@ -351,7 +396,7 @@ impl Router {
         }
     }
 
-    /// The ports of a switch that lie on a shortest way to a host.
+    /// The ports of a switch that are on a shortest way to a host.
     #[inline]
     fn ways(&self, node: u32, destination: u32) -> Ways {
         let leaf = destination / self.hosts_per_leaf;
@@ -384,7 +429,7 @@ impl Router {
         Ways { first: base + within, skip: 0, count: self.core_bundle, up: None }
     }
 
-    /// The uplinks of a leaf, given by its number among all planes' leaves, that lead to another leaf of its plane.
+    /// The uplinks of a leaf that lead to another leaf of its plane; `switch` is its number among all planes' leaves.
     #[inline]
     fn leaf_ways(&self, switch: u32, leaf: u32) -> Ways {
         let first = self.leaf_link + switch * self.leaf_ports + self.hosts_per_leaf;
@@ -396,7 +441,7 @@ impl Router {
         Ways { first, skip: 0, count: self.leaf_up, up }
     }
 
-    /// Which of the ways a packet takes.
+    /// The choice of a packet among ways.
     #[inline]
     fn choose(&self, node: u32, packet: &Packet, ways: &Ways, attempt: u32) -> u32 {
         if ways.count == 1 {
@@ -419,12 +464,12 @@ impl Router {
     }
 }
 
-/// How a packet leaves a switch.
+/// The way of a packet out of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// As if no link were dead.
+    /// The same way as without dead links.
     Usual,
-    /// By this one of its ways.
+    /// The way with this number among the switch's ways.
     Other(u32),
     Nowhere,
 }
@@ -432,46 +477,46 @@ enum Way {
 /// Equal ports to choose from.
 struct Ways {
     first: u32,
-    /// Uplinks of the switch that lie before them and lead elsewhere.
+    /// The number of the switch's uplinks before them, which lead elsewhere.
     skip: u32,
     count: u32,
-    /// They lead up from this switch.
+    /// The switch, if they lead up.
     up: Option<Tier>,
 }
 
-/// What a switch needs to know in order to forward where no link is dead. Below it lie hosts, leaves or pods, each behind
-/// ports of its own; all else lies above.
+/// The data with which a switch forwards packets while no link is dead. Below it are hosts, leaves or pods, each behind
+/// its own ports; all other destinations are above.
 #[derive(Clone, Copy, Debug)]
 struct Gate {
-    /// Places of its first port that leads down, and up.
+    /// The places of its first port down, and of its first port up.
     down: u32,
     up: u32,
-    /// What lies below it: the first, and how many.
+    /// The hosts, leaves or pods below it: the first number, and the count.
     first: u32,
     count: u32,
-    /// Divides a host's number into that of its leaf or pod.
+    /// The inverse with which a host's number is divided to get that of its leaf or pod.
     inverse: u64,
-    /// Ports to each of them.
+    /// The number of ports to each of them.
     bundle: u32,
-    /// Where a packet keeps its uplink.
+    /// The bit position of the uplink in a packet's stored uplinks.
     shift: u32,
 }
 
 impl Gate {
-    /// The number of the host, leaf or pod below where a host is; `count` or more if it is not below.
+    /// The number of the host, leaf or pod below that contains `host`; `count` or more if `host` is not below.
     #[inline]
     fn below(&self, host: u32) -> u32 {
         divide(host, self.inverse).wrapping_sub(self.first)
     }
 }
 
-/// Divides by the divisor whose inverse this is.
+/// Divides by the divisor that belongs to `inverse`.
 #[inline]
 fn divide(number: u32, inverse: u64) -> u32 {
     ((u128::from(number) * u128::from(inverse)) >> 63) as u32
 }
 
-/// 2^63 divided by a number, rounded up: dividing by it is exact for all numbers of 32 bits.
+/// 2^63 divided by a number, rounded up: a division with it is exact for all 32-bit numbers.
 fn inverse(divisor: u32) -> u64 {
     (1u64 << 63).div_ceil(u64::from(divisor))
 }

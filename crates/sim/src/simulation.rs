@@ -1,8 +1,9 @@
 //! Runs a plan: slices side by side in windows, then one set of measurements.
 //!
-//! Where there are several slices, a window is no longer than the shortest delay of a link, so that nothing that leaves one of
-//! them in a window can arrive at another within it. So all slices run through a window on their own, exchange what crosses,
-//! and go on. What happens, and in which order, depends neither on the number of slices nor on the length of windows.
+//! With several slices, a window is at most as long as the shortest delay of a link, so a packet that leaves a slice in
+//! a window cannot arrive at another slice in the same window. So each slice processes a window independently, then the
+//! slices exchange packets and signals, and go on. Events and their order depend neither on the number of slices nor on
+//! the length of windows.
 
 use crate::control::Control;
 use crate::fingerprint::Fingerprint;
@@ -22,12 +23,12 @@ use strandway_proto::account::Waits;
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{ConnectionStats, HostId};
 
-/// Runs the flows of `plan` to its end, its time limit, or until `control` says stop.
+/// Runs the flows of `plan` to their end, to the time limit, or until `control` requests a stop.
 pub fn simulate(plan: &Plan, control: &Control) -> Measurements {
     simulate_programs(plan, &Programs::new(plan, &[]), control)
 }
 
-/// The same with programs of one's choice at the hosts.
+/// The same with the given programs at the hosts.
 pub fn simulate_programs(plan: &Plan, programs: &Programs<'_>, control: &Control) -> Measurements {
     run(plan, programs, control, Cut::new(plan))
 }
@@ -45,7 +46,7 @@ fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Mea
             threads.into_iter().map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
         })
     };
-    // The limit itself belongs to the run.
+    // Events at the limit itself belong to the run.
     let limit = plan.time_limit.0.saturating_add(1);
     if let [slice] = &mut slices[..] {
         slice.run_before(limit, control);
@@ -92,8 +93,8 @@ fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Mea
     measured
 }
 
-/// Each slice on its own thread. They meet once per window. What crosses lies in one of two sets of mailboxes, in turns, so that it
-/// can be read while the next window fills the other.
+/// Runs each slice on its own thread. The threads meet once per window. There are two sets of mailboxes: one is read
+/// while the next window fills the other.
 fn run_side_by_side(slices: &mut [Slice<'_>], limit: u64, control: &Control) {
     let count = slices.len();
     let mailboxes: Vec<Mutex<Mail>> = (0..2 * count * count).map(|_| Mutex::default()).collect();
@@ -114,7 +115,8 @@ fn run_side_by_side(slices: &mut [Slice<'_>], limit: u64, control: &Control) {
             for from in (0..count).filter(|&from| from != index) {
                 slice.receive(&mut mailbox(turn, from, index));
             }
-            // Until all threads are here again nobody writes these, so that they leave together.
+            // These values do not change until all threads meet again, so all threads read the same values and stop
+            // together.
             let from =
                 next[turn * count..][..count].iter().map(|n| n.load(Ordering::Relaxed)).min().unwrap_or(u64::MAX);
             if over || from >= limit {
@@ -127,7 +129,7 @@ fn run_side_by_side(slices: &mut [Slice<'_>], limit: u64, control: &Control) {
             for to in (0..count).filter(|&to| to != index) {
                 mailed = mailed.min(slice.hand_over(to, &mut mailbox(turn, index, to)));
             }
-            // What is left of the window that the limit lies in does not belong to the run.
+            // The part of the last window after the limit does not belong to the run.
             over = limit <= end;
         }
     };
@@ -198,7 +200,7 @@ fn merge(
         slice.drop_hosts();
     }
     m.ranks.sort_unstable_by_key(|rank| (rank.job, rank.rank));
-    // The counters of all links take room where the hosts were.
+    // The counters of all links are allocated after the hosts' memory was freed.
     m.links = vec![LinkCounters::default(); plan.topology.links() as usize];
     for slice in slices {
         for (link, counters) in slice.counters() {
@@ -232,7 +234,7 @@ fn merge(
     m
 }
 
-/// Finds the profile of each recorded packet. A packet names its connection as its receiver numbers it.
+/// Finds the profile of each recorded packet. A packet carries its receiver's number for the connection.
 fn name_profiles(plan: &Plan, cut: &Cut, captured: &mut [Captured]) {
     if captured.is_empty() {
         return;
@@ -247,7 +249,7 @@ fn name_profiles(plan: &Plan, cut: &Cut, captured: &mut [Captured]) {
     }
 }
 
-/// Adds what one slice has seen over time.
+/// Adds the time series of one slice.
 fn add_series(series: &mut Series, one: Taken) {
     add_points(&mut series.delivered, &one.delivered);
     add_all(&mut series.planes, &one.planes);
@@ -264,7 +266,7 @@ fn add_series(series: &mut Series, one: Taken) {
     }
 }
 
-/// Only one slice has anything; where its host did nothing, its state is as it was.
+/// Only one slice has the watched connection. A point without a visit repeats the state before it.
 fn add_watched(all: &mut Vec<WatchPoint>, one: Vec<Option<WatchPoint>>) {
     for point in one {
         let point = point.or_else(|| all.last().cloned()).unwrap_or_default();
@@ -303,8 +305,8 @@ fn add_packets(all: &mut PacketCounters, one: &PacketCounters) {
     all.fragments_arrived += one.fragments_arrived;
 }
 
-/// A fingerprint of the run: host by host what its program posted and was told, and when; then every connection's and every
-/// link's counters, in the plan's order.
+/// A fingerprint of the run: for each host, its program's posts and events with their times; then the counters of every
+/// connection and every link, in the plan's order.
 fn digest(hosts: &[Fingerprint], m: &Measurements) -> u64 {
     let mut hash = Fingerprint::new();
     for host in hosts {
@@ -396,6 +398,7 @@ mod tests {
                 ecn: (pick(3) > 0).then_some(ecn),
                 pfc: None,
                 shared: None,
+                adaptive_queue: Bytes(0),
             },
             routing: Routing::Hashed,
             profiles: vec![Arc::new(profile)],

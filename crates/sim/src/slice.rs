@@ -1,12 +1,13 @@
 //! A slice of the fabric: the hosts, switches and links that one thread owns, and its loop over windows of time.
 //!
 //! Leaves go to slices in contiguous runs together with their hosts (whole pods in three tiers), upper switches in
-//! contiguous runs of their own. A slice shares nothing with others; what crosses between them is handed over at window
-//! edges.
+//! contiguous runs of their own. A slice shares no state with others; packets and signals to another slice are handed
+//! over at window edges.
 //!
-//! What happens at one instant at one port or host has a fixed order, that of its [`Sources`]: arrivals first, in order of
-//! their links, then pause frames, signals between programs, programs that wake, and last faults.
+//! Events at one port or host at the same instant have a fixed order, by their [`Sources`]: arrivals in order of their
+//! links, then pause frames, signals between programs, wake-ups of programs, and faults.
 
+mod adaptive;
 mod crossing;
 mod eager;
 mod fault;
@@ -53,7 +54,7 @@ pub(crate) use layout::Layout;
 pub(crate) use setup::Cut;
 pub(crate) use watch::Taken;
 
-/// First source number of each kind of happening; the first kind (arrivals, by link) starts at 0.
+/// The first source number of each kind of event; the first kind (arrivals, by link) starts at 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sources {
     /// Eager ports: the end of a transmission, by link.
@@ -74,7 +75,7 @@ impl Sources {
     }
 }
 
-/// How many ports and hosts ahead of a visit state is read, so that cache misses overlap with work.
+/// State is read this many ports, hosts or packets before it is used, so that cache misses overlap with work.
 const FETCH_PORTS: usize = 3;
 const FETCH_HOSTS: usize = 2;
 const FETCH_CARGO: usize = 3;
@@ -86,20 +87,21 @@ pub(crate) struct Slice<'a> {
     index: usize,
     sources: Sources,
     router: Router,
-    /// What happens to lazy ports and to hosts.
+    /// The events of lazy ports and of hosts.
     calendar: Calendar,
     order: Order,
     arena: Arena,
     cargo: Cargo,
     /// Ports of the nodes that this slice owns, in the order of [`Layout`].
     ports: Vec<Port>,
-    /// The same ports' other half, if there are faults, pauses or series.
+    /// The rarely used fields of the same ports; only with faults, pauses or series.
     colds: Vec<ColdPort>,
-    /// Stops are the ports of switches, numbered from this one, or, if those are eager, whole switches, each with a group of its
-    /// own; and behind them, from a new group on, the hosts.
+    /// Stops are first the ports of switches, from `first_port` on (or, if ports are eager, whole switches, each in its
+    /// own group), and then the hosts, from `first_host_stop` on.
     first_port: u32,
     first_host_stop: u32,
-    /// Starts and sizes of the packets that wait in each plain first-in-first-out port; empty if there is none.
+    /// For each plain first-in-first-out port, the start times and sizes of its waiting packets; empty if there is no
+    /// such port.
     fifos: Vec<VecDeque<(u64, u32)>>,
     limits: Vec<Limits>,
     faults: BTreeMap<u32, LinkFaults>,
@@ -109,49 +111,51 @@ pub(crate) struct Slice<'a> {
     /// Switches that run programs.
     stations: Stations,
     hosts: Vec<Host>,
-    /// Until when each port of the hosts is busy, side by side: see [`Port::busy_until`].
+    /// For each port of the hosts, the time until which it is busy: see [`Port::busy_until`].
     nics: Vec<u64>,
     first_host: u32,
     /// The program of each host.
     programs: Vec<AnyApplication<'a>>,
-    /// A hash of what each host's program posted and was told.
+    /// For each host, a hash of its program's posts and events.
     pub(crate) fingerprints: Vec<Fingerprint>,
-    /// By slice: what crosses.
+    /// For each other slice, the packets and signals to hand over.
     outboxes: Vec<Outbox>,
     pub(crate) now: u64,
     /// The rows of all flows; hosts of all slices write into them.
     records: &'a Records,
-    /// Messages without a row: what became of those of each collective, and, host by host, since when each is under way.
+    /// For messages without a row: the results by collective, and for each host the messages in progress with their
+    /// start times.
     pub(crate) tallies: Vec<Tally>,
     open: Vec<Vec<(u32, u64)>>,
-    /// Host by host: our ends of channels that opened at first use, and how many ends were opened so.
+    /// For each host: our ends of channels that opened at first use, and the number of ends opened in this way.
     opened: Vec<BTreeMap<Channel, ConnectionId>>,
     openings: Vec<u32>,
-    /// The world as connections of each profile see it.
+    /// The environment of the connections of each profile.
     environments: Vec<World>,
     all_programs: &'a Programs<'a>,
-    /// Flows that this slice's hosts send, and where the time of those went that ended.
+    /// The flows that this slice's hosts are sending, and the time accounts of those that ended.
     under_way: BTreeMap<u32, Posted>,
     pub(crate) times: Vec<(u32, FlowTime)>,
     pub(crate) packets: PacketCounters,
     pub(crate) paths: Vec<PathCounters>,
     pub(crate) captured: Vec<Captured>,
-    /// Ports of switches are eager, links are known to be dead at times, packets go to groups, or switches run programs.
+    /// True if switch ports are eager, routing sometimes knows dead links, packets go to groups, or switches run
+    /// programs.
     special: bool,
-    /// Something was left undone since the run ends before.
+    /// Some events were not processed because the run ends before them.
     cut_off: bool,
     /// Ports of switches are eager.
     eager: bool,
-    /// PFC: account for what comes in by each port.
+    /// PFC: count the bytes that come in by each port.
     accounting: bool,
     priority: bool,
     sampling: bool,
-    /// Switches cut through from links of this rate, bits per second; 0 if they store and forward.
+    /// The rate, in bits per second, of the links from which switches cut through; 0 if they store and forward.
     cut_rate: u64,
     planes: usize,
     pub(crate) events_done: u64,
     pub(crate) hops: u64,
-    /// Packets that switches made by copying: whole ones, and trimmed ones.
+    /// The numbers of whole and of trimmed packets that switches made by copying.
     pub(crate) copies: [u64; 2],
     pub(crate) finished: u64,
     pub(crate) finished_at: u64,
@@ -160,7 +164,7 @@ pub(crate) struct Slice<'a> {
 }
 
 impl<'a> Slice<'a> {
-    /// When something may happen next: the start of a window; `u64::MAX` if nothing is to come.
+    /// The start of the next window that has events; `u64::MAX` if there are no more events.
     pub(crate) fn next_time(&mut self) -> u64 {
         let next = self.calendar.next_window();
         let at_stations = if self.stations.is_empty() { None } else { self.stations.calendar.next_window() };
@@ -168,12 +172,12 @@ impl<'a> Slice<'a> {
         first.map_or(u64::MAX, |w| self.calendar.start_of(w))
     }
 
-    /// The end of the window that `time` lies in.
+    /// The end of the window of `time`.
     pub(crate) fn window_end(&self, time: u64) -> u64 {
         self.calendar.end_of(time)
     }
 
-    /// Has everything been done that was to come, even what a time limit may have cut off?
+    /// Have all events been processed, including those that a time limit may have cut off?
     pub(crate) fn is_over(&mut self) -> bool {
         !self.cut_off && self.next_time() == u64::MAX
     }
@@ -194,7 +198,7 @@ impl<'a> Slice<'a> {
         }
     }
 
-    /// Does everything of the window from `from` to `end` that lies before `limit`.
+    /// Processes all events before `limit` in the window from `from` to `end`.
     fn run_window(&mut self, from: u64, end: u64, limit: u64) {
         self.calendar.begin(self.calendar.window_of(from));
         let until = end.min(limit);
@@ -224,8 +228,8 @@ impl<'a> Slice<'a> {
         self.now = self.now.max(until - 1);
     }
 
-    /// Visits those ports and hosts of a group to which something happens before `until`, the end of their window or the end
-    /// of the run. Where the first window is cut short, `from` lies before all time, below zero.
+    /// Visits the ports and hosts of a group that have events before `until`, which is the end of their window or of
+    /// the run. The first window of early stops begins before time zero; then `from` wraps below zero.
     fn visit_group(&mut self, group: usize, order: &Order, from: u64, until: u64) {
         for n in order.stops() {
             let entries = order.of(n);
@@ -250,7 +254,7 @@ impl<'a> Slice<'a> {
         }
     }
 
-    /// Reads where the packets rest that come to a host.
+    /// Reads the stored packets that arrive at a host, to bring them into the cache.
     #[inline]
     fn fetch_cargo(&self, entries: &[Transit]) {
         let mut sum = 0;
@@ -260,7 +264,8 @@ impl<'a> Slice<'a> {
         std::hint::black_box(sum);
     }
 
-    /// Reads what a visit to a host will touch, all at once, so that its cache misses overlap. Changes nothing.
+    /// Reads the memory that a visit to a host will use, all at once, so that its cache misses overlap. Changes
+    /// nothing.
     #[inline]
     fn fetch_host(&self, host: usize, entries: &[Transit]) {
         let Some(host) = self.hosts.get(host) else { return };
@@ -271,7 +276,7 @@ impl<'a> Slice<'a> {
         std::hint::black_box(sum);
     }
 
-    /// Tells whoever watches how far we are.
+    /// Reports the progress to `control`.
     pub(crate) fn report(&mut self, control: &Control) {
         control.reached(strandway_proto::Time(self.now));
         control.add(self.finished - self.reported.0, self.hops - self.reported.1);
@@ -284,7 +289,7 @@ impl<'a> Slice<'a> {
         self.router.layout().place(link)
     }
 
-    /// An instant of the fault plan has come, for a port of this slice or for its routing.
+    /// Applies a fault event to a port of this slice.
     fn break_or_mend(&mut self, index: usize, now: u64) {
         let (_, event) = self.fault_events[index];
         match event {
@@ -318,7 +323,7 @@ impl<'a> Slice<'a> {
         u8::try_from(index).expect("at most 255 different degradations in one run")
     }
 
-    /// Brings every port and host up to `limit`, so that all counters stand at that instant.
+    /// Processes every port and host up to `limit`, so that all counters have their values of that instant.
     pub(crate) fn settle(&mut self, limit: u64) {
         for i in 0..self.ports.len() {
             self.drain(i, limit);
@@ -339,35 +344,35 @@ impl<'a> Slice<'a> {
         self.sampler.take()
     }
 
-    /// What this slice's links counted, each with its number in the topology.
+    /// The counters of this slice's links, each with the link's number in the topology.
     pub(crate) fn counters(&self) -> impl Iterator<Item = (LinkId, LinkCounters)> {
         let all = self.ports.iter().enumerate().filter(|(_, p)| p.link != u32::MAX);
         all.map(|(i, port)| (LinkId(port.link), port.counters(self.colds.get(i))))
     }
 
-    /// What programs of switches, servers and workers have counted of the aggregation of gradients, job by job.
+    /// Adds the counters of gradient aggregation of all programs of switches, servers and workers, by job.
     pub(crate) fn count_aggregation(&self, now: u64, into: &mut BTreeMap<u16, Counts>) {
         self.stations.programs.iter().for_each(|program| program.count(Time(now), into));
         self.programs.iter().for_each(|program| program.count(Time(now), into));
     }
 
-    /// Where the time of the ranks of training jobs went until `now`.
+    /// Adds how the ranks of training jobs spent their time up to `now`.
     pub(crate) fn tell_times(&self, now: u64, into: &mut Vec<RankTimes>) {
         self.programs.iter().for_each(|program| program.tell_times(Time(now), into));
     }
 
-    /// Which share of its slots each job held at each station, over time.
+    /// For each station, the share of its slots that each job held over time.
     pub(crate) fn occupancy(&self) -> impl Iterator<Item = Station> {
         let stations = self.stations.nodes.iter().zip(&self.stations.programs);
         stations.map(|(&node, program)| Station { node: NodeId(node), occupancy: program.occupancy() })
     }
 
-    /// When the last thing happened at a host of this slice.
+    /// The time of the latest event at a host of this slice.
     pub(crate) fn last_at(&self) -> u64 {
         self.hosts.iter().map(Host::now).max().unwrap_or(0)
     }
 
-    /// Hosts are not needed any more.
+    /// Frees the memory of the hosts.
     pub(crate) fn drop_hosts(&mut self) {
         self.hosts = Vec::new();
     }

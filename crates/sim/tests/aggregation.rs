@@ -1,4 +1,4 @@
-//! Switches that add: jobs end, sums are counted, ceilings hold, and threads change nothing.
+//! Aggregating switches: jobs end, sums are counted, upper limits hold, and the number of threads changes nothing.
 
 mod support;
 
@@ -36,6 +36,7 @@ fn ports() -> PortSettings {
         ecn: Some(ecn),
         pfc: None,
         shared: None,
+        adaptive_queue: Bytes(0),
     }
 }
 
@@ -181,7 +182,7 @@ fn threads_and_windows_change_nothing_over_two_levels_and_planes_with_losses() {
 
 #[test]
 fn a_fabric_whose_switches_run_programs_does_the_same_with_all_other_packets() {
-    // Flows beside a job that has ended before they begin are as if there were no programs.
+    // Flows that begin after a job has ended behave as without programs.
     let topology = fabric(12, 4, 1);
     let mut case = case(topology.clone(), Settings::new(systems()[0], 512), &[(vec![0, 4, 8], 11)], 40, 1);
     let flows = support::plan(topology, support::preset("uec"), &[(1, 5, 200_000)]);

@@ -1,4 +1,4 @@
-//! Cases that can be worked out by hand: the simulated time equals the arithmetic to the picosecond.
+//! Cases that can be calculated by hand: the simulated time equals the calculated time to the picosecond.
 //!
 //! A full packet is 4,096 B of payload and 64 B of headers; at 400 Gb/s a byte takes 20 ps, at 100 Gb/s 80 ps. Every link
 //! takes 1 us unless a test says otherwise.
@@ -14,10 +14,10 @@ use strandway_proto::packet::{Flags, Header};
 use strandway_proto::{Bytes, HostId, Rate, Span, Time};
 use support::*;
 
-/// Wire bytes of a full packet and of an acknowledgement.
+/// The bytes on the wire of a full packet and of an acknowledgement.
 const PACKET: u64 = 4160;
 const ACK: u64 = 64;
-/// Their transmission at 400 Gb/s.
+/// The time to send each of them at 400 Gb/s.
 const TX: u64 = PACKET * 20;
 const TX_ACK: u64 = ACK * 20;
 /// One link's propagation.
@@ -66,7 +66,7 @@ fn one_packet_takes_its_transmission_and_the_delay_of_every_link_and_switch() {
             }
         }
     }
-    // Leaf-spine, and what the topology says of it.
+    // Leaf-spine, and the topology's own figures.
     let topology = fabric(shape(4, 2), [400; 3], inside);
     let m = run(&plain(topology.clone(), &[(0, 3, 4096)]));
     assert_eq!(received(&m, 0), 4 * (TX + LINK) + 2 * 300_000 + 500_000);
@@ -95,7 +95,7 @@ fn a_switch_that_cuts_through_waits_for_64_bytes_and_the_last_link_for_all() {
     assert_eq!(received(&m, 0), 6 * LINK + 5 * 64 * 20 + TX);
     assert_eq!(received(&m, 0), topology.one_way(Bytes(PACKET), 6).0);
     assert_eq!(finished(&m, 0), topology.base_rtt(Bytes(PACKET), Bytes(ACK)).0);
-    // Many packets: one behind the other, as fast as the link.
+    // Many packets follow one another as fast as the link allows.
     let m = run(&plain(topology, &[(0, 15, 40 * 4096)]));
     assert_eq!(received(&m, 0), 6 * LINK + 5 * 64 * 20 + 40 * TX);
     let said = fabric(tree, [400, 800, 1600], [0; 3]).with_cut_through().expect_err("links of several rates");
@@ -105,15 +105,15 @@ fn a_switch_that_cuts_through_waits_for_64_bytes_and_the_last_link_for_all() {
 #[test]
 fn packets_follow_each_other_through_store_and_forward_switches() {
     for n in [2u64, 10, 40] {
-        // The last packet leaves behind n - 1 others; from then on nothing holds it up.
+        // The last packet leaves after n - 1 others; from then on it never waits.
         let m = run(&plain(leaf_spine(4, 2, 1), &[(0, 3, n * 4096)]));
         assert_eq!(received(&m, 0), (n - 1) * TX + 4 * (TX + LINK), "{n} packets");
         assert_eq!(finished(&m, 0), received(&m, 0) + 4 * (TX_ACK + LINK));
         // With a short last packet: 100 B of payload and 64 B of headers, 3,280 ps per link.
         let m = run(&plain(leaf_spine(4, 2, 1), &[(0, 3, n * 4096 + 100)]));
-        // It catches up with the one before it at every switch and waits for that one's end.
+        // The short packet catches up with the packet before it at every switch, and waits until that one is sent.
         assert_eq!(received(&m, 0), n * TX + 3 * (TX + LINK) + 3280 + LINK, "{n} packets and a bit");
-        // A middle four times slower sets the pace: its first link passes n packets on end.
+        // A middle link four times slower determines the rate: it sends n packets without a gap.
         let m = run(&plain(fabric(shape(4, 2), [400, 100, 100], [0; 3]), &[(0, 3, n * 4096)]));
         assert_eq!(received(&m, 0), (TX + LINK) + n * 4 * TX + LINK + (4 * TX + LINK) + (TX + LINK));
     }
@@ -134,9 +134,11 @@ fn two_flows_share_a_link_packet_by_packet() {
     for (i, c) in m.captured.iter().filter(whole_data).enumerate() {
         assert_eq!((c.packet.source, c.at), (HostId(i as u32 % 2), Time(first + i as u64 * TX)));
     }
-    // With packet k of either (from 0) 2 (k + 1) have come and k have left: arrivals come before what leaves at that instant.
+    // With packet k of either host (from 0), 2 (k + 1) packets have arrived and k have left: arrivals come before
+    // departures of the same instant.
     assert_eq!(m.links[last.0 as usize].queue_max, Bytes((n + 1) * PACKET));
-    // The second one begins 100 ns later: it takes turns from its first packet on, and the link is never idle.
+    // The second flow begins 100 ns later. The two flows take turns from its first packet on, and the link is never
+    // idle.
     plan.flows[1].start = Start::At(Time(100_000));
     let m = run(&plan);
     assert_eq!(received(&m, 0).max(received(&m, 1)), first + 2 * n * TX + LINK);
@@ -146,7 +148,8 @@ fn two_flows_share_a_link_packet_by_packet() {
 
 #[test]
 fn control_overtakes_data_but_not_the_packet_on_the_wire() {
-    // Hosts 0 and 1 fill the port to host 2, whose own packet to host 3 is acknowledged through it.
+    // Hosts 0 and 1 fill the port to host 2. Host 2 sends a packet to host 3, and its acknowledgement comes through
+    // that port.
     let n = 40;
     let begin = 500_000;
     let mut plan = plain(leaf_spine(4, 4, 1), &[(0, 2, n * 4096), (1, 2, n * 4096), (2, 3, 4096)]);
@@ -159,14 +162,14 @@ fn control_overtakes_data_but_not_the_packet_on_the_wire() {
     assert!(turns < 2 * n, "data still waits");
     let m = run(&plan);
     assert_eq!(finished(&m, 2), first + turns * TX + TX_ACK + LINK);
-    // In a single queue it waits for the two data packets of every TX that has begun.
+    // In a single queue, the acknowledgement waits for all data before it: two packets for each `TX` that has begun.
     plan.ports.priority = false;
     let before = 2 * ((at_leaf - first) / TX + 1);
     let m = run(&plan);
     assert_eq!(finished(&m, 2), first + before * TX + TX_ACK + LINK);
 }
 
-/// One packet from each of eight hosts to a ninth, all at the leaf at once.
+/// Each of eight hosts sends one packet to a ninth host, and all packets reach the leaf at the same time.
 fn burst_of_eight() -> strandway_fabric::Plan {
     let flows: Vec<_> = (0..8).map(|host| (host, 8, 4096)).collect();
     plain(leaf_spine(9, 9, 1), &flows)
@@ -174,7 +177,8 @@ fn burst_of_eight() -> strandway_fabric::Plan {
 
 #[test]
 fn ecn_marks_from_the_very_packet_that_crosses_the_threshold() {
-    // One leaves at once, seven wait; they leave with 6, 5, .. 0 behind them and joined as the 1st, 2nd, .. 7th.
+    // The first packet leaves at once, and seven wait. They leave with 6, 5, .. 0 packets behind them; they joined the
+    // queue as its 1st, 2nd, .. 7th packet.
     for (threshold, at_dequeue, marked) in [
         (3 * PACKET, true, 1..5),
         (3 * PACKET + 1, true, 1..4),
@@ -209,7 +213,7 @@ fn without_marking_at_the_last_hop_only_queues_above_a_choice_of_paths_mark() {
     plan.ports.ecn =
         Some(EcnSettings { low: Bytes(0), high: Bytes(0), probability: 1.0, at_dequeue: true, last_hop: false });
     assert_eq!(run(&plan).packets.marked, 0, "all wait at the port to their receiver");
-    // Two hosts over one uplink: the queue is there.
+    // Two hosts over one uplink: the queue is at the uplink.
     let flows = [(0, 2, 100 * 4096), (1, 3, 100 * 4096)];
     let mut plan = plain(leaf_spine(4, 2, 1), &flows);
     plan.ports.ecn =
@@ -222,13 +226,15 @@ fn without_marking_at_the_last_hop_only_queues_above_a_choice_of_paths_mark() {
 
 #[test]
 fn marking_between_two_thresholds_follows_its_probability() {
-    // Always between the thresholds: 1,000 packets wait for 4,160,000 B; the probability rises from 0 to 0.5.
+    // The queue is always between the thresholds: it has at most 1,000 packets (4,160,000 B). The probability rises
+    // from 0 to 0.5.
     let n = 1000u64;
     let mut plan = plain(leaf_spine(3, 3, 1), &[(0, 2, n * 4096), (1, 2, n * 4096)]);
     let high = Bytes((n + 1) * PACKET);
     plan.ports.ecn = Some(EcnSettings { low: Bytes(0), high, probability: 0.5, at_dequeue: true, last_hop: true });
     let m = run(&plan);
-    // The queue rises evenly to the full and falls evenly: a quarter of 2,000 on average, standard deviation below 21.
+    // The queue grows evenly until it is full and then shrinks evenly. So a quarter of the 2,000 packets is marked on
+    // average; the standard deviation is below 21.
     assert!((400..=600).contains(&m.packets.marked), "{}", m.packets.marked);
 }
 
@@ -240,13 +246,13 @@ fn a_packet_is_trimmed_exactly_when_the_queue_is_full_and_its_header_goes_ahead(
         let mut plan = burst_of_eight();
         plan.ports.trim = Some(TrimSettings { size: 64 });
         plan.ports.data_queue = Bytes(queue);
-        // Before anything is sent again.
+        // The run ends before a packet is sent again.
         plan.time_limit = Time(3 * US);
         let last = link(&plan.topology, "leaf0", "host8");
         capture(&mut plan, &[last]);
         let m = run(&plan);
         assert_eq!((m.packets.trimmed, m.packets.nacks, m.packets.dropped), (trimmed, trimmed, 0), "{queue} B");
-        // The first packet is on the wire; then all headers, then what waits whole.
+        // The first packet is on the wire. All headers follow it, and then the packets that wait whole.
         let begin = TX + LINK;
         for (i, c) in m.captured[..8].iter().enumerate() {
             let i = i as u64;
@@ -290,8 +296,8 @@ fn a_full_control_queue_drops_headers() {
 
 #[test]
 fn a_shared_buffer_lends_each_queue_a_share_of_what_is_free() {
-    // Packet i (from 0) finds i in the buffer; from the second on all but one of them wait in its queue. It is let in if
-    // i <= alpha * (10 - i) packets.
+    // Packet i (counted from 0) finds i packets in the buffer; from i = 1 on, one of them is on the wire. So with
+    // packet i its queue has i packets, and the packet is let in if i <= alpha * (10 - i).
     for (alpha, accepted) in [(0.5, 4), (1.0, 6), (2.0, 7), (8.0, 8)] {
         let mut plan = burst_of_eight();
         plan.ports.shared = Some(SharedSettings { buffer: Bytes(10 * PACKET), alpha });
@@ -300,9 +306,11 @@ fn a_shared_buffer_lends_each_queue_a_share_of_what_is_free() {
         assert_eq!(m.packets.dropped, 8 - accepted, "alpha {alpha}");
         assert_eq!(m.packets.delivered, accepted);
     }
-    // What other ports hold counts: four packets to host 8 and three to host 7, in order of their links; alpha 1, buffer 8.
-    // Port 8 takes i <= 8 - i packets, that is all four; then port 7 with 4, 5, 6 in the buffer takes 0 + 1 <= 4, then
-    // (its first is on the wire) 1 <= 3, then 2 <= 2. With 7, the last one fails; with 5, the fourth and the last.
+    // Packets in other ports count too. Four packets go to host 8 and three to host 7, in the order of their links;
+    // alpha is 1. With a buffer of 8 packets, port 8 takes packet i if i <= 8 - i, so it takes all four. Port 7 then
+    // finds 4, 5 and 6 packets in the buffer: it takes its first packet because 1 <= 4, its second (the first is on the
+    // wire) because 1 <= 3, and its third because 2 <= 2. With a buffer of 7, the last packet is dropped; with 5, the
+    // fourth and the last.
     let flows: Vec<_> = (0..7).map(|h| (h, if h < 4 { 8 } else { 7 }, 4096)).collect();
     for (buffer, dropped) in [(8, 0), (7, 1), (5, 2)] {
         let mut plan = plain(leaf_spine(9, 9, 1), &flows);
@@ -314,11 +322,11 @@ fn a_shared_buffer_lends_each_queue_a_share_of_what_is_free() {
 
 // ---- PFC ---------------------------------------------------------------------------------------------------------------
 
-/// Host 0 (400 Gb/s) sends 38 packets over uplinks of 100 Gb/s; XOFF at five packets, XON at two.
+/// Host 0 (400 Gb/s) sends 38 packets over uplinks of 100 Gb/s. XOFF is at five packets and XON at two.
 fn paused(headroom_packets: u64) -> strandway_fabric::Plan {
     let mut plan = plain(fabric(shape(4, 2), [400, 100, 100], [0; 3]), &[(0, 3, 38 * 4096)]);
     let mut profile = (*plan.profiles[0]).clone();
-    // Acknowledgements must not be in the way of pause frames: only the first and the last packet's.
+    // Acknowledgements must not delay pause frames, so only the first and the last packet are acknowledged.
     profile.transport.ack_every = Bytes(1_000_000_000);
     plan.profiles = vec![Arc::new(profile)];
     plan.ports.pfc = Some(PfcSettings {
@@ -331,8 +339,8 @@ fn paused(headroom_packets: u64) -> strandway_fabric::Plan {
     plan
 }
 
-/// Packet k (from 0) is at the leaf at `TX + LINK + k * TX`; one leaves for each four that come. With packet 6 there are
-/// seven, less the one that has left: six, the first time that more than five are held.
+/// Packet k (counted from 0) is at the leaf at `TX + LINK + k * TX`. One packet leaves for each four that arrive. When
+/// packet 6 arrives, seven packets have arrived and one has left. So six are held: for the first time more than five.
 const XOFF_AT: u64 = TX + LINK + 6 * TX;
 
 #[test]
@@ -340,12 +348,13 @@ fn pfc_pauses_exactly_at_xoff_and_resumes_exactly_at_xon() {
     let plan = paused(20);
     let m = run(&plan);
     let starts: Vec<u64> = m.captured.iter().filter(whole_data).map(|c| c.at.0).collect();
-    // A pause frame of 64 B and one link's delay later the NIC finishes the packet on its wire and sends no other.
+    // The pause frame has 64 B and takes one link's delay. Then the NIC finishes the packet on its wire and sends no
+    // other.
     let stop = XOFF_AT + TX_ACK + LINK;
     let sent = stop.div_ceil(TX);
     assert_eq!(sent, 32, "packets that had begun by then");
     assert_eq!(starts[..32], (0..32).map(|k| k * TX).collect::<Vec<_>>());
-    // Two are left when 30 have gone through the uplink, four TX each.
+    // Two packets are left when 30 have gone through the uplink, which needs four `TX` for each.
     let resume = TX + LINK + 30 * 4 * TX + TX_ACK + LINK;
     assert_eq!(starts[32], resume);
     assert_eq!(starts[33..], (1..6).map(|k| resume + k * TX).collect::<Vec<_>>());
@@ -356,7 +365,8 @@ fn pfc_pauses_exactly_at_xoff_and_resumes_exactly_at_xon() {
 
 #[test]
 fn pfc_loses_nothing_with_headroom_for_what_is_on_its_way_and_something_with_a_packet_less() {
-    // When the last of the 32 packets arrives, 31 TX after the first, seven have left: 25 are held, 20 above XOFF.
+    // The last of the 32 packets arrives 31 `TX` after the first. By then seven packets have left: 25 are held, 20
+    // above XOFF.
     for (headroom, dropped) in [(20, 0), (19, 1), (18, 2)] {
         let mut plan = paused(headroom);
         plan.time_limit = Time(6 * US);
@@ -366,7 +376,8 @@ fn pfc_loses_nothing_with_headroom_for_what_is_on_its_way_and_something_with_a_p
 
 #[test]
 fn a_pause_frame_waits_for_the_packet_on_its_wire() {
-    // Host 1 sends to host 0, 40 ns behind it, so that at XOFF the port to host 0 has 40 ns left of a packet.
+    // Host 1 sends to host 0 and begins 40 ns later than host 0. So at XOFF, the port to host 0 needs 40 ns more for
+    // the packet on its wire.
     let mut plan = paused(40);
     let mut connection = plan.connections[0];
     (connection.source, connection.destination) = (HostId(1), HostId(0));
@@ -376,7 +387,7 @@ fn a_pause_frame_waits_for_the_packet_on_its_wire() {
     plan.flows.push(flow);
     let m = run(&plan);
     let starts: Vec<u64> = m.captured.iter().filter(whole_data).map(|c| c.at.0).collect();
-    // The NIC sends its data without a gap but for the pause.
+    // Apart from the pause, the NIC sends its data without a gap.
     let resume = starts.windows(2).find(|w| w[1] - w[0] > 3 * TX).expect("a pause")[1];
     let nic = link(&plan.topology, "host0", "leaf0").0 as usize;
     assert_eq!(Time(resume) - Time(XOFF_AT + 40_000 + TX_ACK + LINK), m.links[nic].paused);
@@ -385,7 +396,8 @@ fn a_pause_frame_waits_for_the_packet_on_its_wire() {
 
 #[test]
 fn pfc_with_a_shared_buffer_pauses_at_the_dynamic_threshold() {
-    // No reserve, alpha 1, a buffer of 11 packets: held 6 are the first to be more than what is free.
+    // There is no reserve, alpha is 1, and the buffer has 11 packets. When 6 packets are held, 5 are free: for the
+    // first time, more are held than free.
     let mut plan = paused(20);
     plan.ports.shared = Some(SharedSettings { buffer: Bytes(11 * PACKET), alpha: 1.0 });
     plan.ports.pfc = plan.ports.pfc.map(|p| PfcSettings { xoff: Bytes(0), xon: Bytes(PACKET), ..p });
@@ -394,7 +406,8 @@ fn pfc_with_a_shared_buffer_pauses_at_the_dynamic_threshold() {
     let starts: Vec<u64> = m.captured.iter().filter(whole_data).map(|c| c.at.0).collect();
     let resume = starts.windows(2).find(|w| w[1] - w[0] > 3 * TX).expect("a pause")[1];
     assert_eq!(Time(resume) - Time(XOFF_AT + TX_ACK + LINK), m.links[nic].paused);
-    // It resumes one packet below the threshold: held n <= (11 - n) - 1, that is 5 of the 32, when 27 have gone.
+    // The NIC resumes one packet below the threshold: n packets are held, with n <= (11 - n) - 1. So n is 5 of the 32
+    // packets, when 27 have gone.
     assert_eq!(resume, TX + LINK + 27 * 4 * TX + TX_ACK + LINK);
     assert_eq!((m.packets.dropped, m.end), (0, End::Finished));
 }
@@ -411,7 +424,7 @@ fn a_degraded_link_takes_longer_by_its_fraction_while_it_lasts() {
         plan.faults = vec![fault(&[slow], FaultKind::Degraded { fraction }, 0, u64::MAX)];
         let m = run(&plan);
         assert_eq!(received(&m, 0), healthy + (times - 1) * TX, "a fraction of {fraction}");
-        // A packet whose transmission began before is not slowed down, nor one that begins after.
+        // Only a packet whose transmission begins during the fault is slowed down.
         for (from, until, late) in [
             (TX + LINK + 1, u64::MAX, 0),
             (TX + LINK, u64::MAX, 0),
@@ -440,7 +453,7 @@ fn a_link_that_goes_down_silently_loses_what_is_on_its_way() {
         );
         assert_eq!(m.end, End::Finished, "what was lost is sent again");
     }
-    // A packet that begins when the link is up again is not lost.
+    // A packet that begins at the instant when the link is up again is not lost.
     plan.flows[0].start = Start::At(Time(5 * US));
     plan.faults = vec![fault(&[nic], FaultKind::Down { visible: None }, 0, 5 * US)];
     assert_eq!(run(&plan).packets.lost, 0);
@@ -483,12 +496,13 @@ fn ecmp_avoids_a_dead_link_once_routing_knows() {
         let after = m.captured.iter().filter(|c| c.at.0 >= 20 * US).count();
         (m.packets.lost, after)
     };
-    // At once: only what was on its way on a link of 1 us, with every other packet of host 0 on it, can be lost.
+    // Routing knows at once. So only packets that are on the link at that time can be lost: the link takes 1 us and
+    // carries every other packet of host 0.
     let on_the_way = (LINK + TX).div_ceil(TX);
     let (at_once, after) = run_with(Some(Span::ZERO));
     assert!(at_once <= on_the_way, "{at_once} lost");
     assert_eq!(after, 0, "the switch sends nothing by a port it knows to be down");
-    // After 10 us: about half of the 120 packets of that time as well.
+    // Routing knows after 10 us. So about half of the 120 packets of that time are lost as well.
     let (later, after) = run_with(Some(Span::from_us(10)));
     assert_eq!(after, 0);
     let offered = 10 * US / TX;
@@ -496,7 +510,7 @@ fn ecmp_avoids_a_dead_link_once_routing_knows() {
         later > at_once + offered / 4 && later < at_once + offered * 3 / 4,
         "{later} lost, {at_once} of them at once"
     );
-    // If nobody knows, every packet that takes it is lost.
+    // If no switch knows, every packet on this link is lost.
     let (silent, after) = run_with(None);
     assert!(silent > later && after > 0, "{silent} lost");
 }
@@ -508,7 +522,7 @@ fn random_loss_is_as_frequent_as_it_should_be() {
     let mut plan = plain(topology, &[(0, 3, 5000 * 4096)]);
     plan.faults = vec![fault(&[lossy], FaultKind::Loss { probability: 0.01, burst: Burst::NONE }, 0, u64::MAX)];
     let m = run(&plan);
-    // 50 of 5,000 expected (and of the few that are sent again), standard deviation 7.
+    // 50 losses in 5,000 packets (and in the few that are sent again) are expected; the standard deviation is 7.
     assert!((22..=85).contains(&m.packets.lost), "{}", m.packets.lost);
     assert_eq!((m.packets.lost, m.end), (u64::from(m.links[lossy.0 as usize].lost), End::Finished));
     plan.faults = vec![fault(&[lossy], FaultKind::Loss { probability: 0.0, burst: Burst::NONE }, 0, u64::MAX)];
@@ -532,7 +546,8 @@ fn bursty_loss_is_as_frequent_and_comes_in_runs_as_long_as_it_should() {
     let lost: Vec<bool> = sent.iter().map(|header| !arrived.contains(header)).collect();
     let total = lost.iter().filter(|l| **l).count();
     let runs = (0..lost.len()).filter(|&i| lost[i] && (i == 0 || !lost[i - 1])).count();
-    // 800 of 40,000 expected in 100 runs; a run's length varies as much as itself.
+    // 800 losses in 40,000 packets are expected, in 100 runs. The standard deviation of a run's length is as large as
+    // its mean.
     assert!((450..=1200).contains(&total), "{total} lost");
     let length = total as f64 / runs as f64;
     assert!((5.5..11.0).contains(&length), "runs of {length:.1}");
@@ -552,9 +567,9 @@ fn a_flow_starts_when_its_trigger_fires_at_its_own_host() {
         let m = run(&plan);
         assert_eq!(m.flows[1].started, Some(Time(finished(&m, 0) + delay)));
         assert_eq!(m.flows[2].started, Some(Time(received(&m, 0) + delay)));
-        // 0 -> 2 and 3 -> 1 are alone on their way.
+        // The flows 0 -> 2 and 3 -> 1 meet no other traffic on their way.
         assert_eq!(received(&m, 1), finished(&m, 0) + delay + 4 * (TX + LINK));
-        // Host 3 has an acknowledgement to send first.
+        // Host 3 must first send an acknowledgement.
         assert_eq!(received(&m, 2), received(&m, 0) + delay.max(TX_ACK) + 4 * (TX + LINK));
     }
 }
@@ -562,7 +577,8 @@ fn a_flow_starts_when_its_trigger_fires_at_its_own_host() {
 #[test]
 fn a_barrier_opens_with_its_last_flow_and_news_takes_the_shortest_link() {
     for threads in [1, 2, 3] {
-        // 0 -> 2 and 4 -> 6 (longer) must end before 8 -> 10 and 10 -> 8 begin; each host on a leaf of its own pair.
+        // The flows 0 -> 2 and 4 -> 6 (the longer one) must end before 8 -> 10 and 10 -> 8 begin. Each host has a leaf
+        // of its own.
         let flows = [(0, 2, 4096), (4, 6, 40_960), (8, 10, 4096), (10, 8, 4096)];
         let mut plan = plain(leaf_spine(12, 2, 1), &flows);
         plan.threads = threads;
@@ -576,7 +592,7 @@ fn a_barrier_opens_with_its_last_flow_and_news_takes_the_shortest_link() {
         let m = run(&plan);
         let last = finished(&m, 0).max(finished(&m, 1));
         assert_eq!(last, 9 * TX + 4 * (TX + LINK) + 4 * (TX_ACK + LINK));
-        // The first flow that waits counts at its host; from there the news goes on to the others.
+        // The first waiting flow is released at its host. A signal from there releases the other one.
         assert_eq!(m.flows[2].started, Some(Time(last + LINK + 5_000)));
         assert_eq!(m.flows[3].started, Some(Time(last + 2 * LINK + 5_000)));
         assert_eq!(m.end, End::Finished);
@@ -600,7 +616,7 @@ fn what_cannot_finish_ends_at_its_time_limit_with_the_unfinished_flows_known() {
             assert_eq!((m.end, m.simulated), (End::TimeLimit, Time(3_000 * US)), "{profile}, {kind:?}");
             let done: Vec<bool> = m.flows.iter().map(|f| f.finished.is_some()).collect();
             assert_eq!(done, [false, true, false], "{profile}, {kind:?}");
-            // Data of 3 -> 0 arrives, only its acknowledgement does not.
+            // The data of 3 -> 0 arrives; only its acknowledgement does not.
             assert!(m.flows[2].received.is_some() && m.flows[0].received.is_none());
         }
     }

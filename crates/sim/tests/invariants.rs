@@ -1,4 +1,4 @@
-//! What must hold of every run, whatever the fabric, protocol, workload and faults.
+//! Conditions that every run must meet, with any fabric, protocol, workload and faults.
 
 mod support;
 use std::collections::BTreeMap;
@@ -56,6 +56,12 @@ fn scenarios() -> Vec<(&'static str, Plan)> {
         ("swift, single path", plan(two_tiers(1), with("swift", preset("rocev2_sr")), &permutation(16, 200_000, 5))),
         ("dctcp, three planes", plan(two_tiers(3), with("dctcp", uec("reps")), &incast(10, 100_000))),
     ];
+    let mut adaptive = plan(three_tiers(), uec("oblivious"), &permutation(24, 100_000, 6));
+    adaptive.routing = Routing::Adaptive;
+    all.push(("adaptive switches, three tiers", adaptive));
+    let mut flowlets = plan(two_tiers(2), preset("rocev2"), &permutation(16, 300_000, 7));
+    flowlets.routing = Routing::Flowlet;
+    all.push(("adaptive by flowlets, PFC, two planes", flowlets));
     let mut direct = plan(three_tiers(), uec("oblivious"), &permutation(24, 100_000, 6));
     direct.routing = Routing::Direct;
     all.push(("uec, explicit paths", direct));
@@ -209,7 +215,7 @@ fn what_comes_into_a_switch_leaves_it_or_is_counted() {
                 assert_eq!(*c, Default::default(), "nothing happens at a port that leads nowhere");
                 continue;
             };
-            // Nothing travels when the run is over, so that what left and was not lost has arrived.
+            // No packet is in the fabric when the run is over, so every packet that left and was not lost has arrived.
             let arrived = c.packets as i64 - i64::from(c.lost);
             balance.entry(ends.to).or_default().0 += arrived;
             balance.entry(ends.from).or_default().0 -= c.packets as i64 + i64::from(c.dropped);
@@ -227,12 +233,12 @@ fn what_comes_into_a_switch_leaves_it_or_is_counted() {
             if topology.describe(node).0 == NodeKind::Host {
                 continue;
             }
-            // A port that is seen down loses packets before they leave: those count as lost, but never left.
+            // A port that is known to be down loses packets before they leave: these count as lost, but not as sent.
             let range = if visible { -lost_before..=lost_behind } else { 0..=0 };
             assert!(range.contains(&balance), "{name}: {balance} packets are left in {}", topology.node_name(node));
         }
         assert_eq!(m.packets.dropped, dropped, "{name}");
-        // What the NICs put on their links is what the endpoints made.
+        // The NICs' links must count exactly the packets that the endpoints made.
         let nics: u64 =
             m.links[..(topology.hosts() * u32::from(topology.planes())) as usize].iter().map(|c| c.packets).sum();
         let probes: u64 = m.connections.iter().map(|c| c.probes).sum();

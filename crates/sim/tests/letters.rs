@@ -1,4 +1,4 @@
-//! Letters between programs: lost ones stay lost, repeated ones get through, on any number of threads.
+//! Letters between programs: a lost letter stays lost, a repeated one arrives, on any number of threads.
 
 mod support;
 
@@ -14,7 +14,7 @@ use support::{leaf_spine, plain};
 /// Asks its partner question after question until each is answered; the partner answers.
 struct Curious {
     host: u32,
-    /// The question under way, and when it was last asked.
+    /// The open question, and when it was last asked.
     number: u32,
     asked: Time,
     waiting: Vec<(u32, HostId)>,

@@ -44,7 +44,8 @@ fn a_packet_takes_exactly_as_long_as_its_links() {
 
 #[test]
 fn a_train_of_packets_beyond_32_bits_of_picoseconds_and_bytes_arrives_in_step() {
-    // 300,000 packets under way over 50 ms at 400 Gb/s, 1.25 GB in flight: nothing waits, so the last one is late by its own place.
+    // 300,000 packets over 50 ms at 400 Gb/s, 1.25 GB in flight: no packet waits, so the delay of the last one is given
+    // by its place in the order.
     let count = 300_000u64;
     let mut plan = plain(sites(2, 1, 1, 1, 50), &[(0, 1, count * 4096)]);
     let profile = std::sync::Arc::get_mut(&mut plan.profiles[0]).expect("not shared yet");
@@ -58,7 +59,7 @@ fn a_train_of_packets_beyond_32_bits_of_picoseconds_and_bytes_arrives_in_step() 
     assert_eq!(m.packets.sent, count);
 }
 
-/// 16 MiB from site 0 to site 1, twelve times over, with these losses on the links from and to site 0 that are named.
+/// Twelve times 16 MiB from site 0 to site 1, with these losses on the named links from and to site 0.
 fn lossy(probability: f64, burst: Burst, links: impl Fn(&Topology) -> Vec<LinkId>) -> (Plan, Measurements) {
     let flows: Vec<_> = (0..12).map(|h| (h, h + 12, 16 << 20)).collect();
     let topology = sites(2, 12, 1, 1, 1);
@@ -92,7 +93,8 @@ fn bursts_have_their_mean_and_last_as_long_as_they_should() {
     plan.capture = Some(CapturePlan { links: [vec![there], behind].concat(), limit: 1_000_000 });
     let m = simulate(&plan, &Control::new());
 
-    // The ports behind the long link are as fast as it is, so that what arrives leaves them at once: 1 ms after its last bit.
+    // The ports after the long link are as fast as it is, so that packets leave them at once: 1 ms after their last
+    // bit.
     let arrived: BTreeSet<u64> = m.captured.iter().filter(|c| c.link != there).map(|c| c.at.0).collect();
     let left = m.captured.iter().filter(|c| c.link == there);
     let fates: Vec<(u64, bool)> =
@@ -100,8 +102,8 @@ fn bursts_have_their_mean_and_last_as_long_as_they_should() {
     let lost = fates.iter().filter(|(_, lost)| *lost).count();
     assert_eq!(lost, m.links[there.0 as usize].lost as usize, "packets arrive when they should");
 
-    // A state of such a process is forgotten after 8 us, and so many independent looks there are at it in the time in which packets
-    // passed.
+    // Such a process forgets its state after 8 us. So the number of independent observations is the time in which
+    // packets passed, divided by 8 us.
     let busy = fates.windows(2).map(|w| (w[1].0 - w[0].0).min(83_200)).sum::<u64>() as f64;
     let memory = length.0 as f64 * (1.0 - share);
     let deviation = (2.0 * share * (1.0 - share) * memory / busy).sqrt();

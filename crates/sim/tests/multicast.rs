@@ -1,4 +1,5 @@
-//! Packets for groups: every member gets a copy of its own, every link counts what crosses it, and threads change nothing.
+//! Packets for groups: every member gets its own copy, every link counts its packets, and the number of threads changes
+//! nothing.
 
 mod support;
 
@@ -60,10 +61,10 @@ impl Application for Caster {
 /// Chunks of a share.
 const COUNT: u32 = 40;
 
-/// A chunk that has arrived: at whom, from whom, which one, without its payload?
+/// A chunk that has arrived: receiver, sender, number, and whether it was trimmed.
 type Got = (u32, u32, u32, bool);
 
-/// All of these hosts cast their shares to group 0 at once, at this rate.
+/// All `roots` cast their shares to group 0 at the same time, each at this rate.
 fn cast(plan: &Plan, roots: &[u32], rate: Rate) -> (Measurements, Vec<Got>) {
     let got = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&got);
@@ -147,7 +148,7 @@ fn expected(plan: &Plan, roots: &[u32]) -> Vec<u64> {
     bytes
 }
 
-/// What was cast and copied went somewhere, and each switch sent on what it got and did not lose.
+/// Every cast or copied packet arrived or was lost, and each switch sent on every packet that it got and did not lose.
 fn assert_conserved(m: &Measurements, what: &str) {
     let p = &m.packets;
     let gone = p.trimmed + p.dropped - p.dropped_control + p.lost - p.lost_control;

@@ -1,4 +1,4 @@
-//! One window per destination: what many connections between two hosts take of a fabric is what one takes.
+//! One window per destination: many connections between two hosts take the same share of a fabric as one connection.
 
 mod support;
 
@@ -10,7 +10,7 @@ use support::{leaf_spine, link, plan, preset, run};
 const SENDERS: u32 = 7;
 const BYTES: u64 = 8_000_000;
 
-/// Seven hosts send to host 0, each over so many connections; from host 8 one flow goes over one connection as well.
+/// Seven hosts send to host 0, each over `connections` connections; host 8 also sends one flow over one connection.
 fn incast(connections: u32, shared: bool) -> Measurements {
     let congestion = CongestionConfig::Nscc(NsccConfig { per_destination: shared, ..NsccConfig::default() });
     let profile = Profile { congestion, ..preset("mrc") };

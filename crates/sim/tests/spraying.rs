@@ -1,4 +1,4 @@
-//! What STrack and PRIME promise of a fabric: balance, fair shares, and nothing sent twice where nothing is lost.
+//! Guarantees of STrack and PRIME in a fabric: balance, fair shares, and no retransmission without losses.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! What the time series say of MRC: the states of a connection's entropy values, and the load of each plane, through failures.
+//! Time series of an MRC run with failures: the states of a connection's entropy values, and the load of each plane.
 
 mod support;
 
@@ -25,7 +25,7 @@ fn flow(profile: Profile) -> Plan {
     plan
 }
 
-/// What each plane's paths are up to at a time in microseconds.
+/// The states of each plane's paths at a time in microseconds.
 fn planes_at(m: &Measurements, us: usize) -> &[PlaneStates] {
     &m.series.watched[us / 2].planes
 }

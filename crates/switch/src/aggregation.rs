@@ -1,4 +1,4 @@
-//! All jobs of a run whose gradients switches add: which program sits at each host and at each switch.
+//! All jobs of a run with in-network aggregation: the programs of each host and of each switch.
 
 use crate::atp::AtpProgram;
 use crate::esa::EsaProgram;
@@ -20,35 +20,36 @@ use strandway_proto::program::Program;
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{HostId, MessageId};
 
-/// What can be chosen for all jobs of a run.
+/// The settings for all jobs of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// What switches run.
+    /// The system that switches run.
     pub system: System,
     /// Slots of each switch.
     pub slots: u32,
     /// The window of ATP's and ESA's workers at the start.
     pub window: u32,
-    /// Results of later keys before a key of ATP or ESA counts as lost.
+    /// ATP and ESA: a key counts as lost after this many results of later keys.
     pub out_of_order: u32,
-    /// How long a worker waits for a result at least: 1 ms for ESA (ours), 200 us for ATP and 10 ms for SwitchML (their released code).
+    /// The shortest time that a worker waits for a result: 1 ms for ESA (ours), 200 us for ATP and 10 ms for SwitchML
+    /// (their released code).
     pub timeout: Span,
-    /// ESA: servers ask switches for what they hold of a key of which they have a part.
+    /// ESA: a server that has a part of a key asks the switches for their partial sums of it.
     pub flush_timer: bool,
-    /// ATP: servers give keys that collided another slot.
+    /// ATP: servers assign another slot to keys that collided.
     pub readdress: bool,
-    /// SwitchML: packets carry exponents one window ahead.
+    /// SwitchML: packets also carry exponents, one window ahead.
     pub exponents: bool,
-    /// How fast servers are.
+    /// The speed of servers.
     pub pace: ServerPace,
-    /// The interval of the picture of who holds slots; zero for none.
+    /// The interval of the slot occupancy series; zero for none.
     pub every: Span,
     /// Every random stream derives from this.
     pub seed: u64,
 }
 
 impl Settings {
-    /// The usual ones for a system.
+    /// The default settings of a system.
     pub fn new(system: System, slots: u32) -> Settings {
         Settings {
             system,
@@ -73,7 +74,7 @@ impl Settings {
 /// All jobs of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Aggregation {
-    /// What was chosen for all.
+    /// The settings for all jobs.
     pub settings: Settings,
     /// The jobs.
     pub plans: Vec<Arc<Plan>>,
@@ -87,14 +88,15 @@ impl Aggregation {
             if plan.job.server() == host && !matches!(self.settings.system, System::SwitchMl { .. }) {
                 seats.push(Box::new(self.server(plan)));
             }
-            // A worker without a start is made when another program of its host begins it.
+            // A worker without a start time is created when another program of its host begins it.
             let worker = plan.job.workers().iter().position(|&at| at == host && plan.start != Time::NEVER);
             seats.extend(worker.map(|worker| self.training(plan, worker as u16)));
         }
         if seats.len() > 1 { Some(Box::new(Seats(seats))) } else { seats.pop() }
     }
 
-    /// The program of one worker of the job of this number, whose plan has no start ([`Time::NEVER`]): it begins when it is told to.
+    /// The program of one worker of the job with this number, if the job's plan has no start time ([`Time::NEVER`]).
+    /// Another program begins it.
     pub fn rank(&self, number: u16, worker: u32) -> Option<Box<dyn Application>> {
         let plan = self.plans.iter().find(|plan| plan.job.shape.number == number)?;
         let known = (worker as usize) < plan.job.workers().len() && plan.start == Time::NEVER;
@@ -132,7 +134,7 @@ impl Aggregation {
         ))
     }
 
-    /// The program of a switch, if it is one that adds: the leaves above workers and servers are.
+    /// The program of a switch, if the switch aggregates: the leaves above workers and servers do.
     pub fn switch(&self, topology: &Topology, node: NodeId) -> Option<Box<dyn Program>> {
         let (kind, leaf, _) = topology.describe(node);
         let near =

@@ -1,4 +1,4 @@
-//! ATP's program for a switch: slots for who comes first, kept until the server's answer passes.
+//! ATP's program for a switch: the first fragment gets the slot, and keeps it until the server's answer passes.
 //!
 //! Lao et al., "ATP: In-network Aggregation for Multi-tenant Learning", NSDI 2021; the steps are those of the released code (ESA sheet,
 //! section 11.2). Two levels are ours: the released code has one.
@@ -13,7 +13,7 @@ use strandway_proto::packet::{Flags, Header};
 use strandway_proto::program::{Act, Fate, Lanes};
 use strandway_proto::units::{Span, Time};
 
-/// Slots are for who comes first.
+/// The first fragment gets the slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FirstCome;
 
@@ -21,7 +21,8 @@ pub struct FirstCome;
 pub type AtpProgram = Pooled<FirstCome>;
 
 impl AtpProgram {
-    /// The program of the switch above this leaf's hosts, with `slots` slots. `every` is the interval of the picture of who holds slots.
+    /// The program of the switch above this leaf's hosts, with `slots` slots. `every` is the interval of the slot
+    /// occupancy series.
     pub fn new(jobs: &[Arc<Job>], leaf: u32, slots: u32, rtt: Span, every: Span) -> AtpProgram {
         Pooled::with(FirstCome, jobs, leaf, slots, rtt, every)
     }
@@ -75,7 +76,7 @@ impl AtpProgram {
                 self.pool.counts(fragment.job).duplicates += 1;
             }
             if resend {
-                // Whatever is here goes to the server with it, and the slot is free.
+                // The slot's partial sum goes to the server with it, and the slot is free.
                 self.give_out(now, job, at, fragment, plane);
                 return self.pool.clear(now, at);
             }
@@ -90,7 +91,7 @@ impl AtpProgram {
         }
     }
 
-    /// Sends what a slot holds on: a rack's whole sum to where racks are added, all else to the server.
+    /// Sends a slot's sum: a rack's whole sum to the switch that adds racks, any other sum to the server.
     fn give_out(&mut self, now: Time, job: &Arc<Job>, at: u32, fragment: Fragment, plane: u8) {
         let slot = *self.pool.slot(at);
         let marks = fragment.marks.with_if(slot.congested, Marks::CONGESTED);
@@ -119,7 +120,8 @@ impl AtpProgram {
         }
     }
 
-    /// A fragment that was sent again passes where racks are added: what is here of its key goes with it.
+    /// A retransmitted fragment passes the switch that adds racks: this switch's partial sum of its key goes to the
+    /// server as well.
     fn pull_racks(&mut self, now: Time, job: &Arc<Job>, fragment: &Fragment, plane: u8) {
         let at = slot_of(&Fragment { marks: Marks::LEVEL, ..*fragment }, self.pool.len());
         let slot = *self.pool.slot(at);

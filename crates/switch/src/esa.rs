@@ -1,7 +1,7 @@
 //! ESA's program for a switch: slots that fragments of a higher priority take over.
 //!
-//! H. Wang et al., "Efficient Data-Plane Memory Scheduling for In-Network Aggregation", arXiv 2201.06398. Only the abstract was at hand:
-//! preemption and priorities are the paper's, what fills them in is ours (`docs/protocols/esa.md`).
+//! H. Wang et al., "Efficient Data-Plane Memory Scheduling for In-Network Aggregation", arXiv 2201.06398. Only the
+//! abstract was available: preemption and priorities are the paper's, all details are ours (`docs/protocols/esa.md`).
 
 use crate::job::Job;
 use crate::pool::{Slot, tag};
@@ -17,7 +17,7 @@ use strandway_proto::{HostId, Packet};
 /// The program of one switch that runs ESA.
 pub type EsaProgram = Pooled<Esa>;
 
-/// What comes in, with where its numbers are.
+/// An arriving fragment, with the source of its lanes.
 #[derive(Clone, Copy)]
 struct Arrival {
     fragment: Fragment,
@@ -26,12 +26,13 @@ struct Arrival {
 }
 
 impl EsaProgram {
-    /// The program of the switch above this leaf's hosts, with `slots` slots. `every` is the interval of the picture of who holds slots.
+    /// The program of the switch above this leaf's hosts, with `slots` slots. `every` is the interval of the slot
+    /// occupancy series.
     pub fn new(jobs: &[Arc<Job>], leaf: u32, slots: u32, settings: Esa, rtt: Span, every: Span) -> EsaProgram {
         Pooled::with(settings, jobs, leaf, slots, rtt, every)
     }
 
-    /// Checks what must hold of slots at all times. For tests.
+    /// Checks the conditions that slots must always meet. For tests.
     pub fn check(&self) {
         for at in 0..self.pool.len() {
             let slot = self.pool.slot(at);
@@ -41,11 +42,12 @@ impl EsaProgram {
         }
     }
 
-    /// Sends numbers on to the job's server.
+    /// Sends a fragment on to the job's server.
     fn send_to_server(&mut self, job: &Job, arrival: Arrival, marks: Marks) {
         let Arrival { fragment, lanes, plane } = arrival;
         let fragment = Fragment { kind: Kind::Partial, marks: fragment.marks.with(marks), ..fragment };
-        // A worker's own packet keeps its source; what a switch makes comes from near the server, which nobody looks at.
+        // A worker's own packet keeps its source. A packet that a switch makes has a source near the server; no
+        // receiver checks it.
         let source = match fragment.sender {
             Fragment::SWITCH => job.server().near(),
             worker => job.workers().get(usize::from(worker)).copied().unwrap_or(job.server()),
@@ -53,7 +55,7 @@ impl EsaProgram {
         self.send(job.packet(source, job.server(), plane, fragment), lanes);
     }
 
-    /// The header of what a slot holds: all of it is the slot's own, nothing is that of the packet which made it leave.
+    /// The header of a slot's sum. All its fields come from the slot, none from the packet that caused the sending.
     fn header(slot: &Slot, at: u32, slots: u32, kind: Kind, marks: Marks) -> Fragment {
         let marks = marks.with_if(slot.level, Marks::LEVEL).with_if(slot.congested, Marks::CONGESTED);
         let away = if slot.level { slots - slots / 2 } else { 0 };
@@ -73,7 +75,7 @@ impl EsaProgram {
         }
     }
 
-    /// Gives out what a slot holds to its own job's server.
+    /// Sends a slot's sum to the server of the slot's job.
     fn give_out(&mut self, at: u32, kind: Kind, marks: Marks, plane: u8) {
         let slot = *self.pool.slot(at);
         let Some(job) = self.jobs.get(slot.job()).map(Arc::clone) else { return };
@@ -104,7 +106,7 @@ impl EsaProgram {
         let fragment = arrival.fragment;
         let at = slot_of(&fragment, self.pool.len());
         if fragment.priority == 0 {
-            // Priority 0 is that of empty slots.
+            // Priority 0 is reserved for empty slots.
             self.pool.counts(fragment.job).odd += 1;
             return;
         }
@@ -152,7 +154,7 @@ impl EsaProgram {
         }
     }
 
-    /// A holder whose slot another fragment wanted loses priority.
+    /// Lowers the priority of a slot that another fragment wanted.
     fn age(&mut self, now: Time, at: u32) {
         let slot = self.pool.slot_mut(at);
         let halves = match self.discipline.aging {
@@ -168,7 +170,7 @@ impl EsaProgram {
         }
     }
 
-    /// A slot has everybody.
+    /// A slot is complete.
     fn complete(&mut self, now: Time, job: &Arc<Job>, at: u32, plane: u8) {
         let slot = *self.pool.slot(at);
         if !slot.level && slot.fan_in_other > 1 {
@@ -199,7 +201,7 @@ impl EsaProgram {
         }
     }
 
-    /// Sends the sum of all workers to those who are to have it.
+    /// Sends the sum of all workers to its receivers.
     fn send_result(&mut self, job: &Arc<Job>, slot: &Slot, at: u32, plane: u8) {
         let header = EsaProgram::header(slot, at, self.pool.len(), Kind::Result, Marks::NONE);
         let fragment = Fragment { marks: header.marks.without(Marks::LEVEL), ..header };
@@ -220,7 +222,7 @@ impl EsaProgram {
         }
     }
 
-    /// A result passes: what is left of its key here is of no use any more.
+    /// A result passes: frees the slots that still hold its key.
     fn forget(&mut self, now: Time, fragment: &Fragment) {
         for marks in [Marks::NONE, Marks::LEVEL] {
             let level = marks == Marks::LEVEL;
@@ -233,7 +235,7 @@ impl EsaProgram {
     }
 }
 
-/// Sends a result to all workers of its job, or to its owner and word of it to the others.
+/// Sends a result to all workers of its job; or to its owner, and a credit to the others.
 pub(crate) fn send_to_owners(job: &Job, fragment: Fragment, plane: u8, lanes: Lanes, send: &mut impl FnMut(Act)) {
     let group = HostId::group(job.shape.group);
     let source = job.server().near();

@@ -1,4 +1,5 @@
-//! A job as its workers, its parameter server and the switches know it: who takes part, where, and how its keys become slots.
+//! A job, as its workers, its parameter server and the switches know it: its members, their places, and the slots of
+//! its keys.
 
 use crate::who::{RACK_MAX, Who};
 use std::collections::BTreeMap;
@@ -13,22 +14,23 @@ use strandway_proto::{HostId, Packet, PathId};
 /// How a key becomes the number of a slot. ESA sheet, section 3.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Index {
-    /// A list of slots that differ, taken in turn: a job never collides with itself within its window. ATP.
+    /// A list of different slots, used in turn: within its window a job never collides with itself. ATP.
     List,
     /// A hash of job and key.
     PerKey,
 }
 
-/// Who gets the sum of a key.
+/// The receivers of a key's sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// Every worker: an all-reduce.
     All,
-    /// Its owner alone, whose own fragment stays where it is: a reduce-scatter. Ours, after Khalilov et al., appendix B.
+    /// Only its owner, which does not send its own fragment: a reduce-scatter. Ours, after Khalilov et al., appendix B.
     Scatter {
         /// Keys of each worker's share.
         per_share: u64,
-        /// Shares that are reduced side by side, key by key in turn: as many as there are chains of a multicast beside it.
+        /// The number of shares that are reduced at the same time, key by key in turn: the number of chains of a
+        /// multicast that runs in parallel.
         chains: u32,
     },
 }
@@ -42,17 +44,17 @@ pub struct Rack {
     pub workers: Vec<u16>,
 }
 
-/// A job that cannot be.
+/// Why there is no such job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobError {
-    /// More than 32 workers below one leaf.
+    /// There are more than 32 workers below one leaf.
     Crowded {
         /// The leaf.
         leaf: u32,
     },
-    /// Workers below more than 32 leaves.
+    /// There are workers below more than 32 leaves.
     Scattered,
-    /// No workers, or one of them twice.
+    /// There are no workers, or one of them appears twice.
     Workers,
 }
 
@@ -61,33 +63,33 @@ impl fmt::Display for JobError {
         match self {
             JobError::Crowded { leaf } => write!(f, "has more than 32 workers below leaf {leaf}"),
             JobError::Scattered => f.write_str("has workers below more than 32 leaves"),
-            JobError::Workers => f.write_str("needs workers, each of them once"),
+            JobError::Workers => f.write_str("needs at least one worker, and must not list a worker twice"),
         }
     }
 }
 
-/// What of a job does not depend on where it runs.
+/// The properties of a job that do not depend on its place in the fabric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// Its number, unlike that of every job whose packets or slots may be left over.
+    /// Its number. It must differ from that of every other job whose packets or slots may still exist.
     pub number: u16,
-    /// The multicast group that its workers are.
+    /// The multicast group of its workers.
     pub group: u32,
-    /// Numbers in a fragment.
+    /// Lanes (numbers) of a fragment.
     pub lanes: u16,
-    /// Bytes on the wire of a packet with numbers.
+    /// Wire bytes of a packet with lanes.
     pub data_bytes: u16,
-    /// Bytes on the wire of a packet without.
+    /// Wire bytes of a packet without lanes.
     pub control_bytes: u16,
-    /// Fragments that are under way at the most: the length of the list of slots.
+    /// The largest number of fragments in flight: the length of the list of slots.
     pub window: u32,
     /// Slots of a switch in each plane.
     pub slots: u32,
     /// How keys become slots.
     pub index: Index,
-    /// Who gets sums.
+    /// The receivers of sums.
     pub sharing: Sharing,
-    /// The first key. Tests begin shortly before numbers wrap.
+    /// The first key. Tests begin shortly before numbers wrap around.
     pub first: u64,
     /// A round trip from a worker to the server and back without queues.
     pub rtt: Span,
@@ -96,7 +98,7 @@ pub struct Shape {
 /// One job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
-    /// What does not depend on where it runs.
+    /// The properties that do not depend on its place in the fabric.
     pub shape: Shape,
     workers: Vec<HostId>,
     server: HostId,
@@ -139,7 +141,7 @@ impl Job {
             racks[rack].workers.push(worker);
         }
         let slots = shape.slots.max(1);
-        // A list has every slot once.
+        // A list has every slot at most once.
         let most = if shape.index == Index::List { slots } else { u32::MAX };
         let shape = Shape { window: shape.window.clamp(1, most), slots, ..shape };
         let list = index_list(shape.number, shape.window.min(slots), slots);
@@ -152,7 +154,8 @@ impl Job {
         &self.workers
     }
 
-    /// The host of its parameter server. With SwitchML nobody is there: the leaf above it adds what racks have added.
+    /// The host of its parameter server. With SwitchML there is no server, and the leaf above this host adds the sums
+    /// of racks.
     pub fn server(&self) -> HostId {
         self.server
     }
@@ -188,17 +191,17 @@ impl Job {
         &self.list
     }
 
-    /// The plane that all packets of a key take.
+    /// The plane of all packets of a key.
     pub fn plane(&self, key: u64) -> u8 {
         (key % u64::from(self.planes)) as u8
     }
 
-    /// The worker that a key's sum is for, if not for all.
+    /// The only receiver of a key's sum; `None` if all workers get it.
     pub fn owner(&self, key: u64) -> Option<u16> {
         let Sharing::Scatter { per_share, chains } = self.shape.sharing else { return None };
         let workers = self.workers.len() as u64;
         let (chains, per_share) = (u64::from(chains).clamp(1, workers), per_share.max(1));
-        // Chains of workers that follow each other; the first ones are longer by one if they cannot all be alike.
+        // Consecutive workers form chains; if lengths cannot be equal, the first chains have one more.
         let (each, longer) = (workers / chains, workers % chains);
         let at = (key - self.shape.first) % (workers * per_share);
         let step = (at / (chains * per_share)).min(each);
@@ -212,12 +215,12 @@ impl Job {
         self.owner(key) != Some(worker)
     }
 
-    /// Everybody whose fragment belongs into a key's sum.
+    /// All workers whose fragment belongs to a key's sum.
     pub fn all(&self, key: u64) -> Who {
         Who::of((0..self.racks.len()).map(|rack| self.full_rack(rack, key)).collect())
     }
 
-    /// How many workers of a rack are in a key's sum, and how many racks.
+    /// The number of workers of a rack in a key's sum, and the number of racks.
     pub fn fan_in(&self, rack: usize, key: u64) -> [u8; 2] {
         match self.owner(key) {
             None => [self.racks[rack].workers.len() as u8, self.racks.len() as u8],
@@ -238,7 +241,7 @@ impl Job {
         }
     }
 
-    /// Does a fragment name workers of this job, or racks of it, and as many as are in its key's sum?
+    /// Does a fragment name workers or racks of this job, with the correct numbers for its key's sum?
     pub fn admits(&self, fragment: &Fragment, key: u64) -> bool {
         let (workers, bits, racks) = ({ fragment.workers }, { fragment.racks }, self.racks.len());
         if bits == 0 || racks < RACK_MAX && bits >> racks != 0 {
@@ -254,7 +257,7 @@ impl Job {
         names && fragment.fan_in[1] == of_all && (level || fragment.fan_in[0] == of_rack)
     }
 
-    /// Who is in a fragment; `None` if its header names somebody who is not.
+    /// The workers in a fragment; `None` if its header names a worker or a rack that the job does not have.
     pub fn who(&self, fragment: &Fragment, key: u64) -> Option<Who> {
         let racks = self.racks.len();
         let mut who = Who::nobody(racks);
@@ -272,7 +275,7 @@ impl Job {
         (bits.is_power_of_two() && workers != 0 && workers & !self.full_rack(rack, key) == 0).then_some(who)
     }
 
-    /// A header for a key, from the server, about nobody.
+    /// A header for a key, from the server, with empty bitmaps.
     pub fn fragment(&self, kind: Kind, key: u64) -> Fragment {
         Fragment {
             kind,
@@ -290,7 +293,7 @@ impl Job {
         }
     }
 
-    /// The packet of a header. All packets of one slot between two hosts take one path.
+    /// The packet with this header. All packets of one slot between two hosts take the same path.
     pub fn packet(&self, source: HostId, destination: HostId, plane: u8, fragment: Fragment) -> Packet {
         let bytes = if fragment.kind.has_lanes() { self.shape.data_bytes } else { self.shape.control_bytes };
         Packet {
@@ -317,8 +320,8 @@ fn crc32(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// A job's list of slots, all different: ATP's derivation (ESA sheet, section 3.2): a CRC of job, position and a salt that grows until
-/// the slot is one that the job does not use yet.
+/// A job's list of different slots, as ATP derives it (ESA sheet, section 3.2): a CRC of job, position and a salt,
+/// which grows until the job does not use the slot yet.
 fn index_list(job: u16, length: u32, slots: u32) -> Vec<u32> {
     let mut used = vec![false; slots as usize];
     let mut list = Vec::with_capacity(length as usize);
@@ -337,11 +340,11 @@ fn index_list(job: u16, length: u32, slots: u32) -> Vec<u32> {
     list
 }
 
-/// What a switch knows of the jobs that it serves.
+/// The jobs that a switch serves.
 #[derive(Clone, Debug)]
 pub(crate) struct Jobs {
     jobs: BTreeMap<u16, Arc<Job>>,
-    /// The number of the leaf that the switch is.
+    /// The number of this switch's leaf.
     leaf: u32,
 }
 
@@ -362,12 +365,12 @@ impl Jobs {
         self.jobs.get(&job)
     }
 
-    /// The number of the leaf that the switch is.
+    /// The number of this switch's leaf.
     pub(crate) const fn leaf(&self) -> u32 {
         self.leaf
     }
 
-    /// Does this switch add fragments of that rack, or of that level?
+    /// Does this switch add fragments of this fragment's rack, or of its level?
     pub(crate) fn adds(&self, job: &Job, fragment: &Fragment) -> bool {
         if fragment.marks.has(Marks::LEVEL) {
             return job.server_leaf() == self.leaf;

@@ -1,27 +1,27 @@
-//! The slots of a switch: what is added where, how long slots are held, and by whom.
+//! The slots of a switch: their contents, their holders, and the time for which they are held.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use strandway_proto::aggregate::Counts;
 use strandway_proto::units::{Span, Time};
 
-/// A slot. Its numbers are the register of the same number.
+/// A slot. Its lanes are in the register with the same number.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Slot {
-    /// The job in the upper half, the number on the wire in the lower one; 0 if it is empty.
+    /// The job in the upper half, the key's number on the wire in the lower half; 0 for an empty slot.
     pub(crate) key: u64,
-    /// Who is in it: workers of the rack, or racks.
+    /// The workers of the rack in it, or the racks in it.
     pub(crate) bitmap: u32,
-    /// How many are to be in it.
+    /// The number of workers or racks of the complete sum.
     pub(crate) fan_in: u8,
     pub(crate) priority: u8,
-    /// It adds racks rather than workers.
+    /// True if it adds racks, false if it adds workers.
     pub(crate) level: bool,
     pub(crate) congested: bool,
     pub(crate) lanes: u16,
-    /// The other fan-in that fragments of the key carry.
+    /// The other fan-in in the headers of the key's fragments.
     pub(crate) fan_in_other: u8,
-    /// Who is in its racks: for the header of what leaves.
+    /// The bitmap of racks for the header of the slot's sum.
     pub(crate) racks: u32,
     pub(crate) since: Time,
     pub(crate) touched: Time,
@@ -29,7 +29,7 @@ pub(crate) struct Slot {
     pub(crate) aged: Time,
 }
 
-/// Times aside: two slots that will do the same are the same.
+/// Compares without times: two slots that will behave the same are equal.
 impl PartialEq for Slot {
     fn eq(&self, other: &Slot) -> bool {
         self.state() == other.state()
@@ -63,12 +63,12 @@ impl Slot {
     }
 }
 
-/// A key as slots hold it.
+/// The `key` of a slot, from a job and a number.
 pub(crate) fn tag(job: u16, number: u32) -> u64 {
     u64::from(job) << 32 | u64::from(number)
 }
 
-/// How many slots a job holds, and how many it held.
+/// The number of slots that a job holds now, and over time.
 #[derive(Clone, Debug, Default)]
 struct Held {
     now: u32,
@@ -83,9 +83,9 @@ pub(crate) struct Pool {
     slots: Vec<Slot>,
     counts: BTreeMap<u16, Counts>,
     held: BTreeMap<u16, Held>,
-    /// How many slots a job may hold, where that is limited.
+    /// The largest number of slots of a job, if it is limited.
     limits: BTreeMap<u16, u32>,
-    /// Slots without news for longer count as idle.
+    /// A slot without a new fragment for longer than this counts as idle.
     rtt: Span,
     every: Span,
 }
@@ -105,7 +105,7 @@ impl Hash for Pool {
 }
 
 impl Pool {
-    /// So many empty slots. `every` is the interval of the picture of who holds them; zero for none.
+    /// `slots` empty slots. `every` is the interval of the slot occupancy series; zero for none.
     pub(crate) fn new(slots: u32, rtt: Span, every: Span) -> Pool {
         let (counts, held, limits) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Pool { slots: vec![Slot::default(); slots.max(1) as usize], counts, held, limits, rtt, every }
@@ -119,22 +119,22 @@ impl Pool {
         &self.slots[at as usize]
     }
 
-    /// A slot to be changed. Its key changes by `install` and `clear` only.
+    /// A slot, mutable. Only `install` and `clear` may change its key.
     pub(crate) fn slot_mut(&mut self, at: u32) -> &mut Slot {
         &mut self.slots[at as usize]
     }
 
-    /// How many slots a job holds.
+    /// The number of slots that a job holds.
     pub(crate) fn held(&self, job: u16) -> u32 {
         self.held.get(&job).map_or(0, |held| held.now)
     }
 
-    /// From now on a job holds no more than `slots_max` slots.
+    /// Limits a job to `slots_max` slots.
     pub(crate) fn limit(&mut self, job: u16, slots_max: u32) {
         self.limits.insert(job, slots_max);
     }
 
-    /// May a job hold one slot more?
+    /// May a job take one more slot?
     pub(crate) fn has_room(&self, job: u16) -> bool {
         self.limits.is_empty() || self.limits.get(&job).is_none_or(|&limit| self.held(job) < limit)
     }
@@ -154,7 +154,7 @@ impl Pool {
         }
     }
 
-    /// A fragment begins a slot, which is empty.
+    /// A fragment takes an empty slot.
     pub(crate) fn install(&mut self, now: Time, at: u32, slot: Slot) {
         debug_assert_eq!(self.slots[at as usize].key, 0, "slot {at} is empty");
         self.hold(now, slot.job(), 1);
@@ -180,7 +180,7 @@ impl Pool {
         held.now = held.now.saturating_add_signed(change);
     }
 
-    /// Adds what was counted until `now`.
+    /// Adds the counters up to `now`.
     pub(crate) fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
         for (&job, counts) in &self.counts {
             into.entry(job).or_default().add(counts);
@@ -192,7 +192,7 @@ impl Pool {
         }
     }
 
-    /// The share of all slots that each job held on average, by interval.
+    /// The average share of all slots that each job held, by interval.
     pub(crate) fn occupancy(&self) -> Vec<(u16, Vec<f64>)> {
         let whole = self.every.0 as f64 * self.slots.len() as f64;
         let share = |held: &Held| held.bins.iter().map(|&area| area as f64 / whole).collect();

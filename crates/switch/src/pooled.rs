@@ -1,4 +1,4 @@
-//! What the programs of ESA and ATP share: one pool of slots for all jobs of a switch.
+//! The common part of ESA's and ATP's programs: one pool of slots for all jobs of a switch.
 
 use crate::job::{Job, Jobs};
 use crate::pool::Pool;
@@ -10,16 +10,16 @@ use strandway_proto::aggregate::{Counts, Fragment, Marks};
 use strandway_proto::program::{Act, Fate, Lanes, Program};
 use strandway_proto::units::{Span, Time};
 
-/// The slot of a fragment: racks are added half the slots away from workers, so that a switch that does both keeps them apart.
-/// ESA sheet, section 10.
+/// The slot of a fragment. The slots for sums of racks are shifted by half the number of slots, so that a switch that
+/// adds both workers and racks keeps them apart. ESA sheet, section 10.
 pub(crate) fn slot_of(fragment: &Fragment, slots: u32) -> u32 {
     let away = if fragment.marks.has(Marks::LEVEL) { slots / 2 } else { 0 };
     ((u64::from(fragment.slot) + u64::from(away)) % u64::from(slots)) as u32
 }
 
-/// Who may have which slot of a pool.
+/// The rules by which fragments get slots of a pool.
 pub trait Discipline: Send + Sized {
-    /// A packet has come to a program of this discipline.
+    /// Handles a packet for a program with this discipline.
     fn handle_packet(program: &mut Pooled<Self>, now: Time, packet: &Packet) -> Fate;
 }
 
@@ -47,22 +47,23 @@ impl<D> Hash for Pooled<D> {
 }
 
 impl<D: Discipline> Pooled<D> {
-    /// The program of the switch above this leaf's hosts, with `slots` slots. `every` is the interval of the picture of who holds slots.
+    /// The program of the switch above this leaf's hosts, with `slots` slots. `every` is the interval of the slot
+    /// occupancy series.
     pub(crate) fn with(discipline: D, jobs: &[Arc<Job>], leaf: u32, slots: u32, rtt: Span, every: Span) -> Pooled<D> {
         Pooled { discipline, jobs: Jobs::new(jobs, leaf), pool: Pool::new(slots, rtt, every), acts: VecDeque::new() }
     }
 
-    /// How many slots are in use.
+    /// The number of slots in use.
     pub fn used(&self) -> usize {
         (0..self.pool.len()).filter(|&at| self.pool.slot(at).key != 0).count()
     }
 
-    /// How many slots a job holds.
+    /// The number of slots that a job holds.
     pub fn held(&self, job: u16) -> u32 {
         self.pool.held(job)
     }
 
-    /// Empties all slots of a job that has left: the control plane's part.
+    /// Empties all slots of a job that has left. The control plane calls this.
     pub fn sweep(&mut self, now: Time, job: u16) {
         for at in 0..self.pool.len() {
             if self.pool.slot(at).job() == job {
@@ -71,13 +72,13 @@ impl<D: Discipline> Pooled<D> {
         }
     }
 
-    /// Serves a job from now on. It holds at most `slots_max` slots at a time; fragments beyond that go to its server.
+    /// Starts to serve a job. It holds at most `slots_max` slots at a time; further fragments go to its server.
     pub fn admit(&mut self, job: &Arc<Job>, slots_max: u32) {
         self.pool.limit(job.shape.number, slots_max);
         self.jobs.insert(job);
     }
 
-    /// Serves a job no more, and empties its slots.
+    /// Stops serving a job, and empties its slots.
     pub fn dismiss(&mut self, now: Time, job: u16) {
         self.sweep(now, job);
         self.jobs.remove(job);

@@ -1,34 +1,36 @@
-//! Priorities of ESA's fragments: one byte from how far a job has to go, how much it communicates, and how early a layer is needed.
+//! Priorities of ESA's fragments: one byte, computed from a job's remaining time, its share of communication, and the
+//! layer's place.
 //!
-//! The paper's formula is not public; this one is ours (ESA sheet, section 4.2): `raw = (T_ref / T) * (Comm / Comp) * (L / l)`, compressed to
-//! a byte by `128 + steps * log2(raw)`. All workers of a job compute the same, from the job's plan alone.
+//! The paper's formula is not public; this one is ours (ESA sheet, section 4.2): `raw = (T_ref / T) * (Comm / Comp) *
+//! (L / l)`, compressed to a byte by `128 + steps * log2(raw)`. All workers of a job compute the same priority, because
+//! it depends only on the job's plan.
 
 use strandway_proto::rng::mix64;
 use strandway_proto::units::Span;
 
-/// Which factors count.
+/// The factors that count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// All of them; `T` is the communication time that is left.
+    /// All factors; `T` is the remaining communication time.
     #[default]
     Full,
-    /// Layers alone.
+    /// Only the layer.
     IntraOnly,
-    /// Jobs alone.
+    /// Only the job.
     InterOnly,
-    /// None: all fragments are alike.
+    /// None: all fragments have the same priority.
     Constant,
     /// A random byte for each layer of each iteration.
     Random,
-    /// All, but `T` is the communication time so far: for jobs whose length nobody knows.
+    /// All factors, but `T` is the communication time so far: for jobs of unknown length.
     Las,
 }
 
 impl Policy {
-    /// The names as scenarios write them.
+    /// The names that scenarios use.
     pub const NAMES: [&str; 6] = ["full", "intra_only", "inter_only", "constant", "random", "las"];
 
-    /// The policy of a name.
+    /// The policy with this name.
     pub fn named(name: &str) -> Option<Policy> {
         let all = [Policy::Full, Policy::IntraOnly, Policy::InterOnly, Policy::Constant, Policy::Random, Policy::Las];
         Policy::NAMES.iter().position(|known| *known == name).map(|at| all[at])
@@ -38,13 +40,13 @@ impl Policy {
 /// How a job's fragments get their priorities.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Priorities {
-    /// Which factors count.
+    /// The factors that count.
     pub policy: Policy,
     /// Steps of the byte per factor of two. Ours: 4; with 16 the byte saturates.
     pub steps: f64,
     /// The time that stands for a factor of one. Ours: 1 s.
     pub reference: Span,
-    /// How many bits of the byte count: what is below is set to zero.
+    /// The number of upper bits that count; the lower bits are set to zero.
     pub bits: u32,
     /// The job's number and the run's seed: for [`Policy::Random`].
     pub salt: u64,
@@ -56,16 +58,16 @@ impl Default for Priorities {
     }
 }
 
-/// What a priority depends on.
+/// The values on which a priority depends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moment {
-    /// The iteration, from 0, of so many.
+    /// The iteration, from 0.
     pub iteration: u32,
-    /// How many iterations the job has.
+    /// The number of iterations of the job.
     pub iterations: u32,
-    /// The layer, from 0 at the input side, of so many.
+    /// The layer, from 0 at the input side.
     pub layer: u32,
-    /// How many layers the job has.
+    /// The number of layers of the job.
     pub layers: u32,
     /// Time to send one iteration's gradient at line rate.
     pub communication: Span,
@@ -73,7 +75,7 @@ pub struct Moment {
     pub computation: Span,
 }
 
-/// The binary logarithm of a positive number, by arithmetic that every machine repeats exactly.
+/// The binary logarithm of a positive number, by arithmetic that gives the same bits on every machine.
 fn log2(x: f64) -> f64 {
     let bits = x.to_bits();
     let exponent = ((bits >> 52) & 0x7ff) as i64 - 1023;
@@ -111,7 +113,7 @@ impl Priorities {
                 return self.rounded((drawn >> 56) as u8);
             }
         };
-        // Half away from zero.
+        // Round half away from zero.
         let scaled = self.steps * log2(raw);
         let whole = if scaled < 0.0 { (scaled - 0.5) as i64 } else { (scaled + 0.5) as i64 };
         self.rounded((128 + whole).clamp(1, 255) as u8)

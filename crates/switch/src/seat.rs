@@ -1,4 +1,4 @@
-//! A parameter server as the program of a host, which takes its time for each packet.
+//! A parameter server as the program of a host, with a service time for each packet.
 
 use crate::server::Server;
 use std::collections::{BTreeMap, VecDeque};
@@ -9,12 +9,12 @@ use strandway_proto::packet::Header;
 use strandway_proto::program::{Act, Program};
 use strandway_proto::units::{Span, Time};
 
-/// How fast a server is. ESA sheet, section 13.2: 40 million packets per second, and 3 us from a packet to its answer.
+/// The speed of a server. ESA sheet, section 13.2: 40 million packets per second, and 3 us from a packet to its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerPace {
-    /// Between two packets at the least.
+    /// The shortest time between two packets.
     pub service: Span,
-    /// From the end of a packet's service to what it causes.
+    /// The time from the end of a packet's service to its effect.
     pub turnaround: Span,
 }
 
@@ -30,7 +30,7 @@ pub struct Seat {
     server: Server,
     job: u16,
     pace: ServerPace,
-    /// Packets in service, and when each has been served.
+    /// Packets in service, each with the time of its effect.
     queue: VecDeque<(Time, Packet)>,
     free_at: Time,
     out: VecDeque<Action>,

@@ -1,8 +1,9 @@
-//! A worker of SwitchML: one fragment per slot under way, and each result releases the next one of its slot.
+//! A worker of SwitchML: it has one fragment per slot in flight, and each result releases the next fragment of its
+//! slot.
 //!
-//! Packets are numbered over the whole job: packet `p` uses slot `p mod s` and version `(p / s) mod 2`, so that a slot's versions alternate.
-//! With exponents each round (an iteration) has one more packet per slot: packet `j` of a round carries the exponents of block `j` and the
-//! numbers of block `j - s` (ESA sheet, section 11.1).
+//! Packet numbers run over the whole job: packet `p` uses slot `p mod s` and version `(p / s) mod 2`, so that a slot's
+//! versions alternate. With exponents, each round (an iteration) has one more packet per slot: packet `j` of a round
+//! carries the exponents of block `j` and the lanes of block `j - s` (ESA sheet, section 11.1).
 
 use crate::job::Job;
 use crate::switchml::{VERSION, exponents, exponents_of};
@@ -15,12 +16,12 @@ use strandway_proto::packet::{Flags, Header};
 use strandway_proto::program::{Act, Fate, Lanes, Program};
 use strandway_proto::units::{Span, Time};
 
-/// The exponents of the blocks of one round, agreed upon ahead of their numbers.
+/// The exponents of the blocks of one round, which workers agree on before they send the lanes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Exponents {
     /// Blocks in a round.
     pub per_round: u64,
-    /// This worker's, block by block; of blocks beyond the end they are zero.
+    /// This worker's exponents by block; zero for blocks beyond the end.
     pub own: Vec<[i8; 2]>,
 }
 
@@ -31,15 +32,15 @@ pub struct SelfClocked {
     worker: u16,
     timeout: Span,
     exponents: Option<Exponents>,
-    /// The largest exponents of all workers, by block, as far as known.
+    /// The largest exponents of all workers by block, where known.
     agreed: BTreeMap<u64, [i8; 2]>,
-    /// Of each slot: the packet that is under way or comes next, and whether it is under way.
+    /// For each slot: the packet that is in flight or comes next, and whether it is in flight.
     turns: Vec<(u64, bool)>,
     /// Keys below this one exist.
     produced: u64,
-    /// Results so far, of keys.
+    /// The number of keys whose results have arrived.
     taken: u64,
-    /// Packets under way, in the order of their timers.
+    /// Packets in flight, in the order of their timers.
     timers: VecDeque<(Time, u64)>,
     acts: VecDeque<Act>,
     counts: Counts,
@@ -60,7 +61,7 @@ impl Hash for SelfClocked {
 }
 
 impl SelfClocked {
-    /// A worker at its beginning. The job's window is the number of its slots; `timeout` is how long a result is awaited.
+    /// A new worker. The job's window is the number of its slots; `timeout` is the time to wait for a result.
     pub fn new(job: &Arc<Job>, worker: u16, timeout: Span, exponents: Option<Exponents>) -> SelfClocked {
         let slots = u64::from(job.shape.window);
         SelfClocked {
@@ -78,7 +79,7 @@ impl SelfClocked {
         }
     }
 
-    /// All keys below `end` exist now.
+    /// Produces all keys below `end`.
     pub fn produce(&mut self, now: Time, end: u64) {
         self.produced = self.produced.max(end);
         let mut ready: Vec<u64> = self.turns.iter().filter(|turn| !turn.1).map(|turn| turn.0).collect();
@@ -86,12 +87,12 @@ impl SelfClocked {
         ready.into_iter().for_each(|packet| self.send_if_ready(now, packet));
     }
 
-    /// Is everything done that was produced?
+    /// Are all produced keys done?
     pub fn is_done(&self) -> bool {
         self.taken == self.produced
     }
 
-    /// How many results have come, counted as keys are.
+    /// The number of keys whose results have arrived.
     pub fn taken(&self) -> u64 {
         self.taken
     }
@@ -110,7 +111,7 @@ impl SelfClocked {
         self.job.shape.first.next_multiple_of(2 * self.slots())
     }
 
-    /// The keys that a packet is about: whose numbers it carries, and whose exponents.
+    /// The keys of a packet: the one whose lanes it carries, and the one whose exponents it carries.
     fn keys_of(&self, packet: u64) -> (Option<u64>, Option<u64>) {
         let (first, at) = (self.job.shape.first, packet - self.origin());
         let Some(Exponents { per_round, .. }) = self.exponents else { return (Some(first + at), None) };

@@ -1,7 +1,8 @@
-//! The parameter server of a job: it adds what switches did not, and tells results to those who lack them.
+//! The parameter server of a job: it adds the fragments that switches did not add, and sends results to workers that
+//! lack them.
 //!
-//! ATP's server throws away what overlaps with what it has; ours for ESA keeps the parts and chooses those that cover everybody once (ESA
-//! sheet, section 6). Numbers are in registers, which the world has.
+//! ATP's server drops a part that overlaps with its sum. Ours for ESA keeps all parts and chooses those that cover
+//! every worker once (ESA sheet, section 6). Lanes are in registers, which the world keeps.
 
 mod cover;
 mod entry;
@@ -21,30 +22,30 @@ use strandway_proto::program::{Act, Fate, Lanes, Program};
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Span, Time};
 
-/// How a server puts parts together.
+/// How a server combines parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rules {
-    /// Parts that overlap are alternatives; what is missing is asked for. Ours, for ESA.
+    /// Parts that overlap are alternatives; the server asks for missing fragments. Ours, for ESA.
     Cover {
-        /// Ask the switches for what they hold of a key of which a part is here, without waiting for a worker to remind. Off for the
-        /// comparison with ATP only.
+        /// When a part of a key has arrived, ask the switches for their partial sums of it after a time, without a
+        /// worker's reminder. Off only for the comparison with ATP.
         flush_timer: bool,
     },
-    /// A part that overlaps with what is here is thrown away. ATP.
+    /// A part that overlaps with the present sum is dropped. ATP.
     Discard {
-        /// After a collision, give the key's place in the list another slot.
+        /// After a collision, assign another slot to the key's place in the list.
         readdress: bool,
     },
 }
 
-/// The longest time between two questions about a key without a worker that waits, and how often one is asked. Ours.
+/// The longest time between two questions about a key, and the number of questions if no worker waits for it. Ours.
 const FLUSH_MAX: Span = Span::from_ms(1);
 const FLUSHES_MAX: u32 = 16;
 
-/// Packets between two looks at who is how far.
+/// The number of packets between two updates of the lowest watermark.
 const LOOK_EVERY: u32 = 64;
 
-/// How long to wait before the next question about a key: twice as long each time, from two round trips on.
+/// The time to the next question about a key: it doubles each time, from two round trips on.
 fn patience(before: Span, rtt: Span) -> Span {
     (before * 2).min(FLUSH_MAX).max(rtt * 2)
 }
@@ -55,20 +56,20 @@ pub struct Server {
     job: Arc<Job>,
     rules: Rules,
     entries: BTreeMap<u64, Entry>,
-    /// Registers that are free, and how many there are.
+    /// Free registers, and the number of all registers.
     free: Vec<u32>,
     registers: u32,
-    /// Of each worker: all keys below are done there.
+    /// For each worker, the key below which all are done there.
     watermarks: Vec<u64>,
-    /// The lowest of these, as far as was looked.
+    /// The lowest of these, at the last update.
     watermark: u64,
     since_look: u32,
-    /// The highest key that was heard of.
+    /// The highest key seen.
     highest: u64,
-    /// Nothing is kept of keys that are further above the watermark.
+    /// Keys further than this above the watermark are not stored.
     reach: u64,
     timers: BTreeSet<(Time, u64)>,
-    /// ATP: slots that the list could have, in random order, and which place of the list has which.
+    /// ATP: unused slots in random order, and the present list of slots.
     spare: Vec<u32>,
     list: Vec<u32>,
     acts: VecDeque<Act>,
@@ -90,7 +91,7 @@ impl Hash for Server {
 }
 
 impl Server {
-    /// A server that has heard nothing. `seed` orders the slots that it gives after collisions.
+    /// A new server. `seed` gives the order of the slots that it assigns after collisions.
     pub fn new(job: &Arc<Job>, rules: Rules, seed: u64) -> Server {
         let first = job.shape.first;
         let list = job.list().to_vec();
@@ -119,24 +120,24 @@ impl Server {
         }
     }
 
-    /// Bounds its memory: nothing is kept of keys that are more than `reach` above the watermark. What is dropped so counts as lost.
+    /// Bounds its memory: fragments of keys more than `reach` above the watermark are dropped, and count as lost.
     #[must_use]
     pub fn within(mut self, reach: u64) -> Server {
         self.reach = reach;
         self
     }
 
-    /// May something be kept of a key?
+    /// May this key be stored?
     fn keeps(&self, key: u64) -> bool {
         key >= self.watermark && key - self.watermark <= self.reach
     }
 
-    /// Is a packet of this kind for servers?
+    /// Are packets of this kind for servers?
     pub const fn hears(kind: Kind) -> bool {
         !matches!(kind, Kind::Result | Kind::Credit | Kind::Solicit | Kind::Hold | Kind::Flush)
     }
 
-    /// Keys that it keeps something of.
+    /// The number of stored keys.
     pub fn entries(&self) -> usize {
         self.entries.len()
     }
@@ -146,7 +147,7 @@ impl Server {
         self.registers as usize - self.free.len()
     }
 
-    /// Forgets everything: a server that starts again. Workers still have what it takes.
+    /// Forgets everything, as after a restart. Workers still have the fragments and results that it needs.
     pub fn restart(&mut self) {
         let first = self.job.shape.first;
         self.entries.clear();
@@ -157,7 +158,7 @@ impl Server {
         self.watermark = first;
     }
 
-    /// Forgets the results of keys below this one that nobody asks for: to bound memory. Safe, since workers keep results.
+    /// Forgets the results of keys below `end`, to bound memory. This is safe because workers keep results.
     pub fn forget_below(&mut self, end: u64) {
         let keys: Vec<u64> = self.entries.range(..end).filter(|(_, e)| e.done.is_some()).map(|(&key, _)| key).collect();
         keys.into_iter().for_each(|key| self.drop_entry(key));
@@ -174,7 +175,7 @@ impl Server {
         self.acts.push_back(Act::Send { packet, lanes });
     }
 
-    /// A word about a key to one worker.
+    /// Sends a packet without lanes about a key to one worker.
     fn say(&mut self, key: u64, kind: Kind, worker: u16, marks: Marks) {
         let fragment = Fragment { marks: marks.with(Marks::FROM_SERVER), ..self.header(kind, key) };
         let host = self.job.workers()[usize::from(worker)];
@@ -219,7 +220,8 @@ impl Server {
         }
     }
 
-    /// Where a worker stands at least: it told so, or it sent a key, which it does within a window of the lowest that is not done.
+    /// Raises the watermarks of workers: a packet carries its sender's watermark, and a worker that sent a key has done
+    /// all keys more than a window below it.
     fn note_progress(&mut self, fragment: &Fragment, key: u64, who: Option<&Who>) {
         self.highest = self.highest.max(key);
         if let Some(mark) = self.watermarks.get_mut(usize::from(fragment.sender))
@@ -246,7 +248,7 @@ impl Server {
         }
     }
 
-    /// A sum, or a single fragment, has come.
+    /// Handles a partial sum or a single fragment.
     fn handle_part(&mut self, now: Time, packet: &Packet, fragment: Fragment) {
         let Some(key) = key_of(fragment.number, self.highest) else { return };
         let Some(who) = self.job.who(&fragment, key) else {
@@ -265,7 +267,7 @@ impl Server {
         entry.collided |= fragment.marks.has(Marks::COLLIDED);
         entry.slot.get_or_insert(fragment.slot);
         if entry.done.is_some() {
-            // ATP: who sends again lacks the result.
+            // ATP: a worker that sends again lacks the result.
             if matches!(self.rules, Rules::Discard { .. }) && fragment.marks.has(Marks::RESEND) {
                 self.answer(key, fragment.sender);
             }
@@ -286,12 +288,12 @@ impl Server {
         }
     }
 
-    /// ATP: a part joins the sum if nobody of it is there yet.
+    /// ATP: adds a part to the sum if none of its workers is in the sum yet.
     fn add_or_discard(&mut self, now: Time, key: u64, who: Who) {
         let all = self.job.all(key);
         let Some(entry) = self.entries.get_mut(&key) else { return };
         match entry.parts.first_mut() {
-            // A part of all overwrites.
+            // A part with all workers replaces the sum.
             _ if who == all => self.keep_part(key, who, true),
             None => self.keep_part(key, who, true),
             Some(part) if part.who.is_apart_from(&who) => {
@@ -306,7 +308,7 @@ impl Server {
         }
     }
 
-    /// Keeps a part, alone or beside others.
+    /// Stores a part; `alone`: in place of all others.
     fn keep_part(&mut self, key: u64, who: Who, alone: bool) {
         if alone && let Some(entry) = self.entries.get_mut(&key) {
             self.free.extend(entry.parts.drain(..).map(|part| part.register));
@@ -318,7 +320,7 @@ impl Server {
         }
     }
 
-    /// ESA: a part is kept beside the others, unless one of the same workers is there.
+    /// ESA: stores a part beside the others, unless there is one with the same workers.
     fn cover_with(&mut self, now: Time, key: u64, fragment: &Fragment, who: Who) {
         let all = self.job.all(key);
         let known = self.entries.get(&key).is_some_and(|entry| entry.parts.iter().any(|part| part.who == who));
@@ -337,7 +339,8 @@ impl Server {
         self.rearm(now, key);
     }
 
-    /// More parts than workers and four: the smallest of several workers is thrown away.
+    /// Bounds the number of parts: with more than the number of workers plus four, drops the smallest part of several
+    /// workers.
     fn bound_parts(&mut self, key: u64) {
         let most = self.job.workers().len() + 4;
         let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.parts.len() > most) else { return };
@@ -348,7 +351,7 @@ impl Server {
         }
     }
 
-    /// A key of which something is here is looked after in two round trips.
+    /// Sets the timer of a key with parts to two round trips.
     fn rearm(&mut self, now: Time, key: u64) {
         if self.rules != (Rules::Cover { flush_timer: true }) {
             return;
@@ -361,7 +364,7 @@ impl Server {
         }
     }
 
-    /// Everybody is in the chosen parts of a key.
+    /// Completes a key: the chosen parts contain all workers.
     fn finish(&mut self, _now: Time, key: u64, chosen: &[usize]) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
         let sum = entry.parts[chosen[0]].register;
@@ -373,7 +376,7 @@ impl Server {
         self.tell_result(key);
     }
 
-    /// Sends a key's result to all, and forgets what it took.
+    /// Sends a key's result to all workers, and clears the state of its recovery.
     fn tell_result(&mut self, key: u64) {
         self.disarm(key);
         self.counts.server_completed += 1;
@@ -390,7 +393,7 @@ impl Server {
         send_to_owners(&job, fragment, plane, Lanes::Register(done), &mut |act| self.acts.push_back(act));
     }
 
-    /// The header of a result, without news of another slot.
+    /// The header of a result, without a new slot.
     fn result_of(&self, key: u64) -> Fragment {
         let entry = self.entries.get(&key);
         let marks = Marks::FROM_SERVER
@@ -399,7 +402,7 @@ impl Server {
         Fragment { marks, ..self.header(Kind::Result, key) }
     }
 
-    /// ATP: a key collided, so that its place in the list gets another slot.
+    /// ATP: assigns another slot to the list place of a key that collided.
     fn readdress(&mut self, key: u64) -> Option<u32> {
         if self.rules != (Rules::Discard { readdress: true }) || self.spare.is_empty() {
             return None;
@@ -413,7 +416,7 @@ impl Server {
         Some(new)
     }
 
-    /// Tells one worker a key's result.
+    /// Sends a key's result to one worker.
     fn answer(&mut self, key: u64, worker: u16) {
         let Some((done, given)) = self.entries.get(&key).and_then(|entry| Some((entry.done?, entry.given))) else {
             return;
@@ -429,7 +432,7 @@ impl Server {
         self.send(packet, if owned { Lanes::Register(done) } else { Lanes::None });
     }
 
-    /// A worker waits for a key.
+    /// Handles a reminder: a worker waits for a key.
     fn handle_reminder(&mut self, now: Time, fragment: &Fragment, key: u64) {
         let worker = fragment.sender;
         if usize::from(worker) >= self.job.workers().len() {
@@ -447,14 +450,15 @@ impl Server {
         self.flush(now, key);
     }
 
-    /// Asks the switches for what they hold of a key: first where racks are added, then the racks that are not complete.
+    /// Asks the switches for their partial sums of a key: first the switch that adds racks, then the switches of
+    /// incomplete racks.
     fn flush(&mut self, now: Time, key: u64) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
         entry.patience = patience(entry.patience, self.job.shape.rtt);
         let (at, flushing) = (now + entry.patience, entry.flushing);
         self.arm(key, at);
         match flushing {
-            // Those that have not answered are asked again; the answers of the others still hold.
+            // Ask the racks again that have not answered; the answers of the others are still valid.
             Flushing::Racks(waiting) if waiting != 0 => self.ask_racks(key, waiting),
             Flushing::No | Flushing::Racks(_) if self.job.racks().len() == 1 => self.flush_racks(now, key),
             _ => {
@@ -490,14 +494,14 @@ impl Server {
         self.counts.flushes += 1;
         let marks = marks.with(Marks::FROM_SERVER);
         let fragment = Fragment { marks, racks: 1 << rack, ..self.header(Kind::Flush, key) };
-        // It goes towards a worker of the rack; the switch takes it out.
+        // It is addressed to a worker of the rack; the switch consumes it.
         let worker = self.job.racks()[rack].workers[0];
         let host = self.job.workers()[usize::from(worker)];
         let packet = self.job.packet(self.job.server(), host, self.job.plane(key), fragment);
         self.send(packet, Lanes::None);
     }
 
-    /// A switch has given out what it held of a key, or held nothing.
+    /// Handles a switch's answer: it sent its partial sum of a key, or had none.
     fn handle_flush_answer(&mut self, now: Time, key: u64, fragment: &Fragment) {
         let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.done.is_none()) else { return };
         match (entry.flushing, fragment.marks.has(Marks::LEVEL)) {
@@ -514,7 +518,7 @@ impl Server {
         }
     }
 
-    /// What switches held is here. What is still missing is asked for, if somebody waits.
+    /// All switches have answered. If workers wait for the key, asks the workers whose fragments are still missing.
     fn after_flush(&mut self, _now: Time, key: u64) {
         let racks = self.job.racks().len();
         let all = self.job.all(key);
@@ -538,7 +542,7 @@ impl Server {
         }
     }
 
-    /// A fragment came as floats: its key is added up from floats, in the order of workers.
+    /// Handles a fragment of floats: its key is then added from floats, in the order of workers.
     fn handle_float(&mut self, now: Time, key: u64, fragment: &Fragment, who: &Who) {
         let workers = self.job.workers().len();
         let sender = usize::from(fragment.sender);
@@ -584,7 +588,7 @@ impl Server {
         who
     }
 
-    /// Asks all workers for their floats of a key that are not here.
+    /// Asks all workers whose floats of a key are missing.
     fn solicit_floats(&mut self, now: Time, key: u64) {
         let all = self.job.all(key);
         let Some(entry) = self.entries.get_mut(&key) else { return };
@@ -600,7 +604,7 @@ impl Server {
         }
     }
 
-    /// A worker sent the result that it has.
+    /// Handles the copy of a result from a worker.
     fn handle_copy(&mut self, key: u64, fragment: &Fragment) {
         let entry = self.entries.entry(key).or_default();
         if entry.done.is_some() {

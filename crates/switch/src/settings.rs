@@ -1,8 +1,8 @@
-//! What can be chosen about how switches add: systems, result paths, aging.
+//! The settings of aggregating switches: systems, result paths, aging.
 
 use strandway_proto::units::Span;
 
-/// Where the sum of all workers goes from the switch that completes it. ESA sheet, section 3.5.
+/// The path of the sum of all workers from the switch that completes it. ESA sheet, section 3.5.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ResultPath {
     /// To the workers; the slot is free at once.
@@ -14,7 +14,7 @@ pub enum ResultPath {
     ViaServer,
 }
 
-/// What a refused fragment does to the priority of the slot's holder. ESA sheet, section 3.4.
+/// The effect of a refused fragment on the priority of the slot's holder. ESA sheet, section 3.4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aging {
     /// It is halved.
@@ -22,41 +22,42 @@ pub enum Aging {
     Halve,
     /// It is halved at most once in this time.
     HalfPer(Span),
-    /// Nothing.
+    /// No effect.
     Off,
 }
 
-/// What a fragment that joins a slot does to its priority. ESA sheet, section 3.4.
+/// The effect of a fragment that joins a slot on the slot's priority. ESA sheet, section 3.4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Refresh {
     /// The higher one counts.
     #[default]
     Highest,
-    /// The slot's stays.
+    /// The slot's priority does not change.
     Keep,
 }
 
-/// How ESA is run.
+/// The settings of ESA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Esa {
-    /// Where sums go.
+    /// The path of sums.
     pub results: ResultPath,
-    /// How holders lose priority.
+    /// How slots lose priority.
     pub aging: Aging,
     /// How they regain it.
     pub refresh: Refresh,
 }
 
-/// Which system a switch runs.
+/// The system that a switch runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum System {
     /// ESA: slots may be taken over.
     Esa(Esa),
-    /// ATP: slots are for who comes first.
+    /// ATP: the first fragment gets the slot.
     Atp,
     /// SwitchML: slots are divided among jobs.
     SwitchMl {
-        /// Drop what comes behind a newer fragment of its worker and slot. Without it each worker's path must keep the order.
+        /// Drop a fragment that arrives after a newer one of its worker and slot. If false, each worker's path must
+        /// keep packets in order.
         strict_order: bool,
     },
 }

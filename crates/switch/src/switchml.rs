@@ -1,8 +1,8 @@
-//! SwitchML's program for a switch: each job has slots of its own, each of them twice.
+//! SwitchML's program for a switch: each job has its own slots, each with two versions.
 //!
-//! Sapio et al., "Scaling Distributed Machine Learning with In-Network Aggregation", NSDI 2021; the steps are those of the reference
-//! program (ESA sheet, section 11.1). The register of each worker's newest fragment, which makes it safe where packets change their order,
-//! is ours; so is what happens between two levels.
+//! Sapio et al., "Scaling Distributed Machine Learning with In-Network Aggregation", NSDI 2021; the steps are those of
+//! the reference program (ESA sheet, section 11.1). Two things are ours: the register of each worker's newest fragment,
+//! which makes it safe when packets are reordered, and the exchange between two levels.
 
 use crate::job::{Job, Jobs};
 use std::collections::{BTreeMap, VecDeque};
@@ -14,10 +14,10 @@ use strandway_proto::program::{Act, Fate, Lanes, Program};
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{HostId, Packet};
 
-/// The bit of a slot's number that names its version.
+/// The bit of a slot's number that gives its version.
 pub(crate) const VERSION: u32 = 1 << 31;
 
-/// Two exponents as a header carries them, in place of a watermark. SwitchML has two bytes for them.
+/// Two exponents in the form of a header, in place of a watermark. SwitchML has two bytes for them.
 pub fn exponents(pair: [i8; 2]) -> u32 {
     u32::from(pair[0] as u8) << 8 | u32::from(pair[1] as u8)
 }
@@ -30,9 +30,9 @@ pub fn exponents_of(word: u32) -> [i8; 2] {
 /// One slot with its two versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Twin {
-    /// Whose fragments are in each version.
+    /// The workers whose fragments are in each version.
     seen: [u32; 2],
-    /// How many are still to come; 0 also if it is complete.
+    /// The number of missing fragments in each version; 0 for a complete or an unused one.
     left: [u8; 2],
     expo: [[i8; 2]; 2],
     /// The number of each sender's newest fragment.
@@ -46,7 +46,7 @@ struct Share {
     /// Its first register.
     first: u32,
     counts: Counts,
-    /// Versions that are being added to, and since when that many.
+    /// The number of versions that are being filled, and since when it has this value.
     open: u32,
     since: Time,
     bins: Vec<u128>,
@@ -76,7 +76,7 @@ pub struct SwitchMlProgram {
     strict_order: bool,
     /// By job and level.
     shares: BTreeMap<(u16, bool), Share>,
-    /// Slots of the switch, both versions of each counted.
+    /// The slots of the switch; both versions of a slot count.
     slots: u32,
     every: Span,
     acts: VecDeque<Act>,
@@ -97,8 +97,8 @@ impl Hash for SwitchMlProgram {
 }
 
 impl SwitchMlProgram {
-    /// The program of the switch above this leaf's hosts. `slots` are divided evenly among the jobs, half of each share for either version
-    /// (ours: `floor(slots / jobs / 2)`); `every` is the interval of the picture of who holds slots.
+    /// The program of the switch above this leaf's hosts. `slots` are divided evenly among the jobs, half of each share
+    /// for each version (ours: `floor(slots / jobs / 2)`); `every` is the interval of the slot occupancy series.
     pub fn new(jobs: &[Arc<Job>], leaf: u32, slots: u32, strict_order: bool, every: Span) -> SwitchMlProgram {
         let (served, shares) = (Jobs::new(&[], leaf), BTreeMap::new());
         let mut program = SwitchMlProgram { jobs: served, strict_order, shares, slots, every, acts: VecDeque::new() };
@@ -109,7 +109,7 @@ impl SwitchMlProgram {
         program
     }
 
-    /// Serves a job from now on, in registers from `first` on; the register behind its last one.
+    /// Starts to serve a job, in registers from `first` on. Returns the register after its last one.
     pub fn admit(&mut self, job: &Arc<Job>, mut first: u32) -> u32 {
         for level in [false, true] {
             let here = match level {
@@ -131,7 +131,7 @@ impl SwitchMlProgram {
         first
     }
 
-    /// Serves a job no more, and forgets what its slots hold.
+    /// Stops serving a job, and forgets the sums in its slots.
     pub fn dismiss(&mut self, now: Time, job: u16) {
         self.jobs.remove(job);
         for level in [false, true] {
@@ -143,12 +143,12 @@ impl SwitchMlProgram {
         }
     }
 
-    /// How many slots of a job are being added to, either version counted.
+    /// The number of a job's slots that are being filled; each version counts.
     pub fn held(&self, job: u16) -> u32 {
         [false, true].iter().filter_map(|&level| self.shares.get(&(job, level))).map(|share| share.open).sum()
     }
 
-    /// The slots of a job in one version, if a switch with so many serves so many jobs.
+    /// The slots of a job in one version, if a switch with `slots` slots serves `jobs` jobs.
     pub fn share(slots: u32, jobs: u32) -> u32 {
         (slots / jobs.max(1) / 2).max(1)
     }
@@ -173,7 +173,7 @@ impl SwitchMlProgram {
         let number = { fragment.number };
         if self.strict_order {
             let newest = twin.newest[sender];
-            // Serial numbers: half the range behind is old.
+            // Serial number arithmetic: a number up to half the range below the newest is old.
             if newest != 0 && number != newest && newest.wrapping_sub(number) < 1 << 31 {
                 share.counts.odd += 1;
                 return;
@@ -222,7 +222,7 @@ impl SwitchMlProgram {
         }
     }
 
-    /// All of a rack, or all racks, are in a slot.
+    /// A slot is complete: it has all workers of a rack, or all racks.
     fn complete(&mut self, now: Time, job: &Arc<Job>, fragment: Fragment, register: u32, plane: u8) {
         let marks = fragment.marks.without(Marks::RESEND);
         if !marks.has(Marks::LEVEL) && fragment.fan_in[1] > 1 {
@@ -237,10 +237,11 @@ impl SwitchMlProgram {
         self.send(job.packet(job.server().near(), group, plane, result), Lanes::Register(register));
     }
 
-    /// A fragment has come again for a version that is complete: its sender lacks the result, which the version still holds.
+    /// A retransmitted fragment has arrived for a complete version. Its sender lacks the result, which the version
+    /// still has.
     fn repeat(&mut self, now: Time, job: &Arc<Job>, fragment: Fragment, register: u32, plane: u8) {
         if !fragment.marks.has(Marks::LEVEL) && fragment.fan_in[1] > 1 {
-            // The rack's sum goes up again with the worker's name: where racks are added, the whole sum is.
+            // Send the rack's sum up again with the worker's name: the switch that adds racks has the whole sum.
             let up = Fragment { kind: Kind::Data, marks: fragment.marks.with(Marks::LEVEL), workers: 0, ..fragment };
             if job.server_leaf() == self.jobs.leaf() {
                 return self.handle_data(now, job, up, Lanes::Register(register), plane);

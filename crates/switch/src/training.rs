@@ -1,7 +1,8 @@
-//! A worker of a training job as the program of a host: it computes layers, and its gradients become fragments.
+//! A worker of a training job as the program of a host: it computes layers, and cuts their gradients into fragments.
 //!
-//! The next iteration's forward step of a layer needs that layer's result; backward steps run from the last layer on, and a layer's gradient
-//! exists when its step ends (ESA sheet, section 13.4). A collective is a job of one layer and one iteration that computes nothing.
+//! The forward step of a layer needs the layer's result of the iteration before. Backward steps run from the last layer
+//! to the first, and a layer's gradient exists when its backward step ends (ESA sheet, section 13.4). A collective is a
+//! job of one layer and one iteration without computation.
 
 use crate::job::Job;
 use crate::priority::{Moment, Priorities};
@@ -27,14 +28,14 @@ pub struct Layer {
     pub backward: Span,
 }
 
-/// What a job computes, and when.
+/// The computation of a job, and its times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Who takes part.
+    /// The job, with its workers and its server.
     pub job: Arc<Job>,
     /// Its layers, the input side first.
     pub layers: Vec<Layer>,
-    /// How often it goes through them.
+    /// The number of iterations.
     pub iterations: u32,
     /// When it begins.
     pub start: Time,
@@ -48,7 +49,7 @@ pub struct Plan {
     pub communication: Span,
     /// Every random stream derives from this.
     pub seed: u64,
-    /// The number that worker 0's part has among the run's messages. Others follow.
+    /// The number of worker 0's part among the run's messages; the other workers' parts follow.
     pub first_message: u32,
 }
 
@@ -91,7 +92,7 @@ pub enum AnyWorker {
 }
 
 impl AnyWorker {
-    /// All keys below `end` exist now; those that are new have this priority, where the system has priorities.
+    /// Produces all keys below `end`; the new ones get this priority, if the system has priorities.
     pub fn produce(&mut self, now: Time, end: u64, priority: u8) {
         match self {
             AnyWorker::Windowed(worker) => worker.produce(now, end, priority),
@@ -115,7 +116,7 @@ impl AnyWorker {
         }
     }
 
-    /// Is everything done that was produced?
+    /// Are all produced keys done?
     pub fn is_done(&self) -> bool {
         match self {
             AnyWorker::Windowed(worker) => worker.is_done(),
@@ -124,7 +125,7 @@ impl AnyWorker {
     }
 }
 
-/// What a worker is doing.
+/// The present activity of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Idle,
@@ -132,7 +133,7 @@ enum Phase {
     Waiting(usize),
     Forward(usize),
     Backward(usize),
-    /// All is computed; results are awaited.
+    /// All is computed; it waits for results.
     Ending,
     Done,
 }
@@ -147,18 +148,19 @@ pub struct Training {
     iteration: u32,
     /// The end of the step that is being computed.
     until: Time,
-    /// By how much this iteration's steps take longer.
+    /// The factor by which this iteration's steps take longer.
     slow: f64,
     random: Random,
-    /// The first key of each layer within an iteration, from the last layer on: the order in which gradients come to exist.
+    /// The first key of each layer within an iteration. Keys begin with the last layer, in the order in which gradients
+    /// are produced.
     begins: Vec<u64>,
-    /// Results that each layer still lacks.
+    /// The number of results that each layer still lacks.
     missing: Vec<u64>,
     out: VecDeque<Action>,
 }
 
 impl Training {
-    /// A worker at its beginning.
+    /// A new worker.
     pub fn new(plan: &Arc<Plan>, number: u16, worker: AnyWorker) -> Training {
         let mut begins = vec![0; plan.layers.len()];
         let mut next = 0;
@@ -182,7 +184,7 @@ impl Training {
         }
     }
 
-    /// How long a step takes this time.
+    /// The time of a step, with this iteration's jitter and noise.
     fn length(&mut self, nominal: Span) -> Span {
         if nominal == Span::ZERO {
             return Span::ZERO;
@@ -196,7 +198,7 @@ impl Training {
         self.out.push_back(Action::Stage { message, stage });
     }
 
-    /// Goes on as far as it can at this instant.
+    /// Advances as far as possible at this time.
     fn advance(&mut self, now: Time) {
         loop {
             match self.phase {
@@ -215,7 +217,7 @@ impl Training {
                         self.phase = Phase::Waiting(layer + 1);
                     } else {
                         if let (AnyWorker::Windowed(worker), true) = (&mut self.worker, self.iteration > 0) {
-                            // All results of the iteration before are here.
+                            // All results of the iteration before have arrived.
                             worker.tell_watermark();
                         }
                         self.begin_backward(now, layer);
@@ -252,7 +254,7 @@ impl Training {
         self.phase = Phase::Backward(layer);
     }
 
-    /// A layer's gradient exists.
+    /// Produces the gradient of a layer.
     fn produce(&mut self, now: Time, layer: usize) {
         let keys = self.plan.layers[layer].keys;
         self.missing[layer] += keys;
@@ -265,13 +267,13 @@ impl Training {
     /// The layer of a key.
     fn layer_of(&self, key: u64) -> usize {
         let at = (key - self.plan.job.shape.first) % self.plan.keys().max(1);
-        // `begins` falls from the first layer to the last; layers without keys share a beginning.
+        // `begins` decreases from the first layer to the last; layers without keys share a beginning.
         let layer = self.begins.partition_point(|&begin| begin > at);
         let own = (layer..self.begins.len()).find(|&l| at < self.begins[l] + self.plan.layers[l].keys);
         own.unwrap_or(layer)
     }
 
-    /// Hands on what its transport wants done.
+    /// Passes on the acts of its transport.
     fn relay(&mut self) {
         while let Some(act) = self.worker.program().poll_act() {
             match act {

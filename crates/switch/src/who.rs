@@ -1,6 +1,6 @@
-//! Who is in a sum: a set of workers, rack by rack.
+//! The workers in a sum, as a set with one bitmap per rack.
 
-/// Workers of a rack, and racks of a job, at the most: one bit each in a header.
+/// The largest number of workers of a rack, and of racks of a job: a header has one bit for each.
 pub const RACK_MAX: usize = 32;
 
 /// A set of workers of one job: a bitmap for each rack.
@@ -8,12 +8,12 @@ pub const RACK_MAX: usize = 32;
 pub struct Who(Vec<u32>);
 
 impl Who {
-    /// Nobody, in a job of this many racks.
+    /// The empty set, for a job with this many racks.
     pub fn nobody(racks: usize) -> Who {
         Who(vec![0; racks])
     }
 
-    /// Workers by rack.
+    /// The set with these workers by rack.
     pub(crate) fn of(bits: Vec<u32>) -> Who {
         Who(bits)
     }
@@ -33,17 +33,17 @@ impl Who {
         self.0[usize::from(rack)] >> bit & 1 == 1
     }
 
-    /// Has it nobody in common with `other`?
+    /// True if it has no worker in common with `other`.
     pub fn is_apart_from(&self, other: &Who) -> bool {
         self.0.iter().zip(&other.0).all(|(a, b)| a & b == 0)
     }
 
-    /// Adds everybody of `other`.
+    /// Adds all workers of `other`.
     pub fn join(&mut self, other: &Who) {
         self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a |= b);
     }
 
-    /// How many they are.
+    /// The number of workers.
     pub fn count(&self) -> u32 {
         self.0.iter().map(|bits| bits.count_ones()).sum()
     }

@@ -1,12 +1,13 @@
-//! How many fragments a worker of ESA or ATP has under way.
+//! The window of a worker of ESA or ATP: the number of fragments in flight.
 //!
-//! ATP's window (ESA sheet, section 5.1): marks shrink it. Round trips say nothing, since they contain the wait for other workers; nor do results
-//! out of order, since those of the server take longer than those of a switch.
+//! ATP's window (ESA sheet, section 5.1): marks shrink it. Round trips are not used, because they contain the wait for
+//! other workers. Results out of order are not used either, because results of the server take longer than those of a
+//! switch.
 
-/// Packets at the start: some 60 KB, within the bandwidth-delay product of 100 Gb/s. ATP.
+/// The first window in packets: about 60 KB, less than the bandwidth-delay product at 100 Gb/s. ATP.
 pub const START: u32 = 200;
 
-/// Packets that it grows by: 1,500 bytes in packets of 306. ATP.
+/// The growth in packets: 1,500 bytes in packets of 306. ATP.
 const STEP: u32 = 5;
 
 /// A window in packets.
@@ -17,23 +18,23 @@ pub struct Window {
     most: u32,
     /// Results since the last growth.
     heard: u32,
-    /// Marks on keys below this one were answered.
+    /// The window has already reacted to marks on keys below this one.
     answered: u64,
 }
 
 impl Window {
-    /// A window that begins with `start` packets and never exceeds `most`.
+    /// A window that begins with `start` packets and is at most `most`.
     pub fn new(start: u32, most: u32) -> Window {
         let most = most.max(1);
         Window { size: start.clamp(1, most), slow_until: u32::MAX, most, heard: 0, answered: 0 }
     }
 
-    /// How many packets it has room for.
+    /// The window in packets.
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// The result of a key has come, with or without a mark; `next` is the key that is sent next.
+    /// The result of a key has arrived, with or without a mark; `next` is the next key to send.
     pub fn on_result(&mut self, key: u64, marked: bool, next: u64) {
         if marked {
             if key >= self.answered {
@@ -52,7 +53,7 @@ impl Window {
         }
     }
 
-    /// A queue is long: half the window, once for all keys below `next`.
+    /// Halves the window, because a queue is long; once for all keys below `next`.
     fn shrink(&mut self, next: u64) {
         self.size = (self.size / 2).max(1);
         self.slow_until = self.size;

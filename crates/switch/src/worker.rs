@@ -1,7 +1,8 @@
-//! A worker of ATP or ESA: which of its fragments leave when, and what it does when results do not come.
+//! A worker of ATP or ESA: when it sends its fragments, and how it recovers missing results.
 //!
-//! Windows and numbering are ATP's, reminders are ours (ESA sheet, section 5). Keys are counted in 64 bits and leave in their order, which
-//! is the same at all workers; a key leaves once it is produced, and within the window above the lowest key that is not done.
+//! Windows and numbering are ATP's, reminders are ours (ESA sheet, section 5). Keys count in 64 bits and are sent in
+//! order, which is the same at all workers. A key is sent when it is produced and is within the window above the lowest
+//! key that is not done.
 
 use crate::job::Job;
 use crate::window::Window;
@@ -14,46 +15,46 @@ use strandway_proto::packet::{Flags, Header};
 use strandway_proto::program::{Act, Fate, Lanes, Program};
 use strandway_proto::units::{Span, Time};
 
-/// What a worker does when it lacks a result.
+/// How a worker recovers a missing result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// It sends its fragment again, past the switches' sums: ATP.
+    /// It sends its fragment again, past the sums of switches: ATP.
     Resend,
-    /// It reminds the server, and sends again what the server asks for: ours, for ESA.
+    /// It reminds the server, and sends a fragment again when the server asks for it: ours, for ESA.
     Remind,
 }
 
-/// What can be chosen about a worker of ATP or ESA.
+/// The settings of a worker of ATP or ESA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerSettings {
     /// How it recovers.
     pub recovery: Recovery,
     /// The window at the start.
     pub window: u32,
-    /// Results of later keys before a key counts as lost; 0 to wait for the timer. ATP: 3.
+    /// A key counts as lost after this many results of later keys; 0: only the timer finds losses. ATP: 3.
     pub out_of_order: u32,
     /// The shortest timer.
     pub timeout: Span,
-    /// Keys whose results stay at hand behind the lowest one that is not done: those of two iterations.
+    /// The number of keys below the lowest one not done whose results are kept: those of two iterations.
     pub retain: u64,
 }
 
 /// The longest timer. Ours.
 const TIMEOUT_MAX: Span = Span::from_ms(64);
 
-/// Keys that one timer asks for. Ours.
+/// The largest number of keys that one timeout asks for. Ours.
 const ASKED_MAX: usize = 64;
 
-/// What has become of a key.
+/// The state of a key.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     done: bool,
-    /// It was asked for because later ones were done.
+    /// It was asked for because later keys were done.
     hurried: bool,
-    /// The server wants it past the switches when it leaves.
+    /// The server has asked for it: it must bypass the switches when it is sent.
     bypass: bool,
     sent: Time,
-    /// When something was last done about it.
+    /// When it was last sent or asked for.
     acted: Time,
 }
 
@@ -64,28 +65,28 @@ pub struct Worker {
     worker: u16,
     settings: WorkerSettings,
     window: Window,
-    /// The lowest key that is not done, the next one to leave, and the first that is not produced.
+    /// The lowest key not done, the next key to send, and the first key not produced.
     base: u64,
     next: u64,
     produced: u64,
-    /// The keys from `base` on, by their remainder.
+    /// The states of the keys from `base` on, by remainder modulo the length.
     states: Vec<State>,
-    /// Where keys go; ATP's server gives others after collisions.
+    /// The slots of keys; ATP's server replaces slots after collisions.
     slots: Vec<u32>,
-    /// The highest keys that are done, the highest first.
+    /// The highest keys done, the highest first.
     highest: Vec<u64>,
-    /// Keys below this one were looked at for losses.
+    /// Keys below this one were already checked for losses.
     looked: u64,
-    /// Keys whose values would overflow: they travel as floats.
+    /// Keys whose values would overflow as integers, so they travel as floats.
     floats: BTreeSet<u64>,
-    /// Of keys from this one on, fragments have this priority; in order.
+    /// Pairs of a first key and the priority of fragments from that key on; in order.
     priorities: VecDeque<(u64, u8)>,
     smoothed: Span,
     timeout: Span,
     wake: Time,
-    /// When a key is old enough to count as lost behind which others are done.
+    /// When the oldest key that later keys have passed is old enough to count as lost.
     hurry_at: Time,
-    /// Results since the last watermark that was sent by itself.
+    /// The number of results since the last separate watermark packet.
     quiet: u32,
     acts: VecDeque<Act>,
     counts: Counts,
@@ -106,7 +107,7 @@ impl Hash for Worker {
 }
 
 impl Worker {
-    /// A worker at its beginning: nothing is produced.
+    /// A new worker: no key is produced.
     pub fn new(job: &Arc<Job>, worker: u16, settings: WorkerSettings) -> Worker {
         let first = job.shape.first;
         Worker {
@@ -133,7 +134,7 @@ impl Worker {
         }
     }
 
-    /// All that decides what it will do, times and windows aside: for searches through all states.
+    /// The state that decides its future actions, without times and windows. For searches through all states.
     fn state(&self) -> impl Iterator<Item = u64> + '_ {
         let bits = move |key: u64| {
             let State { done, hurried, bypass, .. } = *self.of(key);
@@ -153,12 +154,12 @@ impl Worker {
         self.base
     }
 
-    /// Is everything done that was produced?
+    /// Are all produced keys done?
     pub fn is_done(&self) -> bool {
         self.base == self.produced
     }
 
-    /// Keys under way at present.
+    /// The number of keys sent and not done.
     pub fn under_way(&self) -> u64 {
         self.next - self.base
     }
@@ -168,12 +169,13 @@ impl Worker {
         self.window.size()
     }
 
-    /// This key's values would overflow where workers are added: it will travel as floats. To be told before the key is produced.
+    /// Tells that this key's sum would overflow as integers, so it must travel as floats. Must be called before the key
+    /// is produced.
     pub fn overflow(&mut self, key: u64) {
         self.floats.insert(key);
     }
 
-    /// All keys below `end` exist now; those that are new have this priority.
+    /// Produces all keys below `end`; the new ones get this priority.
     pub fn produce(&mut self, now: Time, end: u64, priority: u8) {
         if end <= self.produced {
             return;
@@ -185,7 +187,7 @@ impl Worker {
         self.send_on(now);
     }
 
-    /// Tells the server how far this worker is, so that it forgets what is below.
+    /// Sends this worker's watermark to the server, so that the server can forget keys below it.
     pub fn tell_watermark(&mut self) {
         let fragment = Fragment { priority: 1, ..self.word(Kind::Watermark, self.base) };
         self.send_to_server(fragment, Lanes::None);
@@ -204,7 +206,7 @@ impl Worker {
         &mut self.states[at]
     }
 
-    /// Is the result of a key here, or was it?
+    /// Has the result of a key arrived at some time?
     fn has_result(&self, key: u64) -> bool {
         key < self.base || key < self.next && self.of(key).done
     }
@@ -248,7 +250,7 @@ impl Worker {
         self.send_to_server(fragment, Lanes::Own(key));
     }
 
-    /// Sends for the first time what the window has room for.
+    /// Sends new keys while the window has room.
     fn send_on(&mut self, now: Time) {
         let end = self.produced.min(self.base + u64::from(self.window.size()));
         while self.next < end {
@@ -268,7 +270,7 @@ impl Worker {
         }
     }
 
-    /// A key's result has been awaited for too long.
+    /// Reacts to a missing result of a key: reminds the server, or sends the fragment again.
     fn ask(&mut self, now: Time, key: u64) {
         self.state_mut(key).acted = now;
         match self.settings.recovery {
@@ -308,7 +310,7 @@ impl Worker {
         self.floats.remove(&key);
         let state = self.state_mut(key);
         state.done = true;
-        // A key that was asked for says nothing about how long keys usually take (Karn).
+        // A key that was asked for gives no valid time sample (Karn).
         if let State { sent, acted, .. } = *state
             && sent == acted
         {
@@ -337,7 +339,7 @@ impl Worker {
         self.send_on(now);
     }
 
-    /// Keys behind which enough others are done, and which have been under way for as long as twice the usual, are lost.
+    /// Finds lost keys: enough later keys are done, and the key was sent at least twice the average time ago.
     fn look_for_losses(&mut self, now: Time) {
         self.hurry_at = Time::NEVER;
         let Some(&third) = self.highest.last() else { return };
@@ -345,7 +347,7 @@ impl Worker {
         while self.looked < third {
             let state = *self.of(self.looked);
             if !state.done && now.since(state.sent) < self.smoothed * 2 {
-                // With a full window no result may come that would look again.
+                // If the window is full, no further result may come, so a timer must check again.
                 self.hurry_at = state.sent + self.smoothed * 2;
                 return;
             }
@@ -357,7 +359,7 @@ impl Worker {
         }
     }
 
-    /// The server wants this worker's fragment of a key.
+    /// The server asks for this worker's fragment of a key.
     fn handle_solicit(&mut self, now: Time, fragment: Fragment) {
         let Some(key) = key_of(fragment.number, self.base) else { return };
         let float = fragment.marks.has(Marks::FLOAT);
@@ -372,7 +374,7 @@ impl Worker {
                 return self.send_to_server(word, Lanes::Result(key));
             }
         } else if key >= self.next {
-            // Not produced, or not its turn: it will come past the switches.
+            // The key is not sent yet. When it is sent, it will bypass the switches.
             if key < self.base + u64::from(self.job.shape.window) {
                 self.state_mut(key).bypass = true;
                 if float {
@@ -434,7 +436,7 @@ impl Program for Worker {
         if asked > 0 {
             let most = match self.settings.recovery {
                 Recovery::Remind => TIMEOUT_MAX,
-                // The released ATP does not wait longer each time at all.
+                // Ours: in the released ATP the timeout does not grow at all.
                 Recovery::Resend => self.settings.timeout * 8,
             };
             self.timeout = (self.timeout * 2).min(most);

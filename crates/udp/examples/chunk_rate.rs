@@ -5,9 +5,9 @@
 //! cargo run --release -p strandway-udp --example chunk_rate -- 3   # three
 //! ```
 //!
-//! One node casts chunks to another one over loopback as fast as it can, a thread each. Chunks leave in trains of one system call. What the
-//! receiver does not come to read is lost, which is none of its business. Its rate is given by the clock and per second of its processor time;
-//! the latter is what a thread receives that is never without chunks.
+//! One node casts chunks to another one over loopback as fast as it can, each on its own thread. Chunks leave in trains of
+//! one system call. Chunks that the receiver does not read in time are lost and not fetched. Its rate is given by the clock
+//! and per second of its processor time; the latter is the rate of a thread that never waits for chunks.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::net::{SocketAddr, SocketAddrV6};
@@ -19,7 +19,7 @@ use strandway_udp::{Completion, Config, Error, Group, Incoming, Membership, Node
 
 /// Chunks of an operation.
 const CHUNKS: u32 = 16_384;
-/// The UDP port of the group's addresses, which nothing is sent to here.
+/// The UDP port of the group's addresses; no datagram goes there in this example.
 const PORT: u16 = 47_991;
 
 fn node(payload: u16, protection: Protection) -> Result<Node, Error> {
@@ -42,7 +42,7 @@ fn open(node: &mut Node, group: Group, task: u32, layout: Layout, region: Region
     node.open_task(group, &Incoming { task, layout, region, range, present: Vec::new(), parity: None, hashes: None })
 }
 
-/// Casts one operation after the other until it is told to stop, none before the receiver has opened it.
+/// Casts one operation after the other until `stop`; each one only after the receiver has opened it.
 fn send(mut node: Node, group: Group, layout: Layout, stop: &AtomicBool, opened: &AtomicU32) -> Result<(), Error> {
     let region = node.register(vec![1; layout.bytes() as usize]);
     let mut task = 0;
@@ -83,7 +83,7 @@ fn worked() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Receives for so long: chunks per second, and per second of processor time.
+/// Receives for this time: chunks per second, and per second of processor time.
 fn receive(
     mut node: Node,
     group: Group,
@@ -92,7 +92,7 @@ fn receive(
     opened: &AtomicU32,
 ) -> Result<[f64; 2], Error> {
     let region = node.register(vec![0; layout.bytes() as usize]);
-    // The operation that is cast, and the next one.
+    // The operation that is cast, and the one after it.
     let mut newest = 1;
     (0..=newest).try_for_each(|task| open(&mut node, group, task, layout, region))?;
     let (began, before) = (Instant::now(), worked());

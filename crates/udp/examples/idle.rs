@@ -1,4 +1,4 @@
-//! What connections cost that have nothing to do, and what those leave behind that are over.
+//! The cost of idle connections, and the memory that closed connections leave behind.
 //!
 //! ```text
 //! cargo run --release -p strandway-udp --example idle -- 1000 10       # 1,000 idle connections for 10 s
@@ -23,7 +23,7 @@ fn resident() -> f64 {
     pages * rustix::param::page_size() as f64 / 1e6
 }
 
-/// Opens a connection from one node to the other: the caller's name for it.
+/// Opens a connection from one node to the other; returns the caller's handle.
 fn open(caller: &mut Node, server: &mut Node) -> Result<strandway_udp::Connection, Error> {
     let address = |address| match address {
         SocketAddr::V6(address) => address,

@@ -17,7 +17,7 @@ use strandway_udp::{Completion, Config, Error, Node, RemoteRegion, Waiting};
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// Any executor does; this one parks its thread.
+/// Any executor works; this one parks its thread.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(std::thread::Thread);
     impl Wake for Unpark {
@@ -81,7 +81,7 @@ fn asynchronous(config: Config, rounds: usize) -> Result<f64, Failed> {
     Ok(median(times))
 }
 
-/// Opens 64 bytes to the peer and learns where we may write. A send waits for its receive, so one side begins.
+/// Exposes 64 bytes to the peer and receives the key to the peer's. A send waits for its receive, so one side must begin.
 async fn exchange(peer: &Peer, begin: bool) -> Result<RemoteRegion, AsyncError> {
     let inbox = peer.register(vec![0; 64]).await?;
     let ours = peer.expose(inbox, 0..64).await?;
@@ -107,7 +107,7 @@ fn blocking(config: Config, rounds: usize) -> Result<f64, Failed> {
     Ok(median(times))
 }
 
-/// One side: the client, which begins, if it has somebody to connect to.
+/// One side: with a server's address it is the client, which begins.
 fn drive(node: &mut Node, server: Option<SocketAddrV6>, rounds: usize) -> Result<Vec<Duration>, Error> {
     let (inbox, keys, outbox) = (node.register(vec![0; 64]), node.register(vec![0; 32]), node.register(vec![1; 64]));
     if let Some(server) = server {

@@ -5,10 +5,11 @@
 //! cargo run --release -p strandway-udp --example receive_rate -- 3   # three
 //! ```
 //!
-//! Packets carry 64 bytes, messages 1,024 packets. *Engine*: packets from memory, header decoded, counted, payload copied to its place;
-//! no sockets, no protection. *Sockets*: one node sends over loopback as fast as it can, another one receives, a thread each. What
-//! the receiver does not come to read is lost, which is none of its business. Its rate is given by the clock and per second of
-//! its processor time; the latter is what a thread receives that is never without packets.
+//! Packets carry 64 bytes, messages 1,024 packets. *Engine*: packets from memory; the header is decoded, the packet counted,
+//! the payload copied to its place; no sockets, no protection. *Sockets*: one node sends over loopback as fast as it can,
+//! another one receives, each on its own thread. Packets that the receiver does not read in time are lost and not repaired.
+//! Its rate is given by the clock and per second of its processor time; the latter is the rate of a thread that never waits
+//! for packets.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::net::SocketAddr;
@@ -30,7 +31,7 @@ const PACKETS: u32 = 1_024;
 const MESSAGE: usize = PACKETS as usize * PAYLOAD;
 /// Receives that are posted ahead.
 const AHEAD: u64 = 64;
-/// A message is over when one that was sent so much later has begun to arrive.
+/// A receive is completed when the message this many places after its own has begun to arrive.
 const BEHIND: u64 = 16;
 const ONLY: ConnectionId = ConnectionId(0);
 
@@ -40,7 +41,7 @@ fn profile(chunk: u32) -> Profile {
     Profile { reliability, ..Profile::preset("sdr_sr").expect("a preset") }
 }
 
-/// Packets per second of an engine that is given packets from memory.
+/// Packets per second of an engine that gets packets from memory.
 fn engine(chunk: u32, time: Duration) -> f64 {
     let mut profile = profile(chunk);
     profile.transport.mtu = PAYLOAD as u32;
@@ -99,7 +100,7 @@ fn engine(chunk: u32, time: Duration) -> f64 {
         for datagram in &datagrams {
             let Ok(mut packet) = wire::decode(format, datagram) else { unreachable!("we have made it") };
             let Header::Part(part) = &mut packet.header else { unreachable!("it is a part") };
-            // The same message again takes the next slot.
+            // The same message, sent again, takes the next slot.
             part.sequence = receive as u32;
             let at = part.packet as usize * PAYLOAD;
             if endpoint.handle_packet(now, &packet) == Handled::Fresh {

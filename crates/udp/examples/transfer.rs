@@ -1,4 +1,4 @@
-//! Two nodes in one process, on loopback: moves bytes for a few seconds and prints what it came to.
+//! Two nodes in one process, on loopback: moves bytes for a few seconds and prints the rate and the counters.
 //!
 //! ```text
 //! cargo run --release -p strandway-udp --example transfer -- uec 4096 1 3 encrypted
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let addresses: Vec<SocketAddrV6> =
         server.addresses()?.iter().map(|a| a.to_string().parse()).collect::<Result<_, _>>()?;
 
-    // Whoever connects may write into one buffer; its key is sent at once. Runs until the client says goodbye.
+    // A connecting client may write into one buffer, and gets its key at once. Runs until the client closes the connection.
     let serving = std::thread::spawn(move || -> Result<(), strandway_udp::Error> {
         let inbox = server.register(vec![0; MESSAGE]);
         let keys = server.register(vec![0; 16]);

@@ -1,4 +1,5 @@
-//! A node on a thread of its own, for any executor: calls give futures, and nothing here knows who polls them.
+//! A node on a thread of its own, for any executor: calls return futures, and nothing here depends on the executor that
+//! polls them.
 //!
 //! ```
 //! use strandway_udp::{Config, asynchronous::{AsyncError, AsyncNode}};
@@ -17,23 +18,25 @@
 //! }
 //! ```
 //!
-//! **Order.** Nothing happens before a future is polled for the first time; then it is posted, behind what was posted
-//! before. Whoever wants several operations under way polls several futures.
+//! **Order.** Nothing happens before a future is polled for the first time; then its call is posted, behind all calls posted
+//! before. To have several operations under way, poll several futures.
 //!
-//! **Dropping.** A future that is dropped after it was polled gives up its answer, not its operation: that goes on, and its
-//! memory is held until it is over. Only what still waits for room (below) is withdrawn. Connections that nobody waits for
-//! any more are closed, buffers registered for nobody are freed; nothing that a peer did is lost.
+//! **Dropping.** A future that is dropped after it was polled gives up its answer, not its operation: the operation
+//! continues, and its memory is held until it has ended. Only a call that still waits for room (below) is withdrawn. A
+//! connection whose future was dropped is closed, and a buffer whose future was dropped is freed; connections and writes of
+//! peers are never lost.
 //!
-//! **Room.** A connection has at most [`Config::operations_max`] unfinished sends and writes, and as many receives; further
-//! futures wait until there is room, in order. So [`Error::Busy`] never comes.
+//! **Room.** A connection has at most [`Config::operations_max`] unfinished sends and writes, and the same number of
+//! receives; further futures wait until there is room, in order. So [`Error::Busy`] never comes.
 //!
-//! **Ends.** When a connection ends, all its futures say why. Dropping the last clone of a [`Peer`] and of its futures closes
-//! its connection, dropping the last handle of all closes all and ends the thread; await what should arrive.
+//! **Ends.** When a connection ends, all its futures return the reason. When the last clone of a [`Peer`] and of its futures
+//! is dropped, its connection is closed. When the last handle of a node is dropped, all its connections are closed and its
+//! thread ends. So await operations that must complete.
 //!
-//! **Price.** Each call and each answer crosses from thread to thread. 64 bytes written there and back over loopback, four
+//! **Price.** Each call and each answer passes between two threads. 64 bytes written there and back over loopback, four
 //! threads on two cores, median of three runs: 46.6 us instead of 27.9 (nodes spin briefly, then sleep), 97.4 us instead of
-//! 82.4 (they sleep at once); `cargo run --release -p strandway-udp --example ping_pong -- 3000 adaptive`, or `sleep`.
-//! Whoever wants the last microseconds calls [`Node::wait`].
+//! 82.4 (they sleep at once); `cargo run --release -p strandway-udp --example ping_pong -- 3000 adaptive`, or `sleep`. For
+//! the shortest latency call [`Node::wait`].
 
 mod answer;
 mod driver;
@@ -65,7 +68,7 @@ pub enum AsyncError {
     Call(Error),
     /// The connection ended, or never began.
     Closed(Reason),
-    /// The node's thread is gone: the system did not let it wait for its sockets, or a closure given to
+    /// The node's thread has ended: the system did not let it wait for its sockets, or a closure given to
     /// [`AsyncNode::with_memory`] panicked.
     Stopped,
 }
@@ -98,11 +101,11 @@ impl From<Error> for AsyncError {
 /// How a connection ended.
 #[derive(Clone, Copy)]
 enum Ending {
-    /// By the peer, or by what became of it.
+    /// The peer closed it, or the peer or the path failed.
     Peer(Reason),
     /// We closed it.
     Here,
-    /// With the node's thread.
+    /// The node's thread has ended.
     Stopped,
 }
 
@@ -116,8 +119,8 @@ impl From<Ending> for AsyncError {
     }
 }
 
-/// A handle of a node that has a thread of its own. Clones are handles of the same node; the last one, with all [`Peer`]s and
-/// futures, ends it.
+/// A handle of a node with a thread of its own. Clones are handles of the same node. When the last handle, [`Peer`] and
+/// future of the node is dropped, the node ends.
 #[derive(Clone)]
 pub struct AsyncNode {
     shared: Arc<Shared>,
@@ -133,7 +136,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.queue.stop();
         let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        // A closure that runs on the node's thread may have held the last handle.
+        // The last handle may have been in a closure that runs on the node's thread.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
             let _ = thread.join();
         }
@@ -156,12 +159,13 @@ impl AsyncNode {
         Ok(AsyncNode { shared: Arc::new(Shared { queue, addresses, thread }) })
     }
 
-    /// Our address on each plane, ports filled in.
+    /// Our address on each plane, with the ports that the system chose.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.shared.addresses
     }
 
-    /// Connects to a peer: its address on each plane, in the order of ours. A future that is dropped gives the connection up.
+    /// Connects to a peer: its address on each plane, in the order of ours. If the future is dropped, the connection is
+    /// given up.
     ///
     /// Errors: as for [`Node::connect`], or why the peer could not be reached.
     pub fn connect(&self, peer: &[SocketAddrV6]) -> Connecting {
@@ -169,15 +173,16 @@ impl AsyncNode {
         Connecting(Pending::new(&self.shared, None, Command::Connect(peer.to_vec(), done), answer))
     }
 
-    /// The next connection that a peer begins. Any number of futures may wait; each connection goes to one of them, and none
-    /// is lost with a future.
+    /// The next connection that a peer begins. Any number of futures may wait; each connection goes to one of them. If a
+    /// future is dropped, its connection goes to another.
     ///
     /// Errors: [`AsyncError::Stopped`].
     pub fn accept(&self) -> Accepting {
         Accepting::new(&self.shared)
     }
 
-    /// Takes a buffer into the node; only we can touch it so far. If the future is dropped, the buffer is freed.
+    /// Takes a buffer into the node. Peers can write to no part of it before it is exposed or posted as a receive. If the
+    /// future is dropped, the buffer is freed.
     ///
     /// Errors: [`AsyncError::Stopped`].
     pub fn register(&self, buffer: Vec<u8>) -> Pending<Region> {
@@ -194,7 +199,7 @@ impl AsyncNode {
         pending
     }
 
-    /// Gives a buffer back. Its keys are void.
+    /// Gives a buffer back. Its keys become invalid.
     ///
     /// Errors: as for [`Node::deregister`].
     pub fn deregister(&self, region: Region) -> Pending<Vec<u8>> {
@@ -212,8 +217,9 @@ impl AsyncNode {
         })
     }
 
-    /// Runs `work` on a region's bytes, on the node's thread: no packet moves meanwhile, so it should be short. What peers
-    /// write and unfinished operations read is as [`Node::memory_mut`] says. It must not wait for this node's futures.
+    /// Runs `work` on a region's bytes, on the node's thread. No packet moves meanwhile, so it should be short. Concurrent
+    /// operations of peers and of this node behave as [`Node::memory_mut`] says. `work` must not wait for futures of this
+    /// node.
     ///
     /// Errors: [`Error::NoRegion`].
     pub fn with_memory<T: Send + 'static>(
@@ -224,14 +230,14 @@ impl AsyncNode {
         self.run(move |node| Ok(work(node.memory_mut(region)?)))
     }
 
-    /// What each plane has counted so far.
+    /// The counters of each plane.
     ///
     /// Errors: [`AsyncError::Stopped`].
     pub fn plane_counters(&self) -> Pending<Vec<PlaneCounters>> {
         self.run(|node| Ok(node.plane_counters()))
     }
 
-    /// What belongs to no connection.
+    /// Counters of events that belong to no open connection.
     ///
     /// Errors: [`AsyncError::Stopped`].
     pub fn counters(&self) -> Pending<NodeCounters> {

@@ -1,4 +1,4 @@
-//! What a node is made from.
+//! The configuration of a node.
 
 use crate::distance::Distance;
 use crate::error::Error;
@@ -11,15 +11,17 @@ use strandway_fabric::datagram::{CONTROL_DSCP, PLANES_MAX};
 use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::{Bytes, Environment, HostTraits, Profile, Rate, Span};
 
-/// What is done to the datagrams of a connection, beyond a number that only its two sides know; both sides the same.
+/// Protection of a connection's datagrams, in addition to a random number that only its two sides know. Both sides must have
+/// the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Protection {
     /// Authenticated and encrypted, in one pass: AES-128-GCM.
     #[default]
     Encrypted,
-    /// Authenticated, for captures that show payload; slower than both at once, see `docs/performance.md`.
+    /// Authenticated only, so that captures show the payload; slower than encryption with authentication, see
+    /// `docs/performance.md`.
     Authenticated,
-    /// Neither: whoever can read a connection's datagrams can forge them. For fabrics that nobody else can reach.
+    /// Neither: a host that can read a connection's datagrams can forge them. For fabrics that no other hosts can reach.
     None,
 }
 
@@ -33,94 +35,98 @@ impl Protection {
     }
 }
 
-/// What a node does while nothing arrives.
+/// How a node waits while nothing arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
     /// Asks the sockets again and again: lowest latency, a whole core.
     Spin,
-    /// Sleeps at once: no core, tens of microseconds more per round trip.
+    /// Sleeps at once: uses no core, but adds tens of microseconds to each round trip.
     Sleep,
-    /// Spins for a while, then sleeps. The while is at most this long and halves, down to a sixteenth, each time that it was
-    /// in vain, so that nodes which share cores do not take them from each other.
+    /// Spins for a while, then sleeps. It spins for at most this long. Each time that nothing came, the time halves, down to
+    /// a sixteenth; each time that something came, it doubles. So nodes that share cores leave them to each other.
     Adaptive(Duration),
 }
 
 /// IPv6 and UDP headers.
 const IP_UDP: u32 = 48;
-/// Payload bytes of a full packet, at the least and at the most.
+/// Payload bytes of a full packet: the least and the most.
 const PAYLOAD_MIN: u32 = 64;
 const PAYLOAD_MAX: u32 = 60_000;
 /// The largest [`Config::operations_max`]: ours, so that 16 bits of credits always tell which receives are new.
 const OPERATIONS_MAX: usize = 16_384;
-/// For so long a host may not come to read its sockets, and loses nothing for it: ours, half a slice of the scheduler.
+/// A host may leave its sockets unread for this long without a loss: ours, half a slice of the scheduler.
 const STALL: Span = Span::from_ms(2);
-/// How long a packet may be on its way: ours, far beyond any queue of a data centre and any stall of a host.
+/// The longest time that a packet may be on its way: ours, far beyond any queue of a data centre and any stall of a host.
 const PACKET_LIFE: Span = Span::from_ms(1000);
 
-/// Everything a [`crate::Node`] needs to know. [`Config::new`] gives defaults; fields may be changed.
+/// The settings of a [`crate::Node`]. [`Config::new`] gives defaults; fields may be changed.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The key that all nodes share.
     pub secret: Secret,
     /// The local address of each plane, in the same order on all hosts; at most [`PLANES_MAX`]. Port 0 takes any free one.
     pub planes: Vec<SocketAddrV6>,
-    /// The protocol; both sides the same. What the wire needs differently (see [`Config::wire_profile`]) is changed on the way.
+    /// The protocol; both sides must have the same. The node adapts it to sockets (see [`Config::wire_profile`]).
     pub profile: Profile,
-    /// Payload bytes of a full packet. The default, 1,344, fits an MTU of 1,500 whatever the profile and protection; on loopback
-    /// and jumbo frames take 4,096. [`Config::mtu`] takes as much as fits.
+    /// Payload bytes of a full packet. The default, 1,344, fits an MTU of 1,500 with every profile and protection; on
+    /// loopback and with jumbo frames take 4,096. [`Config::mtu`] takes the largest payload that fits.
     pub payload: u32,
-    /// What is done to datagrams against those who read, change or forge them. Default: encrypted and authenticated.
+    /// Protection of datagrams against reading, changes and forgery. Default: encrypted and authenticated.
     pub protection: Protection,
-    /// Line rate of all planes together; with `base_rtt` it says how much may be under way. Default 40 Gb/s.
+    /// Line rate of all planes together; `rate` times `base_rtt` determines how many bytes may be under way. Default 40 Gb/s.
     pub rate: Rate,
-    /// Round trip of a packet and its acknowledgement without queueing, waking of the other side included. Default 100 us.
+    /// Round trip of a packet and its acknowledgement without queueing; it includes the time that the other side takes to
+    /// wake up. Default 100 us.
     pub base_rtt: Span,
     /// Peers that are nearer, or whose way is slower. Default: none.
     pub distances: Vec<Distance>,
-    /// Payload bytes that go one way in a row before the next path is chosen: one system call sends to one address only, and
-    /// costs as much as many packets. Default 16 KiB, rounded up to a packet; `docs/performance.md` has the price in queues.
+    /// Payload bytes that take one path in a row before the next path is chosen. One system call sends to one address only,
+    /// and costs about the same for one packet as for many. Default 16 KiB, rounded up to a whole packet;
+    /// `docs/performance.md` shows what bursts cost in queues.
     pub burst: u32,
-    /// No retransmission timeout is shorter: a host that sleeps, or whose cores are busy, answers late, and a timeout then finds
-    /// losses where there are none. Default 20 ms: a few slices of the scheduler.
+    /// The shortest retransmission timeout. A host that sleeps, or whose cores are busy, answers late, and a shorter timeout
+    /// would take that for losses. Default 20 ms: a few slices of the scheduler.
     pub retransmit_min: Span,
-    /// Nothing is given up as overtaken before something sent so much later has arrived over another path: kernels forward
-    /// packets when they have the time, and paths differ by that. On one path a `base_rtt` is enough. Default 2 ms; never less than two
-    /// bursts take on a plane.
+    /// A missing packet counts as lost only when a packet that was sent at least this much later has arrived over another
+    /// path. Kernels delay packets by different times on different paths. With one path a `base_rtt` is enough. Default 2
+    /// ms; never less than two bursts take on a plane.
     pub late_min: Span,
-    /// What to do while nothing arrives. Default: [`Waiting::Adaptive`], 50 us.
+    /// How to wait while nothing arrives. Default: [`Waiting::Adaptive`], 50 us.
     pub waiting: Waiting,
-    /// Receive buffer wanted of the kernel for each plane, in bytes. Default 4 MiB; the kernel may give less. It bounds what
-    /// leaves at once, and the rate: half of it must hold what arrives in a `base_rtt`, or in 2 ms if that is less, lest a
-    /// host lose packets that does not come to read for so long. Send buffers follow from `rate` and `base_rtt`.
+    /// The receive buffer that each plane requests from the kernel, in bytes. Default 4 MiB; the kernel may give less. It
+    /// limits the bytes that leave at once, and the rate: half of it must hold the bytes that arrive in a `base_rtt`, or in
+    /// 2 ms if that is shorter. Otherwise a host that leaves its sockets unread for that time would lose packets. The size
+    /// of send buffers follows from `rate` and `base_rtt`.
     pub socket_buffer: usize,
-    /// What paths are on this network. Default: one per plane.
+    /// The meaning of paths on this network. Default: one path per plane.
     pub routes: Routes,
-    /// The network interface of each plane, in the order of `planes`, to learn from the kernel when its port goes down. Default:
-    /// empty, then each plane's is the one that has its address.
+    /// The network interface of each plane, in the order of `planes`; the kernel reports when its port goes down. Default:
+    /// empty; then each plane's interface is the one that has its address.
     pub devices: Vec<String>,
-    /// DSCP of acknowledgements and everything else that is small and urgent. Default 48 (CS6): what a fabric with two classes
+    /// DSCP of acknowledgements and all other small and urgent datagrams. Default 48 (CS6), which a fabric with two classes
     /// sends before data. Data has DSCP 0.
     pub control_dscp: u8,
-    /// Do switches on the way cut packets that they have no room for, rather than drop them? Then a datagram of data that
-    /// arrives short, with the DSCP of control (or the one above it, if the last switch cut it), is asked for again, and
-    /// timeouts and NACKs are all that losses are found by (profile `uec`). Hosts need not agree: a cut datagram whose
-    /// receiver does not expect it is as good as lost, and a NACK is understood by everybody. Default no.
+    /// Do switches on the way trim packets for which they have no room, instead of dropping them? If so, a datagram of data
+    /// that arrives short is requested again, if it has the DSCP of control (or the next higher one, if the last switch
+    /// trimmed it). Losses are then found by timeouts and NACKs only (profile `uec`). Hosts need not have the same value: a
+    /// receiver that does not expect trimmed datagrams counts them as lost, and every sender understands a NACK. Default no.
     pub trimming: bool,
-    /// Do we take connections that others begin? Default yes.
+    /// Does this node accept connections that others begin? Default yes.
     pub accept: bool,
-    /// Connections at the most, those being established included. Default 1,024.
+    /// The most connections, including those that are being established. Default 1,024.
     pub connections_max: usize,
-    /// Unfinished operations of one connection at the most, for sends and writes together, and for receives. Default 4,096;
-    /// at most 16,384.
+    /// The most unfinished operations of one connection: for sends and writes together, and for receives. Default 4,096; at
+    /// most 16,384.
     pub operations_max: usize,
-    /// Messages of one peer that have begun to arrive and are not complete, at the most; a peer that begins more breaks the
-    /// protocol. Default 16,384: the largest `operations_max` that a peer may have. No less than theirs.
+    /// The most messages of one peer that have begun to arrive and are not complete; a peer that begins more breaks the
+    /// protocol. Must not be less than the peers' `operations_max`. Default 16,384, the largest possible `operations_max`.
     pub incoming_max: usize,
     /// How long to try to reach a peer. Default 3 s.
     pub handshake_timeout: Duration,
-    /// A peer of whom nothing was heard for so long is given up. Default 3 s.
+    /// A peer is given up if nothing was heard of it for this time. Default 3 s.
     pub peer_timeout: Duration,
-    /// A plane that does not answer for so long, while another one does, is left alone until it answers again. Default 40 ms.
+    /// If a plane does not answer for this time while another one does, it is not used until it answers again. Default 40
+    /// ms.
     pub plane_timeout: Duration,
 }
 
@@ -165,34 +171,36 @@ impl Config {
         self
     }
 
-    /// Takes the profile of that name: a preset, perhaps with other answers, such as `sdr_auto/longhaul`.
+    /// Takes the profile of that name: a preset, or a preset with other policies, such as `sdr_auto/longhaul`.
     ///
     /// # Errors
-    /// If there is none; the message lists those there are.
+    /// If there is no such profile; the message lists all names.
     pub fn profile(mut self, name: &str) -> Result<Config, Error> {
         self.profile = Profile::named(name).map_err(|unknown| Error::Config(unknown.to_string()))?;
         Ok(self)
     }
 
-    /// Takes the largest payload whose packets, IPv6 header included, fit an MTU with the present profile and protection; both
-    /// sides the same.
+    /// Takes the largest payload whose packets, IPv6 header included, fit an MTU with the present profile and protection.
+    /// Both sides must take the same.
     ///
     /// # Errors
-    /// If none of at least 64 bytes does.
+    /// If not even a payload of 64 bytes fits.
     pub fn mtu(mut self, mtu: u32) -> Result<Config, Error> {
         let overhead = self.overhead();
         self.payload = mtu.min(PAYLOAD_MAX + overhead).saturating_sub(overhead);
         if self.payload < PAYLOAD_MIN {
             let least = PAYLOAD_MIN + overhead;
-            return Err(Error::Config(format!("an MTU of {mtu} bytes: take {least} or more, headers need {overhead}")));
+            return Err(Error::Config(format!(
+                "an MTU of {mtu} bytes: take {least} or more, since headers need {overhead}"
+            )));
         }
         Ok(self)
     }
 
-    /// Bytes that a full packet adds to its payload, IPv6 and UDP headers included.
+    /// Bytes of a full packet beyond its payload, IPv6 and UDP headers included.
     pub fn overhead(&self) -> u32 {
         let headers = match self.profile.reliability {
-            // Parts say by themselves where they belong.
+            // Parts have no descriptor: their transport header says where they belong.
             ReliabilityConfig::Partial(_) => frame::part_headers(self.profile.wire),
             _ => frame::data_headers(self.profile.wire) + DESCRIPTOR_MAX,
         };
@@ -204,13 +212,13 @@ impl Config {
         (self.payload + self.overhead() - IP_UDP) as usize
     }
 
-    /// The profile as it runs on sockets: packet sizes are the real ones, and each policy adapts itself to a host of these traits
-    /// ([`Profile::adapt_to`]). All else is as in the simulator.
+    /// The profile as it runs on sockets: packet sizes are the real ones, and each policy adapts itself to a host of these
+    /// traits ([`Profile::adapt_to`]). All else is as in the simulator.
     pub fn wire_profile(&self) -> Profile {
         self.profile_over(self.rate, self.base_rtt)
     }
 
-    /// The same on a way of this rate and round trip.
+    /// The same on a way with this rate and round trip.
     pub(crate) fn profile_over(&self, rate: Rate, base_rtt: Span) -> Profile {
         let mut profile = self.profile.clone();
         profile.transport.mtu = self.payload;
@@ -230,29 +238,29 @@ impl Config {
         profile
     }
 
-    /// How long the plane of a way of this rate takes to send two bursts. A burst goes one way: what is sent behind it by another plane
-    /// may arrive so much earlier. Two: the plane may be busy with one already.
+    /// The time in which a plane of this rate sends two bursts. A burst takes one path, and a packet sent after it by
+    /// another plane may arrive earlier by that time. Two bursts, since the plane may be busy with one already.
     fn burst_time(&self, rate: Rate) -> Span {
         let plane = rate.scaled(1.0 / self.planes.len().max(1) as f64);
         let packets = u64::from(self.burst.div_ceil(self.payload.max(1)));
         plane.time_for(Bytes(2 * packets * u64::from(self.payload + self.overhead())))
     }
 
-    /// Bytes that may be on their way into the receiving sockets at once, where they count about twice; a window may grow to one
-    /// and a half bandwidth-delay products. `buffer`: bytes that one holds.
+    /// Bytes that may be on their way to the receiving sockets at once. Sockets count a datagram about twice, and a window
+    /// may grow to one and a half bandwidth-delay products, hence a quarter. `buffer`: bytes that one socket holds.
     fn socket_share(&self, buffer: usize) -> u64 {
         (buffer as u64 * self.planes.len() as u64 / 4).max(4 * u64::from(self.payload + self.overhead()))
     }
 
-    /// The world that engines are told of on the usual way.
+    /// The environment of engines on the usual way.
     #[cfg(test)]
     pub(crate) fn environment(&self, profile: &Profile, buffer: usize) -> Environment {
         self.environment_over(self.rate, self.base_rtt, profile, buffer)
     }
 
-    /// The world that engines are told of on a way of this rate and round trip. `buffer`: bytes that a receiving socket holds.
+    /// The environment of engines on a way with this rate and round trip. `buffer`: bytes that a receiving socket holds.
     pub(crate) fn environment_over(&self, rate: Rate, base_rtt: Span, profile: &Profile, buffer: usize) -> Environment {
-        // On a short path what is under way sits in the receiving socket, if its host does not come to read it.
+        // On a short path all bytes under way may sit in the receiving socket, if its host does not read it.
         let held = rate.bytes_in(base_rtt.min(STALL)).0.max(1);
         let most = self.socket_share(buffer);
         let rate = if held > most { rate.scaled(most as f64 / held as f64) } else { rate };
@@ -269,19 +277,20 @@ impl Config {
         }
     }
 
-    /// Bytes that a connection may send at once; `None` if a receiving socket holds all that may be under way.
+    /// Bytes that a connection may send at once; `None` if a receiving socket holds all bytes that may be under way.
     pub(crate) fn burst_limit(&self, environment: &Environment, buffer: usize) -> Option<u64> {
         let most = self.socket_share(buffer);
         (environment.bdp().0 > most).then_some(most)
     }
 
-    /// What may wait before a packet: our own socket, at the kernel's twice of what is asked for.
+    /// Bytes that may wait before a packet: those of our own socket, whose buffer the kernel makes twice the requested size.
     fn queue(&self) -> Bytes {
         Bytes(2 * self.send_buffer() as u64)
     }
 
-    /// Send buffer of a plane: what its port sends in a round trip, so that little waits in a port that dies and planes stay
-    /// in step; no less than the system calls that keep a port busy while the node sleeps, no more than a receive buffer.
+    /// Send buffer of a plane: the bytes that its port sends in a round trip, so that few bytes wait in a port that dies,
+    /// and planes stay in step. No less than 64 KiB, which keep a port busy while the node sleeps, and no more than a
+    /// receive buffer.
     pub(crate) fn send_buffer(&self) -> usize {
         let share = self.rate.bytes_in(self.base_rtt).0 / self.planes.len().max(1) as u64;
         (share as usize).clamp(65_536, self.socket_buffer.max(65_536))
@@ -318,7 +327,7 @@ impl Config {
             return wrong(format!("control_dscp is {}: take 0 to 63", self.control_dscp));
         }
         if self.trimming && !(1..=62).contains(&self.control_dscp) {
-            let what = "with trimming take 1 to 62: data has 0, and the one above is for what the last switch cuts";
+            let what = "with trimming take 1 to 62: data has 0, and packets that the last switch trims have the next higher one";
             return wrong(format!("control_dscp is {}: {what}", self.control_dscp));
         }
         if !self.devices.is_empty() && self.devices.len() != self.planes.len() {

@@ -1,13 +1,14 @@
 //! Files from one host to another: [`copy`] sends files and directories over a connection, [`serve`] writes them below a directory
 //! and nowhere else.
 //!
-//! The client offers what it has, in batches; the server answers what is missing of it; file contents follow as writes of *parcels*
-//! into registered memory, several under way, each with a block of a large file or with many small files. Every file has a BLAKE3
-//! hash, which the server compares with that of what it wrote before the file gets its name. A file that a copy leaves unfinished
-//! lies beside its name with a journal of its blocks, and the next copy sends the blocks that are missing.
+//! The client offers its files in batches. The server answers which blocks are missing. The contents follow as writes of
+//! *parcels* into registered memory, several under way at a time; a parcel is a block of a large file or many small files.
+//! Every file has a BLAKE3 hash, and the server compares it with the hash of the bytes that it wrote before it gives the
+//! file its name. An unfinished file lies beside its name with a journal of its blocks, and the next copy sends only the
+//! missing blocks.
 //!
-//! Disks are slow and block, so each copy has a thread of its own for them on either side; sockets are worked on by the thread that
-//! calls.
+//! Disks are slow and block, so on either side each copy has a thread of its own for the disk. The calling thread works on
+//! the sockets.
 
 mod client;
 mod digest;
@@ -27,7 +28,7 @@ pub use message::{Answer, Entry, Kind, MESSAGE_MAX, Malformed, Message, Modified
 pub use server::{Served, Server, serve};
 pub use trouble::Trouble;
 
-/// The two sides of a copy without sockets, for those who carry it otherwise than over one connection.
+/// The two sides of a copy without sockets, for callers that carry it in another way than over one connection.
 pub mod parts {
     pub use super::disk::{Said, Work, work};
     pub use super::message::Reader;
@@ -45,9 +46,9 @@ use std::fmt;
 use std::path::PathBuf;
 use strandway_proto::{Rate, Span};
 
-/// The profile that copies use unless told otherwise.
+/// The default profile of copies.
 pub const PROFILE: &str = "sdr_auto";
-/// Parcels under way at the most; ours.
+/// The most parcels under way; ours.
 pub const SLOTS_MAX: u16 = 64;
 /// Receives for messages that either side keeps posted; ours.
 const RECEIVES: usize = 16;
@@ -55,20 +56,20 @@ const RECEIVES: usize = 16;
 /// How to copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes of a block, a power of two from 4 KiB to 16 MiB. Default 4 MiB: what a lost connection costs at the most, per parcel
-    /// under way.
+    /// Bytes of a block, a power of two from 4 KiB to 16 MiB. Default 4 MiB. A lost connection loses at most this much per
+    /// parcel under way.
     pub block: u32,
     /// Parcels under way, 2 to [`SLOTS_MAX`]; [`Options::for_path`] has a rule.
     pub slots: u16,
-    /// No more payload per second than this, on average over some parcels.
+    /// The most payload per second, on average over some parcels.
     pub limit: Option<Rate>,
-    /// Ask what is missing, and copy nothing.
+    /// Only ask which blocks are missing; copy nothing.
     pub dry_run: bool,
 }
 
 impl Options {
-    /// Blocks of 4 MiB, and as many under way as fill a path of this rate and round trip twice (the server frees memory when its
-    /// disk has the bytes), and four more.
+    /// Blocks of 4 MiB. Parcels: twice the number that fills a path of this rate and round trip, and four more. Twice,
+    /// because the server frees the memory of a parcel only when the bytes are on its disk.
     pub fn for_path(rate: Rate, round_trip: Span) -> Options {
         let block = 4 << 20;
         let slots = 2 * rate.bytes_in(round_trip).0 / u64::from(block) + 4;
@@ -84,26 +85,26 @@ impl Options {
             return wrong(format!("{} parcels under way: take 2 to {SLOTS_MAX}", self.slots));
         }
         if self.limit.is_some_and(|limit| limit.0 < 8_000) {
-            return wrong("a limit below 8 kb/s copies nothing: take more".into());
+            return wrong("a limit below 8 kb/s is too slow to copy anything: take more".into());
         }
         Ok(())
     }
 }
 
-/// Why a copy ended early. What had arrived is kept: the same copy goes on where it stopped.
+/// Why a copy ended early. Bytes that had arrived are kept: the same copy continues from there.
 #[derive(Debug)]
 pub enum CopyError {
     /// A call failed.
     Call(Error),
     /// The connection ended.
     Closed(Reason),
-    /// The peer sent something that is no message of the protocol.
+    /// The peer sent bytes that are not a message of the protocol.
     Malformed(Malformed),
-    /// The server does not copy this, nor anything after it.
+    /// The server does not copy this entry, nor any after it.
     Refused(PathBuf, Trouble),
-    /// A source, a directory or an option does not work: which, and what would.
+    /// A source, a directory or an option is wrong: the text says which, and the remedy.
     Option(String),
-    /// Asked to stop.
+    /// The caller asked it to stop.
     Stopped,
 }
 
@@ -134,24 +135,24 @@ impl From<Error> for CopyError {
     }
 }
 
-/// A path for people: bytes that are no text, and control characters, are escaped.
+/// A path for display: bytes that are no text, and control characters, are escaped.
 pub fn shown(path: &std::path::Path) -> String {
     use std::os::unix::ffi::OsStrExt;
     names::shown(path.as_os_str().as_bytes())
 }
 
-/// The messages of one connection: receives that are posted, and sends and writes that are under way.
+/// The messages of one connection: posted receives, and sends and writes under way.
 pub struct Letters {
     connection: Connection,
     inbox: Region,
-    /// Which part of the inbox each posted receive fills, in order.
+    /// The part of the inbox that each posted receive fills, in order.
     posted: VecDeque<usize>,
-    /// The memory of what is under way, in order.
+    /// The memory of the sends and writes under way, in order.
     sending: VecDeque<(Operation, Region)>,
 }
 
 impl Letters {
-    /// Those of a connection that has begun.
+    /// The messages of a connection that has begun.
     pub fn new(node: &mut Node, connection: Connection) -> Letters {
         let inbox = node.register(vec![0; RECEIVES * MESSAGE_MAX]);
         Letters { connection, inbox, posted: VecDeque::new(), sending: VecDeque::new() }
@@ -165,7 +166,7 @@ impl Letters {
         (0..RECEIVES).try_for_each(|part| self.post(node, part))
     }
 
-    /// Posts the receive of one part again, whose message has been heeded.
+    /// Posts the receive of one part again, after its message has been handled.
     ///
     /// # Errors
     /// If the connection has ended.
@@ -175,16 +176,16 @@ impl Letters {
         Ok(())
     }
 
-    /// A receive is filled with so many bytes: which part it is, to be posted again, and the message.
+    /// A receive is filled with `bytes` bytes. Returns its part, which must be posted again, and the message.
     fn received(&mut self, node: &Node, bytes: u64) -> Result<(usize, Result<Message, Malformed>), Error> {
         let (part, bytes) = self.take(node, bytes)?;
         Ok((part, Message::decode(bytes)))
     }
 
-    /// A receive is filled with so many bytes: which part it is, to be posted again, and what it holds.
+    /// A receive is filled with `bytes` bytes. Returns its part, which must be posted again, and the bytes.
     ///
     /// # Errors
-    /// If the node has forgotten its memory.
+    /// If the node no longer has the memory.
     pub fn take<'a>(&mut self, node: &'a Node, bytes: u64) -> Result<(usize, &'a [u8]), Error> {
         let part = self.posted.pop_front().unwrap_or(0);
         let start = part * MESSAGE_MAX;
@@ -194,7 +195,7 @@ impl Letters {
     /// Sends a message of at most [`MESSAGE_MAX`] bytes.
     ///
     /// # Errors
-    /// If the connection has ended, or too much is under way.
+    /// If the connection has ended, or too many operations are under way.
     pub fn send(&mut self, node: &mut Node, message: Vec<u8>) -> Result<(), Error> {
         let length = message.len();
         let region = node.register(message);
@@ -203,7 +204,7 @@ impl Letters {
         Ok(())
     }
 
-    /// An operation has ended; its memory is free.
+    /// An operation has ended; gives its memory back.
     ///
     /// # Errors
     /// If its memory is in use.
@@ -226,7 +227,7 @@ impl Letters {
     }
 }
 
-/// Which connection a completion is about; none if it is of a group.
+/// The connection of a completion; `None` if it belongs to a group.
 const fn connection_of(completion: &Completion) -> Option<Connection> {
     match completion {
         Completion::Connected { connection }

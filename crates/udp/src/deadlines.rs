@@ -1,21 +1,21 @@
-//! Deadlines of numbered things, at most one each: a binary heap that knows where each of them is, so that one which moves
-//! leaves nothing behind.
+//! Deadlines of numbered things, at most one each: a binary heap with an index of places, so that a deadline can be changed
+//! or removed in place.
 
 use strandway_proto::Time;
 
-/// Stands for no place in the heap.
+/// Means that a key has no deadline.
 const NOWHERE: u32 = u32::MAX;
 
-/// The earliest deadline is found at once; setting one takes the logarithm of their number.
+/// The earliest deadline is found in constant time; setting one takes logarithmic time.
 #[derive(Default)]
 pub(crate) struct Deadlines {
     heap: Vec<(Time, u32)>,
-    /// Where in the heap each one is.
+    /// The place of each key in the heap.
     places: Vec<u32>,
 }
 
 impl Deadlines {
-    /// From now on the deadline of `key` is this; [`Time::NEVER`] is none.
+    /// Sets the deadline of `key`; [`Time::NEVER`] removes it.
     pub(crate) fn set(&mut self, key: u32, time: Time) {
         let index = key as usize;
         if index >= self.places.len() {
@@ -58,7 +58,7 @@ impl Deadlines {
         self.heap.first().map_or(Time::NEVER, |&(time, _)| time)
     }
 
-    /// Something whose deadline has come; it has none any more.
+    /// Removes and returns a key whose deadline has come.
     pub(crate) fn pop(&mut self, now: Time) -> Option<u32> {
         let &(time, key) = self.heap.first()?;
         if time > now {

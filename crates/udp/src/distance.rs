@@ -1,4 +1,4 @@
-//! How far peers are: what engines are told of the way to each.
+//! Distances of peers: the rate and round trip that engines assume for each.
 
 use crate::config::Config;
 use std::net::{Ipv6Addr, SocketAddrV6};
@@ -6,14 +6,16 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use strandway_proto::{Environment, Profile, Rate, Span};
 
-/// Peers whose way is not that of [`Config::rate`] and [`Config::base_rtt`], such as those of another site.
+/// Peers whose way has another rate or round trip than [`Config::rate`] and [`Config::base_rtt`], such as those of another
+/// site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Distance {
-    /// Their addresses on any plane, the first and the last.
+    /// The peers' addresses on any plane, the first and the last.
     pub peers: RangeInclusive<Ipv6Addr>,
-    /// The rate of the slowest stage of the way, all planes together; no more than [`Config::rate`] counts.
+    /// The rate of the slowest stage of the way, all planes together. A value above [`Config::rate`] is reduced to it.
     pub rate: Rate,
-    /// Round trip without queueing; no more than [`Config::base_rtt`] counts, which sockets are made for.
+    /// Round trip without queueing. A value above [`Config::base_rtt`] is reduced to it, since socket buffers are sized by
+    /// that.
     pub base_rtt: Span,
 }
 
@@ -22,7 +24,7 @@ pub struct Distance {
 pub(crate) struct Way {
     pub(crate) profile: Arc<Profile>,
     pub(crate) environment: Environment,
-    /// Bytes that a connection may send at once, if a window is more.
+    /// Bytes that a connection may send at once, if a window is larger.
     pub(crate) burst: Option<u64>,
 }
 
@@ -42,7 +44,7 @@ pub(crate) struct Ways {
 }
 
 impl Ways {
-    /// Those that a configuration names. `buffer`: bytes that a receiving socket holds.
+    /// The ways in a configuration. `buffer`: bytes that a receiving socket holds.
     pub(crate) fn new(config: &Config, buffer: usize) -> Ways {
         let other = |d: &Distance| {
             let (rate, base_rtt) = (d.rate.min(config.rate), d.base_rtt.min(config.base_rtt));
@@ -82,7 +84,7 @@ mod tests {
         assert_eq!(to("fc00::1"), (config.rate, config.base_rtt));
         assert_eq!((to("fc00::2"), to("fc00::3")), ((rate, base_rtt), (rate, base_rtt)));
         assert_eq!(to("fc00::4"), (config.rate, config.base_rtt));
-        // A flag may ask for less than a node file says of the way.
+        // A command-line flag may set lower values than the node file has for the way.
         (config.rate, config.base_rtt) = (Rate(40_000_000), Span::from_ms(20));
         let environment = Ways::new(&config, 4 << 20).others[0].1.environment;
         assert_eq!((environment.rate, environment.base_rtt), (config.rate, config.base_rtt));

@@ -1,4 +1,4 @@
-//! What this machine can do for the wire, what will be slower, and how to fix it.
+//! Checks what this machine offers for sockets and what will be slow, and says how to fix it.
 
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use std::fs;
@@ -6,27 +6,27 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How bad it is.
+/// How good a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// As it should be.
     Good,
-    /// It works, more slowly or less comfortably.
+    /// It works, but more slowly or less comfortably.
     Slow,
-    /// Something does not work at all.
+    /// A part does not work at all.
     Missing,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What.
+    /// The name of the check.
     pub what: &'static str,
-    /// How it is, with units.
+    /// The value that was found, with units.
     pub value: String,
     /// How bad that is.
     pub verdict: Verdict,
-    /// What follows from it and what to do; empty if nothing.
+    /// The consequence and the remedy; empty if there is none.
     pub advice: String,
 }
 
@@ -35,7 +35,7 @@ impl Finding {
         Finding { what, value: value.into(), verdict: Verdict::Good, advice: String::new() }
     }
 
-    /// Good if `fine`, else as bad as that, with advice.
+    /// Good if `fine`; otherwise with the verdict `bad` and advice.
     fn judged(what: &'static str, value: impl Into<String>, fine: bool, bad: Verdict, advice: &str) -> Finding {
         if fine {
             return Finding::good(what, value);
@@ -44,7 +44,7 @@ impl Finding {
     }
 }
 
-/// Looks at everything; takes less than a second, sends nothing beyond loopback.
+/// Runs all checks; takes less than a second, and sends nothing beyond loopback.
 pub fn examine() -> Vec<Finding> {
     let mut findings = vec![kernel(), cores()];
     findings.extend(load());
@@ -86,13 +86,12 @@ fn load() -> Option<Finding> {
     let text = read("/proc/loadavg")?;
     let load: f64 = text.split(' ').next()?.parse().ok()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let advice =
-        "others use the cores: latencies rise to the scheduler's slices (milliseconds), and measurements mean little";
+    let advice = "other processes use the cores: latencies rise to milliseconds (slices of the scheduler), and measurements are unreliable";
     let fine = load < cores as f64 * 0.7;
     Some(Finding::judged("load", format!("{load:.1} on {cores} cores"), fine, Verdict::Slow, advice))
 }
 
-/// Round trip of a cache line between the first two cores that we may use: the best of several rounds.
+/// Round trip of a cache line between the first two cores that we may use: the shortest of several rounds.
 fn core_to_core() -> Finding {
     const WHAT: &str = "cache line between two cores";
     const ROUNDS: u32 = 2_000;
@@ -108,7 +107,7 @@ fn core_to_core() -> Finding {
     let flag = AtomicU32::new(0);
     let until = Instant::now() + Duration::from_millis(300);
     let wait_for = |value: u32| {
-        // The clock is read now and then only: it would be part of what is measured.
+        // The clock is read rarely, since reading it would add to the measured time.
         loop {
             for _ in 0..10_000 {
                 if flag.load(Ordering::Acquire) == value {
@@ -131,7 +130,7 @@ fn core_to_core() -> Finding {
                 value += 2;
             }
         });
-        // On a thread of its own, so that ours stays where it is.
+        // On a thread of its own, so that the calling thread is not pinned.
         let measured = scope.spawn(|| {
             let pinned = pin(first);
             let (mut value, mut best) = (0, f64::MAX);
@@ -189,7 +188,7 @@ fn sockets() -> Vec<Finding> {
     findings.push(judged("UDP GRO (receiving in batches)", gro));
     let wanted = 4 << 20;
     if setsockopt(&socket, sockopt::RcvBufForce, &wanted).is_err() {
-        // What it gives is read back below.
+        // The size that the kernel gives is read below.
         let _ = setsockopt(&socket, sockopt::RcvBuf, &wanted);
     }
     let got = getsockopt(&socket, sockopt::RcvBuf).unwrap_or(0);
@@ -200,7 +199,7 @@ fn sockets() -> Vec<Finding> {
         Verdict::Slow,
         "windows are kept small, bursts are lost: `sysctl -w net.core.rmem_max=4194304`",
     ));
-    // The kernel doubles what is asked for and counts its own bookkeeping against it.
+    // The kernel doubles the requested size and counts its own bookkeeping against it.
     if setsockopt(&socket, sockopt::SndBufForce, &wanted).is_err() {
         let _ = setsockopt(&socket, sockopt::SndBuf, &wanted);
     }
@@ -255,7 +254,7 @@ fn open_files() -> Finding {
     Finding::judged("open files", soft, fine, Verdict::Slow, advice)
 }
 
-/// Bare UDP over loopback between two threads: what no node can beat.
+/// Bare UDP over loopback between two threads: the lower bound for a node.
 fn round_trip(what: &'static str, spin: bool) -> Finding {
     let measure = || -> std::io::Result<f64> {
         let (a, b) = (UdpSocket::bind("[::1]:0")?, UdpSocket::bind("[::1]:0")?);
@@ -295,7 +294,7 @@ fn round_trip(what: &'static str, spin: bool) -> Finding {
             format!("{us:.1} us (median, bare UDP)"),
             us < 200.0,
             Verdict::Slow,
-            "waking up takes long here: cores are busy, or sleep deeply (`cpupower idle-set -D 10`)",
+            "waking up takes long on this host: its cores are busy, or in deep sleep states (`cpupower idle-set -D 10`)",
         ),
         Err(error) => Finding::judged(what, error.to_string(), false, Verdict::Missing, "loopback does not work"),
     }

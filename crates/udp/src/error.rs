@@ -1,20 +1,20 @@
-//! What goes wrong, and what to do about it.
+//! Errors of calls and reasons of ended connections, each with its remedy.
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use strandway_proto::partial::SLOTS;
 
-/// A call that could not be served. The node goes on as before.
+/// A call that failed. The node continues as before.
 #[derive(Debug)]
 pub enum Error {
-    /// A value of the configuration does not work: which, and what would.
+    /// A value of the configuration is invalid; the text says which, and the valid ones.
     Config(String),
     /// A socket could not be opened or set up.
     Socket {
-        /// The local address that was wanted.
+        /// The local address that was requested.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Waiting for the sockets failed.
@@ -27,36 +27,39 @@ pub enum Error {
     Range {
         /// Where the range ends.
         end: u64,
-        /// How long the region is.
+        /// The region's length.
         bytes: u64,
     },
     /// Operations that are not finished use the region: poll for their completions first.
     RegionInUse,
+    /// The region may only be read ([`crate::Node::show`]): nothing is received into it.
+    ReadOnly,
     /// There is no such connection (any more).
     NoConnection,
     /// The node is not in this group (any more), or the group has no such member or operation.
     NoGroup,
     /// The connection is not established yet: wait for [`crate::Completion::Connected`].
     NotConnected,
-    /// As many operations are unfinished as the configuration allows: poll for completions, then try again.
+    /// `operations_max` operations are unfinished: poll for completions, then try again.
     Busy {
         /// The limit (`operations_max`).
         limit: usize,
     },
-    /// The call is for connections whose reliability is `partial`, and this one has another.
+    /// The call is for connections with the reliability `partial`, and this one has another.
     OnlyPartial,
-    /// The reliability of the connection is `partial`, where nothing is acknowledged: sends, writes and receives have their own calls.
+    /// The connection has the reliability `partial`, which acknowledges nothing: it has its own calls to send and receive.
     IsPartial,
-    /// The peer has posted no receive for one more message, or all slots are taken. Try again after the next completion or letter.
+    /// The peer has posted no receive for another message, or all slots are taken. Try again after the next completion or
+    /// letter.
     NoSlot,
-    /// The stream or receive is not open: it never was, or it has ended, here or at the peer.
+    /// The stream or receive is not open: it was never opened, or it has ended, here or at the peer.
     NotOpen,
-    /// As many connections are open as the configuration allows: close one, or raise `connections_max`.
+    /// `connections_max` connections are open: close one, or raise the limit.
     TooManyConnections {
         /// The limit.
         limit: usize,
     },
-    /// As many keys are given away as there may be: [`crate::Node::revoke`] one.
+    /// The most keys are in use: [`crate::Node::revoke`] one.
     TooManyKeys {
         /// The limit.
         limit: usize,
@@ -82,6 +85,7 @@ impl fmt::Display for Error {
             Error::NoRegion => f.write_str("the region is not registered with this node"),
             Error::Range { end, bytes } => write!(f, "the range ends at byte {end}, but the region has {bytes}"),
             Error::RegionInUse => f.write_str("unfinished operations use the region: poll for their completions first"),
+            Error::ReadOnly => f.write_str("the region was registered for reading only: lend it to receive into it"),
             Error::NoConnection => f.write_str("there is no such connection; it may have been closed"),
             Error::NoGroup => f.write_str("the node is not in the group, or the group has no such member or operation"),
             Error::NotConnected => f.write_str("the connection is not established yet: wait for Completion::Connected"),
@@ -101,7 +105,7 @@ impl fmt::Display for Error {
             Error::TooManyConnections { limit } => {
                 write!(f, "{limit} connections are open: close one, or raise connections_max")
             }
-            Error::TooManyKeys { limit } => write!(f, "{limit} keys are given away: revoke one"),
+            Error::TooManyKeys { limit } => write!(f, "{limit} keys are in use: revoke one"),
         }
     }
 }
@@ -122,13 +126,13 @@ pub enum Reason {
     ByPeer,
     /// Nothing was heard from the peer for `peer_timeout`.
     PeerSilent,
-    /// No answer came to our hello within `handshake_timeout`.
+    /// No answer to our hello came within `handshake_timeout`.
     NoAnswer,
-    /// No welcome came, and somebody at that address says that our keys differ (nobody can prove that).
+    /// No welcome came, and a datagram from that address says that our keys differ. It is not authenticated.
     WrongKey,
-    /// No welcome came, and somebody at that address says that our versions differ.
+    /// No welcome came, and a datagram from that address says that our versions differ. It is not authenticated.
     WrongVersion,
-    /// The peer uses another profile, or other parameters of it.
+    /// The peer uses another profile, or other parameters of the same profile.
     OtherProfile,
     /// The peer uses another payload size (`payload`).
     OtherPayload,
@@ -136,24 +140,25 @@ pub enum Reason {
     OtherPlanes,
     /// The two want different protection (encryption, authentication, none).
     OtherProtection,
-    /// The peer has as many connections as it takes (`connections_max`), or takes none (`accept`).
+    /// The peer has `connections_max` connections, or accepts none (`accept`).
     PeerFull,
-    /// A write named memory that its owner has not exposed to this connection, or bytes beyond its end. Both sides see it.
+    /// A write named memory that its owner has not exposed to this connection, or bytes beyond its end. Both sides get this
+    /// reason.
     RemoteAccess,
-    /// A send was longer than the receive that was posted for it. Both sides see it.
+    /// A send was longer than the receive that was posted for it. Both sides get this reason.
     TooLong,
     /// The peer broke the protocol.
     Violation,
-    /// A datagram of a full packet does not fit an interface: lower `payload`, or raise the MTU.
+    /// A full packet does not fit an interface: lower `payload`, or raise the MTU.
     PayloadTooLarge,
-    /// The connection is 200 days old, and its clock would soon end: connect again.
+    /// The connection is 200 days old, and its clock would soon reach its end: connect again.
     Aged,
-    /// The peer wrote with immediates more often than the application asks for: see [`crate::asynchronous::Peer::written`].
+    /// Too many of the peer's writes with immediates wait for the application: see [`crate::asynchronous::Peer::written`].
     Unheeded,
 }
 
 impl Reason {
-    /// As a closing datagram carries it.
+    /// Its code in a closing datagram.
     pub(crate) const fn code(self) -> u8 {
         match self {
             Reason::RemoteAccess => 1,
@@ -192,8 +197,8 @@ impl fmt::Display for Reason {
             Reason::PayloadTooLarge => {
                 "a full packet does not fit an interface's MTU: lower the payload size, or raise the MTU (see `ip link`)"
             }
-            Reason::Aged => "the connection is 200 days old, which is as old as one may get: connect again",
-            Reason::Unheeded => "nobody takes the peer's immediates: await Peer::written, or write without",
+            Reason::Aged => "the connection is 200 days old, the most that a connection may be: connect again",
+            Reason::Unheeded => "the application does not take the peer's immediates: await Peer::written, or let the peer write without immediates",
         })
     }
 }

@@ -1,8 +1,8 @@
 //! Fragments of gradients as datagrams: sealed, gathered, and sent to one address or to several.
 //!
-//! A channel goes one way and has a secret of its own. [`Sealing`] is its sending end, [`Opening`] its receiving one. Whoever makes the
-//! secret tells both ends by a connection of a [`crate::Node`], which encrypts it; `strandway-group` does so. [`FragmentSocket`] moves
-//! datagrams. It has no protocol: who is told what is decided above it.
+//! A channel goes one way and has a secret of its own. [`Sealing`] is its sending end, [`Opening`] its receiving one. The
+//! side that makes the secret sends it over an encrypted connection of a [`crate::Node`]; `strandway-group` does so.
+//! [`FragmentSocket`] moves datagrams. It has no protocol: the caller decides which fragment goes to whom.
 
 use crate::config::Protection;
 use crate::error::Error;
@@ -26,7 +26,7 @@ use strandway_proto::wire::aggregate;
 pub const OVERHEAD: usize = HEADER + aggregate::BYTES + TAG;
 /// The most lanes of a fragment: ours; the datagram fits an MTU of 1,500 with every header of a segment list around it.
 pub const LANES_MAX: u16 = 256;
-/// Bytes that wait for a full socket at the most; ours. What comes beyond is dropped, as a switch drops.
+/// The most bytes that wait for a full socket; ours. Datagrams beyond that are dropped, as a switch drops them.
 const WAITING_MAX: usize = 16 << 20;
 
 const _: () = assert!(OVERHEAD + 4 * LANES_MAX as usize + 48 <= 1_280, "the smallest MTU of IPv6");
@@ -88,14 +88,14 @@ pub struct Opening {
     opener: Opener,
 }
 
-/// Why a datagram is no fragment of a channel.
+/// Why a datagram is not a fragment of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FragmentError {
-    /// It was opened before, or is too old to tell.
+    /// It was opened before, or is too old to tell whether it was.
     Repeated,
-    /// It is not from whom it claims to be, or was changed.
+    /// Another sender made it, or it was changed on its way.
     Forged,
-    /// It is genuine, but its body is no fragment with all of its lanes and nothing behind them.
+    /// It is genuine, but its body is not exactly one fragment with all of its lanes.
     Malformed,
 }
 
@@ -114,7 +114,7 @@ impl Opening {
     /// Opens a datagram of this channel in place: its header, and its lanes as bytes.
     ///
     /// # Errors
-    /// If it is not genuine, not new, or no fragment. Nothing of it may be used then.
+    /// If it is not genuine, not new, or no fragment. None of its bytes may be used then.
     pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Result<(Fragment, &'a [u8]), FragmentError> {
         let Ok(Frame::Sealed(sealed)) = frame::decode(datagram) else { return Err(FragmentError::Malformed) };
         if sealed.connection != self.id {
@@ -128,7 +128,7 @@ impl Opening {
     }
 }
 
-/// The number of the channel that a datagram claims to be of; `None` if it is no fragment's.
+/// The number of the channel that a datagram claims to belong to; `None` if it is not a fragment.
 pub fn channel_of(datagram: &[u8]) -> Option<u64> {
     match frame::decode(datagram) {
         Ok(Frame::Sealed(Sealed { kind: Kind::Fragment, connection, .. })) => Some(connection),
@@ -136,7 +136,7 @@ pub fn channel_of(datagram: &[u8]) -> Option<u64> {
     }
 }
 
-/// Reads the opened body of a fragment's datagram: its header, and as many lanes as that says, as bytes.
+/// Reads the opened body of a fragment's datagram: its header, and the lanes that the header announces, as bytes.
 pub fn decode_body(body: &[u8]) -> Option<(Fragment, &[u8])> {
     let fragment = aggregate::decode(body).ok()?;
     let lanes = body.get(aggregate::BYTES..)?;
@@ -144,24 +144,24 @@ pub fn decode_body(body: &[u8]) -> Option<(Fragment, &[u8])> {
     (lanes.len() == wanted).then_some((fragment, lanes))
 }
 
-/// What is known of a datagram that has come.
+/// The origin of a datagram that has come, and its mark.
 #[derive(Clone, Copy, Debug)]
 pub struct From {
     /// The address that it came from.
     pub address: SocketAddrV6,
-    /// A switch marked it: a queue on its way was long.
+    /// A switch marked it, because a queue on its way was long.
     pub marked: bool,
 }
 
 /// The datagrams of one receiving call.
 pub struct Received {
     inbox: Inbox,
-    /// Of each datagram: is it to be lost? Empty if none is.
+    /// For each datagram: does the test loss drop it? Empty if none is dropped.
     lost: Vec<bool>,
 }
 
 impl Received {
-    /// Room for what one call gives.
+    /// Room for the datagrams of one call.
     pub fn new() -> Received {
         Received { inbox: Inbox::new(), lost: Vec::new() }
     }
@@ -187,7 +187,7 @@ impl Default for Received {
 struct Batch {
     bytes: Vec<u8>,
     to: Arc<[SocketAddrV6]>,
-    /// How many of the addresses it has been sent to.
+    /// The number of addresses to which it has been sent.
     done: usize,
     length: usize,
     count: usize,
@@ -225,38 +225,39 @@ impl FragmentSocket {
         })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     ///
     /// # Errors
-    /// If the system does not tell.
+    /// If the system cannot report it.
     pub fn address(&self) -> Result<SocketAddrV6, Error> {
         self.udp.address()
     }
 
-    /// From now on it loses this share of the datagrams that come, by a random stream of this seed: for tests and experiments.
+    /// From now on drops this share of the arriving datagrams, chosen by a random stream of this seed: for tests and
+    /// experiments.
     pub fn lose(&mut self, share: f64, seed: u64) {
         self.loss = (share > 0.0).then(|| (share, Random::new(seed, StreamKind::Workload, 0)));
     }
 
-    /// What it has sent and received.
+    /// Counters of what it has sent and received.
     pub const fn counters(&self) -> PlaneCounters {
         self.counters
     }
 
-    /// Datagrams that were dropped, since too much waited for the socket.
+    /// Datagrams that were dropped because 16 MiB already waited for the socket.
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Sleeps until a datagram is here or what waits may leave, for `at_most` at the most.
+    /// Sleeps until a datagram is here, until waiting datagrams may leave, or for `at_most`.
     pub fn wait(&self, at_most: Duration) {
         let flags = if self.blocked { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let timeout = Timespec { tv_sec: at_most.as_secs() as i64, tv_nsec: i64::from(at_most.subsec_nanos()) };
-        // An interrupted sleep is a short one.
+        // If the sleep is interrupted, it is just shorter.
         let _ = rustix::event::poll(&mut [PollFd::new(&self.udp, flags)], Some(&timeout));
     }
 
-    /// Receives what one system call gives; false if there was nothing.
+    /// Receives the datagrams of one system call; false if there were none.
     pub fn receive(&mut self, into: &mut Received) -> bool {
         self.counters.receive_calls += 1;
         if !self.udp.receive(&mut into.inbox) {
@@ -303,7 +304,7 @@ impl FragmentSocket {
         }
     }
 
-    /// Sends what waits, until the socket takes no more.
+    /// Sends waiting datagrams until the socket takes no more.
     pub fn flush(&mut self) {
         self.blocked = false;
         while let Some(batch) = self.batches.front_mut() {
@@ -321,7 +322,7 @@ impl FragmentSocket {
                         return;
                     }
                     Err(error) if lacks_gso(error) && batch.count > 1 && self.segments => self.segments = false,
-                    // A refused datagram is as good as lost.
+                    // A refused datagram counts as lost.
                     Err(_) => {
                         self.counters.refused += batch.count as u64;
                         batch.done += 1;

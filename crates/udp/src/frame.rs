@@ -1,4 +1,4 @@
-//! The datagram: what surrounds a transport header of [`strandway_proto::wire`] on a socket.
+//! The datagram: the header, descriptor and tag around a transport header of [`strandway_proto::wire`] on a socket.
 //!
 //! Everything is big-endian. A datagram of an established connection is
 //!
@@ -23,16 +23,16 @@
 //! 8 close     reason 1
 //! ```
 //!
-//! Groups use the same header. Its connection is the number of a member, its counter that member's, its path plane and tree, and it
-//! has no credits. Bodies of groups are
+//! Groups use the same header. Its connection is the number of a member, its counter counts that member's datagrams, its
+//! path is plane and tree, and its credits are zero. Bodies of groups are
 //!
 //! ```text
 //! 10 chunk    task 4, chunk 4, payload bytes 2, flags 1 (1: the last one of its share, 2: for all), zero 1, payload
 //! 11 word     for whom 1 (0 one member, 1 all), zero 1, letter 34 as in `strandway_proto::wire`
 //! ```
 //!
-//! Fragments of gradients use it, too ([`crate::fragments`]). Its connection is the number of a channel, which goes one way, its counter
-//! that channel's, its path the port of the switch that it is for. Their body is
+//! Fragments of gradients use it, too ([`crate::fragments`]). Its connection is the number of a channel, which goes one way,
+//! its counter counts that channel's datagrams, its path is the number of the switch's port that it goes to. Their body is
 //!
 //! ```text
 //! 12 fragment  header 32 as in `strandway_proto::wire::aggregate`, then its lanes, 4 bytes each, little-endian
@@ -40,8 +40,8 @@
 //!
 //! A connection whose reliability is `partial` has no descriptors: the transport headers of its parts say where they belong.
 //!
-//! The descriptor says where the payload of a data packet belongs, in each packet anew, so that any packet can be placed
-//! alone and in any order: its payload goes `offset` bytes (transport header) behind the start that is given here.
+//! Each data packet carries a descriptor, which says where its message belongs. So a packet can be placed alone and
+//! in any order: its payload goes `offset` bytes (transport header) behind that start.
 //!
 //! ```text
 //! send                  operation 1 (0), zero 3, number of the send on its connection 4                 8 bytes
@@ -59,9 +59,9 @@
 //! 9 refusal   byte 1 plane, reason 1, zero 1, connection 8: a hint, not authenticated
 //! ```
 //!
-//! The Noise prologue is `S`, the version 1, connection 8, cookie 32: a hello is good for one node, one address and as long as
-//! its cookie lives. A refusal has this layout in every version, and the version of the hello that it answers. Version 1 made
-//! the Noise message before it had a cookie; nothing else has changed since.
+//! The Noise prologue is `S`, the version 1, connection 8, cookie 32: so a hello is valid for one node, for one address and
+//! for the life of its cookie. A refusal has this layout in every version, and carries the version of the hello that it
+//! answers. In version 1 the Noise message was made without a cookie; nothing else has changed since.
 //!
 //! Decoding checks every bound, never panics and allocates nothing.
 
@@ -72,12 +72,12 @@ use strandway_proto::{ConnectionId, HostId, Packet, PathId, wire};
 
 pub use strandway_fabric::datagram::TRIMMED;
 
-/// The version of this layout; a datagram of another one is refused.
+/// The version of this layout; datagrams of other versions are refused.
 pub const VERSION: u8 = 2;
 
 /// Bytes before the body of an established connection's datagram.
 pub const HEADER: usize = 24;
-/// Bytes behind it.
+/// Bytes of the tag behind the body.
 pub const TAG: usize = 16;
 /// Bytes of a write's descriptor, the longest.
 pub const DESCRIPTOR_MAX: usize = 24;
@@ -97,8 +97,8 @@ pub const COOKIE: usize = 32;
 pub const NOISE_HELLO: usize = 32 + TERMS + TAG;
 /// A public key, a status, a connection id and a tag.
 pub const NOISE_WELCOME: usize = 32 + 9 + TAG;
-/// What a caller says about the connection that it wants: planes 1, flags 1, zero 2, payload bytes 4, wire format 1, zero 7,
-/// fingerprint of the profile 8, zero 8.
+/// The caller's terms for the connection: planes 1, flags 1, zero 2, payload bytes 4, wire format 1, zero 7, fingerprint of
+/// the profile 8, zero 8.
 pub const TERMS: usize = 32;
 
 const _: () =
@@ -132,20 +132,20 @@ impl fmt::Display for FrameError {
 
 impl core::error::Error for FrameError {}
 
-/// What kind of body an established connection's datagram has.
+/// The kind of an established connection's datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A transport header of data, a descriptor and payload.
     Data,
     /// Any other transport header.
     Control,
-    /// "Is this plane alive?"
+    /// Asks whether this plane is alive.
     Ping,
-    /// "It is."
+    /// Answers a ping.
     Pong,
     /// The connection ends.
     Close,
-    /// A piece of a buffer that all members of a group are to have.
+    /// A piece of a buffer that all members of a group receive.
     Chunk,
     /// A letter from a member of a group to another one, or to all.
     Word,
@@ -171,49 +171,49 @@ impl Kind {
 /// The header of an established connection's datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sealed {
-    /// What its body is.
+    /// The kind of its body.
     pub kind: Kind,
     /// The plane that it left by and its entropy.
     pub path: PathId,
     /// Receives that its sender has posted so far, modulo 65,536.
     pub credits: u16,
-    /// Which connection, as its receiver named it.
+    /// The connection, by the number that the receiver chose.
     pub connection: u64,
     /// Counts the datagrams of this direction.
     pub counter: u64,
 }
 
-/// A datagram as far as it can be read without a key.
+/// The parts of a datagram that can be read without a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// A caller wants a connection.
     Hello {
         /// The plane that it left by.
         plane: u8,
-        /// What the caller wants to be addressed by.
+        /// The number by which the caller wants to be addressed.
         connection: u64,
-        /// What a [`Frame::Retry`] gave, or zeros.
+        /// The cookie of a [`Frame::Retry`], or zeros.
         cookie: &'a [u8; COOKIE],
         /// The first Noise message, or zeros.
         noise: &'a [u8; NOISE_HELLO],
     },
-    /// "Show that you receive what is sent to your address."
+    /// Asks the caller to prove that it receives datagrams at its address.
     Retry {
-        /// The caller's name for the connection.
+        /// The caller's number for the connection.
         connection: u64,
-        /// What to repeat.
+        /// The cookie that the next hello must repeat.
         cookie: &'a [u8; COOKIE],
     },
     /// The connection is accepted, or refused for an authenticated reason.
     Welcome {
-        /// The caller's name for the connection.
+        /// The caller's number for the connection.
         connection: u64,
         /// The second Noise message.
         noise: &'a [u8; NOISE_WELCOME],
     },
-    /// A hint why no welcome will come; anybody can send it.
+    /// A hint why no welcome will come; any host can send it.
     Refusal {
-        /// The caller's name for the connection.
+        /// The caller's number for the connection.
         connection: u64,
         /// 1 wrong key, 2 wrong version.
         reason: u8,
@@ -231,10 +231,10 @@ fn u64_at(bytes: &[u8], at: usize) -> Result<u64, FrameError> {
     array(bytes, at).map(|b| u64::from_be_bytes(*b))
 }
 
-/// Reads a datagram as far as that goes without a key.
+/// Reads the parts of a datagram that need no key.
 ///
 /// # Errors
-/// If it is none of this layout.
+/// If it does not have this layout.
 pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     let &[first, plane, b2, b3] = array::<4>(bytes, 0)?;
     let number = first & 15;
@@ -295,7 +295,7 @@ pub fn encode_sealed(sealed: &Sealed, out: &mut Vec<u8>) {
     out.extend_from_slice(&bytes);
 }
 
-/// Bytes before the descriptor of a datagram of data in this format, at the most.
+/// The most bytes before the descriptor of a datagram of data in this format.
 pub(crate) fn data_headers(format: WireFormat) -> usize {
     headers(
         format,
@@ -328,7 +328,7 @@ pub(crate) fn part_headers(format: WireFormat) -> usize {
 }
 
 fn headers(format: WireFormat, header: Header) -> usize {
-    // The last packet of a message has the longest header, where there is a difference.
+    // Where headers differ in length, that of a message's last packet is the longest.
     let packet = Packet {
         source: HostId(0),
         destination: HostId(0),
@@ -341,7 +341,7 @@ fn headers(format: WireFormat, header: Header) -> usize {
     HEADER + wire::header_bytes(format, &packet)
 }
 
-/// A hello, padded with zeros to `length` bytes, or as long as it must be.
+/// A hello, padded with zeros to `length` bytes; longer if it does not fit those.
 pub(crate) fn hello(
     plane: u8,
     connection: u64,
@@ -368,7 +368,7 @@ pub(crate) fn welcome(plane: u8, connection: u64, noise: &[u8; NOISE_WELCOME]) -
     out
 }
 
-/// `version`: of the hello that is refused.
+/// `version`: that of the hello that is refused.
 pub(crate) fn refusal(version: u8, plane: u8, connection: u64, reason: u8) -> Vec<u8> {
     let mut out = opening(9, plane, reason, connection);
     out[0] = version << 4 | 9;
@@ -391,11 +391,11 @@ pub enum Descriptor {
     },
     /// Into registered memory.
     Write {
-        /// The key that the memory's owner gave away.
+        /// The key that the memory's owner gave out.
         key: u64,
-        /// Where the message starts, in bytes from the start of what the key opens.
+        /// Where the message starts, in bytes from the start of the range that the key opens.
         start: u64,
-        /// A number for the memory's owner, who is told of the message if there is one.
+        /// A number for the memory's owner, which is told of the message only if there is one.
         immediate: Option<u32>,
     },
 }
@@ -430,7 +430,7 @@ impl Descriptor {
     /// Reads one from the start of `bytes`; payload follows it.
     ///
     /// # Errors
-    /// If there is none.
+    /// If `bytes` does not start with one.
     pub fn decode(bytes: &[u8]) -> Result<Descriptor, FrameError> {
         let &[operation, a, b, c] = array::<4>(bytes, 0)?;
         if [a, b, c] != [0; 3] {

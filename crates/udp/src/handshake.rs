@@ -1,9 +1,9 @@
 //! How two nodes that share a key agree on a connection: Noise NNpsk0, behind a cookie.
 //!
-//! The caller asks for a cookie first. Its first Noise message is made with that cookie in the prologue, so it is good for the
-//! node that gave the cookie, for the address that it was given to, and as long as the cookie lives. It is sealed with the
-//! shared key alone, so that a stranger costs the answering side some hashing and nothing more; the Diffie-Hellman exchange,
-//! and memory, follow only when the caller has shown that it knows the key and receives what is sent to its address.
+//! The caller asks for a cookie first. Its first Noise message has that cookie in the prologue. So the message is valid for
+//! one node, for one address of the caller, and for the life of the cookie. It is sealed with the shared key alone, so a
+//! stranger costs the answering side only some hashing. Before it computes a Diffie-Hellman exchange or allocates memory,
+//! the answering side knows two things: the caller has the key, and it receives datagrams at its address.
 
 use crate::clock::duration;
 use crate::config::Protection;
@@ -18,7 +18,7 @@ use strandway_proto::profile::WireFormat;
 use strandway_proto::{Profile, Time};
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_SHA256";
-/// How long a cookie is good for, in seconds; ours.
+/// How long a cookie is valid, in seconds; ours.
 pub(crate) const COOKIE_SECONDS: u64 = 10;
 
 /// A key that both sides know beforehand.
@@ -26,8 +26,8 @@ pub(crate) const COOKIE_SECONDS: u64 = 10;
 pub struct Secret([u8; 32]);
 
 impl Secret {
-    /// From at least 16 bytes that nobody else can guess, such as `head -c 32 /dev/urandom` gives them. A password is not
-    /// good enough: whoever records a handshake can try passwords at leisure.
+    /// Makes a secret from at least 16 bytes that cannot be guessed, such as those of `head -c 32 /dev/urandom`. A password
+    /// is not good enough: an attacker who records a handshake can try any number of passwords later.
     ///
     /// # Errors
     /// If there are fewer than 16 bytes.
@@ -35,7 +35,7 @@ impl Secret {
         if bytes.len() < 16 {
             let length = bytes.len();
             return Err(Error::Config(format!(
-                "the key has {length} bytes, it takes 16: `head -c 32 /dev/urandom > key`"
+                "the key has {length} bytes, but needs at least 16: `head -c 32 /dev/urandom > key`"
             )));
         }
         let mut key = [0; 32];
@@ -54,19 +54,19 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// What both sides must have in common.
+/// The terms on which both sides must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) planes: u8,
     pub(crate) protection: Protection,
     pub(crate) payload: u32,
     pub(crate) wire: WireFormat,
-    /// Of the whole profile, parameters included.
+    /// A hash of the whole profile, parameters included.
     pub(crate) fingerprint: u64,
 }
 
 impl Terms {
-    /// `profile` as it was chosen: what a host changes for itself, such as its timers, its peers need not know.
+    /// `profile` is the one that was chosen; changes that a host makes for itself, such as its timers, do not count.
     pub(crate) fn new(profile: &Profile, payload: u32, planes: usize, protection: Protection) -> Terms {
         Terms { planes: planes as u8, protection, payload, wire: profile.wire, fingerprint: fingerprint(profile) }
     }
@@ -85,7 +85,7 @@ impl Terms {
         out
     }
 
-    /// What stands in the way, if the caller offers these bytes.
+    /// The first difference to the terms of the caller.
     fn differ(&self, theirs: &[u8; TERMS]) -> Option<Reason> {
         let ours = self.encode();
         [
@@ -99,11 +99,11 @@ impl Terms {
     }
 }
 
-/// Of what a profile does: its policies by name, and every parameter by the name and in the unit of scenario files. What the
-/// profile is called does not count.
+/// A hash of the profile's behaviour: the names of its policies, and every parameter with the name and unit of scenario
+/// files. The profile's own name does not count.
 fn fingerprint(profile: &Profile) -> u64 {
     let mut hash = digest::Context::new(&digest::SHA256);
-    // No name holds a zero, so that names and values cannot be confused.
+    // No name contains a zero byte, so names and values cannot be confused.
     let name = |hash: &mut digest::Context, name: &str| {
         hash.update(name.as_bytes());
         hash.update(&[0]);
@@ -132,7 +132,7 @@ fn wire_number(wire: WireFormat) -> u8 {
     }
 }
 
-/// The answering side's verdict, in a byte.
+/// The byte for the answering side's verdict.
 fn status(verdict: Option<Reason>) -> u8 {
     match verdict {
         None => 0,
@@ -174,7 +174,7 @@ fn state(secret: &Secret, connection: u64, cookie: &[u8; COOKIE], calls: bool) -
 pub(crate) struct Caller {
     state: HandshakeState,
     pub(crate) hello: [u8; NOISE_HELLO],
-    /// What the answering node gave for it.
+    /// The cookie that the answering node gave for this hello.
     pub(crate) cookie: [u8; COOKIE],
 }
 
@@ -187,8 +187,8 @@ impl Caller {
         Ok(Caller { state, hello, cookie: *cookie })
     }
 
-    /// What a welcome says: the peer's name for the connection and the secrets, or why not. `None` if it is forged; the state
-    /// is then as before.
+    /// Reads a welcome: the peer's number for the connection and the secrets, or the reason of a refusal. `None` if it is
+    /// forged; the state is then as before.
     pub(crate) fn finish(&mut self, noise: &[u8; NOISE_WELCOME]) -> Option<Result<(u64, Secrets), Reason>> {
         let mut payload = [0; NOISE_WELCOME];
         let length = self.state.read_message(noise, &mut payload).ok()?;
@@ -208,7 +208,7 @@ fn split(state: &mut HandshakeState) -> Secrets {
 /// A hello whose sender knows the key.
 pub(crate) struct Answer {
     state: HandshakeState,
-    /// What the caller offers and we do not.
+    /// The first of the caller's terms that differs from ours.
     pub(crate) differ: Option<Reason>,
 }
 
@@ -241,7 +241,7 @@ impl Answer {
     }
 }
 
-/// Makes and checks cookies; holds nothing about anybody.
+/// Makes and checks cookies; keeps no state about callers.
 pub(crate) struct Cookies {
     key: hmac::Key,
 }
@@ -251,7 +251,7 @@ impl Cookies {
         Ok(Cookies { key: hmac::Key::new(hmac::HMAC_SHA256, &random::<32>()?) })
     }
 
-    /// The cookie of an address and a connection, given out now.
+    /// A cookie for this address and connection, valid from now on.
     pub(crate) fn make(&self, now: Time, from: SocketAddr, connection: u64) -> [u8; COOKIE] {
         self.at(duration(now.since(Time::ZERO)).as_secs(), from, connection)
     }
@@ -271,13 +271,13 @@ impl Cookies {
         cookie
     }
 
-    /// Did we give this cookie, to that address, for that connection, a short while ago?
+    /// Did this node give out the cookie, for this address and this connection, at most [`COOKIE_SECONDS`] ago?
     pub(crate) fn holds(&self, now: Time, from: SocketAddr, connection: u64, cookie: &[u8; COOKIE]) -> bool {
         let second = u64::from_be_bytes(*cookie.first_chunk().expect("a cookie has 32 bytes"));
         let now = duration(now.since(Time::ZERO)).as_secs();
         let recent = second <= now && now - second <= COOKIE_SECONDS;
         let real = self.at(second, from, connection);
-        // Hashing both once more makes the time of the comparison independent of where they differ.
+        // Comparing hashes takes a time that does not depend on where the cookies differ.
         recent && digest::digest(&digest::SHA256, &real).as_ref() == digest::digest(&digest::SHA256, cookie).as_ref()
     }
 }

@@ -1,9 +1,8 @@
 //! A bad wire for tests: a relay between two sockets that loses, reorders, repeats, delays, corrupts, marks and trims
 //! datagrams.
 //!
-//! Stand it between a caller and a node: `front()` is the address to connect to, on one plane. What happens to the n-th
-//! datagram of a direction depends on the seed and nothing else; when it happens depends on the clock, so two runs are
-//! alike but not equal.
+//! Put it between a caller and a node: `front()` is the address to connect to, on one plane. The fate of the n-th datagram
+//! of a direction depends only on the seed. Its timing depends on the clock, so two runs are similar but not equal.
 
 use crate::error::Error;
 use crate::frame::{self, Frame, Kind, TRIMMED};
@@ -19,7 +18,7 @@ use std::time::{Duration, Instant};
 use strandway_fabric::datagram::CONTROL_DSCP;
 use strandway_proto::rng::{Random, StreamKind};
 
-/// What happens to each datagram, both ways; shares are of 1, all zero by default.
+/// Impairments of each datagram, in both directions; shares are of 1, all zero by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Impairment {
     /// Share that is lost.
@@ -28,26 +27,27 @@ pub struct Impairment {
     pub duplicate: f64,
     /// Share that is held back for `hold`, so that others overtake it.
     pub reorder: f64,
-    /// How long they are held back.
+    /// How long a reordered datagram is held back.
     pub hold: Duration,
-    /// How long every datagram takes.
+    /// How long every datagram is on its way.
     pub delay: Duration,
-    /// Share of which one bit is flipped.
+    /// Share in which one bit is flipped.
     pub corrupt: f64,
     /// Share that is marked CE, if its sender allows it (ECT).
     pub mark: f64,
-    /// Share that is cut to [`frame::TRIMMED`] bytes and made urgent, as a switch that trims does to data which it has no room for.
+    /// Share that is trimmed to [`frame::TRIMMED`] bytes and gets the DSCP of control, as a switch treats data for which it
+    /// has no room.
     pub trim: f64,
 }
 
-/// What a wire has done so far, both ways.
+/// Counters of a wire, both directions together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireCounters {
     /// Datagrams that left the wire.
     pub delivered: u64,
-    /// Datagrams that were lost: by chance, in silence, or because too many were held.
+    /// Datagrams that were lost: by chance, during silence, or because 65,536 were already on the wire.
     pub lost: u64,
-    /// Datagrams that came twice.
+    /// Datagrams that were delivered twice.
     pub duplicated: u64,
     /// Datagrams that were held back.
     pub held: u64,
@@ -67,11 +67,11 @@ struct Shared {
     counters: [AtomicU64; 7],
 }
 
-/// Datagrams on the wire at a time at the most; what comes beyond them is lost. Ours: 64 Ki.
+/// The most datagrams on the wire at a time; further ones are lost. Ours: 64 Ki.
 const HELD_MAX: usize = 65_536;
-/// Of its sockets, in bytes; ours.
+/// Size of each socket's buffers in bytes; ours.
 const BUFFER: usize = 4 << 20;
-/// Receiving calls per end before what is due is sent; ours.
+/// Receiving calls per end before datagrams that are due are sent; ours.
 const CALLS_PER_TURN: usize = 32;
 
 /// A relay on a thread of its own, until it is dropped.
@@ -108,19 +108,19 @@ impl Wire {
         self.front
     }
 
-    /// From now on loses everything (`true`), or goes on as before (`false`).
+    /// `true`: loses all datagrams from now on; `false`: works as before.
     pub fn silence(&self, silent: bool) {
         self.shared.silent.store(silent, Ordering::Relaxed);
     }
 
-    /// From now on does this to datagrams.
+    /// Sets the impairments from now on.
     pub fn change(&self, impairment: Impairment) {
         if let Ok(mut present) = self.shared.impairment.lock() {
             *present = impairment;
         }
     }
 
-    /// What it has done so far.
+    /// Its counters.
     pub fn counters(&self) -> WireCounters {
         let [delivered, lost, duplicated, held, corrupted, marked, trimmed] =
             self.shared.counters.each_ref().map(|counter| counter.load(Ordering::Relaxed));
@@ -132,7 +132,7 @@ impl Drop for Wire {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It panics on a bug of ours only, and has said so then.
+            // The thread panics only because of a bug of ours, and has printed it then.
             let _ = thread.join();
         }
     }
@@ -148,16 +148,16 @@ const CUT: usize = 6;
 
 struct End {
     socket: Udp,
-    /// Where to send what arrives at the other end.
+    /// The destination of datagrams that arrive at the other end.
     peer: Option<SocketAddrV6>,
 }
 
-/// A datagram on the wire, ordered by when it leaves.
+/// A datagram on the wire, ordered by its time of departure.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Held {
     at: Instant,
     number: u64,
-    /// The end that it leaves by.
+    /// The end by which it leaves.
     end: usize,
     /// DSCP and ECN.
     class: u8,
@@ -204,7 +204,7 @@ impl Relay {
         let present = self.shared.impairment.lock().map_or_else(|poisoned| *poisoned.into_inner(), |present| *present);
         let Impairment { loss, duplicate, reorder, hold, delay, corrupt, mark, trim } = present;
         let random = &mut self.random[from];
-        // Always the same draws, so that one share does not change what another one means.
+        // Always the same number of draws, so that changing one share does not change the other decisions.
         let draws: [f64; 6] = std::array::from_fn(|_| random.unit());
         let place = random.next_u64();
         let mut bytes = datagram.to_vec();
@@ -261,7 +261,7 @@ impl Relay {
         let next = self.held.peek().map_or(most, |Reverse(held)| held.at.saturating_duration_since(Instant::now()));
         let timeout = Timespec { tv_sec: 0, tv_nsec: next.min(most).as_nanos() as i64 };
         let mut sockets = self.ends.each_ref().map(|end| PollFd::new(&end.socket, PollFlags::IN));
-        // Whatever it says, the next round asks the sockets themselves.
+        // The result does not matter: the next round asks the sockets themselves.
         let _ = rustix::event::poll(&mut sockets, Some(&timeout));
     }
 }

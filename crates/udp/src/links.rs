@@ -1,4 +1,4 @@
-//! Our own ports as the kernel sees them: rtnetlink tells at once when one loses its carrier or is taken down.
+//! The state of our own ports in the kernel: rtnetlink reports at once when a port loses its carrier or is taken down.
 
 use crate::config::Config;
 use crate::error::Error;
@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// `RTMGRP_LINK` of linux/rtnetlink.h.
 const GROUP_LINK: u32 = 1;
-/// `RTM_NEWLINK`, `RTM_DELLINK` and `RTM_GETLINK` of the same.
+/// `RTM_NEWLINK`, `RTM_DELLINK` and `RTM_GETLINK` of linux/rtnetlink.h.
 const NEW_LINK: u16 = 16;
 const DELETE_LINK: u16 = 17;
 const GET_LINK: u16 = 18;
@@ -31,7 +31,7 @@ pub(crate) struct Links {
     buffer: Vec<u8>,
 }
 
-/// Are the interfaces there that a configuration names?
+/// Checks that the interfaces in a configuration exist.
 pub(crate) fn check(config: &Config) -> Result<(), Error> {
     match config.devices.iter().find(|name| if_nametoindex(name.as_str()).is_err()) {
         None => Ok(()),
@@ -40,7 +40,7 @@ pub(crate) fn check(config: &Config) -> Result<(), Error> {
 }
 
 impl Links {
-    /// Watches the interfaces of a node's planes; `None` if the system does not let us, or knows none of them.
+    /// Watches the interfaces of a node's planes; `None` if the system does not allow it, or knows none of the interfaces.
     pub(crate) fn watch(config: &Config) -> Option<Links> {
         let planes: Vec<Option<(u32, bool)>> =
             (0..config.planes.len()).map(|plane| index_of(config, plane).map(|index| (index, true))).collect();
@@ -66,13 +66,13 @@ impl Links {
         self.planes.get(plane).copied().flatten().is_none_or(|(_, up)| up)
     }
 
-    /// Takes in what the kernel has told since.
+    /// Reads the kernel's messages since the last call.
     pub(crate) fn read(&mut self) {
         loop {
             match recv(self.socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(0) => return,
                 Ok(length) => take(&self.buffer[..length.min(self.buffer.len())], &mut self.planes),
-                // So much has happened that some of it was lost: the next change tells.
+                // The kernel dropped some messages; the next change of a port is reported again.
                 Err(nix::errno::Errno::ENOBUFS) => {}
                 Err(_) => return,
             }

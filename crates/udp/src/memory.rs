@@ -1,4 +1,4 @@
-//! Registered memory: buffers that a node owns, and keys that open them to a peer.
+//! Registered memory: buffers that a node owns or was lent, and keys that open them to a peer.
 
 use crate::error::Error;
 use crate::node::Connection;
@@ -6,20 +6,20 @@ use crate::secure::random;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Keys that can be given away at a time: ours, 65,536, some 3 MB of table.
+/// The most keys that are valid at a time: ours, some 3 MB of table.
 pub const KEYS_MAX: usize = 65_536;
 
-/// A registered buffer. The node owns the bytes; [`crate::Node::memory`] shows them.
+/// A registered buffer. The node owns the bytes; [`crate::Node::memory`] returns them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Region {
     index: u32,
     generation: u32,
 }
 
-/// What a peer needs to write into a region of ours: a key that cannot be guessed, and how many bytes it opens.
+/// The data with which a peer writes into a region of ours: a key that cannot be guessed, and the number of bytes that it
+/// opens.
 ///
-/// It is worth nothing to anybody but the peer whose connection it was made for. Send it with [`crate::Node::send`], or in
-/// any other way.
+/// Only the peer whose connection it was made for can use it. Send it with [`crate::Node::send`], or in any other way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteRegion {
     /// The key.
@@ -34,22 +34,51 @@ impl RemoteRegion {
         (u128::from(self.key) << 64 | u128::from(self.bytes)).to_be_bytes()
     }
 
-    /// Reads what [`RemoteRegion::to_bytes`] wrote. The peer is free to lie; a write that does not fit what it really exposed
-    /// ends the connection and harms nobody.
+    /// Reads the bytes that [`RemoteRegion::to_bytes`] wrote. A wrong value does no harm: a write that does not fit the
+    /// exposed range ends the connection.
     pub fn from_bytes(bytes: [u8; 16]) -> RemoteRegion {
         let both = u128::from_be_bytes(bytes);
         RemoteRegion { key: (both >> 64) as u64, bytes: both as u64 }
     }
 }
 
+/// Where the bytes of a region are.
+enum Buffer {
+    /// In the node.
+    Owned(Vec<u8>),
+    /// With somebody who lets the node read and write them.
+    Lent(&'static mut [u8]),
+    /// With somebody who lets the node read them.
+    Shown(&'static [u8]),
+}
+
+impl Buffer {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Buffer::Owned(bytes) => bytes,
+            Buffer::Lent(bytes) => bytes,
+            Buffer::Shown(bytes) => bytes,
+        }
+    }
+
+    /// Nothing if they may only be read: places in such a region are refused where something would be written.
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Buffer::Owned(bytes) => bytes,
+            Buffer::Lent(bytes) => bytes,
+            Buffer::Shown(_) => &mut [],
+        }
+    }
+}
+
 struct Slot {
     generation: u32,
-    buffer: Option<Vec<u8>>,
+    buffer: Option<Buffer>,
     /// Unfinished operations that read from it or wait to fill it.
     users: u32,
 }
 
-/// What a key opens.
+/// The range that a key opens.
 #[derive(Clone, Copy)]
 struct Window {
     region: Region,
@@ -59,7 +88,7 @@ struct Window {
     owner: Connection,
 }
 
-/// A place in registered memory that was checked.
+/// A range of registered memory that was checked to lie within its region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     index: u32,
@@ -72,12 +101,59 @@ pub(crate) struct Memory {
     slots: Vec<Slot>,
     free: Vec<u32>,
     windows: HashMap<u64, Window>,
-    /// What was opened last, which the next packet is likely to name again.
+    /// The key opened last, with its range; the next packet is likely to name it again.
     recent: Option<(u64, Window)>,
 }
 
 impl Memory {
     pub(crate) fn register(&mut self, buffer: Vec<u8>) -> Region {
+        self.add(Buffer::Owned(buffer))
+    }
+
+    pub(crate) fn lend(&mut self, buffer: &'static mut [u8]) -> Region {
+        self.add(Buffer::Lent(buffer))
+    }
+
+    pub(crate) fn show(&mut self, buffer: &'static [u8]) -> Region {
+        self.add(Buffer::Shown(buffer))
+    }
+
+    /// Copies what somebody has lent, and works on with the copy.
+    pub(crate) fn take_over(&mut self, region: Region) -> Result<(), Error> {
+        self.slot(region)?;
+        let slot = &mut self.slots[region.index as usize];
+        if let Some(buffer @ (Buffer::Lent(_) | Buffer::Shown(_))) = &mut slot.buffer {
+            *buffer = Buffer::Owned(buffer.bytes().to_vec());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn copy_within(
+        &mut self,
+        from: Region,
+        range: Range<usize>,
+        to: Region,
+        at: usize,
+    ) -> Result<(), Error> {
+        let source = self.place(from, &range)?;
+        self.writable(to)?;
+        let target = self.place(to, &(at..at.saturating_add(range.len())))?;
+        if source.index == target.index {
+            let buffer = self.slots[source.index as usize].buffer.as_mut().map_or(&mut [][..], Buffer::bytes_mut);
+            buffer.copy_within(range, at);
+        } else {
+            let [source_slot, target_slot] = self
+                .slots
+                .get_disjoint_mut([source.index as usize, target.index as usize])
+                .expect("two slots that are there");
+            let bytes = source_slot.buffer.as_ref().map_or(&[][..], Buffer::bytes);
+            let room = target_slot.buffer.as_mut().map_or(&mut [][..], Buffer::bytes_mut);
+            room[target.start..target.end].copy_from_slice(&bytes[source.start..source.end]);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, buffer: Buffer) -> Region {
         match self.free.pop() {
             Some(index) => {
                 let slot = &mut self.slots[index as usize];
@@ -97,12 +173,20 @@ impl Memory {
     }
 
     pub(crate) fn bytes(&self, region: Region) -> Result<&[u8], Error> {
-        self.slot(region).map(|slot| slot.buffer.as_deref().unwrap_or_default())
+        self.slot(region).map(|slot| slot.buffer.as_ref().map_or(&[][..], Buffer::bytes))
     }
 
     pub(crate) fn bytes_mut(&mut self, region: Region) -> Result<&mut [u8], Error> {
-        self.slot(region)?;
-        Ok(self.slots[region.index as usize].buffer.as_deref_mut().unwrap_or_default())
+        self.writable(region)?;
+        Ok(self.slots[region.index as usize].buffer.as_mut().map_or(&mut [][..], Buffer::bytes_mut))
+    }
+
+    /// May its bytes change?
+    pub(crate) fn writable(&self, region: Region) -> Result<(), Error> {
+        match self.slot(region)?.buffer {
+            Some(Buffer::Shown(_)) => Err(Error::ReadOnly),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn deregister(&mut self, region: Region) -> Result<Vec<u8>, Error> {
@@ -114,7 +198,10 @@ impl Memory {
         let slot = &mut self.slots[region.index as usize];
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(region.index);
-        slot.buffer.take().ok_or(Error::NoRegion)
+        match slot.buffer.take().ok_or(Error::NoRegion)? {
+            Buffer::Owned(bytes) => Ok(bytes),
+            Buffer::Lent(_) | Buffer::Shown(_) => Ok(Vec::new()),
+        }
     }
 
     /// A range of a region, checked.
@@ -126,12 +213,12 @@ impl Memory {
         Ok(Place { index: region.index, start: range.start, end: range.end })
     }
 
-    /// An operation begins to use a place.
+    /// An operation begins to use a place, which keeps its region registered.
     pub(crate) fn hold(&mut self, place: Place) {
         self.slots[place.index as usize].users += 1;
     }
 
-    /// It has ended.
+    /// An operation has ended its use of a place.
     pub(crate) fn release(&mut self, place: Place) {
         self.slots[place.index as usize].users -= 1;
     }
@@ -142,6 +229,7 @@ impl Memory {
         range: &Range<usize>,
         owner: Connection,
     ) -> Result<RemoteRegion, Error> {
+        self.writable(region)?;
         let place = self.place(region, range)?;
         if self.windows.len() >= KEYS_MAX {
             return Err(Error::TooManyKeys { limit: KEYS_MAX });
@@ -166,7 +254,8 @@ impl Memory {
         self.windows.retain(|_, window| window.owner != owner);
     }
 
-    /// `length` bytes from `start` on of what `key` opens to `owner`; `None` if it does not open them.
+    /// The place of `length` bytes from `start` on in the range that `key` opens to `owner`; `None` if the key does not open
+    /// them.
     pub(crate) fn open(&mut self, key: u64, owner: Connection, start: u64, length: usize) -> Option<Place> {
         let window = match self.recent {
             Some((recent, window)) if recent == key => window,
@@ -188,7 +277,7 @@ impl Memory {
     /// The bytes at a place, from `offset` on, `length` of them; empty if they do not lie within it.
     #[inline]
     pub(crate) fn read(&self, place: Place, offset: u64, length: usize) -> &[u8] {
-        let buffer = self.slots[place.index as usize].buffer.as_deref().unwrap_or_default();
+        let buffer = self.slots[place.index as usize].buffer.as_ref().map_or(&[][..], Buffer::bytes);
         let start = place.start + offset as usize;
         buffer[place.start..place.end].get(start - place.start..start - place.start + length).unwrap_or_default()
     }
@@ -200,14 +289,14 @@ impl Memory {
 
     /// All bytes at a place, to change them.
     pub(crate) fn bytes_at(&mut self, place: Place) -> &mut [u8] {
-        let buffer = self.slots[place.index as usize].buffer.as_deref_mut().unwrap_or_default();
+        let buffer = self.slots[place.index as usize].buffer.as_mut().map_or(&mut [][..], Buffer::bytes_mut);
         &mut buffer[place.start..place.end]
     }
 
     /// Fills a place.
     ///
     /// # Panics
-    /// If the lengths differ: whoever made the place knew the length.
+    /// If the lengths differ; the place was made for this payload.
     #[inline]
     pub(crate) fn write(&mut self, place: Place, payload: &[u8]) {
         self.bytes_at(place).copy_from_slice(payload);
@@ -268,6 +357,30 @@ mod tests {
         assert_eq!(memory.open(remote.key, OURS, 0, 1), None);
         assert!(matches!(memory.bytes(region), Err(Error::NoRegion)));
         assert_ne!(next, region);
+    }
+
+    #[test]
+    fn lent_memory_is_written_and_shown_memory_is_not() {
+        let mut memory = Memory::default();
+        let lent = memory.lend(Box::leak(vec![0; 8].into_boxed_slice()));
+        let remote = memory.expose(lent, &(0..8), OURS).expect("a key");
+        let place = memory.open(remote.key, OURS, 0, 8).expect("within");
+        memory.write(place, &[3; 8]);
+        assert_eq!(memory.bytes(lent).expect("there"), [3; 8]);
+        memory.take_over(lent).expect("there");
+        memory.write(place, &[4; 8]);
+        memory.copy_within(lent, 0..2, lent, 6).expect("within");
+        let other = memory.register(vec![9; 4]);
+        memory.copy_within(other, 1..3, lent, 0).expect("within");
+        assert!(memory.copy_within(other, 1..3, lent, 7).is_err());
+        assert_eq!(memory.bytes(lent).expect("there"), [9, 9, 4, 4, 4, 4, 4, 4]);
+        memory.write(place, &[4; 8]);
+        assert_eq!(memory.deregister(lent).expect("free"), vec![4; 8], "a copy of ours, behind the same key");
+        let shown = memory.show(&[7; 8]);
+        assert_eq!(memory.bytes(shown).expect("there"), [7; 8]);
+        assert!(matches!(memory.expose(shown, &(0..8), OURS), Err(Error::ReadOnly)));
+        assert!(matches!(memory.bytes_mut(shown), Err(Error::ReadOnly)));
+        assert_eq!(memory.deregister(shown).expect("free"), Vec::new());
     }
 
     proptest! {

@@ -1,6 +1,7 @@
-//! The node: sockets, memory and connections, driven by whoever calls [`Node::poll`] or [`Node::wait`].
+//! The node: sockets, memory and connections, driven by calls of [`Node::poll`] and [`Node::wait`].
 
-/// The parts of a node that a connection works with. A macro, since the connection itself is borrowed from the node's slots.
+/// Collects the parts of a node that a session needs while it works. A macro, because the session itself is borrowed from
+/// the node's slots.
 macro_rules! surroundings {
     ($node:expr, $now:expr) => {
         Surroundings {
@@ -53,15 +54,16 @@ use std::ops::Range;
 use std::time::Duration;
 use strandway_proto::{Letter, Span, Time};
 
-/// Answers to hellos that are kept for each connection that may be open: ours. More than one, since connections may be shorter
-/// than a cookie's life.
+/// The node remembers this number of answers to hellos for each of the connections it may have open: ours. More than one,
+/// because a connection can end before the cookie of its hello expires.
 const ANSWERS_PER_CONNECTION: usize = 4;
 
 /// A host on the wire: one socket per plane, registered memory, connections to peers.
 ///
-/// A node lives on the thread that calls it: there is no other. Packets move in [`Node::poll`] and [`Node::wait`] and
-/// nowhere else, so call one of them at least as often as peers expect answers (they give a node up after their
-/// `peer_timeout`). For more cores run more nodes. A node is `Send`: a thread of its own takes one closure.
+/// A node has no thread of its own: it runs on the thread that calls it. Packets move only in [`Node::poll`] and
+/// [`Node::wait`], so call one of them at least as often as peers expect answers (a peer gives a node up after its
+/// `peer_timeout` without one). To use more cores, run more nodes. A node is `Send`: a closure can move it to a thread of
+/// its own.
 pub struct Node {
     config: Config,
     ways: Ways,
@@ -80,35 +82,35 @@ pub struct Node {
     deadlines: Deadlines,
     watches: Watches,
     windows: Windows,
-    /// If the node has no turn for longer, it may be its own fault that it heard nothing.
+    /// If two turns are further apart, the node itself may be the reason why it heard nothing.
     absence_max: Span,
     /// Slots of connections whose callers have not shown their keys.
     unconfirmed: Vec<u32>,
     open: usize,
     ids: HashMap<u64, u32>,
     groups: Groups,
-    /// The connection of the last datagram, which is likely to be that of the next one, and its slot.
+    /// The connection of the last datagram, and its slot. The next datagram is likely to belong to it as well.
     recent: Option<(u64, u32)>,
     answered: Answers,
     completions: VecDeque<Completion>,
     operations: u64,
     counters: NodeCounters,
     last_turn: Time,
-    /// No engine has been told of a later time.
+    /// The latest time that was given to an engine.
     latest: Time,
-    /// What waits in the planes may wait for the application's answer to its last completion.
+    /// Datagrams stay queued in the planes until the application had its chance to answer the last completion.
     held: bool,
-    /// Did it answer the one before at once?
+    /// Did the application answer the completion before at once?
     answers: bool,
     /// Replies to strangers so far.
     replies: u32,
-    /// Which planes' ports are up, as connections were told.
+    /// Which planes' ports are up, as connections were last told.
     ports: Vec<bool>,
-    /// Tells of ports that go down; `None` where the system does not tell.
+    /// Reports ports that go down; `None` where the system has no such reports.
     links: Option<Links>,
-    /// How long to spin at present before sleeping.
+    /// How long a wait spins at present before it sleeps.
     patience: Span,
-    /// By which other threads wake us; made when asked for.
+    /// Other threads wake the node with it; made at the first call of [`Node::waker`].
     waker: Option<Waker>,
 }
 
@@ -116,7 +118,7 @@ impl Node {
     /// Opens a socket per plane.
     ///
     /// # Errors
-    /// If the configuration or an address does not work; the message says what would.
+    /// If the configuration is invalid or an address cannot be bound; the message says what would work.
     pub fn bind(config: Config) -> Result<Node, Error> {
         config.check()?;
         links::check(&config)?;
@@ -167,15 +169,15 @@ impl Node {
         })
     }
 
-    /// Our address on each plane, ports filled in: what peers give to [`Node::connect`].
+    /// Our address on each plane, with the ports that the system chose. Peers pass them to [`Node::connect`].
     ///
     /// # Errors
-    /// If the system does not tell.
+    /// If the system cannot report them.
     pub fn addresses(&self) -> Result<Vec<SocketAddr>, Error> {
         self.planes.iter().map(|plane| plane.address().map(Into::into)).collect()
     }
 
-    /// What other threads wake this node with, should it sleep in [`Node::wait`].
+    /// A handle with which other threads wake this node while it sleeps in [`Node::wait`].
     ///
     /// # Errors
     /// If the system has no descriptor left.
@@ -184,12 +186,31 @@ impl Node {
         Ok(self.waker.insert(waker).clone())
     }
 
-    /// Takes a buffer into the node; only we can touch it so far.
+    /// Takes a buffer into the node. Peers can write to no part of it before it is exposed or posted as a receive.
     pub fn register(&mut self, buffer: Vec<u8>) -> Region {
         self.memory.register(buffer)
     }
 
-    /// Gives a buffer back. Its keys are void.
+    /// The same with memory that somebody else owns, and that nobody else touches while it is registered. Nothing is copied.
+    pub fn lend(&mut self, buffer: &'static mut [u8]) -> Region {
+        self.memory.lend(buffer)
+    }
+
+    /// The same with memory that is only read: what is sent or written from. It takes no receives and has no keys.
+    pub fn show(&mut self, buffer: &'static [u8]) -> Region {
+        self.memory.show(buffer)
+    }
+
+    /// Copies lent or shown memory into the node, which works on with the copy: operations and keys stay valid, and the lender has its
+    /// memory back.
+    ///
+    /// # Errors
+    /// If it is not registered.
+    pub fn take_over(&mut self, region: Region) -> Result<(), Error> {
+        self.memory.take_over(region)
+    }
+
+    /// Gives a buffer back; lent or shown memory gives nothing. Its keys are void.
     ///
     /// # Errors
     /// If it is not registered, or unfinished operations use it.
@@ -197,7 +218,7 @@ impl Node {
         self.memory.deregister(region)
     }
 
-    /// The bytes of a region. What peers write appears between calls of [`Node::poll`], never during.
+    /// The bytes of a region. Peers' bytes appear in it only during calls of [`Node::poll`] and [`Node::wait`].
     ///
     /// # Errors
     /// If it is not registered.
@@ -205,7 +226,8 @@ impl Node {
         self.memory.bytes(region)
     }
 
-    /// The same, to change them. What unfinished sends and writes read may go out either way.
+    /// The same bytes, to change them. If an unfinished send or write reads a byte that changes, the peer may get the old or
+    /// the new one.
     ///
     /// # Errors
     /// If it is not registered.
@@ -213,11 +235,19 @@ impl Node {
         self.memory.bytes_mut(region)
     }
 
+    /// Copies a range of a region to a place in another one, or in the same.
+    ///
+    /// # Errors
+    /// If one is not registered or the ranges do not fit.
+    pub fn copy_within(&mut self, from: Region, range: Range<usize>, to: Region, at: usize) -> Result<(), Error> {
+        self.memory.copy_within(from, range, to, at)
+    }
+
     /// Allows the peer of one connection to write into a range of a region, until [`Node::revoke`], [`Node::deregister`] or
     /// the end of the connection.
     ///
     /// # Errors
-    /// If the range is not within the region, or too many keys are given away.
+    /// If the range is not within the region, or too many keys are in use.
     pub fn expose(
         &mut self,
         connection: Connection,
@@ -228,7 +258,7 @@ impl Node {
         self.memory.expose(region, &range, connection)
     }
 
-    /// Takes a key back; false if it was void. A write under way that still names it ends its connection.
+    /// Takes a key back; false if it was not valid. A write under way that still names the key ends its connection.
     pub fn revoke(&mut self, remote: RemoteRegion) -> bool {
         self.memory.revoke(remote.key)
     }
@@ -250,7 +280,7 @@ impl Node {
         self.occupy(id, State::Calling(Box::new(calling)))
     }
 
-    /// Ends a connection and tells the peer, once: it may not hear it. No completion follows.
+    /// Ends a connection and tells the peer with one datagram, which may be lost. No completion follows.
     ///
     /// # Errors
     /// If there is no such connection.
@@ -262,7 +292,7 @@ impl Node {
     }
 
     /// Writes a range of a region of ours into the peer's memory, `at` bytes from the start of what its key opens. With an
-    /// immediate the peer is told when it is there ([`Completion::Written`]); without, nobody there is.
+    /// immediate the peer gets [`Completion::Written`] when all bytes are there; without one it gets no completion.
     ///
     /// # Errors
     /// If the range or `at` does not fit, the connection is not established, or too many operations are unfinished.
@@ -282,8 +312,8 @@ impl Node {
         self.post(connection, region, &range, Descriptor::Write { key: remote.key, start: at, immediate })
     }
 
-    /// Sends a range of a region of ours into the next receive that the peer has posted; waits for that receive, and later
-    /// sends and writes of this connection with it.
+    /// Sends a range of a region of ours into the next receive that the peer has posted. The send waits for that receive;
+    /// later sends and writes of this connection wait behind it.
     ///
     /// # Errors
     /// As for [`Node::write`].
@@ -291,7 +321,8 @@ impl Node {
         self.post(connection, region, &range, Descriptor::Send { number: 0 })
     }
 
-    /// Sends the peer's program a letter: one packet, which may be lost and is not repeated. It does not wait for operations.
+    /// Sends the peer's program a letter: one packet, which may be lost and is not repeated. It does not wait behind
+    /// operations.
     ///
     /// # Errors
     /// If there is no such connection, or it is not established.
@@ -304,12 +335,13 @@ impl Node {
         Ok(())
     }
 
-    /// Makes room for one send of the peer; receives are filled in the order of posting. A send that is longer ends the
-    /// connection.
+    /// Posts a receive for one send of the peer; receives are filled in the order of posting. A send that is longer than its
+    /// receive ends the connection.
     ///
     /// # Errors
     /// As for [`Node::write`].
     pub fn recv(&mut self, connection: Connection, region: Region, range: Range<usize>) -> Result<Operation, Error> {
+        self.memory.writable(region)?;
         let place = self.memory.place(region, &range)?;
         let limit = self.config.operations_max;
         let operation = Operation(self.operations);
@@ -352,14 +384,15 @@ impl Node {
         self.latest = now;
         self.make_ready(connection.index);
         if alone {
-            // Nobody waits before it, so it leaves now; what is posted while it is under way gathers for fuller batches.
+            // Nothing is queued before it, so it leaves now; operations posted while it is under way gather into fuller
+            // batches.
             self.let_one_work(connection.index as usize, now, Span::ZERO);
             self.flush();
         }
         Ok(operation)
     }
 
-    /// What a connection has counted so far.
+    /// The counters of a connection.
     ///
     /// # Errors
     /// If there is no such connection, or it is not established.
@@ -367,14 +400,23 @@ impl Node {
         self.session(connection).map(Session::counters)
     }
 
-    /// The round trips that pings of a connection measured since the last call, at most 1,024 of them; the time that the
-    /// other side takes to wake up included. Each plane is pinged four times per `plane_timeout` while anything is under way, by
-    /// the connections with that peer in turn.
+    /// The round trips that pings of a connection measured since the last call, at most 1,024 of them. They include the time
+    /// that the other side takes to wake up. Each plane is pinged four times per `plane_timeout` while anything is under
+    /// way; the connections with that peer take turns at pinging.
     ///
     /// # Errors
     /// As for [`Node::connection_counters`].
     pub fn take_round_trips(&mut self, connection: Connection) -> Result<Vec<Span>, Error> {
         self.session_mut(connection).map(Session::take_rtts)
+    }
+
+    /// How long nothing genuine has come from the node at the other end of a connection, by any connection with it.
+    ///
+    /// # Errors
+    /// As for [`Node::connection_counters`].
+    pub fn silence(&self, connection: Connection) -> Result<Duration, Error> {
+        let heard = self.watches.heard(self.session(connection)?.watch);
+        Ok(Duration::from_nanos(self.clock.now().since(heard).0 / 1_000))
     }
 
     /// What each plane has counted so far.
@@ -392,23 +434,22 @@ impl Node {
         self.config.payload
     }
 
-    /// Connections at present, those being established included.
+    /// Connections at present, including those that are being established.
     pub const fn connections(&self) -> usize {
         self.open
     }
 
-    /// Nodes at the other ends of connections, as far as they are known to be the same: connections with one node are watched
-    /// as one.
+    /// Number of peer nodes. Connections that are known to lead to one node count as one peer and are watched as one.
     pub fn peers(&self) -> usize {
         self.watches.count_peers()
     }
 
-    /// What belongs to no connection, or to none any more.
+    /// Counters of events that belong to no open connection.
     pub const fn counters(&self) -> NodeCounters {
         self.counters
     }
 
-    /// Datagrams per sending call at the most; 1 where the kernel has no GSO.
+    /// The most datagrams per sending call; 1 where the kernel has no GSO.
     pub fn segments_per_send(&self) -> usize {
         self.planes.iter().map(Plane::segments).min().unwrap_or(1)
     }
@@ -420,7 +461,7 @@ impl Node {
 }
 
 impl Drop for Node {
-    /// Tells all peers, once.
+    /// Tells each peer once that its connection ends.
     fn drop(&mut self) {
         for index in 0..self.slots.len() {
             self.take_down(index, Reason::ByPeer, true);

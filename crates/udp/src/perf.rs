@@ -1,8 +1,8 @@
-//! How fast, how late: bandwidth and latency between two nodes, in the conventions of perftest and iperf3.
+//! Measures bandwidth and latency between two nodes, with the conventions of perftest and iperf3.
 //!
-//! The client writes into the server's memory, over and over (bandwidth), while the server does the same (bidirectional), or
-//! writes a message and waits until the server has written it back (latency) or told its digest (verify). [`serve`] answers
-//! any number of clients.
+//! For bandwidth, the client writes into the server's memory, again and again; in the bidirectional mode the server does the
+//! same. For latency, it writes a message and waits until the server has written it back. To verify, it waits for the
+//! server's digest of the message. [`serve`] answers any number of clients.
 
 mod client;
 mod server;
@@ -18,45 +18,46 @@ use ring::digest;
 use std::fmt;
 use std::time::Duration;
 
-/// The largest message that a server takes, in bytes: 1 GiB.
+/// The largest message that a server accepts, in bytes: 1 GiB.
 pub const SIZE_MAX: u64 = 1 << 30;
-/// Memory that a server gives to all its clients together, in bytes: 4 GiB. It counts what they asked for.
+/// Memory that a server gives to all its clients together, in bytes: 4 GiB.
 const MEMORY_MAX: u64 = 4 << 30;
 const REQUEST: usize = 32;
-/// Bytes of a digest of what arrived.
+/// Bytes of the digest of a message that arrived.
 const DIGEST: usize = digest::SHA256_OUTPUT_LEN;
 /// Messages under way that a server writes back at a time; ours, the default of clients.
 const BACK_DEPTH: usize = 8;
 
-/// What to measure.
+/// The settings of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Bytes of one message, 1 to [`SIZE_MAX`].
     pub size: u64,
     /// Connections, 1 to 256.
     pub connections: usize,
-    /// How long.
+    /// The length of the measurement.
     pub duration: Duration,
     /// Messages under way per connection, for bandwidth.
     pub depth: usize,
-    /// What messages do.
+    /// The kind of the measurement.
     pub mode: Mode,
-    /// How often to tell what happened since.
+    /// The interval between reports.
     pub interval: Duration,
-    /// End after so many messages per connection, if that is before the time is up.
+    /// End after this number of messages per connection, if the time is not up before.
     pub messages: Option<u64>,
 }
 
-/// What is measured.
+/// The kind of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Writes into the server's memory, several under way.
     Bandwidth,
-    /// The same, while the server writes back as much.
+    /// The same, while the server writes the same amount back.
     Bidirectional,
     /// Round trips of messages, one at a time.
     Latency,
-    /// Writes of ever new contents, one at a time; the server tells a digest of what arrived, which must be ours.
+    /// Writes of new contents each time, one at a time; the server returns a digest of the bytes that arrived, which must
+    /// equal ours.
     Verify,
 }
 
@@ -81,15 +82,15 @@ impl Mode {
     }
 }
 
-/// A stretch of the measurement, or all of it.
+/// An interval of the measurement, or all of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stretch {
-    /// From when, in seconds since the start.
+    /// Its begin, in seconds since the start.
     pub from_s: f64,
-    /// To when.
+    /// Its end.
     pub to_s: f64,
-    /// Payload of finished messages, in Gb/s; for an interval payload that left for the first time, which is less than a
-    /// window ahead of what has arrived.
+    /// Payload of finished messages, in Gb/s. For an interval: payload that left for the first time, which is ahead of the
+    /// payload that has arrived by less than a window.
     pub goodput_gbps: f64,
     /// Payload that arrived from the server, in Gb/s: [`Mode::Bidirectional`].
     pub back_gbps: f64,
@@ -97,16 +98,16 @@ pub struct Stretch {
     pub plane_gbps: Vec<f64>,
     /// Is each plane in use at the end of the stretch, on every connection?
     pub planes_up: Vec<bool>,
-    /// Paths in use of each plane at the end of the stretch, of the first connection; empty if the profile does not keep
-    /// them.
+    /// Paths in use of each plane at the end of the stretch, of the first connection; empty if the profile keeps no list of
+    /// paths.
     pub active_paths: Vec<u32>,
     /// Messages that were finished.
     pub messages: u64,
     /// Packets sent again.
     pub retransmitted: u64,
-    /// Median of the round trips: of messages (latency), else of pings; in microseconds, 0 if there was none.
+    /// Median of the round trips: those of messages (latency) or those of pings; in microseconds, 0 if there was none.
     pub rtt_p50_us: f64,
-    /// 99th percentile of the same.
+    /// 99th percentile of the same round trips.
     pub rtt_p99_us: f64,
 }
 
@@ -119,9 +120,9 @@ pub enum PerfError {
     Closed(Reason),
     /// The server stopped answering.
     Stalled,
-    /// What arrived is not what was sent: in the message of this number, counted from 0.
+    /// Bytes arrived changed, in the message of this number, counted from 0.
     Corrupt(u64),
-    /// An option is out of its range: which, and what the range is.
+    /// An option is out of its range; the text says which, and the range.
     Option(String),
 }
 
@@ -134,7 +135,7 @@ impl fmt::Display for PerfError {
                 f.write_str("the server stopped answering: is `strandway perf server` running there?")
             }
             PerfError::Corrupt(number) => {
-                write!(f, "message {number} arrived with other contents than it was sent with: please report this")
+                write!(f, "message {number} arrived with changed contents: please report this")
             }
             PerfError::Option(what) => f.write_str(what),
         }
@@ -149,7 +150,7 @@ impl From<Error> for PerfError {
     }
 }
 
-/// What a client asks for: kind 1, zero 7, size 8, and where to write back to 16.
+/// A client's request: kind 1, zero 7, size 8, and the memory to write back to 16.
 fn request(options: &Options, back: RemoteRegion) -> [u8; REQUEST] {
     let mut bytes = [0; REQUEST];
     bytes[0] = options.mode.number();

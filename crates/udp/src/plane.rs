@@ -8,16 +8,17 @@ use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Bytes of one send at the most: what a UDP datagram over IPv6 can hold, less some.
+/// The most bytes of one send: what a UDP datagram over IPv6 can hold, less some.
 pub(crate) const BATCH_BYTES: usize = 64_000;
-/// Datagrams of one send at the most: Linux, `UDP_MAX_SEGMENTS` before 6.9.
+/// The most datagrams of one send: Linux, `UDP_MAX_SEGMENTS` before 6.9.
 const SEGMENTS_MAX: usize = 64;
-/// Batches that are filled at a time, one per address, and that wait for a full socket; ours. The plane takes what was begun,
-/// so a few more than this may wait.
+/// The most batches that are filled at a time, one per address, and that wait for a full socket; ours. A plane that is full
+/// still takes the rest of what was begun, so a few more may wait.
 const BATCHES_MAX: usize = 8;
-/// Refusals that are remembered until the node's next turn; ours. One that is left out happens again.
+/// The most refusals that are remembered until the node's next turn; ours. A refusal beyond them is noticed when it happens
+/// again.
 const FAILURES_MAX: usize = 64;
-/// Datagrams of this length that fit one send.
+/// The number of datagrams of this length that fit one send.
 pub(crate) fn batch_of(length: usize) -> usize {
     (BATCH_BYTES / length.max(1)).clamp(1, SEGMENTS_MAX)
 }
@@ -41,19 +42,19 @@ pub(crate) struct Destination {
     pub(crate) owner: Owner,
 }
 
-/// Whom it concerns if the kernel refuses a datagram.
+/// The connections that a refusal of a datagram by the kernel concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// Nobody: it answers a stranger.
+    /// None: it answers a stranger.
     Nobody,
-    /// Whoever calls the node at this address.
+    /// The calls to the node at this address.
     Call(SocketAddrV6),
     /// The connections with the peer at this address.
     Peer(SocketAddrV6),
 }
 
 impl Owner {
-    /// Of a system call that two datagrams share.
+    /// The owner of a system call that two datagrams share.
     fn and(self, other: Owner) -> Owner {
         match self {
             Owner::Peer(_) => self,
@@ -63,7 +64,7 @@ impl Owner {
     }
 }
 
-/// Why the kernel refuses datagrams to a peer.
+/// Why the kernel refused datagrams to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// They are larger than the interface takes.
@@ -105,20 +106,20 @@ impl Batch {
     }
 }
 
-/// What a plane counts.
+/// Counters of a plane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlaneCounters {
     /// Datagrams handed to the kernel.
     pub sent: u64,
     /// Their bytes, without UDP and IP headers.
     pub sent_bytes: u64,
-    /// System calls that took.
+    /// System calls for sending.
     pub send_calls: u64,
     /// Datagrams received.
     pub received: u64,
     /// Their bytes.
     pub received_bytes: u64,
-    /// System calls that took, those that found nothing included.
+    /// System calls for receiving, including those that found nothing.
     pub receive_calls: u64,
     /// Datagrams that the kernel refused to send (no route, interface down, firewall).
     pub refused: u64,
@@ -126,7 +127,7 @@ pub struct PlaneCounters {
 
 pub(crate) struct Plane {
     socket: Udp,
-    /// More sockets on ports of their own, to send from only: source ports that ECMP tells apart.
+    /// More sockets, each on a port of its own, for sending only: ECMP tells paths apart by the source port.
     sources: Vec<Udp>,
     /// Datagrams per sending call; 1 where the kernel or the interface has no GSO.
     segments: usize,
@@ -149,7 +150,7 @@ impl Plane {
         let (receive, send) = (config.socket_buffer, config.send_buffer());
         let socket = Udp::open(address, receive, send)?;
         let any_port = SocketAddrV6::new(*address.ip(), 0, address.flowinfo(), address.scope_id());
-        // They only send.
+        // These sockets only send.
         let sources = (0..config.routes.more_sources()).map(|_| Udp::open(any_port, 4_096, send));
         let sources = sources.collect::<Result<_, _>>()?;
         Ok(Plane {
@@ -170,7 +171,7 @@ impl Plane {
         self.socket.address()
     }
 
-    /// From now on what it sends to groups leaves by this interface; `looped`: and arrives at this host, too.
+    /// From now on datagrams to groups leave by this interface; if `looped`, they arrive at this host, too.
     pub(crate) fn cast_from(&self, device: u32, looped: bool) -> Result<(), Error> {
         self.socket.cast_from(device, looped)
     }
@@ -180,7 +181,7 @@ impl Plane {
         self.socket.buffer()
     }
 
-    /// Datagrams per sending call at the most; 1 without GSO.
+    /// The most datagrams per sending call; 1 without GSO.
     pub(crate) fn segments(&self) -> usize {
         self.segments
     }
@@ -190,7 +191,7 @@ impl Plane {
         !self.blocked && self.batches.len() <= BATCHES_MAX
     }
 
-    /// Does it take a datagram that nobody would send again? What waits leaves first if it is much.
+    /// Does it take a datagram that is never sent again? If many batches wait, it sends them first.
     pub(crate) fn has_room(&mut self) -> bool {
         if !self.blocked && self.batches.len() > BATCHES_MAX {
             self.flush();
@@ -203,8 +204,8 @@ impl Plane {
         self.blocked
     }
 
-    /// Adds a datagram of `length` bytes that `write` appends. Full batches leave at once, the rest with [`Plane::flush`]; the
-    /// order of datagrams is not kept.
+    /// Adds a datagram of `length` bytes that `write` appends. Full batches leave at once, the rest with [`Plane::flush`];
+    /// datagrams may be reordered.
     pub(crate) fn push(
         &mut self,
         Destination { to, source, owner }: Destination,
@@ -215,7 +216,7 @@ impl Plane {
         let segments = self.segments;
         let mine = |(from, _): &&mut (u16, Batch)| *from == source;
         if let Some((_, batch)) = self.batches.iter_mut().filter(mine).find(|(_, b)| b.yields(to, length, segments)) {
-            // The short one goes behind: of the datagrams of one call only the last may be shorter.
+            // The short one goes behind the long one, since only the last datagram of a call may be shorter.
             let short = std::mem::take(&mut batch.bytes);
             let mut bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(65_536));
             bytes.clear();
@@ -248,7 +249,7 @@ impl Plane {
         batch.closed = length < batch.segment;
     }
 
-    /// Sends what waits, until the socket takes no more.
+    /// Sends waiting datagrams until the socket takes no more.
     pub(crate) fn flush(&mut self) {
         self.blocked = false;
         while let Some((source, batch)) = self.batches.front() {
@@ -281,7 +282,8 @@ impl Plane {
                     self.segments = 1;
                     continue;
                 }
-                // Lost, as on a wire: what matters is sent again, and a plane that stays dumb is found out by its silence.
+                // Such a datagram is lost, as on a wire. The engine sends data again, and pings find a plane that stays
+                // silent.
                 Err(error) => {
                     self.counters.refused += batch.count as u64;
                     let failure = match (batch.owner, error) {
@@ -309,18 +311,18 @@ impl Plane {
         }
     }
 
-    /// A peer to whom datagrams were refused, and why.
+    /// A peer whose datagrams were refused, and why.
     pub(crate) fn take_failure(&mut self) -> Option<(SocketAddrV6, Failure)> {
         self.failures.pop()
     }
 
-    /// Receives what one call gives; false if there was nothing.
+    /// Receives the datagrams of one call; false if there were none.
     pub(crate) fn receive(&mut self, inbox: &mut Inbox) -> bool {
         let any = self.socket.receive(inbox);
         self.count_received(any, inbox)
     }
 
-    /// The same from a socket of groups.
+    /// The same, from a socket of a group.
     pub(crate) fn receive_cast(&mut self, socket: &Udp, inbox: &mut Inbox) -> bool {
         let any = socket.receive(inbox);
         self.count_received(any, inbox)
@@ -339,7 +341,7 @@ impl Plane {
 
 #[cfg(test)]
 impl Plane {
-    /// From now until the next [`Plane::flush`] the socket is taken to be full.
+    /// Until the next [`Plane::flush`] the socket counts as full.
     pub(crate) fn fill_socket(&mut self) {
         self.blocked = true;
     }
@@ -365,7 +367,7 @@ mod tests {
         let address: SocketAddrV6 = "[::1]:0".parse().expect("an address");
         let config = Config::new(&[7; 32]).expect("long enough").plane(address);
         let mut plane = Plane::open(address, &config).expect("a socket");
-        // Loopback takes no datagram of this length.
+        // Loopback does not accept a datagram of this length.
         let send = |plane: &mut Plane, port: u16, peer: bool| {
             let to = SocketAddrV6::new(*address.ip(), port, 0, 0);
             let destination = Destination { to, source: 0, owner: if peer { Owner::Peer(to) } else { Owner::Nobody } };
@@ -373,7 +375,7 @@ mod tests {
             plane.flush();
         };
         send(&mut plane, 9, false);
-        assert_eq!((plane.take_failure(), plane.counters.refused), (None, 1), "nobody's");
+        assert_eq!((plane.take_failure(), plane.counters.refused), (None, 1), "it concerns no peer");
         (1..1_000).for_each(|port| send(&mut plane, port, true));
         assert_eq!((plane.failures.len(), plane.counters.refused), (FAILURES_MAX, 1_000));
         assert!(matches!(plane.take_failure(), Some((_, Failure::TooLarge))));

@@ -1,35 +1,35 @@
-//! What a path is on this network: which address a packet is sent to, and from which source port, for a plane and an entropy
-//! value that the engine has chosen.
+//! The meaning of a path on this network: the address that a packet is sent to and its source port, for the plane and the
+//! entropy value that the engine has chosen.
 
 use crate::error::Error;
 use std::net::SocketAddrV6;
 use strandway_fabric::usid::Clos;
 use strandway_proto::PathId;
 
-/// Source ports of [`Routes::SourcePorts`] at the most.
+/// The most source ports of [`Routes::SourcePorts`].
 pub const SOURCE_PORTS_MAX: u16 = 64;
 
-/// How the engine's paths lie in the network.
+/// How the engine's paths map to the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Routes {
-    /// A plane has one path: the peer's address on that plane. Plain multi-homing; the fabric needs nothing.
+    /// A plane has one path: the peer's address on that plane. This is plain multi-homing, which any fabric supports.
     #[default]
     Addresses,
-    /// Each plane sends from so many source ports, 2 to [`SOURCE_PORTS_MAX`], which switches with ECMP hash to different
-    /// paths. Acknowledgements and everything small keep to the plane's own port.
+    /// Each plane sends from this many source ports, 2 to [`SOURCE_PORTS_MAX`], which switches with ECMP hash to different
+    /// paths. Acknowledgements and all other small datagrams leave from the plane's own port.
     SourcePorts(u16),
-    /// An SRv6 fabric: the destination address is a list of uSIDs, which the switches consume. Planes are bound to the address
-    /// of our host number, with a port of their own each.
+    /// An SRv6 fabric: the destination address is a list of uSIDs, which the switches consume. All planes are bound to the
+    /// address of our host number, each with its own port.
     Srv6 {
         /// The fabric's address plan.
         clos: Clos,
-        /// Our number in it.
+        /// Our number in the fabric.
         host: u16,
     },
 }
 
 impl Routes {
-    /// Can paths be made of it?
+    /// Checks the values.
     pub(crate) fn check(&self, planes: usize) -> Result<(), Error> {
         match self {
             Routes::Addresses => Ok(()),
@@ -43,7 +43,7 @@ impl Routes {
         }
     }
 
-    /// Sockets to send from that a plane needs beside its own.
+    /// The number of sockets for sending that a plane needs beside its own.
     pub(crate) fn more_sources(&self) -> u16 {
         match self {
             Routes::SourcePorts(count) => count - 1,
@@ -60,12 +60,12 @@ impl Routes {
         }
     }
 
-    /// Ways that a plane has at the most; an entropy value, modulo this, names one. Each keeps its packets in order.
+    /// The number of paths of a plane: an entropy value modulo this names one. Each path keeps its packets in order.
     pub(crate) fn distinct(&self) -> u16 {
         self.uplinks()[0].max(1)
     }
 
-    /// Where a packet to `peer` goes: the address, and the number of the socket to send from.
+    /// The destination of a packet to `peer`: the address, and the number of the socket to send from.
     #[inline]
     pub(crate) fn resolve(&self, peer: SocketAddrV6, path: PathId) -> (SocketAddrV6, u16) {
         match self {
@@ -76,13 +76,14 @@ impl Routes {
                     let address = clos.path(path.port(), *host, to, path.entropy());
                     (SocketAddrV6::new(address, peer.port(), 0, 0), 0)
                 }
-                // Not of this fabric: its own address will do.
+                // The peer is not in this fabric: its own address is used.
                 None => (peer, 0),
             },
         }
     }
 
-    /// The same for acknowledgements, pings and the like, by which peers learn where to answer.
+    /// The same for acknowledgements, pings and other small datagrams, from whose source address peers learn where to
+    /// answer.
     pub(crate) fn resolve_small(&self, peer: SocketAddrV6, path: PathId) -> (SocketAddrV6, u16) {
         match self {
             Routes::SourcePorts(_) => (peer, 0),
@@ -90,12 +91,13 @@ impl Routes {
         }
     }
 
-    /// Does data come from where its sender wants to be answered?
+    /// Is the source address of data the one at which its sender expects answers?
     pub(crate) fn data_tells_peer(&self) -> bool {
         !matches!(self, Routes::SourcePorts(_))
     }
 
-    /// Does a datagram from `from` show that a peer has moved there from `known`? Its other source ports do not.
+    /// Does a datagram from `from` show that a peer has moved there from `known`? Another source port of the same address
+    /// does not.
     pub(crate) fn has_moved(&self, known: SocketAddrV6, from: SocketAddrV6) -> bool {
         match self {
             Routes::SourcePorts(_) => known.ip() != from.ip(),

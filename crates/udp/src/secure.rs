@@ -8,9 +8,9 @@ use ring::hkdf::{HKDF_SHA256, KeyType, Prk};
 
 /// A key seals 2^23 datagrams, then the next one is derived: RFC 9001, section 6.6, the limit of AES-GCM in QUIC.
 const EPOCH_BITS: u32 = 23;
-/// How many keys are kept: of the present epoch and its neighbours.
+/// The number of keys that are kept: those of the present epoch and its neighbours.
 const KEYS: usize = 4;
-/// How far behind the highest counter a datagram may come, at the least; ours.
+/// The least number of counters that a datagram may be behind the highest one; ours.
 const WINDOW_MIN: u64 = 32_768;
 
 struct KeyBytes;
@@ -79,7 +79,7 @@ impl Sealer {
     }
 
     /// Finishes the datagram that starts at `start` of `out` and carries the counter [`Sealer::next`]: encrypts its body if
-    /// that is wanted, appends the tag.
+    /// the connection is encrypted, and appends the tag.
     pub(crate) fn seal(&mut self, out: &mut Vec<u8>, start: usize) {
         let counter = self.counter;
         self.counter += 1;
@@ -108,14 +108,14 @@ pub(crate) struct Opener {
 /// Why a sealed datagram is not what it claims to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Its counter was seen already, or is too old to tell.
+    /// Its counter was seen already, or is too old to tell whether it was.
     Repeated,
-    /// Its tag is wrong, or its counter absurd.
+    /// Its tag is wrong, or its counter is implausibly high.
     Forged,
 }
 
 impl Opener {
-    /// `window`: how far behind the highest counter a datagram may come; rounded up.
+    /// `window`: the number of counters that a datagram may be behind the highest one; rounded up.
     pub(crate) fn new(secret: &[u8; 32], protection: Protection, window: u64) -> Opener {
         Opener { keys: Keys::new(secret), window: Window::new(window), protection }
     }
@@ -125,17 +125,17 @@ impl Opener {
         self.protection.tag_bytes()
     }
 
-    /// Is `counter` higher than all that were opened?
+    /// Is `counter` higher than all counters of opened datagrams?
     pub(crate) fn is_newest(&self, counter: u64) -> bool {
         counter >= self.window.next
     }
 
-    /// The key of a counter, if a datagram with that counter is news and not absurd.
+    /// The key for a counter, if the counter is new and not implausibly high.
     fn key(&mut self, counter: u64) -> Result<&LessSafeKey, Refused> {
         if !self.window.is_fresh(counter) {
             return Err(Refused::Repeated);
         }
-        // One key further than the newest datagram at the most: a forger cannot make us derive keys again and again.
+        // At most one key beyond that of the newest datagram; otherwise a forger could make us derive keys again and again.
         let epoch = counter >> EPOCH_BITS;
         if epoch > (self.window.next >> EPOCH_BITS) + 1 {
             return Err(Refused::Forged);
@@ -143,20 +143,20 @@ impl Opener {
         Ok(self.keys.of(epoch))
     }
 
-    /// Makes the start of a body readable whose end, tag included, was cut off. That authenticates nothing: whoever saw the
-    /// datagram may have changed it. Nothing is remembered, and what has been opened as a whole is refused.
+    /// Makes the start of a body readable whose end, tag included, was cut off. This authenticates nothing: anyone who saw
+    /// the datagram may have changed it. The counter is not marked as seen. A counter that was opened before is refused.
     pub(crate) fn peek(&mut self, counter: u64, start: &mut [u8]) -> Result<(), Refused> {
         let protection = self.protection;
         let key = self.key(counter)?;
         if protection == Protection::Encrypted {
-            // GCM encrypts in counter mode: sealing what is sealed gives what it was. The tag is of no use.
+            // GCM encrypts in counter mode, so encrypting a second time decrypts. The tag is not used.
             let sealed = key.seal_in_place_separate_tag(nonce(counter), Aad::empty(), start);
             sealed.map(|_tag| ()).map_err(|_| Refused::Forged)?;
         }
         Ok(())
     }
 
-    /// Checks a whole datagram and gives its body, decrypted in place.
+    /// Checks a whole datagram and returns its body, decrypted in place.
     pub(crate) fn open<'a>(&mut self, counter: u64, datagram: &'a mut [u8]) -> Result<&'a mut [u8], Refused> {
         let (protection, tag) = (self.protection, self.tag_bytes());
         let key = self.key(counter)?;
@@ -170,7 +170,7 @@ impl Opener {
                 let (signed, tag) = datagram.split_at_mut(body_end);
                 key.open_in_place(nonce(counter), Aad::from(&*signed), tag).map_err(|_| Refused::Forged)?;
             }
-            // Whoever knows the connection's number is believed.
+            // Every sender that knows the connection's number is believed.
             Protection::None => {}
         }
         self.window.insert(counter);
@@ -180,9 +180,9 @@ impl Opener {
 
 /// Which of the last counters were seen; RFC 6479's ring of words.
 struct Window {
-    /// Above the highest one seen.
+    /// One more than the highest counter seen.
     next: u64,
-    /// How many counters it remembers.
+    /// The number of counters that it remembers.
     size: u64,
     words: Vec<u64>,
 }
@@ -190,7 +190,7 @@ struct Window {
 impl Window {
     fn new(size: u64) -> Window {
         let size = size.max(WINDOW_MIN).next_multiple_of(64);
-        // One word more than the window has: the one that is being entered is cleared as a whole.
+        // One word more than the window needs, since the newest word is cleared as a whole.
         Window { next: 0, size, words: vec![0; size as usize / 64 + 1] }
     }
 
@@ -203,7 +203,7 @@ impl Window {
         counter >= self.next || (self.next - counter <= self.size && self.words[word] & bit == 0)
     }
 
-    /// Counters that were checked, and belong to datagrams that were authenticated.
+    /// Marks a counter as seen; its datagram was authenticated.
     fn insert(&mut self, counter: u64) {
         if counter >= self.next {
             let (old, new) = (self.next.div_ceil(64), counter / 64);
@@ -218,7 +218,7 @@ impl Window {
     }
 }
 
-/// A secret that nobody can guess, from the operating system: for [`crate::Membership::secret`].
+/// A secret that cannot be guessed, from the operating system: for [`crate::Membership::secret`].
 ///
 /// # Errors
 /// If the system gives no random numbers.
@@ -289,7 +289,7 @@ mod tests {
         }
         sealer.counter = 9 * edge;
         let mut whole = sealed(&mut sealer, b"x");
-        assert_eq!(opener.open(9 * edge, &mut whole), Err(Refused::Forged), "nobody skips whole keys");
+        assert_eq!(opener.open(9 * edge, &mut whole), Err(Refused::Forged), "a counter must not skip a key");
     }
 
     #[test]
@@ -302,7 +302,11 @@ mod tests {
                 assert_eq!(opener.peek(0, &mut start), Ok(()), "again and again");
                 assert_eq!(start, b"a header and much payload"[..length]);
             }
-            assert_eq!(opener.peek(2 << EPOCH_BITS, &mut [0; 8]), Err(Refused::Forged), "nobody skips whole keys");
+            assert_eq!(
+                opener.peek(2 << EPOCH_BITS, &mut [0; 8]),
+                Err(Refused::Forged),
+                "a counter must not skip a key"
+            );
             assert!(opener.open(0, &mut whole.clone()).is_ok(), "the whole may still come");
             assert_eq!(opener.peek(0, &mut [0; 8]), Err(Refused::Repeated), "and then nothing is missing");
         }

@@ -1,4 +1,5 @@
-//! An established connection: an [`Endpoint`], keys, and the bytes that the engine knows only by name.
+//! An established connection: an [`Endpoint`], keys, and the payload bytes, which the engine knows only as message and
+//! offset.
 
 mod arriving;
 mod codes;
@@ -40,14 +41,14 @@ use strandway_proto::{
     Span, Time,
 };
 
-/// Completions that wait for the application, beyond which letters are lost. Ours.
+/// If more completions than this wait for the application, further letters are dropped. Ours.
 const LETTERS_MAX: usize = 4_096;
 
 /// The engine's number for the only connection of its endpoint.
 const ONLY: ConnectionId = ConnectionId(0);
-/// Full batches that one connection sends before another has a turn; ours.
+/// Full batches that one connection sends per turn; ours.
 const TURN_BATCHES: usize = 2;
-/// Measured round trips that wait to be taken at the most; ours. Newer ones are dropped.
+/// The most measured round trips that wait to be taken; ours. Newer ones are dropped.
 const RTTS_MAX: usize = 1_024;
 
 /// A send or write that is posted.
@@ -63,17 +64,18 @@ struct Receive {
     place: Place,
 }
 
-/// A packet with payload, as memory knows it.
+/// The payload of one packet, as a range of a message.
 struct Piece {
     message: u32,
-    /// Where in the message its payload starts; for parity, nowhere.
+    /// Where in the message its payload starts; zero for parity, which belongs to no range.
     offset: u64,
     length: usize,
     parity: Option<Part>,
 }
 
 impl Piece {
-    /// The piece that a header tells of, where full packets carry `mtu` bytes; `None` if it tells of none.
+    /// The piece that a header describes, where full packets carry `mtu` bytes; `None` for a header of a packet without
+    /// payload.
     fn of(header: &Header, mtu: u64) -> Option<Piece> {
         match *header {
             Header::Data(data) => {
@@ -91,24 +93,24 @@ impl Piece {
     }
 }
 
-/// What one connection tells of itself.
+/// Counters and state of one connection.
 #[derive(Clone, Debug, Default)]
 pub struct SessionCounters {
     /// The engine's counters.
     pub engine: ConnectionStats,
-    /// Datagrams that came twice, or too late to tell.
+    /// Datagrams that came twice, and those too late to tell whether they had come before.
     pub repeated: u64,
     /// Datagrams with a wrong tag.
     pub forged: u64,
-    /// Genuine datagrams that made no sense.
+    /// Genuine datagrams that break the protocol.
     pub malformed: u64,
     /// Bytes of payload sent, retransmissions included, per plane.
     pub sent_bytes: Vec<u64>,
     /// Bytes of payload sent for the first time.
     pub fresh_bytes: u64,
-    /// Paths in use of each plane; empty if the profile does not keep them.
+    /// Paths in use of each plane; empty if the profile keeps no list of paths.
     pub active_paths: Vec<u32>,
-    /// Bytes of payload that never came and were rebuilt from parity.
+    /// Bytes of payload that were lost and rebuilt from parity.
     pub rebuilt_bytes: u64,
     /// Bytes of payload that arrived for the first time, per plane.
     pub received_bytes: Vec<u64>,
@@ -130,62 +132,62 @@ pub struct SessionCounters {
 
 pub(crate) struct Session {
     handle: Connection,
-    /// What the node's clock shows when this session's own time is zero. The node sets its clock back now and then, and the
+    /// The node's time at which this session's own time is zero. The node sets its clock back now and then, while the
     /// session's time goes on: see [`crate::clock`].
     origin: i128,
-    /// What the peer addresses us by, and we the peer.
+    /// The id by which the peer addresses us, and the id by which we address the peer.
     local: u64,
     remote: u64,
-    /// Did we begin it?
+    /// Did this side begin the connection?
     calls: bool,
-    /// The watch over its peer, and whether we are counted there as active.
+    /// The watch over its peer, and whether this connection counts there as active.
     pub(crate) watch: u32,
     pub(crate) counted: bool,
     endpoint: Endpoint,
     format: WireFormat,
-    /// The engine keeps a record of every path: what the pings of planes say is for people.
+    /// The engine keeps a state of every path, and decides by that. The result of pings goes only into the counters then.
     engine_knows: bool,
-    /// Packets that it sends before another connection has a turn: whole batches, since a system call costs the same for a
+    /// Packets that it sends before another connection has a turn. Whole batches, since a system call costs the same for a
     /// batch that is not full.
     turn: usize,
-    /// Where a window is more than a receiving socket holds.
+    /// Present where a window is larger than the buffer of a receiving socket.
     pacer: Option<Pacer>,
     /// Does the profile have one window per destination?
     shares_window: bool,
-    /// Wire bytes that it has in flight in the window that it shares with others, if it does.
+    /// Wire bytes of this connection that are in flight in the shared window, if there is one.
     share: Option<u64>,
-    /// It has something to send, and waits for its turn in that window.
+    /// It has something to send, and waits for its turn in the shared window.
     waits_for_turn: bool,
     /// Packets that it has sent in its present turn.
     turn_sent: usize,
     sealer: Sealer,
     opener: Opener,
-    /// The DSCP of datagrams that switches have cut, if they do.
+    /// The DSCP of datagrams that switches have trimmed; `None` without trimming.
     trimmed_dscp: Option<u8>,
     sides: Vec<Side>,
     plane_timeout: Span,
     peer_timeout: Span,
-    /// When something genuine came on this connection.
+    /// When something genuine last came on this connection.
     heard: Time,
     doubt: Doubt,
     /// Has the peer shown that it has the keys?
     pub(crate) confirmed: bool,
-    /// When it must have done so.
+    /// The time by which the peer must have shown it.
     confirm_by: Time,
     /// Sends and writes that wait for a receive of the peer, in order.
     waiting: VecDeque<Posted>,
-    /// Those that the engine has, in order.
+    /// Sends and writes that the engine has, in order.
     flying: VecDeque<Posted>,
-    /// The engine's number for the first of them.
+    /// The engine's number for the first of `flying`.
     first: u32,
-    /// Sends that the engine has been given so far.
+    /// Sends that were given to the engine so far.
     sends: u32,
-    /// Sends that the peer has room for so far.
+    /// Sends for which the peer has posted receives so far.
     credits: u32,
     receives: VecDeque<Receive>,
     /// Number of the first receive that is not filled.
     receive_first: u32,
-    /// Credits that the peer was told of.
+    /// Credits of which the peer was told.
     credits_told: u32,
     /// The peer's messages that have begun to arrive.
     incoming: Incoming,
@@ -200,9 +202,9 @@ pub(crate) struct Session {
     counters: SessionCounters,
 }
 
-/// Everything outside a session that it needs in order to work.
+/// The things outside a session that it needs while it works.
 pub(crate) struct Surroundings<'a> {
-    /// By the node's clock; within a session by its own.
+    /// Time of the node's clock; inside a session, time of its own clock.
     pub(crate) now: Time,
     pub(crate) routes: &'a Routes,
     pub(crate) planes: &'a mut [Plane],
@@ -213,7 +215,7 @@ pub(crate) struct Surroundings<'a> {
 }
 
 impl Surroundings<'_> {
-    /// The same by another clock.
+    /// The same with a time of another clock.
     fn at(&mut self, now: Time) -> Surroundings<'_> {
         Surroundings {
             now,
@@ -238,14 +240,14 @@ pub(crate) struct Opening<'a> {
     pub(crate) ports: &'a [bool],
     pub(crate) profile: Arc<Profile>,
     pub(crate) environment: Environment,
-    /// Bytes that may leave at once, if a window is more.
+    /// Bytes that may leave at once, where a window is larger than that.
     pub(crate) burst: Option<u64>,
     pub(crate) seed: u64,
 }
 
 impl Session {
     pub(crate) fn new(now: Time, config: &Config, watches: &mut Watches, opening: Opening<'_>) -> Session {
-        // It begins late enough to look back.
+        // The session begins at time `EARLY`, so that it can subtract timeouts from the present time.
         let origin = i128::from(now.0) - i128::from(EARLY.0);
         let node_now = now;
         let now = Time::ZERO + EARLY;
@@ -370,12 +372,12 @@ impl Session {
         self.origin -= i128::from(back.0);
     }
 
-    /// A time as this session counts it, by the node's clock.
+    /// Converts a time of this session into one of the node's clock.
     fn by_node(&self, own: Time) -> Time {
         Time((i128::from(own.0) + self.origin).clamp(0, i128::from(u64::MAX)) as u64)
     }
 
-    /// A time of the node's clock as this session counts it.
+    /// Converts a time of the node's clock into one of this session.
     fn own(&self, now: Time) -> Time {
         Time((i128::from(now.0) - self.origin).clamp(0, i128::from(u64::MAX)) as u64)
     }
@@ -401,7 +403,7 @@ impl Session {
         self.receive_first.wrapping_add(self.receives.len() as u32)
     }
 
-    /// Hands the engine what the peer has room for, in order.
+    /// Hands the engine, in order, the messages that the peer has room for.
     fn admit(&mut self, now: Time) {
         while let Some(posted) = self.waiting.front_mut() {
             if let Descriptor::Send { number } = &mut posted.descriptor {
@@ -417,14 +419,14 @@ impl Session {
         }
     }
 
-    /// Is something owed, to us or by us?
+    /// Is an operation of ours unfinished, or a message of the peer incomplete?
     fn is_active(&self) -> bool {
         self.posted() > 0
             || !self.incoming.is_empty()
             || self.partial.as_ref().is_some_and(|partial| partial.is_active())
     }
 
-    /// Gives back what unfinished operations held.
+    /// Releases the memory that unfinished operations hold.
     pub(crate) fn release(self, memory: &mut Memory) {
         let places = self.waiting.iter().chain(&self.flying).map(|p| p.place);
         let partial = self.partial.iter().flat_map(|partial| partial.places());
@@ -434,12 +436,13 @@ impl Session {
     }
 }
 
-/// Packets that a connection without a range of sequence numbers has under way: ours, 5 s of a gigabit in datagrams of 1,500 B.
+/// The most packets under way on a connection whose reliability has no range of sequence numbers: ours, 3 s of 1 Gb/s in
+/// datagrams of 1,500 B.
 const ONE_WAY_RANGE: u32 = 1 << 18;
 
-/// Sequence numbers that a sender is ahead of the oldest packet that its receiver misses, at the most.
+/// The most sequence numbers that a sender may be ahead of the oldest packet that its receiver misses.
 fn window_psn(reliability: &ReliabilityConfig) -> u32 {
-    // Go-back-N keeps to one path, where nothing overtakes.
+    // Go-back-N keeps to one path, so no packet overtakes another.
     reliability.range().unwrap_or(if reliability.is_one_way() { ONE_WAY_RANGE } else { 0 })
 }
 

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-/// Where shard `shard` of a host is whose first shard has these addresses, one per plane: as many ports further on as the
-/// shards before it have planes. Port 0, any free one, stays.
+/// The addresses of shard `shard` of a host whose first shard has these addresses, one per plane. Each shard has the ports
+/// after those of the shard before: port + `shard` * planes. Port 0, any free one, stays.
 ///
 /// # Errors
-/// If that is beyond the last port.
+/// If a port would be greater than 65,535.
 pub fn shard_addresses(first: &[SocketAddrV6], shard: usize) -> Result<Vec<SocketAddrV6>, Error> {
     let further = shard * first.len();
     let shift = |address: &SocketAddrV6| {
@@ -22,7 +22,7 @@ pub fn shard_addresses(first: &[SocketAddrV6], shard: usize) -> Result<Vec<Socke
         if address.port() != 0 {
             let port = u16::try_from(usize::from(address.port()) + further).map_err(|_| {
                 Error::Config(format!(
-                    "shard {shard} of {address} is {further} ports further on: there is no such port"
+                    "shard {shard} of {address} needs a port higher by {further}, beyond 65535: begin with a lower port"
                 ))
             })?;
             address.set_port(port);
@@ -32,21 +32,20 @@ pub fn shard_addresses(first: &[SocketAddrV6], shard: usize) -> Result<Vec<Socke
     first.iter().map(shift).collect()
 }
 
-/// Several [`AsyncNode`]s as one: a thread, sockets, memory and connections each.
+/// Several [`AsyncNode`]s as one; each has a thread, sockets, memory and connections of its own.
 ///
 /// A connection belongs to one shard for its life. Its operations use memory of that shard: register it with
-/// [`Peer::register`], or with [`Peer::node`], never with another peer's. Which shard of a host a peer reaches is a matter of
-/// where it connects to: shard `k` has the configured addresses, `k` times the number of planes further on
-/// ([`shard_addresses`]).
+/// [`Peer::register`] or with [`Peer::node`], never with another peer's. The address that a peer connects to determines the
+/// shard: shard `k` has the configured addresses, with ports higher by `k` times the number of planes ([`shard_addresses`]).
 #[derive(Clone)]
 pub struct Shards {
     nodes: Arc<[AsyncNode]>,
-    /// Connections that we have begun so far.
+    /// Connections that we have begun so far; the next one goes to the next shard.
     begun: Arc<AtomicUsize>,
 }
 
 impl Shards {
-    /// Opens `shards` nodes. [`Config::connections_max`] and all else hold for each of them.
+    /// Opens `shards` nodes. [`Config::connections_max`] and all other settings hold for each of them.
     ///
     /// # Errors
     /// As for [`AsyncNode::spawn`]; also if there are no shards, or no ports left for them.
@@ -67,11 +66,11 @@ impl Shards {
         &self.nodes
     }
 
-    /// Connects to a host that has `shards` shards, of which the first has these addresses, one for each plane. Connections are
-    /// dealt out in turn, over our shards and over theirs.
+    /// Connects to a host that has `shards` shards, of which the first has these addresses, one for each plane. Successive
+    /// connections go to successive shards, both ours and theirs.
     ///
     /// # Errors
-    /// If the host has no shards, or one of them would be beyond the last port. The future's errors: as for
+    /// If the host has no shards, or one of them would have a port above 65,535. The future's errors: as for
     /// [`AsyncNode::connect`].
     pub fn connect(&self, peer: &[SocketAddrV6], shards: usize) -> Result<Connecting, Error> {
         if shards == 0 {
@@ -84,9 +83,9 @@ impl Shards {
         Ok(self.nodes[turn % self.nodes.len()].connect(&peer))
     }
 
-    /// The next connection that a peer begins, with any shard; which one, [`Peer::node`] says.
+    /// The next connection that a peer begins with any shard; [`Peer::node`] is the shard.
     ///
-    /// Errors: [`AsyncError::Stopped`] once all shards have.
+    /// Errors: [`AsyncError::Stopped`] once all shards have stopped.
     pub fn accept(&self) -> AcceptingAny {
         AcceptingAny { accepting: self.nodes.iter().map(AsyncNode::accept).collect(), first: 0 }
     }
@@ -96,7 +95,7 @@ impl Shards {
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct AcceptingAny {
     accepting: Vec<Accepting>,
-    /// Who is asked first, so that everybody has a turn.
+    /// The shard that is asked first, another one each time.
     first: usize,
 }
 

@@ -1,4 +1,4 @@
-//! A UDP/IPv6 socket: datagrams with their ECN bits, coalesced by the kernel where it can (GSO, GRO), stamped on arrival.
+//! A UDP/IPv6 socket: datagrams with their ECN bits, in batches if the kernel can (GSO, GRO), with their time of arrival.
 
 use crate::error::Error;
 use nix::cmsg_space;
@@ -18,11 +18,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(crate) const ECT: u8 = 2;
 /// Both ECN bits: marked.
 pub(crate) const CE: u8 = 3;
-/// The hop limit of what goes to groups: more than any fabric of three tiers has. Multicast sheet, section 11.
+/// The hop limit of datagrams to groups: more than any path through a fabric of three tiers has. Multicast sheet, section
+/// 11.
 const GROUP_HOPS: u32 = 8;
 
 sockopt_impl!(
-    /// Takes datagrams without a checksum: switches that trim cannot compute one.
+    /// Accepts datagrams without a checksum, since switches that trim cannot compute one.
     NoCheck6Rx,
     SetOnly,
     libc::SOL_UDP,
@@ -31,8 +32,8 @@ sockopt_impl!(
 );
 
 sockopt_impl!(
-    /// Which MTU the kernel believes: with `IPV6_PMTUDISC_PROBE` that of the interface. ICMPv6 "packet too big" is ignored, since
-    /// anybody can send it.
+    /// The source of the MTU: with `IPV6_PMTUDISC_PROBE` the kernel uses that of the interface. It ignores ICMPv6 "packet
+    /// too big", which any host can forge.
     MtuDiscover6,
     SetOnly,
     libc::IPPROTO_IPV6,
@@ -41,7 +42,7 @@ sockopt_impl!(
 );
 
 sockopt_impl!(
-    /// Does a socket get what comes for groups that other sockets of this host have joined?
+    /// Does a socket receive datagrams to groups that other sockets of this host have joined?
     MulticastAll6,
     SetOnly,
     libc::IPPROTO_IPV6,
@@ -49,13 +50,13 @@ sockopt_impl!(
     bool
 );
 
-/// What is known of the datagrams of one receiving call, all from one sender.
+/// Sender, class and age of the datagrams of one receiving call.
 #[derive(Clone, Copy)]
 pub(crate) struct Arrival {
     pub(crate) from: SocketAddrV6,
     /// DSCP and ECN, as the last switch left them.
     pub(crate) class: u8,
-    /// How long ago the kernel saw them.
+    /// The time since the kernel received them.
     pub(crate) age: Duration,
 }
 
@@ -110,14 +111,14 @@ pub(crate) struct Udp {
 }
 
 impl Udp {
-    /// Opens it, with buffers of so many bytes if the system gives them.
+    /// Opens it, with buffers of `receive` and `send` bytes if the system gives them.
     pub(crate) fn open(address: SocketAddrV6, receive: usize, send: usize) -> Result<Udp, Error> {
         let socket = UdpSocket::bind(address).map_err(|source| Error::Socket { address: address.into(), source })?;
         Udp::set_up(socket, address, receive, send)
     }
 
-    /// Opens a socket that receives what comes for these groups at an interface, and at this port. Other sockets of this host may do
-    /// the same.
+    /// Opens a socket that receives datagrams to these groups at one interface and this port. Other sockets of this host may
+    /// do the same.
     pub(crate) fn of_groups(port: u16, receive: usize, groups: &[Ipv6Addr], device: u32) -> Result<Udp, Error> {
         let address = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0);
         let wrong = |source| Error::Socket { address: address.into(), source };
@@ -131,11 +132,12 @@ impl Udp {
         for group in groups {
             sockopt_of::set_ipv6_add_membership(&socket, group, device).map_err(os)?;
         }
-        // It only receives.
+        // The socket only receives, so its send buffer is small.
         Udp::set_up(UdpSocket::from(socket), address, receive, 4_096)
     }
 
-    /// From now on what it sends to groups leaves by this interface, up to eight hops far; `looped`: and arrives at this host, too.
+    /// From now on datagrams to groups leave by this interface, for at most eight hops; if `looped`, they arrive at this
+    /// host, too.
     pub(crate) fn cast_from(&self, device: u32, looped: bool) -> Result<(), Error> {
         let address = self.address()?;
         let wrong = |error: rustix::io::Errno| Error::Socket { address: address.into(), source: error.into() };
@@ -148,7 +150,7 @@ impl Udp {
         let wrong = |source| Error::Socket { address: address.into(), source };
         socket.set_nonblocking(true).map_err(wrong)?;
         let set = |outcome: nix::Result<()>| outcome.map_err(|errno| wrong(errno.into()));
-        // Beyond the system's limit only with a privilege; the plain call gives what the limit allows.
+        // Only a privileged process may exceed the system's limit; the plain call gives at most the limit.
         if setsockopt(&socket, sockopt::RcvBufForce, &receive).is_err() {
             set(setsockopt(&socket, sockopt::RcvBuf, &receive))?;
         }
@@ -159,7 +161,7 @@ impl Udp {
         set(setsockopt(&socket, sockopt::Ipv6DontFrag, &true))?;
         set(setsockopt(&socket, MtuDiscover6, &libc::IPV6_PMTUDISC_PROBE))?;
         set(setsockopt(&socket, NoCheck6Rx, &true))?;
-        // Without these two, datagrams come one by one, and round trips include the time that the receiver slept.
+        // Optional: without them, datagrams come one by one, and round trips include the time that the receiver slept.
         let _ = setsockopt(&socket, sockopt::UdpGroSegment, &true);
         let _ = setsockopt(&socket, sockopt::ReceiveTimestampns, &true);
         Ok(Udp { socket })
@@ -173,12 +175,12 @@ impl Udp {
         }
     }
 
-    /// Bytes that it can hold of what arrived, as the kernel counts them.
+    /// Bytes of arrived datagrams that it can hold, as the kernel counts them.
     pub(crate) fn buffer(&self) -> usize {
         nix::sys::socket::getsockopt(&self.socket, sockopt::RcvBuf).unwrap_or(212_992)
     }
 
-    /// Sends `bytes` as one datagram, or as many of `segment` bytes (the last may be shorter).
+    /// Sends `bytes` as one datagram, or as datagrams of `segment` bytes each (the last may be shorter).
     pub(crate) fn send(&self, to: SocketAddrV6, class: u8, bytes: &[u8], segment: Option<u16>) -> nix::Result<()> {
         let (to, class) = (SockaddrIn6::from(to), i32::from(class));
         let class = ControlMessage::Ipv6TClass(&class);
@@ -193,12 +195,12 @@ impl Udp {
         .map(|_| ())
     }
 
-    /// Receives what one call gives; false if there was nothing.
+    /// Receives the datagrams of one call; false if there were none.
     pub(crate) fn receive(&self, inbox: &mut Inbox) -> bool {
         inbox.length = 0;
         let mut slices = [IoSliceMut::new(&mut inbox.bytes)];
         let (fd, control) = (self.socket.as_raw_fd(), Some(inbox.control.as_mut_slice()));
-        // Errors are those of earlier sends (a peer's port is closed); nothing is lost by trying again later.
+        // An error here belongs to an earlier send (a peer's port is closed), so it is enough to try again later.
         let Ok(got) = recvmsg::<SockaddrIn6>(fd, &mut slices, control, MsgFlags::MSG_DONTWAIT) else {
             return false;
         };
@@ -226,7 +228,7 @@ impl AsFd for Udp {
     }
 }
 
-/// Does the kernel take this error for "no GSO on this interface"? EIO: no checksum offload; EINVAL: no such option.
+/// Does this error mean "no GSO on this interface"? EIO: no checksum offload; EINVAL: no such option.
 pub(crate) fn lacks_gso(error: Errno) -> bool {
     matches!(error, Errno::EIO | Errno::EINVAL)
 }

@@ -1,10 +1,11 @@
-//! Whether the nodes at the other ends live, and which planes lead to them: one [`Watch`] per peer node, shared by all connections
-//! with that node.
+//! Whether the peer nodes live, and which planes lead to them: one [`Watch`] per peer node, shared by all connections with
+//! that node.
 //!
-//! A connection begins with a watch of its own. If there is an older watch at the same addresses, the side that called proves
-//! with a ping that both connections lead to the same node: the ping carries a code that only the two ends of the older
-//! connection can make. A peer that makes the same code for its pong is that node, and the connection joins the older watch. An address
-//! alone would prove nothing: a node that was started again has the address of the one before. `proof.rs` has the codes.
+//! A connection begins with a watch of its own. If there is an older watch at the same addresses, the side that called
+//! proves with a ping that both connections lead to the same node: the ping carries a code that only the two ends of the
+//! older connection can make. If the pong carries a code that the peer made in the same way, the connection joins the older
+//! watch. An address alone would prove nothing: a node that was started again has the address of the one before. `proof.rs`
+//! has the codes.
 
 mod proof;
 
@@ -17,17 +18,17 @@ use std::collections::HashMap;
 use std::net::SocketAddrV6;
 use strandway_proto::{Span, Time};
 
-/// Pings in the time after which a plane or a peer that answers none of them is given up: ours.
+/// Pings per timeout: a plane or a peer that answers none of them in that time is given up. Ours.
 pub(crate) const PINGS: u64 = 4;
 
 /// One plane as it leads to a peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Side {
-    /// Where the peer is on this plane, if that is known.
+    /// The peer's address on this plane, if it is known.
     pub(crate) at: Option<SocketAddrV6>,
-    /// When something genuine came in by this plane.
+    /// When something genuine last came in by this plane.
     heard: Time,
-    /// The first ping that is not answered, nor any after it, and when it left.
+    /// The first ping since the last answer, and when it left.
     unanswered: Option<(u64, Time)>,
     /// The latest ping, and when it left.
     latest: (u64, Time),
@@ -43,23 +44,23 @@ pub(crate) struct Side {
 
 /// One peer node.
 pub(crate) struct Watch {
-    /// Known to the two ends of the connection that it began with.
+    /// A key that only the two ends of its first connection know.
     key: hmac::Key,
     /// Slots of the connections that lead to it.
     pub(crate) members: Vec<u32>,
-    /// The member that the next ping goes by.
+    /// The member by which the last ping went.
     turn: usize,
-    /// How many of them owe something, or are owed something.
+    /// Number of members with unfinished work on either side.
     active: u32,
     /// Has the peer shown that it has the keys?
     confirmed: bool,
     heard: Time,
     pub(crate) sides: Vec<Side>,
-    /// Members have not been told yet what has become of the planes.
+    /// The state of the planes has changed, and members have not been told yet.
     changed: bool,
 }
 
-/// What a watch has found out.
+/// The outcome of [`Watches::judge`].
 pub(crate) enum Found {
     /// Nothing was heard of the peer for too long.
     Gone,
@@ -74,11 +75,11 @@ pub(crate) struct Watches {
     /// By plane and address, the oldest first.
     by_address: HashMap<(usize, SocketAddrV6), Vec<u32>>,
     deadlines: Deadlines,
-    /// Pings so far: each has a number of its own.
+    /// Pings so far; each ping has its own number.
     pings: u64,
-    /// Connections that turned out to lead to the node of a watch: slot and watch.
+    /// Connections that turned out to lead to the node of another watch: slot and watch.
     pub(crate) joins: Vec<(u32, u32)>,
-    /// Watches whose members are to be told of planes.
+    /// Watches whose members must be told of a change of planes.
     changed: Vec<u32>,
     plane_timeout: Span,
     peer_timeout: Span,
@@ -107,7 +108,7 @@ impl Watches {
         self.slots.get_mut(watch as usize)?.as_deref_mut()
     }
 
-    /// A connection begins: a watch of its own.
+    /// A connection begins; it gets a watch of its own.
     pub(crate) fn begin(
         &mut self,
         now: Time,
@@ -147,7 +148,7 @@ impl Watches {
         self.settle(now, watch);
     }
 
-    /// A connection ends, or leads elsewhere. `active`: it was counted as active.
+    /// A connection ends, or moves to another watch. `active`: it was counted as active.
     pub(crate) fn leave(&mut self, watch: u32, member: u32, active: bool) {
         let Some(one) = self.get_mut(watch) else { return };
         one.members.retain(|&other| other != member);
@@ -162,7 +163,7 @@ impl Watches {
         }
     }
 
-    /// A connection leads to the node of a watch.
+    /// A connection turned out to lead to the node of a watch, and joins it.
     pub(crate) fn join(&mut self, now: Time, watch: u32, member: u32, active: bool) {
         let Some(one) = self.get_mut(watch) else { return };
         one.members.push(member);
@@ -206,17 +207,17 @@ impl Watches {
         }
     }
 
-    /// When something genuine came from the peer last.
+    /// When something genuine last came from the peer.
     pub(crate) fn heard(&self, watch: u32) -> Time {
         self.get(watch).map_or(Time::ZERO, |one| one.heard)
     }
 
-    /// Is a connection the only one that leads to its peer?
+    /// Is a connection the only member of its watch?
     pub(crate) fn is_alone(&self, watch: u32) -> bool {
         self.get(watch).is_none_or(|one| one.members.len() == 1)
     }
 
-    /// A ping leaves: its number.
+    /// A ping leaves; returns its number.
     pub(crate) fn ping(&mut self, now: Time, watch: u32, plane: usize) -> u64 {
         self.pings += 1;
         let number = self.pings;
@@ -227,13 +228,13 @@ impl Watches {
         number
     }
 
-    /// A number for a ping that says nothing of planes.
+    /// A number for a ping that is no evidence about planes.
     pub(crate) fn number(&mut self) -> u64 {
         self.pings += 1;
         self.pings
     }
 
-    /// A ping was answered; if it was the latest, how long that took.
+    /// A ping was answered. Returns the round trip if it was the latest ping.
     pub(crate) fn handle_pong(&mut self, now: Time, watch: u32, plane: usize, number: u64) -> Option<Span> {
         let quiet = now + Span(self.peer_timeout.0 / PINGS);
         let one = self.get_mut(watch)?;
@@ -261,7 +262,7 @@ impl Watches {
             let Some(side) = self.get_mut(watch).and_then(|one| one.sides.get_mut(plane)) else { continue };
             side.port = up;
             if up {
-                // Not before the peer answers over it.
+                // The plane stays unused until the peer answers over it.
                 (side.up, side.routed) = (false, true);
                 (side.unanswered, side.ping_at) = (None, now);
             }
@@ -270,7 +271,7 @@ impl Watches {
         }
     }
 
-    /// The kernel has no route to the peer on a plane: it is not used until the peer answers a ping over it.
+    /// The kernel has no route to the peer on a plane. The plane is not used until the peer answers a ping over it.
     pub(crate) fn lose_route(&mut self, watch: u32, plane: usize) {
         if let Some(side) = self.get_mut(watch).and_then(|one| one.sides.get_mut(plane))
             && side.port
@@ -288,7 +289,7 @@ impl Watches {
         }
     }
 
-    /// A watch whose members are to be told of its planes.
+    /// A watch whose members must be told of a change of its planes.
     pub(crate) fn take_change(&mut self) -> Option<u32> {
         while let Some(watch) = self.changed.pop() {
             if let Some(one) = self.get_mut(watch) {
@@ -314,8 +315,9 @@ impl Watches {
         }
     }
 
-    /// A member's peer has answered from another address than before; `peers`: where it is on each plane now. The watch that
-    /// the member belongs to from now on: it leaves the others if they are not known to have moved as well.
+    /// A member's peer has answered from a new address; `peers` are its addresses on all planes now. Returns the member's
+    /// watch from now on. If the watch has other members, they may not have moved: the member leaves them, and joins those
+    /// that moved to the new address before it.
     pub(crate) fn handle_move(
         &mut self,
         now: Time,
@@ -331,7 +333,7 @@ impl Watches {
         }
         let (key, stays) = (one.key.clone(), one.members.len() == 1 || one.sides[plane].at.is_none());
         let ports: Vec<bool> = one.sides.iter().map(|side| side.port).collect();
-        // Another member that has moved there before?
+        // Has another member moved there before?
         let others = at.and_then(|at| self.by_address.get(&(plane, at))).map_or(&[][..], Vec::as_slice);
         let is_same = |other: &u32| {
             *other != watch && self.get(*other).is_some_and(|one| one.fits(peers) && proof::is_same(&one.key, &key))
@@ -359,7 +361,7 @@ impl Watches {
         begun
     }
 
-    /// A member of a watch has told the others an address that they did not know.
+    /// A member of a watch knows addresses that the watch does not: adds them.
     pub(crate) fn learn(&mut self, watch: u32, peers: &[Option<SocketAddrV6>]) {
         for (plane, &at) in peers.iter().enumerate() {
             if at.is_some() && self.get(watch).is_some_and(|one| one.sides[plane].at.is_none()) {
@@ -369,8 +371,9 @@ impl Watches {
         }
     }
 
-    /// The node was away for `absence`, and a peer, perhaps on the same host, may have been, too: there is half a timeout left
-    /// to answer in. Shorter absences change nothing, or a busy host would never find out who is gone.
+    /// The node was away for `absence`, and a peer, perhaps on the same host, may have been away, too. The peer then has
+    /// half a timeout left to answer. Shorter absences than those below do not reset the timers; otherwise a busy host would
+    /// never detect a dead peer.
     pub(crate) fn excuse(&mut self, now: Time, absence: Span) {
         let back = |timeout: Span| Time(now.0.saturating_sub(timeout.0 / 2));
         let (plane, peer) = (self.plane_timeout, self.peer_timeout);
@@ -391,7 +394,8 @@ impl Watches {
         self.deadlines.pop(now)
     }
 
-    /// Looks at the planes: those are left alone that answered no ping for the whole timeout while others did.
+    /// Looks at the planes. A plane that answered no ping for the whole timeout is no longer used, if another plane was
+    /// heard meanwhile.
     pub(crate) fn judge(&mut self, now: Time, watch: u32) -> Found {
         let (plane_timeout, peer_timeout) = (self.plane_timeout, self.peer_timeout);
         let Some(one) = self.get_mut(watch).filter(|one| one.confirmed) else { return Found::Due(0) };
@@ -423,15 +427,15 @@ impl Watches {
         Found::Due(due)
     }
 
-    /// The member that the next ping goes by: each in turn.
+    /// The member by which the next ping goes; members take turns.
     pub(crate) fn next_member(&mut self, watch: u32) -> Option<u32> {
         let one = self.get_mut(watch)?;
         one.turn = (one.turn + 1) % one.members.len();
         one.members.get(one.turn).copied()
     }
 
-    /// Says when to look at a watch again: often while something is under way or the last ping is not answered, so that one
-    /// ping that is lost does not silence its plane.
+    /// Sets when to look at a watch again. Pings are frequent while something is under way or the last ping is not answered,
+    /// so that one lost ping does not make its plane seem dead.
     pub(crate) fn settle(&mut self, now: Time, watch: u32) {
         let (plane_timeout, peer_timeout) = (self.plane_timeout, self.peer_timeout);
         let Some(one) = self.get_mut(watch) else { return };
@@ -480,7 +484,7 @@ impl Watches {
 }
 
 impl Watch {
-    /// May a peer that is at these addresses be this one? What only one of both knows does not matter.
+    /// Can a peer at these addresses be this one? Planes whose address is not known on both sides are not compared.
     pub(crate) fn fits(&self, peers: &[Option<SocketAddrV6>]) -> bool {
         self.sides.iter().zip(peers).all(|(side, &at)| side.at.is_none() || at.is_none() || side.at == at)
     }

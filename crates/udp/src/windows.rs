@@ -1,8 +1,9 @@
-//! Congestion windows that connections with one peer node share, and whose turn it is to send in them.
+//! Congestion windows that the connections with one peer node share, and the order in which those connections send.
 //!
-//! A profile may have one window per destination (`mrc`: NSCC with `per_destination`). Each connection has an endpoint of its own here,
-//! so the window rests with the node and is lent to the connection that works. While it is full, connections that have something to
-//! send wait in a queue. The first of them has the turn, until it has sent as much as its peer acknowledges at once.
+//! A profile may have one window per destination (`mrc`: NSCC with `per_destination`). Each connection has an endpoint of
+//! its own here, so the node keeps the window and lends it to the connection that works. While the window is full,
+//! connections with something to send wait in a queue. The first of them has the turn, until it has sent a full batch that
+//! its peer acknowledges at once.
 
 use std::collections::{HashMap, VecDeque};
 use strandway_proto::SharedWindow;
@@ -10,7 +11,7 @@ use strandway_proto::SharedWindow;
 /// The window of one peer.
 pub(crate) struct Shared {
     pub(crate) window: SharedWindow,
-    /// What the node's clock shows when the window's is zero.
+    /// The node's time at the window's time zero.
     pub(crate) origin: i128,
     members: u32,
     /// Slots of connections that have something to send, in the order of their turns.
@@ -31,7 +32,8 @@ impl Windows {
         self.shared.get_mut(&watch)
     }
 
-    /// A connection shares the window of a peer from now on, with so many bytes in flight: that of others, or else `begin`.
+    /// From now on a connection shares the window of a peer, and adds its `share` bytes in flight. The first connection
+    /// makes the window with `begin`.
     pub(crate) fn join(&mut self, watch: u32, share: u64, origin: i128, begin: impl FnOnce() -> SharedWindow) {
         let shared = self.shared.entry(watch).or_insert_with(|| {
             let (window, waiting) = (begin(), VecDeque::new());
@@ -41,7 +43,7 @@ impl Windows {
         shared.window.join(share);
     }
 
-    /// A connection shares it no longer, or has ended.
+    /// A connection stops sharing the window, or has ended.
     pub(crate) fn leave(&mut self, watch: u32, slot: u32, share: u64) {
         let Some(shared) = self.shared.get_mut(&watch) else { return };
         shared.members -= 1;
@@ -54,7 +56,7 @@ impl Windows {
         }
     }
 
-    /// If a window has room, the first connection that waits for it is to work.
+    /// If a window has room, wakes the first connection that waits for it.
     pub(crate) fn wake(&mut self, watch: u32) {
         if let Some(shared) = self.shared.get(&watch)
             && shared.window.is_open()
@@ -70,19 +72,19 @@ impl Windows {
     }
 }
 
-/// What a connection did with its turn.
+/// The result of a connection's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// It has nothing more to send.
     Done,
-    /// It goes on when there is room, before all others.
+    /// It has more to send, and stays the first when there is room.
     Kept,
-    /// It has more to send, after all others.
+    /// It has more to send, and goes behind all others.
     Over,
 }
 
 impl Shared {
-    /// May this connection send now: does nobody else come before it?
+    /// May this connection send now: is no other one before it?
     pub(crate) fn may_send(&self, slot: u32) -> bool {
         self.waiting.front().is_none_or(|&first| first == slot)
     }
@@ -122,14 +124,14 @@ mod tests {
         let mut windows = Windows::default();
         (0..3).for_each(|_| windows.join(9, 0, 0, window));
         let shared = windows.get_mut(9).expect("three members");
-        assert!((0..3).all(|slot| shared.may_send(slot)), "nobody waits");
+        assert!((0..3).all(|slot| shared.may_send(slot)), "no connection waits");
         for slot in [2, 0, 1, 0, 1] {
             shared.note(slot, if slot == 2 { Turn::Kept } else { Turn::Over });
         }
         assert!(shared.may_send(2) && !shared.may_send(0));
         let order: Vec<u32> = (0..6)
             .map(|_| {
-                let first = (0..3).find(|&slot| shared.may_send(slot)).expect("somebody is first");
+                let first = (0..3).find(|&slot| shared.may_send(slot)).expect("one connection is first");
                 shared.note(first, Turn::Over);
                 first
             })
@@ -138,10 +140,10 @@ mod tests {
         shared.note(2, Turn::Done);
         assert!(shared.may_send(0));
         windows.leave(9, 0, 0);
-        assert_eq!(windows.take_woken(), Some(1), "who comes next is woken");
+        assert_eq!(windows.take_woken(), Some(1), "the next connection is woken");
         windows.leave(9, 2, 0);
         windows.leave(9, 1, 0);
-        assert!(windows.get_mut(9).is_none(), "and nothing is left of it");
+        assert!(windows.get_mut(9).is_none(), "the window is removed with its last member");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the calls promise: order, room, keys, bounds, and errors that say what to do.
+//! The promises of the calls: order, room, keys, bounds, and errors that name a remedy.
 
 mod support;
 
@@ -14,7 +14,7 @@ fn a_send_waits_for_a_receive_and_holds_back_what_comes_after_it() {
     let first = pair.client.send(pair.ends[0], outbox, 0..3).expect("posted");
     let second = pair.client.send(pair.ends[0], outbox, 3..6).expect("posted");
     let third = pair.client.write(pair.ends[0], outbox, 6..11, remote, 0, None).expect("posted");
-    assert_eq!(pair.within(0, Duration::from_millis(30)), None, "nobody has room");
+    assert_eq!(pair.within(0, Duration::from_millis(30)), None, "the peer has posted no receive");
     let letters = pair.server.register(vec![0; 8]);
     let connection = pair.ends[0];
     pair.server.recv(pair.ends[1], letters, 0..4).expect("room");
@@ -122,7 +122,7 @@ fn nobody_at_the_other_end_is_reported_in_time() {
     let mut config = config("uec", 1);
     config.handshake_timeout = Duration::from_millis(100);
     let mut client = Node::bind(config).expect("sockets");
-    // Bound, so that nobody else answers there, and never read.
+    // The port is bound, so that no other process answers there, and never read.
     let deaf = std::net::UdpSocket::bind(local()).expect("a socket");
     let connection = client.connect(&[v6(deaf.local_addr().expect("bound"))]).expect("a call");
     let told = client.wait(PATIENCE).expect("it can wait");
@@ -134,7 +134,7 @@ fn a_goodbye_is_heard_and_a_closed_connection_is_gone() {
     let mut pair = Pair::new(config("uec", 1), None, 0);
     pair.client.close(pair.ends[0]).expect("open");
     assert_eq!(pair.next(1), Completion::Closed { connection: pair.ends[1], reason: Reason::ByPeer });
-    assert_eq!(pair.within(0, Duration::from_millis(20)), None, "who closes knows it");
+    assert_eq!(pair.within(0, Duration::from_millis(20)), None, "the closing side gets no completion");
     assert!(matches!(pair.client.close(pair.ends[0]), Err(Error::NoConnection)));
     let region = pair.client.register(vec![0; 4]);
     assert!(matches!(pair.client.send(pair.ends[0], region, 0..4), Err(Error::NoConnection)));
@@ -193,7 +193,7 @@ fn another_thread_ends_a_wait_whether_the_node_sleeps_spins_or_has_not_begun() {
             });
         }
         assert!(began.elapsed() < PATIENCE, "{waiting:?}: {:?}", began.elapsed());
-        // All calls are answered: nothing wakes it now.
+        // No call is left to be answered, so nothing wakes it now.
         let began = Instant::now();
         assert_eq!(node.wait(Duration::from_millis(50)).expect("it waits"), None);
         assert!(began.elapsed() >= Duration::from_millis(50), "{waiting:?} woke up for nothing");

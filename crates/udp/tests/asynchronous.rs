@@ -1,4 +1,5 @@
-//! Futures over nodes on threads of their own: nothing is lost, whatever is dropped, closed or dies.
+//! Futures over nodes with threads of their own: nothing is lost when futures are dropped, connections closed or nodes
+//! ended.
 
 mod support;
 
@@ -25,13 +26,13 @@ fn pair(config: Config) -> (Peer, Peer) {
     (here, there)
 }
 
-/// Memory of `peer`'s node, open to whom it is connected to.
+/// Memory of `peer`'s node, exposed to its peer.
 fn exposed(peer: &Peer, bytes: usize) -> (Region, RemoteRegion) {
     let region = block_on(peer.register(vec![0; bytes])).expect("registered");
     (region, block_on(peer.expose(region, 0..bytes)).expect("a key"))
 }
 
-/// Keeps the thread of `node` busy until what comes back is dropped, so that nothing asked meanwhile is answered.
+/// Keeps the thread of `node` busy until the returned sender is dropped, so that the node answers nothing meanwhile.
 fn held(node: &AsyncNode, region: Region) -> mpsc::Sender<()> {
     let (begin, begun) = mpsc::channel();
     let (release, released) = mpsc::channel::<()>();
@@ -84,7 +85,7 @@ fn what_is_written_sent_and_told_arrives() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Each operation writes a part of its own; some futures are dropped at once, some after a while. All parts arrive.
+    /// Each operation writes a part of its own; some futures are dropped at once, some later. All parts arrive.
     #[test]
     fn dropped_futures_lose_nothing_that_was_posted(
         parts in prop::collection::vec((1_usize..6_000, 0..4_u8), 1..120),
@@ -102,7 +103,7 @@ proptest! {
             let first = poll_once(&mut write);
             at += length;
             match fate {
-                // Only what there was room for goes on when it is dropped.
+                // A dropped future's operation continues only if there was room for it.
                 0 if kept.len() + dropped < room => dropped += 1,
                 _ => kept.push((first, write)),
             }
@@ -110,7 +111,7 @@ proptest! {
         let waiting: Vec<Pending<()>> =
             kept.into_iter().filter(|(first, _)| first.is_pending()).map(|(_, write)| write).collect();
         prop_assert!(join(waiting).into_iter().all(|outcome| outcome.is_ok()));
-        // Writes complete in order, so what was posted before this one is there.
+        // Writes complete in order, so all operations posted before this one are there.
         block_on(here.write(outbox, 0..0, remote, 0, Some(u32::MAX))).expect("written");
         let mut expected = 0;
         loop {
@@ -121,7 +122,7 @@ proptest! {
             expected += 1;
         }
         prop_assert!(block_on(there.node().read(inbox, 0..total)).expect("read") == bytes);
-        // Nothing is in use any more.
+        // No operation uses the region any more.
         prop_assert!(block_on(here.node().deregister(outbox)).expect("free") == bytes);
     }
 }
@@ -130,10 +131,10 @@ proptest! {
 fn futures_wait_for_room_and_those_dropped_before_are_withdrawn() {
     let (here, there) = pair(Config { operations_max: 2, ..config("uec", 1) });
     let outbox = block_on(here.register(b"abcde".to_vec())).expect("registered");
-    // Nobody receives, so two are under way and three wait.
+    // The peer posts no receive, so two are under way and three wait.
     let mut sends: Vec<Pending<()>> = (0..5).map(|i| here.send(outbox, i..i + 1)).collect();
     assert!(sends.iter_mut().all(|send| poll_once(send).is_pending()));
-    // The first has been posted and goes on; the fourth has not.
+    // The first has been posted and continues; the fourth has not.
     drop(sends.remove(3));
     drop(sends.remove(0));
     let letters = block_on(there.register(vec![0; 4])).expect("registered");
@@ -173,7 +174,7 @@ fn a_peer_that_dies_without_a_word_is_noticed() {
     assert!(poll_once(&mut connecting).is_pending());
     while server.wait(Duration::from_secs(5)).expect("it waits").is_none() {}
     let peer = block_on(connecting).expect("connected");
-    // From here on nobody drives the server.
+    // From here on the server's node is not driven any more.
     let region = block_on(peer.register(vec![0; 8])).expect("registered");
     assert_eq!(closed(block_on(peer.send(region, 0..8))), Reason::PeerSilent);
 }
@@ -211,7 +212,7 @@ fn closing_here_ends_what_is_under_way_and_the_last_clone_closes() {
 #[test]
 fn what_a_dropped_future_would_have_got_is_not_lost_or_leaked() {
     let (here, there) = pair(config("uec", 1));
-    // An accept that is dropped when its connection has come leaves it to the next one.
+    // An accept that is dropped after its connection has come leaves the connection to the next accept.
     let mut accept = there.node().accept();
     assert!(poll_once(&mut accept).is_pending());
     let second = block_on(here.node().connect(&addresses(there.node()))).expect("connected");
@@ -226,13 +227,13 @@ fn what_a_dropped_future_would_have_got_is_not_lost_or_leaked() {
     let third = block_on(there.node().accept()).expect("it comes about");
     drop(connect);
     assert_eq!(closed(block_on(third.written())), Reason::ByPeer);
-    // A buffer that nobody got is gone: its number is free for the next one.
+    // A buffer whose future was dropped is freed: the next one gets its number.
     let first = block_on(here.register(vec![0; 8])).expect("registered");
     let mut register = here.register(vec![1; 8]);
     let busy = held(here.node(), first);
     assert!(poll_once(&mut register).is_pending());
     drop(busy);
-    // What is asked later is answered later: the buffer is registered by now.
+    // Calls are answered in order, so the buffer is registered by now.
     assert_eq!(block_on(here.node().read(first, 0..8)).expect("read"), [0; 8]);
     drop(register);
     let region = block_on(here.register(vec![2; 8])).expect("registered");
@@ -276,5 +277,5 @@ fn tasks_on_many_threads_share_a_node() {
     });
     let memory = block_on(there.node().read(inbox, 0..8_000)).expect("read");
     assert!(memory.chunks(1_000).enumerate().all(|(task, part)| part.iter().all(|&byte| byte == task as u8 + 1)));
-    assert!(matches!(poll_once(&mut there.written()), Poll::Pending), "nobody was told");
+    assert!(matches!(poll_once(&mut there.written()), Poll::Pending), "no write carried an immediate");
 }

@@ -68,7 +68,7 @@ fn messages_arrive_intact(profile: &str, encrypt: bool) {
     let server = pair.server.connection_counters(pair.ends[1]).expect("open");
     assert!(server.repeated > 0, "copies of datagrams are refused: {server:?}");
     let client = pair.client.connection_counters(pair.ends[0]).expect("open");
-    assert!(client.engine.retransmitted > 0, "what was lost was sent again: {client:?}");
+    assert!(client.engine.retransmitted > 0, "lost packets were sent again: {client:?}");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn the_schemes_of_sdr_deliver_every_byte_over_a_bad_wire() {
     }
 }
 
-/// It leaves when there is room for it, long after the last sign of the peer: nobody has been silent by then.
+/// The send leaves when there is room for it, long after the peer's last datagram; that must not count as silence.
 #[test]
 fn a_send_that_waited_for_its_receive_is_not_given_up() {
     for profile in ["sdr_sr", "sdr_mds"] {
@@ -113,13 +113,14 @@ fn a_send_that_waited_for_its_receive_is_not_given_up() {
     }
 }
 
-/// What parity repairs is never sent again; and what it rebuilds is what was lost.
+/// Packets that parity repairs are never sent again, and the rebuilt bytes equal the lost ones.
 #[test]
 fn parity_rebuilds_in_place_what_the_wire_lost() {
     for profile in ["sdr_xor", "sdr_mds"] {
         for (loss, bytes) in [(0.01, 3_000_000), (0.2, 700_001), (0.05, 1)] {
             let lossy = Impairment { loss, ..Impairment::default() };
-            // A busy machine is late: the fallback waits for a round trip longer than the message takes.
+            // On a busy machine packets are late, so the fallback waits for a round trip that is longer than the message
+            // takes.
             let mut config = config(profile, 1);
             config.base_rtt = strandway_proto::Span::from_ms(200);
             let mut pair = Pair::new(config, Some(lossy), 11);
@@ -178,7 +179,7 @@ fn marks_go_all_the_way_to_the_congestion_control_and_back() {
     assert!(sent.acks > 0 && sent.acks_marked == sent.acks, "acknowledgements echo it: {sent:?}");
 }
 
-/// Recovery by anything else than NACKs would take seconds here.
+/// Timers so slow that every kind of recovery except NACKs would take seconds.
 fn only_nacks(profile: &str, protection: Protection) -> strandway_udp::Config {
     let slow = strandway_proto::Span::from_ms(5_000);
     let mut config = config(profile, 1);
@@ -196,7 +197,7 @@ fn what_a_switch_cuts_is_asked_for_again_and_sent_again_without_a_timeout() {
             let source = pattern(4, 300_000);
             let outbox = pair.client.register(source.clone());
             let (inbox, remote) = pair.exposed(300_000);
-            // Messages of no, few and many bytes: what is short is cut as well.
+            // Messages of no, few and many bytes: short packets are trimmed as well.
             for range in [0..0, 0..1, 1..50, 50..50, 50..90_000, 90_000..300_000] {
                 let at = range.start as u64;
                 pair.client.write(pair.ends[0], outbox, range, remote, at, None).expect("posted");
@@ -279,7 +280,7 @@ fn a_host_that_is_too_busy_for_its_node_still_finds_out_who_is_gone() {
     pair.wires[0].silence(true);
     let until = Instant::now() + PATIENCE;
     let told = loop {
-        // A turn now and then.
+        // One turn every 30 ms.
         std::thread::sleep(Duration::from_millis(30));
         match pair.client.poll() {
             None if Instant::now() < until => {}

@@ -1,5 +1,5 @@
-//! Copies between two nodes on loopback, over a wire that loses: trees arrive whole, what was interrupted goes on, and nothing is
-//! written outside of the server's directory.
+//! Copies between two nodes on loopback, over a wire that loses: trees arrive whole, interrupted copies continue, and
+//! nothing is written outside of the server's directory.
 
 mod support;
 
@@ -22,7 +22,7 @@ use strandway_udp::impair::{Impairment, Wire};
 use strandway_udp::{Completion, Config, Connection, Node, Reason, RemoteRegion};
 use support::{config, pattern, v6};
 
-/// A folder that goes away.
+/// A folder that is removed when it is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -206,7 +206,7 @@ fn a_directory_keeps_its_name_and_goes_where_it_is_told() {
     assert_eq!(node.connections(), 0, "connections are closed behind a copy");
 }
 
-/// A copy that is interrupted when some of a large file is there.
+/// A copy that is interrupted when a part of a large file has arrived.
 fn interrupted(config: &Config, at: SocketAddrV6, file: &Path, stop: impl FnMut(), whole: u64) -> CopyError {
     let slow = Options { limit: Some(Rate(100_000_000)), ..options() };
     let (enough, mut stop) = (AtomicBool::new(false), stop);
@@ -228,7 +228,7 @@ fn a_copy_goes_on_where_its_client_or_its_server_stopped() {
     let config = config("sdr_mds", 1);
     let mut server = Some(Serving::new(&config, &target.0));
     let at = |server: &Option<Serving>| server.as_ref().expect("it serves").address;
-    // The client is asked to stop.
+    // First the client is stopped.
     let stop = AtomicBool::new(false);
     let slow = Options { limit: Some(Rate(100_000_000)), ..options() };
     let each = |status: &Status| stop.store(status.bytes_done > SIZE as u64 / 8, Ordering::Relaxed);
@@ -237,14 +237,14 @@ fn a_copy_goes_on_where_its_client_or_its_server_stopped() {
     assert!(matches!(ended, Err(CopyError::Stopped)), "{ended:?}");
     assert!(!target.0.join("large").exists(), "nothing half-written has the name");
     assert_eq!(listed(&target.0).len(), 2, "a partial file and its journal");
-    // Then the server is.
+    // Then the server is stopped.
     let address = at(&server);
     let stop = || server.as_ref().expect("it serves").stop.store(true, Ordering::Relaxed);
     let ended = interrupted(&config, address, &file, stop, SIZE as u64);
     assert!(matches!(ended, CopyError::Closed(Reason::ByPeer | Reason::PeerSilent)), "{ended}");
     drop(server.take());
     assert!(!target.0.join("large").exists(), "nothing half-written has the name");
-    // A block of what is there has gone bad: it comes again.
+    // One block of the partial file is damaged: it must be sent again.
     let mut parts = fs::read_dir(&target.0).expect("a folder").map(|entry| entry.expect("an entry").path());
     let part = parts.find(|path| path.extension().is_some_and(|end| end == "part")).expect("a partial file");
     let mut bytes = fs::read(&part).expect("a file");
@@ -315,7 +315,7 @@ fn what_is_in_the_way_or_cannot_be_copied_is_named() {
     assert!(said.to_string().contains("two sources have this name"), "{said}");
 }
 
-/// A client that says what it likes.
+/// A client that sends arbitrary messages.
 struct Wild {
     node: Node,
     connection: Connection,

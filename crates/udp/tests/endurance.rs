@@ -1,4 +1,4 @@
-//! Long runs, short here: `STRANDWAY_SOAK_S=600` and `STRANDWAY_STORM=10000000` make them what their names say.
+//! Endurance tests with short defaults; `STRANDWAY_SOAK_S=600` and `STRANDWAY_STORM=10000000` make them long.
 
 mod support;
 
@@ -10,7 +10,7 @@ use strandway_udp::frame::{Kind, Sealed, VERSION, encode_sealed};
 use strandway_udp::impair::Impairment;
 use support::{Pair, config, local, pattern};
 
-/// A number from the environment, or what a test run has time for.
+/// A number from the environment, or a default that suits a test run.
 fn wanted(name: &str, usual: u64) -> u64 {
     std::env::var(name).ok().map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}: no number")))
 }
@@ -22,7 +22,7 @@ fn resident() -> u64 {
     pages * 4_096
 }
 
-/// What a wire does for the next while.
+/// Random impairments for the next rounds, and whether the wire is silent.
 fn weather(random: &mut Random) -> (Impairment, bool) {
     let mut share = |most: f64| if random.unit() < 0.5 { random.unit() * most } else { 0.0 };
     let impairment = Impairment {
@@ -48,7 +48,7 @@ fn transfers_under_random_faults_arrive_whole_and_memory_stays_flat() {
     let begin = Instant::now();
     let mut rounds = 0u32;
     for profile in ["mrc", "uec", "strack_fast"].iter().cycle() {
-        // A third of the time each, but for long runs in turns of a minute.
+        // A third of the time each; long runs alternate every minute.
         let turn = Instant::now() + Duration::from_millis((seconds * 1_000 / 3).min(60_000));
         let mut config = config(profile, 3);
         config.trimming = true;
@@ -56,7 +56,7 @@ fn transfers_under_random_faults_arrive_whole_and_memory_stays_flat() {
         let bytes = 400_000;
         let (inbox, remote) = pair.exposed(bytes);
         while Instant::now() < turn.min(until) {
-            // One wire always works somehow, or nothing could arrive.
+            // One wire always works to some degree, or nothing could arrive.
             let steady = (random.unit() * 3.0) as usize;
             for (plane, wire) in pair.wires.iter().enumerate() {
                 let (impairment, silent) = weather(&mut random);
@@ -106,7 +106,7 @@ fn a_storm_of_strange_datagrams_changes_nothing() {
             datagram.clear();
             let kinds = [Kind::Data, Kind::Control, Kind::Ping, Kind::Pong, Kind::Close];
             if word & 3 == 0 {
-                // Well formed, for a connection that may even exist.
+                // A well-formed datagram, for a connection that may even exist.
                 let sealed = Sealed {
                     kind: kinds[(word >> 8) as usize % kinds.len()],
                     path: strandway_proto::PathId(random.next_u64() as u32),
@@ -122,11 +122,11 @@ fn a_storm_of_strange_datagrams_changes_nothing() {
             while datagram.len() < length {
                 datagram.extend(random.next_u64().to_be_bytes());
             }
-            // What the socket has no room for is as good as dropped.
+            // If the socket has no room, the datagram counts as dropped.
             let _ = stranger.send(&datagram);
             sent += 1;
         }
-        // Often enough to read all of them.
+        // Often enough for all of them to be read.
         for _ in 0..4 {
             assert_eq!(pair.server.poll(), None, "strangers cause no completions");
         }
@@ -140,7 +140,7 @@ fn a_storm_of_strange_datagrams_changes_nothing() {
     assert!(pair.server.memory(inbox).expect("registered").iter().all(|&byte| byte == 0), "no byte was written");
     assert!(after < before + (8 << 20), "memory grows: {before} to {after}");
     assert_eq!(pair.server.counters().handshakes, 1, "the friend's");
-    // And the friend is served as before.
+    // The friend is served as before.
     let outbox = pair.client.register(pattern(1, 4_096));
     pair.client.write(pair.ends[0], outbox, 0..4_096, remote, 0, Some(1)).expect("posted");
     assert!(matches!(pair.next(1), Completion::Written { immediate: 1, bytes: 4_096, .. }));

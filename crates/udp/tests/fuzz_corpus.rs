@@ -53,7 +53,7 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// What a switch leaves of data on the friend's connection: of a packet that is missing, and of none.
+/// Trimmed data on the friend's connection: of a missing packet, and of one that is not missing.
 fn cuts() -> Vec<(&'static str, Vec<u8>)> {
     let cut = |bits: u16, psn: u64| {
         let mut bytes = Vec::new();
@@ -101,7 +101,7 @@ fn every_input_of_the_corpus_passes() {
     assert!(count >= 12, "{count} inputs");
 }
 
-/// After a change of the layout that is meant, run it once with `UPDATE_CORPUS=1`.
+/// After an intended change of the layout, run it once with `UPDATE_CORPUS=1`.
 #[test]
 fn the_datagram_is_what_it_was() {
     for (name, bytes) in seeds() {
@@ -146,7 +146,7 @@ fn copy_seeds() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// After a change of the protocol that is meant, with another version, run it once with `UPDATE_CORPUS=1`.
+/// After an intended change of the protocol, which needs another version, run it once with `UPDATE_CORPUS=1`.
 #[test]
 fn the_messages_of_a_copy_are_what_they_were_and_their_corpus_passes() {
     let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", "..", "fuzz", "corpus", "copy_message"].iter().collect();
@@ -196,7 +196,7 @@ fn fragment_seeds() -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// After a change of the layout that is meant, run it once with `UPDATE_CORPUS=1`.
+/// After an intended change of the layout, run it once with `UPDATE_CORPUS=1`.
 #[test]
 fn fragments_are_what_they_were_and_their_corpus_passes() {
     let folder: PathBuf =
@@ -223,7 +223,7 @@ fn a_live_node_survives_the_corpus() {
         std::fs::create_dir_all(&folder).expect("a folder");
         for (name, bytes) in seeds() {
             let length = (bytes.len() as u16).to_be_bytes();
-            // Twice: copies are no news.
+            // Twice, since the second one must be recognised as a copy.
             let twice = [&length[..], &bytes, &length, &bytes].concat();
             std::fs::write(folder.join(name), twice).expect("a file can be written");
         }

@@ -41,7 +41,7 @@ fn membership(nodes: &[Node], rank: u32, secret: u8) -> Membership {
 }
 
 impl Ranks {
-    /// So many ranks with two planes; rank 0 holds `bytes` of a pattern, the others zeros. Operation 5 is open.
+    /// `count` ranks with two planes; rank 0 holds `bytes` of a pattern, the others zeros. Operation 5 is open.
     fn new(count: u32, bytes: usize, hashes: bool) -> Ranks {
         let mut nodes: Vec<Node> = (0..count).map(|_| Node::bind(two_planes()).expect("sockets")).collect();
         let layout = Layout::new(bytes as u64, 1, nodes[0].payload() as u16).expect("few chunks");
@@ -102,7 +102,7 @@ impl Ranks {
         }
     }
 
-    /// Moves packets everywhere until it is so; everything that happened, with its rank.
+    /// Moves packets everywhere until `is_so` holds; returns all completions, each with its rank.
     fn until(&mut self, mut is_so: impl FnMut(&[(usize, Completion)], &Ranks) -> bool) -> Vec<(usize, Completion)> {
         let end = Instant::now() + PATIENCE;
         let mut seen = Vec::new();
@@ -153,9 +153,9 @@ fn chunks_reach_all_members_by_all_trees_each_in_its_place() {
     let over = Completion::Cast { group: ranks.groups[0], to: HostId::group(0), task: 5, end: chunks };
     assert!(seen.contains(&(0, over)));
     assert_eq!(ranks.counters(0).sent, chunks.into(), "once, however many members there are");
-    // To one member, again: it is told of, and changes nothing.
+    // Cast to one member again: it is reported, and changes nothing.
     let again = ranks.cast(HostId(2), 3, 1);
-    ranks.nodes[1].cast(ranks.groups[1], again).expect("members send what they have");
+    ranks.nodes[1].cast(ranks.groups[1], again).expect("members may send chunks that they have");
     ranks.until(|_, ranks| ranks.counters(2).duplicates == 1);
     assert_eq!([1, 3].map(|rank| ranks.counters(rank).duplicates), [0, 0]);
 }
@@ -173,10 +173,10 @@ fn chunks_of_operations_that_are_closed_or_odd_go_nowhere() {
     ranks.nodes[0].cast(ranks.groups[0], cast).expect("a cast");
     ranks.until(|_, ranks| ranks.counters(1).strays == chunks.into() && ranks.counters(2).placed == chunks.into());
     assert!(ranks.bytes(1).iter().all(|&byte| byte == 0));
-    // Its memory is free; that of the others is not.
+    // Its memory is released; that of the others is not.
     ranks.nodes[1].deregister(ranks.regions[1]).expect("free");
     assert!(matches!(ranks.nodes[2].deregister(ranks.regions[2]), Err(Error::RegionInUse)));
-    // Nothing that is not there can be cast.
+    // Casts of unknown members, chunks or operations are refused.
     let group = ranks.groups[0];
     for cast in [
         ranks.cast(HostId(3), 0, 1),
@@ -220,7 +220,7 @@ fn letters_reach_one_member_or_all_and_strangers_none() {
     let by_tree =
         |c: &Completion| matches!(c, Completion::Word { path, to_all: true, .. } if *path == PathId::new(1, 1));
     assert!(seen.iter().all(|(_, completion)| by_tree(completion)));
-    // Somebody with another secret sends to the same addresses.
+    // A node with another secret sends to the same addresses.
     let mut stranger = Node::bind(two_planes()).expect("sockets");
     let foreign = stranger.join(&membership(&ranks.nodes, 1, 2)).expect("it can try");
     stranger.say_to_all(foreign, PathId::new(0, 0), letter(1)).expect("a group");
@@ -238,7 +238,7 @@ fn a_member_that_forges_chunks_is_found_out_by_hashes() {
     }
     let mut ranks = Ranks::new(3, 10_000, true);
     let chunks = ranks.layout.chunks(0);
-    // Rank 1 has zeros, and says that they are what rank 0 has.
+    // Rank 1 has zeros, and casts them as if they were rank 0's chunks.
     let forged = ranks.cast(HostId::group(0), 0, chunks);
     ranks.nodes[1].cast(ranks.groups[1], forged).expect("a cast");
     ranks.until(|seen, ranks| {
@@ -271,12 +271,12 @@ fn what_one_member_lacks_is_rebuilt_from_parity_and_forged_parity_is_found_out()
         let group = ranks.groups[0];
         let coded = |cast: Cast| Cast { task: 6, ..cast };
         if hashed {
-            // Rank 2 has zeros; the parity of them is zeros, too.
+            // Rank 2 has zeros, and the parity of zeros is zeros, too.
             let forged = coded(ranks.cast(HostId(1), parity.group(0).parity.start, 1));
             ranks.nodes[2].cast(ranks.groups[2], forged).expect("a cast");
             ranks.until(|_, ranks| ranks.counters(1).forged == 1);
         }
-        // Rank 1 gets neither chunk 2 nor the short one, rank 2 gets all data; both get one parity of each group.
+        // Rank 1 lacks chunk 2 and the short one; rank 2 gets all data. Both get one parity chunk of each group.
         for (first, count) in [(0, 2), (3, chunks - 4)] {
             let cast = coded(ranks.cast(HostId(1), first, count));
             ranks.nodes[0].cast(group, cast).expect("a cast");
@@ -307,7 +307,7 @@ fn what_one_member_lacks_is_rebuilt_from_parity_and_forged_parity_is_found_out()
         }
         assert!(ranks.bytes(1) == ranks.bytes(0), "hashed: {hashed}");
         assert_eq!(ranks.counters(1).rebuilt, 2);
-        // What is too little, or nowhere, is refused.
+        // A group with too few chunks, and unknown operations and chunks, are refused.
         for (task, data) in [(5, 0), (7, 0), (6, parity.numbers())] {
             let present = Pieces::none();
             let rebuild = Rebuild { task, data, parity: 0, code, present };
@@ -322,7 +322,7 @@ fn recorded_datagrams_and_damaged_ones_are_counted_and_change_nothing() {
         return;
     }
     let mut ranks = Ranks::new(2, 5_000, false);
-    // A listener hears what the group hears.
+    // A listener receives the same datagrams as the group.
     let listener = support::listener(&membership(&ranks.nodes, 0, 1).address(0, 0).address(), PORT);
     let chunks = ranks.layout.chunks(0);
     let cast = Cast { planes: 0b01, trees: 1, ..ranks.cast(HostId::group(0), 0, chunks) };

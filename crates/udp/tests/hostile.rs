@@ -1,4 +1,4 @@
-//! Whoever does not know the key can send what they like: it costs the node little, and nobody else anything.
+//! A stranger without the key can send any datagram: it costs the node little, and other peers nothing.
 
 mod support;
 
@@ -11,13 +11,13 @@ use strandway_udp::frame::{HELLO, Kind, Sealed, VERSION, encode_sealed};
 use strandway_udp::{Completion, Config, Node};
 use support::{PATIENCE, Pair, config, local, pattern, v6};
 
-/// Bytes that look like something: random ones behind a first byte that exists.
+/// Bytes that resemble a datagram: random ones after a valid first byte.
 fn datagrams() -> impl Strategy<Value = Vec<u8>> {
     let kinds =
         prop_oneof![Just(VERSION << 4), Just(0x30), Just(0)].prop_flat_map(|v| (0u8..16).prop_map(move |k| v | k));
     (kinds, prop::collection::vec(any::<u8>(), 0..1_500)).prop_map(|(first, mut rest)| {
         rest.insert(0, first);
-        // Fields that must be zero often are.
+        // Fields that must be zero are zero in many cases.
         if rest.len() > 4 && rest[4] & 1 == 0 {
             rest[1..4].fill(0);
         }
@@ -34,7 +34,7 @@ fn settle(node: &mut Node) {
 
 #[test]
 fn a_stranger_gets_no_connection_no_memory_and_less_than_it_sent() {
-    // Its friend is not asked meanwhile, and must not be given up for that.
+    // The friend's node is not polled meanwhile, and must not be given up for that.
     let mut pair = Pair::new(Config { peer_timeout: PATIENCE, ..config("uec", 1) }, None, 0);
     let (inbox, _) = pair.exposed(4_096);
     let address = pair.server.addresses().expect("bound")[0];
@@ -56,7 +56,7 @@ fn a_stranger_gets_no_connection_no_memory_and_less_than_it_sent() {
     assert!(got < sent / 2, "{got} bytes for {sent}");
     assert!(pair.server.memory(inbox).expect("registered").iter().all(|&byte| byte == 0));
     assert_eq!(pair.server.counters().handshakes, 1, "the friend's");
-    // And the friend is served as before.
+    // The friend is served as before.
     let outbox = pair.client.register(pattern(1, 4_096));
     let room = pair.server.register(vec![0; 4_096]);
     pair.server.recv(pair.ends[1], room, 0..4_096).expect("room");

@@ -1,4 +1,4 @@
-//! Connections that have nothing to do cost next to nothing.
+//! Connections without work cost almost nothing.
 
 mod support;
 
@@ -18,7 +18,7 @@ impl Two {
         Two { caller, server }
     }
 
-    /// Opens a connection: its name at both ends.
+    /// Opens a connection; returns its handles at both ends.
     fn open(&mut self) -> [Connection; 2] {
         let to: Vec<_> = self.server.addresses().expect("bound").into_iter().map(v6).collect();
         let connection = self.caller.connect(&to).expect("a call");
@@ -78,6 +78,7 @@ fn a_turn_looks_at_connections_that_have_something_to_do_and_at_no_others() {
         }
     }
     let visits = two.visits() - before;
-    // A few each for the connection that works; all 200 in each of at least 1,000 turns would be 200,000.
+    // A few visits per message for the connection that works. If all 200 connections were visited in each of at least 1,000
+    // turns, there would be 200,000.
     assert!(visits < 40_000, "{visits} visits for 500 messages");
 }

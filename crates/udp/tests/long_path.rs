@@ -1,4 +1,4 @@
-//! Paths that are much longer than a socket's buffer is deep: a window leaves as it would arrive, not as one burst.
+//! Paths whose window exceeds a socket's buffer: data leaves at the rate of the path, not in one burst per window.
 
 mod support;
 
@@ -10,7 +10,7 @@ use strandway_udp::perf::{self, Mode, Options};
 use strandway_udp::{Config, Node};
 use support::{local, v6};
 
-/// 25 ms one way, in which a gigabit per second is 6 MB per round trip: three times what may lie in the receiving socket.
+/// 25 ms one way; 1 Gb/s carries 6 MB in a round trip, three times the bytes that the receiving socket may hold.
 #[test]
 fn a_long_path_carries_what_is_wanted_and_its_receiver_loses_little() {
     let gbps = std::env::var("GBPS").map_or(1, |text| text.parse().expect("a number"));
@@ -49,6 +49,6 @@ fn a_long_path_carries_what_is_wanted_and_its_receiver_loses_little() {
         whole.goodput_gbps,
         each.join(" ")
     );
-    // A busy machine carries less. Cut to what lies in the socket, it would be a third.
+    // A busy machine carries less. A rate limited by the socket's buffer would be a third.
     assert!(whole.goodput_gbps > 0.0 && again * 5 < sent, "{lines:?}");
 }

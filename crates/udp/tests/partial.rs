@@ -1,5 +1,5 @@
-//! Partial completion over real sockets: every packet is placed where its receive is, bitmaps tell the truth, and nothing is written
-//! into a buffer that was given back.
+//! Partial completion over real sockets: every packet is written to its receive's place, bitmaps agree with the bytes, and
+//! nothing is written into a buffer that was given back.
 
 mod support;
 
@@ -34,7 +34,7 @@ const BAD: Impairment = Impairment {
     trim: 0.0,
 };
 
-/// Moves packets until it is so.
+/// Moves packets until `is_so` holds.
 fn until(pair: &mut Pair, mut is_so: impl FnMut(&mut Pair) -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so(pair) {
@@ -44,7 +44,7 @@ fn until(pair: &mut Pair, mut is_so: impl FnMut(&mut Pair) -> bool) {
     }
 }
 
-/// The client opens a stream as soon as it may.
+/// The client opens a stream as soon as the server has posted a receive.
 fn begin(pair: &mut Pair, region: Region, range: std::ops::Range<usize>, immediate: u32) -> u64 {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -56,7 +56,7 @@ fn begin(pair: &mut Pair, region: Region, range: std::ops::Range<usize>, immedia
     }
 }
 
-/// Pushes what is missing until nothing is. The bitmap goes from one program to the other by itself here.
+/// Pushes missing chunks until none is missing. The test reads the receiver's bitmap directly.
 fn repair(pair: &mut Pair, stream: u64, receive: u64) {
     let until = Instant::now() + PATIENCE;
     pair.client.push_stream(pair.ends[0], stream, 0..u32::MAX, false).expect("open");
@@ -130,7 +130,7 @@ fn the_bitmap_of_a_message_tells_at_any_time_which_bytes_are_there() {
     let stream = begin(&mut pair, outbox, 0..bytes, 1);
     pair.client.push_stream(pair.ends[0], stream, 0..u32::MAX, false).expect("open");
     let (mut seen, mut between) = (0, 0);
-    // Of 373 packets 355 come, more or less.
+    // About 355 of 373 packets arrive.
     until(&mut pair, |pair| {
         let progress = pair.server.progress(pair.ends[1], receive).expect("open");
         if progress.packets_present() == seen {
@@ -158,7 +158,7 @@ fn the_bitmap_of_a_message_tells_at_any_time_which_bytes_are_there() {
     assert!(between > 1, "it was seen while it arrived");
     let progress = pair.server.complete(pair.ends[1], receive).expect("open");
     assert!(!progress.is_whole(), "nothing is sent again by itself");
-    // The sender learns that a receive ended with holes; that letter may be lost as well, as any.
+    // The sender learns that a receive ended with holes; like any letter, this one may be lost.
     pair.wires[0].change(Impairment::default());
     let receive = pair.server.expect(pair.ends[1], inbox, 0..bytes).expect("a slot");
     let second = begin(&mut pair, outbox, 0..bytes, 2);
@@ -173,7 +173,7 @@ fn the_bitmap_of_a_message_tells_at_any_time_which_bytes_are_there() {
     assert!(matches!(pair.server.complete(pair.ends[1], receive), Err(Error::NotOpen)));
 }
 
-/// Half of all packets come 30 ms late, to a buffer that another message has by then, or nobody.
+/// Half of all packets come 30 ms late, when their buffer belongs to another message, or to none.
 #[test]
 fn late_packets_never_touch_a_buffer_that_was_completed_or_posted_again() {
     let late = Impairment { reorder: 0.5, hold: Duration::from_millis(30), duplicate: 0.3, ..Impairment::default() };
@@ -200,7 +200,7 @@ fn late_packets_never_touch_a_buffer_that_was_completed_or_posted_again() {
         }
         late_packets += progress.packets() - progress.packets_present();
         if round % 3 == 0 {
-            // Nobody's buffer for a while.
+            // The buffer belongs to no receive for a while.
             pair.run(Duration::from_millis(40));
             assert!(pair.server.memory(inbox).expect("registered") == had, "round {round}: it was written into");
         }

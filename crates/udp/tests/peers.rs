@@ -1,4 +1,4 @@
-//! Several connections between the same two nodes: one watch looks after all of them, and each still has an end of its own.
+//! Several connections between the same two nodes: they share one watch, and each still ends on its own.
 
 mod support;
 
@@ -70,7 +70,7 @@ impl Many {
         }
     }
 
-    /// The number of peers that each of both nodes watches.
+    /// The number of peers that each of the two nodes watches.
     fn peers(&self) -> [usize; 2] {
         [self.caller.peers(), self.server.as_ref().map_or(0, Node::peers)]
     }
@@ -81,7 +81,7 @@ impl Many {
         self.ends.iter().map(up).collect()
     }
 
-    /// Datagrams that both nodes send in a while.
+    /// Datagrams that both nodes send within `time`.
     fn sent_in(&mut self, time: Duration) -> u64 {
         let sent = |many: &Many| {
             let nodes = [Some(&many.caller), many.server.as_ref()];
@@ -98,14 +98,14 @@ fn connections_between_two_nodes_are_watched_as_one() {
     let mut many = Many::new(&config("uec", 2), 12);
     many.settle("one peer on either side", |many| many.peers() == [1, 1]);
     many.settle("each knows every address", |many| (0..2).all(|i| many.ups(i) == vec![vec![true; 2]; 12]));
-    // A plane falls silent: that is found once, for all of them.
+    // A plane falls silent: this is found once for all of them.
     let outbox = many.caller.register(vec![0; 8]);
     many.caller.send(many.ends[3][0], outbox, 0..8).expect("posted");
     many.wires[1].silence(true);
     many.settle("all of the caller's have left the plane", |many| many.ups(0) == vec![vec![true, false]; 12]);
     many.wires[1].silence(false);
     many.settle("and come back", |many| many.ups(0) == vec![vec![true; 2]; 12]);
-    // Ends of connections in any order leave the others watched.
+    // After some connections end, in any order, the others are still watched.
     for at in [0, 5, 11, 2] {
         many.caller.close(many.ends[at][0]).expect("open");
         many.until(1, |told| matches!(told, Completion::Closed { .. }));
@@ -116,7 +116,7 @@ fn connections_between_two_nodes_are_watched_as_one() {
         let _ = many.caller.close(end[0]);
     }
     assert!(many.caller.close(left).is_err());
-    many.settle("nobody is watched", |many| many.peers() == [0, 0]);
+    many.settle("no peer is watched", |many| many.peers() == [0, 0]);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn many_active_connections_are_pinged_hardly_more_than_one() {
     let sent = [1, 64].map(|count| {
         let mut many = Many::new(&Config { peer_timeout: Duration::from_secs(8), ..config("uec", 2) }, count);
         let outbox = many.caller.register(vec![0; 8]);
-        // Each waits for a receive that never comes.
+        // Each send waits for a receive that is never posted.
         for end in many.ends.clone() {
             many.caller.send(end[0], outbox, 0..8).expect("posted");
         }
@@ -141,7 +141,7 @@ fn idle_connections_send_next_to_nothing() {
     let mut many = Many::new(&config("uec", 2), 100);
     many.settle("one peer on either side", |many| many.peers() == [1, 1]);
     many.run(Duration::from_millis(200));
-    // By both nodes and on both planes: a ping each 750 ms, and its answer.
+    // Both nodes on both planes: a ping each 750 ms, and its answer.
     let sent = many.sent_in(Duration::from_secs(3));
     assert!((8..100).contains(&sent), "{sent} datagrams in 3 s");
 }
@@ -158,7 +158,7 @@ fn a_peer_that_is_gone_ends_all_its_connections() {
     assert_eq!((many.peers(), many.caller.connections()), ([0, 0], 0));
 }
 
-/// The peer has ended one of several connections, and nobody heard it. The others tell that the peer lives.
+/// The peer has ended one of several connections, and its message was lost. The other connections show that the peer lives.
 #[test]
 fn a_connection_that_only_one_side_has_ends_and_the_others_stay() {
     let mut many = Many::new(&Config { peer_timeout: Duration::from_millis(900), ..config("uec", 1) }, 5);
@@ -176,7 +176,7 @@ fn a_connection_that_only_one_side_has_ends_and_the_others_stay() {
     assert_eq!((many.caller.connections(), many.peers()), (4, [1, 1]), "{:?}", many.told);
 }
 
-/// A node that is started again has the addresses of the one before, and is not the same.
+/// A node that is started again has the addresses of the old one, but is another node.
 #[test]
 fn a_node_that_was_started_again_does_not_speak_for_the_one_before() {
     let config = Config { peer_timeout: Duration::from_millis(1_500), ..config("uec", 1) };
@@ -201,7 +201,7 @@ fn a_node_that_was_started_again_does_not_speak_for_the_one_before() {
     assert_eq!(many.caller.connections(), 2);
 }
 
-/// Both sides call, and both kinds of connections lead to the same node.
+/// Each side begins connections, and all of them lead to the same node.
 #[test]
 fn connections_that_either_side_began_are_watched_as_one() {
     let [mut first, mut second] = [(); 2].map(|()| Node::bind(config("uec", 2)).expect("sockets"));
@@ -213,7 +213,7 @@ fn connections_that_either_side_began_are_watched_as_one() {
     while told < 2 || first.peers() != 1 || second.peers() != 1 {
         told += usize::from(first.poll().is_some()) + usize::from(second.poll().is_some());
         if told == 2 {
-            // The first is there: now the other way, and once more.
+            // The first connection is there: now one in the other direction, and another one.
             told += 1;
             second.connect(&addresses[0]).expect("a call");
             first.connect(&addresses[1]).expect("a call");
@@ -226,8 +226,8 @@ fn connections_that_either_side_began_are_watched_as_one() {
     }
 }
 
-/// The caller's addresses change under way, as behind a router that was started again: every connection moves on its own, and
-/// they find each other again.
+/// The caller's addresses change under way, as behind a router that was started again: every connection moves on its own,
+/// and all of them share one watch again.
 #[test]
 fn connections_that_move_together_are_watched_as_one_again() {
     let config = config("uec", 1);
@@ -243,7 +243,7 @@ fn connections_that_move_together_are_watched_as_one_again() {
     let at = v6(front.local_addr().expect("bound"));
     let until = Instant::now() + PATIENCE;
     let mut bytes = [0; 65_536];
-    // Moves everything once; what both nodes told.
+    // Moves all waiting datagrams once; returns the completions of both nodes.
     let mut pump = |caller: &mut Node, server: &mut Node, back: &std::net::UdpSocket| {
         let told = [caller.poll(), server.poll()];
         while let Ok(length) = front.recv(&mut bytes) {
@@ -272,7 +272,7 @@ fn connections_that_move_together_are_watched_as_one_again() {
         pump(&mut caller, &mut server, &back);
     }
     back = socket();
-    // Each says something from the new place, and is answered there.
+    // Each connection sends from the new address, and is answered there.
     let outbox = caller.register(vec![1; 8]);
     let room = server.register(vec![0; 8]);
     for [ours, theirs] in ends {
@@ -291,8 +291,8 @@ fn connections_that_move_together_are_watched_as_one_again() {
     assert_eq!((caller.connections(), server.connections()), (6, 6));
 }
 
-/// A datagram that tells of a new receive is lost now and then. Its connection asks again by itself, although others are pinged in
-/// turn: were it to wait for seconds each time, this would take minutes.
+/// The datagram that announces a new receive is lost in some cases. Its connection asks again by itself, although the pings
+/// of the watch go by other connections in turn. If it waited for seconds each time, this test would take minutes.
 #[test]
 fn lost_news_of_receives_is_told_again_soon() {
     let mut many = Many::new(&config("uec", 1), 8);
@@ -304,12 +304,12 @@ fn lost_news_of_receives_is_told_again_soon() {
     for round in 0..400 {
         let [ours, theirs] = many.ends[round % 8];
         many.caller.send(ours, outbox, 0..8).expect("posted");
-        // The send waits for news of this.
+        // The send waits until the next receive is announced.
         many.pump();
         many.server.as_mut().expect("there").recv(theirs, room, 0..8).expect("room");
         many.until(0, |told| matches!(told, Completion::Sent { .. }));
         many.until(1, |told| matches!(told, Completion::Received { .. }));
         assert!(began.elapsed() < PATIENCE, "{round} rounds in a minute");
     }
-    assert_eq!((many.caller.connections(), many.peers()), (8, [1, 1]), "and nobody is given up");
+    assert_eq!((many.caller.connections(), many.peers()), (8, [1, 1]), "no peer is given up");
 }

@@ -1,4 +1,4 @@
-//! The measurement itself: what it reports is what happened.
+//! The measurement itself: its report agrees with the traffic.
 
 mod support;
 
@@ -56,7 +56,7 @@ fn the_last_interval_is_told_of_although_the_time_is_up() {
     assert!(intervals.is_empty(), "hardly begun");
 }
 
-/// Stands between a client and a server, and loses what `loses` says of what the client sends.
+/// Relays between a client and a server, and drops the client's datagrams that `loses` selects.
 fn relay(
     client: &mut Node,
     server: SocketAddr,
@@ -112,11 +112,11 @@ fn a_server_outlives_clients_that_leave_at_once_and_tells_of_those_that_it_refus
             }
         };
         for _ in 0..3 {
-            // All pings are lost: the first datagram that gets through says goodbye.
+            // All pings are lost, so the first datagram that gets through closes the connection.
             let mut client = Node::bind(config("uec", 1)).expect("sockets");
             relay(&mut client, address, Duration::from_millis(200), |kind| kind == 6, close);
         }
-        // A request, and goodbye in the same breath.
+        // A request, and the end of the connection right after it.
         for _ in 0..3 {
             let mut client = Node::bind(config("uec", 1)).expect("sockets");
             relay(
@@ -189,6 +189,6 @@ fn verified_messages_are_counted_and_end_the_run() {
     };
     let (whole, intervals) = measure(2, options).expect("every digest agrees");
     assert_eq!(whole.messages, 100);
-    // Ten megabytes and their digests take more than a millisecond on any machine.
+    // Ten megabytes and their digests take more than a millisecond on every machine.
     assert!(!intervals.is_empty() && whole.to_s < 60.0);
 }

@@ -8,7 +8,7 @@ use strandway_udp::impair::Impairment;
 use strandway_udp::{Completion, Config, Routes};
 use support::{PATIENCE, Pair, config, pattern};
 
-/// Writes rounds of `bytes` until `enough` says so; each round is checked byte by byte.
+/// Writes rounds of `bytes` until `enough` returns true; each round is checked byte by byte.
 fn write_rounds(pair: &mut Pair, bytes: usize, mut enough: impl FnMut(&mut Pair, u32) -> bool) -> u32 {
     let (inbox, remote) = pair.exposed(bytes);
     let mut round = 0;
@@ -31,7 +31,7 @@ fn write_rounds(pair: &mut Pair, bytes: usize, mut enough: impl FnMut(&mut Pair,
 #[test]
 fn one_connection_uses_every_plane() {
     for planes in [2, 4] {
-        // Nothing is lost here, and on a busy machine a timeout would only find it late and blame the path.
+        // Nothing is lost here; on a busy machine a short timeout would count late packets as lost and blame the path.
         let config = Config { retransmit_min: Span::from_ms(500), ..config("uec", planes) };
         let mut pair = Pair::new(config, None, 0);
         write_rounds(&mut pair, 2_000_000, |_, round| round == 2);
@@ -68,10 +68,10 @@ fn a_plane_that_goes_silent_and_comes_back_costs_no_byte() {
         write_rounds(&mut pair, 300_000, |pair, _| {
             let now = pair.client.connection_counters(pair.ends[0]).expect("open");
             assert!(cut.elapsed() < PATIENCE, "the silence is found out: {:?} {:?}", now.up, now.active_paths);
-            // An engine that keeps a record of paths needs no pings.
+            // An engine that keeps a state of every path needs no pings.
             now.up == [true, false, true] && now.active_paths.get(1).is_none_or(|&paths| paths == 0)
         });
-        // From here on the dead plane carries nothing, so nothing has to be sent again because of it.
+        // From here on the dead plane carries nothing, so no packet is sent again because of it.
         let before = pair.client.connection_counters(pair.ends[0]).expect("open");
         write_rounds(&mut pair, 300_000, |_, round| round == 3);
         let after = pair.client.connection_counters(pair.ends[0]).expect("open");
@@ -89,7 +89,7 @@ fn a_plane_that_goes_silent_and_comes_back_costs_no_byte() {
     }
 }
 
-/// Of fifty pings some are lost, but hardly four in a row on one plane.
+/// Of fifty pings some are lost, but almost never four in a row on one plane.
 #[test]
 fn pings_that_are_lost_at_random_silence_no_plane() {
     let config = Config { plane_timeout: Duration::from_millis(400), ..config("strack_fast", 2) };

@@ -1,4 +1,4 @@
-//! Connections spread over threads: all of them carry, and everything arrives.
+//! Connections spread over threads: each of them carries data, and all bytes arrive.
 
 mod support;
 
@@ -10,13 +10,13 @@ use strandway_udp::{Config, Error, Node, Shards, shard_addresses};
 use support::executor::block_on;
 use support::{PATIENCE, config, local, pattern, v6};
 
-/// `count` ports in a row that nobody has at the moment.
+/// `count` consecutive ports that are free at the moment.
 fn ports(count: usize) -> SocketAddrV6 {
     loop {
         let first = UdpSocket::bind(local()).expect("a port");
         let mut address = v6(first.local_addr().expect("bound"));
         drop(first);
-        // Below the range that the system gives away by itself, lest another test gets them meanwhile.
+        // Below the range from which the system chooses ports, so that no other test gets them meanwhile.
         address.set_port(10_000 + address.port() % 20_000);
         let row = (0..count).map(|i| SocketAddrV6::new(*address.ip(), address.port() + i as u16, 0, 0));
         if row.map(UdpSocket::bind).collect::<Result<Vec<_>, _>>().is_ok() {
@@ -79,7 +79,7 @@ fn a_measurement_on_two_threads_adds_up() {
         duration: Duration::from_secs(20),
         depth: 2,
         mode: Mode::Bandwidth,
-        // Twenty megabytes take longer on any machine.
+        // Twenty megabytes take longer than this on every machine.
         interval: Duration::from_millis(1),
         messages: Some(100),
     };

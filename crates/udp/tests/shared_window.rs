@@ -34,7 +34,7 @@ impl Many {
         Many::over(config, count, bytes, Impairment { delay: ROUND_TRIP / 2, ..Impairment::default() })
     }
 
-    /// Over a bad wire. The connections open one range after the other of one region.
+    /// The same over a bad wire. Each connection gets its own range of one region.
     fn over(config: &Config, count: usize, bytes: usize, impairment: Impairment) -> Many {
         let [mut caller, mut server] = [(); 2].map(|()| Node::bind(config.clone()).expect("sockets"));
         let to = server.addresses().expect("bound").into_iter().map(v6);
@@ -67,8 +67,8 @@ impl Many {
         self.ends.iter().map(|&end| self.caller.connection_counters(end).expect("open")).collect()
     }
 
-    /// All connections send so many bytes. The most that was in flight at a time, all together; and when the first one finished, the
-    /// least that any had sent.
+    /// All connections send `bytes` each. Returns the most bytes that were in flight at a time, all connections together,
+    /// and the least bytes that any connection had sent when the first one finished.
     fn transfer(&mut self, bytes: usize) -> (u64, u64) {
         let outbox = self.caller.register(vec![1; bytes]);
         for (&end, &remote) in self.ends.iter().zip(&self.remotes) {
@@ -99,15 +99,15 @@ fn connections_to_one_node_share_one_window_and_take_turns() {
     let mut many = Many::new(&config("mrc"), COUNT, BYTES);
     let (most, least) = many.transfer(BYTES);
     let window = many.counters().iter().map(|one| one.window.0).max().expect("some");
-    // One packet may be in flight whatever the window says.
+    // One packet may be in flight even if the window is smaller.
     assert!(most <= one.max(window) + 2_000, "{most} bytes were in flight; of a connection that is alone, {one}");
     assert!(least > BYTES as u64 / 2, "when the first had finished, the last had sent {least}");
-    // Once more, with fewer: what those had in flight who are gone holds nobody up.
+    // Once more, with fewer connections: the bytes in flight of those that ended do not hold the others up.
     for end in many.ends.drain(2..).collect::<Vec<_>>() {
         many.caller.close(end).expect("open");
     }
     assert!(many.transfer(BYTES).0 <= one.max(window) + 2_000);
-    // The last one has a window of its own again.
+    // The last connection has a window of its own again.
     let last = many.ends.pop().expect("two are left");
     many.caller.close(last).expect("open");
     many.transfer(BYTES);

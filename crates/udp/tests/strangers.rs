@@ -1,5 +1,5 @@
-//! Strangers, and whoever records or forges datagrams of a handshake: they take no connection, no plane and no place from
-//! anybody, and a node sends them less than it got.
+//! Strangers, and attackers that record or forge datagrams of a handshake: they take no connection, plane or slot from other
+//! peers, and a node sends them less than they sent.
 
 mod support;
 
@@ -18,7 +18,7 @@ fn socket() -> UdpSocket {
     socket
 }
 
-/// What comes in by a socket while a node works, until a condition holds or the time is up.
+/// A datagram that arrives at a socket and satisfies `enough`, while the node works; `None` when the time is up.
 fn receive(node: &mut Node, socket: &UdpSocket, time: Duration, enough: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
     let until = Instant::now() + time;
     let mut bytes = [0; 65_536];
@@ -46,7 +46,7 @@ fn retry(hello: &[u8], cookie: u8) -> Vec<u8> {
     retry
 }
 
-/// A caller's hello that knows the key, as somebody sees it who lured the caller to an address that gives cookies.
+/// The hello of a caller with the key, recorded by an attacker that lured the caller to its address and gave it a cookie.
 fn recorded(config: &Config) -> Vec<u8> {
     let tap = socket();
     let mut caller = Node::bind(config.clone()).expect("sockets");
@@ -57,7 +57,7 @@ fn recorded(config: &Config) -> Vec<u8> {
     receive(&mut caller, &tap, PATIENCE, |hello| hello[12..12 + COOKIE] == [9; COOKIE]).expect("a hello with a cookie")
 }
 
-/// Says a recorded hello to a node from an address of ours, with a cookie that the node gave for it: the answer.
+/// Sends a recorded hello to a node from our address, with a cookie that the node gave; returns the node's answer.
 fn replay(hello: &[u8], to: &mut Node, from: &UdpSocket) -> Option<Vec<u8>> {
     let address = to.addresses().expect("bound")[0];
     let mut hello = hello[..HELLO].to_vec();
@@ -94,12 +94,12 @@ fn a_recorded_hello_opens_no_connection_anywhere() {
         assert_eq!((kind(&answer), answer.len()), (9, REFUSAL), "it was made for another cookie");
     }
     assert_eq!((node.counters().handshakes, node.counters().wrong_key), (0, 4));
-    // All places are free.
+    // No slot is taken.
     let friends: Vec<_> = (0..2).map(|_| call(&mut node, &config)).collect();
     assert!(friends.iter().all(|(_, done)| matches!(done, Completion::Connected { .. })));
 }
 
-/// A hello that was said to a node, in the hands of its sender or of whoever shares its address.
+/// A hello that a node accepted is replayed by its sender, or by a host that shares the sender's address.
 #[test]
 fn an_unconfirmed_caller_is_sent_less_than_it_sent() {
     for ports in [0_u16, 4] {
@@ -156,7 +156,7 @@ fn one_retry_makes_one_hello() {
             }
         }
     }
-    // By a timer at 0, 100, 300 and 700 ms; one more for each.
+    // A timer sends hellos at 0, 100, 300 and 700 ms; each may cause one more.
     assert!((2..=10).contains(&hellos), "{hellos} hellos");
 }
 
@@ -229,7 +229,7 @@ fn a_caller_of_another_version_is_told_so() {
     stranger.send_to(&hello, node.addresses().expect("bound")[0]).expect("loopback takes it");
     let refusal = receive(&mut node, &stranger, PATIENCE, |_| true).expect("an answer");
     assert_eq!((refusal[0], refusal[2], refusal.len()), ((VERSION + 1) << 4 | 9, 2, REFUSAL), "in its own version");
-    // And one that we call, if it says so in its version.
+    // The same for a node that we call, if it answers in its own version.
     let mut caller =
         Node::bind(Config { handshake_timeout: Duration::from_millis(200), ..config("uec", 1) }).expect("sockets");
     let connection = caller.connect(&[v6(stranger.local_addr().expect("bound"))]).expect("a call");
@@ -303,7 +303,7 @@ fn a_peer_without_a_route_loses_that_plane_until_there_is_one_and_others_keep_it
     until(&mut client, "the plane is back", &|node| up(node, 0) == [true; 2]);
 }
 
-/// ICMPv6 "packet too big" for a datagram of ours that never was: anybody can send it, and no kernel of ours believes it.
+/// A forged ICMPv6 "packet too big" for a datagram that was never sent: any host can send it, and it must have no effect.
 #[test]
 fn a_forged_packet_too_big_changes_nothing() {
     if !in_namespace("a_forged_packet_too_big_changes_nothing") {
@@ -315,7 +315,7 @@ fn a_forged_packet_too_big_changes_nothing() {
     let port = |node: &Node| node.addresses().expect("bound")[0].port();
     let (ours, theirs) = (port(&pair.client), port(&pair.server));
     let loopback = std::net::Ipv6Addr::LOCALHOST.octets();
-    // Type 2, an MTU of 1,280 bytes, and the IPv6 and UDP headers of what was too big.
+    // Type 2, an MTU of 1,280 bytes, and the IPv6 and UDP headers of the datagram that was supposedly too big.
     let mut error = vec![2, 0, 0, 0, 0, 0, 5, 0, 0x60, 0, 0, 0, 5, 120, 17, 60];
     error.extend(loopback);
     error.extend(loopback);

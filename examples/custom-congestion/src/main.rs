@@ -11,19 +11,19 @@ use strandway_sim::Control;
 use strandway_proto::congestion::{AckSample, Congestion, CongestionConfig, LossSample};
 use strandway_proto::{Bytes, Environment};
 
-/// Adds a packet per round trip, halves for marks and losses, at most once per round trip: textbook AIMD.
+/// Textbook AIMD: adds one packet per round trip, and halves the window after a mark or a loss, at most once per round trip.
 struct Halving {
     window: u64,
     window_max: u64,
     packet: u64,
     /// Bytes acknowledged since the window last grew.
     acked: u64,
-    /// Bytes that must be settled before the next cut: what was under way at the last one knows nothing of it.
+    /// Bytes that must be settled before the next cut: packets in flight at the last cut left before it.
     deaf: u64,
 }
 
 impl Halving {
-    /// The environment holds line rate, base RTT and packet size: all that a first window needs.
+    /// The environment has the values for the first window: line rate, base RTT and packet size.
     fn new(environment: &Environment) -> Halving {
         let bdp = environment.bdp().0.max(environment.packet.0);
         Halving { window: bdp, window_max: bdp * 3 / 2, packet: environment.packet.0, acked: 0, deaf: 0 }
@@ -61,7 +61,7 @@ impl Congestion for Halving {
     }
 }
 
-/// What a profile takes: a factory that makes the state of one connection.
+/// The entry for a profile: a factory that makes the state of one connection.
 fn halving() -> CongestionConfig {
     CongestionConfig::Custom(Arc::new(|environment| Box::new(Halving::new(environment))))
 }

@@ -1,4 +1,4 @@
-//! A program of one's own at two hosts: they play ping-pong with letters, first simulated, then between real nodes.
+//! Your own program at two hosts: they play ping-pong with letters, first simulated, then between real nodes.
 //!
 //! `cargo run --manifest-path examples/letters/Cargo.toml` prints the round trips of both worlds.
 
@@ -72,7 +72,7 @@ flows = [{ from = 0, to = 1, size = "1 B" }, { from = 1, to = 0, size = "1 B" }]
 time_limit = "30 s"
 "#;
 
-/// The median round trip in microseconds of a game that `play` gets programs for.
+/// The number of round trips and their median in microseconds, for a game that `play` runs.
 fn median(play: impl FnOnce(&Maker)) -> (usize, f64) {
     let trips = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&trips);

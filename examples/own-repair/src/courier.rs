@@ -1,5 +1,5 @@
-//! The scheme: the receiver looks at the bitmap four times in a round trip; whatever is missing after the first packet came it asks for
-//! by letter, a run of chunks at a time. The sender sends what it is asked for.
+//! The scheme: the receiver looks at the bitmap four times in a round trip. After the first packet has come, it requests
+//! missing chunks by letter, one run of chunks at a time. The sender sends the requested chunks.
 
 use strandway_proto::partial::Progress;
 use strandway_proto::{Letter, Span, Time};
@@ -7,23 +7,23 @@ use strandway_proto::{Letter, Span, Time};
 const ASK: u16 = 1;
 const DONE: u16 = 2;
 
-/// One end of a one-way connection, in whichever world: `strandway_proto::Endpoint` or `strandway_udp::Node`.
+/// One end of a one-way connection in either world: `strandway_proto::Endpoint` or `strandway_udp::Node`.
 pub trait End {
-    /// Makes room for the message: the number of the receive.
+    /// Posts a receive for the message; returns the number of the receive.
     fn expect(&mut self) -> u64;
-    /// Begins the message and sends all of it once: the number of the stream, if there is room for it.
+    /// Begins the message and sends all of it once; returns the number of the stream, if the peer has room for it.
     fn begin(&mut self) -> Option<u64>;
-    /// These chunks once more.
+    /// Sends these chunks once more.
     fn again(&mut self, stream: u64, chunks: std::ops::Range<u32>);
-    /// No more of the stream.
+    /// Ends the stream.
     fn end(&mut self, stream: u64);
-    /// What has come.
+    /// The packets of a receive that have come.
     fn progress(&self, receive: u64) -> &Progress;
-    /// Writes to the other end.
+    /// Sends a letter to the other end.
     fn tell(&mut self, letter: Letter);
 }
 
-/// What one end knows: the number of its stream or receive, when to look next, and whether all is done.
+/// The state of one end: the number of its stream or receive, the time of the next look, and whether all is done.
 pub struct Courier {
     pub number: Option<u64>,
     pub look_at: Time,
@@ -37,7 +37,7 @@ impl Courier {
         Courier { number: None, look_at: Time::NEVER, done: false, round_trip }
     }
 
-    /// The receiver's end: makes room.
+    /// The receiver's end: posts a receive.
     pub fn receiver(end: &mut impl End, round_trip: Span) -> Courier {
         Courier { number: Some(end.expect()), look_at: Time::ZERO, ..Courier::sender(round_trip) }
     }
@@ -47,7 +47,7 @@ impl Courier {
         self.number = self.number.or_else(|| end.begin());
     }
 
-    /// A letter is here: the sender sends again what it is asked for, and stops when it may.
+    /// Handles a letter: the sender sends the requested chunks again, and stops when the receiver has all.
     pub fn handle_letter(&mut self, end: &mut impl End, letter: Letter) {
         let (Letter::Custom { kind, words }, Some(stream), false) = (letter, self.number, self.done) else { return };
         if kind == ASK {
@@ -57,7 +57,7 @@ impl Courier {
         self.done = true;
     }
 
-    /// The receiver looks at the bitmap: asks for the first run of chunks that is missing, or says that it has all.
+    /// The receiver looks at the bitmap: it requests the first run of missing chunks, or reports that it has all.
     pub fn look(&mut self, end: &mut impl End, now: Time) {
         let Some(receive) = self.number else { return };
         let progress = end.progress(receive);

@@ -1,5 +1,6 @@
-//! A reliability scheme of your own, above partial completion (SDR-RDMA): `courier.rs` is all of it. It runs in both worlds, between two
-//! endpoints without sockets (`simulated.rs`) and between two nodes over loopback (`nodes.rs`), on wires that lose one packet in twenty.
+//! Your own reliability scheme on top of partial completion (SDR-RDMA): all of it is in `courier.rs`. It runs in both
+//! worlds, between two endpoints without sockets (`simulated.rs`) and between two nodes over loopback (`nodes.rs`), on wires
+//! that lose one packet in twenty.
 
 mod courier;
 mod nodes;
@@ -12,7 +13,7 @@ use strandway_proto::{Profile, Span};
 /// Bytes of the message.
 const BYTES: usize = 3_000_000;
 const ROUND_TRIP: Span = Span::from_ms(10);
-/// Share of packets that the wires lose, both ways.
+/// Share of packets that the wires lose, in both directions.
 const LOSS: f64 = 0.05;
 
 /// Partial completion with eight packets to a chunk, at a fixed rate.

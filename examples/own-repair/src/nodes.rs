@@ -10,7 +10,7 @@ use strandway_proto::{Letter, Rate, Time};
 use strandway_udp::impair::{Impairment, Wire};
 use strandway_udp::{Completion, Config, Connection, Error, Node, Region};
 
-/// A node, its only connection, and where the message lies or belongs.
+/// A node, its only connection, and the memory of the message.
 struct Here {
     node: Node,
     connection: Connection,
@@ -58,7 +58,7 @@ fn here(mut node: Node, memory: Vec<u8>) -> Result<Here, Error> {
     Ok(Here { node, connection, region })
 }
 
-/// The receiver's loop: gives the bytes when the sender has gone.
+/// The receiver's loop: returns the bytes when the sender has closed the connection.
 fn receive(node: Node) -> Result<Vec<u8>, Error> {
     let mut here = here(node, vec![0; BYTES])?;
     let (began, mut courier) = (Instant::now(), Courier::receiver(&mut here, ROUND_TRIP));
@@ -93,7 +93,7 @@ pub fn run() -> Result<(), Error> {
     }
     let took = began.elapsed();
     here.node.close(here.connection)?;
-    // If that word is lost, the receiver gives the sender up after its `peer_timeout`.
+    // If that datagram is lost, the receiver gives the sender up after its `peer_timeout`.
     let got = thread.join().expect("the receiver goes on")?;
     assert!(courier.done && got == message, "the message did not get through");
     let lost = wire.counters().lost;

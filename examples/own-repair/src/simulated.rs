@@ -1,4 +1,4 @@
-//! The scheme between two endpoints without sockets: time and the wire are this file's.
+//! The scheme between two endpoints without sockets: this file provides the time and the wire.
 
 use crate::courier::{Courier, End};
 use crate::{BYTES, LOSS, ROUND_TRIP, profile};
@@ -14,7 +14,7 @@ use strandway_proto::{
 
 const ONLY: ConnectionId = ConnectionId(0);
 
-/// An endpoint, and what time it is.
+/// An endpoint, and the present time.
 struct Here<'a>(&'a mut Endpoint, Time);
 
 impl End for Here<'_> {
@@ -83,7 +83,7 @@ pub fn run() {
                 }
             }
         }
-        // The next thing to happen: a packet arrives, a timer ends, or the receiver looks.
+        // The next event: a packet arrives, a timer ends, or the receiver looks.
         let timers = ends.iter().filter_map(Endpoint::poll_timeout).min().unwrap_or(Time::NEVER);
         let arrival = air.first_key_value().map_or(Time::NEVER, |(&(at, _), _)| at);
         now = now.max(arrival.min(timers).min(receiver.look_at));

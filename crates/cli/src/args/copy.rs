@@ -1,4 +1,4 @@
-//! What `strandway copy` is asked with.
+//! The arguments of `strandway copy`.
 
 use super::WireArgs;
 use clap::Args as ClapArgs;
@@ -9,12 +9,12 @@ use strandway_proto::{Rate, Span};
 use strandway_udp::copy::PROFILE;
 
 pub(super) const EXAMPLES: &str = "\
-The side that receives serves a directory; the side that has the files copies them below it. Every byte is encrypted and every
-file is checked by a BLAKE3 hash before it gets its name. What is there already (same size and time of change) is not sent. If
-either side dies, run the same command again: it goes on where it stopped.
+One side serves a directory; the other side copies files into it. Every byte is encrypted, and every file is checked with a BLAKE3
+hash before it gets its name. Files that are there already (same size and modification time) are not sent. If either side dies, run
+the same command again: it continues where it stopped.
 
-A directory keeps its name, as with cp -r: data becomes DIR/data. Of data/. the contents go into DIR. Modes (rwx) and times are
-kept; owners are not. Symbolic links are copied as links if they stay inside what is copied.
+A directory keeps its name, as with cp -r: data becomes DIR/data, but data/. copies its contents into DIR. Modes (rwx) and times are
+kept; owners are not. A symbolic link is copied as a link if it points into the copied directory.
 
 Examples, on one host:
   strandway copy --serve backup &                             listens on [::1]:47931
@@ -34,11 +34,11 @@ Between two hosts of a fabric of namespaces (see strandway fabric):
 For scripts:
   strandway copy data '[::1]:' --limit 200Mbps --json - | jq .goodput_mbps
 
-Exit status: 0 everything is there, 1 something is not (each with its reason), 2 bad usage.";
+Exit status: 0 all files are there, 1 some files are missing (each with its reason), 2 bad usage.";
 
-const PATHS: &str = "Files and directories to copy; last the place: [ADDRESS]:DIR, [ADDRESS]:PORT:DIR, NAME:DIR, or a list with \
-                     commas, an address for each plane, such as [fd00:1::2],[fd00:2::2]:DIR. DIR is below the directory that is \
-                     served, or empty";
+const PATHS: &str = "Files and directories to copy, then the destination: [ADDRESS]:DIR, [ADDRESS]:PORT:DIR, NAME:DIR, or one \
+                     address per plane, separated by commas, such as [fd00:1::2],[fd00:2::2]:DIR. DIR is inside the served \
+                     directory, or empty";
 
 #[derive(Debug, ClapArgs)]
 #[command(override_usage = "strandway copy [OPTIONS] SOURCE... HOST:DIR\n       strandway copy [OPTIONS] --serve DIR")]
@@ -46,29 +46,29 @@ pub(crate) struct CopyArgs {
     #[arg(value_names = ["SOURCE", "HOST:DIR"], help = PATHS)]
     #[arg(required_unless_present = "serve", num_args = 2.., conflicts_with = "serve")]
     pub(crate) paths: Vec<OsString>,
-    /// Receive copies, below this directory and nowhere else, until Ctrl-C
+    /// Receive copies until Ctrl-C; files go into this directory and nowhere else
     #[arg(long, value_name = "DIR")]
     pub(crate) serve: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) wire: WireArgs,
-    /// The protocol: sdr_mds repairs losses by parity, sdr_nack by sending again, sdr_auto chooses, ... (see `strandway explain`),
-    /// sdr_auto/longhaul shares a line that others use, too;
-    /// without --node sdr_auto
+    /// The protocol: sdr_mds repairs losses by parity, sdr_nack by retransmission, sdr_auto chooses between them, ...
+    /// (see `strandway explain`); sdr_auto/longhaul shares a line with other traffic [default without --node: sdr_auto]
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
-    /// Rate of the path, such as 1Gbps: no more is sent; without --node 1 Gb/s
+    /// Rate of the path, such as 1Gbps: the sender does not exceed it [default without --node: 1 Gb/s]
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     rate: Option<Rate>,
-    /// Round trip of the path, such as 50ms; too much is no harm where little is lost; without --node 50 ms
+    /// Round trip of the path, such as 50ms; a value that is too high does little harm if losses are rare [default
+    /// without --node: 50 ms]
     #[arg(long, value_name = "TIME", value_parser = parse_span)]
     rtt: Option<Span>,
-    /// Copy no faster than this, such as 200Mbps
+    /// Limit the rate of the copy, such as 200Mbps
     #[arg(long, value_name = "RATE", value_parser = parse_rate, conflicts_with = "serve")]
     pub(crate) limit: Option<Rate>,
-    /// Tell what would be sent, and send nothing
+    /// Print what would be sent, and send nothing
     #[arg(long, conflicts_with = "serve")]
     pub(crate) dry_run: bool,
-    /// With --serve: end when the first client has gone
+    /// With --serve: end when the first client has closed its connection
     #[arg(long, requires = "serve")]
     pub(crate) once: bool,
     /// Write a summary as JSON; - for standard output
@@ -79,18 +79,18 @@ pub(crate) struct CopyArgs {
     pub(crate) quiet: bool,
 }
 
-/// Rate of a path that nothing is said about; ours.
+/// The default rate of a path; ours.
 const RATE: Rate = Rate::from_gbps(1);
-/// Its round trip; ours, a continent.
+/// The default round trip of a path; ours: that of a continent.
 const RTT: Span = Span::from_ms(50);
 
 impl CopyArgs {
-    /// The profile; where a node file names one, that one unless a flag does.
+    /// The profile of the flag. Without one: that of the node file (`None`), or the default if there is no node file.
     pub(crate) fn profile(&self) -> Option<&str> {
         self.profile.as_deref().or(self.wire.node.is_none().then_some(PROFILE))
     }
 
-    /// Rate and round trip of the path, where `file` are those of a node file.
+    /// Rate and round trip of the path; `file` holds those of a node file.
     pub(crate) fn path(&self, file: Option<(Rate, Span)>) -> (Rate, Span) {
         let (rate, rtt) = file.unwrap_or((RATE, RTT));
         (self.rate.unwrap_or(rate), self.rtt.unwrap_or(rtt))

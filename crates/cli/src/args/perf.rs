@@ -1,4 +1,4 @@
-//! What `strandway perf` is asked with.
+//! The arguments of `strandway perf`.
 
 use super::{TeamArgs, UseSwitchArgs, WireArgs};
 use clap::{Args as ClapArgs, Subcommand};
@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use strandway_proto::Rate;
 
 pub(super) const PERF_EXAMPLES: &str = "\
-A plane is a local address and the way from it to an address of the other host. Give both sides the same number of
-planes, the same profile, payload and key. Without --plane a server listens on loopback.
+A plane is a pair of addresses, a local one and one of the other host. Both sides need the same number of planes, profile, payload and
+key. Without --plane, a server listens on loopback.
 
 Examples, on one host:
   strandway perf server &                                     listens on [::1]:47930
@@ -28,36 +28,36 @@ Two threads on either side, connections spread over them:
 For scripts:
   strandway perf client ::1 --seconds 3 --json - | jq .goodput_gbps
 
-A server says once a second how many callers it has refused, and why: another key, profile, payload size, ...";
+Once a second, a server prints how many callers it has refused, and why: another key, profile, payload size, ...";
 
 const PERF_COLUMNS: &str = "\
 Columns:
-  Gb/s       payload; in the last line that of finished messages
-  messages   finished since the line before
-  ping       round trip of pings in microseconds, median and 99th percentile: it includes queues and the other side's
-             waking up; with --latency that of messages instead
-  again      packets sent again, because they were lost or thought to be
-  per plane  what each plane carried, packets sent again included; (silent): it does not answer, and carries nothing
-  back       payload that came from the server (--bidirectional)
+  Gb/s       payload; in the last line only of finished messages
+  messages   finished since the previous line
+  ping       round trip of pings in microseconds, median and 99th percentile, including queues and the time to wake up
+             the other side; with --latency, round trip of messages
+  again      packets sent again, because they were lost or seemed to be
+  per plane  rate on each plane, including packets sent again; (silent): the plane does not answer and is not used
+  back       payload from the server (--bidirectional)
   EVs        paths in use on each plane, if the profile keeps a list of them (mrc)";
 
 const COLLECTIVE_EXAMPLES: &str = "\
-Start it once for each rank, with the same rank file and the same options. A rank file has a line for each rank: the addresses of its
-node, plane by plane, with commas between them; with --node names of the fabric's hosts, too. Behind # is a comment.
+Start one process per rank, with the same rank file and the same options. A rank file has one line per rank: the addresses of its
+node, one per plane, separated by commas; with --node, names of the fabric's hosts are possible, too. # starts a comment.
 
   [fd00:1::1]:47950,[fd00:2::1]:47950      # rank 0
   [fd00:1::2]:47950,[fd00:2::2]:47950      # rank 1
 
-The rank is --rank, or what torchrun, Open MPI, MPICH or Slurm have set (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID). Rank 0
-prints, in the columns of nccl-tests: size in bytes, elements, time in microseconds, algorithm and bus bandwidth in GB/s, wrong results.
-A time is rank 0's, from its call until its buffer may change.
+The rank is --rank, or the variable of torchrun, Open MPI, MPICH or Slurm (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID).
+Rank 0 prints the columns of nccl-tests: size in bytes, elements, time in microseconds, algorithm and bus bandwidth in GB/s, wrong results.
+Times are those of rank 0, from its call until it may use its buffer again.
 
 Examples:
-  strandway perf collective all-reduce --ranks ranks --key key --rank 0          and alike for the other ranks
+  strandway perf collective all-reduce --ranks ranks --key key --rank 0          and the same for the other ranks
   strandway perf collective all-gather --algorithm ring --ranks ranks --key key -b 1K -e 64M -f 4
-By a switch that adds (see strandway switch), on one host:
+With a switch that adds (see strandway switch), on one host:
   strandway switch &
-  strandway perf collective all-reduce --algorithm in-network --switch ::1 --ranks ranks --rank 0    and alike for the other ranks
+  strandway perf collective all-reduce --algorithm in-network --switch ::1 --ranks ranks --rank 0    and the same for the other ranks
 Between the hosts of a fabric of namespaces (see strandway fabric), where switches copy multicast:
   seq -f 'h%.0f' 0 15 > ranks
   for i in $(seq 0 15); do
@@ -71,11 +71,12 @@ pub(crate) struct PerfCollectiveArgs {
     /// The rank file
     #[arg(long, value_name = "FILE")]
     pub(crate) ranks: PathBuf,
-    /// Our line of the rank file, counted from 0
+    /// This process's rank: its line in the rank file, counted from 0
     #[arg(long, value_name = "N")]
     pub(crate) rank: Option<u32>,
-    /// all-reduce: ring, halving-doubling, or in-network (by a `strandway switch`); all-gather: multicast, ring, recursive-doubling or linear; reduce-scatter: ring;
-    /// broadcast: multicast; all-to-all: windowed [default: the first of each]
+    /// all-reduce: ring, halving-doubling, or in-network (by a `strandway switch`); all-gather: multicast, ring,
+    /// recursive-doubling or linear; reduce-scatter: ring; broadcast: multicast; all-to-all: windowed [default: the
+    /// first one of each]
     #[arg(long, value_name = "NAME")]
     pub(crate) algorithm: Option<String>,
     /// The first size; K, M and G stand for powers of 1024
@@ -84,13 +85,13 @@ pub(crate) struct PerfCollectiveArgs {
     /// The last size
     #[arg(long, short = 'e', value_name = "BYTES", default_value = "16M", value_parser = size)]
     pub(crate) end: u64,
-    /// Each size is the one before times this
+    /// Factor between two sizes
     #[arg(long, short, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(2..=1024))]
     pub(crate) factor: u64,
-    /// Runs of each size that count
+    /// Measured runs per size
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) iterations: u32,
-    /// Runs before them
+    /// Runs before the measured ones, per size
     #[arg(long, short, value_name = "N", default_value_t = 2)]
     pub(crate) warmup: u32,
     /// Do not check results
@@ -108,11 +109,11 @@ pub(crate) struct PerfCollectiveArgs {
     /// The protocol of messages: uec, mrc, ... (see `strandway explain`) [default: uec, or the node file's]
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
-    /// Rate at which a rank receives, all planes together, such as 1Gbps: roots of a multicast send no faster [default: 40 Gb/s, or the
-    /// node file's]
+    /// Receive rate of a rank, all planes together, such as 1Gbps: roots of a multicast do not exceed it [default: 40
+    /// Gb/s, or the node file's]
     #[arg(long, value_name = "RATE", value_parser = strandway_lab::parse_rate)]
     pub(crate) rate: Option<Rate>,
-    /// Write the figures as JSON; - for standard output
+    /// Write the results as JSON; - for standard output
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<PathBuf>,
 }
@@ -139,7 +140,7 @@ pub(crate) enum PerfSide {
     /// Measure against a server
     #[command(after_help = PERF_COLUMNS)]
     Client(PerfClientArgs),
-    /// Measure a collective among ranks, one process for each: all-reduce, all-gather, reduce-scatter, broadcast, all-to-all
+    /// Measure a collective with one process per rank: all-reduce, all-gather, reduce-scatter, broadcast, all-to-all
     #[command(after_help = COLLECTIVE_EXAMPLES)]
     Collective(PerfCollectiveArgs),
 }
@@ -152,19 +153,19 @@ pub(crate) struct PerfCommon {
     /// The protocol: uec, mrc, strack_fast, rocev2, ... (see `strandway explain`) [default: uec]
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
-    /// Line rate of all planes together, in Gb/s; with --rtt-us it says how much may be under way [default: 40]
+    /// Line rate of all planes together, in Gb/s; rate times --rtt-us limits the bytes in flight [default: 40]
     #[arg(long, value_name = "GBPS")]
     pub(crate) rate_gbps: Option<f64>,
-    /// Round trip without queueing, in microseconds, waking of the other side included [default: 100]
+    /// Round trip without queues, in microseconds, including the time to wake up the other side [default: 100]
     #[arg(long, value_name = "US")]
     pub(crate) rtt_us: Option<u64>,
-    /// Threads, with sockets of their own each: those of thread k are k times the number of planes ports further on. A client
-    /// needs as many connections, and a server with as many threads
+    /// Number of threads, each with its own sockets; thread K uses ports that are K times the number of planes higher.
+    /// A client needs at least as many connections, and a server with as many threads
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) threads: u16,
 }
 
-/// Bytes, with K, M or G behind them or without.
+/// Bytes, optionally with K, M or G.
 pub(super) fn size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let shift = match text[digits.len()..].to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B') {
@@ -175,14 +176,14 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
         _ => return Err("write a number of bytes, such as 64, 4K, 1M or 1G".into()),
     };
     let number: u64 = digits.parse().map_err(|_| "write a number of bytes, such as 64, 4K, 1M or 1G".to_string())?;
-    number.checked_mul(1 << shift).ok_or_else(|| "more bytes than there are".into())
+    number.checked_mul(1 << shift).ok_or_else(|| "too many bytes; write a smaller number".into())
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PerfServerArgs {
     #[command(flatten)]
     pub(crate) common: PerfCommon,
-    /// End when the first client has gone, with all its connections
+    /// End when the first client has closed all its connections
     #[arg(long)]
     pub(crate) once: bool,
 }
@@ -200,13 +201,13 @@ pub(crate) struct PerfClientArgs {
     /// Connections
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) connections: usize,
-    /// How long
+    /// Duration in seconds
     #[arg(long, value_name = "S", default_value_t = 10.0)]
     pub(crate) seconds: f64,
-    /// Messages under way per connection
+    /// Simultaneous messages per connection
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub(crate) depth: usize,
-    /// End after so many messages per connection, if the time is not up before
+    /// End after this many messages per connection, or when the time is over
     #[arg(long, value_name = "N")]
     pub(crate) messages: Option<u64>,
     /// Seconds between lines, 0.001 to 3600
@@ -215,10 +216,10 @@ pub(crate) struct PerfClientArgs {
     /// Measure round trips of messages, one at a time, instead of bandwidth
     #[arg(long, group = "mode")]
     pub(crate) latency: bool,
-    /// Let the server write back as much at the same time
+    /// Make the server write the same amount back at the same time
     #[arg(long, group = "mode")]
     pub(crate) bidirectional: bool,
-    /// Send ever new contents, one message at a time, and compare digests (SHA-256) with what arrived
+    /// Send new contents with every message, one at a time, and compare digests (SHA-256) with the received bytes
     #[arg(long, group = "mode")]
     pub(crate) verify: bool,
     /// Write the result as JSON; - for standard output

@@ -8,15 +8,15 @@ Examples:
   strandway run my.toml                                 print tables
   strandway run my.toml --json - | jq .fct_us.p99       the report as JSON on standard output
   strandway run my.toml --set profile.path=reps         change one key of the scenario
-  strandway run my.toml --set 'workload.size=\"4 MB\"'    values are TOML; plain text is taken as text
+  strandway run my.toml --set 'workload.size=\"4 MB\"'    values are TOML; anything else is text
   strandway run my.toml --set workload.a.size='\"1 MB\"'   a member of a list by its name or number (faults.0.kind=loss)
   strandway run my.toml --flows flows.csv               a row for every flow
-  strandway run my.toml --trace trace.json              what happened when, for https://ui.perfetto.dev
+  strandway run my.toml --trace trace.json              events over time, for https://ui.perfetto.dev
   strandway run my.toml --estimate                      packet hops, time and memory, without the run
   strandway run my.toml --html report.html              a page with plots, readable without network
   strandway run my.toml --pcap host0.pcap               packets of the first host (or of [run] capture)
   strandway run matrix.cm                               an htsim traffic matrix, without any scenario file
-  strandway run matrix.cm --set workload.start_unit=us  its starts are microseconds rather than picoseconds
+  strandway run matrix.cm --set workload.start_unit=us  start times in microseconds, not picoseconds
   generate | strandway run -                            a scenario or matrix from a pipe";
 
 pub(super) const COMPARE_EXAMPLES: &str = "\
@@ -25,8 +25,8 @@ Examples:
   strandway compare my.toml --profiles uec/oblivious,uec/reps,uec/bitmap --html selectors.html
   strandway compare my.toml --profiles .,uec/swift      the scenario's own profile against another
 
-A profile is a preset; parts behind a slash replace its path selector, congestion control or
-reliability. Parameters that the scenario sets in [profile.GROUP] hold for every profile that has GROUP.";
+A profile is a preset. Names after a slash replace its path selector, congestion control or reliability.
+The scenario's parameters in [profile.GROUP] are used for every profile that has GROUP.";
 
 pub(super) const SWEEP_EXAMPLES: &str = "\
 A scenario to sweep has a section such as
@@ -40,25 +40,25 @@ Examples:
 
 pub(super) const EXPLAIN_EXAMPLES: &str = "\
 Examples:
-  strandway explain                       list everything that has a name
+  strandway explain                       list all names
   strandway explain uec                   a profile with all its groups of parameters
   strandway explain nscc                  a congestion control, path selector or reliability
-  strandway explain fabric my.toml        what follows from a scenario's fabric: RTT, BDP, queues, thresholds";
+  strandway explain fabric my.toml        values computed for a fabric: RTT, BDP, queues, thresholds";
 
 pub(super) const REPRODUCE_EXAMPLES: &str = "\
-Every row is one number: what was published or measured elsewhere, ours (the mean over seeds), their ratio, and
-a verdict. met: within the row's tolerance. missed: not; the exit status is then 3. unknown: there is nothing to
-judge by. The source says whose the other number is; only \"published\" is the paper's own.
-With --json each row carries the runs it was calculated from, seed by seed, and their command lines.
+Every row compares one number: the published or reference value, ours (the mean over seeds), their ratio, and a
+verdict. met: within the row's bound with every seed. missed: outside it; the exit status is then 3. undecided: seeds
+differ. study: a comparison of our own numbers. unjudged: the note says why. The source names the origin of the other
+number; only \"published\" values come from a paper. With --json each row has its runs, seed by seed, with command lines.
 
 Examples:
-  strandway reproduce --list                                   what there is and how long it takes
-  strandway reproduce                                          everything but the slow rows
+  strandway reproduce --list                                   all sets and the time that each takes
+  strandway reproduce                                          all rows except slow ones
   strandway reproduce prime --html prime.html                  one set, with charts
   strandway reproduce prime --only 'healthy/512/*' --json -    some of its rows, for scripts
   strandway reproduce strack --full                            slow rows as well: 8,192 hosts";
 
-/// The arguments that all commands share which run something.
+/// The arguments of all commands that run scenarios.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Common {
     /// Scenario (.toml) or htsim traffic matrix (starts with `Nodes`); - for standard input
@@ -66,10 +66,10 @@ pub(crate) struct Common {
     /// Change a key of the scenario; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Seed of all random streams, instead of the scenario's
+    /// Seed of all random numbers; replaces the scenario's seed
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Threads of one run, or `auto` for one per processor; results do not depend on it
+    /// Threads per run, or `auto` for one per processor; results do not depend on it
     #[arg(long, value_name = "N|auto")]
     pub(crate) threads: Option<String>,
     /// Write the report as JSON; - for standard output
@@ -90,20 +90,20 @@ pub(crate) struct Common {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Record packets as a pcap file: of what the scenario names under `capture`, or of the first host. Frames have real headers
-    /// and are longer than simulated packets: docs/wireshark/README.md
+    /// Record packets as a pcap file, at the place that the scenario's `capture` names, or at the first host. Frames
+    /// have real headers and are longer than simulated packets: docs/wireshark/README.md
     #[arg(long, value_name = "FILE|-")]
     pub(crate) pcap: Option<PathBuf>,
-    /// Write a row for every flow as CSV: ends, class, bytes, start, arrival, completion, slowdown
+    /// Write a row for every flow as CSV: source, destination, class, bytes, start, arrival, completion, slowdown
     #[arg(long, value_name = "FILE|-")]
     pub(crate) flows: Option<PathBuf>,
-    /// Write a trace that Perfetto opens: steps of training jobs, collectives, flows, links and faults over time
+    /// Write a trace for Perfetto: steps of training jobs, collectives, flows, links and faults over time
     #[arg(long, value_name = "FILE|-")]
     pub(crate) trace: Option<PathBuf>,
-    /// Tell how many packet hops, how much time and how much memory the run would take, and do not run it
+    /// Print the packet hops, time and memory that the run would need, and do not run it
     #[arg(long)]
     pub(crate) estimate: bool,
-    /// Run even if the estimate says that memory will not do
+    /// Run even if the estimate says that memory is not enough
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -112,13 +112,13 @@ pub(crate) struct RunArgs {
 pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Profiles, with commas between
+    /// Profiles, separated by commas
     #[arg(long, value_name = "A,B,C", value_delimiter = ',', default_value = "rocev2,rocev2_sr,uec")]
     pub(crate) profiles: Vec<String>,
-    /// Runs at the same time; by default as many as there are processors and memory for
+    /// Simultaneous runs [default: as many as processors and memory allow]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) jobs: Option<u16>,
-    /// Run even if the estimate says that memory will not do
+    /// Run even if the estimate says that memory is not enough
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -127,10 +127,10 @@ pub(crate) struct CompareArgs {
 pub(crate) struct SweepArgs {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// Runs at the same time; by default as many as there are processors and memory for
+    /// Simultaneous runs [default: as many as processors and memory allow]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) jobs: Option<u16>,
-    /// Run even if the estimate says that memory will not do
+    /// Run even if the estimate says that memory is not enough
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -154,15 +154,15 @@ pub(crate) struct ImportArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ReproduceArgs {
-    /// Sets of results; all of them if none is named
+    /// Sets of results [default: all]
     pub(crate) names: Vec<String>,
-    /// List the sets and how long each takes
+    /// List the sets and the time that each takes
     #[arg(long)]
     pub(crate) list: bool,
-    /// Run slow rows as well: fabrics of 8,192 hosts, long messages
+    /// Also run slow rows: fabrics of 8,192 hosts, long messages
     #[arg(long)]
     pub(crate) full: bool,
-    /// Run only rows whose id matches; `*` stands for any text, and a part before a slash for all rows below it
+    /// Run only rows with a matching id; `*` stands for any text, and a prefix up to a slash for all rows below it
     #[arg(long, value_name = "PATTERN")]
     pub(crate) only: Option<String>,
     /// Write the rows as JSON; - for standard output
@@ -171,14 +171,14 @@ pub(crate) struct ReproduceArgs {
     /// Write tables and charts as one self-contained HTML page
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// Write the tables as Markdown; - for standard output. In a file that is there, they replace what stands between the lines
-    /// `<!-- begin: strandway reproduce SET -->` and `<!-- end: strandway reproduce SET -->`
+    /// Write the tables as Markdown; - for standard output. In an existing file, they replace the text between the
+    /// lines `<!-- begin: strandway reproduce SET -->` and `<!-- end: strandway reproduce SET -->`
     #[arg(long, value_name = "FILE|-", conflicts_with_all = ["only", "against"])]
     pub(crate) markdown: Option<PathBuf>,
-    /// Compare with the tables of a page that --markdown has written: rows that have turned are named, and the exit status is 3
+    /// Compare with the tables of a page that --markdown wrote: changed rows are listed, and the exit status is then 3
     #[arg(long, value_name = "FILE")]
     pub(crate) against: Option<PathBuf>,
-    /// Runs at the same time; by default as many as there are processors for
+    /// Simultaneous runs [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) jobs: Option<u16>,
     /// Print neither tables nor progress

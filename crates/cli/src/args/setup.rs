@@ -1,4 +1,4 @@
-//! What `strandway completions` and `strandway man` are asked with.
+//! The arguments of `strandway completions` and `strandway man`.
 
 use clap::Args as ClapArgs;
 use clap_complete::Shell;
@@ -23,7 +23,7 @@ pub(crate) struct CompletionsArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ManArgs {
-    /// Write a page per command into this folder, which is made if it is missing
+    /// Write one page per command into this directory; it is created if it does not exist
     #[arg(long, value_name = "DIR")]
     pub(crate) into: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! What `strandway switch` is asked with, and what commands that use a switch share.
+//! The arguments of `strandway switch`, and those that commands with a switch share.
 
 use clap::{Args as ClapArgs, Subcommand};
 use std::path::PathBuf;
@@ -6,86 +6,88 @@ use std::time::Duration;
 use strandway_proto::units::Span;
 
 pub(super) const EXAMPLES: &str = "\
-Workers send fragments of their gradients; the switch adds those of one job that belong together and sends the sum to all workers, so
-that each host sends and receives its buffer once. Slots for sums are few. The systems differ in who may have one:
-  switchml  each job has slots of its own, half of them for either of two versions
-  atp       whoever comes first keeps the slot; others go to the job's parameter server, which this process runs, too
-  esa       a fragment of a higher priority takes the slot over; what was in it goes to the parameter server
-Sums are exact: of 32-bit integers that workers make of their numbers, and of floats where those would not fit.
+Workers send fragments of their gradients. For each place in the buffer, the switch adds the fragments of all workers of a job and
+sends the sum to these workers. So each host sends and receives its buffer once. There are few slots for sums. The systems have
+different rules for them:
+  switchml  each job has slots of its own; half of them are for each of two versions
+  atp       the first fragment keeps a slot; fragments without a slot go to the job's parameter server, which this process also runs
+  esa       a fragment with a higher priority takes a slot over; the sum of the earlier fragments goes to the parameter server
+Workers turn their numbers into 32-bit integers, whose sums are exact. If integers could overflow, a fragment has floats instead.
 
-Each job has a key of its own, which its workers know. Its number, 1 to 999, says where they join: that many ports above the first.
-Fragments arrive 1,000 ports above the first and following. A job may not hold more of the slots than its share.
+Each job has a key of its own, which its workers know, and a number from 1 to 999. Workers join at the first port plus this number.
+Fragments arrive at the first port plus 1,000, and at the ports after it. A job holds at most its share of the slots.
 
 Examples, on one host:
-  strandway switch                                             ESA on loopback, one job whose key anybody knows
-  strandway perf collective all-reduce --algorithm in-network --switch ::1 --ranks ranks --rank 0    and alike for the other ranks
-Two jobs on a host of its own, 512 slots, each job half of them at the most:
+  strandway switch                                             ESA on loopback, one job with a public key
+  strandway perf collective all-reduce --algorithm in-network --switch ::1 --ranks ranks --rank 0    and the same for the other ranks
+The switch on a separate host, with two jobs and 512 slots, at most half of them for each job:
   head -c 32 /dev/urandom > red; head -c 32 /dev/urandom > blue             copy them to the jobs' workers
   strandway switch --listen fd00:1::9 --system atp --slots 512 --share 0.5 --job 1=red --job 2=blue
   strandway perf collective all-reduce --algorithm in-network --switch fd00:1::9 --job 2 --job-key blue ...
-What it is doing:
+To see its state:
   strandway switch status
   strandway switch status --json | jq '.jobs[] | {job, slots, merged, evicted}'
 
-Exit status: 0 after --seconds or Ctrl-C, 1 if a socket cannot be had or fails, 2 bad usage.";
+Exit status: 0 after --seconds or Ctrl-C, 1 if a socket cannot be opened or fails, 2 bad usage.";
 
 #[derive(Debug, ClapArgs)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct SwitchArgs {
     #[command(subcommand)]
     pub(crate) command: Option<SwitchCommand>,
-    /// Where to listen, with or without [..]:PORT
+    /// Address to listen on, with or without [..]:PORT
     #[arg(long, value_name = "ADDRESS", default_value = "::1")]
     pub(crate) listen: String,
-    /// A job: its number and the file with its key; may be repeated [default on loopback: job 1, with a key that anybody knows]
+    /// A job: its number and the file with its key; may be repeated [default on loopback: job 1, with a public key]
     #[arg(long, value_name = "N=KEYFILE")]
     pub(crate) job: Vec<String>,
-    /// What the switch runs
+    /// The system that the switch runs
     #[arg(long, value_name = "NAME", default_value = "esa")]
     pub(crate) system: SystemName,
-    /// Slots for sums, all ports together; SwitchML counts both versions of each
+    /// Slots for sums, all ports together; SwitchML needs two slots for each sum
     #[arg(long, value_name = "N", default_value_t = 4096)]
     pub(crate) slots: u32,
-    /// The most numbers of a fragment; a slot has 4 bytes for each
+    /// Limit on the numbers in a fragment; a slot has 4 bytes for each
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(crate) lanes: u16,
-    /// UDP ports for fragments, each with a thread and an equal part of the slots
+    /// UDP ports for fragments; each has a thread and an equal part of the slots
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) ports: u16,
-    /// ESA and ATP: the share of the slots that a job may hold at a time [default: 0.75, of a single job 1]
+    /// ESA and ATP: the share of the slots that a job may hold at the same time [default: 0.75; 1 for a single job]
     #[arg(long, value_name = "SHARE")]
     pub(crate) share: Option<f64>,
-    /// ESA: where whole sums go: direct to the workers, or via-ps (the slot is kept until the parameter server has answered), or
-    /// via-ps-free
+    /// ESA: destination of complete sums: direct (to the workers), via-ps (to the parameter server; the slot is kept
+    /// until it has answered), or via-ps-free (the slot is free at once)
     #[arg(long, value_name = "PATH", default_value = "direct")]
     pub(crate) results: ResultsName,
-    /// A round trip between workers and the switch, waking up included: parameter servers look after parts that are two of them old
+    /// Round trip between workers and the switch, including the time to wake up; parameter servers handle incomplete
+    /// sums after two of them
     #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = strandway_lab::parse_span)]
     pub(crate) rtt: Span,
-    /// Throw away this share of the fragments that come, for experiments
+    /// Drop this share of the arriving fragments, for experiments
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     pub(crate) lose: f64,
-    /// Where `strandway switch status` asks; several switches on one host need several [default: strandway-switch.sock in
-    /// $XDG_RUNTIME_DIR, or in /run]
+    /// Socket for `strandway switch status`; several switches on one host need different sockets [default:
+    /// strandway-switch.sock in $XDG_RUNTIME_DIR, or in /run]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// End after so long; without, Ctrl-C ends
+    /// End after this many seconds; without it, Ctrl-C ends the switch
     #[arg(long, value_name = "S")]
     pub(crate) seconds: Option<f64>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SwitchCommand {
-    /// Tell what a switch of this host is doing: jobs, slots in use, merges, evictions, ports
+    /// Show the state of a switch on this host: jobs, slots in use, merges, evictions, ports
     Status(SwitchStatusArgs),
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct SwitchStatusArgs {
-    /// The switch's --socket, if it has one of its own
+    /// The switch's --socket, if it is not the default
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -104,28 +106,29 @@ pub(crate) enum ResultsName {
     ViaPsFree,
 }
 
-/// How workers use a switch.
+/// Options of workers that use a switch.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct UseSwitchArgs {
-    /// in-network: the switch that adds, with or without [..]:PORT
+    /// in-network: the switch's address, with or without [..]:PORT
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) switch: Option<String>,
-    /// in-network: our job's number at the switch
+    /// in-network: the number of the job at the switch
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..1000))]
     pub(crate) job: u16,
-    /// in-network: the file with the job's key; on loopback it may be left out
+    /// in-network: the file with the job's key; not needed on loopback
     #[arg(long, value_name = "FILE")]
     pub(crate) job_key: Option<PathBuf>,
     /// in-network: numbers in a fragment, 1 to 256
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) lanes: u16,
-    /// in-network: fragments under way at the most; the switch may allow fewer [default: as many as fill 4 ms at the rate, 32 to 512]
+    /// in-network: limit on simultaneous fragments; the switch may allow fewer [default: as many as fill 4 ms at the
+    /// rate, 32 to 512]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) window: Option<u32>,
-    /// in-network: who may take over a slot of ESA, 1 to 255
+    /// in-network: ESA's priority of this job's fragments, 1 to 255; a higher priority may take over slots
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) priority: u8,
-    /// in-network: how long to wait for the switch to let us in
+    /// in-network: time to wait for admission by the switch
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = super::team::patience)]
     pub(crate) join_patience: Duration,
 }

@@ -1,37 +1,40 @@
-//! Where a node is and how it sends: what commands over real sockets share.
+//! The options of commands with real sockets: address, key and packets of a node.
 
 use clap::Args as ClapArgs;
 use std::path::PathBuf;
 
-/// Where a node is and how it sends: what measurements and copies share.
+/// The options that measurements and copies share.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct WireArgs {
-    /// A node file (`strandway fabric up` writes one for each host): addresses, paths, key, profile, rate; flags go before it
+    /// A node file with addresses, paths, key, profile and rate (`strandway fabric up` writes one for each host); flags
+    /// take precedence over it
     #[arg(long, value_name = "FILE", conflicts_with = "plane")]
     pub(crate) node: Option<PathBuf>,
     /// Local address of a plane, with or without [..]:PORT; may be repeated
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) plane: Vec<String>,
-    /// File with the key that both sides share (16 bytes or more); on loopback it may be left out
+    /// File with the key that both sides share (16 bytes or more); not needed on loopback
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
-    /// Payload bytes of a packet: 1344 fits an MTU of 1500, 4096 one of 4300 and loopback [default: 1344]
+    /// Payload bytes per packet: 1344 for an MTU of 1500; 4096 for an MTU of 4300, and on loopback [default: 1344]
     #[arg(long, value_name = "BYTES")]
     pub(crate) payload: Option<u32>,
-    /// As much payload as fits packets of so many bytes, IPv6 header included, with this profile and protection
+    /// Choose the largest payload for packets of this many bytes, IPv6 header included, with this profile and
+    /// protection
     #[arg(long, value_name = "BYTES", conflicts_with = "payload")]
     pub(crate) mtu: Option<u32>,
-    /// What is done to packets: encrypted (and authenticated), authenticated (slower, but captures show payload), or none (for
-    /// fabrics that nobody else can reach)
+    /// Protection of packets: encrypted (and authenticated), authenticated (slower, but captures show the payload), or
+    /// none (only for fabrics that nobody else can reach)
     #[arg(long, value_name = "WHAT", default_value = "encrypted")]
     pub(crate) protection: Protection,
-    /// While nothing arrives: spin (lowest latency, a whole core), sleep, or adaptive (spin briefly, then sleep)
+    /// While no packet arrives: spin (lowest latency, uses a whole core), sleep, or adaptive (spin briefly, then sleep)
     #[arg(long, value_name = "HOW", default_value = "adaptive")]
     pub(crate) waiting: Waiting,
-    /// Source ports of each plane, that switches with ECMP spread over their paths; 1 leaves all on one path
+    /// Source ports per plane; switches with ECMP spread them over their paths; 1 keeps all packets on one path
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64), conflicts_with = "node")]
     pub(crate) source_ports: Option<u16>,
-    /// Payload that goes one way before the next path is chosen, in KiB: more costs fewer system calls, and longer queues
+    /// Payload per path before the next path is chosen, in KiB: a larger value needs fewer system calls and makes
+    /// longer queues
     #[arg(long, value_name = "KIB", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) burst_kib: u32,
 }

@@ -15,14 +15,14 @@ use strandway_udp::copy::parts::Target;
 use strandway_udp::copy::shown;
 use strandway_udp::{Config, Node};
 
-/// Where a receiver listens unless told otherwise: the port after that of `copy`, ours.
+/// The default port of a receiver: the one after that of `copy`, ours.
 const PORT: u16 = 47_932;
 /// The default rate without a node file; ours, as for `copy`.
 const RATE: Rate = Rate::from_gbps(1);
-/// Control messages avoid a plane that has been silent for this long: ours. The team finds dead planes by itself, and pings of many
-/// connections would take a share of the sender's uplink.
+/// Control messages avoid a plane that has been silent for this long: ours. The team finds dead planes by itself. A
+/// shorter time would need more pings, which for many connections use a share of the sender's uplink.
 const PLANE_TIMEOUT: Duration = Duration::from_millis(500);
-/// Failures that are listed one by one; the JSON summary has all.
+/// Limit on the failures that are listed one by one; the JSON summary has all.
 const LISTED: usize = 20;
 
 impl From<CastError> for Failure {
@@ -59,26 +59,28 @@ fn receive(args: &CastArgs, directory: &Path) -> Result<(), Failure> {
         match &served {
             Served::Came(from) => outputs.show(&format!("a sender came from {from}\n")),
             Served::Formed { members, planes: 0 } => {
-                outputs.show(&format!("a team of {members}; no plane carries multicast: a chain of unicast\n"));
+                outputs.show(&format!(
+                    "a team of {members}; no plane carries multicast, so members form a unicast chain\n"
+                ));
             }
             Served::Formed { members, planes } => {
                 outputs.show(&format!("a team of {members}, multicast on {} plane(s)\n", planes.count_ones()));
             }
             Served::Over { bytes } => {
-                outputs.show(&format!("a cast is over: {} arrived\n", super::copy::bytes(*bytes)))
+                outputs.show(&format!("a cast has ended: {} arrived\n", super::copy::bytes(*bytes)))
             }
             Served::Ended(why) => outputs.show(&format!("a cast ended early: {why}\n")),
         }
         !(args.once && served.is_end())
     })?;
     if args.once && failed {
-        Err(Failure::Run("the cast ended early; the next one goes on there".into()))
+        Err(Failure::Run("the cast ended early; the next cast continues there".into()))
     } else {
         Ok(())
     }
 }
 
-/// The receivers that the command line names.
+/// The receivers of the command line.
 fn listeners(args: &CastArgs, file: Option<&NodeFile>) -> Result<Vec<Listener>, Failure> {
     let mut all = Vec::new();
     for name in &args.to {
@@ -90,7 +92,7 @@ fn listeners(args: &CastArgs, file: Option<&NodeFile>) -> Result<Vec<Listener>, 
         }
     }
     if all.is_empty() {
-        return Err(Failure::Usage("to whom? Name receivers with --to, or in a file with --to-file".into()));
+        return Err(Failure::Usage("no receivers; name them with --to, or in a file with --to-file".into()));
     }
     Ok(all)
 }
@@ -135,15 +137,15 @@ fn send(args: &CastArgs) -> Result<(), Failure> {
     let count = lines.len();
     if count > LISTED {
         lines.truncate(LISTED);
-        lines.push(format!("{} more; --json has them all", count - LISTED));
+        lines.push(format!("{} more failures; --json lists all", count - LISTED));
     }
     if lost > 0 {
-        lines.push(format!("{lost} receiver(s) do not have everything; run it again: it goes on where it stopped"));
+        lines.push(format!("{lost} receiver(s) lack files; run it again: it continues where it stopped"));
     }
     Err(Failure::Run(lines.join("\n")))
 }
 
-/// The line beside the progress bar: the slowest receiver, and who is not there.
+/// The line next to the progress bar: the slowest receiver, and receivers that are missing.
 fn line(status: &Status) -> String {
     let receives: Vec<_> = status.receivers.iter().filter(|r| r.state == State::Receives).collect();
     let slowest = receives
@@ -180,7 +182,7 @@ fn state(state: &State) -> String {
 fn told(summary: &Summary) -> String {
     let status = &summary.status;
     let per_byte = if status.cast_bytes == 0 { 0.0 } else { status.wire_bytes as f64 / status.cast_bytes as f64 };
-    let how = if status.planes == 0 { ", by a chain of unicast, since no plane carries multicast" } else { "" };
+    let how = if status.planes == 0 { ", by a unicast chain because no plane carries multicast" } else { "" };
     let mut text = format!(
         "{} cast in {:.1} s, {:.1} Mb/s, {} pass(es){how}; {per_byte:.3} bytes sent per byte\n",
         super::copy::bytes(status.cast_bytes),

@@ -11,7 +11,7 @@ use strandway_group::bench::{Bench, Row, Way};
 use strandway_group::{Team, What};
 use strandway_udp::Node;
 
-/// Transfers of a rank under way at once in an all-to-all: ours, as in scenarios.
+/// Simultaneous transfers of a rank in an all-to-all: ours, as in scenarios.
 const WINDOW: u32 = 8;
 
 pub(super) fn collective(args: &PerfCollectiveArgs) -> Result<(), Failure> {
@@ -34,7 +34,7 @@ pub(super) fn collective(args: &PerfCollectiveArgs) -> Result<(), Failure> {
     let network = match way {
         Way::InNetwork => Some(super::switch::network(&args.switch)?),
         _ if args.switch.switch.is_some() => {
-            return Err(Failure::Usage("--switch: only --algorithm in-network has one".into()));
+            return Err(Failure::Usage("--switch: only --algorithm in-network uses one".into()));
         }
         _ => None,
     };
@@ -85,7 +85,7 @@ pub(super) fn collective(args: &PerfCollectiveArgs) -> Result<(), Failure> {
     outputs.json(|| json(args, way, (count, rank, planes), (&profile, payload), &rows, (bytes, fragments)))?;
     if wrong > 0 {
         return Err(Failure::Run(format!(
-            "rank {rank}: {wrong} size(s) with a wrong result: this is a defect of ours"
+            "rank {rank}: {wrong} size(s) with a wrong result: this is a bug in Strandway"
         )));
     }
     Ok(())
@@ -115,7 +115,7 @@ fn way(args: &PerfCollectiveArgs) -> Result<Way, Failure> {
     })
 }
 
-/// What a rank sent and received by way of a switch.
+/// The fragments that a rank sent and received through a switch.
 fn fragments(system: Option<&str>, network: &mut InNetwork) -> serde_json::Value {
     let (counts, sockets) = (network.counts(), network.counters());
     serde_json::json!({
@@ -134,7 +134,7 @@ fn fragments(system: Option<&str>, network: &mut InNetwork) -> serde_json::Value
 
 fn head(args: &PerfCollectiveArgs, way: Way, ranks: usize, planes: u32, profile: &str, system: Option<&str>) -> String {
     let how = match way {
-        Way::Multicast(_) if planes == 0 => "no plane carries multicast: a chain of unicast".to_string(),
+        Way::Multicast(_) if planes == 0 => "no plane carries multicast, so ranks form a unicast chain".to_string(),
         Way::Multicast(_) => format!("multicast on {} plane(s)", planes.count_ones()),
         Way::Messages(_) => format!("{} of messages, profile {profile}", way.name()),
         Way::InNetwork => format!("by a switch that runs {}", system.unwrap_or("nothing")),
@@ -174,7 +174,7 @@ fn line(way: Way, row: &Row, root: u32) -> String {
         Way::Multicast(What::Broadcast { .. }) => ("none", root.to_string()),
         Way::Multicast(What::AllGather) => ("none", "-1".to_string()),
     };
-    // Sums are of 32-bit numbers where messages allow; what is only moved is bytes.
+    // Sums have 32-bit numbers if messages allow that; data that is only moved consists of bytes.
     let (count, kind) = if redop == "sum" { (row.size / 4, "float") } else { (row.size, "int8") };
     let wrong = row.right.map_or("N/A", |right| if right { "0" } else { "wrong" });
     let by_ring =

@@ -13,7 +13,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
     run(&args.common, &scenario, &variants, args.jobs, args.force)
 }
 
-/// Loads a scenario that is run several times.
+/// Loads a scenario for several runs.
 fn load_several(common: &Common) -> Result<Scenario, Failure> {
     let scenario = load(common)?;
     if let Some(seed) = common.seed {
@@ -40,12 +40,12 @@ fn run(
     let document = tell(&mut outputs, scenario, rows, "")?;
     if document.rows.len() < variants.len() {
         let (done, all) = (document.rows.len(), variants.len());
-        return Err(Failure::Run(format!("interrupted: {done} of {all} runs were started")));
+        return Err(Failure::Run(format!("interrupted: only {done} of {all} runs were started")));
     }
     judge(document.rows.iter().map(|row| (row.label.as_str(), &row.report)))
 }
 
-/// Shows several runs as one table, with a remark below it, and writes them to the files that were asked for.
+/// Prints several runs as one table with a remark below it, and writes them to the requested files.
 pub(crate) fn tell(outputs: &mut Outputs, scenario: &Scenario, rows: Vec<Row>, remark: &str) -> Result<Rows, Failure> {
     outputs.show(&format!("{}\n{}{remark}", scenario.name(), report::text::rows(&rows, outputs.width())));
     if let Some(output) = outputs.html.take() {
@@ -59,7 +59,7 @@ pub(crate) fn tell(outputs: &mut Outputs, scenario: &Scenario, rows: Vec<Row>, r
     Ok(document)
 }
 
-/// Runs all variants, as many at a time as there are processors and memory for.
+/// Runs all variants; as many at a time as processors and memory allow.
 pub(crate) fn rows(
     variants: &[Variant],
     jobs: Option<u16>,
@@ -73,7 +73,7 @@ pub(crate) fn rows(
     let (threads, estimates): (Vec<usize>, Vec<Estimate>) = checked.map(|e| (e.plan.threads, Estimate::of(&e))).unzip();
     let threads = threads.into_iter().max().unwrap_or(1);
     let wanted = jobs.map_or((processors / threads).max(1), usize::from);
-    // Fewer at a time rather than none, unless the user said how many.
+    // Reduce the number of simultaneous runs if memory is short, unless the user chose it.
     let fewest = if jobs.is_some() { wanted } else { 1 };
     let fits = |jobs: &usize| Estimate::together(&estimates, *jobs).fits().is_ok();
     let jobs = (fewest..=wanted).rev().find(fits).unwrap_or(fewest);

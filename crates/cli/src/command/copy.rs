@@ -16,13 +16,13 @@ use strandway_proto::Span;
 use strandway_udp::copy::{self, CopyError, Options, Served, Server, Status, Summary, shown};
 use strandway_udp::{Config, Node};
 
-/// Where a server listens unless told otherwise: the port after that of `perf`, ours.
+/// The default port of a server: the one after that of `perf`, ours.
 const PORT: u16 = 47_931;
-/// Failures that are listed one by one; the JSON summary has all.
+/// Limit on the failures that are listed one by one; the JSON summary has all.
 const LISTED: usize = 20;
-/// A peer may be silent for so long: longer than a host that writes to a slow disk is.
+/// A peer may be silent for this long: longer than a host that writes to a slow disk.
 const PEER_TIMEOUT: Duration = Duration::from_secs(5);
-/// A plane may be silent for so many round trips, where another one is not.
+/// A plane counts as dead after this many silent round trips if another plane is not silent.
 const PLANE_TRIPS: u32 = 4;
 
 pub(crate) fn copy(args: &CopyArgs) -> Result<(), Failure> {
@@ -80,7 +80,7 @@ fn serve(args: &CopyArgs, directory: &Path) -> Result<(), Failure> {
 
 fn send(args: &CopyArgs) -> Result<(), Failure> {
     let Some((place, sources)) = args.paths.split_last() else {
-        return Err(Failure::Usage("name what to copy and where: SOURCE... HOST:DIR".into()));
+        return Err(Failure::Usage("name sources and destination: SOURCE... HOST:DIR".into()));
     };
     let sources: Vec<PathBuf> = sources.iter().map(PathBuf::from).collect();
     let (hosts, directory) = parse(place)?;
@@ -110,17 +110,18 @@ fn send(args: &CopyArgs) -> Result<(), Failure> {
     let mut lines: Vec<String> =
         summary.failures.iter().take(LISTED).map(|(path, why)| format!("{}: {why}", shown(path))).collect();
     if count > LISTED {
-        lines.push(format!("{} more; --json has them all", count - LISTED));
+        lines.push(format!("{} more failures; --json lists all", count - LISTED));
     }
-    lines.push(format!("{count} of what was to be copied is not there; the rest is"));
+    lines.push(format!("{count} file(s) were not copied; the others were"));
     Err(Failure::Run(lines.join("\n")))
 }
 
-/// `[ADDRESS]:DIR`, `[ADDRESS]:PORT:DIR`, `NAME:DIR`, or several hosts with commas between: hosts, and the directory.
+/// `[ADDRESS]:DIR`, `[ADDRESS]:PORT:DIR`, `NAME:DIR`, or several hosts separated by commas. Returns the hosts and the
+/// directory.
 fn parse(place: &OsStr) -> Result<(Vec<String>, Vec<u8>), Failure> {
     let wrong = || {
-        let how = "write it as HOST:DIR, such as '[fd00:1::2]:backup'; DIR may be empty, the colon may not";
-        Failure::Usage(format!("{}: not a place to copy to; {how}", shown(Path::new(place))))
+        let how = "write it as HOST:DIR, such as '[fd00:1::2]:backup'; DIR may be empty, but the colon is needed";
+        Failure::Usage(format!("{}: not a destination; {how}", shown(Path::new(place))))
     };
     let mut hosts = Vec::new();
     let mut rest = place.as_bytes();
@@ -156,7 +157,7 @@ fn parse(place: &OsStr) -> Result<(Vec<String>, Vec<u8>), Failure> {
     }
 }
 
-/// Addresses as they are, names as the system knows them.
+/// Parses addresses, and looks names up.
 fn addresses(hosts: &[String]) -> Result<Vec<SocketAddrV6>, Failure> {
     let one = |host: &String| {
         if let Ok(found) = wire::addresses(std::slice::from_ref(host), PORT) {
@@ -172,14 +173,14 @@ fn addresses(hosts: &[String]) -> Result<Vec<SocketAddrV6>, Failure> {
         });
         let first: Vec<SocketAddrV6> = found.take(1).collect();
         if first.is_empty() {
-            return Err(Failure::Usage(format!("{host}: it has no IPv6 address, which is what nodes have")));
+            return Err(Failure::Usage(format!("{host}: it has no IPv6 address, which nodes need")));
         }
         Ok(first)
     };
     Ok(hosts.iter().map(one).collect::<Result<Vec<_>, Failure>>()?.concat())
 }
 
-/// The line beside the progress bar.
+/// The line next to the progress bar.
 fn line(status: &Status) -> String {
     let left = status.left().map_or("?".to_string(), |left| format!("{left:.0}"));
     format!(
@@ -194,7 +195,7 @@ fn line(status: &Status) -> String {
     )
 }
 
-/// Bytes with three digits or so.
+/// A number of bytes with about three digits.
 pub(super) fn bytes(count: u64) -> String {
     let units = ["B", "kB", "MB", "GB", "TB"];
     let step = (1..units.len()).take_while(|&step| count >= 1_000_u64.pow(step as u32)).count();
@@ -214,7 +215,7 @@ fn told(summary: &Summary, dry_run: bool) -> String {
     }
     let resumed = match summary.resumed_bytes {
         0 => String::new(),
-        count => format!("; {} were left by an earlier copy", bytes(count)),
+        count => format!("; {} came from an earlier copy", bytes(count)),
     };
     format!(
         "{} file(s) sent, {} in {:.1} s, {:.1} Mb/s; loss {:.2} %, {:.2} bytes on the wire per byte{had}{resumed}\n",

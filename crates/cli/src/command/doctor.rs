@@ -14,15 +14,15 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
     outputs.json(|| json(&findings))?;
     match findings.iter().filter(|finding| finding.verdict == Verdict::Missing).count() {
         0 => Ok(()),
-        count => Err(Failure::Run(format!("{count} thing(s) that real sockets need do not work here; see above"))),
+        count => Err(Failure::Run(format!("{count} feature(s) that real sockets need do not work here; see above"))),
     }
 }
 
-/// What fabrics of namespaces lack here. No socket needs them, so the worst is that a convenience is missing.
+/// The features that fabrics of namespaces need. Sockets do not need them, so a missing one is not an error.
 fn fabrics() -> Finding {
     let missing = linux::check().into_iter().find(|finding| !finding.works);
     let (value, verdict, advice) = match missing {
-        None => ("all that they can do, ECN and trimming included".to_string(), Verdict::Good, String::new()),
+        None => ("all features work, including ECN and trimming".to_string(), Verdict::Good, String::new()),
         Some(finding) => {
             let advice = format!("{}; `strandway fabric check` has more", finding.remedy);
             (format!("{}: {}", finding.what, finding.said), Verdict::Slow, advice)

@@ -36,7 +36,7 @@ fn list() -> String {
     text.push_str(&row("Path selectors, `[profile] path`", &PathConfig::NAMES));
     text.push_str(&row("Reliabilities, `[profile] reliability`", &ReliabilityConfig::NAMES));
     text.push_str(&row("Flow-size distributions, `[workload] sizes`", strandway_lab::plan::size_distributions()));
-    text.push_str("\n`strandway explain NAME` shows parameters; `strandway explain fabric SCENARIO` what follows from a fabric.\n");
+    text.push_str("\n`strandway explain NAME` shows parameters; `strandway explain fabric SCENARIO` shows values computed for a fabric.\n");
     text
 }
 
@@ -87,7 +87,7 @@ fn named(name: &str) -> Result<String, Failure> {
     Err(Failure::Usage(format!("`{name}` has no explanation; {hint}")))
 }
 
-/// Everything that has an explanation.
+/// All names that have an explanation.
 fn names() -> Vec<&'static str> {
     [
         &Profile::NAMES[..],
@@ -100,7 +100,7 @@ fn names() -> Vec<&'static str> {
     .concat()
 }
 
-/// A group of parameters as its section in a scenario would be called.
+/// A group of parameters with the name of its section in a scenario.
 fn table(group: &str, set: &dyn ParameterSet) -> String {
     let mut text = format!("\n[profile.{group}]\n");
     let rows = set.table();

@@ -84,7 +84,7 @@ fn up(args: &FabricUpArgs) -> Result<(), Failure> {
     let fabric = linux::feasible(linux::fabric_of(&scenario, name, &options)?);
     let began = Instant::now();
     if linux::up(&fabric, &program()?, &interrupted)? == Up::Standing {
-        show(&format!("{name} is up already, just so\n"));
+        show(&format!("{name} is up already, without differences\n"));
         return Ok(());
     }
     let flag = if name == "sw" { String::new() } else { format!(" --name {name}") };
@@ -105,18 +105,18 @@ fn up(args: &FabricUpArgs) -> Result<(), Failure> {
     let plan = scenario.check()?.plan;
     if plan.faults.iter().any(|fault| !linux::is_carried(&plan.topology, fault)) {
         show(
-            "faults: those of the scenario happen in `strandway fabric run`; here break things with `strandway fabric fail`\n",
+            "faults: the scenario's faults happen only in `strandway fabric run`; use `strandway fabric fail` for others\n",
         );
     }
     Ok(())
 }
 
-/// This program, which carries long links in a process of its own.
+/// The path of this program; a process of it carries the long links.
 fn program() -> Result<PathBuf, Failure> {
-    std::env::current_exe().map_err(|e| Failure::Run(format!("where this program is cannot be told: {e}")))
+    std::env::current_exe().map_err(|e| Failure::Run(format!("the path of this program is unknown: {e}")))
 }
 
-/// A fabric that was built for one run. It is removed when the run ends, however that ends.
+/// A fabric that was built for one run. It is removed at the end of the run, also after errors.
 struct Lease<'a>(&'a str, &'a Running);
 
 impl Drop for Lease<'_> {
@@ -131,11 +131,10 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     let (common, name) = (&args.common, &args.fabric.name);
     let options = asked(&args.build);
     if args.both && args.build.unshaped {
-        let said =
-            "--unshaped: ports as fast as the machine goes cannot be simulated; give --rate, or leave --both out";
+        let said = "--unshaped: ports without a rate cannot be simulated; give --rate, or leave --both out";
         return Err(Failure::Usage(said.into()));
     }
-    // Both worlds run what is built.
+    // Both runs use the fabric as built.
     let scenario = linux::rated(&load(common)?, &options)?;
     let experiment = scenario.check()?;
     wire::supported(&experiment).map_err(|error| Failure::Usage(format!("{}: {error}", scenario.file())))?;
@@ -150,7 +149,7 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
             let broken = linux::broken(name)?;
             if args.both && !broken.is_empty() {
                 return Err(Failure::Run(format!(
-                    "fabric `{name}` has failures that the simulation does not: {}; heal them first (strandway fabric heal --name {name})",
+                    "fabric `{name}` has failures that the simulation does not have: {}; heal them first (strandway fabric heal --name {name})",
                     broken.join(", ")
                 )));
             }
@@ -159,10 +158,10 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
         }
     };
     if experiment.plan.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Down { .. })) {
-        notes.push("lost: what a link that is down swallows is not counted; `lost` is random loss alone".to_string());
+        notes.push("lost: packets lost on dead links are not counted; `lost` counts only random losses".to_string());
     }
     if args.build.unshaped {
-        notes.push("rates: ports are not shaped, so slowdown and use of links mean nothing".to_string());
+        notes.push("rates: ports are not shaped, so slowdown and link utilisation have no meaning".to_string());
     }
     let load = load_average();
     let bar = RealBar::of_flows(common.quiet);
@@ -180,7 +179,7 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     if load.is_some_and(|load| load > 0.5) {
         let load = load.unwrap_or_default();
         notes.push(format!(
-            "load: the load average was {load:.1} before the run; times between real nodes scatter with it"
+            "load: the load average was {load:.1} before the run; times between real nodes vary with it"
         ));
     }
     let wire = Report::of_namespaces(&experiment, &measured?, wall, &notes);
@@ -208,7 +207,7 @@ fn load_average() -> Option<f64> {
     std::fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }
 
-/// How far the two worlds are apart, and what was not the same in both.
+/// The distance between simulated and real run, and the differences in their settings.
 fn agreement(rows: &[Row]) -> String {
     let [simulated, wire] = rows else { return String::new() };
     let (a, b) = (&simulated.report.fct_us, &wire.report.fct_us);
@@ -227,7 +226,7 @@ fn agreement(rows: &[Row]) -> String {
     )
 }
 
-/// A line that compares chunks in both worlds: how many were cast, repaired, rebuilt and received. Empty if none were cast.
+/// A line with the chunks of both runs: cast, repaired, rebuilt and received. Empty if none were cast.
 fn chunks(wire: &Report, simulated: &Report) -> String {
     if wire.packets.chunks == 0 {
         return String::new();
@@ -240,7 +239,7 @@ fn chunks(wire: &Report, simulated: &Report) -> String {
     format!("chunks: {} in namespaces; {} simulated\n", tell(wire), tell(simulated))
 }
 
-/// Makes or ends a team, or lists all.
+/// Makes or removes a team, or lists all teams.
 fn group(args: &FabricGroupArgs) -> Result<(), Failure> {
     let name = &args.fabric.name;
     let Some(team) = args.team else {
@@ -299,7 +298,7 @@ fn status(args: &FabricStatusArgs) -> Result<(), Failure> {
     Err(Failure::Missed(format!("{} of {wanted} probes did not arrive", wanted - arrived)))
 }
 
-/// A table of datagrams cast to groups: how many left, and how many copies arrived. A line per tree.
+/// A table of datagrams cast to groups: a line per tree with the number sent, and the number of copies that arrived.
 fn trees(copied: &[Copied]) -> String {
     if copied.is_empty() {
         return String::new();
@@ -318,7 +317,7 @@ fn trees(copied: &[Copied]) -> String {
     text
 }
 
-/// A table of probes: how many left, and how many arrived. A line per path.
+/// A table of probes: a line per path with the number sent, and the number that arrived.
 fn paths(probed: &[Probed]) -> String {
     let mut text = format!("\n{:<6} {:>7} {:>7} {:>8} {:>8}\n", "plane", "T1", "probes", "refused", "arrived");
     for way in probed {
@@ -328,7 +327,7 @@ fn paths(probed: &[Probed]) -> String {
     text
 }
 
-/// Becomes the program: signals and exit status are its own.
+/// Replaces this process by the program, so that signals and exit status are the program's.
 fn exec(args: &FabricExecArgs) -> Result<(), Failure> {
     let file = linux::enter(&args.fabric.name, &args.node)?;
     let error = Command::new("nsenter").arg(format!("--net={}", file.display())).arg("--").args(&args.command).exec();
@@ -359,7 +358,7 @@ fn check(args: &FabricCheckArgs) -> Result<(), Failure> {
     }
 }
 
-/// Packets of 1,500 and 4,096 bytes at the rates that a long link should carry here.
+/// Packets of 1,500 and 4,096 bytes at the rates that a long link should reach here.
 fn bench_line(args: &FabricBenchLineArgs) -> Result<(), Failure> {
     if !(0.0..=1.0).contains(&args.loss) {
         return Err(Failure::Usage(format!("--loss {}: write a share from 0 to 1", args.loss)));
@@ -375,7 +374,7 @@ fn bench_line(args: &FabricBenchLineArgs) -> Result<(), Failure> {
     };
     let head = ["MTU", "sent", "packets", "arrived", "lost", "failed", "late", "hosts p50", "hosts p99", "per packet"];
     print(&format!("a line of {} ms one way, {} s each\n", args.latency, args.seconds));
-    let late = "late: left the line more than 100 us after its time. hosts: beyond the line's latency, from program to program.";
+    let late = "late: share of frames that left the line more than 100 us late. hosts: time from program to program, minus the line's latency.";
     let row = |cells: [String; 10]| cells.map(|cell| format!("{cell:>11}")).concat() + "\n";
     print(&row(head.map(String::from)));
     for (mtu, rate) in [(1500, 1), (4096, 1), (4096, 2)] {

@@ -29,7 +29,7 @@ pub(crate) fn node(args: &NodeArgs) -> Result<(), Failure> {
     let key = args.key.as_ref().map(read).transpose()?;
     let config = file.config(key.as_deref()).map_err(Failure::Usage)?;
     let mut json = Lines::open(args)?;
-    // Says whether people read standard output.
+    // These outputs decide whether texts for the user go to standard output or standard error.
     let outputs = Outputs::open(
         Wanted { json: args.json.as_ref().filter(|_| matches!(json, Lines::Stdout)), ..Wanted::default() },
         &[],
@@ -69,7 +69,7 @@ pub(crate) fn node(args: &NodeArgs) -> Result<(), Failure> {
     written
 }
 
-/// Where objects go, as they come.
+/// The destination of JSON objects, which are written one by one.
 enum Lines {
     None,
     Stdout,

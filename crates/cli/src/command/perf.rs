@@ -13,7 +13,7 @@ use strandway_proto::{Rate, Span};
 use strandway_udp::perf::{self, Mode, Options, PerfError, Served, Stretch};
 use strandway_udp::{Config, Error, Node, shard_addresses};
 
-/// Where a server listens unless told otherwise; from the dynamic range, ours.
+/// The default port of a server; from the dynamic range, ours.
 const PORT: u16 = 47_930;
 
 pub(crate) fn perf(args: &PerfArgs) -> Result<(), Failure> {
@@ -38,7 +38,8 @@ fn server(args: &PerfServerArgs) -> Result<(), Failure> {
         threads => format!("{threads} threads, each {} port(s) after the one before; ", config.planes.len()),
     };
     print(&format!("listening on {}; {threads}Ctrl-C ends\n", at.join(" ")));
-    // Connections that are open, and has there been one? Those of a client on several threads end one by one.
+    // The number of open connections, and whether there was one before. A client with several threads closes its
+    // connections one by one.
     let (open, gone) = (AtomicUsize::new(0), AtomicBool::new(false));
     let over = || gone.load(Ordering::Relaxed) && open.load(Ordering::Relaxed) == 0;
     let stop = || progress::interrupted() || (args.once && over());
@@ -58,7 +59,7 @@ fn server(args: &PerfServerArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A node for each thread.
+/// Opens a node for each thread.
 fn bind(config: &Config, threads: u16) -> Result<Vec<Node>, Failure> {
     let bind = |thread| {
         let planes = shard_addresses(&config.planes, thread)?;
@@ -98,7 +99,7 @@ fn client(args: &PerfClientArgs) -> Result<(), Failure> {
     let mut seconds = Vec::new();
     let whole = perf::run_all(&mut nodes, &servers?, &options, progress::interrupted, |second| {
         outputs.show(&line(second));
-        // A day of seconds; nobody plots more.
+        // A limit on the kept lines: one day of seconds.
         if seconds.len() < 86_400 {
             seconds.push(second.clone());
         }
@@ -121,7 +122,7 @@ fn mode(args: &PerfClientArgs) -> Mode {
     }
 }
 
-/// What a node is opened with; `ours` gives planes where neither flags nor a node file do.
+/// The configuration of a node. `ours` returns the planes if neither flags nor a node file name any.
 fn config(
     args: &PerfCommon,
     ours: impl FnOnce() -> Result<Vec<SocketAddrV6>, Failure>,
@@ -166,7 +167,7 @@ fn head(args: &PerfClientArgs, config: &Config) -> String {
 fn line(stretch: &Stretch) -> String {
     let plane = |(rate, up): (&f64, &bool)| if *up { format!("{rate:.3}") } else { format!("{rate:.3} (silent)") };
     let planes: Vec<String> = stretch.plane_gbps.iter().zip(&stretch.planes_up).map(plane).collect();
-    // As fine as the lines are.
+    // Times have as many digits as the interval needs.
     let digits = if stretch.to_s - stretch.from_s < 0.5 { 3 } else { 1 };
     let span = format!("{:.digits$}-{:.digits$}", stretch.from_s, stretch.to_s);
     let back = if stretch.back_gbps > 0.0 { format!("  back {:.3}", stretch.back_gbps) } else { String::new() };

@@ -1,4 +1,4 @@
-//! `strandway reproduce`: published results beside ours.
+//! `strandway reproduce`: published results next to ours.
 
 use crate::Failure;
 use crate::args::ReproduceArgs;
@@ -8,7 +8,7 @@ use std::path::Path;
 use strandway_lab::report::markdown;
 use strandway_lab::{report, reproduce};
 
-/// So many missed rows are named at the end.
+/// Limit on the missed rows that are named at the end.
 const NAMED: usize = 5;
 
 fn read(path: &Path) -> Result<String, Failure> {
@@ -53,7 +53,7 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
     }
     outputs.json(|| done.to_json())?;
     if !done.complete {
-        return Err(Failure::Run("interrupted: rows whose runs were not run have no result".into()));
+        return Err(Failure::Run("interrupted: rows without all their runs have no result".into()));
     }
     if let (Some(output), Some(path)) = (outputs.markdown.take(), &args.markdown) {
         let text = match &page {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use strandway_lab::{Estimate, pcap, report, trace};
 use strandway_sim::Control;
 
-/// Runs that take longer than this many seconds say so before they start.
+/// If the estimate is above this many seconds, it is printed before the run.
 const LONG: f64 = 20.0;
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             output.finish_with(|file| trace::write(&experiment, &outcome, &mut std::io::BufWriter::new(file)))?;
         for (left_out, what) in [(traced.flows_left_out, "flows"), (traced.ranks_left_out, "ranks' steps")] {
             if left_out > 0 {
-                complain(&format!("--trace: {left_out} {what} are too many to be kept, and are not in it"));
+                complain(&format!("--trace: {left_out} {what} are not in the trace, because there are too many"));
             }
         }
     }

@@ -5,14 +5,14 @@ use crate::args::{Args, CompletionsArgs, ManArgs};
 use clap::CommandFactory;
 use std::io::Write;
 
-/// Prints the completions of a shell.
+/// Prints the completion script for a shell.
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Args::command(), "strandway", &mut script);
     print(&script)
 }
 
-/// Prints the manual page, or writes the pages of all commands into a folder.
+/// Prints the manual page, or writes the pages of all commands into a directory.
 pub(crate) fn man(args: &ManArgs) -> Result<(), Failure> {
     let Some(folder) = &args.into else {
         let mut page = Vec::new();

@@ -1,4 +1,4 @@
-//! Bare `strandway`: what single-path RoCEv2 does to a training traffic pattern, and what spraying does with it.
+//! `strandway` without a command: compares single-path RoCEv2 with spraying for a training traffic pattern.
 
 use super::judge;
 use crate::Failure;
@@ -8,13 +8,13 @@ use std::path::Path;
 use std::time::Instant;
 use strandway_lab::{Scenario, report};
 
-/// The scenario, as in the repository.
+/// The scenario, the same as in the repository.
 const SCENARIO: &str = include_str!("../showcase.toml");
 
-/// Compared protocols.
+/// The protocols to compare.
 const PROFILES: [&str; 4] = ["rocev2", "uec/oblivious", "uec/reps", "uec/bitmap"];
 
-/// Where the page goes.
+/// The file name of the page.
 const PAGE: &str = "strandway-showcase.html";
 
 pub(crate) fn showcase() -> Result<(), Failure> {

@@ -15,9 +15,9 @@ use strandway_group::aggregation::{
     Esa, JobConfig, NetworkOptions, ResultPath, Switch, SwitchConfig, SwitchEvent, SwitchStatus, System,
 };
 
-/// The first port of a switch, unless its address says otherwise; from the dynamic range, ours.
+/// The default first port of a switch; from the dynamic range, ours.
 const PORT: u16 = 48_000;
-/// Between two looks at who asks and whether to end.
+/// Interval at which the loop checks for questions and for its end.
 const TURN: Duration = Duration::from_millis(20);
 
 pub(crate) fn switch(args: &SwitchArgs) -> Result<(), Failure> {
@@ -26,7 +26,7 @@ pub(crate) fn switch(args: &SwitchArgs) -> Result<(), Failure> {
     }
     let lasts = match args.seconds {
         Some(seconds) if seconds.is_finite() && seconds > 0.0 => Some(Duration::from_secs_f64(seconds.min(1e9))),
-        Some(seconds) => return Err(Failure::Usage(format!("--seconds {seconds}: take a time above 0"))),
+        Some(seconds) => return Err(Failure::Usage(format!("--seconds {seconds}: write a time above 0"))),
         None => None,
     };
     let config = config(args)?;
@@ -43,12 +43,12 @@ pub(crate) fn switch(args: &SwitchArgs) -> Result<(), Failure> {
         for event in switch.turn(TURN)? {
             print(&match event {
                 SwitchEvent::Began { job, workers } => format!("job {job}: a session of {workers} workers begins\n"),
-                SwitchEvent::Ended { job } => format!("job {job}: the session is over\n"),
+                SwitchEvent::Ended { job } => format!("job {job}: the session has ended\n"),
                 SwitchEvent::Refused { job, reason } => format!("job {job}: refused a worker: {reason}\n"),
             });
         }
         while let Ok((mut stream, _)) = asked.listener.accept() {
-            // Who asked may have gone.
+            // The client may have closed the connection.
             let _ = stream.set_write_timeout(Some(Duration::from_millis(200)));
             let _ = stream.write_all(json(&switch.status()).as_bytes());
         }
@@ -57,13 +57,13 @@ pub(crate) fn switch(args: &SwitchArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where a switch answers questions: in the user's directory for such things, or in the system's.
+/// The path of the socket for status questions: in the user's runtime directory, or in the system's.
 fn socket(given: Option<&Path>) -> PathBuf {
     let usual = || std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| PathBuf::from("/run"), PathBuf::from);
     given.map_or_else(|| usual().join("strandway-switch.sock"), Path::to_path_buf)
 }
 
-/// A socket for questions, which goes with the process.
+/// A socket for status questions; it is removed with the process.
 struct Asked {
     listener: UnixListener,
     path: PathBuf,
@@ -81,7 +81,7 @@ fn listen(given: Option<&Path>) -> Result<Asked, Failure> {
     if UnixStream::connect(&path).is_ok() {
         return Err(Failure::Usage(format!("--socket {}: another switch answers there", path.display())));
     }
-    // What a switch left that was killed.
+    // Remove the socket file of a switch that was killed.
     if std::fs::symlink_metadata(&path).is_ok_and(|found| found.file_type().is_socket()) {
         std::fs::remove_file(&path).map_err(failed)?;
     }
@@ -108,13 +108,14 @@ fn config(args: &SwitchArgs) -> Result<SwitchConfig, Failure> {
     let mut jobs = args.job.iter().map(|text| job(text, share)).collect::<Result<Vec<_>, _>>()?;
     if jobs.is_empty() {
         if !address.ip().is_loopback() {
-            let said = "beyond loopback each job needs a key: --job 1=KEYFILE (`head -c 32 /dev/urandom > KEYFILE`)";
+            let said =
+                "except on loopback, each job needs a key: --job 1=KEYFILE (`head -c 32 /dev/urandom > KEYFILE`)";
             return Err(Failure::Usage(said.into()));
         }
         jobs.push(JobConfig { number: 1, key: wire::LOOPBACK_KEY.to_vec(), share });
     }
     if !(0.0..1.0).contains(&args.lose) {
-        return Err(Failure::Usage(format!("--lose {}: take a share from 0 to 1", args.lose)));
+        return Err(Failure::Usage(format!("--lose {}: write a share from 0 to 1", args.lose)));
     }
     let (slots, lanes, ports, rtt, loss) = (args.slots, args.lanes, args.ports, args.rtt, args.lose);
     Ok(SwitchConfig { jobs, slots, lanes, ports, rtt, loss, ..SwitchConfig::new(address, system) })
@@ -132,7 +133,7 @@ fn job(text: &str, share: f64) -> Result<JobConfig, Failure> {
     Ok(JobConfig { number, key, share })
 }
 
-/// How a worker uses the switch that the command line names.
+/// The settings of a worker for the switch that the command line names.
 pub(super) fn network(args: &UseSwitchArgs) -> Result<NetworkOptions, Failure> {
     let Some(switch) = &args.switch else {
         return Err(Failure::Usage("--algorithm in-network: name the switch, such as --switch fd00:1::9".into()));
@@ -144,12 +145,12 @@ pub(super) fn network(args: &UseSwitchArgs) -> Result<NetworkOptions, Failure> {
         }
         None if door.ip().is_loopback() => wire::LOOPBACK_KEY.to_vec(),
         None => {
-            let said = "beyond loopback: --job-key FILE, the key that the switch has for the job";
+            let said = "a switch that is not on loopback needs --job-key FILE with the job's key";
             return Err(Failure::Usage(said.into()));
         }
     };
     let port = door.port().checked_add(args.job);
-    door.set_port(port.ok_or_else(|| Failure::Usage(format!("--switch {switch}: take a port below 64,000")))?);
+    door.set_port(port.ok_or_else(|| Failure::Usage(format!("--switch {switch}: write a port below 64,000")))?);
     Ok(NetworkOptions {
         lanes: args.lanes,
         window: args.window.unwrap_or(0),
@@ -225,8 +226,8 @@ fn json(status: &SwitchStatus) -> String {
 }
 
 fn table(text: &str) -> Result<String, Failure> {
-    let status: serde_json::Value =
-        serde_json::from_str(text).map_err(|error| Failure::Run(format!("the switch's answer is none: {error}")))?;
+    let status: serde_json::Value = serde_json::from_str(text)
+        .map_err(|error| Failure::Run(format!("the switch's answer cannot be read: {error}")))?;
     let number = |of: &serde_json::Value, key: &str| of[key].as_u64().unwrap_or(0).to_string();
     let rows = |key: &str| status[key].as_array().cloned().unwrap_or_default();
     let mut out = format!(

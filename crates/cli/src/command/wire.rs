@@ -1,4 +1,4 @@
-//! Nodes as command lines describe them: addresses, keys, profiles, node files.
+//! Nodes on the command line: addresses, keys, profiles, node files.
 
 use crate::Failure;
 use crate::args::{Waiting, WireArgs};
@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use strandway_lab::NodeFile;
 use strandway_udp::{Config, Error, Reason, Routes};
 
-/// Used without --key, which only loopback allows. No secret: other processes of this host may be clients, too.
+/// The key without --key, which is possible only on loopback. It is public: other processes of this host may connect,
+/// too.
 pub(super) const LOOPBACK_KEY: &[u8] = b"strandway on loopback, where anyone may look";
 
 impl From<Error> for Failure {
@@ -30,11 +31,11 @@ pub(super) fn addresses(texts: &[String], port: u16) -> Result<Vec<SocketAddrV6>
     texts.iter().map(parse).collect()
 }
 
-/// The address that this host would use to reach another one.
+/// The local address from which this host reaches another one.
 pub(super) fn local_for(peer: SocketAddrV6) -> Result<SocketAddrV6, Failure> {
     let find = || -> std::io::Result<Option<SocketAddrV6>> {
         let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?;
-        // Sends nothing: it only looks up the route.
+        // This sends no packet; it only looks up the route.
         socket.connect(peer)?;
         Ok(match socket.local_addr()? {
             std::net::SocketAddr::V6(mut address) => {
@@ -51,7 +52,7 @@ pub(super) fn local_for(peer: SocketAddrV6) -> Result<SocketAddrV6, Failure> {
     }
 }
 
-/// A host of the node file's fabric, by name or number.
+/// The addresses of a host of the node file's fabric, by name or number.
 pub(super) fn peer(file: &NodeFile, names: &[String], port: u16) -> Result<Vec<SocketAddrV6>, Failure> {
     let [name] = names else {
         return Err(Failure::Usage("with --node, name one host, such as h2".into()));
@@ -68,12 +69,12 @@ pub(super) fn peer(file: &NodeFile, names: &[String], port: u16) -> Result<Vec<S
     }
 }
 
-/// The node file that the command line names.
+/// The node file of the command line.
 pub(super) fn node_file(args: &WireArgs) -> Result<Option<NodeFile>, Failure> {
     Ok(args.node.as_deref().map(NodeFile::load).transpose()?)
 }
 
-/// What a node is opened with, and its node file: see [`configure`].
+/// The configuration of a node, and its node file; see [`configure`].
 pub(super) fn config(
     args: &WireArgs,
     profile: Option<&str>,
@@ -84,7 +85,8 @@ pub(super) fn config(
     Ok((configure(args, file.as_ref(), profile, ours, port)?, file))
 }
 
-/// What a node is opened with: flags, else the node file, else defaults; `ours` gives planes where neither does.
+/// The configuration of a node: from flags, else from the node file, else defaults. `ours` returns the planes if
+/// neither names any.
 pub(super) fn configure(
     args: &WireArgs,
     file: Option<&NodeFile>,
@@ -136,7 +138,7 @@ pub(super) fn configure(
     Ok(config)
 }
 
-/// The line that a server prints about callers that it refused.
+/// The line that a server prints about refused callers.
 pub(super) fn refused(reason: Reason, count: u64) -> String {
     let why = match reason {
         Reason::WrongKey => "of a caller with another key",

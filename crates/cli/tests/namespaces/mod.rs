@@ -1,4 +1,4 @@
-//! Fabrics of namespaces for tests, each of a name of its own.
+//! Fabrics of namespaces for tests, each with a unique name.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use serde_json::Value;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub(crate) const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/wire/two_planes.toml");
 pub(crate) const TRIMMING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/wire/trimming.toml");
 
-/// A fabric of a name of its own, gone at the end of its test.
+/// A fabric with a unique name, removed at the end of its test.
 pub(crate) struct Fabric {
     pub(crate) name: String,
 }
@@ -21,7 +21,8 @@ impl Drop for Fabric {
 }
 
 impl Fabric {
-    /// A name that no other test has; `None`, with the reason on standard error, where namespaces cannot be made.
+    /// A fabric with a unique name that is not built yet. `None` if namespaces are not possible here; the reason is
+    /// printed on standard error.
     pub(crate) fn named() -> Option<Fabric> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let check = strandway(&["fabric", "check"]).output().expect("it runs");
@@ -33,14 +34,15 @@ impl Fabric {
         Some(Fabric { name: format!("t{}x{count}", std::process::id()) })
     }
 
-    /// The small fabric of the repository, up.
+    /// The small fabric of the repository, built.
     pub(crate) fn up() -> Option<Fabric> {
         let fabric = Fabric::named()?;
         fabric.good(&["up", SCENARIO]);
         Some(fabric)
     }
 
-    /// The same for tests whose ports mark, trim or lose in bursts; `None`, with the reason, where they cannot.
+    /// The same for tests whose ports mark, trim or lose in bursts. `None` if that is not possible here; the reason is
+    /// printed.
     pub(crate) fn with_programs() -> Option<Fabric> {
         let fabric = Fabric::named()?;
         let check = strandway(&["fabric", "check", "--json", "-"]).output().expect("it runs");
@@ -55,7 +57,7 @@ impl Fabric {
         }
     }
 
-    /// `strandway fabric` with the name of this one.
+    /// `strandway fabric` with this fabric's name.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = strandway(&["fabric", arguments[0], "--name", &self.name]);
         command.args(&arguments[1..]);
@@ -66,7 +68,7 @@ impl Fabric {
         self.command(arguments).output().expect("it runs")
     }
 
-    /// What a command that succeeds prints.
+    /// The output of a command that must succeed.
     pub(crate) fn good(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         assert!(output.status.success(), "{arguments:?}: {}", said(&output));
@@ -78,7 +80,7 @@ impl Fabric {
         serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("no JSON: {e}: {}", said(&output)))
     }
 
-    /// What became of probes: `(plane, T1, wanted, refused, arrived)`; T1 -1 is the way below the same T0.
+    /// The results of probes: `(plane, T1, wanted, refused, arrived)`. T1 -1 stands for the path under the same T0.
     pub(crate) fn probe(&self) -> Vec<(i64, i64, i64, i64, i64)> {
         let status = self.status(&["--probe"]);
         let rows = status["probed"].as_array().expect("rows").clone();
@@ -90,7 +92,8 @@ impl Fabric {
         rows.iter().map(row).collect()
     }
 
-    /// What became of datagrams cast along each tree: `(team, plane, tree, refused, copies wanted, copies that arrived)`.
+    /// The results of datagrams cast along each tree: `(team, plane, tree, refused, copies wanted, copies that
+    /// arrived)`.
     pub(crate) fn probe_copies(&self) -> Vec<[i64; 6]> {
         let status = self.status(&["--probe"]);
         let rows = status["copied"].as_array().expect("rows").clone();

@@ -1,4 +1,4 @@
-//! A rank of a multicast operation as the program of a host.
+//! The program that runs one rank of a multicast operation on a host.
 
 mod arrivals;
 mod chain;
@@ -18,82 +18,82 @@ use strandway_proto::cast::LeftOut;
 use strandway_proto::partial::Progress;
 use strandway_proto::units::{Span, Time};
 
-/// How far a rank has come.
+/// The phases of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It has not begun.
+    /// Before its start.
     Idle,
     /// In the first barrier.
     Here,
-    /// In the second barrier, if there is one: it takes chunks.
+    /// In the second barrier, if there is one. It accepts chunks.
     Armed,
-    /// Chunks travel, and are fetched.
+    /// Chunks are cast and fetched.
     Moving,
-    /// It has everything, and waits until the others have.
+    /// It has all chunks, and waits until the other ranks have them too.
     Closing,
     Closed,
-    /// Given up, for the reason that this word tells others.
+    /// Given up. The letter tells other ranks the reason.
     Aborted(Word),
 }
 
-/// What has become of a rank's part.
+/// The state of a rank's part, for its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is under way.
+    /// It is in progress.
     Running,
-    /// All chunks are here and may be read. Others may still ask for them.
+    /// All chunks are here and may be read. Other ranks may still ask for them.
     Complete,
-    /// Nobody needs this rank's buffers any more.
+    /// No rank needs this rank's buffers any more.
     Closed,
-    /// It was given up: this rank does not answer.
+    /// Given up: a rank does not answer.
     Aborted {
         /// The silent rank.
         dead: u32,
     },
-    /// It was given up before anything was sent: two ranks have buffers of different sizes.
+    /// Given up before any chunk was sent: two ranks have buffers of different sizes.
     Differs {
-        /// The ranks. If all but one agree, that one is among them.
+        /// Two ranks with different sizes. If only one rank differs from all others, it is one of the two.
         ranks: [u32; 2],
     },
 }
 
-/// What a rank counted.
+/// Counters of a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Chunks that came and were here.
+    /// Chunks that arrived a second time.
     pub duplicates: u64,
-    /// Chunks that came before this rank was ready for them.
+    /// Chunks that arrived before this rank was ready for them.
     pub unready: u64,
-    /// Chunks of which only the header came.
+    /// Chunks of which only the header arrived.
     pub trimmed: u64,
     /// Letters that asked for chunks.
     pub fetches: u64,
-    /// Chunks sent to others that lacked them.
+    /// Chunks sent to single ranks that asked for them.
     pub repaired: u64,
-    /// Chunks cast to all again.
+    /// Chunks cast to all a second time.
     pub again: u64,
-    /// Chunks that were lost and that parity gave back.
+    /// Lost chunks that were rebuilt from parity.
     pub rebuilt: u64,
-    /// Times that a tree or a plane seemed to have fallen silent.
+    /// How often a tree or a plane seemed to be silent.
     pub silent: u64,
 }
 
-/// What a rank multicasts.
+/// The state of a rank's own multicast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// Its turn has not come.
+    /// The token has not arrived yet.
     Waits,
     /// It casts.
     Casts {
-        /// The chunks below this one, as its share counts them, have been handed out.
+        /// Chunks of its share below this number have been handed out.
         next: u32,
-        /// The number behind the last one of the batch that leaves.
+        /// The chunk number after the last chunk of the batch that is leaving.
         end: u32,
     },
     Done,
 }
 
-/// The question that a rank repeats while it waits for another one.
+/// The question that a rank repeats while it waits for another rank.
 #[derive(Clone, Copy, Debug)]
 struct Probe {
     of: u32,
@@ -102,58 +102,59 @@ struct Probe {
     silent: u32,
 }
 
-/// One rank: told of chunks and letters, it casts its share when its turn comes, fetches what it lacks and answers those who ask.
+/// One rank. It learns of chunks and letters; it casts its share when it has the token, fetches missing chunks, and
+/// answers the requests of other ranks.
 #[derive(Debug)]
 pub struct Caster<'a> {
     op: &'a Multicast,
     rank: u32,
-    /// When it begins; [`Time::NEVER`] until another program begins it.
+    /// Start time; [`Time::NEVER`] until another program calls `begin`.
     start: Time,
     phase: Phase,
-    /// A bit for each chunk, and for each share that is whole.
+    /// One bit for each chunk, and one for each complete share.
     progress: Progress,
-    /// Where there is parity.
+    /// `Some` if the operation has parity.
     rebuilding: Option<Rebuilding>,
     complete: bool,
     turn: Turn,
     token: bool,
     handed_on: bool,
     fin: bool,
-    /// By barrier: rounds that were heard of, one bit each, and how many rounds this rank has sent.
+    /// By barrier: the rounds whose letters have arrived, one bit each; and how many rounds this rank has sent.
     heard_rounds: [u32; 3],
     sent_rounds: [u8; 3],
-    /// The planes of this rank, and those that all ranks have, as far as this one knows.
+    /// `up`: the planes of this rank. `planes`: the planes that all ranks have, as far as this rank knows.
     up: u32,
     planes: u32,
-    /// No plane is common to all: chunks go from rank to rank.
+    /// True if no plane is common to all ranks: chunks then go from rank to rank.
     chained: bool,
     owed: Owed,
     fetching: Fetching,
     serving: Serving,
-    /// Last roots of chains that have been heard to the end.
+    /// By share: its end has arrived.
     ends: Vec<bool>,
     moving_since: Time,
-    /// No chunk of its share leaves before.
+    /// Earliest time at which this rank may cast its share.
     cast_at: Time,
     last_chunk: Time,
-    /// When chunks of this rank have left. While it casts alone it hears nothing.
+    /// When chunks of this rank last left. A rank that is the only one to cast receives no chunks.
     last_cast: Time,
-    /// When the last chunk came by each plane.
+    /// By plane: when the last chunk arrived.
     last_by_plane: Vec<Time>,
-    /// Planes and trees that others hear nothing on.
+    /// Planes, and trees, on which other ranks receive nothing.
     shunned: u32,
     left_out: LeftOut,
-    /// The chunks that this rank hears along each tree, where trees are known.
+    /// Counts the chunks that arrive along each tree, if trees are known.
     silence: Option<Silence>,
-    /// When the cutoff timer runs out.
+    /// When the cutoff timer expires.
     cutoff_at: Time,
-    /// When what has not come is lost, since all has been cast.
+    /// When missing chunks count as lost, because all chunks have been cast.
     over_at: Time,
     probe: Option<Probe>,
-    /// When each rank last gave a sign of life.
+    /// By rank: when it last gave a sign of life.
     heard: Vec<Time>,
     out: VecDeque<Action>,
-    /// Ranks to which a channel is open, and whether it is that for answers.
+    /// The ranks to which a channel is open, and whether it is the channel for answers.
     spoken: BTreeSet<(u32, bool)>,
     spoke_at: Time,
     wake: Time,
@@ -161,7 +162,7 @@ pub struct Caster<'a> {
 }
 
 impl<'a> Caster<'a> {
-    /// A rank at its beginning.
+    /// A rank before its start.
     pub fn new(op: &'a Multicast, rank: u32) -> Caster<'a> {
         let layout = &op.layout;
         let mut progress = Progress::new(layout.numbers(), layout.stride());
@@ -199,7 +200,7 @@ impl<'a> Caster<'a> {
             last_by_plane: vec![Time::ZERO; (u32::BITS - op.planes.leading_zeros()) as usize],
             shunned: 0,
             left_out: LeftOut::of(op.trees_used()),
-            // Where roots are not paced, switches pause, and a tree may be late by any time.
+            // Roots without a pace let switches pause them, so a tree may be late by any time.
             silence: (op.recovery.direct && op.pace.is_some() && op.trees_used() * op.planes.count_ones() > 1)
                 .then(|| Silence::new(op.trees_used(), op.planes)),
             cutoff_at: Time::NEVER,
@@ -220,7 +221,7 @@ impl<'a> Caster<'a> {
         self.rank
     }
 
-    /// What has become of it.
+    /// The state of the rank's part.
     pub fn outcome(&self) -> Outcome {
         match self.phase {
             Phase::Closed => Outcome::Closed,
@@ -231,39 +232,40 @@ impl<'a> Caster<'a> {
         }
     }
 
-    /// Which chunks are here.
+    /// The chunks that are here.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// What it counted.
+    /// The rank's counters.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Does it take chunks?
+    /// True if it accepts chunks.
     fn armed(&self) -> bool {
         let here = self.op.opening == Opening::OneBarrier && self.phase == Phase::Here;
         here || matches!(self.phase, Phase::Armed | Phase::Moving | Phase::Closing)
     }
 
-    /// The rank so far ahead around the ring.
+    /// The rank `distance` places ahead in the ring.
     fn ahead(&self, distance: u32) -> u32 {
         ((u64::from(self.rank) + u64::from(distance)) % u64::from(self.op.ranks.count())) as u32
     }
 
-    /// The rank so far behind.
+    /// The rank `distance` places behind in the ring.
     fn behind(&self, distance: u32) -> u32 {
         let ranks = u64::from(self.op.ranks.count());
         ((u64::from(self.rank) + ranks - u64::from(distance) % ranks) % ranks) as u32
     }
 
-    /// Rounds of a barrier: a dissemination barrier, in round `k` of which each rank tells the one `2^k` ahead.
+    /// Rounds of a barrier. It is a dissemination barrier: in round `k` each rank sends a letter to the rank `2^k`
+    /// ahead.
     fn rounds(&self) -> u8 {
         self.op.ranks.count().next_power_of_two().ilog2() as u8
     }
 
-    /// How long a letter may take to be acknowledged. Ours.
+    /// Time to wait for the acknowledgement of a letter. Ours.
     fn patience(&self) -> Span {
         self.op.rtt * 2
     }
@@ -274,7 +276,7 @@ impl<'a> Caster<'a> {
         self.spoken.insert((to, word.is_answer()));
     }
 
-    /// Says something until it is acknowledged.
+    /// Sends a letter and repeats it until it is acknowledged.
     fn owe(&mut self, now: Time, to: u32, word: Word) {
         self.say(to, word);
         self.owed.push(now, to, word, self.patience());
@@ -284,7 +286,7 @@ impl<'a> Caster<'a> {
         self.out.push_back(Action::Stage { message: self.op.message(self.rank), stage });
     }
 
-    /// Sends what a barrier allows. True if it is passed.
+    /// Sends the letters of all rounds that may begin. Returns true if the barrier is passed.
     fn pass(&mut self, now: Time, barrier: Barrier) -> bool {
         let (b, rounds) = (barrier as usize, self.rounds());
         while self.sent_rounds[b] < rounds {
@@ -299,14 +301,14 @@ impl<'a> Caster<'a> {
         self.heard_rounds[b] == ((1u64 << rounds) - 1) as u32
     }
 
-    /// Goes on from phase to phase as far as it can.
+    /// Enters the next phase as often as possible.
     fn advance(&mut self, now: Time) {
         while let Some(next) = self.next_phase(now) {
             self.phase = next;
         }
     }
 
-    /// The phase that begins now, if one does.
+    /// The phase that may begin now, if any. Sends the letters that are due.
     fn next_phase(&mut self, now: Time) -> Option<Phase> {
         match self.phase {
             Phase::Idle => {
@@ -353,7 +355,7 @@ impl<'a> Caster<'a> {
         }
     }
 
-    /// Does nobody need this rank's buffers any more?
+    /// True if no rank needs this rank's buffers any more.
     fn closes(&mut self, now: Time) -> bool {
         if self.has_close() {
             return self.pass(now, Barrier::Close);
@@ -367,13 +369,14 @@ impl<'a> Caster<'a> {
         let cutoff = if self.chained { self.op.chain_cutoff() } else { self.op.cutoff() };
         self.cutoff_at = now + cutoff.scaled(self.slowdown());
         if self.op.pace.is_some() && !self.chained {
-            // The first roots of all chains begin one chunk apart: at one instant, their chunks would meet in every queue.
+            // The first roots of the chains begin one chunk time apart. If they began together, their chunks would meet
+            // in every queue.
             self.cast_at = now + self.op.chunk_time() * u64::from(self.op.link(self.rank).chain);
         }
         self.hurry(now);
     }
 
-    /// Does what is due after any input.
+    /// Performs all actions that are due after an input.
     fn go_on(&mut self, now: Time) {
         self.repeat(now);
         self.look_at_clock(now);

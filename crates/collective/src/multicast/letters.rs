@@ -1,52 +1,52 @@
-//! What ranks of a multicast tell each other, as letters.
+//! The letters that ranks of a multicast operation send each other.
 
 use strandway_proto::Letter;
 
-/// The first kind of letter of multicasts. Programs of one's own at the same host use others.
+/// Letters of multicast operations have kinds from this number on. Custom programs on the same host use other kinds.
 const FIRST_KIND: u16 = 0x4d40;
 
-/// A run of chunks: the first, and how many.
+/// A run of chunks: the first one, and their number.
 pub type Run = (u32, u16);
 
 /// A barrier of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Barrier {
-    /// Everybody is here and has closed the operation before.
+    /// Every rank is present and has closed the previous operation.
     Here = 0,
-    /// Everybody is ready to receive.
+    /// Every rank is ready to receive.
     Armed = 1,
-    /// Everybody has everything.
+    /// Every rank has all chunks.
     Close = 2,
 }
 
 /// A letter between two ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// The rank before has sent its share: it is the receiver's turn.
+    /// The previous rank has sent its share; the receiver of this letter casts next.
     Token,
     /// Send me these chunks.
     Fetch([Run; 2]),
-    /// I do not have these either.
+    /// I do not have these chunks yet, either.
     NotYet([Run; 2]),
-    /// I hear nothing on these planes any more, one bit each: answer me by others.
+    /// I receive nothing on these planes any more, one bit each: answer on other planes.
     Deaf {
         /// The planes.
         planes: u32,
     },
-    /// I have everything, and fetch no more of you.
+    /// I have all chunks, and will not fetch from you any more.
     Fin,
-    /// A barrier has come to this round here.
+    /// The sender has reached this round of a barrier.
     Barrier {
         /// Which barrier.
         barrier: Barrier,
         /// The round: the letter goes to the rank `2^round` ahead.
         round: u8,
-        /// The planes that all ranks have that this one knows of.
+        /// The planes that all ranks have, as far as the sender knows.
         planes: u32,
         /// Bytes of the sender's buffer, modulo 2^56.
         bytes: u64,
     },
-    /// A letter is here that its sender repeats until it knows: its name ([`Word::name`]).
+    /// Acknowledges a letter that its sender repeats until it is acknowledged: the letter's name ([`Word::name`]).
     Ack(u16),
     /// Are you there?
     Probe,
@@ -57,13 +57,13 @@ pub enum Word {
         /// The silent rank.
         dead: u32,
     },
-    /// The operation is over here: all ranks had everything.
+    /// The operation is over at the sender: all ranks had all chunks.
     Over,
-    /// I hear nothing along this tree of what you cast.
+    /// I receive none of your chunks along this tree.
     DeafTree {
-        /// Its plane.
+        /// The plane of the tree.
         plane: u8,
-        /// Its number among the trees of the plane.
+        /// The tree's number in its plane.
         tree: u32,
     },
     /// The operation is given up: the buffers of these two ranks differ in size.
@@ -82,7 +82,7 @@ fn unpack([a, b, lengths]: [u32; 3]) -> [Run; 2] {
 }
 
 impl Word {
-    /// A name that tells this letter from others that its sender repeats until they are acknowledged.
+    /// A name that differs from the names of all other letters that the same sender repeats.
     pub fn name(&self) -> u16 {
         match *self {
             Word::Token => 0x100,
@@ -101,7 +101,7 @@ impl Word {
         }
     }
 
-    /// Does it answer another letter, or accompany one?
+    /// True if it answers another letter, or accompanies an answer.
     pub fn is_answer(&self) -> bool {
         matches!(
             self,
@@ -109,8 +109,8 @@ impl Word {
         )
     }
 
-    /// The answer of a rank that has closed the operation and keeps nothing of it. Its barrier at the end was passed, so that all ranks
-    /// have everything; an acknowledgement of the last letter may have been lost.
+    /// The answer of a rank that has closed the operation and freed its data. Such a rank has passed the closing
+    /// barrier, so all ranks have all chunks; perhaps an acknowledgement of the last letter was lost.
     pub fn answer_when_over(&self) -> Option<Word> {
         match self {
             Word::Ack(_)
@@ -125,7 +125,7 @@ impl Word {
         }
     }
 
-    /// As it travels, for the operation `task`.
+    /// The letter as it is sent, for the operation `task`.
     pub fn letter(&self, task: u32) -> Letter {
         let (kind, [a, b, c]) = match *self {
             Word::Token => (0, [0; 3]),
@@ -148,7 +148,7 @@ impl Word {
         Letter::Custom { kind: FIRST_KIND + kind, words: [task, a, b, c] }
     }
 
-    /// The operation and the word that a letter carries; `None` if it is no word of ours.
+    /// The operation and the word in a letter; `None` if the letter is not from a multicast operation.
     pub fn read(letter: &Letter) -> Option<(u32, Word)> {
         let Letter::Custom { kind, words: [task, a, b, c] } = *letter else { return None };
         let word = match kind.checked_sub(FIRST_KIND)? {

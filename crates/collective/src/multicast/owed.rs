@@ -3,27 +3,27 @@
 use super::letters::Word;
 use strandway_proto::units::{Span, Time};
 
-/// What is under way to whom.
+/// A letter that has not been acknowledged, and its receiver.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     to: u32,
     word: Word,
     /// When to send it again.
     at: Time,
-    /// How often in a row it was sent without any sign of life of its receiver.
+    /// How often in a row it was sent without a sign of life from its receiver.
     silent: u32,
     sent: Time,
 }
 
-/// Letters that await their acknowledgement.
+/// All letters that have not been acknowledged.
 #[derive(Debug, Default)]
 pub(super) struct Owed(Vec<Entry>);
 
-/// What is to be done about a letter that was not acknowledged in time.
+/// The action for a letter that was not acknowledged in time.
 pub(super) enum Due {
-    /// Send it again, which has been sent so often in a row without a sign of life.
+    /// Send it again: the receiver, the letter, and how often in a row it was sent without a sign of life.
     Again(u32, Word, u32),
-    /// Its receiver has been silent for too long.
+    /// This receiver has been silent too often.
     Silent(u32),
 }
 
@@ -32,22 +32,22 @@ impl Owed {
         self.0.is_empty()
     }
 
-    /// When the next one is to be sent again.
+    /// When the next letter must be sent again.
     pub(super) fn next(&self) -> Time {
         self.0.iter().map(|entry| entry.at).min().unwrap_or(Time::NEVER)
     }
 
-    /// A letter is sent for the first time.
+    /// Adds a letter that is sent for the first time.
     pub(super) fn push(&mut self, now: Time, to: u32, word: Word, again: Span) {
         self.0.push(Entry { to, word, at: now + again, silent: 0, sent: now });
     }
 
-    /// A rank acknowledges a letter.
+    /// Removes a letter that a rank has acknowledged.
     pub(super) fn acknowledge(&mut self, from: u32, name: u16) {
         self.0.retain(|entry| entry.to != from || entry.word.name() != name);
     }
 
-    /// Is this letter of ours still under way?
+    /// True if one of our letters with this name has not been acknowledged.
     pub(super) fn awaits(&self, name: u16) -> bool {
         self.0.iter().any(|entry| entry.word.name() == name)
     }
@@ -56,7 +56,7 @@ impl Owed {
         self.0.clear();
     }
 
-    /// The next letter whose time has come. One whose receiver has been silent `most` times is forgotten.
+    /// The next letter whose time has come. A letter is removed if its receiver has been silent `most` times.
     pub(super) fn due(&mut self, now: Time, again: Span, most: u32, heard: impl Fn(u32) -> Time) -> Option<Due> {
         let at = self.0.iter().position(|entry| entry.at <= now)?;
         let entry = &mut self.0[at];

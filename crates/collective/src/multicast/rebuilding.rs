@@ -1,4 +1,4 @@
-//! What parity does for a receiver: which chunks it can rebuild, and which it must fetch.
+//! Decides which chunks a receiver rebuilds from parity, and which it must fetch.
 
 use super::Multicast;
 use std::collections::VecDeque;
@@ -7,15 +7,16 @@ use strandway_proto::partial::{Inserted, Progress};
 use strandway_proto::repair::Pieces;
 use strandway_proto::units::{Span, Time};
 
-/// The parity that a rank has, and the groups that it can rebuild.
+/// The parity chunks that a rank has, and the groups that it can rebuild.
 #[derive(Debug)]
 pub(super) struct Rebuilding {
     parity: Parity,
-    /// A bit for each chunk of parity.
+    /// One bit for each parity chunk.
     present: Progress,
-    /// By group: chunks of data and of parity that have come.
+    /// By group: how many of its data and parity chunks have arrived.
     counts: Vec<u16>,
-    /// Groups of which enough has come, and when to rebuild what has not: trees differ by a queue, so it may only be late.
+    /// Groups with enough chunks to rebuild the rest, and the time to do so. They wait for a while because missing
+    /// chunks may only be late: queues of trees differ.
     ready: VecDeque<(Time, u32)>,
 }
 
@@ -25,7 +26,7 @@ impl Rebuilding {
         Rebuilding { parity, present, counts: vec![0; parity.groups() as usize], ready: VecDeque::new() }
     }
 
-    /// A chunk of parity has come. True if it is new.
+    /// A parity chunk has arrived. Returns true if it is new.
     pub(super) fn take_parity(&mut self, now: Time, op: &Multicast, number: u32, progress: &Progress) -> bool {
         let group = self.parity.group_of(number);
         let known = self.parity.group(group).parity.contains(&number);
@@ -36,7 +37,7 @@ impl Rebuilding {
         new
     }
 
-    /// A chunk of data has come for the first time.
+    /// A data chunk has arrived for the first time.
     pub(super) fn take_data(&mut self, now: Time, op: &Multicast, number: u32, progress: &Progress) {
         self.count(now, op.rtt, self.parity.group_of(number), progress);
     }
@@ -50,12 +51,12 @@ impl Rebuilding {
         }
     }
 
-    /// When something is to be rebuilt.
+    /// When the next group is to be rebuilt.
     pub(super) fn next(&self) -> Time {
         self.ready.front().map_or(Time::NEVER, |&(at, _)| at)
     }
 
-    /// What is to be rebuilt now; at once, all that can be, if `hurry`.
+    /// The next group to rebuild now. With `hurry`, groups do not wait for late chunks.
     pub(super) fn due(&mut self, now: Time, hurry: bool, op: &Multicast, progress: &Progress) -> Option<Rebuild> {
         while let Some(&(at, group)) = self.ready.front() {
             if !hurry && at > now {
@@ -80,7 +81,8 @@ impl Rebuilding {
         None
     }
 
-    /// Must this missing chunk be fetched? Of each group only so many as parity does not make up for, the first ones.
+    /// True if this missing chunk must be fetched. From each group, only the first missing chunks are fetched: as many
+    /// as parity cannot replace.
     pub(super) fn is_wanted(&self, chunk: u32, progress: &Progress) -> bool {
         let group = self.parity.group_of(chunk);
         let data = self.parity.group(group).data;

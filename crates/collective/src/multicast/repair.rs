@@ -1,4 +1,4 @@
-//! Fetching what is missing: which chunks are asked of whom, and what a rank that is asked gives.
+//! Fetches missing chunks: which chunks to ask for, which rank to ask, and the chunks that an asked rank sends.
 
 use super::letters::Run;
 use super::rebuilding::Rebuilding;
@@ -7,15 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use strandway_proto::partial::Progress;
 use strandway_proto::units::{Span, Time};
 
-/// A root that is spared casts a chunk so often again before it sends it to each who asks: ours.
+/// A spared root casts a chunk again this many times; then it sends the chunk to each rank that asks. Ours.
 const CASTS_AGAIN: u32 = 2;
-/// Chunks of fetches under way at the most. Ours: at 4 KiB and 400 Gb/s that is 10 us of work for the neighbour.
+/// Limit on the fetches of a rank that are not answered. Ours: 128 chunks of 4 KiB at 400 Gb/s keep the neighbour busy
+/// for 10 us.
 const WINDOW: u32 = 128;
 
-/// Chunks of one fetch at the most. Ours.
+/// Limit on the chunks of one fetch. Ours.
 const RUN_MAX: u32 = 64;
 
-/// A fetch under way.
+/// A fetch that is not answered yet.
 #[derive(Clone, Copy, Debug)]
 struct Ask {
     first: u32,
@@ -24,27 +25,28 @@ struct Ask {
     of: u32,
     /// When it was asked last.
     at: Time,
-    /// How often in a row it was asked and said nothing.
+    /// How often in a row it was asked without an answer.
     silent: u32,
 }
 
-/// The client's side: what one rank fetches.
+/// The client's side: the fetches of one rank.
 #[derive(Debug)]
 pub(super) struct Fetching {
     rank: u32,
-    /// How many shares have been looked at, in their order, and the next chunk of the present one.
+    /// How many shares have been searched, in order; and the next chunk of the present share.
     shares: u32,
     within: u32,
     asks: Vec<Ask>,
-    /// Shares of which the neighbour lacks something, too: their root is asked.
+    /// Shares of which the neighbour lacks chunks too: their root is asked.
     lacking: BTreeSet<u32>,
-    /// The multicast is over as far as this rank can tell: everything that is missing is fetched, not only what is known to be lost.
+    /// True if the multicast is over as far as this rank knows. Then it fetches all missing chunks; before, only those
+    /// known to be lost.
     pub(super) begun: bool,
-    /// The only rank that may be asked, where chunks go from rank to rank.
+    /// The only rank that may be asked, if ranks form a chain.
     pub(super) upstream: Option<u32>,
 }
 
-/// What a rank lacks.
+/// The chunks that a rank has, and its parity.
 #[derive(Clone, Copy)]
 pub(super) struct Lacks<'a> {
     pub(super) progress: &'a Progress,
@@ -52,17 +54,17 @@ pub(super) struct Lacks<'a> {
 }
 
 impl Lacks<'_> {
-    /// Is this chunk missing, and does parity not make up for it?
+    /// True if this chunk is missing and parity cannot replace it.
     fn needs(&self, chunk: u32) -> bool {
         !self.progress.has_packet(chunk) && self.rebuilding.is_none_or(|r| r.is_wanted(chunk, self.progress))
     }
 }
 
-/// What a rank finds when it looks at its fetches.
+/// The result of a check of all fetches.
 pub(super) enum Look {
-    /// These letters are to be sent: to whom, and which runs.
+    /// Send these letters: the receiver and its two runs.
     Send(Vec<(u32, [Run; 2])>),
-    /// This rank has been asked too often in vain.
+    /// This rank has been asked too often without an answer.
     Silent(u32),
 }
 
@@ -79,19 +81,19 @@ impl Fetching {
         }
     }
 
-    /// How long an answer may take: four round trips, and twice the time of what may be in its way.
+    /// How long an answer may take: four round trips, and twice the time of the chunks that may leave before it.
     fn patience(op: &Multicast) -> Span {
         let chunk = u64::from(op.layout.chunk_bytes()) + u64::from(op.header);
         let batch = u64::from(WINDOW + op.batch()) * chunk;
         op.rtt * 2 + op.rate.time_for(strandway_proto::Bytes(batch)) * 2
     }
 
-    /// When the next fetch has waited for long enough.
+    /// When the oldest fetch has waited long enough.
     pub(super) fn next(&self, op: &Multicast) -> Time {
         self.asks.iter().map(|ask| ask.at).min().map_or(Time::NEVER, |at| at + Fetching::patience(op))
     }
 
-    /// The share that comes at a place of the order; `None` behind the last one.
+    /// The share at a position of the fetch order; `None` after the last one.
     fn share(&self, op: &Multicast, place: u32) -> Option<u32> {
         let shares = op.layout.shares();
         if op.root.is_some() {
@@ -107,7 +109,7 @@ impl Fetching {
         })
     }
 
-    /// The next run of missing chunks that has not been asked for, within the share that is looked at or a later one.
+    /// The next run of missing chunks that has not been asked for, in the present share or a later one.
     fn find(&mut self, op: &Multicast, lacks: &Lacks<'_>) -> Option<(u32, u32)> {
         while let Some(share) = self.share(op, self.shares) {
             let (base, chunks) = (op.layout.first(share), op.layout.chunks(share));
@@ -123,13 +125,13 @@ impl Fetching {
                     return Some((base + first, self.within - first));
                 }
             }
-            // With blocking fetches a later share waits until this one is whole.
+            // With blocking fetches, a later share waits until this one is complete.
             (self.shares, self.within) = (self.shares + 1, 0);
         }
         None
     }
 
-    /// A chunk of this run is still missing.
+    /// True if a chunk of this run is still missing.
     fn is_open(ask: &Ask, progress: &Progress) -> bool {
         (ask.first..ask.first + ask.count).any(|chunk| !progress.has_packet(chunk))
     }
@@ -146,7 +148,7 @@ impl Fetching {
         holes
     }
 
-    /// Asks for what can be asked for, and again for what did not come in time.
+    /// Sends new fetches as far as limits allow, and repeats fetches that were not answered in time.
     pub(super) fn look(&mut self, now: Time, op: &Multicast, lacks: &Lacks<'_>, heard: impl Fn(u32) -> Time) -> Look {
         let progress = lacks.progress;
         self.asks.retain(|ask| Fetching::is_open(ask, progress));
@@ -186,7 +188,7 @@ impl Fetching {
             let of = if lacking { op.root_of(share) } else { neighbour };
             fresh.push(Ask { first, count, of, at: now, silent: 0 });
         }
-        // Two runs for one rank share a letter.
+        // Two runs for the same rank share a letter.
         let mut letters: Vec<(u32, [Run; 2])> = Vec::new();
         for ask in &fresh {
             let run = (ask.first, ask.count as u16);
@@ -200,8 +202,8 @@ impl Fetching {
         Look::Send(letters)
     }
 
-    /// The neighbour lacks chunks of these runs, too: where the root may be asked, it is asked at once for them, and for all of their shares
-    /// from now on.
+    /// The neighbour lacks the chunks of these runs too. If the root may be asked, ask it at once for these chunks, and
+    /// from now on for all missing chunks of their shares.
     pub(super) fn deny(&mut self, now: Time, op: &Multicast, from: u32, runs: [Run; 2]) {
         if !op.recovery.direct || self.upstream.is_some() {
             return;
@@ -211,15 +213,15 @@ impl Fetching {
             self.lacking.insert(op.layout.share_of(first));
             let meets = |ask: &Ask| ask.first < first.saturating_add(u32::from(count)) && first < ask.first + ask.count;
             for ask in self.asks.iter_mut().filter(|ask| ask.of == from && meets(ask)) {
-                // As if its time had run out.
+                // Treat the fetch as if its time had expired.
                 ask.at = ask.at.min(Time(now.0.saturating_sub(patience.0)));
             }
         }
     }
 
-    /// Chunks that a switch has trimmed on their way here are asked for at once.
+    /// Asks at once for a chunk whose payload a switch trimmed.
     pub(super) fn ask_for(&mut self, now: Time, op: &Multicast, chunk: u32) -> Option<(u32, [Run; 2])> {
-        // Those beyond the window are found when the multicast is over.
+        // Chunks beyond this limit are fetched when the multicast is over.
         if self.asks.len() as u32 >= WINDOW {
             return None;
         }
@@ -232,31 +234,31 @@ impl Fetching {
     }
 }
 
-/// The server's side: what one rank remembers of those who asked it for chunks of its own share.
+/// The server's side: the requests of other ranks for chunks of this rank's own share.
 #[derive(Debug, Default)]
 pub(super) struct Serving {
-    /// By chunk: who asked last, or how often it was cast, where the root is spared; when the answer left or will leave; and when the chunk
-    /// was cast to all again.
+    /// By chunk: the rank that asked last (if the root is spared: how often the chunk was cast again); when the answer
+    /// left or will leave; and when the chunk was cast to all again.
     asked: BTreeMap<u32, (u32, Time, Option<Time>)>,
-    /// When all answers will have left, by their pace.
+    /// When all answers will have left, at their pace.
     busy_until: Time,
-    /// Only one rank ever asks, so nothing is cast to all: chunks go from rank to rank.
+    /// True if only one rank can ask (in a chain), so that no chunk is cast to all again.
     pub(super) one_asks: bool,
 }
 
-/// What a rank gives of a run.
+/// The answer to a part of a request: first chunk and count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Given {
-    /// These chunks, to the one that asked.
+    /// Send these chunks to the rank that asked.
     One(u32, u32),
-    /// These chunks, to all.
+    /// Cast these chunks to all.
     All(u32, u32),
-    /// It has not got these.
+    /// This rank does not have these chunks.
     NotYet(u32, u32),
 }
 
 impl Serving {
-    /// What becomes of a request for `count` chunks from `first` on, none of them in another share.
+    /// Answers a request for `count` chunks from `first` on. Chunks beyond the share of `first` are ignored.
     pub(super) fn answer(
         &mut self,
         now: Time,
@@ -285,7 +287,7 @@ impl Serving {
             } else {
                 Given::One(chunk, 1)
             };
-            // Neighbouring chunks of one fate are one run.
+            // Consecutive chunks with the same answer form one run.
             match (given.last_mut(), one) {
                 (Some(Given::One(first, count)), Given::One(chunk, _))
                 | (Some(Given::All(first, count)), Given::All(chunk, _))
@@ -300,14 +302,16 @@ impl Serving {
         given
     }
 
-    /// A chunk of the rank's own share is asked for. Whoever asks second within a round trip makes it go to all, once (multicast sheet,
-    /// section 6.2, rule 4). What is under way, or waits to leave, is not sent a second time.
+    /// A rank asks for a chunk of this rank's own share. If a second rank asks within a round trip, the chunk is cast
+    /// to all, once (multicast sheet, section 6.2, rule 4). A chunk whose answer is on its way or waits to leave is not
+    /// sent a second time.
     fn again(&mut self, now: Time, op: &Multicast, chunk: u32, from: u32) -> Option<Given> {
         let left = self.busy_until.max(now) + op.chunk_time();
         let known = self.asked.get(&chunk).copied();
         if op.spare_root {
-            // Several receivers lack it, or they would not ask the root. It goes to all, once for all who ask before it is there. If that
-            // did not help twice, it goes to each who asks: casts may keep step with a silent tree. Here the first entry counts.
+            // If one receiver asks the root, several receivers lack the chunk. The root casts it to all, once for all
+            // requests that arrive before the cast does. After two casts it sends the chunk to each rank that asks,
+            // because every cast may fall on the same silent tree. Here the first entry counts casts.
             let casts = known.map_or(0, |(casts, ..)| casts);
             self.busy_until = left;
             if casts >= CASTS_AGAIN {

@@ -1,30 +1,33 @@
-//! Trees by which nothing comes any more, found by the holes that they leave.
+//! Detects trees that deliver nothing any more, from the chunks that are missing.
 //!
-//! Multicast sheet, section 16: a receiver that sees a tree's share fall by half over 256 expected chunks tells the root, which leaves
-//! that tree out. Chunks take all trees in turn, so each tree has the same share of any stretch of chunks. That stretches are 32 chunks per
-//! tree where these are more is ours: of fewer, random losses could take half.
+//! Multicast sheet, section 16: if a receiver gets less than half of a tree's share of 256 expected chunks, it tells
+//! the root, which leaves that tree out. Chunks take all trees in turn, so each tree has the same share of every
+//! stretch of chunks. With many trees, a stretch has 32 chunks per tree instead of 256 in total (ours): with fewer,
+//! random losses could take half of a tree's chunks.
 
 use std::collections::BTreeMap;
 
-/// Chunks of a stretch at least. The sheet's.
+/// Minimum length of a stretch in chunks. The sheet's.
 const EXPECTED: u32 = 256;
 
-/// Chunks of a stretch for each tree at least. Ours: half of them are lost at random once in 10^4 stretches at 20 % loss.
+/// Minimum number of chunks per tree in a stretch. Ours: at 20 % random loss, a tree loses half of them once in 10^4
+/// stretches.
 const PER_TREE: u32 = 32;
 
-/// What came of one stretch of a share, tree by tree.
+/// Arrivals of one stretch of a share, by tree.
 type Heard = Vec<u32>;
 
-/// What a rank hears along each tree of those who cast now.
+/// Counts the arrivals along each tree, for all shares that are being cast.
 #[derive(Debug)]
 pub(super) struct Silence {
     trees: u32,
     planes: u32,
-    /// By share: the stretch that is judged next, what came of it and of the one behind it; `None` once it has been heard to the end.
+    /// By share: the number of the stretch that is judged next, its arrivals and those of the next stretch. `None`
+    /// after the end of the share.
     shares: BTreeMap<u32, Option<(u32, [Heard; 2])>>,
 }
 
-/// Something by which less than half of what should has come.
+/// A plane or a tree that delivered less than half of its expected chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Silent {
     Plane(u8),
@@ -32,17 +35,18 @@ pub(super) enum Silent {
 }
 
 impl Silence {
-    /// All of so many trees of these planes, one bit each.
+    /// Watches `trees` trees of each of these planes, one bit per plane.
     pub(super) fn new(trees: u32, planes: u32) -> Silence {
         Silence { trees, planes, shares: BTreeMap::new() }
     }
 
-    /// Chunks of a stretch.
+    /// The length of a stretch in chunks.
     fn stretch(&self) -> u32 {
         (PER_TREE * self.trees * self.planes.count_ones()).max(EXPECTED)
     }
 
-    /// Chunk `within` of a share has come along a tree. What turns out to be silent with that; chunks may be late by a stretch.
+    /// Chunk `within` of a share has arrived along a tree. Returns the planes and trees that are now known to be
+    /// silent. Chunks may be late by one stretch.
     pub(super) fn hear(&mut self, share: u32, within: u32, (plane, tree): (u8, u32)) -> Vec<Silent> {
         let (stretch, slots) = (self.stretch(), (u32::BITS - self.planes.leading_zeros()) * self.trees);
         let fresh = || (within / stretch, [vec![0; slots as usize], vec![0; slots as usize]]);
@@ -65,7 +69,7 @@ impl Silence {
             }
             heard.swap(0, 1);
             if at > *first + 2 {
-                // Nothing at all has come of a whole stretch: begin anew.
+                // A whole stretch is missing: begin anew.
                 heard[0].fill(0);
                 *first = at - 2;
                 silent.clear();
@@ -82,7 +86,7 @@ impl Silence {
         silent
     }
 
-    /// A share has been heard to the end. What still comes of it was cast again.
+    /// The share has ended. Later arrivals are repetitions.
     pub(super) fn end(&mut self, share: u32) {
         self.shares.insert(share, None);
     }
@@ -92,7 +96,7 @@ impl Silence {
 mod tests {
     use super::*;
 
-    /// What is found in `count` chunks that take two planes and their trees in turn, but for those that are `lost`.
+    /// The results for `count` chunks that take two planes and their trees in turn, without the chunks that are `lost`.
     fn found(trees: u32, count: u32, lost: impl Fn(u32, (u8, u32)) -> bool) -> BTreeMap<u32, Vec<Silent>> {
         let mut silence = Silence::new(trees, 0b11);
         let way = |n: u32| ((n % 2) as u8, n / 2 % trees);
@@ -105,14 +109,14 @@ mod tests {
         // Two planes of four trees: stretches of 256.
         assert!(found(4, 5_000, |_, _| false).is_empty());
         let found_at = found(4, 1_400, |n, way| n >= 300 && way == (1, 2));
-        // The stretch from 256 on lost 28 of its 32; it is judged when that from 768 on begins.
+        // The stretch from 256 on lost 28 of the tree's 32 chunks. It is judged when the stretch from 768 on begins.
         assert_eq!(
             found_at.into_iter().collect::<Vec<_>>(),
             [768, 1024, 1280].map(|at| (at, vec![Silent::Tree(1, 2)]))
         );
         let plane = found(4, 800, |n, way| n >= 256 && way.0 == 0);
         assert_eq!(plane.into_iter().next(), Some((769, vec![Silent::Plane(0)])));
-        // One lost chunk in five, and a tree that its root leaves out: numbers go on without holes.
+        // One chunk in five is lost; and a tree that its root leaves out, so that the chunk numbers have no holes.
         assert!(found(4, 20_000, |n, _| n.wrapping_mul(2_654_435_761) >> 16 & 0xff < 51).is_empty());
         let mut silence = Silence::new(4, 0b1);
         assert!((0..5_000).all(|n| silence.hear(0, n, (0, n % 3)).is_empty()), "three of four trees are in use");

@@ -1,5 +1,5 @@
-//! Broadcast and all-gather by multicast over a network that loses, delays and repeats things: every byte is right, or every survivor
-//! names the dead rank, and nobody waits for ever. Multicast sheet, section 15.
+//! Broadcast and all-gather by multicast over a network that loses, delays and repeats packets. Every byte is right, or
+//! every surviving rank names the dead rank, and no rank waits for ever. Multicast sheet, section 15.
 
 mod net;
 
@@ -14,12 +14,12 @@ fn assert_closed(ended: &Ended, what: &str) {
     assert!(ended.wrong.is_empty(), "{what}: wrong bytes at {:?}", ended.wrong);
 }
 
-/// One barrier or two, by chance.
+/// One barrier or two, depending on the seed.
 fn opening(seed: u64) -> Opening {
     if seed.is_multiple_of(2) { Opening::OneBarrier } else { Opening::TwoBarriers }
 }
 
-/// The same operation three times in a row.
+/// The same operation three times, one after the other.
 fn three(op: &Multicast) -> Vec<Multicast> {
     (0..3).map(|task| Multicast { task, ..op.clone() }).collect()
 }
@@ -85,7 +85,7 @@ proptest! {
         ranks in 2u32..8, bytes in 0u64..6_000, loss in 0.0f64..0.15, late in 0.0f64..0.1, broadcast: bool, ring: bool, parity: bool,
         lacks in prop::collection::vec(0u32..3, 8), seed: u64,
     ) {
-        // Each rank lacks one of three planes: any two have one in common.
+        // Each rank lacks one of three planes: any two ranks have a common plane.
         let ports: Vec<u32> = lacks[..ranks as usize].iter().map(|lacks| 0b111 & !(1 << lacks)).collect();
         let common = ports.iter().fold(0b111, |all, ports| all & ports);
         let recovery = if ring { Recovery::RING } else { Recovery::FAST };
@@ -120,14 +120,14 @@ fn a_chunk_that_nobody_got_is_cast_again_once() {
     let op = operation(8, Some(3), 4_000, 1, Recovery::FAST);
     let ended = run(std::slice::from_ref(&op), Trouble { lost_runs: vec![(7, 1)], ..Trouble::default() }, 4);
     assert_closed(&ended, "one chunk");
-    // The root's neighbour gets it by itself; the second one that asks makes it go to all.
+    // The root's neighbour gets it alone; the second rank that asks makes the root cast it to all.
     assert_eq!(ended.counts.again, 1, "{:?}", ended.counts);
     assert!(ended.counts.repaired <= 3, "{:?}", ended.counts);
 }
 
 #[test]
 fn what_parity_makes_up_for_is_not_fetched() {
-    // 40 groups of 8 chunks. Each chunk is lost near the root, for all receivers at once, with 3 %.
+    // 40 groups of 8 chunks. Each chunk is lost near the root, for all receivers at once, with probability 3 %.
     let op = operation(6, Some(0), 320 * 32, 1, Recovery::FAST);
     let near = |near_root| Trouble { near_root, ..Trouble::default() };
     let ended = run(std::slice::from_ref(&op), near(0.03), 8);
@@ -137,7 +137,7 @@ fn what_parity_makes_up_for_is_not_fetched() {
     assert_closed(&ended, "with parity");
     assert_eq!((ended.counts.fetches, ended.counts.repaired, ended.counts.again), (0, 0, 0), "{:?}", ended.counts);
     assert!(ended.counts.rebuilt >= 5, "{:?}", ended.counts);
-    // Where more is lost than parity makes up for, so much is fetched of each group as is lacking, and no more.
+    // If a group loses more chunks than parity can replace, exactly the difference is fetched.
     let losses = Trouble { lost_runs: vec![(16, 7)], ..Trouble::default() };
     let ended = run(&[with_parity(op, 8, 4)], losses, 8);
     assert_closed(&ended, "seven of a group");
@@ -185,7 +185,7 @@ fn lost_tokens_barriers_and_last_words_are_repeated() {
     }
 }
 
-/// Every rank lacks some shares: bit `i` of `set` stands for the i-th pair of a rank and another one's share.
+/// Missing shares: bit `i` of `set` stands for the i-th pair of a rank and another rank's share.
 fn missing(ranks: u32, set: u32) -> Vec<(u32, u32)> {
     let pairs = (0..ranks).flat_map(|q| (0..ranks).filter(move |s| *s != q).map(move |s| (q, s)));
     pairs.zip(0..).filter(|(_, bit)| set >> bit & 1 == 1).map(|(pair, _)| pair).collect()
@@ -198,7 +198,7 @@ fn no_set_of_missing_shares_deadlocks_but_farthest_first_does() {
         let sets = 1u32 << (ranks * (ranks - 1));
         let mut deadlocks = [0; 3];
         for set in 0..sets {
-            // Those that end do so within 0.4 ms.
+            // Runs that end do so within 0.4 ms.
             let until = Some(Time(1_500_000_000));
             let trouble = Trouble { missing: missing(ranks, set), until, ..Trouble::default() };
             for (n, order) in [Order::Ascending, Order::NearestFirst, Order::FarthestFirst].into_iter().enumerate() {
@@ -230,7 +230,7 @@ fn a_tree_that_falls_silent_is_left_out_and_all_bytes_arrive() {
                     let c = ended.counts;
                     assert_eq!(c.silent > 0, left_out, "{c:?}");
                     if left_out {
-                        // Three stretches of 256, and what has left or waits until the root hears of it.
+                        // Three stretches of 256 chunks, and the chunks that leave before the root learns of it.
                         assert!(ended.swallowed < 150, "{silent:?} since {since}: {} swallowed", ended.swallowed);
                     } else {
                         assert!(ended.swallowed > 350, "{} swallowed", ended.swallowed);

@@ -1,4 +1,4 @@
-//! A network of a few ranks with real bytes, in which everything may be lost, late or told twice.
+//! A network of a few ranks with real bytes. It may lose, delay and repeat every packet.
 #![allow(unreachable_pub, reason = "the test beside it uses all of it")]
 
 use std::cmp::Reverse;
@@ -18,7 +18,7 @@ pub const CHUNK: u16 = 32;
 const LATENCY: u64 = 1_000_000;
 const RATE: Rate = Rate(8_000_000_000);
 
-/// One operation of so many ranks; hosts are 100, 101, ...
+/// One operation of `ranks` ranks; their hosts are 100, 101, ...
 pub fn operation(ranks: u32, root: Option<u32>, bytes: u64, chains: u32, recovery: Recovery) -> Multicast {
     Multicast {
         root,
@@ -48,13 +48,13 @@ pub fn operation(ranks: u32, root: Option<u32>, bytes: u64, chains: u32, recover
     }
 }
 
-/// The same with parity: `m` chunks per `k` of data.
+/// The same operation with parity: `m` parity chunks per `k` data chunks.
 pub fn with_parity(op: Multicast, k: usize, m: usize) -> Multicast {
     let code = Code::mds(k, m).expect("few pieces");
     Multicast { parity: Some(Parity::new(op.layout, code).expect("few chunks")), ..op }
 }
 
-/// A chunk of data as parity counts it: filled up with zeros.
+/// A data chunk as parity counts it: padded with zeros.
 fn padded(op: &Multicast, buffer: &[u8], chunk: u32) -> Vec<u8> {
     let (first, length) = op.layout.place(chunk).expect("a chunk that exists");
     let mut bytes = buffer[first as usize..first as usize + usize::from(length)].to_vec();
@@ -62,33 +62,33 @@ fn padded(op: &Multicast, buffer: &[u8], chunk: u32) -> Vec<u8> {
     bytes
 }
 
-/// Is it such a letter?
+/// Selects the letters to lose.
 pub type Test = fn(&Word) -> bool;
 
-/// What goes wrong.
+/// The faults of a run.
 #[derive(Clone, Default)]
 pub struct Trouble {
-    /// The share of chunks and letters that each receiver loses.
+    /// The probability with which each receiver loses a chunk or letter.
     pub loss: f64,
-    /// The share of multicast chunks that nobody gets.
+    /// The probability with which a multicast chunk is lost for all receivers.
     pub near_root: f64,
-    /// The share of what arrives that is late by 100 times the latency, or comes a second time then.
+    /// The probability that a packet is late by 100 times the latency, or arrives a second time after that time.
     pub late: f64,
-    /// Rank, and when it falls silent.
+    /// A rank, and when it dies.
     pub death: Option<(u32, Time)>,
     /// Multicast chunks that a receiver never gets: receiver and share.
     pub missing: Vec<(u32, u32)>,
-    /// Runs of multicast chunks that nobody gets the first time: the first one, and how many.
+    /// Runs of multicast chunks that all receivers lose the first time: first chunk and count.
     pub lost_runs: Vec<(u32, u32)>,
-    /// The planes of each rank, if they are not all there.
+    /// The planes of each rank; empty if every rank has all planes.
     pub ports: Vec<u32>,
-    /// A plane and a tree that carry nothing from some time on.
+    /// A plane and a tree, and the time from which they carry nothing.
     pub silent: Option<((u8, u32), Time)>,
-    /// A rank that has another operation in mind than the others.
+    /// A rank that runs a different operation than the others.
     pub odd: Option<(u32, Multicast)>,
-    /// The run is given up then; by default after a second.
+    /// The run ends at this time; the default is one second.
     pub until: Option<Time>,
-    /// Letters of this kind are lost: a test, and how many of them.
+    /// Letters to lose: the test that selects them, and how many of them.
     pub lost_letters: Option<(Test, u32)>,
 }
 
@@ -102,16 +102,16 @@ enum What {
 
 type Happening = (Time, u64, u32, What);
 
-/// What became of all ranks.
+/// The result of a run.
 pub struct Ended {
     /// By operation and rank.
     pub outcomes: Vec<Vec<Outcome>>,
-    /// Ranks whose buffer was wrong when they were told that it is complete, by operation.
+    /// Ranks whose buffer was wrong when it was reported complete, by operation.
     pub wrong: Vec<(usize, u32)>,
     pub counts: Counts,
-    /// Chunks that a silent tree swallowed.
+    /// Chunks lost on a silent tree.
     pub swallowed: u32,
-    /// Chunks that were cast to all.
+    /// Chunks cast to all.
     pub grouped: u32,
     pub quiet: bool,
 }
@@ -119,9 +119,9 @@ pub struct Ended {
 struct Net<'a> {
     ops: &'a [Multicast],
     casters: Vec<Vec<Caster<'a>>>,
-    /// The buffer of each rank in each operation.
+    /// By operation and rank: the buffer.
     buffers: Vec<Vec<Vec<u8>>>,
-    /// The parity that each rank has got in each operation.
+    /// By operation and rank: the parity chunks that have arrived.
     parity: Vec<Vec<BTreeMap<u32, Vec<u8>>>>,
     seen: Vec<Vec<Outcome>>,
     wrong: Vec<(usize, u32)>,
@@ -130,13 +130,13 @@ struct Net<'a> {
     busy: Vec<Time>,
     random: Random,
     trouble: Trouble,
-    /// Chunks that nobody gets the first time.
+    /// Chunks that all receivers lose the first time.
     lost: BTreeSet<u32>,
-    /// How many chunks each rank has cast to all.
+    /// By rank: how many chunks it has cast to all.
     turns: Vec<u32>,
-    /// Chunks that a silent tree swallowed.
+    /// Chunks lost on a silent tree.
     swallowed: u32,
-    /// Chunks that were cast to all.
+    /// Chunks cast to all.
     grouped: u32,
 }
 
@@ -150,12 +150,12 @@ impl Net<'_> {
         self.heap.push(Reverse((at, self.serial, rank, what)));
     }
 
-    /// Has a rank this plane?
+    /// True if a rank has this plane.
     fn is_up(&self, rank: u32, plane: u8) -> bool {
         self.trouble.ports.is_empty() || self.trouble.ports[rank as usize] >> plane & 1 == 1
     }
 
-    /// When something that leaves now arrives; `None` if it is lost. Perhaps it arrives a second time.
+    /// The arrival times of a packet that leaves now: none if it is lost, two if it is repeated.
     fn travel(&mut self, from: u32, to: u32, left: Time) -> Vec<Time> {
         let dead = |rank: u32, at: Time| self.trouble.death.is_some_and(|(dead, since)| dead == rank && at >= since);
         if dead(from, left) || self.random.chance(self.trouble.loss) {
@@ -170,7 +170,7 @@ impl Net<'_> {
         arrivals
     }
 
-    /// The way that a rank's next chunk takes: planes and trees in turn, but for those that are left out.
+    /// The plane and tree of a rank's next chunk. Chunks take planes and trees in turn, except those left out.
     fn way(&mut self, rank: u32, cast: &Cast) -> (u8, u32) {
         let planes: Vec<u8> = (0..32).filter(|plane| cast.planes >> plane & 1 == 1).collect();
         loop {
@@ -186,7 +186,7 @@ impl Net<'_> {
         }
     }
 
-    /// What a rank has of a chunk: of data what is in its buffer, of parity what follows from that.
+    /// The bytes of a chunk at a rank: data from its buffer, parity computed from the data.
     fn bytes_of(&self, rank: u32, op: usize, chunk: u32) -> Vec<u8> {
         let (multicast, buffer) = (&self.ops[op], &self.buffers[op][rank as usize]);
         if let Some((first, length)) = multicast.layout.place(chunk) {
@@ -203,7 +203,7 @@ impl Net<'_> {
         made.swap_remove((chunk - group.parity.start) as usize)
     }
 
-    /// Rebuilds what a rank says can be rebuilt.
+    /// Rebuilds the chunks that a rank's action names.
     fn rebuild(&mut self, rank: u32, rebuild: &Rebuild) {
         let (op, code) = (rebuild.task as usize, rebuild.code);
         let multicast = &self.ops[op];
@@ -301,7 +301,7 @@ impl Net<'_> {
         self.judge(rank, op, now);
     }
 
-    /// Looks at what a rank may do with its buffers, and does it at once.
+    /// Acts at once on the state of a rank's part: checks the buffer, or overwrites it.
     fn judge(&mut self, rank: u32, op: usize, now: Time) {
         let outcome = self.casters[op][rank as usize].outcome();
         let before = std::mem::replace(&mut self.seen[op][rank as usize], outcome);
@@ -365,7 +365,7 @@ impl Net<'_> {
     }
 }
 
-/// Runs operations one after the other: a rank begins one when it has closed the one before.
+/// Runs operations one after the other. A rank begins an operation when it has closed the previous one.
 pub fn run(ops: &[Multicast], trouble: Trouble, seed: u64) -> Ended {
     let ranks = ops[0].ranks.count();
     let buffers = ops.iter().enumerate().map(|(op, multicast)| {

@@ -3,7 +3,7 @@
 use super::LANES;
 use crate::field::POLYNOMIAL;
 
-/// Bytes that are worked on at a time, so that powers of them stay in the nearest cache.
+/// The number of bytes that are processed together, so that the doubled block stays in the first-level cache.
 const BLOCK: usize = 512;
 
 /// See [`super::multiply`].
@@ -16,7 +16,8 @@ pub(super) fn multiply(tables: &[[u8; LANES]], outputs: &mut [&mut [u8]], inputs
             if i == 0 && !accumulate {
                 outputs.iter_mut().for_each(|o| o[range.clone()].fill(0));
             }
-            // Bit by bit of the constants: add the block to outputs that have the bit, double the block, go on.
+            // For each bit of the constants: add the block to the outputs whose constant has the bit, then double the
+            // block.
             let doubled = &mut doubled[..block.len()];
             doubled.copy_from_slice(block);
             for bit in 0..8 {

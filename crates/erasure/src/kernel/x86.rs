@@ -3,14 +3,14 @@
 
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
-/// How far ahead inputs are prefetched. Pieces of a packet are too short for the processor to see streams in sixteen of them:
-/// measured, 256 B make encoding from memory half as fast again, 1,024 B do not.
+/// Inputs are prefetched this many bytes ahead. The pieces of a packet are too short for the processor to detect
+/// sixteen streams. Measured: 256 B make encoding from memory 1.5 times as fast, 1,024 B do not.
 const AHEAD: usize = 256;
 
-/// Asks for the cache line at an address, which need not exist.
+/// Prefetches the cache line at an address, which may be invalid.
 #[inline]
 fn prefetch(address: *const u8) {
-    // Newer compilers know the call to be safe.
+    // Newer compilers treat the call as safe.
     #[allow(unused_unsafe)]
     // SAFETY: a prefetch reads nothing and never faults.
     unsafe {
@@ -110,7 +110,7 @@ macro_rules! multiply_loops {
     };
 }
 
-/// The loop that only adds. In scope must be what [`multiply_loops`] needs but for tables.
+/// The loop that only adds. It needs the same names in scope as [`multiply_loops`], except those for tables.
 macro_rules! xor_loop {
     ($features:literal) => {
         /// See [`crate::kernel::xor`].

@@ -1,26 +1,27 @@
-//! The IPv6 addresses of multicast groups: plane, tree and team, by arithmetic.
+//! The IPv6 addresses of multicast groups, computed from plane, tree and team.
 //!
-//! A team is the members of a group. It has one address per plane and tree, so a sender picks the way of a packet by the address that
-//! it writes, as it does with micro segments ([`crate::usid`]).
+//! A team is the members of a group. It has one address for each plane and tree. A sender chooses the way of a packet
+//! by its destination address, as with micro segments ([`crate::usid`]).
 //!
 //! ```text
 //! ff1e::1PPP PPTT TTTT TTTT  MMMM MMMM MMMM MMMM     low 32 bits: 1, plane (5 bits), tree (10 bits), team (16 bits)
 //! ```
 //!
-//! All of it is in the low 32 bits, since these make the Ethernet address (33:33 and 32 bits, RFC 2464, section 7): so trees differ on
-//! Ethernet, too. The leading 1 is for group numbers that nobody registers (RFC 3307, section 4.3). The prefix is `ff1e::/96`:
-//! transient, global scope. `ff3e::/96` would promise source-specific multicast (RFC 4607), for which receivers name sources to
-//! switches as they join; these switches keep no state per source and hosts join for any source. The layout is ours: the papers give none.
+//! All fields are in the low 32 bits, because the Ethernet address is made from these bits (33:33 and 32 bits, RFC
+//! 2464, section 7). So trees have different Ethernet addresses, too. The leading 1 is for group numbers that are not
+//! registered (RFC 3307, section 4.3). The prefix is `ff1e::/96`: transient, global scope. `ff3e::/96` would stand for
+//! source-specific multicast (RFC 4607), in which receivers name the sources when they join; here switches keep no
+//! state per source, and hosts join for every source. The layout is ours: the papers give none.
 
 use core::net::Ipv6Addr;
 
 /// Transient groups of global scope.
 const PREFIX: u128 = 0xff1e << 112;
 
-/// The leading bit of the low 32.
+/// The leading bit of the low 32 bits.
 const FIRST: u32 = 1 << 31;
 
-/// The address of one tree of a team, in one plane.
+/// The address of one tree of a team in one plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupAddress {
     /// The plane, below [`GroupAddress::PLANES_MAX`].
@@ -32,13 +33,13 @@ pub struct GroupAddress {
 }
 
 impl GroupAddress {
-    /// Planes that addresses tell apart.
+    /// Number of planes that addresses can distinguish.
     pub const PLANES_MAX: u8 = 1 << 5;
 
-    /// Trees of a plane that addresses tell apart.
+    /// Number of trees of a plane that addresses can distinguish.
     pub const TREES_MAX: u16 = 1 << 10;
 
-    /// The address to send to, and to join.
+    /// The address to send to and to join.
     ///
     /// # Panics
     /// If plane or tree do not fit.
@@ -49,7 +50,7 @@ impl GroupAddress {
         Ipv6Addr::from_bits(PREFIX | u128::from(low))
     }
 
-    /// What an address says; `None` if it is not one of these.
+    /// The fields of an address; `None` if it is not an address of this layout.
     pub fn of(address: Ipv6Addr) -> Option<GroupAddress> {
         let bits = address.to_bits();
         let low = bits as u32;

@@ -1,11 +1,11 @@
-//! How far apart hosts are: links, and times without queueing.
+//! Distances between hosts: links on the way, and times without queues.
 
 use super::{CUT_THROUGH_BYTES, NodeKind, Topology};
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span};
 
 impl Topology {
-    /// What a packet waits inside a switch of this kind before it can leave; zero for hosts.
+    /// The delay of a packet inside a switch of this kind; zero for hosts.
     pub const fn latency_inside(&self, kind: NodeKind) -> Span {
         match kind {
             NodeKind::Host => Span::ZERO,
@@ -20,14 +20,14 @@ impl Topology {
         self.kinds_of_link().map(|l| l.latency).min().unwrap_or(Span::ZERO)
     }
 
-    /// How long news of one host's program takes to another's (triggers): the shortest propagation delay of any link; between sites
-    /// that of the way.
+    /// The time of a signal from one host's program to another's (for triggers): the shortest propagation delay of any
+    /// link; between sites, the delay of the way.
     pub fn news_between(&self, a: HostId, b: HostId) -> Span {
         let long = self.long_link(self.leaf_of(a), self.leaf_of(b));
         long.map_or(self.shortest_latency(), |long| long.level.latency + self.levels[0].latency * 2)
     }
 
-    /// Number of links between two hosts: 2 below one leaf, 3 between sites, 4 over tier 1, 6 over cores.
+    /// Number of links between two hosts: 2 under one leaf, 3 between sites, 4 over tier 1, 6 over cores.
     pub fn hops(&self, a: HostId, b: HostId) -> usize {
         let (leaf_a, leaf_b) = (self.leaf_of(a), self.leaf_of(b));
         if leaf_a == leaf_b {
@@ -41,18 +41,18 @@ impl Topology {
         }
     }
 
-    /// The number of the leaf, or site, that a host is at.
+    /// The number of a host's leaf or site.
     pub const fn leaf_of(&self, host: HostId) -> u32 {
         host.0 / self.shape.hosts_per_leaf
     }
 
-    /// One-way time of a packet of `bytes` between two hosts without queueing.
+    /// One-way time of a packet of `bytes` between two hosts, without queues.
     pub fn one_way_between(&self, bytes: Bytes, a: HostId, b: HostId) -> Span {
         self.one_way_of_leaves(bytes, self.leaf_of(a), self.leaf_of(b))
             .unwrap_or_else(|| self.one_way(bytes, self.hops(a, b)))
     }
 
-    /// The same between hosts of two sites; `None` if they are not of different sites.
+    /// The same between hosts of two sites; `None` unless `a` and `b` are different sites.
     fn one_way_of_leaves(&self, bytes: Bytes, a: u32, b: u32) -> Option<Span> {
         let long = &self.long_link(a, b)?.level;
         let local = &self.levels[0];
@@ -60,13 +60,13 @@ impl Topology {
         Some(ends + long.rate.time_for(bytes) + long.latency)
     }
 
-    /// Round trip of a packet of `bytes` and an acknowledgement of `ack` between two hosts, without queueing.
+    /// Round trip of a packet of `bytes` and an acknowledgement of `ack` between two hosts, without queues.
     pub fn rtt_between(&self, bytes: Bytes, ack: Bytes, a: HostId, b: HostId) -> Span {
         self.one_way_between(bytes, a, b) + self.one_way_between(ack, b, a)
     }
 
-    /// One-way time of a packet of `bytes` over `hops` links of one place without queueing: all of it on every link, or, where
-    /// switches cut through, on the last one alone.
+    /// One-way time of a packet of `bytes` over `hops` links within one place, without queues. A store-and-forward
+    /// switch adds the time of the whole packet at every link; with cut-through only the last link does.
     pub fn one_way(&self, bytes: Bytes, hops: usize) -> Span {
         let each = if self.cut_through { Bytes(bytes.0.min(CUT_THROUGH_BYTES)) } else { bytes };
         let rate = self.levels[0].rate;
@@ -80,7 +80,7 @@ impl Topology {
         total
     }
 
-    /// Most links between any two hosts of this fabric.
+    /// The largest number of links between two hosts of this fabric.
     pub fn longest_hops(&self) -> usize {
         if self.leaves <= 1 {
             2
@@ -93,7 +93,7 @@ impl Topology {
         }
     }
 
-    /// Round trip of a packet of `bytes` and an acknowledgement of `ack` over the longest path, without queueing.
+    /// Round trip of a packet of `bytes` and an acknowledgement of `ack` over the longest path, without queues.
     pub fn base_rtt(&self, bytes: Bytes, ack: Bytes) -> Span {
         let pairs = (1..self.sites()).flat_map(|high| (0..high).map(move |low| (low, high)));
         let round = |(a, b)| Some(self.one_way_of_leaves(bytes, a, b)? + self.one_way_of_leaves(ack, b, a)?);

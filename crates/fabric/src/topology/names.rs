@@ -1,27 +1,28 @@
-//! What nodes, links and groups of links are called.
+//! The names of nodes, links and groups of links.
 
 use super::{LinkEnds, LinkId, NodeId, NodeKind, Topology};
 use strandway_proto::units::Rate;
 
-/// A group of like links: same level, direction and plane.
+/// A group of similar links: same level, direction and plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkGroup {
-    /// Such as "leaf->spine" or "host->leaf.p3"; between sites "site->higher" and "site->lower", by the sites' numbers.
+    /// For example "leaf->spine" or "host->leaf.p3"; between sites "site->higher" and "site->lower", by the sites'
+    /// numbers.
     pub name: String,
     /// 0 host to leaf, 1 leaf to tier 1 or site to site, 2 tier 1 to core.
     pub level: usize,
-    /// Towards the core? Between sites: towards the one with the higher number?
+    /// True if they lead towards the core; between sites, towards the site with the higher number.
     pub up: bool,
     /// The plane.
     pub plane: u8,
-    /// How many links.
+    /// The number of links.
     pub links: u32,
-    /// Their rate; of long links with different rates the mean.
+    /// Their rate; if long links have different rates, the mean.
     pub rate: Rate,
 }
 
 impl Topology {
-    /// The groups of like links, by level, up before down, then by plane.
+    /// All groups: by level, then up before down, then by plane.
     pub fn groups(&self) -> Vec<LinkGroup> {
         let tier1 = if self.tiers() == 2 { "spine" } else { "agg" };
         let mut names = [["host->leaf", "leaf->host"], ["leaf->", "->leaf"], ["agg->core", "core->agg"]];
@@ -51,13 +52,13 @@ impl Topology {
         groups
     }
 
-    /// The index into [`Topology::groups`] of a link's group.
+    /// The index of a link's group in [`Topology::groups`].
     pub const fn group_index(&self, ends: &LinkEnds) -> usize {
         (ends.level * 2 + !ends.up as usize) * self.shape.planes as usize + ends.plane as usize
     }
 
-    /// A node's name: `host12`, `leaf3`, `spine0`, `agg1.0` (pod, index), `core5`, `site1` for the switch of a site; with several
-    /// planes switches end in `.p2`.
+    /// A node's name: `host12`, `leaf3`, `spine0`, `agg1.0` (pod, index), `core5`; `site1` for the switch of a site.
+    /// With several planes, names of switches end in the plane, such as `.p2`.
     pub fn node_name(&self, node: NodeId) -> String {
         let (kind, index, plane) = self.describe(node);
         let name = match kind {
@@ -71,7 +72,7 @@ impl Topology {
         if self.shape.planes > 1 { format!("{name}.p{plane}") } else { name }
     }
 
-    /// The node of that name, as [`Topology::node_name`] writes it.
+    /// The node with this name, as [`Topology::node_name`] writes it.
     pub fn node_named(&self, name: &str) -> Option<NodeId> {
         let number = |text: &str, below: u32| text.parse::<u32>().ok().filter(|&n| n < below);
         if let Some(rest) = name.strip_prefix("host") {
@@ -99,7 +100,8 @@ impl Topology {
         None
     }
 
-    /// A link's name: `host0->leaf0`, `leaf0->spine3`; of parallel links the second and further end in `#1`, `#2`, ….
+    /// A link's name: `host0->leaf0`, `leaf0->spine3`. Among parallel links, the second and later ones end in `#1`,
+    /// `#2`, ….
     pub fn link_name(&self, link: LinkId) -> String {
         let Some(ends) = self.ends(link) else { return format!("unused port {}", link.0) };
         let name = format!("{}->{}", self.node_name(ends.from), self.node_name(ends.to));

@@ -1,34 +1,34 @@
-//! Sites joined by long links: every site is one switch per plane with its hosts, and every pair of sites has long links of its
-//! own, side by side where there are several.
+//! Sites joined by long links. Every site is one switch per plane with its hosts. Every pair of sites has its own long
+//! links, one or several in parallel.
 //!
-//! The switch of a site is a leaf whose uplinks lead to the other sites directly: first to the site with the lowest number, then to
-//! the next, so many each as there are parallel links. There is no tier above.
+//! The switch of a site is a leaf whose uplinks lead directly to the other sites: the first uplinks to the site with
+//! the lowest number, the following ones to the next site. Each site gets `bundle` uplinks. There is no tier above.
 
 use super::{Level, LinkEnds, LinkId, NodeId, Shape, Topology};
 use strandway_proto::units::{Bytes, Rate, Span};
 
-/// The most sites of a fabric (ours): 120 pairs.
+/// Limit on the sites of a fabric (ours): 120 pairs.
 pub const SITES_MAX: u32 = 16;
 
-/// Hosts and switches of sites. Counts are per plane.
+/// The shape of a fabric of sites. Counts are per plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SitesShape {
     /// Number of sites, 2 to [`SITES_MAX`].
     pub sites: u32,
     /// Hosts of one site.
     pub hosts_per_site: u32,
-    /// Identical planes; every host has a port into each, and every plane has its own long links. At most 32.
+    /// Identical planes, at most 32. Every host has a port in each, and every plane has its own long links.
     pub planes: u8,
     /// Parallel long links between two sites, within a plane.
     pub bundle: u32,
 }
 
-/// The long links between two sites; both directions are alike.
+/// The long links between two sites, the same in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LongLink {
     /// Rate of one link, and its propagation delay.
     pub level: Level,
-    /// Bytes that the data queue of the ports at its two ends holds at the most.
+    /// Limit on the bytes in the data queue of the ports at both ends.
     pub queue: Bytes,
 }
 
@@ -46,11 +46,11 @@ impl SitesShape {
 }
 
 impl Topology {
-    /// Sites with hosts on one switch per plane. `local` are the links from hosts to their site's switch, `long` the long links by
-    /// pair of sites ([`SitesShape::pairs`]), `switch_latency` that of the sites' switches.
+    /// Sites with hosts on one switch per plane. `local`: the links between hosts and their site's switch. `long`: the
+    /// long links by pair of sites ([`SitesShape::pairs`]). `switch_latency`: the latency of the sites' switches.
     ///
     /// # Errors
-    /// A sentence that names what does not fit.
+    /// A sentence that names the wrong value.
     pub fn of_sites(
         sites: SitesShape,
         local: Level,
@@ -87,12 +87,12 @@ impl Topology {
         if self.long.is_empty() { 0 } else { self.leaves }
     }
 
-    /// The long links between two sites; `None` if the fabric is one place or the two are the same.
+    /// The long links between two sites; `None` if the fabric is one place or `a` equals `b`.
     pub fn long_link(&self, a: u32, b: u32) -> Option<&LongLink> {
         if a == b { None } else { self.long.get(SitesShape::pair(a, b)) }
     }
 
-    /// The long link that a port feeds, if it feeds one.
+    /// The long link that a port feeds; `None` for other ports.
     pub fn long_link_of(&self, ends: &LinkEnds) -> Option<&LongLink> {
         if ends.level != 1 || self.long.is_empty() {
             return None;
@@ -105,14 +105,14 @@ impl Topology {
         self.long_link_of(ends).map_or(self.level(ends.level), |long| &long.level)
     }
 
-    /// Every directed long link, in order of its number.
+    /// Every directed long link, in the order of its number.
     pub fn long_links(&self) -> impl Iterator<Item = (LinkId, LinkEnds)> {
         let [_, leaf, spine, ..] = self.link_bases();
         let range = if self.long.is_empty() { 0..0 } else { leaf..spine };
         range.map(LinkId).filter_map(|link| Some((link, self.ends(link)?))).filter(|(_, ends)| ends.level == 1)
     }
 
-    /// Rate and latency of every kind of link that there is.
+    /// Rate and latency of every kind of link in the fabric.
     pub fn kinds_of_link(&self) -> impl Iterator<Item = &Level> {
         let tiers = if self.long.is_empty() { self.tiers() } else { 1 };
         self.levels[..tiers].iter().chain(self.long.iter().map(|long| &long.level))
@@ -123,17 +123,17 @@ impl Topology {
         self.long.iter()
     }
 
-    /// The site that the `nth` group of uplinks of a site leads to.
+    /// The site at the far end of the `nth` group of a site's uplinks.
     const fn neighbour(site: u32, nth: u32) -> u32 {
         nth + (nth >= site) as u32
     }
 
-    /// The first uplink of a site to another one, as a number among its uplinks.
+    /// The first uplink of a site towards another site, as an index among its uplinks.
     pub const fn uplinks_to(&self, site: u32, other: u32) -> u32 {
         (other - (other > site) as u32) * self.shape.leaf_bundle
     }
 
-    /// The ends of the uplink `up` of a site's switch in a plane.
+    /// The ends of uplink `up` of a site's switch in a plane.
     pub(super) fn long_ends(&self, from: NodeId, site: u32, plane: u8, up: u32) -> LinkEnds {
         let bundle = self.shape.leaf_bundle;
         let other = Topology::neighbour(site, up / bundle);
@@ -143,7 +143,7 @@ impl Topology {
         LinkEnds { from, to, level: 1, up: site < other, plane, reverse }
     }
 
-    /// The rate at which a connection's packets can pass the slowest stage of their way in one plane, all parallel links together.
+    /// The lowest rate of the stages between two sites in one plane; parallel links count together.
     pub fn narrowest(&self, site: u32, other: u32) -> Rate {
         let local = self.levels[0].rate;
         self.long_link(site, other)
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(topology.one_way_between(Bytes(4160), here, there), Span(way));
         assert_eq!(topology.one_way_between(Bytes(4160), here, HostId(1)), topology.one_way(Bytes(4160), 2));
         assert_eq!(topology.hops(here, there), 3);
-        // The longest path is that between the last two sites, 12 ms.
+        // The longest path is the one between the last two sites, 12 ms.
         let ack = 2 * 1_280 + 5_120 + 2_000_000;
         let data = 2 * 83_200 + 332_800 + 2_000_000;
         assert_eq!(topology.base_rtt(Bytes(4160), Bytes(64)), Span(data + ack + 2 * 12_000_000_000));

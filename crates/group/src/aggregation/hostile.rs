@@ -1,4 +1,4 @@
-//! A worker of one job that says what it likes, while another job shares the switch.
+//! A worker of one job that sends arbitrary fragments, while another job shares the switch.
 
 use super::lanes::Scale;
 use super::line::Line;
@@ -21,7 +21,7 @@ fn key(job: u16) -> Vec<u8> {
     [&[7; 32][..], &job.to_be_bytes()].concat()
 }
 
-/// Serves two jobs, of which the first one may hold a quarter of the slots, while `work` runs with the doors.
+/// Serves two jobs, of which the first may hold a quarter of the slots, while `work` runs with their doors.
 fn serving(system: System, work: impl FnOnce(&[SocketAddrV6]) + Send) -> SwitchStatus {
     let jobs = [(1, 0.25), (2, 1.0)].map(|(number, share)| JobConfig { number, key: key(number), share });
     let config = SwitchConfig::new("[::1]:0".parse().expect("an address"), system);
@@ -58,7 +58,7 @@ fn way(door: SocketAddrV6, key: &[u8]) -> Way<'_> {
     Way { ours: Ipv6Addr::LOCALHOST, door, key, patience, socket_buffer: 1 << 20, loss: 0.0, rate }
 }
 
-/// Two honest workers of job 2 add up until `stop`; how often. Every sum is right.
+/// Two honest workers of job 2 add up until `stop`; returns the number of rounds. Every sum is right.
 fn honest(door: SocketAddrV6, stop: &AtomicBool) -> u32 {
     let key = key(2);
     let mut sessions: Vec<Session> = Vec::new();
@@ -95,7 +95,7 @@ fn honest(door: SocketAddrV6, stop: &AtomicBool) -> u32 {
     rounds
 }
 
-/// A fragment that a hostile worker might send: anything at all, and often something that is nearly right.
+/// A fragment that a hostile worker might send: random fields, which are in many cases nearly right.
 fn anything(random: &mut Random, worker: u16, job: u16) -> Fragment {
     let mut one = |of: &[u32]| of[random.below(of.len() as u32) as usize];
     let kind = Kind::ALL[one(&(0..Kind::ALL.len() as u32).collect::<Vec<_>>()) as usize];
@@ -177,7 +177,7 @@ fn a_hostile_worker_harms_its_own_job_only() {
         let (held, registers, _) = port.jobs[&1];
         let most = if matches!(system, System::SwitchMl { .. }) { SLOTS / 2 } else { SLOTS / 4 };
         assert!(held <= most, "{}: {held} slots of {most}", system.name());
-        // A window of 16, 24 of them above the watermark, and no more parts of a key than workers and five.
+        // A window of 16 keys, 24 of them above the watermark, and for each key no more parts than workers and five.
         assert!(registers <= 16 * 25 * 7, "{}: {registers} registers", system.name());
         assert_eq!(status.jobs.iter().map(|job| job.sessions).collect::<Vec<_>>(), [1, 1]);
     }

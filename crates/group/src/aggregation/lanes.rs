@@ -1,16 +1,17 @@
-//! The numbers of fragments: registers that acts of programs store into and add to, and gradients as 32-bit integers.
+//! The numbers of fragments: registers that programs store into and add to, and gradients as 32-bit integers.
 //!
-//! Gradients become integers by a factor 2^k (ESA sheet, section 9). A number whose integer is larger than what `workers` of them may add up
-//! to makes its fragment travel as floats, so that no sum of honest workers overflows.
+//! Gradients become integers by a factor 2^k (ESA sheet, section 9). If an integer is so large that the sum of `workers`
+//! such integers could overflow, its fragment travels as floats. So no sum of honest workers overflows.
 
 use strandway_proto::program::Lanes;
 
-/// Numbered registers of a fragment's numbers each. They grow as they are named: whoever names them bounds them.
+/// Numbered registers, each with the numbers of one fragment. They grow when a higher number is named, so the caller must
+/// bound the numbers.
 #[derive(Debug, Default)]
 pub(super) struct Registers {
     lanes: usize,
     numbers: Vec<i32>,
-    /// Which of them hold floats.
+    /// For each register: does it hold floats?
     floats: Vec<bool>,
 }
 
@@ -29,7 +30,7 @@ impl Registers {
         at * self.lanes..(at + 1) * self.lanes
     }
 
-    /// Overwrites a register. `float`: what comes are floats, as their bits.
+    /// Overwrites a register. `float`: the incoming numbers are the bits of floats.
     pub(super) fn store(&mut self, to: u32, from: Lanes, incoming: &[i32], float: bool) {
         let place = self.at(to);
         match from {
@@ -56,7 +57,7 @@ impl Registers {
                 if from == place {
                     return;
                 }
-                // Two places of one vector: the one that comes later is cut off.
+                // Two places of one vector: it is split at the later one.
                 let middle = place.start.max(from.start);
                 let (low, high) = self.numbers.split_at_mut(middle);
                 let (low, high) = (&mut low[place.start.min(from.start)..], &mut high[..self.lanes]);
@@ -67,7 +68,7 @@ impl Registers {
         }
     }
 
-    /// The numbers that an act names.
+    /// The numbers that an act refers to.
     pub(super) fn get<'a>(&'a self, lanes: Lanes, incoming: &'a [i32]) -> &'a [i32] {
         match lanes {
             Lanes::Register(at) => {
@@ -88,13 +89,13 @@ fn add(to: &mut [i32], from: &[i32], float: bool) {
     }
 }
 
-/// Adds integers, which stay at the end of their range where they would leave it. Sums of honest workers do not come near: so all are added
-/// as if they fitted, and the rare ones that do not are mended.
+/// Adds integers, with saturation. Sums of honest workers never saturate: so all are added without a check first, and the
+/// rare overflows are corrected afterwards.
 fn add_integers(to: &mut [i32], from: &[i32]) {
     let mut overflows = 0;
     for (sum, &more) in to.iter_mut().zip(from) {
         let (before, after) = (*sum, sum.wrapping_add(more));
-        // The sign of a sum that does not fit differs from that of both numbers.
+        // The sign of a sum that overflows differs from the sign of both numbers.
         overflows |= (before ^ after) & (more ^ after);
         *sum = after;
     }
@@ -105,7 +106,7 @@ fn add_integers(to: &mut [i32], from: &[i32]) {
 
 /// Reads lanes from a datagram.
 pub(super) fn read(bytes: &[u8], into: &mut Vec<i32>) {
-    // Not by `extend`, which the compiler copies one by one.
+    // `extend` would be compiled into a copy of one number at a time.
     into.resize(bytes.len() / 4, 0);
     for (to, from) in into.iter_mut().zip(bytes.chunks_exact(4)) {
         *to = i32::from_le_bytes([from[0], from[1], from[2], from[3]]);
@@ -119,11 +120,12 @@ pub struct Scale {
     limit: i32,
 }
 
-/// 1.5 x 2^52: a number of less than 2^51 that is added to it is rounded to the nearest integer, ties to even.
+/// 1.5 x 2^52: adding a number below 2^51 rounds it to the nearest integer, ties to even.
 const ROUND: f64 = 6_755_399_441_055_744.0;
 
 impl Scale {
-    /// For sums of `workers` numbers of which none is expected to be larger than `max_abs`. Larger ones are added as floats.
+    /// For sums of `workers` numbers, none of which is expected to be larger than `max_abs`. Larger ones are added as
+    /// floats.
     /// ESA sheet, section 9: `workers x max_abs x 2^k < 2^31`.
     pub fn new(workers: u32, max_abs: f32) -> Scale {
         let workers = workers.max(1);
@@ -141,7 +143,7 @@ impl Scale {
         self.factor
     }
 
-    /// Makes integers of numbers, rounded to the nearest one; false if one of them is too large, or no number.
+    /// Converts numbers to integers, rounded to the nearest one; false if one of them is too large, or not a number.
     pub fn quantise(&self, from: &[f32], to: &mut [i32]) -> bool {
         let limit = f64::from(self.limit);
         let mut fits = true;
@@ -153,7 +155,7 @@ impl Scale {
         fits
     }
 
-    /// Makes numbers of sums; false if a sum has reached the end of the integers, which no sum of honest workers does.
+    /// Converts sums to numbers; false if a sum has saturated, which does not happen with honest workers.
     pub fn restore(&self, from: &[i32], to: &mut [f32]) -> bool {
         let factor = 1.0 / self.factor;
         let mut sound = true;

@@ -1,4 +1,4 @@
-//! A worker's connection to its switch: by it the worker joins, and its end says that the switch, or the session, is gone.
+//! A worker's connection to its switch: the worker joins over it, and its end means that the switch or the session is gone.
 
 use super::message::{BYTES, Join, Message, Refusal, Welcome};
 use super::terms;
@@ -10,9 +10,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use strandway_udp::{Completion, Node};
 
-/// The longest that a thread sleeps before it looks whether to end.
+/// The longest that a thread sleeps before it checks whether to end.
 const NAP: Duration = Duration::from_millis(50);
-/// Between two tries to join a session that another team has: ours.
+/// The time between two attempts to join a session that another team holds: ours.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// Why a worker does not take part.
@@ -33,7 +33,7 @@ impl std::fmt::Display for Apart {
     }
 }
 
-/// A connection to a switch, kept alive by a thread of its own: its worker may compute for as long as it likes.
+/// A connection to a switch, kept alive by a thread of its own, so that its worker may compute for any time.
 pub(super) struct Line {
     lost: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
@@ -41,7 +41,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Joins a job at its door, from this address of ours, and waits for the answer for `patience` at the most.
+    /// Joins a job at its door, from this address of ours, and waits at most `patience` for the answer.
     pub(super) fn open(
         ours: Ipv6Addr,
         door: SocketAddrV6,
@@ -54,7 +54,7 @@ impl Line {
         let mut refused = None;
         loop {
             match Line::try_open(ours, door, key, join, until, stop) {
-                // A session before this one may end soon: its switch has not heard of it yet.
+                // An earlier session may end soon, since its switch has not noticed yet that its workers are gone.
                 Err(Apart::Refused(reason @ (Refusal::Busy | Refusal::Late))) if Instant::now() + AGAIN < until => {
                     refused = Some(reason);
                     std::thread::sleep(AGAIN);
@@ -131,7 +131,7 @@ impl Drop for Line {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // The node closes its connection as it goes.
+            // The node closes its connection when the thread ends.
             let _ = thread.join();
         }
     }

@@ -1,6 +1,7 @@
-//! What a worker and a switch tell each other before the first fragment, on a connection of a [`strandway_udp::Node`], which encrypts it.
+//! The messages of a worker and a switch before the first fragment, on a connection of a [`strandway_udp::Node`], which
+//! encrypts it.
 //!
-//! Everything is big-endian. A worker says once for each session
+//! Everything is big-endian. A worker sends once for each session
 //!
 //! ```text
 //! join 1, version 1, worker 2, workers 2, lanes 2, window 4, epoch 4, token 16
@@ -14,15 +15,15 @@
 //! refused 3, version 1, reason 1
 //! ```
 //!
-//! The token is the team's, the epoch counts its sessions.
+//! The token belongs to the team; the epoch counts its sessions.
 
 use std::fmt;
 
 /// The version of these messages.
 pub(super) const VERSION: u8 = 1;
-/// Bytes of a message, zeros behind its end included.
+/// Bytes of a message, including the zeros after its end.
 pub(super) const BYTES: usize = 128;
-/// Ports of a switch at the most: each has a thread. What fits a message.
+/// The most ports of a switch, each with a thread: those fit a message.
 pub const PORTS_MAX: usize = 16;
 
 const _: () = assert!(82 + 2 * PORTS_MAX <= BYTES);
@@ -47,9 +48,9 @@ pub(super) struct Welcome {
     pub(super) window: u32,
     /// Slots of each port.
     pub(super) slots: u32,
-    /// What seals this worker's fragments.
+    /// The secret that seals this worker's fragments.
     pub(super) up: [u8; 32],
-    /// What seals the switch's, for all workers of the session.
+    /// The secret that seals the switch's fragments, for all workers of the session.
     pub(super) down: [u8; 32],
     /// UDP ports, at the address of the connection.
     pub(super) ports: Vec<u16>,
@@ -62,9 +63,9 @@ pub enum Refusal {
     Version,
     /// Another team uses the job.
     Busy,
-    /// The other workers said something else about the job.
+    /// The other workers gave other settings for the job.
     Differs,
-    /// More workers, lanes or ports than the switch takes.
+    /// More workers, lanes or ports than the switch allows.
     TooLarge,
     /// A later session of the team has begun.
     Late,
@@ -146,7 +147,8 @@ impl Message {
         out
     }
 
-    /// Reads a message; `None` if it is none. One of another version reads as a refusal for that reason.
+    /// Reads a message; `None` if the bytes are not a message. A message of another version is read as a refusal for that
+    /// reason.
     pub(super) fn decode(bytes: &[u8]) -> Option<Message> {
         let mut reader = Reader(bytes);
         let kind = reader.u8()?;

@@ -1,4 +1,4 @@
-//! `all_reduce` of real buffers: by a switch, or by a ring where there is none, with all ranks agreed on which it was.
+//! `all_reduce` of real buffers: by a switch, or by a ring if there is none. All ranks agree on which of the two it was.
 
 use super::lanes::Scale;
 use super::line::Apart;
@@ -17,17 +17,17 @@ use strandway_proto::aggregate::Counts;
 use strandway_udp::PlaneCounters;
 use strandway_udp::fragments::LANES_MAX;
 
-/// Operations that go by the ring before a switch that was lost is tried again, for half a second. Twice as many each time that it is still
-/// away, so that the tries of a switch that stays away cost ever less. Ours.
+/// The number of operations that go by the ring before a lost switch is tried again, and the time of that attempt. The
+/// number doubles each time that the switch is still away, so that the attempts cost less and less. Ours.
 const AWAY: u32 = 16;
 const AWAY_MAX: u32 = 4_096;
 const TRY: Duration = Duration::from_millis(500);
-/// A rank that is at work says so again: ours.
+/// The interval at which a rank at work repeats that it is: ours.
 const BEGUN_AGAIN: Duration = Duration::from_millis(250);
-/// The longest sleep in an operation: letters of other ranks wait as long. Ours.
+/// The longest sleep in an operation, and so the longest delay of other ranks' letters. Ours.
 const NAP: Duration = Duration::from_millis(1);
 
-/// How a team uses a switch; all ranks alike. [`NetworkOptions::new`] gives defaults.
+/// How a team uses a switch; all ranks must have the same. [`NetworkOptions::new`] gives defaults.
 #[derive(Clone, Debug)]
 pub struct NetworkOptions {
     /// The door of the job at the switch.
@@ -36,19 +36,19 @@ pub struct NetworkOptions {
     pub key: Vec<u8>,
     /// Numbers in a fragment, 1 to 256. Default 256.
     pub lanes: u16,
-    /// Fragments under way at the most; the switch may allow fewer. Default 0: as many as fill two round trips of 2 ms at the team's rate, 32
-    /// to 512. More than that wait in queues, and timers must allow for it.
+    /// The most fragments under way; the switch may allow fewer. Default 0: the number that fills two round trips of 2 ms at
+    /// the team's rate, 32 to 512. More fragments would wait in queues, and timers would have to allow for it.
     pub window: u32,
     /// Numbers up to this size become integers; larger ones are added as floats by the parameter server. Default 16: ESA sheet,
     /// section 9.
     pub max_abs: f32,
-    /// ESA: who may take over a slot, 1 to 255. Default 128.
+    /// ESA: the priority in the competition for slots, 1 to 255. Default 128.
     pub priority: u8,
-    /// How long to wait for a switch to let us in. Default 2 s.
+    /// The longest wait for the switch's answer. Default 2 s.
     pub patience: Duration,
     /// Bytes of the socket's buffers. Default 4 MiB.
     pub socket_buffer: usize,
-    /// The share of the fragments that come which is thrown away, for tests and experiments. Default 0.
+    /// The share of arriving fragments that is dropped, for tests and experiments. Default 0.
     pub loss: f64,
 }
 
@@ -74,13 +74,13 @@ impl NetworkOptions {
 pub enum Why {
     /// There is no switch, or it did not let a rank in.
     NoSwitch,
-    /// The switch, or the session, ended.
+    /// The switch or the session has ended.
     Gone,
-    /// The switch lives, but results did not come for as long as the team has patience.
+    /// The switch lives, but no results came for the time of the team's patience.
     Stalled,
-    /// Numbers would overflow, and the system has no way for those (SwitchML).
+    /// Numbers would overflow, and the system cannot add floats (SwitchML).
     Overflow,
-    /// A sum has overflowed: a worker sent more than its share.
+    /// A sum has overflowed, because a worker sent too large a number.
     Unsound,
 }
 
@@ -104,12 +104,12 @@ impl fmt::Display for Why {
     }
 }
 
-/// Who added.
+/// How the sums were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// The switch. Sums are those of integers: the same whatever order fragments came in.
+    /// The switch. Sums are sums of integers, so the order of fragments does not change them.
     Switch,
-    /// A ring of messages among the ranks, in floats: this rank said why.
+    /// A ring of messages among the ranks, in floats.
     Ring {
         /// The first rank that could not use the switch.
         rank: u32,
@@ -127,10 +127,10 @@ impl fmt::Display for By {
     }
 }
 
-/// What became of an operation.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Reduced {
-    /// Who added.
+    /// How the sums were made.
     pub by: By,
     /// From the call until the sums are here.
     pub time: Duration,
@@ -148,22 +148,22 @@ pub struct InNetwork {
     session: Option<Session>,
     /// The first operation that tries the switch again.
     retry: u32,
-    /// How many operations the next absence takes.
+    /// The number of operations that the next absence of the switch will take.
     away: u32,
     memory: Vec<i32>,
     sums: Vec<f32>,
     ring: Option<(u64, Prepared)>,
-    /// What was sent and counted in sessions that are over.
+    /// The counters of sessions that have ended.
     past: (PlaneCounters, Counts),
 }
 
 impl InNetwork {
-    /// What the switch runs; `None` while there is none.
+    /// The system that the switch runs; `None` if there is no switch.
     pub fn system(&self) -> Option<&'static str> {
         self.session.as_ref().map(|session| session.system().name())
     }
 
-    /// What this rank's fragments were, in datagrams, in all sessions.
+    /// The counters of this rank's datagrams, in all sessions.
     pub fn counters(&self) -> PlaneCounters {
         let mut all = self.past.0;
         if let Some(session) = &self.session {
@@ -172,7 +172,7 @@ impl InNetwork {
         all
     }
 
-    /// What this rank's worker counted, in all sessions.
+    /// The counters of this rank's worker, in all sessions.
     pub fn counts(&mut self) -> Counts {
         let mut all = self.past.1;
         if let Some(session) = &mut self.session {
@@ -181,7 +181,7 @@ impl InNetwork {
         all
     }
 
-    /// From now on fragments have this priority.
+    /// Sets the priority of fragments from now on.
     pub const fn set_priority(&mut self, priority: u8) {
         self.options.priority = priority;
     }
@@ -205,10 +205,10 @@ fn add_counters(all: &mut PlaneCounters, more: PlaneCounters) {
 }
 
 impl Team {
-    /// Makes all ranks of the team workers of a job at a switch. All ranks call it alike.
+    /// Makes all ranks of the team workers of a job at a switch. All ranks must call it.
     ///
     /// # Errors
-    /// If options do not fit, or the switch does not let all ranks in: the message says which rank, and why.
+    /// If options are invalid, or the switch does not accept all ranks; the message has the rank and the reason.
     pub fn join_switch(&mut self, options: NetworkOptions, stop: &impl Fn() -> bool) -> Result<InNetwork, GroupError> {
         if !(1..=LANES_MAX).contains(&options.lanes) {
             return Err(GroupError::Config(format!("{} lanes: take 1 to {LANES_MAX}", options.lanes)));
@@ -218,7 +218,7 @@ impl Team {
         }
         let random = strandway_udp::random_secret()?;
         let words = [0, 4].map(|at| u32::from_be_bytes([random[at], random[at + 1], random[at + 2], random[at + 3]]));
-        // A token that all ranks know, and nobody else had before.
+        // A token that all ranks know, and no other team had before.
         let [code, high, low] = self.ballot(0, [DONE, 0, 0], words, None, stop)?;
         if code != DONE {
             return Err(GroupError::Switch("ranks do not agree to use a switch: start all alike".into()));
@@ -247,7 +247,9 @@ impl Team {
         match (code, joined) {
             (DONE, _) => Ok(network),
             (_, Err(why)) => Err(GroupError::Switch(why)),
-            _ => Err(GroupError::Switch(format!("the switch did not let rank {rank} in: see there"))),
+            _ => Err(GroupError::Switch(format!(
+                "the switch did not accept rank {rank}: that rank's message has the reason"
+            ))),
         }
     }
 
@@ -283,11 +285,12 @@ impl Team {
         }
     }
 
-    /// Replaces the numbers of `buffer` by their sums over all ranks. All ranks call it alike, with buffers of the same length. The switch
-    /// adds; if it is gone, in the middle of it too, all ranks begin again by a ring, and [`Reduced::by`] says so.
+    /// Replaces the numbers of `buffer` by their sums over all ranks. All ranks must call it, with buffers of the same
+    /// length. The switch adds. If it is gone, even in the middle of the operation, all ranks begin again by a ring, and
+    /// [`Reduced::by`] says so.
     ///
     /// # Errors
-    /// If a rank does not answer any more, or ranks call with buffers of different lengths. The buffer is what it was.
+    /// If a rank does not answer any more, or ranks call with buffers of different lengths. The buffer is unchanged then.
     pub fn all_reduce(
         &mut self,
         network: &mut InNetwork,
@@ -301,7 +304,7 @@ impl Team {
         network.operation += 1;
         let number = network.operation;
         if network.session.is_none() && number >= network.retry {
-            // Why there is none, the verdict says.
+            // If there is no session, the verdict has the reason.
             let _ = self.open_session(network, TRY, stop)?;
         }
         let (memory, sums) = (std::mem::take(&mut network.memory), std::mem::take(&mut network.sums));
@@ -342,7 +345,7 @@ impl Team {
             ([_, rank, why], _) => {
                 network.end_session();
                 let why = Why::ALL.get(why as usize).copied().unwrap_or(Why::Gone);
-                // A switch that lives is tried at once.
+                // A switch that lives is tried again at the next operation.
                 if why == Why::Overflow {
                     network.retry = number + 1;
                 } else if number >= network.retry {
@@ -355,7 +358,7 @@ impl Team {
         }
     }
 
-    /// Works on a task, if there is one, tells all how it ended, and waits for what came of it. Without a task the vote is told at once.
+    /// Works on a task, if there is one, votes on its result, and waits for the verdict. Without a task it votes at once.
     fn ballot(
         &mut self,
         number: u32,
@@ -365,7 +368,7 @@ impl Team {
         stop: &impl Fn() -> bool,
     ) -> Result<[u32; 3], GroupError> {
         let patience = self.options.patience;
-        // When it was decided how to vote, and when the vote was said last.
+        // The times of the decision how to vote, and of the last vote.
         let mut decided = if task.is_none() { Some(Instant::now()) } else { None };
         let mut said: Option<Instant> = None;
         let mut begun: Option<Instant> = None;
@@ -385,7 +388,7 @@ impl Team {
                 }
             }
             match decided {
-                // Who has nothing to do but wait sleeps where the verdict comes.
+                // A rank that only waits sleeps on the node's sockets, where the verdict arrives.
                 Some(_) if said.is_some() => {
                     if let Some(completion) = self.node_mut().wait(NAP)? {
                         self.set_aside(completion)?;
@@ -421,7 +424,7 @@ impl Team {
         }
     }
 
-    /// Adds up by a ring of messages, whose memory and connections stay for the next time.
+    /// Adds up by a ring of messages; its memory and connections are kept for the next time.
     fn ring(
         &mut self,
         network: &mut InNetwork,
@@ -453,7 +456,7 @@ impl Team {
         Ok(())
     }
 
-    /// The same with numbers of 16 bits (bfloat16): sums are rounded once, to the nearest number, ties to even.
+    /// The same with 16-bit numbers (bfloat16): sums are rounded once, to the nearest number, ties to even.
     ///
     /// # Errors
     /// As [`Team::all_reduce`].
@@ -470,7 +473,7 @@ impl Team {
     }
 }
 
-/// The nearest number of 16 bits, ties to even; what is no number stays none.
+/// The nearest 16-bit number, ties to even; NaN stays NaN.
 fn to_bf16(x: f32) -> u16 {
     let bits = x.to_bits();
     if x.is_nan() {
@@ -488,7 +491,8 @@ struct Task<'a, 'b> {
 }
 
 impl Task<'_, '_> {
-    /// Has it ended here, and if so, why did it fail? `progress`: how many results were missing, and since when that many.
+    /// Has the task ended here, and if it failed, why? `progress`: the number of missing results, and since when it is
+    /// unchanged.
     fn judge(&mut self, progress: &mut (u64, Instant), patience: Duration) -> Option<Option<Why>> {
         if self.operation.is_done() {
             let sound = self.operation.restore(self.scale, &mut self.sums);

@@ -1,7 +1,9 @@
-//! One port of a switch on the wire: a socket, the program with its slots, the jobs' parameter servers, and the registers that have bytes.
+//! One port of a switch on the wire: a socket, the program with its slots, the jobs' parameter servers, and registers with
+//! real numbers.
 //!
-//! Whatever comes is held against its channel before a program sees it: a worker speaks for itself, for its job, in a worker's words, and
-//! with as many lanes as its job has. Unknown datagrams are counted and cost no memory.
+//! Each fragment is compared with its channel before a program gets it: a worker may speak only for itself and its job, with
+//! the kinds of fragments that workers send and the number of lanes of its job. Unknown datagrams are counted and use no
+//! memory.
 
 use super::lanes::{Registers, read};
 use std::collections::{BTreeMap, VecDeque};
@@ -18,17 +20,17 @@ use strandway_proto::{HostId, Packet};
 use strandway_switch::{AtpProgram, EsaProgram, Job, Rules, Server, SwitchMlProgram, System};
 use strandway_udp::fragments::{FragmentSocket, From, Opening, Received, Sealing, channel_of};
 
-/// Calls of the socket between two looks at timers and orders: ours.
+/// Calls of the socket between two checks of timers and orders: ours.
 const CALLS: usize = 16;
-/// The longest sleep: orders wait as long. Ours.
+/// The longest sleep, and so the longest delay of orders. Ours.
 const NAP: Duration = Duration::from_millis(5);
-/// Bytes of one job's sums at its parameter server, at the most, per port: ours.
+/// The most bytes of one job's sums at its parameter server, per port: ours.
 const SERVER_BYTES: usize = 64 << 20;
-/// A server keeps nothing of keys that are further above the watermark than this many windows: ours, four times what workers apart by a
-/// window and watermarks every four windows need.
+/// A server keeps no keys that are more than this many windows above the watermark: ours. Workers that are a window apart, and
+/// watermarks every four windows, need a quarter of it.
 const REACH: u64 = 24;
 
-/// The host number of a job's server. Workers have the numbers from 0 on: hosts are told apart by job.
+/// The host number of a job's server. Workers have the numbers from 0 on, in each job.
 pub(super) const SERVER: HostId = HostId(32);
 
 /// The program of a switch.
@@ -84,28 +86,28 @@ impl AnyProgram {
     }
 }
 
-/// What a job may have of a port's slots.
+/// A job's share of a port's slots.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
-    /// ESA and ATP: how many at a time.
+    /// ESA and ATP: the most slots at a time.
     pub(super) slots_max: u32,
     /// SwitchML: its first register.
     pub(super) first: u32,
 }
 
-/// What the control plane wants of a port.
+/// An order of the control plane to a port.
 pub(super) enum Order {
-    /// A session of a job begins; one before it is over.
+    /// A session of a job begins; an earlier one of the same job ends.
     Admit { job: Arc<Job>, share: Share, down: [u8; 32] },
     /// A worker has joined; its fragments come from this address.
     Member { job: u16, worker: u16, up: [u8; 32], address: Ipv6Addr },
-    /// A session is over.
+    /// A session has ended.
     Dismiss { job: u16 },
-    /// Tell what was counted.
+    /// Send the counters.
     Count(Sender<PortStatus>),
 }
 
-/// What a port has counted since the switch began.
+/// The counters of a port since the switch began.
 #[derive(Clone, Debug, Default)]
 pub struct PortStatus {
     /// Its UDP port.
@@ -114,17 +116,17 @@ pub struct PortStatus {
     pub received: u64,
     /// Datagrams that left.
     pub sent: u64,
-    /// Bytes of lanes that came from workers, in fragments that a program was shown.
+    /// Bytes of lanes from workers, in fragments that a program has handled.
     pub lane_bytes: u64,
-    /// Datagrams of no channel.
+    /// Datagrams that belong to no channel.
     pub strangers: u64,
     /// Datagrams of a channel that are forged, repeated or malformed.
     pub refused: u64,
-    /// Genuine fragments that say what their sender may not say.
+    /// Genuine fragments whose contents their sender may not send.
     pub odd: u64,
-    /// Datagrams that were dropped since the socket was full.
+    /// Datagrams that were dropped because the socket was full.
     pub dropped: u64,
-    /// By job: slots in use, registers of its server in use, and what was counted.
+    /// By job: slots in use, registers of its server in use, and counters.
     pub jobs: BTreeMap<u16, (u32, u32, Counts)>,
 }
 
@@ -141,7 +143,7 @@ struct Session {
     registers: Registers,
     down: Sealing,
     members: Vec<Option<u64>>,
-    /// The addresses of all members that were heard.
+    /// The addresses of all members that have sent something.
     all: Arc<[SocketAddrV6]>,
 }
 
@@ -162,7 +164,7 @@ pub(super) struct Station {
     orders: Receiver<Order>,
     began: Instant,
     status: PortStatus,
-    /// What was counted of sessions that are over.
+    /// The counters of sessions that have ended.
     past: BTreeMap<u16, Counts>,
 }
 
@@ -243,7 +245,7 @@ impl Station {
                 self.members.insert(opening.id(), (job, Member { worker, opening, host: address, to: None }));
             }
             Order::Dismiss { job } => self.dismiss(job),
-            // Who asked may have gone.
+            // The sender of the question may have gone.
             Order::Count(to) => drop(to.send(self.count())),
         }
     }
@@ -299,7 +301,7 @@ impl Station {
         }
     }
 
-    /// A datagram has come.
+    /// Handles a datagram.
     fn handle_datagram(&mut self, now: Time, from: From, datagram: &mut [u8], lanes: &mut Vec<i32>) {
         let member = channel_of(datagram).and_then(|id| self.members.get_mut(&id));
         let Some((job, member)) = member else {
@@ -316,7 +318,7 @@ impl Station {
             return;
         };
         if member.to.as_ref().is_none_or(|to| to[0] != from.address) {
-            // A worker that begins, or whose port is another one since its host has changed it.
+            // The worker's first datagram, or its host has changed its port.
             let old = member.to.replace(Arc::new([from.address]));
             let gone = old.map(|old| old[0]);
             let others = session.all.iter().copied().filter(|&address| Some(address) != gone);
@@ -345,7 +347,7 @@ impl Station {
         }
     }
 
-    /// Shows the program a packet and does what it says.
+    /// Passes a packet to the program and executes its acts.
     fn pass(&mut self, now: Time, packet: &Packet, incoming: &[i32]) {
         let fate = self.program.engine().handle_packet(now, packet);
         while let Some(act) = self.program.engine().poll_act() {
@@ -366,7 +368,7 @@ impl Station {
         }
     }
 
-    /// Shows servers what is on its way to them.
+    /// Passes packets to the servers that they are addressed to.
     fn serve(&mut self, now: Time) {
         while let Some((packet, lanes)) = self.legs.pop_front() {
             if let Header::Fragment(fragment) = packet.header {
@@ -380,13 +382,13 @@ impl Station {
         }
     }
 
-    /// Lets a server do something, and does what it says.
+    /// Calls a server and executes its acts.
     fn with_server(&mut self, now: Time, job: u16, what: impl FnOnce(&mut Server), incoming: &[i32], float: bool) {
         let Some(session) = self.sessions.get_mut(&job) else { return };
         let Some(server) = &mut session.server else { return };
         let registers_max = SERVER_BYTES / (4 * usize::from(session.job.shape.lanes).max(1));
         if !incoming.is_empty() && server.held() >= registers_max {
-            // As good as lost: its workers hold too much back.
+            // The fragment counts as lost: this job's workers have too many unfinished keys.
             return;
         }
         what(server);
@@ -418,10 +420,10 @@ fn job_of(packet: &Packet) -> Option<u16> {
     }
 }
 
-/// What a packet that leaves the program needs: sessions, members and the socket.
+/// The sessions, members and socket, which forwarding a packet needs.
 type Ways<'a> = (&'a mut BTreeMap<u16, Session>, &'a BTreeMap<u64, (u16, Member)>, &'a mut FragmentSocket);
 
-/// Sends a packet on: to the job's server here, to one worker, or to all of them.
+/// Forwards a packet: to the job's server here, to one worker, or to all of them.
 fn forward(
     (sessions, members, socket): Ways<'_>,
     legs: &mut VecDeque<Leg>,
@@ -431,7 +433,7 @@ fn forward(
 ) {
     let Header::Fragment(fragment) = packet.header else { return };
     let Some(session) = sessions.get_mut(&{ fragment.job }) else { return };
-    // Registers have room for the most lanes that the switch takes.
+    // Registers have room for the most lanes that the switch allows.
     let lanes = &lanes[..lanes.len().min(usize::from(fragment.lanes))];
     if packet.destination == SERVER {
         if session.server.is_some() && Server::hears(fragment.kind) {
@@ -451,7 +453,7 @@ fn forward(
     }
 }
 
-/// May a worker of a job say this? What workers say about themselves is true, and is about themselves.
+/// May a worker of a job send this fragment? Its fields about the sender must be those of that worker.
 fn may_say(fragment: &Fragment, job: &Job, worker: u16) -> bool {
     let kind = matches!(
         fragment.kind,

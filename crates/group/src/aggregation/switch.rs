@@ -1,7 +1,7 @@
 //! The switch as a process: a door for each job, where its workers join, and a thread for each port, which adds.
 //!
-//! A door is a [`Node`] with the job's key: whoever gets in knows the key, each worker gets a secret of its own for what it sends, and a
-//! connection that ends takes the session with it. Doors are served by whoever calls [`Switch::turn`].
+//! A door is a [`Node`] with the job's key, so only workers with the key get in. Each worker gets its own secret for its
+//! fragments. When a worker's connection ends, its session ends. The thread that calls [`Switch::turn`] serves the doors.
 
 use super::message::{BYTES, Join, Message, PORTS_MAX, Refusal, Welcome};
 use super::station::{Order, PortStatus, SERVER, Share, Station};
@@ -30,32 +30,33 @@ pub struct JobConfig {
     pub share: f64,
 }
 
-/// What a switch is started with. [`SwitchConfig::new`] gives defaults.
+/// The settings of a switch. [`SwitchConfig::new`] gives defaults.
 #[derive(Clone, Debug)]
 pub struct SwitchConfig {
-    /// Where it listens. The door of job `n` is at the port `n` above this one's, the ports of fragments are at
-    /// [`SwitchConfig::FRAGMENTS`] above it and following. Port 0 takes any free ones.
+    /// Its address. The door of job `n` has this port plus `n`; the ports of fragments follow from this port plus
+    /// [`SwitchConfig::FRAGMENTS`] on. Port 0 takes any free ones.
     pub address: SocketAddrV6,
-    /// What it runs.
+    /// The system that it runs.
     pub system: System,
-    /// Slots, all ports together. SwitchML counts both versions of each.
+    /// Slots of all ports together. SwitchML counts both versions of each.
     pub slots: u32,
-    /// The most lanes of a fragment, at most 256. A slot has 4 bytes for each.
+    /// The most lanes of a fragment, at most 256. A slot has 4 bytes for each lane.
     pub lanes: u16,
-    /// Ports, each with a thread and an equal part of the slots; keys take them in turn. At most 16.
+    /// Ports; each has a thread and an equal part of the slots, and keys use them in turn. At most 16.
     pub ports: u16,
     /// The jobs.
     pub jobs: Vec<JobConfig>,
-    /// A round trip between a worker and the switch, waking of either included. Default 2 ms: a slice of the scheduler.
+    /// A round trip between a worker and the switch, including the time that either takes to wake up. Default 2 ms: a slice
+    /// of the scheduler.
     pub rtt: Span,
     /// Bytes of a port's socket buffers. Default 8 MiB.
     pub socket_buffer: usize,
-    /// The share of the fragments that come which is thrown away, for tests and experiments. Default 0.
+    /// The share of arriving fragments that is dropped, for tests and experiments. Default 0.
     pub loss: f64,
 }
 
 impl SwitchConfig {
-    /// How far above the first port those of fragments are.
+    /// The distance from the switch's port to the first port of fragments.
     pub const FRAGMENTS: u16 = 1_000;
 
     /// Defaults: 4,096 slots of 256 lanes, one port, no job.
@@ -73,7 +74,7 @@ impl SwitchConfig {
         }
     }
 
-    /// The share of the slots that a job may hold when nothing else is said: all for a job that is alone, three quarters else. Ours.
+    /// The default share of the slots that a job may hold: all slots for a single job, otherwise three quarters. Ours.
     pub const fn usual_share(jobs: usize) -> f64 {
         if jobs > 1 { 0.75 } else { 1.0 }
     }
@@ -98,7 +99,7 @@ impl SwitchConfig {
                 return wrong(format!("job {}: take a number from 1 to {}", job.number, SwitchConfig::FRAGMENTS - 1));
             }
             if self.jobs[..at].iter().any(|other| other.number == job.number) {
-                return wrong(format!("job {} is there twice", job.number));
+                return wrong(format!("job {} is named twice: give each job its own number", job.number));
             }
             if !(job.share > 0.0 && job.share <= 1.0) {
                 return wrong(format!("job {}: a share of {}: take more than 0 and at most 1", job.number, job.share));
@@ -108,7 +109,7 @@ impl SwitchConfig {
     }
 }
 
-/// A session of a job: a team's workers, from the first one's joining until one of them leaves.
+/// A session of a job: a team's workers, from the time when the first one joins until one of them leaves.
 struct Session {
     join: Join,
     window: u32,
@@ -119,16 +120,16 @@ struct Session {
 struct Caller {
     host: Ipv6Addr,
     inbox: Region,
-    /// The answer that it gets: one.
+    /// The single answer that it gets.
     answer: Option<Region>,
     worker: Option<u16>,
 }
 
-/// Where the workers of one job join.
+/// The place where the workers of one job join.
 struct Door {
     job: JobConfig,
     node: Node,
-    /// Its place among the jobs: SwitchML gives it the registers of that place.
+    /// Its place among the jobs, which determines its registers in SwitchML.
     place: u32,
     callers: HashMap<Connection, Caller>,
     session: Option<Session>,
@@ -137,16 +138,16 @@ struct Door {
 }
 
 impl Door {
-    /// Gives the memory of a caller back that has gone.
+    /// Releases the memory of a caller that has gone.
     fn forget(&mut self, caller: &Caller) {
         for region in [Some(caller.inbox), caller.answer].into_iter().flatten() {
-            // A connection that has ended uses none.
+            // A connection that has ended uses no memory.
             let _ = self.node.deregister(region);
         }
     }
 }
 
-/// What happened at a door.
+/// An event at a door.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SwitchEvent {
     /// A session of a job has begun, for this many workers.
@@ -170,7 +171,7 @@ pub enum SwitchEvent {
     },
 }
 
-/// What a switch has counted.
+/// The counters of a switch.
 #[derive(Clone, Debug)]
 pub struct SwitchStatus {
     /// The system's name.
@@ -183,7 +184,7 @@ pub struct SwitchStatus {
     pub ports: Vec<PortStatus>,
 }
 
-/// What is known of a job at its door.
+/// The state of a job at its door.
 #[derive(Clone, Debug)]
 pub struct JobStatus {
     /// Its number.
@@ -215,7 +216,7 @@ impl Switch {
     /// Opens doors and ports and starts a thread for each port.
     ///
     /// # Errors
-    /// If the configuration does not fit, or an address or port cannot be had.
+    /// If the configuration is invalid, or an address or port is not available.
     pub fn start(config: SwitchConfig) -> Result<Switch, GroupError> {
         config.check()?;
         let at = |above: u16| {
@@ -246,10 +247,10 @@ impl Switch {
         Ok(Switch { config, doors, ports, orders, threads, stop, events: Vec::new() })
     }
 
-    /// Where workers of a job join: what they are started with.
+    /// The address where workers of a job join; workers need it to start.
     ///
     /// # Errors
-    /// If there is no such job, or the system does not tell.
+    /// If there is no such job, or the system cannot report the address.
     pub fn door(&self, job: u16) -> Result<SocketAddrV6, GroupError> {
         let door = self.doors.iter().find(|door| door.job.number == job);
         let door = door.ok_or_else(|| GroupError::Config(format!("job {job}: the switch has no such job")))?;
@@ -264,7 +265,7 @@ impl Switch {
         &self.ports
     }
 
-    /// Serves the doors once, for `at_most` at the most; what happened at them.
+    /// Serves the doors once, for at most `at_most`; returns their events.
     ///
     /// # Errors
     /// If a socket fails.
@@ -280,11 +281,11 @@ impl Switch {
         Ok(std::mem::take(&mut self.events))
     }
 
-    /// What was counted so far. Ports answer within some milliseconds.
+    /// The counters so far. Ports answer within some milliseconds.
     pub fn status(&self) -> SwitchStatus {
         let ports = self.orders.iter().map(|orders| {
             let (to, from) = channel();
-            // A port that has ended counts nothing.
+            // A port that has ended has no counters.
             let _ = orders.send(Order::Count(to));
             from.recv_timeout(Duration::from_secs(1)).unwrap_or_default()
         });
@@ -349,13 +350,13 @@ impl Switch {
         Share { slots_max, first: door.place * 2 * own }
     }
 
-    /// A worker wants to take part in its job's session, or begins one.
+    /// Admits a worker to its job's session, or begins a session with it.
     fn admit(&mut self, at: usize, connection: Connection, join: Join) -> Result<Result<Welcome, Refusal>, GroupError> {
         let ports = u32::from(self.config.ports);
         let slots = self.config.slots / ports;
         let share = self.share(&self.doors[at]);
         let most = match self.config.system {
-            // A port has slots for the keys that take it.
+            // Each port has slots only for its own keys.
             System::SwitchMl { .. } => share.slots_max / 2,
             _ => slots,
         };
@@ -379,7 +380,7 @@ impl Switch {
             }
         }
         let number = self.doors[at].job.number;
-        // Keys take ports in turn, and the list of slots, too.
+        // Keys use ports in turn, and so do the entries of the list of slots.
         let window = terms::window(join.window, most, ports);
         let terms = Terms { number, workers: join.workers, lanes: join.lanes, window, slots, ports };
         let door = &mut self.doors[at];
@@ -415,7 +416,7 @@ impl Switch {
         }))
     }
 
-    /// A connection has ended. A session that has lost a worker is over: the others hear it by the end of theirs.
+    /// A connection has ended. A session that has lost a worker ends, and the connections of the other workers are closed.
     fn leave(&mut self, at: usize, connection: Connection) {
         let door = &mut self.doors[at];
         let Some(caller) = door.callers.remove(&connection) else { return };
@@ -449,7 +450,7 @@ impl Drop for Switch {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // A panic of a port was told on standard error.
+            // A panic of a port was printed on standard error.
             let _ = thread.join();
         }
     }

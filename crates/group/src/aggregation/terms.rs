@@ -1,4 +1,4 @@
-//! What a switch and a worker agree on about a job, and how the connection between them is configured.
+//! The terms of a job between a switch and a worker, and the configuration of their connection.
 
 use crate::error::GroupError;
 use std::net::SocketAddrV6;
@@ -12,18 +12,18 @@ use strandway_switch::{Esa, Index, Job, JobError, Shape, Sharing, System};
 use strandway_udp::fragments::OVERHEAD;
 use strandway_udp::{Config, Waiting};
 
-/// A round trip, waking of either side included: ours, a slice of the scheduler.
+/// A round trip, including the time that either side takes to wake up: ours, a slice of the scheduler.
 pub(super) const RTT: Span = Span::from_ms(2);
-/// The first key: far from 0, so that every number on the wire is that of a key.
+/// The first key: far from 0, so that every number on the wire belongs to a key.
 pub(super) const FIRST: u64 = 1 << 40;
-/// A switch, or a worker, of whom nothing was heard for so long is gone: ours.
+/// A switch or a worker counts as gone if nothing was heard of it for this time: ours.
 pub(super) const GONE: Duration = Duration::from_secs(1);
-/// Fragments under way at the most: ours.
+/// The most fragments under way: ours.
 const WINDOW_MAX: u32 = 4_096;
 /// IPv6 and UDP headers.
 const IP_UDP: usize = 48;
 
-/// What makes a job the same at the switch and at all workers.
+/// The values that a job must have in common at the switch and at all workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
     pub(super) number: u16,
@@ -36,7 +36,7 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// The job: all workers below one switch, one plane for each of its ports.
+    /// The job: all workers are connected to one switch, with one plane for each of its ports.
     pub(super) fn job(&self) -> Result<Arc<Job>, JobError> {
         let fabric =
             Fabric { hosts: 64, planes: self.ports as u8, hosts_per_leaf: 64, spines: 1, leaf_bundle: 1, pods: None };
@@ -65,20 +65,21 @@ fn bytes(lanes: u16) -> u64 {
     (IP_UDP + OVERHEAD + 4 * usize::from(lanes)) as u64
 }
 
-/// The window of a worker that says nothing: what fills two round trips at this rate. Ours.
+/// The default window of a worker: the fragments that fill two round trips at this rate. Ours.
 pub(super) fn usual_window(rate: Rate, lanes: u16) -> u32 {
     let one = rate.time_for(Bytes(bytes(lanes))).0.max(1);
     (2 * RTT.0 / one).clamp(32, 512) as u32
 }
 
-/// How long a result is awaited before anything is sent again: ours. A window that waits in a queue there and one back take two of its
-/// lengths; twice that, and a few slices of the scheduler at least. SwitchML's released code waits 10 ms, too.
+/// The time without a result after which something is sent again: ours. A window that waits in a queue on the way there, and
+/// one on the way back, take twice the time of a window. The timeout is twice that, and at least a few slices of the
+/// scheduler. SwitchML's released code waits 10 ms, too.
 pub(super) fn timeout(rate: Rate, lanes: u16, window: u32) -> Span {
     let whole = rate.time_for(Bytes(bytes(lanes) * u64::from(window)));
     (whole * 4).max(Span::from_ms(10))
 }
 
-/// The window of a session: what was asked for, within what the slots allow, in whole rounds over the ports.
+/// The window of a session: the requested one, limited by the slots, and a multiple of the ports.
 pub(super) fn window(wanted: u32, slots: u32, ports: u32) -> u32 {
     let most = wanted.clamp(1, WINDOW_MAX).min(slots);
     if most >= ports { most / ports * ports } else { most }
@@ -93,7 +94,7 @@ pub(super) const fn system_number(system: System) -> u8 {
     }
 }
 
-/// The system of a number in messages, as far as workers tell them apart.
+/// The system of a number in messages; its parameters, which workers do not need, are the defaults.
 pub(super) fn system_of(number: u8) -> Option<System> {
     match number {
         1 => Some(System::Esa(Esa::default())),
@@ -103,7 +104,7 @@ pub(super) fn system_of(number: u8) -> Option<System> {
     }
 }
 
-/// How either side of the connection between a worker and a switch is configured.
+/// The configuration of both sides of the connection between a worker and a switch.
 pub(super) fn door(key: &[u8], address: SocketAddrV6) -> Result<Config, GroupError> {
     let mut config = Config::new(key)?.plane(address);
     config.waiting = Waiting::Sleep;

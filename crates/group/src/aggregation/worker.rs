@@ -1,4 +1,4 @@
-//! A worker with bytes: the engine of its system, a socket, and the numbers of the operation under way.
+//! A worker with real numbers: the engine of its system, a socket, and the numbers of the operation under way.
 
 use super::lanes::{Scale, read};
 use super::line::{Apart, Line};
@@ -18,7 +18,7 @@ use strandway_switch::{Job, Recovery, SelfClocked, System, Worker, WorkerSetting
 use strandway_udp::PlaneCounters;
 use strandway_udp::fragments::{FragmentSocket, From, Opening, Received, Sealing, channel_of};
 
-/// Calls of the socket between two looks at timers: ours.
+/// Calls of the socket between two checks of timers: ours.
 const CALLS: usize = 8;
 
 /// The numbers of one operation.
@@ -28,11 +28,11 @@ pub(super) struct Operation<'a> {
     first: u64,
     keys: u64,
     lanes: usize,
-    /// Of each key: what this worker sends until the result is there, then the result.
+    /// For each key: the numbers that this worker sends until the result is there; then the result.
     numbers: Vec<i32>,
-    /// Of each key: is its result in floats?
+    /// For each key: is its result in floats?
     floats: Vec<bool>,
-    /// Results that are not here.
+    /// The number of missing results.
     left: u64,
     scratch: Vec<i32>,
 }
@@ -43,7 +43,7 @@ impl Operation<'_> {
         self.left == 0
     }
 
-    /// Results that are not here.
+    /// The number of missing results.
     pub(super) const fn left(&self) -> u64 {
         self.left
     }
@@ -53,7 +53,7 @@ impl Operation<'_> {
         self.floats.iter().filter(|float| **float).count() as u64
     }
 
-    /// Writes the sums; false if one of them has overflowed, which no sum of honest workers does.
+    /// Writes the sums; false if one of them has overflowed, which does not happen with honest workers.
     pub(super) fn restore(&self, scale: Scale, into: &mut [f32]) -> bool {
         let mut sound = true;
         for ((into, sums), &float) in into.chunks_mut(self.lanes).zip(self.numbers.chunks(self.lanes)).zip(&self.floats)
@@ -100,11 +100,11 @@ pub(super) struct Session {
     next: u64,
     began: Instant,
     lanes: Vec<i32>,
-    /// Datagrams that are no fragments from our switch.
+    /// Datagrams that are not fragments of our switch.
     pub(super) strangers: u64,
 }
 
-/// How a rank finds its switch.
+/// The data with which a rank reaches its switch.
 #[derive(Clone, Debug)]
 pub(super) struct Way<'a> {
     pub(super) ours: Ipv6Addr,
@@ -113,7 +113,7 @@ pub(super) struct Way<'a> {
     pub(super) patience: Duration,
     pub(super) socket_buffer: usize,
     pub(super) loss: f64,
-    /// At which it receives.
+    /// The rate at which it receives.
     pub(super) rate: Rate,
 }
 
@@ -147,7 +147,7 @@ impl Session {
                     window: START,
                     out_of_order: 3,
                     timeout,
-                    // Those of the operation under way: all ranks have ended the one before.
+                    // Results of the operation under way; all ranks have ended the one before.
                     retain: u64::MAX >> 1,
                 };
                 AnyWorker::Windowed(Worker::new(&job, join.worker, settings))
@@ -170,22 +170,22 @@ impl Session {
         })
     }
 
-    /// Is the switch, or the session, gone?
+    /// Has the switch or the session ended?
     pub(super) fn is_lost(&self) -> bool {
         self.line.is_lost()
     }
 
-    /// What the switch runs.
+    /// The system that the switch runs.
     pub(super) const fn system(&self) -> System {
         self.system
     }
 
-    /// What the socket has sent and received.
+    /// The counters of the socket.
     pub(super) const fn counters(&self) -> PlaneCounters {
         self.socket.counters()
     }
 
-    /// What the engine has counted.
+    /// The counters of the engine.
     pub(super) fn counts(&mut self) -> Counts {
         let mut all = std::collections::BTreeMap::new();
         let now = self.now();
@@ -197,8 +197,8 @@ impl Session {
         Time(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX / 1_000).saturating_mul(1_000))
     }
 
-    /// Begins to add up buffers, with memory of the operation before. `None` if numbers would overflow and the system has no way for
-    /// those.
+    /// Begins to add up buffers, in the memory of the operation before. `None` if numbers would overflow and the system
+    /// cannot add floats.
     pub(super) fn begin<'a>(
         &mut self,
         input: &'a [f32],
@@ -229,7 +229,7 @@ impl Session {
         Some(operation)
     }
 
-    /// Receives, lets timers run, sends; sleeps for `at_most` at the most if nothing came.
+    /// Receives, runs timers, sends; if nothing came, sleeps for at most `at_most`.
     pub(super) fn turn(&mut self, operation: &mut Operation<'_>, at_most: Duration) {
         let mut moved = false;
         let mut received = std::mem::take(&mut self.received);
@@ -259,7 +259,7 @@ impl Session {
         }
     }
 
-    /// All ranks have all results: the server need not keep any.
+    /// All ranks have all results, so the server may forget them.
     pub(super) fn end(&mut self) {
         if let AnyWorker::Windowed(worker) = &mut self.engine {
             worker.tell_watermark();
@@ -310,7 +310,7 @@ impl Session {
                     operation.left -= 1;
                 }
                 Act::Send { packet, lanes } => self.send(operation, &packet, lanes),
-                // Registers are the switch's.
+                // Only switches have registers.
                 Act::Store { .. } | Act::Add { .. } | Act::Fail { .. } => {}
             }
         }
@@ -322,7 +322,7 @@ impl Session {
         let (to, up, socket) = (&self.to[port], &mut self.up[port], &mut self.socket);
         match lanes {
             Lanes::Own(key) => {
-                // Of keys of an operation that is over, everybody has the result.
+                // For keys of an operation that has ended, all ranks have the result.
                 let Some(place) = operation.place(key) else { return };
                 match fragment.marks.has(Marks::FLOAT) {
                     true => socket.push(to, up, &fragment, operation.own_floats(place)),
@@ -331,7 +331,7 @@ impl Session {
             }
             Lanes::Result(key) => {
                 let Some(place) = operation.place(key) else { return };
-                debug_assert_eq!(fragment.kind, Kind::ResultCopy, "what carries a result");
+                debug_assert_eq!(fragment.kind, Kind::ResultCopy, "only copies carry a result");
                 let float = operation.floats[(key - operation.first) as usize];
                 fragment.marks = fragment.marks.with_if(float, Marks::FLOAT);
                 socket.push(to, up, &fragment, &operation.numbers[place]);

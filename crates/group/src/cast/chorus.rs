@@ -1,7 +1,8 @@
-//! Many receivers as one: what they answer and finish, gathered into the messages that the sending side of a copy expects of one.
+//! Combines many receivers into one: it gathers their answers and results into the messages of one receiver, which the
+//! sending side of a copy expects.
 //!
-//! A file is wanted if one receiver wants it, and a block if one lacks it. A parcel is done when all have written it. What went wrong at
-//! one receiver is noted for it, and does not hold up the others.
+//! A file is wanted if one receiver wants it, and a block if one lacks it. A parcel is done when all receivers have written
+//! it. A failure at one receiver is noted for that receiver, and does not hold up the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use strandway_udp::copy::{Answer, Malformed, Message, Trouble};
@@ -9,28 +10,28 @@ use strandway_udp::copy::{Answer, Malformed, Message, Trouble};
 /// Runs of blocks: first and number, in order.
 type Runs = Vec<(u32, u32)>;
 
-/// What one receiver has got.
+/// The results of one receiver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Voice {
     /// Payload of parcels that it has written, in bytes.
     pub(super) bytes: u64,
-    /// Files that are there now.
+    /// Files that it received and has now.
     pub(super) files: u64,
-    /// Entries that are not there, by their numbers.
+    /// Entries that it could not get, by their numbers.
     pub(super) failures: Vec<(u32, Trouble)>,
 }
 
-/// An entry that was offered and that not all have answered.
+/// An offered entry that some receivers have not answered yet.
 #[derive(Debug, Default)]
 struct Asked {
     left: BTreeSet<usize>,
-    /// Blocks that somebody lacks, if somebody wants it.
+    /// Blocks that at least one receiver lacks; `None` if no receiver wants the entry.
     missing: Option<Runs>,
     have: bool,
     failed: Option<Trouble>,
 }
 
-/// An entry whose end not all have told who want it.
+/// A wanted entry of which some receivers have not reported the end.
 #[derive(Debug, Default)]
 struct Wanted {
     left: BTreeSet<usize>,
@@ -44,11 +45,11 @@ pub(super) struct Chorus {
     voices: BTreeMap<usize, Voice>,
     asked: BTreeMap<u32, Asked>,
     wanted: BTreeMap<u32, Wanted>,
-    /// By slot: who has not written it, and its bytes.
+    /// By slot: the receivers that have not written its parcel, and the parcel's bytes.
     slots: BTreeMap<u16, (BTreeSet<usize>, u64)>,
 }
 
-/// Both runs together.
+/// The union of two lists of runs.
 fn union(mut runs: Runs, more: Runs) -> Runs {
     runs.extend(more);
     runs.sort_unstable();
@@ -65,7 +66,7 @@ fn union(mut runs: Runs, more: Runs) -> Runs {
 }
 
 impl Chorus {
-    /// Of these receivers.
+    /// A chorus of these receivers.
     pub(super) fn new(members: impl IntoIterator<Item = usize>) -> Chorus {
         Chorus { voices: members.into_iter().map(|who| (who, Voice::default())).collect(), ..Chorus::default() }
     }
@@ -75,12 +76,12 @@ impl Chorus {
         self.voices.keys().copied()
     }
 
-    /// What a receiver has got.
+    /// The results of a receiver.
     pub(super) fn voice(&self, who: usize) -> Option<&Voice> {
         self.voices.get(&who)
     }
 
-    /// A message of the sending side goes to all.
+    /// A message of the sending side is sent to all.
     pub(super) fn say(&mut self, message: &Message) {
         let (Message::Offer(entries) | Message::Settle(entries)) = message else { return };
         for entry in entries {
@@ -89,12 +90,12 @@ impl Chorus {
         }
     }
 
-    /// A parcel of so many bytes of files has been cast into a slot.
+    /// A parcel with `bytes` bytes of files has been cast into a slot.
     pub(super) fn cast(&mut self, slot: u16, bytes: u64) {
         self.slots.insert(slot, (self.voices.keys().copied().collect(), bytes));
     }
 
-    /// A receiver says something; what all have said by now.
+    /// Handles a message of a receiver; returns the messages that are now complete.
     ///
     /// # Errors
     /// If it breaks the protocol.
@@ -150,7 +151,7 @@ impl Chorus {
         Ok(self.gather())
     }
 
-    /// A receiver is gone; what all others have said by now, and what it had got.
+    /// Removes a receiver that is lost; returns the messages that are complete without it, and its results.
     pub(super) fn lose(&mut self, who: usize) -> (Vec<Message>, Voice) {
         let voice = self.voices.remove(&who).unwrap_or_default();
         let gone = |left: &mut BTreeSet<usize>| {
@@ -162,7 +163,7 @@ impl Chorus {
         (self.gather(), voice)
     }
 
-    /// What all have said.
+    /// The messages for which all receivers have answered.
     fn gather(&mut self) -> Vec<Message> {
         let mut answers = Vec::new();
         self.asked.retain(|&id, asked| {
@@ -179,7 +180,7 @@ impl Chorus {
             !asked.left.is_empty()
         });
         let mut results = Vec::new();
-        // An entry that not all have answered may be wanted by more.
+        // More receivers may want an entry that some have not answered yet.
         self.wanted.retain(|id, wanted| {
             let over = wanted.left.is_empty() && !self.asked.contains_key(id);
             if over {

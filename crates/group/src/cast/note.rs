@@ -1,14 +1,14 @@
-//! What the two sides of a cast tell each other over the connection between them, as bytes. Reading checks every length and allocates no
-//! more than was received.
+//! The messages between the two sides of a cast, over the connection between them, as bytes. Reading checks every length and
+//! allocates no more than was received.
 
 use std::net::{Ipv6Addr, SocketAddrV6};
 use strandway_udp::copy::parts::Reader;
 use strandway_udp::copy::{MESSAGE_MAX, Malformed, Trouble};
 
-/// The protocol's version, which both sides must have in common.
+/// The protocol's version; both sides must have the same.
 pub(super) const VERSION: u16 = 2;
 
-/// A team that is to form.
+/// A team that is being formed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Form {
     /// The receiver's rank; the sender has rank 0.
@@ -17,15 +17,15 @@ pub(super) struct Form {
     pub(super) port: u16,
     pub(super) trees: u16,
     pub(super) secret: [u8; 32],
-    /// Bits per second at which the slowest member receives.
+    /// The rate at which the slowest member receives, in bits per second.
     pub(super) rate: u64,
-    /// Millionths of it that the sender sends.
+    /// The share of that rate at which the sender sends, in millionths.
     pub(super) pace: u32,
     /// A round trip, in microseconds.
     pub(super) rtt_us: u32,
-    /// How long a silent member is waited for, in milliseconds.
+    /// The longest wait for a silent member, in milliseconds.
     pub(super) patience_ms: u32,
-    /// Do members trust each other? Else each buffer is preceded by hashes of its chunks.
+    /// Do members trust each other? If not, hashes of its chunks come before each buffer.
     pub(super) trusting: bool,
     /// Chunks of data and of parity in a group; zeros without parity.
     pub(super) parity: [u16; 2],
@@ -33,14 +33,14 @@ pub(super) struct Form {
     pub(super) members: Vec<Vec<SocketAddrV6>>,
 }
 
-/// A parcel that comes now.
+/// A parcel that is cast now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parcel {
-    /// Into this slot.
+    /// Its slot.
     pub(super) slot: u16,
-    /// How long it is.
+    /// Its length.
     pub(super) bytes: u32,
-    /// The hash of its list of hashes; zeros where members trust each other.
+    /// The hash of its list of hashes; zeros if members trust each other.
     pub(super) hash: [u8; 32],
     /// The list came with the parcel before.
     pub(super) listed: bool,
@@ -51,27 +51,27 @@ pub(super) struct Parcel {
 /// A message of either side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Note {
-    /// The sender's first: blocks of `2^block_log2` bytes, and as many parcels under way as there are slots.
+    /// The sender's first message: blocks of `2^block_log2` bytes, and at most `slots` parcels under way.
     Hello { version: u16, block_log2: u8, slots: u16 },
     /// The receiver takes part.
     Welcome,
-    /// The receiver does not.
+    /// The receiver does not take part.
     Refused(Trouble),
-    /// A message of the copy protocol, as it encodes itself.
+    /// A message of the copy protocol, in its own encoding.
     Copy(Vec<u8>),
     /// The sender: join this team.
     Form(Form),
     /// The receiver has joined.
     Joined,
-    /// The sender: all have joined; try which planes carry multicast.
+    /// The sender: all have joined; test which planes carry multicast.
     Try,
     /// The receiver has heard all others on these planes.
     Heard(u32),
     /// The sender: these planes are used.
     Planes(u32),
-    /// The sender: a parcel comes now.
+    /// The sender: this parcel is cast now.
     Parcel(Parcel),
-    /// The sender: that was all.
+    /// The sender: the cast is over.
     Over,
 }
 
@@ -164,7 +164,7 @@ impl Note {
         out
     }
 
-    /// Reads what [`Note::encode`] wrote.
+    /// Reads a message that [`Note::encode`] wrote.
     pub(super) fn decode(bytes: &[u8]) -> Result<Note, Malformed> {
         if bytes.len() > MESSAGE_MAX {
             return Err(Malformed);

@@ -1,4 +1,4 @@
-//! Parcels that wait to be cast, each with the list of its hashes, which a thread of its own makes.
+//! Parcels that wait to be cast, each with the list of its hashes, which a separate thread makes.
 
 use super::{CastError, List, step_back};
 use crate::error::GroupError;
@@ -8,27 +8,27 @@ use strandway_proto::repair::Code;
 use strandway_udp::Waker;
 use strandway_udp::copy::parts::Order;
 
-/// A parcel that is to be cast.
+/// A parcel that waits to be cast.
 pub(super) struct Ready {
     /// Its slot.
     pub(super) slot: u16,
     pub(super) bytes: Vec<u8>,
-    /// The list of its hashes; none where members trust each other.
+    /// The list of its hashes; `None` if members trust each other.
     pub(super) list: Option<List>,
-    /// The receivers have the list: it came with the parcel before.
+    /// The receivers have the list, since it came with the parcel before.
     pub(super) listed: bool,
 }
 
-/// What the disk thread wants.
+/// An order of the disk thread, after hashing.
 pub(super) enum Step {
-    /// A parcel is to be cast.
+    /// Cast this parcel.
     Parcel(Result<Ready, GroupError>),
-    /// Anything else.
+    /// Any other order.
     Other(Order),
 }
 
-/// Passes orders on, parcels with the lists of their hashes: of chunks of so many bytes, and of their parity. Without `cut` there are no lists. Wakes
-/// the node at each. The thread ends with either channel.
+/// Passes orders on, and adds to each parcel the list of its hashes, for chunks and parity as in `cut`; without `cut` there
+/// are no lists. Wakes the node at each order. The thread ends when either channel ends.
 pub(super) fn hasher(
     orders: mpsc::Receiver<Order>,
     cut: Option<(u16, Option<Code>)>,

@@ -1,4 +1,4 @@
-//! The side that writes: takes one cast after the other.
+//! The side that writes files: it takes one cast after the other.
 
 use super::note::{Form, Note, Parcel, VERSION};
 use super::seat::Seat;
@@ -15,27 +15,27 @@ use strandway_udp::copy::parts::{Receiver, Said, Target, Work, parcel_bytes, wor
 use strandway_udp::copy::{Letters, Malformed, Message, Trouble};
 use strandway_udp::{Completion, Connection, Error, Membership, Node};
 
-/// The longest that a receiver sleeps before it looks up.
+/// The longest that a receiver sleeps before it checks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
-/// Parcels that a sender may have under way, and bytes of all of them together, at the most: ours.
+/// The most parcels that a sender may have under way, and the most bytes of all of them together: ours.
 const SLOTS_MAX: u16 = 64;
 const MEMORY_MAX: u64 = 1 << 30;
-/// No team is slower than this, in bits per second.
+/// The least rate of a team, in bits per second.
 const RATE_MIN: u64 = 1_000;
 
 /// News of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Served {
-    /// A sender came from there.
+    /// A sender has connected from this address.
     Came(SocketAddr),
     /// A team has formed: members, and planes that carry multicast.
     Formed {
-        /// How many members, the sender included.
+        /// The number of members, including the sender.
         members: u32,
         /// One bit for each plane.
         planes: u32,
     },
-    /// A cast is over: everything that the sender had for us is here.
+    /// A cast has ended: this receiver has everything that the sender had for it.
     Over {
         /// Payload of parcels, in bytes.
         bytes: u64,
@@ -44,11 +44,11 @@ pub enum Served {
     Ended(String),
 }
 
-/// Takes casts below `target` until `stop`, asked now and then, says so. `tell` hears who comes and goes; it ends the service by
-/// returning false.
+/// Takes casts below `target` until `stop` returns true; it is asked repeatedly. `tell` gets the news, and ends the service
+/// by returning false.
 ///
 /// # Errors
-/// If the node fails; what a sender does wrong ends its own cast.
+/// If the node fails. A sender that does something wrong only ends its own cast.
 pub fn receive(
     mut node: Node,
     mut target: Target,
@@ -85,10 +85,10 @@ struct Session<'a, S> {
     letters: Letters,
     target: &'a mut Target,
     stop: &'a S,
-    /// Set by the sender's hello: the disk thread, and what it says.
+    /// Present after the sender's hello: the channel to the disk thread, and the channel of its news.
     disk: Option<(mpsc::Sender<Work>, mpsc::Receiver<Said>)>,
     block: u32,
-    /// Slots whose parcels are not on the disk.
+    /// For each slot: is its parcel not on the disk yet?
     busy: Vec<bool>,
     trusting: bool,
     parity: Option<Code>,
@@ -119,7 +119,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
     /// Leaves team and connection.
     fn end(self) -> Node {
         let mut node = self.seat.leave();
-        // It may have ended by itself.
+        // The connection may have ended by itself.
         let _ = node.close(self.connection);
         self.letters.leave(&mut node);
         node
@@ -129,7 +129,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
         Ok(self.letters.send(self.seat.node(), note.encode())?)
     }
 
-    /// Serves the sender until it says that all is over.
+    /// Serves the sender until it sends [`Note::Over`].
     fn run(&mut self, tell: &mut impl FnMut(Served) -> bool) -> Result<(), CastError> {
         self.letters.post_all(self.seat.node())?;
         loop {
@@ -148,7 +148,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
         }
     }
 
-    /// The note of a completion, if it is one.
+    /// The note of a completion, if it has one.
     fn take(&mut self, completion: Completion) -> Result<Option<Note>, CastError> {
         match completion {
             Completion::Received { connection, bytes, .. } if connection == self.connection => {
@@ -162,7 +162,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
                 Ok(None)
             }
             Completion::Closed { connection, .. } if connection == self.connection => Err(CastError::SenderGone),
-            // One sender at a time: another one hears that we are busy.
+            // A receiver serves one sender at a time: another one's connection is closed.
             Completion::Accepted { connection, .. } => {
                 let _ = self.seat.node().close(connection);
                 Ok(None)
@@ -174,7 +174,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
         }
     }
 
-    /// Does what the sender says; true if it is the last thing.
+    /// Handles a note of the sender; true if it is the last one.
     fn heed(&mut self, note: Note, tell: &mut impl FnMut(Served) -> bool) -> Result<bool, CastError> {
         match (note, self.disk.is_some()) {
             (Note::Hello { version, block_log2, slots }, false) => self.begin(version, block_log2, slots)?,
@@ -202,7 +202,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
         Ok(false)
     }
 
-    /// The sender's hello.
+    /// Handles the sender's hello.
     fn begin(&mut self, version: u16, block_log2: u8, slots: u16) -> Result<(), CastError> {
         let refused = |session: &mut Self, trouble| {
             session.say(&Note::Refused(trouble))?;
@@ -230,7 +230,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
         let spawned = std::thread::Builder::new().name("cast".into()).spawn(move || {
             step_back();
             work(receiver, &list, |news| {
-                // A session that has ended hears nothing more.
+                // If the session has ended, no one receives the news.
                 let _ = say.send(news);
                 waker.wake();
             });
@@ -244,13 +244,13 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
 
     fn work(&mut self, work: Work) -> Result<(), CastError> {
         if let Some((orders, _)) = &self.disk {
-            // A thread that has ended has said why.
+            // If the thread has ended, it has reported why.
             let _ = orders.send(work);
         }
         self.hear_disk()
     }
 
-    /// Tells the sender what the disk thread says.
+    /// Passes the disk thread's messages to the sender.
     fn hear_disk(&mut self) -> Result<(), CastError> {
         while let Some(said) = self.disk.as_ref().and_then(|(_, said)| said.try_recv().ok()) {
             match said {
@@ -263,7 +263,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
         Ok(())
     }
 
-    /// Joins a team, and leaves the one before.
+    /// Joins a team, after leaving the one before.
     fn join(&mut self, form: Form) -> Result<(), CastError> {
         let ours = self.seat.node().addresses()?.len();
         let sane = form.rank != 0
@@ -302,7 +302,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
         self.say(&Note::Joined)
     }
 
-    /// A parcel comes.
+    /// Receives a parcel.
     fn parcel(&mut self, parcel: &Parcel) -> Result<(), CastError> {
         let Parcel { slot, bytes, hash, listed, next } = *parcel;
         let free = self.busy.get(usize::from(slot)).is_some_and(|busy| !busy);
@@ -329,7 +329,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
                 self.bytes += bytes as u64;
                 self.work(Work::Parcel { slot, bytes: buffer, rebuilt: 0 })
             }
-            // The sender knows, too, and forms another team.
+            // The sender notices it, too, and forms another team.
             Err((_, GroupError::Dead { rank })) if rank != 0 => Ok(()),
             Err((_, GroupError::Dead { .. })) => Err(CastError::SenderGone),
             Err((_, error)) => Err(error.into()),
@@ -338,7 +338,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
 }
 
 impl Served {
-    /// Did a connection end because of the sender?
+    /// Has a cast ended, regularly or early?
     pub const fn is_end(&self) -> bool {
         matches!(self, Served::Over { .. } | Served::Ended(_))
     }

@@ -1,4 +1,4 @@
-//! The node of one side of a cast: alone, or in the team that it has joined last.
+//! The node of one side of a cast: without a team, or in the team that it has joined last.
 
 use crate::error::GroupError;
 use crate::team::{Options, Team};
@@ -14,7 +14,7 @@ enum Inner {
 /// A node, and its team if it has one.
 pub(super) struct Seat(Option<Inner>);
 
-/// It is empty within `join` only.
+/// The seat is empty only inside `join` and `leave`.
 const SITS: &str = "it sits again at the end of each change";
 
 impl Seat {
@@ -30,7 +30,7 @@ impl Seat {
         }
     }
 
-    /// The team that the node is in.
+    /// The node's team.
     pub(super) fn team(&mut self) -> Option<&mut Team> {
         match self.0.as_mut().expect(SITS) {
             Inner::Alone(_) => None,
@@ -38,7 +38,7 @@ impl Seat {
         }
     }
 
-    /// The next completion; those that operations of the team have left lying come first.
+    /// The next completion; completions that operations of the team have set aside come first.
     pub(super) fn wait(&mut self, nap: Duration) -> Result<Option<Completion>, GroupError> {
         match self.0.as_mut().expect(SITS) {
             Inner::Alone(node) => Ok(node.wait(nap)?),
@@ -46,7 +46,7 @@ impl Seat {
         }
     }
 
-    /// Gives the team a letter that came between its operations; anything else is nobody's.
+    /// Passes a letter that came between operations to the team; other completions are ignored.
     pub(super) fn heed(&mut self, completion: &Completion) -> Result<(), GroupError> {
         match (self.team(), completion) {
             (Some(team), Completion::Word { from, letter, to_all: false, .. }) => team.heed(*from, letter),
@@ -54,10 +54,10 @@ impl Seat {
         }
     }
 
-    /// Leaves its team, and joins another one, whose root repairs only what no receiver has.
+    /// Leaves its team and joins another one, whose root repairs only chunks that no receiver has.
     ///
     /// # Errors
-    /// If the membership does not fit the node, which is then alone.
+    /// If the membership does not fit the node, which is without a team then.
     pub(super) fn join(&mut self, membership: &Membership, options: Options) -> Result<(), GroupError> {
         let (node, others) = self.take();
         match Team::join(node, membership, options) {

@@ -1,4 +1,5 @@
-//! The side that reads: calls receivers, forms teams of those that are there, and casts to them what they lack.
+//! The side that reads files: it calls receivers, forms teams of those that answer, and casts to them the blocks that they
+//! lack.
 
 use super::chorus::Chorus;
 use super::note::{Form, Note, Parcel, VERSION};
@@ -15,36 +16,37 @@ use strandway_udp::copy::parts::{Order, Outcome, Sender, Tree, parcel_bytes};
 use strandway_udp::copy::{CopyError, Letters, Message};
 use strandway_udp::{Completion, Connection, Membership, Node, Reason, random_secret};
 
-/// How often the caller hears of the cast, and the longest that the sender sleeps.
+/// The interval at which `each` gets the status; also the longest that the sender sleeps.
 const LOOK: Duration = Duration::from_millis(100);
-/// Messages of a receiver that wait to be heeded, at the most: ours, far more than parcels and offers under way cause.
+/// The most messages of a receiver that wait to be handled: ours, far more than the parcels and offers under way cause.
 const NOTES_MAX: usize = 1_024;
-/// A receiver that does not answer is called again after so long.
+/// The time after which a receiver that does not answer is called again.
 const AGAIN: Duration = Duration::from_millis(1_000);
-/// IPv6 and UDP headers and an Ethernet frame around a datagram, in bytes: 40, 8, and 38 with preamble, check and gap.
+/// Bytes around a datagram: the IPv6 header (40), the UDP header (8), and the Ethernet frame with preamble, checksum and gap
+/// (38).
 const AROUND: u64 = 86;
 
-/// A receiver, as the sender knows it before the cast.
+/// A receiver, as the caller describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// For messages to people.
+    /// Its name in messages.
     pub name: String,
     /// Its node's addresses, plane by plane.
     pub addresses: Vec<SocketAddrV6>,
 }
 
-/// How far a receiver has come.
+/// The state of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// It does not answer.
     Absent,
-    /// It is there, and has its turn with the next pass.
+    /// It has answered, and takes part in the next pass.
     Waits,
     /// It takes part.
     Receives,
-    /// It has everything that it can have.
+    /// It has everything that it can get.
     Done,
-    /// It was lost, or refused: why.
+    /// It was lost, or has refused; with the reason.
     Lost(String),
 }
 
@@ -53,18 +55,18 @@ pub enum State {
 pub struct Progress {
     /// Its name.
     pub name: String,
-    /// How far it is.
+    /// Its state.
     pub state: State,
     /// Payload of parcels that are on its disk, in bytes.
     pub bytes: u64,
-    /// Files that were cast and are there.
+    /// Files that it received and has now.
     pub files: u64,
 }
 
-/// How far a cast is.
+/// The state of a cast.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
-    /// Since the call, in seconds.
+    /// Seconds since the call.
     pub seconds: f64,
     /// Bytes of all files.
     pub bytes: u64,
@@ -72,9 +74,9 @@ pub struct Status {
     pub files: u64,
     /// Planes that carry multicast in the present team, one bit each.
     pub planes: u32,
-    /// Payload bytes that have been cast, what was cast again for receivers that came late included.
+    /// Payload bytes that have been cast, including those that were cast again for late receivers.
     pub cast_bytes: u64,
-    /// Bytes that we sent, headers and Ethernet frames included.
+    /// Bytes that this host sent, headers and Ethernet frames included.
     pub wire_bytes: u64,
     /// All receivers, in the order of the call.
     pub receivers: Vec<Progress>,
@@ -85,21 +87,21 @@ pub struct Status {
 pub struct Summary {
     /// The state at its end.
     pub status: Status,
-    /// How many passes there were: one, and one more for each time that receivers came late.
+    /// The number of passes: one, and one more each time that late receivers were served.
     pub passes: u32,
-    /// Bytes that were missing somewhere at the beginning of the first pass.
+    /// Bytes that at least one receiver lacked at the beginning of the first pass.
     pub missing_bytes: u64,
-    /// Files that did not arrive somewhere.
+    /// Files that did not arrive at a receiver.
     pub failures: Failures,
     /// Sources that could not be read.
     pub unread: Vec<(PathBuf, strandway_udp::copy::Trouble)>,
 }
 
-/// Casts `sources` to all receivers that answer, into the directories that they serve: `a` becomes `a` there, of `a/.` the contents go
-/// there. `each` hears ten times a second how far it is, and `stop` is asked as often.
+/// Casts `sources` to all receivers that answer, into the directories that they serve. The source `a` becomes `a` there; for
+/// `a/.` the contents go there. Ten times a second, `each` gets the status and `stop` is asked.
 ///
 /// # Errors
-/// If options or sources are wrong, no receiver takes part, or one is lost and the cast was to reach all.
+/// If options or sources are wrong, no receiver takes part, or one is lost and the cast had to reach all.
 pub fn send(
     node: Node,
     listeners: &[Listener],
@@ -146,9 +148,9 @@ struct Peer {
     state: State,
     connection: Option<Connection>,
     letters: Option<Letters>,
-    /// When to call again.
+    /// When to call it again.
     call_at: Instant,
-    /// What it has said that nobody has heeded.
+    /// Its messages that have not been handled.
     notes: VecDeque<Note>,
     bytes: u64,
     files: u64,
@@ -241,12 +243,12 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                     failures.filter_map(|(id, why)| Some((name.clone(), paths.get(id as usize)?.clone(), why))),
                 );
             }
-            // Whoever has come in the meantime is next.
+            // Receivers that have come meanwhile take part in the next pass.
             self.turn(Duration::ZERO, each)?;
         }
         for who in 0..self.peers.len() {
             if self.peers[who].state == State::Done {
-                // It may have gone already.
+                // The connection may have ended already.
                 let _ = self.say(who, &Note::Over);
             }
         }
@@ -264,7 +266,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         }
     }
 
-    /// Why each receiver does not take part.
+    /// For each receiver, the reason why it does not take part.
     fn reasons(&self) -> Vec<(String, String)> {
         let why = |peer: &Peer| match &peer.state {
             State::Lost(why) => why.clone(),
@@ -280,7 +282,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         }
     }
 
-    /// Moves packets once, calls who is to be called, and heeds what is no note.
+    /// Moves packets once, calls receivers that are due, and handles completions.
     fn turn(&mut self, nap: Duration, each: &mut impl FnMut(&Status)) -> Result<(), CastError> {
         if (self.stop)() {
             return Err(CastError::Stopped);
@@ -330,7 +332,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                     Ok(Note::Welcome) if self.peers[who].state == State::Absent => self.peers[who].state = State::Waits,
                     Ok(Note::Refused(trouble)) => self.give_up(who, &trouble.to_string()),
                     Ok(_) if self.peers[who].notes.len() >= NOTES_MAX => {
-                        self.give_up(who, "it says more than it was asked")
+                        self.give_up(who, "it sent more messages than it was asked for")
                     }
                     Ok(note) => self.peers[who].notes.push_back(note),
                     Err(malformed) => self.give_up(who, &malformed.to_string()),
@@ -352,10 +354,10 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                 peer.connection = None;
                 peer.call_at = Instant::now() + AGAIN;
                 match peer.state {
-                    // Nobody is there yet, or another sender is served.
+                    // The receiver is not there yet, or serves another sender.
                     State::Absent if !is_final(reason) => {}
                     State::Done | State::Lost(_) => {}
-                    // It comes back, perhaps, and has another turn.
+                    // It may come back, and then takes part in the next pass.
                     State::Waits => peer.state = State::Absent,
                     State::Absent | State::Receives => peer.state = State::Lost(reason.to_string()),
                 }
@@ -365,7 +367,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         Ok(())
     }
 
-    /// A receiver takes part no more.
+    /// Removes a receiver from the cast.
     fn give_up(&mut self, who: usize, why: &str) {
         self.peers[who].state = State::Lost(why.into());
         if let Some(connection) = self.peers[who].connection.take() {
@@ -377,7 +379,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         }
     }
 
-    /// Waits until every member has said what `wanted` takes, or is lost.
+    /// Waits until every member has sent a note that `wanted` accepts, or is lost.
     fn hear_all(
         &mut self,
         members: &[usize],
@@ -411,7 +413,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         }
     }
 
-    /// Forms a team of these receivers, less those that are lost on the way.
+    /// Forms a team of these receivers, without those that are lost meanwhile.
     fn form(&mut self, members: &mut Vec<usize>, each: &mut impl FnMut(&Status)) -> Result<(), CastError> {
         loop {
             members.retain(|&who| self.peers[who].state == State::Receives);
@@ -452,7 +454,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                     members: membership.members.clone(),
                 };
                 self.peers[who].notes.retain(|note| matches!(note, Note::Copy(_)));
-                // Who is gone is found out below.
+                // A lost receiver is noticed below.
                 let _ = self.say(who, &Note::Form(form));
             }
             let joined = self.hear_all(members, |note| matches!(note, Note::Joined).then_some(0), each)?;
@@ -505,7 +507,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         let thread = thread.map_err(|error| CastError::Option(format!("no thread for the disk: {error}")))?;
         let pumped = self.pump(&list, &inbox, &mut chorus, &mut members, each);
         drop((list, inbox));
-        // It ends with its channels.
+        // The hashing thread ends with its channels.
         let _ = hashing.join();
         let ended = thread.join().unwrap_or(Err(None));
         for who in chorus.members().collect::<Vec<_>>() {
@@ -534,7 +536,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                             chorus.say(&said);
                         }
                         members.iter().for_each(|&who| {
-                            // Who is gone is found out below.
+                            // A lost receiver is noticed below.
                             let _ = self.say(who, &Note::Copy(message.clone()));
                         });
                     }
@@ -544,7 +546,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                     Err(mpsc::TryRecvError::Disconnected) => return Ok(()),
                 }
             }
-            // The disk thread wakes the node. While an operation runs, that is not heard.
+            // The disk thread wakes the node. During an operation this has no effect.
             let nap = match parcels.pop_front() {
                 Some(parcel) => {
                     self.cast(parcel, parcels.front_mut(), (chorus, inbox), members, each)?;
@@ -560,13 +562,13 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         }
     }
 
-    /// Heeds what a receiver has said of its copy.
+    /// Handles a receiver's messages about its copy.
     fn listen(&mut self, who: usize, chorus: &mut Chorus, inbox: &mpsc::Sender<(usize, Message)>) {
         while let Some(at) = self.peers[who].notes.iter().position(|note| matches!(note, Note::Copy(_))) {
             let Some(Note::Copy(message)) = self.peers[who].notes.remove(at) else { return };
             let heard = Message::decode(&message).and_then(|message| chorus.hear(who, message));
             match heard {
-                // If the disk thread has ended, its orders have, too.
+                // If the disk thread has ended, the channel of its orders is closed, and `pump` notices that.
                 Ok(all) => all.into_iter().for_each(|message| drop(inbox.send((0, message)))),
                 Err(malformed) => return self.give_up(who, &malformed.to_string()),
             }
@@ -598,8 +600,8 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         if members.is_empty() { Err(CastError::Nobody(self.reasons())) } else { Ok(()) }
     }
 
-    /// Casts a parcel to all members, and behind it the list of the next one, if that is there. A member that dies is left behind, and
-    /// the others get the parcel in a team of their own.
+    /// Casts a parcel to all members, and with it the list of the next one, if there is one. A member that dies is left
+    /// behind, and the others get the parcel in a new team.
     fn cast(
         &mut self,
         ready: Ready,
@@ -611,7 +613,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         let Ready { slot, bytes: mut buffer, list, listed } = ready;
         let bytes = buffer.len();
         debug_assert!(bytes as u64 <= parcel_bytes(self.options.block));
-        // Chunks of a list are not checked one by one, so that they must not have parity with chunks that are.
+        // Chunks of a list are not checked one by one, so no parity may combine them with chunks that are.
         let next = next.filter(|_| self.options.team.parity.is_none());
         let behind = next.as_ref().and_then(|next| next.list.as_ref()).map_or(&[][..], |list| &list.hashes);
         if !behind.is_empty() {
@@ -634,7 +636,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                 continue;
             }
             members.iter().for_each(|&who| {
-                // Who is gone is found out by the team.
+                // The team notices a lost receiver.
                 let _ = self.say(who, &Note::Parcel(parcel));
             });
             let stop = self.stop;
@@ -660,7 +662,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
     }
 }
 
-/// Is it no use to call again?
+/// Is it useless to call again?
 const fn is_final(reason: Reason) -> bool {
     !matches!(reason, Reason::NoAnswer | Reason::PeerFull | Reason::ByPeer | Reason::PeerSilent)
 }

@@ -1,7 +1,6 @@
 //! Traffic matrices (`.cm`) and topologies (`.topo`) of htsim.
 //!
-//! Both are read strictly: a word that is not understood, a count that does not match or a host that does not exist is an
-//! error with its line, never a guess.
+//! Both are read strictly: an unknown word, a wrong count or a host that does not exist is an error with its line.
 
 mod cm;
 mod topo;
@@ -11,7 +10,7 @@ pub use topo::{parse_topo, parse_topo_named};
 
 use crate::problem::{Problem, Problems};
 
-/// So many problems of one file are shown; the rest are counted.
+/// Limit on the problems that are shown for one file; the rest are counted.
 const SHOWN: usize = 20;
 
 /// Collects problems of a file read line by line.
@@ -61,7 +60,7 @@ impl Findings {
     /// A whole number up to `high`.
     fn number(&mut self, line: usize, word: Option<&str>, name: &str, low: u64, high: u64) -> Option<u64> {
         let Some(word) = word else {
-            self.add(Some(line), name, "has no number behind it", "the line is cut short; complete it");
+            self.add(Some(line), name, "has no number after it", "the line is incomplete; add the number");
             return None;
         };
         match word.parse::<u64>() {
@@ -83,7 +82,7 @@ impl Findings {
     }
 }
 
-/// The words of a line before any `#`.
+/// The words of a line before a `#`.
 fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split('#').next().unwrap_or_default().split_ascii_whitespace()
 }

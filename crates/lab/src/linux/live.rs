@@ -1,4 +1,4 @@
-//! A scenario's flows between the hosts of a fabric that is up, its faults included.
+//! Runs a scenario's flows and faults between the hosts of a fabric that is up.
 
 use crate::linux::{LinuxError, LinuxFabric, Node, t1s};
 use crate::wire::{self, Copying, WireProgress};
@@ -12,11 +12,12 @@ use strandway_namespaces::{
 };
 use strandway_proto::Rate;
 
-/// Runs the experiment on the fabric `name`: a thread per host, in the host's namespace. Faults strike at their times and are
-/// mended afterwards. `each` hears of progress, and ends the run by returning false.
+/// Runs the experiment on the fabric `name`, with a thread for each host in the host's namespace. Faults begin and end
+/// at their times. `each` is called with the progress; if it returns false, the run ends early.
 ///
 /// # Errors
-/// If the fabric is not up, is of another shape, or cannot suffer a fault; if hosts cannot be entered or do not reach each other.
+/// If the fabric is not up, has another shape, or cannot have one of the faults; if namespaces cannot be entered, or
+/// hosts do not reach each other.
 pub fn live(
     name: &str,
     experiment: &Experiment,
@@ -42,7 +43,7 @@ pub fn live(
         let path = folder(name).join(format!("{}.toml", Node::Host(host)));
         let file = NodeFile::load(&path).map_err(|problems| problems.to_string())?;
         let mut config = file.config(None)?;
-        // With the parameters that the scenario changes.
+        // Use the scenario's parameters.
         config.profile = (**profile).clone();
         config.payload = profile.transport.mtu;
         strandway_udp::Node::bind(config).map_err(|e| e.to_string())
@@ -76,12 +77,12 @@ pub fn live(
     Ok(measured)
 }
 
-/// Is the experiment's fabric the one that stands?
+/// Checks that the fabric that is up is the experiment's.
 fn fits(name: &str, fabric: &LinuxFabric, experiment: &Experiment) -> Result<(), LinuxError> {
     let shape = experiment.plan.topology.shape();
     let theirs = (u32::from(fabric.hosts), fabric.planes, u32::from(fabric.hosts_per_t0), u32::from(fabric.t1s));
     let wanted = (shape.hosts, shape.planes, shape.hosts_per_leaf, t1s(&experiment.plan.topology));
-    // With one T0, how many hosts it could have matters to nobody.
+    // With one T0, the number of hosts that it could have does not matter.
     if theirs == wanted || (fabric.t0s() == 1 && (theirs.0, theirs.1) == (wanted.0, wanted.1)) {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! What the hosts of a fabric are told: a node file each, and the key that they share.
+//! The node files of a fabric's hosts, and the key that the hosts share.
 
 use crate::linux::{LinuxError, LinuxFabric, Node, Up, Way};
 use crate::node_file::{Far, NodeFile};
@@ -6,20 +6,20 @@ use std::net::SocketAddrV6;
 use std::path::Path;
 use strandway_proto::{Rate, Span};
 
-/// The UDP port of plane 0; the planes after it take the ports after it. 4791 is RoCEv2's.
+/// The UDP port of plane 0; further planes use the following ports. 4791 is RoCEv2's port.
 pub const PORT: u16 = 4791;
 
-/// Builds a fabric, unless it stands already, with a node file for each host. What fails, or is interrupted, leaves nothing behind.
-/// `program` is the `strandway` command; long links are carried by a process of it.
+/// Builds a fabric with a node file for each host, unless it is up already. After an error or an interruption, nothing
+/// remains. `program` is the `strandway` command; processes of it carry the long links.
 ///
 /// # Errors
-/// If another fabric has the name, or something is missing here; with the remedy.
+/// If another fabric has the name, or this machine lacks something; the message names the remedy.
 pub fn up(fabric: &LinuxFabric, program: &Path, interrupted: &dyn Fn() -> bool) -> Result<Up, LinuxError> {
     let file = |host: u16| node_file(fabric, host).to_string();
     strandway_namespaces::up(fabric, &file, program, interrupted)
 }
 
-/// What a host's node is told.
+/// The node file of a host.
 pub fn node_file(fabric: &LinuxFabric, host: u16) -> NodeFile {
     let clos = fabric.clos();
     let plane = |p: u8| SocketAddrV6::new(clos.host(host), PORT + u16::from(p), 0, 0);
@@ -40,7 +40,7 @@ pub fn node_file(fabric: &LinuxFabric, host: u16) -> NodeFile {
     }
 }
 
-/// How far the hosts of each site are from those of this one.
+/// Rate and round trip from this site to the hosts of each site.
 fn distances(fabric: &LinuxFabric, site: u16) -> Vec<Far> {
     let far = |way: &Way| {
         let other = way.sites.into_iter().find(|other| *other != site).unwrap_or(site);

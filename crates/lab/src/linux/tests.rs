@@ -1,4 +1,4 @@
-//! What scenarios become, looked at without building it.
+//! The namespaces and steps for scenarios, without building them.
 
 use super::*;
 use crate::NodeFile;
@@ -36,7 +36,8 @@ fn a_scenario_becomes_hosts_switches_and_rates() {
         (Some(500_000_000), Some(500_000_000), 1_000_000_000)
     );
     assert_eq!((fabric.queue, fabric.mtu, fabric.payload), (65_536, 9000, 4096));
-    // Four packets of 4,096 B and headers at 500 Mb/s take 270 us, acknowledgements back a little, software 100 us.
+    // Four times the serialisation of a packet of 4,096 B with headers at 500 Mb/s takes 270 us, the acknowledgement
+    // takes little, and software takes 100 us.
     assert!((350_000..400_000).contains(&fabric.base_rtt_ns), "{}", fabric.base_rtt_ns);
     assert_eq!(fabric.nodes().len(), 12);
     let names: Vec<String> = fabric.nodes().iter().map(|n| fabric.namespace(*n)).collect();
@@ -56,7 +57,7 @@ fn a_rate_on_the_command_line_replaces_all_rates_and_what_follows_from_them() {
     assert!(build(&free).iter().flat_map(|step| &step.lines).all(|line| !shapes(line)));
 }
 
-/// Does a line for `tc` shape a port?
+/// True if a line for `tc` shapes a port.
 fn shapes(line: &str) -> bool {
     line.starts_with("qdisc") && line.contains(" root ")
 }
@@ -121,7 +122,7 @@ fn nodes_are_told_whether_ports_trim() {
     assert_eq!(fabric.marking.map(|m| (m.low, m.high, m.last_hop)), Some((20_000, 40_000, false)));
     assert!(node_file(&fabric, 0).trimming);
     assert!(!node_file(&fabric.without_program("there is no clang"), 0).trimming);
-    // No port trims where nothing can wait.
+    // No port trims if no packet can wait.
     let free = Options { unshaped: true, ..Options::default() };
     let free = of(TWO_PLANES, &["fabric.trimming=true", "fabric.ecn=true"], &free).expect("a fabric");
     assert!(!free.has_program() && free.notes.iter().any(|note| note.starts_with("trimming: off")));
@@ -159,7 +160,7 @@ fn two_sites_become_delay_lines_in_the_switches_between_them() {
     let fabric = of(TWO_SITES, &PLAIN, &Options::default()).expect("a fabric");
     assert_eq!((fabric.planes, fabric.hosts, fabric.t0s(), fabric.t1s), (2, 4, 2, 2));
     assert_eq!((fabric.host_rate, fabric.uplink_rate, fabric.node_rate), (Some(100_000_000), None, 200_000_000));
-    // 25 ms there and back, and short cables.
+    // 25 ms in each direction, and short cables.
     assert!((50_000_000..52_000_000).contains(&fabric.base_rtt_ns), "{}", fabric.base_rtt_ns);
     let names: Vec<&str> = fabric.lines.iter().map(|line| line.name.as_str()).collect();
     let wanted = ["site0.p0->site1.p0", "site0.p0->site1.p0#1", "site0.p1->site1.p1", "site0.p1->site1.p1#1"];
@@ -181,7 +182,7 @@ fn two_sites_become_delay_lines_in_the_switches_between_them() {
     assert!(!lines(&steps, "sw-t1-p0-0", Tool::Tc).iter().any(|line| shapes(line)), "the line shapes");
 }
 
-/// Three sites with two parallel links between each two; that between 1 and 2 is another one.
+/// Three sites with two parallel links between any two. The links between sites 1 and 2 have other settings.
 const THREE_SITES: &str = "[fabric]\nkind = \"sites\"\nsites = 3\nhosts_per_site = 1\nbundle = 2\nrate = \"200 Mbps\"\n\
     long_latency = \"10 ms\"\nlong_rate = \"50 Mbps\"\nloss = 0.01\n[[fabric.long_links]]\nbetween = [2, 1]\nlong_rate = \"80 Mbps\"\n\
     long_latency = \"20 ms\"\nloss = 0.02\nburst = \"2 ms\"\nloss_one_way = true\n[profile]\nname = \"mrc\"\n[workload]\nsize = \"1 MB\"\n";
@@ -190,7 +191,7 @@ const THREE_SITES: &str = "[fabric]\nkind = \"sites\"\nsites = 3\nhosts_per_site
 fn every_pair_of_three_sites_has_switches_and_lines_of_its_own() {
     let fabric = of(THREE_SITES, &PLAIN, &Options::default()).expect("a fabric");
     assert_eq!((fabric.hosts, fabric.t0s(), fabric.t1s, fabric.nodes().len()), (3, 3, 6, 12));
-    // The widest way: two links of 80 Mb/s.
+    // The fastest way has two links of 80 Mb/s.
     assert_eq!((fabric.host_rate, fabric.node_rate), (Some(200_000_000), 160_000_000));
     let lines_of = |t1: u16| {
         let line = &fabric.lines[usize::from(t1)];
@@ -198,7 +199,7 @@ fn every_pair_of_three_sites_has_switches_and_lines_of_its_own() {
     };
     assert_eq!(lines_of(0), ("site0->site1", 10, [(0.01, None); 2]));
     assert_eq!(lines_of(3), ("site0->site2#1", 10, [(0.01, None); 2]));
-    // Losses of one direction begin at the site that is named first.
+    // Losses in one direction begin at the site that is named first.
     assert_eq!(lines_of(4), ("site1->site2", 20, [(0.0, None), (0.02, Some(2_000_000))]));
     let names = |node| fabric.ports(node).into_iter().map(|port| port.name).collect::<Vec<_>>();
     assert_eq!(names(Node::T0(0, 0)), ["h0", "u0", "u1", "u2", "u3"]);
@@ -214,14 +215,16 @@ fn every_pair_of_three_sites_has_switches_and_lines_of_its_own() {
         site1.iter().all(|line| !line.contains("fcbb:bb00:2002::")),
         "no link leads to the switch of others: {site1:#?}"
     );
-    // A site's switch hands lines whole frames where they are at its end, and so does the switch of the link at the other one.
+    // Segmentation offload must be off at the ends of delay lines: in the switch of the site where the line ends, and
+    // in the switch of the link at its other end.
     assert_eq!(lines(&steps, "sw-t0-p0-1", Tool::Ethtool).len(), 2);
     assert_eq!(lines(&steps, "sw-t0-p0-2", Tool::Ethtool).len(), 4);
     assert_eq!(lines(&steps, "sw-t1-p0-3", Tool::Ethtool), ["-K d2 tx off sg off tso off gso off gro off"]);
     let node = node_file(&fabric, 2);
     assert_eq!(NodeFile::from_text("h2.toml", &node.to_string()), Ok(node.clone()));
     assert_eq!(node.srv6.map(|clos| (clos.per_pair, clos.paths(0, 2))), Some((2, 2)));
-    // To site 0 two links of 50 Mb/s, 10 ms away; to site 1 two of 80 Mb/s, 20 ms away; at home neither.
+    // To site 0: two links of 50 Mb/s, 10 ms away. To site 1: two links of 80 Mb/s, 20 ms away. Within the own site: no
+    // entry.
     let far: Vec<_> = node
         .distances
         .iter()

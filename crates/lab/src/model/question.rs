@@ -1,23 +1,23 @@
-//! An inquiry understood: texts become quantities, quantities the model's transfer, and that an answer.
+//! Turns an inquiry into quantities, quantities into the model's transfer, and the transfer into an answer.
 
 use super::{Answer, Best, Inquiry, Scheme, SchemeFacts, Vary, ring};
 use crate::problem::{Problem, Problems};
 use strandway_fabric::quantity::{self, QuantityError};
 use strandway_proto::repair::model::{Completion, Effort, Fallback, LOSS_MAX, Transfer, chunk_loss};
 
-/// A round trip where none is named: 3,750 km by the paper's rule.
+/// The default round trip: 3,750 km by the paper's rule.
 const RTT_US: f64 = 25_000.0;
 
-/// Losses of packets up to here are modelled.
+/// Limit on the share of lost packets.
 const PACKET_LOSS_MAX: f64 = 0.5;
 
-/// Chunks of a message at the most: more would take seconds, and need no model.
+/// Limit on the chunks of a message: more would take seconds, and need no model.
 const CHUNKS_MAX: u64 = 1_000_000_000_000;
 
-/// Sites of a ring at the most.
+/// Limit on the sites of a ring.
 const SITES_MAX: u32 = 64;
 
-/// An inquiry about one link and one message, understood.
+/// A checked inquiry about one link and one message.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     bytes: u64,
@@ -36,7 +36,7 @@ pub(super) struct Question {
 }
 
 impl Question {
-    /// Understands it, or tells everything that is wrong.
+    /// Reads an inquiry, or returns all its problems.
     pub(super) fn read(inquiry: &Inquiry) -> Result<Question, Problems> {
         let mut problems = Problems::default();
         let bytes = take(&mut problems, "--size", &inquiry.size, |t| quantity::bytes(t).map(|b| b.0));
@@ -84,7 +84,8 @@ impl Question {
             (None, Some(metres)) => 2.0 * inquiry.rule.latency(metres).0 as f64 / 1e6,
             (None, None) => RTT_US,
         };
-        // A ring moves a part per site in each step. A message without bytes is a packet, too.
+        // In each step of a ring, a site sends one part of the buffer; there is one part per site. Even a message
+        // without bytes is one packet.
         let step = bytes.div_ceil(u64::from(sites.unwrap_or(1))).max(1);
         let chunk = u128::from(payload) * u128::from(inquiry.chunk);
         let transfer = Transfer {
@@ -98,7 +99,10 @@ impl Question {
             return Err(Problems::with_file("", what, "ask for a smaller --size, or more --payload or --chunk"));
         }
         if transfer.loss > LOSS_MAX {
-            let what = format!("of chunks of {} packets, a share of {:.2} is lost", inquiry.chunk, transfer.loss);
+            let what = format!(
+                "with {} packets per chunk, a share of {:.2} of the chunks is lost",
+                inquiry.chunk, transfer.loss
+            );
             return Err(Problems::with_file(
                 "",
                 what,
@@ -122,7 +126,7 @@ impl Question {
         })
     }
 
-    /// The number of what is varied.
+    /// The varied quantity as a number.
     pub(super) fn number(&self, vary: Vary) -> f64 {
         match vary {
             Vary::Size => self.bytes as f64,
@@ -141,7 +145,7 @@ impl Question {
         }
     }
 
-    /// All schemes, and who wins.
+    /// The times of all schemes, and the best scheme.
     pub(super) fn answer(&self, at: String, value: f64) -> Answer {
         let steps = self.sites.map_or(1, |n| 2 * (n - 1));
         let ideal_us = f64::from(steps) * self.transfer.ideal();
@@ -151,7 +155,7 @@ impl Question {
                 None => (completion.mean(), completion.quantile(0.999)),
                 Some(sites) => ring::all_reduce(&completion, sites, self.samples, self.seed),
             };
-            // Every step of every site may fall back.
+            // The code may fail at every step of every site.
             let messages = u64::from(steps * self.sites.unwrap_or(1));
             SchemeFacts {
                 scheme: scheme.to_string(),
@@ -183,7 +187,7 @@ impl Question {
     }
 }
 
-/// Reads one quantity; what is wrong with it joins the problems.
+/// Reads one quantity; a mistake is added to the problems.
 fn take<T: Default>(
     problems: &mut Problems,
     flag: &str,
@@ -208,13 +212,13 @@ fn at_least(least: u64, read: Result<u64, QuantityError>) -> Result<u64, Quantit
     read.and_then(|value| if value >= least { Ok(value) } else { Err(small()) })
 }
 
-/// A share, as a number that may have a power of ten, or in percent.
+/// A share: a number, perhaps with a power of ten, or a percentage.
 fn loss(text: &str) -> Result<f64, QuantityError> {
     let value = text.trim().parse().or_else(|_| quantity::ratio(text))?;
     if (0.0..=PACKET_LOSS_MAX).contains(&value) {
         return Ok(value);
     }
-    let what = format!("the share of packets that is lost lies between 0 and {PACKET_LOSS_MAX}");
+    let what = format!("the share of lost packets must be between 0 and {PACKET_LOSS_MAX}");
     Err(QuantityError { what, remedy: "write, say, 1e-5 or 0.1%".into() })
 }
 

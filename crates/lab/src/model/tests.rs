@@ -1,14 +1,15 @@
-//! The all-reduce against reference values, and inquiries with something wrong.
+//! Compares the all-reduce with reference values, and checks inquiries with mistakes.
 
 use super::*;
 
-/// Timeouts against the paper's choice of a code.
+/// Timeouts, and the paper's choice of a code.
 fn usual() -> Inquiry {
     let schemes = vec![Scheme::SrRto, Scheme::Coded(Code::mds(32, 8).expect("a code"))];
     Inquiry { rule: Rule::Paper, schemes, samples: 50_000, ..Inquiry::default() }
 }
 
-/// Means within one percent, and 99.9th percentiles equal or a timeout away, which is `rto` in the same ratio.
+/// Means must agree within one percent. 99.9th percentiles must be equal, or differ by one timeout (`rto`, in the same
+/// unit).
 fn check_ring(inquiry: &Inquiry, mean: f64, tails: &[f64], rto: f64) {
     let answers = ask(inquiry).expect("sound");
     let [sr, coded] = &answers.rows[0].schemes[..] else { panic!("two schemes") };
@@ -20,10 +21,11 @@ fn check_ring(inquiry: &Inquiry, mean: f64, tails: &[f64], rto: f64) {
     assert!(near, "{what}: p99.9 {found}, asked {tails:?}, a timeout is {rto}");
 }
 
-/// The table has 50,000 to 400,000 samples; a step more has a probability close to 1 in 1,000 in some cells.
+/// The reference table has 50,000 to 400,000 samples. In some cells, one more step has a probability close to 1 in
+/// 1,000.
 #[test]
 fn a_ring_of_sites_gains_what_it_should() {
-    /// By loss: the 99.9th percentiles that will do, and the mean.
+    /// By loss: the accepted 99.9th percentiles, and the mean.
     type Cells = [(&'static [f64], f64); 5];
     let table: [(&str, Cells, f64); 4] = [
         ("2", [(&[2.39, 3.76], 1.08), (&[3.80], 1.77), (&[3.80], 3.68), (&[6.57], 3.89), (&[9.40], 6.58)], 1.41),
@@ -33,7 +35,7 @@ fn a_ring_of_sites_gains_what_it_should() {
     ];
     for (sites, cells, rto) in table {
         for (loss, (tails, mean)) in ["1e-6", "1e-5", "1e-4", "1e-3", "1e-2"].into_iter().zip(cells) {
-            // Fewer draws where each takes long, and where the mean is sharp enough with them.
+            // Fewer samples where each one takes long and the mean is precise enough.
             let samples = if sites == "16" { 20_000 } else { 50_000 };
             let inquiry = Inquiry { sites: Some(sites.into()), loss: loss.into(), samples, ..usual() };
             check_ring(&inquiry, mean, tails, rto);
@@ -55,7 +57,7 @@ fn the_best_scheme_is_named_with_its_margin() {
     let best = &answers.rows[0].best_mean;
     assert_eq!((best.scheme.as_str(), best.next.as_deref()), ("MDS(32,4)", Some("MDS(32,8)")));
     assert!((best.margin - 0.012).abs() < 0.001, "{best:?}");
-    // Without losses, nothing beats sending; the first of equals is named.
+    // Without losses, no scheme is better than plain sending; the first of equal schemes is named.
     let answers = ask(&Inquiry { schemes, loss: "0".into(), ..usual() }).expect("sound");
     let best = &answers.rows[0].best_p999;
     assert_eq!((best.scheme.as_str(), best.next.as_deref(), best.margin), ("SR-RTO", Some("SR-NACK"), 0.0));
@@ -97,7 +99,7 @@ fn everything_that_is_wrong_is_said_at_once() {
         "--rate 0 Gbps: must be more than zero",
         "--rtt 25: a time needs a unit",
         "--distance 20 miles: `miles` is no unit of distance",
-        "--loss 0.7: the share of packets that is lost lies between 0 and 0.5; write, say, 1e-5 or 0.1%",
+        "--loss 0.7: the share of lost packets must be between 0 and 0.5; write, say, 1e-5 or 0.1%",
         "--sites 1: a ring has 2 to 64 sites",
         "--rtt: is given together with --distance",
         "--chunk 0:",
@@ -109,5 +111,5 @@ fn everything_that_is_wrong_is_said_at_once() {
     let said = ask(&inquiry).expect_err("unsound").to_string();
     assert!(said.contains("chunks are more than") && said.contains("--size"), "{said}");
     let said = ask(&Inquiry { chunk: u64::MAX, loss: "0.1".into(), ..usual() }).expect_err("unsound").to_string();
-    assert!(said.contains("a share of 1.00 is lost; ask for a smaller --chunk"), "{said}");
+    assert!(said.contains("a share of 1.00 of the chunks is lost; ask for a smaller --chunk"), "{said}");
 }

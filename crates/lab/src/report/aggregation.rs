@@ -1,4 +1,4 @@
-//! Jobs whose gradients switches add: completion times, where sums were made, and what became of slots.
+//! Jobs whose gradients switches add: completion times, where sums were made, and how slots were used.
 
 use super::Report;
 use super::spread::place;
@@ -10,35 +10,36 @@ use strandway_fabric::Measurements;
 use strandway_proto::aggregate::Counts;
 use strandway_switch::Plan;
 
-/// Rows that a terminal shows. JSON has all of them.
+/// Limit on the rows that a terminal shows. JSON has all of them.
 const SHOWN: usize = 16;
 
-/// What switches that add did in a run. ESA sheet, section 13.5.
+/// The work of the switches that add gradients. ESA sheet, section 13.5.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SwitchFacts {
-    /// What they ran: `esa`, `atp` or `switchml`.
+    /// The system that they ran: `esa`, `atp` or `switchml`.
     pub system: String,
-    /// Slots of each of them.
+    /// Slots of each switch.
     pub slots: u32,
-    /// Switches that ran it.
+    /// Number of switches that ran it.
     pub switches: u32,
-    /// Job completion times: from the first worker's start until the last one has all results. Absent unless all jobs ended.
+    /// Mean job completion time: from the start of the first worker until the last worker has all results. Absent
+    /// unless all jobs ended.
     pub jct_mean_us: Option<f64>,
-    /// The median.
+    /// Median job completion time.
     pub jct_p50_us: Option<f64>,
-    /// The 99th percentile.
+    /// 99th percentile of the job completion time.
     pub jct_p99_us: Option<f64>,
-    /// From the first job's start to the last one's end.
+    /// From the start of the first job to the end of the last one.
     pub makespan_us: Option<f64>,
-    /// Sums over all jobs, and means of shares over their fragments.
+    /// Sums over all jobs; shares are means over their fragments.
     pub all: AggregationFacts,
-    /// The share of fragments whose priority is the lowest or the highest that there is.
+    /// The share of fragments with the lowest or the highest possible priority.
     pub priorities_at_ends: f64,
-    /// The distance between points of `occupancy`.
+    /// Interval between points of `occupancy`.
     pub every_us: f64,
-    /// Job by job, the share of all slots of the busiest switch that it held; empty unless series are kept.
+    /// Per job: the share of the slots of the busiest switch that it held. Empty unless time series are recorded.
     pub occupancy: Vec<OccupancyFacts>,
-    /// Job by job.
+    /// One entry for each job.
     pub jobs: Vec<AggregationFacts>,
 }
 
@@ -47,60 +48,61 @@ pub struct SwitchFacts {
 pub struct OccupancyFacts {
     /// The job's name.
     pub name: String,
-    /// Means over intervals.
+    /// Mean over each interval.
     pub share: Vec<f64>,
 }
 
-/// What became of a job's fragments.
+/// The fragments of one job.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct AggregationFacts {
-    /// The job's name, that of its collective.
+    /// The job's name, which is that of its collective.
     pub name: String,
     /// Its completion time; absent if it did not end.
     pub jct_us: Option<f64>,
     /// Fragments that workers sent for the first time.
     pub fragments: u64,
-    /// Of those, the share that left a switch in a whole sum of its rack.
+    /// The share of them that a switch added into a complete sum of its rack.
     pub in_switch_share: f64,
-    /// Packets with numbers that the server got, over fragments of one worker: 1 if it gets whole sums alone, 0 if none.
+    /// Packets with numbers that the server received, divided by the fragments of one worker: 1 if it receives only
+    /// complete sums, 0 if it receives none.
     pub server_load: f64,
-    /// The share of all slots that were held, on average over the run.
+    /// Mean share of all slots that the job held during the run.
     pub occupancy: f64,
-    /// Fragments added per slot held and microsecond.
+    /// Fragments added, per slot held and microsecond.
     pub useful_rate: f64,
-    /// The share of the time that slots were held in which nothing came for longer than a round trip.
+    /// The share of the time of held slots in which no fragment arrived for longer than a round trip.
     pub idle_share: f64,
     /// The share of fragments that found no slot.
     pub refused_share: f64,
-    /// Fragments that took over a slot.
+    /// Fragments that took a slot from another sum.
     pub preemptions: u64,
-    /// Sums that lost their slot so.
+    /// Sums that lost their slot to another fragment.
     pub evicted: u64,
     /// Fragments that found no slot.
     pub refused: u64,
     /// Slots whose priority fell to zero.
     pub decayed: u64,
-    /// Fragments that were in their slot's sum already, ghosts among them.
+    /// Fragments that the sum in their slot already contained, including ghosts.
     pub duplicates: u64,
     /// Fragments sent again.
     pub resent: u64,
     /// Sums that the server completed.
     pub server_completed: u64,
-    /// Workers' questions to the server.
+    /// Questions of workers to the server.
     pub reminders: u64,
-    /// The server's questions to switches.
+    /// Questions of the server to switches.
     pub flushes: u64,
-    /// The server's questions to workers.
+    /// Questions of the server to workers.
     pub solicits: u64,
-    /// Fragments that travelled as floats.
+    /// Fragments sent as floating-point numbers.
     pub floats: u64,
-    /// Results that tell of a long queue, at all workers.
+    /// Results that reported a long queue, over all workers.
     pub marked: u64,
-    /// Results that came again.
+    /// Results that arrived a second time.
     pub late_results: u64,
 }
 
-/// All of it; `None` if no switch adds.
+/// The facts of a run; `None` if no switch adds.
 pub(super) fn facts(experiment: &Experiment, measured: &Measurements) -> Option<SwitchFacts> {
     let jobs = experiment.aggregation.as_ref()?;
     let switches = measured.stations.len() as u32;
@@ -186,7 +188,7 @@ fn one(name: String, jct_us: Option<f64>, c: &Counts, keys: u64, area: f64) -> A
 fn at_ends<'a>(plans: impl Iterator<Item = &'a Plan>) -> f64 {
     let (mut ends, mut all) = (0, 0);
     for plan in plans {
-        // Iterations far apart say enough of long jobs.
+        // For long jobs, a sample of the iterations is enough.
         let step = (plan.iterations / 64).max(1) as usize;
         for iteration in (0..plan.iterations).step_by(step) {
             for (layer, keys) in plan.layers.iter().map(|layer| layer.keys).enumerate() {
@@ -232,7 +234,7 @@ pub(super) fn table(facts: &SwitchFacts, width: Option<usize>) -> String {
     format!("{}{more}", grid.text(width))
 }
 
-/// What a reader must know: priorities that saturate.
+/// A note for readers if many priorities are at their limits.
 pub(super) fn note(report: &Report) -> Option<String> {
     let facts = report.switch.as_ref()?;
     (facts.system == "esa" && facts.priorities_at_ends > 0.05).then(|| {

@@ -1,6 +1,7 @@
-//! What a link could carry: its rate at each instant, over the time in which there was something to carry.
+//! The capacity of links: the rate at each time, over the time in which the run was active.
 //!
-//! A degraded link is full when it carries all that it can at that time, and a link that is down can carry nothing.
+//! A degraded link counts as full when it carries all that it can at its reduced rate. A link that is down can carry
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,9 +13,10 @@ use strandway_proto::units::{Bytes, Span, Time};
 /// The capacities of a plan's links.
 pub(crate) struct Capacity<'a> {
     plan: &'a Plan,
-    /// From the first posting until the last flow finished, or, if one never did, until the last payload arrived.
+    /// From the time at which the first flow is posted until the last flow finished. If a flow never did, until the
+    /// last payload arrived.
     active: Range<u64>,
-    /// Links that are not at their full rate all the time, with the times and the share of the rate that is left.
+    /// Links below their full rate for some time: these times, and the share of the rate that remains.
     slow: BTreeMap<u32, Vec<(Range<u64>, f64)>>,
 }
 
@@ -40,7 +42,7 @@ impl<'a> Capacity<'a> {
         Capacity { plan, active: first.0..last.0.max(first.0), slow }
     }
 
-    /// Is the link below its full rate at some time of the run's activity?
+    /// True if the link was below its full rate, but not dead, while the run was active.
     pub(crate) fn is_slowed(&self, link: LinkId) -> bool {
         self.slow.get(&link.0).is_some_and(|pieces| {
             pieces.iter().any(|(range, left)| {
@@ -55,7 +57,7 @@ impl<'a> Capacity<'a> {
         let nominal = self.plan.topology.level_of(&ends).rate.0 as f64 / 8e12;
         let length = range.end.saturating_sub(range.start) as f64;
         let Some(pieces) = self.slow.get(&link.0) else { return nominal * length };
-        // Where faults overlap, the worst one counts.
+        // If faults overlap, the worst one counts.
         let mut edges: Vec<u64> = pieces.iter().flat_map(|(r, _)| [r.start, r.end]).collect();
         edges.extend([range.start, range.end]);
         edges.retain(|t| (range.start..=range.end).contains(t));
@@ -65,8 +67,8 @@ impl<'a> Capacity<'a> {
         edges.windows(2).map(|w| nominal * left(w[0]) * (w[1] - w[0]) as f64).sum()
     }
 
-    /// The share that a link carried of what it could while the run was active; while the link itself was, if a sender went on
-    /// in vain for longer.
+    /// Bytes carried divided by the link's capacity while the run was active. If a sender kept sending without success
+    /// after that, the capacity is counted over the time in which the link was used.
     pub(crate) fn share(&self, link: LinkId, counters: &LinkCounters) -> f64 {
         let carried = Bytes(counters.bytes - counters.bytes_down);
         let share = used(carried, self.of(link, self.active.clone()));
@@ -76,7 +78,7 @@ impl<'a> Capacity<'a> {
         used(carried, self.of(link, self.active.start..self.active.end.max(counters.last.0)))
     }
 
-    /// Bytes that a group of links can carry in each of `points` intervals of length `every`.
+    /// Capacity of a group of links in bytes, for each of `points` intervals of length `every`.
     pub(crate) fn of_group(&self, group: usize, links: u32, rate: u64, every: Span, points: usize) -> Vec<f64> {
         let full = rate as f64 / 8e12 * every.0 as f64 * f64::from(links);
         let mut could = vec![full; points];
@@ -93,7 +95,7 @@ impl<'a> Capacity<'a> {
     }
 }
 
-/// How many of `bytes` of capacity are used; nothing where there is none.
+/// Bytes carried divided by capacity; zero if there is no capacity.
 pub(crate) fn used(bytes: Bytes, could: f64) -> f64 {
     if could > 0.0 { bytes.0 as f64 / could } else { 0.0 }
 }

@@ -1,4 +1,4 @@
-//! What `sdr_auto` chose for the messages of a run, and why.
+//! The choices of `sdr_auto` for the messages of a run, and their reasons.
 
 use super::text::us;
 use super::{ChoiceFacts, ChoiceOption, PlanFacts, Report};
@@ -6,10 +6,10 @@ use strandway_fabric::Measurements;
 use strandway_proto::Span;
 use strandway_proto::repair::Choices;
 
-/// The choices of all connections together; `None` if none of them chose.
+/// The choices of all connections; `None` if no connection chose.
 pub(super) fn facts(measured: &Measurements) -> Option<ChoiceFacts> {
     let all = &measured.choices;
-    // The connection with the most messages tells what it expected.
+    // The prediction is that of the connection with the most messages.
     let most = all.iter().max_by_key(|choices| choices.messages.iter().sum::<u64>())?;
     let count = all.len() as f64;
     let mean = |value: fn(&Choices) -> f64| all.iter().map(value).sum::<f64>() / count;
@@ -33,7 +33,7 @@ pub(super) fn facts(measured: &Measurements) -> Option<ChoiceFacts> {
     })
 }
 
-/// The same in two sentences.
+/// The choices in two sentences.
 pub(super) fn sentences(report: &Report) -> Option<String> {
     let facts = report.choices.as_ref()?;
     let mut plans: Vec<&PlanFacts> = facts.plans.iter().collect();

@@ -1,36 +1,36 @@
-//! What a fabric is made of, beside the same NICs on one plane of the same switches.
+//! The switches, links and optics of a fabric, compared with the same NICs on one plane of the same switches.
 
 use super::text::{count, percent};
 use crate::cost::{Cost, Tables};
 use serde::Serialize;
 use strandway_fabric::Topology;
 
-/// What a fabric is made of.
+/// The parts of a fabric.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CostFacts {
     /// Switch tiers.
     pub tiers: usize,
-    /// Switches of each tier, from the leaves on, all planes together.
+    /// Switches of each tier, leaves first, all planes together.
     pub switches: Vec<u64>,
-    /// The same of all tiers.
+    /// Sum of `switches`.
     pub all_switches: u64,
     /// Ports of a leaf switch in use.
     pub leaf_ports: u64,
     /// Links between hosts and leaves, and between each tier and the next, all planes together.
     pub links: Vec<u64>,
-    /// Links at a NIC's full rate per NIC, all tiers.
+    /// Links per NIC, over all tiers, counted in links of a NIC's full rate.
     pub links_per_host: f64,
-    /// Optics at a NIC's full rate per NIC: one at either end of each link.
+    /// Optics per NIC, counted in optics of a NIC's full rate: one at each end of each link.
     pub optics_per_host: f64,
-    /// Switches on the longest way.
+    /// Switches on the longest path.
     pub longest: u64,
-    /// Distinct ways between hosts as far apart as can be.
+    /// Distinct paths between hosts at the largest distance.
     pub paths: u64,
-    /// Hosts that one switch connects to a host.
+    /// Hosts that share a switch with a host.
     pub neighbours: u64,
-    /// What a leaf's hosts bring over what its uplinks carry.
+    /// Rate of a leaf's hosts divided by the rate of its uplinks.
     pub oversubscription: f64,
-    /// The share of a leaf's uplinks (in its plane) that one dead link takes away.
+    /// The share of a leaf's uplinks (in its plane) that fails with one link.
     pub uplink_share: f64,
 }
 
@@ -44,7 +44,8 @@ pub struct TableFacts {
 }
 
 impl CostFacts {
-    /// Of a fabric, and of the same NICs on one plane of the same switches, if there are several planes and it can be built.
+    /// The cost of a fabric. Also the cost of the same NICs on one plane of the same switches, if the fabric has
+    /// several planes and such a plane is possible.
     pub(crate) fn of(topology: &Topology) -> (CostFacts, Option<CostFacts>) {
         let cost = Cost::of(topology);
         let single = if cost.split > 1 { cost.single_plane() } else { None };
@@ -77,7 +78,8 @@ impl From<Tables> for TableFacts {
     }
 }
 
-/// What a fabric costs as rows of text: what, here, and on one plane of the same switches where that is another fabric.
+/// The cost of a fabric as rows of text: name, value here, and value on one plane of the same switches (empty if there
+/// is no such plane).
 pub(crate) fn rows(cost: &CostFacts, single: Option<&CostFacts>, tables: TableFacts) -> Vec<[String; 3]> {
     let mut rows: Vec<[String; 3]> = Vec::new();
     let mut row = |name: &str, of: &dyn Fn(&CostFacts) -> String| {
@@ -117,7 +119,7 @@ pub(crate) fn rows(cost: &CostFacts, single: Option<&CostFacts>, tables: TableFa
     rows
 }
 
-/// What scenarios call a switch of this tier, counted from the leaves, in a fabric of so many tiers.
+/// The name of a switch of this tier, counted from the leaves, in a fabric of `tiers` tiers.
 fn switch(tier: usize, tiers: usize) -> &'static str {
     match (tier, tiers) {
         (0, _) => "leaf",
@@ -142,7 +144,7 @@ fn article(name: &str) -> &'static str {
     if name.starts_with('a') { "an" } else { "a" }
 }
 
-/// The comparison in a sentence; empty with a single plane.
+/// The comparison in a sentence; empty for a fabric with one plane.
 pub(crate) fn verdict(cost: &CostFacts, single: Option<&CostFacts>, planes: u8) -> String {
     match single {
         _ if planes < 2 => String::new(),

@@ -1,4 +1,4 @@
-//! Messages that have no row of their own: those of collectives too large for rows, known by their tallies.
+//! Messages without an entry of their own: those of large collectives, known only from their tallies.
 
 use super::spread::place;
 use super::{SlowFlow, Spread};
@@ -13,19 +13,19 @@ pub(super) struct Part<'a> {
     pub(super) class: u16,
     pub(super) total: u64,
     pub(super) bytes: u64,
-    /// Counts and times; `None` of a run that did not take place.
+    /// Counts and times; `None` if the run did not take place.
     tally: Option<&'a Tally>,
     of: Of<'a>,
 }
 
-/// What the messages are those of.
+/// The owner of the messages.
 enum Of<'a> {
     Group(&'a Group),
-    /// One for each rank: what it gathers, or is sent.
+    /// One message per rank: the data that it gathers or receives.
     Multicast(&'a Multicast),
     /// Messages between two ranks of a job.
     Pipe(&'a Pipe),
-    /// One for each worker of a job.
+    /// One message per worker of a job.
     InNetwork(&'a Plan),
 }
 
@@ -60,7 +60,7 @@ impl<'a> Crowd<'a> {
         Crowd(experiment.collectives.iter().filter(|plan| plan.tallied).filter_map(part).collect())
     }
 
-    /// Those of one class.
+    /// The parts of one class.
     pub(super) fn of_class(&self, class: usize) -> impl Iterator<Item = &Part<'a>> {
         self.0.iter().filter(move |p| usize::from(p.class) == class)
     }
@@ -73,7 +73,7 @@ impl<'a> Crowd<'a> {
         self.0.is_empty()
     }
 
-    /// The slowest of them, by completion time.
+    /// The slowest messages by completion time.
     pub(super) fn slowest(&self) -> Vec<SlowFlow> {
         let of = |part: &Part<'a>| -> Vec<SlowFlow> {
             let slow = part.tally.map_or(&[][..], |t| &t.slowest);
@@ -122,7 +122,7 @@ fn named(of: &Of<'_>, slow: &Slow) -> Option<SlowFlow> {
     Some(SlowFlow { name, bytes, start_us: slow.started.as_us(), fct_us: slow.took.as_us() })
 }
 
-/// The spread of the times of all these messages: values in microseconds of those with rows, histograms of those without.
+/// The spread of all completion times: `values` (microseconds) of messages with entries, and the histograms of `parts`.
 /// Percentiles are at most 0.4 % off.
 pub(super) fn spread<'a>(
     values: &[f64],

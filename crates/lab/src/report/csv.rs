@@ -1,4 +1,4 @@
-//! Rows for spreadsheets and notebooks: one per flow.
+//! Flows as CSV for spreadsheets and notebooks: one line per flow.
 
 use super::make::{alone, life};
 use crate::plan::Experiment;
@@ -7,19 +7,19 @@ use strandway_fabric::Measurements;
 use strandway_proto::HostId;
 use strandway_proto::units::Time;
 
-/// The columns of [`flows`]; times in microseconds, empty where something did not happen.
+/// The columns of [`flows`]. Times are in microseconds, and empty if the event did not happen.
 const HEAD: &str = "flow,id,source,destination,class,profile,bytes,start_us,received_us,finished_us,fct_us,slowdown";
 
-/// One flow. Times are instants of the run, absent where something did not happen.
+/// One flow. Times are counted from the start of the run, and absent if the event did not happen.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowRow<'a> {
     /// Its number in a traffic matrix, if it came from one.
     pub id: Option<u64>,
-    /// Who sends.
+    /// The sender.
     pub source: HostId,
-    /// Who receives.
+    /// The receiver.
     pub destination: HostId,
-    /// Its workload.
+    /// The name of its workload.
     pub class: &'a str,
     /// The name of its connection's profile.
     pub profile: &'a str,
@@ -27,17 +27,17 @@ pub struct FlowRow<'a> {
     pub bytes: u64,
     /// When it was posted.
     pub started: Option<Time>,
-    /// When its receiver had everything.
+    /// When its receiver had the whole message.
     pub received: Option<Time>,
     /// When its sender knew that.
     pub finished: Option<Time>,
-    /// From its start until its sender knew that all had arrived, in microseconds.
+    /// Time from its start until its sender knew that the whole message had arrived, in microseconds.
     pub fct_us: Option<f64>,
-    /// That over the time it takes alone, by arithmetic.
+    /// `fct_us` divided by the time of the flow alone, by arithmetic.
     pub slowdown: Option<f64>,
 }
 
-/// All flows, in the workload's order. Those of collectives without rows are not among them.
+/// All flows in the workload's order, except those of collectives without entries.
 pub fn rows<'a>(
     experiment: &'a Experiment,
     measured: &'a Measurements,
@@ -63,8 +63,9 @@ pub fn rows<'a>(
     })
 }
 
-/// One line per flow, in the workload's order, below a line of names. `received_us` and `finished_us` are instants of the run;
-/// `fct_us` is from the start until the sender knew that all had arrived.
+/// A line of column names, then one line per flow in the workload's order. `received_us` and `finished_us` are counted
+/// from the start of the run. `fct_us` is the time from the flow's start until the sender knew that the whole message
+/// had arrived.
 pub fn flows(experiment: &Experiment, measured: &Measurements) -> String {
     let mut out = String::with_capacity(HEAD.len() + experiment.messages.len() * 96);
     out.push_str(HEAD);
@@ -90,7 +91,7 @@ pub fn flows(experiment: &Experiment, measured: &Measurements) -> String {
     out
 }
 
-/// A field of CSV, quoted where it must be (RFC 4180).
+/// A field of CSV, in quotes if it needs them (RFC 4180).
 fn field(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_string() }
 }

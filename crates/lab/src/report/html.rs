@@ -25,9 +25,9 @@ use std::fmt::Write;
 pub use self::compared::headline;
 
 const STYLE: &str = include_str!("html/style.css");
-/// Makes charts respond; on every page.
+/// Script for interactive charts, on every page.
 const CHARTS: &str = include_str!("html/charts.js");
-/// Explores several runs; behind the other.
+/// Script for pages with several runs, after the other one.
 const SWEEP: &str = include_str!("html/sweep.js");
 
 /// The report of one run.
@@ -40,7 +40,7 @@ pub fn rows(title: &str, rows: &[Row], scenario: &str) -> String {
     page(title, &compared::body(title, rows, scenario), &[CHARTS, SWEEP])
 }
 
-/// Published results beside ours.
+/// Published results next to ours.
 pub fn reproduction(done: &Reproduction) -> String {
     page("Published results beside ours", &reproduced::body(done), &[CHARTS])
 }
@@ -61,16 +61,16 @@ fn page(title: &str, body: &str, scripts: &[&str]) -> String {
     )
 }
 
-/// A script without comments and indentation, which would bloat every report.
+/// A script without comments and indentation, which keeps reports small.
 fn bare(script: &str) -> String {
     let lines: Vec<&str> = script.lines().map(str::trim).filter(|l| !l.starts_with("//")).collect();
     lines.join("\n")
 }
 
-/// Headlines of more characters are set in smaller type.
+/// Headlines longer than this are set in smaller type.
 const HEADLINE_LONG: usize = 90;
 
-/// The name of the product over the finding.
+/// The header of a page: product name, headline and lead.
 fn heading(kind: &str, headline: &str, lead: &str) -> String {
     let class = if headline.chars().count() > HEADLINE_LONG { " class=\"long\"" } else { "" };
     format!(
@@ -89,7 +89,7 @@ fn stat(number: &str, text: &str) -> String {
     )
 }
 
-/// A chart with its title and a sentence that says what it shows.
+/// A chart with a title and a sentence that explains it.
 fn figure(title: &str, sub: &str, chart: &str) -> String {
     format!(
         "<figure class=\"card\"><figcaption><h3>{}</h3><p class=\"sub\">{}</p></figcaption>{chart}</figure>\n",
@@ -98,11 +98,11 @@ fn figure(title: &str, sub: &str, chart: &str) -> String {
     )
 }
 
-/// A table in a card; cells are HTML. A head that begins with `<` stands to the left.
+/// A table in a card. Cells are HTML. A head that begins with `<` is aligned to the left.
 fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let mut out = String::from("<div class=\"card scroll\"><table><thead><tr>");
     for cell in head {
-        // A head of words stands to the left, as its cells do.
+        // A head of words is aligned to the left, like its cells.
         let _ = match cell.strip_prefix('<') {
             Some(cell) => write!(out, "<th class=\"left\">{}</th>", escape(cell)),
             None => write!(out, "<th>{}</th>", escape(cell)),
@@ -112,7 +112,7 @@ fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     for row in rows {
         out.push_str("<tr>");
         for cell in row {
-            // A cell may bring its own tag along, with a class.
+            // A cell may contain its own `<td>` tag with a class.
             if cell.starts_with("<td") {
                 out.push_str(cell)
             } else {
@@ -125,7 +125,7 @@ fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     out
 }
 
-/// The unit in which microseconds up to `most` read best, and its size in microseconds.
+/// The best unit for microseconds up to `most`, and the unit's size in microseconds.
 fn time_unit(most: f64) -> (&'static str, f64) {
     match most {
         m if m >= 2e6 => ("s", 1e6),
@@ -134,7 +134,7 @@ fn time_unit(most: f64) -> (&'static str, f64) {
     }
 }
 
-/// The unit in which bytes up to `most` read best, and its size.
+/// The best unit for bytes up to `most`, and the unit's size.
 fn byte_unit(most: f64) -> (&'static str, f64) {
     match most {
         m if m >= 2e9 => ("GB", 1e9),
@@ -144,12 +144,12 @@ fn byte_unit(most: f64) -> (&'static str, f64) {
     }
 }
 
-/// The unit in which Gb/s up to `most` read best, and its size.
+/// The best unit for Gb/s up to `most`, and the unit's size.
 fn rate_unit(most: f64) -> (&'static str, f64) {
     if most >= 2e3 { ("Tb/s", 1e3) } else { ("Gb/s", 1.0) }
 }
 
-/// "1.13 times" and the like.
+/// A ratio as text, such as "1.13".
 fn times(value: f64) -> String {
     match value {
         v if v >= 10.0 => format!("{v:.0}"),
@@ -158,7 +158,7 @@ fn times(value: f64) -> String {
     }
 }
 
-/// The command line, what it changed, and the scenario that took effect.
+/// The command line, its changes, and the scenario with these changes.
 fn how_made(origin: &Origin, scenario: &str) -> String {
     let mut out = String::new();
     if !origin.command.is_empty() {
@@ -177,7 +177,7 @@ fn how_made(origin: &Origin, scenario: &str) -> String {
     out
 }
 
-/// What broke and what else a reader must know.
+/// Faults and notes.
 fn remarks(report: &Report) -> String {
     let mut out = String::new();
     if !report.faults.is_empty() {
@@ -207,7 +207,7 @@ fn parameters(report: &Report, title: &str) -> String {
     )
 }
 
-/// A table of collectives, if there are any.
+/// A table of collectives; empty if there are none.
 fn collectives(rows: Vec<[String; 8]>) -> String {
     if rows.is_empty() {
         return String::new();
@@ -217,7 +217,7 @@ fn collectives(rows: Vec<[String; 8]>) -> String {
     format!("<h2>Collectives</h2>\n{}", table(&COLLECTIVE_HEAD, &rows))
 }
 
-/// Completion times in a phrase.
+/// The goodput in a phrase.
 fn rate_phrase(report: &Report) -> String {
     let share = report.goodput_gbps.mean_per_host / report.fabric.rate_gbps;
     format!("{} per sending host, {:.0} % of its line rate", gbps(report.goodput_gbps.mean_per_host), 100.0 * share)

@@ -1,4 +1,4 @@
-//! Training jobs: how long iterations take, and where the time of ranks goes.
+//! Training jobs: the time of iterations, and how the time of ranks is divided.
 
 use super::parts::{self, PartFacts};
 use super::text::grid::{ALWAYS, Grid};
@@ -12,16 +12,16 @@ use strandway_fabric::tally::Histogram;
 use strandway_proto::RankTimes;
 use strandway_proto::units::{Bytes, Span, Time};
 
-/// Steps of a timeline at the most: ours.
+/// Limit on the steps of a timeline: ours.
 const TIMELINE_MAX: usize = 2000;
 
-/// Columns of a table of jobs.
+/// Column heads of the table of jobs.
 pub(crate) const HEAD: [&str; 6] = ["job", "ranks", "iteration", "lower bound", "computing", "not computing"];
 
-/// Columns of a table of where iterations went.
+/// Column heads of the table of the parts of an iteration.
 pub(crate) const PARTS_HEAD: [&str; 3] = ["where the iteration went", "mean of ranks", "share"];
 
-/// Columns of a table of what jobs do.
+/// Column heads of the table of the jobs' collectives.
 pub(crate) const OPERATIONS_HEAD: [&str; 6] =
     ["collectives of the job", "times", "mean time", "longest", "bus bandwidth", "exposed"];
 
@@ -34,43 +34,46 @@ pub struct JobFacts {
     pub ranks: u32,
     /// Iterations of its script.
     pub iterations: u32,
-    /// Those that all ranks ended.
+    /// Iterations that all ranks have ended.
     pub iterations_ended: u32,
-    /// From its first rank's begin until the last rank's last iteration ended; absent if one did not.
+    /// Time from the start of the first rank until the last rank ended the last iteration; absent if it did not.
     pub time_us: Option<f64>,
-    /// The mean time of an iteration, from the end of the one before (or the begin) at the slowest rank until its own end there.
+    /// Mean time of an iteration. It lasts from the end of the previous iteration (or the start of the job) at the last
+    /// rank until its own end at the last rank.
     pub iteration_us: Option<f64>,
-    /// The longest iteration.
+    /// Time of the longest iteration.
     pub iteration_max_us: Option<f64>,
-    /// The least that an iteration can take: its computation, or what one stream of a rank carries, by arithmetic.
+    /// Lower bound of the time of an iteration, by arithmetic: its computation, or the traffic of one of a rank's
+    /// streams.
     pub bound_us: f64,
-    /// What ranks computed per iteration, on average.
+    /// Compute time of a rank per iteration, mean over ranks.
     pub computed_us: f64,
-    /// The share of ranks' time in which they did not compute, because they waited: the bubble.
+    /// The share of ranks' time in which they waited instead of computing: the bubble.
     pub bubble: f64,
-    /// What ranks waited for.
+    /// The waiting time of ranks, by the kind of step that they waited for.
     pub exposed: Vec<ExposedFacts>,
-    /// Where an iteration went: computation, exposed communication by group, bubbles and waiting; shares add up to 1.
+    /// The parts of an iteration's time: computation, exposed communication by group, bubbles and waiting. Shares add
+    /// up to 1.
     pub parts: Vec<PartFacts>,
-    /// Model floating-point utilisation: what the model needs per iteration over what GPUs do at their peak; absent where no model is
-    /// known.
+    /// Model FLOPs utilisation: the floating-point operations that the model needs per iteration, divided by those that
+    /// the GPUs could do at their peak; absent if the model is not known.
     pub mfu: Option<f64>,
-    /// Tokens per second of all ranks together; likewise.
+    /// Tokens per second of all ranks together; absent if the model is not known.
     pub tokens_per_second: Option<f64>,
-    /// How many times longer an iteration takes than with the job alone on the fabric; absent unless asked for.
+    /// Time of an iteration divided by its time with only this job on the fabric; absent unless requested.
     pub slowdown: Option<f64>,
     /// Its collectives by kind.
     pub operations: Vec<OperationFacts>,
-    /// The steps of the rank that ended last, in its last iteration; empty if they were too many to be kept.
+    /// The steps of the last iteration, at the rank that ended last; empty if there were too many steps to record.
     pub timeline: Vec<TimelineFacts>,
 }
 
-/// Waiting of the compute stream.
+/// Time in which the compute stream waited.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ExposedFacts {
-    /// The kind of step that was waited for, such as `all-gather`.
+    /// The kind of step that it waited for, such as `all-gather`.
     pub name: String,
-    /// Per iteration, mean over ranks.
+    /// Time per iteration, mean over ranks.
     pub us: f64,
     /// The share of ranks' time.
     pub share: f64,
@@ -83,19 +86,20 @@ pub struct OperationFacts {
     pub name: String,
     /// `ring`, `multicast` and so on.
     pub algorithm: String,
-    /// How many there are.
+    /// Number of them.
     pub count: u64,
-    /// Those that every rank has ended.
+    /// Number of them that every rank has ended.
     pub ended: u64,
-    /// Bytes of one, as nccl-tests counts them, on average.
+    /// Mean number of bytes of one, counted as in nccl-tests.
     pub bytes: u64,
-    /// From the first rank's begin until the last rank had everything, on average over those that ended.
+    /// Mean time of those that ended. The time lasts from the start of the first rank until the last rank had
+    /// everything.
     pub time_us: Option<f64>,
-    /// The longest.
+    /// Time of the longest one.
     pub time_max_us: Option<f64>,
-    /// The least that one can take, on average, by arithmetic.
+    /// Mean lower bound of their times, by arithmetic.
     pub bound_us: f64,
-    /// The mean time's bus bandwidth as nccl-tests defines it, in 10^9 bytes per second.
+    /// Bus bandwidth at the mean time, as nccl-tests defines it, in 10^9 bytes per second.
     #[serde(rename = "busbw_GBps")]
     pub busbw: Option<f64>,
 }
@@ -103,19 +107,19 @@ pub struct OperationFacts {
 /// A step of a rank.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct TimelineFacts {
-    /// 0 computes; others carry collectives.
+    /// 0 is the compute stream; the others carry collectives.
     pub stream: u8,
     /// Its kind, such as `forward`.
     pub kind: String,
     /// Its layer.
     pub layer: u32,
-    /// When it began, counted from the iteration's begin.
+    /// When it began, in us since the iteration began.
     pub from_us: f64,
-    /// When it ended.
+    /// When it ended, in us since the iteration began.
     pub until_us: f64,
 }
 
-/// All jobs of a run; `alone` has the time of each one's iterations without the others, if that was asked for.
+/// All jobs of a run. `alone` has the time of each job's iterations when it runs alone, if that was requested.
 pub(super) fn facts(experiment: &Experiment, measured: &Measurements, alone: &[Option<f64>]) -> Vec<JobFacts> {
     let of = |(plan, job): (&JobPlan, &ScriptedJob)| {
         let ranks: Vec<&RankTimes> = measured.ranks.iter().filter(|rank| rank.job == job.number).collect();
@@ -138,7 +142,7 @@ fn one(
     let script = job.script(0);
     let iterations = script.iterations();
     let ended = ranks.iter().map(|rank| rank.iterations.len() as u32).min().unwrap_or(0);
-    // An iteration ends when its last rank has ended it.
+    // An iteration ends when the last rank has ended it.
     let end = |iteration: u32| ranks.iter().filter_map(|rank| rank.iterations.get(iteration as usize)).max().copied();
     let ends: Vec<Time> = (0..ended).filter_map(end).collect();
     let begun = ranks.iter().filter_map(|rank| rank.begun).min();
@@ -244,7 +248,7 @@ fn operations(experiment: &Experiment, measured: &Measurements, kind: &str, plac
     }
 }
 
-/// The last iteration of the rank that ended last.
+/// The last iteration, at the rank that ended last.
 fn timeline(job: &ScriptedJob, ranks: &[&RankTimes]) -> Vec<TimelineFacts> {
     let Some(last) = ranks.iter().max_by_key(|rank| (rank.iterations.len(), rank.iterations.last())) else {
         return Vec::new();
@@ -267,7 +271,7 @@ fn timeline(job: &ScriptedJob, ranks: &[&RankTimes]) -> Vec<TimelineFacts> {
     if facts.len() > TIMELINE_MAX { Vec::new() } else { facts }
 }
 
-/// The rows of a table of jobs.
+/// The rows of the table of jobs.
 pub(crate) fn rows(jobs: &[&JobFacts]) -> Vec<[String; 6]> {
     let row = |job: &&JobFacts| {
         let iteration = match job.iteration_us {
@@ -280,7 +284,7 @@ pub(crate) fn rows(jobs: &[&JobFacts]) -> Vec<[String; 6]> {
     jobs.iter().map(row).collect()
 }
 
-/// The rows of a table of what jobs do.
+/// The rows of the table of the jobs' collectives.
 pub(crate) fn operation_rows(jobs: &[&JobFacts]) -> Vec<[String; 6]> {
     let of = |job: &&JobFacts| -> Vec<[String; 6]> {
         let row = |operation: &OperationFacts| {
@@ -303,7 +307,7 @@ pub(crate) fn operation_rows(jobs: &[&JobFacts]) -> Vec<[String; 6]> {
     jobs.iter().flat_map(of).collect()
 }
 
-/// The rows of a table of where iterations went.
+/// The rows of the table of the parts of an iteration.
 pub(crate) fn part_rows(jobs: &[&JobFacts]) -> Vec<[String; 3]> {
     let of = |job: &&JobFacts| -> Vec<[String; 3]> {
         let told = job.parts.iter().filter_map(|part| Some((part, part.us?, part.share?)));
@@ -314,7 +318,7 @@ pub(crate) fn part_rows(jobs: &[&JobFacts]) -> Vec<[String; 3]> {
     jobs.iter().flat_map(of).collect()
 }
 
-/// What a job of a model achieved, in words, and by how much others slowed it down.
+/// A sentence about the results of a job with a model, with its slowdown by other jobs.
 pub(crate) fn told(job: &JobFacts) -> Option<String> {
     let reached = job.mfu.zip(job.tokens_per_second).map(|(mfu, tokens)| {
         format!("{} of the GPUs' peak (MFU), {} tokens per second", percent(mfu), count(tokens.round() as u64))
@@ -324,10 +328,10 @@ pub(crate) fn told(job: &JobFacts) -> Option<String> {
     (!all.is_empty()).then(|| format!("{}: {}", job.name, all.join("; ")))
 }
 
-/// Jobs that a terminal and a page show. JSON has all of them.
+/// Limit on the jobs that a terminal or a page shows. JSON has all of them.
 const SHOWN: usize = 16;
 
-/// The jobs that are shown: all, or of many the slowest ones.
+/// The jobs to show: all, or the slowest ones if there are more than the limit.
 pub(crate) fn shown(jobs: &[JobFacts]) -> Vec<&JobFacts> {
     let mut shown: Vec<&JobFacts> = jobs.iter().collect();
     if shown.len() > SHOWN {
@@ -365,7 +369,7 @@ pub(super) fn table(jobs: &[JobFacts], width: Option<usize>) -> String {
     format!("{}{more}{parts}{}", first.text(width), second.text(width))
 }
 
-/// The lanes of a timeline, in order: what each stream does.
+/// The streams of a timeline, in order.
 pub(crate) fn streams(job: &JobFacts) -> Vec<u8> {
     let mut streams: Vec<u8> = job.timeline.iter().map(|step| step.stream).collect();
     streams.sort_unstable();
@@ -373,7 +377,7 @@ pub(crate) fn streams(job: &JobFacts) -> Vec<u8> {
     streams
 }
 
-/// Does a stream compute?
+/// True for the compute stream.
 pub(crate) fn computes(stream: u8) -> bool {
     stream == COMPUTE
 }

@@ -1,11 +1,11 @@
-//! Several runs as lines of a table: one line per run, or one per group of runs that differ in nothing but the seed.
+//! Several runs as lines of a table. A line is one run, or a group of runs that differ only in the seed.
 
 use super::Report;
 use crate::sweep::Row;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The key whose values are averaged over.
+/// Runs that differ only in this key form one line.
 pub(crate) const SEED: &str = "run.seed";
 
 /// Mean and extremes of one value over the runs of a line.
@@ -19,16 +19,16 @@ pub struct Averaged {
     pub max: f64,
 }
 
-/// Runs that differ in nothing but the seed.
+/// Runs that differ only in the seed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
-    /// What tables call it.
+    /// Its name in tables.
     pub label: String,
-    /// What its runs set, the seed aside, by dotted key.
+    /// The keys that its runs set, except the seed.
     pub set: BTreeMap<String, String>,
-    /// Indices of its runs among the rows.
+    /// Its runs, as indices of rows.
     pub runs: Vec<usize>,
-    /// The main values of the report by dotted path; absent where one of the runs has none.
+    /// The main values of the report by dotted path; a value is absent if one of the runs has none.
     pub values: BTreeMap<String, Averaged>,
 }
 
@@ -55,7 +55,7 @@ pub fn lines(rows: &[Row]) -> Vec<Line> {
 }
 
 impl Line {
-    /// Mean and extremes of one value over this line's runs; `None` where one of the runs has none.
+    /// Mean and extremes of one value over this line's runs; `None` if one of the runs has no value.
     pub fn of(&self, rows: &[Row], value: impl Fn(&Report) -> Option<f64>) -> Option<Averaged> {
         let all: Option<Vec<f64>> = self.runs.iter().map(|run| value(&rows[*run].report)).collect();
         average(&all?)

@@ -1,4 +1,4 @@
-//! Long links between sites: what each direction carried and lost.
+//! Long links between sites: traffic and losses of each direction.
 
 use super::capacity::Capacity;
 use super::make::link_facts;
@@ -8,10 +8,10 @@ use super::{LongLinkFacts, Report};
 use crate::plan::Experiment;
 use strandway_fabric::Measurements;
 
-/// Rows that a terminal shows: those of four sites. JSON has all of them.
+/// Limit on the rows that a terminal shows: the links of four sites. JSON has all of them.
 const SHOWN: usize = 12;
 
-/// Every directed long link, in order of its number.
+/// Every directed long link, in the order of its number.
 pub(super) fn facts(experiment: &Experiment, measured: &Measurements) -> Vec<LongLinkFacts> {
     let topology = &experiment.plan.topology;
     let capacity = Capacity::new(&experiment.plan, measured);
@@ -33,7 +33,7 @@ pub(super) fn facts(experiment: &Experiment, measured: &Measurements) -> Vec<Lon
         .collect()
 }
 
-/// The links that carried the most, as a table for a terminal of `width` characters.
+/// The links with the most traffic, as a table for a terminal of `width` characters.
 pub(super) fn table(report: &Report, width: Option<usize>) -> String {
     let mut grid = Grid::default();
     for (head, rank, right) in [

@@ -1,4 +1,4 @@
-//! Makes a report of what a run measured.
+//! Makes a report from the measurements of a run.
 
 use super::capacity::Capacity;
 use super::crowd::{self, Crowd};
@@ -44,7 +44,8 @@ impl Report {
         };
         let every = |_: &Message| true;
         let unfinished = lives.iter().filter(|l| l.finished.is_none()).count();
-        // Messages without rows: their percentiles are from histograms, and what would need a row of each is not known.
+        // Messages without entries: their percentiles come from histograms. Values that need an entry for each message
+        // are absent.
         let crowd = Crowd::new(experiment, measured);
         let mut times = fct(&every);
         times.sort_unstable_by(f64::total_cmp);
@@ -162,7 +163,7 @@ impl Report {
             collectives: collectives(experiment, measured, &lives),
             why: why::why(experiment, measured),
             expect: Vec::new(),
-            faults: experiment.faults.iter().map(fault).collect(),
+            faults: experiment.faults.iter().map(|note| fault(note, measured)).collect(),
             notes: experiment.notes.iter().cloned().chain(deaths(experiment, measured)).collect(),
             origin: experiment.origin.clone(),
         };
@@ -172,17 +173,21 @@ impl Report {
     }
 }
 
-fn fault(note: &FaultNote) -> FaultFacts {
+fn fault(note: &FaultNote, measured: &Measurements) -> FaultFacts {
+    let lost = note.links.iter().filter_map(|link| measured.links.get(link.0 as usize)).map(|link| link.lost_data_last);
+    let last = lost.filter(|&at| at > note.from && at <= note.until).max();
     FaultFacts {
         what: note.what.clone(),
         from_us: note.from.as_us(),
         until_us: (note.until != Time::NEVER).then(|| note.until.as_us()),
-        links: note.links as u64,
+        links: note.links.len() as u64,
+        avoided_after_us: last.map(|at| at.since(note.from).as_us()),
     }
 }
 
 impl Report {
-    /// The report of a run between real nodes that took `wall` seconds; `notes` say what was not as simulated.
+    /// The report of a run between real nodes that took `wall` seconds. Each of `notes` names a difference from a
+    /// simulated run.
     pub fn of_namespaces(experiment: &Experiment, measured: &Measurements, wall: f64, notes: &[String]) -> Report {
         let mut report = Report::new(experiment, measured, wall);
         report.world = super::NAMESPACES.to_string();
@@ -192,7 +197,7 @@ impl Report {
     }
 }
 
-/// A message's life: its pieces' together.
+/// The times of a message: those of all its pieces together.
 #[derive(Clone, Copy)]
 pub(super) struct Life {
     pub(super) started: Option<Time>,
@@ -206,7 +211,7 @@ impl Life {
     }
 }
 
-/// Jain's fairness index; none without a value.
+/// Jain's fairness index; `None` without a value.
 fn jain(rates: impl Iterator<Item = f64>) -> Option<f64> {
     let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
     for rate in rates {
@@ -231,7 +236,7 @@ pub(super) fn life(message: &Message, flows: &[FlowRecord]) -> Life {
     }
 }
 
-/// The completion time in microseconds of a message alone in the fabric, by arithmetic.
+/// The completion time of a message alone in the fabric, in microseconds, by arithmetic.
 pub(super) fn alone(experiment: &Experiment) -> impl Fn(&Message) -> f64 {
     let alone = experiment.alone();
     move |message| {
@@ -307,14 +312,15 @@ fn flows(experiment: &Experiment, measured: &Measurements, lives: &[Life], crowd
     }
 }
 
-/// What a message that was never posted waits for, if a matrix has a name for it.
+/// The trigger that a message waits for, if it was never posted and a matrix names the trigger.
 fn waits(experiment: &Experiment, message: &Message) -> Option<String> {
     let Start::On(trigger, _) = experiment.plan.flows[message.first as usize].start else { return None };
     let name = experiment.trigger_names.get(trigger as usize).filter(|name| !name.is_empty())?;
     Some(format!("{} waits for trigger {name}", experiment.message_name(message)))
 }
 
-/// Payload bytes that left onto links. Every packet has as many bytes beside its payload as a control packet has, or nobody can tell.
+/// Payload bytes sent onto links. `None` unless the header of every packet has the size of a control packet; otherwise
+/// the sum cannot be computed.
 fn payload_link_bytes(experiment: &Experiment, measured: &Measurements) -> Option<u64> {
     let transports = || experiment.plan.profiles.iter().map(|p| &p.transport);
     let header = u64::from(transports().next()?.header);
@@ -323,7 +329,7 @@ fn payload_link_bytes(experiment: &Experiment, measured: &Measurements) -> Optio
     (same && trims).then(|| measured.links.iter().map(|l| l.bytes - header * l.packets).sum())
 }
 
-/// Multicasts that were given up, and because of whom; and those that were none.
+/// Notes on multicasts that were given up, with the silent host, and on those that had to use a chain of ranks.
 fn deaths(experiment: &Experiment, measured: &Measurements) -> Vec<String> {
     let told = |plan: &CollectivePlan| -> Vec<String> {
         let aborted = experiment.tally_of(plan, measured).map(|tally| &tally.aborted);
@@ -342,7 +348,7 @@ fn deaths(experiment: &Experiment, measured: &Measurements) -> Vec<String> {
     experiment.collectives.iter().flat_map(told).collect()
 }
 
-/// Payload bytes that arrived for the first time; of multicasts, those of ranks that have everything.
+/// Payload bytes that arrived for the first time. Of multicasts, only the bytes of ranks that have everything.
 fn delivered(experiment: &Experiment, measured: &Measurements) -> u64 {
     let multicast = experiment.collectives.iter().map(|plan| {
         let complete = experiment.tally_of(plan, measured).map_or(0, |tally| tally.received);
@@ -422,7 +428,7 @@ fn groups(experiment: &Experiment, measured: &Measurements) -> Vec<GroupFacts> {
     facts
 }
 
-/// Links that a report names.
+/// Number of links in the list of the hottest ones.
 const HOTTEST: usize = 10;
 
 fn hottest(experiment: &Experiment, measured: &Measurements) -> Vec<LinkFacts> {
@@ -431,7 +437,7 @@ fn hottest(experiment: &Experiment, measured: &Measurements) -> Vec<LinkFacts> {
     let heat = |i: usize, l: &LinkCounters| (l.packets > 0).then(|| capacity.share(LinkId(i as u32), l));
     let by_heat =
         |a: &(f64, u64, usize), b: &(f64, u64, usize)| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)).then(a.2.cmp(&b.2));
-    // Fabrics have millions of links: only the first few are kept in order.
+    // Fabrics may have millions of links, so only the hottest ones are kept in order.
     let mut order: Vec<(f64, u64, usize)> = Vec::with_capacity(HOTTEST + 1);
     for link in measured.links.iter().enumerate().filter_map(|(i, l)| Some((heat(i, l)?, l.queue_max.0, i))) {
         let place = order.partition_point(|other| by_heat(other, &link).is_lt());
@@ -544,7 +550,7 @@ fn expectations(experiment: &Experiment, report: &Report, lives: &[Life]) -> Vec
         .iter()
         .map(|bound| {
             let value = match flow_key(&bound.key) {
-                // Of several flows of one name the slowest counts, and all must have finished.
+                // If several flows have this name, the slowest one counts, and all must have finished.
                 Some((name, field)) => experiment.message_named(name).and_then(|which| {
                     let times = which.into_iter().map(|i| {
                         let end = if field == "received_us" { lives[i].received } else { lives[i].finished };

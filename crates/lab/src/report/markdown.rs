@@ -90,7 +90,7 @@ pub fn report(report: &Report) -> String {
     out
 }
 
-/// The command line and the scenario that took effect.
+/// The command line, and the scenario with all changes.
 fn origin(report: &Report) -> String {
     let o = &report.origin;
     let command = if o.command.is_empty() { String::new() } else { format!("`{}`\n\n", o.command) };
@@ -100,7 +100,7 @@ fn origin(report: &Report) -> String {
     format!("\n## How it was made\n\n{command}```toml\n{}\n```\n", o.scenario.trim_end())
 }
 
-/// A table whose columns but for the first are numbers.
+/// A table with numbers in all columns but the first.
 fn grid<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> String {
     if rows.is_empty() {
         return String::new();

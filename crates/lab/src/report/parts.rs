@@ -1,9 +1,10 @@
-//! Where an iteration went: every instant of every rank, from the begin of its job to the end, has one name.
+//! The parts of an iteration: all time of every rank, from the start of its job to the end, belongs to one part.
 //!
-//! A rank computes, or its compute stream waits for an operation of some group. Until the last of those that take part was ready for it, the
-//! wait is for a rank: a *bubble* if the operation is a message between stages of a pipeline, *waiting* otherwise. Behind that it is exposed
-//! communication of the group, that of earlier operations of its stream included. A rank is ready when all that the operation waits for
-//! outside its own stream has ended. All of it comes from the begins and ends of steps that ranks keep.
+//! A rank computes, or its compute stream waits for an operation of some group. As long as some rank is not ready for
+//! this operation, the waiting time is a *bubble* if the operation is a message between stages of a pipeline, and
+//! *waiting* otherwise. After that it is exposed communication of the group, that of earlier operations of the same
+//! stream included. A rank is ready when all steps have ended that the operation waits for, apart from those of its own
+//! stream. All parts are computed from the start and end times of steps, which ranks keep.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -17,14 +18,15 @@ use strandway_proto::units::Time;
 pub struct PartFacts {
     /// `compute`; `tp`, `cp`, `ep`, `dp`, `pp`: exposed communication of these groups; `bubble`; `waiting`.
     pub name: String,
-    /// Per iteration, mean over ranks; absent if no iteration ended, or steps were too many to be kept.
+    /// Time per iteration, mean over ranks; absent if no iteration ended, or if there were too many steps to keep their
+    /// times.
     pub us: Option<f64>,
-    /// The share of an iteration; likewise.
+    /// The share of an iteration; absent in the same cases.
     pub share: Option<f64>,
 }
 
 impl PartFacts {
-    /// What a table calls it.
+    /// Its name in tables.
     pub(crate) fn told(&self) -> String {
         match self.name.as_str() {
             "compute" => "computing".to_string(),
@@ -35,7 +37,7 @@ impl PartFacts {
     }
 }
 
-/// The names of parts, in the order in which they are told.
+/// The names of parts, in their order in reports.
 const NAMES: [&str; 8] = ["compute", "tp", "cp", "ep", "pp", "dp", "bubble", "waiting"];
 const BUBBLE: usize = 6;
 const WAITING: usize = 7;
@@ -50,14 +52,14 @@ fn part_of(kind: &str) -> usize {
     NAMES.iter().position(|known| *known == name).unwrap_or(0)
 }
 
-/// When the last of those that take part in an operation was ready for it.
+/// For each operation the time at which its last rank was ready for it.
 #[derive(Default)]
 struct Begins {
     groups: BTreeMap<u32, Time>,
     locals: BTreeMap<u32, Time>,
     multicasts: BTreeMap<u32, Time>,
     own: BTreeMap<u16, Time>,
-    /// By pipe and message: when the sender began.
+    /// By pipe and message: the time at which the sender began.
     sent: BTreeMap<(u32, u32), Time>,
 }
 
@@ -104,7 +106,7 @@ impl Begins {
                 }
             }
         }
-        // A rank of a server has everything when all of the server have ended their parts of messages.
+        // A rank has everything only when all ranks of its server have ended their collectives of messages.
         for (operation, at) in begun() {
             if let Operation::Inside { local, messages } = operation {
                 let rail = messages.and_then(|(group, _)| all.groups.get(&group)).copied().unwrap_or_default();
@@ -150,7 +152,7 @@ pub(super) fn facts(job: &ScriptedJob, ranks: &[&RankTimes], iterations: u32) ->
     let mut sums = [0u128; NAMES.len()];
     for rank in ranks {
         let until = add(job, rank, &begins, begun, &mut sums);
-        // Others of the job still have something to do.
+        // Other ranks of the job have not ended yet.
         sums[rest] += u128::from(end.since(until.min(end)).0);
     }
     let all = u128::from(end.since(begun).0) * ranks.len() as u128;
@@ -164,7 +166,7 @@ pub(super) fn facts(job: &ScriptedJob, ranks: &[&RankTimes], iterations: u32) ->
         .collect()
 }
 
-/// Adds the time of one rank; until when that is.
+/// Adds the time of one rank, and returns the time until which it was added.
 fn add(job: &ScriptedJob, rank: &RankTimes, begins: &Begins, begun: Time, sums: &mut [u128; NAMES.len()]) -> Time {
     let (script, mine) = (job.script(rank.rank), &job.operations[rank.rank as usize]);
     let ended = ends(script, rank);

@@ -1,4 +1,4 @@
-//! Values over time: what a run's samples become in its report.
+//! Makes the time series of a report from a run's samples.
 
 use super::capacity::{Capacity, used};
 use crate::plan::Experiment;
@@ -8,19 +8,19 @@ use strandway_fabric::measure::WatchPoint;
 use strandway_proto::path::PlaneStates;
 use strandway_proto::units::{Bytes, Span};
 
-/// The most points of a series in a report; denser ones are merged.
+/// Limit on the points of a series in a report; neighbouring samples are merged.
 const POINTS: usize = 400;
 
-/// Values over time.
+/// Time series.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SeriesFacts {
-    /// Distance between points.
+    /// Interval between points.
     pub every_us: f64,
     /// New payload received, Gb/s.
     pub goodput_gbps: Vec<f64>,
-    /// The same by the plane that it came over; empty with one plane.
+    /// The same by the plane on which it arrived; empty with one plane.
     pub planes_gbps: Vec<Vec<f64>>,
-    /// Per group of links.
+    /// One entry for each group of links.
     pub groups: Vec<GroupSeriesFacts>,
     /// One connection, seen from its sender.
     pub watched: Option<WatchedFacts>,
@@ -31,58 +31,58 @@ pub struct SeriesFacts {
 pub struct GroupSeriesFacts {
     /// The group's name.
     pub name: String,
-    /// Share of what the links could carry.
+    /// Bytes carried divided by capacity.
     pub utilisation: Vec<f64>,
-    /// Waiting data in all its queues, bytes.
+    /// Data bytes that wait in all its queues.
     pub queued_bytes: Vec<u64>,
-    /// Waiting data in its fullest queue, bytes.
+    /// Data bytes that wait in its longest queue.
     pub queued_max_bytes: Vec<u64>,
 }
 
 /// The watched connection over time.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct WatchedFacts {
-    /// The flow whose connection it is (the first one, if it has several).
+    /// The name of its flow (of the first one if it has several).
     pub name: String,
     /// New payload that its receiver got, Gb/s.
     pub goodput_gbps: Vec<f64>,
-    /// The same by the plane that it came over.
+    /// The same by the plane on which it arrived.
     pub planes_gbps: Vec<Vec<f64>>,
     /// Congestion window at each interval's end, wire bytes.
     pub window_bytes: Vec<u64>,
     /// In flight at each interval's end, wire bytes.
     pub in_flight_bytes: Vec<u64>,
-    /// Per plane, what its paths were up to; empty if the path selector keeps no such record.
+    /// Per plane, the states of its paths; empty if the path selector does not count them.
     pub paths: Vec<PathSeriesFacts>,
 }
 
-/// The paths (entropy values) of one plane of a connection over time: how many of them were in each state at each interval's
-/// end. Together they are always all paths that the connection has on that plane.
+/// The paths (entropy values) of one plane of a connection over time: how many of them are in each state at the end of
+/// each interval. The numbers add up to all paths that the connection has on that plane.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PathSeriesFacts {
     /// The plane.
     pub plane: usize,
     /// In use.
     pub good: Vec<u32>,
-    /// In use, to be passed over once.
+    /// In use, but skipped once.
     pub skip: Vec<u32>,
-    /// Taken out after a loss, and probed.
+    /// Not in use after a loss; probed.
     pub assumed_bad: Vec<u32>,
     /// Forbidden by the controller.
     pub denied: Vec<u32>,
     /// Good and held in reserve.
     pub reserve: Vec<u32>,
-    /// Of no use, whatever their state, since our port or the peer's is down.
+    /// Unusable in any state, because our port or the peer's port is down.
     pub port_down: Vec<u32>,
 }
 
-/// How points are merged.
+/// How samples are merged into points.
 struct Merge {
-    /// So many samples are of interest.
+    /// Number of samples to use.
     points: usize,
-    /// So many of them make a point.
+    /// Samples per point.
     by: usize,
-    /// The distance of points.
+    /// Interval between points.
     every: Span,
 }
 
@@ -104,19 +104,19 @@ impl Merge {
         self.sums(bytes).iter().map(|b| *b as f64 * 8e3 / self.every.0 as f64).collect()
     }
 
-    /// States: the last one of each point.
+    /// The last value of each point.
     fn lasts<T, V>(&self, values: &[T], of: impl Fn(&T) -> V) -> Vec<V> {
         self.chunks(values).filter_map(|c| c.last().map(&of)).collect()
     }
 }
 
-/// The series of a run; none if it kept no samples.
+/// The series of a run; `None` if it recorded no samples.
 pub(super) fn series(experiment: &Experiment, measured: &Measurements) -> Option<SeriesFacts> {
     let series = &measured.series;
     if series.every == Span::ZERO || series.delivered.is_empty() {
         return None;
     }
-    // What happens behind the last flow's end (timers that find nothing to do) is of no interest.
+    // Ignore samples after the end of the last flow (timers without work).
     let points = (measured.simulated.0.div_ceil(series.every.0) as usize).max(1);
     let by = points.div_ceil(POINTS);
     let merge = Merge { points, by, every: series.every * by as u64 };
@@ -156,7 +156,7 @@ fn watched(experiment: &Experiment, measured: &Measurements, merge: &Merge) -> O
     let planes_gbps: Vec<Vec<f64>> = series.watched_planes.iter().map(|bytes| merge.rates(bytes)).collect();
     let longest = planes_gbps.iter().map(Vec::len).max().unwrap_or(0);
     let sum = |i: usize| planes_gbps.iter().filter_map(|plane| plane.get(i)).sum();
-    // Before the sender's first activity its window is as it is at that.
+    // The window before the sender's first activity is the window at its first activity.
     let opening = series.watched.iter().map(|point| point.window.0).find(|window| *window > 0).unwrap_or(0);
     Some(WatchedFacts {
         name,
@@ -168,7 +168,8 @@ fn watched(experiment: &Experiment, measured: &Measurements, merge: &Merge) -> O
     })
 }
 
-/// Plane by plane, how many paths were in which state. Before the sender's first activity they are as they are at that.
+/// Plane by plane, the number of paths in each state. States before the sender's first activity are those at its first
+/// activity.
 fn paths(points: &[WatchPoint], merge: &Merge) -> Vec<PathSeriesFacts> {
     let Some(first) = points.iter().find(|point| !point.planes.is_empty()) else { return Vec::new() };
     let of = |plane: usize| {

@@ -1,22 +1,22 @@
-//! Distributions of what flows took, those that did not finish among them.
+//! Distributions of flow times, including flows that did not finish.
 
 use super::Spread;
 
-/// Points of the completion-time curve.
+/// Number of points of the completion-time curve.
 const CDF_POINTS: usize = 200;
 
-/// Nearest rank: the smallest value that at least `share` of all values do not exceed, of `all` values of which the largest
-/// are missing.
+/// A percentile by nearest rank: the smallest value that is at least as large as `share` of `all` values. `sorted`
+/// holds the smallest of them; the rest are larger, and a percentile among those is `None`.
 fn rank(sorted: &[f64], all: usize, share: f64) -> Option<f64> {
     sorted.get(place(all as u64, share) as usize - 1).copied()
 }
 
-/// The place of that value, counted from 1, among `all` in order.
+/// The position of that value, counted from 1, among `all` sorted values.
 pub(super) fn place(all: u64, share: f64) -> u64 {
     ((share * all as f64).ceil() as u64).clamp(1, all.max(1))
 }
 
-/// The spread of these values and of `unfinished` more that are larger than all of them.
+/// The spread of these values and of `unfinished` further values, which are larger.
 pub(super) fn spread(mut values: Vec<f64>, unfinished: usize) -> Spread {
     values.sort_unstable_by(f64::total_cmp);
     let all = values.len() + unfinished;

@@ -15,7 +15,7 @@ pub use self::compared::rows;
 pub use self::modelled::answers;
 pub use self::reproduced::{reproduction, sets};
 
-/// The report of one run, as wide as it is.
+/// The report of one run without a limit on its width.
 pub fn report(report: &Report) -> String {
     report_in(report, None)
 }
@@ -74,26 +74,30 @@ pub fn report_in(report: &Report, width: Option<usize>) -> String {
     out
 }
 
-/// What the command line changed, as `key = value`.
+/// The changes of the command line, as `key = value`.
 pub(crate) fn changes(report: &Report) -> String {
     let set = report.origin.set.iter().map(|(key, value)| format!("{key} = {value}"));
     set.collect::<Vec<_>>().join(", ")
 }
 
-/// What broke, in words: `plane 2 down, silent, from 20.0 us`.
+/// The faults in words: `plane 2 down, silent, from 20.0 us`.
 pub(crate) fn faults(report: &Report) -> String {
     let when = |f: &FaultFacts| match (f.from_us, f.until_us) {
         (from, None) if from <= 0.0 => "from the start".to_string(),
         (from, None) => format!("from {}", us(Some(from))),
         (from, until) => format!("from {} to {}", us(Some(from)), us(until)),
     };
-    let all: Vec<String> = report.faults.iter().map(|f| format!("{}, {}", f.what, when(f))).collect();
+    let avoided = |f: &FaultFacts| match f.avoided_after_us {
+        Some(after) => format!(", last data packet lost {} later", us(Some(after))),
+        None => String::new(),
+    };
+    let all: Vec<String> = report.faults.iter().map(|f| format!("{}, {}{}", f.what, when(f), avoided(f))).collect();
     let (shown, more) = all.split_at(all.len().min(6));
     let more = if more.is_empty() { String::new() } else { format!("; and {} more", more.len()) };
     format!("{}{more}", shown.join("; "))
 }
 
-/// So many collectives have a row of their own.
+/// Limit on the collectives with an entry of their own.
 const COLLECTIVES_SHOWN: usize = 16;
 
 fn verdict(report: &Report) -> String {
@@ -119,7 +123,7 @@ fn right(text: impl Into<String>) -> Cell {
     Cell::new(text.into()).set_alignment(CellAlignment::Right)
 }
 
-/// Microseconds with three to four significant digits, in the unit an engineer would use.
+/// Microseconds with three to four significant digits, in a suitable unit.
 pub(crate) fn us(value: Option<f64>) -> String {
     match value {
         None => "–".to_string(),
@@ -230,11 +234,12 @@ fn flows_table(report: &Report, width: Option<usize>) -> String {
     format!("{}goodput {} per sending host, {} in all\n", grid.text(width), gbps(g.mean_per_host), gbps(g.total))
 }
 
-/// What tables of collectives say of each, as text.
+/// Column heads of tables of collectives.
 pub(crate) const COLLECTIVE_HEAD: [&str; 8] =
     ["collective", "ranks", "placement", "size", "time", "lower bound", "algorithm bandwidth", "bus bandwidth"];
 
-/// The rows of a table of collectives: a row each, or, if there are many groups, the slowest one of each workload.
+/// The rows of a table of collectives: one for each collective, or, if there are many groups, the slowest group of each
+/// workload.
 pub(crate) fn collective_rows(report: &Report) -> Vec<[String; 8]> {
     if report.collectives.len() <= COLLECTIVES_SHOWN {
         return report.collectives.iter().map(|c| collective_row(c, &c.name)).collect();
@@ -246,7 +251,7 @@ pub(crate) fn collective_rows(report: &Report) -> Vec<[String; 8]> {
     report.slowest_collectives().iter().map(|c| collective_row(c, &name(c))).collect()
 }
 
-/// The same for several runs: the slowest group of each workload, under the label of its run.
+/// The rows for several runs: the slowest group of each workload, after the label of its run.
 pub(crate) fn compared_collectives(rows: &[Row]) -> Vec<[String; 8]> {
     let of = |row: &Row| -> Vec<[String; 8]> {
         let slowest = row.report.slowest_collectives();
@@ -381,7 +386,7 @@ fn unfinished(report: &Report) -> String {
     ) + &waiting(f)
 }
 
-/// What flows wait for that were never posted.
+/// Flows that were never posted, with the triggers that they wait for.
 fn waiting(flows: &super::FlowFacts) -> String {
     let shown: Vec<String> = flows.waiting.iter().take(10).map(|w| format!("  {w}\n")).collect();
     let more = flows.waiting.len() - shown.len();
@@ -430,8 +435,8 @@ fn run_line(report: &Report) -> String {
     )
 }
 
-/// What the fabric is made of, beside the same NICs on one plane: three columns, and the comparison in a sentence. Nothing for
-/// sites, whose price is their long links.
+/// The parts of the fabric next to those of the same NICs on one plane: three columns, and a sentence that compares
+/// them. Empty for sites, because their cost is that of their long links.
 fn made_of(f: &FabricFacts) -> String {
     if f.sites > 0 {
         return String::new();
@@ -452,7 +457,7 @@ fn made_of(f: &FabricFacts) -> String {
     out
 }
 
-/// What follows from a scenario's fabric and profile.
+/// Values that follow from a scenario's fabric and profile.
 pub fn fabric(experiment: &Experiment) -> String {
     let template = Report::new(experiment, &strandway_fabric::Measurements::default(), 0.0);
     let topology = &experiment.plan.topology;

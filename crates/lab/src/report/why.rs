@@ -1,8 +1,9 @@
-//! What limited the slowest flows, each class and each collective: shares of their time, by cause.
+//! Finds the causes that limited the slowest flows, each class and each collective: shares of their time, by cause.
 //!
-//! Two accounts are put together. The sender's says what it waited for ([`Doing`]): its port, its window, acknowledgements.
-//! The packets' says where queues were ([`Waits`]): at the receiver's own link, at one other link, or all over the fabric.
-//! Time that a sender waited for its window or for acknowledgements is the fabric's doing where packets met queues.
+//! It joins two accounts. The sender's account says what the sender waited for ([`Doing`]): its port, its window,
+//! acknowledgements. The packets' account says where queues were ([`Waits`]): at the receiver's own link, at one other
+//! link, or at many links. If packets met queues, the time in which a sender waited for its window or for
+//! acknowledgements is charged to the fabric.
 
 mod chain;
 
@@ -16,23 +17,25 @@ use strandway_fabric::{LinkId, Measurements};
 use strandway_proto::account::{Doing, Wait, Waits};
 use strandway_proto::units::{Bytes, Span, Time};
 
-/// Flows that are looked at one by one.
+/// Number of flows with an entry of their own.
 const FLOWS: usize = 10;
 
-/// Queues count from this mean of the packets' longest waits on, as a share of the base RTT: below it they limit nobody.
+/// Queues count as a cause if the mean of the packets' longest waits is at least this share of the base RTT; shorter
+/// queues limit no flow.
 const QUEUED: f64 = 0.1;
 
-/// One link stands out where its lead in the packets' vote is this share of all waits: it then has more than half of them.
+/// One link is the cause if its lead in the packets' vote is at least this share of all waits. Then more than half of
+/// the waits are at this link.
 const STANDS_OUT: f64 = 0.2;
 
-/// What took the time of a flow.
+/// Causes of a flow's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// Its packets left at line rate.
     Line,
-    /// Its NIC sent other flows' packets.
+    /// Its NIC sent packets of other flows.
     Nic,
-    /// Its window or rate, without queues to speak of.
+    /// Its window or rate, without notable queues.
     Window,
     /// The range of PSNs, or a cap on bytes in flight.
     Psn,
@@ -54,14 +57,14 @@ pub(crate) enum Cause {
     Recovery,
     /// Retransmission timeouts.
     Timeout,
-    /// The way there and back.
+    /// The propagation time there and back.
     Propagation,
 }
 
 impl Cause {
     const COUNT: usize = 14;
 
-    /// All causes with their names in `shares`, in the order in which bars show them.
+    /// All causes and their names in `shares`, in the order of the bars in charts.
     pub(crate) const ALL: [(Cause, &'static str); Cause::COUNT] = [
         (Cause::Line, "line"),
         (Cause::Nic, "nic"),
@@ -84,44 +87,46 @@ impl Cause {
     }
 }
 
-/// Why something took as long as it did.
+/// The causes of the time of one flow, class, collective or chain.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct WhyFacts {
-    /// `slowest`: the slowest flow. The next slowest go by their own names, classes by `class.NAME`, collectives by
-    /// `collective.NAME`; `chain` is the longest chain of flows that waited for each other, in a run without collectives.
+    /// `slowest` is the slowest flow. The next slowest flows have their own names, classes have `class.NAME`,
+    /// collectives have `collective.NAME`. `chain` is the longest chain of flows that waited for each other, in a run
+    /// without collectives.
     pub name: String,
-    /// The flow, class or collective that it is about.
+    /// The name of the flow, class or collective.
     pub what: String,
     /// `flow`, `class`, `collective` or `chain`.
     pub kind: String,
-    /// Its time; of a class, that of all its flows together.
+    /// Its time; for a class, the sum over its flows.
     pub time_us: Option<f64>,
-    /// Shares of that time, by cause; together 1.
+    /// Shares of that time, by cause; they add up to 1.
     pub shares: BTreeMap<&'static str, Option<f64>>,
     /// The cause with the largest share.
     pub cause: String,
-    /// The link of a collision, or the slow one.
+    /// The link of a collision, or the slow link.
     pub link: Option<String>,
     /// The receiver of an incast.
     pub host: Option<String>,
     /// The congestion control.
     pub control: String,
-    /// What cut its window last while it waited for it: `marks`, `delay` or `loss`; absent if nothing did.
+    /// The last cause of a cut of its window, at the times when the flow waited for the window: `marks`, `delay` or
+    /// `loss`; absent if the window was never cut.
     pub cut: Option<String>,
-    /// All of it in words.
+    /// The result in words.
     pub sentence: String,
-    /// Do switches pause?
+    /// True if switches send pause frames.
     #[serde(skip)]
     pauses: bool,
 }
 
-/// Time by cause, and what goes with it.
+/// Time by cause, with the links and hosts that belong to it.
 #[derive(Clone, Debug, Default)]
 struct Account {
     time: [f64; Cause::COUNT],
-    /// Time that was waited for a window, by what cut it last: never, marks, delay, loss.
+    /// Time spent waiting for the window, by the last cause of a cut: never cut, marks, delay, loss.
     cuts: [f64; 4],
-    /// Time by link of a collision or slow link, and by host of an incast.
+    /// Time by link of a collision or slow link; and time by host of an incast.
     links: BTreeMap<u32, f64>,
     hosts: BTreeMap<u32, f64>,
     /// Index of the profile.
@@ -150,7 +155,7 @@ impl Account {
         self.profile = other.profile;
     }
 
-    /// The same causes for `part` of the time: what is cut off is taken from the way back first.
+    /// The account of `part` of the time. The rest is taken first from propagation, then from all causes alike.
     fn shortened(&self, part: f64) -> Account {
         let mut account = self.clone();
         let back = &mut account.time[Cause::Propagation as usize];
@@ -163,14 +168,14 @@ impl Account {
     }
 }
 
-/// What all accounts of a run draw on.
+/// The data from which all accounts of a run are made.
 struct Books<'a> {
     experiment: &'a Experiment,
     measured: &'a Measurements,
     capacity: Capacity<'a>,
-    /// Per host, how many hosts send to it.
+    /// Per host: how many hosts send to it.
     sources: Vec<u32>,
-    /// Per host, how many connections send from it.
+    /// Per host: how many connections send from it.
     outgoing: Vec<u32>,
 }
 
@@ -188,14 +193,14 @@ impl<'a> Books<'a> {
         Books { experiment, measured, capacity: Capacity::new(plan, measured), sources, outgoing }
     }
 
-    /// The piece of a message that ended last: all of them begin together.
+    /// The piece of a message that ended last. All pieces begin together.
     fn last_piece(&self, message: &Message) -> usize {
         let pieces = message.first..message.first + message.pieces;
         let end = |f: u32| self.measured.flows[f as usize].finished.unwrap_or(Time::NEVER);
         pieces.max_by_key(|f| (end(*f), std::cmp::Reverse(*f))).unwrap_or(message.first) as usize
     }
 
-    /// Where the time of a flow of the plan went.
+    /// The account of one flow of the plan.
     fn account(&self, flow: usize) -> Account {
         let plan = &self.experiment.plan;
         let index = plan.flows[flow].connection as usize;
@@ -211,7 +216,7 @@ impl<'a> Books<'a> {
         account.add(Cause::Timeout, on(Doing::Timeout));
         account.add(Cause::Dependency, on(Doing::Idle));
 
-        // Its own packets at the port, and those of others.
+        // Time of the flow's own packets at the port, and of other flows' packets.
         let bytes = plan.flows[flow].bytes;
         let packets = bytes.div_ceil(u64::from(transport.mtu)).max(1);
         let wire = Bytes(bytes + packets * u64::from(transport.header));
@@ -224,7 +229,7 @@ impl<'a> Books<'a> {
         account.add(Cause::Line, mine);
         account.add(Cause::Nic, line - mine);
 
-        // The way of the last packet and its acknowledgement.
+        // Time of the last packet and its acknowledgement on their way.
         let last = Bytes(bytes - (packets - 1) * u64::from(transport.mtu) + u64::from(transport.header));
         let (from, to) = (connection.source, connection.destination);
         let way = plan.topology.rtt_between(last, Bytes(transport.control.into()), from, to);
@@ -232,7 +237,7 @@ impl<'a> Books<'a> {
         let on_the_way = tail.min(way.0 as f64);
         account.add(Cause::Propagation, on_the_way);
 
-        // What is left is the fabric's doing where packets met queues, else the window's or the range's.
+        // The remaining time is charged to queues if packets met queues, otherwise to the window or the packet range.
         account.cuts = [Doing::Window, Doing::WindowMarks, Doing::WindowDelay, Doing::WindowLoss].map(on);
         let cut: f64 = account.cuts[1..].iter().sum();
         let (never, range, late) = (account.cuts[0], on(Doing::Range), tail - on_the_way);
@@ -251,14 +256,14 @@ impl<'a> Books<'a> {
             None => {
                 account.add(Cause::Window, never + cut);
                 account.add(Cause::Psn, range);
-                // Acknowledgements that come in bundles, or that took another way.
+                // Acknowledgements that were sent together, or that took another path.
                 account.add(Cause::Propagation, late);
             }
         }
         account
     }
 
-    /// The queues that a connection's packets met: what kind, their share of a round trip, and the link or host.
+    /// The queues that a connection's packets met: the cause, their share of a round trip, and the link or host.
     fn queue(&self, to: u32, from: u32, waits: &Waits, way: Span) -> Option<(Cause, f64, u32)> {
         let all = (waits.last_hop + waits.elsewhere).0 as f64;
         let mean = all / waits.packets.max(1) as f64;
@@ -284,7 +289,7 @@ impl<'a> Books<'a> {
         Some((cause, share, link))
     }
 
-    /// A slowed link to a host.
+    /// A link to this host that a fault slows down.
     fn slow_link_to(&self, host: u32) -> Option<u32> {
         let topology = &self.experiment.plan.topology;
         let planes = u32::from(topology.planes());
@@ -321,12 +326,12 @@ impl<'a> Books<'a> {
 }
 
 impl WhyFacts {
-    /// Names the cause and writes the sentence.
+    /// Names the main cause and writes the sentence.
     fn words(&mut self, account: &Account) {
         let total = account.total();
         let mut order: Vec<(Cause, f64)> =
             Cause::ALL.iter().map(|(cause, _)| (*cause, account.time[*cause as usize] / total)).collect();
-        // Causes of equal weight stay in their order.
+        // Causes with equal shares keep their order.
         order.sort_by(|a, b| b.1.total_cmp(&a.1));
         self.cause = order[0].0.name().to_string();
         let told: Vec<(Cause, f64)> = order.into_iter().filter(|(_, share)| *share >= 0.05).take(3).collect();
@@ -375,12 +380,12 @@ impl WhyFacts {
     }
 }
 
-/// Why the slowest flows, the classes and the collectives took as long as they did.
+/// The causes for the slowest flows, the classes and the collectives.
 pub(super) fn why(experiment: &Experiment, measured: &Measurements) -> Vec<WhyFacts> {
     let books = Books::new(experiment, measured);
     let mut facts = Vec::new();
     if measured.times.is_empty() {
-        // Nobody kept accounts; the entries are there all the same.
+        // No accounts were recorded: the entries exist, but are empty.
         let none = Account::default();
         facts.push(books.facts("slowest".into(), String::new(), "flow", &none));
         for class in &experiment.classes {
@@ -391,7 +396,7 @@ pub(super) fn why(experiment: &Experiment, measured: &Measurements) -> Vec<WhyFa
         }
         return facts;
     }
-    // The slowest flows; one that did not finish is slower than any that did.
+    // The slowest flows. A flow that did not finish counts as slower than any flow that did.
     let time = |m: &Message| {
         let flow = books.last_piece(m);
         let total = FlowTime::total(&measured.times[flow]);

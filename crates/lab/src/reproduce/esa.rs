@@ -1,9 +1,10 @@
-//! Switches that add gradients: ESA (arXiv 2201.06398) beside ATP and SwitchML (both NSDI 2021), experiments E1 to E13 of the ESA sheet.
+//! Switches that add gradients: ESA (arXiv 2201.06398) compared with ATP and SwitchML (both NSDI 2021), experiments E1
+//! to E13 of the ESA sheet.
 //!
-//! Of ESA only the abstract is known to us: "average JCT improved by up to 1.35 x". All other values that rows are held against are
-//! arithmetic, or a small simulation of the sheet's second reader. Jobs are smaller than the sheet's: 3 MB in four iterations, with the same
-//! ratio of communication to computation; `docs/protocols/esa.md` tells what that changes. E11 is of the wire; E12, the fallback of a
-//! direct-mapped pool, is a test of `crates/switch`.
+//! Of the ESA paper we know only the abstract: "average JCT improved by up to 1.35 x". All other reference values come
+//! from arithmetic, or from a small simulation by the sheet's second reader. Jobs are smaller than the sheet's: 3 MB in
+//! four iterations, with the same ratio of communication to computation; `docs/protocols/esa.md` describes the effect.
+//! E11 is about the wire. E12, the fallback of a direct-mapped pool, is a test of `crates/switch`.
 
 use super::table::{Cell, RowSpec, Table, Value, template};
 use super::{Set, Source};
@@ -18,7 +19,7 @@ pub(super) const SET: Set = Set {
 const JCT: &str = "switch.jct_mean_us";
 const LOAD: &str = "switch.all.server_load";
 
-/// Numbers of the small simulation that the sheet's second reader made: another simulator, not a published result.
+/// Numbers from the small simulation of the sheet's second reader: another simulator, not a published result.
 const SECOND: Source = Source::Ours;
 
 fn table() -> Table {
@@ -38,7 +39,7 @@ fn table() -> Table {
     table
 }
 
-/// A system in a few words: its keys.
+/// A system, as the keys that select it.
 type System = &'static [(&'static str, &'static str)];
 
 const DIRECT: System = &[("switch.system", "esa")];
@@ -47,7 +48,7 @@ const VIA_FREE: System = &[("switch.system", "esa"), ("switch.results", "via_ps_
 const ATP: System = &[("switch.system", "atp")];
 const SWITCHML: System = &[("switch.system", "switchml")];
 
-/// Jobs whose communication takes twice as long as their computation, at the sizes of this set.
+/// Jobs whose communication takes twice as long as their computation, with the sizes of this set.
 fn train(system: System, jobs: u32, memory: &str) -> Cell {
     let cell = Cell::new(template!("esa.toml")).seeds(2).with(system);
     let cell = cell.set("workload.ranks", 8 * jobs).set("switch.memory", memory);
@@ -59,7 +60,7 @@ fn time(cell: Cell) -> Value {
     Value::Of(cell, JCT)
 }
 
-/// How many times as long jobs take under ATP.
+/// ATP's job completion time divided by that of `ours`.
 fn gain(cell: impl Fn(System) -> Cell, ours: System) -> Value {
     time(cell(ATP)).over(time(cell(ours)))
 }
@@ -210,7 +211,7 @@ fn workers(table: &mut Table) {
             gain(cell, DIRECT),
         );
         table.row(row);
-        // (1 - f) + f W copies of each fragment reach the server.
+        // The server receives (1 - f) + f W copies of each fragment.
         let load = Value::Of(cell(ATP), LOAD);
         table.row(RowSpec::new(
             format!("e6/load/{workers}"),

@@ -1,4 +1,4 @@
-//! A row: our number beside the other one, and the verdict.
+//! Makes a row: our number, the reference number, and the verdict.
 
 use super::Set;
 use super::modelled::Modelled;
@@ -6,7 +6,7 @@ use super::outcome::{Bound, CellFacts, Kind, Row, Verdict};
 use super::table::{Cell, Leaf, RowSpec};
 use std::collections::BTreeMap;
 
-/// Calculates a row's number of ours from its cells and models, and compares it with the other one.
+/// Calculates a row's number from its cells and models, and compares it with the reference number.
 pub(super) fn judge(
     set: &Set,
     section: &str,
@@ -59,7 +59,7 @@ pub(super) fn judge(
     }
 }
 
-/// The row's number with each seed that all of its cells have, if those are several.
+/// The row's number for each seed alone, for those seeds that all its cells have; empty if there is only one.
 fn with_each_seed(
     row: &RowSpec,
     seeds: &dyn Fn(&Cell, &'static str) -> Vec<Option<f64>>,

@@ -1,22 +1,22 @@
-//! Numbers of a set that a model calculates, without any run.
+//! Numbers of a set that a model calculates; they need no run.
 
 use crate::model::{Inquiry, Rule, Scheme, SchemeFacts, ask};
 
-/// What is asked of the model.
+/// A question to the model.
 #[derive(Clone, Debug)]
 pub(super) struct Modelled {
-    /// The inquiry, about one scheme, by its command line; the order of models is that of these.
+    /// The command line of the inquiry, which is about one scheme. Models are ordered by it.
     command: String,
     inquiry: Inquiry,
     wanted: Wanted,
 }
 
-/// Which number of the answer.
+/// The number of the answer that is wanted.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
-    /// One of the scheme's, with its name in the answer's JSON.
+    /// A number of the scheme, with its name in the answer's JSON.
     Facts(&'static str, fn(&SchemeFacts) -> f64),
-    /// The distance in kilometres from which on the second scheme is faster on average than the first.
+    /// The distance in kilometres beyond which the second scheme is faster on average than the first one.
     Crossover,
 }
 
@@ -40,7 +40,7 @@ impl Ord for Modelled {
     }
 }
 
-/// No distance beyond is looked at: half of the equator.
+/// The longest distance to consider: half of the equator.
 const KM_MAX: f64 = 20_000.0;
 
 impl Modelled {
@@ -48,32 +48,33 @@ impl Modelled {
         Modelled { command: inquiry.command(), inquiry, wanted }
     }
 
-    /// The mean completion time of the only scheme.
+    /// The mean completion time of one scheme.
     pub(super) fn mean(inquiry: Inquiry) -> Modelled {
         Modelled::new(inquiry, Wanted::Facts("mean_us", |s| s.mean_us))
     }
 
-    /// The 99.9th percentile of the only scheme's.
+    /// The 99.9th percentile of the completion time of one scheme.
     pub(super) fn p999(inquiry: Inquiry) -> Modelled {
         Modelled::new(inquiry, Wanted::Facts("p999_us", |s| s.p999_us))
     }
 
-    /// The mean over the time without losses.
+    /// The mean, divided by the time without losses.
     pub(super) fn mean_slowdown(inquiry: Inquiry) -> Modelled {
         Modelled::new(inquiry, Wanted::Facts("mean_slowdown", |s| s.mean_slowdown))
     }
 
-    /// The 99.9th percentile over the time without losses.
+    /// The 99.9th percentile, divided by the time without losses.
     pub(super) fn p999_slowdown(inquiry: Inquiry) -> Modelled {
         Modelled::new(inquiry, Wanted::Facts("p999_slowdown", |s| s.p999_slowdown))
     }
 
-    /// The distance in kilometres, by the paper's rule, from which on the second of two schemes is faster than the first.
+    /// The distance in kilometres, by the paper's rule, beyond which the second of two schemes is faster than the first
+    /// one.
     pub(super) fn crossover(inquiry: Inquiry) -> Modelled {
         Modelled::new(Inquiry { rule: Rule::Paper, ..inquiry }, Wanted::Crossover)
     }
 
-    /// The command line that shows it.
+    /// The command line that prints the number.
     pub(super) fn command(&self) -> String {
         match self.wanted {
             Wanted::Facts(..) => self.command.clone(),
@@ -81,7 +82,7 @@ impl Modelled {
         }
     }
 
-    /// Where it stands in the answer.
+    /// The number's name in the answer.
     pub(super) fn key(&self) -> &'static str {
         match self.wanted {
             Wanted::Facts(key, _) => key,
@@ -89,12 +90,12 @@ impl Modelled {
         }
     }
 
-    /// The number; none if the inquiry is not sound, which a test rules out.
+    /// The number; `None` if the inquiry is wrong, which a test excludes.
     pub(super) fn calculate(&self) -> Option<f64> {
         match self.wanted {
             Wanted::Facts(_, of) => Some(of(ask(&self.inquiry).ok()?.rows.first()?.schemes.first()?)),
             Wanted::Crossover => {
-                // Positive where the second is faster.
+                // Positive if the second scheme is faster.
                 let gain = |km: f64| -> Option<f64> {
                     let distance = Some(format!("{:.0} m", km * 1e3));
                     let answers = ask(&Inquiry { distance, ..self.inquiry.clone() }).ok()?;

@@ -1,8 +1,9 @@
-//! Broadcast and all-gather by multicast (arXiv 2408.13356): traffic on cables, times by the number of ranks, and what losses cost.
+//! Broadcast and all-gather by multicast (arXiv 2408.13356): traffic on cables, times by number of ranks, and the cost
+//! of losses.
 //!
-//! The paper's figure 2 plots a model of its artifact with two quirks (multicast sheet, section 8.3): it prices a message towards a lower
-//! rank as two cables, and it has one copy too many per share beyond a pod. So no simulation can show its numbers; a test repeats
-//! its arithmetic, and ours are held against exact formulas.
+//! The paper's figure 2 plots a model of its artifact with two errors (multicast sheet, section 8.3): it counts a
+//! message towards a lower rank as two cables, and it counts one copy too many for each share beyond a pod. So no
+//! simulation can give its numbers. A test repeats its arithmetic; our numbers are compared with exact formulas.
 
 use super::table::{Cell, RowSpec, Table, Value, template};
 use super::{Set, Source};
@@ -31,7 +32,7 @@ fn table() -> Table {
     table
 }
 
-/// Cables between two of a fabric's hosts.
+/// Number of cables between two hosts of a fabric.
 fn hop(a: u64, b: u64, leaf: u64, pod: u64) -> u64 {
     match () {
         () if a / leaf == b / leaf => 2,
@@ -40,7 +41,7 @@ fn hop(a: u64, b: u64, leaf: u64, pod: u64) -> u64 {
     }
 }
 
-/// Cables that shares cross in an all-gather, counted share by share (multicast sheet, section 8.3).
+/// Number of cables that all shares of an all-gather cross, counted share by share (multicast sheet, section 8.3).
 fn crossings(algorithm: &str, ranks: u64, leaf: u64, pod: u64) -> u64 {
     let hop = |a, b| hop(a, b, leaf, pod);
     let more = |size: u64| if ranks > size { ranks.div_ceil(size) } else { 0 };
@@ -165,8 +166,8 @@ fn recovery(table: &mut Table) {
     }
 }
 
-/// Chunks that a receiver must fetch of a group of `k` chunks of data and `m` of parity, on average, if each is lost with `loss`:
-/// those that are lost beyond `m` (the sum behind the SDR-RDMA sheet's P_MDS).
+/// Mean number of chunks that a receiver must fetch of a group of `k` data chunks and `m` parity chunks, if each chunk
+/// is lost with probability `loss`: the losses beyond `m` (the sum behind P_MDS of the SDR-RDMA sheet).
 fn fetched(k: u32, m: u32, loss: f64) -> f64 {
     let pieces = k + m;
     let mut exactly = (1.0 - loss).powi(pieces as i32);
@@ -188,7 +189,7 @@ fn parity(table: &mut Table) {
             table.row(RowSpec::new(format!("parity/{}/{loss}", id.replace('+', "-")), what, "", value));
         }
     }
-    // 63 receivers, 64 shares of 256 chunks. A fetched chunk may be lost, too.
+    // 63 receivers, and 64 shares of 256 chunks. A fetched chunk may be lost, too.
     let groups = 63.0 * 64.0 * 8.0;
     let expected = groups * fetched(32, 4, 0.03) / 0.97;
     let row = RowSpec::new(
@@ -229,7 +230,8 @@ fn sweeps(table: &mut Table) {
     }
 }
 
-/// Appendix B: an all-gather by multicast beside a reduce-scatter that the switch adds, on the same NICs, over two rings.
+/// Appendix B: an all-gather by multicast next to a reduce-scatter by switches, on the same NICs, compared with two
+/// rings.
 fn concurrent(table: &mut Table) {
     table.section("Appendix B: all-gather beside reduce-scatter at 400 Gb/s, over two rings (simulator)");
     let both = |cell: Cell, ranks: u64, mib: u64| {
@@ -253,7 +255,7 @@ fn concurrent(table: &mut Table) {
     table.row(row.near(2.0 - 2.0 / 16.0, Source::Arithmetic, 0.03).note(note));
 }
 
-/// Section 10, B 9: a pipeline of layers that are gathered, computed and scattered.
+/// Section 10, B 9: layers are gathered, computed and scattered in a pipeline.
 fn layers(table: &mut Table) {
     table.section("FSDP: 8 layers of 64 MiB, 8 ranks at 400 Gb/s, 19.2 ms to compute, two iterations (simulator)");
     let cell = |gather: &str, scatter: &str| {
@@ -282,7 +284,8 @@ fn layers(table: &mut Table) {
 mod tests {
     use super::*;
 
-    /// The artifact's model: a message towards a lower rank costs two cables, and a share comes back into its own pod.
+    /// The artifact's model: a message towards a lower rank costs two cables, and a share is copied back into its own
+    /// pod.
     fn published(algorithm: &str, ranks: u64) -> u64 {
         let (leaf, pod) = (16, 32);
         let hop = |from: u64, to: u64| if to > from { super::hop(from, to, leaf, pod) } else { 2 };

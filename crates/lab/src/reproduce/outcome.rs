@@ -1,60 +1,60 @@
-//! What comes out: rows with their verdicts, and the page's charts.
+//! The results: rows with their verdicts, and the charts of the page.
 
 use super::table::ChartKind;
 use crate::report::{Report, to_json};
 use serde::Serialize;
 use strandway_proto::units::Span;
 
-/// Where the number comes from that ours is held against.
+/// The origin of the reference number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     /// The paper.
     Published,
-    /// The public UEC simulator, with an algorithm of its own.
+    /// The public UEC simulator, with its own algorithm.
     #[serde(rename = "reference simulator")]
     ReferenceSimulator,
-    /// A model of the paper's algorithm, fitted and measured in the public UEC simulator; not the paper.
+    /// A model of the paper's algorithm, fitted and measured in the public UEC simulator; not the paper itself.
     #[serde(rename = "reference model")]
     ReferenceModel,
-    /// Follows from arithmetic or from what the row says.
+    /// Arithmetic, or the definition of the row.
     Arithmetic,
-    /// Nobody else's: ours for comparison.
+    /// No other source: a number of ours for comparison.
     Ours,
 }
 
-/// How ours is to lie towards the published value.
+/// The required relation between our value and the reference value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Bound {
-    /// Within the tolerance.
+    /// Equal within the tolerance.
     Near,
-    /// No less, but for the tolerance: a claim of "up to".
+    /// At least the reference minus the tolerance: for claims of "up to".
     #[serde(rename = "at least")]
     AtLeast,
-    /// No more, but for the tolerance.
+    /// At most the reference plus the tolerance.
     #[serde(rename = "at most")]
     AtMost,
-    /// There is nothing to judge by.
+    /// No relation: the row has no verdict.
     None,
 }
 
-/// What a row is for. Kinds are counted apart.
+/// The purpose of a row. Kinds are counted separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A number or a relation that others published, or that follows by arithmetic, with a verdict.
+    /// A number or relation that was published, or that follows from arithmetic; with a verdict.
     Relation,
     /// A bound of our own, with a verdict.
     Ours,
-    /// Ours beside ours: nobody published a number for it.
+    /// A comparison of our own numbers; there is no published number.
     Study,
-    /// Others published a number, and the row's note says why it does not judge ours.
+    /// There is a published number, but the row's note says why it cannot judge ours.
     Unjudged,
 }
 
 impl Kind {
-    /// The kind of a row with this source and bound. `other` says that there is a number of somebody else.
+    /// The kind of a row with this source and bound. `other` says that there is a reference number.
     pub fn of(source: Source, bound: Bound, other: bool) -> Kind {
         match (bound, source) {
             (Bound::None, Source::Ours) => Kind::Study,
@@ -66,22 +66,22 @@ impl Kind {
     }
 }
 
-/// Whether a row reproduces.
+/// The verdict on a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// Within the bound, with every seed.
+    /// Within the bound with every seed.
     Met,
-    /// Outside of the bound with every seed, or there was no result to judge.
+    /// Outside the bound with every seed, or without a result.
     Missed,
-    /// Within the bound with some seeds, and outside of it with others.
+    /// Within the bound with some seeds, outside with others.
     Undecided,
-    /// There is nothing to judge by.
+    /// No verdict.
     Unknown,
 }
 
 impl Verdict {
-    /// The verdict on a number and on what each seed alone gives: undecided if these differ.
+    /// The verdict on a number and on the numbers of single seeds; undecided if these differ.
     pub fn of_seeds(
         bound: Bound,
         published: Option<f64>,
@@ -94,7 +94,7 @@ impl Verdict {
         if seeds.iter().any(turns) { Verdict::Undecided } else { all }
     }
 
-    /// The verdict on `ours`; the tolerance is a share of the published value.
+    /// The verdict on `ours`. The tolerance is a share of the published value.
     pub fn of(bound: Bound, published: Option<f64>, ours: Option<f64>, tolerance: f64) -> Verdict {
         let Some(published) = published.filter(|_| bound != Bound::None) else { return Verdict::Unknown };
         let Some(ours) = ours else { return Verdict::Missed };
@@ -108,7 +108,7 @@ impl Verdict {
         if met { Verdict::Met } else { Verdict::Missed }
     }
 
-    /// As a word.
+    /// The verdict in a word.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Met => "met",
@@ -119,68 +119,68 @@ impl Verdict {
     }
 }
 
-/// One number of ours beside another.
+/// One of our numbers next to a reference number.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Its name, such as `prime/healthy/512/reps`.
     pub id: String,
-    /// The heading that it stands below.
+    /// The heading of its section.
     pub section: String,
-    /// What is measured.
+    /// The quantity that is measured.
     pub what: String,
     /// The unit of both numbers; empty for ratios.
     pub unit: String,
-    /// Where the other number comes from.
+    /// The origin of the reference number.
     pub source: Source,
-    /// The other number.
+    /// The reference number.
     pub published: Option<f64>,
-    /// Ours; absent if a run did not finish.
+    /// Our number; absent if a run did not finish.
     pub ours: Option<f64>,
-    /// Ours over the other.
+    /// Our number divided by the reference number.
     pub ratio: Option<f64>,
-    /// How ours is to lie towards the other.
+    /// The required relation between the two.
     pub bound: Bound,
-    /// By which share of the published value ours may be off; absent without a bound.
+    /// The tolerance, as a share of the reference number; absent without a bound.
     pub tolerance: Option<f64>,
-    /// What the row is for.
+    /// The purpose of the row.
     pub kind: Kind,
-    /// Whether it reproduces.
+    /// The verdict.
     pub verdict: Verdict,
-    /// The row's number with each seed alone, from seed 1 on; empty if all of its cells have one seed.
+    /// The row's number for each seed alone, from seed 1 on; empty if its cells have one seed.
     pub seeds: Vec<Option<f64>>,
     /// The command line for this row alone.
     pub command: String,
-    /// What else there is to say.
+    /// A note for the reader.
     pub note: String,
-    /// The runs that the number was calculated from, or what was asked of a model.
+    /// The runs, or the questions to a model, from which the number was calculated.
     pub cells: Vec<CellFacts>,
 }
 
-/// One cell's number: a scenario over seeds, or what a model says once.
+/// The number of one cell: a scenario with several seeds, or one answer of a model.
 #[derive(Clone, Debug, Serialize)]
 pub struct CellFacts {
     /// The command line for its runs alone.
     pub command: String,
     /// The value's path in the report of each run.
     pub key: String,
-    /// Its mean over the seeds; absent if a run did not finish.
+    /// Mean over the seeds; absent if a run did not finish.
     pub mean: Option<f64>,
-    /// The least of the seeds.
+    /// The smallest value of the seeds.
     pub min: Option<f64>,
-    /// The most of the seeds.
+    /// The largest value of the seeds.
     pub max: Option<f64>,
-    /// Seed by seed, from seed 1 on.
+    /// The value of each seed, from seed 1 on.
     pub seeds: Vec<Option<f64>>,
 }
 
 /// A chart of the page.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// What it shows.
+    /// Its contents.
     pub kind: ChartKind,
     /// Its title.
     pub title: String,
-    /// The section beside whose table it stands; else it stands at the top of the page.
+    /// The section next to whose table it is shown; `None` for the top of the page.
     pub section: Option<String>,
     /// The runs in it.
     pub runs: Vec<ChartRun>,
@@ -189,20 +189,20 @@ pub struct Chart {
 /// One run in a chart.
 #[derive(Clone, Debug)]
 pub struct ChartRun {
-    /// What the legend calls it.
+    /// Its name in the legend.
     pub name: String,
     /// Its report.
     pub report: Report,
-    /// What every uplink of a leaf carried, over the mean of all.
+    /// Bytes of each uplink of the leaves, divided by the mean.
     pub uplinks: Vec<f64>,
-    /// The watched connection's penalties by uplink, every [`WATCH_EVERY`].
+    /// The penalties of the watched connection by uplink, at intervals of [`WATCH_EVERY`].
     pub penalties: Vec<Vec<u32>>,
 }
 
-/// How often the watched connection of a charted run is looked at.
+/// Interval at which the watched connection of a charted run is recorded.
 pub const WATCH_EVERY: Span = Span::from_ns(500);
 
-/// What came out.
+/// The results of a reproduction.
 #[derive(Clone, Debug, Serialize)]
 pub struct Reproduction {
     /// Format of this document: 1.
@@ -211,10 +211,10 @@ pub struct Reproduction {
     pub version: String,
     /// All rows, in the sets' order.
     pub rows: Vec<Row>,
-    /// The page's charts; empty unless asked for.
+    /// The page's charts; empty unless requested.
     #[serde(skip)]
     pub charts: Vec<Chart>,
-    /// Were all runs run?
+    /// True if all runs were performed.
     #[serde(skip)]
     pub complete: bool,
 }
@@ -225,33 +225,33 @@ impl Reproduction {
         to_json(self)
     }
 
-    /// The rows, counted by kind and verdict.
+    /// The number of rows by kind and verdict.
     pub fn counts(&self) -> Counts {
         Counts::of(&self.rows)
     }
 }
 
-/// Rows counted by kind and verdict.
+/// The number of rows by kind and verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Relations that are met.
+    /// Relations that all seeds meet.
     pub met: usize,
-    /// Relations that are missed.
+    /// Relations that no seed meets.
     pub missed: usize,
-    /// Relations that some seeds meet and others miss.
+    /// Relations that only some seeds meet.
     pub undecided: usize,
     /// Bounds of our own.
     pub ours: usize,
-    /// Those of them that are not met with every seed.
+    /// Those of `ours` that not every seed meets.
     pub ours_not_met: usize,
-    /// Rows of ours beside ours.
+    /// Comparisons of our own numbers.
     pub studies: usize,
-    /// Published numbers that do not judge ours.
+    /// Published numbers that cannot judge ours.
     pub unjudged: usize,
 }
 
 impl Counts {
-    /// Of these rows.
+    /// Counts these rows.
     pub fn of(rows: &[Row]) -> Counts {
         let mut counts = Counts::default();
         for row in rows {
@@ -270,7 +270,7 @@ impl Counts {
         counts
     }
 
-    /// Relations with a verdict.
+    /// The number of relations with a verdict.
     pub fn judged(&self) -> usize {
         self.met + self.missed + self.undecided
     }

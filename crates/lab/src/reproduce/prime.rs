@@ -1,7 +1,7 @@
-//! PRIME (path selection by round robin with penalties, arXiv 2507.23012) beside other selectors.
+//! PRIME (path selection by round robin with penalties, arXiv 2507.23012) compared with other selectors.
 //!
-//! The paper publishes two headlines and no numbers behind them. All other values here were measured on a model of its
-//! algorithm in the public UEC simulator, with penalties that were fitted there; rows say "reference model".
+//! The paper publishes two headline numbers without details. All other reference values were measured with a model of
+//! its algorithm in the public UEC simulator, with penalties fitted there; the rows call them "reference model".
 
 use super::table::{Cell, ChartKind, MEAN, RowSpec, SLOWEST, Table, Value, template};
 use super::{Set, Source};
@@ -13,7 +13,7 @@ pub(super) const SET: Set = Set {
     table,
 };
 
-/// A path selector with its settings, and whether the model had it on switches whose uplinks the entropy value names.
+/// A path selector with its settings. `direct`: the model used switches whose uplinks the entropy value names.
 struct Selector {
     id: &'static str,
     name: &'static str,
@@ -36,7 +36,7 @@ const SELECTORS: [&Selector; 5] = [&OPS, &REPS, &BITMAP, &RR, &PRIME];
 const FOUR: [&Selector; 4] = [&OPS, &REPS, &BITMAP, &PRIME];
 
 impl Selector {
-    /// On switches as the model had them.
+    /// The selector on the kind of switch that the model used.
     fn on(&self, cell: &Cell) -> Cell {
         self.over(cell, self.direct)
     }
@@ -46,7 +46,7 @@ impl Selector {
     }
 }
 
-/// Where the selectors are compared: its id, what it is, the scenario.
+/// A setting in which the selectors are compared: its id, its name, and its scenario.
 struct Place {
     id: String,
     name: String,
@@ -54,7 +54,7 @@ struct Place {
     kind: Kind,
 }
 
-/// Which headline a place belongs to.
+/// The headline that a setting belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Healthy,
@@ -84,7 +84,7 @@ fn kind_of(name: &str) -> Kind {
 
 fn table() -> Table {
     let mut table = Table::default();
-    // Settings over which the headlines are looked for.
+    // The settings that are searched for the headlines.
     let mut settings = Vec::new();
     permutations(&mut table, &mut settings);
     sizes(&mut table, &mut settings);
@@ -193,7 +193,7 @@ fn permutations(table: &mut Table, settings: &mut Vec<Place>) {
     settings.extend(places.into_iter().map(|(place, _)| place));
 }
 
-/// How much of PRIME's lead over REPS comes from switches whose uplinks the entropy value names.
+/// Which part of PRIME's lead over REPS comes from switches whose uplinks the entropy value names.
 fn shares(table: &mut Table, place: &Place) {
     type Of = fn(&Cell) -> Value;
     for (suffix, name, of) in [("", "slowest flow", Value::slowest as Of), (".mean", "mean flow", Value::mean)] {
@@ -267,8 +267,8 @@ fn sizes(table: &mut Table, settings: &mut Vec<Place>) {
     sizes_up_only(table, &degraded_model);
 }
 
-/// The degraded sizes with slow uplinks on the way up only, beside the same model values: which of the two the model had is
-/// not known.
+/// The degraded sizes with slow uplinks only upwards, next to the same model values: it is not known which of the two
+/// the model had.
 fn sizes_up_only(table: &mut Table, model: &[(&'static str, [f64; 4])]) {
     table.section("Message size, 128 hosts, a slow uplink per leaf, slow on the way up only");
     for (size, model) in model {
@@ -292,7 +292,7 @@ fn coalescing(table: &mut Table, settings: &mut Vec<Place>) {
     for (kind, name, cell) in [("healthy", "healthy", healthy()), ("degraded", "a slow uplink per leaf", degraded())] {
         table.section(format!("Acknowledgements coalesced, 128 hosts, {name}"));
         for (id, what, every, healthy_model, degraded_model) in model {
-            // 16 KiB is what profiles have: the very runs of the permutations above.
+            // 16 KiB is the profiles' default: these are the same runs as in the permutations above.
             let cell =
                 if id == "16kib" { cell.clone() } else { cell.clone().set("profile.transport.ack_every", every) };
             let model = if kind == "healthy" { healthy_model } else { degraded_model };
@@ -318,7 +318,7 @@ fn coalescing(table: &mut Table, settings: &mut Vec<Place>) {
     }
 }
 
-/// Of rows with ordered connections.
+/// A note for rows with ordered connections.
 const COLLISIONS: &str = "the slowest flow is an ordered one that shares its link with others, which is luck: from 74 to 149 us between seeds; how \
     the model drew its ordered connections is not known";
 
@@ -366,7 +366,7 @@ fn short_penalties(cell: &Cell, marked: f64, trimmed: f64) -> Cell {
         .set("profile.prime.penalty_trimmed", number(trimmed))
 }
 
-/// A ratio as TOML has it.
+/// A number as TOML writes it.
 fn number(value: f64) -> String {
     format!("{value:?}")
 }
@@ -379,8 +379,8 @@ fn three_tiers(table: &mut Table, settings: &mut Vec<Place>) {
         let id = format!("three-tier/healthy/{}", selector.id);
         pair(table, &id, selector.name, &selector.on(&healthy), Some(model), "");
     }
-    // Which four is not said. The first four, in both directions, is how the slow uplinks of two tiers were placed; only that
-    // reading is judged.
+    // The source does not say which four links. With two tiers, the slow uplinks were the first ones, in both
+    // directions; only that reading has a verdict.
     for (id, what, set, judged) in [
         ("degraded", "the four core links of one switch slow", &[][..], true),
         ("first-up", "the four core links of one switch slow, up only", &[("faults.one_way", "true")], false),
@@ -399,8 +399,8 @@ fn three_tiers(table: &mut Table, settings: &mut Vec<Place>) {
     settings.push(place("three-tier/degraded", "three tiers, four slow core links", degraded, Kind::Degraded));
 }
 
-/// The selectors over slow core links, PRIME with penalties of several lengths. The model counts them in packets, we in
-/// rounds over the leaf's four uplinks.
+/// The selectors with slow core links, and PRIME with penalties of several lengths. The model counts penalties in
+/// packets; here they are rounds over the leaf's four uplinks.
 fn slow_cores(table: &mut Table, id: &str, cell: &Cell, judged: bool) {
     let mut rows = Vec::new();
     for (selector, model) in FOUR.iter().zip([(366.0, 212.2), (304.5, 203.1), (238.0, 196.1)]) {

@@ -1,4 +1,4 @@
-//! Runs of cells, one seed at a time, and calculations of models.
+//! Runs cells, one seed at a time, and calculates models.
 
 use super::modelled::Modelled;
 use super::outcome::{ChartRun, WATCH_EVERY};
@@ -12,16 +12,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use strandway_fabric::Measurements;
 use strandway_sim::Control;
 
-/// A cell and what is wanted of it.
+/// A cell, and the values that are needed from it.
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) cell: Cell,
     pub(super) keys: Vec<&'static str>,
-    /// The packet hops that a run of it is expected to take; 0 before that is known.
+    /// Expected packet hops of one run; 0 until they are estimated.
     pub(super) hops: u64,
 }
 
-/// The results of a run that are kept.
+/// The results of a run that rows need.
 #[derive(Debug)]
 pub(super) struct Ran {
     pub(super) values: BTreeMap<&'static str, Option<f64>>,
@@ -46,7 +46,7 @@ impl Prepared {
         drop(watcher);
         let report = outcome.report;
         let all = report.values();
-        // The slowest of those that finished says nothing if others never do.
+        // If some flows never finish, the time of the slowest finished flow has no meaning.
         let whole = report.flows.finished == report.flows.total;
         let value = |key: &'static str| (key, if whole { all.get(key).copied().flatten() } else { None });
         let values = self.keys.iter().map(|key| value(key)).collect();
@@ -60,7 +60,7 @@ impl Prepared {
     }
 }
 
-/// The bytes that every uplink of a leaf carried, over the mean of all.
+/// Bytes of each uplink of the leaves, divided by the mean.
 fn uplinks(experiment: &Experiment, measurements: &Measurements) -> Vec<f64> {
     let topology = &experiment.plan.topology;
     let link = |i: usize| strandway_fabric::LinkId(u32::try_from(i).unwrap_or(u32::MAX));
@@ -74,7 +74,7 @@ fn uplinks(experiment: &Experiment, measurements: &Measurements) -> Vec<f64> {
     bytes.into_iter().map(|b| if mean > 0.0 { b / mean } else { 0.0 }).collect()
 }
 
-/// Calculates the numbers of models, `jobs` at a time, until `stopped` says so; the others are missing.
+/// Calculates the numbers of models, `jobs` at a time, until `stopped` returns true; the remaining ones are missing.
 pub(super) fn model_all<'a>(
     models: &[&'a Modelled],
     jobs: usize,

@@ -1,8 +1,8 @@
-//! SDR-RDMA (arXiv 2505.05366): completion times over long links, from the paper's model; figures 3, 9, 10, 12 and 13. And the same
-//! schemes packet by packet, beside the model.
+//! SDR-RDMA (arXiv 2505.05366): completion times over long links from the paper's model (figures 3, 9, 10, 12 and 13),
+//! and the same schemes packet by packet next to the model.
 //!
-//! The paper's curves are known to us by what text and captions say of them. Its figures have chunks of one packet of 4 KiB: it does
-//! not say so, but no other size that we tried gives all its headline numbers.
+//! We know the paper's curves only from its text and captions. Chunks have one packet of 4 KiB: the paper does not say
+//! so, but no other size that we tried gives all its headline numbers.
 
 use super::modelled::{Modelled, scheme};
 use super::table::{Cell, RowSpec, Table, Value, template};
@@ -16,14 +16,14 @@ pub(super) const SET: Set = Set {
     table,
 };
 
-/// Of numbers that text and captions give with two digits.
+/// Tolerance for numbers that text and captions give with two digits.
 const TOLERANCE: f64 = 0.05;
 
 const CODE: &str = "mds:32,8";
 
 const SIZES: [&str; 8] = ["128 KiB", "1 MiB", "8 MiB", "32 MiB", "64 MiB", "128 MiB", "512 MiB", "1 GiB"];
 const LOSSES: [&str; 5] = ["1e-6", "1e-5", "1e-4", "1e-3", "1e-2"];
-/// All-reduces of which one in a thousand is looked at.
+/// Samples of an all-reduce, enough for its 99.9th percentile.
 const SAMPLES: u32 = 200_000;
 
 const TAIL: &str = "12.2 is (26.3 + 4 x 75) / 26.7 ms at 64 MiB: four timeouts. At 1e-2 so long a time is one of 6,000, the largest of a thousand samples \
@@ -45,7 +45,7 @@ fn table() -> Table {
     table
 }
 
-/// One scheme in the paper's setting: 400 Gb/s and 25 ms unless changed.
+/// One scheme in the paper's setting: 400 Gb/s and 25 ms by default.
 fn one(name: &str) -> Inquiry {
     Inquiry { schemes: vec![scheme(name)], rule: Rule::Paper, distance: Some("3750 km".into()), ..Inquiry::default() }
 }
@@ -54,12 +54,12 @@ fn of(name: &str, size: &str, loss: &str) -> Inquiry {
     Inquiry { size: size.into(), loss: loss.into(), ..one(name) }
 }
 
-/// Timeouts over the code: how much sooner parity is done, on average.
+/// Mean time with timeouts divided by mean time with the code.
 fn gain(inquiry: impl Fn(&str) -> Inquiry) -> Value {
     Value::model(Modelled::mean(inquiry("sr_rto"))).over(Value::model(Modelled::mean(inquiry(CODE))))
 }
 
-/// The same for one in a thousand.
+/// The same for the 99.9th percentile.
 fn tail_gain(inquiry: impl Fn(&str) -> Inquiry) -> Value {
     Value::model(Modelled::p999(inquiry("sr_rto"))).over(Value::model(Modelled::p999(inquiry(CODE))))
 }
@@ -68,7 +68,7 @@ fn slowdown(inquiry: Inquiry) -> Value {
     Value::model(Modelled::mean_slowdown(inquiry))
 }
 
-/// A message size as a part of an id.
+/// A message size in the form used in ids.
 fn id(size: &str) -> String {
     size.to_lowercase().replace(' ', "")
 }
@@ -130,7 +130,7 @@ fn losses(table: &mut Table) {
         Source::Published,
         0.0,
     ));
-    // One timeout is 75 ms beside the ideal 27.68 ms.
+    // One timeout takes 75 ms; the ideal time is 27.68 ms.
     for (timeouts, loss) in [(1, "3e-4"), (2, "1e-2"), (3, "4e-2")] {
         let plateau = 1.0 + f64::from(timeouts) * 75.0 / 27.684;
         let what = format!("timeouts, mean slowdown at {loss}: a plateau at {timeouts} of them");
@@ -190,7 +190,7 @@ fn rates(table: &mut Table) {
         ..of(name, size, "1e-5")
     };
     for km in ["75", "750", "1500", "3750", "7500"] {
-        // What counts is that the order is that of the rates.
+        // The result counts pairs of rates in the wrong order.
         let order = GBPS.map(|(name, gbps)| (name, gbps, slowdown(at("128 MiB", km, name, "sr_rto")))).to_vec();
         let what = format!("timeouts at {km} km: pairs of rates of which the faster is not slowed down more");
         let order = RowSpec::new(format!("fig12/order/{km}km"), what, "", Value::Disorder(order));
@@ -199,7 +199,7 @@ fn rates(table: &mut Table) {
     for (km, gbps, size) in [("75", "400", "8 GiB"), ("3750", "400", "8 GiB"), ("7500", "1600", "8 GiB")] {
         let what = format!("timeouts over MDS(32,8), {size} at {km} km and {gbps} Gb/s");
         let row = RowSpec::new(format!("fig12/{}/{km}km-{gbps}g", id(size)), what, "", gain(|n| at(size, km, gbps, n)));
-        // The code wins in the end, even with 8 GiB.
+        // At long distances the code wins even with 8 GiB.
         table.row(if km == "75" { row } else { row.at_least(1.0, Source::Published, 0.0) });
     }
 }
@@ -234,13 +234,13 @@ fn rings(table: &mut Table) {
     }
 }
 
-/// SDR-RDMA's own check: means of its simulator within 5 % of the model (section 5.1).
+/// SDR-RDMA's own check: means of its simulator are within 5 % of the model (section 5.1).
 const SIMULATED: f64 = 0.05;
-/// Where nothing is random.
+/// Tolerance for runs without randomness.
 const EXACT: f64 = 0.01;
 const DETECTOR: &str = "the model's repairs take one round trip; a detector waits for four later chunks, and a fourth of a round trip for a lost tail";
 
-/// 10,000 messages of 8 MiB each, packet by packet. A packet has 64 B of headers there, and in the model beside it.
+/// 10,000 messages of 8 MiB each, packet by packet. Packets have headers of 64 B, here and in the model.
 fn simulated(table: &mut Table) {
     table.section("8 MiB at 400 Gb/s, 25 ms, packet by packet, over the model (simulator)");
     let cell = |profile: &str, loss: &str| {
@@ -264,7 +264,7 @@ fn simulated(table: &mut Table) {
             let what = format!("{profile} at {loss}: mean");
             let tolerance = if profile == "sdr_mds" { EXACT } else { SIMULATED };
             let row = RowSpec::new(format!("sim/{profile}/{loss}/mean"), what, "", mean);
-            // A real detector is slower than the model's bound: told, not judged.
+            // A real detector is slower than the model's lower bound: shown without a verdict.
             let row = match profile {
                 "sdr_nack" => row.beside(1.0, Source::Published).note(DETECTOR),
                 _ => row.near(1.0, Source::Published, tolerance),

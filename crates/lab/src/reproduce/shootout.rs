@@ -1,4 +1,4 @@
-//! Every transport on one fabric: nothing published, only ours beside ours.
+//! Every transport on one fabric: comparisons of our own numbers, without published values.
 
 use super::Set;
 use super::table::{Cell, RowSpec, Table, Template, Value, template};
@@ -47,7 +47,7 @@ fn table() -> Table {
         table.section(format!("{what}: 1,024 hosts"));
         for (name, profile, routing) in TRANSPORTS {
             let cell = cell.clone().seeds(3).set("profile.name", profile).set("fabric.routing", routing);
-            // What users wait for: the slowest flow, or the slowest rank.
+            // The time that users wait for: that of the slowest flow, or of the slowest rank.
             let value = if id == "all-to-all" {
                 Value::Of(cell, "collectives.all-to-all.time_us")
             } else {

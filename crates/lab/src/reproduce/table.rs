@@ -1,5 +1,5 @@
-//! What a set consists of: cells, which are scenarios run once per seed; values calculated from them; and rows, which hold a
-//! value against what was published.
+//! The parts of a set: cells, which are scenarios that run once per seed; values that are calculated from cells; and
+//! rows, which compare a value with a published one.
 
 use super::modelled::Modelled;
 use super::{Bound, Source};
@@ -7,21 +7,22 @@ use crate::problem::Problems;
 use crate::scenario::Scenario;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// By how much the slowest flow, and what is calculated from it, may be off a reference run. Sheets of STrack and PRIME.
+/// Tolerance of the slowest flow, and of values calculated from it, against a reference run. Sheets of STrack and
+/// PRIME.
 pub(super) const SLOWEST: f64 = 0.05;
 
-/// By how much the mean flow may be off a reference run. Sheets of STrack and PRIME.
+/// Tolerance of the mean flow against a reference run. Sheets of STrack and PRIME.
 pub(super) const MEAN: f64 = 0.02;
 
-/// A scenario compiled in, so that it is at hand in every folder.
+/// A scenario compiled into the program, so that it is available in every directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Template {
-    /// Where users find it.
+    /// Its path in the repository.
     pub(super) file: &'static str,
     pub(super) text: &'static str,
 }
 
-/// The template of that name in `scenarios/figures`.
+/// The template with this name in `scenarios/figures`.
 macro_rules! template {
     ($name:literal) => {
         $crate::reproduce::table::Template {
@@ -32,7 +33,8 @@ macro_rules! template {
 }
 pub(super) use template;
 
-/// One scenario with some keys set, run once for every seed from 1 on. Equal cells are run once, however many rows use them.
+/// One scenario with some keys set, which runs once for every seed from 1 on. Equal cells run only once, even if
+/// several rows use them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Cell {
     template: Template,
@@ -41,12 +43,12 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// The template as it is, with seeds 1 to 5.
+    /// The template without changes, with seeds 1 to 5.
     pub(super) fn new(template: Template) -> Cell {
         Cell { template, set: BTreeMap::new(), seeds: 5 }
     }
 
-    /// Sets a key, as `--set` does.
+    /// Sets a key, like `--set`.
     pub(super) fn set(mut self, key: &str, value: impl ToString) -> Cell {
         self.set.insert(key.to_string(), value.to_string());
         self
@@ -57,21 +59,21 @@ impl Cell {
         set.iter().fold(self, |cell, (key, value)| cell.set(key, value))
     }
 
-    /// Runs seeds 1 to `seeds`.
+    /// Sets the seeds to 1 up to `seeds`.
     pub(super) fn seeds(mut self, seeds: u64) -> Cell {
         self.seeds = seeds;
         self
     }
 
-    /// The seeds that it is run with.
+    /// The seeds of its runs.
     pub(super) fn all_seeds(&self) -> impl Iterator<Item = u64> + use<> {
         1..=self.seeds
     }
 
-    /// The scenario of one seed.
+    /// The scenario with one seed.
     ///
     /// # Errors
-    /// If the template or what is set does not do; a test checks that all do.
+    /// If the template or a key is wrong; a test checks that none is.
     pub(super) fn scenario(&self, seed: u64) -> Result<Scenario, Problems> {
         let mut scenario = Scenario::from_text(self.template.file, self.template.text)?;
         scenario.table.remove("sweep");
@@ -82,7 +84,7 @@ impl Cell {
         Ok(scenario)
     }
 
-    /// The command line that runs it, one row per seed.
+    /// The command line of its runs, one row per seed.
     pub(super) fn command(&self) -> String {
         let mut command = format!("strandway sweep {}", self.template.file);
         let seeds: Vec<String> = self.all_seeds().map(|s| s.to_string()).collect();
@@ -96,7 +98,7 @@ impl Cell {
     }
 }
 
-/// What numbers are calculated from.
+/// A source of a number.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Leaf<'a> {
     /// A cell, and the key of its report.
@@ -108,27 +110,27 @@ pub(super) enum Leaf<'a> {
 /// A number calculated from cells or models.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
-    /// What the report holds under a key, averaged over the seeds: with `fct_us.max` the mean of the per-seed maxima.
+    /// The value of a key in the report, mean over the seeds: for `fct_us.max`, the mean of the per-seed maxima.
     Of(Cell, &'static str),
-    /// What a model calculates, without any run.
+    /// A number that a model calculates.
     Model(Box<Modelled>),
-    /// The first over the second.
+    /// The first value divided by the second one.
     Ratio(Box<Value>, Box<Value>),
-    /// By how many percent the first is less than the second.
+    /// By how many percent the first value is below the second one.
     Gain(Box<Value>, Box<Value>),
-    /// The largest of several, which the row's note names.
+    /// The largest of several values; the row's note names it.
     Best(Vec<(String, Value)>),
-    /// The smallest of several, which the row's note names.
+    /// The smallest of several values; the row's note names it.
     Least(Vec<(String, Value)>),
-    /// How many of several are at least so large; the row's note names those that are not.
+    /// How many of several values are at least this large; the row's note names the others.
     Reach(f64, Vec<(String, Value)>),
-    /// How many pairs stand in the other order than their published values do. Pairs whose published values are within 2 %
-    /// of each other have none.
+    /// The number of pairs whose order differs from the order of their published values. Pairs whose published values
+    /// are within 2 % of each other do not count.
     Disorder(Vec<(&'static str, f64, Value)>),
 }
 
 impl Value {
-    /// The slowest flow's completion time.
+    /// The completion time of the slowest flow.
     pub(super) fn slowest(cell: &Cell) -> Value {
         Value::Of(cell.clone(), "fct_us.max")
     }
@@ -138,22 +140,22 @@ impl Value {
         Value::Of(cell.clone(), "fct_us.mean")
     }
 
-    /// What a model calculates.
+    /// A number that a model calculates.
     pub(super) fn model(modelled: Modelled) -> Value {
         Value::Model(Box::new(modelled))
     }
 
-    /// This over another.
+    /// This value divided by another one.
     pub(super) fn over(self, other: Value) -> Value {
         Value::Ratio(Box::new(self), Box::new(other))
     }
 
-    /// By how many percent this is less than another.
+    /// By how many percent this value is below another one.
     pub(super) fn below(self, other: Value) -> Value {
         Value::Gain(Box::new(self), Box::new(other))
     }
 
-    /// Calls `visit` with every cell and model of it, in order.
+    /// Calls `visit` for every cell and model in it, in order.
     pub(super) fn visit<'a>(&'a self, visit: &mut dyn FnMut(Leaf<'a>)) {
         match self {
             Value::Of(cell, key) => visit(Leaf::Cell(cell, key)),
@@ -167,7 +169,7 @@ impl Value {
         }
     }
 
-    /// The number, given those of the cells and models, and what there is to say of it. None if a number that it needs is missing.
+    /// Calculates the number from those of cells and models, with a note. `None` if a number that it needs is missing.
     pub(super) fn calculate(&self, of: &dyn Fn(Leaf<'_>) -> Option<f64>) -> (Option<f64>, String) {
         let two = |a: &Value, b: &Value| Some((a.calculate(of).0?, b.calculate(of).0?));
         let all = |values: &[(String, Value)]| -> Option<Vec<(String, f64)>> {
@@ -207,7 +209,7 @@ impl Value {
     }
 }
 
-/// The one that no other is better than, the first of equals, and its name.
+/// The best value and its name; the first one of equal values.
 fn extreme(values: Option<Vec<(String, f64)>>, word: &str, better: impl Fn(f64, f64) -> bool) -> (Option<f64>, String) {
     let Some(values) = values else { return (None, String::new()) };
     let of = values.len();
@@ -217,7 +219,7 @@ fn extreme(values: Option<Vec<(String, f64)>>, word: &str, better: impl Fn(f64, 
     }
 }
 
-/// A row to be.
+/// The description of a row.
 #[derive(Clone, Debug)]
 pub(super) struct RowSpec {
     pub(super) id: String,
@@ -230,12 +232,12 @@ pub(super) struct RowSpec {
     pub(super) tolerance: f64,
     pub(super) note: String,
     pub(super) full: bool,
-    /// The other number stands for something else than the row: nobody published this row's.
+    /// True if the reference number belongs to another setting: this row's own number was not published.
     pub(super) study: bool,
 }
 
 impl RowSpec {
-    /// A row with nothing to hold it against. `id` goes without the set's name.
+    /// A row without a reference number. `id` does not contain the set's name.
     pub(super) fn new(id: impl Into<String>, what: impl Into<String>, unit: &'static str, value: Value) -> RowSpec {
         RowSpec {
             id: id.into(),
@@ -252,78 +254,78 @@ impl RowSpec {
         }
     }
 
-    /// Ours is to be within `tolerance` of `value`.
+    /// Our value must be within `tolerance` of `value`.
     pub(super) fn near(self, value: f64, source: Source, tolerance: f64) -> RowSpec {
         RowSpec { published: Some(value), source, bound: Bound::Near, tolerance, ..self }
     }
 
-    /// Ours is to be no less than `value`, less `tolerance`: a claim of "up to".
+    /// Our value must be at least `value` minus `tolerance`: for claims of "up to".
     pub(super) fn at_least(self, value: f64, source: Source, tolerance: f64) -> RowSpec {
         RowSpec { bound: Bound::AtLeast, ..self.near(value, source, tolerance) }
     }
 
-    /// Ours is to be no more than `value`.
+    /// Our value must be at most `value`.
     pub(super) fn at_most(self, value: f64, source: Source) -> RowSpec {
         RowSpec { bound: Bound::AtMost, ..self.near(value, source, 0.0) }
     }
 
-    /// Shows `value` beside ours without a verdict. The row needs a note that says why.
+    /// Shows `value` next to ours without a verdict. The row needs a note with the reason.
     pub(super) fn beside(self, value: f64, source: Source) -> RowSpec {
         RowSpec { published: Some(value), source, ..self }
     }
 
-    /// Shows the value of another algorithm or setting beside ours, for orientation: nobody published this row's own.
+    /// Shows the value of another algorithm or setting next to ours: this row's own number was not published.
     pub(super) fn sibling(self, value: f64, source: Source) -> RowSpec {
         RowSpec { study: true, ..self.beside(value, source) }
     }
 
-    /// What readers should know of it.
+    /// A note for the reader.
     pub(super) fn note(self, note: impl Into<String>) -> RowSpec {
         RowSpec { note: note.into(), ..self }
     }
 
-    /// A slow row, left out unless asked for.
+    /// Marks a slow row; it runs only on request.
     pub(super) fn full(self) -> RowSpec {
         RowSpec { full: true, ..self }
     }
 }
 
-/// A chart to be; it is drawn where all of its cells are run anyway.
+/// The description of a chart. It is drawn if rows need all of its cells.
 #[derive(Clone, Debug)]
 pub(super) struct ChartSpec {
     pub(super) kind: ChartKind,
     pub(super) title: String,
-    /// The section beside whose table it stands; else it stands at the top of the page.
+    /// The section next to whose table it is shown; `None` for the top of the page.
     pub(super) section: Option<String>,
-    /// Names and cells, of which the first seed is shown.
+    /// Names and cells; the chart shows the first seed.
     pub(super) cells: Vec<(String, Cell)>,
 }
 
-/// What a chart shows.
+/// The contents of a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChartKind {
     /// The distribution of completion times.
     Completion,
-    /// What the busiest and idlest of the leaves' uplinks carried, relative to their mean.
+    /// Traffic of the busiest and the least busy uplinks of leaves, relative to the mean.
     Balance,
-    /// What one sender's path selector holds against its uplinks over time.
+    /// The penalties of one sender's path selector by uplink, over time.
     Penalties,
     /// The states of the watched connection's entropy values over time.
     States,
-    /// What the watched connection got over each plane over time.
+    /// Goodput of the watched connection by plane, over time.
     Planes,
-    /// What the watched connection got over time, a line for each run.
+    /// Goodput of the watched connection over time, one line per run.
     Goodput,
 }
 
-/// Rows and charts below a heading.
+/// The rows below one heading.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Section {
     pub(super) title: String,
     pub(super) rows: Vec<RowSpec>,
 }
 
-/// All of a set.
+/// All sections and charts of a set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     pub(super) sections: Vec<Section>,
@@ -336,7 +338,7 @@ impl Table {
         self.sections.push(Section { title: title.into(), rows: Vec::new() });
     }
 
-    /// Adds a row to the section begun last.
+    /// Adds a row to the newest section.
     pub(super) fn row(&mut self, row: RowSpec) {
         if self.sections.is_empty() {
             self.section("");
@@ -351,14 +353,14 @@ impl Table {
         self.charts.push(ChartSpec { kind, title: title.to_string(), section: None, cells });
     }
 
-    /// Adds a chart beside the table of the section begun last.
+    /// Adds a chart next to the table of the newest section.
     pub(super) fn chart_here(&mut self, kind: ChartKind, title: &str, cells: &[(&str, &Cell)]) {
         let section = self.sections.last().map(|s| s.title.clone());
         let cells = cells.iter().map(|(name, cell)| ((*name).to_string(), (*cell).clone())).collect();
         self.charts.push(ChartSpec { kind, title: title.to_string(), section, cells });
     }
 
-    /// Every row's cells with the keys that are asked of them.
+    /// The cells of all rows, with the report keys that are needed from each.
     pub(super) fn cells(&self) -> BTreeMap<&Cell, BTreeSet<&'static str>> {
         let mut cells: BTreeMap<&Cell, BTreeSet<&'static str>> = BTreeMap::new();
         for row in self.sections.iter().flat_map(|s| &s.rows) {
@@ -371,7 +373,7 @@ impl Table {
         cells
     }
 
-    /// The models that every row asks.
+    /// The models of all rows.
     pub(super) fn models(&self) -> BTreeSet<&Modelled> {
         let mut models = BTreeSet::new();
         for row in self.sections.iter().flat_map(|s| &s.rows) {
@@ -389,7 +391,7 @@ impl Table {
 mod tests {
     use super::*;
 
-    /// A cell of its own for every number: its seeds say which.
+    /// A different cell for every number: its number of seeds.
     fn cell(number: u64) -> Cell {
         Cell::new(template!("prime.toml")).seeds(number)
     }
@@ -398,7 +400,7 @@ mod tests {
         Value::slowest(&cell(number))
     }
 
-    /// The number of a cell is its seeds; a cell of 99 seeds has none.
+    /// The number of a cell is its number of seeds; a cell with 99 seeds has no number.
     fn of(leaf: Leaf<'_>) -> Option<f64> {
         let Leaf::Cell(cell, _) = leaf else { return None };
         (cell.seeds != 99).then_some(cell.seeds as f64)

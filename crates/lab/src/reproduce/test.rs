@@ -1,4 +1,4 @@
-//! Rows for tests of what is around them: one of each verdict, in a tenth of a second.
+//! Rows for tests of the code around them: one for each verdict, in a tenth of a second.
 
 use super::table::{Cell, RowSpec, Table, Value, template};
 use super::{Set, Source};
@@ -17,7 +17,7 @@ fn table() -> Table {
     let slowest = || Value::slowest(&cell);
     let mut table = Table::default();
     table.section("Rows that are known");
-    // 100 kB take 2 us at 400 Gb/s, and a round trip 8 us.
+    // At 400 Gb/s, 100 kB take 2 us, and a round trip takes 8 us.
     table.row(RowSpec::new("met", "slowest of 8 flows", "us", slowest()).near(11.0, Source::Arithmetic, 0.2));
     table.row(RowSpec::new("missed", "the same", "us", slowest()).near(1.0, Source::Arithmetic, 0.05));
     table.row(RowSpec::new("unknown", "the same", "us", slowest()));

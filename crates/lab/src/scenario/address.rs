@@ -1,6 +1,6 @@
 //! Addresses of a scenario's keys: `fabric.hosts`, `workload.a.size`, `faults.1.kind`.
 //!
-//! A member of a list is addressed by its `name`, or by its number, counted from 0 as error messages do:
+//! An entry of a list is addressed by its `name`, or by its number, counted from 0 as in error messages:
 //! `workload.1.size` and `workload[1].size` are the same.
 
 use super::SECTIONS;
@@ -11,16 +11,16 @@ use toml::{Table, Value};
 /// Sections that may be lists.
 const LISTS: [&str; 3] = ["workload", "job", "faults"];
 
-/// Changes the key at `address` of a scenario to a TOML value.
+/// Sets the key at `address` of a scenario to a TOML value.
 ///
 /// # Errors
-/// With a sentence, if the address leads nowhere.
+/// A sentence, if the address does not exist.
 pub(crate) fn put(root: &mut Table, address: &str, value: Value) -> Result<(), String> {
     let parts = parts(address)?;
     if !SECTIONS.contains(&parts[0].as_str()) {
         return Err(format!("`{}` is no section of a scenario; {}", parts[0], suggest(&parts[0], &SECTIONS)));
     }
-    // A sweep's keys are dotted keys of the scenario, each of them one key of the `[sweep]` table.
+    // A key of a sweep is a dotted key of the scenario; in the `[sweep]` table it is one key.
     let parts = match parts.split_first() {
         Some((section, swept)) if section == "sweep" && !swept.is_empty() => vec![section.clone(), swept.join(".")],
         _ => parts,
@@ -36,7 +36,7 @@ pub(crate) fn put(root: &mut Table, address: &str, value: Value) -> Result<(), S
         place = step(place, part, &walked)?;
         walked = format!("{walked}.{part}");
     }
-    // The last part may be a whole member of a list.
+    // The last part may address a whole entry of a list.
     if let Value::Array(items) = place
         && let Some(at) = member(items, last, &walked)?
     {
@@ -49,7 +49,7 @@ pub(crate) fn put(root: &mut Table, address: &str, value: Value) -> Result<(), S
     Ok(())
 }
 
-/// One step down an address.
+/// Goes to the value that one part of an address names.
 fn step<'a>(place: &'a mut Value, part: &str, walked: &str) -> Result<&'a mut Value, String> {
     if let Value::Array(items) = place {
         if let Some(at) = member(items, part, walked)? {
@@ -60,7 +60,7 @@ fn step<'a>(place: &'a mut Value, part: &str, walked: &str) -> Result<&'a mut Va
         && !table.contains_key(part)
         && (part == "0" || is_called(table, part))
     {
-        // A section that could have been a list of one.
+        // The list has one entry, so the part is a key of that entry.
         return Ok(place);
     }
     match only(place, walked)? {
@@ -69,7 +69,8 @@ fn step<'a>(place: &'a mut Value, part: &str, walked: &str) -> Result<&'a mut Va
     }
 }
 
-/// The member that `part` names by number or name; none if `part` is a key and the list has only one member.
+/// The index of the entry that `part` names by number or name. `None` if `part` is a key and the list has only one
+/// entry.
 fn member(items: &[Value], part: &str, walked: &str) -> Result<Option<usize>, String> {
     if let Ok(number) = part.parse::<usize>() {
         return match items.len() {
@@ -101,7 +102,7 @@ fn is_called(table: &Table, name: &str) -> bool {
     table.get("name").and_then(Value::as_str) == Some(name)
 }
 
-/// The table at `place`: itself, or the only member of a list.
+/// The table at `place`: itself, or the only entry of a list.
 fn only<'a>(place: &'a mut Value, walked: &str) -> Result<&'a mut Value, String> {
     let shown = show(place);
     let single = place.as_array().is_some_and(|items| items.len() == 1);
@@ -112,7 +113,7 @@ fn only<'a>(place: &'a mut Value, walked: &str) -> Result<&'a mut Value, String>
     }
 }
 
-/// The parts of an address; none of them empty. `workload[1].size` is `workload.1.size`.
+/// The parts of an address; an empty part is an error. `workload[1].size` is read as `workload.1.size`.
 fn parts(address: &str) -> Result<Vec<String>, String> {
     let dotted = address.replace('[', ".").replace(']', "");
     let parts: Vec<String> = dotted.split('.').map(|p| p.trim().trim_matches('"').to_string()).collect();

@@ -1,4 +1,4 @@
-//! Workloads that are collectives: what a scenario says about them, and where their ranks sit.
+//! Workloads that are collectives: reads their keys from a scenario, and places their ranks on hosts.
 
 use super::generate::{CHANNELS_MAX, MESSAGES_MAX, Maker, ROWS_MAX, fits};
 use super::{fsdp, multicast, switch};
@@ -14,7 +14,7 @@ use strandway_fabric::plan::Start;
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span};
 
-/// A collective as written.
+/// The keys of a collective in a scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     way: Way,
@@ -24,75 +24,75 @@ pub(crate) struct Written {
     placement: Placed,
 }
 
-/// How it is done.
+/// The way in which a collective is executed.
 #[derive(Clone, Debug)]
 enum Way {
-    /// By messages that wait for each other, as a schedule says.
+    /// Messages that wait for each other, given by a schedule.
     Schedule(Algorithm),
     /// By multicast.
     Multicast(multicast::Written),
-    /// A broadcast by a tree of messages from this rank on.
+    /// A broadcast over a tree of messages from this rank.
     Tree(BroadcastTree, u32),
-    /// By switches that add, once or as training jobs do.
+    /// Switches add gradients: once, or in training jobs.
     InNetwork(switch::Written),
-    /// As a training job that gathers and scatters layer by layer.
+    /// A training job that gathers and scatters layer by layer.
     Sharded(fsdp::Written),
 }
 
-/// What executes a collective.
+/// The part of the experiment that executes a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Execution {
-    /// A schedule: its place in [`crate::Experiment::groups`].
+    /// A schedule: its index in [`crate::Experiment::groups`].
     Schedule(usize),
-    /// A multicast operation: its place in [`crate::Experiment::multicasts`].
+    /// A multicast operation: its index in [`crate::Experiment::multicasts`].
     Multicast(usize),
     /// Flows of the plan that wait for each other.
     Flows,
     /// Messages from one rank of a job to another: their place in [`crate::Experiment::pipes`].
     Pipe(usize),
-    /// A job whose gradients switches add: its place in the plans of [`crate::Experiment::aggregation`].
+    /// A job whose gradients switches add: its index in the plans of [`crate::Experiment::aggregation`].
     InNetwork(usize),
 }
 
-/// A placement as written.
+/// The placement of a collective in a scenario.
 #[derive(Clone, Debug)]
 struct Placed {
-    /// What reports call it.
+    /// Its name in reports.
     name: String,
     placement: Placement,
-    /// Of a list: its file, and the line of each entry.
+    /// If it is a list: its file, and the line of each entry.
     file: String,
     lines: Vec<usize>,
 }
 
-/// One collective of a run: reports tell of each.
+/// One collective of a run. Reports have an entry for each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CollectivePlan {
-    /// Its workload's name; with several groups, a slash and the group's number behind it.
+    /// The name of its workload. With several groups, followed by a slash and the group's number.
     pub name: String,
     /// The group's number, if there are several.
     pub group: Option<u32>,
-    /// What it achieves.
+    /// The collective.
     pub kind: Collective,
-    /// How: `ring`, `multicast` and so on.
+    /// The algorithm: `ring`, `multicast` and so on.
     pub algorithm: String,
-    /// How many take part.
+    /// Number of ranks.
     pub ranks: u32,
     /// Bytes as nccl-tests counts them.
     pub bytes: u64,
-    /// What executes it.
+    /// The part of the experiment that executes it.
     pub execution: Execution,
     /// `contiguous`, `random` or the name of a file.
     pub placement: String,
     /// Index of its class in [`crate::Experiment::classes`].
     pub class: u16,
-    /// Its messages: a range of [`crate::Experiment::messages`], empty if they have no rows.
+    /// Its messages: a range of [`crate::Experiment::messages`], empty if they have no entries there.
     pub messages: Range<usize>,
-    /// Its messages have no row each: they are counted, and their times are in a histogram.
+    /// True if its messages have no entry each; they are counted, and a histogram holds their times.
     pub tallied: bool,
-    /// How long it takes at least, on a fabric in which nothing waits.
+    /// Lower bound of its time, on a fabric without queues.
     pub bound: Span,
-    /// The training job that begins it: a place in [`crate::Experiment::jobs`].
+    /// The training job that begins it: an index into [`crate::Experiment::jobs`].
     pub job: Option<u32>,
 }
 
@@ -171,7 +171,7 @@ fn placement(section: &Section<'_>, scenario: &Scenario) -> Option<Placed> {
     }
 }
 
-/// A file of hosts, one number per line; `#` starts a comment. Each with its line.
+/// The hosts in a file with one number per line, and the line of each. `#` starts a comment.
 pub(super) fn hosts_of(file: &str, text: &str) -> Result<Vec<(HostId, usize)>, crate::Problems> {
     let mut list = Vec::new();
     for (i, line) in text.lines().enumerate() {
@@ -201,7 +201,7 @@ pub(super) fn hosts_of(file: &str, text: &str) -> Result<Vec<(HostId, usize)>, c
     Ok(list)
 }
 
-/// A problem with what a file of hosts has in this line.
+/// A problem with this line of a file of hosts.
 fn at_line(file: &str, line: Option<usize>, entry: &str, what: &str, remedy: &str) -> Problem {
     Problem {
         file: file.to_string(),
@@ -214,7 +214,7 @@ fn at_line(file: &str, line: Option<usize>, entry: &str, what: &str, remedy: &st
 }
 
 impl Maker<'_> {
-    /// All groups of a collective workload; `limit` is its key `hosts`.
+    /// Makes all groups of a collective workload. `limit` is its key `hosts`.
     pub(super) fn collectives(&mut self, written: &Written, limit: Option<u32>) {
         let there = self.context.topology.hosts();
         let listed = match &written.placement.placement {
@@ -260,7 +260,7 @@ impl Maker<'_> {
                 return;
             }
         };
-        // An all-to-all's size is that of one message.
+        // The size of an all-to-all is that of one message.
         let copies = if matches!(algorithm, Algorithm::AllToAll { .. }) { size } else { 1 };
         let whole = bytes.saturating_mul(u64::from(copies));
         if fits(self.context.rate, Bytes(whole)).is_none() {
@@ -288,7 +288,8 @@ impl Maker<'_> {
             return;
         }
         let channels = u64::from(ranks) * u64::from(schedule.peers()) * u64::from(self.workload.common.connections);
-        // Rows name connections of the plan; so do lists of ordered ones.
+        // Entries in the table of messages name connections of the plan, so connections open on demand only without
+        // such entries.
         let on_demand = tallied && channels > CHANNELS_MAX;
         for (group, hosts) in (0u32..).zip(hosts.chunks(size as usize)) {
             let (placed, messages) = self.group(&schedule, hosts, (tallied, on_demand));
@@ -315,7 +316,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Are there numbers for so many more messages without rows? Complains if not.
+    /// Checks that there are numbers for this many more messages without entries. Reports a problem if not.
     pub(super) fn without_rows(&mut self, messages: u64) -> bool {
         self.traffic.tallied += messages;
         let fits = self.traffic.tallied <= MESSAGES_MAX;
@@ -326,7 +327,7 @@ impl Maker<'_> {
         fits
     }
 
-    /// The host of every rank of all groups.
+    /// The hosts of the ranks of all groups.
     fn place(&mut self, written: &Written, ranks: u32) -> Option<Vec<HostId>> {
         let there = self.context.topology.hosts();
         let Placed { placement, file, lines, .. } = &written.placement;
@@ -357,7 +358,8 @@ impl Maker<'_> {
         None
     }
 
-    /// One collective on these hosts: its connections, and, unless it is `tallied`, a row for every message and every piece.
+    /// Places one collective on these hosts: makes its connections and, unless it is `tallied`, an entry for every
+    /// message and every piece.
     pub(super) fn group(&mut self, schedule: &Schedule, hosts: &[HostId], how: (bool, bool)) -> (Group, Range<usize>) {
         let (tallied, on_demand) = how;
         let first = self.traffic.messages.len();
@@ -402,7 +404,7 @@ impl Maker<'_> {
         (group, first..self.traffic.messages.len())
     }
 
-    /// How long one group takes at least.
+    /// Lower bound of the time of one group.
     pub(super) fn bound(&self, schedule: &Schedule, hosts: &[HostId]) -> Span {
         let topology = self.context.topology;
         let alone = Alone::new(&self.traffic.profiles[usize::from(self.profile)], topology, self.context.rate);

@@ -11,7 +11,7 @@ use toml::{Table, Value};
 pub struct Bound {
     /// The value's path in the JSON report, such as `fct_us.max`.
     pub key: String,
-    /// As written.
+    /// The bound as written.
     pub text: String,
     test: Test,
 }
@@ -28,7 +28,7 @@ enum Test {
 }
 
 impl Bound {
-    /// Does this value meet it? A value that the run did not give meets nothing.
+    /// True if this value meets the bound. A missing value (`None`) meets no bound.
     pub fn met(&self, value: Option<f64>) -> bool {
         let Some(v) = value else { return false };
         match self.test {
@@ -115,13 +115,17 @@ fn parse(text: &str) -> Result<Test, String> {
     }
     if let Some((low, high)) = text.split_once("..") {
         let (low, high) = (number(low)?, number(high)?);
-        return if low > high { Err("the range is upside down".into()) } else { Ok(Test::Between(low, high)) };
+        return if low > high {
+            Err("the first number of a range must not be above the second".into())
+        } else {
+            Ok(Test::Between(low, high))
+        };
     }
     Err("is no bound".into())
 }
 
-/// Complains about bounds on values that no report of this scenario has. `known` are the report's paths, `flows` says
-/// whether a flow of that name exists.
+/// Reports bounds on values that no report of this scenario has. `known` holds the paths of the report. `flow` returns
+/// true if a flow with this name exists.
 pub(crate) fn check(sink: &Sink, bounds: &[Bound], known: &BTreeMap<String, Option<f64>>, flow: impl Fn(&str) -> bool) {
     for bound in bounds {
         if known.contains_key(&bound.key) {
@@ -146,11 +150,11 @@ pub(crate) fn check(sink: &Sink, bounds: &[Bound], known: &BTreeMap<String, Opti
             Some(near) => format!("did you mean `{near}`?"),
             None => "the keys are those of the JSON report: see docs/scenario.md".to_string(),
         };
-        sink.add(&key, shown, "no report has this value", remedy);
+        sink.add(&key, shown, "the report has no such value", remedy);
     }
 }
 
-/// The flow's name and the field of a key `flow.NAME.FIELD`.
+/// The flow name and the field in a key `flow.NAME.FIELD`.
 pub(crate) fn flow_key(key: &str) -> Option<(&str, &str)> {
     key.strip_prefix("flow.")?.rsplit_once('.')
 }

@@ -1,4 +1,4 @@
-//! `[fabric]`: shape, rates and latencies, routing, and what the switches do otherwise than the profile wants.
+//! `[fabric]`: shape, rates and latencies, routing, and settings of switches that differ from the profile's.
 
 use crate::reader::{Section, Sink};
 use crate::scenario::Scenario;
@@ -14,10 +14,10 @@ use strandway_fabric::topology::NodeKind;
 use strandway_proto::Profile;
 use strandway_proto::units::{Bytes, Rate, Span};
 
-/// The most hosts of a fabric: eight times the largest that Strandway was built for.
+/// Limit on the hosts of a fabric: eight times the largest fabric that Strandway was built for.
 pub(crate) const HOSTS_MAX: u64 = 1 << 20;
 
-/// Every key of `[fabric]`, whatever its kind.
+/// All keys of `[fabric]`, of every kind.
 const KEYS: [&str; 45] = [
     "kind",
     "routing",
@@ -68,18 +68,18 @@ const KEYS: [&str; 45] = [
 
 const KINDS: [&str; 5] = ["leaf-spine", "fat-tree", "multi-plane", "sites", "htsim"];
 
-/// `[fabric]` understood, but for the switches' sizes, which also depend on the profile.
+/// The checked `[fabric]`, without sizes of switches, which also depend on the profile.
 #[derive(Clone, Debug)]
 pub(crate) struct Fabric {
     pub(crate) kind: &'static str,
     pub(crate) topology: Topology,
     pub(crate) routing: Routing,
-    /// What its long links lose.
+    /// The permanent losses of its long links.
     pub(crate) losses: Faults,
     switches: Switches,
 }
 
-/// What a scenario says about the switches' ports; what it does not say is the profile's wish.
+/// The settings of switch ports in a scenario; `None` for settings that the profile decides.
 #[derive(Clone, Debug, Default)]
 struct Switches {
     queue: Option<Size>,
@@ -97,24 +97,24 @@ struct Switches {
     priority: Option<bool>,
 }
 
-/// Numbers that follow from fabric and profile.
+/// Numbers computed from fabric and profile.
 #[derive(Clone, Debug)]
 pub struct Derived {
-    /// Round trip of a full packet and its acknowledgement over the longest path without queueing.
+    /// Round trip of a full packet and its acknowledgement over the longest path, without queues.
     pub base_rtt: Span,
-    /// Bandwidth-delay product of one plane: the rate of a host's link times the base RTT; in a fabric of sites times the round
-    /// trip within a site.
+    /// Bandwidth-delay product of one plane: the rate of a host's link times the base RTT. For a fabric of sites: times
+    /// the round trip within a site.
     pub bdp: Bytes,
     /// Rate of a NIC, all planes together.
     pub rate: Rate,
     /// Wire bytes of a full packet.
     pub packet: Bytes,
-    /// The limit of a data queue before PFC made it unlimited.
+    /// The limit of a data queue. With PFC: the limit before PFC removed it.
     pub queue: Bytes,
 }
 
-/// Reads `[fabric]`. `nodes` is the number of hosts that an imported matrix wants, for the fabric's default; `wanted` the
-/// routing that the profile brings, and the profile's name.
+/// Reads `[fabric]`. `nodes` is the number of hosts of an imported matrix, for the default fabric. `wanted` is the
+/// routing of the profile, and the profile's name.
 pub(crate) fn read(
     sink: &Sink,
     scenario: &Scenario,
@@ -145,6 +145,10 @@ pub(crate) fn read(
     };
     section.finish_knowing(&KEYS);
     let topology = topology?;
+    if routing.is_adaptive() && kind == "sites" {
+        let what = "does not work over long links: a leaf has one uplink per pair of sites and bundle, and paths are chosen by entropy";
+        sink.add("fabric.routing", format!("\"{}\"", routing.name()), what, "choose \"hashed\"");
+    }
     if routing == Routing::Source {
         let by =
             wanted.filter(|_| written.is_none()).map_or(String::new(), |(_, profile)| format!(", as {profile} wants"));
@@ -166,8 +170,8 @@ fn segments_fit(sink: &Sink, topology: &Topology, wanted: &str) {
     ];
     for (what, count, most) in counts {
         if count > most {
-            let said = format!("{count} {what} do not fit a micro segment, which tells {most} apart");
-            let remedy = "make the fabric smaller, or choose \"hashed\" or \"direct\"";
+            let said = format!("{count} {what} do not fit a micro segment, which can distinguish {most}");
+            let remedy = "make the fabric smaller, or choose \"hashed\", \"direct\" or \"adaptive\"";
             sink.add("fabric.routing", format!("\"source\"{wanted}"), said, remedy);
         }
     }
@@ -192,7 +196,7 @@ fn switches(section: &Section<'_>) -> Switches {
 }
 
 impl Fabric {
-    /// The switches' ports under this profile.
+    /// The settings of the switches' ports with this profile.
     pub(crate) fn ports(&self, sink: &Sink, profile: &Profile) -> (PortSettings, Derived) {
         let wish = &profile.switch;
         let own = &self.switches;
@@ -200,7 +204,7 @@ impl Fabric {
         let control = Bytes(u64::from(profile.transport.control));
         let base_rtt = self.topology.base_rtt(packet, control);
         let rate = self.topology.level(0).rate;
-        // Switches of sites have the queues and thresholds of one place; those of long links are their own.
+        // Switches of sites have the queues and thresholds of a fabric in one place; long links have their own.
         let here = match self.topology.sites() {
             0 => base_rtt,
             _ => self.topology.one_way(packet, 2) + self.topology.one_way(control, 2),
@@ -238,7 +242,7 @@ impl Fabric {
         let pfc = pfc.then(|| self.pfc(packet, bdp, &complain));
         let shared = own.shared_buffer.map(|size| SharedSettings {
             buffer: size.resolve(bdp, packet),
-            // DCQCN paper, section 4: 1/8 per ingress with PFC; 1 is what switches commonly use for lossy queues.
+            // DCQCN paper, section 4: with PFC, 1/8 per ingress. For lossy queues switches usually use 1.
             alpha: own.alpha.unwrap_or(if pfc.is_some() { 0.125 } else { 1.0 }),
         });
         if own.alpha.is_some() && own.shared_buffer.is_none() {
@@ -251,24 +255,25 @@ impl Fabric {
         }
         let settings = PortSettings {
             priority: own.priority.unwrap_or(true),
-            // With PFC the egress queue never drops: what may come in is decided per ingress port.
+            // With PFC the egress queue never drops: the ingress port decides whether a packet is accepted.
             data_queue: if pfc.is_some() { UNLIMITED } else { queue },
             control_queue: queue * 2,
             trim: trimming.then_some(TrimSettings { size: u16::try_from(control.0).unwrap_or(u16::MAX) }),
             ecn,
             pfc,
             shared,
+            adaptive_queue: queue,
         };
         let nic = Rate(rate.0 * u64::from(self.topology.planes()));
         (settings, Derived { base_rtt, bdp, rate: nic, packet, queue })
     }
 
-    /// What is written but can have no effect, in sentences.
+    /// Sentences about settings that have no effect.
     pub(crate) fn vain(&self, ports: &PortSettings) -> Vec<String> {
         let own = &self.switches;
         let mut vain = Vec::new();
         if ports.pfc.is_some() && own.trimming == Some(true) {
-            vain.push("fabric.trimming = true never happens here: with PFC no queue is ever full".to_string());
+            vain.push("fabric.trimming = true has no effect here: with PFC no queue is ever full".to_string());
         }
         for (key, written, threshold) in [
             ("ecn_low", own.ecn_low.is_some(), ports.ecn.map(|e| e.low)),
@@ -287,9 +292,9 @@ impl Fabric {
     fn pfc(&self, packet: Bytes, bdp: Bytes, complain: &dyn Fn(&str, Bytes, String, String)) -> PfcSettings {
         let own = &self.switches;
         let pick = |own: Option<Size>, default: Bytes| own.map_or(default, |size| size.resolve(bdp, packet));
-        // What is under way when the pause takes effect: two latencies' worth, what is inside the switch and has not joined a port, the
-        // packet that the pause waits for here, the pause itself, and the packet that is being sent there. The default takes three
-        // latencies' worth, as the ns-3 RDMA model does.
+        // The bytes that can still arrive after a pause was sent: two latencies' worth; the bytes inside the switch
+        // that have not joined a port; the packet that must leave before the pause; the pause itself; and the packet
+        // that the other end is sending. The default counts three latencies, as the ns-3 RDMA model does.
         let arriving = |latencies: u64| {
             let of_tier = |tier: usize| {
                 let level = self.topology.level(tier);
@@ -310,7 +315,7 @@ impl Fabric {
             complain("pfc_xon", xon, format!("is above pfc_xoff, {} B", xoff.0), "write less".into());
         }
         if headroom < needed {
-            let what = format!("is less than what can still arrive after a pause, {} B", needed.0);
+            let what = format!("is fewer bytes than can still arrive after a pause, {} B", needed.0);
             complain("pfc_headroom", headroom, what, "write more, or leave it out".into());
         }
         PfcSettings { xoff, xon, headroom }

@@ -1,4 +1,4 @@
-//! `[[faults]]`: what breaks, and when.
+//! `[[faults]]`: faults of links, with their times.
 
 use super::targets::{TARGETS, target};
 use crate::reader::{Section, Sink, show};
@@ -6,24 +6,25 @@ use strandway_fabric::Topology;
 use strandway_fabric::fault::{FaultKind, FaultPlan};
 use strandway_fabric::loss::Burst;
 use strandway_fabric::quantity;
+use strandway_fabric::topology::LinkId;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Rate, Span, Time};
 use toml::{Table, Value};
 
-/// The most intervals that flapping may expand to.
+/// Limit on the intervals of a flapping link.
 const EXPANSION_MAX: u64 = 100_000;
 
 /// One `[[faults]]` of a scenario, for reports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultNote {
-    /// Where it strikes and what it does, such as `plane 2 down, silent`.
+    /// The links and the kind of fault, such as `plane 2 down, silent`.
     pub what: String,
-    /// From when.
+    /// When it begins.
     pub from: Time,
-    /// Until when; [`Time::NEVER`] for good.
+    /// When it ends; [`Time::NEVER`] if it lasts for the whole run.
     pub until: Time,
-    /// How many directed links it strikes.
-    pub links: usize,
+    /// The directed links with the fault.
+    pub links: Vec<LinkId>,
 }
 
 /// All faults of a scenario: for the simulator and for reports.
@@ -33,7 +34,7 @@ pub(crate) struct Faults {
     pub(crate) notes: Vec<FaultNote>,
 }
 
-/// Every key of a fault, whatever its kind and target.
+/// All keys of a fault, of every kind and target.
 const KEYS: [&str; 22] = [
     "enabled",
     "kind",
@@ -112,7 +113,7 @@ fn fault(
         section.finish_knowing(&KEYS);
         return (Vec::new(), None);
     }
-    let note = links.as_ref().map(|l| FaultNote { what: told(&section), from, until, links: l.len() });
+    let note = links.as_ref().map(|l| FaultNote { what: told(&section), from, until, links: l.clone() });
     let mut plans = Vec::new();
     let mut add = |kind, from, until| {
         if let Some(links) = &links {
@@ -144,7 +145,7 @@ fn fault(
                 let what = format!("the link would go down more than {EXPANSION_MAX} times");
                 section.wrong("period", what, "write a longer period or an earlier `until`");
             } else if dark > Span::ZERO {
-                // Each period starts dark and ends lit.
+                // Each period begins with the link down and ends with the link up.
                 let mut at = from;
                 while at < end {
                     add(kind, at, (at + dark).min(end));
@@ -188,7 +189,7 @@ fn fault(
     (plans, note)
 }
 
-/// A fault in words, from what is written: `leaf0 - spine3 at 25 % of its rate`.
+/// A fault in words, from its keys: `leaf0 - spine3 at 25 % of its rate`.
 fn told(section: &Section<'_>) -> String {
     let text = |key: &'static str| match section.raw(key) {
         Some(Value::String(text)) => Some(text.clone()),
@@ -228,7 +229,7 @@ fn told(section: &Section<'_>) -> String {
     format!("{place} {effect}")
 }
 
-/// What a link does that loses packets.
+/// The losses of a link in words.
 pub(super) fn loses(share: f64, burst: Burst) -> String {
     let burst = match burst {
         Burst::NONE => String::new(),
@@ -238,7 +239,7 @@ pub(super) fn loses(share: f64, burst: Burst) -> String {
     format!("loses {} % of packets{burst}", share * 100.0)
 }
 
-/// `burst = 8` or `burst = "100 us"`, as far as it is sound.
+/// `burst = 8` or `burst = "100 us"`; `None` if it is wrong.
 fn written_burst(value: Option<&Value>) -> Option<Burst> {
     match value? {
         Value::String(text) => match quantity::span(text) {
@@ -251,11 +252,11 @@ fn written_burst(value: Option<&Value>) -> Option<Burst> {
     }
 }
 
-/// How long losses last: a number of packets, or a time.
+/// The length of bursts: a number of packets, or a time.
 pub(super) fn burst_of(section: &Section<'_>) -> Option<Burst> {
     match written_burst(section.raw("burst")) {
         Some(Burst::Time(Span::ZERO)) => {
-            section.wrong("burst", "lasts for no time", "write, say, \"100 us\" or, in packets, 4");
+            section.wrong("burst", "must be above zero", "write, say, \"100 us\" or, in packets, 4");
             None
         }
         Some(burst @ Burst::Time(_)) => Some(burst),

@@ -1,4 +1,4 @@
-//! The files that a scenario is read from: its own, and those that it names.
+//! The files of a scenario: its own, and files that it names.
 
 use crate::problem::{Problem, Problems};
 use std::collections::BTreeSet;
@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use toml::Table;
 
-/// The largest scenario or imported file that is read; larger ones are surely not meant.
+/// Limit on the size of scenarios and imported files; a larger file is surely a mistake.
 pub(crate) const FILE_LIMIT: u64 = 1 << 30;
 
 /// The name that stands for standard input.
 const STANDARD_INPUT: &str = "-";
 
-/// Where a scenario comes from. Clones share the list of files that were read.
+/// Reads the files of a scenario. Clones share the list of files that were read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Files {
-    /// Names in the scenario are relative to this folder.
+    /// Names in the scenario are relative to this directory.
     folder: PathBuf,
-    /// Every file that was read so far.
+    /// All files that were read so far.
     read: Arc<Mutex<BTreeSet<PathBuf>>>,
-    /// The text of a pipe: it can be read only once.
+    /// The name and the text of a pipe, which can be read only once.
     held: Option<(String, Arc<str>)>,
 }
 
@@ -33,17 +33,17 @@ impl Files {
         files
     }
 
-    /// Files beside `path`, which itself may not exist.
+    /// Files next to `path`; `path` itself need not exist.
     pub(crate) fn beside(path: &Path) -> Files {
         Files { folder: path.parent().map(Path::to_path_buf).unwrap_or_default(), ..Files::default() }
     }
 
-    /// The same, where the file called `name` has this text.
+    /// The same, but the file called `name` has this text.
     pub(crate) fn holding(self, name: &str, text: &str) -> Files {
         Files { held: Some((name.to_string(), Arc::from(text))), ..self }
     }
 
-    /// Reads the file that the scenario calls `name`. Gives what messages call it, and its text.
+    /// Reads a file that the scenario names. Returns the file's name in messages, and its text.
     pub(crate) fn read(&self, name: &str) -> Result<(String, String), Problems> {
         if let Some((_, text)) = self.held.as_ref().filter(|(held, _)| held == name) {
             return Ok((name.to_string(), text.to_string()));
@@ -53,7 +53,7 @@ impl Files {
         Ok((path.display().to_string(), read_file(&path)?))
     }
 
-    /// Every file that was read so far.
+    /// All files that were read so far.
     pub(crate) fn all(&self) -> Vec<PathBuf> {
         self.read.lock().map(|read| read.iter().cloned().collect()).unwrap_or_default()
     }
@@ -65,14 +65,14 @@ impl Files {
     }
 }
 
-/// Is this text a traffic matrix rather than a scenario? A matrix starts with the number of its hosts.
+/// True if this text is a traffic matrix and not a scenario. A matrix begins with the number of its hosts.
 pub(crate) fn is_matrix(text: &str) -> bool {
     let first =
         text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()).find(|line| !line.is_empty());
     first.is_some_and(|line| line.split_ascii_whitespace().next() == Some("Nodes"))
 }
 
-/// Parses a file called `file` in messages, as TOML; `remedy` says where its form is described.
+/// Parses TOML. `file` is the file's name in messages; `remedy` says where its form is described.
 pub(crate) fn parse_toml(file: &str, text: &str, remedy: &str) -> Result<Table, Problems> {
     text.parse::<Table>().map_err(|e| {
         let line = e.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
@@ -87,7 +87,8 @@ pub(crate) fn parse_toml(file: &str, text: &str, remedy: &str) -> Result<Table, 
     })
 }
 
-/// Reads a text file, a pipe, or standard input (`-`), without a byte-order mark. Refuses what is a folder or too large.
+/// Reads a text file, a pipe, or standard input (`-`), and removes a byte-order mark. A directory and a file that is
+/// too large are errors.
 pub(crate) fn read_file(path: &Path) -> Result<String, Problems> {
     let file = path.display().to_string();
     let fail = |what: String, remedy: &str| Problems::with_file(&file, what, remedy);

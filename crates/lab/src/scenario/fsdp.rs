@@ -1,7 +1,9 @@
-//! Training jobs with sharded layers (FSDP, ZeRO-3): what a scenario says about them, and how they become scripts of ranks.
+//! Training jobs with sharded layers (FSDP, ZeRO-3): reads their keys from a scenario and makes the scripts of their
+//! ranks.
 //!
-//! Every layer's parameters are spread over all ranks. Ranks gather a layer before they compute with it, forward and again backward, and
-//! scatter the sum of its gradients afterwards. Three streams of a rank run side by side: computing, gathering, scattering.
+//! The parameters of every layer are spread over all ranks. Ranks gather a layer before they compute with it, in the
+//! forward pass and again in the backward pass. After the backward step they scatter the sum of its gradients. Each
+//! rank has three streams that run at the same time: compute, gather, scatter.
 
 use super::collective::{CollectivePlan, Execution};
 use super::generate::Maker;
@@ -13,17 +15,17 @@ use strandway_collective::{Algorithm, Operation, Schedule, Script, ScriptedJob, 
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span, Time};
 
-/// Steps of one rank's script at the most: ours.
+/// Limit on the steps of one rank's script: ours.
 pub(super) const STEPS_MAX: u64 = 1 << 20;
 
-/// Ranks times steps up to which each step's time is kept. Ours: 24 B each, so some 24 MB.
+/// Step times are recorded if ranks times steps is at most this number. Ours: 24 B each, so about 24 MB.
 const KEPT_MAX: u64 = 1 << 20;
 
-/// The streams beside that which computes.
+/// The streams besides the compute stream.
 const GATHER: u8 = 1;
 const SCATTER: u8 = 2;
 
-/// The kinds of steps, in the order of their places in scripts.
+/// The kinds of steps. A script names a kind by its index in this list.
 pub(crate) const KINDS: [&str; 5] = ["forward", "backward", "all-gather", "reduce-scatter", "update"];
 const FORWARD: u8 = 0;
 const BACKWARD: u8 = 1;
@@ -31,11 +33,11 @@ const GATHERING: u8 = 2;
 const SCATTERING: u8 = 3;
 const UPDATE: u8 = 4;
 
-/// A job as written.
+/// The keys of a job in a scenario.
 #[derive(Clone, Debug)]
 pub(super) struct Written {
     gather: Gather,
-    /// By switches that add; otherwise by a ring.
+    /// `Some`: switches add the gradients. `None`: a ring reduces them.
     scatter: Option<switch::Written>,
     layers: u32,
     gradients: Option<Bytes>,
@@ -48,7 +50,7 @@ pub(super) struct Written {
     parts: u32,
 }
 
-/// How layers are gathered.
+/// The way in which layers are gathered.
 #[derive(Clone, Debug)]
 enum Gather {
     Schedule(Algorithm),
@@ -86,30 +88,30 @@ pub(super) fn read(section: &Section<'_>) -> Written {
     }
 }
 
-/// What a report needs to know of a job beside its script.
+/// The facts about a job that a report needs, besides its script.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobPlan {
     /// Its workload's name; with several groups `NAME/0`, `NAME/1`, ...
     pub name: String,
-    /// Its collectives by kind of step: the kind, and their places in [`crate::Experiment::collectives`].
+    /// Its collectives by kind of step: the kind, and their indices in [`crate::Experiment::collectives`].
     pub operations: Vec<(String, Vec<usize>)>,
-    /// How long it takes at least: what is computed, or what a NIC carries.
+    /// Lower bound of the job's time: the time of its computation, or of the traffic of one NIC.
     pub bound: Span,
     /// About how long it takes if nothing of it overlaps.
     pub longest: Span,
     /// Floating-point operations that the model needs per iteration and GPU; 0 if nothing is known of a model.
     pub flops: f64,
-    /// What a GPU does at its peak, operations per second.
+    /// Peak rate of a GPU, floating-point operations per second.
     pub peak: f64,
     /// Tokens of an iteration.
     pub tokens: u64,
 }
 
-/// Writes steps down and remembers where they are.
+/// Appends steps to a script and returns their indices.
 #[derive(Default)]
 struct Writer {
     steps: Vec<Step>,
-    /// How many operations there are.
+    /// Number of operations so far.
     operations: u32,
 }
 
@@ -126,7 +128,7 @@ impl Writer {
     }
 }
 
-/// The kinds and layers of all operations of a script, in their order.
+/// The kinds and layers of all operations of a script, in order.
 fn operations(script: &Script) -> Vec<(u8, u32)> {
     let of = |step: &Step| matches!(step.work, Work::Operation(_)).then_some((step.kind, step.layer));
     script.steps().iter().filter_map(of).collect()
@@ -134,15 +136,16 @@ fn operations(script: &Script) -> Vec<(u8, u32)> {
 
 /// The script of every rank.
 ///
-/// A layer is gathered once the one `prefetch` before the layer that is computed next has ended: so many layers are gathered ahead. Backward,
-/// the last layer is still there. Iterations follow each other: the parameters change when all gradients are there.
+/// A gather begins when the compute step `prefetch + 1` places before the step that needs it has ended. So up to
+/// `prefetch` layers are gathered ahead. The backward pass begins with the last layer, which is still in memory.
+/// Iterations do not overlap: an update waits for all gradients, and the next iteration waits for the update.
 fn script(written: &Written) -> Script {
     let layers = written.layers;
     let (forward, backward) = switch::split(written.compute, layers.into());
     let mut writer = Writer::default();
     let mut updated = None;
     for _ in 0..written.iterations {
-        // What is computed, in order: which layer, backward?
+        // The compute steps in order: layer, and true for the backward pass.
         let order = (0..layers).map(|layer| (layer, false)).chain((0..layers).rev().map(|layer| (layer, true)));
         let mut computed: Vec<u32> = Vec::new();
         let mut scattered = None;
@@ -249,15 +252,15 @@ impl Maker<'_> {
             locals: Vec::new(),
             seats: Vec::new(),
             signal_latency: Span::ZERO,
-            // Given when all workloads are known.
+            // Set when all workloads are known.
             first_message: 0,
             first_word: 0,
             first_order: 0,
         });
     }
 
-    /// How long a job takes at least: its computation, the collectives of one kind one after the other, or what a NIC carries in one
-    /// direction.
+    /// Lower bound of a job's time. It is the longest of these: its computation; the collectives of one kind, one after
+    /// the other; and the traffic of a NIC in one direction.
     fn least(&self, written: &Written, plan: &JobPlan, script: &Script) -> Span {
         let alone =
             Alone::new(&self.traffic.profiles[usize::from(self.profile)], self.context.topology, self.context.rate);
@@ -270,9 +273,10 @@ impl Maker<'_> {
                 let own = made.bytes / u64::from(made.ranks);
                 let rest = alone.busy(made.bytes - own);
                 let (out, back) = match (gathers, &written.gather, &written.scatter) {
-                    // A cast leaves once and arrives from everybody else.
+                    // A rank casts its own share once and receives the shares of all other ranks.
                     (true, Gather::Multicast(_), _) => (alone.busy(own), rest),
-                    // What switches add leaves whole, and only the sum of the own part comes back.
+                    // For a reduction in switches, a rank sends all its gradients and receives only the sum of its own
+                    // part.
                     (false, _, Some(_)) => (made.bound, Span::ZERO),
                     _ => (rest, rest),
                 };
@@ -284,7 +288,8 @@ impl Maker<'_> {
         longest.max(sent).max(received)
     }
 
-    /// A collective of messages. All of one kind share their connections, and so their order.
+    /// Makes a collective of unicast messages. All collectives of one kind use the same connections, which keeps them
+    /// in order.
     fn messages(
         &mut self,
         algorithm: Algorithm,
@@ -335,7 +340,7 @@ impl Maker<'_> {
         Some(Box::new(move |rank| Operation::Messages { group: place, rank }))
     }
 
-    /// An all-gather by multicast. All of them have one group of members.
+    /// Makes an all-gather by multicast. All all-gathers have one group of members.
     fn cast(
         &mut self,
         keys: &multicast::Written,
@@ -355,7 +360,7 @@ impl Maker<'_> {
         Some(Box::new(move |rank| Operation::Multicast { multicast: place as u32, rank }))
     }
 
-    /// A reduce-scatter by switches that add. All of them have one server and one group of members.
+    /// Makes a reduce-scatter by switches. All reduce-scatters have one server and one group of members.
     fn add_up(
         &mut self,
         keys: &switch::Written,
@@ -381,7 +386,8 @@ impl Maker<'_> {
         Some(Box::new(move |rank| Operation::Own { number, rank }))
     }
 
-    /// The group that all collectives of a kind use: the first one's. The group that was made last goes if it is another one.
+    /// The group that all collectives of a kind use: the group of the first one. Removes the newest group if it is
+    /// another one.
     fn share_members(&mut self, shared: &mut Shared) -> u32 {
         let last = self.traffic.members.len() as u32 - 1;
         let first = *shared.members.get_or_insert(last);
@@ -389,7 +395,7 @@ impl Maker<'_> {
         first
     }
 
-    /// The last collective is a part of the job that is being made.
+    /// Marks the newest collective as a part of the job that is being made.
     fn own_last(&mut self) {
         let job = self.traffic.jobs.len() as u32;
         if let Some(plan) = self.traffic.collectives.last_mut() {
@@ -398,13 +404,13 @@ impl Maker<'_> {
     }
 }
 
-/// The operation of a rank.
+/// Returns the operation of a rank.
 type OfRank = Box<dyn Fn(u32) -> Operation>;
 
-/// What collectives of one kind have in common.
+/// The parts that collectives of one kind share.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shared {
-    /// The first collective of messages, whose connections all use.
+    /// The first collective of messages; the others use its connections.
     group: Option<u32>,
     /// The multicast group of all members.
     members: Option<u32>,
@@ -412,7 +418,7 @@ struct Shared {
     server: Option<u32>,
 }
 
-/// How long jobs take at least, one after the other.
+/// The sum of the lower bounds of all jobs.
 pub(crate) fn longest(jobs: &[JobPlan], scripted: &[ScriptedJob]) -> u64 {
     let of = |(plan, job): (&JobPlan, &ScriptedJob)| {
         let start = if job.start == Time::NEVER { 0 } else { job.start.0 };

@@ -1,7 +1,7 @@
-//! Makes connections, flows and triggers of the workloads.
+//! Makes the connections, flows and triggers of workloads.
 //!
-//! What a report calls a flow is one message of the workload. Striped over several connections it becomes as many flows
-//! of the simulator, all posted together; it is finished when its last piece is.
+//! A flow in reports is one message of the workload. If a message is striped over several connections, each piece is a
+//! flow of the simulator. All pieces are posted together, and the message is finished when its last piece is.
 
 use super::collective::{CollectivePlan, Execution};
 use super::fsdp::JobPlan;
@@ -22,57 +22,57 @@ use strandway_proto::units::{Bytes, Rate, Span, Time};
 use strandway_proto::{HostId, Profile};
 use strandway_switch::Aggregation;
 
-/// Collectives beyond this many messages have no row for each, unless a scenario asks for rows. Ours: percentiles are exact up
-/// to a million flows, and a million rows take some 250 MB.
+/// With more messages than this, collectives have no entry for each message, unless a scenario asks for entries. Ours:
+/// percentiles are exact up to a million flows, and a million entries take about 250 MB.
 pub(super) const ROWS_MAX: u64 = 1 << 20;
 
-/// Collectives without rows whose ranks have more connections than this open them at first use. Ours: an open connection takes
-/// up to 2 kB.
+/// If collectives without entries have more connections than this, the connections open at first use. Ours: an open
+/// connection takes up to 2 kB.
 pub(super) const CHANNELS_MAX: u64 = 1 << 18;
 
-/// Messages have 32-bit numbers, with or without rows.
+/// Limit on messages: all messages have 32-bit numbers.
 pub(super) const MESSAGES_MAX: u64 = u32::MAX as u64 - (FLOWS_MAX + 1);
 
-/// Everything that is sent in a run.
+/// All traffic of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) connections: Vec<ConnectionPlan>,
     pub(crate) flows: Vec<FlowPlan>,
     pub(crate) triggers: Vec<TriggerPlan>,
-    /// What a matrix calls its triggers; empty for others.
+    /// The triggers' numbers in a matrix; empty for other triggers.
     pub(crate) trigger_names: Vec<String>,
     pub(crate) messages: Vec<Message>,
     pub(crate) classes: Vec<String>,
     pub(crate) collectives: Vec<CollectivePlan>,
-    /// The same collectives as hosts run them.
+    /// The same collectives with their hosts, for the run.
     pub(crate) groups: Vec<Group>,
-    /// Multicast operations, and the members of the group of each.
+    /// Multicast operations, and the members of each group.
     pub(crate) multicasts: Vec<Multicast>,
     pub(crate) members: Vec<Members>,
-    /// Jobs whose gradients switches add, as they were read and as they run.
+    /// Jobs whose gradients switches add: as read from the scenario, and for the run.
     pub(crate) specs: Vec<Spec>,
     pub(crate) aggregation: Option<Aggregation>,
-    /// Training jobs that scripts describe: what reports know of them, and the jobs as hosts run them.
+    /// Training jobs with scripts: the facts for reports, and the jobs for the run.
     pub(crate) jobs: Vec<JobPlan>,
     pub(crate) scripted: Vec<ScriptedJob>,
     /// Messages that their ranks send each other.
     pub(crate) pipes: Vec<Pipe>,
-    /// Messages of collectives that have no rows.
+    /// Number of messages without entries.
     pub(crate) tallied: u64,
     /// Servers that jobs have taken.
     pub(crate) taken: Vec<u32>,
-    /// What readers of results need to know of jobs.
+    /// Notes about jobs for the readers of results.
     pub(crate) notes: Vec<String>,
-    /// The first is that of the run.
+    /// Profiles; the first one is the profile of the run.
     pub(crate) profiles: Vec<Arc<Profile>>,
 }
 
-/// One message of the workload: `pieces` consecutive flows of the plan from `first` on.
+/// One message of the workload: `pieces` consecutive flows of the plan, starting at `first`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
     /// Index of its first flow in the plan.
     pub first: u32,
-    /// How many flows it is striped over.
+    /// The number of flows that it is striped over.
     pub pieces: u32,
     /// Index of its class in [`crate::Experiment::classes`].
     pub class: u16,
@@ -82,7 +82,7 @@ pub struct Message {
     pub bytes: u64,
 }
 
-/// What generators need to know of the run.
+/// The facts about the run that generators need.
 pub(crate) struct Context<'a> {
     pub(crate) sink: &'a Sink,
     pub(crate) topology: &'a Topology,
@@ -90,19 +90,19 @@ pub(crate) struct Context<'a> {
     pub(crate) seed: u64,
     /// Which GPUs share a server.
     pub(crate) servers: &'a Servers,
-    /// What switches add, and how.
+    /// The settings of `[switch]`.
     pub(crate) switch: &'a Switch,
-    /// Every message has a row, however many there are.
+    /// True: every message has an entry, however many there are.
     pub(crate) rows: bool,
-    /// Switches pause rather than drop (PFC).
+    /// True: switches pause instead of dropping packets (PFC).
     pub(crate) pauses: bool,
-    /// What connections use that are not said to use another.
+    /// The profile of connections without their own profile.
     pub(crate) profile: &'a Arc<Profile>,
 }
 
 pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic {
     let mut traffic = Traffic { profiles: vec![Arc::clone(context.profile)], ..Traffic::default() };
-    // Index of each further profile, by name and whether it is the variant that keeps to one path.
+    // The index of each further profile, by name and by whether it is the variant with a single path.
     let mut known: BTreeMap<(Option<&str>, bool), u16> = BTreeMap::from([((None, false), 0)]);
     for (i, workload) in workloads.iter().enumerate() {
         let named = workload.profile.as_ref().map(|p| p.name.as_str());
@@ -126,7 +126,7 @@ pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic
             maker.keep_order(share, single, first);
         }
     }
-    // Messages without rows are numbered behind those with rows.
+    // Messages without entries are numbered after those with entries.
     let mut next = traffic.flows.len() as u32;
     let tallied = traffic.collectives.iter().filter(|c| c.tallied).map(|c| c.execution);
     for execution in tallied {
@@ -155,7 +155,7 @@ pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic
         word += job.locals.len() as u32;
     }
     traffic.aggregation = switch::assemble(context, &traffic, &mut next);
-    // And so are channels that open at first use, behind the connections of the plan.
+    // Likewise, channels that open at first use are numbered after the connections of the plan.
     let mut channel = traffic.connections.len() as u32;
     for group in traffic.groups.iter_mut().filter(|g| g.on_demand) {
         group.first_channel = channel;
@@ -168,7 +168,7 @@ pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic
     traffic
 }
 
-/// The same protocol on one path per connection, chosen by the switches' hash.
+/// The same protocol with one path per connection, chosen by the switches' hash.
 fn one_path(profile: &Profile) -> Profile {
     let path = PathConfig::Single(Default::default());
     Profile { name: format!("{}/{}", profile.name, path.name()), path, ..profile.clone() }
@@ -218,7 +218,7 @@ impl Maker<'_> {
         self.context.sink.add(&format!("{}.{key}", self.workload.section), value, what, remedy);
     }
 
-    /// Is there room for so many more flows? Complains once if not.
+    /// Checks that this many more flows fit. Reports a problem once if not.
     pub(super) fn room(&mut self, flows: u64) -> bool {
         if self.traffic.flows.len() as u64 + flows <= FLOWS_MAX {
             return true;
@@ -253,8 +253,8 @@ impl Maker<'_> {
         pair
     }
 
-    /// Lets a share of all pairs, drawn at random, keep to one path; their messages (from `first` on) are a class of their
-    /// own.
+    /// Gives a random share of all pairs the profile with a single path; their messages (from `first` on) get a class
+    /// of their own.
     fn keep_order(&mut self, share: f64, single: u16, first: usize) {
         let count = (share * self.pairs.len() as f64).round() as usize;
         self.random.shuffle(&mut self.pairs);
@@ -270,7 +270,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Posts one message striped over these connections.
+    /// Posts one message, striped over these connections.
     pub(super) fn post(&mut self, over: Range<u32>, bytes: Bytes, start: Start, id: Option<u32>) -> usize {
         let pieces = u64::from(over.end - over.start).min(bytes.0.max(1));
         let first = self.traffic.flows.len() as u32;
@@ -283,7 +283,7 @@ impl Maker<'_> {
         self.traffic.messages.len() - 1
     }
 
-    /// A trigger that fires when the sender knows that all of `message` has arrived.
+    /// A trigger that fires when the sender knows that the whole `message` has arrived.
     fn after(&mut self, message: usize) -> u32 {
         let Message { first, pieces, .. } = self.traffic.messages[message];
         let trigger = self.traffic.triggers.len() as u32;
@@ -300,7 +300,7 @@ impl Maker<'_> {
         Time(start.0 + offset)
     }
 
-    /// All messages of one pair, each posted when the one before is complete.
+    /// All messages of one pair; each is posted when the previous one is complete.
     fn pair(&mut self, source: u32, destination: u32, size: Bytes, start: Span, id: Option<u32>) {
         let Common { messages, gap, connections, .. } = self.workload.common;
         if !self.room(u64::from(messages) * u64::from(connections)) {
@@ -454,7 +454,7 @@ impl Maker<'_> {
 }
 
 impl Traffic {
-    /// The number of the class of that name, old or new.
+    /// The index of the class with this name; adds it if it is new.
     fn class(&mut self, name: &str) -> u16 {
         let class = self.classes.iter().position(|c| c == name).unwrap_or_else(|| {
             self.classes.push(name.to_string());
@@ -463,8 +463,8 @@ impl Traffic {
         class as u16
     }
 
-    /// How long the busiest NIC is busy if nothing ever waits (nothing if that is too long for a run), and when the last
-    /// timed flow starts.
+    /// How long the busiest NIC is busy without any waiting (`None` if that is too long for a run), and when the last
+    /// flow with a start time starts.
     pub(crate) fn ideal(&self, hosts: u32, rate: Rate) -> (Option<Span>, Time) {
         let mut bytes = vec![[0u64; 2]; hosts as usize];
         let mut last = Time::ZERO;
@@ -488,7 +488,7 @@ impl Traffic {
             let Execution::Schedule(group) = plan.execution else { continue };
             let group = &self.groups[group];
             last = last.max(latest(&group.starts));
-            // A rank sends as much as any other, and receives as much.
+            // All ranks send and receive the same number of bytes.
             let each = group.schedule.volume() / u64::from(group.schedule.ranks());
             for host in group.hosts.iter().filter(|_| plan.tallied) {
                 bytes[host.0 as usize].iter_mut().for_each(|sum| *sum = sum.saturating_add(each));
@@ -507,20 +507,20 @@ impl Traffic {
     }
 }
 
-/// The latest of these instants, but for those of which only a script knows.
+/// The latest of these times, ignoring those that only a script knows.
 fn latest(starts: &[Time]) -> Time {
     starts.iter().copied().filter(|&start| start != Time::NEVER).max().unwrap_or_default()
 }
 
-/// How long so many bytes take, if that is not too long for a run: the clock counts 213 days, and a run may take a hundred
-/// times as long as it must.
+/// The time of this many bytes at this rate; `None` if it is too long for a run. The clock counts 213 days, and a run
+/// may take a hundred times its lower bound.
 pub(super) fn fits(rate: Rate, bytes: Bytes) -> Option<Span> {
     let time = u128::from(bytes.0) * 8_000_000_000_000 / u128::from(rate.0.max(1));
     (time < u128::from(u64::MAX / 100)).then(|| rate.time_for(bytes))
 }
 
-/// Everybody sends to one other and hears from one other, as the UEC simulator makes it: sources and destinations shuffled
-/// independently, who got itself swaps with the next.
+/// A random permutation in which each host sends to one other host, made like in the UEC simulator: sources and
+/// destinations are shuffled independently, and a host that got itself swaps with the next one.
 fn derangement(random: &mut Random, hosts: u32) -> Vec<(u32, u32)> {
     let mut sources: Vec<u32> = (0..hosts).collect();
     let mut destinations = sources.clone();
@@ -532,7 +532,7 @@ fn derangement(random: &mut Random, hosts: u32) -> Vec<(u32, u32)> {
             destinations.swap(i, (i + 1) % n);
         }
     }
-    // The last swap may have given the first pair its own number back; one more pass settles that.
+    // The last swap may have paired the first host with itself; a second pass mends that.
     for i in 0..n {
         if sources[i] == destinations[i] {
             destinations.swap(i, (i + 1) % n);
@@ -543,7 +543,7 @@ fn derangement(random: &mut Random, hosts: u32) -> Vec<(u32, u32)> {
     pairs
 }
 
-/// The natural logarithm of a number in (0, 1], by arithmetic that every machine repeats exactly.
+/// The natural logarithm of a number in (0, 1], with arithmetic that gives the same result on every machine.
 fn ln(x: f64) -> f64 {
     let bits = x.to_bits();
     let exponent = ((bits >> 52) & 0x7ff) as i64 - 1023;

@@ -1,5 +1,5 @@
-//! `[job]` or several `[[job]]`: training jobs by their model and how it is spread over GPUs. This file reads; `job/steps.rs` writes what
-//! each rank does, and `job/place.rs` puts ranks on servers.
+//! `[job]` or several `[[job]]`: training jobs, given by a model and its degrees of parallelism. This file reads the
+//! keys. `job/steps.rs` makes the steps of each rank, and `job/place.rs` places ranks on servers.
 
 mod model;
 mod pipeline;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use strandway_proto::HostId;
 use strandway_proto::units::Span;
 
-/// Ranks of a job at the most: ours.
+/// Limit on the ranks of a job: ours.
 const RANKS_MAX: u64 = 1 << 17;
 
 /// Keys that only jobs have.
@@ -68,7 +68,7 @@ pub(super) const KEYS: [&str; 45] = [
     "placement",
 ];
 
-/// What is computed again in a backward pass.
+/// The part of the forward pass that a backward pass computes again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Recompute {
     Nothing,
@@ -78,25 +78,25 @@ enum Recompute {
     All,
 }
 
-/// Which servers a job takes.
+/// The rule by which a job gets its servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Placement {
     /// The first free ones.
     Packed,
-    /// One of each leaf, or group of leaves with a rail each, in turn.
+    /// One server of each block in turn; a block is a leaf, or a group of leaves with a rail each.
     Spread,
     Random,
-    /// These, and the file that names them.
+    /// The servers with these numbers; the text is the name of the file that lists them.
     List(Vec<u32>, String),
 }
 
-/// A job as written.
+/// A job as the scenario describes it.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     model: Model,
-    /// In place of the model: what a file says of one rank.
+    /// In place of the model: one rank's layers, from a file.
     imported: Option<Arc<Workload>>,
-    /// How it is called: `llama-70b`, `model`, or the file's name.
+    /// The name of its model in notes: `llama-70b`, `model`, or the name of the file.
     label: String,
     tp: u32,
     cp: u32,
@@ -114,20 +114,20 @@ pub(crate) struct Written {
     overlap: bool,
     prefetch: u32,
     imbalance: f64,
-    /// Floating-point operations of a GPU per second, at their peak and as they are reached.
+    /// Floating-point operations of a GPU per second: the peak, and the rate that is reached.
     peak: f64,
     reached: f64,
-    /// The forward pass of a layer of one micro-batch takes so long, whatever the model.
+    /// Time of the forward pass of a layer for one micro-batch. It replaces the time that follows from the model.
     compute: Option<Span>,
     update: Span,
     iterations: u32,
     stragglers: f64,
     noise: f64,
-    /// Parts of a block of a ring.
+    /// Parts into which a ring divides a block.
     parts: u32,
-    /// Transfers of an all-to-all at once.
+    /// Limit on the transfers of an all-to-all under way at once.
     window: u32,
-    /// Bytes of a parameter's gradient as it travels. Parameters and activations have two.
+    /// Bytes of one gradient in messages. Parameters and activations have two.
     gradient_bytes: u64,
     placement: Placement,
 }
@@ -267,7 +267,7 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written
     (section.sink.count() == before).then_some(written)
 }
 
-/// What of a job does not fit together.
+/// Reports settings of a job that do not fit together.
 fn fits(section: &Section<'_>, written: &Written) {
     let Written { model, tp, cp, pp, dp, ep, chunks, micro_batches, .. } = written;
     let stages = pp * chunks;
@@ -387,12 +387,13 @@ impl Written {
         self.micro_batch * self.model.sequence * u64::from(self.micro_batches) * u64::from(self.dp)
     }
 
-    /// The first layer of a virtual stage; that of the one behind the last is the number of layers.
+    /// The first layer of a virtual stage. For the stage after the last one it is the number of layers.
     fn first_layer(&self, stage: u32) -> u32 {
         (u64::from(self.model.layers) * u64::from(stage) / u64::from(self.pp * self.chunks)) as u32
     }
 
-    /// Floating-point operations of an iteration that the model needs, all ranks together: forward, and twice that backward.
+    /// Floating-point operations that the model needs in an iteration, all ranks together: those of the forward pass,
+    /// and twice as many backward.
     fn flops(&self) -> f64 {
         if self.imported.is_some() {
             return 0.0;
@@ -402,7 +403,7 @@ impl Written {
         3.0 * token * self.all_tokens() as f64
     }
 
-    /// What a reader of results needs to know.
+    /// A note for the report, which describes the job.
     fn note(&self, name: &str, servers: u32) -> String {
         let degrees = [("TP", self.tp), ("CP", self.cp), ("PP", self.pp), ("DP", self.dp), ("EP", self.ep)];
         let degrees: Vec<String> =

@@ -1,4 +1,4 @@
-//! Broadcasts, and all-gathers by multicast: what a scenario says about them, and how they become operations of a run.
+//! Broadcasts, and all-gathers by multicast: reads their keys from a scenario and makes operations of a run.
 
 use super::collective::{CollectivePlan, Execution};
 use super::generate::Maker;
@@ -18,10 +18,10 @@ use strandway_proto::units::{Bytes, Rate, Span};
 /// The factor of the artifact's cutoff timer. Multicast sheet, section 3.
 const ARTIFACT_CUTOFF: f64 = 5.0;
 
-/// How a buffer reaches all: what a scenario says about multicast.
+/// The keys of a multicast in a scenario.
 #[derive(Clone, Debug)]
 pub(super) struct Written {
-    /// The broadcasting rank; `None` if all gather.
+    /// The rank that broadcasts; `None` for an all-gather.
     root: Option<u32>,
     parity: Option<Code>,
     chains: u32,
@@ -54,7 +54,7 @@ pub(super) fn read(section: &Section<'_>, root: Option<u32>) -> Written {
     }
 }
 
-/// Reads a code such as `32+4`: chunks of data in a group, and chunks of parity.
+/// Reads a code such as `32+4`: data chunks and parity chunks of a group.
 fn read_parity(section: &Section<'_>) -> Option<Code> {
     let text = section.text("parity")?;
     let code = Parity::read(&text);
@@ -64,7 +64,7 @@ fn read_parity(section: &Section<'_>) -> Option<Code> {
     code.ok()
 }
 
-/// Reads how a broadcast is done: by a tree of messages, or by multicast from this rank.
+/// Reads the algorithm of a broadcast: a tree of messages, or multicast (`None`); and its root.
 pub(super) fn read_broadcast(section: &Section<'_>) -> (Option<BroadcastTree>, u32) {
     const NAMES: [&str; 6] = ["multicast", "binomial", "k-nomial", "binary", "chain", "linear"];
     let algorithm = section.choice("algorithm", &NAMES).unwrap_or("multicast");
@@ -79,13 +79,13 @@ pub(super) fn read_broadcast(section: &Section<'_>) -> (Option<BroadcastTree>, u
     (tree, section.count("root", 0, super::fabric::HOSTS_MAX - 1).unwrap_or(0) as u32)
 }
 
-/// The slowest rate at which one of these hosts hears another, all planes together.
+/// The lowest receive rate between any two of these hosts, all planes together.
 fn slowest(topology: &Topology, hosts: &[HostId]) -> Rate {
     let mut leaves: Vec<u32> = hosts.iter().map(|&host| topology.leaf_of(host)).collect();
     leaves.sort_unstable();
     leaves.dedup();
     let own = topology.level(0).rate;
-    // Only long links between sites differ by pair.
+    // Only long links between sites differ from pair to pair.
     let pairs = leaves.iter().flat_map(|&a| leaves.iter().map(move |&b| (a, b)));
     let narrowest = match topology.sites() {
         0 => own,
@@ -94,7 +94,7 @@ fn slowest(topology: &Topology, hosts: &[HostId]) -> Rate {
     Rate(narrowest.0.min(own.0) * u64::from(topology.planes()))
 }
 
-/// The longest round trip between these hosts.
+/// The longest round trip between any two of these hosts.
 fn round_trip(topology: &Topology, hosts: &[HostId], packet: Bytes, control: Bytes) -> Span {
     match topology.sites() {
         0 => topology.base_rtt(packet, control),
@@ -110,7 +110,7 @@ fn round_trip(topology: &Topology, hosts: &[HostId], packet: Bytes, control: Byt
 }
 
 impl Maker<'_> {
-    /// One broadcast or all-gather by multicast among these hosts.
+    /// Makes one broadcast or all-gather by multicast among these hosts.
     pub(super) fn multicast(
         &mut self,
         written: &Written,
@@ -125,11 +125,11 @@ impl Maker<'_> {
             return self.complain("root", root, what, "name one of them");
         }
         if self.workload.common.connections > 1 {
-            let what = "is for algorithms of messages; multicast has no connections for data";
+            let what = "is for unicast algorithms; multicast has no connections for data";
             return self.complain("connections", self.workload.common.connections, what, "leave it out");
         }
         if self.workload.ordered.is_some() {
-            let what = "is for algorithms of messages; the chunks of a multicast take all trees in turn";
+            let what = "is for unicast algorithms; the chunks of a multicast take all trees in turn";
             return self.complain("ordered", "", what, "leave it out, or write trees = 1");
         }
         let profile = &self.traffic.profiles[usize::from(self.profile)];
@@ -160,7 +160,7 @@ impl Maker<'_> {
             starts: hosts.iter().map(|_| self.moment(self.workload.common.start)).collect(),
             group: self.traffic.members.len() as u32,
             task: number,
-            // Numbers of parts and of channels are given when all workloads are known.
+            // Numbers of parts and channels are set when all workloads are known.
             first_message: 0,
             channel: 0,
             profile: self.profile,
@@ -180,7 +180,7 @@ impl Maker<'_> {
         };
         self.traffic.members.push(Members::new(topology, hosts.to_vec()));
         let kind = if written.root.is_some() { Collective::Broadcast } else { Collective::AllGather };
-        // All that a rank hears comes over its own link, after one way at least.
+        // All chunks for a rank arrive over its own link, after at least one one-way time.
         let longest = layout.share(0).1;
         let heard = if written.root.is_some() { longest } else { bytes - longest };
         let alone = Alone::new(&self.traffic.profiles[usize::from(self.profile)], topology, multicast.rate);
@@ -205,7 +205,7 @@ impl Maker<'_> {
         self.traffic.multicasts.push(multicast);
     }
 
-    /// One broadcast by a tree of messages: flows that wait for each other.
+    /// Makes one broadcast over a tree of messages: flows that wait for each other.
     pub(super) fn broadcast(
         &mut self,
         (tree, root, parts): (BroadcastTree, u32, u32),
@@ -229,7 +229,7 @@ impl Maker<'_> {
         let first = self.traffic.messages.len();
         let cut = |part: u32| (u128::from(bytes) * u128::from(part) / u128::from(parts)) as u64;
         let connections: Vec<_> = (1..ranks).map(|v| self.open(host(tree.parent(v)).0, host(v).0)).collect();
-        // What each rank has to have of a part before it passes it on.
+        // The trigger of each rank and part: it fires when the rank has that part and may forward it.
         let mut triggers: Vec<Option<u32>> = vec![None; ranks as usize * parts as usize];
         let place = |v: u32, part: u32| (v * parts + part) as usize;
         for v in (1..ranks).filter(|&v| !tree.children(v, ranks).is_empty()) {

@@ -1,4 +1,4 @@
-//! `[profile]`: a preset, its three answers, and single parameters.
+//! `[profile]`: a preset, its three policies, and single parameters.
 
 use crate::problem::suggest;
 use crate::reader::{Section, Sink, show};
@@ -15,10 +15,10 @@ use toml::{Table, Value};
 /// The keys of `[profile]` that are not groups of parameters.
 pub(crate) const KEYS: [&str; 5] = ["name", "label", "reliability", "congestion", "path"];
 
-/// What `--profiles` and sweeps may call a profile: a preset, perhaps with other answers, such as `uec/reps/swift`.
+/// Reads a profile name of `--profiles` or a sweep: a preset, perhaps with other policies, such as `uec/reps/swift`.
 ///
 /// # Errors
-/// With a sentence and its remedy, if a part is not known.
+/// A sentence with its remedy, if a part is not known.
 pub fn named(name: &str) -> Result<Profile, String> {
     Profile::named(name).map_err(|unknown| {
         let (part, remedy) = (unknown.part(), suggest(unknown.part(), &unknown.known()));
@@ -73,8 +73,8 @@ pub(crate) fn read(sink: &Sink, root: &Table) -> Option<Profile> {
     Some(profile)
 }
 
-/// Erasure codes have bounds that no single parameter shows, and connections without repair need programs that a scenario cannot
-/// name.
+/// Checks rules that involve several parameters: erasure codes must exist, and connections without repair need programs
+/// that a scenario cannot have.
 fn repair_fits(sink: &Sink, root: &Table, profile: &Profile) {
     let written = |key: &str| root.get("profile")?.get(profile.reliability.name())?.get(key);
     if let Err(error) = profile.reliability.code() {
@@ -83,14 +83,14 @@ fn repair_fits(sink: &Sink, root: &Table, profile: &Profile) {
         sink.add(&format!("profile.{name}.m"), shown.unwrap_or_default(), format!("makes no code: {error}"), remedy);
     }
     if let ReliabilityConfig::Partial(_) = &profile.reliability {
-        let what = "repairs nothing: it is for programs that look at bitmaps themselves".to_string();
+        let what = "repairs nothing: it is for programs that read the bitmaps themselves".to_string();
         let remedy = "write \"sdr_auto\", \"sdr_sr\", \"sdr_nack\", \"sdr_xor\" or \"sdr_mds\"".to_string();
         sink.add("profile.reliability", "\"partial\"".to_string(), what, remedy);
     }
 }
 
-/// A scenario that asks for more entropy values than there are paths does not get them. Defaults are cut down to what the fabric
-/// has; what is written must fit.
+/// Checks that there are enough paths. If a scenario asks for more entropy values than there are paths, that is an
+/// error; defaults are reduced to the number of paths.
 pub(crate) fn paths_suffice(sink: &Sink, root: &Table, profile: &Profile, topology: &Topology) {
     let PathConfig::Mrc(config) = &profile.path else { return };
     let written = |key: &str| root.get("profile")?.get("mrc")?.get(key);
@@ -115,15 +115,15 @@ pub(crate) fn paths_suffice(sink: &Sink, root: &Table, profile: &Profile, topolo
     }
     let used = active.min(paths);
     if written("backup").is_some() && backup > 0 && used + backup > paths {
-        let what = format!("is more than the {used} in use leave of the fabric's {of}");
+        let what = format!("is too many: {used} are in use of the fabric's {of}");
         let lower = if used > planes { ", lower profile.mrc.active" } else { "" };
         let remedy =
-            format!("write at most {}, leave it out to keep what there is{lower}, or raise {wider}", paths - used);
+            format!("write at most {}, leave it out to use the default{lower}, or raise {wider}", paths - used);
         complain("backup", what, remedy);
     }
 }
 
-/// Applies the sub-tables of `[profile]`, one per group of parameters.
+/// Applies the sub-tables of `[profile]`, one for each group of parameters.
 fn groups(sink: &Sink, table: &Table, profile: &mut Profile, preset: &str) {
     let mut groups = profile.groups();
     let names: Vec<&'static str> = groups.iter().map(|(name, _)| *name).collect();
@@ -157,7 +157,7 @@ fn groups(sink: &Sink, table: &Table, profile: &mut Profile, preset: &str) {
     }
 }
 
-/// Is this the name of any group that some profile has?
+/// True if some profile has a group with this name.
 fn exists(name: &str) -> bool {
     PathConfig::NAMES.contains(&name)
         || CongestionConfig::NAMES.contains(&name)
@@ -186,7 +186,7 @@ fn set(sink: &Sink, path: &str, group: &mut dyn ParameterSet, name: &str, value:
     }
 }
 
-/// A TOML value as a parameter of the same kind as `like`.
+/// Converts a TOML value to a parameter of the same kind as `like`.
 fn convert(value: &Value, like: Parameter) -> Result<Parameter, (String, String)> {
     let wrong = || (format!("must be {}", like.kind()), format!("its default is {}", written(like)));
     let unit = |e: quantity::QuantityError| (e.what, e.remedy);
@@ -212,7 +212,7 @@ fn convert(value: &Value, like: Parameter) -> Result<Parameter, (String, String)
     })
 }
 
-/// A parameter's value as a scenario would have it.
+/// A parameter's value as scenarios write it.
 fn written(value: Parameter) -> String {
     match value {
         Parameter::Span(_) | Parameter::Rate(_) | Parameter::Bytes(_) => format!("\"{value}\""),
@@ -220,7 +220,7 @@ fn written(value: Parameter) -> String {
     }
 }
 
-/// A bound of a range with the unit of `like`.
+/// A limit of a range, with the unit of `like`.
 fn in_unit(bound: f64, like: Parameter) -> String {
     use strandway_proto::units::{Bytes, Rate, Span};
     match like {

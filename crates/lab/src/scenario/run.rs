@@ -6,18 +6,18 @@ use strandway_fabric::plan::CapturePlan;
 use strandway_proto::units::Span;
 use toml::{Table, Value};
 
-/// `[run]` as written.
+/// The keys of `[run]`.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) seed: u64,
     pub(crate) threads: usize,
     pub(crate) time_limit: Option<Span>,
     pub(crate) sample: Sample,
-    /// The flow whose connection the time series watch.
+    /// The name of the flow whose connection is watched.
     pub(crate) watch: Option<String>,
-    /// Keep where the time of each flow goes; by default if there are not too many.
+    /// Record how the time of each flow is divided; by default, if there are not too many flows.
     pub(crate) why: Option<bool>,
-    /// Keep a row for every message, however many there are.
+    /// Keep an entry for every message, however many there are.
     pub(crate) rows: bool,
     /// Run each job alone, too.
     pub(crate) alone: bool,
@@ -25,14 +25,14 @@ pub(crate) struct Run {
     pub(crate) capture_limit: usize,
 }
 
-/// How densely values over time are kept.
+/// The interval of time series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sample {
-    /// Not written: none, unless a report with plots is wanted.
+    /// Not given: no time series, unless a report with plots needs them.
     Unset,
     /// About 200 points.
     Auto,
-    /// At this distance.
+    /// With this interval.
     Every(Span),
 }
 
@@ -70,10 +70,10 @@ pub(crate) fn read(sink: &Sink, root: &Table) -> Run {
     Run { seed, threads, time_limit, sample, watch, why, rows, alone, capture, capture_limit }
 }
 
-/// The links that `name` stands for: those of a host in both directions, or one link.
+/// The links that `name` means: those of a host in both directions, or one link.
 ///
 /// # Errors
-/// With a sentence and a remedy, if it names nothing.
+/// A sentence and a remedy, if there is no such link or host.
 pub(crate) fn capture(name: &str, limit: usize, topology: &Topology) -> Result<CapturePlan, (String, String)> {
     let links = super::targets::links_named(topology, name)?;
     Ok(CapturePlan { links, limit })

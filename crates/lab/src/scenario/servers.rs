@@ -1,4 +1,4 @@
-//! `[servers]`: which GPUs share a server, how they reach each other inside it, and which port of the fabric each NIC has.
+//! `[servers]`: the GPUs of each server, the links between them, and the port of the fabric for each NIC.
 
 use crate::reader::{Section, Sink};
 use strandway_collective::server::GPUS_MAX;
@@ -8,14 +8,14 @@ use strandway_proto::units::{Bytes, Rate, Span};
 
 const KEYS: [&str; 5] = ["gpus", "nics", "rate", "latency", "wiring"];
 
-/// Where the NICs of a server are plugged in.
+/// The leaves to which the NICs of a server are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wiring {
-    /// All into one leaf, side by side.
+    /// All to one leaf, next to each other.
     ByServer,
-    /// NIC `i` of as many servers as a leaf has ports into leaf `i` of a group of leaves.
+    /// NIC `i` to leaf `i` of a group of leaves, which serves as many servers as a leaf has ports.
     RailOptimised,
-    /// The same; no message may leave its rail.
+    /// Like `RailOptimised`, and no message may leave its rail.
     RailOnly,
 }
 
@@ -24,13 +24,13 @@ pub(crate) enum Wiring {
 pub(crate) struct Servers {
     pub(crate) gpus: u32,
     nics: u32,
-    /// Of the links inside, per GPU and direction.
+    /// Rate of the links inside a server, per GPU and direction.
     pub(crate) rate: Rate,
     pub(crate) latency: Span,
     pub(crate) wiring: Wiring,
-    /// How many there are.
+    /// Number of servers.
     pub(crate) count: u32,
-    /// Servers that one leaf, or one group of leaves with a rail each, has.
+    /// Number of servers below one leaf, or below one group of leaves with a rail each.
     pub(crate) per_block: u32,
     hosts_per_leaf: u32,
 }
@@ -80,14 +80,15 @@ impl Servers {
         })
     }
 
-    /// The servers in the order in which a job that is spread takes them: one of each leaf, or group of leaves, in turn.
+    /// The order in which a spread job takes servers: one server of each leaf, or group of leaves, in turn.
     pub(crate) fn spread(&self) -> Vec<u32> {
         let mut all: Vec<u32> = (0..self.count).collect();
         all.sort_by_key(|server| (server % self.per_block, server / self.per_block));
         all
     }
 
-    /// How long the links inside are busy with so many bytes per GPU, in so many steps that wait for each other.
+    /// The time for which the links inside a server are busy with `bytes` bytes per GPU, in `steps` steps that wait for
+    /// each other.
     pub(crate) fn time(&self, bytes: u64, steps: u64) -> Span {
         self.rate.time_for(Bytes(bytes)) + self.latency * steps
     }

@@ -9,13 +9,13 @@ use strandway_fabric::topology::{Level, Pods, Shape};
 use strandway_proto::units::{Rate, Span};
 use toml::Value;
 
-/// The most of any count of a fabric but hosts.
+/// Limit on every count of a fabric except hosts.
 pub(super) const COUNT_MAX: u64 = 1 << 16;
 
-/// The most planes: ports of a NIC.
+/// Limit on planes, which is the number of ports of a NIC.
 const PLANES_MAX: u64 = 32;
 
-/// Rates and latencies of the levels. `planes` share the NIC's rate.
+/// Rates and latencies of the levels. The NIC's rate is divided among the planes.
 pub(super) fn levels(section: &Section<'_>, planes: u64, default: Rate) -> Option<([Level; 3], [Span; 3])> {
     let nic = section.rate("rate").unwrap_or(default);
     if !nic.0.is_multiple_of(planes) {
@@ -44,7 +44,8 @@ pub(super) fn levels(section: &Section<'_>, planes: u64, default: Rate) -> Optio
     Some(([level(rate), level(uplink), level(core)], [inside; 3]))
 }
 
-/// Switches above a tier so that its uplinks carry what its downlinks bring, divided by `oversubscription`.
+/// Number of switches above a tier for which the uplinks carry the rate of the downlinks, divided by
+/// `oversubscription`.
 fn uplinks(
     section: &Section<'_>,
     down: u64,
@@ -65,20 +66,20 @@ fn uplinks(
     whole as u64
 }
 
-/// The number of planes: every NIC has one port into each.
+/// The number of planes; every NIC has one port in each.
 pub(super) fn planes(section: &Section<'_>, default: u64) -> u64 {
     if let Some(Value::Integer(n)) = section.raw("planes")
         && u64::try_from(*n).is_ok_and(|n| n > PLANES_MAX)
     {
         let what =
-            format!("must be at most {PLANES_MAX}: a NIC has a port for each plane, and no more ports than that");
+            format!("must be at most {PLANES_MAX}: a NIC has one port for each plane, and at most {PLANES_MAX} ports");
         section.wrong("planes", what, format!("write a whole number from 1 to {PLANES_MAX}"));
         return default;
     }
     section.count("planes", 1, PLANES_MAX).unwrap_or(default)
 }
 
-/// A power of two near the square root, at most 64: leaves and spines then have about equal numbers of ports.
+/// A power of two near the square root, at most 64. With it leaves and spines have about equal numbers of ports.
 fn leaf_size(hosts: u64) -> u64 {
     let mut size = 1;
     while size * size < hosts && size < 64 {
@@ -115,7 +116,7 @@ pub(super) fn leaf_spine(section: &Section<'_>, planes_wanted: bool, nodes: Opti
     make(section, shape, levels, inside)
 }
 
-/// Three tiers; by default those of switches with `k` ports.
+/// Three tiers; the default is that of switches with `k` ports.
 pub(super) fn fat_tree(section: &Section<'_>, nodes: Option<u32>) -> Option<Topology> {
     let hosts = section.count("hosts", 1, HOSTS_MAX);
     let k = section.count("k", 2, 160);

@@ -1,4 +1,4 @@
-//! `[fabric]` with `kind = "sites"`: places joined by long links, with distance, rate, queue and loss of their own.
+//! `[fabric]` with `kind = "sites"`: sites joined by long links, each with its own distance, rate, queue and loss.
 
 use super::fabric::HOSTS_MAX;
 use super::faults::{FaultNote, Faults, burst_of};
@@ -13,10 +13,10 @@ use strandway_fabric::{LinkId, Topology};
 use strandway_proto::units::{Bytes, Rate, Span, Time};
 use toml::Value;
 
-/// No queue holds more than this time's worth of its link: stamps of waiting packets wrap after 4.4 s.
+/// Limit on a queue, as time at its link's rate: time stamps of waiting packets wrap after 4.4 s.
 const QUEUE_MAX: Span = Span::from_ms(4000);
 
-/// What is written about a long link; what is not is `None`.
+/// The keys of a long link; `None` for absent ones.
 #[derive(Clone, Copy, Debug, Default)]
 struct Written {
     latency: Option<Span>,
@@ -30,14 +30,14 @@ struct Written {
 /// The queue at the ends of a long link.
 #[derive(Clone, Copy, Debug)]
 enum Queue {
-    /// So much time's worth of the link's rate.
+    /// This time at the link's rate.
     Time(Span),
     Bytes(Bytes),
-    /// So many times the link's rate times twice its latency.
+    /// This factor times the link's rate times twice its latency.
     Bdp(f64),
 }
 
-/// A fabric of sites, and what its long links lose.
+/// A fabric of sites, and the permanent losses of its long links.
 pub(super) fn read(section: &Section<'_>, nodes: Option<u32>) -> Option<(Topology, Faults)> {
     let sites = section.count("sites", 2, u64::from(SITES_MAX)).unwrap_or(2);
     let per_site = section.count("hosts_per_site", 1, COUNT_MAX);
@@ -68,7 +68,7 @@ pub(super) fn read(section: &Section<'_>, nodes: Option<u32>) -> Option<(Topolog
     };
     let all = written(section);
     let mut each = vec![all; shape.pairs().count()];
-    // The first of the two sites named is where losses of one direction begin.
+    // Losses of one direction begin at the site that is named first.
     let mut first: Vec<u32> = shape.pairs().map(|(low, _)| low).collect();
     exceptions(section, shape, &mut each, &mut first);
     let mut long = Vec::with_capacity(each.len());
@@ -105,7 +105,7 @@ fn written(section: &Section<'_>) -> Written {
     let rule = section.choice("rule", &["glass", "paper"]);
     let distance = section.metres("distance");
     if section.has("rule") && !section.has("distance") {
-        section.wrong("rule", "says how long light takes for a distance", "write a `distance`, or leave it out");
+        section.wrong("rule", "is for a distance, which is missing", "write a `distance`, or leave it out");
     }
     let rule = if rule == Some("paper") { Rule::Paper } else { Rule::Glass };
     if section.has("distance") && section.has("long_latency") {
@@ -115,7 +115,7 @@ fn written(section: &Section<'_>) -> Written {
     let longest = Span::from_ms(1000);
     if let Some(latency) = latency.filter(|l| *l < Span::from_ns(1) || *l > longest) {
         let key = if section.has("distance") { "distance" } else { "long_latency" };
-        section.wrong(key, format!("takes {latency} one way"), "write what takes from \"1 ns\" to \"1 s\"");
+        section.wrong(key, format!("takes {latency} one way"), "write a value with a time from \"1 ns\" to \"1 s\"");
     }
     let loss = section.ratio("loss", 0.0, 1.0);
     Written {
@@ -128,7 +128,7 @@ fn written(section: &Section<'_>) -> Written {
     }
 }
 
-/// A time, or a size.
+/// Reads a time or a size.
 fn written_queue(section: &Section<'_>) -> Option<Queue> {
     if let Some(Value::String(text)) = section.raw("long_queue")
         && let Ok(span) = quantity::span(text)
@@ -156,11 +156,11 @@ fn queue(section: &Section<'_>, queue: Queue, level: &Level) -> Option<Bytes> {
         section.wrong("long_queue", what, format!("write at most \"{QUEUE_MAX}\""));
         return None;
     }
-    // A short long link still holds a few packets.
+    // Even the queue of a short long link must hold some packets.
     Some(bytes.max(if matches!(queue, Queue::Bdp(_)) { Bytes(64 << 10) } else { Bytes::ZERO }))
 }
 
-/// `[[fabric.long_links]]`: what is otherwise between two sites.
+/// `[[fabric.long_links]]`: other settings between two sites.
 fn exceptions(section: &Section<'_>, shape: SitesShape, each: &mut [Written], first: &mut [u32]) {
     let items = match section.raw("long_links") {
         None => return,
@@ -194,7 +194,7 @@ fn exceptions(section: &Section<'_>, shape: SitesShape, each: &mut [Written], fi
     }
 }
 
-/// Two sites, by number.
+/// Two different sites, by number.
 fn between(section: &Section<'_>, shape: SitesShape) -> Option<(u32, u32)> {
     let site = |value: &Value| value.as_integer().and_then(|n| u32::try_from(n).ok()).filter(|n| *n < shape.sites);
     let pair = match section.raw("between") {
@@ -210,7 +210,7 @@ fn between(section: &Section<'_>, shape: SitesShape) -> Option<(u32, u32)> {
     pair
 }
 
-/// What the long links lose all the time, as faults.
+/// The permanent losses of long links, as faults.
 fn losses(topology: &Topology, shape: SitesShape, each: &[Written], first: &[u32]) -> Faults {
     let mut faults = Faults::default();
     for (((a, b), w), &first) in shape.pairs().zip(each).zip(first) {
@@ -228,7 +228,7 @@ fn losses(topology: &Topology, shape: SitesShape, each: &[Written], first: &[u32
             what: format!("site{first}{arrow}site{} {}", a + b - first, super::faults::loses(probability, burst)),
             from: Time::ZERO,
             until: Time::NEVER,
-            links: links.len(),
+            links: links.clone(),
         });
         faults.plans.push(FaultPlan {
             links,
@@ -240,10 +240,15 @@ fn losses(topology: &Topology, shape: SitesShape, each: &[Written], first: &[u32
     faults
 }
 
-/// What a fabric with long links cannot have, whatever its profile wishes.
+/// Reports settings that cannot work with long links, whatever the profile.
 pub(super) fn refuse(sink: &Sink, written: [(&'static str, bool); 2]) {
     for (key, _) in written.into_iter().filter(|(_, written)| *written) {
         let what = "does not work over long links: a pause would come a round trip late";
-        sink.add(&format!("fabric.{key}"), "", what, "leave it out; packets that find no room are trimmed or dropped");
+        sink.add(
+            &format!("fabric.{key}"),
+            "",
+            what,
+            "leave it out; packets that do not fit a queue are trimmed or dropped",
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Flow sizes drawn from a distribution, given as points (bytes, share of flows at most that long).
+//! Flow sizes from a distribution, given as points: bytes, and the share of flows that are at most that long.
 
 use strandway_fabric::quantity;
 use strandway_proto::rng::Random;
@@ -9,10 +9,10 @@ pub(crate) struct Sizes {
     points: Vec<(f64, f64)>,
 }
 
-/// The built-in distributions' names.
+/// The names of the built-in distributions.
 pub(crate) const NAMES: [&str; 2] = ["websearch", "hadoop"];
 
-/// Web search: DCTCP (SIGCOMM 2010), figure 4, in the points that the HPCC artefact publishes.
+/// Web search: DCTCP (SIGCOMM 2010), figure 4, with the points that the HPCC artefact publishes.
 const WEBSEARCH: [(f64, f64); 12] = [
     (1.0, 0.0),
     (10_000.0, 0.15),
@@ -28,7 +28,7 @@ const WEBSEARCH: [(f64, f64); 12] = [
     (30_000_000.0, 1.0),
 ];
 
-/// Hadoop: "Inside the Social Network's (Datacenter) Network" (SIGCOMM 2015), in the points that the HPCC artefact
+/// Hadoop: "Inside the Social Network's (Datacenter) Network" (SIGCOMM 2015), with the points that the HPCC artefact
 /// publishes.
 const HADOOP: [(f64, f64); 20] = [
     (1.0, 0.0),
@@ -66,7 +66,7 @@ impl Sizes {
         }
     }
 
-    /// What the built-in distribution of this name is: source, mean, and its points.
+    /// The description of the built-in distribution with this name: source, mean, and points.
     pub(crate) fn explained(name: &str) -> Option<String> {
         let sizes = Sizes::named(name)?;
         let source = match name {
@@ -87,10 +87,10 @@ impl Sizes {
         ))
     }
 
-    /// Reads lines `bytes, share`; `#` starts a comment, and a first line of words is a heading.
+    /// Reads lines `bytes, share`. `#` starts a comment; a first line of words is a heading.
     ///
     /// # Errors
-    /// With the line and what is wrong there.
+    /// The line, and the mistake in it.
     pub(crate) fn parse(text: &str) -> Result<Sizes, (Option<usize>, String)> {
         let mut points: Vec<(f64, f64)> = Vec::new();
         for (i, line) in text.lines().enumerate() {
@@ -127,7 +127,7 @@ impl Sizes {
             }
         }
         match points.last() {
-            None => Err((None, "there is no point in the file".into())),
+            None => Err((None, "the file has no line `bytes, share`".into())),
             Some(last) if last.1 != 1.0 => Err((None, format!("the last share is {}, not 1", last.1))),
             Some(_) => Ok(Sizes { points }),
         }
@@ -180,7 +180,7 @@ mod tests {
         let sizes = Sizes::parse("bytes,cdf\n1000, 0.5\n3 kB;1.0\n").expect("sound");
         assert_eq!(sizes.mean(), 1000.0 * 0.5 + 2000.0 * 0.5);
         for (text, fragment) in [
-            ("", "no point"),
+            ("", "the file has no line"),
             ("1000, 0.5\n", "the last share is 0.5"),
             ("1000, 0.5\n900, 1\n", "must rise"),
             ("1000, nan\n", "not between"),

@@ -14,14 +14,14 @@ use strandway_switch::{
 };
 use toml::{Table, Value};
 
-/// Bytes of a slot: 62 lanes of 4 bytes and 16 bytes beside them (ESA sheet, section 3.1).
+/// Bytes of a slot: 62 lanes of 4 bytes, and 16 further bytes (ESA sheet, section 3.1).
 const SLOT_LANES: u64 = 62;
 const SLOT_META: u64 = 16;
 
-/// Slots of a switch at the most.
+/// Limit on the slots of a switch.
 const SLOTS_MAX: u64 = 1 << 24;
 
-/// The section `[switch]` as understood.
+/// The checked section `[switch]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Switch {
     settings: Settings,
@@ -40,7 +40,7 @@ impl Switch {
     }
 }
 
-/// Reads `[switch]`; what is absent has its usual value.
+/// Reads `[switch]`; absent keys have their default values.
 pub(crate) fn read(sink: &Sink, root: &Table, seed: u64) -> Switch {
     let section = Section::of(sink, root, "switch");
     let system = section.choice("system", &["esa", "atp", "switchml"]).unwrap_or("esa");
@@ -126,7 +126,7 @@ pub(crate) fn read(sink: &Sink, root: &Table, seed: u64) -> Switch {
         }
         bytes.clamp(1, 9000) as u16
     };
-    // ESA sheet, section 13.2: 306 bytes for 62 lanes and 64 for control, 24 and 20 more on the wire.
+    // ESA sheet, section 13.2: 306 bytes for 62 lanes and 64 for control packets; the wire adds 24 and 20.
     let header = small("header", 82);
     let control = small("control", 84);
     if settings.timeout == Span::ZERO {
@@ -136,7 +136,7 @@ pub(crate) fn read(sink: &Sink, root: &Table, seed: u64) -> Switch {
     Switch { settings, priorities, index, window, lanes, header, control }
 }
 
-/// What a scenario says about one collective in the network, or about training jobs.
+/// The keys of one collective in the network, or of training jobs.
 #[derive(Clone, Debug)]
 pub(super) struct Written {
     server: Option<u32>,
@@ -146,22 +146,23 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// The same, with its server at this host, if that is known.
+    /// The same with its server at this host, if it is given.
     pub(super) fn at(&self, server: Option<u32>) -> Written {
         Written { server: server.or(self.server), ..self.clone() }
     }
 }
 
-/// What training jobs compute.
+/// The computation of training jobs.
 #[derive(Clone, Debug)]
 struct Training {
     layers: Vec<(u64, Span, Span)>,
-    /// Values in turn, job by job: time of an iteration (none for that of a model), and how much longer a worker may take.
+    /// Values that jobs take in turn: the time of an iteration (empty if a model is given), and by which share a worker
+    /// may take longer.
     compute: Vec<Span>,
     stragglers: Vec<f64>,
     noise: f64,
     iterations: u32,
-    /// Jobs begin at random within this time.
+    /// Jobs begin at random times within this span.
     arrivals: Span,
 }
 
@@ -173,7 +174,7 @@ pub(super) fn read_collective(section: &Section<'_>, scatter: bool) -> Written {
     Written { server, scatter, chains: chains.unwrap_or(1), training: None }
 }
 
-/// Parameters, and milliseconds forward and backward, block by block from the input side on.
+/// Parameters, and milliseconds forward and backward, for each block from the input on.
 type Blocks = &'static [(u64, f64, f64)];
 
 /// Models with their profiles on a V100 (ESA sheet, section 13.4).
@@ -205,7 +206,7 @@ const MODELS: [(&str, Blocks); 3] = [
     ),
 ];
 
-/// Reads the keys of training jobs; `size` is the gradient's.
+/// Reads the keys of training jobs; `size` is that of the gradient.
 pub(super) fn read_training(section: &Section<'_>, size: Bytes) -> Written {
     let models = MODELS.map(|model| model.0);
     let model = section.choice("model", &models).and_then(|name| MODELS.iter().find(|model| model.0 == name));
@@ -239,7 +240,7 @@ pub(super) fn read_training(section: &Section<'_>, size: Bytes) -> Written {
     Written { server, scatter: false, chains: 1, training: Some(training) }
 }
 
-/// A time, or a list of times that jobs take in turn.
+/// A time, or a list of times that the jobs take in turn.
 fn spans(section: &Section<'_>, key: &'static str) -> Vec<Span> {
     let Some(Value::Array(items)) = section.raw(key) else { return section.span(key).into_iter().collect() };
     let read = |item: &Value| match item {
@@ -253,7 +254,7 @@ fn spans(section: &Section<'_>, key: &'static str) -> Vec<Span> {
     })
 }
 
-/// A number, or a list of numbers that jobs take in turn.
+/// A number, or a list of numbers that the jobs take in turn.
 fn numbers(section: &Section<'_>, key: &'static str, most: f64) -> Vec<f64> {
     let Some(Value::Array(items)) = section.raw(key) else {
         return vec![section.ratio(key, 0.0, most).unwrap_or(0.0)];
@@ -271,7 +272,7 @@ fn numbers(section: &Section<'_>, key: &'static str, most: f64) -> Vec<f64> {
     })
 }
 
-/// A job before all of them are known.
+/// The description of a job, made before all jobs are known.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
     hosts: Vec<HostId>,
@@ -291,24 +292,25 @@ impl Spec {
         self.server.0
     }
 
-    /// Workers begin when a script says so, rather than at an instant.
+    /// Makes workers begin when a script says so, not at a fixed time.
     pub(super) fn begin_when_told(&mut self) {
         self.start = Time::NEVER;
     }
 
-    /// Results go to this multicast group.
+    /// Makes results go to this multicast group.
     pub(super) fn join(&mut self, group: u32) {
         self.group = group;
     }
 }
 
-/// A layer's time as its share of an iteration's: a third forward, two thirds backward (ESA sheet, section 13.4).
+/// The times of a layer, forward and backward, as shares of an iteration: a third forward, two thirds backward (ESA
+/// sheet, section 13.4).
 pub(super) fn split(compute: Span, layers: u64) -> (Span, Span) {
     (Span(compute.0 / 3 / layers), Span(compute.0 * 2 / 3 / layers))
 }
 
 impl Maker<'_> {
-    /// One collective in the network, or one training job, with its workers at these hosts.
+    /// Makes one collective in the network, or one training job, with its workers at these hosts.
     pub(super) fn in_network(
         &mut self,
         written: &Written,
@@ -327,14 +329,14 @@ impl Maker<'_> {
                 return self.complain(
                     key,
                     "",
-                    "is for algorithms of messages; fragments have no connections",
+                    "is for unicast algorithms; fragments have no connections",
                     "leave it out",
                 );
             }
         }
         if written.scatter && matches!(switch.settings.system, System::SwitchMl { .. }) {
             let remedy = "write switch.system = \"esa\" or \"atp\", or algorithm = \"ring\"";
-            return self.complain("algorithm", "in-network", "is an all-reduce alone with SwitchML", remedy);
+            return self.complain("algorithm", "in-network", "can only be an all-reduce with SwitchML", remedy);
         }
         let Some(server) = self.server_of(written, hosts) else { return };
         let job = name.1.unwrap_or(0) as usize;
@@ -401,15 +403,15 @@ impl Maker<'_> {
             class: self.class,
             messages: 0..0,
             tallied: true,
-            // What is computed hides what is sent, or the other way round.
+            // Computing and sending overlap, so the longer one counts.
             bound: self.context.rate.time_for(Bytes(wire)).max(computed * u64::from(iterations)),
             job: None,
         });
         self.traffic.specs.push(spec);
     }
 
-    /// The host of a job's server: the one that is named; else the last host that has no rank of this workload and no server; else that of
-    /// rank 0, which then has both.
+    /// The host of a job's server. It is the host in the scenario; without one, the last host that has no rank of this
+    /// workload and no server; without such a host, the host of rank 0, which then runs both.
     fn server_of(&mut self, written: &Written, hosts: &[HostId]) -> Option<HostId> {
         let there = self.context.topology.hosts();
         if let Some(server) = written.server {
@@ -447,7 +449,7 @@ fn build(spec: &Spec, number: u16, switch: &Switch, topology: &Topology, window:
     Job::new(shape, topology, spec.hosts.clone(), spec.server)
 }
 
-/// All jobs of a run, whose messages are numbered from `next` on.
+/// Makes all jobs of a run. Their messages are numbered from `next` on.
 pub(super) fn assemble(context: &Context<'_>, traffic: &Traffic, next: &mut u32) -> Option<Aggregation> {
     if traffic.specs.is_empty() {
         return None;
@@ -462,7 +464,7 @@ pub(super) fn assemble(context: &Context<'_>, traffic: &Traffic, next: &mut u32)
     for (spec, number) in traffic.specs.iter().zip(1u16..) {
         let job = match build(spec, number, switch, context.topology, window) {
             Ok(job) => Arc::new(job),
-            // It was built before with another window.
+            // The same job was built before with another window.
             Err(error) => unreachable!("a job that was sound {error}"),
         };
         let keys: u64 = spec.layers.iter().map(|layer| layer.keys).sum();

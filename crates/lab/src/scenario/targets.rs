@@ -1,4 +1,4 @@
-//! The links that a fault names: one, those of a node, a port, a plane, or some of a tier.
+//! The links of a fault: one link, or the links of a node, a port, a plane, or a part of a tier.
 
 use crate::problem::nearest;
 use crate::reader::Section;
@@ -7,18 +7,14 @@ use strandway_fabric::{LinkId, NodeId, Topology};
 use strandway_proto::rng::Random;
 use toml::Value;
 
-/// The keys that say where a fault strikes.
+/// The keys that name the links of a fault.
 pub(super) const TARGETS: [&str; 6] = ["link", "between", "switch", "port", "plane", "tier"];
 
-/// The links that a fault strikes.
+/// The links of a fault.
 pub(super) fn target(section: &Section<'_>, topology: &Topology, random: Random) -> Option<Vec<LinkId>> {
     let given: Vec<&str> = TARGETS.iter().copied().filter(|key| section.has(key)).collect();
     if given.len() != 1 {
-        let what = if given.is_empty() {
-            "says not where it strikes".to_string()
-        } else {
-            format!("has {}", given.join(" and "))
-        };
+        let what = if given.is_empty() { "has no target".to_string() } else { format!("has {}", given.join(" and ")) };
         section.sink.add(section.name(), "", what, format!("write exactly one of {}", TARGETS.join(", ")));
         for key in TARGETS {
             section.raw(key);
@@ -71,7 +67,7 @@ pub(super) fn target(section: &Section<'_>, topology: &Topology, random: Random)
     }
 }
 
-/// Every link that exists, with its ends.
+/// All connected links, with their ends.
 fn links(topology: &Topology) -> impl Iterator<Item = (LinkId, LinkEnds)> {
     (0..topology.links()).map(LinkId).filter_map(|l| topology.ends(l).map(|e| (l, e)))
 }
@@ -92,7 +88,7 @@ fn tier(section: &Section<'_>, topology: &Topology, mut random: Random) -> Optio
     let pick = section.choice("pick", &["first", "random"]).unwrap_or("first");
     let one_way = section.flag("one_way").unwrap_or(false);
     let per_switch = section.flag("per_switch").unwrap_or(false);
-    // Cables are counted by their upward link, whichever direction is named, so that both directions mean the same ones.
+    // Cables are counted by their upward link. So both directions of a tier name the same cables.
     let mut cables: Vec<(LinkId, LinkEnds)> = links(topology).filter(|(_, e)| e.level == level && e.up).collect();
     let count = section.count("count", 1, cables.len() as u64)? as usize;
     if pick == "random" {
@@ -162,13 +158,13 @@ fn between(topology: &Topology, a: NodeId, b: NodeId) -> Found<Vec<LinkId>> {
     Ok(both)
 }
 
-/// The links of a node, out and in.
+/// All links of a node, out and in.
 fn around(topology: &Topology, node: NodeId) -> Vec<LinkId> {
     let (first, count) = topology.ports_of(node);
     (first.0..first.0 + count).map(LinkId).filter_map(|l| topology.ends(l).map(|e| [l, e.reverse])).flatten().collect()
 }
 
-/// `host3.p1`: a NIC's port, both directions.
+/// `host3.p1`: a port of a NIC, in both directions.
 fn port(topology: &Topology, name: &str) -> Found<Vec<LinkId>> {
     let wrong = || {
         let (last, hosts) = (topology.planes() - 1, topology.hosts());
@@ -194,7 +190,7 @@ fn port(topology: &Topology, name: &str) -> Found<Vec<LinkId>> {
     Ok(vec![link, ends.reverse])
 }
 
-/// One link by name, or all that match a name with `*`.
+/// The link with this name, or all links that match a name with `*`.
 fn matching(topology: &Topology, name: &str) -> Found<Vec<LinkId>> {
     if name.contains('*') {
         let found: Vec<LinkId> =
@@ -229,7 +225,7 @@ fn matching(topology: &Topology, name: &str) -> Found<Vec<LinkId>> {
     }
 }
 
-/// Does `name` match `pattern`, where `*` stands for any text?
+/// True if `name` matches `pattern`, in which `*` stands for any text.
 pub(crate) fn glob(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(first) = parts.next() else { return name.is_empty() };
@@ -245,7 +241,7 @@ pub(crate) fn glob(pattern: &str, name: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// What `[run] capture` means: all links of a node, or one link.
+/// The links that `[run] capture` names: all links of a node, or one link.
 pub(crate) fn links_named(topology: &Topology, name: &str) -> Found<Vec<LinkId>> {
     if name.contains("->") { matching(topology, name) } else { node(topology, name).map(|n| around(topology, n)) }
 }

@@ -1,4 +1,5 @@
-//! `[workload]` or several `[[workload]]`: who sends what to whom, and when. This file reads; `generate.rs` makes flows.
+//! `[workload]` or several `[[workload]]`: senders, receivers, sizes and times of messages. This file reads the keys;
+//! `generate.rs` makes flows.
 
 use super::collective;
 use super::job;
@@ -11,7 +12,7 @@ use strandway_proto::Profile;
 use strandway_proto::units::{Bytes, Rate, Span};
 use toml::{Table, Value};
 
-/// The most flows of one run.
+/// Limit on the flows of a run.
 pub(crate) const FLOWS_MAX: u64 = 1 << 22;
 
 pub(crate) const KINDS: [&str; 13] = [
@@ -30,7 +31,7 @@ pub(crate) const KINDS: [&str; 13] = [
     "flows",
 ];
 
-/// Every key of a workload, whatever its kind.
+/// All keys of a workload, of every kind.
 const KEYS: [&str; 48] = [
     "name",
     "kind",
@@ -82,25 +83,25 @@ const KEYS: [&str; 48] = [
     "reshard",
 ];
 
-/// The largest message.
+/// Limit on the size of a message.
 const SIZE_MAX: Bytes = Bytes(1 << 48);
 
-/// One workload as written.
+/// The keys of one workload.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
-    /// What reports call its flows.
+    /// The name of its flows in reports.
     pub(crate) class: String,
     /// Its section, for messages.
     pub(crate) section: String,
     pub(crate) common: Common,
     pub(crate) kind: Kind,
-    /// Its connections' profile, if not that of the run.
+    /// The profile of its connections; `None` for the profile of the run.
     pub(crate) profile: Option<Profile>,
-    /// The share of its pairs that keep to one path.
+    /// The share of its pairs that use a single path.
     pub(crate) ordered: Option<f64>,
 }
 
-/// What most kinds share.
+/// Keys that most kinds have.
 #[derive(Clone, Debug)]
 pub(crate) struct Common {
     pub(crate) size: Bytes,
@@ -109,11 +110,11 @@ pub(crate) struct Common {
     pub(crate) messages: u32,
     pub(crate) gap: Span,
     pub(crate) connections: u32,
-    /// Only the first so many hosts take part.
+    /// Only this many hosts, the first ones, take part.
     pub(crate) hosts: Option<u32>,
 }
 
-/// Which hosts are picked as the other ends of an incast or outcast.
+/// How the other ends of an incast or outcast are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pick {
     First,
@@ -133,18 +134,18 @@ pub(crate) enum Kind {
     Flows(Vec<Written>),
 }
 
-/// One flow written out in the scenario.
+/// One flow that the scenario lists.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     pub(crate) from: u32,
     pub(crate) to: u32,
     pub(crate) size: Bytes,
     pub(crate) start: Span,
-    /// Its place in the scenario, for messages.
+    /// Its key in the scenario, for messages.
     pub(crate) key: String,
 }
 
-/// Reads all workloads; `None` for each that is wrong.
+/// Reads all workloads; a wrong one is `None`.
 pub(crate) fn read(sink: &Sink, scenario: &Scenario) -> Vec<Option<Workload>> {
     let jobs = scenario.table.contains_key("job");
     let mut all = match scenario.table.get("workload") {
@@ -207,7 +208,7 @@ fn one_job(sink: &Sink, scenario: &Scenario, name: String, table: &Table) -> Opt
     (sink.count() == before).then_some(Workload { class, section: name, common, kind, profile, ordered: None })
 }
 
-/// What reports call a workload.
+/// The name of a workload in reports.
 fn class(section: &Section<'_>, default: &str) -> String {
     let class = section.text("name").unwrap_or_else(|| default.to_string());
     if class.contains('.') || class.is_empty() {
@@ -251,7 +252,7 @@ fn common(section: &Section<'_>, kind: &str) -> Common {
         section.wrong("size", "is not a message that can be sent", "write 1 B to 256 TiB");
     }
     let start = if kind == "matrix" { None } else { section.span("start") };
-    // A rank that begins late would hold up all that it should pass on; flows cannot say that yet.
+    // A rank that begins late would delay all messages that it should forward; flows cannot express that yet.
     let jittery = !matches!(kind, "training" | "fsdp" | "all-reduce" | "reduce-scatter" | "all-gather" | "broadcast");
     let jitter = if jittery { section.span("jitter") } else { None };
     let repeats = matches!(kind, "permutation" | "incast" | "outcast" | "flows");
@@ -400,7 +401,7 @@ fn written(section: &Section<'_>) -> Option<Vec<Written>> {
     Some(flows)
 }
 
-/// The hosts that the imported matrices want, if there are any.
+/// The number of hosts of the imported matrices, if there are any.
 pub(crate) fn nodes(workloads: &[Option<Workload>]) -> Option<u32> {
     workloads
         .iter()
@@ -412,7 +413,7 @@ pub(crate) fn nodes(workloads: &[Option<Workload>]) -> Option<u32> {
         .max()
 }
 
-/// The rate of arrivals in flows per second at which `hosts` hosts offer `load` of their NICs' rate.
+/// The rate of arrivals (flows per second) at which `hosts` hosts offer `load` times their NICs' rate.
 pub(crate) fn arrivals(load: f64, rate: Rate, sizes: &Sizes, hosts: u32) -> f64 {
     load * rate.0 as f64 * f64::from(hosts) / (8.0 * sizes.mean())
 }

@@ -1,7 +1,7 @@
-//! The multicasts of a run between real nodes: teams, their planes, the memory of operations, and what is counted.
+//! The multicasts of a run between real nodes: teams, their planes, the memory of operations, and counters.
 //!
-//! Hosts with the same members form one team, whatever operations they run. Each operation is the one that the simulator runs, with the
-//! times and headers of real nodes ([`Teams::operations`]).
+//! Hosts with the same members form one team for all their operations. Each operation is the one of the simulator, with
+//! the times and headers of real nodes ([`Teams::operations`]).
 
 use super::{Shared, WireError};
 use std::net::SocketAddrV6;
@@ -19,15 +19,15 @@ use strandway_proto::units::{Rate, Time};
 use strandway_proto::{HostId, Letter, MessageId};
 use strandway_udp::{Completion, Error, Group, Incoming, Membership, Node, Region};
 
-/// A host that has given an operation up stays for so many round trips, so that others hear of it: ours.
+/// A host that has given an operation up stays for this many round trips, so that other hosts learn of it: ours.
 const LINGER: u64 = 20;
 
-/// What a fabric says of multicast. The default suits nodes that share a host.
+/// How a fabric copies multicast. The default suits nodes on one machine without switches.
 #[derive(Clone, Debug)]
 pub struct Copying {
-    /// The team as which switches know the members of each group of the plan; empty to count the groups.
+    /// By group of the plan: the number under which switches know its team. Empty: groups are numbered from zero.
     pub teams: Vec<u16>,
-    /// The rate at which a host receives at the most, all planes together.
+    /// Limit on the receive rate of a host, all planes together.
     pub rate_max: Rate,
 }
 
@@ -40,21 +40,22 @@ impl Default for Copying {
 /// A team of the run.
 struct Team {
     number: u16,
-    /// Its members in the order of their hosts: their ranks in the team.
+    /// Its members in the order of their hosts; the position is the rank in the team.
     members: Ranks,
     secret: [u8; 32],
-    /// The planes by which all members have heard each other, one bit each.
+    /// The planes on which all members have heard each other, one bit each.
     planes: AtomicU32,
 }
 
 /// All teams of a run.
 pub(super) struct Teams {
     teams: Vec<Team>,
-    /// By multicast: its team.
+    /// By multicast: the index of its team.
     of: Vec<usize>,
     trees: u16,
     rate_max: Rate,
-    /// Chunks that were sent, those of them to one host, that arrived, that switches cut, and that were rebuilt.
+    /// Counters: chunks sent, chunks sent to single hosts, chunks that arrived, chunks that switches trimmed, and
+    /// chunks that were rebuilt.
     counted: [AtomicU64; 5],
 }
 
@@ -87,8 +88,8 @@ impl Teams {
         Ok(Teams { teams, of, trees: trees as u16, rate_max: copying.rate_max, counted: Default::default() })
     }
 
-    /// The operations as real nodes run them: over the planes that carry multicast, with the headers of datagrams, and with round trips
-    /// that allow for waking. Switches do not pause, so roots are paced.
+    /// The operations as real nodes run them: on the planes that carry multicast, with the headers of datagrams, and
+    /// with round trips that include the time to wake up. Switches do not pause, so roots are paced.
     pub(super) fn operations(&self, multicasts: &[Multicast], header: u32) -> Vec<Multicast> {
         let adapt = |(multicast, &team): (&Multicast, &usize)| {
             let rtt = multicast.rtt + Options::RTT;
@@ -98,7 +99,7 @@ impl Teams {
                 rate: Rate(multicast.rate.0.min(self.rate_max.0)),
                 pace: Some(multicast.pace.unwrap_or(PACE)),
                 rtt,
-                // Buffers are open before the first letter leaves.
+                // Buffers are open before the first letter is sent.
                 opening: Opening::OneBarrier,
                 silent_max: Options { rtt, ..Options::new(multicast.rate) }.silent_max(),
                 ..multicast.clone()
@@ -107,17 +108,18 @@ impl Teams {
         multicasts.iter().zip(&self.of).map(adapt).collect()
     }
 
-    /// What was counted: chunks that were sent, those of them to one host, that arrived, that switches cut, and that were rebuilt.
+    /// Counters: chunks sent, chunks sent to single hosts, chunks that arrived, chunks that switches trimmed, and
+    /// chunks that were rebuilt.
     pub(super) fn counted(&self) -> [u64; 5] {
         [0, 1, 2, 3, 4].map(|at: usize| self.counted[at].load(Ordering::Acquire))
     }
 }
 
-/// An operation that is under way at a host.
+/// An operation in progress at a host.
 struct Open {
     region: Region,
     since: Time,
-    /// Has it everything?
+    /// True if it has all chunks.
     complete: bool,
 }
 
@@ -127,21 +129,21 @@ pub(super) struct Casting<'a> {
     host: HostId,
     /// By team: the group, if the host is a member.
     groups: Vec<Option<Group>>,
-    /// By multicast.
+    /// By multicast: its state, if it is in progress.
     open: Vec<Option<Open>>,
-    /// When the host gave an operation up.
+    /// When the host gave up an operation, if it did.
     gave_up: Option<Time>,
 }
 
-/// The byte at a place of an operation's result: never zero, unlike memory that nothing was written to.
+/// The byte at a place of an operation's result. It is never zero, unlike unwritten memory.
 fn pattern(task: u32, at: u64) -> u8 {
-    // The golden ratio spreads neighbours.
+    // Multiplying by the golden ratio makes neighbouring bytes different.
     let mixed = (at + u64::from(task) * 8_191).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     1 + (mixed % 255) as u8
 }
 
 impl<'a> Casting<'a> {
-    /// Joins the host's teams; the addresses of all hosts are known.
+    /// Joins the host's teams. The addresses of all hosts must be known.
     pub(super) fn join(shared: &'a Shared<'a>, host: HostId, node: &mut Node) -> Result<Casting<'a>, Error> {
         let teams = &shared.teams;
         let mut groups = Vec::new();
@@ -165,7 +167,8 @@ impl<'a> Casting<'a> {
         Ok(Casting { shared, host, groups, open, gave_up: None })
     }
 
-    /// Tries by which planes the members of each team hear each other. Returns what else completed meanwhile.
+    /// Finds the planes on which the members of each team hear each other. Returns other completions that arrived
+    /// meanwhile.
     pub(super) fn try_planes(&self, node: &mut Node) -> Result<Vec<Completion>, Error> {
         let planes = node.addresses()?.len();
         let (mut trials, mut others) = (Vec::new(), Vec::new());
@@ -196,23 +199,23 @@ impl<'a> Casting<'a> {
         Ok(others)
     }
 
-    /// The operation with this number, its place, and its group here.
+    /// The wanted operation, its index, and its group at this host.
     fn operation(&self, wanted: impl Fn(&Multicast) -> bool) -> Option<(usize, &'a Multicast, Group)> {
         let all = &self.shared.multicasts;
         let place = all.iter().position(wanted)?;
         Some((place, &all[place], self.groups[self.shared.teams.of[place]]?))
     }
 
-    /// The number of a host in the team of an operation.
+    /// The rank of a host in the team of an operation.
     fn member(&self, place: usize, host: HostId) -> Option<u32> {
         self.shared.teams.teams[self.shared.teams.of[place]].members.at(host)
     }
 
-    /// Chunks are to leave.
+    /// Casts chunks.
     pub(super) fn cast(&self, node: &mut Node, cast: Cast) -> Result<(), Error> {
         let Some((place, _, group)) = self.operation(|op| op.task == cast.task) else { return Err(Error::NoGroup) };
         if self.open[place].is_none() {
-            // A question that came late: all have everything.
+            // A late question: all ranks have all chunks.
             return Ok(());
         }
         let to = match cast.to.as_group() {
@@ -222,7 +225,7 @@ impl<'a> Casting<'a> {
         node.cast(group, Cast { to, ..cast })
     }
 
-    /// Chunks are to be rebuilt from parity.
+    /// Rebuilds chunks from parity.
     pub(super) fn rebuild(&self, node: &mut Node, rebuild: &Rebuild) -> Result<(), Error> {
         match self.operation(|op| op.task == rebuild.task) {
             Some((_, _, group)) => node.rebuild(group, rebuild),
@@ -230,9 +233,9 @@ impl<'a> Casting<'a> {
         }
     }
 
-    /// A letter of an operation is to leave by a channel. False if the channel is of none.
+    /// Sends a letter of an operation on a channel. Returns false if the channel belongs to no operation.
     pub(super) fn say(&self, node: &mut Node, channel: u32, to: HostId, letter: Letter) -> Result<bool, Error> {
-        // Each has two: the second one is for answers.
+        // Each operation has two channels; the second one is for answers.
         let of = |op: &Multicast| channel.checked_sub(op.channel).is_some_and(|within| within < 2);
         let Some((place, op, group)) = self.operation(of) else { return Ok(false) };
         let to = self.member(place, to).ok_or(Error::NoGroup)?;
@@ -240,7 +243,7 @@ impl<'a> Casting<'a> {
         Ok(true)
     }
 
-    /// What a completion of a group means to programs.
+    /// The event for programs that corresponds to a completion of a group.
     pub(super) fn event(&self, completion: &Completion) -> Option<Event> {
         let host = |group: Group, member: u32| {
             let team = self.groups.iter().position(|ours| *ours == Some(group))?;
@@ -265,7 +268,7 @@ impl<'a> Casting<'a> {
         }
     }
 
-    /// The host's part of an operation has come so far: opens or closes its memory, and counts.
+    /// The host's part of an operation has reached a stage: opens or closes its memory, and counts it.
     pub(super) fn note(
         &mut self,
         node: &mut Node,
@@ -275,7 +278,8 @@ impl<'a> Casting<'a> {
     ) -> Result<(), WireError> {
         let Some((place, op, group)) = self.operation(|op| op.messages().contains(&message.0)) else { return Ok(()) };
         let wrong = |error| WireError::Node { host: self.host.0, error };
-        // How many of the two things that count for a rank, as for a message, are settled: it has everything, and it may go.
+        // A rank counts like a message: one unit until it has everything, and one until it may close. `settled` counts
+        // the units that ended now.
         let mut settled = 0;
         let (mut since, mut over) = (now, false);
         match (stage, &mut self.open[place]) {
@@ -310,13 +314,13 @@ impl<'a> Casting<'a> {
         Ok(())
     }
 
-    /// Has the host given an operation up, and stayed long enough to tell others?
+    /// True if the host has given up an operation, and has stayed long enough to tell other hosts.
     pub(super) fn gave_up(&self, now: Time) -> bool {
         let linger = Options::RTT * LINGER;
         self.gave_up.is_some_and(|at| now > at + linger)
     }
 
-    /// Adds what the host's groups have counted to that of all hosts.
+    /// Adds the counters of the host's groups to those of all hosts.
     pub(super) fn count(&self, node: &Node) -> Result<(), Error> {
         for group in self.groups.iter().flatten() {
             let counted = node.group_counters(*group)?;
@@ -330,7 +334,7 @@ impl<'a> Casting<'a> {
     }
 }
 
-/// Registers an operation's buffer, which has this rank's share, and opens the operation.
+/// Registers an operation's buffer, with this rank's share in it, and opens the operation.
 fn begin(node: &mut Node, op: &Multicast, group: Group, rank: u32) -> Result<Region, Error> {
     let mut buffer = vec![0; op.layout.bytes() as usize];
     let mut present = Vec::new();
@@ -349,7 +353,7 @@ fn begin(node: &mut Node, op: &Multicast, group: Group, rank: u32) -> Result<Reg
     Ok(region)
 }
 
-/// The first byte of an operation's result that is not what its root sent.
+/// The first byte of an operation's result that differs from the byte that its root sent.
 fn first_wrong(node: &Node, region: Region, op: &Multicast) -> Result<Option<u64>, Error> {
     let bytes = node.memory(region)?;
     Ok(bytes.iter().zip(0..).find(|&(&byte, at)| byte != pattern(op.task, at)).map(|(_, at)| at))

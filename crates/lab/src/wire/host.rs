@@ -1,4 +1,4 @@
-//! One host of a run on the wire: its node, its connections, its program.
+//! One host of a run between real nodes: its node, its connections, its program.
 
 use super::casts::Casting;
 use super::{SETUP_TIMEOUT, Shared, Signal, WireError, duration, stamp};
@@ -15,40 +15,40 @@ use strandway_proto::units::{Bytes, Time};
 use strandway_proto::{HostId, Message, MessageId};
 use strandway_udp::{Completion, Connection, Error, Node, Operation, Reason, Region, RemoteRegion};
 
-/// The longest that a host sleeps while others may have news for it.
+/// The longest sleep of a host while other hosts may send it signals.
 const NAP: Duration = Duration::from_micros(200);
 
-/// Bytes of the first message of a connection: its number in the plan.
+/// Bytes of the first message of a connection; the message is the connection's number in the plan.
 const NUMBER: usize = 4;
 
 struct Host<'a> {
     shared: &'a Shared<'a>,
     host: HostId,
     node: Node,
-    /// What it does, and when it wants to be woken.
+    /// The host's program, with its timers.
     program: AnyApplication<'a>,
-    /// The ranks of collectives that it has.
+    /// The memory of its ranks of collectives.
     ranks: Vec<RankSpace>,
     /// Its part in multicasts.
     casting: Casting<'a>,
-    /// The planes whose ports work, as the program knows them; one bit each.
+    /// The planes with working ports, one bit each, as last reported to the program.
     up: u32,
-    /// What flows are read from; the longest one's bytes.
+    /// Memory from which flows are sent; as long as the longest flow.
     outbox: Region,
-    /// The plan's connections that begin here, and the node's for each.
+    /// The plan's connections that begin here, with the node's connection for each.
     ours: HashMap<u32, Connection>,
-    /// The plan's connection behind each of the node's that ends here, once it has told its number.
+    /// The node's connections that end here, with the plan's number of each, known once its first message has arrived.
     theirs: HashMap<Connection, u32>,
-    /// Where the number arrives.
+    /// The memory in which the number arrives.
     numbers: HashMap<Connection, Region>,
-    /// Signals that wait for their time.
+    /// Signals whose time has not come.
     signals: BinaryHeap<Reverse<Signal>>,
-    /// Messages that wait for room among a connection's operations.
+    /// Messages that wait because a connection has too many operations.
     stuck: VecDeque<(Channel, Message)>,
     posted: HashMap<Operation, MessageId>,
 }
 
-/// A host's whole life, on its own thread.
+/// Runs a host on its own thread, from start to end.
 pub(super) fn live(shared: &Shared<'_>, host: HostId, open: &(impl Fn(u32) -> Result<Node, String> + Sync)) {
     let opened = open(host.0).map_err(|what| WireError::Open { host: host.0, what });
     let (node, casting, early) = match opened.and_then(|node| prepare(shared, host, node)) {
@@ -59,13 +59,14 @@ pub(super) fn live(shared: &Shared<'_>, host: HostId, open: &(impl Fn(u32) -> Re
     let own = Programs::new(shared.plan, shared.groups).with_multicasts(&multicasts);
     let program = if multicasts.is_empty() { shared.programs.at(host) } else { own.at(host) };
     let mut host = Host::new(shared, host, node, casting, program);
-    // A node that goes says goodbye: the reason must be known before its peers hear of that.
+    // Dropping a node closes its connections. The failure must be stored before peers see that.
     if let Err(error) = host.live(early) {
         shared.fail(error);
     }
 }
 
-/// Tells the node's addresses, joins the host's teams, and finds out which planes carry multicast. Returns what completed meanwhile, too.
+/// Publishes the node's addresses, joins the host's teams, and finds out which planes carry multicast. Also returns
+/// completions that arrived meanwhile.
 fn prepare<'a>(
     shared: &'a Shared<'a>,
     host: HostId,
@@ -78,11 +79,11 @@ fn prepare<'a>(
         .into_iter()
         .filter_map(|address| if let SocketAddr::V6(v6) = address { Some(v6) } else { None })
         .collect();
-    // Nobody else fills this slot.
+    // Only this thread sets this slot.
     let _ = shared.addresses[host.0 as usize].set(addresses);
     shared.meet(0)?;
     let casting = Casting::join(shared, host, &mut node).map_err(wrong)?;
-    // Everybody listens before anybody tries.
+    // All hosts must listen before any host tries.
     shared.meet(1)?;
     let early = casting.try_planes(&mut node).map_err(wrong)?;
     shared.meet(2)?;
@@ -163,7 +164,7 @@ impl<'a> Host<'a> {
         }
         drop(stats);
         self.casting.count(&self.node).map_err(|e| self.wrong(e))?;
-        // A node that goes says goodbye, and others would lose their counters.
+        // Dropping a node closes its connections, and peers would lose their counters.
         shared.ready[4].fetch_add(1, Ordering::AcqRel);
         while shared.ready[4].load(Ordering::Acquire) < hosts && !shared.failed() {
             self.node.wait(Duration::from_millis(1)).map_err(|e| self.wrong(e))?;
@@ -176,7 +177,7 @@ impl<'a> Host<'a> {
         self.ours.iter().find(|(_, ours)| **ours == connection).map(|(number, _)| *number)
     }
 
-    /// Calls the destination of a connection of the plan.
+    /// Connects to the destination of a connection of the plan.
     fn call(&mut self, number: u32) -> Result<(), WireError> {
         let destination = self.shared.plan.connections[number as usize].destination;
         let peer = self.shared.addresses[destination.0 as usize].get().cloned().unwrap_or_default();
@@ -185,7 +186,7 @@ impl<'a> Host<'a> {
         Ok(())
     }
 
-    /// Tells that connections are set up here, and goes on as a node until they are everywhere.
+    /// Marks this host's connections as open, and keeps polling the node until all hosts have done so.
     fn meet(&mut self, began: Instant) -> Result<(), WireError> {
         self.shared.ready[3].fetch_add(1, Ordering::AcqRel);
         while self.shared.ready[3].load(Ordering::Acquire) < self.shared.addresses.len() {
@@ -240,7 +241,7 @@ impl<'a> Host<'a> {
         Ok(())
     }
 
-    /// Tells the program what happened, and does what it then wants.
+    /// Passes an event to the program, and performs the program's actions.
     fn tell(&mut self, now: Time, event: &Event) -> Result<(), WireError> {
         self.program.handle_event(now, event);
         self.act(now)
@@ -264,7 +265,7 @@ impl<'a> Host<'a> {
                         self.node.send_letter(connection, letter).map_err(|e| self.wrong(e))?;
                     }
                 }
-                // Channels of the plan stay open.
+                // Channels of the plan stay open for the whole run.
                 Action::Close { .. } => {}
                 Action::Stage { message, stage } => self.casting.note(&mut self.node, message, stage, now)?,
                 Action::Cast(cast) => self.casting.cast(&mut self.node, cast).map_err(|e| self.wrong(e))?,
@@ -277,7 +278,7 @@ impl<'a> Host<'a> {
         Ok(())
     }
 
-    /// Posts a message; it waits if its connection has no room for one more operation.
+    /// Posts a message. It waits if its connection has too many operations.
     fn post(&mut self, channel: Channel, message: Message) -> Result<(), WireError> {
         let (Some(&connection), Some(&remote)) =
             (self.ours.get(&channel.number), self.shared.remotes[channel.number as usize].get())
@@ -300,7 +301,7 @@ impl<'a> Host<'a> {
         Ok(())
     }
 
-    /// Are the results of all collectives what arithmetic says?
+    /// Compares the results of all collectives with arithmetic.
     fn check_results(&self) -> Result<(), WireError> {
         for space in &self.ranks {
             if let Some(byte) = space.first_wrong(&self.node).map_err(|e| self.wrong(e))? {
@@ -351,25 +352,25 @@ impl<'a> Host<'a> {
                     None => self.number_of(connection).map(|i| ends[i as usize].destination),
                 };
                 let now = self.shared.now();
-                // A letter that overtakes its connection's number is lost.
+                // A letter that arrives before its connection's number is dropped.
                 if let Some(from) = from {
                     self.tell(now, &Event::Letter { from, letter })?;
                 }
             }
             Completion::Closed { connection, reason } => {
-                // A host that was too busy with other callers is called again, as long as there is time to set up.
+                // The peer may have been too busy with other callers: call it again while there is time.
                 let gave_up = matches!(reason, Reason::NoAnswer | Reason::ByPeer) && self.shared.start.get().is_none();
                 let number = self.number_of(connection);
                 if let Some(number) = number.filter(|i| gave_up && self.shared.remotes[*i as usize].get().is_none()) {
                     return self.call(number);
                 }
                 let known = self.theirs.contains_key(&connection) || number.is_some();
-                // Others leave when everything has finished.
+                // Other hosts may close connections when everything has finished.
                 if known && !self.shared.is_over() && !self.shared.stops() {
                     return Err(WireError::Closed { host: self.host.0, reason });
                 }
             }
-            // Of partial completion, which carries no workload.
+            // Completions of partial completion, which no workload uses.
             Completion::Injected { .. } | Completion::Whole { .. } => {}
             Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {
                 if let Some(event) = self.casting.event(&completion) {
@@ -380,7 +381,7 @@ impl<'a> Host<'a> {
         Ok(())
     }
 
-    /// A connection that ends here has told its number: gives its sender memory to write into.
+    /// A connection that ends here has sent its number: gives its sender memory to write into.
     fn introduce(&mut self, connection: Connection) -> Result<(), WireError> {
         let Some(region) = self.numbers.remove(&connection) else { return Ok(()) };
         let bytes = self.node.deregister(region).map_err(|e| self.wrong(e))?;
@@ -397,7 +398,7 @@ impl<'a> Host<'a> {
             }
         };
         let remote = self.node.expose(connection, inbox, 0..length).map_err(|e| self.wrong(e))?;
-        // A connection tells its number once.
+        // A connection sends its number once.
         let _: Result<(), RemoteRegion> = slot.set(remote);
         self.theirs.insert(connection, number);
         Ok(())

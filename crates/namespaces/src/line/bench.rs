@@ -1,4 +1,4 @@
-//! What the delay line carries on this machine: datagrams between two namespaces, paced, with the line in a third one.
+//! Measures the delay line on this machine: paced datagrams between two namespaces, with the line in a third one.
 
 use super::{Carried, End, Line, carry};
 use crate::LinuxError;
@@ -12,13 +12,13 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 use strandway_proto::{Bytes, Rate};
 
-/// How long kernels may talk before anything is counted.
+/// The time for the kernels' own messages before counting begins.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// Headers of IPv6 and UDP.
+/// Bytes of the IPv6 and UDP headers.
 const HEADERS: usize = 48;
 
-/// What was measured.
+/// The result of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Benched {
     /// Datagrams sent.
@@ -27,17 +27,17 @@ pub struct Benched {
     pub arrived: u64,
     /// Bits per second that were sent, headers of IPv6 and UDP included.
     pub rate: f64,
-    /// What the line says of the direction of the datagrams.
+    /// The line's counters of the direction of the datagrams.
     pub carried: Carried,
-    /// Datagrams that arrived before the line's latency was over, which none should.
+    /// Datagrams that arrived before the line's latency had passed; there should be none.
     pub early: u64,
-    /// Datagrams that arrived behind one that was sent later.
+    /// Datagrams that arrived after one that was sent later.
     pub overtaken: u64,
-    /// By how much datagrams took longer than the line's latency, in nanoseconds: median, 99th percentile, longest.
+    /// The delay of datagrams beyond the line's latency, in nanoseconds: median, 99th percentile, longest.
     pub beyond_ns: [u64; 3],
 }
 
-/// Three namespaces in a row: two hosts and what the line is in. Gone when this is dropped.
+/// Three namespaces in a row: two hosts, and the one of the line between them. They are removed when this is dropped.
 struct Row([String; 3]);
 
 impl Drop for Row {
@@ -49,7 +49,7 @@ impl Drop for Row {
     }
 }
 
-/// Sends datagrams that fill packets of `mtu` bytes at `rate` for a time over a line, and counts those that arrive.
+/// Sends datagrams that fill packets of `mtu` bytes at `rate` over a line for `length`, and counts the arriving ones.
 ///
 /// # Errors
 /// If namespaces cannot be made, or a tool is missing; with the remedy.
@@ -57,7 +57,7 @@ pub fn bench(line: &Line, rate: Rate, mtu: usize, length: Duration) -> Result<Be
     let name = format!("strandway-bench-{}", std::process::id());
     let row = Row(["a", "line", "b"].map(|part| format!("{name}-{part}")));
     build(&row, mtu)?;
-    // What kernels say as devices come up has been said then.
+    // Kernels send a few packets when devices come up; wait until they are over.
     std::thread::sleep(QUIET);
     let end = |device: &str| End { namespace: Some(netns(&row.0[1])), device: device.to_string() };
     let carrying = carry(&[(line.clone(), [end("x"), end("y")])])?;
@@ -130,7 +130,7 @@ fn build(row: &Row, mtu: usize) -> Result<(), LinuxError> {
     let here = |lines| Step { namespace: None, tool: Tool::Ip, lines };
     carry_out(&here(row.0.iter().map(|space| format!("netns add {space}")).collect()))?;
     for space in &row.0 {
-        // No addresses by themselves, nobody to ask for routers, and reports about multicast once at once, not again within a day.
+        // No automatic addresses, no router solicitations, and multicast reports only once a day after the first one.
         let keys = [
             "addr_gen_mode 1",
             "mldv1_unsolicited_report_interval 86400000",
@@ -145,7 +145,7 @@ fn build(row: &Row, mtu: usize) -> Result<(), LinuxError> {
     carry_out(&here(vec![cable(a, "02:00:00:00:00:01", "x"), cable(b, "02:00:00:00:00:02", "y")]))?;
     for (space, own, peer, mac) in [(a, "fd00::1", "fd00::2", 2), (b, "fd00::2", "fd00::1", 1)] {
         let lines = vec![
-            // Nobody asks for groups, so that only datagrams cross.
+            // No multicast reports, so that only datagrams cross.
             "link set p0 multicast off".to_string(),
             "link set p0 up".to_string(),
             format!("addr add {own}/64 dev p0 nodad"),

@@ -1,24 +1,24 @@
-//! One direction of a long link: what becomes of a frame, by arithmetic alone.
+//! One direction of a long link: computes the fate of each frame.
 
 use super::Line;
 use strandway_fabric::loss::LossProcess;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{Bytes, Rate, Time};
 
-/// What becomes of a frame.
+/// The fate of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// It leaves at the other end at this time.
     Due(Time),
     /// The same, but other frames may overtake it.
     Late(Time),
-    /// The link loses it, as it should.
+    /// It is lost by the link's random losses.
     Lost,
     /// It does not fit the queue at the link's beginning.
     Dropped,
 }
 
-/// Bytes that an Ethernet frame takes on a wire beyond what sockets see: checksum, preamble and gap.
+/// Bytes that an Ethernet frame takes on a wire in addition to those that sockets see: checksum, preamble and gap.
 const WIRE_EXTRA: u64 = 24;
 
 /// The state of one direction.
@@ -32,7 +32,7 @@ pub(super) struct Carrier {
 }
 
 impl Carrier {
-    /// The direction `way` (0 or 1) of a line; `number` tells its random numbers from those of other lines.
+    /// The direction `way` (0 or 1) of a line; `number` gives each line random numbers of its own.
     pub(super) fn new(line: &Line, number: u64, way: u64) -> Carrier {
         Carrier {
             loss: line.loss[way as usize].process(),
@@ -103,7 +103,7 @@ mod tests {
         let mut carrier = Carrier::new(&line(), 0, 0);
         let fates: Vec<Fate> = (0..40).map(|_| carrier.take(Time::ZERO, 1226)).collect();
         let kept = fates.iter().filter(|f| matches!(f, Fate::Due(_))).count();
-        // Behind n frames of 1,250 B on the wire there is room while n * 1,250 + 1,226 fit.
+        // With n frames of 1,250 B in the queue there is room as long as n * 1,250 + 1,226 fit.
         assert_eq!(kept, (30_000 - 1226) / 1250 + 1);
         assert_eq!(fates.iter().filter(|f| **f == Fate::Dropped).count(), 40 - kept);
         assert!(matches!(carrier.take(Time(10_000_000), 1226), Fate::Due(_)), "one has left meanwhile");

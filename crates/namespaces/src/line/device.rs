@@ -12,19 +12,19 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
 use strandway_proto::{Span, Time};
 
-/// Frames per system call. Ours: a batch of 16 takes some 60 us to send, so that the next one is not late for its sake.
+/// Frames per system call. Ours: a batch of 16 takes some 60 us to send, which hardly delays the next frame.
 pub(super) const BATCH: usize = 16;
 
 /// The longest frame: MTU 9,216 and Ethernet's header.
 const FRAME_MAX: usize = 9216 + 18;
 
-/// What the kernel holds while this process has no processor: a quarter of a second at 2 Gb/s.
+/// The kernel's buffer while this process has no processor: a quarter of a second at 2 Gb/s.
 const BUFFER: usize = 64 << 20;
 
-/// What packet sockets call a frame that this machine's kernel sends from the device itself (`PACKET_OUTGOING`, packet(7)).
+/// The packet type of a frame that this machine's kernel sends from the device itself (`PACKET_OUTGOING`, packet(7)).
 const OUTGOING: u8 = 4;
 
-/// Frames of one device. It gets what others send to the device, not what it sends itself.
+/// The frames of one device. It receives the frames that others send to the device, and not its own.
 #[derive(Debug)]
 pub(super) struct Device {
     socket: OwnedFd,
@@ -57,8 +57,8 @@ impl Device {
         }
     }
 
-    /// Gives the frames that are there, at most [`BATCH`], each with the time at which it came in; how many there were, those that
-    /// the kernel sends from here among them.
+    /// Hands waiting frames, at most [`BATCH`], to `each`, with their times of arrival. Returns the number of frames read,
+    /// including those that the kernel sends from here.
     pub(super) fn receive(&self, desk: &mut Desk, mut each: impl FnMut(Time, &[u8])) -> std::io::Result<usize> {
         let mut lengths = [None; BATCH];
         let mut count = 0;
@@ -92,7 +92,7 @@ impl Device {
         Ok(count)
     }
 
-    /// Sends frames, at most [`BATCH`]; how many the kernel took.
+    /// Sends frames, at most [`BATCH`]; returns how many the kernel took.
     pub(super) fn send<'f>(&self, desk: &mut Desk, frames: impl Iterator<Item = &'f [u8]>) -> std::io::Result<usize> {
         let slices: Vec<[IoSlice<'_>; 1]> = frames.take(BATCH).map(|frame| [IoSlice::new(frame)]).collect();
         if slices.is_empty() {
@@ -130,7 +130,7 @@ impl Desk {
     }
 }
 
-/// The clock that frames are stamped with, since this was made.
+/// The clock of the frames' time stamps; it begins when it is made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     /// Nanoseconds since 1970.
@@ -153,12 +153,12 @@ impl Clock {
     }
 }
 
-/// Lets a socket hold what arrives while its process has no processor.
+/// Enlarges a socket's buffer, so that it can hold datagrams while its process has no processor.
 pub(super) fn widen(socket: &std::net::UdpSocket) -> std::io::Result<()> {
     Ok(setsockopt(socket, RcvBufForce, &BUFFER)?)
 }
 
-/// Sleeps for about so long, as exactly as the kernel can.
+/// Sleeps for about this time, as exactly as the kernel can.
 pub(super) fn pace(length: std::time::Duration) {
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     std::thread::sleep(length);

@@ -16,13 +16,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use strandway_proto::{Span, Time};
 
-/// What a direction holds at the most: 2 Gb/s for four seconds.
+/// The most bytes that a direction holds: 2 Gb/s for four seconds.
 const HELD_MAX: u64 = 1 << 30;
 
-/// A thread that has nothing to do looks whether it should end, and tells how it stands.
+/// The interval at which a thread checks whether it must end, and publishes its counters.
 const LOOK: Span = Span::from_ms(50);
 
-/// The threads' priority, as `nice` counts it. Ours: hosts run at 0.
+/// The threads' priority, as a `nice` value. Ours: hosts run at 0.
 const URGENT: i32 = -15;
 
 /// A frame that leaves later than this after its time counts as tardy.
@@ -31,13 +31,13 @@ const TARDY: Span = Span::from_us(100);
 /// One end of a line: a device in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
-    /// The file that stands for the namespace; none for the one that the process is in.
+    /// The file of the namespace; `None` for that of this process.
     pub namespace: Option<PathBuf>,
     /// The device's name there.
     pub device: String,
 }
 
-/// Lines at work. They end when this is dropped.
+/// Lines that carry frames. They stop when this is dropped.
 #[derive(Debug)]
 pub struct Carrying {
     stop: Arc<AtomicBool>,
@@ -46,23 +46,23 @@ pub struct Carrying {
 }
 
 impl Carrying {
-    /// What each line has carried so far, in both directions.
+    /// The counters of each line so far, in both directions.
     pub fn carried(&self) -> Vec<[Carried; 2]> {
         let read = |way: &Arc<Mutex<Carried>>| *way.lock().unwrap_or_else(|broken| broken.into_inner());
         self.ways.iter().map(|[there, back]| [read(there), read(back)]).collect()
     }
 
-    /// Has a thread ended, which none should?
+    /// Checks that no thread has ended.
     ///
     /// # Errors
-    /// With the reason.
+    /// If one has; with the reason.
     pub fn check(&mut self) -> Result<(), LinuxError> {
         let Some(over) = self.threads.iter().position(JoinHandle::is_finished) else { return Ok(()) };
         let said = match self.threads.swap_remove(over).join() {
             Ok(Err(error)) => error.to_string(),
             _ => "its thread ended".to_string(),
         };
-        Err(LinuxError(format!("a long link carries no more: {said}")))
+        Err(LinuxError(format!("a long link does not carry frames any more: {said}")))
     }
 }
 
@@ -75,7 +75,7 @@ impl Drop for Carrying {
     }
 }
 
-/// Carries frames between the ends of each line until the answer is dropped.
+/// Carries frames between the ends of each line until the result is dropped.
 ///
 /// # Errors
 /// If a namespace cannot be entered or a device cannot be opened.
@@ -146,15 +146,15 @@ struct Way {
     before: u64,
     carrier: Carrier,
     clock: Clock,
-    /// In order of time, both.
+    /// Both queues are in order of time.
     waiting: VecDeque<Frame>,
     late: VecDeque<Frame>,
     /// Bytes of frames on their way.
     held: u64,
-    /// Memory of frames that are gone.
+    /// Buffers to use again.
     spare: Vec<Vec<u8>>,
     carried: Carried,
-    /// Frames taken and delivered when it was idle last and told so; `None` if it has been busy since.
+    /// Frames taken and delivered when it last published its counters as idle; `None` if it has been busy since.
     quiet: Option<[u64; 2]>,
 }
 
@@ -163,7 +163,8 @@ impl Way {
         if let Some(space) = &self.device.namespace {
             move_into(space)?;
         }
-        // Frames wait for nobody: this thread goes before those of hosts, if it may. Sleeps end when they should, not up to 50 us later.
+        // Frames must not wait: this thread gets a higher priority than those of hosts, if the system allows it. Sleeps end
+        // on time, and not up to 50 us later.
         let _ = setpriority_process(None, URGENT);
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let mut desk = Desk::new(self.clock);
@@ -206,7 +207,7 @@ impl Way {
         queue.push_back(Frame { due, bytes });
     }
 
-    /// Sends what is due; how many frames.
+    /// Sends frames that are due; returns their number.
     fn deliver(&mut self, desk: &mut Desk) -> std::io::Result<usize> {
         let now = self.clock.now();
         let mut gone = 0;
@@ -243,11 +244,13 @@ impl Way {
         Ok(gone)
     }
 
-    /// Tells how it stands. What its device has received and nobody has read is missing if the link is `idle`.
+    /// Publishes the counters. If the link is `idle`, frames that its device received and this thread did not read count as
+    /// failed.
     fn tell(&mut self, shown: &Mutex<Carried>, idle: bool) {
         let moved = [self.carried.taken, self.carried.delivered];
         if idle && self.quiet == Some(moved) {
-            // A fabric of many sites has hundreds of idle directions: asking the kernel each time would take a fifth of a core.
+            // A fabric of many sites has hundreds of idle directions; asking the kernel each time would take a fifth of a
+            // core.
             return;
         }
         self.quiet = idle.then_some(moved);

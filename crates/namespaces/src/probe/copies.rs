@@ -1,4 +1,4 @@
-//! Casts datagrams to every multicast group and tells how many copies arrived.
+//! Casts datagrams to every multicast group and reports how many copies arrived.
 
 use super::silence;
 use crate::run::LinuxError;
@@ -14,10 +14,10 @@ use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};
 use strandway_fabric::multicast::GroupAddress;
 
-/// More hops than any tree has: routers of other people count them down.
+/// More hops than any tree has, since routers count hops down.
 const HOPS: u32 = 8;
 
-/// What became of the datagrams cast along one tree of a team.
+/// The result of the datagrams cast along one tree of a team.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Copied {
     /// The team.
@@ -26,11 +26,11 @@ pub struct Copied {
     pub plane: u8,
     /// The tree, by its number among those of the plane.
     pub tree: u16,
-    /// Datagrams that members wanted to cast.
+    /// Datagrams that members tried to cast.
     pub casts: u32,
     /// Those that a host's own port refused.
     pub refused: u32,
-    /// Copies that there should be: one for each other member.
+    /// Expected copies: one for each other member.
     pub wanted: u32,
     /// Copies that members received.
     pub arrived: u32,
@@ -39,7 +39,7 @@ pub struct Copied {
 /// Every member of every team casts `rounds` datagrams along every tree of every plane.
 ///
 /// # Errors
-/// If the fabric is not there or its namespaces cannot be entered.
+/// If the fabric is not up or its namespaces cannot be entered.
 pub fn probe_copies(name: &str, rounds: u32) -> Result<Vec<Copied>, LinuxError> {
     let state = State::standing(name)?;
     let (fabric, teams) = (&state.fabric, state.all_teams());
@@ -72,7 +72,7 @@ pub fn probe_copies(name: &str, rounds: u32) -> Result<Vec<Copied>, LinuxError> 
                         Err(_) => way.refused += 1,
                     }
                 }
-                // Before buffers are full.
+                // Read before buffers are full.
                 arrived += hosts.iter().map(|host| host.count(&mut copied)).sum::<u32>();
             }
         }
@@ -88,24 +88,24 @@ pub fn probe_copies(name: &str, rounds: u32) -> Result<Vec<Copied>, LinuxError> 
     Ok(copied.into_values().collect())
 }
 
-/// A host that hears its groups and casts to them.
+/// A host that receives from its groups and casts to them.
 struct Listener {
     hears: UdpSocket,
     casts: UdpSocket,
     host: u16,
-    /// Where groups are heard.
+    /// The UDP port of the groups.
     port: u16,
-    /// The numbers of its ports as devices, plane by plane.
+    /// The interface numbers of its ports, plane by plane.
     devices: Vec<u32>,
 }
 
 impl Listener {
-    /// One that hears these groups at a port, at any if it is 0.
+    /// A host that listens to these groups at a port; 0 for any free port.
     fn open(fabric: &LinuxFabric, host: u16, port: u16, groups: Vec<GroupAddress>) -> io::Result<Listener> {
         let space = netns(&fabric.namespace(Node::Host(host)));
         let own = fabric.clos().host(host);
         let names: Vec<String> = fabric.ports(Node::Host(host)).into_iter().map(|port| port.name).collect();
-        // A thread that enters a namespace stays there; sockets stay where they were made.
+        // A thread that enters a namespace stays there; a socket stays in the namespace in which it was made.
         let opened = std::thread::spawn(move || -> io::Result<Listener> {
             move_into(&space)?;
             let (hears, casts) = (UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port))?, UdpSocket::bind((own, 0))?);
@@ -128,7 +128,7 @@ impl Listener {
         self.casts.send_to(text.as_bytes(), SocketAddrV6::new(group.address(), self.port, 0, 0)).map(drop)
     }
 
-    /// Takes what has come, and counts it. How much that was.
+    /// Reads and counts the copies that have come; returns their number.
     fn count(&self, copied: &mut BTreeMap<(u16, u8, u16), Copied>) -> u32 {
         let (mut buffer, mut count) = ([0; 64], 0);
         while let Ok((length, _)) = self.hears.recv_from(&mut buffer) {

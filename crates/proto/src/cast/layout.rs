@@ -1,10 +1,10 @@
-//! Which chunk is which piece of whose share: arithmetic.
+//! Maps chunk numbers to shares and bytes of a buffer. Arithmetic only.
 
 /// How a buffer is cut into shares and chunks.
 ///
-/// Chunks are counted over the whole buffer: chunk `k` of share `s` has the number `s * stride + k`, where `stride` is the number of
-/// chunks of the longest share (Khalilov et al., arXiv 2408.13356, artifact: `rank * n + local index`). Shorter shares leave the last
-/// numbers unused. A broadcast has one share.
+/// Chunk numbers cover the whole buffer: chunk `k` of share `s` has the number `s * stride + k`; `stride` is the number
+/// of chunks of the longest share (Khalilov et al., arXiv 2408.13356, artifact: `rank * n + local index`). A shorter
+/// share leaves its last numbers unused. A broadcast has one share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     shares: u32,
@@ -14,8 +14,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// `bytes` in so many shares, which differ by a byte at most, in chunks of so many bytes; at least one of each. `None` if the chunks
-    /// are more than 32 bits can count.
+    /// A buffer of `bytes` in `shares` shares, whose lengths differ by at most one byte, in chunks of `chunk` bytes.
+    /// Zero counts as one. `None` if the chunk numbers need more than 32 bits.
     pub fn new(bytes: u64, shares: u32, chunk: u16) -> Option<Layout> {
         let (shares, chunk) = (shares.max(1), chunk.max(1));
         let longest = bytes.div_ceil(u64::from(shares));
@@ -24,7 +24,7 @@ impl Layout {
         Some(Layout { shares, bytes, chunk, stride: (total / u64::from(shares)) as u32 })
     }
 
-    /// How many shares there are.
+    /// The number of shares.
     pub const fn shares(&self) -> u32 {
         self.shares
     }
@@ -34,7 +34,7 @@ impl Layout {
         self.bytes
     }
 
-    /// Payload bytes of all chunks but the last of a share.
+    /// Payload bytes of every chunk except the last of a share.
     pub const fn chunk_bytes(&self) -> u16 {
         self.chunk
     }
@@ -44,7 +44,7 @@ impl Layout {
         self.stride
     }
 
-    /// Chunk numbers in all, those that are not used included.
+    /// The number of chunk numbers, unused ones included.
     pub const fn numbers(&self) -> u32 {
         self.stride * self.shares
     }
@@ -57,7 +57,7 @@ impl Layout {
         (each * at + longer, each + (at < rest) as u64)
     }
 
-    /// How many chunks a share has; none if it is empty.
+    /// The number of chunks of a share; zero if it is empty.
     pub const fn chunks(&self, share: u32) -> u32 {
         self.share(share).1.div_ceil(self.chunk as u64) as u32
     }
@@ -67,7 +67,7 @@ impl Layout {
         share * self.stride
     }
 
-    /// The share that a chunk number belongs to.
+    /// The share to which a chunk number belongs.
     pub const fn share_of(&self, number: u32) -> u32 {
         number / self.stride
     }

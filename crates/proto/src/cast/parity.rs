@@ -1,16 +1,16 @@
-//! Parity of chunks that are cast: which chunks belong together, and what their parity is called. Arithmetic, without any byte.
+//! Parity of cast chunks: the groups of chunks, and the numbers of their parity. Arithmetic only.
 
 use super::Layout;
 use crate::repair::{Code, Pieces};
 use core::ops::Range;
 
-/// How the chunks of a buffer have parity.
+/// The parity of a buffer's chunks.
 ///
-/// The chunks of each share stand in *groups* of `k`, in the order of their numbers. A group has `m` chunks of parity, any `k` of the
-/// `k + m` give its data back (an MDS code: SDR-RDMA, section 4), and a shorter last group has fewer ([`Code::shortened`]). A chunk of
-/// parity has the length of a whole chunk; a short last chunk of data counts as filled up with zeros. Numbers of parity follow those of all
-/// data: `m` for each group, group by group, share by share, whether they are used or not. Ours: the multicast sheet (section 14) asks for
-/// parity and gives no layout.
+/// The chunks of each share form *groups* of `k`, in the order of their numbers. A group has `m` chunks of parity, and
+/// any `k` of its `k + m` chunks suffice to rebuild its data (an MDS code: SDR-RDMA, section 4); a shorter last group
+/// has fewer ([`Code::shortened`]). A chunk of parity has the length of a whole chunk; a short last chunk of data is
+/// padded with zeros. The numbers of parity come after those of all data: `m` for each group, group by group, share by
+/// share, used or not. Ours: the multicast sheet (section 14) requires parity and gives no layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parity {
     layout: Layout,
@@ -28,33 +28,33 @@ pub struct Coded {
     pub parity: Range<u32>,
 }
 
-/// Chunks that are to be rebuilt from others of their group.
+/// Chunks to rebuild from others of their group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rebuild {
-    /// The operation that they are a part of.
+    /// Their operation.
     pub task: u32,
     /// The first chunk of data of the group.
     pub data: u32,
     /// The first chunk of parity.
     pub parity: u32,
-    /// How many of either the group has.
+    /// The code, which gives the numbers of data and parity chunks of the group.
     pub code: Code,
-    /// Which of them are here, data first: these suffice. The data that is not among them is what is to be rebuilt.
+    /// The present chunks, data first: they suffice. All other data chunks are to be rebuilt.
     pub present: Pieces,
 }
 
 impl Rebuild {
-    /// The chunks to be rebuilt, by their numbers.
+    /// The numbers of the chunks to rebuild.
     pub fn missing(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.code.data()).filter(|&piece| !self.present.contains(piece)).map(|piece| self.data + piece as u32)
     }
 }
 
 impl Parity {
-    /// Parity of this code for a buffer that is cut like this; `None` if 32 bits cannot count its chunks.
+    /// Parity with `code` for a buffer with `layout`; `None` if the chunk numbers need more than 32 bits.
     ///
     /// # Panics
-    /// If it is no MDS code.
+    /// If it is not an MDS code.
     pub fn new(layout: Layout, code: Code) -> Option<Parity> {
         assert_eq!(code.kind(), crate::repair::CodeKind::Mds, "parity of chunks is of an MDS code");
         let groups = layout.stride().div_ceil(code.data() as u32);
@@ -66,7 +66,7 @@ impl Parity {
     /// Reads a code such as `32+4`: 4 chunks of parity for each 32 of data.
     ///
     /// # Errors
-    /// With what is wrong.
+    /// A text that says what is wrong.
     pub fn read(text: &str) -> Result<Code, String> {
         let numbers = text.split_once('+').and_then(|(k, m)| Some((k.trim().parse().ok()?, m.trim().parse().ok()?)));
         let (k, m) = numbers.ok_or("is no code")?;
@@ -78,17 +78,17 @@ impl Parity {
         self.code
     }
 
-    /// Chunk numbers in all, data and parity, those that are not used included.
+    /// The number of chunk numbers of data and parity, unused ones included.
     pub const fn numbers(&self) -> u32 {
         self.layout.numbers() + self.groups() * self.code.parity() as u32
     }
 
-    /// Groups in all, those that are not used included.
+    /// The number of groups, unused ones included.
     pub const fn groups(&self) -> u32 {
         self.groups * self.layout.shares()
     }
 
-    /// The group that a chunk belongs to, of data or of parity.
+    /// The group of a chunk of data or of parity.
     pub const fn group_of(&self, number: u32) -> u32 {
         match number.checked_sub(self.layout.numbers()) {
             Some(parity) => parity / self.code.parity() as u32,
@@ -99,12 +99,12 @@ impl Parity {
         }
     }
 
-    /// The share that a chunk belongs to, of data or of parity.
+    /// The share of a chunk of data or of parity.
     pub const fn share_of(&self, number: u32) -> u32 {
         self.group_of(number) / self.groups
     }
 
-    /// The chunks of a group; none at all if it is not used.
+    /// The chunks of a group; empty ranges if it is not used.
     pub fn group(&self, group: u32) -> Coded {
         let (share, within) = (group / self.groups, group % self.groups);
         let (first, chunks) = (self.layout.first(share), self.layout.chunks(share));
@@ -115,13 +115,14 @@ impl Parity {
         Coded { data: first + begin..first + end, parity: parity..parity + count }
     }
 
-    /// The parity of some chunks of a share, which begin with a group and end with one or with the share. Its numbers have no gaps.
+    /// The numbers of the parity of `count` chunks of a share from `first` on. The chunks must begin with a group, and
+    /// end with a group or with the share; then the numbers have no gaps.
     pub fn of_run(&self, first: u32, count: u32) -> Range<u32> {
         let (from, to) = (self.group(self.group_of(first)), self.group(self.group_of(first + count.max(1) - 1)));
         from.parity.start..to.parity.end
     }
 
-    /// How many chunks of parity a share has.
+    /// The number of chunks of parity of a share.
     pub fn chunks(&self, share: u32) -> u32 {
         match self.layout.chunks(share) {
             0 => 0,

@@ -1,9 +1,8 @@
 //! DCQCN, the rate control of RoCEv2: cut on a congestion notification, recover by timer and by byte counter.
 //!
-//! Nothing ticks. The increase timer is caught up with when somebody asks for the rate, the decay of alpha only when the
-//! next notification needs it; both stop mattering once the rate is back at the line rate and alpha is negligible, so a
-//! connection that was idle for an hour costs no more than one that was idle for a moment. The results are those of a
-//! model that fires every timer.
+//! No timer fires. The increases that are due are computed when the rate is read, and the decay of alpha when the next
+//! notification arrives. Both computations are short even after an hour of idle time, because they end when the rate is
+//! back at the line rate and alpha is negligible. The results equal those of a model that fires every timer.
 
 use super::{AckSample, AnyCongestion, Congestion, CongestionPolicy, Cut, LossSample};
 use crate::environment::Environment;
@@ -11,23 +10,23 @@ use crate::parameters;
 use crate::units::{Bytes, Rate, Span, Time};
 
 parameters! {
-    /// Rate control of RoCEv2. How often a receiver notifies is `cnp_interval` of the transport.
+    /// Rate control of RoCEv2. The time between two notifications of a receiver is `cnp_interval` of the transport.
     pub struct DcqcnConfig {
         /// Weight g of a notification in alpha.
         gain: f64 = 0.00390625, 0.001..=1.0, "Zhu et al., SIGCOMM 2015: g = 1/256";
-        /// Alpha decays after each such time (K) without a notification.
+        /// Alpha decays once per this time (K) without a notification.
         alpha_timer: Span = Span::from_us(55), 1.0e5..=1.0e13, "Zhu et al., SIGCOMM 2015: K = 55 us";
-        /// The rate increases after each such time.
+        /// The rate increases once per this time.
         increase_timer: Span = Span::from_us(55), 1.0e5..=1.0e13, "Zhu et al., SIGCOMM 2015: T = 55 us";
-        /// The rate increases after each such number of wire bytes sent.
+        /// The rate increases once per this many wire bytes sent.
         byte_counter: Bytes = Bytes(10_000_000), 1.0..=1.0e15, "Zhu et al., SIGCOMM 2015: B = 10 MB";
-        /// Increases of either kind that only halve the way back to the target rate (F).
+        /// The first this many increases of either kind only halve the distance to the target rate (F).
         fast_recovery: u32 = 5, 0.0..=1000.0, "Zhu et al., SIGCOMM 2015: F = 5";
         /// Additive increase, as a share of the line rate (R_AI).
         additive: f64 = 0.001, 0.00001..=1.0, "ours: the paper's 40 Mb/s is a thousandth of its 40 Gb/s";
         /// Hyper increase, as a share of the line rate (R_HAI).
         hyper: f64 = 0.01, 0.0..=1.0, "ours: not published; ten times the additive one, as is common";
-        /// The rate never falls below this.
+        /// The smallest rate.
         rate_min: Rate = Rate(100_000_000), 1.0e6..=1.0e13, "HPCC artefact (ns-3): 100 Mb/s; the paper has no floor";
         /// At most this many bandwidth-delay products in flight; zero sets no such cap.
         window_bdp: f64 = 0.0, 0.0..=1000.0, "DCQCN has no window; the HPCC artefact (ns-3) can add one of 1 BDP";
@@ -41,7 +40,7 @@ impl CongestionPolicy for DcqcnConfig {
 }
 
 impl DcqcnConfig {
-    /// Faster increases, as htsim's model has them: R_AI is a twentieth, R_HAI a tenth of the line rate.
+    /// Faster increases, as in htsim's model: R_AI is a twentieth, R_HAI a tenth of the line rate.
     pub fn aggressive() -> DcqcnConfig {
         DcqcnConfig { additive: 0.05, hyper: 0.1, ..DcqcnConfig::default() }
     }
@@ -64,7 +63,7 @@ pub struct Dcqcn {
     // State.
     current: f64,
     target: f64,
-    /// As of the last notification.
+    /// Alpha at the last notification.
     alpha: f64,
     notified: Option<Time>,
     /// When the increase timer fires next; never while the rate is the line rate.
@@ -76,7 +75,8 @@ pub struct Dcqcn {
 
 const _: () = assert!(size_of::<Dcqcn>() <= 192, "DCQCN's state per connection");
 
-/// Below this, alpha neither moves a rate (`1 - alpha / 2` is 1) nor the next alpha (`(1 - g) * alpha + g` is g).
+/// An alpha below this value changes nothing: `1 - alpha / 2` is exactly 1 for the rate, and `(1 - g) * alpha + g` is
+/// exactly g for the next alpha.
 const ALPHA_NEGLIGIBLE: f64 = 1.0 / (1u128 << 66) as f64;
 
 impl Dcqcn {
@@ -137,7 +137,7 @@ impl Dcqcn {
         }
         self.current = (self.target + self.current) / 2.0;
         if self.current >= self.line {
-            // Both rates are the line rate and stay so until the next notification, which resets the stages.
+            // Both rates equal the line rate until the next notification, which resets the stages.
             self.current = self.line;
             self.next_increase = Time::NEVER;
         }

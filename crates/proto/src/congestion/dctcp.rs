@@ -74,7 +74,7 @@ impl Dctcp {
         }
     }
 
-    /// An observation window is over: alpha follows the share of it that was marked.
+    /// Ends an observation window: alpha moves towards the marked share of its bytes.
     fn end_window(&mut self) {
         if self.acked > 0 {
             let share = self.marked as f64 / self.acked as f64;
@@ -123,7 +123,8 @@ impl Congestion for Dctcp {
 
     fn on_loss(&mut self, loss: &LossSample) {
         if loss.kind != LossKind::TimedOut {
-            // A lost packet counts as one that was acknowledged with a mark: under heavy loss few others end the window.
+            // A lost packet counts as acknowledged with a mark. Otherwise, under heavy loss, the observation window
+            // would hardly end.
             self.acked += loss.bytes.0;
             self.marked += loss.bytes.0;
             self.reduce(0.5, Cut::Loss);
@@ -131,8 +132,9 @@ impl Congestion for Dctcp {
                 self.end_window();
             }
         } else if self.window > self.packet {
-            // Slow start from one packet up to the threshold, in a new observation window: the old one is as long as
-            // the window was, and growth would wait for all of it. Further packets of the same timeout change nothing.
+            // Slow start from one packet up to the threshold, in a new observation window. The old one is as long as
+            // the old window, and there would be no growth until its end. Further packets of the same timeout change
+            // nothing.
             self.reduce(0.5, Cut::Loss);
             self.window = self.packet;
             self.observe();

@@ -1,4 +1,5 @@
-//! Window control by delay for long, shared, lossy links: loss at random does not stop it, and equals get equal shares.
+//! Window control by delay for long, shared, lossy links: random loss does not reduce its window, and equal connections
+//! get equal shares.
 
 use super::{AckSample, AnyCongestion, Congestion, CongestionPolicy, Cut, LossSample};
 use crate::environment::Environment;
@@ -6,19 +7,21 @@ use crate::parameters;
 use crate::units::{Bytes, Rate, Span, Time};
 
 parameters! {
-    /// Window control by delay for long links; loss at random does not stop it.
+    /// Window control by delay for long links; random loss does not reduce its window.
     pub struct LongHaulConfig {
-        /// Queueing delay that a connection aims at when it sends 1 Gb/s; at a rate r, it is sqrt(1 Gb/s / r) times as much.
+        /// Target queueing delay of a connection that sends 1 Gb/s; at a rate r, the target is sqrt(1 Gb/s / r) times
+        /// this.
         delay: Span = Span::from_ms(3), 1.0..=1.0e12, "ours: well above what a busy host's clock adds, well below a long link's round trip";
-        /// First window, in packets; it doubles every round trip until delay or loss tells.
+        /// First window, in packets; it doubles every round trip until delay or loss shows congestion.
         window_initial: f64 = 64.0, 1.0..=1.0e6, "ours: a chunk; RFC 6928 allows 10 packets";
         /// Smallest window, in packets.
         window_min: f64 = 4.0, 1.0..=1000.0, "BBR: 4 packets";
-        /// Share of lost packets, above what is lost while queues are short, that counts as congestion.
+        /// Share of lost packets, in excess of the share lost while queues are short, that counts as congestion.
         loss_excess: f64 = 0.05, 0.0..=1.0, "ours: bursts at a mean of 1 % stay below it";
-        /// A base RTT that nothing has confirmed for so long is measured again, with a nearly empty flight.
+        /// A base RTT that was not confirmed for this long is measured again, with few packets in flight.
         base_age: Span = Span::from_ms(5_000), 1.0e9..=1.0e15, "BBR: 10 s; ours is half, so that a copy of half a minute does it often";
-        /// Delay beyond this share of the base RTT, round after round, is made by others, which do not yield to delay.
+        /// A queueing delay above this share of the base RTT in many rounds in a row comes from other flows, which do
+        /// not react to delay.
         crowd: f64 = 0.5, 0.01..=100.0, "ours: CUBIC keeps a queue of one bandwidth-delay product at least 0.4 full";
     }
 }
@@ -32,44 +35,44 @@ impl CongestionPolicy for LongHaulConfig {
     }
 }
 
-/// The delay aimed at is never more than this share of the base RTT. Ours.
+/// The target delay is at most this share of the base RTT. Ours.
 const AIM_MAX: f64 = 0.5;
-/// Share of the window that is left while the base RTT is measured. Ours.
+/// Share of the window that is used while the base RTT is measured. Ours.
 const DRAINED: f64 = 0.25;
-/// Rounds in a row with too much delay that make a crowd. Ours.
+/// After this many rounds in a row with too much delay, the phase is `Crowd`. Ours.
 const CROWDED_ROUNDS: u32 = 8;
-/// The headroom is never less than this share of the delay aimed at. Ours.
+/// The smallest headroom, as a share of the target delay. Ours.
 const HEADROOM_MIN: f64 = 1.0 / 16.0;
-/// The headroom grows by this share of the delay aimed at per clean round. Ours.
+/// The headroom grows by this share of the target delay per clean round. Ours.
 const HEADROOM_STEP: f64 = 1.0 / 64.0;
-/// The floor of losses rises, per round, by this share of what is lost above it. Ours.
+/// Per round, the loss floor rises by this share of the difference between the loss and the floor. Ours.
 const CREEP: f64 = 1.0 / 1024.0;
-/// A window of which less than this share is used does not grow. Ours.
+/// The window grows only if at least this share of it is used. Ours.
 const USED: f64 = 0.75;
-/// In a crowd, the window is so many times what the path holds without a queue. BBR: cwnd_gain.
+/// In a crowd, the window is this multiple of the bytes that the path holds without a queue. BBR: cwnd_gain.
 const CROWD_GAIN: f64 = 2.0;
-/// Rounds for which the best rate of a crowd counts. BBR: 10.
+/// The best rate counts for this many rounds. BBR: 10.
 const BEST_ROUNDS: u32 = 10;
-/// Packets leave this much faster than the window allows, so that the window decides. Ours.
+/// The pacing rate is the window per round trip times this, so that the window is the limit. Ours.
 const PACE_GAIN: f64 = 1.1;
-/// As long as the window doubles. Ours.
+/// The same factor while the window doubles. Ours.
 const START_GAIN: f64 = 1.25;
 
-/// What a connection is about.
+/// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// The window doubles every round trip.
     Start,
     /// The window follows the delay.
     Steady,
-    /// Others fill the queue: the window is twice what the path holds.
+    /// Other flows fill the queue: the window is twice the bytes that the path holds.
     Crowd,
 }
 
-/// What one round trip showed.
+/// The measurements of one round trip.
 #[derive(Clone, Copy, Debug)]
 struct Round {
-    /// It ends with the first acknowledgement after this.
+    /// The round ends with the first acknowledgement after this time.
     until: Time,
     /// The shortest round trip, in picoseconds.
     rtt: f64,
@@ -98,30 +101,31 @@ pub struct LongHaul {
     // State.
     phase: Phase,
     window: f64,
-    /// The shortest round trip, and when it is to be measured again.
+    /// The shortest round trip, and when it is measured again.
     base: f64,
     drain_at: Time,
     is_measured: bool,
-    /// The base RTT is measured until then; [`Time::NEVER`] if it is not. The shortest round trip of this time, and of the last one.
+    /// The end of the present measurement of the base RTT; [`Time::NEVER`] outside a measurement. Then the shortest
+    /// round trip of this measurement, and of the last one.
     drain_until: Time,
     drain_rtt: f64,
     drained_rtt: f64,
     round: Round,
-    /// The round trip of the last round, and the last samples.
+    /// The shortest round trip of the last round, and the last four samples.
     rtt: f64,
     recent: [f64; 4],
-    /// Share of lost packets, and its lowest value of late.
+    /// The share of lost packets, and its recent minimum.
     loss: f64,
     loss_floor: f64,
-    /// Does the receiver count what arrives?
+    /// Does the receiver count arriving packets?
     is_counted: bool,
-    /// Share of the delay aimed at that the queue seems to hold.
+    /// The share of the target delay that this connection uses now.
     headroom: f64,
     crowded: u32,
-    /// The best rate of the last rounds, in bits per second, and how many rounds ago it was.
+    /// The best rate of the last rounds, in bits per second, and its age in rounds.
     best: f64,
     best_age: u32,
-    /// When the receiver gave a sign, and whether anything was in flight then.
+    /// When the receiver last reported, and whether anything was in flight then.
     heard: Time,
     owed: bool,
     cut: Cut,
@@ -165,13 +169,13 @@ impl LongHaul {
         }
     }
 
-    /// The queueing delay to aim at, for a connection that sends so many bits per second.
+    /// The target queueing delay of a connection that sends `rate` bits per second.
     fn aim(&self, rate: f64) -> f64 {
         (self.delay * (1e9 / rate.max(1.0)).sqrt()).min(AIM_MAX * self.base)
     }
 
     fn set_window(&mut self, window: f64) {
-        // Twice what the line carries within a base RTT is all that any phase asks for.
+        // No phase needs more than twice the bytes that the line carries in a base RTT and the target delay.
         let most = (self.line * (self.base + self.aim(self.line)) / 8e12 * CROWD_GAIN).max(self.window_min);
         self.window = window.clamp(self.window_min, most);
     }
@@ -189,12 +193,13 @@ impl LongHaul {
         self.drain_rtt = self.drain_rtt.min(rtt);
     }
 
-    /// Measures the base RTT again where it is time.
+    /// Begins or ends a measurement of the base RTT if it is time.
     fn drain(&mut self, now: Time) {
         if self.drain_until != Time::NEVER {
             if now >= self.drain_until {
                 self.drain_until = Time::NEVER;
-                // A longer path shows the same round trip twice; a queue of others does not.
+                // On a path that has become longer, two measurements give the same round trip. A queue of other flows
+                // gives different ones.
                 let longer = self.drain_rtt > self.base;
                 if self.drain_rtt < f64::MAX && (!longer || (self.drain_rtt / self.drained_rtt - 1.0).abs() < 0.02) {
                     self.base = self.drain_rtt;
@@ -202,7 +207,7 @@ impl LongHaul {
                 (self.drained_rtt, self.drain_at) = (self.drain_rtt, now + self.base_age);
             }
         } else if now >= self.drain_at {
-            // A round trip until the flight has shrunk, and one to measure.
+            // One round trip until fewer packets are in flight, and one for the measurement.
             self.drain_until = now + Span((2.0 * self.rtt) as u64);
             self.drain_rtt = f64::MAX;
         }
@@ -216,7 +221,7 @@ impl LongHaul {
         self.round = Round::new(now + Span(rtt as u64));
         self.rtt = rtt;
         if was_drained {
-            // It says nothing of the window.
+            // A round of the measurement says nothing about the window.
             return;
         }
         let share = if lost > 0.0 { lost / (lost + arrived) } else { 0.0 };
@@ -253,7 +258,7 @@ impl LongHaul {
         }
     }
 
-    /// Ends the doubling as soon as the last samples show a queue longer than the one aimed at.
+    /// Ends the doubling as soon as the last samples show a queueing delay above the target.
     fn stop_doubling(&mut self, now: Time) {
         let rtt = self.recent.iter().fold(f64::MAX, |least, &rtt| least.min(rtt));
         let rate = (self.window * 8e12 / rtt.max(1.0)).min(self.line);
@@ -263,15 +268,16 @@ impl LongHaul {
         }
     }
 
-    /// The window doubles no more.
+    /// Ends the doubling of the window.
     fn settle(&mut self, now: Time, rate: f64) {
         self.phase = Phase::Steady;
-        // Whoever comes late finds the queues of others, and takes them for a part of the path.
+        // A connection that starts later measures the queues of others as part of its base RTT, so it measures again
+        // soon.
         self.drain_at = now + Span(self.base_age.0 / 4);
         self.set_window(self.needed(rate));
     }
 
-    /// A queue as long as this is no work of connections that yield to delay.
+    /// A queueing delay above this is not caused by connections that react to delay.
     fn crowding(&self) -> f64 {
         (self.crowd * self.base).max(2.0 * self.aim(self.best))
     }
@@ -282,18 +288,18 @@ impl LongHaul {
         self.cut = Cut::Loss;
     }
 
-    /// What this rate needs: what the path holds, and the delay to aim at.
+    /// The window that `rate` needs: the bytes that the path holds, and those queued at the target delay.
     fn needed(&self, rate: f64) -> f64 {
         rate * (self.base + self.headroom * self.aim(rate)) / 8e12
     }
 
-    /// The queue overflows: the window falls to what got through.
+    /// The queue overflows: sets the window to the amount needed for the rate that arrived.
     fn yield_to(&mut self, rate: f64) {
         self.shrink_headroom();
         self.set_window(self.needed(rate).min(self.window));
     }
 
-    /// The window goes half the way to what this rate needs.
+    /// Moves the window half the way to the amount that this rate needs.
     fn follow(&mut self, rate: f64, used: bool, queue: f64) {
         self.headroom = (self.headroom + HEADROOM_STEP).min(1.0);
         let mut target = self.needed(rate);
@@ -315,7 +321,7 @@ impl Congestion for LongHaul {
         let silent = now.since(self.heard).0 as f64 > 4.0 * self.rtt;
         if in_flight <= bytes && silent {
             if self.owed {
-                // All that was in flight is lost, or its acknowledgements are.
+                // All packets in flight are lost, or all their acknowledgements.
                 self.cut = Cut::Loss;
                 self.set_window(0.5 * self.window);
             }

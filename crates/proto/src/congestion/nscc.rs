@@ -1,8 +1,9 @@
 //! NSCC, the network-signalled congestion control of Ultra Ethernet: a window steered by delay and marks together.
 //!
-//! Four cases, by whether the packet was marked and whether its queueing delay reached the target: grow in proportion to
-//! the room left, grow evenly, shrink by how far the average is above the target, or leave it to the path selector. When
-//! hardly anything gets through, the window falls at once to what did ("quick adapt").
+//! There are four cases. Unmarked and delay below the target: grow in proportion to the distance from the target.
+//! Unmarked and delay at the target or above: grow evenly. Marked and delay at the target or above: shrink in
+//! proportion to the excess of the average delay. Marked and delay below the target: no change; the path selector
+//! reacts. If very little data is acknowledged, the window falls at once to the amount that was ("quick adapt").
 
 use super::{AckSample, AnyCongestion, Congestion, CongestionPolicy, Cut, LossKind, LossSample, at_least};
 use crate::environment::Environment;
@@ -14,9 +15,9 @@ parameters! {
     pub struct NsccConfig {
         /// Largest and first window, as a multiple of the bandwidth-delay product.
         window_max_bdp: f64 = 1.5, 0.1..=1000.0, "UEC 1.0, NSCC table: MaxWnd = 1.5 BDP; first window as in its simulator";
-        /// Target queueing delay where switches trim, as a multiple of the base RTT.
+        /// Target queueing delay if switches trim, as a multiple of the base RTT.
         target_trimming: f64 = 0.75, 0.01..=100.0, "UEC 1.0, NSCC table";
-        /// Target queueing delay where switches drop, as a multiple of the base RTT.
+        /// Target queueing delay if switches drop, as a multiple of the base RTT.
         target_dropping: f64 = 1.0, 0.01..=100.0, "UEC 1.0, NSCC table";
         /// Proportional increase: packets per round trip at an empty queue, times a and b.
         proportional_increase: f64 = 4.0, 0.0..=1000.0, "UEC 1.0, NSCC table: alpha = 4 a b MTU / target";
@@ -24,22 +25,24 @@ parameters! {
         fair_increase: f64 = 5.0, 0.0..=1000.0, "UEC 1.0, NSCC table: fi = 5 a MTU";
         /// Steady increase: packets per adjustment period, times a.
         eta: f64 = 0.15, 0.0..=1000.0, "UEC 1.0, NSCC table: eta = 0.15 a MTU";
-        /// Fast increase: window bytes per acknowledged byte while no queue is seen, times a.
+        /// Fast increase: window bytes per acknowledged byte while there is no queueing delay, times a.
         fast_increase: f64 = 0.25, 0.0..=1000.0, "UEC 1.0, NSCC table: fi_scale = 0.25 a";
-        /// A queueing delay below this counts as none.
+        /// A queueing delay below this counts as zero.
         fast_delay: Span = Span::from_us(1), 0.0..=1.0e9, "UEC simulator: 1 us; UEC 1.0 says about zero";
-        /// Multiplicative decrease: share of the excess over the target that is taken off.
+        /// Multiplicative decrease: the factor of the relative excess over the target.
         gamma: f64 = 0.8, 0.0..=1.0, "UEC 1.0, NSCC table";
         /// One decrease keeps at least this share of the window.
         decrease_keep: f64 = 0.5, 0.0..=1.0, "UEC 1.0, NSCC table: max decrease 0.5";
-        /// Increases are put into force after this many packets' worth of acknowledged bytes, or one base RTT.
+        /// Increases are applied after this many packets of acknowledged bytes, or after one base RTT.
         adjust_packets: u32 = 8, 1.0..=100000.0, "UEC 1.0, NSCC table: adjust_bytes = 8 MTU";
-        /// Quick adapt where switches drop: a delay above this many targets sets it off.
+        /// Quick adapt if switches drop: a delay above this many targets starts it.
         quick_delay_targets: f64 = 4.0, 0.0..=1.0e6, "UEC 1.0, NSCC table: qa_threshold = 4 targets; never where they trim";
-        /// Quick adapt only if less than the largest window, halved this many times, got through.
+        /// Quick adapt only if less than the largest window, halved this many times, was acknowledged.
         quick_gate: u32 = 3, 0.0..=30.0, "UEC 1.0, NSCC table: qa_gate = 3";
         /// Weight of a sample in the average delay.
         average_weight: f64 = 0.0125, 0.0001..=1.0, "UEC simulator: 0.0125; UEC 1.0 leaves the estimator open";
+        /// A packet that was found lost without a NACK shrinks the window by its size, as a trimmed one does.
+        shrink_on_loss: bool = false, 0.0..=1.0, "OCP MRC 1.0 and UEC 1.0: on; UEC simulator (SLEEK): off";
         /// Connections of a host to one other host share one window.
         per_destination: bool = false, 0.0..=1.0, "OCP MRC 1.0: a congestion context per destination; UEC simulator: per connection";
     }
@@ -57,9 +60,36 @@ impl CongestionPolicy for NsccConfig {
     }
 }
 
-/// A late packet without a mark met a queue that has drained since: it counts as this share of the base RTT.
-/// UEC simulator: 0.25.
+/// Up to this base RTT steps grow with the BDP and the target as UEC 1.0 has it. Source: MRC sheet, section 11.1 (ours).
+const UNSCALED_MAX: Span = Span::from_us(50);
+/// Beyond it, a and b are at most these: a step is then at most 40 packets per round trip. Without, the step of a host with 10 Gb/s and 1 ms would be
+/// seven times its BDP. Source: as above.
+const SCALE_MAX: (f64, f64) = (10.0, 1.0);
+
+/// The queue of a late packet without a mark has drained since, so its delay counts as this share of the base RTT. UEC
+/// simulator: 0.25.
 const DRAINED_SHARE: f64 = 0.25;
+
+/// Two parameters in one byte: NSCC's state has no byte to spare.
+#[derive(Clone, Copy, Debug)]
+struct Choices(u8);
+
+impl Choices {
+    const SHRINKS_ON_LOSS: u8 = 1 << 7;
+
+    fn new(config: &NsccConfig) -> Choices {
+        Choices(config.quick_gate.min(63) as u8 | if config.shrink_on_loss { Choices::SHRINKS_ON_LOSS } else { 0 })
+    }
+
+    fn quick_gate(self) -> u8 {
+        self.0 & !Choices::SHRINKS_ON_LOSS
+    }
+
+    /// Does a loss that no NACK tells of shrink the window?
+    fn shrinks_on_loss(self) -> bool {
+        self.0 & Choices::SHRINKS_ON_LOSS != 0
+    }
+}
 
 /// State of NSCC for one connection. Times are in picoseconds, sizes in wire bytes.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +112,7 @@ pub struct Nscc {
     window: f64,
     /// Average queueing delay.
     average: f64,
-    /// Increase not yet in force, times the window.
+    /// The increase that is not applied yet, times the window.
     increment: f64,
     base_rtt: Span,
     last_adjust: Time,
@@ -93,13 +123,13 @@ pub struct Nscc {
     achieved: u64,
     /// Bytes of the old window that still have to drain after a quick adapt.
     to_ignore: u64,
-    /// Bytes acknowledged in a row without queueing.
+    /// Bytes acknowledged in a row without queueing delay.
     fast_count: u64,
-    /// Bytes acknowledged since increases were put into force; saturates.
+    /// Bytes acknowledged since increases were last applied; saturates.
     received: u32,
     adjust_bytes: u32,
     packet: u32,
-    quick_gate: u8,
+    choices: Choices,
     fast: bool,
     trigger: bool,
     cut: Cut,
@@ -108,7 +138,7 @@ pub struct Nscc {
 const _: () = assert!(size_of::<Nscc>() <= 192, "NSCC's state per connection");
 
 impl Nscc {
-    /// The same by a clock that shows so many picoseconds more.
+    /// The same state for a clock that is `ahead` picoseconds ahead.
     pub(crate) fn shifted(self, ahead: i128) -> Nscc {
         let shift = |time: Time| match time {
             Time::NEVER => time,
@@ -125,8 +155,10 @@ impl Nscc {
         let target =
             base_rtt.scaled(if environment.trimming { config.target_trimming } else { config.target_dropping });
         let target = Span(target.0.max(1));
-        let a = environment.bdp_scale();
-        let b = target.0 as f64 / Span::from_us(12).0 as f64;
+        let (mut a, mut b) = (environment.bdp_scale(), target.0 as f64 / Span::from_us(12).0 as f64);
+        if base_rtt > UNSCALED_MAX {
+            (a, b) = (a.min(SCALE_MAX.0), b.min(SCALE_MAX.1));
+        }
         let never = Span(u64::MAX);
         let mut nscc = Nscc {
             alpha: config.proportional_increase * a * b * packet / target.0 as f64,
@@ -154,7 +186,7 @@ impl Nscc {
             received: 0,
             adjust_bytes: (u64::from(config.adjust_packets) * packet as u64).min(u64::from(u32::MAX)) as u32,
             packet: packet as u32,
-            quick_gate: config.quick_gate.min(63) as u8,
+            choices: Choices::new(config),
             fast: false,
             trigger: false,
             cut: Cut::Never,
@@ -172,7 +204,7 @@ impl Nscc {
         f64::from(self.packet)
     }
 
-    /// The largest window shrinks with the base RTT that is measured.
+    /// The largest window, for the base RTT measured so far.
     fn window_max(&self) -> f64 {
         let window = self.window_per_ps * self.base_rtt.0 as f64;
         if window < self.packet() { self.packet() } else { window }
@@ -182,7 +214,7 @@ impl Nscc {
         self.average = self.weight * delay + (1.0 - self.weight) * self.average;
     }
 
-    /// Takes in a round trip and gives the queueing delay, or the average if there is no sound round trip.
+    /// Adds a round trip to the average. Returns its queueing delay, or the average if there is no certain round trip.
     fn delay(&mut self, rtt: Option<Span>, marked: bool) -> Span {
         let Some(rtt) = rtt else { return Span(self.average as u64) };
         if rtt < self.base_rtt {
@@ -202,14 +234,15 @@ impl Nscc {
         self.received = 0;
     }
 
-    /// Falls to what got through if next to nothing did. True if the sample must not be looked at further.
+    /// If very little was acknowledged in this period, sets the window to that amount. True if the sample must not be
+    /// used further.
     fn quick_adapt(&mut self, now: Time, loss: bool, marked: bool, delay: Span, in_flight: Bytes) -> bool {
         let mut done = false;
         if self.to_ignore > 0 && marked {
             done = true;
         } else if self.quick_end == Time::NEVER || now >= self.quick_end {
             let suspicious = self.trigger || loss || delay > self.quick_delay;
-            let gate = self.window_max() / (1u64 << self.quick_gate) as f64;
+            let gate = self.window_max() / (1u64 << self.choices.quick_gate()) as f64;
             if self.quick_end != Time::NEVER && suspicious && (self.achieved as f64) < gate {
                 self.cut = if self.trigger || loss { Cut::Loss } else { Cut::Delay };
                 self.window = at_least(self.achieved as f64, self.packet());
@@ -226,7 +259,7 @@ impl Nscc {
         done
     }
 
-    /// Without any queue for a whole window, growth is in proportion to what is acknowledged.
+    /// After a whole window without queueing delay, grows in proportion to the acknowledged bytes.
     fn fast_increase(&mut self, bytes: Bytes, delay: Span) -> bool {
         if delay < self.fast_delay {
             self.fast_count += bytes.0;
@@ -262,7 +295,7 @@ impl Nscc {
         }
     }
 
-    /// Puts the increases gathered so far into force.
+    /// Applies the increases collected so far.
     fn fulfil(&mut self, now: Time) {
         self.window += self.increment / self.window;
         if now.since(self.last_adjust) >= self.config_base_rtt {
@@ -297,7 +330,7 @@ impl Congestion for Nscc {
                 }
             }
             (true, true) => self.decrease(now),
-            // A mark without delay: one path is busy, not all. The path selector acts on it.
+            // A mark without delay: one path is busy, not all. The path selector reacts.
             (true, false) => {}
         }
         if now.since(self.last_adjust) >= self.config_base_rtt || self.received > self.adjust_bytes {
@@ -315,8 +348,8 @@ impl Congestion for Nscc {
                     self.lose(loss.bytes);
                 }
             }
-            LossKind::Inferred => {}
-            LossKind::TimedOut => self.lose(loss.bytes),
+            LossKind::Inferred if !self.choices.shrinks_on_loss() => {}
+            LossKind::Inferred | LossKind::TimedOut => self.lose(loss.bytes),
         }
     }
 

@@ -1,4 +1,4 @@
-//! A rate that never changes: for paths whose capacity is leased, and for comparisons with models that know no congestion.
+//! A rate that never changes: for paths with leased capacity, and for comparisons with models without congestion.
 
 use super::{AckSample, AnyCongestion, Congestion, CongestionPolicy, LossSample};
 use crate::environment::Environment;
@@ -9,7 +9,7 @@ use crate::units::{Bytes, Rate, Time};
 parameters! {
     /// A rate that never changes, and no window.
     pub struct PacedConfig {
-        /// The rate, no more than the NIC's line rate; zero leaves it to the NIC.
+        /// The rate, at most the NIC's line rate; zero: the NIC's line rate.
         rate: Rate = Rate(0), 0.0..=1.0e14, "SDR-RDMA has no congestion control: its model sends at line rate";
     }
 }
@@ -19,7 +19,7 @@ impl CongestionPolicy for PacedConfig {
         AnyCongestion::Paced(Paced::new(self, environment))
     }
     fn adapt_to(&mut self, host: &HostTraits) {
-        // A kernel takes whatever it is given at once: where a NIC would pace, the engine must.
+        // A kernel accepts packets faster than the line rate, so the engine must pace in place of the NIC.
         if self.rate.0 == 0 {
             self.rate = host.rate;
         }
@@ -29,7 +29,7 @@ impl CongestionPolicy for PacedConfig {
 /// A rate that never changes, and no window.
 #[derive(Clone, Copy, Debug)]
 pub struct Paced {
-    /// `None` where the NIC paces by itself.
+    /// `None` if the NIC paces by itself.
     rate: Option<Rate>,
 }
 
@@ -46,7 +46,7 @@ impl Congestion for Paced {
     fn on_ack(&mut self, _: &AckSample) {}
     fn on_loss(&mut self, _: &LossSample) {}
     fn window(&self) -> Bytes {
-        // Sums with a packet's size still fit.
+        // Half of the range, so that a sum with a packet's size does not overflow.
         Bytes(u64::MAX / 2)
     }
     fn rate(&mut self, _: Time) -> Option<Rate> {

@@ -1,8 +1,8 @@
-//! STrack's congestion control: marks decide the direction, delay decides how far, and what got through is the measure
-//! when congestion is heavy.
+//! STrack's congestion control: marks decide the direction of a change, delay its size. In heavy congestion, the window
+//! falls to the bytes acknowledged in the last base RTT.
 //!
-//! A mark alone means "this path", which the path selector leaves; a high average of the delay over all paths means "the
-//! network", and only then the window falls.
+//! A mark alone means that one path is congested; the path selector avoids it. A high average delay over all paths
+//! means that the network is congested; only then the window falls.
 
 use super::{AckSample, AnyCongestion, Congestion, CongestionPolicy, Cut, LossKind, LossSample, at_least};
 use crate::environment::Environment;
@@ -18,13 +18,14 @@ parameters! {
         window_max_bdp: f64 = 1.5, 0.1..=1000.0, "UEC 1.0 and its simulator: 1.5 BDP; STrack's own value is not public";
         /// Target queueing delay, as a multiple of the network's base RTT.
         target: f64 = 1.0, 0.01..=100.0, "Le et al., arXiv 2407.15266: target_Qdelay is one base RTT";
-        /// Delay that counts as heavy congestion, in targets.
+        /// Delay that means heavy congestion, in targets.
         target_high: f64 = 3.0, 1.0..=100.0, "Le et al., arXiv 2407.15266: 3 in the parameter table, 2 in the text";
         /// Proportional increase: packets per round trip at an empty queue, times a.
         alpha: f64 = 4.0, 0.0..=1000.0, "UEC simulator, by STrack's first author: alpha = 4 a MTU / target";
-        /// Increase of a flow that starves behind a drained queue: packets per round trip, times a.
+        /// Increase of a flow without a mark though its delay is at the target or above: packets per round trip, times
+        /// a.
         beta: f64 = 5.0, 0.0..=1000.0, "Le et al., arXiv 2407.15266: beta = 5 a MTU";
-        /// Fairness increase: packets per base RTT whatever happens, times a.
+        /// Fairness increase: packets per base RTT in every case, times a.
         eta: f64 = 0.15, 0.0..=1000.0, "Le et al., arXiv 2407.15266: eta = 0.15 a MTU";
         /// Gain of the decrease.
         gamma: f64 = 0.8, 0.0..=1.0, "Le et al., arXiv 2407.15266: 0.8";
@@ -32,12 +33,13 @@ parameters! {
         decrease_keep: f64 = 0.5, 0.0..=1.0, "UEC simulator: max_mdf = 0.5";
         /// Gain of the average delay, per acknowledgement.
         average_gain: f64 = 0.0125, 0.0001..=1.0, "UEC simulator, by STrack's first author, who came down from 1/8; the paper's is not public";
-        /// What an unmarked packet beyond the target adds to the average instead of its delay, in base RTTs; negative: its delay.
+        /// The sample that an unmarked packet with a delay above the target adds to the average, in base RTTs;
+        /// negative: its own delay.
         drained_share: f64 = 0.25, -1.0..=10.0, "UEC simulator, by STrack's first author: its queue has drained";
-        /// Losses of more than this share of the largest window within a base RTT take what is lost off the window; zero: losses
-        /// count only together with a delay.
+        /// If more than this share of the largest window is lost within a base RTT, the lost bytes are subtracted from
+        /// the window; zero: losses count only together with a delay.
         loss_share: f64 = 0.0, 0.0..=1.0, "ours: strack_fast, which would otherwise send it all again at once";
-        /// Smaller windows than a packet by pacing, rather than a floor of one packet.
+        /// Allow windows smaller than a packet, by pacing; false: the smallest window is one packet.
         pacing: bool = false, 0.0..=1.0, "ours: for incasts of more senders than the BDP has packets; Broadcom's sketch of 2023 paces";
     }
 }
@@ -48,7 +50,7 @@ impl CongestionPolicy for StrackConfig {
     }
 }
 
-/// A sample beyond so many base RTTs enters the average with [`OUTLIER_GAIN`] at the most: UEC simulator, by STrack's
+/// A sample above this many base RTTs enters the average with at most [`OUTLIER_GAIN`]: UEC simulator, by STrack's
 /// first author.
 const OUTLIER_RTTS: u64 = 5;
 const OUTLIER_GAIN: f32 = 0.0125;
@@ -68,7 +70,7 @@ pub struct Strack {
     target: Span,
     target_high: Span,
     base_rtt: Span,
-    /// The queueing delay of the last sound round trip.
+    /// The queueing delay of the last certain round trip.
     delay: Span,
     meter_at: Time,
     acked_at: Time,
@@ -79,11 +81,11 @@ pub struct Strack {
     keep: f32,
     gain: f32,
     drained: f32,
-    /// Wire bytes acknowledged in the last base RTT; 0 when not known.
+    /// Wire bytes acknowledged in the last base RTT; 0 if not known.
     achieved: u32,
     received: u32,
     packet: u32,
-    /// Wire bytes lost since `lost_since`; beyond `loss_limit` they leave the window.
+    /// Wire bytes lost since `lost_since`; above `loss_limit` they are subtracted from the window.
     lost: u32,
     loss_limit: u32,
     pacing: bool,
@@ -131,7 +133,7 @@ impl Strack {
         }
     }
 
-    /// Takes in a round trip and gives the queueing delay; the average if there is no sound round trip.
+    /// Adds a round trip to the average. Returns its queueing delay, or the average if there is no certain round trip.
     fn delay(&mut self, rtt: Option<Span>, marked: bool) -> Span {
         let Some(rtt) = rtt else { return Span(self.average as u64) };
         self.base_rtt = Span(self.base_rtt.0.min(rtt.0.max(1)));
@@ -145,7 +147,7 @@ impl Strack {
         delay
     }
 
-    /// Measures what got through in a base RTT. An idle flow has nothing to measure.
+    /// Measures the bytes acknowledged in a base RTT. An idle flow has no measurement.
     fn meter(&mut self, now: Time) {
         if now.since(self.meter_at) >= self.base_rtt {
             let busy = now.since(self.acked_at) < self.base_rtt;
@@ -160,7 +162,7 @@ impl Strack {
         now.since(self.decreased_at) >= self.base_rtt
     }
 
-    /// Falls to what got through, if that is known and less.
+    /// Sets the window to the bytes acknowledged in the last base RTT, if they are known and fewer.
     fn reset(&mut self, now: Time) -> bool {
         if self.achieved == 0 {
             return false;
@@ -184,7 +186,7 @@ impl Strack {
         self.decreased_at = now;
     }
 
-    /// Takes losses off the window if they are many.
+    /// Subtracts losses from the window if they exceed `loss_limit`.
     fn shed(&mut self, loss: &LossSample) {
         if loss.now.since(self.lost_since) >= self.base_rtt {
             self.lost_since = loss.now;
@@ -216,7 +218,7 @@ impl Congestion for Strack {
         if marked {
             self.decrease(now, delay);
         } else if delay > self.target_high {
-            // The queue has drained, yet this flow was starved: climb back.
+            // A long delay without a mark: the queue has drained meanwhile, so the window grows.
             self.window += self.beta * share;
         } else if delay < self.target {
             self.window += self.alpha * (self.target.0 - delay.0) as f64 * share;
@@ -230,7 +232,7 @@ impl Congestion for Strack {
 
     fn on_loss(&mut self, loss: &LossSample) {
         match loss.kind {
-            // Many packets came past a hole: heavy congestion only if the delay says so, too.
+            // A loss found by later packets counts as heavy congestion only if the delay is high too.
             LossKind::Inferred => {
                 if self.delay > self.target_high && self.may_decrease(loss.now) {
                     self.cut = Cut::Loss;

@@ -1,7 +1,7 @@
 //! Swift: a window steered by delay against a target that is longer for small windows.
 //!
-//! In the form for queueing delay: the base round trip is taken off first, since an 8 us fabric cannot be steered by
-//! targets made for hosts that take 20 us.
+//! This form uses the queueing delay, that is, the round trip minus the base RTT, because targets made for hosts that
+//! take 20 us do not fit a fabric with a round trip of 8 us.
 
 use super::{AckSample, AnyCongestion, Congestion, CongestionPolicy, Cut, LossKind, LossSample};
 use crate::environment::Environment;
@@ -13,21 +13,21 @@ parameters! {
     pub struct SwiftConfig {
         /// Target queueing delay, as a multiple of the base RTT.
         target: f64 = 1.0, 0.001..=1000.0, "ours: production values are private; a public port also uses 1 RTT";
-        /// Most that a small window adds to the target (fs_range), as a multiple of the base RTT.
+        /// The largest addition to the target for a small window (fs_range), as a multiple of the base RTT.
         flow_range: f64 = 0.5, 0.0..=1000.0, "ours: production values are private; a public port also uses 0.5 RTT";
-        /// The window in packets at which all of it is added (fs_min_cwnd).
+        /// The window in packets below which the whole addition applies (fs_min_cwnd).
         flow_window_min: f64 = 0.1, 0.0001..=1.0e6, "htsim's Swift model: 0.1 packets";
-        /// The window in packets at which none of it is added (fs_max_cwnd).
+        /// The window in packets above which there is no addition (fs_max_cwnd).
         flow_window_max: f64 = 100.0, 0.001..=1.0e6, "htsim's Swift model: 100 packets";
         /// Additive increase in packets per round trip (ai).
         additive: f64 = 1.0, 0.0..=1000.0, "htsim's Swift model: 1";
-        /// Share of the relative excess delay that is taken off (beta).
+        /// Factor of the relative excess delay in a decrease (beta).
         beta: f64 = 0.8, 0.0..=1.0, "htsim's Swift model: 0.8";
-        /// The most that one decrease takes off (max_mdf).
+        /// The largest share of the window that one decrease removes (max_mdf).
         decrease_max: f64 = 0.5, 0.0..=0.99, "htsim's Swift model: 0.5";
-        /// Timeouts in a row that send the window to its smallest (RETX_RESET_THRESHOLD).
+        /// After this many timeouts in a row the window falls to its minimum (RETX_RESET_THRESHOLD).
         timeouts_max: u32 = 5, 1.0..=1000.0, "htsim's Swift model: 5";
-        /// Smallest window in packets; one below one packet paces.
+        /// Smallest window in packets; a window below one packet is paced.
         window_min: f64 = 0.01, 0.0001..=1.0, "ours: a packet every hundred round trips; not published";
         /// Largest window in packets.
         window_max: f64 = 1000.0, 1.0..=1.0e9, "htsim's Swift model: 1000 packets";
@@ -153,7 +153,7 @@ impl Congestion for Swift {
 
     fn on_loss(&mut self, loss: &LossSample) {
         if loss.kind == LossKind::TimedOut && self.last_timeout != Some(loss.now) {
-            // All packets that are found overdue together are one timeout.
+            // All packets found overdue at the same time count as one timeout.
             self.last_timeout = Some(loss.now);
             self.timeouts = self.timeouts.saturating_add(1);
         }

@@ -1,5 +1,5 @@
-//! What arrives for a connection: data goes to the receiver, and what its peer answers goes to reliability, congestion control
-//! and path selector, in this order.
+//! Packets that arrive for a connection. Data goes to the receiver; acknowledgements and NACKs go to reliability,
+//! congestion control and path selector, in this order.
 
 use super::record::Record;
 use super::{Connection, Replies};
@@ -38,7 +38,7 @@ impl Connection {
         }
         let shunned = arrival.fresh && self.shuns(packet.path, marked);
         if let Some((header, flags)) = answer {
-            // The wire says one of both.
+            // The wire format carries either the mark or "always skip", not both.
             let skips = shunned && matches!(header, Header::Ack(_));
             let flags = if skips { Flags(flags.0 & !Flags::MARKED.0).with(Flags::ALWAYS_SKIP) } else { flags };
             let path = self.path.reply_path(now, packet.path);
@@ -70,9 +70,9 @@ impl Connection {
         };
         if arrival.fresh {
             stats.delivered += 1;
-            // Parity is no payload.
+            // Parity does not count as payload.
             stats.delivered_bytes += if part.parity { 0 } else { u64::from(part.length) };
-            // What parity makes up for is there, too.
+            // Payload that parity rebuilds counts as delivered.
             stats.delivered_bytes += self.receiver.take_rebuilt();
             waits.last_arrival = now;
         } else {
@@ -105,7 +105,7 @@ impl Connection {
         self.take_letters(now, reply);
     }
 
-    /// Letters that either half has written leave, by the way that the last packet came.
+    /// Sends the letters of both halves by the reply path of the last packet.
     pub(crate) fn take_letters(&mut self, now: Time, reply: Replies<'_>) {
         while let Some((letter, flags)) = self.reliability.take_letter().or_else(|| self.receiver.take_letter()) {
             let path = self.path.reply_path(now, self.letter_path);
@@ -175,7 +175,8 @@ impl Connection {
         self.look();
         self.record.stats.nacks += 1;
         let marked = flags.has(Flags::MARKED);
-        // A trim at the last hop says nothing against the path: no other would have helped. Nor does a receiver's shortage.
+        // A trim at the last hop is no fault of the path, because no other path would have helped. A receiver's
+        // shortage is no fault of the path either.
         let elsewhere = flags.has(Flags::TRIMMED_AT_LAST_HOP) || nack.reason != NackReason::Missing;
         let feedback = match (elsewhere, marked) {
             (false, _) => PathFeedback::Trimmed,

@@ -1,4 +1,4 @@
-//! What is left of a connection that sleeps: what both ends must agree on, and what was counted.
+//! A sleeping connection. It keeps the state on which both ends must agree, and its counters.
 //!
 //! Congestion control and path selector are made anew when it wakes, as for a new connection. The random stream is the one of
 //! its opening, so a connection with a single path keeps that path for life.
@@ -16,7 +16,7 @@ use crate::stats::ConnectionStats;
 use crate::units::{Bytes, Time};
 use std::sync::Arc;
 
-/// A connection with nothing posted, nothing under way and no timer.
+/// A connection without posted messages, packets in flight or timers.
 pub(crate) struct Husk {
     pub(crate) kind: Arc<Kind>,
     random: Random,
@@ -25,13 +25,13 @@ pub(crate) struct Husk {
     /// The next PSN to send.
     sent: u64,
     received: Received,
-    /// What the sender's newest acknowledgement counted.
+    /// The byte count in the newest acknowledgement that the sender got.
     newest: u32,
     /// `None` if it was never used.
     record: Option<Box<Record>>,
 }
 
-/// What a receiver must not forget.
+/// The state that a receiver keeps during a sleep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// The next PSN expected.
@@ -40,12 +40,13 @@ pub struct Received {
     pub bytes: u64,
 }
 
-/// What a sender must not forget.
+/// The state that a sender keeps during a sleep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SentUpTo {
     /// The next PSN to send.
     pub next: u64,
-    /// The newest acknowledgement's count of bytes received, where order among acknowledgements matters.
+    /// The newest acknowledgement's count of bytes received; zero for a reliability that does not need the order of
+    /// acknowledgements.
     pub newest: u32,
 }
 
@@ -70,7 +71,7 @@ impl Husk {
         self.record.as_ref().map_or(&UNUSED, |record| &record.stats)
     }
 
-    /// Forgets what was counted, and returns it.
+    /// Returns the counters and resets them.
     pub(crate) fn take_record(&mut self) -> ConnectionStats {
         self.record.take().map_or(UNUSED, |record| record.stats)
     }
@@ -112,12 +113,12 @@ impl Husk {
 }
 
 impl Connection {
-    /// When it sent, or received anything new, last.
+    /// When it last sent a packet or received a new one.
     pub(crate) fn active_at(&self) -> Time {
         self.record.clock.heard.max(self.record.waits.last_arrival)
     }
 
-    /// What is left of it when it sleeps; `None` while there is anything to do or to wait for.
+    /// The state to keep while it sleeps; `None` while it has something to do or to wait for.
     pub(crate) fn husk(&mut self, now: Time) -> Option<Husk> {
         let busy = self.ready || self.is_active() || self.idle != Idle::Silent || self.pace_at > now;
         if busy || self.sharing.is_some() || self.deadline(now) != Time::NEVER || self.path.deadline() != Time::NEVER {

@@ -1,4 +1,4 @@
-//! What the connections of one profile in one world have in common.
+//! The facts that all connections of one profile in one environment share.
 
 use crate::environment::Environment;
 use crate::packet::HostId;
@@ -8,29 +8,29 @@ use crate::units::Span;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// A profile in an environment, and what follows from the two. Read once, when a connection opens; shared by all of its kind.
+/// A profile in an environment, and the facts that follow from the two. All connections of this kind share it.
 pub(crate) struct Kind {
     /// A packet that is sent again takes another path than before, where there is one.
     pub(super) retries_elsewhere: bool,
-    /// The receiver tells the sender of paths that are persistently bad.
+    /// The receiver reports persistently bad paths to the sender.
     pub(super) shuns: bool,
     /// The path selector has timers or probes of its own.
     pub(super) watches_paths: bool,
-    /// Congestion control has a rate, or looks at each packet as it leaves.
+    /// Congestion control has a rate, or must see each packet as it is sent.
     pub(super) paces: bool,
-    /// Bad paths are probed while nothing is sent, too.
+    /// Bad paths are also probed while nothing is sent.
     pub(super) probes_idle: bool,
     /// Letters take the place of acknowledgements.
     pub(crate) is_one_way: bool,
-    /// No window is smaller, in wire bytes: whoever acknowledges by chunks must be sent whole ones.
+    /// The smallest window in wire bytes. A receiver that acknowledges whole chunks must be sent whole chunks.
     pub(super) window_min: u64,
     /// Connections to one host share one window.
     pub(crate) shares_window: bool,
-    /// Congestion control and path selector start afresh after this much idleness; `None`: never.
+    /// Congestion control and path selector start again as new after this much idle time; `None`: never.
     pub(crate) sleep_after: Option<Span>,
     /// MRC's parameters, if its path selector is MRC's.
     pub(crate) mrc: Option<MrcConfig>,
-    /// Stands for the profile's parameters where windows are shared: equal ones have equal fingerprints.
+    /// A hash of the profile's parameters, if windows are shared: equal profiles have equal fingerprints.
     pub(crate) fingerprint: u64,
     /// Our host.
     pub(super) host: HostId,
@@ -39,7 +39,7 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    /// `alike` are known kinds, perhaps with the same profile.
+    /// `alike` holds known kinds; if one has the same profile, its fingerprint is used.
     pub(crate) fn new(host: HostId, profile: Arc<Profile>, environment: Environment, alike: &[Arc<Kind>]) -> Kind {
         let known = alike.iter().find(|kind| Arc::ptr_eq(&kind.profile, &profile)).map(|kind| kind.fingerprint);
         let mrc = if let PathConfig::Mrc(config) = &profile.path { Some(*config) } else { None };
@@ -68,13 +68,13 @@ impl Kind {
         }
     }
 
-    /// Does it stand for this profile in this environment at this host?
+    /// Is it the kind for this profile in this environment at this host?
     pub(crate) fn is(&self, host: HostId, profile: &Arc<Profile>, environment: &Environment) -> bool {
         self.host == host && Arc::ptr_eq(&self.profile, profile) && self.environment == *environment
     }
 }
 
-/// FNV-1a of everything that the profile says.
+/// FNV-1a of the profile's `Debug` text.
 fn fingerprint(profile: &Profile) -> u64 {
     let mut hash = Hash(0xcbf2_9ce4_8422_2325);
     write!(hash, "{profile:?}").expect("a hash takes every text");

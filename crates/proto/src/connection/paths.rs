@@ -1,4 +1,4 @@
-//! What a connection's paths are told and asked beside data and acknowledgements: by the NIC, its peer, and the controller.
+//! Calls on a connection's paths apart from data and acknowledgements: by the NIC, the peer, and the controller.
 
 use super::{Connection, Replies};
 use crate::packet::{Answer, Flags, Header, Operation, Packet, PathId};
@@ -6,20 +6,21 @@ use crate::path::{MrcConfig, PathManager, PathProbe, PathSelector, PathState, Pl
 use crate::units::Time;
 
 impl Connection {
-    /// A packet arrived by `path`: does this end call that path persistently bad? Most never do, and do not look.
+    /// A packet arrived by `path`: does this end consider that path persistently bad? Most profiles never do
+    /// (`self.shuns` is false).
     #[inline]
     pub(super) fn shuns(&mut self, path: PathId, marked: bool) -> bool {
         self.shuns && self.path.manager_mut().is_some_and(|manager| manager.is_to_shun(path, marked))
     }
 
-    /// These of our NIC's ports are up from now on.
+    /// The set of our NIC's ports that are up has changed to `up`.
     pub(crate) fn handle_ports(&mut self, now: Time, up: u32) {
         if let Some(manager) = self.path.manager_mut() {
             manager.on_ports(now, up);
         }
     }
 
-    /// The peer says which of its NIC's ports are up.
+    /// The peer reports which of its NIC's ports are up.
     pub(crate) fn handle_peer_ports(&mut self, now: Time, number: u16, up: u32) {
         if let Some(manager) = self.path.manager_mut() {
             manager.on_peer_ports(now, number, up);

@@ -1,4 +1,4 @@
-//! What a connection counts, and where its time goes. Nothing but the pace of CNPs depends on it.
+//! The counters of a connection, and the account of its time. Only the pace of CNPs depends on them.
 
 use super::Connection;
 use crate::account::{Clock, Doing, Spent, Waits};
@@ -7,8 +7,8 @@ use crate::reliability::Reliability;
 use crate::stats::ConnectionStats;
 use crate::units::Time;
 
-/// Counters and accounts of a connection. They stay when it sleeps. What a packet that is sent changes lies
-/// side by side: the end of the clock and the beginning of the counters.
+/// Counters and accounts of a connection. They stay when it sleeps. The fields that change with each sent packet are
+/// neighbours in memory: the end of the clock and the beginning of the counters.
 #[repr(C)]
 pub(crate) struct Record {
     pub(super) clock: Clock,
@@ -16,7 +16,7 @@ pub(crate) struct Record {
     pub(super) waits: Waits,
     /// When the last CNP left; [`Time::NEVER`] before the first.
     pub(super) last_cnp: Time,
-    /// Was the last packet one that was sent again?
+    /// Was the last packet a retransmission?
     pub(super) again: bool,
 }
 
@@ -33,17 +33,17 @@ impl Record {
 }
 
 impl Connection {
-    /// Where its time went up to `now`.
+    /// How its time was spent up to `now`.
     pub(crate) fn spent(&mut self, now: Time) -> Spent {
         self.record.clock.read(now)
     }
 
-    /// What its packets met on their way.
+    /// Where its packets waited on their way.
     pub(crate) fn waits(&self) -> Waits {
         self.record.waits
     }
 
-    /// What it does at `now`, where its window, or the one it shares, is `open`.
+    /// Its activity at `now`. `open` tells whether its window, or the one it shares, is open.
     pub(super) fn doing(&self, now: Time, open: bool, again: bool) -> Doing {
         if self.outlook.has_next {
             if open && now >= self.pace_at { Doing::Line } else { Doing::window(self.congestion.last_cut()) }
@@ -58,8 +58,9 @@ impl Connection {
         }
     }
 
-    /// After an input: what it does from now on. `open` says whether a window is that it shares, `blocked` whether all ports
-    /// are. What is ready goes on sending until it is asked and has nothing.
+    /// Updates its activity after an input. `open`: whether the window that it shares is open, if it shares one;
+    /// `blocked`: whether all ports are blocked. A ready connection counts as sending until a poll finds nothing to
+    /// send.
     #[inline]
     pub(crate) fn keep_time(&mut self, now: Time, open: Option<bool>, blocked: bool) {
         if !(self.ready && !blocked && self.record.clock.doing.is_sending()) {

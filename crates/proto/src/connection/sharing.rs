@@ -1,22 +1,23 @@
-//! A connection's part in a window that it shares with others to the same host.
+//! A connection's state in a window that it shares with other connections to the same host.
 
-/// What it takes to share a window.
+/// The state of a connection that shares a window.
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
-    /// The endpoint's number of the congestion context; `None` as long as there is nobody to share with.
+    /// The endpoint's number of the congestion context; `None` while no other connection shares it.
     pub(crate) context: Option<u32>,
-    /// Does it wait for its turn?
+    /// True while it waits for its turn.
     pub(crate) waiting: bool,
-    /// Payload bytes that it may still send before others have their turn; zero before a turn.
+    /// The number of payload bytes that it may still send in this turn; zero before a turn.
     pub(crate) turn_left: u32,
-    /// Does it share the window of a world's, that of connections of other endpoints?
+    /// True if it shares a window that the world lends, with connections of other endpoints.
     pub(crate) lent: bool,
-    /// Wire bytes that the others have in flight; set while it works with the shared window.
+    /// Wire bytes that the other connections have in flight; set while it uses the shared window.
     pub(crate) beside: u64,
 }
 
 impl Sharing {
-    /// So many payload bytes of a turn of `whole` are spent. True if that ends the turn: the next packet may be long in coming.
+    /// Subtracts `length` payload bytes from a turn of `whole` bytes. True if that ends the turn, because the next
+    /// packet may then come much later.
     #[inline]
     pub(super) fn spend(&mut self, length: u16, whole: u64) -> bool {
         if self.context.is_none() && !self.lent {

@@ -1,4 +1,4 @@
-//! Chunks that leave without a connection, beside the data of connections.
+//! Chunks and fragments that an endpoint sends without a connection, besides the data of connections.
 
 use super::{CASTS_TIMER, Endpoint};
 use crate::cast::{Asked, Cast};
@@ -7,8 +7,8 @@ use crate::units::Time;
 use std::cmp::Reverse;
 
 impl Endpoint {
-    /// The application casts chunks to a group or to one host. They leave in order behind those of earlier casts, at the pace that the
-    /// cast says, and nothing of them is kept. [`Event::Cast`](crate::Event::Cast) tells that the last one has left.
+    /// Casts chunks to a group or to one host. They are sent in order after those of earlier casts, at the cast's rate;
+    /// the endpoint keeps no record of them. [`Event::Cast`](crate::Event::Cast) reports that the last one was sent.
     ///
     /// # Panics
     /// If the cast has no chunks.
@@ -17,8 +17,8 @@ impl Endpoint {
         self.casting = true;
     }
 
-    /// Connections have data perhaps, and chunks are to leave: they take turns, packet by packet. Chunks that wait for their pace
-    /// let data go.
+    /// Lets chunks and the data of connections take turns, one packet each. If the chunks wait for their pace, data
+    /// goes.
     pub(super) fn take_chunk_in_turn(&mut self, now: Time, free: Ports) -> Option<Packet> {
         self.casts_first = !self.casts_first;
         if self.casts_first {
@@ -27,8 +27,8 @@ impl Endpoint {
         self.take_data(now, free).or_else(|| self.take_chunk(now, free))
     }
 
-    /// The application sends a fragment of a gradient or of a sum, by the port that its path names. Fragments of one port leave in order,
-    /// those without numbers before others. Nothing of them is kept.
+    /// Sends a fragment of a gradient or of a sum, by the port in its path. Fragments of one port are sent in order,
+    /// those without lanes before the others. The endpoint keeps no record of them.
     pub fn send_fragment(&mut self, packet: Packet) {
         self.fragments.get_or_insert_default().push(packet);
         self.casting = true;

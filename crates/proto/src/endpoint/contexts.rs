@@ -1,10 +1,11 @@
 //! Congestion contexts: connections to one host that share one window, as MRC's do (QPCC).
 //!
-//! A context begins when a second connection to the same host, with the same profile, posts its first message; until then a
-//! connection's window is its own. Whatever a connection does with the window, it does with the context's state in its hands
-//! ([`Endpoint::lend`]). One member at a time is in the endpoint's ready list, so that a destination counts as one however many
-//! connections lead to it; the others wait. A turn is as long as what the receiver acknowledges at once: were it shorter,
-//! packets of many connections would wait for their acknowledgement until others have had their turns, and fill the window.
+//! A context begins when a second connection to the same host, with the same profile, posts its first message; until
+//! then a connection has its own window. Before each call that needs the window, the context's state is copied into the
+//! connection ([`Endpoint::lend`]). Only one member at a time is in the endpoint's ready list, so that a destination
+//! counts once, whatever its number of connections; the other members wait. A turn has the number of bytes that the
+//! receiver acknowledges together (`ack_every`). With shorter turns, unacknowledged packets of many connections would
+//! fill the window while their connections wait for the next turn.
 
 use super::Endpoint;
 use crate::congestion::Nscc;
@@ -18,11 +19,11 @@ pub(super) struct Context {
     /// Wire bytes in flight, all members together.
     in_flight: u64,
     members: Vec<u32>,
-    /// Has it room for a packet?
+    /// Does the window have room for a packet?
     pub(super) is_open: bool,
-    /// The member that has its turn: it is in the endpoint's ready list.
+    /// The member that has the turn; it is in the endpoint's ready list.
     holder: Option<u32>,
-    /// Members that wait for theirs, and whose it is next, if it waits.
+    /// The number of members that wait for a turn, and the index at which the search for the next one starts.
     waiting: u32,
     turn: usize,
 }
@@ -31,7 +32,7 @@ pub(super) struct Context {
 pub(super) type Destination = (HostId, u64);
 
 impl Endpoint {
-    /// The first message of a connection is posted: it shares its window with others to the same host.
+    /// Joins a connection to the window of its destination, when it posts its first message.
     #[cold]
     pub(super) fn join(&mut self, id: u32) {
         let connection = &mut self.connections[id as usize];
@@ -45,7 +46,7 @@ impl Endpoint {
         self.set_context(id, context);
     }
 
-    /// A context begins as the state of its first member.
+    /// Begins a context with the state of its first member.
     fn begin(&mut self, first: u32) -> u32 {
         let connection = &mut self.connections[first as usize];
         let in_flight = connection.in_flight().0;
@@ -70,7 +71,7 @@ impl Endpoint {
         }
     }
 
-    /// Gives a connection the window that it shares, to be taken back ([`Endpoint::take_back`]) when it has done what it does.
+    /// Copies the shared window into a connection. [`Endpoint::take_back`] must follow after the call that uses it.
     #[inline]
     pub(super) fn lend(&mut self, id: u32) -> Option<u32> {
         let connection = &mut self.connections[id as usize];
@@ -79,7 +80,7 @@ impl Endpoint {
         Some(context)
     }
 
-    /// Takes back what [`Endpoint::lend`] gave.
+    /// Copies the window that [`Endpoint::lend`] gave back into the context.
     #[inline]
     pub(super) fn take_back(&mut self, id: u32, context: Option<u32>) {
         if let Some(context) = context {
@@ -87,7 +88,7 @@ impl Endpoint {
         }
     }
 
-    /// A connection is closed: the others share the window without it.
+    /// Removes a closed connection from its shared window.
     pub(super) fn leave_context(&mut self, id: u32) {
         let connection = &mut self.connections[id as usize];
         let Some(sharing) = connection.sharing.take() else { return };
@@ -112,7 +113,7 @@ impl Endpoint {
         }
         match (heir, sharing.context) {
             (Some(other), _) => {
-                // What the closed one had in flight is not coming back: there may be room.
+                // The bytes in flight of the closed connection no longer count, so the window may be open now.
                 let context = self.lend(other);
                 self.take_back(other, context);
                 self.call(other);
@@ -122,7 +123,7 @@ impl Endpoint {
         }
     }
 
-    /// A connection that shares its window has something to send, or may have: it waits for its turn.
+    /// Lets a connection that shares its window wait for a turn if it has something to send.
     pub(super) fn queue_up(&mut self, id: u32) {
         let connection = &mut self.connections[id as usize];
         let wants = connection.has_next();
@@ -143,7 +144,7 @@ impl Endpoint {
         self.call(id);
     }
 
-    /// A connection that may share its window has its turn in the ready list.
+    /// Polls a connection of the ready list that may share its window.
     #[inline(never)]
     pub(super) fn poll_sharing(&mut self, now: Time, id: u32, free: Ports) -> Polled {
         let context = self.lend(id);
@@ -170,7 +171,7 @@ impl Endpoint {
         polled
     }
 
-    /// Does a turn go on, or is there something to send that needs none?
+    /// Does the turn go on, or is there something to send that needs no turn?
     fn keeps_turn(&self, id: u32) -> bool {
         let connection = &self.connections[id as usize];
         let Some(sharing) = &connection.sharing else { return true };
@@ -179,7 +180,7 @@ impl Endpoint {
         (has_turn && sharing.turn_left > 0) || connection.wants_at_once()
     }
 
-    /// A connection can send nothing more at present: the next one of its context has a turn. True if there is one.
+    /// Ends a connection's turn: the next member of its context gets the turn. True if there is one.
     pub(super) fn end_turn(&mut self, id: u32) -> bool {
         if self.connections[id as usize].context().is_none() {
             return false;
@@ -189,7 +190,7 @@ impl Endpoint {
         context.and_then(|c| self.contexts[c as usize].holder).is_some_and(|holder| holder != id)
     }
 
-    /// If the window is open that a connection shares, and nobody has a turn, the next member that waits has it.
+    /// Gives the turn to the next waiting member, if the shared window is open and no member has the turn.
     fn call(&mut self, id: u32) {
         let Some(context) = self.connections[id as usize].context() else { return };
         let context = &mut self.contexts[context as usize];
@@ -206,7 +207,7 @@ impl Endpoint {
             context.waiting -= 1;
             context.turn = at + 1;
             context.holder = Some(id);
-            // It may be ready for something that needs no turn.
+            // It may already be in the ready list, for something that needs no turn.
             if !connection.ready {
                 connection.ready = true;
                 self.ready.push_back(id);

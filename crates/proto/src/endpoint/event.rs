@@ -1,4 +1,4 @@
-//! What an endpoint is given and what it tells: connections to open, what became of a packet, what the application learns.
+//! The inputs and outputs of an endpoint: connections to open, results of arriving packets, events for the application.
 
 use crate::environment::Environment;
 use crate::letter::Letter;
@@ -8,7 +8,7 @@ use crate::rng::Random;
 use crate::units::Bytes;
 use std::sync::Arc;
 
-/// What the application learns.
+/// An event for the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A message of ours is wholly acknowledged.
@@ -18,7 +18,7 @@ pub enum Event {
         /// The application's number for it.
         message: MessageId,
     },
-    /// A peer's message is wholly here.
+    /// A peer's message has arrived completely.
     Received {
         /// On this connection.
         connection: ConnectionId,
@@ -27,61 +27,61 @@ pub enum Event {
         /// Its length.
         bytes: Bytes,
     },
-    /// A letter is here.
+    /// A letter has arrived.
     Letter {
         /// On this connection.
         connection: ConnectionId,
-        /// What it says.
+        /// The letter.
         letter: Letter,
     },
-    /// All chunks of a cast ([`Endpoint::cast`](crate::Endpoint::cast)) have left.
+    /// All chunks of a cast ([`Endpoint::cast`](crate::Endpoint::cast)) have been sent.
     Cast {
-        /// To whom they went.
+        /// The host or group to which they were sent.
         to: HostId,
-        /// The operation that they are a part of.
+        /// Their operation.
         task: u32,
-        /// The chunk behind the last of them.
+        /// The index after the last chunk.
         end: u32,
     },
-    /// A connection has used up its retries, or its peer ended it: what is not finished never will be, and nothing more is
-    /// sent. Told once.
+    /// A connection has used up its retries, or its peer ended it. Unfinished messages stay unfinished, and nothing
+    /// more is sent. Reported once.
     Failed {
         /// This connection.
         connection: ConnectionId,
     },
-    /// A connection is over: we have closed it and the peer knows, or never answered; or the peer has closed it. Its number means
-    /// nothing any more, and what is not finished never will be. Told once.
+    /// A connection is over: we closed it and the peer answered or never answered, or the peer closed it. Its number is
+    /// no longer valid, and unfinished messages stay unfinished. Reported once.
     Closed {
         /// This connection.
         connection: ConnectionId,
     },
 }
 
-/// What became of a packet that arrived.
+/// The result of handling a packet that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handled {
-    /// It was data for us that had not come before: its payload belongs into the message, at the offset that it names.
+    /// It was new data: the world must place its payload in the message, at the offset in its header.
     Fresh,
-    /// It was for us, and brought no new data.
+    /// It was for this host and contained no new data.
     Here,
-    /// It names a connection that is closed, or never was: counted and dropped.
+    /// It names a connection that is closed or never existed: counted and dropped.
     Stray,
-    /// A peer has opened a connection, and this is one of its first packets: nothing has changed. The world may accept it
-    /// ([`Endpoint::accept`](crate::Endpoint::accept)) and hand the packet in again, or refuse it
-    /// ([`Endpoint::refuse`](crate::Endpoint::refuse)), or drop it.
+    /// A peer has opened a connection, and this is one of its first packets. The endpoint has not changed. The world
+    /// may accept the connection ([`Endpoint::accept`](crate::Endpoint::accept)) and handle the packet again, refuse it
+    /// ([`Endpoint::refuse`](crate::Endpoint::refuse)), or drop the packet.
     Unknown,
 }
 
-/// What it takes to open a connection; both sides open their end with the same profile.
+/// The data to open a connection. Both sides must open their end with the same profile.
 #[derive(Clone, Debug)]
 pub struct OpenConnection {
     /// The protocol.
     pub profile: Arc<Profile>,
-    /// The world it runs in.
+    /// The environment in which it runs.
     pub environment: Environment,
     /// The other host.
     pub peer: HostId,
-    /// The connection as the other host numbers it; `None` if that host has not opened its end, and will when it gets the first
+    /// The other host's number for the connection; `None` if that host opens its end only when it gets the first
     /// packet.
     pub peer_connection: Option<ConnectionId>,
     /// Its random stream.

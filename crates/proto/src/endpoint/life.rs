@@ -1,9 +1,9 @@
 //! How connections begin, sleep, wake and end.
 //!
-//! An opener may send at once: if its peer has not opened the other end, packets carry the opener's number, and the peer's
-//! world opens its end when the first of them arrives ([`Endpoint::accept`]). Either end may close; it tells the other one until
-//! that answers. The end that a peer has opened is remembered for as long as packets live once it is closed, so that a late copy
-//! of its first packet opens nothing.
+//! The opener may send at once. If its peer has not opened the other end, packets carry the opener's number, and the
+//! peer's world opens its end when the first of them arrives ([`Endpoint::accept`]). Either end may close; it repeats
+//! its notice until the other end answers. After a connection that a peer opened is closed, its number is remembered
+//! for the life of a packet, so that a late copy of its first packet does not open it again.
 
 use super::table::{Closing, Seat};
 use super::{CONTROL_MAX, Endpoint, Event, Handled, OpenConnection};
@@ -15,25 +15,27 @@ use crate::units::{Span, Time};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// The peer is told this many times that a connection is closed. Ours: with every second packet lost, one in a million ends
-/// unanswered.
+/// The notice that a connection is closed is sent at most this many times. Ours: if half of all packets are lost, fewer
+/// than one in a hundred such exchanges stay unanswered.
 const TELL_MAX: u32 = 20;
-/// The time between two tellings doubles this many times.
+/// The time between two notices doubles this many times.
 const DOUBLINGS: u32 = 6;
-/// An endpoint keeps this many kinds of connections at hand, lest each connection have its own.
+/// An endpoint remembers this many kinds of connections, so that new connections share them.
 const KINDS: usize = 16;
 
 impl Endpoint {
-    /// Takes over what another endpoint has worked out about the profiles of its connections, where there are many endpoints.
+    /// Copies the kinds of connections that another endpoint knows. This saves memory and time in a world with many
+    /// endpoints.
     pub fn learn_from(&mut self, other: &Endpoint) {
         let room = (KINDS / 2).saturating_sub(self.kinds.len());
         self.kinds.extend(other.kinds.iter().take(room).cloned());
     }
 
-    /// Opens a connection and returns our number for it. Numbers count up from 0, and those of closed connections come again
-    /// with another generation.
+    /// Opens a connection and returns our number for it. Numbers count up from 0; the slot of a closed connection is
+    /// used again with another generation.
     ///
-    /// A connection costs about a hundred bytes until it is used. With MRC's paths or shared windows it is whole at once.
+    /// A connection takes about 100 bytes until it is used. With MRC's paths or shared windows it takes its full size
+    /// at once.
     ///
     /// # Panics
     /// If there are [`ConnectionId::SLOTS`] connections already.
@@ -62,7 +64,8 @@ impl Endpoint {
         self.connections.id(slot)
     }
 
-    /// The application does not want a connection that a peer has opened, after [`Handled::Unknown`]: the peer is told.
+    /// Refuses a connection that a peer has opened, after [`Handled::Unknown`]: the peer gets a notice that it is
+    /// closed.
     pub fn refuse(&mut self, now: Time, packet: &Packet) {
         if packet.connection.is_by_source() {
             self.connections.bury(now, packet.source, packet.connection);
@@ -85,7 +88,7 @@ impl Endpoint {
         }
     }
 
-    /// What a connection has in common with others.
+    /// The kind of connections with this profile in this environment: an existing one if there is one.
     fn kind(&mut self, profile: Arc<crate::Profile>, environment: crate::Environment) -> Arc<Kind> {
         if let Some(kind) = self.kinds.iter().find(|kind| kind.is(self.host, &profile, &environment)) {
             return Arc::clone(kind);
@@ -98,7 +101,7 @@ impl Endpoint {
         kind
     }
 
-    /// A connection is about to be used.
+    /// Wakes a connection that is about to be used.
     pub(super) fn wake(&mut self, now: Time, slot: usize) {
         let seat = self.connections.seat_mut(slot);
         let Seat::Asleep(_) = seat else { return };
@@ -118,7 +121,7 @@ impl Endpoint {
         }
     }
 
-    /// Looks at connections that woke long ago: those that have been unused for long enough sleep again.
+    /// Checks the connections whose time to look has come: those unused for `sleep_after` go to sleep.
     #[inline]
     pub(super) fn send_to_sleep(&mut self, now: Time) {
         if self.waking.front().is_some_and(|(at, _)| *at <= now) {
@@ -130,7 +133,7 @@ impl Endpoint {
     fn look_for_unused(&mut self, now: Time) {
         while let Some(&(at, slot)) = self.waking.front().filter(|(at, _)| *at <= now) {
             self.waking.pop_front();
-            // Its slot may have another connection by now, which has an entry of its own.
+            // The slot may hold another connection by now, which has its own entry.
             let Some(connection) = self.connections.get_mut(slot as usize).filter(|c| c.look_at == at) else {
                 continue;
             };
@@ -142,17 +145,18 @@ impl Endpoint {
                 }
                 *self.connections.seat_mut(slot as usize) = Seat::Asleep(Box::new(husk));
             } else {
-                // Entries are in order of time.
+                // The new entry goes to the end, so the entries stay in order of time.
                 connection.look_at = now + span;
                 self.waking.push_back((now + span, slot));
             }
         }
     }
 
-    /// Closes a connection. The peer is told until it answers; then, or if it never does, [`Event::Closed`] says that it is over.
+    /// Closes a connection. The notice to the peer is repeated until the peer answers; then, or if it never answers,
+    /// [`Event::Closed`] reports the end.
     ///
-    /// To be called when every message is sent and received as far as the application cares: what is unfinished at either end
-    /// never will be. Closing a connection that is closed or closing already does nothing.
+    /// Call it when the application needs no more messages: messages that are unfinished at either end stay unfinished.
+    /// Closing a connection that is already closed or closing does nothing.
     pub fn close(&mut self, now: Time, id: ConnectionId) {
         let Some(slot) = self.connections.find(id) else { return };
         let unused = match self.connections.seat(slot) {
@@ -187,7 +191,8 @@ impl Endpoint {
         self.say_close(now, slot);
     }
 
-    /// Sends a letter on a connection: one control packet, which nobody repeats. False if the connection is closed.
+    /// Sends a letter on a connection: one control packet, which is not sent again if it is lost. False if the
+    /// connection is closed.
     pub fn send_letter(&mut self, now: Time, id: ConnectionId, letter: Letter) -> bool {
         let Some(slot) = self.connections.find(id) else { return false };
         self.wake(now, slot);
@@ -201,7 +206,7 @@ impl Endpoint {
         true
     }
 
-    /// Tells the peer, once more, that a connection is closed.
+    /// Sends the peer the notice that a connection is closed, for the first time or again.
     fn say_close(&mut self, now: Time, slot: usize) {
         let all = self.up & self.nic;
         let Seat::Closing(closing) = self.connections.seat_mut(slot) else { return };
@@ -225,7 +230,7 @@ impl Endpoint {
         self.queue_control(packet);
     }
 
-    /// The timer of a connection that is not awake ran out.
+    /// Runs the timer of a connection that is not awake.
     #[cold]
     pub(super) fn handle_closing_timeout(&mut self, now: Time, at: Time, slot: usize) {
         if matches!(self.connections.seat(slot), Seat::Closing(closing) if closing.timer == at) {
@@ -233,7 +238,8 @@ impl Endpoint {
         }
     }
 
-    /// A packet named a connection that is not awake: a sleeping one wakes. True if it may be handled now.
+    /// Handles a packet for a connection that is not awake: wakes a sleeping one. True if the packet may be handled
+    /// now.
     #[cold]
     pub(super) fn rouse(&mut self, now: Time, slot: usize, packet: &Packet) -> bool {
         if let Seat::Asleep(_) = self.connections.seat(slot) {
@@ -267,14 +273,14 @@ impl Endpoint {
         match packet.header {
             Header::Operation { operation: Operation::Close(reply_to), .. } => {
                 if opens {
-                    // It has overtaken the first packets.
+                    // The notice has overtaken the connection's first packets.
                     self.connections.bury(now, packet.source, id);
                 }
                 self.say_closed(packet, reply_to);
                 Handled::Here
             }
             Header::Data(_) | Header::Part(_) | Header::Probe { .. } | Header::Letter(_) if opens => Handled::Unknown,
-            // The peer may not know that it is closed.
+            // The peer may not know yet that the connection is closed.
             Header::Data(_) | Header::Part(_) | Header::Letter(_) if id.is_by_source() => {
                 self.say_closed(packet, id.by_receiver());
                 self.stray()
@@ -288,7 +294,7 @@ impl Endpoint {
         Handled::Stray
     }
 
-    /// A connection is over.
+    /// Ends a connection: frees its slot.
     fn end(&mut self, now: Time, slot: usize) {
         self.leave(slot as u32);
         let id = self.connections.id(slot);
@@ -310,7 +316,7 @@ impl Endpoint {
         self.events.push_back(Event::Closed { connection: id });
     }
 
-    /// A connection takes part in nothing any more that it shares with others.
+    /// Removes a connection from everything that it shares with others.
     fn leave(&mut self, slot: u32) {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
         let (was_ready, host, is_mrc) = (connection.ready, connection.peer(), connection.mrc().is_some());
@@ -355,13 +361,14 @@ impl Endpoint {
         self.control.push_back(packet);
     }
 
-    /// Does a connection that sleeps keep its counters and accounts, as it does by default? Otherwise it begins to count anew when it
-    /// wakes, and what it counted before is among [`Endpoint::closed_stats`]; it costs a fourth of the memory then.
+    /// Whether sleeping connections keep their counters and accounts; the default is true. Otherwise a connection
+    /// counts from zero when it wakes, its earlier counts are added to [`Endpoint::closed_stats`], and it takes a
+    /// fourth of the memory.
     pub fn keep_records(&mut self, keep: bool) {
         self.keeps_records = keep;
     }
 
-    /// Is this connection open, and not being closed?
+    /// Is this connection open and not closing?
     pub fn is_open(&self, id: ConnectionId) -> bool {
         let slot = self.connections.find(id);
         slot.is_some_and(|slot| matches!(self.connections.seat(slot), Seat::Awake(_) | Seat::Asleep(_)))

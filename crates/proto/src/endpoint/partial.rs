@@ -1,5 +1,6 @@
-//! The calls of partial completion (SDR-RDMA): on connections whose reliability is `partial`, for programs that repair by
-//! themselves. On any other connection they do nothing. And what a world with bytes needs to know of coded messages.
+//! The calls of partial completion (SDR-RDMA), for programs that do their own repair. They work on connections whose
+//! reliability is `partial`; on any other connection they do nothing. There are also calls about coded messages for a
+//! world with bytes.
 
 use super::Endpoint;
 use crate::message::Message;
@@ -11,7 +12,7 @@ use crate::units::Time;
 use std::ops::Range;
 
 impl Endpoint {
-    /// Does something with a partial connection's sender, and with what follows from it.
+    /// Calls `act` with a partial connection's sender, and updates the connection and the endpoint afterwards.
     fn with_sender<T>(
         &mut self,
         now: Time,
@@ -28,7 +29,7 @@ impl Endpoint {
         done
     }
 
-    /// The same with its receiver; letters that it writes leave.
+    /// The same with its receiver; also sends the letters that the receiver writes.
     fn with_receiver<T>(
         &mut self,
         now: Time,
@@ -56,8 +57,9 @@ impl Endpoint {
         if let AnyReliability::Partial(sender) = &connection.reliability { Some(sender) } else { None }
     }
 
-    /// Opens a stream for a message: `send_stream_start` of SDR-RDMA, section 3. Its i-th caller's bytes land in the peer's i-th
-    /// receive. Nothing leaves until it is pushed. The message's number is what the peer learns ([`Endpoint::immediate`]).
+    /// Opens a stream for a message: `send_stream_start` of SDR-RDMA, section 3. The i-th stream arrives in the peer's
+    /// i-th receive. Chunks are sent only when they are pushed. The peer gets the message's number
+    /// ([`Endpoint::immediate`]).
     ///
     /// # Errors
     /// If the peer has not posted its receive, all slots are taken, or there is no such partial connection.
@@ -65,7 +67,7 @@ impl Endpoint {
         self.with_sender(now, on, |sender| sender.begin(message))
     }
 
-    /// These chunks of a stream are to leave, before what is new if they go `again`: `send_stream_continue`.
+    /// Queues chunks of a stream to be sent; chunks sent `again` go before new ones: `send_stream_continue`.
     pub fn push_stream(&mut self, now: Time, on: ConnectionId, stream: u64, chunks: Range<u32>, again: bool) {
         let _ = self.with_sender(now, on, |sender| {
             sender.push(stream, chunks, again);
@@ -73,12 +75,13 @@ impl Endpoint {
         });
     }
 
-    /// Is a stream open: neither ended here nor completed by the peer? What is pushed to any other one never leaves.
+    /// Is a stream open, that is, neither ended here nor completed by the peer? Chunks pushed to any other stream are
+    /// never sent.
     pub fn has_stream(&self, on: ConnectionId, stream: u64) -> bool {
         self.sender(on).is_some_and(|sender| sender.is_open(stream))
     }
 
-    /// No more of a stream will leave, and its slot is free: `send_stream_end`.
+    /// Ends a stream: no more of it is sent, and its slot is free: `send_stream_end`.
     pub fn end_stream(&mut self, now: Time, on: ConnectionId, stream: u64) {
         let _ = self.with_sender(now, on, |sender| {
             sender.end(stream);
@@ -86,7 +89,8 @@ impl Endpoint {
         });
     }
 
-    /// Posts the next receive, of at most so many bytes, and tells the peer: `recv_post`. Gives its number.
+    /// Posts the next receive, for a message of at most `bytes` bytes, and tells the peer: `recv_post`. Returns the
+    /// receive's number.
     ///
     /// # Errors
     /// If all slots are taken, or there is no such partial connection.
@@ -94,29 +98,30 @@ impl Endpoint {
         self.with_receiver(now, on, |receiver| Some(receiver.expect(bytes))).unwrap_or(Err(Busy))
     }
 
-    /// Which packets and chunks of a receive have come: `recv_bitmap_get`. `None` if the receive is not open.
+    /// The packets and chunks of a receive that have arrived: `recv_bitmap_get`. `None` if the receive is not open.
     pub fn progress(&self, on: ConnectionId, receive: u64) -> Option<&Progress> {
         self.receiver(on)?.progress(receive)
     }
 
-    /// The sender's number for the message that a receive takes: `recv_imm_get`. `None` before the first packet. Every packet
-    /// carries all of it.
+    /// The sender's number for the message that arrives in a receive: `recv_imm_get`. `None` before the first packet.
+    /// Every packet carries the whole number.
     pub fn immediate(&self, on: ConnectionId, receive: u64) -> Option<MessageId> {
         self.receiver(on)?.message(receive)
     }
 
-    /// Bytes of the message that a receive takes: a message may be shorter than its receive. `None` before the first packet. Ours.
+    /// The length in bytes of the message that arrives in a receive, which may be shorter than the receive. `None`
+    /// before the first packet. Ours.
     pub fn length(&self, on: ConnectionId, receive: u64) -> Option<u64> {
         self.receiver(on)?.length(receive)
     }
 
-    /// Ends a receive, with holes or without: `recv_complete`. Nothing is written into it any more; with holes the sender is told.
-    /// What had come; `None` if it was not open.
+    /// Ends a receive, whether chunks are missing or not: `recv_complete`. Nothing is written into it afterwards; if
+    /// chunks are missing, the sender is told. Returns the progress, or `None` if the receive was not open.
     pub fn complete(&mut self, now: Time, on: ConnectionId, receive: u64) -> Option<Progress> {
         self.with_receiver(now, on, |receiver| receiver.complete(receive))
     }
 
-    /// From now on the coded messages of a connection tell of their groups ([`Endpoint::take_ended`]): for worlds with bytes.
+    /// Keeps the ended groups of a connection's coded messages for [`Endpoint::take_ended`]. For worlds with bytes.
     pub fn keep_ended(&mut self, now: Time, on: ConnectionId) {
         let Some(slot) = self.connections.find(on) else { return };
         self.wake(now, slot);
@@ -127,15 +132,15 @@ impl Endpoint {
         }
     }
 
-    /// Takes a group of a coded message that is over: what has not come of its data can be rebuilt, and must be before the message's
-    /// [`Event::Received`](crate::Event::Received) is told.
+    /// Takes a group of a coded message that is over. Its missing data can be rebuilt, and must be rebuilt before the
+    /// application gets the message's [`Event::Received`](crate::Event::Received).
     pub fn take_ended(&mut self, on: ConnectionId) -> Option<EndedGroup> {
         let slot = self.connections.find(on)?;
         let connection = self.connections.get_mut(slot)?;
         if let AnyReceiver::Repair(receiver) = &mut connection.receiver { receiver.take_ended() } else { None }
     }
 
-    /// What a connection has chosen for its messages, if its reliability is `sdr_auto`.
+    /// The schemes that a connection has chosen for its messages, if its reliability is `sdr_auto`.
     pub fn choices(&self, on: ConnectionId) -> Option<&Choices> {
         let connection = self.connections.get(self.connections.find(on)?)?;
         if let AnyReliability::Repair(sender) = &connection.reliability { sender.choices() } else { None }

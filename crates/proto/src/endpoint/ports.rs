@@ -1,7 +1,8 @@
-//! What an endpoint does about its NIC's ports: its connections learn at once that one is down, and so do its peers. One
-//! that comes back has to stay up for a while, and then to be answered by a peer through it several times in a row.
+//! The ports of an endpoint's NIC. When a port goes down, its connections and its peers learn of it at once. A port
+//! that comes back is used again only after it has stayed up for `port_hold` and peers have answered several probes in
+//! a row through it.
 //!
-//! Only connections whose path selector is MRC's take part; without any, nothing is remembered or sent.
+//! This is only for connections whose path selector is MRC's; without such a connection, nothing is stored or sent.
 
 use super::{Endpoint, PORTS_TIMER, has, redirected};
 use crate::packet::{Answer, Flags, Header, HostId, Operation, Packet, PathId};
@@ -9,7 +10,7 @@ use crate::path::MrcConfig;
 use crate::units::{Span, Time};
 use std::cmp::Reverse;
 
-/// What is known of our ports, from the first change on.
+/// The state of our ports, kept from the first change on.
 pub(super) struct PortStates {
     /// Ports that came back and are not used yet.
     rising: Vec<Rising>,
@@ -26,15 +27,17 @@ pub(super) struct PortStates {
 /// A port that came back and is not used yet.
 struct Rising {
     port: u8,
-    /// When it has stayed for long enough or its next probe may leave, or, while one is on its way, when that one has failed.
+    /// Before the first probe: when it has been up long enough. Between probes: when the next one may be sent. While a
+    /// probe is on its way: when that probe has failed.
     at: Time,
-    /// Between a failed probe and the next one, and the least time that a probe has; none before the first.
+    /// The time between a failed probe and the next one, and the minimum timeout of a probe; `None` before the first
+    /// probe.
     interval: Option<Span>,
     /// The probe on its way: its number and path.
     asked: Option<(u16, PathId)>,
-    /// Probes in a row that were answered.
+    /// The number of probes answered in a row.
     ok: u32,
-    /// Which of the peers is asked.
+    /// The index of the peer that gets the probes.
     peer: usize,
 }
 
@@ -44,29 +47,31 @@ impl Rising {
     }
 }
 
-/// Is it the probe of a port? Those of paths never wait among the control packets.
+/// Is it the probe of a port? Probes of paths are never in the queue of control packets.
 const fn is_probe(packet: &Packet) -> bool {
     matches!(packet.header, Header::Operation { operation: Operation::PathProbe, .. })
 }
 
-/// One of the hosts that want to know.
+/// A host that must know the state of our ports.
 struct Peer {
     host: HostId,
     /// A connection to it.
     connection: u32,
     acknowledged: bool,
-    /// How often the present status was sent.
+    /// The number of times that the present status was sent.
     sent: u32,
     /// When to send it again.
     at: Time,
 }
 
-/// Unanswered, a status goes again after this, then after twice as long, and so on. Ours: beyond any round trip.
+/// A status without an answer is sent again after twice this time, then four times, and so on. Ours: longer than any
+/// round trip.
 const AGAIN: Span = Span::from_ms(1);
-/// ... so often; a peer that answers none of these is gone, and the refresh will do.
+/// After this many, only the periodic refresh is sent: a peer that has answered none of them is probably gone.
 const TRIES: u32 = 8;
 
-/// Control packets that are looked at for one whose port is free. Ours: as many as wait during one packet's time.
+/// The number of control packets that are searched for one whose port is free. Ours: about the number that arrive
+/// during one packet's time.
 const LOOKAHEAD: usize = 32;
 
 impl PortStates {
@@ -77,9 +82,9 @@ impl PortStates {
 }
 
 impl Endpoint {
-    /// A port of our NIC went down, or is up again. Connections stop using it at once, and peers are told; a port that is up
-    /// again is used once it has stayed so for a while and peers have answered through it. To be called by the world that owns
-    /// the ports.
+    /// A port of our NIC went down, or is up again. Connections stop using a port that is down at once, and peers are
+    /// told. A port that is up again is used after `port_hold` and enough answered probes. The world that owns the
+    /// ports calls this.
     pub fn handle_port(&mut self, now: Time, port: u8, up: bool) {
         if port >= 32 {
             return;
@@ -107,7 +112,8 @@ impl Endpoint {
         self.arm_ports(now);
     }
 
-    /// Ports that have stayed up for long enough are probed, and used again once enough probes were answered.
+    /// Probes the ports that have stayed up for long enough, and uses those again for which enough probes were
+    /// answered.
     fn raise(&mut self, now: Time) {
         let Some(ports) = &mut self.ports else { return };
         let config = &ports.config;
@@ -116,7 +122,8 @@ impl Endpoint {
             if rising.at > now && rising.ok < config.probe_successes {
                 continue;
             }
-            // Without another port there is nothing to lose; and answers of peers that are no better off might wait for ours.
+            // If no other port is up, the port is used without probes: it can only help. Otherwise two hosts without
+            // other ports could each wait for the other's answer for ever.
             let alone = self.up & self.nic & !(1 << rising.port) == 0;
             if !config.port_probe || alone || ports.peers.is_empty() || rising.ok >= config.probe_successes {
                 ready |= 1 << rising.port;
@@ -126,7 +133,7 @@ impl Endpoint {
             let base_rtt = |peer: &Peer| self.connections[peer.connection as usize].base_rtt();
             let first = base_rtt(ask(rising.peer)).scaled(config.probe_first);
             if rising.asked.take().is_some() {
-                // Unanswered: that peer may be the one to blame.
+                // The probe was not answered. The fault may lie with that peer, so the next probe goes to another one.
                 let interval = (rising.interval.unwrap_or(first) * 2).min(config.probe_max);
                 *rising =
                     Rising { at: now + interval, interval: Some(interval), ok: 0, peer: rising.peer + 1, ..*rising };
@@ -134,7 +141,7 @@ impl Endpoint {
             }
             let peer = ask(rising.peer);
             let interval = *rising.interval.get_or_insert(first);
-            // Peers that are slow to answer, as sleeping hosts are, have ever more time.
+            // The timeout grows with `interval`, so that a peer which answers slowly (a sleeping host) gets more time.
             rising.at = now + base_rtt(peer).scaled(config.probe_timeout).max(interval);
             let connection = &mut self.connections[peer.connection as usize];
             let Some(path) = connection.plane_path(rising.port) else { continue };
@@ -152,7 +159,7 @@ impl Endpoint {
         }
     }
 
-    /// A probe was answered: if it was one of a port, that is news of it.
+    /// A probe was answered: counts the answer if it was the probe of a port.
     pub(super) fn handle_port_answer(&mut self, now: Time, answer: &Answer) {
         let Some(ports) = &mut self.ports else { return };
         let asked = Some((answer.number, answer.path));
@@ -165,7 +172,7 @@ impl Endpoint {
         self.arm_ports(now);
     }
 
-    /// The set of ports has changed: connections and peers must know.
+    /// Tells connections and peers that the set of ports has changed.
     fn announce(&mut self, now: Time) {
         let Some(ports) = &mut self.ports else { return };
         ports.number = ports.number.wrapping_add(1);
@@ -186,7 +193,7 @@ impl Endpoint {
         self.tell(now);
     }
 
-    /// Sends the present status to every peer whose turn it is.
+    /// Sends the present status to every peer whose time to send has come.
     fn tell(&mut self, now: Time) {
         let Some(ports) = &mut self.ports else { return };
         let refresh = self.up != u32::MAX;
@@ -234,15 +241,15 @@ impl Endpoint {
         self.arm_ports(now);
     }
 
-    /// The first control packet whose own port is free; only one whose port is down may leave by another, since we cannot tell
-    /// here which planes lead to its peer. A port that is not used yet is for its probes. Few are looked at: a port is busy for
-    /// one packet's time.
+    /// The first control packet whose own port is free. Only a packet whose port is down may leave by another port,
+    /// because it is not known here which planes lead to its peer. A port that is up but not used yet sends only its
+    /// probes. At most `LOOKAHEAD` packets are searched.
     pub(super) fn take_control_of(&mut self, free: u32) -> Option<Packet> {
         if free == 0 {
             return None;
         }
         let usable = free & self.up;
-        // A peer may have made a port up.
+        // A peer may name a port that our NIC does not have.
         let strange = |port: u8| usable != 0 && !has(self.up & self.nic, port);
         let may = |packet: &Packet| {
             let port = packet.path.port();
@@ -254,7 +261,7 @@ impl Endpoint {
         Some(if stays { packet } else { redirected(packet, usable) })
     }
 
-    /// A peer says which of its ports are up: all connections to it should know.
+    /// A peer reports which of its ports are up: passes this to all connections to it.
     pub(super) fn handle_port_status(&mut self, now: Time, id: u32, number: u16, up: u32) {
         let peer = self.connections[id as usize].peer();
         for other in 0..self.connections.slots() {
@@ -263,7 +270,8 @@ impl Endpoint {
                 self.settle(now, other as u32);
             }
         }
-        // What they failed to answer they may answer now. Copies of the news find a probe that has just left.
+        // The peer may now answer probes that it could not answer before, so rising ports are probed again at once. A
+        // copy of the same status changes nothing more, because the new probe's interval is the first one.
         let Some(ports) = &mut self.ports else { return };
         let first = self.connections[id as usize].base_rtt().scaled(ports.config.probe_first);
         for rising in &mut ports.rising {
@@ -276,7 +284,8 @@ impl Endpoint {
         self.arm_ports(now);
     }
 
-    /// A connection to this host is gone: if it stood for the host, another one does, or the host need not know any more.
+    /// A connection to this host is gone. If the status went over this connection, another one to the host takes its
+    /// place; without one, the host gets no more status.
     pub(super) fn leave_peers(&mut self, id: u32, host: HostId) {
         let Some(ports) = &mut self.ports else { return };
         let Some(at) = ports.peers.iter().position(|p| p.connection == id) else { return };
@@ -288,7 +297,7 @@ impl Endpoint {
         }
     }
 
-    /// A peer has heard of our status.
+    /// A peer has acknowledged our status.
     pub(super) fn handle_status_answer(&mut self, now: Time, id: u32, number: u16) {
         let host = self.connections[id as usize].peer();
         let Some(ports) = &mut self.ports else { return };

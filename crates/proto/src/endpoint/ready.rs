@@ -1,22 +1,23 @@
-//! The ready list: whose turn it is to send.
+//! The ready list: the order in which connections send.
 //!
-//! Connections take turns packet by packet. One with a single path may have to wait for its port. It keeps its place in the
-//! round and is passed over without being asked, until its port is free or something happens to it.
+//! Connections take turns, one packet each. A connection with a single path may have to wait for its port. It keeps its
+//! place in the round, and is skipped without a poll until its port is free or its state changes.
 
 use std::collections::VecDeque;
 
-/// Waits for no port in particular.
+/// A connection that waits for no particular port.
 const ANY: u8 = u8::MAX;
 
 /// Connections that may have something to send, each at most once, in order of their turns.
 pub(super) struct Ready {
     queue: VecDeque<u32>,
-    /// By slot: the port that a connection in the queue waits for, as it said when it was asked last.
+    /// By slot: the port for which a connection in the queue waits, by its latest poll.
     port: Vec<u8>,
-    /// How many wait for each port, and for which ports any do. Empty until somebody waits.
+    /// The number of connections that wait for each port (empty before the first one waits), and the set of ports with
+    /// any.
     waiting: Vec<u32>,
     ports: u32,
-    /// How many wait for a port.
+    /// The number of connections that wait for a port.
     count: usize,
 }
 
@@ -44,13 +45,13 @@ impl Ready {
         self.queue[index]
     }
 
-    /// A connection has its turn after all others.
+    /// Puts a connection at the end of the round.
     #[inline]
     pub(super) fn push_back(&mut self, slot: u32) {
         self.queue.push_back(slot);
     }
 
-    /// The same for one that can send by this port only, which is busy.
+    /// The same for a connection that can send only by `port`, which is busy.
     pub(super) fn push_waiting(&mut self, slot: u32, port: u8) {
         self.queue.push_back(slot);
         if self.port.len() <= slot as usize {
@@ -63,7 +64,7 @@ impl Ready {
         self.count += 1;
     }
 
-    /// Something happened to a connection: it must be asked again.
+    /// A connection's state has changed: it must be polled at its next turn.
     #[inline]
     pub(super) fn ask_again(&mut self, slot: u32) {
         if self.count > 0 {
@@ -81,8 +82,8 @@ impl Ready {
         }
     }
 
-    /// The connection to be asked next, where `free` ports are. At most `tries` of them are passed over, and as many fewer are
-    /// left.
+    /// The next connection to poll, with these `free` ports. Each connection that is skipped or returned lowers `tries`
+    /// by one; at zero the search ends.
     #[inline]
     pub(super) fn pop(&mut self, free: u32, tries: &mut usize) -> Option<u32> {
         if self.count > 0 {
@@ -95,7 +96,7 @@ impl Ready {
     #[inline(never)]
     fn pop_waiting(&mut self, free: u32, tries: &mut usize) -> Option<u32> {
         if self.count == self.queue.len() && self.ports & free == 0 {
-            // Nobody's port is free. A whole round would change nothing; less than one moves on.
+            // No connection's port is free. Skipping `tries` connections only rotates the queue.
             let moved = *tries % self.queue.len();
             self.queue.rotate_left(moved);
             *tries = 0;
@@ -114,7 +115,7 @@ impl Ready {
         None
     }
 
-    /// A connection has no turn any more.
+    /// Removes a connection from the list.
     pub(super) fn remove(&mut self, slot: u32) {
         self.ask_again(slot);
         self.queue.retain(|&other| other != slot);

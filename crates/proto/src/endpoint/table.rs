@@ -1,4 +1,4 @@
-//! The connections of an endpoint by number, and the numbers of closed ones that packets may still name.
+//! The connections of an endpoint by number, and the numbers of closed connections that late packets may still carry.
 
 use crate::connection::{Connection, Husk};
 use crate::packet::{ConnectionId, HostId};
@@ -6,14 +6,14 @@ use crate::path::AnyPath;
 use crate::units::{Span, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// A slot is used again once this many others wait for it, oldest first. Ours: a life takes a round trip at least, so a number
-/// comes back only after thousands of them.
+/// A free slot is used again only when more than this many slots are free, oldest first. Ours: a connection lives for
+/// at least a round trip, so a number comes back only after thousands of round trips.
 const FREE_MIN: usize = 16;
 
-/// How long packets live where no connection was opened yet that could tell. Ours: beyond any queue.
+/// The life of a packet before the first connection is opened, which would tell it. Ours: longer than any queue.
 const PACKET_LIFE: Span = Span::from_ms(1000);
 
-/// What is in a slot.
+/// The contents of a slot.
 pub(super) enum Seat {
     Free,
     Awake(Box<Connection>),
@@ -22,7 +22,7 @@ pub(super) enum Seat {
 }
 
 struct Slot {
-    /// How many connections it held before, wrapping.
+    /// The number of connections that it held before, wrapping.
     generation: u32,
     seat: Seat,
 }
@@ -32,15 +32,15 @@ const _: () = assert!(size_of::<Slot>() <= 24, "a slot without a connection");
 /// A connection that we have closed, until its peer has answered.
 pub(super) struct Closing {
     pub(super) peer: HostId,
-    /// As the peer knows the connection.
+    /// The peer's number for the connection.
     pub(super) name: ConnectionId,
-    /// As the peer's packets name it.
+    /// The number that the peer's packets carry.
     pub(super) reply_to: ConnectionId,
     pub(super) path: AnyPath,
     /// Wire bytes of a control packet.
     pub(super) size: u16,
     pub(super) tries: u32,
-    /// When to tell the peer again, and how long to wait then.
+    /// When to send the notice again, and the first time to wait after it.
     pub(super) timer: Time,
     pub(super) again: Span,
 }
@@ -55,7 +55,7 @@ pub(super) struct Connections {
     free: VecDeque<u32>,
     /// The slots of connections that their peers have opened.
     named: BTreeMap<Named, u32>,
-    /// Those that were closed in this period, and in the one before: their late packets open nothing.
+    /// The connections closed in this period and in the one before: their late packets open no connection.
     closed: [BTreeSet<Named>; 2],
     /// When the next period begins.
     period_end: Time,
@@ -82,7 +82,7 @@ impl Connections {
     #[inline]
     pub(super) fn awake_at(&mut self, id: ConnectionId) -> Option<&mut Connection> {
         match self.slots.get_mut(id.slot() as usize) {
-            // A number of the source's has no generation of ours.
+            // A number by the source never equals one of our generations.
             Some(Slot { generation, seat: Seat::Awake(connection) }) if *generation == id.0 / ConnectionId::SLOTS => {
                 Some(connection)
             }
@@ -90,7 +90,7 @@ impl Connections {
         }
     }
 
-    /// The slot of a connection as a packet of `source` names it.
+    /// The slot of the connection that a packet of `source` names by `id`.
     #[inline]
     pub(super) fn named_by(&self, source: HostId, id: ConnectionId) -> Option<usize> {
         if id.is_by_source() { self.named.get(&(source, id)).map(|&slot| slot as usize) } else { self.find(id) }
@@ -116,7 +116,7 @@ impl Connections {
         if let Seat::Awake(connection) = self.seat(slot) { Some(connection) } else { None }
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     #[inline]
     pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut Connection> {
         if let Some(Slot { seat: Seat::Awake(connection), .. }) = self.slots.get_mut(slot) {
@@ -131,19 +131,19 @@ impl Connections {
         self.slots.len()
     }
 
-    /// Number of connections, those that are closing included.
+    /// Number of connections, closing ones included.
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// All that are awake, with their slots.
+    /// All awake connections, with their slots.
     pub(super) fn awake(&mut self) -> impl Iterator<Item = (usize, &mut Connection)> {
         self.slots.iter_mut().enumerate().filter_map(|(slot, s)| {
             if let Seat::Awake(connection) = &mut s.seat { Some((slot, &mut **connection)) } else { None }
         })
     }
 
-    /// A slot for a new connection; the caller puts it there.
+    /// A slot for a new connection; the caller fills it.
     ///
     /// # Panics
     /// If all are taken.
@@ -159,7 +159,7 @@ impl Connections {
         slot
     }
 
-    /// A connection's slot is free, and its number means nothing from now on.
+    /// Frees a connection's slot; its number is invalid from now on.
     pub(super) fn release(&mut self, slot: usize) -> Seat {
         let s = &mut self.slots[slot];
         s.generation = (s.generation + 1) % ConnectionId::GENERATIONS;
@@ -167,22 +167,22 @@ impl Connections {
         std::mem::replace(&mut s.seat, Seat::Free)
     }
 
-    /// The peer has opened the connection in this slot, and its packets name it so.
+    /// Notes that the peer `source` has opened the connection in this slot, and that its packets carry the number `id`.
     pub(super) fn name(&mut self, source: HostId, id: ConnectionId, slot: usize) {
         self.named.insert((source, id), slot as u32);
     }
 
-    /// Do packets of `source` name the connection in this slot so?
+    /// Do packets of `source` with the number `id` belong to the connection in this slot?
     pub(super) fn is_named(&self, source: HostId, id: ConnectionId, slot: usize) -> bool {
         self.named.get(&(source, id)) == Some(&(slot as u32))
     }
 
-    /// Has a connection of this name been closed so lately that its packets may still come?
+    /// Was a connection with this number closed so recently that its packets may still arrive?
     pub(super) fn is_closed(&self, source: HostId, id: ConnectionId) -> bool {
         self.closed.iter().any(|closed| closed.contains(&(source, id)))
     }
 
-    /// From now on and as long as packets live, a connection of this name is known to be closed.
+    /// Remembers, for the life of a packet, that the connection with this number is closed.
     pub(super) fn bury(&mut self, now: Time, source: HostId, id: ConnectionId) {
         self.named.remove(&(source, id));
         self.forget(now);
@@ -192,7 +192,7 @@ impl Connections {
         self.closed[0].insert((source, id));
     }
 
-    /// Forgets closed connections whose last packets are gone.
+    /// Forgets closed connections of which no packet can arrive any more.
     pub(super) fn forget(&mut self, now: Time) {
         if now < self.period_end || (self.closed[0].is_empty() && self.closed[1].is_empty()) {
             return;
@@ -207,7 +207,7 @@ impl Connections {
         if self.packet_life == Span::ZERO { PACKET_LIFE } else { self.packet_life }
     }
 
-    /// Packets may live for so long.
+    /// Raises the life of a packet to at least `packet_life`.
     pub(super) fn lengthen_life(&mut self, packet_life: Span) {
         self.packet_life = self.packet_life.max(packet_life);
     }

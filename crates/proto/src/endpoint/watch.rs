@@ -1,4 +1,4 @@
-//! What a world may read of an endpoint's connections. All of these panic if there is no such connection.
+//! Calls by which a world reads the state of an endpoint's connections. They panic if there is no such connection.
 
 use super::Endpoint;
 use super::table::Seat;
@@ -10,11 +10,11 @@ use crate::reliability::{Receiver, Reliability};
 use crate::stats::ConnectionStats;
 use crate::units::{Bytes, Time};
 
-/// Nothing was counted.
+/// All counters zero.
 const NONE: ConnectionStats = ConnectionStats::NONE;
 
 impl Endpoint {
-    /// A connection's counters; those of one that is closing are among [`Endpoint::closed_stats`] already.
+    /// A connection's counters; those of a closing connection are already in [`Endpoint::closed_stats`].
     ///
     /// # Panics
     /// If there is no such connection.
@@ -26,12 +26,12 @@ impl Endpoint {
         }
     }
 
-    /// What connections counted that are closed by now.
+    /// The sum of the counters of closed connections.
     pub const fn closed_stats(&self) -> &ConnectionStats {
         &self.closed_stats
     }
 
-    /// What connections counted that are closed by now or whose slot is `first` or a later one.
+    /// The sum of the counters of closed connections and of connections in slot `first` or a later one.
     pub fn stats_from(&self, first: u32) -> ConnectionStats {
         let mut sum = self.closed_stats;
         for slot in first as usize..self.connections.slots() {
@@ -44,8 +44,8 @@ impl Endpoint {
         sum
     }
 
-    /// Where a connection's time went up to `now`, as a sender. The difference of two readings adds up to the time between
-    /// them.
+    /// How a connection spent its time as a sender, up to `now`. The difference of two readings adds up to the time
+    /// between them.
     ///
     /// # Panics
     /// If there is no such connection.
@@ -55,7 +55,7 @@ impl Endpoint {
         self.connections.get_mut(slot).map_or_else(Spent::default, |connection| connection.spent(now))
     }
 
-    /// Has a connection something to send that it never sent yet, or that it has to send again?
+    /// Does a connection have packets to send for the first time, or again?
     ///
     /// # Panics
     /// If there is no such connection.
@@ -64,7 +64,7 @@ impl Endpoint {
         connection.is_some_and(|c| c.reliability.has_next() || c.reliability.is_held())
     }
 
-    /// What the data packets that came to a connection met on their way.
+    /// Where the data packets that arrived at a connection waited on their way.
     ///
     /// # Panics
     /// If there is no such connection.
@@ -100,8 +100,8 @@ impl Endpoint {
         }
     }
 
-    /// What a connection's path selector holds against each path at present, in the selector's own units; empty if it keeps
-    /// no such record.
+    /// The present penalty of each path in a connection's path selector, in the selector's own units; empty if it has
+    /// no penalties.
     ///
     /// # Panics
     /// If there is no such connection.
@@ -113,8 +113,8 @@ impl Endpoint {
         }
     }
 
-    /// How the paths of each plane (NIC port) of a connection fare: how many are in use, in reserve, assumed bad or denied;
-    /// empty if its path selector keeps no such record.
+    /// For each plane (NIC port) of a connection: the number of paths in use, in reserve, assumed bad and denied; empty
+    /// if its path selector has no such states.
     ///
     /// # Panics
     /// If there is no such connection.
@@ -123,7 +123,7 @@ impl Endpoint {
         connection.map_or_else(Vec::new, |connection| connection.planes())
     }
 
-    /// Every path of a connection's set and its state; empty if its path selector keeps no such record.
+    /// Every path of a connection's set and its state; empty if its path selector has no such states.
     ///
     /// # Panics
     /// If there is no such connection.
@@ -132,7 +132,8 @@ impl Endpoint {
         connection.map_or_else(Vec::new, |connection| connection.path_states())
     }
 
-    /// Paths that a connection has taken out so far, those that came back, and those it kept because too few were left.
+    /// The number of paths that a connection has taken out so far, of those that came back, and of failures without
+    /// effect because too few paths were left.
     ///
     /// # Panics
     /// If there is no such connection.
@@ -141,7 +142,8 @@ impl Endpoint {
         connection.map_or([0; 3], |connection| connection.path_turnover())
     }
 
-    /// The controller forbids a connection a path until it allows it again. False if the connection does not have it.
+    /// The controller forbids a path of a connection until it allows it again. False if the connection has no such
+    /// path.
     ///
     /// # Panics
     /// If there is no such connection.
@@ -150,8 +152,8 @@ impl Endpoint {
         self.connections.get_mut(slot).is_some_and(|connection| connection.deny_path(now, path))
     }
 
-    /// The controller declares a connection's path good, whatever was held against it. False if the connection does not have
-    /// it.
+    /// The controller declares a path of a connection good, whatever its state was. False if the connection has no such
+    /// path.
     ///
     /// # Panics
     /// If there is no such connection.
@@ -172,7 +174,7 @@ impl Endpoint {
         connection.map_or(Bytes(0), |connection| connection.reliability.in_flight())
     }
 
-    /// The first PSN that a connection has not received.
+    /// The lowest PSN that a connection has not received.
     ///
     /// # Panics
     /// If there is no such connection.
@@ -184,7 +186,7 @@ impl Endpoint {
         }
     }
 
-    /// How much an endpoint holds of its connections.
+    /// Counts what an endpoint stores for its connections.
     pub fn census(&self) -> Census {
         let mut census = Census {
             named: self.connections.named(),
@@ -206,7 +208,7 @@ impl Endpoint {
     }
 }
 
-/// How much an endpoint holds of its connections: see [`Endpoint::census`].
+/// The number of items that an endpoint stores for its connections: see [`Endpoint::census`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census {
     /// Connections in use, or unused for a short while.
@@ -217,12 +219,12 @@ pub struct Census {
     pub closing: usize,
     /// Connections that their peers have opened.
     pub named: usize,
-    /// Closed connections whose late packets are still known.
+    /// Closed connections that are remembered because of late packets.
     pub remembered: usize,
     /// Slots of the table, free ones included.
     pub slots: usize,
     /// Entries of the timer heap, outdated ones included.
     pub timers: usize,
-    /// Connections to look at whether they are still used, outdated entries included.
+    /// Entries of the list of connections to check for use, outdated ones included.
     pub looks: usize,
 }

@@ -1,8 +1,9 @@
-//! A congestion window that connections of several endpoints share: for worlds with an endpoint per connection.
+//! A congestion window shared by connections of several endpoints, for worlds with one endpoint per connection.
 //!
-//! Within an endpoint, [`super::contexts`] does this by itself. Here the world keeps the window, and knows which connections lead to one
-//! host: it lends the window to a connection before what the window matters to ([`Endpoint::handle_packet`] with an acknowledgement,
-//! [`Endpoint::handle_timeout`], [`Endpoint::poll_transmit`]), and takes it back after that. It also says whose turn it is.
+//! Within one endpoint, [`super::contexts`] does this. Here the world keeps the window and knows which connections lead
+//! to one host. It lends the window to a connection before each call that uses it ([`Endpoint::handle_packet`] with an
+//! acknowledgement, [`Endpoint::handle_timeout`], [`Endpoint::poll_transmit`]), and takes it back afterwards. The world
+//! also decides which connection has the turn.
 
 use super::Endpoint;
 use crate::congestion::Nscc;
@@ -19,7 +20,7 @@ pub struct SharedWindow {
 }
 
 impl SharedWindow {
-    /// Had it room for a packet when it was taken back last?
+    /// Did it have room for a packet when it was last taken back?
     pub const fn is_open(&self) -> bool {
         self.is_open
     }
@@ -29,12 +30,12 @@ impl SharedWindow {
         self.in_flight
     }
 
-    /// A connection shares it from now on that has so many wire bytes in flight.
+    /// Adds a connection that has `share` wire bytes in flight.
     pub const fn join(&mut self, share: u64) {
         self.in_flight += share;
     }
 
-    /// A connection does so no longer, or is closed. `share`: what [`Endpoint::take_window`] gave last.
+    /// Removes a connection. `share`: the value that [`Endpoint::take_window`] returned last.
     pub const fn leave(&mut self, share: u64) {
         self.in_flight -= share;
         self.is_open = true;
@@ -48,8 +49,8 @@ impl Endpoint {
         slot.and_then(|slot| self.connections.get(slot)).is_some_and(|connection| connection.kind().shares_window)
     }
 
-    /// A window as this connection has it, for others to share; nobody has anything in flight in it. `None` if its profile shares none.
-    /// `ahead`: picoseconds by which the connection's clock is ahead of the window's.
+    /// A copy of this connection's window, for others to share, with nothing in flight. `None` if its profile shares no
+    /// windows. `ahead`: picoseconds by which the connection's clock is ahead of the window's.
     pub fn window_to_share(&mut self, on: ConnectionId, ahead: i128) -> Option<SharedWindow> {
         let slot = self.connections.find(on)?;
         let connection = self.connections.get_mut(slot).filter(|connection| connection.kind().shares_window)?;
@@ -68,11 +69,12 @@ impl Endpoint {
             *nscc = window.congestion.shifted(ahead);
         }
         connection.read_window();
-        // There may be room by now.
+        // The window may have room now.
         self.settle(now, slot as u32);
     }
 
-    /// Takes back what [`Endpoint::lend_window`] gave, as the connection leaves it. Gives the wire bytes that it has in flight itself.
+    /// Takes back the window that [`Endpoint::lend_window`] gave, as the connection changed it. Returns the wire bytes
+    /// that the connection itself has in flight.
     pub fn take_window(&mut self, on: ConnectionId, window: &mut SharedWindow, ahead: i128) -> u64 {
         let connection = self.connections.find(on).and_then(|slot| self.connections.get_mut(slot));
         let Some(connection) = connection else { return 0 };
@@ -87,7 +89,7 @@ impl Endpoint {
         connection.own_in_flight()
     }
 
-    /// A connection's window is its own again, as it was when it was lent last.
+    /// The connection has its own window again, with the value of the last lending.
     pub fn keep_window(&mut self, on: ConnectionId) {
         let connection = self.connections.find(on).and_then(|slot| self.connections.get_mut(slot));
         if let Some(sharing) = connection.and_then(|connection| connection.sharing.as_mut()) {
@@ -95,20 +97,20 @@ impl Endpoint {
         }
     }
 
-    /// Has a connection something to send, window permitting?
+    /// Does a connection have something to send, if the window allows it?
     pub fn has_next(&self, on: ConnectionId) -> bool {
         let slot = self.connections.find(on);
         slot.and_then(|slot| self.connections.get(slot)).is_some_and(|connection| connection.has_next())
     }
 
-    /// Has a connection something to send that waits for no window and no turn?
+    /// Does a connection have something to send that needs no free window and no turn?
     pub fn has_urgent(&self, on: ConnectionId) -> bool {
         let slot = self.connections.find(on);
         slot.and_then(|slot| self.connections.get(slot)).is_some_and(|connection| connection.wants_at_once())
     }
 
-    /// Is the connection between two turns? A turn is as long as what the receiver acknowledges at once, and its last packet asks for
-    /// that.
+    /// Is the connection between two turns? A turn has the number of bytes that the receiver acknowledges together, and
+    /// its last packet requests the acknowledgement.
     pub fn is_between_turns(&self, on: ConnectionId) -> bool {
         let slot = self.connections.find(on);
         let sharing = slot.and_then(|slot| self.connections.get(slot)).and_then(|one| one.sharing.as_ref());

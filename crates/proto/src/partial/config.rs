@@ -1,4 +1,4 @@
-//! Partial completion as a reliability of its own: nothing is acknowledged and nothing sent again; a program sees to that.
+//! Partial completion as a reliability: it acknowledges nothing and sends nothing again; a program must do this.
 
 use super::{Busy, Placed, Progress, ReceiveTable, SendTable, Stretch, extend, truncated};
 use crate::environment::{Environment, TransportConfig};
@@ -14,9 +14,10 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 parameters! {
-    /// One-way connections that acknowledge nothing: a program looks at bitmaps and decides what to do about holes.
+    /// One-way connections without acknowledgements: a program reads the bitmaps and decides what to do about missing
+    /// chunks.
     pub struct PartialConfig {
-        /// Packets of a chunk: the bitmap that programs look at has a bit for each chunk.
+        /// Packets of a chunk: the bitmap for programs has one bit for each chunk.
         chunk: u32 = 16, 1.0..=65535.0, "SDR-RDMA's benchmark: 64 KiB, 16 packets of 4 KiB";
     }
 }
@@ -36,8 +37,8 @@ impl ReliabilityPolicy for PartialConfig {
     }
 }
 
-/// A sender asks after a receive for the first time after so many round trips, and then after twice the time, up to
-/// [`ASK_MAX`]. SDR-RDMA does not say; ours: its selective-repeat timeout.
+/// A sender asks whether a receive is posted, first after this many round trips, then each time after twice the time,
+/// up to [`ASK_MAX`]. Ours, as SDR-RDMA does not say: its selective-repeat timeout.
 const ASK_ROUND_TRIPS: u64 = 3;
 const ASK_MAX: Span = Span::from_ms(1_000);
 
@@ -48,16 +49,16 @@ pub struct PartialSender {
     chunk: u32,
     /// Messages that wait for a receive.
     waiting: VecDeque<Message>,
-    /// Messages whose packets leave once, in order.
+    /// Messages that were posted as a whole; each packet is sent once, in order.
     one_shots: VecDeque<(u64, Message)>,
-    /// A stream could not begin, since no receive is posted for it as far as we know.
+    /// A stream could not begin because, as far as the sender knows, no receive is posted for it.
     refused: bool,
-    /// When to ask whether a receive has been posted, and how long to wait after that.
+    /// When to ask whether a receive is posted, and the time to the question after that.
     ask_at: Time,
     patience: Span,
     first_patience: Span,
     ask: Option<Letter>,
-    /// A message's last packet has left.
+    /// The last packet of a message was sent.
     injected: bool,
 }
 
@@ -78,10 +79,10 @@ impl PartialSender {
         }
     }
 
-    /// Opens a stream for a message: nothing leaves until it is pushed.
+    /// Opens a stream for a message. Chunks are sent only when they are pushed.
     ///
     /// # Errors
-    /// If no receive is posted for it, or its slot is taken. The peer is asked after its receive until one is posted.
+    /// If no receive is posted for it, or its slot is taken. The sender then asks the peer until a receive is posted.
     pub fn begin(&mut self, message: Message) -> Result<u64, Busy> {
         if !self.waiting.is_empty() {
             return Err(Busy);
@@ -93,10 +94,10 @@ impl PartialSender {
         self.table.begin(self.stretch(message))
     }
 
-    /// Something waits for a receive: unless it comes in time, the peer is asked.
+    /// Starts the timer after which the peer is asked for a receive.
     fn want_receive(&mut self) {
         if self.ask_at == Time::NEVER {
-            // At once: whoever has no time yet is told it by the first timeout.
+            // The time is not known here; `on_timeout`, which follows at once, sets it.
             self.ask_at = Time::ZERO;
         }
     }
@@ -107,23 +108,23 @@ impl PartialSender {
         Stretch { message: message.id, parity: false, plan: 0, first: 0, packets, whole: packets, tail }
     }
 
-    /// These chunks of a stream are to leave; `again` if they did before, so that they go first.
+    /// Queues chunks of a stream to be sent; `again`: they were sent before, and go first now.
     pub fn push(&mut self, sequence: u64, chunks: Range<u32>, again: bool) {
         let packet = |chunk: u32| chunk.saturating_mul(self.chunk);
         self.table.push(sequence, packet(chunks.start), packet(chunks.end), again);
     }
 
-    /// Is a stream open: neither ended here nor completed by the peer?
+    /// Is a stream open, that is, neither ended here nor completed by the peer?
     pub fn is_open(&self, sequence: u64) -> bool {
         self.table.stretch(sequence).is_some()
     }
 
-    /// A stream ends: its slot is free.
+    /// Ends a stream and frees its slot.
     pub fn end(&mut self, sequence: u64) {
         self.table.release(sequence);
     }
 
-    /// Messages that wait begin as far as receives and slots allow.
+    /// Begins waiting messages while there are receives and slots for them.
     fn begin_waiting(&mut self) {
         while self.table.has_slot()
             && let Some(message) = self.waiting.pop_front()
@@ -189,13 +190,13 @@ impl Reliability for PartialSender {
         }
     }
     fn deadline(&self) -> Time {
-        // The program is to hear of it at once.
+        // The program must get the event at once.
         if self.injected { Time::ZERO } else { self.ask_at }
     }
     fn take_lost(&mut self) -> Option<Lost> {
         None
     }
-    /// A message that is posted rather than streamed is finished when its last packet has left.
+    /// A message that was posted as a whole is finished when its last packet was sent.
     fn take_finished(&mut self) -> Option<Message> {
         self.injected = false;
         let &(sequence, message) = self.one_shots.front()?;
@@ -217,14 +218,14 @@ impl Reliability for PartialSender {
 pub struct PartialReceiver {
     table: ReceiveTable,
     mtu: u32,
-    /// How long each receive and its message are, by slot.
+    /// The lengths of each receive and of its message, by slot.
     lengths: Vec<Lengths>,
-    /// Receives that the sender has not been told of: the first, and the one behind the last.
+    /// The range of receives that the sender has not been told about.
     untold: Range<u64>,
     letters: VecDeque<Letter>,
 }
 
-/// Bytes of a receive, and of the message that it takes.
+/// The bytes of a receive, and of the message in it.
 #[derive(Clone, Copy, Debug)]
 struct Lengths {
     room: u64,
@@ -243,7 +244,7 @@ impl PartialReceiver {
         }
     }
 
-    /// Posts a receive of at most so many bytes, and tells the sender.
+    /// Posts a receive for a message of at most `bytes` bytes, and tells the sender.
     ///
     /// # Errors
     /// If all slots are taken.
@@ -264,23 +265,23 @@ impl PartialReceiver {
         (sequence % super::SLOTS) as usize
     }
 
-    /// What has come of a receive, if it is open.
+    /// The progress of a receive, if it is open.
     pub fn progress(&self, sequence: u64) -> Option<&Progress> {
         self.table.progress(sequence)
     }
 
-    /// The sender's number for the message of a receive (SDR's user immediate), once a packet of it has come.
+    /// The sender's number for the message of a receive (SDR's user immediate), after its first packet.
     pub fn message(&self, sequence: u64) -> Option<MessageId> {
         self.table.message(sequence)
     }
 
-    /// Bytes of the message that a receive takes, once a packet of it has come.
+    /// The bytes of the message in a receive, after its first packet.
     pub fn length(&self, sequence: u64) -> Option<u64> {
         self.table.progress(sequence)?;
         self.lengths.get(Self::slot(sequence))?.message
     }
 
-    /// Ends a receive, and tells the sender if there are holes. What had come; `None` if it was not open.
+    /// Ends a receive, and tells the sender if packets are missing. Returns its progress, or `None` if it was not open.
     pub fn complete(&mut self, sequence: u64) -> Option<Progress> {
         let whole = self.table.progress(sequence)?.is_whole();
         if !whole {
@@ -316,7 +317,7 @@ impl Receiver for PartialReceiver {
     fn on_letter(&mut self, _: Time, letter: &Letter) -> Result<(), Invalid> {
         let Letter::Ask { sequence } = *letter else { return Err(Invalid::BeyondWindow) };
         let asked = extend(sequence, self.table.posted());
-        // All receives that are posted from the one on that the sender waits for.
+        // Report again all receives from the one on for which the sender waits.
         self.untold.start = self.untold.start.min(asked.max(self.table.posted().saturating_sub(super::SLOTS)));
         Ok(())
     }

@@ -1,29 +1,29 @@
-//! What has come of a stretch: a bit for each packet and for each chunk.
+//! The progress of a stretch: a bit for each packet and for each chunk that has arrived.
 
 use super::chunks_of;
 
-/// Which packets and chunks of a stretch are there.
+/// The packets and chunks of a stretch that have arrived.
 ///
-/// A chunk is complete when all its packets are: chunk `c` stands for packets `c * chunk` up to the next chunk's first; the last chunk
-/// may be shorter. SDR-RDMA, section 3.1.
+/// A chunk is complete when all its packets have arrived. Chunk `c` consists of the packets from `c * chunk` to before
+/// the next chunk's first; the last chunk may be shorter. SDR-RDMA, section 3.1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     packets: u32,
     chunk: u32,
     /// A bit for each packet.
     present: Vec<u64>,
-    /// Packets present of each chunk; empty where a chunk is a packet.
+    /// The number of present packets of each chunk; empty if a chunk is one packet.
     counts: Vec<u32>,
-    /// A bit for each complete chunk; empty where a chunk is a packet.
+    /// A bit for each complete chunk; empty if a chunk is one packet.
     complete: Vec<u64>,
     chunks_complete: u32,
     packets_present: u32,
 }
 
-/// What came of one packet.
+/// The result of inserting a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
-    /// It was there.
+    /// It was already present.
     Duplicate,
     /// It is new.
     Packet,
@@ -37,7 +37,7 @@ fn has(bits: &[u64], bit: u32) -> bool {
 }
 
 impl Progress {
-    /// Nothing of so many packets, `chunk` of them to a chunk; at least one of each.
+    /// The empty progress of `packets` packets in chunks of `chunk` packets; zero counts as one.
     pub fn new(packets: u32, chunk: u32) -> Progress {
         let (packets, chunk) = (packets.max(1), chunk.max(1));
         let chunks = chunks_of(packets, chunk);
@@ -53,7 +53,8 @@ impl Progress {
         }
     }
 
-    /// The stretch turns out to be shorter than its receive: `packets` of them at the most. Before the first packet is inserted.
+    /// Shortens the progress to `packets` packets, because the stretch is shorter than its receive. Must be called
+    /// before the first packet is inserted.
     pub(super) fn shorten(&mut self, packets: u32) {
         debug_assert_eq!(self.packets_present, 0);
         if packets < self.packets {
@@ -61,7 +62,7 @@ impl Progress {
         }
     }
 
-    /// Takes a packet.
+    /// Inserts a packet.
     ///
     /// # Panics
     /// If there is no such packet.
@@ -88,34 +89,34 @@ impl Progress {
         Inserted::Chunk(chunk)
     }
 
-    /// How many packets a chunk has.
+    /// The number of packets of a chunk.
     #[inline]
     pub fn packets_of(&self, chunk: u32) -> u32 {
         self.chunk.min(self.packets.saturating_sub(chunk * self.chunk))
     }
 
-    /// Packets that are wanted.
+    /// The number of packets of the stretch.
     pub const fn packets(&self) -> u32 {
         self.packets
     }
 
-    /// Packets that are there.
+    /// The number of packets that have arrived.
     pub const fn packets_present(&self) -> u32 {
         self.packets_present
     }
 
-    /// Is this packet there?
+    /// Has this packet arrived?
     #[inline]
     pub fn has_packet(&self, packet: u32) -> bool {
         has(&self.present, packet)
     }
 
-    /// Chunks that are wanted.
+    /// The number of chunks of the stretch.
     pub const fn chunks(&self) -> u32 {
         chunks_of(self.packets, self.chunk)
     }
 
-    /// Chunks that are complete.
+    /// The number of complete chunks.
     pub const fn chunks_complete(&self) -> u32 {
         self.chunks_complete
     }
@@ -132,7 +133,7 @@ impl Progress {
         has(self.bitmap(), chunk)
     }
 
-    /// Is all of it there?
+    /// Have all packets arrived?
     #[inline]
     pub const fn is_whole(&self) -> bool {
         self.packets_present == self.packets

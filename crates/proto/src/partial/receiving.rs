@@ -1,20 +1,20 @@
-//! The receiver's table: a slot for each receive, which of them are open, and what has come.
+//! The receiver's table: a slot for each receive, with its progress while it is open.
 
 use super::{Busy, Inserted, PACKETS_MAX, Progress, SLOTS};
 use crate::packet::{MessageId, Part};
 use crate::reliability::Invalid;
 
-/// What came of a part.
+/// The result of placing a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placed {
-    /// It belongs into the stretch: this packet of it, which was not there.
+    /// It is a new packet of the stretch.
     Fresh {
         /// The chunk that it completed, if it did.
         chunk: Option<u32>,
     },
-    /// It was there.
+    /// It had already arrived.
     Duplicate,
-    /// Its stretch is over, and was whole or not: nothing is to be written.
+    /// Its stretch is over: its payload must not be written.
     Late {
         /// Was the stretch whole when it was completed?
         whole: bool,
@@ -23,7 +23,7 @@ pub enum Placed {
     NotExpected,
 }
 
-/// What a slot's last user left: a word that answers late packets.
+/// The end state of a slot's last stretch, for the answers to late packets.
 #[derive(Clone, Copy, Debug)]
 struct Tombstone {
     sequence: u64,
@@ -43,7 +43,7 @@ struct Open {
     progress: Progress,
 }
 
-/// The receives of one connection. Bytes that come for one that is closed are late and belong nowhere.
+/// The receives of one connection. A part for a receive that is over is late and is not placed.
 #[derive(Debug)]
 pub struct ReceiveTable {
     mtu: u32,
@@ -51,7 +51,7 @@ pub struct ReceiveTable {
     slots: Vec<Slot>,
     /// The next receive to post.
     next: u64,
-    /// The newest stretch seen: those of later packets are counted from here.
+    /// The newest stretch seen, from which the full numbers of later parts are computed.
     near: u64,
 }
 
@@ -61,7 +61,7 @@ impl ReceiveTable {
         ReceiveTable { mtu, chunk, slots: Vec::new(), next: 0, near: 0 }
     }
 
-    /// The count of a stretch as it travelled in 26 bits.
+    /// The full number of a stretch from its 26 bits on the wire.
     #[inline]
     pub fn full(&self, sequence: u32) -> u64 {
         super::extend(sequence, self.near)
@@ -70,7 +70,7 @@ impl ReceiveTable {
     fn slot_mut(&mut self, sequence: u64) -> &mut Slot {
         let at = (sequence % SLOTS) as usize;
         if self.slots.len() <= at {
-            // Slots are used in order: a connection with few messages has few.
+            // Slots are used in order, so a connection with few messages needs few.
             self.slots.resize_with((at + 1).next_power_of_two(), Slot::default);
         }
         &mut self.slots[at]
@@ -82,7 +82,7 @@ impl ReceiveTable {
         (open.sequence == sequence).then_some(open)
     }
 
-    /// Posts the next receive: room for so many packets.
+    /// Posts the next receive, with room for `packets` packets.
     ///
     /// # Errors
     /// If its slot is taken.
@@ -97,8 +97,8 @@ impl ReceiveTable {
         Ok(sequence)
     }
 
-    /// Opens the receive of a stretch that has begun to arrive, where receives are posted by rule rather than one by one. False if
-    /// its slot is taken, or it is over. `chunk`: packets of its chunks.
+    /// Opens the receive of a stretch that has begun to arrive, for schemes that post receives by rule. False if its
+    /// slot is taken, or if the stretch is over. `chunk`: packets of a chunk.
     pub fn open(&mut self, sequence: u64, packets: u32, chunk: u32) -> bool {
         let slot = self.slot_mut(sequence);
         if slot.open.is_some() || slot.last.is_some_and(|last| last.sequence >= sequence) {
@@ -114,14 +114,14 @@ impl ReceiveTable {
         self.next
     }
 
-    /// What became of a stretch that is over, as far as its slot remembers: was it whole?
+    /// For a stretch that is over, and was the last one in its slot: whether it was whole.
     #[inline]
     pub fn over(&self, sequence: u64) -> Option<bool> {
         let last = self.slots.get((sequence % SLOTS) as usize)?.last?;
         (last.sequence == sequence).then_some(last.whole)
     }
 
-    /// Does a part make sense by itself: as long as its place says, and of a packet that its message has?
+    /// Checks that a part has the right length for its place, and that its message has such a packet.
     ///
     /// # Errors
     /// If not.
@@ -133,7 +133,7 @@ impl ReceiveTable {
         if fits && u32::from(length) == expected { Ok(()) } else { Err(Invalid::BeyondWindow) }
     }
 
-    /// A part of this stretch has come, packet `packet` of it; `packets` is how many the stretch has, by what the part says.
+    /// Places packet `packet` of this stretch; `packets` is the number of packets of the stretch, by the part's header.
     ///
     /// # Errors
     /// If the stretch has no such packet: nothing is changed then.
@@ -168,18 +168,19 @@ impl ReceiveTable {
         })
     }
 
-    /// What has come of an open receive.
+    /// The progress of an open receive.
     #[inline]
     pub fn progress(&self, sequence: u64) -> Option<&Progress> {
         self.open_at(sequence).map(|open| &open.progress)
     }
 
-    /// The sender's number of the message that an open receive takes, once the first packet has come.
+    /// The sender's number of the message in an open receive, after its first packet.
     pub fn message(&self, sequence: u64) -> Option<MessageId> {
         self.open_at(sequence)?.message
     }
 
-    /// A stretch is over, wholly received or rebuilt, whether its receive has begun or not: nothing is written any more.
+    /// Ends a stretch that was received or rebuilt completely, even if its receive was never opened: nothing is written
+    /// into it afterwards.
     pub fn bury(&mut self, sequence: u64) {
         let slot = self.slot_mut(sequence);
         if slot.open.as_ref().is_some_and(|open| open.sequence == sequence) {
@@ -190,8 +191,8 @@ impl ReceiveTable {
         }
     }
 
-    /// The caller is done with a receive, with holes or without: nothing is written any more. What had come; `None` if it is not
-    /// open.
+    /// Ends a receive, whether packets are missing or not: nothing is written into it afterwards. Returns its progress,
+    /// or `None` if it was not open.
     pub fn complete(&mut self, sequence: u64, whole: bool) -> Option<Progress> {
         let slot = self.slots.get_mut((sequence % SLOTS) as usize)?;
         if slot.open.as_ref()?.sequence != sequence {

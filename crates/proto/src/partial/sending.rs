@@ -1,4 +1,4 @@
-//! The sender's table: stretches under way, and the packets of them that are to leave.
+//! The sender's table: stretches in progress, and their packets that wait to be sent.
 
 use super::{Busy, PACKETS_MAX, SLOTS, truncated};
 use crate::message::{Segment, Whole};
@@ -14,17 +14,17 @@ pub struct Stretch {
     pub parity: bool,
     /// The number of the plan by which the message is cut.
     pub plan: u8,
-    /// Its first packet, as the message's packets (or its parity's) are counted.
+    /// The index of its first packet among the message's data packets (or parity packets).
     pub first: u32,
-    /// How many packets it has.
+    /// The number of its packets.
     pub packets: u32,
-    /// How many packets the message has, parity not counted.
+    /// The number of packets of the message, without parity.
     pub whole: u32,
     /// Payload bytes of the message's last packet.
     pub tail: u16,
 }
 
-/// Packets of one stretch that are to leave.
+/// Packets of one stretch that wait to be sent.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     sequence: u64,
@@ -35,15 +35,15 @@ struct Run {
 #[derive(Clone, Copy, Debug)]
 struct Outgoing {
     stretch: Stretch,
-    /// Packets that are to leave.
+    /// The number of packets that wait to be sent.
     queued: u32,
 }
 
-/// The stretches that one connection sends, and what of them is to leave: what goes again before what is new.
+/// The stretches that one connection sends, and the packets that wait to be sent: retransmissions before new packets.
 #[derive(Clone, Debug)]
 pub struct SendTable {
     mtu: u32,
-    /// The count of the first entry of `out`.
+    /// The number of the first stretch in `out`.
     first: u64,
     out: VecDeque<Option<Outgoing>>,
     /// Stretches below this one may begin.
@@ -53,25 +53,25 @@ pub struct SendTable {
 }
 
 impl SendTable {
-    /// An empty table. `cleared`: how many stretches may begin before the receiver has said anything.
+    /// An empty table. `cleared`: the number of stretches that may begin before the receiver's first letter.
     pub const fn new(mtu: u32, cleared: u64) -> SendTable {
         SendTable { mtu, first: 0, out: VecDeque::new(), cleared, fresh: VecDeque::new(), again: VecDeque::new() }
     }
 
-    /// How many packets so many bytes make, and the payload of the last one: an empty message is one packet. A message of more than
-    /// [`PACKETS_MAX`] packets cannot be sent.
+    /// The number of packets of a message of `bytes` bytes, and the payload of the last one. An empty message is one
+    /// packet. A message of more than [`PACKETS_MAX`] packets cannot be sent.
     pub fn cut(&self, bytes: u64) -> (u32, u16) {
         let mtu = u64::from(self.mtu);
         let packets = bytes.div_ceil(mtu).max(1);
         (packets.min(u64::from(PACKETS_MAX)) as u32, (bytes - (packets - 1) * mtu) as u16)
     }
 
-    /// The count of the next stretch to begin.
+    /// The number of the next stretch to begin.
     pub fn next_sequence(&self) -> u64 {
         self.first + self.out.len() as u64
     }
 
-    /// Is there a slot for one more, and a receive?
+    /// Are there a free slot and a receive for the next stretch?
     #[inline]
     pub fn has_slot(&self) -> bool {
         (self.out.len() as u64) < SLOTS && self.is_cleared()
@@ -83,7 +83,7 @@ impl SendTable {
         self.next_sequence() < self.cleared
     }
 
-    /// Opens a stretch. Nothing of it leaves until it is pushed.
+    /// Opens a stretch. Its packets are sent only when they are pushed.
     ///
     /// # Errors
     /// If its slot is taken, or the receiver has not posted its receive.
@@ -106,13 +106,13 @@ impl SendTable {
         self.out.get_mut(usize::try_from(sequence.checked_sub(self.first)?).ok()?)?.as_mut()
     }
 
-    /// A stretch that is under way.
+    /// A stretch in progress.
     pub fn stretch(&self, sequence: u64) -> Option<&Stretch> {
         self.get(sequence).map(|out| &out.stretch)
     }
 
-    /// These packets of a stretch are to leave, counted from its first one; `again` if they left before. What does not exist is left
-    /// out.
+    /// Queues packets of a stretch, by their index in the stretch; `again`: they were sent before. Packets that do not
+    /// exist are ignored.
     pub fn push(&mut self, sequence: u64, from: u32, to: u32, again: bool) {
         let Some(out) = self.get_mut(sequence) else { return };
         let end = to.min(out.stretch.packets);
@@ -127,12 +127,12 @@ impl SendTable {
         }
     }
 
-    /// Has everything that was pushed left?
+    /// Have all pushed packets been sent?
     pub fn is_injected(&self, sequence: u64) -> bool {
         self.get(sequence).is_none_or(|out| out.queued == 0)
     }
 
-    /// Frees a stretch's slot; what of it has not left never will.
+    /// Frees a stretch's slot; its waiting packets are not sent.
     pub fn release(&mut self, sequence: u64) {
         let Some(at) = sequence.checked_sub(self.first).and_then(|at| usize::try_from(at).ok()) else { return };
         let Some(out) = self.out.get_mut(at).and_then(Option::take) else { return };
@@ -146,7 +146,7 @@ impl SendTable {
         }
     }
 
-    /// The receiver has posted its receives of all stretches below this one. All stretches whose slots those use are over.
+    /// The receiver has posted receives for all stretches below `below`. All earlier stretches in their slots are over.
     pub fn clear(&mut self, below: u64) {
         self.cleared = self.cleared.max(below);
     }
@@ -157,7 +157,7 @@ impl SendTable {
         !self.again.is_empty() || !self.fresh.is_empty()
     }
 
-    /// Is the next packet one that goes again?
+    /// Is the next packet a retransmission?
     #[inline]
     pub fn next_is_again(&self) -> bool {
         !self.again.is_empty()
@@ -199,12 +199,12 @@ impl SendTable {
         self.again.clear();
     }
 
-    /// The first stretch that is under way; the next one to begin if there is none.
+    /// The first stretch in progress; without one, the next stretch to begin.
     pub const fn first(&self) -> u64 {
         self.first
     }
 
-    /// Is nothing under way?
+    /// True if no stretch is in progress.
     pub fn is_empty(&self) -> bool {
         self.out.is_empty()
     }

@@ -1,7 +1,7 @@
-//! Paths in rounds, those with penalties left out: STrack's bitmap and its descendant in Ultra Ethernet.
+//! Visits paths in rounds and skips those with penalties: STrack's bitmap and its successor in Ultra Ethernet.
 //!
-//! A mark costs a path turns, not bandwidth for good: each time it is passed over it pays one penalty off. Nothing is
-//! remembered of paths that fare well; they are simply visited once per round.
+//! A mark costs a path some turns: each time the path is skipped, its penalty falls by one. Good paths have no state;
+//! each is visited once per round.
 
 use super::spread::{Cycle, Spread};
 use super::{AnyPath, PathFeedback, PathPolicy, PathSelector};
@@ -20,11 +20,11 @@ parameters! {
         penalty_marked: u32 = 1, 0.0..=15.0, "UEC simulator: 1";
         /// Penalty of a packet trimmed before its last hop, in turns.
         penalty_trimmed: u32 = 4, 0.0..=15.0, "UEC simulator: 4";
-        /// Penalty of a packet never heard of again, in turns; zero ignores such packets.
+        /// Penalty of a packet that timed out, in turns; zero ignores such packets.
         penalty_timed_out: u32 = 15, 0.0..=15.0, "ours: the UEC simulator's value, but it cannot tell the path; our sender can";
-        /// Penalty of a packet found lost by later ones or a probe, in turns.
+        /// Penalty of a packet found lost by later packets or by a probe, in turns.
         penalty_lost: u32 = 0, 0.0..=15.0, "ours: neither STrack nor the UEC simulator charges it; strack_fast does";
-        /// One bit per path, and every penalty met on the way is paid off at once.
+        /// One bit per path, and every path with a penalty that the search passes loses its penalty at once.
         original: bool = false, 0.0..=1.0, "STrack as first published; false is the UEC simulator's form";
     }
 }
@@ -35,7 +35,7 @@ impl PathPolicy for BitmapConfig {
     }
 }
 
-/// More paths than these have no penalty counters.
+/// The largest number of paths; there are no penalty counters for more.
 const ENTROPIES_MAX: u32 = 256;
 /// Penalties saturate here: they have four bits. UEC simulator: 15.
 const PENALTY_MAX: u32 = 15;
@@ -85,14 +85,14 @@ impl BitmapSpray {
         *word = *word & !(15 << shift) | u64::from(penalty) << shift;
     }
 
-    /// The next path by way of the free ports, of which there must be one.
+    /// The next path that leaves by a free port. `free` must not be zero.
     #[inline(always)]
     pub(super) fn next_index(&mut self, free: u32) -> u16 {
         let index = self.cycle.next(self.spread, free);
         if self.penalty(index) == 0 { index } else { self.pay(index, free) }
     }
 
-    /// This path has a penalty: the next one without.
+    /// Path `index` has a penalty: finds the next path without one.
     #[inline(never)]
     fn pay(&mut self, mut index: u16, free: u32) -> u16 {
         for passed in 0..=self.spread.count() {
@@ -103,7 +103,7 @@ impl BitmapSpray {
             if self.original {
                 self.set_penalty(index, 0);
             } else if passed == 0 {
-                // One packet pays off one penalty at the most.
+                // Each packet lowers at most one penalty.
                 self.set_penalty(index, penalty - 1);
             }
             if passed == self.spread.count() {
@@ -111,7 +111,7 @@ impl BitmapSpray {
             }
             index = self.cycle.next(self.spread, free);
         }
-        // All have penalties: take the one at hand.
+        // All paths have penalties: use the present one.
         index
     }
 

@@ -1,6 +1,6 @@
-//! What a profile with a managed set of paths needs beyond a selector: states, probes, port reports, a controller.
+//! The interface of a managed set of paths, beyond a selector: states, probes, port status, a controller.
 //!
-//! Only MRC has one. A connection asks [`AnyPath`], which answers for all others as if there were nothing to manage.
+//! Only MRC has one. For other selectors, [`AnyPath`] gives the answers of an empty manager.
 
 use super::{AnyPath, PathFeedback, PathProbe, PathSelector, PathState, PlaneStates};
 use crate::packet::{PathId, Ports};
@@ -14,31 +14,32 @@ pub trait PathManager: PathSelector {
     fn deadline(&self) -> Time;
     /// The deadline has passed.
     fn on_timeout(&mut self, now: Time);
-    /// Is a probe due? `active`: the connection has something to send or in flight, or probes whether it has or not.
+    /// Is a probe due? `active`: the connection has something to send or in flight, or it also probes while idle.
     fn wants_probe(&self, active: bool) -> bool;
     /// Takes a probe that is due and may leave by a free port.
     fn take_probe(&mut self, now: Time, free: Ports) -> Option<PathProbe>;
     /// A probe from NIC to NIC was answered.
     fn on_answer(&mut self, now: Time, path: PathId, number: u16);
-    /// By which path to answer what arrived by `arrived`.
+    /// The path for the answer to a packet that arrived by `arrived`.
     fn reply_path(&mut self, now: Time, arrived: PathId) -> PathId;
-    /// These of our NIC's ports are up from now on, one bit each.
+    /// The set of our NIC's ports that are up has changed to `up`, one bit each.
     fn on_ports(&mut self, now: Time, up: u32);
-    /// The peer says which of its ports are up.
+    /// The peer reports which of its ports are up.
     fn on_peer_ports(&mut self, now: Time, number: u16, up: u32);
-    /// A packet of the peer's arrived by `path`: is that path persistently bad?
+    /// A packet of the peer arrived by `path`: is that path persistently bad?
     fn is_to_shun(&mut self, path: PathId, marked: bool) -> bool;
     /// A path of this plane for a packet that belongs to no message.
     fn plane_path(&mut self, port: u8) -> Option<PathId>;
-    /// The controller forbids a path. False if it is none of ours.
+    /// The controller forbids a path. False if the set has no such path.
     fn deny(&mut self, now: Time, path: PathId) -> bool;
-    /// The controller declares a path good. False if it is none of ours.
+    /// The controller declares a path good. False if the set has no such path.
     fn allow(&mut self, now: Time, path: PathId) -> bool;
-    /// How the paths of each plane fare.
+    /// The number of paths in each state, for each plane.
     fn planes(&self) -> Vec<PlaneStates>;
     /// Every path and its state.
     fn path_states(&self) -> Vec<PathState>;
-    /// Paths taken out so far, those that came back, and those kept because too few were left.
+    /// The number of paths taken out so far, of those that came back, and of failures without effect because too few
+    /// paths were left.
     fn turnover(&self) -> [u64; 3];
 }
 
@@ -49,7 +50,7 @@ impl AnyPath {
         if let AnyPath::Mrc(mrc) = self { Some(&**mrc) } else { None }
     }
 
-    /// The same, to tell it something.
+    /// The same, mutable.
     #[inline]
     pub fn manager_mut(&mut self) -> Option<&mut impl PathManager> {
         if let AnyPath::Mrc(mrc) = self { Some(&mut **mrc) } else { None }
@@ -63,7 +64,7 @@ impl AnyPath {
         }
     }
 
-    /// When its manager has something to do.
+    /// The manager's deadline; [`Time::NEVER`] without a manager.
     #[inline]
     pub(crate) fn deadline(&self) -> Time {
         self.manager().map_or(Time::NEVER, PathManager::deadline)
@@ -80,7 +81,7 @@ impl AnyPath {
         self.manager_mut()?.take_probe(now, free)
     }
 
-    /// By which path to answer what arrived by `arrived`: the same, if nobody knows better.
+    /// The path for the answer to a packet that arrived by `arrived`: the same path without a manager.
     #[inline]
     pub(crate) fn reply_path(&mut self, now: Time, arrived: PathId) -> PathId {
         self.manager_mut().map_or(arrived, |manager| manager.reply_path(now, arrived))

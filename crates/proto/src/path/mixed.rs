@@ -1,4 +1,4 @@
-//! A recycled path if there is one, else the bitmap's next: the default of the Ultra Ethernet simulator.
+//! Uses a recycled path if there is one, otherwise the bitmap's next path: the default of the Ultra Ethernet simulator.
 
 use super::bitmap::{BitmapConfig, BitmapSpray};
 use super::ring::Ring;
@@ -18,9 +18,9 @@ parameters! {
         penalty_marked: u32 = 1, 0.0..=15.0, "UEC simulator: 1";
         /// Penalty of a packet trimmed before its last hop, in turns.
         penalty_trimmed: u32 = 4, 0.0..=15.0, "UEC simulator: 4";
-        /// Penalty of a packet never heard of again, in turns; zero ignores such packets.
+        /// Penalty of a packet that timed out, in turns; zero ignores such packets.
         penalty_timed_out: u32 = 15, 0.0..=15.0, "ours: the UEC simulator's value, but it cannot tell the path; our sender can";
-        /// How often one acknowledgement's path is used again.
+        /// The number of times that one acknowledgement's path is used again.
         lifetime: u32 = 1, 1.0..=255.0, "UEC simulator: 1";
     }
 }
@@ -31,7 +31,7 @@ impl PathPolicy for MixedConfig {
     }
 }
 
-/// Recycled paths first, then the bitmap's.
+/// Recycled paths first, then the bitmap's paths.
 #[derive(Clone, Copy, Debug)]
 pub struct Mixed {
     bitmap: BitmapSpray,

@@ -1,8 +1,9 @@
 //! MRC's entropy values (EVs): each connection sprays over a set of static paths and keeps a state for each of them.
 //!
-//! A path that marks is passed over once; one that loses a packet is taken out and replaced by a backup of the same plane,
-//! probed in the background, and comes back when probes succeed in a row. Planes (NIC ports) take turns and stay equally
-//! loaded whatever becomes of single paths; a port that is down, ours or the peer's, takes its paths out all at once.
+//! A path on which a packet was marked is skipped once. A path that loses a packet is taken out and replaced by a
+//! backup of the same plane; it is probed in the background, and comes back after several successful probes in a row.
+//! Planes (NIC ports) take turns, so they stay equally loaded even if single paths fail. When a port goes down, ours or
+//! the peer's, all its paths go out of use at once.
 
 mod probes;
 mod reverse;
@@ -26,41 +27,41 @@ use set::EvSet;
 use shun::Shun;
 
 parameters! {
-    /// MRC's set of entropy values, and what is done about ports.
+    /// MRC's set of entropy values, and its treatment of ports.
     pub struct MrcConfig {
-        /// Entropy values in use, all planes together; fewer where the fabric has fewer paths.
+        /// Entropy values in use, all planes together; fewer if the fabric has fewer paths.
         active: u32 = 128, 1.0..=4096.0, "Araujo et al., arXiv 2605.04333, section 2.1: slightly more than 100 of 128 to 256";
-        /// Entropy values held back to replace those that fail; fewer where paths do not suffice.
+        /// Entropy values in reserve to replace those that fail; fewer if the fabric has not enough paths.
         backup: u32 = 128, 0.0..=4096.0, "Araujo et al., arXiv 2605.04333, section 2.1: 128 to 256 in all";
-        /// No path is taken out while so small a share of all the set's is left in use (`ev_min_active`).
+        /// No path is taken out if only this share of the set's paths is left in use (`ev_min_active`).
         active_min: f64 = 0.25, 0.0..=1.0, "OCP MRC 1.0, samples: ev_count / 4";
-        /// Pass a path over once when a packet was marked or trimmed on it.
+        /// Skip a path once after a packet was marked or trimmed on it.
         skip_marked: bool = true, 0.0..=1.0, "OCP MRC 1.0: SKIP; false is the ablation";
-        /// As receiver, call a path persistently bad ("always skip") that marked so many packets in a row while the others of its
-        /// plane are clean; zero: never.
+        /// As receiver, report a path as persistently bad ("always skip") after this many marked packets in a row, if
+        /// the other paths of its plane are clean; zero: never.
         shun_marks: u32 = 0, 0.0..=1.0e6, "OCP MRC 1.0 leaves the criterion open; ours: never, or else 8";
         /// Probes in a row that must succeed before a path that was taken out comes back.
         probe_successes: u32 = 3, 1.0..=255.0, "ours: the paper says enough probes over time";
-        /// The first probe follows after so many base RTTs, and so does each after a success.
+        /// The first probe, and each probe after a success, follows after this many base RTTs.
         probe_first: f64 = 1.0, 0.1..=1.0e6, "ours: the source gives no value; as soon as there can be news";
         /// An unanswered probe doubles the time to the next one, up to this.
         probe_max: Span = Span::from_ms(100), 1.0e6..=1.0e13, "ours: the source gives no value; links are out for seconds";
-        /// A probe unanswered for so many base RTTs has failed.
+        /// A probe that is not answered within this many base RTTs has failed.
         probe_timeout: f64 = 4.0, 1.0..=1.0e6, "ours: three times base RTT and target, as the retransmission timer";
         /// Probes take at most this share of the packets that the NIC's rate allows.
         probe_share: f64 = 0.01, 0.0001..=1.0, "ours: 1 % of the sending rate";
-        /// Paths are probed from NIC to NIC (EV probes), and also while the connection has nothing to send. Without, by probes
-        /// between connections (reliability probes), which wait until there is something to send.
+        /// True: probe paths from NIC to NIC (EV probes), also while the connection has nothing to send. False: by
+        /// probes of the connection (reliability probes), only while it has something to send.
         probe_idle: bool = false, 0.0..=1.0, "OCP MRC 1.0: EV probes; off is ours: idle connections cost nothing";
-        /// Acknowledgements go by paths known to work in their direction; without, back by the path of the data.
+        /// True: acknowledgements go by paths known to work in their direction. False: back by the path of the data.
         reverse: bool = true, 0.0..=1.0, "Araujo et al., arXiv 2605.04333, section 2: reverse EVs";
         /// A port that is up again is used after this long without another failure.
         port_hold: Span = Span::from_ms(1), 0.0..=1.0e13, "ours: 1 ms in simulation, 100 ms on hosts";
-        /// ... and after `probe_successes` probes in a row were answered through it.
+        /// A port that is up again is also used only after `probe_successes` probes in a row were answered through it.
         port_probe: bool = true, 0.0..=1.0, "ours: a port comes back as a path does; false trusts what the NIC sees";
         /// Copies of each port status, over different planes.
         status_copies: u32 = 3, 1.0..=32.0, "ours: one may be lost";
-        /// Port status is told again this often while a port is down.
+        /// The time between two repetitions of the port status while a port is down.
         status_refresh: Span = Span::from_ms(1000), 1.0e8..=1.0e14, "ours: each second";
     }
 }
@@ -75,23 +76,23 @@ impl PathPolicy for MrcConfig {
     }
 }
 
-/// Which paths a connection sprays over, and how each of them fares.
+/// The set of paths over which a connection sprays, and the state of each.
 #[derive(Clone, Debug)]
 pub struct Mrc {
     set: EvSet,
     probes: Probes,
     reverse: Reverse,
-    /// What we hold against the peer's paths, as receiver.
+    /// As receiver: the marks by path of the peer's packets.
     shun: Option<Shun>,
     random: Random,
     /// Our ports that are up.
     local: u32,
-    /// The peer's ports that are up, as it last said, and the number of that message.
+    /// The peer's ports that are up, by its latest port status, and the number of that status.
     peer: u32,
     peer_number: Option<u16>,
-    /// Planes that lead somewhere: ours and the peer's port are up. Never empty of our own ports.
+    /// Planes on which both our port and the peer's port are up; all our ports that are up if there is no such plane.
     usable: u32,
-    /// The plane whose turn it is.
+    /// The plane that is used next.
     turn: u8,
     ports: u8,
     skip_marked: bool,
@@ -137,28 +138,29 @@ impl Mrc {
 
     fn update_usable(&mut self, now: Time) {
         let both = self.local & self.peer;
-        // A peer that says none of its ports is up says so by one of them.
+        // If both sets have no port in common, our ports are used: the peer's status must have arrived by some port.
         self.usable = if both != 0 { both } else { self.local };
         self.probes.on_planes(now, self.usable);
     }
 
-    /// Active paths that packets may take.
+    /// The number of active paths that packets may take.
     fn active_good(&self) -> u32 {
         (0..self.ports).filter(|&port| self.is_usable(port)).map(|port| self.set.good(port)).sum()
     }
 
-    /// A path has lost a packet, timed out, or is said to be persistently bad.
+    /// A path has lost a packet, has timed out, or was reported as persistently bad.
     fn fail(&mut self, now: Time, path: PathId) {
         let Some(slot) = self.set.find(path) else { return };
         let state = self.set.state(slot);
-        // Where a port is down, that explains it.
+        // If the path's port is down, the loss says nothing about the path.
         if !(state == State::Good || state == State::Skip) || !self.is_usable(path.port()) {
             return;
         }
         let active = self.set.is_active(slot);
         if active && self.active_good() <= self.set.active_min {
             self.suppressed += 1;
-            // It stays in use, so that turns must not fall into step with what goes again: that would take this plane for ever.
+            // The path stays in use. The turn becomes random, because with a fixed order each retransmission could take
+            // this same plane again and again.
             self.turn = ((self.random.unit() * f64::from(self.ports)) as u8).min(self.ports - 1);
             return;
         }
@@ -177,14 +179,15 @@ impl Mrc {
         }
     }
 
-    /// A path that was taken out is good again: into use where its plane is short of paths, or else in reserve.
+    /// A path that was taken out is good again: it goes into use if its plane lacks active paths, otherwise into
+    /// reserve.
     fn restore(&mut self, path: PathId, state: State) {
         let Some(slot) = self.set.find(path) else { return };
         self.set.set_state(slot, state);
         self.set.promote(slot);
     }
 
-    /// The next good path by way of one of the `free` planes, in turn.
+    /// The next path in state `wanted` on one of the `free` planes, plane by plane in turn.
     #[inline]
     fn pick(&mut self, free: u32, wanted: State) -> Option<PathId> {
         let mut left = free;
@@ -212,7 +215,7 @@ impl PathSelector for Mrc {
         }
         let path = self.pick(free, State::Good);
         if path.is_none() && self.active_good() == 0 {
-            // Nothing good is left on any plane: better a path assumed bad than none.
+            // No plane has a good path left, so a path assumed bad is used.
             return self.pick(free, State::AssumedBad);
         }
         path
@@ -296,13 +299,13 @@ impl PathManager for Mrc {
 
     fn on_ports(&mut self, now: Time, up: u32) {
         let all = u32::MAX >> (PORTS_MAX as u8 - self.ports);
-        // With no port at all nothing can be sent; what is asked for then does not matter.
+        // Without any port nothing can be sent, so then the set may be any; it must not be empty.
         self.local = if up & all != 0 { up & all } else { all };
         self.update_usable(now);
     }
 
     fn on_peer_ports(&mut self, now: Time, number: u16, up: u32) {
-        // Copies and refreshes come late and twice; only news counts.
+        // Copies and repetitions may arrive late or twice; only a newer number counts.
         if self.peer_number.is_some_and(|last| number.wrapping_sub(last) >= 1 << 15) {
             return;
         }

@@ -1,4 +1,4 @@
-//! Oblivious spraying: every path alike, whatever happens.
+//! Oblivious spraying: uses all paths equally and ignores feedback.
 
 use super::spread::{Cycle, Spread};
 use super::{AnyPath, PathFeedback, PathPolicy, PathSelector};
@@ -13,7 +13,7 @@ parameters! {
     pub struct ObliviousConfig {
         /// Number of entropy values; rounded up to a power of two and to at least one per port.
         entropies: u32 = 64, 1.0..=65536.0, "UEC simulator: 64; its early versions 256";
-        /// Draw every packet's path at random rather than visit all of them in rounds.
+        /// Draw every packet's path at random, instead of visiting all paths in rounds.
         random: bool = false, 0.0..=1.0, "UEC simulator: rounds in an order drawn for each";
     }
 }
@@ -24,7 +24,7 @@ impl PathPolicy for ObliviousConfig {
     }
 }
 
-/// Every path alike.
+/// The state of oblivious spraying.
 #[derive(Clone, Copy, Debug)]
 pub struct Oblivious {
     spread: Spread,

@@ -1,9 +1,8 @@
-//! PRIME: pseudo-random round robin over the uplinks of every tier, with places left out for a while where congestion was
-//! met.
+//! PRIME: pseudo-random round robin over the uplinks of every tier, which leaves congested uplinks out for a while.
 //!
-//! The entropy value is a tuple, one part per upward tier, each the number of an uplink at the switch that reads it. An
-//! odometer over one permutation per tier visits every tuple once per full cycle, so balance needs no feedback; feedback
-//! only puts penalties on parts, which decay with every packet sent.
+//! The entropy value is a tuple with one part per upward tier. Each part is the number of an uplink at the switch that
+//! reads it. An odometer over one permutation per tier visits every tuple once per full cycle, so the load is balanced
+//! without feedback. Feedback only puts penalties on parts, and penalties decay with every packet sent.
 
 use super::spread::{PORTS_MAX, next_port};
 use super::{AnyPath, PathFeedback, PathPolicy, PathSelector};
@@ -15,29 +14,31 @@ use crate::rng::Random;
 use crate::units::{Span, Time};
 
 parameters! {
-    /// PRIME. Penalties are multiples of the number of uplinks of their tier: rounds for which an uplink is left out.
+    /// PRIME. A penalty is a multiple of the number of uplinks of its tier: the number of rounds for which an uplink is
+    /// left out.
     pub struct PrimeConfig {
-        /// Put penalties on congested uplinks; without, plain round robin.
+        /// Put penalties on congested uplinks; false: plain round robin.
         penalties: bool = true, 0.0..=1.0, "Sobhani et al., arXiv 2507.23012; false is the round robin it is compared with";
-        /// Rounds that a mark costs where there is one upward tier.
+        /// The penalty of a mark in rounds, with one upward tier.
         penalty_marked: f64 = 4.0, 0.0..=10000.0, "ours: the paper gives no values; fitted on a public simulator, 4 n";
-        /// Rounds that a trim before the last hop, or a loss, costs where there is one upward tier.
+        /// The penalty of a loss, or of a trim before the last hop, in rounds, with one upward tier.
         penalty_trimmed: f64 = 16.0, 0.0..=10000.0, "ours: the paper says only much more than a mark; fitted likewise, 16 n";
-        /// Rounds that a mark costs where there are two upward tiers.
+        /// The penalty of a mark in rounds, with two upward tiers.
         penalty_marked_tiers: f64 = 0.5, 0.0..=10000.0, "ours: a mark accuses both parts though one link is congested; fitted, n / 2";
-        /// Rounds that a trim before the last hop, or a loss, costs where there are two upward tiers.
+        /// The penalty of a loss, or of a trim before the last hop, in rounds, with two upward tiers.
         penalty_trimmed_tiers: f64 = 2.0, 0.0..=10000.0, "ours: four times a mark's";
-        /// How much every penalty decays with each packet sent.
+        /// The amount by which every penalty decays with each packet sent.
         decay: u32 = 1, 0.0..=1000000.0, "Sobhani et al.: penalties decay; the quantum is ours";
         /// Decay with time rather than with packets sent: one quantum per packet time at line rate.
         decay_by_time: bool = false, 0.0..=1.0, "ours: idle connections forget, too";
-        /// Accuse the pair of uplinks, and the first of the two only once pairs with different second ones are accused.
+        /// Put the penalty on the pair of uplinks; the first uplink alone gets a penalty only if pairs with different
+        /// second uplinks have one.
         pairs: bool = false, 0.0..=1.0, "ours: for fabrics of three tiers with an asymmetric core";
-        /// A queueing delay beyond this many base RTTs counts as a mark; zero: delay says nothing.
+        /// A queueing delay longer than this many base RTTs counts as a mark; zero: delay is ignored.
         delay_limit: f64 = 0.0, 0.0..=1000.0, "ours: the paper speaks of various signals without naming delay";
-        /// Penalties are not looked at for this many bandwidth-delay products at the start.
+        /// Penalties are ignored for the first this many bandwidth-delay products.
         explore_bdp: f64 = 1.0, 0.0..=1000.0, "Sobhani et al.: one BDP, since nothing is known before";
-        /// Look at no more than so many tuples per packet; zero: as many as there are, one cycle.
+        /// Compare at most this many tuples per packet; zero: all tuples, one cycle.
         scan: u32 = 0, 0.0..=1000000.0, "ours: hardware may want 8";
     }
 }
@@ -52,20 +53,20 @@ impl PathPolicy for PrimeConfig {
     }
 }
 
-/// Uplinks of one tier at the most.
+/// The largest number of uplinks of one tier.
 const UPLINKS_MAX: u16 = 4096;
-/// Where the uplinks are not known, or there is nothing to choose: so many opaque entropy values, as sprays have.
+/// The number of opaque entropy values if the uplinks are not known; as sprays have.
 const UNKNOWN: u16 = 64;
 
-/// PRIME on all ports of a NIC: one instance each.
+/// PRIME on all ports of a NIC: one odometer per port.
 #[derive(Clone, Debug)]
 pub struct Prime {
     ports: Box<[Odometer]>,
     random: Random,
     weights: Weights,
-    /// The port whose turn it is.
+    /// The port that is used next.
     turn: u8,
-    /// Bits of the entropy value that the first tier's part takes.
+    /// The number of bits of the first tier's part in the entropy value.
     bits: u8,
     explore: u32,
     scan: u32,
@@ -84,13 +85,13 @@ struct Weights {
     trimmed: [u32; 2],
 }
 
-/// One plane's uplinks: an order and a cursor per tier, and what is held against each.
+/// One plane's uplinks: an order and a cursor per tier, and the penalties.
 #[derive(Clone, Debug)]
 struct Odometer {
     tiers: [Tier; 2],
-    /// Penalty of every pair of uplinks, if pairs are accused: first tier's row by row.
+    /// The penalty of every pair of uplinks, with `pairs`: one row per uplink of the first tier.
     pairs: Box<[u32]>,
-    /// What has decayed so far; a penalty is what lies above it.
+    /// The total decay so far; the penalty of an uplink is `until` minus this.
     clock: u32,
 }
 
@@ -98,7 +99,7 @@ struct Odometer {
 struct Tier {
     order: Box<[u16]>,
     cursor: u16,
-    /// The clock at which each uplink is clear.
+    /// The clock at which each uplink's penalty ends.
     until: Box<[u32]>,
 }
 
@@ -118,7 +119,7 @@ impl Tier {
         self.until.iter().map(|u| u.saturating_sub(clock)).min().unwrap_or(0)
     }
 
-    /// A mark only starts a penalty, a loss replaces whatever there is.
+    /// A mark sets a penalty only if there is none; a loss replaces the present penalty.
     fn charge(&mut self, uplink: u16, clock: u32, marked: bool, penalty: u32) {
         if !marked || self.left(uplink, clock) == 0 {
             self.until[usize::from(uplink)] = clock.saturating_add(penalty);
@@ -133,8 +134,8 @@ impl Odometer {
         Odometer { tiers, pairs: vec![0; count].into(), clock: 0 }
     }
 
-    /// The next tuple: the lowest tier moves every time, the next when it has come round. A round is followed by another
-    /// order.
+    /// The next tuple. The lowest tier moves every time, the next tier after each round of the lowest. Each round has a
+    /// new random order.
     #[inline]
     fn next(&mut self, random: &mut Random) -> [u16; 2] {
         let tuple = [0, 1].map(|t| self.tiers[t].order[usize::from(self.tiers[t].cursor)]);
@@ -164,13 +165,13 @@ impl Odometer {
         usize::from(first) * self.tiers[1].order.len() + usize::from(second)
     }
 
-    /// The smallest sum of penalties that any tuple has; zero where that is not known without looking at each.
+    /// The smallest sum of penalties of any tuple; zero with `pairs`, where only a search would find it.
     fn least(&self) -> u32 {
         let first = self.tiers[0].least(self.clock);
         if self.pairs.is_empty() { first.saturating_add(self.tiers[1].least(self.clock)) } else { 0 }
     }
 
-    /// The first tuple in order with the smallest penalty, looking at `limit` of them at the most.
+    /// The first tuple with the smallest penalty among the next `limit` tuples.
     fn best(&mut self, limit: u32, random: &mut Random) -> [u16; 2] {
         let first = self.next(random);
         let mut best = (self.left(first), first);
@@ -210,7 +211,7 @@ impl Odometer {
         }
     }
 
-    /// The clock moves on; long before it would overflow, all times move back.
+    /// Advances the clock. Long before it overflows, all times are set back.
     #[inline]
     fn advance(&mut self, by: u32) {
         self.clock = self.clock.saturating_add(by);
@@ -234,7 +235,7 @@ impl Prime {
         } else {
             (config.penalty_marked, config.penalty_trimmed)
         };
-        // A tier with one uplink has no choice to regret.
+        // A tier with one uplink gets no penalty, because there is no other choice.
         let weigh = |rounds: f64| uplinks.map(|n| if n > 1 { (rounds * f64::from(n) + 0.5) as u32 } else { 0 });
         let count = u32::from(environment.ports.clamp(1, PORTS_MAX as u8));
         let pairs = config.pairs && uplinks[1] > 1;
@@ -268,7 +269,7 @@ impl Prime {
         PathId::new(port, u32::from(first) | u32::from(second) << self.bits)
     }
 
-    /// The port and tuple that a path stands for; a path made up by a peer stands for none.
+    /// The port and tuple of a path; `None` if there is no such path, because a peer may name any path.
     #[inline]
     fn tuple(&self, path: PathId) -> Option<(usize, [u16; 2])> {
         let port = usize::from(path.port());
@@ -289,14 +290,14 @@ impl Prime {
         self.ports[port].charge(tuple, marked, penalties);
     }
 
-    /// With decay by time, brings a port's clock up to now.
+    /// With decay by time, advances a port's clock to `now`.
     #[inline]
     fn pass_time(&mut self, now: Time, port: usize) {
         let Some(quantum) = self.quantum else { return };
         let clock = (now.0 / quantum.0).wrapping_mul(u64::from(self.decay)) as u32 & (u32::MAX >> 1);
         let odometer = &mut self.ports[port];
         if clock < odometer.clock {
-            // Half a billion packet times are over: whatever there was is forgotten.
+            // The clock has wrapped, after 2^31 units of decay: all penalties are cleared.
             odometer.clock = 0;
             odometer.tiers.iter_mut().for_each(|t| t.until.fill(0));
             odometer.pairs.fill(0);

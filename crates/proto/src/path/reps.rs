@@ -1,7 +1,7 @@
-//! REPS: use again the entropy values whose packets came back unmarked.
+//! REPS: uses the entropy values again whose packets were acknowledged without a mark.
 //!
-//! A congested path falls out of use because nobody stores it. After a timeout the selector freezes: it sends over
-//! paths known to work and explores none until routing has had time to mend.
+//! The path of a marked packet is not stored, so congested paths go out of use. After a timeout the selector freezes:
+//! it uses only paths known to work, and explores no others until routing has had time to change.
 
 use super::ring::Ring;
 use super::spread::Spread;
@@ -17,9 +17,9 @@ parameters! {
     pub struct RepsConfig {
         /// Number of entropy values; rounded up to a power of two and to at least one per port.
         entropies: u32 = 64, 1.0..=65536.0, "UEC simulator: 64; Bonato et al. (arXiv 2407.21625) go up to 65536";
-        /// How often one acknowledgement's path is used again.
+        /// The number of times that one acknowledgement's path is used again.
         lifetime: u32 = 1, 1.0..=255.0, "UEC simulator: 1; more if acknowledgements are coalesced";
-        /// How long it keeps to known paths after a timeout, where switches trim; zero never freezes.
+        /// The time for which it uses only known paths after a timeout, if switches trim; zero: never freezes.
         freeze: Span = Span::from_ms(1), 0.0..=1.0e13, "ours: about the time routing takes; the UEC simulator has 10 ms";
         /// Packets sent at random at the start and after a freeze, as a multiple of the bandwidth-delay product.
         explore_bdp: f64 = 1.0, 0.0..=1000.0, "Bonato et al., EuroSys 2026: one BDP of packets";
@@ -60,14 +60,14 @@ impl Reps {
             ring: Ring::default(),
             explore: explore_packets,
             explore_packets,
-            // Where switches drop, a timeout may mean congestion as well as failure.
+            // If switches drop packets, a timeout may also mean congestion, so the selector does not freeze.
             freeze: if environment.trimming { config.freeze } else { Span::ZERO },
             frozen_until: None,
             lifetime: config.lifetime.clamp(1, 255) as u8,
         }
     }
 
-    /// Ends a freeze that has lasted long enough: what it knows is old, so it explores.
+    /// Ends a freeze that has lasted long enough. The known paths are old by then, so it explores again.
     fn thaw(&mut self, now: Time) {
         if self.frozen_until.is_some_and(|until| now > until) {
             self.frozen_until = None;

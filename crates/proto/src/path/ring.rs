@@ -1,4 +1,4 @@
-//! A ring of the eight paths that fared well most recently.
+//! A ring of the eight paths with the most recent unmarked acknowledgements.
 
 use super::spread::Spread;
 
@@ -9,18 +9,18 @@ const ENTRIES: usize = 8;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ring {
     index: [u16; ENTRIES],
-    /// Uses left of each entry; an entry without any is known but not valid.
+    /// The remaining uses of each entry; an entry with zero is known but not valid.
     uses: [u8; ENTRIES],
     /// The entry written next, which is the oldest once the ring is full.
     head: u8,
-    /// Entries ever written, at most all.
+    /// The number of entries written so far, at most `ENTRIES`.
     count: u8,
     /// The entry that a frozen selector reuses next.
     reuse: u8,
 }
 
 impl Ring {
-    /// Stores a good path in place of the oldest.
+    /// Stores a good path in place of the oldest entry.
     #[inline]
     pub(super) fn store(&mut self, index: u16, uses: u8) {
         let head = usize::from(self.head);
@@ -43,7 +43,7 @@ impl Ring {
         None
     }
 
-    /// The known entries in turn, valid or not, those that start at a free port. What is taken is used up.
+    /// The next known entry, valid or not, that starts at a free port. An entry that is taken has no uses left.
     pub(super) fn reuse(&mut self, spread: Spread, free: u32) -> Option<u16> {
         for _ in 0..self.count {
             let entry = usize::from(self.reuse % self.count);

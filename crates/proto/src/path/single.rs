@@ -1,4 +1,4 @@
-//! One path for life, as a RoCEv2 connection takes over ECMP.
+//! One path for the whole life of a connection, as with RoCEv2 over ECMP.
 
 use super::{AnyPath, PathFeedback, PathPolicy, PathSelector};
 use crate::environment::Environment;
@@ -9,7 +9,7 @@ use crate::rng::Random;
 use crate::units::Time;
 
 parameters! {
-    /// One path for life. It has no parameters.
+    /// One path for the whole life of a connection. It has no parameters.
     pub struct SingleConfig {}
 }
 
@@ -28,7 +28,8 @@ pub struct Single {
 const _: () = assert!(size_of::<Single>() <= 256, "the state of one path");
 
 impl Single {
-    /// Draws a 16-bit entropy value; it says the port, too. Switches hash it even where they index by entropy.
+    /// Draws a 16-bit entropy value, which also determines the port. Switches that index by entropy hash this value
+    /// instead.
     pub fn new(_: &SingleConfig, environment: &Environment, mut random: Random) -> Single {
         let entropy = random.next_u64() as u16;
         let ports = u16::from(environment.ports).clamp(1, PORTS_MAX as u16);
@@ -37,7 +38,7 @@ impl Single {
 }
 
 impl Single {
-    /// The port that its one path starts at.
+    /// The port by which its path leaves.
     pub(super) fn port(&self) -> u8 {
         self.path.port()
     }

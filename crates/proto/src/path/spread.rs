@@ -1,4 +1,4 @@
-//! From entropy indices to paths and back, and the order in which a spray visits them.
+//! Maps entropy indices to paths and back, and gives the order in which a spray visits them.
 
 use crate::environment::Environment;
 use crate::packet::{PathId, Ports};
@@ -9,8 +9,8 @@ pub(super) const PORTS_MAX: usize = 32;
 
 /// The paths of one connection: indices below a power of two, spread over the ports by `index mod ports`.
 ///
-/// The entropy value is 16 bits: the path's number among those of its port in the low ones, bits drawn once per connection in
-/// the high ones, so that connections give the fabric's hashes different input.
+/// The entropy value has 16 bits. The low bits are the path's number among the paths of its port. The high bits are
+/// drawn once per connection, so that connections give the fabric's hashes different inputs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spread {
     high: u16,
@@ -43,7 +43,7 @@ impl Spread {
         PathId::new(self.port(index), (self.high | number) as u32)
     }
 
-    /// The index that a path carries; a path made up by a peer gives some index, too.
+    /// The index of a path. Any path, even one that a peer invents, gives an index below `count`.
     #[inline]
     pub(super) const fn index(self, path: PathId) -> u16 {
         let number = path.entropy() as u16 & self.mask;
@@ -59,7 +59,7 @@ impl Spread {
         free.data & (u32::MAX >> (PORTS_MAX as u8 - self.ports))
     }
 
-    /// A path drawn at random, by way of a free port. `free` must not be zero.
+    /// The index of a random path that leaves by a free port. `free` must not be zero.
     #[inline]
     pub(super) fn draw(self, free: u32, random: &mut Random) -> u16 {
         let index = random.below(self.count()) as u16;
@@ -67,7 +67,8 @@ impl Spread {
         if free & (1 << port) != 0 {
             return index;
         }
-        // The next free port upwards, in the same row of ports, or the row before where that is cut short.
+        // Take the next free port upwards in the same row of indices, or in the row before if the last row has no such
+        // index.
         let moved = u32::from(index) - u32::from(port) + u32::from(next_port(free, port));
         if moved < self.count() { moved as u16 } else { (moved - u32::from(self.ports)) as u16 }
     }
@@ -80,21 +81,21 @@ pub(super) const fn next_port(free: u32, port: u8) -> u8 {
     if ahead != 0 { port + ahead.trailing_zeros() as u8 } else { free.trailing_zeros() as u8 }
 }
 
-/// Visits the paths in rounds: ports in turn, and on each port every path once per round, in an order drawn anew for
-/// each round.
+/// Visits the paths in rounds. Ports take turns; on each port every path comes once per round, in a new random order
+/// for each round.
 ///
-/// Ports that are not free are passed over and keep their place, so that a round is even on each port however busy the
-/// others are.
+/// A port that is not free is skipped and keeps its place in its round. So every path of a port is used equally often,
+/// even if other ports are busy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cycle {
     seed: u32,
-    /// For each port, how many steps it has made; the low bits count within a round, the others are the round.
+    /// For each port, the number of steps made: the low bits are the step within the round, the others are the round.
     steps: [u16; PORTS_MAX],
-    /// The port whose turn it is.
+    /// The port that is used next.
     turn: u8,
-    /// Steps of a round on each port, a power of two, as its exponent.
+    /// The binary logarithm of the number of steps in a round on each port.
     round_bits: u8,
-    /// The port and round whose order was needed last, and that order.
+    /// The port and round of the last order computed, and that order.
     known: (u32, u32),
 }
 
@@ -115,7 +116,8 @@ impl Cycle {
     pub(super) fn next(&mut self, spread: Spread, free: u32) -> u16 {
         let port = next_port(free, self.turn);
         self.turn = if port + 1 < spread.ports { port + 1 } else { 0 };
-        // Less than half of the steps of a round fall beyond the last path, and only if the ports do not divide them.
+        // If the number of ports does not divide the number of paths, some steps give no path; fewer than half of a
+        // round's steps do.
         loop {
             let step = u32::from(self.steps[usize::from(port)]);
             self.steps[usize::from(port)] = self.steps[usize::from(port)].wrapping_add(1);
@@ -127,7 +129,7 @@ impl Cycle {
         }
     }
 
-    /// What the steps of this round are XORed with.
+    /// The number with which the steps of this round are XORed.
     #[inline]
     fn order(&mut self, port: u8, round: u32) -> u32 {
         let which = u32::from(port) << 16 ^ round;

@@ -1,7 +1,8 @@
 //! Go-back-N, as classic RoCEv2 reliable connections do it.
 //!
-//! The receiver takes packets in order only; the first one ahead of a hole earns one NACK, and the sender starts again
-//! from there. Structure: InfiniBand architecture, reliable connection; `docs/protocols/rocev2.md`.
+//! The receiver accepts packets in order only. It sends one NACK for the first packet that arrives ahead of a hole, and
+//! the sender starts again from the hole. Structure: InfiniBand architecture, reliable connection;
+//! `docs/protocols/rocev2.md`.
 
 use super::scoreboard::Scoreboard;
 use super::{
@@ -21,7 +22,7 @@ use std::collections::VecDeque;
 parameters! {
     /// Go-back-N.
     pub struct GoBackNConfig {
-        /// Start again from the oldest packet when nothing was heard of it for so long; no shorter than two base RTTs.
+        /// Start again from the oldest packet after this long without an acknowledgement; at least two base RTTs.
         rto: Span = Span::from_ms(1), 1.0e6..=1.0e13, "ours: real NICs use 4.096 us * 2^14 = 67 ms, too long for runs of milliseconds";
     }
 }
@@ -86,7 +87,7 @@ impl GoBackN {
         settled
     }
 
-    /// Everything from `psn` on counts as lost and is sent again.
+    /// All packets from `psn` on count as lost and are sent again.
     fn go_back(&mut self, psn: u64, kind: LossKind) {
         for psn in psn..self.cursor {
             if let Some(sent) = self.board.lose(psn) {
@@ -245,7 +246,7 @@ impl Receiver for GoBackNReceiver {
         let psn = data.psn.extend(self.expected);
         let mut arrival = Arrival::default();
         if psn > self.expected || flags.has(Flags::TRIMMED) {
-            // One NACK per hole: what follows it is dropped in silence.
+            // One NACK per hole: later packets ahead of it are dropped without an answer.
             if psn >= self.expected && !self.nack_sent {
                 self.nack_sent = true;
                 let hole = Psn::new(self.expected);

@@ -1,7 +1,7 @@
-//! MRC's reliability: selective repeat within a bounded range of PSNs (MPR), five ways to find a loss, and timers that stay
-//! as they are for some retries and double from then on, until the budget is used up.
+//! MRC's reliability: selective repeat within a bounded range of PSNs (MPR), five ways to find a loss, and timers that
+//! are constant for some retries and then double with each retry, until the budget is used up.
 //!
-//! The machinery is [`SelectiveRepeat`]'s, found losses by NACK and by lateness together; this file has what is MRC's own.
+//! [`SelectiveRepeat`] does the work, with losses found by NACKs and by lateness; this file has MRC's own settings.
 
 use super::selective_repeat::{LossDetection, Retry, SelectiveReceiver, SelectiveRepeat, SelectiveRepeatConfig};
 use super::{AnyReceiver, AnyReliability, ReliabilityPolicy};
@@ -11,36 +11,37 @@ use crate::parameters;
 use crate::profile::SwitchConfig;
 use crate::units::Span;
 
-/// Packets in a word of MRC's SACK bitmap: `psn_range` counts these.
+/// Packets in one word of MRC's SACK bitmap; `psn_range` counts words.
 const SACK_WORD: u32 = 128;
 
 parameters! {
     /// MRC's selective acknowledgements, loss detection and retransmission timers.
     pub struct MrcSackConfig {
-        /// No packet is sent more than so many times 128 PSNs ahead of the oldest one not acknowledged (MPR).
+        /// The sender stays within this many times 128 PSNs of the oldest packet not acknowledged (MPR).
         psn_range: u32 = 8, 1.0..=255.0, "OCP MRC 1.0, samples: MPR 8";
-        /// A packet is lost when something sent so many base RTTs later has arrived: the target queueing delay.
+        /// A packet is lost when a packet sent this many base RTTs later has arrived: the target queueing delay.
         reorder: f64 = 0.75, 0.0..=1000.0, "ours: the source leaves the criterion open; NSCC's target with trimming";
-        /// ... but no less than this later.
+        /// The minimum of that time.
         reorder_min: Span = Span::from_us(4), 0.0..=1.0e12, "ours: a queue of few packets on a slow plane is no loss";
-        /// ... and no less than packets are late by on average plus so many mean deviations.
+        /// That time is also at least the average lateness of packets plus this many mean deviations.
         reorder_spread: f64 = 8.0, 0.0..=1000.0, "ours: as strack_fast; uneven planes are no loss";
-        /// Where paths are known to keep order, a packet is lost, too, when something sent over the same path so many base RTTs
-        /// later has arrived; zero: paths are not told apart.
+        /// If paths keep order, a packet is also lost when a packet sent this many base RTTs later over the same path
+        /// has arrived; zero: off.
         reorder_path: f64 = 1.0, 0.0..=1000.0, "ours: kernels may move a sender to another queue of its port meanwhile";
         /// Retransmission timeout T; zero takes the smallest 1.024 us times a power of two that is three times base RTT and target.
         timeout: Span = Span::ZERO, 0.0..=1.8e13, "OCP MRC 1.0: 1.024 us * 2^t; the choice of t is ours";
         /// Retries that wait for T each.
         retries_linear: u32 = 7, 0.0..=7.0, "OCP MRC 1.0, samples: 7, the largest value";
-        /// Retries after those, each of which waits for twice as long; then the connection fails. 25: retry for ever.
+        /// Further retries, each with twice the timeout of the one before; then the connection fails. 25: retry for
+        /// ever.
         retries_exponential: u32 = 25, 0.0..=25.0, "OCP MRC 1.0, samples: 25, which means for ever";
-        /// The timeout grows no longer than this.
+        /// The longest timeout.
         timeout_max: Span = Span::from_ms(100), 1.0e6..=1.8e13, "ours: the longest time between probes of a path";
     }
 }
 
 impl MrcSackConfig {
-    /// A packet sent so much earlier than something that has arrived is late.
+    /// A packet sent this much earlier than a packet that has arrived is late.
     fn reorder_window(&self, environment: &Environment) -> Span {
         environment.base_rtt.scaled(self.reorder).max(self.reorder_min)
     }
@@ -52,7 +53,7 @@ impl MrcSackConfig {
         }
         let least = (environment.base_rtt + environment.base_rtt.scaled(self.reorder)) * 3;
         let mut timeout = Span::from_ns(1024);
-        // 2^24 is the largest multiple there is.
+        // 2^24 is the largest multiple that the field can hold.
         for _ in 0..24 {
             if timeout < least {
                 timeout = timeout * 2;
@@ -94,7 +95,7 @@ impl ReliabilityPolicy for MrcSackConfig {
         self.timeout = self.timeout.max(host.timer_slack);
         self.timeout_max = self.timeout_max.max(host.timer_slack);
         self.reorder_min = self.reorder_min.max(host.late_min);
-        // The packets that leave while a hole is found and mended, no more than the window of counters holds twice.
+        // The range must cover the packets that are sent while a loss is found and repaired; at most 128 words.
         let packets = host.rate.bytes_in(host.late_min * 2).0 / mtu;
         self.psn_range = self.psn_range.max(packets.div_ceil(u64::from(SACK_WORD)).min(128) as u32);
     }

@@ -1,4 +1,4 @@
-//! The receiver's half of reliability: what to tell the sender, what to tell the application.
+//! The receiver's half of reliability: it answers the sender, and reports received messages to the application.
 
 use super::{GoBackNReceiver, Invalid, Received, SelectiveReceiver};
 use crate::letter::Letter;
@@ -7,18 +7,18 @@ use crate::partial::PartialReceiver;
 use crate::repair::RepairReceiver;
 use crate::units::{Span, Time};
 
-/// What one arrival calls for.
+/// The result of one arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
-    /// Was it new (rather than a duplicate, out of order for go-back-N, or trimmed)?
+    /// True if it was new; false for a duplicate, a trimmed packet, or one out of order with go-back-N.
     pub fresh: bool,
-    /// Was its payload here already?
+    /// True if its payload had already arrived.
     pub duplicate: bool,
 }
 
 /// Tracks what has arrived on one connection.
 pub trait Receiver {
-    /// A data packet arrived, whole or trimmed (see its flags). An acknowledgement or NACK that is to be sent at once goes to
+    /// A data packet arrived, whole or trimmed (see its flags). An acknowledgement or NACK to send at once goes into
     /// `answer`.
     ///
     /// # Errors
@@ -33,7 +33,7 @@ pub trait Receiver {
     /// A part of a message arrived, whole or trimmed (see its flags).
     ///
     /// # Errors
-    /// If it belongs to no message that there can be; the state is then unchanged.
+    /// If no message can have this part; the state is then unchanged.
     fn on_part(&mut self, _now: Time, _part: &Part, _flags: Flags) -> Result<Arrival, Invalid> {
         Err(Invalid::BeyondWindow)
     }
@@ -44,41 +44,41 @@ pub trait Receiver {
     fn on_letter(&mut self, _now: Time, _letter: &Letter) -> Result<(), Invalid> {
         Err(Invalid::BeyondWindow)
     }
-    /// Takes a letter to the sender.
+    /// Takes the next letter for the sender.
     fn take_letter(&mut self) -> Option<(Letter, Flags)> {
         None
     }
-    /// When to call `on_timeout`; may be early, never late. [`Time::NEVER`] when nothing is owed.
+    /// When to call `on_timeout`; may be early, never late. [`Time::NEVER`] if no timer runs.
     fn deadline(&self) -> Time {
         Time::NEVER
     }
     /// The deadline has passed.
     fn on_timeout(&mut self, _now: Time) {}
-    /// A measured round trip shorter than all before lowers what timers build on.
+    /// A new shortest round trip was measured: timers use it as their base RTT.
     fn on_base_rtt(&mut self, _base_rtt: Span) {}
-    /// A probe of this number arrived: what to answer. The answer's `acked` echoes the number's low 24 bits.
+    /// A probe with this number arrived: returns the answer, whose `acked` echoes the number's low 24 bits.
     fn on_probe(&mut self, number: u32, path: PathId, marked: bool) -> (Ack, Flags);
-    /// Takes one of the messages that are wholly here, with its length in bytes. In order of posting.
+    /// Takes the next message that has arrived completely, with its length in bytes, in order of posting.
     fn take_received(&mut self) -> Option<(MessageId, u64)>;
-    /// Takes how many bytes never came and can be rebuilt from parity since this was last asked.
+    /// The number of bytes that did not arrive and can be rebuilt from parity, since the last call.
     fn take_rebuilt(&mut self) -> u64 {
         0
     }
     /// The first sequence number that is missing.
     fn cumulative(&self) -> u64;
-    /// What must outlive a sleep, if nothing is missing and nothing is owed; `None` otherwise.
+    /// The state that must survive a sleep; `None` while packets are missing or an answer is due.
     fn rest(&self) -> Option<Received> {
         None
     }
-    /// Begins where another one rested. Called before anything else.
+    /// Continues from the state that `rest` returned. Must be the first call.
     fn resume(&mut self, _from: Received) {}
-    /// Reads what the next packet will touch, so that it is in the cache by then; the value means nothing.
+    /// Reads the memory that the next packet will need, so that it is in the cache by then; the value has no meaning.
     fn prefetch(&self) -> u64 {
         self.cumulative()
     }
 }
 
-/// A receiver, in place.
+/// A receiver, stored without an outer box.
 #[allow(missing_docs, reason = "each variant holds the type it is named after")]
 pub enum AnyReceiver {
     GoBackN(GoBackNReceiver),
@@ -99,7 +99,7 @@ macro_rules! each {
 }
 
 impl AnyReceiver {
-    /// From now on the sender is told how much arrives, if this is a repair scheme. Called before anything else.
+    /// For a repair scheme: counts arriving packets and reports them to the sender. Must be the first call.
     pub(crate) fn count_arrivals(&mut self) {
         if let AnyReceiver::Repair(receiver) = self {
             receiver.count_arrivals();

@@ -1,12 +1,12 @@
-//! What became of every packet that was sent and is not yet settled in order.
+//! The state of every packet that was sent and is not yet acknowledged in order.
 
 use crate::packet::PathId;
 use crate::units::{Bytes, Time};
 
-/// Where a packet stands.
+/// The state of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Sent, nothing heard.
+    /// Sent, and neither acknowledged nor lost.
     InFlight,
     /// Found lost, waiting to be sent again.
     Lost,
@@ -38,7 +38,7 @@ pub(super) struct Scoreboard {
 const EMPTY: Sent = Sent { at: Time::ZERO, path: PathId(0), size: 0, sends: 0, state: State::Acked };
 
 impl Scoreboard {
-    /// With everything below `psn` settled.
+    /// A scoreboard on which all packets below `psn` are acknowledged.
     pub(super) const fn starting_at(psn: u64) -> Scoreboard {
         Scoreboard { ring: Vec::new(), una: psn, next: psn, in_flight: 0 }
     }
@@ -90,7 +90,7 @@ impl Scoreboard {
         }
     }
 
-    /// `psn` leaves now, for the first time if it equals `next`.
+    /// Notes that `psn` is sent at `at`; it is sent for the first time if it equals `next`.
     #[inline]
     pub(super) fn send(&mut self, psn: u64, at: Time, path: PathId, size: u16) {
         let sends = if psn == self.next {
@@ -109,7 +109,7 @@ impl Scoreboard {
         self.ring[index] = Sent { at, path, size, sends, state: State::InFlight };
     }
 
-    /// `psn` is acknowledged: the wire bytes that this is news of, if it is.
+    /// Notes that `psn` is acknowledged. Returns its wire bytes, or `None` if it was acknowledged before.
     #[inline]
     pub(super) fn acknowledge(&mut self, psn: u64) -> Option<u16> {
         let index = self.index(psn);
@@ -126,7 +126,8 @@ impl Scoreboard {
         Some(size)
     }
 
-    /// Everything below `psn` is acknowledged: the wire bytes and packets that this is news of.
+    /// Notes that all packets below `psn` are acknowledged. Returns the wire bytes and packets that are newly
+    /// acknowledged.
     pub(super) fn acknowledge_below(&mut self, psn: u64) -> (Bytes, u32) {
         let (from, to) = (self.index(self.una), self.index(psn));
         let (mut bytes, mut packets, mut landed) = (0u64, 0u32, 0u64);
@@ -149,7 +150,7 @@ impl Scoreboard {
         (Bytes(bytes), packets)
     }
 
-    /// `psn` is lost, if it was in flight: its entry.
+    /// Marks `psn` as lost if it was in flight, and returns its entry.
     #[inline]
     pub(super) fn lose(&mut self, psn: u64) -> Option<Sent> {
         if psn < self.una || psn >= self.next {
@@ -165,7 +166,7 @@ impl Scoreboard {
         Some(*entry)
     }
 
-    /// Everything below `psn` is settled; the caller has acknowledged it.
+    /// Moves the start of the window to `psn`. The caller has acknowledged all packets below.
     #[inline]
     pub(super) fn advance(&mut self, psn: u64) {
         debug_assert!(psn >= self.una && psn <= self.next);
@@ -175,7 +176,7 @@ impl Scoreboard {
         }
     }
 
-    /// Gives the memory back when nothing is outstanding.
+    /// Frees the memory if no packet is outstanding.
     pub(super) fn release(&mut self) {
         if self.una == self.next {
             self.ring = Vec::new();

@@ -1,8 +1,9 @@
-//! Selective repeat: out-of-order placement, selective acknowledgements, and only the holes again.
+//! Selective repeat: packets are placed out of order, acknowledged selectively, and only missing packets are sent
+//! again.
 //!
-//! How losses are found is a parameter ([`LossDetection`]): trimmed packets' NACKs (UEC), reordering and probes for fabrics
-//! without trimming (SLEEK, published with UEC's simulator by STrack's first author), lateness (ours), or any hole at all
-//! (IRN). A retransmission timeout backs all of them.
+//! There are four ways to find losses ([`LossDetection`]): NACKs for trimmed packets (UEC); reordering and probes, for
+//! fabrics without trimming (SLEEK, published with UEC's simulator by STrack's first author); lateness (ours); or any
+//! hole (IRN). Each of them also has a retransmission timeout.
 
 mod detect;
 mod lateness;
@@ -35,7 +36,7 @@ pub enum LossDetection {
     Trimming,
     /// By the count of packets held out of order, and by probes (SLEEK).
     Reordering,
-    /// By packets sent much later that are there already (`strack_fast`).
+    /// By the arrival of packets that were sent much later (`strack_fast`).
     Lateness,
     /// By any packet ahead of a hole (IRN).
     Holes,
@@ -44,19 +45,21 @@ pub enum LossDetection {
 parameters! {
     /// Selective repeat.
     pub struct SelectiveRepeatConfig {
-        /// Take any packet ahead of a hole for a loss, as single-path IRN may.
+        /// A packet that arrives ahead of a hole means that the hole is lost, as in single-path IRN.
         holes: bool = false, 0.0..=1.0, "Mittal et al., SIGCOMM 2018 (IRN), section 3.1; off for sprayed profiles";
-        /// A fast recovery sends again whatever is missing below the last packet sent, also what could not be judged.
+        /// A fast recovery sends again every missing packet up to the last one sent, also those above the highest PSN
+        /// known to have arrived.
         recover_all: bool = false, 0.0..=1.0, "ours: nothing above the highest PSN known to have arrived; the UEC simulator: true";
-        /// Without trimming, give a packet up that something sent so many base RTTs later has overtaken; zero: only a window
-        /// of packets held out of order or a probe tell of losses (SLEEK).
+        /// Without trimming, a packet is lost if a packet sent this many base RTTs later has arrived before it; zero:
+        /// losses show only by a window of packets held out of order or by a probe (SLEEK).
         late: f64 = 0.0, 0.0..=1000.0, "ours: strack_fast; zero as the UEC simulator";
-        /// ... and by no less than what packets are late by on average plus so many mean deviations.
+        /// ... and if it is later than the average lateness plus this many mean deviations.
         late_spread: f64 = 8.0, 0.0..=1000.0, "ours: strack_fast; in a fabric that reorders widely nothing is given up early";
-        /// Where lateness tells of losses and paths are known to keep order, give also up what something sent over the same path
-        /// so many base RTTs later has overtaken; zero: paths are not told apart.
+        /// With `late`, and where paths keep order, a packet is also lost if a packet sent this many base RTTs later
+        /// over the same path has arrived before it; zero: off.
         late_path: f64 = 1.0, 0.0..=1000.0, "ours: kernels may move a sender to another queue of its port meanwhile";
-        /// Acknowledgements report the window's packets 64 at a time in turn, rather than those around the one that caused them.
+        /// Each acknowledgement reports the next 64 packets of the window in turn, instead of the 64 around the packet
+        /// that caused it.
         sack_rotates: bool = false, 0.0..=1.0, "ours: strack_fast; false as UEC 1.0";
         /// Retransmission timeout; zero computes 15 us + 6 queues' drain time (floor `rto_min` without trimming). No timeout
         /// is shorter than two base RTTs.
@@ -67,11 +70,11 @@ parameters! {
         rto_low: Span = Span::from_us(100), 1.0e6..=1.0e13, "Mittal et al., SIGCOMM 2018, section 4.1: RTO_low 100 us";
         /// IRN: the timeout otherwise.
         rto_high: Span = Span::from_us(320), 1.0e6..=1.0e13, "Mittal et al., SIGCOMM 2018, section 4.1: RTO_high 320 us";
-        /// IRN: how many packets in flight call for the short timeout.
+        /// IRN: with at most this many packets in flight, the timeout is `rto_low`.
         rto_low_packets: u32 = 3, 0.0..=1000.0, "Mittal et al., SIGCOMM 2018, section 4.1: N = 3";
         /// IRN: at most this many bandwidth-delay products in flight; zero sets no such cap.
         flight_bdp: f64 = 0.0, 0.0..=1000.0, "Mittal et al., SIGCOMM 2018, section 3.2: BDP-FC, 1 BDP";
-        /// No packet is sent so many sequence numbers ahead of the oldest one not acknowledged.
+        /// The sender stays less than this many sequence numbers ahead of the oldest packet not acknowledged.
         window_psn: u32 = 16_384, 64.0..=4194304.0, "ours: bounds the receiver's bitmap (2 KiB) at many BDP";
     }
 }
@@ -94,7 +97,8 @@ impl ReliabilityPolicy for SelectiveRepeatConfig {
         self.rto_min = self.rto_min.max(floor);
         self.rto_low = self.rto_low.max(floor);
         self.rto_high = self.rto_high.max(floor);
-        // Where no switch trims, a profile made for switches that do would wait for a window of packets or a timeout.
+        // A profile made for switches that trim, on a fabric that does not trim, would notice a loss only by a window
+        // of packets or a timeout. Lateness finds it earlier.
         let blind = switch.trimming && !host.trimming && !self.holes;
         self.sack_rotates |= blind;
         if blind || self.late > 0.0 {
@@ -103,7 +107,8 @@ impl ReliabilityPolicy for SelectiveRepeatConfig {
         if self.rto > Span::ZERO {
             self.rto = self.rto.max(floor);
         } else if host.trimming {
-            // Six queues' time, as the engine would compute it, but it would take no floor then.
+            // The drain time of six queues, as `timeout_of` computes it; computed here because `timeout_of` applies no
+            // floor with trimming.
             let port = Rate(host.rate.0 / u64::from(host.ports.max(1)));
             self.rto = floor.max(port.time_for(host.queue) * 6);
         }
@@ -116,7 +121,7 @@ impl SelectiveRepeatConfig {
         SelectiveRepeatConfig { holes: true, flight_bdp: 1.0, ..SelectiveRepeatConfig::default() }
     }
 
-    /// The retransmission timeout with many packets in flight, where losses are found by holes or otherwise.
+    /// The retransmission timeout with many packets in flight; `holes`: losses are found by holes.
     fn timeout_of(&self, holes: bool, environment: &Environment) -> Span {
         let port_rate = Rate(environment.rate.0 / u64::from(environment.ports.max(1)));
         let computed = Span::from_us(15) + port_rate.time_for(environment.queue) * 6;
@@ -130,8 +135,8 @@ impl SelectiveRepeatConfig {
     }
 }
 
-/// Probes build on no shorter round trip than this, whatever a peer makes us believe: ours, so that a forged acknowledgement
-/// cannot make their timer run out again at the instant at which it ran out.
+/// The smallest base RTT that the probe timer uses. Ours: a forged acknowledgement could otherwise set the base RTT to
+/// zero, and the timer would fire again at the same instant for ever.
 const BASE_RTT_MIN: Span = Span::from_ns(100);
 
 /// The sender's half.
@@ -154,9 +159,9 @@ pub struct SelectiveRepeat {
     /// Above the highest PSN known to have arrived.
     highest: u64,
     recovery: Option<Recovery>,
-    /// The next PSN that this or the next episode of recovery may send again.
+    /// The lowest PSN that this recovery or the next one may still send again.
     mark: u64,
-    /// Only where reordering or lateness tells of losses.
+    /// Only if losses are found by reordering or by lateness.
     probe: Option<Box<Probe>>,
     /// MRC's timers and budget of retries.
     retry: Option<Box<Retry>>,
@@ -179,7 +184,7 @@ impl SelectiveRepeat {
         SelectiveRepeat::build(config, detection, transport, environment)
     }
 
-    /// As [`SelectiveRepeat::new`], with losses found in this way.
+    /// As [`SelectiveRepeat::new`], with the way in which losses are found.
     pub(super) fn build(
         config: &SelectiveRepeatConfig,
         detection: LossDetection,
@@ -219,7 +224,7 @@ impl SelectiveRepeat {
         }
     }
 
-    /// When the next probe follows one that is not answered.
+    /// The time from a probe to the next one, if the first is not answered.
     fn probe_again(&self) -> Span {
         let gap = self.probe.as_ref().map_or(Span::ZERO, |p| p.gap);
         if self.detection == LossDetection::Lateness { gap } else { self.base_rtt * 5 }
@@ -241,7 +246,7 @@ impl SelectiveRepeat {
         }
     }
 
-    /// Drops repairs that an acknowledgement has made needless from the head of the queue.
+    /// Removes packets from the head of the repair queue that have been acknowledged meanwhile.
     #[inline]
     fn prune_repairs(&mut self) {
         while let Some(&psn) = self.repairs.front() {
@@ -259,7 +264,7 @@ impl SelectiveRepeat {
         settled.packets += 1;
         if let Some(order) = self.probe.as_mut().and_then(|probe| probe.order.as_mut())
             && let Some(sent) = self.board.get(psn)
-            // Of two copies, nobody knows which one it was.
+            // If it was sent twice, it is unknown which copy arrived.
             && sent.sends == 1
         {
             order.arrived(sent.path, sent.at);
@@ -315,8 +320,9 @@ impl Reliability for SelectiveRepeat {
         if self.detection == LossDetection::Lateness
             && let Some(probe) = &mut self.probe
         {
-            // What comes later is what others are late by: without data, probes, closely at first. On a path in order one that
-            // leaves within its slack would tell nothing.
+            // A later packet shows that an earlier one is late. When there is no more data, probes serve as later
+            // packets, at short intervals first. On a path that keeps order, a probe must leave more than `slack` after
+            // the last packet, or it shows nothing.
             probe.gap = match probe.gap_max {
                 Span::ZERO => Span(self.base_rtt.0 / 2) + probe.order.as_ref().map_or(Span::ZERO, |order| order.slack),
                 _ if self.board.next() == self.backlog.end() => self.base_rtt * 2,
@@ -341,7 +347,8 @@ impl Reliability for SelectiveRepeat {
         }
         let mut settled = Settled::default();
         if flags.has(Flags::PROBE_ANSWER) {
-            // It describes no data packet: its round trip is the probe's, which judges losses but not congestion.
+            // The answer to a probe describes no data packet. Its round trip is used to find losses, not for congestion
+            // control.
             settled.rtt = None;
         } else if let Some(sent) = self.board.get(ack.acked.extend(una)) {
             let again = flags.has(Flags::RETRANSMITTED);
@@ -364,7 +371,7 @@ impl Reliability for SelectiveRepeat {
             }
         }
         if self.detection == LossDetection::Lateness && !flags.has(Flags::PROBE_ANSWER) {
-            // The bitmap may be about others.
+            // The bitmap may not cover the acknowledged packet itself.
             let acked = ack.acked.extend(una);
             if acked >= self.board.una() && acked < next {
                 self.settle(acked, &mut settled);
@@ -394,7 +401,8 @@ impl Reliability for SelectiveRepeat {
             self.deadline = Time::NEVER;
             self.arm_probe(now);
         } else if self.detection == LossDetection::Holes {
-            // The fewer are in flight, the shorter the timeout; what is too early is found to be.
+            // Few packets in flight have the shorter timeout. If this deadline is too early for a packet, `on_timeout`
+            // does not resend it.
             self.deadline = self.deadline.min(now + self.present_rto());
         }
         Ok(settled)
@@ -410,7 +418,7 @@ impl Reliability for SelectiveRepeat {
                 self.lose(psn, LossKind::Trimmed { last_hop: flags.has(Flags::TRIMMED_AT_LAST_HOP) });
             }
             NackReason::Fatal if self.retry.is_some() => self.give_up(),
-            // The receiver was short of something: nobody's fault on the way, but not to go on for ever.
+            // The receiver was short of a resource: no loss on the path, but it counts against the retry budget.
             _ => {
                 if let Some(sent) = self.board.lose(psn) {
                     self.repairs.push_back(psn);
@@ -440,7 +448,7 @@ impl Reliability for SelectiveRepeat {
                 continue;
             }
             let overdue = sent.at + rto <= now;
-            // Fast recovery gets a packet that it has not tried yet, if it may judge it.
+            // A packet that was sent once and that the fast recovery can judge is left to the fast recovery.
             let judged = self.recovery.is_some_and(|r| psn < r.bound);
             let spared = judged && sent.sends == 1 && self.detection == LossDetection::Reordering;
             if overdue && !spared {
@@ -489,7 +497,7 @@ impl Reliability for SelectiveRepeat {
         probe.number = probe.number.wrapping_add(1) & probe.numbers;
         probe.sent[probe.number as usize % PROBES] = (now, self.board.next());
         probe.at = now + again;
-        // Where nothing goes on, ever more rarely.
+        // Without answers, probes become rarer.
         let most = if probe.gap_max == Span::ZERO { self.base_rtt * 4 } else { probe.gap_max };
         probe.gap = (again * 2).min(most);
         Some(probe.number)

@@ -1,4 +1,5 @@
-//! A receiver's acknowledgements of the chunks of one stretch: all below the first hole, and 64 at a time the pages that changed.
+//! A receiver's acknowledgements of the chunks of one stretch: the first missing chunk, and for each changed page a
+//! bitmap of its 64 chunks.
 
 use crate::letter::{Have, Letter};
 use crate::packet::SackBits;
@@ -8,16 +9,16 @@ use crate::units::Time;
 /// Chunks of a page.
 const PAGE: u32 = 64;
 
-/// The pages of one stretch that have changed since they were told.
+/// The pages of one stretch that have changed since the last acknowledgement.
 #[derive(Clone, Debug)]
 pub(super) struct Acknowledger {
-    /// Which pages have, without order; each once as far as `is_changed` says.
+    /// The changed pages, in any order, each once; `is_changed` holds the same set as flags.
     changed: Vec<u32>,
     is_changed: Vec<bool>,
-    /// The chunk that was complete last, and since when.
+    /// The chunk that was completed last, and when.
     newest: u32,
     since: Time,
-    /// When to tell; [`Time::NEVER`] if there is no news.
+    /// When to acknowledge; [`Time::NEVER`] if no page has changed.
     pub(super) at: Time,
 }
 
@@ -32,7 +33,8 @@ impl Acknowledger {
         }
     }
 
-    /// There is news of a chunk, to be told at `at` at the latest: it is complete, or its sender seems not to know that it is.
+    /// A chunk must be acknowledged at `at` or earlier: it is complete (`complete`), or a duplicate shows that its
+    /// sender does not know that it is.
     pub(super) fn note(&mut self, now: Time, chunk: u32, complete: bool, at: Time) {
         let page = chunk / PAGE;
         if !std::mem::replace(&mut self.is_changed[page as usize], true) {
@@ -44,7 +46,7 @@ impl Acknowledger {
         self.at = self.at.min(at);
     }
 
-    /// Tells the news of this stretch.
+    /// Writes the acknowledgements of this stretch.
     pub(super) fn tell(&mut self, now: Time, sequence: u64, progress: &Progress, letters: &mut impl FnMut(Letter)) {
         let cumulative = progress.first_missing(0);
         let held = (now.since(self.since).0 / 1_000_000).min(u64::from(u16::MAX)) as u16;
@@ -67,7 +69,7 @@ impl Acknowledger {
             }
             (have.base, have.bits) = (page * PAGE, SackBits::new(bits));
             letters(Letter::Have(have));
-            // Once is enough.
+            // Only the first letter names the newest chunk.
             have.newest = u32::MAX;
             told = true;
         }

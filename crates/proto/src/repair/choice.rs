@@ -1,12 +1,14 @@
-//! Which scheme for this message? `sdr_auto` measures loss, bursts and round trip as it goes, and asks the model.
+//! Chooses the scheme for each message (`sdr_auto`): it measures loss, bursts and round trip on the connection, and
+//! asks the model.
 //!
-//! SDR-RDMA (section 4.3) has the model and leaves the choice to an operator; choosing while messages wait is ours.
+//! SDR-RDMA (section 4.3) has the model and leaves the choice to an operator; the automatic choice for each message is
+//! ours.
 
 use super::model::{Completion, Effort, Fallback, Transfer, chunk_loss};
 use super::{Code, Plan};
 use crate::units::Span;
 
-/// Plans to choose among; a plan's number travels in every packet.
+/// The number of plans to choose from; every packet carries its plan's number.
 pub const PLANS: usize = 6;
 
 /// Packets of a chunk, and parity of 32 data chunks; ours: the splits that SDR-RDMA's figure 10 compares.
@@ -15,17 +17,17 @@ const MENU: [(u32, u32); PLANS] = [(1, 0), (16, 0), (1, 2), (1, 4), (1, 8), (1, 
 /// Data chunks of a submessage.
 const K: u32 = 32;
 
-/// Before anything is known, one packet in 2,000 counts as lost. Ours.
+/// Before the first measurement, the assumed loss is one packet in 2,000. Ours.
 const PRIOR_LOST: f64 = 0.5;
 const PRIOR_SENT: f64 = 1_000.0;
-/// No loss is taken for rarer than this.
+/// The smallest loss probability that is used.
 const LOSS_MIN: f64 = 1e-7;
-/// Losses among the packets before the last so many count half, those before them a quarter, and so on. Ours.
+/// When this many packets have been counted, all counts are halved, so that older losses weigh less. Ours.
 const MEMORY: f64 = 262_144.0;
-/// Another plan must be better by this much. Ours.
+/// The plan changes only if the best score is below the present plan's score times this factor. Ours.
 const BETTER: f64 = 0.95;
 
-/// The plan of a number: `reorder` chunks may overtake, `group` submessages make a group.
+/// The plan with this number: `reorder` chunks may overtake, `group` submessages make a group.
 pub(super) fn plan(number: u8, reorder: u32, group: u32) -> Option<Plan> {
     let &(chunk, m) = MENU.get(usize::from(number))?;
     let code = if m > 0 { Code::mds(K as usize, m as usize).ok() } else { None };
@@ -36,22 +38,23 @@ pub(super) fn plan(number: u8, reorder: u32, group: u32) -> Option<Plan> {
 /// The choices so far on a connection, and the measurements behind them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choices {
-    /// Messages by plan.
+    /// The number of messages with each plan.
     pub messages: [u64; PLANS],
-    /// The share of packets that is lost, as measured.
+    /// The measured share of packets that are lost.
     pub loss: f64,
-    /// Packets in a row that are lost on average, as measured.
+    /// The measured average number of packets lost in a row.
     pub burst: f64,
-    /// The round trip, as measured.
+    /// The measured round trip.
     pub rtt: Span,
-    /// The plan of the last message, and what the model expected of it: mean and 99.9th percentile of the completion time.
+    /// The plan of the last message, and the mean and the 99.9th percentile of the completion time that the model
+    /// expected.
     pub last: Option<(u8, Span, Span)>,
-    /// The best of the others, by the same.
+    /// The best other plan for that message, with the same two times.
     pub next: Option<(u8, Span, Span)>,
 }
 
 impl Choices {
-    /// A plan, in words.
+    /// The name of a plan, for reports.
     pub fn name(plan: u8) -> String {
         match plan_code(plan) {
             Some(code) => code.to_string(),
@@ -68,14 +71,15 @@ fn plan_code(number: u8) -> Option<Code> {
 /// A connection's measurements.
 #[derive(Clone, Copy, Debug)]
 struct Measured {
-    /// Packets that were sent for the first time and of which it is known whether they came.
+    /// The number of packets sent once whose arrival or loss is known.
     sent: f64,
     lost: f64,
     /// Runs of lost packets.
     runs: f64,
 }
 
-/// A message and its link, as rough as a choice needs it: the same one need not be thought over again.
+/// A message and its link, rounded. If the next message gives the same question, the same plan is used without asking
+/// the model again.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Question {
     packets: u32,
@@ -84,7 +88,7 @@ struct Question {
     rtt: u64,
 }
 
-/// Two leading binary digits of a number.
+/// A number rounded down to its leading binary digits: the exponent and two bits of the fraction.
 fn rough(x: f64) -> f64 {
     f64::from_bits(x.to_bits() & !((1 << 50) - 1))
 }
@@ -93,7 +97,7 @@ fn rough(x: f64) -> f64 {
 #[derive(Debug)]
 pub(super) struct Chooser {
     measured: Measured,
-    /// The weight of the 99.9th percentile beside the mean.
+    /// The weight of the 99.9th percentile; the mean has the rest.
     tail: f64,
     alpha: f64,
     beta: f64,
@@ -112,7 +116,7 @@ impl Chooser {
         Chooser { measured, tail, alpha, beta, reorder, group, current: 0, answered: None, choices }
     }
 
-    /// It is known of so many packets whether they came: so many did not, in so many runs.
+    /// Adds a measurement: of `packets` packets, `lost` were lost, in `runs` runs.
     pub(super) fn learn(&mut self, packets: u32, lost: u32, runs: u32) {
         let Measured { sent, lost: all_lost, runs: all_runs } = &mut self.measured;
         *sent += f64::from(packets);
@@ -123,7 +127,7 @@ impl Chooser {
         }
     }
 
-    /// The plan for a message of so many packets, each of which takes `packet` to leave.
+    /// The plan for a message of `packets` packets, each of which takes the time `packet` to send.
     pub(super) fn choose(&mut self, packets: u32, packet: Span, rtt: Span) -> u8 {
         let Measured { sent, lost, runs } = self.measured;
         let loss = (lost / sent).clamp(LOSS_MIN, 0.9);
@@ -163,7 +167,7 @@ impl Chooser {
         plan
     }
 
-    /// The times that the model expects of a plan; `None` if bursts are longer than its parity.
+    /// The completion time that the model expects with a plan; `None` if bursts are longer than its parity.
     fn expect(&self, number: u8, packets: u32, packet: Span, rtt: Span, loss: f64, burst: f64) -> Option<Completion> {
         let plan = plan(number, self.reorder, self.group)?;
         let chunks = u64::from(packets.div_ceil(plan.chunk));
@@ -173,8 +177,9 @@ impl Chooser {
             let transfer = Transfer { chunks, chunk_time, rtt, loss: chunk_loss(loss, u64::from(plan.chunk)) };
             return Some(transfer.retransmitted(rtt + f64::from(self.reorder) * chunk_time, Effort::QUICK));
         };
-        // A burst takes neighbouring chunks, and those belong to different submessages. What it takes of one of them at once counts
-        // as one loss of a code that is as much smaller. Twice the average, since bursts vary.
+        // A burst hits neighbouring chunks, which belong to different submessages. The chunks of one submessage that a
+        // burst hits together count as one loss of a code that is smaller by this number. Twice the average burst is
+        // used, because bursts vary.
         let submessages = (packets.div_ceil(code.data() as u32)).min(self.group).max(1);
         let together = ((2.0 * burst / f64::from(submessages)) as usize).max(1);
         let code = code.resized(code.data() / together, code.parity() / together)?;
@@ -189,14 +194,14 @@ impl Chooser {
     }
 }
 
-/// Tells single losses from bursts.
+/// Counts runs of lost chunks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Runs {
     last: Option<(u64, u32)>,
 }
 
 impl Runs {
-    /// A chunk of a stretch is lost: is it the first of a run?
+    /// A chunk of a stretch is lost. True if it is the first of a run.
     pub(super) fn begins(&mut self, sequence: u64, chunk: u32) -> bool {
         let follows = self.last.is_some_and(|(at, last)| at == sequence && chunk == last + 1);
         self.last = Some((sequence, chunk));

@@ -1,8 +1,8 @@
-//! A code by its numbers: how many pieces, and which losses can be repaired. No bytes are needed for that.
+//! An erasure code by its numbers: the number of pieces, and the losses that it can repair. This needs no bytes.
 
 use std::fmt;
 
-/// Pieces that a code may have at the most, data and parity together: the size of the field GF(2^8).
+/// The largest number of pieces of a code, data and parity together: the size of the field GF(2^8).
 pub const PIECES_MAX: usize = 256;
 
 /// How parity is made.
@@ -10,7 +10,8 @@ pub const PIECES_MAX: usize = 256;
 pub enum CodeKind {
     /// Parity `r` is the XOR of all data pieces `j` with `j mod m = r`. Each of these residue groups repairs one loss. SDR-RDMA §4.
     Xor,
-    /// Any `k` of the `k + m` pieces give the data back (maximum distance separable): a Cauchy code over GF(2^8).
+    /// Any `k` of the `k + m` pieces suffice to rebuild the data (maximum distance separable): a Cauchy code over
+    /// GF(2^8).
     Mds,
 }
 
@@ -32,7 +33,7 @@ pub enum CodeError {
         /// The sum that was asked for.
         pieces: usize,
     },
-    /// XOR cannot have more pieces of parity than of data: some would cover nothing.
+    /// XOR with more pieces of parity than of data: some parity would cover no data.
     IdleParity,
     /// The text is none of `xor:K,M` and `mds:K,M`.
     Syntax(String),
@@ -49,7 +50,7 @@ impl fmt::Display for CodeError {
             CodeError::Syntax(text) => {
                 write!(
                     f,
-                    "{text:?} is no code: write mds:K,M or xor:K,M, say mds:32,8 for 8 pieces of parity per 32 of data"
+                    "{text:?} is no code: write mds:K,M or xor:K,M; for example, mds:32,8 has 8 pieces of parity for 32 of data"
                 )
             }
         }
@@ -71,7 +72,7 @@ impl fmt::Display for Code {
 impl std::str::FromStr for Code {
     type Err = CodeError;
 
-    /// Reads `mds:32,8` or `xor:32,8`; `MDS(32,8)`, as papers write it, means the same.
+    /// Reads `mds:32,8` or `xor:32,8`; the form `MDS(32,8)` of papers is also accepted.
     fn from_str(text: &str) -> Result<Code, CodeError> {
         let syntax = || CodeError::Syntax(text.to_string());
         let lower = text.trim().to_ascii_lowercase();
@@ -110,7 +111,7 @@ impl Code {
         if data == 0 || parity == 0 {
             return Err(CodeError::Empty);
         }
-        // The sum cannot overflow where neither part is larger than the limit.
+        // The first two tests keep the sum from overflowing.
         if data > PIECES_MAX || parity > PIECES_MAX || data + parity > PIECES_MAX {
             return Err(CodeError::TooMany { pieces: data.saturating_add(parity) });
         }
@@ -137,9 +138,9 @@ impl Code {
         self.data() + self.parity()
     }
 
-    /// The code of a last group with only `data` pieces of data, `k'`. It has `m' = min(m, max(2, ceil(k' m / k)))` pieces of
-    /// parity, and one if `m` is one. Both sides calculate this, so nothing of it is sent. Ours; the paper is silent about messages
-    /// that are no multiple of `k`.
+    /// The code of a last group with only `data` pieces of data, `k'`. It has `m' = min(m, max(2, ceil(k' m / k)))`
+    /// pieces of parity, and one if `m` is one. Both sides calculate this, so it is not sent. Ours; the paper does not
+    /// treat messages whose length is no multiple of `k`.
     ///
     /// # Panics
     /// If `data` is zero or more than `k`.
@@ -151,13 +152,13 @@ impl Code {
         Code { kind: self.kind, data: data as u16, parity: parity as u16 }
     }
 
-    /// A code of the same kind with other numbers; `None` if there is none.
+    /// A code of the same kind with other numbers; `None` if no such code exists.
     pub fn resized(&self, data: usize, parity: usize) -> Option<Code> {
         Code::new(self.kind, data, parity).ok()
     }
 
-    /// Do the pieces that are present suffice to rebuild all data? Pieces are numbered data first, `0..k`, then parity, `k..k + m`.
-    /// Bits of `present` beyond those do not count.
+    /// Do the present pieces suffice to rebuild all data? Data pieces have the numbers `0..k`, parity pieces `k..k +
+    /// m`. Further bits of `present` are ignored.
     pub fn decodable(&self, present: &Pieces) -> bool {
         match self.kind {
             CodeKind::Mds => present.count_below(self.pieces()) >= self.data(),
@@ -196,7 +197,7 @@ impl Pieces {
         Pieces(words)
     }
 
-    /// Adds a piece. Says whether it is new.
+    /// Adds a piece. True if it was not in the set before.
     ///
     /// # Panics
     /// If `piece` is 256 or more.
@@ -206,7 +207,7 @@ impl Pieces {
         new
     }
 
-    /// Takes a piece away.
+    /// Removes a piece.
     ///
     /// # Panics
     /// If `piece` is 256 or more.
@@ -214,7 +215,7 @@ impl Pieces {
         self.0[piece / 64] &= !(1 << (piece % 64));
     }
 
-    /// The set with a piece more.
+    /// The set with this piece added.
     ///
     /// # Panics
     /// If `piece` is 256 or more.
@@ -224,7 +225,7 @@ impl Pieces {
         self
     }
 
-    /// The set with a piece less.
+    /// The set with this piece removed.
     ///
     /// # Panics
     /// If `piece` is 256 or more.
@@ -234,12 +235,12 @@ impl Pieces {
         self
     }
 
-    /// Is the piece in the set? Pieces of 256 and more never are.
+    /// Is the piece in the set? False for pieces from 256 on.
     pub const fn contains(&self, piece: usize) -> bool {
         piece < PIECES_MAX && self.0[piece / 64] >> (piece % 64) & 1 == 1
     }
 
-    /// How many of the pieces `0..end` are in the set.
+    /// The number of pieces `0..end` in the set.
     pub fn count_below(&self, end: usize) -> usize {
         self.and(&Pieces::all(end)).0.iter().map(|w| w.count_ones() as usize).sum()
     }

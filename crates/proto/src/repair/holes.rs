@@ -1,4 +1,5 @@
-//! Which chunks of a stretch are lost, as its receiver sees it: those that others have overtaken, and a tail that does not come.
+//! Finds the lost chunks of a stretch at its receiver: those that later chunks have overtaken, and the last ones if
+//! nothing arrives any more.
 //!
 //! SDR-RDMA (section 4.1) names NACKs and models them as a timeout of one round trip; the detector is ours.
 
@@ -8,23 +9,23 @@ use crate::partial::{Progress, truncated};
 use crate::units::{Span, Time};
 use std::collections::VecDeque;
 
-/// Runs of chunks that are reported at one time.
+/// The largest number of runs that are reported at one time.
 const RUNS_MAX: usize = 170;
 
 /// The holes of one stretch.
 #[derive(Clone, Debug)]
 pub(super) struct Holes {
-    /// Chunks that may overtake.
+    /// The number of chunks that may overtake a chunk before it counts as lost.
     reorder: u32,
-    /// Chunks below have been looked at.
+    /// All chunks below this one have been checked.
     looked: u32,
-    /// Chunks that are lost, to be reported.
+    /// Lost chunks that are not reported yet.
     lost: VecDeque<u32>,
-    /// Chunks that were reported, and when, in order.
+    /// Reported chunks and the time of the report, in order.
     reported: VecDeque<(Time, u32)>,
-    /// No report leaves before.
+    /// No report is sent before this time.
     quiet_until: Time,
-    /// When something came last: copies, too, since they delay what is new.
+    /// When the last packet arrived, duplicates included, because they delay new packets.
     last_came: Time,
 }
 
@@ -40,7 +41,7 @@ impl Holes {
         }
     }
 
-    /// A packet that is new has come; with `chunk`, that chunk is complete.
+    /// A new packet has arrived. If it completes a chunk, that is `chunk`.
     pub(super) fn note(&mut self, now: Time, chunk: Option<u32>, progress: &Progress) {
         self.last_came = now;
         if let Some(chunk) = chunk {
@@ -48,7 +49,7 @@ impl Holes {
         }
     }
 
-    /// A packet that was here already has come.
+    /// A duplicate has arrived.
     pub(super) fn note_copy(&mut self, now: Time) {
         self.last_came = now;
     }
@@ -65,7 +66,7 @@ impl Holes {
         }
     }
 
-    /// A lost chunk that was reported is lost again after so long.
+    /// A reported chunk that has not arrived after this long counts as lost again.
     fn patience(&self, timing: &Timing) -> Span {
         timing.rtt + Span(timing.rtt.0 / 8).max(timing.chunk * u64::from(self.reorder))
     }
@@ -85,7 +86,7 @@ impl Holes {
         at
     }
 
-    /// Reports what is lost by now.
+    /// Reports the chunks that count as lost by now.
     pub(super) fn handle_timeout(
         &mut self,
         now: Time,
@@ -121,7 +122,7 @@ impl Holes {
     }
 }
 
-/// Lost chunks of one stretch, on their way into letters.
+/// Packs the lost chunks of one stretch into letters.
 pub(super) struct Report {
     missing: Missing,
     filled: usize,
@@ -134,7 +135,7 @@ impl Report {
         Report { missing: Missing { sequence: truncated(sequence), ..Missing::default() }, filled: 0, runs: 0 }
     }
 
-    /// One more chunk; chunks in a row make a run.
+    /// Adds a chunk; consecutive chunks form a run.
     pub(super) fn add(&mut self, chunk: u32, letters: &mut impl FnMut(Letter)) {
         let (mut starts, mut lengths) = (self.missing.starts, self.missing.lengths);
         if let Some(last) = self.filled.checked_sub(1)
@@ -156,7 +157,7 @@ impl Report {
         self.runs += 1;
     }
 
-    /// The last letter, if there is anything left to say.
+    /// Writes the last letter, if it holds any chunk.
     pub(super) fn finish(self, letters: &mut impl FnMut(Letter)) {
         if self.filled > 0 {
             letters(Letter::Missing(self.missing));

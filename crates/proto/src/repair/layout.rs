@@ -1,22 +1,22 @@
-//! How a message is cut: into stretches of packets, chunks, groups of submessages, and their parity. Arithmetic only.
+//! Cuts a message into stretches, groups of submessages, chunks and packets, and places their parity. Arithmetic only.
 //!
-//! Without a code a message is one stretch, or several where it is longer than [`STRETCH_MAX`] packets. With one, the data of each
-//! group of submessages is a stretch and its parity another one, sent one group late: D0, D1, P0, D2, P1, and so on (ours;
-//! SDR-RDMA leaves open where parity lands).
+//! Without a code a message is one stretch, or several if it is longer than [`STRETCH_MAX`] packets. With a code, the
+//! data of each group of submessages is one stretch and its parity another, which is sent one group later: D0, D1, P0,
+//! D2, P1, and so on (ours; SDR-RDMA does not say where parity is placed).
 
 use super::Plan;
 use super::code::{Code, Pieces};
 use crate::partial::chunks_of;
 use std::ops::Range;
 
-/// Packets of a stretch of a message without a code at the most. Ours: SDR-RDMA's 18 bits of packet offset (section 3.2) would let a
-/// peer claim four times the memory with one packet to each slot.
+/// Without a code, the largest number of packets in a stretch. Ours: with SDR-RDMA's 18 bits of packet offset (section
+/// 3.2), a peer could claim four times the memory by sending one packet to each slot.
 const STRETCH_MAX: u32 = 1 << 16;
 
-/// Groups after which the receiver does not wait for later ones before it asks for repair: half of the slots.
+/// The receiver waits for this many groups together before it asks for the repair of one of them: half of the slots.
 const SPAN_GROUPS: u32 = 256;
 
-/// How a message of so many packets is cut.
+/// The layout of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     packets: u32,
@@ -44,7 +44,7 @@ pub struct Group {
 }
 
 impl Layout {
-    /// The layout of a message of so many packets, by a plan.
+    /// The layout of a message of `packets` packets by a plan.
     pub fn new(packets: u32, plan: &Plan) -> Layout {
         let Plan { chunk, code, group, striped, .. } = *plan;
         let (group_chunks, group_parity) = match code {
@@ -74,20 +74,21 @@ impl Layout {
         self.chunks().div_ceil(self.group_chunks)
     }
 
-    /// The data packets of a group, as the message counts them.
+    /// The data packets of a group, by their index in the message.
     pub fn data(&self, group: u32) -> Range<u32> {
         let whole = self.group_chunks.saturating_mul(self.chunk);
         let first = group.saturating_mul(whole).min(self.packets);
         first..first.saturating_add(whole).min(self.packets)
     }
 
-    /// The parity packets of a group, as the message counts parity packets. Parity chunks are always whole.
+    /// The parity packets of a group, by their index among the message's parity packets. Parity chunks are always
+    /// whole.
     pub fn parity(&self, group: u32) -> Range<u32> {
         let first = group.saturating_mul(self.group_parity * self.chunk);
         first..first.saturating_add(self.group(group).parity * self.chunk)
     }
 
-    /// The group that a packet belongs to; `None` if the message has no such packet.
+    /// The group to which a packet belongs; `None` if the message has no such packet.
     pub fn group_of(&self, packet: u32, parity: bool) -> Option<u32> {
         if !parity {
             return (packet < self.packets).then(|| packet / self.chunk / self.group_chunks);
@@ -111,7 +112,7 @@ impl Layout {
         if self.code.is_some() { 2 * self.groups() } else { self.groups() }
     }
 
-    /// The stretches in order: group, and whether it is its parity.
+    /// Stretch number `index` in sending order: its group, and whether it is the group's parity.
     pub const fn stretch(&self, index: u32) -> (u32, bool) {
         if self.code.is_none() {
             return (index, false);
@@ -126,7 +127,7 @@ impl Layout {
         }
     }
 
-    /// The place of a group's stretch in that order.
+    /// The index of a group's stretch in sending order.
     pub fn place(&self, group: u32, parity: bool) -> u32 {
         match (self.code, parity) {
             (None, _) => group,
@@ -135,8 +136,8 @@ impl Layout {
         }
     }
 
-    /// The packets, parity included, that have left when the last parity of the groups has that are waited for together with this
-    /// one.
+    /// The number of packets, parity included, that have been sent when the parity of the last group has been sent that
+    /// the receiver waits for together with this group.
     pub fn sent_with(&self, group: u32) -> u64 {
         let last = (group / SPAN_GROUPS + 1).saturating_mul(SPAN_GROUPS).min(self.groups()) - 1;
         let ahead = if last + 1 < self.groups() { self.data(last + 1) } else { self.data(last) };
@@ -154,7 +155,7 @@ impl Group {
         }
     }
 
-    /// Parity chunks of a submessage. With stripes, all have the share of the longest.
+    /// Parity chunks of a submessage. With stripes, every submessage has the parity of the longest one.
     pub fn parity_in(&self, submessage: u32) -> u32 {
         let Some(code) = self.code else { return 0 };
         let data = if self.striped { self.data_in(0) } else { self.data_in(submessage) };
@@ -197,7 +198,7 @@ impl Group {
         }
     }
 
-    /// Can a submessage be repaired, where these chunks of the group are there?
+    /// Can a submessage be repaired from these chunks of the group?
     pub fn repairs(&self, submessage: u32, has: impl Fn(u32) -> bool, has_parity: impl Fn(u32) -> bool) -> bool {
         let (data, parity) = (self.data_in(submessage), self.parity_in(submessage));
         let Some(code) = self.code.and_then(|code| code.resized(data as usize, parity as usize)) else {

@@ -4,8 +4,8 @@
 //! failed groups. It knows chunks, not bytes: a message of `M` chunks, each of which takes the time `T` to send and is lost with
 //! probability `p`. Times are numbers in any one unit; results come in the same.
 //!
-//! Everything here is calculated with `+ - * /` alone, probabilities of many chunks as repeated squares of their complements. So
-//! every machine gets the same bits, an engine may decide by them, and `1e-25` is as exact as `0.5`.
+//! All calculations use `+ - * /` only; the probability for many chunks is computed by repeated squaring. So every
+//! machine gets the same bits, an engine may base decisions on them, and `1e-25` is as exact as `0.5`.
 //!
 //! ```
 //! use strandway_proto::repair::Code;
@@ -22,13 +22,15 @@
 
 use super::{Code, CodeKind};
 
-/// Parts of a [`Completion`] that are kept at the most.
+/// The largest number of parts of a [`Completion`].
 const PARTS_MAX: usize = 64;
 
-/// The heaviest loss that is calculated; more counts as this, since nothing arrives any more in useful time.
+/// The largest loss probability that is calculated. A larger one is replaced by this, because then no message arrives
+/// in useful time.
 pub const LOSS_MAX: f64 = 0.9;
 
-/// Rounds of retransmission that are followed at the most; with a loss of 0.9, a million chunks need about 140 on average.
+/// The largest number of retransmission rounds that are calculated; with a loss of 0.9, a million chunks need about 140
+/// on average.
 const ROUNDS_MAX: u32 = 2_000;
 
 /// A message and its link.
@@ -36,7 +38,7 @@ const ROUNDS_MAX: u32 = 2_000;
 pub struct Transfer {
     /// Chunks of the message, `M`.
     pub chunks: u64,
-    /// How long a chunk takes to send, `T`: its bytes on the wire over the rate.
+    /// The time to send a chunk, `T`: its bytes on the wire divided by the rate.
     pub chunk_time: f64,
     /// The round trip.
     pub rtt: f64,
@@ -44,12 +46,12 @@ pub struct Transfer {
     pub loss: f64,
 }
 
-/// How much work goes into a result.
+/// The precision of a result, and so its cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Effort {
-    /// Groups of outcomes of a coded transfer that are told apart, at most 64.
+    /// The number of parts into which the outcomes of a coded transfer are grouped, at most 64.
     parts: usize,
-    /// Points at which a distribution is looked at within a round.
+    /// The number of points per round at which a distribution is evaluated.
     points: u32,
     /// Outcomes with a probability below this are left out.
     negligible: f64,
@@ -58,20 +60,20 @@ pub struct Effort {
 impl Effort {
     /// For tables: exact to about a thousandth. A result takes up to some milliseconds.
     pub const FINE: Effort = Effort { parts: PARTS_MAX, points: 64, negligible: 1e-12 };
-    /// For decisions while messages wait: exact to about a hundredth. A result takes microseconds, or about a tenth of a
-    /// millisecond where much is lost.
+    /// For decisions while messages wait: exact to about a hundredth. A result takes microseconds, or about a tenth of
+    /// a millisecond with heavy loss.
     pub const QUICK: Effort = Effort { parts: 12, points: 16, negligible: 1e-6 };
 }
 
-/// The way out when a code does not suffice.
+/// The retransmission that follows when a code does not suffice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fallback {
     /// The timeout of the retransmissions that follow.
     pub rto: f64,
-    /// The receiver asks for more when nothing came for `beta` round trips after the message should have been over. One where the timeout is
-    /// three round trips. SDR-RDMA §4.2.
+    /// The receiver asks for more `beta` round trips after the message should have been over. `beta` is 1 for a timeout
+    /// of three round trips. SDR-RDMA §4.2.
     pub beta: f64,
-    /// Is the whole of a failed group sent again, as in the paper, or only what is missing of it?
+    /// True: a failed group is sent again whole, as in the paper. False: only its missing chunks are.
     pub whole_groups: bool,
 }
 
@@ -82,18 +84,18 @@ impl Fallback {
     }
 }
 
-/// The probability that a chunk of so many packets is lost: any of them is. SDR-RDMA §4.3.
+/// The probability that a chunk of `packets` packets is lost, that is, that at least one of them is. SDR-RDMA §4.3.
 pub fn chunk_loss(packet_loss: f64, packets: u64) -> f64 {
     any_of(packet_loss, packets)
 }
 
-/// The probability that at least one of two independent things happens. It is `1 - (1 - a)(1 - b)`, but without differences of numbers
-/// that are almost equal.
+/// The probability that at least one of two independent events happens: `1 - (1 - a)(1 - b)`, calculated without a
+/// difference of almost equal numbers.
 fn either(a: f64, b: f64) -> f64 {
     a + b - a * b
 }
 
-/// The probability that at least one of `count` independent things happens, each of them with the probability `one`.
+/// The probability that at least one of `count` independent events happens, each with the probability `one`.
 fn any_of(one: f64, mut count: u64) -> f64 {
     let (mut any, mut square) = (0.0, one);
     while count > 0 {
@@ -119,8 +121,9 @@ fn power(mut base: f64, mut exponent: u64) -> f64 {
     result
 }
 
-/// The probabilities of a binomial distribution, called in ascending order with those that matter. Starting from the most probable number, a
-/// ratio leads from each to the next, so that small ones are exact as well.
+/// Calls `visit` with each number that has a relevant probability in a binomial distribution, in ascending order. The
+/// probabilities are computed from the most probable number outwards, by the ratio of neighbours, so that small ones
+/// are exact too.
 fn binomial(count: u64, probability: f64, mut visit: impl FnMut(u64, f64)) {
     if probability >= 1.0 {
         return visit(count, 1.0);
@@ -128,7 +131,7 @@ fn binomial(count: u64, probability: f64, mut visit: impl FnMut(u64, f64)) {
     let odds = probability / (1.0 - probability);
     let mode = (((count + 1) as f64 * probability) as u64).min(count);
     let up = |i: u64| (count - i) as f64 / (i + 1) as f64 * odds;
-    // Relative to the mode: down to the first, and the sum of all.
+    // Weights relative to the mode: from the mode down to the first number, and the sum of all weights.
     let (mut first, mut weight, mut sum) = (mode, 1.0, 1.0);
     while first > 0 && weight > TINY {
         weight /= up(first - 1);
@@ -154,7 +157,7 @@ fn binomial(count: u64, probability: f64, mut visit: impl FnMut(u64, f64)) {
 /// A binomial distribution is cut off at this share of its mode.
 const TINY: f64 = 1e-60;
 
-/// The share of a probability that is not worth another term.
+/// A sum ends when all further terms together are below this share of it.
 const RELATIVE: f64 = 1e-15;
 
 /// The probability that a code fails, and how many pieces of data are missing on average when it does.
@@ -169,7 +172,8 @@ pub fn failure(code: &Code, loss: f64) -> (f64, f64) {
             }
         }),
         CodeKind::Xor => {
-            // Data of a residue, and the probability that two or more are lost of that and its piece of parity.
+            // For each residue: its number of data chunks, and the probability that two or more are lost among these
+            // and their parity chunk.
             let residues = (0..m).map(|residue| {
                 let data = k / m + usize::from(residue < k % m);
                 let mut two = 0.0;
@@ -177,7 +181,8 @@ pub fn failure(code: &Code, loss: f64) -> (f64, f64) {
                 (data, two)
             });
             fails = residues.clone().fold(0.0, |any, (_, two)| either(any, two));
-            // Data of a residue that is missing although the group as a whole is fine is the only loss there, with no other residue failing.
+            // A data chunk of a residue is missing and the group can be repaired only if it is the residue's only loss
+            // and no other residue fails.
             for (residue, (data, _)) in residues.clone().enumerate() {
                 let others = residues.clone().enumerate().filter(|(other, _)| *other != residue);
                 let elsewhere = others.fold(0.0, |any, (_, (_, two))| either(any, two));
@@ -189,7 +194,8 @@ pub fn failure(code: &Code, loss: f64) -> (f64, f64) {
 }
 
 impl Transfer {
-    /// The time without any loss: everything sent, and a round trip until the acknowledgement is here.
+    /// The completion time without any loss: the sending time of all chunks, and one round trip for the last
+    /// acknowledgement.
     pub fn ideal(&self) -> f64 {
         self.chunks as f64 * self.chunk_time + self.rtt
     }
@@ -198,16 +204,17 @@ impl Transfer {
         Transfer { loss: self.loss.clamp(0.0, LOSS_MAX), ..*self }
     }
 
-    /// Selective repeat: each lost chunk is sent again `rto` after it was sent, until it arrives. Three round trips for timeouts in the paper, one for
-    /// negative acknowledgements (at best). Exact if the message takes no longer than `rto` to send, else a lower bound.
+    /// Selective repeat: each lost chunk is sent again `rto` after it was sent, until it arrives. In the paper, `rto`
+    /// is three round trips with timeouts, and (at best) one with negative acknowledgements. Exact if the message takes
+    /// no longer than `rto` to send, else a lower bound.
     pub fn retransmitted(&self, rto: f64, effort: Effort) -> Completion {
         let mut completion = Completion::new(self.bounded(), rto, effort);
         completion.push(Part { probability: 1.0, start: 0.0, chunks: self.chunks });
         completion
     }
 
-    /// A code per group of `k` chunks, with selective repeat of the groups for which it does not suffice. The last group is shortened
-    /// ([`Code::shortened`]).
+    /// One code word per group of `k` chunks, and selective repeat of the groups that the code cannot repair. The last
+    /// group is shortened ([`Code::shortened`]).
     pub fn coded(&self, code: Code, fallback: &Fallback, effort: Effort) -> Completion {
         let transfer = self.bounded();
         let mut completion = Completion::new(transfer, fallback.rto, effort);
@@ -225,7 +232,7 @@ impl Transfer {
         let repair = sent + (1.0 + fallback.beta) * self.rtt;
         completion.fallback = either(any_of(fails, groups), last_fails);
         completion.push(Part { probability: 1.0 - completion.fallback, start: sent, chunks: 0 });
-        // Outcomes with about as many failed groups are taken together, so that there are no more than `effort.parts`.
+        // Outcomes with similar numbers of failed groups are merged, so that there are at most `effort.parts` parts.
         let (mut lowest, mut highest) = (u64::MAX, 0);
         binomial(groups, fails, |failed, probability| {
             if probability > effort.negligible {
@@ -261,13 +268,13 @@ impl Transfer {
     }
 }
 
-/// One way in which a transfer may go.
+/// One possible course of a transfer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Part {
     probability: f64,
     /// When selective repeat begins.
     start: f64,
-    /// Chunks that it has to bring.
+    /// The number of chunks that selective repeat has to bring.
     chunks: u64,
 }
 
@@ -279,7 +286,7 @@ pub struct Completion {
     round: f64,
     effort: Effort,
     fallback: f64,
-    /// Chunks that are sent before any retransmission begins: data and parity of a code.
+    /// The number of chunks that are sent before any retransmission: data and parity of a code; zero without a code.
     sent: u64,
     parts: [Part; PARTS_MAX],
     used: usize,
@@ -300,12 +307,12 @@ impl Completion {
         &self.parts[..self.used]
     }
 
-    /// The probability that the code does not suffice somewhere, and selective repeat begins; zero without a code.
+    /// The probability that the code cannot repair some group, so that selective repeat begins; zero without a code.
     pub fn fallback(&self) -> f64 {
         self.fallback
     }
 
-    /// Chunks that go over the wire on average, parity and retransmissions included.
+    /// The average number of chunks sent, parity and retransmissions included.
     pub fn chunks_sent(&self) -> f64 {
         let repaired: f64 = self.parts().iter().map(|part| part.probability * part.chunks as f64).sum();
         self.sent as f64 + repaired / (1.0 - self.transfer.loss)
@@ -319,13 +326,13 @@ impl Completion {
         sum / parts.map(|part| part.probability).sum::<f64>()
     }
 
-    /// The completion time that a share of all messages, say 0.999, does not exceed.
+    /// The completion time that the given share of all messages (for example 0.999) does not exceed.
     pub fn quantile(&self, share: f64) -> f64 {
         let mut low = self.parts().iter().map(|part| self.first(part)).fold(f64::INFINITY, f64::min);
         if self.at_most(low) >= share {
             return low;
         }
-        // Steps that double until the share is reached; then halves.
+        // The step doubles until the share is reached; then bisection.
         let (mut step, mut high) = (self.round, low + self.round);
         while self.at_most(high) < share && step.is_finite() {
             step *= 2.0;
@@ -356,25 +363,26 @@ impl Completion {
         Sampler { branches: parts.collect() }
     }
 
-    /// The completion time of a part if nothing is lost any more.
+    /// The completion time of a part without further losses.
     fn first(&self, part: &Part) -> f64 {
         part.start + part.chunks as f64 * self.transfer.chunk_time + self.transfer.rtt
     }
 
-    /// How much later than without losses selective repeat ends on average.
+    /// The average delay of selective repeat by losses.
     fn mean_delay(&self, chunks: u64) -> f64 {
         let mut mean = 0.0;
         self.walk(chunks, |_, length, later| mean += length * later);
         mean
     }
 
-    /// Goes through the delays that losses may cause: calls with the start of each interval, its length, and the probability that the delay is longer
-    /// than its middle.
+    /// Visits the intervals of the delay by losses: calls `visit` with the start of each interval, its length, and the
+    /// probability that the delay exceeds its middle.
     fn walk(&self, chunks: u64, mut visit: impl FnMut(f64, f64, f64)) {
         if chunks == 0 {
             return;
         }
-        // Chunk `d` before the last is due `d T` earlier. So the probability changes within `window` before the end of each round.
+        // The chunk `d` places before the last one was sent `d T` earlier. So the probability changes only in the last
+        // `window` of each round.
         let all = (chunks - 1) as f64 * self.transfer.chunk_time;
         let window = if all < self.round { all } else { self.round };
         let flat = self.round - window;
@@ -384,7 +392,7 @@ impl Completion {
             let start = f64::from(round) * self.round;
             let later = self.later_than(chunks, start);
             if later < self.effort.negligible {
-                // A certain event has an interval, too.
+                // Add an interval of length zero, so that a certain outcome has an interval too.
                 return visit(start, 0.0, 0.0);
             }
             if flat > 0.0 {
@@ -398,12 +406,13 @@ impl Completion {
         }
     }
 
-    /// The probability that selective repeat of so many chunks ends later than `delay` after the time without losses.
+    /// The probability that losses delay selective repeat of `chunks` chunks by more than `delay`.
     fn later_than(&self, chunks: u64, delay: f64) -> f64 {
         if chunks == 0 {
             return 0.0;
         }
-        // Chunk `d` before the last has had `floor((delay + d T) / round)` rounds; `counted` of them have been accounted for.
+        // The chunk `d` places before the last one has had `floor((delay + d T) / round)` rounds. `counted` chunks are
+        // included in `later` so far.
         let chunk_time = self.transfer.chunk_time;
         let mut rounds = (delay / self.round) as u64;
         let mut lost = power(self.transfer.loss, rounds + 1);
@@ -431,19 +440,19 @@ pub struct Sampler {
     branches: Vec<Branch>,
 }
 
-/// A part of a [`Completion`] as it is drawn.
+/// A part of a [`Completion`], prepared for drawing.
 #[derive(Clone, Debug)]
 struct Branch {
     /// The probability of this branch or one before it.
     reached: f64,
-    /// The completion time if nothing is lost any more.
+    /// The completion time without further losses.
     first: f64,
-    /// Probabilities in ascending order, and the delays that are not exceeded with them.
+    /// Pairs of a probability, in ascending order, and the delay that is not exceeded with this probability.
     delays: Vec<(f64, f64)>,
 }
 
 impl Sampler {
-    /// A completion time, by two numbers that are drawn evenly from [0, 1).
+    /// A completion time. `outcome` and `delay` are two random numbers, uniform in [0, 1).
     pub fn draw(&self, outcome: f64, delay: f64) -> f64 {
         // Rounding may leave the last branch a little short of one.
         let branch = self.branches.iter().find(|b| outcome < b.reached).unwrap_or(&self.branches[0]);

@@ -1,4 +1,5 @@
-//! The repair schemes as reliabilities: their parameters make a [`Scheme`], which says all the rest.
+//! The repair schemes as reliabilities: their parameters make a [`Scheme`], and everything else follows from the
+//! scheme.
 
 use super::{
     Code, CodeError, CodeKind, Coded, RepairReceiver, RepairSender, Scheme, SdrAutoConfig, SdrNackConfig, SdrSrConfig,
@@ -15,7 +16,7 @@ trait SchemeParameters: ParameterSet {
     fn make(&self) -> Scheme;
     /// The peer may answer this late.
     fn late(&mut self) -> &mut Span;
-    /// The erasure code, if the scheme is one.
+    /// The erasure code, if the scheme has one.
     fn erasure_code(&self) -> Result<Option<Code>, CodeError> {
         Ok(None)
     }

@@ -1,5 +1,5 @@
-//! The receiver of a repair scheme: looks at bitmaps, acknowledges, names what is lost, and says when a message is whole or can be
-//! rebuilt.
+//! The receiver of a repair scheme. It reads the bitmaps, acknowledges chunks, names lost ones, and reports when a
+//! message is whole or can be rebuilt.
 
 mod hearing;
 mod incoming;
@@ -18,13 +18,15 @@ use hearing::Hearing;
 use incoming::{Gathering, Incoming};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Letters that wait to leave at the most; beyond it the newest are dropped, as a network may do. Ours.
+/// At most this many letters wait to be sent; further ones are dropped, as a network may do. Ours.
 const LETTERS_MAX: usize = 65_536;
 
-/// No message is waited for longer than this before its rest is asked for, whatever its sender says of its length. Ours.
+/// The longest sending time that a message's claimed length can stand for, in the timeout after which its missing
+/// chunks are asked for. Ours.
 const SENDING_MAX: Span = Span::from_ms(3_600_000);
 
-/// A group of a coded message that is over: what had come of it. Whoever has the bytes rebuilds what had not.
+/// A group of a coded message that is over, with the chunks that arrived. The world, which has the bytes, rebuilds the
+/// missing chunks.
 #[derive(Clone, Debug)]
 pub struct EndedGroup {
     /// The sender's number for the message.
@@ -35,11 +37,11 @@ pub struct EndedGroup {
     pub layout: Layout,
     /// Which group it is.
     pub group: u32,
-    /// The progress of its data; `None` if nothing had come.
+    /// The progress of its data; `None` if nothing arrived.
     pub data: Option<Progress>,
-    /// The progress of its parity; `None` if nothing had come.
+    /// The progress of its parity; `None` if nothing arrived.
     pub parity: Option<Progress>,
-    /// Bytes of its data that had not come.
+    /// Bytes of its data that did not arrive.
     pub missing: u64,
 }
 
@@ -47,7 +49,7 @@ pub struct EndedGroup {
 #[derive(Debug)]
 pub struct RepairReceiver {
     scheme: Scheme,
-    /// Chunks that may overtake one by another port, on top of what the plan says.
+    /// The number of chunks, in addition to the plan's `reorder`, that may overtake a chunk by other ports.
     overtaking: u32,
     table: ReceiveTable,
     timing: Timing,
@@ -55,23 +57,23 @@ pub struct RepairReceiver {
     packet: Span,
     mtu: u64,
     incoming: BTreeMap<u32, Incoming>,
-    /// Messages that are whole, by their first stretch, behind others that are not; and the first stretch of the next one to be
-    /// told of.
+    /// Whole messages that wait for an earlier message which is not whole, by their first stretch; and the first
+    /// stretch of the next message to report.
     whole: BTreeMap<u64, (MessageId, u64, u32)>,
     told: u64,
     received: VecDeque<(MessageId, u64)>,
-    /// Bytes that never came and can be rebuilt, as far as nobody has asked.
+    /// Bytes that did not arrive and can be rebuilt, since the last `take_rebuilt`.
     rebuilt: u64,
-    /// Groups of coded messages that are over, where somebody wants to know.
+    /// Groups of coded messages that are over, if `keep_ended` was called.
     ended: Option<VecDeque<EndedGroup>>,
     letters: VecDeque<Letter>,
-    /// Letters that leave a second time.
+    /// Letters to send a second time, and when.
     copies: VecDeque<(Time, Letter)>,
-    /// When a late packet or a question was answered last, slot by slot.
+    /// For each slot, when a late packet or a question was last answered.
     answered: Vec<Time>,
-    /// A mark has come that no letter has echoed.
+    /// A marked packet arrived, and no letter has echoed the mark yet.
     marked: bool,
-    /// Where the sender wants to know how much arrives.
+    /// The counts of arriving packets, if the sender wants them.
     hearing: Option<Hearing>,
     next_at: Time,
 }
@@ -107,36 +109,36 @@ impl RepairReceiver {
         }
     }
 
-    /// From now on the sender is told how much arrives. Called before anything else.
+    /// Counts arriving packets and reports them to the sender from now on. Must be the first call.
     pub(crate) fn count_arrivals(&mut self) {
         self.timing.hold_back();
         self.hearing = Some(Hearing::new(self.timing.report_interval(self.packet)));
     }
 
-    /// The progress of a stretch that is under way.
+    /// The progress of a stretch that is not over.
     pub fn progress(&self, sequence: u64) -> Option<&Progress> {
         self.table.progress(sequence)
     }
 
-    /// The plan of that number, for this receiver.
+    /// The plan with this number, with the overtaking by this receiver's ports included.
     fn plan(&self, number: u8) -> Option<Plan> {
         let plan = self.scheme.plan(number)?;
         Some(Plan { reorder: plan.reorder.map(|chunks| chunks + self.overtaking), ..plan })
     }
 
-    /// From now on groups that are over are kept until they are taken.
+    /// Keeps groups that are over until they are taken.
     pub fn keep_ended(&mut self) {
         self.ended.get_or_insert_default();
     }
 
-    /// Takes a group of a coded message that is over, in order, if they are kept. A message's groups come before it counts as
-    /// received.
+    /// Takes the next group of a coded message that is over, if they are kept. All groups of a message come before the
+    /// message counts as received.
     pub fn take_ended(&mut self) -> Option<EndedGroup> {
         self.ended.as_mut()?.pop_front()
     }
 
-    /// The receive of a stretch is posted, if its slot is free: receives of a scheme are posted by rule. False if the part belongs
-    /// to no message that there can be.
+    /// Posts the receive of a stretch if its slot is free: a scheme posts receives by rule. False if no message can
+    /// have this part.
     fn post(&mut self, now: Time, part: &Part, sequence: u64, first: u64, plan: Plan, packets: u32) -> bool {
         let message = { part.message }.0;
         let fits =
@@ -165,7 +167,7 @@ impl RepairReceiver {
         true
     }
 
-    /// A packet or a question of a stretch that is over is answered, but not more often than four times in a round trip.
+    /// Answers a packet or a question about a stretch that is over, at most four times in a round trip.
     fn answer(&mut self, now: Time, sequence: u64, letter: Letter) {
         let at = (sequence % SLOTS) as usize;
         if self.answered.is_empty() {
@@ -178,7 +180,7 @@ impl RepairReceiver {
         }
     }
 
-    /// A packet that is new has come for a group.
+    /// Notes a packet that arrived for a group: a new one, or a duplicate of chunk `duplicate`.
     fn gather(
         &mut self,
         now: Time,
@@ -253,7 +255,7 @@ impl RepairReceiver {
         self.set_timer(message);
     }
 
-    /// All of a group is here, or can be rebuilt.
+    /// Ends a group: all of it has arrived or can be rebuilt.
     fn end_group(&mut self, now: Time, message: u32, group: u32) {
         let Some(incoming) = self.incoming.get_mut(&message) else { return };
         let data_at = incoming.first + u64::from(incoming.layout.place(group, false));
@@ -274,7 +276,7 @@ impl RepairReceiver {
             incoming.end_group(group);
             incoming.recovered()
         } else {
-            // It is the last word on this stretch: all chunks.
+            // This is the last acknowledgement of this stretch: all chunks.
             let gathering = incoming.groups.get_mut(&group);
             let mut last = None;
             if let (Some(gathering), Some(data)) = (gathering, self.table.progress(data_at)) {
@@ -302,7 +304,7 @@ impl RepairReceiver {
         }
     }
 
-    /// When a message's timers end, where that is sooner than known.
+    /// Computes when the next timer of a message ends, and brings the receiver's deadline forward if needed.
     fn set_timer(&mut self, message: u32) {
         let Some(incoming) = self.incoming.get(&message) else { return };
         let at = self.timer_of(incoming);
@@ -325,7 +327,7 @@ impl RepairReceiver {
                 at = at.min(self.fallback_at(incoming, group));
             }
         }
-        // A group of which nothing has come.
+        // The first group of which nothing has arrived.
         let next =
             incoming.under_way().find(|&group| !incoming.is_over(group) && !incoming.groups.contains_key(&group));
         match next {
@@ -334,15 +336,16 @@ impl RepairReceiver {
         }
     }
 
-    /// When parity has failed for a group that cannot be repaired by then: the message's time on the line and some round trips
-    /// after its beginning, and nothing has come for a while. SDR-RDMA, section 5: fallback timeout (FTO).
+    /// The time after which parity counts as failed for a group that is still not repaired: the message's sending time
+    /// and `grace` after its first packet, but not before `quiet` has passed without a new packet. SDR-RDMA, section 5:
+    /// fallback timeout (FTO).
     fn fallback_at(&self, incoming: &Incoming, group: u32) -> Time {
         let sending = Span(self.packet.0.saturating_mul(incoming.layout.sent_with(group))).min(SENDING_MAX);
         let alone = incoming.started + sending + self.timing.grace();
         alone.max(incoming.last_new + self.timing.quiet())
     }
 
-    /// Timers of a message that have ended.
+    /// Runs the timers of a message that have ended.
     fn handle_message_timeout(&mut self, now: Time, message: u32) {
         let Some(mut incoming) = self.incoming.remove(&message) else { return };
         let letters = &mut self.letters;
@@ -366,7 +369,7 @@ impl RepairReceiver {
         self.incoming.insert(message, incoming);
     }
 
-    /// Asks for what parity cannot repair, group by group, where it is time.
+    /// For each group whose fallback time has come, asks the sender for the chunks that parity cannot repair.
     fn fall_back(&mut self, now: Time, incoming: &mut Incoming) {
         for group in incoming.under_way() {
             if incoming.is_over(group) {
@@ -445,7 +448,7 @@ impl Receiver for RepairReceiver {
                 Arrival { fresh: false, duplicate: true }
             }
             Placed::Late { whole } => {
-                // Parity that nobody needs any more is no reason to answer.
+                // Late parity needs no answer.
                 if !parity {
                     self.answer(now, sequence, Letter::Over { sequence: truncated(sequence), whole });
                 }
@@ -467,7 +470,7 @@ impl Receiver for RepairReceiver {
         };
         let letter = match self.incoming.values().find(of) {
             Some(incoming) if incoming.plan.code.is_some() => incoming.recovered(),
-            // Timeouts of the sender see to the others.
+            // Without a code, the sender's own timeouts resend the chunks.
             Some(_) => return Ok(()),
             None => Letter::Unknown { sequence: asked },
         };

@@ -1,4 +1,5 @@
-//! The sender of a repair scheme: posts become stretches, chunks that are lost go again, letters tell which.
+//! The sender of a repair scheme. It cuts posted messages into stretches, and sends the chunks again that letters of
+//! the receiver or timeouts report as lost.
 
 mod flight;
 mod letters;
@@ -23,14 +24,14 @@ use std::collections::{BinaryHeap, VecDeque};
 /// A sender's knowledge of a chunk.
 #[derive(Clone, Copy, Debug)]
 struct Chunk {
-    /// When its last packet left; [`Time::NEVER`] while it waits to go again.
+    /// When its last packet was sent; [`Time::NEVER`] while it waits to be sent again.
     sent_at: Time,
-    /// When it is to go again, unless it is there.
+    /// When it is sent again, unless it has arrived by then.
     due: Time,
     path: PathId,
     /// Wire bytes of it in flight.
     in_flight: u32,
-    /// How often it was sent, as far as that counts.
+    /// The number of times it was sent, saturating.
     tries: u8,
     is_there: bool,
 }
@@ -38,7 +39,7 @@ struct Chunk {
 const UNSENT: Chunk =
     Chunk { sent_at: Time::ZERO, due: Time::NEVER, path: PathId(0), in_flight: 0, tries: 0, is_there: false };
 
-/// A stretch under way.
+/// A stretch that is being sent.
 #[derive(Debug)]
 struct Sending {
     /// The message, counted from the connection's first.
@@ -53,22 +54,23 @@ struct Sending {
     size: u32,
     /// Packets that have left for the first time.
     sent: u32,
-    /// Chunks that are there, and the one below which all are.
+    /// The number of chunks that have arrived, and the index below which all have arrived.
     count: u32,
     below: u32,
-    /// The state of each chunk, where the receiver tells of chunks one by one: always without a code, with one after a NACK.
+    /// The state of each chunk, while the receiver reports single chunks: always without a code; with a code only after
+    /// a NACK.
     states: Vec<Chunk>,
 }
 
 impl Sending {
-    /// From now on chunks are told of one by one: the first letter has come that tells of chunks of a coded stretch, long after they
-    /// left.
+    /// Begins to keep a state for each chunk: the first letter that names single chunks of a coded stretch has arrived.
+    /// All of its chunks were sent long ago.
     fn tell_chunks_apart(&mut self) {
         self.states = vec![Chunk { tries: 1, ..UNSENT }; self.chunks as usize];
     }
 }
 
-/// A message under way.
+/// A message that is being sent.
 #[derive(Debug)]
 struct Post {
     message: Message,
@@ -77,15 +79,15 @@ struct Post {
     layout: Layout,
     packets: u32,
     tail: u16,
-    /// Stretches that have begun, and the first one's count.
+    /// The number of stretches that have begun, and the sequence number of the first one.
     begun: u32,
     first: u64,
     /// Groups that are over.
     over: u32,
-    /// Packets that the receiver has told of as lost, and in how many runs.
+    /// The number of packets that the receiver has reported as lost, and the number of runs that they form.
     lost: u32,
     runs: u32,
-    /// With a code: when to ask what has come.
+    /// With a code: when to ask the receiver which groups have arrived.
     ask_at: Time,
 }
 
@@ -101,31 +103,32 @@ pub struct RepairSender {
     runs: Runs,
     base_rtt: Span,
     posts: VecDeque<Post>,
-    /// The count of the first of `posts`, and how many of them have begun whole.
+    /// The number of the first message in `posts`, and the number of messages whose stretches have all begun.
     first_post: u64,
     begun: usize,
-    /// Stretches in order, the table's first one first.
+    /// Stretches in order; the first is number `first`.
     out: VecDeque<Option<Sending>>,
     first: u64,
-    /// Chunks by the end of their timeout, in order; those that would break the order are in `patient`.
+    /// The ends of the chunks' timeouts, in order of time; an entry that would break this order is in `patient`.
     timeouts: VecDeque<(Time, u64, u32)>,
     patient: BinaryHeap<Reverse<(Time, u64, u32)>>,
     in_flight: u64,
-    /// Where the receiver counts what arrives: all that is on its way, which congestion control then looks at.
+    /// If the receiver counts arriving packets: the packets on their way, from which congestion control takes the bytes
+    /// in flight.
     flight: Option<Box<Flight>>,
-    /// Timeouts, a timeout apart, since the last measured round trip, and when the last one was: losses at random leave others to
-    /// measure, and a path that has become longer does not.
+    /// Rounds of timeouts since the last measured round trip, and when the last round began. Random losses leave some
+    /// round trips to measure; on a path that has become longer than the timeout there is none, and the rounds add up.
     rounds: u8,
     last_round: Time,
-    /// When the peer gave a sign, or the first packet left after a rest.
+    /// When the last letter of the peer arrived, or when the first packet after a rest left.
     heard: Time,
-    /// Nothing has left since the last message ended, so that nobody owes a sign.
+    /// Nothing was sent since the last message ended, so the peer owes no letter.
     rests: bool,
     finished: VecDeque<Message>,
     lost: Vec<Lost>,
     letters: VecDeque<Letter>,
     failed: bool,
-    /// No message is asked after before.
+    /// The earliest `ask_at` of all messages.
     ask_at: Time,
 }
 
@@ -161,7 +164,7 @@ impl RepairSender {
         }
     }
 
-    /// From now on the receiver counts what arrives. Called before anything else.
+    /// Tells the sender that the receiver counts arriving packets. Must be the first call.
     pub(crate) fn count_arrivals(&mut self, environment: &Environment) {
         self.flight = Some(Box::new(Flight::new(environment.packet, environment.base_rtt)));
     }
@@ -185,7 +188,7 @@ impl RepairSender {
         extend(sequence, self.first + self.out.len() as u64)
     }
 
-    /// Stretches of posted messages begin as far as there are slots.
+    /// Begins stretches of posted messages while there are free slots.
     fn begin(&mut self) {
         while self.table.has_slot()
             && let Some(post) = self.posts.get_mut(self.begun)
@@ -223,7 +226,7 @@ impl RepairSender {
                 states,
             }));
             if parity && self.get(data).is_none() {
-                // Its group is over already: nobody needs it.
+                // Its group is over already, so its parity is not needed.
                 self.forget(sequence);
             } else {
                 self.table.push(sequence, 0, packets, false);
@@ -244,7 +247,7 @@ impl RepairSender {
         Some(sending)
     }
 
-    /// Messages that are over are finished, in the order of posting.
+    /// Moves messages that are over to `finished`, in the order of posting.
     fn retire(&mut self) {
         while self.begun > 0 && self.posts.front().is_some_and(|post| post.over == post.layout.groups()) {
             self.finished.extend(self.posts.pop_front().map(|post| post.message));
@@ -253,7 +256,7 @@ impl RepairSender {
         }
     }
 
-    /// A chunk is there. Gives what left the flight.
+    /// Notes that a chunk has arrived. Adds the packets and bytes that are no longer in flight to `settled`.
     fn settle(&mut self, sequence: u64, chunk: u32, settled: &mut Settled) {
         let Some(sending) = self.get_mut(sequence) else { return };
         let packets = sending.size.min(sending.packets - chunk * sending.size);
@@ -270,7 +273,7 @@ impl RepairSender {
         }
     }
 
-    /// A stretch is over. Frees its slot; adds what left the flight.
+    /// Ends a stretch: frees its slot, and adds the packets and bytes that are no longer in flight to `settled`.
     fn finish(&mut self, sequence: u64, settled: &mut Settled) {
         let Some(sending) = self.forget(sequence) else { return };
         let bytes = sending.states.iter().map(|s| u64::from(s.in_flight)).sum::<u64>();
@@ -292,7 +295,7 @@ impl RepairSender {
         self.begin();
     }
 
-    /// Both stretches of a group are over.
+    /// Ends both stretches of a group.
     fn finish_group(&mut self, post: u64, group: u32, settled: &mut Settled) {
         let &mut Post { first, layout, plan, .. } = self.post_mut(post);
         // The data last: with them, the message may be over.
@@ -302,14 +305,16 @@ impl RepairSender {
         self.finish(first + u64::from(layout.place(group, false)), settled);
     }
 
-    /// The message of a stretch, if that is under way.
+    /// The message and the group of a stretch, if the stretch is being sent.
     fn post_of(&self, sequence: u64) -> Option<(u64, u32)> {
         self.get(sequence).map(|sending| (sending.post, sending.group))
     }
 
-    /// A chunk goes again; false if it does not. Where a letter says that it is lost, one that left less than a round trip ago does not.
+    /// Puts a chunk into the queue to be sent again; false if it is not. If a letter says that the chunk is lost, but
+    /// it was sent less than a round trip ago, it is not sent again.
     fn send_again(&mut self, now: Time, sequence: u64, chunk: u32, kind: LossKind) -> bool {
-        // What is late is not lost: queues, and hosts that sleep, make round trips longer than the shortest one.
+        // Queues and sleeping hosts make a round trip longer than the shortest one, so a chunk that is only late must
+        // not count as lost.
         let rtt = self.base_rtt.max(self.timing.rtt) + self.timing.late;
         let Some(sending) = self.get_mut(sequence) else { return false };
         let size = sending.size;
@@ -322,7 +327,7 @@ impl RepairSender {
             sending.tell_chunks_apart();
         }
         let state = &mut sending.states[chunk as usize];
-        // A chunk that is to go again waits for its turn once.
+        // A chunk that is already queued to be sent again is not queued twice.
         let waits = state.sent_at == Time::NEVER;
         if state.is_there || waits || kind == LossKind::Inferred && state.sent_at + rtt > now {
             return false;
@@ -339,7 +344,8 @@ impl RepairSender {
         true
     }
 
-    /// A chunk of which not all has left in this round is late: what has left is not in flight any more.
+    /// The timeout of a chunk ended before all of its packets were sent in this round: those that were sent no longer
+    /// count as in flight.
     fn give_up_part(&mut self, sequence: u64, chunk: u32) {
         let Some(state) = self.get_mut(sequence).and_then(|s| s.states.get_mut(chunk as usize)) else { return };
         let (path, bytes) = (state.path, u64::from(std::mem::take(&mut state.in_flight)));
@@ -362,12 +368,12 @@ impl RepairSender {
         }
     }
 
-    /// When nothing is heard of what is on its way for so long, it is no more on its way.
+    /// If no letter reports a packet for this long, the packet no longer counts as in flight.
     fn silence(&self) -> Span {
         self.timing.rto() * 2
     }
 
-    /// When to give up, unless the peer gives a sign.
+    /// When to give up, unless a letter of the peer arrives.
     fn give_up_at(&self) -> Time {
         if self.out.is_empty() || self.rests {
             Time::NEVER
@@ -429,7 +435,7 @@ impl Reliability for RepairSender {
         if let Some(flight) = &mut self.flight {
             flight.leave(now, sequence, whole.packet, segment.again);
         }
-        // While there is something new to send, nobody owes a sign.
+        // While there are new packets to send, the peer owes no letter.
         if (self.rests || !segment.again) && self.heard < now {
             self.heard = now;
         }
@@ -445,10 +451,11 @@ impl Reliability for RepairSender {
         let chunk = packet / size;
         let ends = packet + 1 == ((chunk + 1) * size).min(sending.packets);
         let (all_sent, post) = (sending.sent == sending.packets, sending.post);
-        // A chunk that parity covers is not in flight: no letter tells of it before its group is over. Nor is one in flight that was
-        // there when it left again.
+        // A chunk that parity covers does not count as in flight, because no letter reports it before its group is
+        // over. A chunk that had already arrived when it was sent again does not count either.
         if let Some(state) = sending.states.get_mut(chunk as usize).filter(|state| !state.is_there) {
-            // A window may close within a chunk: the timeout begins with its first packet, and anew with its last one.
+            // A window may close within a chunk, so the timeout starts with the chunk's first packet and starts again
+            // with its last one.
             let begins = state.in_flight == 0;
             state.in_flight += bytes.0 as u32;
             state.path = path;
@@ -490,7 +497,7 @@ impl Reliability for RepairSender {
         }
         self.heard = self.heard.max(now);
         if self.flight.is_some() {
-            // The counts tell how much has come, and how long it took.
+            // `Letter::Heard` reports the bytes and the round trip; other letters must not count them twice.
             settled = Settled { packets: settled.packets, ..Settled::default() };
         }
         Ok(settled)
@@ -507,7 +514,7 @@ impl Reliability for RepairSender {
         while let Some((at, sequence, chunk)) = self.take_timeout(now) {
             let Some(sending) = self.get(sequence) else { continue };
             let Some(state) = sending.states.get(chunk as usize).filter(|s| !s.is_there) else { continue };
-            // It may have gone again since this timeout began.
+            // If the chunk was sent again since this timeout began, a later timeout is valid.
             if state.due == at {
                 if now >= self.last_round + self.timing.rto() {
                     (self.rounds, self.last_round) = (self.rounds.saturating_add(1), now);

@@ -14,7 +14,7 @@
 use super::{Reader, WireError};
 use crate::aggregate::{Fragment, Kind, Marks};
 
-/// What a fragment begins with.
+/// The first byte of a fragment.
 pub const MAGIC: u8 = 0xe5;
 
 /// Bytes of a fragment's header.
@@ -35,7 +35,7 @@ pub fn encode(fragment: &Fragment, out: &mut Vec<u8>) {
 /// Reads a fragment's header from the start of `bytes`; its lanes follow.
 ///
 /// # Errors
-/// If the bytes are no fragment's, or end before its lanes do.
+/// If the bytes are not a fragment, or end before its lanes do.
 pub fn decode(bytes: &[u8]) -> Result<Fragment, WireError> {
     let mut reader = Reader::new(bytes);
     if reader.u8()? != MAGIC {

@@ -1,4 +1,4 @@
-//! Ethernet, IPv6 and UDP around a transport header: what a capture file shows.
+//! Ethernet, IPv6 and UDP around a transport header, as in a capture file.
 //!
 //! ```text
 //! Ethernet  destination 02:plane:host, source likewise (locally administered), type 0x86dd
@@ -11,15 +11,15 @@
 //!           counted in the BTH's pad bits, and four zero bytes for the ICRC
 //! ```
 //!
-//! Source ports from 0xf000 on are in the range that RoCEv2 NICs use, and packet analysers know no protocol there.
+//! Source ports from 0xf000 on are in the range that RoCEv2 NICs use, and packet analysers assign no protocol to them.
 //!
-//! A frame differs from [`encode`] in three fields of RoCEv2 and MRC, so that analysers read it as they read a NIC's:
-//! queue pairs count from 2 (MRC: from 3), since the ones below are reserved; the pad bits; and the RETH of a RoCEv2 First
-//! announces the length of the whole message where [`write_within()`] is told it. [`read()`] then takes the length of the
-//! packet's payload from the datagram.
+//! A frame differs from [`encode`] in three fields of RoCEv2 and MRC, so that analysers read it like a NIC's frame:
+//! queue pairs count from 2 (MRC: from 3), because lower ones are reserved; the pad bits are set; and the RETH of a
+//! RoCEv2 First contains the length of the whole message if [`write_within()`] gets it. [`read()`] then takes the
+//! length of the packet's payload from the datagram.
 //!
-//! Both addresses name the plane that the packet leaves by. The UDP checksum is right for a payload of zeros: captures
-//! carry no payload, and zeros add nothing to the sum, so it can be computed from the headers alone.
+//! Both addresses contain the plane by which the packet leaves. The UDP checksum is correct for a payload of zeros:
+//! captures carry no payload, and zeros add nothing to the sum, so the headers alone determine it.
 
 use super::{Outer, Reader, WireError, decode, encode, header_bytes};
 use crate::packet::{ConnectionId, Flags, Header, HostId, Packet, PathId};
@@ -31,7 +31,7 @@ const UDP: usize = 8;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 const NEXT_HEADER_UDP: u8 = 17;
 const HOP_LIMIT: u8 = 64;
-/// RFC 4193: fd00::/8 and 40 bits of one's own.
+/// RFC 4193: fd00::/8 and 40 bits of our choice.
 const PREFIX: [u8; 6] = [0xfd, 0x53, 0x74, 0x72, 0x61, 0x6e];
 
 const DSCP_DATA: u8 = 26;
@@ -58,10 +58,10 @@ pub const fn address(plane: u8, host: HostId) -> [u8; 16] {
     [p[0], p[1], p[2], p[3], p[4], p[5], 0, plane, 0, 0, 0, 0, h[0], h[1], h[2], h[3]]
 }
 
-/// Where the UDP source ports of frames begin; the low bits of the entropy value are added.
+/// The first UDP source port of frames; the low bits of the entropy value are added.
 const SOURCE_PORTS: u16 = 0xf000;
 
-/// Bits of the entropy value that the source port has.
+/// The number of bits of the entropy value in the source port.
 const PORT_BITS: u32 = 12;
 
 /// Bytes of the RETH's DMA length within a RoCEv2 header, and that header's opcode of a message's first packet.
@@ -74,10 +74,10 @@ const PAD_BITS: u8 = 0x30;
 /// Bytes of the ICRC.
 const ICRC: usize = 4;
 
-/// No transport header is longer.
+/// The longest transport header.
 const HEADER_MAX: usize = 64;
 
-/// The queue pair that a frame shows for connection 0. The lowest are reserved: 0 and 1 for management, and 2 for MRC's
+/// The queue pair in a frame for connection 0. The lowest numbers are reserved: 0 and 1 for management, and 2 for MRC's
 /// operations between NICs, which belong to no connection of the frame.
 const fn first_queue_pair(format: WireFormat, header: &Header) -> u32 {
     match (format, header) {
@@ -108,7 +108,7 @@ fn payload(packet: &Packet) -> usize {
     }
 }
 
-/// Zeros behind the payload of `packet`: the InfiniBand family fills up to a multiple of four bytes.
+/// The number of zeros after the payload of `packet`: the InfiniBand family pads to a multiple of four bytes.
 fn padding(format: WireFormat, packet: &Packet) -> usize {
     match format {
         WireFormat::Rocev2 | WireFormat::Mrc => payload(packet).wrapping_neg() % 4,
@@ -145,8 +145,8 @@ fn traffic_class(packet: &Packet) -> Result<u8, WireError> {
     Ok(dscp << 2 | ecn)
 }
 
-/// Appends the frame of `packet` up to the end of its headers to `out`, and gives its whole length on the wire, payload
-/// included (but for preamble, frame check sequence and gap).
+/// Appends the headers of the frame of `packet` to `out`. Returns the frame's whole length on the wire, payload
+/// included, but without preamble, frame check sequence and gap.
 ///
 /// # Errors
 /// [`WireError::Unencodable`] if a field does not fit; `out` is then as it was.
@@ -154,8 +154,8 @@ pub fn write(format: WireFormat, packet: &Packet, out: &mut Vec<u8>) -> Result<u
     write_within(format, packet, None, out)
 }
 
-/// [`write()`] for a packet whose message is known to have `message` bytes: the RETH of a RoCEv2 First announces them. A packet
-/// alone does not say how long its message is.
+/// [`write()`] for a packet whose message has `message` bytes, if that is known: the RETH of a RoCEv2 First contains
+/// this length. A packet alone does not tell the length of its message.
 ///
 /// # Errors
 /// As [`write()`].
@@ -195,25 +195,25 @@ pub fn write_within(
     let headers = out.len() - start;
     let whole = headers + trailing;
     if !packet.header.has_payload() || packet.flags.has(Flags::TRIMMED) {
-        // Nothing but the empty ICRC follows: write it, so that the capture of a control packet is complete.
+        // Only the empty ICRC follows. Write it, so that the capture of a control packet is complete.
         out.resize(start + whole, 0);
     }
     Ok(whole)
 }
 
-/// Puts into a transport header what only frames have: pad bits, and the length of the message.
+/// Sets the fields of a transport header that only frames have: the pad bits, and the length of the message.
 fn dress(format: WireFormat, packet: &Packet, message: Option<u64>, header: &mut [u8]) {
     header[1] |= (padding(format, packet) as u8) << PAD_BITS.trailing_zeros();
     let is_whole_data = matches!(packet.header, Header::Data(_)) && !packet.flags.has(Flags::TRIMMED);
     if let (WireFormat::Rocev2, true, WRITE_FIRST, Some(bytes)) = (format, is_whole_data, header[0], message) {
-        // The field has 32 bits; a NIC would cut a longer message into several.
+        // The field has 32 bits; a NIC would split a longer message.
         let length = u32::try_from(bytes).unwrap_or(u32::MAX);
         header[RETH_LENGTH].copy_from_slice(&length.to_be_bytes());
     }
 }
 
-/// Takes out of a transport header what [`dress`] put in, so that [`decode`] reads it. `datagram` bytes, the header's among
-/// them, follow the UDP header. Gives the padding that the header claims.
+/// Undoes [`dress`], so that [`decode`] can read the header. `datagram` is the number of bytes after the UDP header,
+/// this header included. Returns the padding that the header claims.
 fn undress(format: WireFormat, is_trimmed: bool, datagram: usize, header: &mut [u8]) -> Result<usize, WireError> {
     if !matches!(format, WireFormat::Rocev2 | WireFormat::Mrc) || header.len() < 2 {
         return Ok(0);
@@ -227,14 +227,14 @@ fn undress(format: WireFormat, is_trimmed: bool, datagram: usize, header: &mut [
     Ok(padding)
 }
 
-/// UDP checksum over the two addresses and the datagram, whose payload counts as zeros. The pseudo-header's length is
-/// that of the UDP header; its next header is UDP.
+/// UDP checksum over the two addresses and the datagram, with a payload of zeros. The pseudo-header has the length from
+/// the UDP header, and UDP as its next header.
 fn checksum(addresses_and_datagram: &[u8]) -> u16 {
     let mut sum = u32::from(NEXT_HEADER_UDP);
     for pair in addresses_and_datagram.chunks(2) {
         sum += u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |&low| u32::from(low));
     }
-    // The pseudo-header repeats the length, which the UDP header has at its bytes 4 and 5, behind 32 of addresses.
+    // The pseudo-header repeats the length, which is at bytes 4 and 5 of the UDP header, after 32 bytes of addresses.
     if let Some(&[high, low]) = addresses_and_datagram.get(36..38) {
         sum += u32::from(high) << 8 | u32::from(low);
     }
@@ -248,13 +248,13 @@ fn checksum(addresses_and_datagram: &[u8]) -> u16 {
     }
 }
 
-/// Reads the frame of a packet. Payload is not looked at, and need not be there.
+/// Reads the frame of a packet. The payload is ignored and may be missing.
 ///
 /// The packet's `size` is the frame's whole length on the wire.
 ///
 /// # Errors
-/// If it is no frame that [`write()`] could have written for this format. Hop limit and Ethernet addresses may differ: they
-/// change on the way.
+/// If [`write()`] cannot have written this frame for this format. Hop limit and Ethernet addresses may differ, because
+/// they change on the path.
 pub fn read(format: WireFormat, frame: &[u8]) -> Result<Packet, WireError> {
     let mut reader = Reader::new(frame);
     reader.array::<12>()?;
@@ -312,7 +312,7 @@ pub fn read(format: WireFormat, frame: &[u8]) -> Result<Packet, WireError> {
     Ok(packet)
 }
 
-/// The facts that switches write, from the traffic class.
+/// The flags that switches write, read from the traffic class.
 fn switch_flags(traffic_class: u8, header: &Header) -> Result<Flags, WireError> {
     let is_data = header.has_payload();
     let flags = match (traffic_class >> 2, is_data) {

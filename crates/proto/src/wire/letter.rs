@@ -1,7 +1,7 @@
 //! Letters in bytes: the same in every format.
 //!
-//! Everything is big-endian. The first byte is one that no format begins a packet with: the formats of our own have their version
-//! there, RoCEv2 and MRC an opcode below the manufacturers' range.
+//! All fields are big-endian. No format begins a packet with the first byte 0xfe: our own formats have their version
+//! there, and RoCEv2 and MRC an opcode below the manufacturers' range.
 //!
 //! ```text
 //! byte 0       0xfe
@@ -19,13 +19,14 @@
 //! heard        sequence 4, packet 4, before 4, received 4, held 2
 //! ```
 //!
-//! Letters between the ends of a one-way connection ("have" and those after it) may carry an echo of CE, in the top bit of bytes 2-3.
+//! Letters between the ends of a one-way connection ("have" and all later ones in the list) may echo CE in the top bit
+//! of bytes 2-3.
 
 use super::{Reader, WireError, bare};
 use crate::letter::{Have, Heard, Letter, Missing};
 use crate::packet::{Flags, Header, Packet, SackBits};
 
-/// What a letter begins with.
+/// The first byte of a letter.
 pub(super) const MARK: u8 = 0xfe;
 const VERSION: u8 = 1;
 const CUSTOM: u16 = 0;

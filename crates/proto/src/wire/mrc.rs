@@ -21,8 +21,8 @@
 //! cnp       0x81  16 zero bytes, as RoCEv2's: MRC has none, this is there so that every combination of policies has bytes
 //! ```
 //!
-//! Senders here keep the times of their packets themselves: timestamps are written as zero and not read. The invariant
-//! checksum (ICRC) is zero in captures, and nobody checks it.
+//! Senders here store the times of their packets, so timestamps are written as zero and not read. The invariant
+//! checksum (ICRC) is zero in captures and is not checked.
 
 use super::{Reader, WireError, bare, outer_flags};
 use crate::packet::{
@@ -49,7 +49,7 @@ const RETRANSMISSION: u8 = 0x20;
 const TIMESTAMP: u8 = 0x10;
 /// The reserved QP of operations between NICs.
 const ENDPOINT_QP: u32 = 2;
-/// Frame type of a timestamp header; the tick bit and the reserved ones above it are zero.
+/// Frame type of a timestamp header; the tick bit and the reserved bits above it are zero.
 const TIMESTAMP_TYPE: u16 = 1;
 /// Bits of SETH's first word: skip once, always skip, answer to a probe.
 const SKIP_ONCE: u16 = 1 << 5;
@@ -86,7 +86,7 @@ pub(super) const fn header_bytes(header: &Header, last: bool) -> usize {
     }
 }
 
-/// The flags that fields of the standard say, for such a header; the acknowledge request and the retransmission aside.
+/// The flags for which the standard has fields in such a header, except the acknowledge request and the retransmission.
 const fn standard_flags(header: &Header) -> u16 {
     match header {
         Header::Data(_) => Flags::LAST.0,
@@ -96,10 +96,10 @@ const fn standard_flags(header: &Header) -> u16 {
     }
 }
 
-/// How far `psn` lies above `from`, if 16 bits with a sign hold it.
+/// The distance of `psn` above `from`, if it fits into 16 bits with a sign.
 fn offset(psn: Psn, from: Psn) -> Result<u16, WireError> {
     let above = i64::from(psn.get()) - i64::from(from.get());
-    // Both have 24 bits: the shorter way round.
+    // Both have 24 bits, so take the shorter of the two distances.
     let wrapped = (above + 3 * (1 << 23)).rem_euclid(1 << 24) - (1 << 23);
     i16::try_from(wrapped).map(|offset| offset as u16).map_err(|_| WireError::Unencodable)
 }
@@ -132,7 +132,7 @@ fn reason_of(code: u8) -> Result<NackReason, WireError> {
     })
 }
 
-/// The largest header, padded: a whole one is built before anything is appended.
+/// A buffer for the largest header: the whole header is built before it is appended.
 struct Writer {
     bytes: [u8; 48],
     length: usize,
@@ -285,7 +285,7 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
     Ok(())
 }
 
-/// A PSN in 24 bits behind a byte that must be zero.
+/// A PSN in 24 bits after a byte that must be zero.
 fn psn_of(word: u32) -> Result<Psn, WireError> {
     super::psn(word)
 }
@@ -333,7 +333,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
             let path = PathId(reader.u32()?);
             reader.u32()?;
             let before = psn_of(reader.u32()?)?;
-            // Congestion control of another kind would mean other fields; window and penalty of ours are not read.
+            // Another kind of congestion control would have other fields. Window and penalty are not read.
             let kind = reader.u8()?;
             reader.u8()?;
             let base = reader.u16()?;
@@ -421,7 +421,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
     };
     let is_data = matches!(header, Header::Data(_));
     let numbered = !matches!(header, Header::Cnp | Header::Probe { .. });
-    // What a field of the standard says needs no second word from us.
+    // A flag for which the standard has a field must not be in our byte as well.
     let twice = flags & (standard_flags(&header) | outer_flags(&header).0) != 0;
     let known = ACK_REQUEST | RETRANSMISSION | if is_data { TIMESTAMP } else { 0 };
     let stamped = bits & TIMESTAMP != 0;

@@ -20,14 +20,14 @@ use super::{Reader, WireError, bare};
 use crate::packet::{Flags, Header, MessageId, Packet, Part, Wait};
 use crate::partial::SEQUENCES;
 
-/// What a part begins with.
+/// The first byte of a part.
 pub(super) const MARK: u8 = 0xd1;
 
 /// Bytes of a part's header.
 pub(super) const BYTES: usize = 28;
 
 const PARITY: u8 = 1;
-/// Which flag each bit of byte 1 is, and its place.
+/// The flags of byte 1, each with its bit.
 const BITS: [(Flags, u8); 3] = [(Flags::LAST, 2), (Flags::RETRANSMITTED, 4), (Flags::ACK_REQUEST, 8)];
 
 /// Appends a part's header to `out`.

@@ -1,7 +1,7 @@
 //! RoCEv2: the base transport header (BTH) and its extensions, as a packet analyser expects them.
 //!
-//! InfiniBand architecture specification, volume 1, section 9 and annex A17. What is ours lies where a dissector sees
-//! reserved bits, manufacturer opcodes or payload:
+//! InfiniBand architecture specification, volume 1, section 9 and annex A17. Our own fields are in places that a
+//! dissector shows as reserved bits, manufacturer opcodes or payload:
 //!
 //! ```text
 //! BTH, 12 bytes  opcode 1, SE M pad version 1 (0x40: migrated, version 0), partition key 2 (0xffff),
@@ -20,7 +20,7 @@
 //! probe  0xc0  of the manufacturers' range; PSN 0, then number 4
 //! ```
 //!
-//! The invariant checksum (ICRC) is not computed: its four bytes are zero in captures, and nobody checks them.
+//! The invariant checksum (ICRC) is not computed: its four bytes are zero in captures and are not checked.
 
 use super::{Reader, WireError, bare, outer_flags, psn};
 use crate::packet::{
@@ -57,7 +57,7 @@ pub(super) const fn header_bytes(header: &Header) -> usize {
     }
 }
 
-/// Flags as the acknowledge-request byte has them: bit 0 of ours is its bit 7, bit 1 its bit 6, and so on.
+/// The flags in the order of the acknowledge-request byte: our bit 0 is its bit 7, bit 1 its bit 6, and so on.
 const fn reversed(flags: u8) -> u8 {
     flags.reverse_bits()
 }

@@ -1,6 +1,6 @@
 //! STrack's fields in a layout of ours, since the paper's is not public.
 //!
-//! Everything is big-endian. Each packet begins with
+//! All fields are big-endian. Each packet begins with
 //!
 //! ```text
 //! byte 0      version (high five bits, 1) and type (low three: 0 data, 1 retransmission, 2 probe, 3 ack, 4 nack, 5 cnp)
@@ -21,8 +21,9 @@
 //! cnp                                                                                                   8
 //! ```
 //!
-//! The entropy value of a data packet is the UDP source port; an acknowledgement echoes it with the plane and the entropy's
-//! upper bits. STrack itself has no NACK and no CNP: they are there so that every combination of policies has bytes.
+//! The entropy value of a data packet is the UDP source port; an acknowledgement echoes it with the plane and the
+//! entropy's upper bits. STrack itself has no NACK and no CNP; the format has them so that every combination of
+//! policies can be encoded.
 
 use super::{Reader, WireError, bare, outer_flags};
 use crate::packet::{
@@ -37,7 +38,7 @@ const ACK: u8 = 3;
 const NACK: u8 = 4;
 const CNP: u8 = 5;
 
-/// Which flag each bit of byte 1 is. On data, "retransmitted" is the packet's type.
+/// The flags of byte 1, from bit 0 on. On data, "retransmitted" is the packet's type.
 const BITS: [Flags; 8] = [
     Flags::ACK_REQUEST,
     Flags::LAST,

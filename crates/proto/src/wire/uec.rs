@@ -1,7 +1,7 @@
 //! Our own layout of the fields that Ultra Ethernet and STrack carry.
 //!
-//! The fields are those the sources describe; where they sit is ours, since STrack's layout is not public and UEC's serves
-//! many features that are absent here. Everything is big-endian. Each packet begins with
+//! The fields are those that the sources describe. Their positions are ours, because STrack's layout is not public and
+//! UEC's serves many features that are absent here. All fields are big-endian. Each packet begins with
 //!
 //! ```text
 //! byte 0      version (high four bits, 1) and type (low four bits: 0 data, 1 ack, 2 nack, 3 cnp, 4 probe)
@@ -21,8 +21,8 @@
 //! probe  number 4                                                                                 12
 //! ```
 //!
-//! Sequence numbers have 24 bits in a field of 32. Acknowledgements name the whole path, port included, since the port
-//! that they arrive on says nothing about the one that the data came by.
+//! Sequence numbers have 24 bits in a field of 32. Acknowledgements contain the whole path, port included, because an
+//! acknowledgement may arrive by another port than its data left by.
 
 use super::{Reader, WireError, bare, outer_flags};
 use crate::packet::{Ack, Data, Header, MessageId, Nack, NackReason, Offset, Packet, PathId, SackBits, Wait};

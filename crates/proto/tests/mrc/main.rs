@@ -1,4 +1,4 @@
-//! MRC's paths: the state machine against a model written to be read, and what is promised of ports, probes and timers.
+//! MRC's paths: the state machine against a readable model, and the guarantees about ports, probes and timers.
 
 mod model;
 #[path = "../pair_support/mod.rs"]

@@ -1,4 +1,4 @@
-//! The state machine as the specification tells it.
+//! The state machine as the specification describes it.
 
 use super::{BASE, States};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,8 +13,8 @@ pub(super) struct Suspect {
     pub(super) ok: u32,
 }
 
-/// The state machine as the specification tells it. It does not know in which order paths take turns, nor which of several
-/// good paths in reserve is taken: there, any choice that is allowed is followed.
+/// The state machine as the specification describes it. It leaves open the order of paths, and the choice among several
+/// good paths in reserve: the model follows any allowed choice.
 pub(super) struct Model {
     pub(super) config: MrcConfig,
     pub(super) ports: u8,
@@ -38,7 +38,7 @@ impl Model {
         self.usable() >> path.port() & 1 == 1
     }
 
-    /// Paths in use that packets may take, on planes that lead somewhere.
+    /// Paths in use that packets may take, on usable planes.
     fn in_use(&self) -> usize {
         self.evs.iter().filter(|(p, (s, active))| *active && USED.contains(s) && self.is_usable(**p)).count()
     }
@@ -51,7 +51,7 @@ impl Model {
         evs
     }
 
-    /// `path` is of no use any more: every good one in reserve on its plane may take its place.
+    /// `path` is no longer usable: any good one in reserve on its plane may take its place.
     pub(super) fn replaced(evs: States, path: PathId) -> Vec<States> {
         let spare = |p: &PathId| p.port() == path.port() && evs[p] == (PathStatus::Good, false);
         let options: Vec<States> =
@@ -59,7 +59,7 @@ impl Model {
         if evs[&path].1 && !options.is_empty() { options } else { vec![evs] }
     }
 
-    /// `path` is good again: into use in place of any that is of no use, if its plane has one.
+    /// `path` is good again: it goes into use in place of any unusable one, if its plane has one.
     pub(super) fn restored(mut evs: States, path: PathId, status: PathStatus) -> Vec<States> {
         evs.get_mut(&path).expect("a path").0 = PathStatus::Good;
         let lame = |p: &PathId| p.port() == path.port() && evs[p].1 && !USED.contains(&evs[p].0);
@@ -144,7 +144,8 @@ impl Model {
         self.suspects.iter().filter_map(due).collect()
     }
 
-    /// Was this path a proper choice for a packet by one of these ports, and are these the states that it leaves behind?
+    /// Checks that this path was an allowed choice for a packet by one of these ports, and that `after` has the states
+    /// that follow from it.
     pub(super) fn check_next(&mut self, mask: u32, given: Option<PathId>, after: States) {
         let free = mask & self.usable();
         let used = |port: u8| self.evs.iter().any(|(p, (s, a))| p.port() == port && *a && USED.contains(s));

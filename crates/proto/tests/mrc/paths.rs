@@ -1,4 +1,4 @@
-//! Which paths are taken, which are left, and when they come back.
+//! The paths that are used, the paths that are left out, and the time when they come back.
 
 use super::pair_support::{Post, RTT, Sent, check};
 use super::{BASE, build, lone, planes, states};
@@ -44,7 +44,7 @@ fn the_set_is_128_paths_in_use_and_128_in_reserve_drawn_equally_from_all_planes(
     // Fewer paths than that: those in use come first.
     assert_eq!(counts(8, 20), [(16, 4); 8]);
     assert_eq!(counts(8, 8), [(8, 0); 8]);
-    // Nothing to choose, or nothing known: opaque values, as sprays have.
+    // Without a choice, or without a known topology: opaque values, as sprays have.
     assert_eq!(counts(2, 1), [(1, 0); 2]);
     assert_eq!(counts(2, 0), [(64, 0); 2]);
     // A random subset, another one on each plane.
@@ -84,7 +84,7 @@ fn a_marked_path_loses_one_turn_however_often_it_is_marked() {
 fn acknowledgements_go_by_a_path_that_is_known_to_work_and_no_longer_than_it_is() {
     let mut selector = build(MrcConfig::default(), 2, 16);
     let arrived = PathId::new(1, 3);
-    // Nothing is known: the way the data came. A probe of a random path is called for, once per round trip.
+    // Nothing is known: the answer takes the path of the data. A probe of a random path is due, once per round trip.
     assert_eq!(selector.reply_path(Time::ZERO, arrived), arrived);
     assert!(selector.wants_probe(false));
     let Some(PathProbe::Endpoint { path, number }) = selector.take_probe(Time::ZERO, Ports::first(2)) else {
@@ -97,7 +97,7 @@ fn acknowledgements_go_by_a_path_that_is_known_to_work_and_no_longer_than_it_is(
     selector.on_answer(known, path, number);
     let by = |entropy: u32| PathId::new(path.port(), entropy);
     assert_eq!(selector.reply_path(known, by(3)), path);
-    // Own data says more than probes, and spares them.
+    // Own data confirms paths, so that no probes are needed.
     let confirmed = states(&selector).into_keys().find(|p| p.port() == path.port() && *p != path).expect("another");
     let later = known + BASE;
     selector.on_feedback(later, confirmed, PathFeedback::Good);
@@ -126,7 +126,7 @@ fn a_path_that_dies_costs_less_than_a_round_trip_and_is_not_used_again_before_pr
     let last = *data.iter().filter(|&&at| at < UNTIL).max().expect("it was used");
     let detection = RTT + RTT.scaled(0.75) + RTT;
     assert!(last >= FROM && last <= FROM + detection, "last used at {last}");
-    // Probed one round trip later, then ever more rarely; three answers in a row, and it is used again.
+    // Probed one round trip later, then more rarely; after three answers in a row it is used again.
     assert!(probes.len() >= 5 && probes.windows(2).all(|w| w[1] - w[0] >= RTT), "{probes:?}");
     let back = *data.iter().find(|&&at| at > last).expect("it comes back");
     let third = *probes.iter().filter(|&&at| at >= UNTIL).nth(2).expect("three probes");
@@ -147,7 +147,7 @@ fn idle_connections_probe_bad_paths_if_told_to_until_none_is_left() {
         world.dead = |at, packet| packet.path == DEAD && at >= Time(60_000_000) && at < UNTIL;
         // While a message is to come, the wire waits for timers, too.
         world.posts.push(Post { side: 0, connection: 0, bytes: 6_000_000, at: AGAIN });
-        // ... and afterwards its checker sees to it that nothing is left to do.
+        // Afterwards its checker verifies that nothing is left to do.
         let outcome = check(&world, "", "");
         let probe = |s: &&Sent| !s.packet.is_control() && s.data().is_none() && s.at >= IDLE && s.at < AGAIN;
         let probes: Vec<Sent> = outcome.sent.iter().filter(probe).copied().collect();
@@ -159,7 +159,7 @@ fn idle_connections_probe_bad_paths_if_told_to_until_none_is_left() {
     assert!(back > AGAIN + RTT * 3, "three probes and their answers take their time: {back}");
     let (probes, back) = run(true);
     assert!(back < AGAIN + RTT, "good when it was needed: {back}");
-    // Ever more rarely while it was dead, and three in a row when it was not any more.
+    // The probes become rarer while it is dead, and three in a row follow when it works again.
     assert!(probes.iter().all(|p| p.packet.path == DEAD && p.side == 0), "{probes:?}");
     let alive = probes.iter().filter(|p| p.at >= UNTIL).count();
     assert!(alive == 3 && (5..12).contains(&(probes.len() - alive)), "{probes:?}");
@@ -177,9 +177,9 @@ fn a_plane_that_dies_silently_is_left_within_three_round_trips() {
         .filter(|(s, _)| s.packet.path.port() == 2 && s.at >= FROM && s.at < UNTIL)
         .map(|(s, _)| s.at)
         .collect();
-    // Until the last path's turn comes, a round trip, what others are late by, and the news of all of the window.
+    // The time until the last path's turn, a round trip, the lateness limit, and the time to report the whole window.
     assert!(*lost.last().expect("it was used") <= FROM + RTT * 3, "{} packets, {}", lost.len(), lost[lost.len() - 1]);
-    // Nothing else was blamed: all that was taken out comes back.
+    // Every path that was taken out comes back.
     let back = outcome.data().filter(|(s, _)| s.packet.path.port() == 2 && s.at >= UNTIL).count();
     assert!(back > 0 || outcome.finished < UNTIL + RTT * 20);
 }

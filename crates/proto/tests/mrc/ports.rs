@@ -1,4 +1,4 @@
-//! What is done about ports that go down and come back, ours and the peer's.
+//! Ports that go down and come back, ours and the peer's.
 
 use super::pair_support::{Outage, Outcome, Post, RTT, Sent, check};
 use super::{lone, planes};
@@ -44,7 +44,8 @@ fn a_port_that_goes_down_is_left_at_once_by_both_sides_and_used_again_after_it_h
     let outcome = check(&world, "", "delivered 84415");
     let hold = MrcConfig::default().port_hold;
     let by_port = |side: usize| outcome.sent.iter().filter(move |s| s.side == side && s.packet.path.port() == 2);
-    // The side whose port it is stops at once, the other one when the news comes: half a round trip and a packet later.
+    // The side with the port stops at once, the other side when the port status arrives: half a round trip and a packet
+    // later.
     let down = |at: Time| at >= from && at < until + hold;
     let wrong: Vec<_> = by_port(1).filter(|s| down(s.at)).collect();
     assert!(wrong.is_empty(), "{} {:?}", wrong.len(), &wrong[..3]);
@@ -59,7 +60,7 @@ fn a_port_that_goes_down_is_left_at_once_by_both_sides_and_used_again_after_it_h
         outcome.sent.iter().filter(status).map(|s| s.packet.path.port()).collect::<BTreeSet<u8>>()
     };
     assert_eq!(told(from), BTreeSet::from([0, 1, 3]));
-    // Then it is probed, a round trip after each answer, and used when the third one is there.
+    // Then it is probed, a round trip after each answer, and used after the third answer.
     let probes: Vec<Time> = by_port(1).filter(|s| s.at >= until + hold && is_probe(s)).map(|s| s.at).take(3).collect();
     let again = probes[2] + RTT.scaled(0.9);
     assert!(by_port(1).filter(|s| s.at < again).all(|s| s.at < from || is_probe(s)));
@@ -68,7 +69,7 @@ fn a_port_that_goes_down_is_left_at_once_by_both_sides_and_used_again_after_it_h
     for side in [0, 1] {
         assert!(by_port(side).any(|s| s.at > again && s.data().is_some()), "it is used again");
     }
-    // What was lost with the port was found without a timeout, and no path was blamed for long.
+    // The packets lost with the port were found without a timeout, and no path was assumed bad for long.
     assert!(outcome.stats.timeouts <= 2, "{:?}", outcome.stats);
 }
 
@@ -113,11 +114,11 @@ fn a_port_that_comes_back_to_a_plane_that_is_dead_is_not_used_before_the_plane_a
     let probes: Vec<Time> =
         outcome.sent.iter().filter(|s| s.side == 0 && s.packet.path.port() == 1 && is_probe(s)).map(|s| s.at).collect();
     assert!(data[0] >= ALIVE, "{} is too early", data[0]);
-    // Ever more rarely, so that it comes back after no more than as long again.
+    // The probes become rarer, so that it comes back after at most twice the time.
     let dead = probes.iter().filter(|at| (FROM..ALIVE).contains(at)).count();
     assert!((5..10).contains(&dead), "{probes:?}");
     assert!(data[0] < ALIVE + (ALIVE - FROM), "{}", data[0]);
-    // Nothing was lost with it but what was on its way.
+    // Only the packets in flight were lost with it.
     let trusting = world.with(|profile| {
         profile.path = PathConfig::Mrc(MrcConfig { port_probe: false, ..MrcConfig::default() });
     });
@@ -140,7 +141,7 @@ fn two_ports_of_one_plane_that_come_back_one_after_the_other_do_not_wait_for_eac
         Outage { side: 1, port: 1, from, until: late },
     ];
     let outcome = check(&world, "", "");
-    // The later one is answered by a NIC that does not use that plane yet, and says so: that is news for the other one.
+    // The later probe is answered by a NIC that does not use that plane yet. Its port status is new to the other side.
     let ready = late + port_hold;
     for data in used(&outcome, 1, from) {
         assert!(data[0] > ready && data[0] < ready + RTT * 16, "{}", data[0]);

@@ -1,4 +1,4 @@
-//! Timers, the budget of retries, and what the receiver refuses.
+//! Timers, the budget of retries, and packets that the receiver refuses.
 
 use super::lone;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use strandway_proto::{
     Bytes, ConnectionId, Event, HostId, Message, MessageId, Packet, PathId, Ports, Profile, Span, Time,
 };
 
-/// Times at which PSN 0 leaves while nothing ever comes back, and when the connection fails.
+/// The times at which PSN 0 is sent if no answer ever arrives, and the time at which the connection fails.
 fn into_the_void(config: MrcSackConfig, probe_idle: bool, until: Time) -> (Vec<Time>, Option<Time>) {
     let profile = Profile {
         reliability: ReliabilityConfig::MrcSack(config),
@@ -34,7 +34,7 @@ fn into_the_void(config: MrcSackConfig, probe_idle: bool, until: Time) -> (Vec<T
         while let Some(event) = endpoint.poll_event() {
             assert_eq!(event, Event::Failed { connection: ConnectionId(0) });
             assert_eq!(failed.replace(now), None, "told once");
-            // A message posted afterwards goes nowhere.
+            // A message posted afterwards is not sent.
             endpoint.post(now, ConnectionId(0), Message { id: MessageId(2), bytes: 10 });
             assert!(endpoint.poll_transmit(now, Ports::first(4)).is_none());
             assert_eq!(endpoint.in_flight(ConnectionId(0)), Bytes(0));
@@ -52,7 +52,7 @@ fn timers_are_linear_then_exponential_and_then_the_budget_is_used_up() {
     assert_eq!(waits, [1, 1, 1, 1, 2, 4, 8]);
     assert_eq!(failed, Some(*left.last().expect("it left") + first * 16));
     assert_eq!(into_the_void(config, true, Time(10_000_000_000_000)).1, failed);
-    // 25 exponential retries mean: for ever, each of them no later than the longest timeout.
+    // 25 exponential retries mean: retry for ever, each after at most the longest timeout.
     let (left, failed) = into_the_void(MrcSackConfig::default(), false, Time(10_000_000_000_000));
     assert_eq!(failed, None);
     assert!(left.windows(2).all(|w| w[1] - w[0] <= MrcSackConfig::default().timeout_max));
@@ -83,7 +83,7 @@ fn what_the_receiver_was_short_of_goes_again_and_blames_no_path() {
             |states: Vec<PathState>| states.into_iter().map(|s| (s.path, s.status)).collect::<BTreeMap<_, _>>();
         assert_eq!(by_path(endpoint.path_states(id)), by_path(before.clone()));
     }
-    // What the peer cannot get over ends the connection.
+    // A fatal NACK of the peer ends the connection.
     endpoint.handle_packet(Time(2), &nack(NackReason::Fatal));
     assert_eq!(endpoint.poll_event(), Some(Event::Failed { connection: id }));
     assert_eq!((endpoint.poll_event(), endpoint.in_flight(id)), (None, Bytes(0)));
@@ -105,7 +105,7 @@ fn what_goes_again_takes_another_path_than_the_one_it_was_lost_on() {
         assert_eq!(last.len(), 10);
         for round in 1..=20 {
             for psn in [3, 7, 1] {
-                // Trimmed at the last hop: nothing is held against the path, so it may be its turn.
+                // Trimmed at the last hop: the path keeps its state, so it may be used next.
                 let nack = Nack {
                     psn: Psn::new(psn as u64),
                     cumulative: Psn::new(0),

@@ -107,7 +107,7 @@ fn run(config: MrcConfig, ports: u8, uplinks: u16, steps: &[Step]) {
             Step::Peer(up) => {
                 statuses += 1;
                 selector.on_peer_ports(now, statuses, up);
-                // One that was overtaken changes nothing.
+                // An old status that a newer one has overtaken changes nothing.
                 selector.on_peer_ports(now, statuses.wrapping_sub(1), !up);
                 model.peer = up;
                 vec![model.evs.clone()]
@@ -150,7 +150,7 @@ fn run(config: MrcConfig, ports: u8, uplinks: u16, steps: &[Step]) {
                 }
                 let (path, number) = asked[at % asked.len()];
                 if config.probe_idle {
-                    // The answer from NIC to NIC says no more than that it came.
+                    // The answer from NIC to NIC only shows that the path works.
                     selector.on_answer(now, path, number as u16);
                     model.answer(now, path, number, PathFeedback::Good)
                 } else {

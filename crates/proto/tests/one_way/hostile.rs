@@ -1,4 +1,5 @@
-//! Parts and letters that no honest peer sends: counted or ignored, never a panic, and never much memory.
+//! Parts and letters that no honest peer sends. They must be counted or ignored, and must never cause a panic or take
+//! much memory.
 
 use super::wire::{ONLY, Pair};
 use proptest::prelude::*;
@@ -8,7 +9,7 @@ use strandway_proto::packet::{Flags, Header, Part, SackBits, Wait};
 use strandway_proto::partial::SEQUENCES;
 use strandway_proto::{HostId, Letter, MessageId, Packet, PathId, Profile, Span};
 
-/// Small numbers that may mean something, and any others.
+/// Mostly small numbers, which may be valid; sometimes any other number.
 fn number() -> impl Strategy<Value = u32> {
     prop_oneof![4 => 0u32..70, 1 => any::<u32>(), 1 => (u32::MAX - 3)..=u32::MAX]
 }

@@ -1,4 +1,4 @@
-//! Letters that are lost: each is made up for, and idle ends are silent.
+//! Lost letters: the ends must recover from every loss, and ends that have nothing to do must be silent.
 
 use super::wire::{DELAY, Pair, faithful};
 use strandway_proto::packet::{Flags, Header};
@@ -6,7 +6,8 @@ use strandway_proto::{Letter, Packet, Profile, Span};
 
 const SCHEMES: [&str; 5] = ["sdr_sr", "sdr_nack", "sdr_xor", "sdr_mds", "sdr_auto"];
 
-/// Sends a message while the wire takes what `lost` says, and gives how much longer it took than without; in round trips.
+/// Sends a message while the wire loses the packets that `lost` selects. Returns how much longer the message took than
+/// without losses, in round trips.
 fn delay(scheme: &str, mut lost: impl FnMut(&Packet) -> bool) -> f64 {
     let profile = Profile::preset(scheme).expect("a preset");
     let bytes = 300 * 4096;
@@ -21,7 +22,7 @@ fn delay(scheme: &str, mut lost: impl FnMut(&Packet) -> bool) -> f64 {
     took.since(without).0 as f64 / (DELAY * 2).0 as f64
 }
 
-/// SDR-RDMA's sheet, checklist 9: within two timeouts.
+/// SDR-RDMA's sheet, checklist 9: the delay is at most two timeouts.
 const TWO_TIMEOUTS: f64 = 6.5;
 
 #[test]
@@ -64,7 +65,8 @@ fn a_lost_report_of_missing_chunks_is_repeated() {
             }
             _ => false,
         });
-        // The fallback itself, the report again after a timeout, and the chunks.
+        // The delay has three parts: the fallback itself, one timeout until the report is repeated, and the time to
+        // send the chunks.
         assert!(reports >= 2 && late < TWO_TIMEOUTS, "{scheme}: {late} round trips, {reports} reports");
     }
 }

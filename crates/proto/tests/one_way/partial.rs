@@ -1,4 +1,4 @@
-//! Partial completion by itself: slots, generations, holes, and packets that belong nowhere.
+//! Partial completion by itself: slots, generations, holes, and packets that belong to no receive.
 
 use super::wire::{ONLY, Pair, faithful};
 use proptest::prelude::*;
@@ -71,7 +71,7 @@ fn a_lost_clear_to_send_is_asked_for() {
     assert_eq!((pair.finished(0).len(), lost), (1, 2));
 }
 
-/// A program that streams learns of the receive, too, if the letter that tells of it is lost.
+/// A program with streams also learns of the receive if the letter about it is lost.
 #[test]
 fn a_lost_clear_to_send_is_asked_for_when_a_stream_was_refused() {
     let mut pair = Pair::new(&profile());
@@ -128,7 +128,7 @@ fn slots_run_out_and_nothing_is_overwritten() {
     let all: Vec<_> = (0..=SLOTS).map(|_| pair.ends[1].expect(Time::ZERO, ONLY, 4096)).collect();
     assert_eq!(all.last(), Some(&Err(Busy)));
     assert!(all[..SLOTS as usize].iter().zip(0..).all(|(got, number)| *got == Ok(number)));
-    // The second slot becomes free: the first one, whose turn it is, is not.
+    // The second slot becomes free. But the first slot is the next one to be used, and it is not free.
     pair.ends[1].complete(pair.now, ONLY, 1);
     assert_eq!(pair.ends[1].expect(pair.now, ONLY, 4096), Err(Busy), "slots are used in order");
     pair.ends[1].complete(pair.now, ONLY, 0);
@@ -182,7 +182,7 @@ proptest! {
         operations in prop::collection::vec((0u8..4, 0u32..3000, 0u32..6), 1..200),
     ) {
         let mut pair = Pair::new(&profile());
-        // What each open receive must have, by its number; all have six packets.
+        // The expected packets of each open receive, by its number; all receives have six packets.
         let mut open: std::collections::BTreeMap<u64, u8> = Default::default();
         let mut next = 0u64;
         for (what, number, packet) in operations {
@@ -197,7 +197,7 @@ proptest! {
                     }
                 }
                 1 => {
-                    // Many at once, so that slots are used again.
+                    // Many receives at once, so that slots are used again.
                     for _ in 0..700 {
                         open.remove(&next);
                         if open.contains_key(&next.wrapping_sub(SLOTS)) {

@@ -16,7 +16,7 @@ fn profile(name: &str) -> Profile {
     Profile::preset(name).expect("a preset")
 }
 
-/// The scheme with these parameters; what it does not have is left out.
+/// The preset `name` with these parameters; a parameter that the scheme does not have is ignored.
 fn with(name: &str, parameters: &[(&str, u64)]) -> Profile {
     let mut profile = profile(name);
     for &(key, value) in parameters {
@@ -38,7 +38,7 @@ fn plan_of(profile: &Profile) -> Option<Plan> {
     Some(Plan { chunk, reorder: None, code: Some(code), group, striped })
 }
 
-/// Can a message be put together from the packets of it that came?
+/// True if the message can be put together from the packets that arrived.
 fn is_there(profile: &Profile, parts: &[Part]) -> bool {
     let Some(first) = parts.first() else { return false };
     let data: BTreeSet<u32> = parts.iter().filter(|p| !p.parity).map(|p| p.packet).collect();
@@ -69,7 +69,7 @@ fn is_there(profile: &Profile, parts: &[Part]) -> bool {
     })
 }
 
-/// What must hold when all is over.
+/// The conditions that must hold at the end.
 fn check(pair: &Pair, profile: &Profile, end: usize, messages: &[u64]) {
     let all: Vec<(u32, u64)> = messages.iter().zip(0..).map(|(&bytes, id)| (id, bytes)).collect();
     assert_eq!(pair.received(1 - end), all, "messages arrive once, in order and whole");
@@ -146,7 +146,7 @@ fn completion_times_without_losses_are_those_of_the_model() {
         let took = pair.finished(0)[0].1.since(Time::ZERO);
         let model = packet_time(&profile) * (1024 + parity) + DELAY * 2;
         let ratio = took.0 as f64 / model.0 as f64;
-        // The parity of the last two groups is not waited for where nothing is lost.
+        // Without losses, the receiver does not wait for the parity of the last two groups.
         assert!((0.80..1.01).contains(&ratio) && (parity > 0 || ratio > 0.999), "{scheme}: {took} for {model}");
     }
 }
@@ -183,7 +183,8 @@ fn as_many_losses_as_parity_chunks_need_nothing_again_and_one_more_needs_one_rep
             let plan = plan_of(&profile).expect("a code");
             let packets = 3 * 4 * 32;
             let layout = plan.layout(packets);
-            // Of submessage 2 of group 1: its first eight chunks, one of each residue, and then a ninth.
+            // The packets to lose, in submessage 2 of group 1: its first eight chunks, each with another residue, and
+            // then the ninth chunk.
             let sizes = layout.group(1);
             let lost: Vec<u32> = (0..9).map(|j| layout.data(1).start + sizes.chunk(2, j)).collect();
             for losses in [8, 9] {
@@ -201,7 +202,8 @@ fn as_many_losses_as_parity_chunks_need_nothing_again_and_one_more_needs_one_rep
                 let again = pair.stats(0).retransmitted;
                 match (losses, scheme) {
                     (8, _) => assert_eq!((again, reports.len()), (0, 0), "{scheme}: parity repairs {losses}"),
-                    // XOR repairs seven of the nine: two of them share a parity chunk, and all nine are named.
+                    // XOR could repair seven of the nine, because only two of them share a parity chunk. But the report
+                    // names all nine.
                     _ => {
                         assert_eq!(again, 9, "{scheme}: the holes go again");
                         assert!(reports.iter().all(|&at| at == reports[0] || at.since(reports[0]) < Span::from_us(1)));
@@ -222,7 +224,7 @@ fn the_fallback_comes_when_the_formula_says() {
         let mut pair = Pair::new(&profile);
         let packets = 2048u64;
         pair.post(0, 0, packets * 4096);
-        // A whole submessage is lost, once.
+        // All data of one submessage is lost on its first way.
         pair.run(&mut |_, _, packet| match packet.header {
             Header::Part(part) if part.packet < 32 && !part.parity && !packet.flags.has(Flags::RETRANSMITTED) => vec![],
             _ => vec![Span::ZERO],
@@ -252,7 +254,7 @@ fn more_messages_than_slots_wait_their_turn() {
     }
 }
 
-/// A message whose groups need more slots than there are.
+/// A message that has more groups than there are slots.
 #[test]
 fn a_message_of_more_groups_than_slots_gets_through() {
     let profile = with("sdr_mds", &[("k", 2), ("m", 1), ("group", 1)]);

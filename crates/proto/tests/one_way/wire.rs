@@ -1,4 +1,4 @@
-//! Two endpoints with one one-way connection each way, and a wire that does what a test says.
+//! Two endpoints with a one-way connection in each direction, and a wire whose losses and delays the test chooses.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,17 +9,18 @@ use strandway_proto::{
     OpenConnection, Packet, Ports, Profile, Rate, Span, Time,
 };
 
-/// One way over the wire, transmission aside.
+/// The time of one direction over the wire, without the packet's own transmission.
 pub(crate) const DELAY: Span = Span::from_us(500);
-/// Where both endpoints have their connection.
+/// The number of the connection at both endpoints.
 pub(crate) const ONLY: ConnectionId = ConnectionId(0);
-/// Longer than any test takes.
+/// A time that no test reaches.
 const LIMIT: Time = Time(60_000_000_000_000);
 
-/// What the wire does to a packet: nothing, or copies that arrive so much later.
+/// Decides what the wire does with a packet: one extra delay for each copy that arrives, and an empty list if the
+/// packet is lost.
 pub(crate) type Fate<'a> = dyn FnMut(Time, usize, &Packet) -> Vec<Span> + 'a;
 
-/// A profile over a wire of 10 Gb/s and a round trip of 1 ms.
+/// A profile's environment: a wire of 10 Gb/s with a round trip of 1 ms.
 pub(crate) fn environment(profile: &Profile) -> Environment {
     let rate = Rate::from_gbps(10);
     Environment {
@@ -35,7 +36,7 @@ pub(crate) fn environment(profile: &Profile) -> Environment {
     }
 }
 
-/// The time that a packet takes to leave.
+/// The time to send one full packet.
 pub(crate) fn packet_time(profile: &Profile) -> Span {
     environment(profile).rate.time_for(profile.packet_bytes())
 }
@@ -46,11 +47,11 @@ pub(crate) struct Pair {
     busy_until: [Time; 2],
     air: BTreeMap<(Time, u64), (usize, Packet)>,
     order: u64,
-    /// Everything that was put on the wire: when, by which end.
+    /// Every packet that was put on the wire: the time, the end that sent it, and the packet.
     pub(crate) sent: Vec<(Time, usize, Packet)>,
-    /// What each end was told.
+    /// The events of each end.
     pub(crate) told: [VecDeque<(Time, Event)>; 2],
-    /// Parts that an end took for the first time.
+    /// The parts that were new to an end: the end, and the part.
     pub(crate) fresh: Vec<(usize, Part)>,
 }
 
@@ -109,7 +110,7 @@ impl Pair {
         })
     }
 
-    /// A packet is put into an end as it is.
+    /// Gives this packet to an end, unchanged.
     pub(crate) fn inject(&mut self, end: usize, packet: &Packet) -> Handled {
         let handled = self.ends[end].handle_packet(self.now, packet);
         self.listen(end);
@@ -122,7 +123,7 @@ impl Pair {
         }
     }
 
-    /// Does what comes next before `until`; false when nothing does.
+    /// Executes the next event before `until`; false if there is none.
     pub(crate) fn step(&mut self, until: Time, fate: &mut Fate<'_>) -> bool {
         let arrival = self.air.first_key_value().map_or(Time::NEVER, |(&(at, _), _)| at);
         let timer = |end: &Endpoint| end.poll_timeout().unwrap_or(Time::NEVER);
@@ -159,7 +160,7 @@ impl Pair {
 
     fn transmit(&mut self, end: usize, fate: &mut Fate<'_>) {
         let Some(packet) = self.ends[end].poll_transmit(self.now, Ports::first(1)) else {
-            // Its pace holds it back: it is asked again when something happens.
+            // The sender's pace holds the packet back. The end is asked again 100 ns later.
             self.busy_until[end] = self.now + Span::from_ns(100);
             return;
         };
@@ -173,7 +174,7 @@ impl Pair {
         self.listen(end);
     }
 
-    /// Runs until nothing happens any more.
+    /// Runs until there are no more events.
     pub(crate) fn run(&mut self, fate: &mut Fate<'_>) {
         while self.step(Time::NEVER, fate) {}
     }
@@ -187,7 +188,7 @@ impl Pair {
         self.told[end].iter().filter_map(of).collect()
     }
 
-    /// When an end's messages were finished, in order.
+    /// The times at which an end's messages were finished, in order.
     pub(crate) fn finished(&self, end: usize) -> Vec<(u32, Time)> {
         let of = |&(at, event): &(Time, Event)| match event {
             Event::Sent { message, .. } => Some((message.0, at)),
@@ -197,7 +198,7 @@ impl Pair {
     }
 }
 
-/// Everything arrives, in time.
+/// Every packet arrives, without extra delay.
 pub(crate) fn faithful(_: Time, _: usize, _: &Packet) -> Vec<Span> {
     vec![Span::ZERO]
 }

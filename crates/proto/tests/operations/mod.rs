@@ -1,4 +1,4 @@
-//! What can happen to a policy, as one list per kind of policy: property tests draw such lists, fuzz targets read them
+//! The operations on a policy, as one list per kind of policy: property tests draw such lists, fuzz targets read them
 //! from bytes. Each list is meaningful however it is cut or shuffled.
 #![allow(dead_code, reason = "each test and fuzz target uses some of it")]
 
@@ -15,7 +15,7 @@ pub(crate) enum CongestionOperation {
     Wait(u64),
     /// A packet of this many bytes leaves.
     Send(u32),
-    /// So many packets of so many bytes are acknowledged, perhaps with a round trip and a mark.
+    /// `packets` packets of `bytes` bytes are acknowledged, perhaps with a round trip and a mark.
     Ack { packets: u32, bytes: u32, rtt: Option<u64>, marked: bool },
     /// A packet is lost.
     Lose { kind: LossKind, bytes: u32 },
@@ -85,7 +85,7 @@ pub(crate) enum PathOperation {
     Wait(u64),
     /// A path is wanted; these ports are free for data.
     Next(u32),
-    /// A packet fared like this on the path drawn so many draws ago.
+    /// Feedback for a packet on the path of an earlier draw, `ago` draws back.
     Feedback(u8, PathFeedback),
     /// A peer makes up a path.
     Invented(u32, PathFeedback),
@@ -136,8 +136,9 @@ impl PathOperation {
     }
 }
 
-/// Decodes bytes from the network: the first says as what (bit 0: UEC rather than RoCEv2, bit 2: STrack, bits 0 and 2: MRC, bit 1: a frame rather
-/// than a transport header). What decodes must be written as a packet that reads the same.
+/// Decodes bytes from the network: the first says as what (bit 0: UEC rather than RoCEv2, bit 2: STrack, bits 0 and 2:
+/// MRC, bit 1: a frame rather than a transport header). A decoded packet must encode to bytes that decode to the same
+/// packet.
 pub(crate) fn check_wire(bytes: &[u8]) {
     let Some((&kind, bytes)) = bytes.split_first() else { return };
     let format = match kind & 5 {

@@ -1,8 +1,7 @@
-//! Two endpoints, one bad wire, and a checker that looks at both after every step.
+//! Two endpoints, one bad wire, and a checker that verifies both after every step.
 //!
-//! Only the public calls of [`Endpoint`] are used. What the wire does is written as a script
-//! (`"drop 3; mark 7..9; trim 12; dup 5"`) or left to chance; what must come of it is a list of counters
-//! (`"again 1, timeouts 0"`).
+//! Only the public calls of [`Endpoint`] are used. The wire's effects are written as a script (`"drop 3; mark 7..9;
+//! trim 12; dup 5"`) or left to chance; the expected result is a list of counters (`"again 1, timeouts 0"`).
 #![allow(dead_code, reason = "each test uses its own part")]
 
 mod observer;
@@ -14,7 +13,7 @@ use strandway_proto::packet::{Ack, Data, Header};
 use strandway_proto::{ConnectionStats, Environment, Packet, Profile, Rate, Span, Time};
 use wire::parse_range;
 
-/// One way over the wire, transmission aside.
+/// The one-way delay of the wire, without transmission.
 pub(crate) const DELAY: Span = Span::from_us(4);
 /// A full packet and an acknowledgement at 400 Gb/s.
 pub(crate) const PACKET: Span = Span(4160 * 20);
@@ -31,7 +30,7 @@ pub(crate) struct Post {
     pub(crate) at: Time,
 }
 
-/// What the wire does by chance, each with its probability.
+/// The wire's random effects, each with its probability.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Chance {
     pub(crate) drop: f64,
@@ -52,14 +51,14 @@ pub(crate) struct Outage {
     pub(crate) until: Time,
 }
 
-/// The presets whose receivers acknowledge packets by their PSNs; `tests/repair.rs` sees to the others.
+/// The presets whose receivers acknowledge packets by their PSNs; `tests/one_way` tests the others.
 pub(crate) fn acknowledged() -> impl Iterator<Item = &'static str> {
     Profile::NAMES
         .into_iter()
         .filter(|name| !Profile::preset(name).expect("a preset for every name").reliability.is_one_way())
 }
 
-/// Two endpoints and what lies between them.
+/// Two endpoints and the wire between them.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) profile: Profile,
@@ -69,11 +68,11 @@ pub(crate) struct World {
     pub(crate) chance: Chance,
     /// Ports of both NICs that are never idle.
     pub(crate) blocked: u32,
-    /// What leaves at this time is lost, silently.
+    /// Packets sent at this time are lost without a sign.
     pub(crate) dead: fn(Time, &Packet) -> bool,
-    /// How much longer the way of a data packet is.
+    /// The extra delay of a data packet.
     pub(crate) detour: fn(&Packet) -> Span,
-    /// What is marked whatever chance says.
+    /// Packets that are always marked.
     pub(crate) marked: fn(&Packet) -> bool,
     pub(crate) outages: Vec<Outage>,
     pub(crate) seed: u64,
@@ -114,7 +113,7 @@ impl World {
         .packets(64)
     }
 
-    /// One message of so many full packets instead.
+    /// One message of `packets` full packets instead.
     pub(crate) fn packets(self, packets: u64) -> World {
         self.messages(&[packets * 4096])
     }
@@ -125,7 +124,7 @@ impl World {
         self
     }
 
-    /// A message of so many packets on each of so many connections.
+    /// A message of `packets` packets on each of `connections` connections.
     pub(crate) fn spread(mut self, connections: u32, packets: u64) -> World {
         self.connections = connections;
         let post = |connection| Post { side: 0, connection, bytes: packets * 4096, at: Time::ZERO };
@@ -133,13 +132,13 @@ impl World {
         self
     }
 
-    /// Switches drop what does not fit rather than trim it.
+    /// Switches drop packets that do not fit, instead of trimming them.
     pub(crate) fn without_trimming(mut self) -> World {
         self.environment.trimming = false;
         self
     }
 
-    /// A NIC of so many ports that share the rate.
+    /// A NIC of `ports` ports that share the rate.
     pub(crate) fn ports(mut self, ports: u8) -> World {
         self.environment.ports = ports;
         self
@@ -169,9 +168,9 @@ impl Sent {
     }
 }
 
-/// What came of it.
+/// The result of a run.
 pub(crate) struct Outcome {
-    /// When the last sender knew that all was there.
+    /// When the last sender knew that all its messages had arrived.
     pub(crate) finished: Time,
     /// Every packet in order of departure.
     pub(crate) sent: Vec<Sent>,

@@ -1,4 +1,4 @@
-//! What a naive observer knows of both endpoints, and what must hold.
+//! A naive observer of both endpoints, and the conditions that must hold.
 
 use super::pair::{LIMIT, Pair};
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,7 +6,7 @@ use strandway_proto::packet::{Data, Flags};
 use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::{Bytes, ConnectionId, Event, Message, MessageId, Packet, Ports, Span};
 
-/// What a naive observer knows of one direction of one connection.
+/// The observer's knowledge of one direction of one connection.
 #[derive(Default)]
 pub(super) struct Flow {
     pub(super) posted: Vec<Message>,
@@ -17,7 +17,7 @@ pub(super) struct Flow {
     pub(super) unacked: BTreeMap<u64, u16>,
     pub(super) unacked_bytes: u64,
     pub(super) carried: Vec<(MessageId, u64, u16)>,
-    /// As the endpoint last said.
+    /// The endpoint's latest value.
     pub(super) in_flight: u64,
     pub(super) arrived: BTreeSet<u64>,
     pub(super) arrived_up_to: u64,
@@ -39,7 +39,7 @@ impl Flow {
 }
 
 impl Pair<'_> {
-    /// A data packet left: is it what it should be, and was it allowed to?
+    /// Checks a data packet that was sent: its contents, and whether it was allowed.
     pub(super) fn note_data(&mut self, side: usize, packet: &Packet, data: &Data, (in_flight, window): (u64, u64)) {
         let transport = &self.world.profile.transport;
         let flow = &mut self.flows[side][packet.connection.0 as usize];
@@ -111,7 +111,7 @@ impl Pair<'_> {
         }
     }
 
-    /// What must hold after every step.
+    /// Checks the conditions that must hold after every step.
     pub(super) fn check(&mut self) {
         for side in 0..2 {
             let endpoint = &self.sides[side].endpoint;
@@ -152,7 +152,7 @@ impl Pair<'_> {
         }
     }
 
-    /// When all is done, old deadlines run out and no new ones are set.
+    /// At the end, old deadlines run out and no new ones are set.
     pub(super) fn check_idle(&mut self) {
         for (side, s) in self.sides.iter_mut().enumerate() {
             let mut last = self.now;

@@ -16,7 +16,7 @@ use strandway_proto::{
 pub(super) struct Side {
     pub(super) endpoint: Endpoint,
     pub(super) busy_until: Vec<Time>,
-    /// It had nothing for the ports that were idle at its last poll, and nothing has happened since.
+    /// It had no packet for the ports that were idle at its last poll, and there was no event since.
     pub(super) stuck: bool,
 }
 
@@ -100,7 +100,7 @@ impl<'a> Pair<'a> {
         while self.step() {}
         assert_eq!(self.finished_count, self.world.posts.len(), "it ends at {} with messages unfinished", self.now);
         if self.world.outages.is_empty() {
-            // Otherwise a peer that has not heard of a port may still be owed the news.
+            // Otherwise a port status may still have to be sent to a peer.
             self.check_idle();
         }
         let mut stats = ConnectionStats::default();
@@ -146,7 +146,7 @@ impl<'a> Pair<'a> {
             .unwrap_or(Time::NEVER)
     }
 
-    /// Does what comes next; false when nothing does.
+    /// Executes the next event; false if there is none.
     fn step(&mut self) -> bool {
         let post = self.posts.last().map_or(Time::NEVER, |(_, p)| p.at);
         let arrival = self.air.first_key_value().map_or(Time::NEVER, |((at, _), _)| *at);
@@ -162,7 +162,7 @@ impl<'a> Pair<'a> {
             return false;
         }
         assert!(next < LIMIT, "no end in sight at {}", self.now);
-        // A timer that was overslept is seen to at once; time itself never runs backwards.
+        // A late timer runs at once; time never runs backwards.
         self.now = self.now.max(next);
         if port == next {
             let (_, side, port, up) = self.ports.pop().expect("a port");

@@ -1,4 +1,4 @@
-//! What the wire does to packets: by script or by chance.
+//! The wire's effects on packets, by script or by chance.
 
 use super::Chance;
 use std::collections::BTreeMap;
@@ -87,7 +87,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// What arrives of a packet, and how much later than it should.
+    /// The copies of a packet that arrive, each with its extra delay.
     pub(super) fn carry(&mut self, side: usize, packet: &Packet) -> Vec<(Span, Packet)> {
         let kind = kind_of(packet);
         let (number, times) = match packet.header {

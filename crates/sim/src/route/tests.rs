@@ -38,7 +38,7 @@ fn router(topology: &Topology, routing: Routing, dead: &[u32]) -> Router {
     Router::new(topology, routing, 5, Layout::default(), &changes)
 }
 
-/// Is a link alive and can the destination be reached from its far end? Asked anew at every switch.
+/// Is a link alive, and can the destination be reached from its far end? Computed again at every switch.
 fn leads(router: &Router, dead: &[u32], link: u32, destination: HostId) -> bool {
     let to = router.far_end(link);
     if dead.contains(&link) || to < router.hosts {
@@ -49,7 +49,8 @@ fn leads(router: &Router, dead: &[u32], link: u32, destination: HostId) -> bool 
     (first..first + ways.count).any(|link| leads(router, dead, link, destination))
 }
 
-/// The link that a packet leaves `node` by: rehashed until it leads on, then the first that does.
+/// The link by which a packet leaves `node`: rehashed until a link leads to the destination, otherwise the first that
+/// does.
 fn naive(router: &Router, dead: &[u32], node: u32, packet: &Packet) -> Option<u32> {
     let ways = router.ways(node, packet.destination.0);
     let first = ways.first + ways.skip;
@@ -60,7 +61,7 @@ fn naive(router: &Router, dead: &[u32], node: u32, packet: &Packet) -> Option<u3
         .or_else(|| (first..first + ways.count).find(alive))
 }
 
-/// Follows a packet to its destination; the links it took.
+/// Follows a packet to its destination, and returns its links.
 fn follow(topology: &Topology, router: &mut Router, dead: &[u32], packet: &Packet) -> Option<Vec<u32>> {
     let mut link = packet.source.0 * u32::from(topology.planes()) + u32::from(packet.path.port());
     let mut links = vec![link];

@@ -1,18 +1,18 @@
-//! What crosses from one slice to another, handed over at window edges.
+//! Packets and signals from one slice to another, handed over at window edges.
 
 use super::Slice;
 use crate::road::Transit;
 use strandway_proto::Packet;
 
-/// What leaves for another slice in a window. Where packets rest is read when the window is over, one after the other, so that
-/// cache misses overlap.
+/// The packets and signals to another slice in one window. The stored packets are read together when the window is
+/// over, so that cache misses overlap.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outbox {
     packets: Vec<Leaving>,
     news: Vec<News>,
 }
 
-/// A packet that will be at a node of another slice at `time`.
+/// A packet that arrives at a node of another slice at `time`.
 #[derive(Clone, Copy, Debug)]
 struct Leaving {
     time: u64,
@@ -20,7 +20,7 @@ struct Leaving {
     words: [u64; 4],
 }
 
-/// The same with all that it carries.
+/// The same with the whole stored packet.
 #[derive(Clone, Copy, Debug)]
 struct Freight {
     leaving: Leaving,
@@ -29,10 +29,10 @@ struct Freight {
 
 const _: () = assert!(size_of::<Freight>() <= 96, "one cache line and a half");
 
-/// Packets that are taken over at a time.
+/// The number of packets that are received together.
 const BATCH: usize = 64;
 
-/// Things other than packets that cross.
+/// Events other than packets that cross.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum News {
     /// A pause frame for the port that feeds a link.
@@ -50,7 +50,7 @@ impl News {
 }
 
 impl Outbox {
-    /// A packet is on its way over a link to a node of the other slice.
+    /// Adds a packet that goes over a link to a node of the other slice.
     #[inline]
     pub(super) fn send(&mut self, time: u64, link: u32, node: u32, packet: &Transit) {
         self.packets.push(Leaving { time, words: packet.waiting(link, node).words() });
@@ -61,7 +61,7 @@ impl Outbox {
     }
 }
 
-/// What one slice has for another at the end of a window.
+/// The packets and signals from one slice to another at the end of a window.
 #[derive(Debug, Default)]
 pub(crate) struct Mail {
     packets: Vec<Freight>,
@@ -69,7 +69,8 @@ pub(crate) struct Mail {
 }
 
 impl Slice<'_> {
-    /// Hands over what has left for another slice; the time of the first of it, `u64::MAX` if there is nothing.
+    /// Hands over the packets and signals to another slice. Returns the time of the first, `u64::MAX` if there are
+    /// none.
     pub(crate) fn hand_over(&mut self, to: usize, mail: &mut Mail) -> u64 {
         let outbox = &mut self.outboxes[to];
         let mut first = u64::MAX;
@@ -87,14 +88,14 @@ impl Slice<'_> {
         first
     }
 
-    /// Takes over what another slice has sent.
+    /// Receives the packets and signals of another slice.
     pub(crate) fn receive(&mut self, mail: &mut Mail) {
         for batch in mail.packets.chunks(BATCH) {
-            // They lie in the other core's cache: brings them here all at once.
+            // They are in the other core's cache; this read fetches them all at once.
             std::hint::black_box(batch.iter().fold(0, |sum, f| sum ^ f.leaving.time ^ u64::from(f.packet.size)));
             for freight in batch {
                 let transit = Transit::of_words(freight.leaving.words);
-                // As `Outbox::send` put them there.
+                // `Outbox::send` has stored link and node in these fields.
                 let (link, node) = (transit.since(), transit.ingress());
                 let transit = self.cargo.put_again(&freight.packet, &transit);
                 self.send_on(freight.leaving.time, link, node, transit);

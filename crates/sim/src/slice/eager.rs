@@ -1,10 +1,11 @@
-//! Ports of switches that have to know at once what has left: PFC, and shared buffers.
+//! Eager ports: for switches whose ports must know the departures of the other ports at once (PFC, shared buffers, adaptive routing).
 //!
-//! What leaves a switch, packets and pause frames, reaches the next one no sooner than a link latency later. So a switch does
-//! everything of a window of that length on its own: arrivals, ends of transmissions, pauses and faults, one by one in order of
-//! time.
+//! Packets and pause frames reach the next switch at the earliest one link latency later. So within a window of that
+//! length, a switch can process all its events independently: arrivals, ends of transmissions, pauses and faults, one
+//! by one in order of time.
 
 use super::Slice;
+use super::adaptive::Adaptive;
 use super::crossing::News;
 use crate::calendar::GROUP;
 use crate::port::{CONTROL, DATA, Service, flag};
@@ -16,50 +17,53 @@ use strandway_fabric::NodeId;
 use strandway_fabric::plan::{PAUSE_FRAME, SharedSettings};
 use strandway_fabric::topology::LinkId;
 
-/// In place of the port that a packet came in by: it is one of several copies, and this is the number of what they share.
+/// This bit marks an ingress that is not a port: the packet is one of several copies, and the other bits are the number
+/// of their [`Share`].
 const SHARED: u32 = 1 << 31;
 
-/// What the copies of one packet share: it takes room in the switch once, until the last of them has left.
+/// The common account of one packet's copies. The packet takes room in the switch once, until its last copy has left.
 #[derive(Clone, Copy, Debug)]
 struct Share {
-    /// The port that the packet came in by.
+    /// The ingress port of the packet.
     ingress: u32,
-    /// Copies in the switch, and one more while copies are made.
+    /// The number of copies in the switch, plus one while copies are being made.
     left: u32,
-    /// It takes room.
+    /// True if its bytes are counted in the switch.
     accounted: bool,
 }
 
-/// Stands for the bytes of a control packet in service: they are not accounted for.
+/// A value of `bytes` for a control packet in service, whose bytes are not counted.
 const NOTHING_TO_RELEASE: u32 = u32::MAX;
 
-/// The switches of a slice whose ports are eager; empty if they are lazy.
+/// The switches of a slice, if their ports are eager; empty if ports are lazy.
 #[derive(Debug, Default)]
 pub(super) struct Switches {
-    /// The number of the switch that each port belongs to, by place. Those of hosts are numbered along, and never asked.
+    /// For each port, by place: the number of its switch. Ports of hosts have an entry that is never used.
     pub(super) of_port: Vec<u32>,
-    /// The same by node, behind the hosts.
+    /// The same by node, without the hosts.
     pub(super) of_node: Vec<u32>,
-    /// Their nodes.
+    /// The nodes of the switches.
     pub(super) nodes: Vec<u32>,
-    /// PFC: the port that leads back to where each link comes from.
+    /// PFC: for each link, the port that leads back to the link's source.
     ingress: Vec<u32>,
-    /// The data bytes that each of them holds in its shared buffer.
+    /// For each switch, the data bytes in its shared buffer.
     buffered: Vec<u64>,
     services: Vec<Service>,
-    /// Packets with several copies here, and those of these places that are free.
+    /// The accounts of packets with several copies, and the free entries among them.
     shares: Vec<Share>,
     free_shares: Vec<u32>,
-    /// The ports that a packet is copied to.
+    /// The ports to which the present packet is copied.
     copy_to: Vec<u32>,
-    /// The looks that are due in the present window, by key and port.
+    /// The checks ("looks") of ports that are due in the present window, by key and port.
     looks: BinaryHeap<Reverse<(u64, u32)>>,
     /// The present window.
     window: Range<u64>,
+    /// They choose uplinks by how busy these are.
+    pub(super) adaptive: Option<Adaptive>,
 }
 
 impl Slice<'_> {
-    /// Numbers the switches of this slice, whose ports are eager.
+    /// Gives numbers to the switches of this slice, whose ports are eager.
     pub(super) fn number_switches(&mut self) {
         let topology = &self.plan.topology;
         let mut switches = Switches {
@@ -77,6 +81,7 @@ impl Slice<'_> {
                 switches.of_port[self.local(link)] = number;
             }
         }
+        switches.adaptive = Adaptive::new(self.plan, &switches.nodes);
         switches.buffered = vec![0; switches.nodes.len()];
         if self.accounting {
             switches.ingress = vec![u32::MAX; topology.links() as usize];
@@ -89,7 +94,7 @@ impl Slice<'_> {
         self.switches = switches;
     }
 
-    /// Does everything at a switch that happens in a window and before `limit`.
+    /// Processes all events of a switch in a window, up to `limit`.
     pub(super) fn visit_switch(&mut self, switch: usize, entries: &[Transit], window: Range<u64>, limit: u64) {
         let node = self.switches.nodes[switch];
         let from = window.start;
@@ -118,7 +123,7 @@ impl Slice<'_> {
         self.switches.looks.clear();
     }
 
-    /// Something happens at a switch.
+    /// Processes one event at a switch.
     #[inline]
     fn handle(&mut self, node: u32, entry: &Transit, now: u64) {
         let source = entry.source();
@@ -134,7 +139,7 @@ impl Slice<'_> {
         }
     }
 
-    /// A packet is at a switch, all of it.
+    /// A packet has completely arrived at a switch.
     #[inline]
     fn arrive(&mut self, node: u32, packet: &Transit, now: u64) {
         let mut packet = *packet;
@@ -142,7 +147,9 @@ impl Slice<'_> {
         if let Some(group) = packet.group() {
             return self.arrive_for_group(node, group, &packet, ingress, now);
         }
-        let place = if self.router.has_detours() {
+        let place = if self.switches.adaptive.is_some() && !packet.is_control() {
+            self.place_adaptively(node, &mut packet, now)
+        } else if self.router.has_detours() {
             self.router.place_at(node, &mut packet, &self.cargo, now)
         } else {
             Some(self.router.place(node, &packet, &self.cargo))
@@ -154,7 +161,7 @@ impl Slice<'_> {
         self.look_later(port);
     }
 
-    /// The same for a packet that goes to a group: copies of it join ports, each as there is room, and none waits for the others.
+    /// The same for a packet to a group: each copy joins its port if there is room, independently of the others.
     fn arrive_for_group(&mut self, node: u32, group: usize, packet: &Transit, ingress: u32, now: u64) {
         let source = self.cargo.packet(packet).source;
         let mut ports = std::mem::take(&mut self.switches.copy_to);
@@ -179,7 +186,8 @@ impl Slice<'_> {
         self.switches.copy_to = ports;
     }
 
-    /// A packet that came in by this port will have several copies: what stands for the port with each of them.
+    /// Opens an account for a packet with several copies that came in by `ingress`. Returns the value that its copies
+    /// carry in place of the port.
     fn share(&mut self, ingress: u32) -> u32 {
         let share = Share { ingress, left: 1, accounted: false };
         let switches = &mut self.switches;
@@ -191,7 +199,8 @@ impl Slice<'_> {
         number | SHARED
     }
 
-    /// One of several copies is gone. The port that the packet came in by, if it was the last one and the packet took room.
+    /// Notes that one of several copies is gone. Returns the packet's ingress port if this was the last copy and the
+    /// packet was counted.
     fn end_share(&mut self, shared: u32) -> Option<u32> {
         let share = &mut self.switches.shares[(shared & !SHARED) as usize];
         share.left -= 1;
@@ -202,7 +211,7 @@ impl Slice<'_> {
         share.accounted.then_some(share.ingress)
     }
 
-    /// A packet joins an eager port at `now`.
+    /// Puts a packet into an eager port at `now`.
     #[inline]
     fn enqueue_eager(&mut self, i: usize, packet: Transit, ingress: u32, now: u64) {
         let size = u64::from(packet.size());
@@ -229,7 +238,7 @@ impl Slice<'_> {
         }
     }
 
-    /// There is no room for a packet in the switch.
+    /// Trims or drops a packet for which the switch has no room.
     #[cold]
     fn refuse(&mut self, i: usize, packet: Transit, ingress: u32, now: u64) {
         let mut at = self.at(i);
@@ -240,7 +249,7 @@ impl Slice<'_> {
         }
     }
 
-    /// Eager ports: a packet begins to leave now.
+    /// Eager ports: begins to send a packet at `now`.
     #[inline]
     fn begin(&mut self, i: usize, packet: Transit, ingress: u32, class: usize, now: u64) {
         let port = &mut self.ports[i];
@@ -261,7 +270,7 @@ impl Slice<'_> {
         service.until = self.ports[i].busy_until;
     }
 
-    /// Is there room in the switch for this much more data?
+    /// Does the switch have room for `size` more bytes of data?
     #[inline]
     fn room(&self, i: usize, ingress: u32, size: u64) -> bool {
         let limits = &self.limits[usize::from(self.ports[i].limits)];
@@ -269,7 +278,7 @@ impl Slice<'_> {
         if ingress & SHARED != 0 {
             let share = &self.switches.shares[(ingress & !SHARED) as usize];
             if share.accounted {
-                // It takes no more room in the switch. Without PFC each queue has its own limit.
+                // A further copy needs no more room in the switch. Without PFC, each queue also has its own limit.
                 let Some(shared) = limits.shared.filter(|_| limits.pfc.is_none()) else { return true };
                 let free = self.free_at(i, &shared);
                 return (self.ports[i].queued[DATA] + size) as f64 <= shared.alpha * free as f64;
@@ -288,7 +297,7 @@ impl Slice<'_> {
         size <= free && (self.ports[i].queued[DATA] + size) as f64 <= shared.alpha * free as f64
     }
 
-    /// PFC over a shared buffer: does this much more data from an ingress port stay below its threshold?
+    /// PFC over a shared buffer: do the ingress port's bytes stay below its threshold with `size` more?
     fn fits_share(&self, i: usize, ingress: usize, size: u64) -> bool {
         let port = &self.switches.services[ingress];
         port.ingress_bytes - port.ingress_headroom + size <= self.pause_above(i)
@@ -307,17 +316,17 @@ impl Slice<'_> {
         }
     }
 
-    /// The bytes that the switch of a port has in its shared buffer.
+    /// The bytes in the shared buffer of a port's switch.
     fn buffered_at(&mut self, i: usize) -> &mut u64 {
         &mut self.switches.buffered[self.switches.of_port[i] as usize]
     }
 
-    /// What is free in the shared buffer of a port's switch.
+    /// The free bytes in the shared buffer of a port's switch.
     fn free_at(&self, i: usize, shared: &SharedSettings) -> u64 {
         shared.buffer.0.saturating_sub(self.switches.buffered[self.switches.of_port[i] as usize])
     }
 
-    /// Data came into the switch: counts it, and pauses the neighbour that it came from if that is too much.
+    /// Counts data that came into the switch, and pauses the neighbour that sent it if its bytes exceed the threshold.
     #[inline]
     fn account(&mut self, i: usize, ingress: u32, size: u64, now: u64) {
         let mut ingress = ingress as usize;
@@ -349,7 +358,7 @@ impl Slice<'_> {
         }
     }
 
-    /// Data has left the switch: counts it, and lets the neighbour go on if enough has.
+    /// Counts data that has left the switch, and lets the neighbour resume if its bytes are low enough.
     #[inline]
     fn release(&mut self, i: usize, ingress: usize, size: u64, now: u64) {
         let mut ingress = ingress;
@@ -365,7 +374,7 @@ impl Slice<'_> {
         };
         self.switches.services[ingress].ingress_bytes -= size;
         let resume_at = if self.plan.ports.shared.is_some() {
-            // The headroom empties first, so that it is there for the next pause.
+            // The headroom is emptied first, so that it is free for the next pause.
             let from_headroom = self.switches.services[ingress].ingress_headroom.min(size);
             self.switches.services[ingress].ingress_headroom -= from_headroom;
             *self.buffered_at(i) -= size - from_headroom;
@@ -380,7 +389,7 @@ impl Slice<'_> {
         }
     }
 
-    /// A pause frame leaves by a port as soon as the packet on the wire is through, and strikes the port at the other end.
+    /// Sends a pause frame by a port after the packet on the wire. It takes effect at the port at the other end.
     fn send_pause(&mut self, i: usize, now: u64, on: bool) {
         let port = &mut self.ports[i];
         let start = port.busy_until.max(now);
@@ -396,7 +405,7 @@ impl Slice<'_> {
         self.look_later(i);
     }
 
-    /// A pause frame is on its way to the port that feeds `link`.
+    /// Adds the arrival of a pause frame at the port that feeds `link`.
     pub(super) fn send_pause_on(&mut self, time: u64, link: u32, on: bool) {
         let source = self.sources.pause + link;
         let stop = if link < self.cut.link_bases[1] {
@@ -407,7 +416,7 @@ impl Slice<'_> {
         self.calendar.note(time, stop, source, u32::from(on));
     }
 
-    /// A pause frame has reached this port.
+    /// Handles a pause frame at this port.
     pub(super) fn pause(&mut self, i: usize, now: u64, on: bool) {
         let port = &mut self.ports[i];
         if on == port.has(flag::PAUSED) {
@@ -426,7 +435,7 @@ impl Slice<'_> {
         }
     }
 
-    /// The look at an eager port that was due at `now`; all arrivals of this instant are in.
+    /// Checks an eager port at the time that was planned. All arrivals of this instant are already processed.
     #[inline]
     fn look(&mut self, i: usize, now: u64) {
         if self.switches.services[i].look_at != now {
@@ -459,7 +468,7 @@ impl Slice<'_> {
         self.look_later(i);
     }
 
-    /// Makes sure that an eager port is looked at when its transmission ends or its next one can begin.
+    /// Plans the next check of an eager port: when its transmission ends, or when its next one can begin.
     #[inline]
     fn look_later(&mut self, i: usize) {
         let (port, service) = (&self.ports[i], &mut self.switches.services[i]);

@@ -1,4 +1,4 @@
-//! The fault plan, as what each link and each instant needs.
+//! The fault plan, sorted by link and by time.
 
 use crate::detour::Change;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub(crate) enum FaultEvent {
 }
 
 impl FaultEvent {
-    /// The link whose port it strikes.
+    /// The link whose port it affects.
     pub(crate) fn link(self) -> LinkId {
         match self {
             FaultEvent::Rate(link, _) | FaultEvent::Seen(link, _) => link,
@@ -32,9 +32,9 @@ impl FaultEvent {
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     pub(super) links: BTreeMap<u32, LinkFaults>,
-    /// What happens to ports, in order of time.
+    /// Fault events of ports, in order of time.
     pub(super) events: Vec<(u64, FaultEvent)>,
-    /// What routing learns of dead links, likewise.
+    /// Changes of routing's knowledge of dead links, in order of time.
     pub(super) routing: Vec<Change>,
 }
 
@@ -74,15 +74,15 @@ impl Faults {
     }
 }
 
-/// When a faulty link delivers nothing, or loses some. It is asked for packets in the order in which they leave, so that what is
-/// over is never looked at again.
+/// The times at which a faulty link delivers nothing, or loses some packets. Callers ask in the order in which packets
+/// leave, so periods that are over are never checked again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LinkFaults {
-    /// In order, apart from each other.
+    /// In order, without overlap.
     down: Vec<Range<u64>>,
     /// In order of their beginnings.
     loss: Vec<Loss>,
-    /// How many of each are over.
+    /// The numbers of `down` and `loss` periods that are over.
     down_over: usize,
     loss_over: usize,
 }
@@ -91,7 +91,7 @@ pub(crate) struct LinkFaults {
 #[derive(Clone, Debug)]
 struct Loss {
     range: Range<u64>,
-    /// Of several at a time, the first in the plan counts.
+    /// Its place in the plan; of several at the same time, the first applies.
     number: usize,
     process: LossProcess,
 }
@@ -103,7 +103,7 @@ impl Loss {
 }
 
 impl LinkFaults {
-    /// Puts in order what was added in the plan's order.
+    /// Sorts the periods, which were added in the plan's order.
     fn arrange(&mut self) {
         self.down.sort_by_key(|r| (r.start, r.end));
         let mut apart: Vec<Range<u64>> = Vec::with_capacity(self.down.len());
@@ -120,8 +120,8 @@ impl LinkFaults {
         self.loss.sort_by_key(|l| l.range.start);
     }
 
-    /// Is the link down at some time while a packet is on it that leaves at `start` and arrives at `end`? Packets are asked for
-    /// in the order in which they leave.
+    /// Is the link down at some time between `start` and `end`, while a packet is on it? Must be called in the order in
+    /// which packets leave.
     pub(super) fn cuts(&mut self, start: u64, end: u64) -> bool {
         while self.down.get(self.down_over).is_some_and(|r| r.end <= start) {
             self.down_over += 1;
@@ -129,7 +129,7 @@ impl LinkFaults {
         self.down.get(self.down_over).is_some_and(|r| r.start < end)
     }
 
-    /// Is a packet that leaves at `start` lost at random? Packets are asked for in the order in which they leave.
+    /// Is a packet that leaves at `start` lost at random? Must be called in the order in which packets leave.
     pub(super) fn loses(&mut self, start: u64, random: &mut Random) -> bool {
         while self.loss.get(self.loss_over).is_some_and(|l| l.range.end <= start) {
             self.loss_over += 1;

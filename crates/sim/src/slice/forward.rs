@@ -1,4 +1,4 @@
-//! Packets between ports: over a link, to a switch, out by the port that routing names.
+//! Moves packets between ports: over a link to a switch, and to the port that routing chooses.
 
 use super::Slice;
 use super::visit::AtPort;
@@ -9,10 +9,10 @@ use strandway_fabric::Members;
 use strandway_fabric::measure::PacketCounters;
 use strandway_fabric::plan::Plan;
 
-/// What it takes to send a packet on within a slice.
+/// The parts of a slice that are needed to send a packet on within it.
 pub(super) struct Road<'s> {
     pub(super) calendar: &'s mut Calendar,
-    /// Switches that run a program, and what happens to them.
+    /// Switches that run a program, and the calendar of their events.
     of_station: &'s [u32],
     stations: &'s mut Calendar,
     router: &'s mut Router,
@@ -22,16 +22,17 @@ pub(super) struct Road<'s> {
     first_host_stop: u32,
     pub(super) first_port: u32,
     hosts: u32,
-    /// Ports of switches are eager, links are known to be dead at times, packets go to groups, or switches run programs.
+    /// True if switch ports are eager, routing sometimes knows dead links, packets go to groups, or switches run
+    /// programs.
     special: bool,
     groups: &'s [Members],
-    /// Packets made by copying: whole ones, and trimmed ones.
+    /// The numbers of whole and of trimmed packets made by copying.
     copies: &'s mut [u64; 2],
 }
 
 impl Road<'_> {
-    /// A packet is on its way over a link to `node` and will be there at `time`, in a later window. False if routing there will
-    /// know of no way.
+    /// Sends a packet over a link to `node`, where it arrives at `time`, in a later window. False if routing knows no
+    /// way from there.
     #[inline(always)]
     pub(super) fn send_on(&mut self, time: u64, link: u32, node: u32, packet: Transit, cargo: &mut Cargo) -> bool {
         if node < self.hosts {
@@ -57,7 +58,7 @@ impl Road<'_> {
         self.send_past(time, link, node, packet, cargo)
     }
 
-    /// The same for a packet that does not stop at a program, or does no more.
+    /// The same for a packet that passes no program at `node`, or that has already passed it.
     fn send_past(&mut self, time: u64, link: u32, node: u32, mut packet: Transit, cargo: &mut Cargo) -> bool {
         if let Some(switch) = self.switches.get((node - self.hosts) as usize) {
             self.calendar.put(time, switch * GROUP as u32, link, packet);
@@ -71,8 +72,8 @@ impl Road<'_> {
         true
     }
 
-    /// The same for a packet that goes to a group: a copy of it joins each port of its tree. Each is marked, trimmed, dropped or lost by
-    /// itself.
+    /// The same for a packet to a group: a copy joins each port of its tree. Each copy is marked, trimmed, dropped or
+    /// lost independently.
     fn copy_on(
         &mut self,
         time: u64,
@@ -99,7 +100,7 @@ impl Road<'_> {
     }
 }
 
-/// The road of a slice. A macro, since the rest of the slice is borrowed beside it.
+/// The [`Road`] of a slice. It is a macro because other fields of the slice are borrowed at the same time.
 macro_rules! road {
     ($slice:expr) => {
         Road {
@@ -120,13 +121,13 @@ macro_rules! road {
 }
 
 impl Slice<'_> {
-    /// The stop that a host of this slice is.
+    /// The stop of a host of this slice.
     #[inline]
     pub(super) fn host_stop(&self, host: u32) -> u32 {
         self.first_host_stop + host - self.first_host
     }
 
-    /// The stop at which a switch's port has its turn: its own, or that of its switch.
+    /// The stop of a switch's port: its own stop, or that of its switch if ports are eager.
     #[inline]
     pub(super) fn port_stop(&self, port: u32) -> u32 {
         match self.switches.of_port.get(port as usize) {
@@ -135,7 +136,7 @@ impl Slice<'_> {
         }
     }
 
-    /// A port, and all that it takes to work there.
+    /// A port, with the parts of the slice that it needs.
     #[inline]
     pub(super) fn at(&mut self, i: usize) -> AtPort<'_> {
         let port = &mut self.ports[i];
@@ -162,7 +163,7 @@ impl Slice<'_> {
         }
     }
 
-    /// A packet from another slice is on its way over a link to `node`.
+    /// Sends a packet from another slice over a link to `node`.
     pub(super) fn send_on(&mut self, time: u64, link: u32, node: u32, packet: Transit) {
         let mut road = road!(self);
         if !road.send_on(time, link, node, packet, &mut self.cargo) {
@@ -170,7 +171,7 @@ impl Slice<'_> {
         }
     }
 
-    /// A packet goes on from a switch whose program has seen it, or has made it.
+    /// Sends a packet on from a switch whose program has seen or created it.
     pub(super) fn send_past(&mut self, time: u64, link: u32, node: u32, packet: Transit) {
         let mut road = road!(self);
         if !road.send_past(time, link, node, packet, &mut self.cargo) {
@@ -178,13 +179,13 @@ impl Slice<'_> {
         }
     }
 
-    /// A packet would come to a switch that knows of no way for it.
+    /// Loses a packet that arrives at a switch which knows no way for it.
     #[cold]
     pub(super) fn lead_nowhere(&mut self, packet: &Transit, time: u64) {
         lead_nowhere(self.plan, &mut self.packets, &mut self.cargo, packet, time);
     }
 
-    /// Decides everything that happens at a lazy port from `from` up to `until`, a window or its part.
+    /// Processes all events of a lazy port from `from` up to `until`, which is a window or a part of one.
     #[inline]
     pub(super) fn visit_port(&mut self, i: usize, entries: &[Transit], from: u64, until: u64) {
         let mut entries = entries;
@@ -214,7 +215,7 @@ impl Slice<'_> {
     }
 }
 
-/// A packet would come to a switch at `time` that knows of no way for it.
+/// Loses a packet that arrives at `time` at a switch which knows no way for it.
 #[cold]
 pub(super) fn lead_nowhere(plan: &Plan, packets: &mut PacketCounters, cargo: &mut Cargo, packet: &Transit, time: u64) {
     if time <= plan.time_limit.0 {

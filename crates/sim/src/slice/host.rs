@@ -11,20 +11,20 @@ use strandway_proto::packet::{Chunk, Flags, Header};
 use strandway_proto::units::Time;
 use strandway_proto::{Endpoint, Handled, Letter, Packet, PathId, Ports};
 
-/// A host. Like ports, hosts are lazy: everything that happens to one in a window is decided at once, in order of time.
+/// A host. Like ports, hosts are lazy: all events of a host in one window are processed in one visit, in order of time.
 pub(crate) struct Host {
     pub(crate) endpoint: Endpoint,
-    /// When its program wants to be woken; `u64::MAX` if it waits for events only.
+    /// When its program wants to be woken; `u64::MAX` if it only waits for events.
     pub(super) wake_at: u64,
     /// The window in which a visit is due; `u64::MAX` before the first.
     visit: u64,
-    /// Brought up to here.
+    /// All its events up to this time are processed.
     pub(super) now: u64,
-    /// When it has something to do next: nothing happens before, unless it is told something.
+    /// When it has to do something next, if no event comes before.
     next_at: u64,
-    /// Its endpoint had nothing for the ports that were free: no use in asking before this.
+    /// Its endpoint had no packet for the free ports. Another poll is useless before this time.
     pub(super) ask_again_at: u64,
-    /// Which of its ports were idle when that was last looked at, and when the first of the others falls idle.
+    /// The ports that were idle at the last check, and when the first of the others becomes idle.
     idle: u32,
     idle_next: u64,
     /// One of its ports is paused or down.
@@ -54,7 +54,7 @@ impl Host {
 }
 
 impl Slice<'_> {
-    /// Decides everything that happens to a host from `from` up to `until`, a window or its part.
+    /// Processes all events of a host from `from` up to `until`, which is a window or a part of one.
     pub(super) fn visit_host(&mut self, h: usize, entries: &[Transit], from: u64, until: u64) {
         for entry in entries {
             let time = from + entry.offset();
@@ -73,14 +73,14 @@ impl Slice<'_> {
         self.come_back(h, until);
     }
 
-    /// Makes sure that a host with something to do is visited again, after its window, of which it has done all before `until`.
+    /// Plans the next visit to a host that still has something to do after `until`.
     #[inline]
     pub(super) fn come_back(&mut self, h: usize, until: u64) {
         let host = &mut self.hosts[h];
         if host.next_at != u64::MAX {
             let window = self.calendar.window_of(host.next_at);
-            // Timers move on with every packet: one visit ahead of them is enough. A window that the run's end cuts short is not
-            // ahead.
+            // Timers move later with every packet, so one planned visit before them is enough. A window that the end of
+            // the run cuts short does not count.
             let ahead = until.checked_sub(1).map_or(0, |last| self.calendar.window_of(last) + 1);
             if window < ahead {
                 self.cut_off = true;
@@ -91,12 +91,13 @@ impl Slice<'_> {
         }
     }
 
-    /// Something other than a packet comes to a host.
+    /// Processes an event of a host that is not a packet.
     fn disturb(&mut self, h: usize, now: u64, note: &Note) {
         if self.hosts[h].next_at < now {
             self.run_host(h, now);
         }
-        // Programs wake before faults of the same instant strike. When one wakes is known once all before has been done.
+        // A program wakes before a fault of the same instant. Its wake-up time is known only after all earlier events
+        // are processed.
         if note.source >= self.sources.fault && self.hosts[h].wake_at == now {
             self.run_host(h, now + 1);
         }
@@ -127,7 +128,7 @@ impl Slice<'_> {
         self.run_host(h, now + 1);
     }
 
-    /// Something has happened to a host's ports, perhaps.
+    /// Reads the state of a host's ports again, after it may have changed.
     fn look_at_ports(&mut self, h: usize) {
         let ports = &self.ports[h * self.planes..(h + 1) * self.planes];
         let host = &mut self.hosts[h];
@@ -138,7 +139,8 @@ impl Slice<'_> {
         }
     }
 
-    /// The ports of a host that are idle at `now`, if none is blocked, and when the first of the others falls idle.
+    /// The ports of a host that are idle at `now`, and when the first of the others becomes idle. Only valid if no port
+    /// is blocked.
     #[inline]
     fn idle_ports(&mut self, h: usize, now: u64) -> (u32, u64) {
         let host = &mut self.hosts[h];
@@ -186,7 +188,7 @@ impl Slice<'_> {
         let host = &mut self.hosts[h];
         host.now = now;
         host.ask_again_at = 0;
-        // The series of payload do not know channels that open at first use.
+        // The payload series do not include channels that open at first use.
         if self.sampling && host.endpoint.is_open(packet.connection) {
             let before = host.endpoint.stats(packet.connection).delivered_bytes;
             host.endpoint.handle_packet(Time(now), packet);
@@ -208,8 +210,8 @@ impl Slice<'_> {
         }
         self.cargo.release(transit);
         let told = self.tell(h, now);
-        // Data that calls for no answer yet changes nothing about what the host does next. A part of a message does: its receiver has
-        // timers.
+        // Data that needs no answer yet does not change the host's next action. A part of a message may change it,
+        // because its receiver has timers.
         let host = &self.hosts[h];
         let quiet = is_data && host.next_at > now && !told;
         if !quiet || host.endpoint.wants_control() {
@@ -217,7 +219,7 @@ impl Slice<'_> {
         }
     }
 
-    /// A chunk has arrived at a host, all of it or only its header: its program is told, without any connection.
+    /// A chunk has arrived at a host, whole or trimmed: passes it to the program, because it belongs to no connection.
     fn deliver_chunk(&mut self, h: usize, now: u64, transit: &Transit, packet: &Packet, chunk: Chunk) {
         let trimmed = packet.flags.has(Flags::TRIMMED);
         self.packets.chunks_arrived += u64::from(!trimmed);
@@ -234,13 +236,13 @@ impl Slice<'_> {
         let event = Event::Chunk { from: packet.source, task, chunk: number, plane, tree, trimmed, last };
         self.fingerprints[h].add([CHUNK, u64::from(chunk.chunk) << 1 | u64::from(trimmed), now]);
         self.programs[h].handle_event(Time(now), &event);
-        // Most chunks call for nothing.
+        // Most chunks cause no action.
         if self.act(h, now) || self.hosts[h].wake_at < wake_at {
             self.run_host(h, now + 1);
         }
     }
 
-    /// A fragment has arrived at a host: its program is told, without any connection.
+    /// A fragment has arrived at a host: passes it to the program, because it belongs to no connection.
     fn deliver_fragment(&mut self, h: usize, now: u64, transit: &Transit, packet: &Packet) {
         self.packets.fragments_arrived += u64::from(transit.is_whole_data());
         self.cargo.release(transit);
@@ -257,7 +259,7 @@ impl Slice<'_> {
         }
     }
 
-    /// Lets a host do everything of its own accord before `until`: timers, releases and transmissions in order of time.
+    /// Runs a host's own actions before `until` in order of time: timers, wake-ups of its program, and transmissions.
     #[inline]
     pub(super) fn run_host(&mut self, h: usize, until: u64) {
         loop {
@@ -286,7 +288,7 @@ impl Slice<'_> {
         }
     }
 
-    /// When a host with something to send will next have an idle port for it; `u64::MAX` if it has nothing.
+    /// When a host with something to send will next have an idle port; `u64::MAX` if it has nothing to send.
     #[inline]
     fn next_transmission(&mut self, h: usize) -> u64 {
         let host = &self.hosts[h];
@@ -309,7 +311,7 @@ impl Slice<'_> {
         idle.max(since)
     }
 
-    /// Asks a host for one packet for the ports that are idle at `now`.
+    /// Polls a host for one packet for the ports that are idle at `now`.
     fn ask(&mut self, h: usize, now: u64) {
         let planes = self.planes;
         let first = h * planes;
@@ -333,7 +335,7 @@ impl Slice<'_> {
             }
         }
         let Some(packet) = self.hosts[h].endpoint.poll_transmit(Time(now), free) else {
-            // What is ready may have no free port to leave by; the next input or idle port can change that.
+            // Ready packets may have no free port. The next input or the next idle port can change that.
             self.hosts[h].ask_again_at = next_free;
             return;
         };
@@ -341,7 +343,7 @@ impl Slice<'_> {
         assert!(free.control >> plane & 1 == 1, "an endpoint sends only by ports that are free");
         match packet.header {
             Header::Data(data) => self.note_data(h, &packet, data.message.0, data.offset.get() == 0, now),
-            // Parity is neither the beginning nor the end of its message.
+            // A parity packet is not the first packet of its message.
             Header::Part(part) => {
                 self.note_data(h, &packet, { part.message }.0, part.packet == 0 && !part.parity, now);
             }
@@ -372,7 +374,7 @@ impl Slice<'_> {
         host.idle &= !(1 << plane);
         host.idle_next = host.idle_next.min(busy);
         if let Header::Chunk(_) = packet.header {
-            // It may have been the last one that the program wanted to leave.
+            // It may be the last chunk of a cast, and then the program gets an event.
             self.tell(h, now);
         }
     }
@@ -383,7 +385,7 @@ impl Slice<'_> {
         self.paths[slot].sent += 1;
     }
 
-    /// A packet of a message leaves; `first` is whether it is the message's first one.
+    /// Counts a sent packet of a message; `first`: it is the message's first packet.
     #[inline]
     fn note_data(&mut self, h: usize, packet: &Packet, message: u32, first: bool, now: u64) {
         self.note_sent(packet);

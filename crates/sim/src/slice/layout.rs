@@ -1,10 +1,10 @@
-//! Where the ports of a slice lie in memory, and how far ahead it may look.
+//! The order of a slice's ports in memory, and the length of its windows.
 //!
-//! Packets pass every plane in the same direction: up by the leaves, up by the tier above, down by the cores, down by tier 1,
-//! down by the leaves; only hosts close the circle. So ports lie in that order, plane after plane, with the hosts' own before
-//! all of them. A slice that is alone goes through all switches in that order and through the hosts last, and so needs to do
-//! it only once in the time that a packet takes from a host to its leaf and back ([`Lookahead`]), rather than once per link
-//! latency: half as many visits, and a plane's ports stay in the cache.
+//! Packets pass every plane in the same direction: up by the leaves, up by the tier above, down by the cores, down by
+//! tier 1, down by the leaves; only hosts send packets from the end to the start. So ports are in that order, plane
+//! after plane, after the hosts' own ports. A single slice visits all switches in that order and then the hosts. So a
+//! window may be as long as the way of a packet from a host to its leaf and back ([`Lookahead`]), instead of one link
+//! latency. This halves the number of visits, and a plane's ports stay in the cache.
 
 use super::Cut;
 use crate::calendar::GROUP;
@@ -15,7 +15,7 @@ use strandway_fabric::topology::{LinkId, NodeKind, Topology};
 /// The places of a slice's ports.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layout {
-    /// The first port of each switch that leads down, and the first that leads up; by node, behind the hosts.
+    /// The first port down and the first port up of each switch; by node, without the hosts.
     down: Vec<u32>,
     up: Vec<u32>,
     /// Ports that lead down, per kind of switch.
@@ -25,9 +25,9 @@ pub(crate) struct Layout {
     leaf_link: [u32; 3],
     ports_per: [u32; 3],
     first_host_link: u32,
-    /// Links by place, `u32::MAX` where there is none: groups of stops begin where a stage does.
+    /// Links by place. `u32::MAX` fills the gaps, so that each stage begins with a new group of stops.
     pub(super) links: Vec<u32>,
-    /// The first place behind the hosts' ports.
+    /// The first place after the hosts' ports.
     pub(super) switches: u32,
 }
 
@@ -41,8 +41,8 @@ const STAGES: [(NodeKind, bool); 5] = [
 ];
 
 impl Layout {
-    /// The places of the ports of these nodes: hosts, leaves, tier-1 switches, cores. `aligned` if stages are to be apart from
-    /// each other in groups.
+    /// The places of the ports of these nodes: hosts, leaves, tier-1 switches, cores. `aligned`: each stage begins with
+    /// a new group.
     pub(super) fn new(topology: &Topology, nodes: &[Range<u32>; 4], aligned: bool) -> Layout {
         let bases = topology.node_bases();
         let links = topology.link_bases();
@@ -76,7 +76,7 @@ impl Layout {
         layout
     }
 
-    /// The ports of a switch that lead up, or down, come next.
+    /// Adds the ports of a switch that lead up, or those that lead down.
     fn add(&mut self, topology: &Topology, node: u32, kind: NodeKind, up: bool) {
         let (LinkId(first), count) = topology.ports_of(strandway_fabric::NodeId(node));
         let down = self.downs[kind as usize - 1];
@@ -91,12 +91,12 @@ impl Layout {
         }
     }
 
-    /// The first port of a switch that leads down, if it is of this slice.
+    /// The first port down of a switch, if the switch belongs to this slice.
     pub(crate) fn try_down(&self, node: u32) -> Option<u32> {
         self.down.get(node.checked_sub(self.hosts)? as usize).copied()
     }
 
-    /// The first port of a switch that leads up, likewise.
+    /// The first port up of a switch, if the switch belongs to this slice.
     pub(crate) fn try_up(&self, node: u32) -> Option<u32> {
         self.up.get(node.checked_sub(self.hosts)? as usize).copied()
     }
@@ -117,26 +117,28 @@ impl Layout {
     }
 }
 
-/// How far a slice can look ahead, in ps.
+/// The windows of a slice, in ps.
 pub(super) struct Lookahead {
     /// Length of a window.
     pub(super) span: u64,
-    /// So much earlier than those of hosts the windows of switches begin and end.
+    /// The windows of switches begin and end this much earlier than those of hosts.
     pub(super) early: u64,
 }
 
 impl Lookahead {
-    /// One link latency, if slices hand packets to each other or if news travels that is faster than packets: pauses, signals
-    /// between programs; or if switches run programs (`quick_news`). Also for whoever watches a connection or records packets.
+    /// A window has one link latency if there are several slices, if a connection is watched or packets are recorded,
+    /// or with `quick_news`: pauses or signals between programs, which are faster than packets, or switches that run
+    /// programs.
     ///
-    /// Otherwise a window is the way from a host to its leaf and back. What a host does in one is at its leaf behind the
-    /// leaf's own window, which ends one link latency earlier; what leaves the leaf behind that is at a host behind the host's.
+    /// Otherwise a window is the time of the way from a host to its leaf and back, and the leaf's window ends one link
+    /// latency before the host's. So a packet that a host sends in window `w` reaches its leaf in the leaf's window
+    /// `w + 1` or later, and a packet that a leaf sends after its window `w` reaches a host after the host's window `w`.
     pub(super) fn new(plan: &Plan, cut: &Cut, quick_news: bool) -> Lookahead {
         let watched = (plan.watch.is_some() && plan.sample_every.is_some()) || plan.capture.is_some();
         if cut.slices > 1 || cut.narrow || quick_news || watched {
             return Lookahead { span: (plan.topology.shortest_latency().0 / cut.parts).max(1), early: 0 };
         }
-        // Offsets in a window are 32-bit numbers: on long links a window is shorter than the way to the leaf and back.
+        // Offsets in a window have 32 bits, so on long links a window is shorter than the way to the leaf and back.
         let most = u64::from(u32::MAX);
         let inside = plan.topology.latency_inside(NodeKind::Leaf).0.min(most / 2);
         let early = plan.topology.level(0).latency.0.min((most - inside) / 2);

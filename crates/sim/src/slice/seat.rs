@@ -1,4 +1,4 @@
-//! The seat of a host's program: what it is told, what it does, and where the time of its flows goes.
+//! The interface between a host and its program: events, actions, and the time accounts of its flows.
 
 use super::Slice;
 use super::crossing::News;
@@ -13,20 +13,20 @@ use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{ConnectionId, Event as Told, HostId, Message, MessageId, OpenConnection, Packet};
 
-/// A flow that is under way.
+/// A flow in progress.
 pub(super) struct Posted {
     at: u64,
-    /// Where its connection's time had gone when it was posted, or when its first packet left.
+    /// Its connection's time account when it was posted, or when its first packet was sent.
     spent: Spent,
     /// Does it wait for earlier flows of its connection?
     behind: bool,
-    /// For how long it did.
+    /// The time that it waited for them.
     waited: Span,
-    /// Where its connection's time had gone when its last packet left for the first time.
+    /// Its connection's time account when its last packet was sent for the first time.
     sent: Option<Spent>,
 }
 
-/// The kinds of happening that a fingerprint tells apart.
+/// The kinds of events in a fingerprint.
 const STARTED: u64 = 0;
 const RECEIVED: u64 = 1;
 const FINISHED: u64 = 2;
@@ -37,7 +37,8 @@ const STAGE: u64 = 6;
 pub(super) const FRAGMENT: u64 = 7;
 
 impl Slice<'_> {
-    /// Tells a host's program what its endpoint has to tell, and does what it then wants. False if there was nothing to tell.
+    /// Passes the events of a host's endpoint to its program, and executes the program's actions. False if there was no
+    /// event.
     #[inline]
     pub(super) fn tell(&mut self, h: usize, now: u64) -> bool {
         let mut any = false;
@@ -53,7 +54,7 @@ impl Slice<'_> {
         any
     }
 
-    /// Writes down what an endpoint has told; gives what its program is told of it.
+    /// Records an endpoint's event, and returns the event for its program.
     fn witness(&mut self, h: usize, now: u64, told: Told) -> Option<Event> {
         Some(match told {
             Told::Sent { message, .. } => {
@@ -101,12 +102,12 @@ impl Slice<'_> {
         (message.0 as usize) < self.plan.flows.len()
     }
 
-    /// The tally of the collective that a message belongs to.
+    /// The tally of a message's collective.
     fn tally_of(&mut self, message: MessageId) -> Option<&mut Tally> {
         self.all_programs.group_of(message.0).and_then(|group| self.tallies.get_mut(group))
     }
 
-    /// Does what a host's program wants done now. True if it wanted anything.
+    /// Executes the present actions of a host's program. True if there were any.
     pub(super) fn act(&mut self, h: usize, now: u64) -> bool {
         let mut any = false;
         while let Some(action) = self.programs[h].poll_action(Time(now)) {
@@ -140,7 +141,7 @@ impl Slice<'_> {
         any
     }
 
-    /// A host's part in a collective without messages of its own has come so far: it counts like a message.
+    /// Records a stage of a host's part in a collective without own messages; the part counts like a message.
     fn note_stage(&mut self, h: usize, message: MessageId, stage: Stage, now: u64) {
         let word = match stage {
             Stage::Begun => 0,
@@ -170,12 +171,12 @@ impl Slice<'_> {
         }
     }
 
-    /// A signal is on its way to the program of a host of this slice.
+    /// Sends a signal to the program of a host of this slice.
     pub(super) fn send_signal(&mut self, time: u64, to: u32, order: u32, word: u32) {
         self.calendar.note(time, self.host_stop(to), self.sources.signal + order, word);
     }
 
-    /// Our end of a channel, which opens now if it is not open.
+    /// Our end of a channel; opens it if it is not open.
     fn connection(&mut self, h: usize, channel: Channel, now: u64) -> ConnectionId {
         if let Some(&(ours, _)) = self.cut.ends.get(channel.number as usize) {
             return ours;
@@ -189,7 +190,7 @@ impl Slice<'_> {
         ours
     }
 
-    /// What it takes to open an end of a connection that is not in the plan.
+    /// The data to open an end of a connection that is not in the plan.
     fn opening(
         &mut self,
         h: usize,
@@ -199,7 +200,7 @@ impl Slice<'_> {
     ) -> OpenConnection {
         let host = HostId(self.first_host + h as u32);
         let profile = usize::from(profile).min(self.plan.profiles.len() - 1);
-        // Streams of connections of the plan have numbers far below.
+        // The random streams of the plan's connections have much lower numbers.
         let stream = 1 << 62 | u64::from(host.0) << 32 | u64::from(self.openings[h]);
         self.openings[h] += 1;
         OpenConnection {
@@ -211,14 +212,14 @@ impl Slice<'_> {
         }
     }
 
-    /// The first packet of a connection that a peer has opened is here: opens our end with the profile of the program that sent
-    /// it.
+    /// The first packet of a connection that a peer has opened has arrived: opens our end with the profile of the
+    /// program that sent it.
     #[cold]
     pub(super) fn accept(&mut self, h: usize, now: u64, packet: &Packet) {
         let profile = match packet.header {
             Header::Data(data) => self.all_programs.profile_of(data.message.0),
             Header::Part(part) => self.all_programs.profile_of({ part.message }.0),
-            // Programs of one's own use the run's profile for what they open.
+            // Programs from outside use the run's first profile for channels that they open.
             _ => 0,
         };
         let open = self.opening(h, packet.source, profile, Some(packet.connection));
@@ -259,8 +260,8 @@ impl Slice<'_> {
         self.under_way.insert(flow, Posted { at: now, spent, behind, waited: Span::ZERO, sent: None });
     }
 
-    /// The first or the last packet of a flow leaves for the first time. If its connection was busy with earlier flows until
-    /// the first one, it waited for them; after the last one, what the connection does is done for later flows.
+    /// The first or the last packet of a flow is sent for the first time. Until its first packet, a flow may have
+    /// waited for earlier flows of its connection; after its last packet, the connection works for later flows.
     pub(super) fn note_progress(&mut self, h: usize, flow: u32, now: u64, last: bool) {
         let Some(posted) = self.under_way.get_mut(&flow) else { return };
         let connection = self.cut.ends[self.plan.flows[flow as usize].connection as usize].0;
@@ -275,7 +276,7 @@ impl Slice<'_> {
         }
     }
 
-    /// Where the time of a flow went that has finished at `now`, or is under way.
+    /// Records the time account of a flow that has finished at `now`, or is still in progress.
     fn end_flow(&mut self, h: usize, flow: u32, now: u64) {
         let Some(posted) = self.under_way.remove(&flow) else { return };
         let connection = self.cut.ends[self.plan.flows[flow as usize].connection as usize].0;
@@ -302,7 +303,7 @@ impl Slice<'_> {
         }
     }
 
-    /// What connections counted that opened at first use. Every host's share becomes part of its fingerprint.
+    /// The counters of connections that opened at first use. Every host's part goes into its fingerprint.
     pub(crate) fn count_opened(&mut self) -> ConnectionStats {
         let mut sum = ConnectionStats::NONE;
         for h in (0..self.hosts.len()).filter(|&h| self.openings[h] > 0) {
@@ -316,7 +317,7 @@ impl Slice<'_> {
         sum
     }
 
-    /// Ends of connections that opened at first use and are not closed.
+    /// The number of ends of connections that opened at first use and are not closed.
     pub(crate) fn opened_left(&self) -> u64 {
         let hosts = self.hosts.iter().zip(&self.openings).enumerate().filter(|(_, (_, n))| **n > 0);
         let left = hosts.map(|(h, (host, _))| {
@@ -327,7 +328,7 @@ impl Slice<'_> {
         left.sum()
     }
 
-    /// Have the programs of all hosts done what they set out to do?
+    /// Have the programs of all hosts finished their work?
     pub(crate) fn is_done(&self) -> bool {
         self.programs.iter().all(Application::is_done)
     }

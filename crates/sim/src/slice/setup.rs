@@ -1,4 +1,4 @@
-//! How the fabric is cut into slices, and how a slice begins.
+//! Cuts the fabric into slices, and builds a slice.
 
 use super::crossing::Outbox;
 use super::eager::Switches;
@@ -28,28 +28,28 @@ use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Bytes, Rate, Time};
 use strandway_proto::{ConnectionId, Endpoint, Environment, HostId, OpenConnection, Profile};
 
-/// How the fabric is cut: which nodes each slice owns.
+/// The cut of the fabric: the nodes that each slice owns.
 #[derive(Clone, Debug)]
 pub(crate) struct Cut {
     pub(crate) slices: usize,
     pub(crate) link_bases: [u32; 5],
     pub(crate) hosts: u32,
-    /// No plain first-in-first-out ports, for comparing the two kinds.
+    /// For comparisons: use no plain first-in-first-out ports.
     pub(crate) queued_only: bool,
-    /// Windows of one link latency even where wider ones would do, for comparing the two.
+    /// For comparisons: windows of one link latency, even if wider ones are possible.
     pub(crate) narrow: bool,
-    /// Into how many parts narrow windows are cut, for comparing, too.
+    /// For comparisons: the number of parts into which narrow windows are cut.
     pub(crate) parts: u64,
     /// Per slice: its hosts, leaves, tier-1 switches, cores, as ranges of node numbers.
     nodes: Vec<[Range<u32>; 4]>,
     /// Each connection's number at its source and at its destination.
     pub(crate) ends: Vec<(ConnectionId, ConnectionId)>,
-    /// How many ends of connections of the plan each host has: they have the first numbers.
+    /// For each host, the number of its ends of the plan's connections; these have the first numbers.
     pub(crate) planned: Vec<u32>,
 }
 
 impl Cut {
-    /// Cuts into a slice per thread, or as many as there are leaves or pods.
+    /// Cuts into one slice per thread, but at most one per leaf or pod.
     pub(crate) fn new(plan: &Plan) -> Cut {
         let topology = &plan.topology;
         let shape = topology.shape();
@@ -122,17 +122,18 @@ impl Cut {
     }
 }
 
-/// So many packet hops of a window and a thread, with all links busy, make it worth while to meet at its end.
+/// A further thread is useful only if, with all links busy, each thread has this many packet hops per window.
 const HOPS_MIN: u64 = 64;
 
-/// More threads than this would do little but meet: windows are as short as the shortest link.
+/// The largest useful number of threads. With more, threads would mostly wait for each other, because windows are as
+/// short as the shortest link.
 fn threads_of_use(topology: &Topology) -> usize {
     let packet = topology.level(0).rate.time_for(Bytes(4096)).0.max(1);
     let hops = u128::from(topology.links()) * u128::from(topology.shortest_latency().0) / u128::from(packet);
     usize::try_from(hops / u128::from(HOPS_MIN)).unwrap_or(usize::MAX)
 }
 
-/// The uplinks that a connection's packets choose among, tier by tier.
+/// The number of uplinks to choose from for a connection's packets, by tier.
 fn uplinks(topology: &Topology, from: HostId, to: HostId) -> [u16; 2] {
     let count = |n: u32| u16::try_from(n).unwrap_or(u16::MAX);
     match topology.hops(from, to) {
@@ -143,7 +144,7 @@ fn uplinks(topology: &Topology, from: HostId, to: HostId) -> [u16; 2] {
     }
 }
 
-/// The world as a connection of one profile sees it, its ends aside.
+/// The environment of connections of one profile, without the values that depend on their ends.
 pub(super) struct World {
     environment: Environment,
     profile: Arc<Profile>,
@@ -154,14 +155,14 @@ impl World {
         World { environment: environment(&plan.topology, &plan.ports, profile), profile: Arc::clone(profile) }
     }
 
-    /// The same with its ends.
+    /// The environment of a connection between two hosts.
     pub(super) fn between(&self, topology: &Topology, from: HostId, to: HostId) -> Environment {
         let environment = environment_between(topology, &self.environment, &self.profile, from, to);
         Environment { uplinks: uplinks(topology, from, to), ..environment }
     }
 }
 
-/// How far ahead of its departure a packet arrives, at the most.
+/// The longest time from a packet's departure to its arrival.
 fn ahead(topology: &Topology) -> u64 {
     let inside = [NodeKind::Leaf, NodeKind::Spine, NodeKind::Core].map(|k| topology.latency_inside(k).0);
     let longest = topology.kinds_of_link().map(|l| l.latency + l.rate.time_for(Bytes(8192)));
@@ -178,7 +179,7 @@ impl<'a> Slice<'a> {
         faults: &'a Faults,
     ) -> Slice<'a> {
         let topology = &plan.topology;
-        let eager = plan.ports.pfc.is_some() || plan.ports.shared.is_some();
+        let eager = plan.ports.pfc.is_some() || plan.ports.shared.is_some() || plan.routing.is_adaptive();
         let lookahead = Lookahead::new(plan, cut, eager || programs.signals() || programs.has_switches());
         let layout = Layout::new(topology, &cut.nodes[index], lookahead.early > 0);
         let first_port = layout.switches;
@@ -234,7 +235,7 @@ impl<'a> Slice<'a> {
             packets: PacketCounters::default(),
             paths: vec![PathCounters::default(); usize::from(topology.planes()) * PATH_SLOTS],
             captured: Vec::new(),
-            // What routing has yet to learn when the run ends was to come.
+            // Changes of routing after the end of the run count as events that were cut off.
             cut_off: faults.routing.last().is_some_and(|&(time, ..)| time > plan.time_limit.0),
             eager,
             accounting: plan.ports.pfc.is_some(),
@@ -312,7 +313,7 @@ impl<'a> Slice<'a> {
         for link in captured {
             let i = self.local(link);
             self.ports[i].set(flag::CAPTURED, true);
-            // Departures are recorded when they happen, not when they are known.
+            // Departures must be recorded when they happen, not when they are decided.
             self.ports[i].set(flag::FIFO, false);
         }
         for (n, &(time, event)) in self.fault_events.iter().enumerate() {
@@ -327,7 +328,7 @@ impl<'a> Slice<'a> {
             };
             self.calendar.note(time, stop, self.sources.fault + n as u32, n as u32);
             if let FaultEvent::Rate(..) = event {
-                // Departures that are decided on arrival would miss the change of rate.
+                // A departure that is decided on arrival would miss a later change of rate.
                 let i = self.local(link.0);
                 self.ports[i].set(flag::FIFO, false);
             }
@@ -355,7 +356,7 @@ impl<'a> Slice<'a> {
                     let random = Random::new(self.plan.seed, StreamKind::Connection, index as u64 * 2 + side as u64);
                     let h = (host.0 - range.start) as usize;
                     if self.hosts[h].endpoint.connections() == 0 {
-                        // What it takes to describe a profile is found out once.
+                        // The kinds of connections are computed once, and other hosts copy them.
                         let first = *first.get_or_insert(h);
                         if let Ok([first, host]) = self.hosts.get_disjoint_mut([first, h]) {
                             host.endpoint.learn_from(&first.endpoint);

@@ -1,7 +1,9 @@
-//! Stations: switches that run a program. Fragments stop there before they join a port; all other packets pass by.
+//! Stations: switches that run a program. The program gets each fragment before the fragment joins a port; all other
+//! packets pass.
 //!
-//! A window is one link latency where there are stations, so that nothing that leaves a port or a host in a window comes to a station in it.
-//! Stations have their turn before all ports: what they send joins ports at the same instant.
+//! With stations, a window has one link latency, so a packet that leaves a port or a host in a window cannot reach a
+//! station in the same window. Stations are visited before all ports, because the packets that they send join ports at
+//! the same instant.
 
 use super::Slice;
 use crate::calendar::{Calendar, GROUP, Order};
@@ -16,11 +18,12 @@ use strandway_proto::units::Time;
 
 /// The stations of a slice.
 pub(super) struct Stations {
-    /// The number of the station that a switch is, by node behind the hosts; [`u32::MAX`] for others. Empty if there is none.
+    /// For each switch, by node without the hosts, its station number; [`u32::MAX`] for a switch that is no station.
+    /// Empty if there are no stations.
     pub(super) of_node: Vec<u32>,
     pub(super) nodes: Vec<u32>,
     pub(super) programs: Vec<Box<dyn Program>>,
-    /// What happens to them: each has a group of stops of its own.
+    /// Their events; each station has its own group of stops.
     pub(super) calendar: Calendar,
     order: Order,
 }
@@ -48,14 +51,14 @@ impl Stations {
         Stations { of_node, nodes, programs, calendar, order: Order::default() }
     }
 
-    /// Is there none?
+    /// True if there are no stations.
     pub(super) fn is_empty(&self) -> bool {
         self.programs.is_empty()
     }
 }
 
 impl Slice<'_> {
-    /// Does everything at stations that happens in a window and before `limit`.
+    /// Processes all events of stations in a window, up to `limit`.
     pub(super) fn visit_stations(&mut self, window: Range<u64>, limit: u64) {
         let number = self.stations.calendar.window_of(window.start);
         self.stations.calendar.begin(number);
@@ -73,7 +76,7 @@ impl Slice<'_> {
         self.stations.order = order;
     }
 
-    /// Does everything at a station that happens from `from` up to `until`.
+    /// Processes all events of a station from `from` up to `until`.
     fn visit_station(&mut self, station: usize, entries: &[Transit], from: u64, until: u64) {
         for entry in entries {
             let now = from + entry.offset();
@@ -101,7 +104,7 @@ impl Slice<'_> {
         }
     }
 
-    /// Fires the timers of a station that are due before `until`.
+    /// Runs the timers of a station that are due before `until`.
     fn wake_station(&mut self, station: usize, until: u64) {
         loop {
             let due = self.stations.programs[station].poll_timeout();
@@ -114,8 +117,8 @@ impl Slice<'_> {
         }
     }
 
-    /// Sends what a program wants sent. At a port, the first packet has the place of the one that came by `link`, others that of the link
-    /// back.
+    /// Sends the packets of a station's program. In the order of arrivals at a port, the first packet takes the place
+    /// of `link`, further ones that of the reverse link.
     fn act_at_station(&mut self, station: usize, link: u32, now: u64) {
         let mut place = link;
         while let Some(act) = self.stations.programs[station].poll_act() {
@@ -126,7 +129,7 @@ impl Slice<'_> {
         }
     }
 
-    /// A packet that a program made sets off.
+    /// Sends a packet that a program made.
     fn emit(&mut self, station: usize, place: u32, now: u64, packet: &Packet) {
         let node = self.stations.nodes[station];
         let uplinks = match packet.destination.as_group() {

@@ -1,4 +1,4 @@
-//! One port at work: it queues, marks, trims or drops what comes to it, and sends on what leaves.
+//! One port: it queues, marks, trims or drops arriving packets, and sends departing ones on.
 
 use super::Cut;
 use super::crossing::Outbox;
@@ -15,7 +15,7 @@ use strandway_fabric::topology::{CUT_THROUGH_BYTES, LinkId};
 use strandway_proto::packet::Wait;
 use strandway_proto::units::{Bytes, Time};
 
-/// A port, and the parts of its slice that it works with.
+/// A port, and the parts of its slice that it needs.
 pub(super) struct AtPort<'s> {
     /// Its number in the slice.
     pub(super) i: usize,
@@ -40,7 +40,7 @@ pub(super) struct AtPort<'s> {
 }
 
 impl AtPort<'_> {
-    /// Makes sure that a lazy port with something to do is visited when it can next do it, at `from` or later.
+    /// Plans the next visit of a lazy port that has something to do, at `from` or later.
     #[inline]
     pub(super) fn visit_later(&mut self, from: u64) {
         if self.port.next_class().is_some() {
@@ -49,7 +49,7 @@ impl AtPort<'_> {
         }
     }
 
-    /// Decides everything that happens at a lazy port before `until`: arrivals, in order, and departures.
+    /// Processes all events of a lazy port before `until`: arrivals in order, and departures.
     #[inline]
     pub(super) fn work(&mut self, entries: &[Transit], from: u64, until: u64) {
         if self.sampling || self.port.flags & (flag::DOWN | flag::FIFO) != 0 {
@@ -116,7 +116,7 @@ impl AtPort<'_> {
         self.drain(until);
     }
 
-    /// A packet joins a lazy switch port at `now`.
+    /// Puts a packet into a lazy switch port at `now`.
     #[inline(never)]
     pub(super) fn enqueue(&mut self, packet: Transit, now: u64) {
         if self.port.has(flag::DOWN) {
@@ -129,13 +129,13 @@ impl AtPort<'_> {
         }
     }
 
-    /// The class that a packet waits in.
+    /// The class of a packet's queue.
     #[inline]
     pub(super) fn class_of(&self, packet: &Transit) -> usize {
         if self.priority && packet.is_control() { CONTROL } else { DATA }
     }
 
-    /// Puts a packet at the end of a class's queue, marking it if marks are set there.
+    /// Puts a packet at the end of a class's queue. Marks it if packets are marked on joining.
     #[inline(always)]
     pub(super) fn append(&mut self, packet: Transit, ingress: u32, class: usize, now: u64) {
         let port = &mut *self.port;
@@ -151,9 +151,9 @@ impl AtPort<'_> {
         port.waiting[class].push(self.arena, packet);
     }
 
-    /// A packet does not fit its class. In a port with classes a coin decides whether a new data packet or the one at the tail
-    /// is trimmed (or, without trimming, dropped), as UEC's reference switch does, so that no sender is singled out by its
-    /// phase. A single queue drops the newcomer.
+    /// Handles a packet that does not fit its class. In a port with classes, either the new data packet or the one at
+    /// the tail is trimmed (without trimming: dropped). A random choice decides, as in UEC's reference switch;
+    /// otherwise one sender could lose every time because of its phase. A single queue drops the new packet.
     #[cold]
     fn refuse(&mut self, packet: &Transit, class: usize, now: u64) {
         let port = &mut *self.port;
@@ -177,7 +177,7 @@ impl AtPort<'_> {
         }
     }
 
-    /// There is no room for a packet at this port.
+    /// Drops a packet for which this port has no room.
     #[cold]
     pub(super) fn drop_packet(&mut self, packet: &Transit) {
         self.port.counters.dropped += 1;
@@ -185,7 +185,7 @@ impl AtPort<'_> {
         self.cargo.release(packet);
     }
 
-    /// A fault at this port's link swallows a packet.
+    /// Loses a packet to a fault of this port's link.
     #[cold]
     pub(super) fn lose_packet(&mut self, packet: &Transit) {
         self.colds[self.i].lost += 1;
@@ -203,14 +203,14 @@ impl AtPort<'_> {
         let mut packet = unlucky;
         packet.trim(size, self.port.has(flag::LAST));
         self.port.counters.trimmed += 1;
-        // What it would have waited.
+        // The time that it would have waited.
         let wait = stamp(self.limits.rate.time_for(Bytes(self.port.queued[DATA])).0);
         waited(self.port, &mut packet, wait);
         self.append(packet, ingress, CONTROL, now);
         true
     }
 
-    /// First in, first out, one class: the departure is known at once.
+    /// Puts a packet into a first-in-first-out port with one class: its departure is known at once.
     #[inline]
     fn enqueue_fifo(&mut self, mut packet: Transit, now: u64) {
         let size = u32::from(packet.size());
@@ -232,7 +232,7 @@ impl AtPort<'_> {
         self.transmit(packet, start);
     }
 
-    /// Takes out of a first-in-first-out port's count what has begun to leave before `until`.
+    /// Removes from a first-in-first-out port's count the packets whose departure began before `until`.
     #[inline]
     fn drain_fifo(&mut self, until: u64) {
         while let Some(&(start, bytes)) = self.fifos[self.i].front() {
@@ -256,7 +256,7 @@ impl AtPort<'_> {
         self.run(&[], 0, until);
     }
 
-    /// Takes the first packet of a class's queue, marking it if marks are set there.
+    /// Takes the first packet of a class's queue. Marks it if packets are marked on leaving.
     #[inline(always)]
     pub(super) fn take(&mut self, class: usize, now: u64) -> Transit {
         let mut packet = self.port.waiting[class].pop(self.arena).expect("a class that is next has a packet");
@@ -273,13 +273,13 @@ impl AtPort<'_> {
         packet
     }
 
-    /// A packet leaves from `start` on.
+    /// Sends a packet from `start` on.
     #[inline(always)]
     pub(super) fn transmit(&mut self, packet: Transit, start: u64) {
         let port = &mut *self.port;
         let end = port.depart(packet.size(), start, self.limits);
         *self.hops += 1;
-        // A switch that cuts through has its turn as soon as it knows where the packet goes; a host wants all of it.
+        // A switch that cuts through acts as soon as it has the packet's header; a host needs the whole packet.
         let time = if self.cut_rate != 0 && self.limits.rate.0 == self.cut_rate && !port.has(flag::LAST) {
             start + port.transmission(packet.size().min(CUT_THROUGH_BYTES as u16), self.limits) + port.delay
         } else {
@@ -297,7 +297,7 @@ impl AtPort<'_> {
         }
     }
 
-    /// Departures from ports whose link is faulty, recorded, or leads to another slice.
+    /// Sends a packet from a port whose link is faulty, is recorded, or leads to another slice.
     #[inline(never)]
     fn depart_special(&mut self, packet: &Transit, start: u64, time: u64) {
         let (link, to) = (self.port.link, self.port.to);
@@ -308,7 +308,11 @@ impl AtPort<'_> {
             let faults = self.faults.get_mut(&(self.i as u32)).expect("a faulty port has its faults");
             let cut = faults.cuts(start, time);
             if cut || faults.loses(start, &mut self.port.random) {
-                self.colds[self.i].bytes_down += if cut { u64::from(packet.size()) } else { 0 };
+                let cold = &mut self.colds[self.i];
+                cold.bytes_down += if cut { u64::from(packet.size()) } else { 0 };
+                if packet.is_whole_data() {
+                    cold.lost_data_last = start;
+                }
                 return self.lose_packet(packet);
             }
         }
@@ -322,10 +326,11 @@ impl AtPort<'_> {
 
     fn capture(&mut self, at: Time, link: u32, packet: &Transit) {
         let limit = self.plan.capture.as_ref().map_or(0, |c| c.limit);
-        // To the end of the last one's window: only then is it known which were the first.
+        // Recording goes on to the end of the window of the last packet wanted. Only then it is known which packets
+        // were first.
         let last = limit.checked_sub(1).and_then(|l| self.captured.get(l));
         if limit > 0 && last.is_none_or(|l| at.0 < self.road.calendar.end_of(l.at.0)) {
-            // Which profile it is of, the end of the run looks up for all of them.
+            // The profile is filled in for all packets at the end of the run.
             self.captured.push(Captured { at, link: LinkId(link), packet: *self.cargo.look(packet), profile: 0 });
         }
     }
@@ -343,7 +348,7 @@ fn mark(port: &mut Port, packet: &mut Transit) {
     port.counters.marked += 1;
 }
 
-/// A packet has waited here for this long, in units of 1,024 ps.
+/// Notes that a packet has waited here for `length` units of 1,024 ps.
 #[inline]
 fn waited(port: &Port, packet: &mut Transit, length: u32) {
     let last = if port.has(flag::LAST) { Wait::LAST_HOP } else { 0 };

@@ -1,4 +1,4 @@
-//! The time series: what is looked at from time to time, without changing anything.
+//! The time series: values sampled at regular times, without any effect on the run.
 
 use super::visit::AtPort;
 use super::{Cut, Slice};
@@ -14,11 +14,11 @@ pub(super) struct Sampler {
     taken: Taken,
     /// The watched connection at its source, if that is a host of this slice, by local number.
     watch: Option<(usize, ConnectionId)>,
-    /// The watched connection at its destination, likewise.
+    /// The watched connection at its destination, if that is a host of this slice.
     watch_end: Option<(usize, ConnectionId)>,
 }
 
-/// What a slice's series hold.
+/// The series of a slice.
 #[derive(Default)]
 pub(crate) struct Taken {
     pub(crate) delivered: Vec<u64>,
@@ -28,7 +28,7 @@ pub(crate) struct Taken {
     pub(crate) watched_planes: Vec<Vec<u64>>,
 }
 
-/// Points are no more than this; a longer run ends its series there.
+/// The largest number of points; the series of a longer run end there.
 const POINTS_MAX: usize = 1 << 20;
 
 impl Sampler {
@@ -69,14 +69,14 @@ impl Sampler {
         }
     }
 
-    /// A packet has begun to leave by a port of a group.
+    /// A packet has begun to leave by a port of a link group.
     pub(super) fn left(&mut self, group: u16, start: u64, bytes: u64) {
         if let Some(point) = at(&mut self.taken.groups[usize::from(group)].bytes, (start / self.every) as usize) {
             *point += bytes;
         }
     }
 
-    /// A host has been brought up to `until`.
+    /// All events of a host up to `until` have been processed.
     #[inline]
     pub(super) fn visited(&mut self, host: usize, endpoint: &Endpoint, until: u64) {
         if let Some((_, connection)) = self.watch.filter(|w| w.0 == host) {
@@ -97,7 +97,7 @@ impl Sampler {
     }
 }
 
-/// A point of a series, which grows to hold it.
+/// A point of a series; the series grows if needed.
 fn at<T: Clone + Default>(points: &mut Vec<T>, index: usize) -> Option<&mut T> {
     if index >= POINTS_MAX {
         return None;
@@ -109,7 +109,7 @@ fn at<T: Clone + Default>(points: &mut Vec<T>, index: usize) -> Option<&mut T> {
 }
 
 impl Slice<'_> {
-    /// Adds what waits at a port to every point of the series up to `now` that it has not been added to.
+    /// Adds the bytes that wait at a port to every point of the series up to `now` to which they were not added yet.
     #[inline]
     pub(super) fn sample_port(&mut self, i: usize, now: u64) {
         if self.sampling {
@@ -119,7 +119,7 @@ impl Slice<'_> {
 }
 
 impl AtPort<'_> {
-    /// Adds what waits here to every point of the series up to `now` that it has not been added to.
+    /// Adds the bytes that wait here to every point of the series up to `now` to which they were not added yet.
     #[inline]
     pub(super) fn sample(&mut self, now: u64) {
         if self.sampling {
@@ -130,7 +130,7 @@ impl AtPort<'_> {
     #[cold]
     fn sample_until(&mut self, now: u64) {
         let every = self.sampler.every;
-        // Point `k` is the state at the end of interval `k`, just before what happens at that instant.
+        // Point `k` is the state at the end of interval `k`, just before the events of that instant.
         while let Some(time) = (self.colds[self.i].sampled + 1).checked_mul(every).filter(|&t| t <= now) {
             if self.port.is_empty() && !self.port.has(crate::port::flag::FIFO) {
                 self.colds[self.i].sampled = now / every;

@@ -56,6 +56,7 @@ pub fn ports(topology: &Topology, profile: &Profile) -> PortSettings {
         }),
         pfc: switch.pfc.then_some(PfcSettings { xoff: Bytes(62_400), xon: Bytes(49_920), headroom: Bytes(200_000) }),
         shared: None,
+        adaptive_queue: of(switch.queue_bdp),
     }
 }
 
@@ -117,7 +118,7 @@ pub fn permutation(hosts: u32, bytes: u64, seed: u64) -> Vec<(u32, u32, u64)> {
     (0..hosts).map(|i| (i, to[i as usize], bytes)).collect()
 }
 
-/// Packets of a window that never closes, over ports that neither mark nor trim nor overflow: pure arithmetic.
+/// Senders with a window that is never full, and ports that do not mark, trim or overflow: pure arithmetic.
 pub fn plain(topology: Topology, flows: &[(u32, u32, u64)]) -> Plan {
     let mut plan = plan(topology, fixed(100.0), flows);
     plan.ports.ecn = None;

@@ -1,11 +1,12 @@
-//! Chooses parts that have nobody twice.
+//! Chooses parts without common workers.
 
 use super::entry::Part;
 use crate::who::Who;
 use std::cmp::Reverse;
 
-/// Largest parts first, those that have nobody in common with the ones before: who is covered, and which parts were chosen. ESA sheet,
-/// section 6.2. What is missing then can be had one by one, so that in the end everybody is covered.
+/// Goes through the parts from the largest to the smallest, and takes each part that has no worker in common with those
+/// taken before. Returns the covered workers and the chosen parts. ESA sheet, section 6.2. The server can ask for the
+/// missing workers one by one, so in the end all are covered.
 pub(super) fn cover(parts: &[Part], racks: usize) -> (Who, Vec<usize>) {
     let mut covered = Who::nobody(racks);
     if let [only] = parts {

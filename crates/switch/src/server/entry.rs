@@ -1,4 +1,4 @@
-//! What a server keeps of one key.
+//! The state of one key in a server.
 
 use crate::who::Who;
 use std::collections::BTreeSet;
@@ -9,46 +9,46 @@ use strandway_proto::units::{Span, Time};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Part {
     pub(super) who: Who,
-    /// Where its numbers are.
+    /// The register with its lanes.
     pub(super) register: u32,
 }
 
-/// Which switches are being asked for what they hold.
+/// The switches that are being asked for their partial sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Flushing {
     #[default]
     No,
-    /// The one that adds racks.
+    /// The switch that adds racks.
     All,
-    /// Those of these racks.
+    /// The switches of these racks.
     Racks(u32),
 }
 
-/// A key that a server has heard of.
+/// A key that a server stores.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Entry {
-    /// Sums that are here. Those that overlap are alternatives.
+    /// The stored partial sums. Those that overlap are alternatives.
     pub(super) parts: Vec<Part>,
-    /// Of a key that is added up from floats: where each worker's are; empty once they are added.
+    /// For a key that is added from floats: the register of each worker's floats; empty after they are added.
     pub(super) floats: Option<Vec<Option<u32>>>,
-    /// Where the result is.
+    /// The register with the result.
     pub(super) done: Option<u32>,
-    /// Workers that wait for it and said so.
+    /// Workers that have sent a reminder for it.
     pub(super) askers: BTreeSet<u16>,
     pub(super) flushing: Flushing,
     pub(super) congested: bool,
     /// A switch had no slot for one of its fragments.
     pub(super) collided: bool,
-    /// The slot that its fragments name.
+    /// The slot in its fragments' headers.
     pub(super) slot: Option<u32>,
-    /// The slot that its place in the list has from now on.
+    /// The new slot of its place in the list.
     pub(super) given: Option<u32>,
     pub(super) timer: Option<Time>,
     pub(super) patience: Span,
     pub(super) repeats: u32,
 }
 
-/// Times and the numbers of registers aside.
+/// Compares without times and register numbers.
 impl PartialEq for Entry {
     fn eq(&self, other: &Entry) -> bool {
         self.state().eq(other.state())
@@ -83,13 +83,13 @@ impl Entry {
         begin.into_iter().chain(parts.into_iter().map(Fact::Part)).chain(floats).chain(askers)
     }
 
-    /// All registers that it uses.
+    /// All registers in use.
     pub(super) fn registers(&self) -> impl Iterator<Item = u32> + '_ {
         let floats = self.floats.iter().flatten().flatten().copied();
         self.parts.iter().map(|part| part.register).chain(floats).chain(self.done)
     }
 
-    /// Gives up all registers, as its result is known.
+    /// Takes out all registers, because its result is known.
     pub(super) fn take_registers(&mut self) -> Vec<u32> {
         let registers = self.registers().collect();
         self.parts.clear();

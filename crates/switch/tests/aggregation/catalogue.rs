@@ -1,4 +1,5 @@
-//! The catalogue of what can go wrong (ESA sheet, section 7), line by line, with ESA and, where it differs, with ATP.
+//! The list of what can go wrong (ESA sheet, section 7): a test for each line, with ESA, and also with ATP where ATP
+//! differs.
 
 use crate::world::{Engine, Place, Setting, World, gradient, is};
 use strandway_proto::aggregate::{Fragment, Kind, Marks};
@@ -10,12 +11,12 @@ fn esa() -> System {
     System::Esa(Esa::default())
 }
 
-/// Two workers, one key, and all slots that they want.
+/// Two workers and one key, with more slots than they need.
 fn one_key(system: System) -> Setting {
     Setting { keys: 1, slots: 8, ..Setting::new(system) }
 }
 
-/// A world whose workers have sent all they have.
+/// A world whose workers have sent all their fragments.
 fn sent(setting: &Setting) -> World {
     let mut world = World::new(setting);
     let end = world.end();
@@ -25,7 +26,7 @@ fn sent(setting: &Setting) -> World {
     world
 }
 
-/// Lets timers and messages go on until all results are there.
+/// Delivers all messages and then runs the next timer, again and again, until all results have arrived.
 fn recover(world: &mut World) {
     for _ in 0..200 {
         world.settle();
@@ -103,7 +104,7 @@ fn line_4_a_result_that_nobody_got_is_added_again() {
 
 #[test]
 fn line_5_a_lost_evicted_sum_is_asked_for_exactly() {
-    // Three workers; key 1 takes the slot of key 0, in which two of them are.
+    // Three workers. The slot holds key 0 with the fragments of two of them; then key 1 takes the slot.
     let setting =
         Setting { racks: vec![3], slots: 1, keys: 2, priorities: vec![1, 9], per_key: true, ..Setting::new(esa()) };
     let mut world = sent(&setting);
@@ -200,7 +201,7 @@ fn line_10_a_doubled_fragment_counts_once() {
     }
 }
 
-/// How many slots the first switch has in use.
+/// The number of slots that are in use in the first switch.
 fn used(world: &World) -> usize {
     match &world.nodes[0].engine {
         Engine::Esa(program) => program.used(),
@@ -231,7 +232,7 @@ fn line_11_a_late_double_leaves_a_ghost_that_a_sweep_takes_away() {
 
 #[test]
 fn line_11_a_ghost_gives_way_to_whoever_wants_its_slot() {
-    // Two keys in one slot: the ghost of the first one has the higher priority, and ages.
+    // Two keys share one slot. The ghost of the first key has the higher priority, but it ages.
     let setting =
         Setting { slots: 1, window: 1, keys: 2, priorities: vec![200, 1], per_key: true, ..Setting::new(esa()) };
     let mut world = World::new(&setting);
@@ -250,7 +251,8 @@ fn line_11_a_ghost_gives_way_to_whoever_wants_its_slot() {
 
 #[test]
 fn line_12_a_split_key_needs_no_worker_to_remind() {
-    // The first fragment of key 1 is refused, the second one finds the slot free: neither slot nor server can complete it alone.
+    // The first fragment of key 1 is refused, and the second one finds the slot free. So neither the slot nor the
+    // server can complete the key alone.
     let settings = Esa { aging: Aging::Off, ..Esa::default() };
     let setting =
         Setting { slots: 1, keys: 2, priorities: vec![9, 1], per_key: true, ..Setting::new(System::Esa(settings)) };
@@ -270,7 +272,7 @@ fn line_12_a_split_key_needs_no_worker_to_remind() {
 
 #[test]
 fn line_13_of_parts_that_overlap_one_is_chosen() {
-    // Worker 1's fragment is late: it is asked for, and both come.
+    // Worker 1's fragment is late, so a solicit asks for it. Then both copies arrive.
     let mut world = sent(&Setting { racks: vec![3], ..one_key(esa()) });
     let at = world.flying.iter().position(|flight| match flight.packet.header {
         Header::Fragment(f) => f.sender == 1,
@@ -314,7 +316,8 @@ fn line_14_a_straggler_costs_words_and_no_data() {
 
 #[test]
 fn line_15_the_slots_of_a_dead_worker_are_taken_over() {
-    // Job 1 has a slot that can never fill; job 2 of the same priority wants it.
+    // Job 1 has a slot that can never fill, because one of its workers never sends. Job 2 has the same priority and
+    // needs the slot.
     let setting =
         Setting { jobs: 2, slots: 1, keys: 3, priorities: vec![100, 100], per_key: true, ..Setting::new(esa()) };
     let mut world = World::new(&setting);
@@ -390,13 +393,14 @@ fn a_job_number_that_is_used_again_too_early_gives_a_wrong_sum_and_a_sweep_preve
         let mut old = World::new(&one_key(esa()));
         let workers = old.workers();
         let end = old.end();
-        // Only one worker of the dead job ever sent.
+        // Only one worker of the dead job sent its fragments.
         old.produce(workers[0], end);
         old.settle();
         if sweep && let Engine::Esa(program) = &mut old.nodes[0].engine {
             program.sweep(Time(1), 1);
         }
-        // The next incarnation begins with the slots that it finds. Its numbers differ, which the slot cannot know.
+        // The next job with this number begins with the slots of the dead job. The gradients of the dead job were other
+        // ones, but the slot cannot know that.
         let mut new = World::new(&one_key(esa()));
         new.nodes[0] = old.nodes[0].clone();
         new.spoil(0);
@@ -430,7 +434,7 @@ fn a_holder_gives_way_after_at_most_eight_refusals() {
         world.produce(workers[0], key + 1);
         let (_, flight) = world.take(0);
         let Header::Fragment(fragment) = flight.packet.header else { panic!("a fragment") };
-        // All later ones with the lowest priority there is.
+        // All later packets have the lowest priority.
         let mut flight = flight;
         flight.packet.header = Header::Fragment(Fragment { priority: 1, ..fragment });
         world.arrive(flight);
@@ -527,7 +531,7 @@ fn with_equal_priorities_and_without_aging_esa_leaves_the_trace_of_atp() {
             for node in world.workers() {
                 world.produce(node, end);
             }
-            // First come, first served, and no timers.
+            // All packets are delivered, first come, first served, and no timer runs.
             world.settle();
             let mut slots = used(&world);
             slots += world.nodes.iter().map(|node| node.taken.len() << 8).sum::<usize>();
@@ -537,7 +541,7 @@ fn with_equal_priorities_and_without_aging_esa_leaves_the_trace_of_atp() {
                 (from, to, kind, marks.without(Marks::EVICTED), job, number, workers, racks, slot)
             };
             let trace = world.trace.take().unwrap_or_default();
-            // Only ESA's workers tell how far they are by themselves.
+            // Only ESA's workers send their watermark without being asked, so those packets are left out.
             let trace = trace.into_iter().filter(|(.., fragment)| fragment.kind != Kind::Watermark);
             let trace: Vec<_> = trace.map(name).collect();
             (trace, slots)

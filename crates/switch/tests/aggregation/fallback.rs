@@ -1,5 +1,6 @@
-//! E12 of the ESA sheet: without preemption a pool of random slots refuses a / (1 + a) of all keys, where `a` is the rate of keys times the
-//! time that each holds its slot, over the number of slots: a one-server loss system in every slot, whatever the times are.
+//! E12 of the ESA sheet: without preemption, a pool of random slots refuses a / (1 + a) of all keys. Here `a` is the
+//! rate of keys times the time for which each key holds its slot, divided by the number of slots. Each slot is a loss
+//! system with one server, so only the mean of the times matters.
 
 use std::collections::BinaryHeap;
 use std::sync::Arc;

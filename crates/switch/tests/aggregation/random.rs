@@ -1,4 +1,5 @@
-//! Random worlds: whatever is lost, doubled or overtaken, every worker gets every sum, and each is exact.
+//! Random worlds, where packets are lost, doubled and overtaken: every worker must still get every sum, and every sum
+//! must be exact.
 
 use crate::world::{Engine, Setting, World};
 use strandway_proto::rng::{Random, StreamKind};
@@ -119,7 +120,7 @@ fn servers_that_forget_and_restart_do_no_harm() {
         let mut random = Random::new(seed, StreamKind::Workload, 5);
         let results = [ResultPath::Direct, ResultPath::ViaServerFree, ResultPath::ViaServer][random.below(3) as usize];
         let mut setting = draw(seed, System::Esa(Esa { results, ..Esa::default() }), &mut random);
-        // What is forgotten is lost, too.
+        // A forgotten key counts as lost too.
         setting.loss = setting.loss.min(0.1);
         let mut world = World::new(&setting);
         let end = world.end();
@@ -164,7 +165,7 @@ fn after_a_job_nothing_is_left_but_what_the_sweep_takes() {
             }
             world.produce(node, setting.first + setting.keys);
         }
-        // What is under way comes in, and timers end.
+        // Packets in flight arrive, and timers end.
         for _ in 0..100_000 {
             world.settle();
             let Some(&node) = world.timers().first() else { break };

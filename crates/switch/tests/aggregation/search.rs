@@ -1,7 +1,7 @@
 //! Every order of events of two workers, one slot and one or two keys: no sum is ever wrong, and from every state all results can come.
 //!
-//! Messages are delivered in any order, lost or doubled within a budget; timers fire when nothing is under way, and a few times early (ESA
-//! sheet, appendix A).
+//! Messages are delivered in any order, lost or doubled within a budget; timers fire when no packet is in flight, and a
+//! few times early (ESA sheet, appendix A).
 
 use crate::world::{Setting, World};
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ struct Budget {
     early: u8,
 }
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
     states: usize,
@@ -97,7 +97,7 @@ fn search(setting: &Setting, budget: Budget, in_sequence: bool) -> Found {
             }
         }
     }
-    // Backwards from the states in which all results are there.
+    // Searches backwards from the states in which all results have arrived.
     let mut before: Vec<Vec<u32>> = vec![Vec::new(); known.len()];
     for (from, to) in edges {
         before[to as usize].push(from);

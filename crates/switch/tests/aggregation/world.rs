@@ -1,4 +1,5 @@
-//! A small world with real integers around switches, servers and workers: packets are lost, doubled and overtaken, hop by hop.
+//! A small world with real integers: switches, servers and workers. At each hop, packets may be lost, doubled and
+//! overtaken.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,17 +17,17 @@ use strandway_switch::{
     SwitchMlProgram, System, Worker, WorkerSettings,
 };
 
-/// Numbers of a fragment.
+/// The number of integers in a fragment.
 const LANES: usize = 3;
 
-/// What runs.
+/// The settings of a world.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) system: System,
     pub(crate) jobs: u16,
     /// Workers of each job, one entry per rack.
     pub(crate) racks: Vec<u32>,
-    /// The servers are below the first rack's switch rather than below one of their own.
+    /// True if the servers are below the first rack's switch, and not below a switch of their own.
     pub(crate) near: bool,
     pub(crate) slots: u32,
     pub(crate) window: u32,
@@ -34,7 +35,7 @@ pub(crate) struct Setting {
     pub(crate) first: u64,
     pub(crate) loss: f64,
     pub(crate) duplication: f64,
-    /// Packets between two hops stay in order.
+    /// True if packets between two hops stay in order.
     pub(crate) fifo: bool,
     /// The share of fragments that would overflow.
     pub(crate) overflow: f64,
@@ -73,14 +74,14 @@ impl Setting {
     }
 }
 
-/// Where a packet is on its way to.
+/// A place that a packet leaves or goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Place {
     Switch(usize),
     Host(u32),
 }
 
-/// A packet under way to the next hop.
+/// A packet on its way to the next hop.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Flight {
     pub(crate) to: Place,
@@ -112,7 +113,7 @@ impl Engine {
     }
 }
 
-/// An engine, where it is, and its registers.
+/// An engine, its place, and its registers.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) place: Place,
@@ -122,7 +123,7 @@ pub(crate) struct Node {
     pub(crate) produced: u64,
     registers: BTreeMap<u32, Vec<i64>>,
     results: BTreeMap<u64, Vec<i64>>,
-    /// Keys that are done, in the order in which they were.
+    /// The keys that are done, in the order in which they were completed.
     pub(crate) taken: Vec<u64>,
 }
 
@@ -135,10 +136,10 @@ pub(crate) struct World {
     pub(crate) flying: Vec<Flight>,
     pub(crate) now: Time,
     pub(crate) random: Random,
-    /// Sums that are not what they should be.
+    /// One line of text for each wrong sum.
     pub(crate) wrong: Vec<String>,
     pub(crate) failed: bool,
-    /// Packets that left, by what their header says; for comparing traces.
+    /// For each packet that was sent: where it came from, where it went, and its header. Tests compare these traces.
     pub(crate) trace: Option<Vec<(Place, Place, Fragment)>>,
 }
 
@@ -283,7 +284,7 @@ impl World {
         self.topology.leaf_of(host.place()) as usize
     }
 
-    /// Lets a worker have all keys below this one.
+    /// Gives a worker its data for all keys below `end`.
     pub(crate) fn produce(&mut self, node: usize, end: u64) {
         let priority = {
             let node = &self.nodes[node];
@@ -291,7 +292,7 @@ impl World {
             among[usize::from(node.job - 1) % among.len()]
         };
         let now = self.now;
-        // Keys have priorities in turn where a job has several.
+        // A single job's keys take the priorities of the list in turn. With several jobs, each job has one priority.
         let (from, own) = (self.nodes[node].produced, self.setting.jobs == 1);
         let priorities = self.setting.priorities.clone();
         self.nodes[node].produced = end;
@@ -325,12 +326,12 @@ impl World {
         }
     }
 
-    /// The registers of a node hold what another run left there.
+    /// Changes the registers of a node, as if another run had left its numbers there.
     pub(crate) fn spoil(&mut self, node: usize) {
         self.nodes[node].registers.values_mut().flatten().for_each(|lane| *lane += 1);
     }
 
-    /// Does what an engine wants.
+    /// Executes the acts that an engine asks for.
     fn act(&mut self, node: usize, incoming: &[i64]) {
         let mut acts = Vec::new();
         while let Some(act) = self.nodes[node].engine.program().poll_act() {
@@ -388,7 +389,7 @@ impl World {
         }
     }
 
-    /// A packet's numbers are the sum of those whom its header names.
+    /// Checks that a packet's integers are the sum over the workers that its header names.
     fn check_header(&mut self, packet: &Packet, lanes: &[i64]) {
         let Header::Fragment(fragment) = packet.header else { panic!("a fragment") };
         let strict = !matches!(self.setting.system, System::SwitchMl { .. });
@@ -474,7 +475,7 @@ impl World {
         }
     }
 
-    /// Fires the timer of a node, so long after it is due.
+    /// Runs the timer of a node, `late` after it is due.
     pub(crate) fn fire(&mut self, node: usize, late: Span) {
         let at = self.nodes[node].engine.program().poll_timeout();
         assert_ne!(at, Time::NEVER, "a timer runs");
@@ -484,7 +485,7 @@ impl World {
         self.act(node, &[]);
     }
 
-    /// Nodes whose timers run, the next one first.
+    /// The nodes whose timers run; the node whose timer is due first comes first.
     pub(crate) fn timers(&mut self) -> Vec<usize> {
         let mut timers: Vec<(Time, usize)> = Vec::new();
         for (n, node) in self.nodes.iter_mut().enumerate() {
@@ -497,7 +498,8 @@ impl World {
         timers.into_iter().map(|timer| timer.1).collect()
     }
 
-    /// Takes the flight at this place of the list, or the first one before it of the same hop if packets keep their order.
+    /// Takes the flight at position `at` of the list. If packets keep their order, takes the first flight of the same
+    /// hop instead.
     pub(crate) fn take(&mut self, at: usize) -> (usize, Flight) {
         let (to, from) = (self.flying[at].to, self.flying[at].from);
         let first = if self.setting.fifo {
@@ -508,7 +510,7 @@ impl World {
         (first, self.flying.remove(first))
     }
 
-    /// Runs until all workers have all results, choosing at random what happens next. False if that takes too long.
+    /// Runs until all workers have all results; each next step is chosen at random. False if that does not happen.
     pub(crate) fn run(&mut self) -> bool {
         let workers = self.workers();
         let chunk = 1 + u64::from(self.random.below(4));
@@ -542,7 +544,7 @@ impl World {
         false
     }
 
-    /// Delivers everything that is under way, without losses, and fires no timer.
+    /// Delivers all packets in flight without losses, and runs no timer.
     pub(crate) fn settle(&mut self) {
         while !self.flying.is_empty() {
             let (_, flight) = self.take(0);
@@ -550,7 +552,7 @@ impl World {
         }
     }
 
-    /// Lets the first flight that fits vanish.
+    /// Loses the first packet in flight that fits.
     pub(crate) fn lose(&mut self, fits: impl Fn(Place, &Fragment) -> bool) {
         let at = self.flying.iter().position(|flight| match flight.packet.header {
             Header::Fragment(fragment) => fits(flight.to, &fragment),
@@ -559,7 +561,7 @@ impl World {
         self.flying.remove(at.expect("there is such a packet"));
     }
 
-    /// Delivers packets, first come, first served, until one that fits is at the head of a hop.
+    /// Delivers packets, first come, first served, until a packet that fits is in flight.
     pub(crate) fn settle_until(&mut self, fits: impl Fn(Place, &Fragment) -> bool) {
         loop {
             let found = self.flying.iter().any(|flight| match flight.packet.header {
@@ -582,7 +584,7 @@ impl World {
         all
     }
 
-    /// A fingerprint of all that decides what can happen.
+    /// A fingerprint of all state that decides what can happen next.
     pub(crate) fn state(&self) -> (u64, u64) {
         let mut flights: Vec<u64> = Vec::new();
         for flight in &self.flying {
@@ -612,7 +614,7 @@ pub(crate) fn exponent(worker: u16, key: u64) -> i8 {
     (mix64(u64::from(worker) << 32 | key) % 100) as i8
 }
 
-/// A fragment of this kind, for scripts.
+/// Matches fragments of this kind.
 pub(crate) fn is(kind: Kind) -> impl Fn(Place, &Fragment) -> bool {
     move |_, fragment| fragment.kind == kind
 }

@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 enum State<T> {
-    /// Not there yet; whom to wake.
+    /// No value yet; the waker of the future that waits for it.
     Open(Option<Waker>),
     Given(T),
     /// The promise was dropped.
     Broken,
-    /// The value has been taken, or nobody wants it any more.
+    /// The value has been taken, or the future was dropped.
     Over,
 }
 
@@ -20,7 +20,7 @@ pub(super) struct Promise<T>(Option<Arc<Mutex<State<T>>>>);
 pub(super) struct Answer<T>(Arc<Mutex<State<T>>>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing in here panics half-way.
+    // No code in here panics while the state is half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -30,7 +30,7 @@ pub(super) fn promise<T>() -> (Promise<T>, Answer<T>) {
 }
 
 impl<T> Promise<T> {
-    /// Gives the value back if nobody waits for it any more.
+    /// Hands the value to the future; returns it if the future was dropped.
     pub(super) fn give(mut self, value: T) -> Result<(), T> {
         let Some(both) = self.0.take() else { return Err(value) };
         settle(&both, Some(value))
@@ -75,7 +75,7 @@ impl<T> Answer<T> {
         }
     }
 
-    /// Nobody will ask any more: the value, if it is there.
+    /// The future is dropped: returns the value, if it is there.
     pub(super) fn abandon(&self) -> Option<T> {
         match std::mem::replace(&mut *lock(&self.0), State::Over) {
             State::Given(value) => Some(value),

@@ -1,4 +1,4 @@
-//! The thread of a node: carries out commands, tells futures what became of them.
+//! The thread of a node: executes commands and resolves futures.
 
 use super::answer::Promise;
 use super::queue::{Command, Link, Outcome, Owner, Posted, Queue};
@@ -9,10 +9,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A node that nobody calls and nothing arrives at looks around so often; its timers wake it before.
+/// The longest wait of an idle node; its timers wake it earlier.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// An open connection: who waits, in the order of posting, which is that of completion.
+/// An open connection: the futures that wait, in the order of posting, which is also the order of completion.
 struct Entry {
     link: Arc<Link>,
     posts: VecDeque<Promise<Outcome<()>>>,
@@ -32,7 +32,7 @@ impl Driver {
         Driver { node, queue, operations_max, calling: HashMap::new(), open: HashMap::new() }
     }
 
-    /// Until the last handle is gone or the system does not let the node wait.
+    /// Runs until the last handle is gone or the system does not let the node wait.
     pub(super) fn run(mut self) {
         let mut commands = VecDeque::new();
         while self.queue.take(&mut commands) {
@@ -45,7 +45,7 @@ impl Driver {
                 Err(_) => return,
             }
         }
-        // What the application asked for before it let go.
+        // Executes the commands that the application gave before it dropped the last handle.
         commands.into_iter().for_each(|command| self.execute(command));
     }
 
@@ -94,7 +94,7 @@ impl Driver {
         }
     }
 
-    /// An operation is over: the next one, should one wait, goes behind those that were handed over before.
+    /// An operation has ended: the next waiting one, if any, goes behind those that were posted before.
     fn refund(&self, link: &Link, receives: bool) {
         if let Some(command) = link.next(receives) {
             drop(self.queue.push(command));
@@ -106,7 +106,7 @@ impl Driver {
             Completion::Connected { connection } => {
                 if let Some(done) = self.calling.remove(&connection) {
                     let owner = self.enter(connection, None);
-                    // If nobody waits any more, this drops the owner, which closes the connection.
+                    // If the future was dropped, this drops the owner, which closes the connection.
                     drop(done.give(Ok(owner)));
                 }
             }
@@ -137,9 +137,10 @@ impl Driver {
                     self.end(connection, Ending::Peer(Reason::Unheeded));
                 }
             }
-            // Futures wait for operations; nobody here waits for letters, and programs that repair by themselves drive a node.
+            // Futures exist for operations only. Programs that use letters or repair losses themselves drive a [`Node`]
+            // directly.
             Completion::Letter { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
-            // Of groups.
+            // Completions of groups.
             Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {}
             Completion::Closed { connection, reason } => match self.calling.remove(&connection) {
                 Some(done) => drop(done.give(Err(AsyncError::Closed(reason)))),
@@ -171,7 +172,7 @@ impl Entry {
 }
 
 impl Drop for Driver {
-    /// However the thread ends, nobody waits for it in vain.
+    /// Resolves all waiting futures, however the thread ends.
     fn drop(&mut self) {
         for entry in std::mem::take(&mut self.open).into_values() {
             entry.end(Ending::Stopped);

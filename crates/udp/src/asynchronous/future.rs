@@ -15,11 +15,11 @@ pub struct Pending<T> {
     shared: Arc<Shared>,
     /// Keeps the connection open.
     owner: Option<Arc<Owner>>,
-    /// Until the first poll.
+    /// Present until the first poll.
     command: Option<Command>,
     ticket: Option<u64>,
     answer: Answer<Outcome<T>>,
-    /// What becomes of a result that nobody takes.
+    /// Undoes a call whose result no future takes.
     pub(super) undo: Option<fn(&Queue, T)>,
 }
 
@@ -34,7 +34,7 @@ impl<T> Pending<T> {
     }
 }
 
-// Nothing in it points into itself.
+// No field points into the value itself.
 impl<T> Unpin for Pending<T> {}
 
 impl<T> Future for Pending<T> {
@@ -111,7 +111,7 @@ impl Drop for Accepting {
 /// Waits for a write of a peer that carries an immediate.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Written {
-    // Dropped before the node's last handle may be.
+    // Declared first, so that it is dropped before the node's last handle may be.
     owner: Arc<Owner>,
     _shared: Arc<Shared>,
     number: u64,

@@ -11,13 +11,13 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An open connection. Clones are the same connection; it is closed with the last of them and of their futures, or by
-/// [`Peer::close`].
+/// An open connection. Clones stand for the same connection. It is closed by [`Peer::close`], or when the last clone and the
+/// last of their futures are dropped.
 ///
 /// Regions are those of its node: [`Peer::node`].
 #[derive(Clone)]
 pub struct Peer {
-    // Dropped before the node's last handle may be.
+    // Declared first, so that it is dropped before the node's last handle may be.
     owner: Arc<Owner>,
     node: AsyncNode,
 }
@@ -27,18 +27,19 @@ impl Peer {
         Peer { owner, node }
     }
 
-    /// The node that has this connection, and the memory that its operations use.
+    /// The node of this connection; its memory is the one that operations use.
     pub const fn node(&self) -> &AsyncNode {
         &self.node
     }
 
-    /// Where the first datagram of a connection came from that the peer began; `None` if we did.
+    /// The source address of the first datagram, if the peer began the connection; `None` if we did.
     pub fn from(&self) -> Option<SocketAddr> {
         self.owner.link.from
     }
 
-    /// Writes a range of a region of ours into the peer's memory, `at` bytes from the start of what its key opens; resolves
-    /// when all of it is there, in the order of posting among sends and writes. With an immediate the peer is told.
+    /// Writes a range of a region of ours into the peer's memory, `at` bytes from the start of what its key opens. Resolves
+    /// when all of it is there; sends and writes resolve in the order of posting. With an immediate the peer gets
+    /// [`Peer::written`].
     ///
     /// Errors: as for [`Node::write`], but never [`crate::Error::Busy`]; or why the connection ended.
     pub fn write(
@@ -59,8 +60,8 @@ impl Peer {
         self.post(Posted::Send, region, range)
     }
 
-    /// Makes room for one send of the peer; resolves when it has come, with the number of its bytes. The bytes themselves are
-    /// in the region: [`AsyncNode::read`].
+    /// Posts a receive for one send of the peer; resolves when it has come, with its number of bytes. Read the bytes from
+    /// the region with [`AsyncNode::read`].
     ///
     /// Errors: as for [`Peer::write`].
     pub fn recv(&self, region: Region, range: Range<usize>) -> Pending<u64> {
@@ -68,25 +69,26 @@ impl Peer {
         self.pending(Command::Receive { link: self.link(), region, range, done }, answer)
     }
 
-    /// The peer's next write with an immediate, once it is wholly in our memory: its number, and how many bytes it wrote. Any
-    /// number of futures may wait; each write goes to one of them, in order, and none is lost with a future. A peer of whom
-    /// 262,144 were not asked for is given up ([`crate::Reason::Unheeded`]).
+    /// The peer's next write with an immediate, once all its bytes are in our memory: the immediate, and the number of
+    /// bytes. Any number of futures may wait; each write goes to one of them, in order. If a future is dropped, its write
+    /// goes to another. If 262,144 such writes of a peer wait for a future, its connection is closed
+    /// ([`crate::Reason::Unheeded`]).
     ///
-    /// Errors: why the connection ended, after all that had been written before.
+    /// Errors: the reason why the connection ended, after all writes that came before its end.
     pub fn written(&self) -> Written {
         Written::new(&self.node.shared, &self.owner)
     }
 
-    /// Allows this peer to write into a range of a region: what it needs to know.
+    /// Allows this peer to write into a range of a region; the result is for the peer.
     ///
     /// Errors: as for [`Node::expose`].
     pub fn expose(&self, region: Region, range: Range<usize>) -> Pending<RemoteRegion> {
         self.run(move |node, link| Ok(node.expose(link.connection, region, range)?))
     }
 
-    /// Takes a key back; false if it was void.
+    /// Takes a key back; false if it was not valid.
     ///
-    /// Errors: why the connection ended.
+    /// Errors: the reason why the connection ended.
     pub fn revoke(&self, remote: RemoteRegion) -> Pending<bool> {
         self.run(move |node, _| Ok(node.revoke(remote)))
     }
@@ -98,15 +100,15 @@ impl Peer {
         self.node.register(buffer)
     }
 
-    /// What the connection has counted so far.
+    /// The counters of the connection.
     ///
-    /// Errors: why it ended.
+    /// Errors: the reason why it ended.
     pub fn counters(&self) -> Pending<SessionCounters> {
         self.run(|node, link| Ok(node.connection_counters(link.connection)?))
     }
 
-    /// Ends the connection and tells the peer, once: it may not hear it. All other futures of the connection resolve with
-    /// [`crate::Error::NoConnection`].
+    /// Ends the connection and tells the peer with one datagram, which may be lost. All other futures of the connection
+    /// resolve with [`crate::Error::NoConnection`].
     ///
     /// Errors: [`AsyncError::Stopped`]; none if it has ended already.
     pub fn close(&self) -> Pending<()> {
@@ -114,7 +116,7 @@ impl Peer {
         Pending::new(&self.node.shared, None, Command::Close(self.link(), Some(done)), answer)
     }
 
-    /// Why the connection has ended, if it has; [`crate::Error::NoConnection`] if we closed it.
+    /// The reason why the connection has ended, if it has; [`crate::Error::NoConnection`] if we closed it.
     pub fn ended(&self) -> Option<AsyncError> {
         self.owner.link.ended().map(AsyncError::from)
     }

@@ -1,4 +1,4 @@
-//! What the handles of a node and its thread share: commands on their way, connections that wait to be accepted.
+//! The state that a node's handles and its thread share: commands on their way, and connections that wait to be accepted.
 
 use super::answer::Promise;
 use super::{AsyncError, Ending};
@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Commands that belong to no connection and wait for the node's thread, at the most; ours.
+/// The most commands without a connection that wait for the node's thread; ours.
 const COMMANDS_MAX: usize = 1_024;
-/// Writes with an immediate that a peer has made and nobody has asked for, at the most; ours, 4 MiB.
+/// The most writes with an immediate of one peer that wait for a future; ours, 4 MiB.
 const WRITTEN_MAX: usize = 1 << 18;
 
 pub(super) type Outcome<T> = Result<T, AsyncError>;
 
-/// What is posted and completes when the peer has it.
+/// An operation that completes when the peer has its bytes.
 pub(super) enum Posted {
     Write { remote: RemoteRegion, at: u64, immediate: Option<u32> },
     Send,
@@ -33,18 +33,18 @@ pub(super) enum Command {
 }
 
 impl Command {
-    /// Whoever waits for it hears why it will not be done.
+    /// Tells the future that waits for the command why it will not be executed.
     pub(super) fn fail(self, ending: Ending) {
         match self {
             Command::Post { done, .. } => drop(done.give(Err(ending.into()))),
             Command::Receive { done, .. } => drop(done.give(Err(ending.into()))),
-            // Their promises break.
+            // Their futures resolve when the promises are dropped.
             Command::Connect(..) | Command::Close(..) | Command::Run(_) => {}
         }
     }
 }
 
-/// How many commands of a kind may be under way, and those that wait until they may, in order.
+/// The number of commands of a kind that may still be posted, and the commands that wait for one to end, in order.
 struct Credit {
     left: usize,
     waiting: BTreeMap<u64, Command>,
@@ -56,7 +56,7 @@ impl Credit {
     }
 }
 
-/// A connection, as the node's thread and its handles see it.
+/// A connection, shared by the node's thread and its handles.
 pub(super) struct Link {
     pub(super) connection: Connection,
     pub(super) from: Option<SocketAddr>,
@@ -65,7 +65,7 @@ pub(super) struct Link {
 
 struct LinkState {
     ended: Option<Ending>,
-    /// Immediates and lengths that nobody has asked for yet.
+    /// Immediates and lengths of writes that no future has taken yet.
     written: VecDeque<(u32, u64)>,
     readers: BTreeMap<u64, Waker>,
     posts: Credit,
@@ -90,7 +90,7 @@ impl Link {
         Arc::new(Link { connection, from, state: Mutex::new(state) })
     }
 
-    /// Nothing is woken and no command dropped while it is locked: either may run code of the application.
+    /// While it is locked, wake no future and drop no command: either may run code of the application.
     fn lock(&self) -> MutexGuard<'_, LinkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -99,7 +99,7 @@ impl Link {
         self.lock().ended
     }
 
-    /// An operation is over: the next one that waited for it to be.
+    /// An operation has ended: returns the next one that waits.
     pub(super) fn next(&self, receives: bool) -> Option<Command> {
         let mut state = self.lock();
         let credit = state.credit(receives);
@@ -108,13 +108,13 @@ impl Link {
         next
     }
 
-    /// A command that was not handed over yet is not wanted any more.
+    /// Removes a command that was not posted yet.
     pub(super) fn withdraw(&self, ticket: u64) -> Option<Command> {
         let mut state = self.lock();
         state.posts.waiting.remove(&ticket).or_else(|| state.receives.waiting.remove(&ticket))
     }
 
-    /// The peer has written something; false if nobody takes it and it has become too much.
+    /// The peer has written with an immediate; false if more than [`WRITTEN_MAX`] such writes wait.
     pub(super) fn written(&self, immediate: u32, bytes: u64) -> bool {
         let mut state = self.lock();
         state.written.push_back((immediate, bytes));
@@ -142,7 +142,7 @@ impl Link {
         drop(gone);
     }
 
-    /// The connection has ended: everybody hears why.
+    /// The connection has ended: tells all its futures why.
     pub(super) fn end(&self, ending: Ending) {
         let mut state = self.lock();
         state.ended = Some(ending);
@@ -154,7 +154,7 @@ impl Link {
     }
 }
 
-/// The last clone of a [`super::Peer`]: with it the connection is closed.
+/// Shared by all clones of a [`super::Peer`] and their futures: when the last of them is dropped, the connection is closed.
 pub(super) struct Owner {
     pub(super) link: Arc<Link>,
     pub(super) queue: Arc<Queue>,
@@ -172,7 +172,7 @@ pub(super) struct Queue {
     state: Mutex<QueueState>,
     tickets: AtomicU64,
     waker: NodeWaker,
-    /// Connections that wait to be accepted, at the most.
+    /// The most connections that wait to be accepted.
     accepted_max: usize,
 }
 
@@ -180,7 +180,7 @@ struct QueueState {
     commands: VecDeque<Command>,
     /// For commands that belong to no connection.
     general: Credit,
-    /// At most `accepted_max` of those that are open, and then no others.
+    /// Connections that wait to be accepted: at most `accepted_max`, ended ones included.
     accepted: VecDeque<Arc<Owner>>,
     acceptors: BTreeMap<u64, Waker>,
     /// The last handle is gone.
@@ -202,7 +202,7 @@ impl Queue {
         Queue { state: Mutex::new(state), tickets: AtomicU64::new(0), waker, accepted_max }
     }
 
-    /// As [`Link::lock`]; taken after a link's, never before.
+    /// The same rule as for [`Link::lock`]. A thread that holds both locked the link first.
     fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -211,7 +211,7 @@ impl Queue {
         self.tickets.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Hands a command over, whatever the limits; gives it back if the thread is gone.
+    /// Hands a command over, regardless of limits; returns it if the thread has ended.
     pub(super) fn push(&self, command: Command) -> Option<Command> {
         let mut state = self.lock();
         if state.ended {
@@ -238,7 +238,7 @@ impl Queue {
         let credit = state.credit(receives);
         let refused = if credit.left > 0 {
             credit.left -= 1;
-            // Under the lock, so that the order stays.
+            // Under the link's lock, so that commands keep their order.
             self.push(command)
         } else {
             credit.waiting.insert(ticket, command)
@@ -285,7 +285,7 @@ impl Queue {
     pub(super) fn accepted(&self, owner: Arc<Owner>) {
         let mut state = self.lock();
         state.accepted.push_back(owner);
-        // No more than that can be open: among them is one that has ended, and nobody came for it.
+        // At most `accepted_max` connections can be open, so one of these has ended: it is removed.
         let ended = (state.accepted.len() > self.accepted_max)
             .then(|| state.accepted.iter().position(|owner| owner.link.ended().is_some()))
             .flatten();
@@ -319,7 +319,7 @@ impl Queue {
         self.waker.wake();
     }
 
-    /// The node's thread ends: nothing will be done any more.
+    /// The node's thread ends: no command is executed any more.
     pub(super) fn end(&self) {
         let mut state = self.lock();
         state.ended = true;
@@ -351,7 +351,7 @@ mod tests {
         };
         (0..100).for_each(|i| comes(i, true));
         assert_eq!(queue.lock().accepted.len(), 3);
-        // Those that are open stay, in their order.
+        // Open connections stay, in their order.
         (100..103).for_each(|i| comes(i, false));
         let waiting: Vec<_> = queue.lock().accepted.iter().map(|owner| owner.link.connection).collect();
         assert_eq!(waiting, [100, 101, 102].map(Connection::test));
@@ -365,6 +365,9 @@ mod tests {
         let context = Context::from_waker(Waker::noop());
         assert!(matches!(link.poll_written(0, &context), Poll::Ready(Ok((0, 0)))));
         link.end(Ending::Here);
-        assert!(matches!(link.poll_written(0, &context), Poll::Ready(Ok((1, 0)))), "what came before is not lost");
+        assert!(
+            matches!(link.poll_written(0, &context), Poll::Ready(Ok((1, 0)))),
+            "writes before the end are not lost"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The side that reads: a node, and a thread for the disk.
+//! The side that reads files: a node, and a thread for the disk.
 
 use super::message::{Message, VERSION};
 use super::sender::{Done, Order, Outcome, Sender, parcel_bytes};
@@ -17,33 +17,34 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use strandway_proto::Rate;
 
-/// How often the caller hears of the copy, and is asked whether to stop.
+/// The interval at which `each` gets the status and `stop` is asked.
 const LOOK: Duration = Duration::from_millis(100);
-/// IPv6 and UDP headers and an Ethernet frame around a datagram, in bytes: 40, 8, and 38 with preamble, check and gap.
+/// Bytes around a datagram: the IPv6 header (40), the UDP header (8), and the Ethernet frame with preamble, checksum and gap
+/// (38).
 const AROUND: u64 = 86;
 
-/// How far a copy is.
+/// The state of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Status {
-    /// Since the connection was there, in seconds.
+    /// Seconds since the connection was established.
     pub seconds: f64,
     /// Bytes of all files.
     pub bytes: u64,
-    /// Bytes that are there, those that were there before included.
+    /// Bytes that the server has, including those that it had before.
     pub bytes_done: u64,
     /// Bytes that were sent and are on the server's disk.
     pub bytes_sent: u64,
     /// Files.
     pub files: u64,
-    /// Files that are there.
+    /// Files that the server has.
     pub files_done: u64,
     /// Payload that left for the first time, in bytes.
     pub fresh_bytes: u64,
-    /// Payload that was sent again, in bytes: what the profile repairs by retransmission.
+    /// Payload that was sent again, in bytes: the profile's retransmissions.
     pub again_bytes: u64,
     /// Payload that the server rebuilt from parity, in bytes.
     pub rebuilt_bytes: u64,
-    /// Bytes that we sent, headers and Ethernet frames included.
+    /// Bytes that this host sent, headers and Ethernet frames included.
     pub wire_bytes: u64,
 }
 
@@ -53,7 +54,7 @@ impl Status {
         if self.seconds > 0.0 { self.bytes_sent as f64 / self.seconds } else { 0.0 }
     }
 
-    /// The share of payload that was sent again or rebuilt: what the path loses, as far as it had to be repaired.
+    /// The share of payload that was sent again or rebuilt: the path's losses, as far as they had to be repaired.
     pub fn loss(&self) -> f64 {
         (self.again_bytes + self.rebuilt_bytes) as f64 / (self.fresh_bytes as f64).max(1.0)
     }
@@ -63,7 +64,7 @@ impl Status {
         if self.fresh_bytes == 0 { 0.0 } else { self.wire_bytes as f64 / self.fresh_bytes as f64 }
     }
 
-    /// Seconds that the rest takes at the present rate, if there is one.
+    /// Seconds that the rest takes at the present rate; `None` if the rate is zero.
     pub fn left(&self) -> Option<f64> {
         let rate = self.rate();
         (rate > 0.0).then(|| self.bytes.saturating_sub(self.bytes_done) as f64 / rate)
@@ -77,30 +78,30 @@ pub struct Summary {
     pub status: Status,
     /// Files that were sent.
     pub files: u64,
-    /// Directories that are there now.
+    /// Directories that the server has now.
     pub directories: u64,
-    /// Links that are there now.
+    /// Links that the server has now.
     pub links: u64,
-    /// Files that were there before, with size and time of change as here.
+    /// Files that the server had before, with the same size and time of change as here.
     pub had_files: u64,
     /// Their bytes.
     pub had_bytes: u64,
     /// Bytes of sent files that an earlier copy had left.
     pub resumed_bytes: u64,
-    /// Bytes that the server missed.
+    /// Bytes that were missing at the server.
     pub missing_bytes: u64,
     /// Files that were not copied, and why.
     pub failures: Vec<(PathBuf, Trouble)>,
 }
 
-/// Copies `sources` to the server at `peer` (its address on each plane), into `directory` below the one that it serves; empty for
-/// that one. `a` becomes `directory/a`; of `a/.` the contents go there. `each` hears ten times a second how far it is, and `stop`
-/// is asked as often.
+/// Copies `sources` to the server at `peer` (its address on each plane), into `directory` below the server's directory; an
+/// empty `directory` is the server's own. The source `a` becomes `directory/a`; for `a/.` the contents of `a` go into
+/// `directory`. Ten times a second, `each` gets the status and `stop` is asked.
 ///
 /// Files that cannot be copied are among the summary's failures; the others are copied.
 ///
 /// # Errors
-/// If options or sources are wrong, the connection fails, or the server has a trouble that every file would meet.
+/// If options or sources are wrong, the connection fails, or the server reports a trouble that every file would have.
 pub fn copy(
     node: &mut Node,
     peer: &[SocketAddrV6],
@@ -117,11 +118,11 @@ pub fn copy(
     let slot_bytes = parcel_bytes(options.block);
     let mut copying = Copying { connection, letters, memory: None, slot_bytes, held: VecDeque::new() };
     let copied = match copying.run(node, tree, directory, options, &stop, each) {
-        // It has just ended; why is the completion that waits.
+        // The connection has just ended; the reason is in a completion that still waits.
         Err(CopyError::Call(Error::NoConnection | Error::NotConnected)) => Err(why(node, connection)),
         other => other,
     };
-    // It may have ended by itself.
+    // The connection may have ended by itself.
     let _ = node.close(connection);
     copying.letters.leave(node);
     copied
@@ -142,14 +143,14 @@ fn why(node: &mut Node, connection: Connection) -> CopyError {
 struct Copying {
     connection: Connection,
     letters: Letters,
-    /// The server's, by its welcome.
+    /// The server's memory, from its welcome.
     memory: Option<RemoteRegion>,
     slot_bytes: u64,
-    /// Parcels that wait because of the limit.
+    /// Parcels that wait because of the rate limit.
     held: VecDeque<(u16, Vec<u8>)>,
 }
 
-/// The sources of a copy's status.
+/// The values from which a copy's status is made.
 struct Telling {
     began: Instant,
     bytes: u64,
@@ -180,7 +181,7 @@ impl Copying {
         let telling = Telling { began: Instant::now(), bytes, files, done: sender.done(), wire };
         let thread = std::thread::Builder::new().name("copy".into()).spawn(move || {
             let ended = sender.run(&heard, || waker.wake());
-            // The channel of orders is closed by now, which the node's thread must see.
+            // The channel of orders is closed by now; the node's thread must notice that.
             waker.wake();
             ended
         });
@@ -203,7 +204,8 @@ impl Copying {
         })
     }
 
-    /// Waits for the connection, says hello, and waits for the welcome: the server's memory, and parcels that fit it.
+    /// Waits for the connection, says hello, and waits for the welcome: the server's memory, and the number of parcels that
+    /// fit it.
     fn greet(
         &mut self,
         node: &mut Node,
@@ -239,7 +241,7 @@ impl Copying {
     }
 
     /// Moves packets, messages and parcels until the disk thread has no more orders.
-    #[expect(clippy::too_many_arguments, reason = "the ends of two channels, and what the caller of the copy gave")]
+    #[expect(clippy::too_many_arguments, reason = "the ends of two channels, and the arguments of `copy`")]
     fn pump(
         &mut self,
         node: &mut Node,
@@ -277,7 +279,7 @@ impl Copying {
             if let Some(completion) = node.wait(wait)?
                 && let Some(message) = self.take(node, completion)?
             {
-                // If the disk thread has ended, its orders have, too.
+                // If the disk thread has ended, the channel of its orders is closed, and the next turn notices that.
                 let _ = inbox.send(message);
             }
             if looked.elapsed() >= LOOK {
@@ -297,7 +299,7 @@ impl Copying {
         Ok(())
     }
 
-    /// The message of a completion, if it is one, and the part of the inbox that it was in.
+    /// The message of a completion, if it has one, and its part of the inbox.
     fn take(&mut self, node: &mut Node, completion: Completion) -> Result<Option<(usize, Message)>, CopyError> {
         if connection_of(&completion) != Some(self.connection) {
             return Ok(None);

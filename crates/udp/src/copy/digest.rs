@@ -3,13 +3,13 @@
 use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
 use blake3::{Hash, Hasher};
 
-/// Blocks of a file of `size` bytes; none if it is empty.
+/// The number of blocks of a file of `size` bytes; zero if it is empty.
 pub(super) const fn blocks(size: u64, block: u64) -> u64 {
     size.div_ceil(block)
 }
 
-/// The digest of block `index` of a file of `size` bytes, where blocks have `block` bytes, a power of two above 1,024. It is a
-/// node of the file's hash tree; the digest of an only block is the file's hash.
+/// The digest of block `index` of a file of `size` bytes, where blocks have `block` bytes, a power of two above 1,024. It is
+/// a node of the file's hash tree; if the file has one block, its digest is the file's hash.
 pub(super) fn of_block(bytes: &[u8], index: u64, size: u64, block: u64) -> [u8; 32] {
     if size <= block {
         return *blake3::hash(bytes).as_bytes();
@@ -31,7 +31,7 @@ pub(super) fn of_file(count: u64, digest: impl Fn(u64) -> Option<[u8; 32]>) -> O
     }
 }
 
-/// Blocks in the left one of the two subtrees that `count` blocks make: the largest power of two below `count`.
+/// The number of blocks in the left of the two subtrees of `count` blocks: the largest power of two below `count`.
 const fn left_blocks(count: u64) -> u64 {
     count.div_ceil(2).next_power_of_two()
 }

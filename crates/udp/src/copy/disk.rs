@@ -1,11 +1,11 @@
-//! The disk thread of the side that writes: messages and parcels in, answers and results out.
+//! The disk thread of the side that writes: it takes messages and parcels, and returns answers and results.
 
 use super::message::{MESSAGE_MAX, Message};
 use super::receiver::Receiver;
 use super::trouble::Trouble;
 use std::sync::mpsc;
 
-/// Results of files in one message at the most, which then fits.
+/// The most results of files in one message, so that it fits.
 const RESULTS_MAX: usize = 8_192;
 
 /// Work for the disk thread of a client.
@@ -27,11 +27,11 @@ pub enum Work {
 /// News of a disk thread.
 #[derive(Debug)]
 pub enum Said {
-    /// The directory is open, or it is not.
+    /// The result of opening the directory.
     Ready(Result<(), Trouble>),
     /// Send this.
     Message(Vec<u8>),
-    /// A received message has been heeded: there is room for another one in this part.
+    /// A received message has been handled: its part of the inbox may be posted again.
     Heard(usize),
     /// A parcel has been written.
     Freed(u16),
@@ -39,7 +39,7 @@ pub enum Said {
     Broken,
 }
 
-/// Does the disk work of one client until there is no more.
+/// Does the disk work of one client until the channel of work ends.
 pub fn work(mut receiver: Receiver, list: &mpsc::Receiver<Work>, tell: impl Fn(Said)) {
     while let Ok(work) = list.recv() {
         match work {

@@ -1,5 +1,5 @@
-//! The journal of an unfinished copy: which blocks of it are there. It lies beside the partial file and is believed only as far as
-//! the blocks have the digests that it names.
+//! The journal of an unfinished copy: the list of blocks that are there. It lies beside the partial file. A block counts
+//! only if it has the digest in the journal.
 
 use super::message::Modified;
 
@@ -9,7 +9,7 @@ pub(super) const HEAD: usize = 40;
 pub(super) const RECORD: usize = 40;
 const MAGIC: &[u8; 8] = b"SWCOPY\0\x01";
 
-/// The file that a partial file is a copy of; another file of the same name begins anew.
+/// The source of a partial file; a file of the same name with another source starts anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Source {
     pub(super) size: u64,
@@ -32,7 +32,7 @@ impl Source {
     }
 }
 
-/// A block that is in the partial file.
+/// The record of a block that is in the partial file.
 pub(super) fn record(block: u32, digest: &[u8; 32]) -> [u8; RECORD] {
     let mut record = [0; RECORD];
     record[..4].copy_from_slice(&block.to_be_bytes());
@@ -42,8 +42,8 @@ pub(super) fn record(block: u32, digest: &[u8; 32]) -> [u8; RECORD] {
     record
 }
 
-/// The blocks, with their digests, that a journal of the copy of `source` names. Nothing, if it is of another source; and nothing from
-/// the first record on that was not written wholly.
+/// The blocks, with their digests, in a journal of a copy of `source`. The list is empty if the journal belongs to another
+/// source, and it stops at the first record that was not written completely.
 pub(super) fn read(journal: &[u8], source: &Source) -> Vec<(u32, [u8; 32])> {
     let Some(records) = journal.strip_prefix(&source.head()) else { return Vec::new() };
     let blocks = source.size.div_ceil(u64::from(source.block.max(1)));

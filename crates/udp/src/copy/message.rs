@@ -9,35 +9,35 @@ use super::trouble::Trouble;
 use crate::RemoteRegion;
 use std::fmt;
 
-/// The protocol's version, which both sides must have in common.
+/// The protocol's version; both sides must have the same.
 pub const VERSION: u16 = 1;
-/// Bytes of a message at the most.
+/// The most bytes of a message.
 pub const MESSAGE_MAX: usize = 65_536;
-/// Entries of one offer at the most, so that the answer fits a message.
+/// The most entries of one offer, so that the answer fits a message.
 pub(super) const ENTRIES_MAX: usize = 512;
-/// Runs of missing blocks that one answer names at the most; the last one then reaches to the end of the file. 512 answers of
-/// 4 runs fit a message.
+/// The most runs of missing blocks that one answer names; if there are more, the last one reaches to the end of the file.
+/// 512 answers of 4 runs fit a message.
 pub(super) const RUNS_MAX: usize = 4;
-/// The size of a file at the most: 4 TiB, 1 Mi blocks of 4 MiB.
+/// The largest size of a file: 4 TiB, 1 Mi blocks of 4 MiB.
 pub(super) const SIZE_MAX: u64 = 1 << 42;
 /// Bytes of a piece before its contents, for a parcel's size.
 pub(super) const PIECE_HEAD: usize = 17;
 /// Bytes of a piece that ends a file.
 pub(super) const PIECE_END: usize = 37;
 
-/// Bytes that are no message or parcel.
+/// The bytes are not a message or parcel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the peer sent something that is no message of the protocol")
+        f.write_str("the peer sent bytes that are not a message of the protocol")
     }
 }
 
 impl std::error::Error for Malformed {}
 
-/// When a file was changed last, as the file system has it.
+/// The time of a file's last change, as the file system has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modified {
     /// Seconds since 1970, which may be negative.
@@ -49,11 +49,11 @@ pub struct Modified {
 /// The kind of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A file of so many bytes.
+    /// A file of this many bytes.
     File(u64),
     /// A directory.
     Directory,
-    /// A symbolic link to this.
+    /// A symbolic link with this target.
     Link(Vec<u8>),
 }
 
@@ -66,7 +66,7 @@ pub struct Entry {
     pub path: Vec<u8>,
     /// Permission bits.
     pub mode: u16,
-    /// When it was changed last.
+    /// The time of its last change.
     pub modified: Modified,
     /// Its kind.
     pub kind: Kind,
@@ -75,9 +75,9 @@ pub struct Entry {
 /// A server's answer to an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It is there already, or now.
+    /// The server has it, or has just made it.
     Have,
-    /// These blocks are missing: first and number, in order; none for a file without blocks.
+    /// These blocks are missing: first and number, in order; an empty list for a file without blocks.
     Missing(Vec<(u32, u32)>),
     /// It cannot be copied.
     Failed(Trouble),
@@ -86,33 +86,33 @@ pub enum Answer {
 /// A message of either side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// The client's first: what it wants.
+    /// The client's first message: its request.
     Hello {
         /// [`VERSION`].
         version: u16,
         /// Blocks have 2 to this power bytes.
         block_log2: u8,
-        /// Parcels under way that it would like.
+        /// The number of parcels under way that the client would like.
         slots: u16,
-        /// Look, and change nothing.
+        /// Only look, and change nothing.
         dry_run: bool,
-        /// The directory of the copy, below the server's; empty for that one.
+        /// The directory of the copy, below the server's; empty for the server's own.
         directory: Vec<u8>,
     },
-    /// The server's answer: where parcels go.
+    /// The server's answer: the memory for parcels.
     Welcome {
         /// Memory of `slots` parcels.
         memory: RemoteRegion,
-        /// How many may be under way.
+        /// The number of parcels that may be under way.
         slots: u16,
     },
-    /// The server's answer, if there will be no copy.
+    /// The server's answer if it refuses the copy.
     Refused(Trouble),
-    /// Entries; directories come before what is in them.
+    /// Entries; each directory comes before its contents.
     Offer(Vec<Entry>),
     /// An answer to each entry, by the entry's number.
     Answers(Vec<(u32, Answer)>),
-    /// Directories whose contents are there: their modes and times are set now.
+    /// Directories whose contents are complete: the server sets their modes and times now.
     Settle(Vec<Entry>),
     /// News of parcels and files.
     Progress {
@@ -120,7 +120,7 @@ pub enum Message {
         rebuilt: u64,
         /// Slots whose parcels are on the server's disk.
         freed: Vec<u16>,
-        /// Files that are whole and under their names, or are not.
+        /// Files that are complete and have their names, and files that failed.
         results: super::receiver::Results,
     },
 }
@@ -128,7 +128,7 @@ pub enum Message {
 /// A part of a parcel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// Contents of a file: a whole block, or the rest.
+    /// Contents of a file: a whole block, or the shorter last one.
     Block {
         /// The file.
         id: u32,
@@ -137,21 +137,22 @@ pub enum Piece<'a> {
         /// Its bytes.
         bytes: &'a [u8],
     },
-    /// The file is told wholly; this is its BLAKE3 hash.
+    /// All blocks of the file were sent; this is its BLAKE3 hash.
     End {
         /// The file.
         id: u32,
         /// The hash of all its bytes.
         hash: [u8; 32],
     },
-    /// The client cannot go on with a file: what is there of it is no good.
+    /// The client cannot continue with a file: the server must discard its bytes.
     Abandon {
         /// The file.
         id: u32,
     },
 }
 
-/// Reads numbers and bytes from the front of a message; whatever is not there is [`Malformed`]. Numbers are big-endian.
+/// Reads numbers and bytes from the front of a message; if bytes are missing, the result is [`Malformed`]. Numbers are
+/// big-endian.
 #[derive(Debug)]
 pub struct Reader<'a>(pub &'a [u8]);
 
@@ -165,7 +166,7 @@ impl<'a> Reader<'a> {
     /// The next `N` bytes.
     ///
     /// # Errors
-    /// If they are not there; and so for all that follow.
+    /// If they are not there; this holds for all methods below.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (front, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
         self.0 = rest;
@@ -204,12 +205,12 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// All that is left.
+    /// All remaining bytes.
     pub fn rest_of_bytes(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }
 
-    /// Bytes behind their length, which is below [`PATH_MAX`].
+    /// Bytes after a length of two bytes, which is below [`PATH_MAX`].
     fn text(&mut self) -> Result<Vec<u8>, Malformed> {
         let length = usize::from(self.u16()?);
         if length >= PATH_MAX {
@@ -218,7 +219,7 @@ impl<'a> Reader<'a> {
         self.take(length).map(<[u8]>::to_vec)
     }
 
-    /// Everything that is left, one after the other; nothing is allocated for what is not there.
+    /// All remaining elements, one after the other; nothing is allocated for elements that are not there.
     fn rest<T>(&mut self, mut one: impl FnMut(&mut Self) -> Result<T, Malformed>) -> Result<Vec<T>, Malformed> {
         let mut list = Vec::new();
         while !self.0.is_empty() {
@@ -273,7 +274,7 @@ fn put_text(out: &mut Vec<u8>, text: &[u8]) {
 }
 
 impl Entry {
-    /// Bytes that it has in a message.
+    /// Its length in a message, in bytes.
     pub(super) fn length(&self) -> usize {
         let kind = match &self.kind {
             Kind::File(_) => 8,
@@ -363,10 +364,10 @@ impl Message {
         out
     }
 
-    /// Reads what [`Message::encode`] wrote.
+    /// Reads a message that [`Message::encode`] wrote.
     ///
     /// # Errors
-    /// If it is anything else.
+    /// If the bytes are not such a message.
     pub fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
         if bytes.len() > MESSAGE_MAX {
             return Err(Malformed);
@@ -431,7 +432,7 @@ impl Piece<'_> {
     /// Takes the first piece from the front of a parcel; `None` at its end.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the parcel does not start with a piece.
     pub fn next<'a>(parcel: &mut &'a [u8]) -> Result<Option<Piece<'a>>, Malformed> {
         if parcel.is_empty() {
             return Ok(None);

@@ -1,21 +1,21 @@
-//! Names of files: which ones a server takes, and how people are shown them.
+//! Names of files: which of them a server accepts, and how they are displayed.
 
 use super::trouble::Trouble;
 use std::fmt::Write;
 
-/// Bytes of a path at the most: Linux's `PATH_MAX`.
+/// The most bytes of a path: Linux's `PATH_MAX`.
 pub(super) const PATH_MAX: usize = 4_096;
-/// Bytes of one name at the most: Linux's `NAME_MAX`.
+/// The most bytes of one name: Linux's `NAME_MAX`.
 const NAME_MAX: usize = 255;
-/// The names of unfinished copies and their journals begin like this; 16 digits and one of the two ends below follow.
+/// The names of unfinished copies and their journals begin with this; 16 digits and one of the two ends below follow.
 const PARTIAL: &str = ".strandway-";
-/// How the name of an unfinished copy ends.
+/// The end of an unfinished copy's name.
 pub(super) const PART: &str = ".part";
-/// How the name of its journal ends.
+/// The end of its journal's name.
 pub(super) const JOURNAL: &str = ".journal";
 
-/// Checks a path below the server's directory: names with single slashes between, none of them `.` or `..`. Any other bytes are
-/// welcome, UTF-8 or not; NUL is not.
+/// Checks a path below the server's directory: names with single slashes between them, none of them `.` or `..`. All other
+/// bytes except NUL are allowed, UTF-8 or not.
 ///
 /// # Errors
 /// [`Trouble::BadPath`], [`Trouble::NameTooLong`] or [`Trouble::Reserved`].
@@ -37,7 +37,7 @@ pub(super) fn check(path: &[u8]) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The folder that a checked path lies in, empty for the top, and the name there.
+/// The folder of a checked path, empty for the top, and the name in that folder.
 pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|&byte| byte == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
@@ -50,9 +50,10 @@ pub(super) fn join(folder: &[u8], name: &[u8]) -> Vec<u8> {
     if folder.is_empty() { name.to_vec() } else { [folder, b"/", name].concat() }
 }
 
-/// Does a symbolic link at a checked path stay within the tree, whatever other such links the tree has? It does if its target is
-/// relative, has `..` at its beginning only, and no more of them than there are folders above the link. `..` behind a name is
-/// refused: the name may be a link itself, and then `..` leads elsewhere than it seems.
+/// Does a symbolic link at a checked path stay within the tree, even if other links of the tree are followed? It does under
+/// three conditions: its target is relative; its target has `..` only at the beginning; and it has no more of them than
+/// there are folders above the link. A `..` after a name is refused: the name may be a link itself, and then `..` leads to
+/// another place.
 pub(super) fn stays_inside(path: &[u8], target: &[u8]) -> bool {
     let depth = path.iter().filter(|&&byte| byte == b'/').count();
     if target.is_empty() || target.len() >= PATH_MAX || target[0] == b'/' || target.contains(&0) {
@@ -70,17 +71,17 @@ pub(super) fn stays_inside(path: &[u8], target: &[u8]) -> bool {
     up <= depth
 }
 
-/// The name of the unfinished copy of `name`, or of its journal: of the same length whatever `name` is.
+/// The name of the unfinished copy of `name`, or of its journal; its length does not depend on `name`.
 pub(super) fn partial(name: &[u8], end: &str) -> String {
     format!("{PARTIAL}{}{end}", &blake3::hash(name).to_hex()[..16])
 }
 
-/// Is this how unfinished copies and journals are called?
+/// Is this a name of an unfinished copy or a journal?
 pub(super) fn is_partial(name: &[u8]) -> bool {
     name.starts_with(PARTIAL.as_bytes()) && (name.ends_with(PART.as_bytes()) || name.ends_with(JOURNAL.as_bytes()))
 }
 
-/// A path for people: bytes that are no text, and control characters, are escaped.
+/// A path for display: bytes that are no text, and control characters, are escaped.
 pub(super) fn shown(path: &[u8]) -> String {
     let mut text = String::new();
     for chunk in path.utf8_chunks() {

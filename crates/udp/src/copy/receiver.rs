@@ -1,4 +1,4 @@
-//! A client's copy, as the server's disk thread sees it: offers become answers, parcels become files. No sockets here.
+//! The server's disk thread in a client's copy: it answers offers and writes parcels into files. No sockets here.
 
 use super::digest;
 use super::journal::Source;
@@ -9,28 +9,28 @@ use super::trouble::Trouble;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Files of a client that were offered and are not finished, at the most; ours. A client that offers more breaks the protocol.
+/// The most files of a client that were offered and are not finished; ours. A client that offers more breaks the protocol.
 pub(super) const OFFERED_MAX: usize = 8_192;
-/// Files of a client that are open at the same time at the most; ours. A client sends one after the other, and has as many that an
-/// earlier copy left.
+/// The most files of a client that are open at the same time; ours. A client sends one file after the other; the others are
+/// partial files of an earlier copy.
 const OPEN_MAX: usize = 64;
-/// Files that are finished at a time: ours, for the number of open files.
+/// The most files that are published together: ours, to limit the number of open files.
 const BATCH_MAX: usize = 128;
-/// From so many files on one `syncfs` is less work than an `fsync` each; ours.
+/// From this number of files on, one `syncfs` is less work than an `fsync` for each; ours.
 const SYNC_ALL: usize = 8;
-/// How long another copy may hold a file: ours, longer than it takes to find out that the client of an earlier copy is dead.
+/// How long another copy may hold a file: ours, longer than it takes to detect that the client of an earlier copy is dead.
 const BUSY_PATIENCE: Duration = Duration::from_secs(15);
-/// Between two looks at it.
+/// The time between two attempts to open such a file.
 const BUSY_LOOK: Duration = Duration::from_millis(50);
 
 /// The state of an offered file.
 #[derive(Debug)]
 enum State {
-    /// Nothing.
+    /// No byte has come.
     Offered,
-    /// Some of it.
+    /// Some blocks have come.
     Open(Partial),
-    /// It failed, and the client knows or will know.
+    /// It failed, and the client is told so.
     Failed,
 }
 
@@ -41,7 +41,7 @@ struct Incoming {
     state: State,
 }
 
-/// Files that are under their names, or are not, by their numbers.
+/// The files, by their numbers, that got their names or failed.
 pub type Results = Vec<(u32, Result<(), Trouble>)>;
 
 /// One client's copy.
@@ -50,11 +50,11 @@ pub struct Receiver {
     target: Target,
     block: u32,
     dry_run: bool,
-    /// Parcels are for others, too: what this one was not offered, or has, is passed over.
+    /// Parcels go to other receivers, too: a file that was not offered to this one, or that it has, is skipped.
     shared: bool,
     offered: BTreeMap<u32, Incoming>,
     open: usize,
-    /// Written wholly, and not yet under their names.
+    /// Written completely, and without their names yet.
     finished: Vec<(u32, Partial)>,
     results: Results,
 }
@@ -66,12 +66,12 @@ impl Receiver {
         Receiver { target, block, dry_run, shared: false, offered, open: 0, finished, results }
     }
 
-    /// The same where parcels are for several receivers, each of which wants its part of them.
+    /// A receiver that shares its parcels with others; it takes only the files that were offered to it.
     pub fn of_many(target: Target, block: u32) -> Receiver {
         Receiver { shared: true, ..Receiver::new(target, block, false) }
     }
 
-    /// Takes a message of the client; gives the answer.
+    /// Handles a message of the client and returns the answer.
     ///
     /// # Errors
     /// If it breaks the protocol.
@@ -132,7 +132,7 @@ impl Receiver {
         Ok(Answer::Missing(missing))
     }
 
-    /// Takes a parcel, and tells what has become of files since the last one.
+    /// Handles a parcel and returns the results of files since the last one.
     ///
     /// # Errors
     /// If it breaks the protocol.
@@ -199,7 +199,7 @@ impl Receiver {
                     && let State::Open(partial) = std::mem::replace(&mut incoming.state, State::Failed)
                     && !partial.has_journal()
                 {
-                    // With a journal it stays, and the next copy goes on with it.
+                    // A partial file with a journal stays, and the next copy continues it.
                     partial.discard();
                 }
                 Ok(())
@@ -223,7 +223,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Puts finished files under their names, once their bytes are on the disk.
+    /// Gives finished files their names, once their bytes are on the disk.
     fn publish(&mut self) {
         let all = self.finished.len() >= SYNC_ALL;
         let synced = if all { self.target.sync_all() } else { Ok(()) };
@@ -234,7 +234,7 @@ impl Receiver {
     }
 }
 
-/// Tries again while another copy holds the file: it may be one whose client is dead.
+/// Tries again while another copy holds the file, since that copy's client may be dead.
 fn patiently<T>(mut attempt: impl FnMut() -> Result<T, Trouble>) -> Result<T, Trouble> {
     let until = Instant::now() + BUSY_PATIENCE;
     loop {

@@ -1,4 +1,5 @@
-//! A copy, as the client's disk thread sees it: what to offer, what to read, what was answered. No sockets here.
+//! The client's disk thread in a copy: it decides which entries to offer and which blocks to read, and takes the answers. No
+//! sockets here.
 
 use super::CopyError;
 use super::digest;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
-/// Entries that were offered and of which nothing final is known, at the most: ours, half of what a server takes.
+/// The most entries that were offered and have no final result yet: ours, half of the server's limit.
 const OFFERED_MAX: usize = 4_096;
 
 /// An order of the disk thread to the node's.
@@ -23,18 +24,18 @@ pub enum Order {
     Say(Vec<u8>),
     /// Write this parcel into that slot.
     Write(u16, Vec<u8>),
-    /// The message in this part of the inbox has been heeded.
+    /// The message in this part of the inbox has been handled.
     Heard(usize),
 }
 
-/// Counters that both threads look at.
+/// Counters that both threads use.
 #[derive(Debug, Default)]
 pub struct Done {
-    /// Bytes of files that are there, however they got there.
+    /// Bytes of files that the server has, from this copy or before it.
     pub bytes: AtomicU64,
-    /// Those that were sent and are on the server's disk.
+    /// Bytes that were sent and are on the server's disk.
     pub sent: AtomicU64,
-    /// Files that are there.
+    /// Files that the server has.
     pub files: AtomicU64,
     /// Payload that the server rebuilt from parity, in bytes.
     pub rebuilt: AtomicU64,
@@ -45,11 +46,11 @@ pub struct Done {
 pub struct Outcome {
     /// Files that were sent.
     pub files: u64,
-    /// Directories that are there.
+    /// Directories that the server has.
     pub directories: u64,
-    /// Links that are there.
+    /// Links that the server has.
     pub links: u64,
-    /// Files that were there before.
+    /// Files that the server had before.
     pub had_files: u64,
     /// Their bytes.
     pub had_bytes: u64,
@@ -57,7 +58,7 @@ pub struct Outcome {
     pub resumed_bytes: u64,
     /// Bytes that were missing.
     pub missing_bytes: u64,
-    /// What is not there, and why.
+    /// Entries that were not copied, and why.
     pub failures: Vec<(PathBuf, Trouble)>,
 }
 
@@ -68,7 +69,7 @@ struct Reading {
     size: u64,
     /// The next block.
     next: u64,
-    /// Runs of blocks that the server wants, from the one that `next` is in or before.
+    /// Runs of blocks that the server wants; the first one contains `next` or begins after it.
     runs: VecDeque<(u32, u32)>,
     digests: Vec<[u8; 32]>,
 }
@@ -82,13 +83,13 @@ pub struct Sender {
     done: Arc<Done>,
     /// The next entry to offer.
     next: usize,
-    /// Entries to offer once more.
+    /// Entries that must be offered once more.
     again: VecDeque<u32>,
-    /// Those that were.
+    /// Entries that were offered a second time.
     repeated: BTreeSet<u32>,
     /// Offered and not answered.
     unanswered: usize,
-    /// Wanted by the server, and not known to be there.
+    /// Files that the server wants, and which it has not confirmed yet.
     unfinished: BTreeSet<u32>,
     wanted: VecDeque<(u32, Vec<(u32, u32)>)>,
     reading: Option<Reading>,
@@ -99,7 +100,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A copy of a tree, in blocks of so many bytes, with so many parcels under way. Orders go to `orders`.
+    /// A copy of a tree, in blocks of `block` bytes, with `slots` parcels under way. Orders go to `orders`.
     pub fn new(tree: Tree, (block, slots): (u32, u16), dry_run: bool, orders: mpsc::Sender<Order>) -> Sender {
         let mut sender = Sender {
             tree,
@@ -127,10 +128,10 @@ impl Sender {
         self.done.clone()
     }
 
-    /// Copies everything. `inbox` has what the server says; `wake` is called after each order.
+    /// Copies everything. The server's messages come by `inbox`; `wake` is called after each order.
     ///
     /// # Errors
-    /// If the server breaks the protocol, or has a trouble that every file would meet; `None` if `inbox` has ended.
+    /// If the server breaks the protocol, or reports a trouble that every file would have; `None` if `inbox` has ended.
     pub fn run(
         mut self,
         inbox: &mpsc::Receiver<(usize, Message)>,
@@ -175,7 +176,7 @@ impl Sender {
         self.orders.send(order).map_err(|_| None)
     }
 
-    /// Offers as much as may be offered.
+    /// Sends offers up to the limit.
     fn offer(&mut self) {
         while self.unanswered + self.unfinished.len() + ENTRIES_MAX <= OFFERED_MAX {
             let mut entries = Vec::new();
@@ -196,7 +197,7 @@ impl Sender {
                 return;
             }
             self.unanswered += entries.len();
-            // If nobody takes orders any more, the inbox has ended too, which is noticed there.
+            // If the receiver of orders has ended, the inbox has ended too, and `run` notices it there.
             let _ = self.orders.send(Order::Say(Message::Offer(entries).encode()));
         }
     }
@@ -265,7 +266,7 @@ impl Sender {
 
     fn finished(&mut self, id: u32, result: Result<(), Trouble>) -> Result<(), Option<CopyError>> {
         if !self.unfinished.contains(&id) {
-            // Given up here in the meantime.
+            // The client has given it up in the meantime.
             return Ok(());
         }
         match result {
@@ -284,7 +285,7 @@ impl Sender {
         }
     }
 
-    /// A file will not be there. What was going to be read of it is given up as it comes up.
+    /// Counts a file as failed. If blocks of it are still to be read, it is abandoned at its turn.
     fn fail(&mut self, id: u32, trouble: Trouble) -> Result<(), Option<CopyError>> {
         self.unfinished.remove(&id);
         let Some(Item { from, .. }) = self.tree.items.get(id as usize) else {
@@ -297,7 +298,8 @@ impl Sender {
         Ok(())
     }
 
-    /// The next parcel, as full as what is wanted makes it, and the bytes of files in it; empty if nothing is wanted.
+    /// The next parcel, filled with wanted blocks as far as there are any, and the bytes of files in it; empty if nothing is
+    /// wanted.
     fn parcel(&mut self) -> (Vec<u8>, u64) {
         let room = parcel_bytes(self.block) as usize;
         let (mut parcel, mut payload) = (Vec::new(), 0);
@@ -317,7 +319,7 @@ impl Sender {
             };
             let id = reading.id;
             if !self.unfinished.contains(&id) {
-                // It failed there.
+                // The server has reported a failure.
                 Piece::Abandon { id }.put(&mut parcel);
                 self.reading = None;
             } else {
@@ -365,7 +367,7 @@ impl Sender {
         if reading.has_changed(entry) { Err(Trouble::Changed) } else { Ok(reading) }
     }
 
-    /// Gives directories their modes and times, those within before those around them.
+    /// Gives directories their modes and times, inner ones before outer ones.
     fn settle(&mut self, inbox: &mpsc::Receiver<(usize, Message)>, wake: &impl Fn()) -> Result<(), Option<CopyError>> {
         let failed: BTreeSet<&PathBuf> = self.outcome.failures.iter().map(|(path, _)| path).collect();
         let directories = self.tree.items.iter().rev().filter(|item| matches!(item.entry.kind, Kind::Directory));
@@ -414,8 +416,8 @@ pub const fn parcel_bytes(block: u32) -> u64 {
 }
 
 impl Reading {
-    /// Adds wanted blocks to a parcel of at most `room` bytes: bytes of the file that were added, and whether all of it is read
-    /// and there is room for its end.
+    /// Adds wanted blocks to a parcel of at most `room` bytes. Returns the bytes of the file that were added, and whether
+    /// the whole file is read and there is room for its end.
     fn fill(&mut self, parcel: &mut Vec<u8>, room: usize, block: u64) -> Result<(u64, bool), Trouble> {
         let mut added = 0;
         let mut skipped = Vec::new();
@@ -437,7 +439,7 @@ impl Reading {
                 added += length as u64;
                 &mut parcel[start..]
             } else {
-                // It is there; its digest is part of the file's hash.
+                // The server has this block; its digest is part of the file's hash.
                 skipped.resize(length, 0);
                 &mut skipped[..]
             };
@@ -455,7 +457,7 @@ impl Reading {
         digest::of_file(digest::blocks(self.size, block), |i| self.digests.get(i as usize).copied())
     }
 
-    /// Is it another file than the one that was offered, by size or time of change?
+    /// Does the file differ, in size or time of change, from the one that was offered?
     fn has_changed(&self, entry: &Entry) -> bool {
         let data = self.file.metadata();
         !data.is_ok_and(|data| data.is_file() && data.len() == self.size && modified(&data) == entry.modified)

@@ -1,4 +1,4 @@
-//! The side that writes: a node, and a thread for each client's disk work.
+//! The side that writes files: a node, and a disk thread for each client.
 
 use super::disk::{self, Said, Work};
 use super::message::{Message, VERSION};
@@ -18,19 +18,19 @@ use std::time::{Duration, Instant};
 
 /// Memory for the parcels of all clients together, in bytes: 1 GiB.
 const MEMORY_MAX: u64 = 1 << 30;
-/// How often callers that were refused are told of.
+/// The interval at which refused callers are reported.
 const SECOND: Duration = Duration::from_secs(1);
-/// How often a server that hears nothing looks whether it is to stop.
+/// The interval at which an idle server checks whether to stop.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// News of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Served {
-    /// A client came from there.
+    /// A client has connected from this address.
     Came(SocketAddr),
     /// A client has gone, for this reason.
     Gone(Reason),
-    /// So many hellos were refused since the last time.
+    /// This many hellos were refused since the last report.
     Refused(Reason, u64),
 }
 
@@ -43,7 +43,7 @@ struct Client {
 struct Copy {
     memory: Region,
     block: u32,
-    /// Which slots have parcels that are not on the disk.
+    /// For each slot: is its parcel not on the disk yet?
     busy: Vec<bool>,
     work: mpsc::Sender<Work>,
 }
@@ -64,7 +64,7 @@ impl Server {
     /// Opens the directory.
     ///
     /// # Errors
-    /// If it is none or cannot be written, with a remedy.
+    /// If it is not a directory or cannot be written; the text names a remedy.
     pub fn open(directory: &Path) -> Result<Server, CopyError> {
         Target::open(directory).map(|target| Server { target }).map_err(CopyError::Option)
     }
@@ -79,11 +79,11 @@ struct Serving<'a> {
     say: mpsc::Sender<(Connection, Said)>,
 }
 
-/// Serves clients until `stop`, asked ten times a second and after each thing that happened, says so. `tell` hears who comes and
-/// goes.
+/// Serves clients until `stop` returns true; it is asked ten times a second and after each event. `tell` gets the news of
+/// clients.
 ///
 /// # Errors
-/// If the node fails; what a client does wrong ends its own connection.
+/// If the node fails. A client that does something wrong only ends its own connection.
 pub fn serve(
     node: &mut Node,
     server: &mut Server,
@@ -111,7 +111,7 @@ pub fn serve(
     Ok(())
 }
 
-/// A call for a connection that has ended in the meantime is no error: [`Completion::Closed`] says so in its turn.
+/// A call for a connection that has ended in the meantime is not an error: [`Completion::Closed`] follows.
 fn harmless(outcome: Result<(), Error>) -> Result<(), Error> {
     match outcome {
         Err(Error::NoConnection | Error::NotConnected) => Ok(()),
@@ -167,12 +167,12 @@ impl Serving<'_> {
         Ok(())
     }
 
-    /// A message; true if it breaks the protocol.
+    /// Handles a message; true if it breaks the protocol.
     fn heed(&mut self, node: &mut Node, connection: Connection, part: usize, message: Message) -> Result<bool, Error> {
         let promised: u64 = self.clients.values().filter_map(|client| client.copy.as_ref()).map(Copy::bytes).sum();
         let Some(client) = self.clients.get_mut(&connection) else { return Ok(false) };
         if let Some(copy) = &client.copy {
-            // A thread that has ended has said why.
+            // If the thread has ended, it has reported why.
             let _ = copy.work.send(Work::Message(part, message));
             return Ok(false);
         }
@@ -215,7 +215,7 @@ impl Serving<'_> {
         Ok(false)
     }
 
-    /// A parcel is here; true if that breaks the protocol.
+    /// Handles a parcel; true if it breaks the protocol.
     fn parcel(&mut self, node: &Node, connection: Connection, slot: u32, bytes: u64) -> Result<bool, Error> {
         let Some(client) = self.clients.get_mut(&connection) else { return Ok(false) };
         let Some(copy) = &mut client.copy else { return Ok(true) };
@@ -231,7 +231,7 @@ impl Serving<'_> {
         Ok(false)
     }
 
-    /// A disk thread says something.
+    /// Handles a disk thread's news.
     fn obey(
         &mut self,
         node: &mut Node,
@@ -262,7 +262,7 @@ impl Serving<'_> {
             (_, None) => Ok(()),
         };
         match done {
-            // It does not take what it asked for.
+            // The client does not take the messages that it asked for.
             Err(Error::Busy { .. } | Error::TooManyKeys { .. }) => {
                 self.end(node, connection, Reason::Violation, tell);
                 Ok(())
@@ -272,14 +272,14 @@ impl Serving<'_> {
     }
 
     fn end(&mut self, node: &mut Node, connection: Connection, reason: Reason, tell: &mut impl FnMut(Served)) {
-        // It may have ended by itself.
+        // The connection may have ended by itself.
         let _ = node.close(connection);
         if self.forget(node, connection) {
             tell(Served::Gone(reason));
         }
     }
 
-    /// Gives a client's memory back; its disk thread ends by itself, since it gets no more work. False if there was no such client.
+    /// Gives a client's memory back; its disk thread ends because it gets no more work. False if there was no such client.
     fn forget(&mut self, node: &mut Node, connection: Connection) -> bool {
         let Some(client) = self.clients.remove(&connection) else { return false };
         if let Some(copy) = client.copy {

@@ -1,7 +1,7 @@
-//! The server's directory: files below it, and nothing elsewhere.
+//! The server's directory: it writes files below it, and nowhere else.
 //!
-//! Folders are opened by `openat2` from the directory's descriptor, beneath it and through no symbolic link. Files are made,
-//! renamed and removed by a single name in such a folder, which no link can lead away.
+//! Folders are opened by `openat2`, which starts at the directory's descriptor, stays beneath it, and follows no symbolic
+//! link. Files are made, renamed and removed by a single name in such a folder, so no link can lead out of it.
 
 use super::digest;
 use super::journal::{self, HEAD, RECORD, Source};
@@ -25,17 +25,17 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Target {
     top: OwnedFd,
-    /// The folder that was opened last, which the next entry is likely to be in.
+    /// The folder that was opened last; the next entry is likely to be in it.
     recent: Option<(Vec<u8>, Arc<OwnedFd>)>,
 }
 
-/// A file that is being written, under another name than its own.
+/// A file that is being written, under a temporary name.
 #[derive(Debug)]
 pub(super) struct Partial {
     folder: Arc<OwnedFd>,
     name: Vec<u8>,
     file: File,
-    /// Where a file has more than one block.
+    /// Present if the file has more than one block.
     journal: Option<File>,
     source: Source,
     /// Digests of the blocks that are there.
@@ -59,21 +59,21 @@ impl Target {
     /// Opens the directory that is served.
     ///
     /// # Errors
-    /// If it is none, or cannot be written, in words.
+    /// If it is not a directory or cannot be written; the text says why and names a remedy.
     pub fn open(path: &Path) -> Result<Target, String> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let said = |error: Errno| {
             let remedy = match error {
                 Errno::ROFS => "mount it writable, or serve another directory",
                 Errno::ACCESS | Errno::PERM => "change its owner or mode, or serve another directory",
-                Errno::NOSYS => "this needs openat2, which is in Linux since 5.6",
+                Errno::NOSYS => "copies need the system call openat2: take Linux 5.6 or newer",
                 _ => "name a directory that exists and that you can write to",
             };
             format!("{}: {error}; {remedy}", path.display())
         };
         let top = rustix::fs::open(path, flags, Mode::empty()).map_err(said)?;
         rustix::fs::accessat(&top, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).map_err(said)?;
-        // Whether the system can do what everything below relies on.
+        // Checks that the system has `openat2`, on which everything below relies.
         rustix::fs::openat2(&top, ".", flags, Mode::empty(), RESOLVE).map_err(said)?;
         Ok(Target { top, recent: None })
     }
@@ -105,7 +105,7 @@ impl Target {
         let path = if path.is_empty() { b"." } else { path };
         let opened = rustix::fs::openat2(&self.top, path, flags, Mode::empty(), RESOLVE);
         opened.map_err(|error| match error {
-            // Whether there is a link on the way or at its end, `openat2` says LOOP.
+            // `openat2` returns LOOP for a link on the way and for a link at the end.
             Errno::LOOP => Trouble::Symlink,
             other => Trouble::of(other),
         })
@@ -136,7 +136,7 @@ impl Target {
         }
     }
 
-    /// Makes a folder, unless it is there.
+    /// Makes a folder, unless it exists.
     fn make_folder(&mut self, path: &[u8], bits: u16) -> Result<(), Trouble> {
         let (above, name) = names::split(path);
         let folder = self.folder(above)?;
@@ -151,7 +151,7 @@ impl Target {
         }
     }
 
-    /// Makes an offered directory, which its owner here can write until it is settled.
+    /// Makes an offered directory; its owner here can write to it until it is settled.
     pub(super) fn directory(&mut self, entry: &Entry) -> Result<(), Trouble> {
         self.make_folder(&entry.path, entry.mode | 0o700)
     }
@@ -165,7 +165,7 @@ impl Target {
         rustix::fs::futimens(&folder, &times(entry.modified)).map_err(Trouble::of)
     }
 
-    /// Is the file there already: size and time of change as offered? Then its mode is set.
+    /// Does the server have the file already, with the offered size and time of change? If so, its mode is set.
     pub(super) fn has(&mut self, entry: &Entry, size: u64, dry_run: bool) -> Result<bool, Trouble> {
         let Some(stat) = self.look(&entry.path)? else { return Ok(false) };
         match FileType::from_raw_mode(stat.st_mode) {
@@ -186,7 +186,7 @@ impl Target {
         Ok(true)
     }
 
-    /// Makes a link, in place of any other link or file of its name.
+    /// Makes a link; it replaces another link or file of this name.
     pub(super) fn link(&mut self, entry: &Entry, to: &[u8], dry_run: bool) -> Result<(), Trouble> {
         if !names::stays_inside(&entry.path, to) {
             return Err(Trouble::LinkLeaves);
@@ -214,8 +214,8 @@ impl Target {
         rustix::fs::renameat(&*folder, &part, &*folder, name).map_err(Trouble::of)
     }
 
-    /// The partial file that an earlier copy of the same source has left: its blocks are read, and those that are as the journal says need not come
-    /// again. `None` if there is nothing of use.
+    /// Opens the partial file that an earlier copy of the same source has left. Its blocks are read; those with the digests
+    /// of the journal need not be sent again. `None` if there is nothing to continue.
     pub(super) fn resume(&mut self, entry: &Entry, source: Source) -> Result<Option<Partial>, Trouble> {
         let (folder, name) = names::split(&entry.path);
         let folder = match self.folder(folder) {
@@ -252,12 +252,12 @@ impl Target {
             }
         }
         let mut partial = Partial { folder, name: name.to_vec(), file, journal: Some(journal), source, digests };
-        // Records that could not be believed leave the journal; later ones are appended.
+        // Only the records of valid blocks stay in the journal; later ones are appended.
         partial.rewrite_journal()?;
         Ok(Some(partial))
     }
 
-    /// Begins a file anew.
+    /// Begins a new file.
     pub(super) fn begin(&mut self, entry: &Entry, source: Source) -> Result<Partial, Trouble> {
         let (folder, name) = names::split(&entry.path);
         let folder = self.folder(folder)?;
@@ -287,7 +287,7 @@ impl Target {
         }
     }
 
-    /// Makes everything that was written so far last, whatever file it is in.
+    /// Waits until everything written so far, in all files, is on the disk.
     pub(super) fn sync_all(&self) -> Result<(), Trouble> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = rustix::fs::openat(&self.top, ".", flags, Mode::empty()).map_err(Trouble::of)?;
@@ -295,7 +295,7 @@ impl Target {
     }
 }
 
-/// Takes the partial file for this copy alone.
+/// Locks the partial file for this copy alone.
 fn lock(folder: &OwnedFd, name: &str, file: &OwnedFd) -> Result<(), Trouble> {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
         Errno::WOULDBLOCK => Trouble::Busy,
@@ -333,7 +333,7 @@ impl Partial {
         done.map_err(|error| Trouble::of_io(&error))
     }
 
-    /// Takes the room for the whole file now, so that a full disk is known before anything is sent.
+    /// Allocates the disk space of the whole file now, so that a full disk is noticed before anything is sent.
     fn allocate(&self) -> Result<(), Trouble> {
         if self.journal.is_none() {
             return Ok(());
@@ -344,12 +344,12 @@ impl Partial {
         }
     }
 
-    /// Can another copy go on with it?
+    /// Can another copy continue it?
     pub(super) const fn has_journal(&self) -> bool {
         self.journal.is_some()
     }
 
-    /// Runs of blocks that are missing: first and number, `most` of them; the last one reaches to the end if there are more.
+    /// Runs of missing blocks: first and number, at most `most` of them; if there are more, the last one reaches to the end.
     pub(super) fn missing(&self, most: usize) -> Vec<(u32, u32)> {
         let count = digest::blocks(self.source.size, self.source.block.into()) as u32;
         let mut runs: Vec<(u32, u32)> = Vec::new();
@@ -368,10 +368,10 @@ impl Partial {
         runs
     }
 
-    /// Writes a block and notes it.
+    /// Writes a block, and adds it to the journal.
     ///
     /// # Errors
-    /// `Err(None)` if the file has no such block; else what the disk said.
+    /// `Err(None)` if the file has no such block; else the disk's error.
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Option<Trouble>> {
         let block = offset / u64::from(self.source.block);
         let fits = offset < self.source.size && offset.is_multiple_of(self.source.block.into());
@@ -391,7 +391,7 @@ impl Partial {
         Ok(())
     }
 
-    /// Has the file, as it was written, this hash?
+    /// Has the written file this hash?
     pub(super) fn matches(&self, hash: &[u8; 32]) -> bool {
         let count = digest::blocks(self.source.size, self.source.block.into());
         digest::of_file(count, |block| self.digests.get(&(block as u32)).copied()).as_ref() == Some(hash)
@@ -404,12 +404,12 @@ impl Partial {
         rustix::fs::futimens(&self.file, &times(entry.modified)).map_err(Trouble::of)
     }
 
-    /// Makes its bytes last.
+    /// Waits until its bytes are on the disk.
     pub(super) fn sync(&self) -> Result<(), Trouble> {
         rustix::fs::fsync(&self.file).map_err(Trouble::of)
     }
 
-    /// Gives it its name, in place of any file that had it.
+    /// Gives the file its name; it replaces any file of this name.
     pub(super) fn publish(self) -> Result<(), Trouble> {
         let part = names::partial(&self.name, PART);
         rustix::fs::renameat(&*self.folder, &part, &*self.folder, &self.name[..]).map_err(Trouble::of)?;
@@ -417,16 +417,16 @@ impl Partial {
         Ok(())
     }
 
-    /// Removes it.
+    /// Removes the partial file and its journal.
     pub(super) fn discard(self) {
         self.remove_journal();
-        // If it cannot be removed, the next copy of the file begins with it.
+        // If it cannot be removed, the next copy of the file starts with it.
         let _ = rustix::fs::unlinkat(&*self.folder, names::partial(&self.name, PART), AtFlags::empty());
     }
 
     fn remove_journal(&self) {
         if self.journal.is_some() {
-            // Without its partial file it says nothing.
+            // A journal without its partial file has no effect.
             let _ = rustix::fs::unlinkat(&*self.folder, names::partial(&self.name, JOURNAL), AtFlags::empty());
         }
     }

@@ -10,15 +10,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Entries of one copy at the most: ours, 16 Mi, some 4 GB of names.
+/// The most entries of one copy: ours, 16 Mi, some 4 GB of names.
 const ENTRIES_MAX: usize = 1 << 24;
 
-/// An entry and where it is here.
+/// An entry, and its place on this host.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// As it is offered.
+    /// The entry that is offered.
     pub entry: Entry,
-    /// Its path here.
+    /// Its path on this host.
     pub from: PathBuf,
 }
 
@@ -35,13 +35,13 @@ pub struct Tree {
     pub files: u64,
 }
 
-/// When it was changed last.
+/// The time of its last change.
 pub(super) fn modified(data: &Metadata) -> Modified {
     Modified { seconds: data.mtime(), nanoseconds: data.mtime_nsec().clamp(0, 999_999_999) as u32 }
 }
 
 impl Tree {
-    /// Looks at all sources. `a` becomes `a` in the directory of the copy; of `a/.` and `.` the contents go there.
+    /// Reads all sources. `a` becomes `a` in the directory of the copy; for `a/.` and `.`, the contents go there.
     ///
     /// # Errors
     /// If a source does not exist, or two have one name.
@@ -55,16 +55,16 @@ impl Tree {
                 CopyError::Option(format!("{}: {error}; name a file or directory", source.display()))
             })?;
             if contents {
-                // Without the dot at its end.
+                // The path without the dot at its end.
                 tree.folder(source.components().as_path(), &[])?;
                 continue;
             }
             let Some(name) = source.file_name().map(OsStrExt::as_bytes) else {
-                let what = "has no name that it could have there; write /. behind it to copy what is in it";
+                let what = "has no name that the copy could have; append /. to copy its contents";
                 return Err(CopyError::Option(format!("{} {what}", source.display())));
             };
             if !names.insert(name.to_vec()) {
-                let what = "two sources have this name, and would be one file there: copy them one after the other";
+                let what = "two sources have this name and would become one file: copy them one after the other";
                 return Err(CopyError::Option(format!("{}: {what}", source.display())));
             }
             tree.one(source.clone(), name.to_vec(), &data)?;

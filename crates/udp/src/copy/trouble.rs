@@ -1,4 +1,5 @@
-//! Why a file was not copied, as a server tells its client: a number each, so that no text of a peer reaches a terminal.
+//! The reasons why a file was not copied. The server sends its client a number and no text, so that no text of a peer
+//! reaches a terminal.
 
 use rustix::io::Errno;
 use std::fmt;
@@ -21,21 +22,21 @@ macro_rules! troubles {
 }
 
 troubles! {
-    /// The path is empty, absolute, or has `.`, `..`, an empty name or NUL in it.
+    /// The path is empty or absolute, or contains `.`, `..`, an empty name or NUL.
     BadPath,
     /// A name has more than 255 bytes, or the path 4,096 or more.
     NameTooLong,
-    /// The name is one of those that unfinished copies have.
+    /// The name is one that unfinished copies use.
     Reserved,
-    /// The server's disk, or the share of it that the server may use, is full.
+    /// The server's disk, or the server's quota on it, is full.
     Full,
     /// The server's directory cannot be written.
     ReadOnly,
-    /// The server has no right to write there, or the client none to read.
+    /// The server may not write there, or the client may not read.
     Denied,
-    /// There is a directory of that name at the server.
+    /// The server has a directory of that name.
     IsDirectory,
-    /// A part of the path is no directory at the server.
+    /// A part of the path is not a directory at the server.
     NotDirectory,
     /// A part of the path is a symbolic link at the server.
     Symlink,
@@ -43,7 +44,7 @@ troubles! {
     LinkLeaves,
     /// Another copy is writing the file.
     Busy,
-    /// The bytes that the server has written have another hash than those that the client has read.
+    /// The bytes that the server wrote have another hash than the bytes that the client read.
     Mismatch,
     /// The file changed while it was read.
     Changed,
@@ -62,7 +63,7 @@ troubles! {
 }
 
 impl Trouble {
-    /// As a message carries it: its number, or 256 and the number of the system's error.
+    /// Its number in messages: its place in the list, or 256 and the number of the system's error.
     pub fn number(self) -> u16 {
         match self {
             Other(error) => 256 + error.min(u16::MAX - 256),
@@ -78,7 +79,7 @@ impl Trouble {
         }
     }
 
-    /// The trouble that an error of the system means, below the server's directory or at the client.
+    /// The trouble for an error of the system, below the server's directory or at the client.
     pub(super) fn of(error: Errno) -> Trouble {
         match error {
             Errno::NOSPC | Errno::DQUOT => Full,
@@ -100,7 +101,7 @@ impl Trouble {
         error.raw_os_error().map_or(Other(0), |number| Trouble::of(Errno::from_raw_os_error(number)))
     }
 
-    /// Would every further file meet the same?
+    /// Would every further file have the same trouble?
     pub(super) const fn is_everywhere(self) -> bool {
         matches!(self, Full | ReadOnly | NoOpenat2 | NoMemory | Version)
     }
@@ -114,24 +115,24 @@ impl fmt::Display for Trouble {
             }
             NameTooLong => "the name is too long (255 bytes), or the path (4,095 bytes): shorten it",
             Reserved => "an unfinished copy has a name like this: finish that copy, or remove the file",
-            Full => "no space left at the server: free some and run the same command again, it goes on where it stopped",
+            Full => "no space left at the server: free some, then run the same command again: it goes on where it stopped",
             ReadOnly => "the server's directory is on a read-only file system: mount it writable, or serve another one",
             Denied => "permission denied: change the owner or the mode of the file or of the directory it is in",
-            IsDirectory => "there is a directory of that name at the server: remove it, or copy to another DIR",
-            NotDirectory => "a part of the path is no directory at the server: remove what is there, or copy to another DIR",
+            IsDirectory => "the server has a directory of that name: remove it, or copy to another DIR",
+            NotDirectory => "a part of the path is not a directory at the server: remove it, or copy to another DIR",
             Symlink => {
-                "a part of the path is a symbolic link at the server, and none are followed: name the real directory, or remove it"
+                "a part of the path is a symbolic link at the server, and the server follows none: name the real directory, or remove it"
             }
             LinkLeaves => {
-                "a symbolic link that leads out of the tree (or has .. behind a name): make it relative and inside, or remove it"
+                "the symbolic link leads out of the tree (or has .. after a name): give it a relative target inside the tree, or remove it"
             }
             Busy => "another copy is writing this file: wait for it, then run the same command again",
-            Mismatch => "what arrived has another hash than what was read, twice: check disks and memory of both hosts",
-            Changed => "the file changed while it was read: run the same command again when nobody writes to it",
+            Mismatch => "the bytes that arrived have another hash than the bytes that were read, twice: check disks and memory of both hosts",
+            Changed => "the file changed while it was read: run the same command again when no program writes to it",
             Special => "neither file, directory nor symbolic link (a socket, pipe or device): leave it out",
-            TooLarge => "the file is larger than a copy may be (4 TiB), or than the server's file system takes: split it",
-            NoOpenat2 => "the server's system has no openat2 (Linux 5.6), without which nothing is written",
-            NoMemory => "the server has no memory left for another client: try again when one has gone",
+            TooLarge => "the file is larger than a copy may be (4 TiB), or than the server's file system allows: split it",
+            NoOpenat2 => "the server's system has no openat2, which copies need: run the server on Linux 5.6 or newer",
+            NoMemory => "the server has no memory left for another client: try again when another client has finished",
             Version => "the server speaks another version of the copy protocol: update the older side",
             Missing => "there is no such file or directory (any more): run the same command again",
             Other(0) => "an error without a number",

@@ -10,7 +10,7 @@ const LAST: u8 = 1;
 /// The flag of a chunk that goes to all, along the tree that its datagram names.
 const TO_ALL: u8 = 2;
 
-/// What stands before the payload of a chunk.
+/// The header before the payload of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChunkHead {
     /// The operation.
@@ -37,7 +37,7 @@ impl ChunkHead {
         out.extend_from_slice(&[(u8::from(self.last) * LAST) | (u8::from(self.to_all) * TO_ALL), 0]);
     }
 
-    /// Reads it from the start of a body, whether the payload follows or was cut off; and what follows.
+    /// Reads it from the start of a body, whose payload may be trimmed. Returns it and the rest of the body.
     pub(crate) fn decode(bytes: &[u8]) -> Result<(ChunkHead, &[u8]), FrameError> {
         let (head, payload) = bytes.split_first_chunk::<{ ChunkHead::BYTES }>().ok_or(FrameError::Short)?;
         let &[t0, t1, t2, t3, c0, c1, c2, c3, l0, l1, flags, zero] = head;
@@ -60,7 +60,7 @@ impl ChunkHead {
 pub(crate) struct WordBody {
     /// Did it go to all members?
     pub(crate) to_all: bool,
-    /// What it says.
+    /// The letter.
     pub(crate) letter: Letter,
 }
 
@@ -77,7 +77,7 @@ impl WordBody {
             flags: Flags::NONE,
             header: Header::Letter(self.letter),
         };
-        // Letters are the same in every format.
+        // Letters have the same bytes in every format.
         let encoded = wire::encode(WireFormat::Uec, &packet, out);
         debug_assert!(encoded.is_ok(), "letters without flags can be written");
     }

@@ -13,7 +13,7 @@ impl KeyType for Length {
     }
 }
 
-/// The number that a member's datagrams carry, and the secret that they are sealed with.
+/// The number in a member's datagrams, and the secret that seals them.
 pub(super) fn member(secret: &[u8; 32], rank: u32) -> (u64, [u8; 32]) {
     let rank = rank.to_be_bytes();
     let info = [b"strandway 1 group".as_slice(), rank.as_slice()];

@@ -1,5 +1,5 @@
-//! The parity of an operation at one member: made from its buffer when it is to leave, kept when it comes, and used to rebuild what is
-//! lost.
+//! The parity of an operation at one member: made from its buffer when it leaves, kept when it arrives, and used to rebuild
+//! lost chunks.
 
 use crate::error::Error;
 use std::collections::BTreeMap;
@@ -7,26 +7,26 @@ use strandway_erasure::{Decoder, Encoder};
 use strandway_proto::cast::{Coded, Layout, Parity, Rebuild};
 use strandway_proto::partial::Progress;
 
-/// A member's parity of one operation. What it keeps is as long as the parity of the whole buffer at the most.
+/// A member's parity of one operation. It never keeps more bytes than the parity of the whole buffer has.
 pub(super) struct Coding {
     parity: Parity,
     layout: Layout,
     encoder: Encoder,
     decoder: Decoder,
-    /// The group whose parity was made last, and its chunks one behind the other: groups leave in order.
+    /// The group whose parity was made last, and its chunks, concatenated. One is enough, since groups leave in order.
     made: Option<(u32, Vec<u8>)>,
     /// Chunks that have come, by their numbers.
     here: BTreeMap<u32, Box<[u8]>>,
 }
 
 impl Coding {
-    /// Parity of a buffer that is cut like this.
+    /// Parity of a buffer with this layout.
     pub(super) fn new(layout: Layout, parity: Parity) -> Coding {
         let (encoder, decoder) = (Encoder::new(parity.code()), Decoder::new(parity.code()));
         Coding { parity, layout, encoder, decoder, made: None, here: BTreeMap::new() }
     }
 
-    /// Numbers of chunks in all, data and parity.
+    /// The number of all chunks, data and parity.
     pub(super) const fn numbers(&self) -> u32 {
         self.parity.numbers()
     }
@@ -45,10 +45,10 @@ impl Coding {
         first..end(coded.data.end.saturating_sub(1)).max(first)
     }
 
-    /// A chunk of parity of a buffer that is here.
+    /// A chunk of parity, computed from a buffer whose data are complete.
     ///
     /// # Panics
-    /// If it is no chunk of parity ([`Coding::is_parity`]).
+    /// If it is not a chunk of parity ([`Coding::is_parity`]).
     pub(super) fn make(&mut self, chunk: u32, buffer: &[u8]) -> &[u8] {
         let length = usize::from(self.layout.chunk_bytes());
         let group = self.parity.group_of(chunk);
@@ -73,7 +73,7 @@ impl Coding {
         self.here.contains_key(&chunk)
     }
 
-    /// Keeps a chunk of parity that has come, if its group lacks anything.
+    /// Keeps a chunk of parity that has come, if its group misses any data.
     pub(super) fn keep(&mut self, chunk: u32, payload: &[u8], present: &Progress) {
         let mut data = self.parity.group(self.parity.group_of(chunk)).data;
         if data.any(|chunk| !present.has_packet(chunk)) {
@@ -81,10 +81,10 @@ impl Coding {
         }
     }
 
-    /// Rebuilds what a group lacks, in place.
+    /// Rebuilds the missing chunks of a group, in place.
     ///
     /// # Errors
-    /// If it is no group of this operation, or less of it is here than the caller says.
+    /// If the operation has no such group, or has fewer of its chunks than the caller says.
     pub(super) fn rebuild(
         &mut self,
         rebuild: &Rebuild,
@@ -118,7 +118,7 @@ impl Coding {
     }
 }
 
-/// The parity of a whole buffer, chunk by chunk in the order of their numbers; unused numbers have no bytes.
+/// The parity of a whole buffer, chunk by chunk in the order of their numbers; unused numbers get an empty slice.
 pub fn parity_chunks(layout: Layout, parity: Parity, buffer: &[u8], mut each: impl FnMut(u32, &[u8])) {
     let mut coding = Coding::new(layout, parity);
     for chunk in layout.numbers()..parity.numbers() {

@@ -1,4 +1,4 @@
-//! One member's side of a team: keys, sockets, operations, and what waits to leave.
+//! One member's side of a team: keys, sockets, operations, and chunks that wait to leave.
 
 use super::parity::Coding;
 use super::{ChunkHead, GroupCounters, Incoming, Membership, WordBody, keys};
@@ -20,11 +20,12 @@ use strandway_proto::packet::{Flags, Header};
 use strandway_proto::partial::{Inserted, Progress};
 use strandway_proto::{Event, HostId, Letter, Packet, PathId, Span, Time};
 
-/// A node that was busy elsewhere catches up with the pace of its casts as far as this: ours, a slice of the scheduler.
+/// A node that was busy elsewhere catches up with the pace of its casts by at most this time: ours, a slice of the
+/// scheduler.
 const CATCH_UP: Span = Span::from_ms(2);
-/// Paced chunks gather for so long, so that a system call carries several: ours.
+/// Paced chunks gather for this time, so that one system call carries several: ours.
 const TRAIN: Span = Span::from_us(500);
-/// Chunks of a group that leave in one turn of the node at the most, so that receiving has its turn: ours.
+/// The most chunks of a group that leave in one turn of the node, so that receiving has its turn: ours.
 const CHUNKS_PER_TURN: usize = 256;
 
 /// An operation that is open.
@@ -42,12 +43,12 @@ impl Task {
         self.present.has_packet(chunk) || self.coding.as_ref().is_some_and(|coding| coding.has(chunk))
     }
 
-    /// Numbers of chunks in all, data and parity.
+    /// The number of all chunks, data and parity.
     fn numbers(&self) -> u32 {
         self.coding.as_ref().map_or(self.layout.numbers(), |coding| coding.numbers())
     }
 
-    /// Do a chunk's contents have the hash that they must have?
+    /// Does a chunk have the expected hash, if it has one?
     fn is_right(&self, chunk: u32, payload: &[u8]) -> bool {
         let hash = self.hashes.as_ref().and_then(|hashes| hashes.get(chunk as usize));
         hash.is_none_or(|hash| *hash == blake3::hash(payload).as_bytes()[..16])
@@ -65,13 +66,13 @@ pub(crate) struct Team {
     sealer: Sealer,
     /// By rank.
     openers: Vec<Opener>,
-    /// By plane: the socket that receives what comes along its trees.
+    /// By plane: the socket that receives datagrams along the plane's trees.
     pub(crate) sockets: Vec<Udp>,
     casts: Casts,
     tasks: HashMap<u32, Task>,
-    /// By rank: the planes that the next question and the next answer leave by.
+    /// By rank: the planes of the last letter that was no answer, and of the last answer.
     turns: Vec<[u8; 2]>,
-    /// When the pace of a cast lets the next chunks go.
+    /// When the next chunks may leave at the pace of their cast.
     pub(crate) due: Time,
     /// Chunks wait for room in a plane.
     pub(crate) waits: bool,
@@ -79,13 +80,13 @@ pub(crate) struct Team {
     pub(crate) counters: GroupCounters,
 }
 
-/// What a datagram of a group turned out to be.
+/// The contents of a group's datagram.
 pub(crate) enum Chunked {
-    /// A chunk, and whether it was cut.
+    /// A chunk, and whether it was trimmed.
     Chunk(ChunkHead, bool),
     /// A letter.
     Word(WordBody),
-    /// Nothing to tell.
+    /// Nothing that the program needs to know.
     Nothing,
 }
 
@@ -120,7 +121,7 @@ impl Team {
         for (number, plane) in planes.iter().enumerate() {
             let ours = plane.address()?;
             let device = links::index_of(config, number).unwrap_or(0);
-            // A member at the same address hears us by way of this host only.
+            // A member with the same address gets our datagrams only if this host loops them back.
             let others = || members.iter().zip(0..).filter(|(_, other)| other != rank);
             let shared = others().any(|(addresses, _)| addresses[number].ip() == ours.ip());
             plane.cast_from(device, shared)?;
@@ -147,7 +148,7 @@ impl Team {
         })
     }
 
-    /// How many members the team has.
+    /// The number of members.
     pub(crate) fn ranks(&self) -> usize {
         self.members.len()
     }
@@ -159,6 +160,7 @@ impl Team {
 
     /// Opens an operation.
     pub(crate) fn open(&mut self, incoming: &Incoming, memory: &mut Memory) -> Result<(), Error> {
+        memory.writable(incoming.region)?;
         let place = memory.place(incoming.region, &incoming.range)?;
         let (layout, bytes) = (incoming.layout, incoming.range.len() as u64);
         let wrong = |what: String| Err(Error::Config(what));
@@ -207,7 +209,8 @@ impl Team {
         Ok(())
     }
 
-    /// Ends an operation: its memory is free, its chunks leave no more and are placed no more. False if it is not open.
+    /// Ends an operation: its memory is released, and its chunks are neither sent nor written any more. False if it is not
+    /// open.
     pub(crate) fn close(&mut self, task: u32, memory: &mut Memory) -> bool {
         let Some(old) = self.tasks.remove(&task) else { return false };
         memory.release(old.place);
@@ -223,7 +226,7 @@ impl Team {
         });
     }
 
-    /// Chunks are to leave.
+    /// Queues chunks to be sent.
     pub(crate) fn cast(&mut self, cast: Cast) -> Result<(), Error> {
         let known = cast.to.as_group().is_some() || (cast.to.0 as usize) < self.members.len();
         let numbers = self.tasks.get(&cast.task).map_or(0, Task::numbers);
@@ -231,7 +234,7 @@ impl Team {
         if !known || !there {
             let end = u64::from(cast.first) + u64::from(cast.count);
             return Err(Error::Config(format!(
-                "chunks {} to {end} of operation {} for {:?}: open the operation, and name chunks and members that there are",
+                "chunks {} to {end} of operation {} for {:?}: open the operation first, and name chunks and members that exist",
                 cast.first, cast.task, cast.to
             )));
         }
@@ -240,8 +243,8 @@ impl Team {
         Ok(())
     }
 
-    /// Sends a letter to a member by one plane after the other; answers have a turn of their own, so that questions and answers do not
-    /// keep step with a dead plane. `up`: the planes whose ports work.
+    /// Sends a letter to a member; letters take the planes in turn. Answers have a rotation of their own; otherwise question
+    /// and answer could alternate in such a way that all answers meet a dead plane. `up`: the planes whose ports work.
     pub(crate) fn say(
         &mut self,
         to: u32,
@@ -291,7 +294,8 @@ impl Team {
         Sealed { kind, path, credits: 0, connection: self.ids[self.rank as usize], counter: self.sealer.next() }
     }
 
-    /// Lets chunks leave that are due, into planes that have room; casts that are over are told to `over`. True if anything left.
+    /// Sends the chunks that are due, on planes that have room, and reports casts that have ended to `over`. True if any
+    /// chunk left.
     pub(crate) fn work(
         &mut self,
         now: Time,
@@ -369,7 +373,7 @@ impl Team {
         });
     }
 
-    /// Opens a datagram of the member `from`, and places it if it is a chunk that is wanted.
+    /// Opens a datagram of the member `from`, and writes its chunk to the buffer if the chunk is missing.
     pub(crate) fn handle(
         &mut self,
         from: u32,
@@ -379,7 +383,7 @@ impl Team {
         memory: &mut Memory,
     ) -> Chunked {
         if from == self.rank {
-            // Our own, come back by way of this host.
+            // Our own datagram, looped back by this host.
             return Chunked::Nothing;
         }
         self.counters.marked += u64::from(arrival.is_marked());
@@ -455,7 +459,8 @@ impl Team {
         Chunked::Chunk(*head, false)
     }
 
-    /// The name of a chunk whose payload a switch has cut off. Nothing of it is authenticated; it may cause a fetch, and no more.
+    /// The header of a chunk whose payload a switch has trimmed. It is not authenticated; its only effect may be that the
+    /// chunk is fetched.
     fn cut(&mut self, from: u32, arrival: &Arrival, sealed: &Sealed, datagram: &[u8]) -> Option<ChunkHead> {
         let above = self.trimmed_dscp.and_then(|dscp| arrival.dscp().checked_sub(dscp))?;
         if above > 1 || sealed.kind != Kind::Chunk {

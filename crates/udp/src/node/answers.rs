@@ -1,4 +1,5 @@
-//! Hellos that were answered: the same answer again, should the welcome be lost, and never a second connection.
+//! Answered hellos. A repeated hello gets the same answer again, in case the welcome was lost, and never a second
+//! connection.
 
 use crate::clock::earlier;
 use crate::frame::{NOISE_HELLO, NOISE_WELCOME};
@@ -6,8 +7,8 @@ use crate::handshake::COOKIE_SECONDS;
 use std::collections::{BTreeMap, HashMap};
 use strandway_proto::{Span, Time};
 
-/// How long an answer is kept: the life of the cookie in its hello, which counts whole seconds, and one second more. After
-/// that the hello is refused for its cookie.
+/// How long an answer is kept: the life of the cookie in its hello, which is in whole seconds, and one second more. After
+/// that the hello is refused because of its cookie.
 const LIFE: Span = Span::from_ms(1_000 * (COOKIE_SECONDS + 1));
 
 struct Answered {
@@ -15,7 +16,7 @@ struct Answered {
     welcome: [u8; NOISE_WELCOME],
 }
 
-/// At most `most` answers; the oldest goes when another one comes.
+/// At most `most` answers; a new one replaces the oldest.
 pub(super) struct Answers {
     by_hello: HashMap<[u8; NOISE_HELLO], Answered>,
     /// In the order in which they were given.
@@ -56,7 +57,7 @@ impl Answers {
         self.order.values_mut().for_each(|(at, _)| *at = earlier(*at, back));
     }
 
-    /// The next time this hello comes, it is a new one.
+    /// Forgets a hello: if it comes again, it counts as a new one.
     pub(super) fn forget(&mut self, hello: &[u8; NOISE_HELLO]) {
         if let Some(answered) = self.by_hello.remove(hello) {
             self.order.remove(&answered.number);
@@ -81,7 +82,7 @@ mod tests {
         answers.forget(&hello(3));
         answers.insert(now, hello(4), [9; NOISE_WELCOME]);
         assert_eq!((answers.by_hello.len(), answers.order.len()), (2, 2));
-        // A cookie's life later all of them are gone.
+        // When a cookie's life is over, all of them are dropped.
         answers.insert(now + Span::from_ms(12_000), hello(7), [7; NOISE_WELCOME]);
         assert_eq!((answers.by_hello.len(), answers.order.len()), (1, 1));
     }

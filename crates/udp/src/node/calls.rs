@@ -1,4 +1,4 @@
-//! How connections come about: hellos and their answers, from both sides.
+//! How connections begin: hellos and their answers, on both sides.
 
 use super::{Completion, Connection, Node, State};
 use crate::clock::{earlier, span};
@@ -12,9 +12,9 @@ use std::net::SocketAddrV6;
 use std::sync::Arc;
 use strandway_proto::{PathId, Span, Time};
 
-/// First wait for an answer to a hello; doubles up to 16 times that. Ours.
+/// The first wait for an answer to a hello; it doubles up to 16 times that. Ours.
 const HELLO_AGAIN: Span = Span::from_ms(50);
-/// How long a hello is said again with the same cookie: as long as the cookie lives, less a second on the way.
+/// How long a hello is repeated with the same cookie: the cookie's life, less a second for the way.
 const ATTEMPT: Span = Span::from_ms(1_000 * (COOKIE_SECONDS - 1));
 
 /// A connection that we have begun.
@@ -24,10 +24,10 @@ pub(super) struct Calling {
     began: Time,
     again: Time,
     tries: usize,
-    /// Per plane, once a cookie has come by it: since when, and the hello that was made with it.
+    /// Per plane, once a cookie has come by it: the time when it came, and the hello that was made with it.
     attempts: Vec<Option<(Time, Caller)>>,
-    /// May a retry make us say hello at once? One for each hello that a timer caused, so that whoever forges retries gets no
-    /// more hellos than there would be anyway, twice.
+    /// May a retry trigger a hello at once? One may for each hello that a timer caused, so that forged retries at most
+    /// double the number of hellos.
     may_retry: bool,
     pub(super) hint: Option<Reason>,
 }
@@ -52,12 +52,12 @@ impl Calling {
         self.attempts.iter_mut().flatten().for_each(|(since, _)| *since = earlier(*since, back));
     }
 
-    /// When to look at it again, if calls take so long at the most.
+    /// When to look at it again, if a call may last `longest`.
     pub(super) fn deadline(&self, longest: Span) -> Time {
         self.again.min(self.began + longest + Span(1))
     }
 
-    /// Is this where the peer is said to be?
+    /// Is this the address of the peer that was called?
     pub(super) fn is_peer(&self, plane: usize, from: SocketAddrV6) -> bool {
         self.peers.get(plane) == Some(&from)
     }
@@ -75,7 +75,7 @@ impl Node {
         if calling.again > now {
             return;
         }
-        // Another plane each time: one of them may be dead.
+        // Another plane each time, since one of them may be dead.
         let plane = calling.tries % planes;
         calling.tries += 1;
         let rounds = (calling.tries / planes).min(4);
@@ -111,15 +111,16 @@ impl Node {
     }
 
     pub(super) fn reply(&mut self, plane: usize, to: SocketAddrV6, datagram: &[u8]) {
-        // Over another path each time: one of them may be dead.
+        // Over another path each time, since one of them may be dead.
         self.replies = self.replies.wrapping_add(1);
         let (to, _) = self.config.routes.resolve(to, PathId::new(plane as u8, self.replies));
         self.send_opening(plane, to, Owner::Nobody, datagram);
     }
 
-    /// Sends what belongs to no connection yet, from the plane's own port: where answers can be received, and what was asked.
+    /// Sends a datagram that belongs to no connection yet. It leaves from the plane's own port, which receives the answers
+    /// and which the hello was sent to.
     fn send_opening(&mut self, plane: usize, to: SocketAddrV6, owner: Owner, datagram: &[u8]) {
-        // A full socket forgets it: nothing is kept for strangers, and calls are made again.
+        // If the socket is full, the datagram is dropped: no state is kept for strangers, and callers repeat their hellos.
         if self.planes[plane].has_room() {
             let destination = Destination { to, source: 0, owner };
             self.planes[plane].push(destination, Class::Control, datagram.len(), |out| out.extend_from_slice(datagram));
@@ -220,7 +221,7 @@ impl Node {
         Some(Session::new(now, &self.config, &mut self.watches, opening))
     }
 
-    /// Ends the connections of one caller that it has not confirmed: it said hello by several planes, and takes the first
+    /// Ends all unconfirmed connections of one caller. It said hello on several planes, and uses the connection of the first
     /// welcome.
     pub(super) fn end_twins(&mut self, caller: u64) {
         for i in (0..self.unconfirmed.len()).rev() {

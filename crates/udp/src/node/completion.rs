@@ -1,11 +1,12 @@
-//! What a node tells: connections and operations by name, completions, counters.
+//! The answers of a node: handles of connections and operations, completions, counters.
 
 use crate::error::Reason;
 use crate::group::Group;
 use std::net::SocketAddr;
 use strandway_proto::{HostId, Letter, PathId};
 
-/// A connection of a node. It stays a valid name for nothing once the connection is closed.
+/// A connection of a node. The handle stays valid after the connection is closed; calls with it then fail with
+/// [`crate::Error::NoConnection`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Connection {
     pub(crate) index: u32,
@@ -19,11 +20,11 @@ impl Connection {
     }
 }
 
-/// What was posted, as completions name it; a node counts them up.
+/// The number of a posted operation, which its completion repeats; a node counts upwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Operation(pub u64);
 
-/// What has happened.
+/// An event of which the node tells its application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Completion {
     /// A connection that we began is established.
@@ -38,43 +39,45 @@ pub enum Completion {
         /// Where its first datagram came from.
         from: SocketAddr,
     },
-    /// A send or write of ours is wholly in the peer's memory. On one connection they finish in the order of posting.
+    /// All bytes of a send or write of ours are in the peer's memory. Operations of one connection finish in the order of
+    /// posting.
     Sent {
         /// On this connection.
         connection: Connection,
-        /// What the posting call returned.
+        /// The result of the posting call.
         operation: Operation,
     },
-    /// All packets of a one-shot have left ([`crate::Node::send_once`]): its bytes may change. Whether they arrive, nobody here knows. On
-    /// one connection one-shots leave in the order of posting.
+    /// All packets of a one-shot have left ([`crate::Node::send_once`]), so its bytes may change. The node does not learn
+    /// whether they arrive. The one-shots of one connection leave in the order of posting.
     Injected {
         /// On this connection.
         connection: Connection,
-        /// What the posting call returned.
+        /// The result of the posting call.
         operation: Operation,
     },
-    /// Every packet of the message that a receive takes is there ([`crate::Node::expect`]). The receive stays open until it is completed;
-    /// if that has happened already, this comes nevertheless.
+    /// Every packet of a receive's message is there ([`crate::Node::expect`]). The receive stays open until it is completed.
+    /// This completion may also come after that.
     Whole {
         /// On this connection.
         connection: Connection,
-        /// What the posting call returned.
+        /// The result of the posting call.
         receive: u64,
         /// The sender's number for the message.
         immediate: u32,
         /// How many bytes it has.
         bytes: u64,
     },
-    /// A receive of ours is filled. In the order of posting.
+    /// A receive of ours is filled. Receives are filled in the order of posting.
     Received {
         /// On this connection.
         connection: Connection,
-        /// What the posting call returned.
+        /// The result of the posting call.
         operation: Operation,
-        /// How many bytes came; at most those that there was room for.
+        /// How many bytes came; at most the length of the receive's range.
         bytes: u64,
     },
-    /// A peer's write with an immediate is wholly in our memory, and so is everything that the peer posted before it.
+    /// All bytes of a peer's write with an immediate are in our memory, and so are those of everything that the peer posted
+    /// before it.
     Written {
         /// On this connection.
         connection: Connection,
@@ -83,15 +86,15 @@ pub enum Completion {
         /// How many bytes it wrote.
         bytes: u64,
     },
-    /// A letter of the peer's program is here. Letters may be lost, on their way and here if nobody polls.
+    /// A letter of the peer's program is here. Letters may be lost: on their way, or here if the application does not poll.
     Letter {
         /// On this connection.
         connection: Connection,
-        /// What it says.
+        /// The letter.
         letter: Letter,
     },
-    /// A chunk of an open operation is here, in its place; or a switch has cut it, and only its name is here. Chunks that were here
-    /// before are told of again.
+    /// A chunk of an open operation is here and in its place; or a switch has trimmed it, and only its number is here. A
+    /// chunk that comes again is reported again.
     Chunk {
         /// In this group.
         group: Group,
@@ -103,7 +106,7 @@ pub enum Completion {
         chunk: u32,
         /// The plane that it came by.
         plane: u8,
-        /// The tree that it came along, if it went to all: a number that counts trees modulo as many as there are.
+        /// The tree that it came along, if it went to all: a number that counts modulo the number of trees.
         tree: Option<u32>,
         /// Was its payload cut off?
         trimmed: bool,
@@ -114,11 +117,11 @@ pub enum Completion {
     Cast {
         /// In this group.
         group: Group,
-        /// To whom: all, or the host with the number of a rank.
+        /// The receivers: all, or the host with the number of a rank.
         to: HostId,
         /// The operation.
         task: u32,
-        /// The chunk behind the last of them.
+        /// The number after that of the last chunk.
         end: u32,
     },
     /// A letter of another member is here. Letters may be lost.
@@ -131,11 +134,11 @@ pub enum Completion {
         path: PathId,
         /// Did it go to all members?
         to_all: bool,
-        /// What it says.
+        /// The letter.
         letter: Letter,
     },
-    /// A connection has ended. Its unfinished operations, of which there may or may not be anything at the peer, get no
-    /// completion of their own; their memory is free again.
+    /// A connection has ended. Its unfinished operations, of which some bytes may be in the peer's memory, get no completion
+    /// of their own; their memory is released.
     Closed {
         /// This one.
         connection: Connection,
@@ -144,10 +147,10 @@ pub enum Completion {
     },
 }
 
-/// What a node counts of datagrams that belong to no connection, and of connections that have ended.
+/// Counters of datagrams that belong to no connection, and of connections that have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeCounters {
-    /// Datagrams that are none of this layout.
+    /// Datagrams that have no valid layout.
     pub malformed: u64,
     /// Datagrams for connections that do not exist.
     pub strays: u64,
@@ -155,15 +158,15 @@ pub struct NodeCounters {
     pub wrong_key: u64,
     /// Hellos of another version.
     pub wrong_version: u64,
-    /// Callers with another profile, or other parameters of it.
+    /// Callers with another profile, or with other parameters of the same profile.
     pub other_profile: u64,
     /// Callers with another payload size.
     pub other_payload: u64,
     /// Callers with another number of planes.
     pub other_planes: u64,
-    /// Callers that want other protection.
+    /// Callers that want another protection.
     pub other_protection: u64,
-    /// Callers for whom there was no room (`connections_max`).
+    /// Callers that were refused because `connections_max` connections were open.
     pub full: u64,
     /// Cookies given out.
     pub retries: u64,
@@ -171,7 +174,7 @@ pub struct NodeCounters {
     pub handshakes: u64,
     /// Turns in which the node moved packets.
     pub turns: u64,
-    /// Connections that were looked at in those turns, one after the other: those that had something to do.
+    /// Connections that worked in those turns, because they had something to do; each visit counts.
     pub visits: u64,
     /// Payload bytes that had arrived for the first time on connections that have ended.
     pub ended_received_bytes: u64,

@@ -1,4 +1,4 @@
-//! Datagrams that arrive: to the connection that they name, or to where connections come about.
+//! Hands each arriving datagram to the connection that it names, or to the handshake.
 
 use super::{Node, State};
 use crate::error::Reason;
@@ -40,7 +40,8 @@ impl Node {
                     && length >= frame::HELLO
                     && let Some(id) = datagram.get(4..).and_then(|rest| rest.first_chunk())
                 {
-                    // Shorter than what caused it, and only for what is as long as a hello.
+                    // The answer is shorter than the datagram that caused it, and only a datagram as long as a hello gets
+                    // one.
                     let refusal = frame::refusal(version, plane as u8, u64::from_be_bytes(*id), 2);
                     self.counters.refuse(Reason::WrongVersion);
                     self.reply(plane, from, &refusal);

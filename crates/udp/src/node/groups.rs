@@ -1,4 +1,4 @@
-//! Groups of a node: joining and leaving, operations, casts and letters, and what arrives of them.
+//! The groups of a node: joining and leaving, operations, casts and letters, and arriving datagrams.
 
 use super::{Completion, Node};
 use crate::error::Error;
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use strandway_proto::cast::{Cast, Rebuild};
 use strandway_proto::{Letter, PathId, Time};
 
-/// Receiving calls per socket of a group and turn at the most: ours, as for planes.
+/// The most receiving calls per socket of a group and turn: ours, as for planes.
 const CALLS_PER_TURN: usize = 16;
 
 struct Slot {
@@ -21,7 +21,7 @@ struct Slot {
 #[derive(Default)]
 pub(super) struct Groups {
     slots: Vec<Slot>,
-    /// The group and the rank behind the number that a datagram carries.
+    /// The group and the rank that a number in a datagram stands for.
     members: HashMap<u64, (u32, u32)>,
 }
 
@@ -30,7 +30,7 @@ impl Groups {
         self.slots.iter().filter_map(|slot| slot.team.as_deref())
     }
 
-    /// When the pace of some cast lets chunks go.
+    /// When the next chunks may leave at the pace of their cast.
     pub(super) fn due(&self) -> Time {
         self.teams().map(|team| team.due).min().unwrap_or(Time::NEVER)
     }
@@ -57,7 +57,8 @@ impl Groups {
 }
 
 impl Node {
-    /// Takes part in a multicast team: opens a socket for each plane, joins all trees, derives all keys. Nobody else is told.
+    /// Takes part in a multicast team: opens a socket for each plane, joins all trees, derives all keys. The other members
+    /// are not told.
     ///
     /// # Errors
     /// If the membership does not fit the node, the team's members are known from another group, or sockets cannot be opened.
@@ -79,7 +80,7 @@ impl Node {
         Ok(Group { index: index as u32, generation: self.groups.slots[index].generation })
     }
 
-    /// Leaves a group: its operations end, their memory is free. Others are not told.
+    /// Leaves a group: its operations end, and their memory is released. The other members are not told.
     ///
     /// # Errors
     /// If the node is not in it.
@@ -96,7 +97,7 @@ impl Node {
         Ok(())
     }
 
-    /// Opens an operation: from now on its chunks are placed and can be cast.
+    /// Opens an operation: from now on its chunks are written when they arrive, and can be cast.
     ///
     /// # Errors
     /// If the node is not in the group, the operation is open, or layout, hashes and buffer do not fit each other.
@@ -104,7 +105,7 @@ impl Node {
         self.groups.team_mut(group)?.open(incoming, &mut self.memory)
     }
 
-    /// Ends an operation: its buffer may change, its chunks neither leave nor are placed any more.
+    /// Ends an operation: its buffer may change, and its chunks are neither sent nor written any more.
     ///
     /// # Errors
     /// If there is no such group or operation.
@@ -116,13 +117,14 @@ impl Node {
     /// Rebuilds chunks of an open operation from others of their group and from parity that has come.
     ///
     /// # Errors
-    /// If there is no such group or operation, or too little is here.
+    /// If there is no such group or operation, or too few chunks are here.
     pub fn rebuild(&mut self, group: Group, rebuild: &Rebuild) -> Result<(), Error> {
         self.groups.team_mut(group)?.rebuild(rebuild, &mut self.memory)
     }
 
-    /// Sends chunks of an open operation to all members ([`Cast::to`] is a group), or to one (its rank as a host's number), behind
-    /// those that wait, at the pace that the cast says. They may be lost. [`Completion::Cast`] tells that the last one has left.
+    /// Sends chunks of an open operation to all members ([`Cast::to`] is a group) or to one (its rank as a host's number).
+    /// They leave after the chunks that wait already, at the pace that the cast gives, and may be lost. [`Completion::Cast`]
+    /// follows when the last one has left.
     ///
     /// # Errors
     /// If there is no such group, operation, chunk or member.
@@ -130,8 +132,8 @@ impl Node {
         self.groups.team_mut(group)?.cast(cast)
     }
 
-    /// Sends a letter to a member. It may be lost. Letters to one member take the planes in turn; those that answer others have a turn
-    /// of their own, so that questions and answers do not keep step with a dead plane.
+    /// Sends a letter to a member. It may be lost. Letters to one member take the planes in turn. Answers have a rotation of
+    /// their own; otherwise question and answer could alternate in such a way that all answers meet a dead plane.
     ///
     /// # Errors
     /// If there is no such group or member.
@@ -157,7 +159,7 @@ impl Node {
         Ok(())
     }
 
-    /// What a group has counted so far.
+    /// The counters of a group.
     ///
     /// # Errors
     /// If the node is not in it.
@@ -198,7 +200,7 @@ impl Node {
         }
     }
 
-    /// Receives what has come for groups; true if there was anything.
+    /// Receives the datagrams that have come for groups; true if there were any.
     pub(super) fn receive_of_groups(&mut self, now: Time, inbox: &mut Inbox) -> bool {
         let mut any = false;
         for index in 0..self.groups.slots.len() {
@@ -216,7 +218,7 @@ impl Node {
         any
     }
 
-    /// Lets chunks leave that are due.
+    /// Sends the chunks that are due.
     pub(super) fn let_groups_work(&mut self) -> bool {
         let mut any = false;
         let (now, up) = (self.clock.now(), self.planes_up());

@@ -1,4 +1,4 @@
-//! Watches over peers, put into practice: pings leave by the connections of a watch, and what it finds out is told to all of them.
+//! Carries out the decisions of watches: sends pings by a watch's connections, and tells all of them of changes.
 
 use super::{Node, State};
 use crate::error::Reason;
@@ -7,10 +7,10 @@ use crate::watch::Found;
 use strandway_proto::{Span, Time};
 
 impl Node {
-    /// Looks at the peers whose time has come. `absence`: how long this node had no turn.
+    /// Looks at the peers whose deadline has come. `absence`: how long this node had no turn.
     pub(super) fn watch_peers(&mut self, now: Time, absence: Span) {
         if absence > self.absence_max {
-            // Before anybody is judged by its silence, all are told that we were not there to hear.
+            // Before any peer is judged by its silence, all timers take into account that this node was away.
             self.watches.excuse(now, absence);
             self.make_all_ready();
         }
@@ -54,7 +54,7 @@ impl Node {
         }
     }
 
-    /// Connections that have turned out to lead to the same node as others are watched with them.
+    /// Connections that turned out to lead to the same node as others join their watch.
     pub(super) fn join_watches(&mut self, now: Time) {
         while let Some((member, watch)) = self.watches.joins.pop() {
             if let Some(State::Open(session)) = &mut self.slots[member as usize].state {

@@ -1,4 +1,4 @@
-//! The calls of partial completion: for programs that see to what is lost by themselves.
+//! The calls of partial completion, for programs that repair losses themselves.
 
 use super::{Connection, Node, Operation, State};
 use crate::error::Error;
@@ -8,12 +8,14 @@ use std::ops::Range;
 use strandway_proto::Time;
 use strandway_proto::partial::Progress;
 
-/// Partial completion (SDR-RDMA, section 3), on connections whose reliability is `partial`; on any other one these calls fail with
-/// [`Error::OnlyPartial`], as [`Node::send`], [`Node::write`] and [`Node::recv`] do here with [`Error::IsPartial`].
+/// Partial completion (SDR-RDMA, section 3), on connections whose reliability is `partial`. On any other connection these
+/// calls fail with [`Error::OnlyPartial`]. On these connections [`Node::send`], [`Node::write`] and [`Node::recv`] fail with
+/// [`Error::IsPartial`].
 ///
-/// The i-th message that one side begins lands in the i-th receive that the other side posts. Nothing is acknowledged and nothing
-/// repeated: the receiver's program looks at bitmaps while packets come, tells the sender's program by [`Node::send_letter`] what to
-/// push again, and ends the receive when it likes. In the order in which a caller makes them:
+/// The i-th message that one side begins lands in the i-th receive that the other side posts. Nothing is acknowledged and
+/// nothing is repeated. The receiver's program looks at bitmaps while packets come, tells the sender's program by
+/// [`Node::send_letter`] which chunks to push again, and ends the receive at any time. The calls, in the order in which a
+/// caller makes them:
 ///
 /// | SDR's call | receiver | sender |
 /// |---|---|---|
@@ -24,23 +26,25 @@ use strandway_proto::partial::Progress;
 /// | `recv_bitmap_get`, `recv_imm_get` | [`Node::progress`], [`Node::arriving`] | |
 /// | `recv_complete` | [`Node::complete`] | |
 ///
-/// A program of fifty lines that repairs by itself is in `examples/own-repair`.
+/// `examples/own-repair` is a program of fifty lines that repairs losses itself.
 impl Node {
-    /// Posts the next receive into a range of a region, and tells the peer that it may send. Gives the receive's number. Packets are
-    /// written into the range from now on until [`Node::complete`]; the range is as long as a message may be, and no packet of a longer
-    /// one is written.
+    /// Posts the next receive into a range of a region, and tells the peer that it may send. Returns the receive's number.
+    /// Packets are written into the range from now on until [`Node::complete`]. A message may be as long as the range; no
+    /// packet of a longer message is written.
     ///
     /// # Errors
-    /// [`Error::NoSlot`] if the receive 1,024 before is open. Here and below: [`Error::OnlyPartial`], or if the connection is not
-    /// established; with a range, if it is not within its region.
+    /// [`Error::NoSlot`] if the receive with a number lower by 1,024 is still open. For this call and those below:
+    /// [`Error::OnlyPartial`], or if the connection is not established; with a range, if it is not within its region.
     pub fn expect(&mut self, connection: Connection, region: Region, range: Range<usize>) -> Result<u64, Error> {
+        self.memory.writable(region)?;
         let place = self.memory.place(region, &range)?;
         self.call_partial(connection, |session, memory, now| session.expect(now, memory, place))
     }
 
-    /// Which packets and chunks of a receive have come, as of the last turn of the node: bytes and bits change in [`Node::poll`] and
-    /// [`Node::wait`] only. A packet carries [`Config::payload`](crate::Config::payload) bytes, the last one the rest; how many make a chunk
-    /// says the profile. Before the first packet it counts the packets of the receive, from then on those of its message.
+    /// Which packets and chunks of a receive have come, as of the last turn of the node: bytes and bits change only in
+    /// [`Node::poll`] and [`Node::wait`]. Each packet carries [`Config::payload`](crate::Config::payload) bytes, the last
+    /// one the rest; the profile says how many packets make a chunk. Before the first packet, the totals are those of the
+    /// receive's range; after it, those of the message.
     ///
     /// # Errors
     /// [`Error::NotOpen`] if the receive is not open.
@@ -48,7 +52,8 @@ impl Node {
         self.session(connection)?.progress(receive)
     }
 
-    /// The message that a receive takes: the sender's number for it (SDR's user immediate) and its bytes. `None` before its first packet.
+    /// The message that fills a receive: the sender's number for it (SDR's user immediate) and its bytes. `None` before its
+    /// first packet.
     ///
     /// # Errors
     /// [`Error::NotOpen`] if the receive is not open.
@@ -56,8 +61,8 @@ impl Node {
         self.session(connection)?.arriving(receive)
     }
 
-    /// Ends a receive, with holes or without, and gives what had come. From now on nothing is written into its range, whatever is still on
-    /// its way. If there are holes, the peer is told, and its stream ends.
+    /// Ends a receive, with holes or without, and returns which packets had come. From now on nothing is written into its
+    /// range, even if packets are still on their way. If there are holes, the peer is told, and its stream ends.
     ///
     /// # Errors
     /// [`Error::NotOpen`] if the receive is not open.
@@ -65,12 +70,12 @@ impl Node {
         self.call_partial(connection, |session, memory, now| session.complete(now, memory, receive))
     }
 
-    /// Opens a stream for a message: a range of a region of ours. Gives the stream's number. Nothing leaves until it is pushed.
-    /// `immediate` is for the peer's program.
+    /// Opens a stream for a message: a range of a region of ours. Returns the stream's number. Nothing leaves until
+    /// [`Node::push_stream`]. `immediate` is for the peer's program.
     ///
     /// # Errors
-    /// [`Error::NoSlot`] if the peer has posted no receive for it (if its word was lost, it is asked), one-shots wait, or the stream 1,024
-    /// before is open: try again later.
+    /// [`Error::NoSlot`] if the peer has posted no receive for it (the node asks the peer again, since its notice may be
+    /// lost), if one-shots wait, or if the stream with a number lower by 1,024 is open: try again later.
     pub fn begin_stream(
         &mut self,
         connection: Connection,
@@ -82,8 +87,8 @@ impl Node {
         self.call_partial(connection, |session, memory, now| session.begin_stream(now, memory, place, immediate))
     }
 
-    /// These chunks of a stream are to leave; those that go `again` leave before what is new. Chunks that do not exist are left out, so
-    /// `0..u32::MAX` is all of them. Bytes are read when their packet leaves.
+    /// Sends these chunks of a stream. Chunks pushed with `again` leave before all others. Chunk numbers that do not exist
+    /// are skipped, so `0..u32::MAX` is all chunks. Bytes are read when their packet leaves.
     ///
     /// # Errors
     /// [`Error::NotOpen`] if the stream has ended, here or because the peer has completed its receive.
@@ -105,22 +110,22 @@ impl Node {
         self.session(connection)?.has_stream(stream)
     }
 
-    /// Nothing more of a stream will leave, not even what was pushed and has not. Its region may be given back. To be called for each
-    /// stream, also if the peer has ended it.
+    /// Ends a stream: nothing more of it leaves, not even chunks that were pushed. Its region may be given back. Call it for
+    /// each stream, even if the peer has ended the stream.
     ///
     /// # Errors
-    /// [`Error::NotOpen`] if it was ended before.
+    /// [`Error::NotOpen`] if this side has ended it before.
     pub fn end_stream(&mut self, connection: Connection, stream: u64) -> Result<(), Error> {
         self.call_partial(connection, |session, memory, now| session.end_stream(now, memory, stream))
     }
 
-    /// Sends a range of a region once, into the next receive of the peer, and waits for that receive. [`Completion::Injected`] follows when
-    /// its last packet has left.
+    /// Sends a range of a region once, into the next receive of the peer; it waits until the peer has posted one.
+    /// [`Completion::Injected`] follows when the last packet has left.
     ///
     /// [`Completion::Injected`]: crate::Completion::Injected
     ///
     /// # Errors
-    /// [`Error::Busy`] if as many are unfinished as the configuration allows.
+    /// [`Error::Busy`] if `operations_max` operations are unfinished.
     pub fn send_once(
         &mut self,
         connection: Connection,
@@ -140,7 +145,7 @@ impl Node {
         Ok(operation)
     }
 
-    /// What a call does with its connection, which then has something to do in the next turn.
+    /// Runs a call on its connection, which then works in the next turn.
     fn call_partial<T>(
         &mut self,
         connection: Connection,

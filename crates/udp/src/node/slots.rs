@@ -1,4 +1,4 @@
-//! The table of connections: a slot each, by handle and by the number that peers address it by.
+//! The table of connections: each has a slot, which is found by handle or by the number in the peer's datagrams.
 
 use super::{Calling, Completion, Connection, Node};
 use crate::error::{Error, Reason};
@@ -15,7 +15,7 @@ pub(super) enum State {
 pub(super) struct Slot {
     pub(super) generation: u32,
     pub(super) state: Option<State>,
-    /// By which we are addressed.
+    /// The number by which the peer addresses us.
     pub(super) id: u64,
     /// The hello that it began with, until its caller has shown the keys.
     pub(super) hello: Option<[u8; NOISE_HELLO]>,
@@ -24,7 +24,7 @@ pub(super) struct Slot {
 }
 
 impl Node {
-    /// A number that nobody can guess and that we do not use yet.
+    /// A random number that this node does not use yet.
     pub(super) fn fresh_id(&self) -> Result<u64, Error> {
         loop {
             let id = u64::from_be_bytes(random()?);
@@ -66,7 +66,7 @@ impl Node {
         }
     }
 
-    /// Takes the connection out of a slot: its handle, if the application knows of it.
+    /// Takes the connection out of a slot. Returns its handle, if the application knows of the connection.
     pub(super) fn take_down(&mut self, index: usize, reason: Reason, tell: bool) -> Option<Connection> {
         let slot = &mut self.slots[index];
         let connection = Connection { index: index as u32, generation: slot.generation };
@@ -76,7 +76,7 @@ impl Node {
         self.deadlines.set(index as u32, Time::NEVER);
         self.ids.remove(&slot.id);
         if let Some(hello) = slot.hello.take() {
-            // The welcome did not get through in time; the next one is for a connection that exists.
+            // The welcome did not arrive in time; the next hello must get one for a connection that exists.
             self.answered.forget(&hello);
         }
         self.recent = None;
@@ -100,13 +100,13 @@ impl Node {
             }
             session.release(&mut self.memory);
         }
-        // If the application has not taken the news that it began, it never hears of it.
+        // If the application has not taken the completion of its beginning, it gets neither that nor one of its end.
         let before = self.completions.len();
         self.completions.retain(|c| !matches!(c, Completion::Accepted { connection: it, .. } if *it == connection));
         (known && self.completions.len() == before).then_some(connection)
     }
 
-    /// The connection in a slot has something to do in the next turn.
+    /// The connection in a slot works in the next turn.
     pub(super) fn make_ready(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         if !std::mem::replace(&mut slot.ready, true) {
@@ -114,7 +114,7 @@ impl Node {
         }
     }
 
-    /// Connections whose turn has come in a window that they share work in the next turn.
+    /// Connections whose turn in a shared window has come work in the next turn.
     pub(super) fn wake_waiting(&mut self) {
         while let Some(index) = self.windows.take_woken() {
             self.make_ready(index);

@@ -1,17 +1,17 @@
-//! A node from within: its clock, and the sizes of its tables.
+//! Tests from within a node: its clock, and the sizes of its tables.
 
 use super::*;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Two nodes, and what they have told.
+/// Two nodes, and their completions so far.
 struct Two {
     nodes: [Node; 2],
     told: [Vec<Completion>; 2],
 }
 
 impl Two {
-    /// Lets both work until one of them has told of something; forgets what it has told before.
+    /// Lets both work until one of them has a wanted completion; forgets the completions before it.
     fn until(&mut self, which: usize, wanted: impl Fn(&Completion) -> bool) -> Completion {
         let began = std::time::Instant::now();
         loop {
@@ -32,16 +32,16 @@ fn a_node_outlives_its_clock_and_a_connection_ends_before_its_own() {
     let nodes = [(); 2].map(|()| Node::bind(config.clone()).expect("sockets"));
     let SocketAddr::V6(address) = nodes[1].addresses().expect("bound")[0] else { panic!("an IPv6 address") };
     let mut two = Two { nodes, told: Default::default() };
-    // Neither is young.
+    // Both have been running for a long time.
     two.nodes.iter_mut().for_each(|node| node.clock.make_older(DAY * 95));
     let old = two.nodes[0].connect(&[address]).expect("a call");
     two.until(1, |told| matches!(told, Completion::Accepted { .. }));
-    // It owes something all the time.
+    // The connection has unfinished work all the time.
     let region = two.nodes[0].register(vec![0; 8]);
     two.nodes[0].send(old, region, 0..8).expect("posted");
     for days in [99, 2, 90] {
         two.nodes.iter_mut().for_each(|node| node.clock.make_older(DAY * days));
-        // Everything goes on: the old connection, and a new one.
+        // The old connection stays open, and a new one can be opened.
         let new = two.nodes[0].connect(&[address]).expect("a call");
         two.until(0, |told| *told == Completion::Connected { connection: new });
         two.until(1, |told| matches!(told, Completion::Accepted { .. }));

@@ -12,18 +12,19 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use std::time::Duration;
 use strandway_proto::{Span, Time};
 
-/// Receiving calls per plane and turn at the most, so that sending has its turn; ours.
+/// The most receiving calls per plane and turn, so that sending has its turn; ours.
 const CALLS_PER_TURN: usize = 16;
-/// A call that gave less has nearly emptied its socket; ours: two packets of 4 KiB.
+/// A receiving call that returned fewer bytes has nearly emptied its socket; ours: two packets of 4 KiB.
 const BULK: usize = 8_192;
-/// An application that posts so soon after its last completion has answered it; ours: less than a wake-up costs.
+/// If the application posts within this time after its last completion, the post counts as an answer; ours: less than a
+/// wake-up costs.
 const ANSWER: Span = Span::from_us(20);
 
 impl Node {
     /// The oldest completion, if there is one; if not, moves packets once and looks again. Never waits.
     ///
-    /// Packets move only when no completion is left, so that a node whose application does not take them holds back its
-    /// peers rather than memory.
+    /// Packets move only when no completion is left. If the application takes no completions, its peers have to wait, and
+    /// memory does not grow.
     pub fn poll(&mut self) -> Option<Completion> {
         self.let_go();
         if self.completions.is_empty() {
@@ -32,8 +33,8 @@ impl Node {
         self.completions.pop_front()
     }
 
-    /// The next completion; `None` if there is none within `timeout`, or once another thread wakes the node
-    /// ([`Node::waker`]). How it waits is configured ([`Waiting`]).
+    /// The next completion; `None` if none comes within `timeout`, or if another thread wakes the node ([`Node::waker`]).
+    /// [`Waiting`] configures how the node waits.
     ///
     /// # Errors
     /// If the system cannot wait for sockets.
@@ -51,7 +52,7 @@ impl Node {
                 if let Waiting::Adaptive(longest) = self.config.waiting
                     && idle_since != began
                 {
-                    // Spinning was worth while.
+                    // Something came while the node was spinning, so it spins longer next time.
                     self.patience = Span((self.patience.0 * 2).min(span(longest).0));
                 }
                 return Ok(Some(completion));
@@ -81,10 +82,10 @@ impl Node {
         }
     }
 
-    /// Sleeps until a socket has something or a deadline has come.
+    /// Sleeps until a socket can be read or a deadline has come.
     fn sleep(&mut self, now: Time, until: Time) -> Result<(), Error> {
         let at = until.min(self.deadlines.first()).min(self.watches.deadline()).min(self.groups.due());
-        // After a turn those are ready that have packets which no plane takes.
+        // After a turn, the connections still ready are those with packets that no plane takes at present.
         let sends = !self.ready.is_empty() || self.groups.wait();
         if at <= now {
             return Ok(());
@@ -120,7 +121,7 @@ impl Node {
         if let Some(links) = &mut self.links {
             links.read();
         }
-        // Asleep, but attentive: the silence of a peer counts.
+        // The node listened while it slept, so the silence of a peer counts.
         self.last_turn = self.clock.now();
         match outcome {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -146,12 +147,12 @@ impl Node {
                 }
                 moved = true;
                 inbox.each(|arrival, datagram| {
-                    // The time at which the kernel had it, so that round trips leave out how long we slept.
+                    // The time at which the kernel received it, so that round trips exclude the time that this node slept.
                     let at = Time(now.0.saturating_sub(span(arrival.age).0)).max(self.latest);
                     self.latest = at;
                     self.handle(at, plane, arrival, datagram);
                 });
-                // Little came, and the application has something to answer: what still waits has its turn soon.
+                // Little came, and the application has a completion to answer: the rest is read in the next turn.
                 if inbox.size().0 < BULK && !self.completions.is_empty() {
                     break;
                 }
@@ -177,7 +178,7 @@ impl Node {
     fn go_back(&mut self, back: Span) {
         (self.last_turn, self.latest) = (earlier(self.last_turn, back), earlier(self.latest, back));
         self.answered.go_back(back);
-        // A cookie of this hour a hundred days ago is none of today's.
+        // With the clock set back, an old cookie could seem fresh again: new keys make it invalid.
         if let Ok(cookies) = Cookies::new() {
             self.cookies = cookies;
         }
@@ -192,14 +193,15 @@ impl Node {
         self.make_all_ready();
     }
 
-    /// Sends what was held back for an answer that did not come.
+    /// Sends the datagrams that were held back for an answer of the application that did not come.
     fn let_go(&mut self) {
         if self.held {
             self.flush();
         }
     }
 
-    /// The application posts something: soon enough after its last completion that acknowledgements should wait for it?
+    /// The application posts something. If it does so soon after its last completion, the next acknowledgements wait for its
+    /// answer.
     pub(super) fn heed_answer(&mut self, now: Time) {
         self.answers = now.since(self.latest) < ANSWER;
     }
@@ -239,7 +241,7 @@ impl Node {
             moved |= self.let_one_work(index as usize, now, absence);
         }
         if self.ready.len() > 1 {
-            // Another one is first in the next turn.
+            // The next turn begins with another connection.
             self.ready.rotate_left(1);
         }
         moved
@@ -249,7 +251,7 @@ impl Node {
         (0..self.slots.len() as u32).for_each(|index| self.make_ready(index));
     }
 
-    /// What the kernel refused to send concerns the connections with that peer and nobody else.
+    /// A packet that the kernel refused to send concerns only the connections with that peer.
     fn heed_failures(&mut self) {
         for plane in 0..self.planes.len() {
             while let Some((peer, failure)) = self.planes[plane].take_failure() {

@@ -6,11 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The node is not asleep: it looks before it falls asleep.
+/// The node is awake, and checks for calls before it falls asleep.
 const AWAKE: u8 = 0;
 /// The node sleeps, or is about to.
 const ASLEEP: u8 = 1;
-/// Somebody has called, and the node has not seen it yet.
+/// Another thread has called, and the node has not seen it yet.
 const CALLED: u8 = 2;
 
 /// Ends the [`crate::Node::wait`] of another thread: the one under way, or else the next one.
@@ -32,30 +32,30 @@ impl Waker {
         Ok(Waker(Arc::new(Bell { state: AtomicU8::new(AWAKE), event })))
     }
 
-    /// Wakes the node. What the caller wrote before is seen by the node's thread when its `wait` returns.
+    /// Wakes the node. When its `wait` returns, the node's thread sees everything that the caller wrote before this call.
     pub fn wake(&self) {
         if self.0.state.swap(CALLED, Ordering::AcqRel) == ASLEEP {
-            // It can only fail when the counter is full, and then the node wakes anyway.
+            // The write fails only when the counter is full, and then the node wakes anyway.
             let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
         }
     }
 
-    /// Has anybody called since the last time?
+    /// Has a thread called since the last time?
     pub(super) fn answer(&self) -> bool {
         self.0.state.load(Ordering::Relaxed) == CALLED && self.0.state.swap(AWAKE, Ordering::AcqRel) == CALLED
     }
 
-    /// Before falling asleep; false if somebody has called, and sleep must wait.
+    /// Call before falling asleep; false if a thread has called, and the node must not sleep.
     pub(super) fn lie_down(&self) -> bool {
         self.0.state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// After sleeping; a call that came stays to be answered.
+    /// Call after sleeping; a call that came meanwhile still waits for [`Waker::answer`].
     pub(super) fn get_up(&self) {
         let _ = self.0.state.compare_exchange(ASLEEP, AWAKE, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// What was written into the descriptor is forgotten.
+    /// Empties the descriptor.
     pub(super) fn drain(&self) {
         let _ = rustix::io::read(&self.0.event, &mut [0; 8]);
     }

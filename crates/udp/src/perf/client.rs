@@ -1,4 +1,4 @@
-//! The side that measures.
+//! The client of a measurement.
 
 use super::{DIGEST, Mode, Options, PerfError, REQUEST, SIZE_MAX, Stretch, request};
 use crate::node::{Completion, Connection, Node, Operation};
@@ -16,7 +16,7 @@ struct Stream {
     inbox: Region,
     control: Region,
     remote: Option<RemoteRegion>,
-    /// When each message under way was posted.
+    /// The time at which each message under way was posted.
     posted: VecDeque<(Operation, Instant)>,
     /// Messages posted.
     count: u64,
@@ -31,18 +31,18 @@ struct Run {
     options: Options,
     /// Messages finished, in all.
     messages: u64,
-    /// Contents of messages to verify, and what the server must say of the present ones.
+    /// Contents of messages to verify, and the digest that the server must return for the present one.
     random: Random,
     digest: Vec<u8>,
-    /// Round trips of the present stretch and of all, in microseconds.
+    /// Round trips of the present stretch, and of the whole measurement, in microseconds.
     rtts: [Vec<f64>; 2],
 }
 
-/// Round trips that are kept at the most: ours, 8 MB; the first ones.
+/// The most round trips that are kept: ours, 8 MB; the first ones are kept.
 const RTTS_MAX: usize = 1 << 20;
 
-/// Measures against the server at `peer` (its address on each plane). `each` hears of every second as it passes; the result
-/// is about the whole time, which ends early when `stop`, asked at least once a second, says so.
+/// Measures against the server at `peer` (its address on each plane). `each` gets every interval as it ends. The result
+/// covers the whole time. The measurement ends early when `stop` returns true; it is asked at least once per interval.
 ///
 /// # Errors
 /// If options are out of range, or a connection fails.
@@ -56,7 +56,7 @@ pub fn run(
     measure(node, peer, options, stop, each, || true)
 }
 
-/// The same; connections stay open until `may_close`, asked again and again, says so.
+/// The same, but connections stay open until `may_close` returns true; it is asked repeatedly.
 pub(super) fn measure(
     node: &mut Node,
     peer: &[SocketAddrV6],
@@ -128,14 +128,14 @@ pub(super) fn measure(
             (second, messages) = (Instant::now(), run.messages);
         }
     }
-    // The last interval seldom ends on time; one that is hardly begun is no line of its own.
+    // The last interval is seldom complete; if less than half of it has passed, it gets no line of its own.
     if second.elapsed() > options.interval / 2 {
         let before: Vec<SessionCounters> = run.streams.iter().map(|stream| stream.last.clone()).collect();
         each(&run.stretch(node, began, second, &before, messages, 0)?);
     }
     let whole = run.stretch(node, began, began, &first, 0, 1)?;
     while !may_close() {
-        // What is still under way completes unheard.
+        // Completions of messages still under way are ignored.
         node.wait(Duration::from_millis(10))?;
     }
     for stream in &run.streams {
@@ -165,18 +165,19 @@ fn check(options: &Options) -> Result<(), PerfError> {
         return wrong("the interval between lines: take 1 ms to an hour".into());
     }
     if options.duration < Duration::from_millis(10) {
-        return wrong("a duration below 10 ms measures nothing: take at least a second".into());
+        return wrong("a duration below 10 ms is too short to measure: take at least a second".into());
     }
     Ok(())
 }
 
 impl Run {
-    /// Have all connections sent as many messages as they should?
+    /// Has every connection finished its number of messages?
     fn is_through(&self) -> bool {
         self.options.messages.is_some_and(|most| self.streams.iter().all(|stream| stream.done >= most))
     }
 
-    /// How long nothing may finish before that is an error: longer than a large message over a slow network takes.
+    /// The longest time without a finished message before the server counts as stalled: longer than a large message over a
+    /// slow network takes.
     fn patience(&self) -> Duration {
         Duration::from_secs(30) + Duration::from_micros(self.options.size / 10)
     }
@@ -202,7 +203,7 @@ impl Run {
         Ok(())
     }
 
-    /// A message is through.
+    /// A message is finished.
     fn finish(&mut self, node: &mut Node, i: usize) -> Result<(), PerfError> {
         self.streams[i].done += 1;
         self.messages += 1;
@@ -238,7 +239,7 @@ impl Run {
                 let Some(i) = of(&self.streams, connection) else { return Ok(()) };
                 let stream = &mut self.streams[i];
                 if stream.remote.is_none() && !running {
-                    // The request is there; its buffer takes the answer.
+                    // The server has the request; the same buffer receives the answer.
                     node.recv(connection, stream.control, 0..REQUEST)?;
                 } else if matches!(self.options.mode, Mode::Bandwidth | Mode::Bidirectional)
                     && stream.posted.front().is_some_and(|(posted, _)| *posted == operation)
@@ -256,7 +257,7 @@ impl Run {
                 }
             }
             Completion::Letter { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
-            // Of groups.
+            // Completions of groups.
             Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {}
             Completion::Closed { connection, reason } => {
                 if of(&self.streams, connection).is_some() {
@@ -276,7 +277,7 @@ impl Run {
         }
     }
 
-    /// From `since` until now; `which` round trips to report and forget.
+    /// The stretch from `since` until now. `which`: the list of round trips that it reports and clears.
     fn stretch(
         &mut self,
         node: &mut Node,

@@ -1,4 +1,4 @@
-//! The side that is measured against.
+//! The server of a measurement.
 
 use super::{BACK_DEPTH, DIGEST, MEMORY_MAX, Mode, REQUEST, SIZE_MAX};
 use crate::error::{Error, Reason};
@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often `stop` is asked at the least.
+/// The longest time between two questions of `stop`.
 const LOOK: Duration = Duration::from_millis(50);
-/// How often refused hellos are told of at the most.
+/// The shortest time between two reports of refused hellos.
 const REFUSALS: Duration = Duration::from_secs(1);
 
 /// One client, as the server sees it.
@@ -26,27 +26,27 @@ struct Client {
     back: RemoteRegion,
 }
 
-/// What a server tells of.
+/// Events that a server reports.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Served {
     /// A client has come, from this address.
     Came(std::net::SocketAddr),
     /// A client has gone, for this reason.
     Gone(Reason),
-    /// Hellos were refused, so many for this reason since the last time; told once a second at the most.
+    /// This many hellos were refused for this reason since the last report; reported at most once a second.
     Refused(Reason, u64),
     /// An interval has passed.
     Passed(Box<Interval>),
 }
 
-/// What a node did for a while.
+/// The traffic of a node in an interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Interval {
-    /// From when, in seconds since the serving began.
+    /// Its begin, in seconds since the serving began.
     pub from_s: f64,
-    /// To when.
+    /// Its end.
     pub to_s: f64,
-    /// Clients at the end of it.
+    /// Clients at its end.
     pub connections: usize,
     /// Payload that arrived for the first time, in Gb/s.
     pub in_gbps: f64,
@@ -54,24 +54,25 @@ pub struct Interval {
     pub out_gbps: f64,
     /// Packets sent again.
     pub retransmitted: u64,
-    /// Each plane.
+    /// The traffic of each plane.
     pub planes: Vec<PlaneInterval>,
 }
 
-/// What one plane did meanwhile.
+/// The traffic of one plane in an interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlaneInterval {
-    /// Is its port up, and does every connection use it, at the end?
+    /// Is its port up, and does every connection use it, at the end of the interval?
     pub up: bool,
     /// Bytes of datagrams received, without UDP and IP headers.
     pub in_bytes: u64,
     /// Bytes of datagrams sent.
     pub out_bytes: u64,
-    /// Paths in use at the end, of all connections together; `None` if the profile does not keep them or nobody is connected.
+    /// Paths in use at the end, of all connections together; `None` if the profile keeps no list of paths or no client is
+    /// connected.
     pub active_paths: Option<u32>,
 }
 
-/// Counts of a moment.
+/// Counters at one moment.
 struct Totals {
     at: Instant,
     received: u64,
@@ -80,7 +81,7 @@ struct Totals {
     planes: Vec<PlaneCounters>,
 }
 
-/// Serves on several nodes, a thread each, until `stop` says so; `tell` hears of the clients of all.
+/// Serves on several nodes, each with a thread, until `stop` returns true; `tell` gets the events of all clients.
 ///
 /// # Errors
 /// If a node cannot wait for its sockets.
@@ -105,7 +106,7 @@ pub fn serve_all(
     })
 }
 
-/// Serves clients until `stop` says so, which is asked at least twenty times a second. `tell` hears of clients.
+/// Serves clients until `stop` returns true; it is asked at least twenty times a second. `tell` gets the events of clients.
 ///
 /// # Errors
 /// If the node cannot wait for its sockets.
@@ -113,7 +114,7 @@ pub fn serve(node: &mut Node, stop: impl Fn() -> bool, tell: impl FnMut(Served))
     work(node, None, MEMORY_MAX, stop, tell)
 }
 
-/// The same; `tell` also hears of every `interval` that has passed, and of the rest of one at the end.
+/// The same; `tell` also gets every `interval` that has passed, and at the end the rest of one.
 ///
 /// # Errors
 /// As for [`serve`].
@@ -157,7 +158,7 @@ fn work(
         let left = next.map_or(LOOK, |next| next.saturating_duration_since(Instant::now()).min(LOOK));
         let Some(completion) = node.wait(left)? else { continue };
         match server.take(node, completion, &mut tell) {
-            // The connection has ended meanwhile: the next completions say so.
+            // The connection has ended meanwhile: the next completions report it.
             Ok(()) | Err(Error::NoConnection) => {}
             Err(error) => return Err(error),
         }
@@ -166,7 +167,7 @@ fn work(
 
 struct Server {
     clients: HashMap<Connection, Client>,
-    /// Bytes that all clients have asked for.
+    /// Bytes of memory of all clients together.
     promised: u64,
     memory_max: u64,
 }
@@ -215,7 +216,7 @@ impl Server {
                     (Mode::Verify, Some(memory)) => {
                         let digest = digest::digest(&digest::SHA256, node.memory(memory)?);
                         node.memory_mut(client.control)?.copy_from_slice(digest.as_ref());
-                        // A client that does not wait for answers goes without.
+                        // The answer is dropped if the client lets too many of them wait.
                         let _ = node.send(connection, client.control, 0..DIGEST);
                     }
                     _ => {}
@@ -228,7 +229,7 @@ impl Server {
                 }
             }
             Completion::Letter { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
-            // Of groups.
+            // Completions of groups.
             Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {}
             Completion::Closed { connection, reason } => {
                 self.promised -= leave(node, self.clients.remove(&connection));
@@ -277,7 +278,7 @@ fn passed(node: &Node, clients: &HashMap<Connection, Client>, began: Instant, la
     }
 }
 
-/// Gives a client's memory back; how much was promised to it.
+/// Gives a client's memory back; returns the number of its bytes.
 fn leave(node: &mut Node, client: Option<Client>) -> u64 {
     let Some(client) = client else { return 0 };
     for region in [Some(client.control), client.memory].into_iter().flatten() {
@@ -287,7 +288,7 @@ fn leave(node: &mut Node, client: Option<Client>) -> u64 {
     client.size
 }
 
-/// Writes a message into the client's memory; one that asks for more than it has room for goes without.
+/// Writes a message into the client's memory; if the client has too little room, nothing is written.
 fn write_back(node: &mut Node, connection: Connection, client: &Client, immediate: Option<u32>) {
     if let Some(memory) = client.memory {
         let _ = node.write(connection, memory, 0..client.size as usize, client.back, 0, immediate);

@@ -1,4 +1,4 @@
-//! The measurement on several threads: a node each, and what they did added up.
+//! The measurement on several threads: each has a node, and their results are combined.
 
 use super::client::measure;
 use super::{Options, PerfError, Stretch, run};
@@ -10,9 +10,9 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-/// Measures from several nodes, a thread each: connections are dealt out in turn, and node `k` talks to `peers[k]`. Rates and
-/// counts of all are added up; of round trips the median is that of the thread in the middle, and the 99th percentile the
-/// worst thread's. An interval is told of when every thread has told of it.
+/// Measures from several nodes, each with a thread: connections are dealt out in turn, and node `k` connects to `peers[k]`.
+/// Rates and counts are added up. The median round trip is that of the middle thread, and the 99th percentile is that of the
+/// worst thread. An interval is reported when every thread has reported it.
 ///
 /// # Errors
 /// As for [`run`]; also if there are fewer connections than nodes, or not one peer for each node.
@@ -49,7 +49,7 @@ pub fn run_all(
                         left.fetch_sub(1, Ordering::Relaxed);
                     }
                 };
-                // Nobody closes before all have finished: a server may end with its first client.
+                // No thread closes before all have finished: a server may end with its first client.
                 let may_close = || {
                     finish();
                     left.load(Ordering::Relaxed) == 0
@@ -78,7 +78,7 @@ pub fn run_all(
     })
 }
 
-/// Stretches of the same time, as one.
+/// Combines stretches of the same time into one.
 fn together(parts: &[Stretch]) -> Stretch {
     let Some((first, rest)) = parts.split_first() else { return Stretch::default() };
     let mut whole = first.clone();

@@ -1,5 +1,5 @@
-//! What arrives for a connection: datagrams are opened and handed to the engine, payload goes where it belongs, and the
-//! application is told.
+//! Arriving datagrams of a connection: they are opened and handed to the engine, their payload is written to its place, and
+//! the application gets its completions.
 
 use super::codes::Codes;
 use super::{LETTERS_MAX, ONLY, Piece, Session, Surroundings};
@@ -52,7 +52,7 @@ impl Session {
             self.watch_address(around, plane, from, newest, length);
         }
         if newest {
-            // Never more than operations_max receives are open, far from half the range.
+            // At most operations_max receives are open, so the difference stays far below half the range.
             let ahead = sealed.credits.wrapping_sub(self.credits as u16);
             if ahead < 1 << 15 {
                 self.credits = self.credits.wrapping_add(u32::from(ahead));
@@ -63,7 +63,7 @@ impl Session {
             Kind::Data => self.handle_data(around, plane, marked, sealed, body)?,
             Kind::Control => match wire::decode(self.format, body) {
                 Ok(packet) if !packet.header.has_payload() => {
-                    // What is marked is the way of data; acknowledgements have no say.
+                    // A mark says something about the path of data only; marks on acknowledgements are ignored.
                     let flags = Flags::NONE.with_if(marked && !packet.is_control(), Flags::CE);
                     let packet = complete(packet, sealed, flags, body.len());
                     let shares = self.borrow_window(around);
@@ -91,7 +91,7 @@ impl Session {
                 None => self.counters.malformed += 1,
             },
             Kind::Close => return Err(Reason::of_code(body.first().copied().unwrap_or(0))),
-            // Of groups, which have numbers of their own.
+            // These kinds belong to groups, whose datagrams are not sent to a connection's number.
             Kind::Chunk | Kind::Word | Kind::Fragment => self.counters.malformed += 1,
         }
         self.drain(around)
@@ -130,11 +130,11 @@ impl Session {
         }
         let handled = self.endpoint.handle_packet(around.now, &complete(packet, sealed, flags, body.len()));
         if handled != Handled::Fresh {
-            // A copy, or nothing that the engine keeps: what it once held may be in use for something else by now.
+            // A copy, or a packet that the engine does not keep: its place may be in use for something else by now.
             return Ok(());
         }
         if let Some(part) = &piece.parity {
-            // It says where its message belongs, should no other packet do so.
+            // It says where its message belongs, in case no other packet of the message arrives.
             self.incoming.add(piece.message, descriptor, 0)?;
             if let Some(codes) = &mut self.codes {
                 codes.keep(part, payload);
@@ -142,14 +142,14 @@ impl Session {
             return self.rebuild(around);
         }
         self.incoming.add(piece.message, descriptor, payload.len())?;
-        // Checked for packets without payload, too: their offset is the length that the application is told.
+        // Checked for packets without payload, too: the application is told their offset as the message's length.
         let place = self.place(around, descriptor, piece.offset, payload.len())?;
         around.memory.write(place, payload);
         self.counters.received_bytes[plane] += payload.len() as u64;
         self.rebuild(around)
     }
 
-    /// Where bytes of a message belong.
+    /// Where a range of a message's bytes belongs.
     fn place(
         &self,
         around: &mut Surroundings<'_>,
@@ -170,7 +170,7 @@ impl Session {
         }
     }
 
-    /// Groups of coded messages that are over: what has not come of their data is rebuilt.
+    /// Rebuilds the missing data of those groups of coded messages that have ended.
     fn rebuild(&mut self, around: &mut Surroundings<'_>) -> Result<(), Reason> {
         while let Some(ended) = self.endpoint.take_ended(ONLY) {
             let Some(mut codes) = self.codes.take() else { return Ok(()) };
@@ -197,7 +197,7 @@ impl Session {
         Ok(())
     }
 
-    /// What the engine has to tell, for the application.
+    /// Passes the engine's events on to the application.
     pub(super) fn drain(&mut self, around: &mut Surroundings<'_>) -> Result<(), Reason> {
         let connection = self.handle;
         while let Some(event) = self.endpoint.poll_event() {
@@ -205,7 +205,9 @@ impl Session {
                 Event::Sent { .. } if self.is_partial() => self.handle_injected(around),
                 Event::Sent { message, .. } => {
                     assert!(message.0 == self.first, "messages finish in the order of posting");
-                    let Some(posted) = self.flying.pop_front() else { unreachable!("the engine finishes what it has") };
+                    let Some(posted) = self.flying.pop_front() else {
+                        unreachable!("the engine finishes only operations that it has")
+                    };
                     self.first = self.first.wrapping_add(1);
                     around.memory.release(posted.place);
                     around.completions.push_back(Completion::Sent { connection, operation: posted.operation });
@@ -227,14 +229,14 @@ impl Session {
                     }
                     Descriptor::Write { immediate: None, .. } => {}
                 },
-                // Whoever does not poll loses letters, as the network may.
+                // Beyond this limit letters are dropped, as the network may drop them.
                 Event::Letter { letter, .. } => {
                     if around.completions.len() < LETTERS_MAX {
                         around.completions.push_back(Completion::Letter { connection, letter });
                     }
                 }
                 Event::Cast { .. } => unreachable!("a session casts no chunks"),
-                // Its retries are used up.
+                // The retries of the connection are used up.
                 Event::Failed { .. } | Event::Closed { .. } => return Err(Reason::PeerSilent),
             }
         }
@@ -242,7 +244,7 @@ impl Session {
     }
 }
 
-/// Puts what the datagram's outer part says into a packet.
+/// Adds the fields of the datagram's outer part to a packet.
 pub(super) fn complete(packet: Packet, sealed: &Sealed, flags: Flags, size: usize) -> Packet {
     let outer = wire::Outer {
         path: sealed.path,

@@ -1,5 +1,5 @@
-//! Parity of a session: made from registered memory when it is to leave, kept until its group is over, and used to rebuild what is
-//! missing in place.
+//! Parity of a session: made from registered memory when it leaves, kept by the receiver until its group has ended, and used
+//! to rebuild missing data in place.
 
 use std::collections::BTreeMap;
 use strandway_erasure::{Decoder, Encoder, Pieces};
@@ -16,14 +16,14 @@ struct Parity {
     bytes: Vec<u8>,
 }
 
-/// What a session keeps whose messages may have an erasure code.
+/// The parity of a session whose messages may have an erasure code.
 pub(super) struct Codes {
     reliability: ReliabilityConfig,
     mtu: usize,
-    /// For each code that messages have had so far.
+    /// One for each code that messages have had so far.
     encoders: Vec<Encoder>,
     decoders: Vec<Decoder>,
-    /// The parity that leaves at present: of one group, since groups leave one after the other.
+    /// The parity of the group that leaves at present. One is enough, since groups leave one after the other.
     leaving: Option<Parity>,
     /// Parity that has come, by message and group.
     kept: BTreeMap<(u32, u32), Vec<u8>>,
@@ -31,7 +31,7 @@ pub(super) struct Codes {
     spare: Vec<Vec<u8>>,
 }
 
-/// Spare buffers that are kept at the most: ours.
+/// The most spare buffers that are kept: ours.
 const SPARE_MAX: usize = 4;
 
 impl Codes {
@@ -48,7 +48,7 @@ impl Codes {
         })
     }
 
-    /// How a part's message is cut; `None` if that has no parity.
+    /// The layout of a part's message; `None` if the message has no parity.
     fn layout(&self, part: &Part) -> Option<Layout> {
         self.reliability.coded_layout(part.plan, part.packets)
     }
@@ -72,7 +72,7 @@ impl Codes {
         self.leaving.as_ref().map_or(&[], |parity| &parity.bytes[at..at + self.mtu])
     }
 
-    /// The parity of a whole group, into a buffer that is used again.
+    /// The parity of a whole group, written into a buffer that is used again.
     fn encode(&mut self, whole: &[u8], layout: &Layout, group: u32, mut bytes: Vec<u8>) -> Vec<u8> {
         let (piece, sizes) = (self.piece(layout), layout.group(group));
         let range = self.range(layout, group, whole.len() as u64);
@@ -92,14 +92,14 @@ impl Codes {
         bytes
     }
 
-    /// The bytes of a group's data within its message of so many bytes.
+    /// The bytes of a group's data within its message, which has `bytes` bytes.
     fn range(&self, layout: &Layout, group: u32, bytes: u64) -> std::ops::Range<u64> {
         let packets = layout.data(group);
         let at = |packet: u32| (u64::from(packet) * self.mtu as u64).min(bytes);
         at(packets.start)..at(packets.end)
     }
 
-    /// A parity packet has come that the engine did not have.
+    /// A parity packet has come that the engine did not have before.
     pub(super) fn keep(&mut self, part: &Part, payload: &[u8]) {
         let Some(layout) = self.layout(part) else { return };
         let Some(group) = layout.group_of(part.packet, true) else { return };
@@ -122,7 +122,7 @@ impl Codes {
         (!is_whole).then(|| self.range(&ended.layout, ended.group, ended.bytes))
     }
 
-    /// A group is over, and needs nothing: what was kept of it is free.
+    /// A group has ended and needs no repair any more: frees the parity that was kept of it.
     pub(super) fn forget(&mut self, ended: &EndedGroup) {
         if let Some(bytes) = self.kept.remove(&(ended.message.0, ended.group))
             && self.spare.len() < SPARE_MAX
@@ -131,7 +131,7 @@ impl Codes {
         }
     }
 
-    /// Rebuilds what is missing of a group's data in place; `None` if the engine was wrong and it cannot be.
+    /// Rebuilds the missing data of a group in place; `None` if too little is here, which is a mistake of the engine.
     pub(super) fn rebuild(&mut self, ended: &EndedGroup, data: &mut [u8]) -> Option<()> {
         let EndedGroup { layout, group, .. } = *ended;
         let (piece, sizes) = (self.piece(&layout), layout.group(group));
@@ -163,7 +163,7 @@ impl Codes {
     }
 }
 
-/// The first of a few things that is wanted; made if there is none.
+/// The first element for which `is_it` holds; made if there is none.
 fn find<T>(all: &mut Vec<T>, is_it: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> &mut T {
     let at = all.iter().position(is_it).unwrap_or_else(|| {
         all.push(make());
@@ -172,7 +172,7 @@ fn find<T>(all: &mut Vec<T>, is_it: impl Fn(&T) -> bool, make: impl FnOnce() -> 
     &mut all[at]
 }
 
-/// A chunk of a group; empty if there is none.
+/// A chunk of a group; empty if the group has no chunk of this number.
 fn chunk(bytes: &[u8], piece: usize, number: u32) -> &[u8] {
     let at = number as usize * piece;
     bytes.get(at..(at + piece).min(bytes.len())).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! A peer that has the keys and means harm: what it says is genuine, and leads nowhere.
+//! A malicious peer that has the keys: its datagrams are genuine, and break the protocol.
 
 mod partial;
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 use strandway_proto::packet::{Data, Flags, Header, Offset, Psn, Wait};
 use strandway_proto::{Packet, PathId, wire};
 
-/// A session, and a peer that says what it likes. Nobody listens at the peer's address.
+/// A session, and a peer that sends arbitrary datagrams. The peer's address has no reader.
 struct Peer {
     session: Session,
     memory: Memory,
@@ -291,13 +291,13 @@ fn a_new_address_is_sent_little_until_it_answers() {
     }
     let (received, sent) = peer.session.candidate(0).expect("a candidate");
     assert!(received >= 48_000 && sent <= 3 * received && sent > 0, "{sent} of {received}");
-    // A pong with a guessed number moves nobody; nor does the right one from elsewhere.
+    // A pong with a guessed number does not move the peer; nor does one with the right number from another address.
     assert_eq!(peer.says(Kind::Pong, &u64::MAX.to_be_bytes()), Ok(()));
     let number = peer.session.challenge(0).expect("a candidate");
     peer.from = home;
     assert_eq!(peer.says(Kind::Pong, &number.to_be_bytes()), Ok(()));
     assert!(peer.session.is_at(0, home));
-    // The right one from there does.
+    // One with the right number from that address does.
     peer.from = victim;
     assert_eq!(peer.says(Kind::Pong, &number.to_be_bytes()), Ok(()));
     assert!(peer.session.is_at(0, victim));

@@ -1,4 +1,4 @@
-//! The peer's messages that have begun to arrive: where each belongs, and how many bytes of it are placed.
+//! The peer's messages that have begun to arrive: the place of each, and how many bytes of it are placed.
 
 use crate::error::Reason;
 use crate::frame::Descriptor;
@@ -31,7 +31,7 @@ impl Incoming {
         self.begun.len()
     }
 
-    /// A packet of a message has arrived for the first time, with so many bytes.
+    /// A packet of a message has arrived for the first time, with `bytes` bytes.
     ///
     /// # Errors
     /// If an earlier packet of the message named another place, or too many messages have begun.
@@ -50,15 +50,15 @@ impl Incoming {
         }
     }
 
-    /// Where a message belongs that has begun to arrive.
+    /// The place of a message that has begun to arrive.
     pub(super) fn descriptor(&self, message: u32) -> Option<Descriptor> {
         self.begun.get(&message).map(|begun| begun.descriptor)
     }
 
-    /// A message is here, and its last packet says that it has so many bytes: where it belongs.
+    /// A message is complete, and its last packet says that it has `bytes` bytes. Returns its place.
     ///
     /// # Errors
-    /// If that is not what was placed.
+    /// If another number of bytes was placed.
     pub(super) fn finish(&mut self, message: u32, bytes: u64) -> Result<Descriptor, Reason> {
         let begun = self.begun.remove(&message).filter(|begun| begun.bytes == bytes);
         begun.map(|begun| begun.descriptor).ok_or(Reason::Violation)

@@ -1,4 +1,5 @@
-//! What leaves by a connection: packets of the engine with their payload, pings and answers, sealed and handed to a plane.
+//! Leaving datagrams of a connection: packets of the engine with their payload, pings and pongs, sealed and handed to a
+//! plane.
 
 use super::{ONLY, Piece, Session, Surroundings};
 use crate::clock::LIFE;
@@ -10,7 +11,8 @@ use strandway_proto::packet::{Flags, Header};
 use strandway_proto::{Packet, PathId, Ports, Span, Time, wire};
 
 impl Session {
-    /// Timers, then packets while planes take them; true if anything was sent. `absence`: how long this node had no turn.
+    /// Runs timers, then sends packets while planes take them; true if anything was sent. `absence`: how long this node had
+    /// no turn.
     pub(crate) fn work(&mut self, around: &mut Surroundings<'_>, absence: Span) -> Result<bool, Reason> {
         let around = &mut around.at(self.own(around.now));
         let now = around.now;
@@ -18,7 +20,7 @@ impl Session {
             return Err(Reason::Aged);
         }
         if !self.confirmed {
-            // Nothing goes to a caller that has not shown its keys.
+            // Nothing is sent to a caller that has not shown its keys.
             return if now > self.confirm_by { Err(Reason::NoAnswer) } else { Ok(false) };
         }
         self.excuse(now, absence);
@@ -48,7 +50,7 @@ impl Session {
             self.end_work(around, hindered || sent == self.turn);
         }
         if self.credits_told != self.granted() {
-            // Nothing carried the news of new receives: tell it.
+            // No packet carried the number of new receives: a ping does.
             sent += usize::from(self.tell_credits(around));
         }
         self.drain(around)?;
@@ -65,7 +67,7 @@ impl Session {
         let plane = usize::from(packet.path.port());
         let Some(to) = self.sides.get(plane).and_then(|side| side.peer) else { return };
         self.header.clear();
-        // Its numbers fit every format: connection 0, offsets of 64 bits.
+        // All numbers fit every format: the connection is 0, offsets have 64 bits.
         if wire::encode(self.format, packet, &mut self.header).is_err() {
             self.counters.malformed += 1;
             return;
@@ -75,7 +77,7 @@ impl Session {
             Some(piece) => {
                 let header = self.header(Kind::Data, packet.path);
                 let place = match (&self.partial, &packet.header) {
-                    // Its header says where it belongs.
+                    // The part's header says where its payload lies.
                     (Some(partial), Header::Part(part)) => partial.source(part).expect("a stream that sends is open"),
                     _ => {
                         let posted = &self.flying[piece.message.wrapping_sub(self.first) as usize];
@@ -106,7 +108,7 @@ impl Session {
                     self.counters.fresh_bytes += piece.length as u64;
                 }
             }
-            // Probes travel in the class of data, and are marked like it.
+            // Probes travel in the class of data, and switches mark them like data.
             None => {
                 let class = if packet.is_control() { Class::Control } else { Class::Data };
                 self.send(around, to, (Kind::Control, class), packet.path, &transport);
@@ -169,7 +171,7 @@ impl Session {
         self.endpoint.wants_control() || (self.endpoint.wants_transmit() && !self.waits_for_turn)
     }
 
-    /// Tells the peer that the connection ends; once on each plane, and nobody waits for an answer.
+    /// Tells the peer that the connection ends: one datagram on each plane, without waiting for an answer.
     pub(crate) fn say_goodbye(&mut self, around: &mut Surroundings<'_>, reason: Reason) {
         for plane in 0..self.sides.len() {
             self.send_small(around, PathId::new(plane as u8, 0), Kind::Close, &[reason.code()]);

@@ -1,5 +1,5 @@
-//! Paces a window over the base round trip, where the receiving socket does not hold a window: what would leave as one burst
-//! leaves as it would arrive, and never faster than the line rate.
+//! Paces a window over the base round trip, where the receiving socket cannot hold a window. Data leaves at the rate of one
+//! window per base round trip instead of in one burst, and never faster than the line rate.
 
 use crate::plane::BATCH_BYTES;
 use strandway_proto::{Bytes, Span, Time};
@@ -7,14 +7,14 @@ use strandway_proto::{Bytes, Span, Time};
 /// A bucket of bytes that fills at a window per base round trip.
 pub(super) struct Pacer {
     base_rtt: Span,
-    /// What the line carries in a base round trip.
+    /// Bytes that the line carries in a base round trip.
     bdp: u64,
-    /// Bytes that may leave at once: what a receiving socket holds.
+    /// Bytes that may leave at once: a receiving socket can hold them.
     burst: u64,
     bytes: u64,
-    /// Until when it was filled.
+    /// The time at which `bytes` was last raised.
     at: Time,
-    /// Empty, and not yet full enough for a batch.
+    /// The bucket ran empty, and does not hold a batch yet.
     waits: bool,
 }
 
@@ -23,7 +23,7 @@ impl Pacer {
         Pacer { base_rtt, bdp: bdp.0, burst, bytes: burst, at: now, waits: false }
     }
 
-    /// System calls cost the same for less than a batch.
+    /// Data leaves in batches of this size, since a system call costs the same for a smaller one.
     fn batch(&self) -> u64 {
         self.burst.min(BATCH_BYTES as u64)
     }
@@ -40,13 +40,13 @@ impl Pacer {
         !self.waits
     }
 
-    /// So many bytes leave.
+    /// Takes `bytes` bytes that leave out of the bucket.
     pub(super) fn spend(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(bytes);
         self.waits = self.bytes == 0;
     }
 
-    /// When data may leave again, if it may not now.
+    /// When data may leave again, if none may leave now.
     pub(super) fn deadline(&self, window: u64) -> Option<Time> {
         let missing = u128::from(self.batch().saturating_sub(self.bytes)) * u128::from(self.base_rtt.0);
         let wait = missing.div_ceil(u128::from(window.min(self.bdp).max(1))).min(u128::from(u64::MAX)) as u64;
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_window_leaves_per_round_trip_and_no_more_than_a_burst_at_once() {
-        // The window may be larger than what the line carries.
+        // The window may be larger than the bytes that the line carries in a round trip.
         let (rtt, bdp, window, burst) = (Span::from_ms(50), Bytes(6_250_000), 9_000_000, 500_000);
         let mut now = Time::ZERO;
         let mut pacer = Pacer::new(now, rtt, bdp, burst);
@@ -80,7 +80,7 @@ mod tests {
         assert!(left[1..].iter().all(|&bytes| (BATCH_BYTES as u64..70_000).contains(&bytes)), "{left:?}");
         let all: u64 = left.iter().sum();
         assert!((burst + 62_000_000..burst + 63_000_000).contains(&all), "ten windows and a burst: {all}");
-        // Whoever slept catches up by a burst.
+        // After a long sleep, one burst may leave at once.
         now = now + Span::from_ms(1_000);
         assert!(pacer.is_open(now, window) && pacer.bytes == burst);
     }

@@ -1,8 +1,8 @@
-//! Partial completion on sockets: what registered memory has to do with the engine's streams and receives.
+//! Partial completion on sockets: the registered memory of the engine's streams and receives.
 //!
-//! The engine knows which packets have come; here is where their bytes belong. A receive's place is known from the posting until it is
-//! completed, and a packet is written only if the engine says that it is fresh: so one that is late, repeated or of another
-//! generation never touches a buffer that was given back or posted again.
+//! The engine knows which packets have come; this module knows where their bytes belong. A receive has a place from the time
+//! it is posted until it is completed. A packet is written only if the engine says that it is fresh. So a packet that is
+//! late, repeated or of another generation never touches a buffer that was given back or posted again.
 
 use super::{ONLY, Session, Surroundings};
 use crate::error::Error;
@@ -19,26 +19,27 @@ use strandway_proto::{Handled, Message, MessageId, Packet, Profile, Time};
 pub(super) struct Partial {
     /// The engine's count of the first entry of `outgoing`.
     first: u64,
-    /// Where the bytes of streams and one-shots lie that are not over.
+    /// The places of the bytes of streams and one-shots that have not ended; `None` for those that have.
     outgoing: VecDeque<Option<Place>>,
-    /// One-shots that have not wholly left, in order, with their counts.
+    /// One-shots with packets that have not left, in order, with their counts.
     once: VecDeque<(Operation, u64)>,
     /// Open receives, by slot.
     rooms: Vec<Option<Room>>,
-    /// Open receives of which something has come.
+    /// Open receives that have got at least one packet.
     begun: usize,
 }
 
 /// An open receive.
 #[derive(Clone, Copy)]
 struct Room {
-    /// The engine's count of it.
+    /// The engine's number of the receive.
     receive: u64,
     /// Where the bytes of its message belong.
     place: Place,
 }
 
-/// The slot of a count, as it travels or whole: the counts on the wire are a multiple of the slots.
+/// The slot of a count. The count on the wire is truncated, but names the same slot, since its range is a multiple of the
+/// number of slots.
 const fn slot(sequence: u64) -> usize {
     const { assert!((SEQUENCES as u64).is_multiple_of(SLOTS), "a truncated count names the same slot") };
     (sequence % SLOTS) as usize
@@ -56,7 +57,7 @@ impl Partial {
         })
     }
 
-    /// One-shots that have not wholly left.
+    /// One-shots with packets that have not left.
     pub(super) fn posted(&self) -> usize {
         self.once.len()
     }
@@ -71,18 +72,18 @@ impl Partial {
         self.outgoing.iter().flatten().copied().chain(self.rooms.iter().flatten().map(|room| room.place))
     }
 
-    /// Where the bytes of the stream lie that a part belongs to.
+    /// The place of the bytes of a part's stream.
     pub(super) fn source(&self, part: &Part) -> Option<Place> {
         let ahead = u64::from(part.sequence).wrapping_sub(self.first) % u64::from(SEQUENCES);
         *self.outgoing.get(usize::try_from(ahead).ok()?)?
     }
 
-    /// The engine's count of what begins next.
+    /// The engine's count of the next stream or one-shot.
     fn next(&self) -> u64 {
         self.first + self.outgoing.len() as u64
     }
 
-    /// A stream or one-shot is over: gives back where its bytes lie, once.
+    /// A stream or one-shot has ended: returns the place of its bytes, the first time.
     fn forget(&mut self, sequence: u64) -> Option<Place> {
         let at = usize::try_from(sequence.checked_sub(self.first)?).ok()?;
         let place = self.outgoing.get_mut(at)?.take();
@@ -95,7 +96,7 @@ impl Partial {
 }
 
 impl Session {
-    /// The memory of a connection that may be used like that.
+    /// The memory of a connection with partial completion.
     ///
     /// # Errors
     /// If its reliability is another one.
@@ -123,7 +124,7 @@ impl Session {
         Ok(receive)
     }
 
-    /// What has come of a receive.
+    /// The packets of a receive that have come.
     pub(crate) fn progress(&self, receive: u64) -> Result<&Progress, Error> {
         self.endpoint.progress(ONLY, receive).ok_or(if self.is_partial() { Error::NotOpen } else { Error::OnlyPartial })
     }
@@ -135,7 +136,7 @@ impl Session {
         Ok(message.map(|(MessageId(immediate), bytes)| (immediate, bytes)))
     }
 
-    /// Ends a receive: nothing is written into its place any more.
+    /// Ends a receive: nothing more is written into its place.
     pub(crate) fn complete(&mut self, now: Time, memory: &mut Memory, receive: u64) -> Result<Progress, Error> {
         let now = self.own(now);
         self.partial_mut()?;
@@ -166,7 +167,7 @@ impl Session {
         Ok(stream)
     }
 
-    /// Chunks of a stream are to leave.
+    /// Marks chunks of a stream to be sent.
     pub(crate) fn push_stream(&mut self, now: Time, stream: u64, chunks: Range<u32>, again: bool) -> Result<(), Error> {
         if !self.has_stream(stream)? {
             return Err(Error::NotOpen);
@@ -183,7 +184,7 @@ impl Session {
         Ok(is_stream && self.endpoint.has_stream(ONLY, stream))
     }
 
-    /// Nothing more of a stream will leave.
+    /// Ends a stream: nothing more of it leaves.
     pub(crate) fn end_stream(&mut self, now: Time, memory: &mut Memory, stream: u64) -> Result<(), Error> {
         let now = self.own(now);
         let partial = self.partial_mut()?;
@@ -207,7 +208,7 @@ impl Session {
     ) -> Result<(), Error> {
         let now = self.own(now);
         let partial = self.partial_mut()?;
-        // No stream begins while one-shots wait, so the engine counts in this order.
+        // No stream begins while one-shots wait, so the engine gives them these counts in the same order.
         let sequence = partial.next();
         partial.outgoing.push_back(Some(place));
         partial.once.push_back((operation, sequence));
@@ -220,7 +221,7 @@ impl Session {
     pub(super) fn handle_injected(&mut self, around: &mut Surroundings<'_>) {
         let Some(partial) = &mut self.partial else { return };
         let Some((operation, sequence)) = partial.once.pop_front() else {
-            unreachable!("the engine finishes what it has")
+            unreachable!("the engine finishes only operations that it has")
         };
         if let Some(place) = partial.forget(sequence) {
             around.memory.release(place);
@@ -239,12 +240,12 @@ impl Session {
             return;
         }
         if self.endpoint.handle_packet(around.now, packet) != Handled::Fresh {
-            // A copy, late, or nothing that was expected: its place may be in use for something else by now.
+            // A copy, a late packet, or one that was not expected: its place may be in use for something else by now.
             return;
         }
         let Some(partial) = &mut self.partial else { return };
         let room = partial.rooms.get(slot(u64::from(part.sequence))).copied().flatten();
-        let Some(Room { receive, place }) = room else { unreachable!("what is fresh has an open receive") };
+        let Some(Room { receive, place }) = room else { unreachable!("a fresh packet has an open receive") };
         let place = place.part(u64::from(part.packet) * self.mtu, payload.len());
         around.memory.write(place.expect("the engine checks that a message fits its receive"), payload);
         self.counters.received_bytes[plane] += payload.len() as u64;

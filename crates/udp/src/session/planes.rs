@@ -1,5 +1,5 @@
-//! The planes of a connection: which of them packets may take, as the watch over its peer knows, and whether the connection
-//! itself lives, which is another question than whether its peer does.
+//! The planes of a connection: which of them its packets may take, by the findings of the watch over its peer. Also whether
+//! the peer still has this connection, since a peer that lives may have ended it.
 
 use super::roaming::Candidate;
 use super::{ONLY, RTTS_MAX, Session, Surroundings};
@@ -11,14 +11,14 @@ use crate::windows::Windows;
 use std::net::SocketAddrV6;
 use strandway_proto::{PathId, Span, Time};
 
-/// Paths of a plane that a ping takes at once at the most: ours. All of them dead at the same time is as good as the plane.
+/// The most paths of a plane that one ping takes at once: ours. If all of them are dead, the plane counts as dead.
 const PING_PATHS: u32 = 4;
 
-/// One plane as this connection sees it; what its peer's watch knows is copied from there.
+/// One plane as this connection sees it; `up` and `routed` are copied from the watch over its peer.
 pub(super) struct Side {
-    /// Where the peer is on this plane, once it has answered from there.
+    /// The peer's address on this plane, once it has answered from there.
     pub(super) peer: Option<SocketAddrV6>,
-    /// Where it may be instead.
+    /// An address that may be the peer's new one.
     pub(super) candidate: Option<Candidate>,
     pub(super) up: bool,
     /// Is our own port up? The kernel knows.
@@ -27,10 +27,10 @@ pub(super) struct Side {
     routed: bool,
 }
 
-/// Whether the peer still has this connection. While it is the only one to that peer, the watch answers that.
+/// Whether the peer still has this connection. If no other connection leads to that peer, the watch answers this question.
 #[derive(Default)]
 pub(super) struct Doubt {
-    /// When the first ping left that nothing has followed.
+    /// When the first ping left since the connection last heard something.
     pub(super) since: Option<Time>,
     /// When to ping again.
     again: Time,
@@ -41,19 +41,19 @@ impl Side {
         Side { peer, candidate: None, up: true, port, routed: true }
     }
 
-    /// May packets take it? An engine that keeps a record of its paths finds out for itself which of them lead nowhere.
+    /// May packets take this plane? An engine that keeps a state of every path finds out for itself which paths are dead.
     pub(super) fn is_used(&self, engine_knows: bool) -> bool {
         (self.up || engine_knows) && self.is_connected()
     }
 
-    /// Do datagrams leave this host?
+    /// Can datagrams leave this host?
     const fn is_connected(&self) -> bool {
         self.port && self.routed
     }
 }
 
 impl Session {
-    /// Planes that take a packet now.
+    /// Planes that take a packet now, one bit each.
     pub(super) fn free(&self, planes: &[Plane]) -> u32 {
         let knows = self.engine_knows;
         let open = |only_up: bool| {
@@ -63,17 +63,17 @@ impl Session {
             })
             .fold(0, |mask, (i, _)| mask | 1 << i)
         };
-        // With every plane silent there is nothing to lose.
+        // If every plane is silent, packets may take any of them.
         open(self.sides.iter().any(|side| side.is_used(knows) && side.peer.is_some()))
     }
 
-    /// Where the peer is on each plane.
+    /// The peer's address on each plane.
     pub(crate) fn peers(&self) -> Vec<Option<SocketAddrV6>> {
         self.sides.iter().map(|side| side.peer).collect()
     }
 
-    /// Sends the ping of this number for its peer's watch. A connection that is alone shows, if it can, that its peer is one to
-    /// whom other connections lead as well.
+    /// Sends the ping of this number for its peer's watch. If no other connection shares the watch, the ping carries a
+    /// proof, where there is one, that other connections lead to the same peer.
     pub(crate) fn ping_for_watch(&mut self, around: &mut Surroundings<'_>, plane: usize, number: u64) {
         let around = &mut around.at(self.own(around.now));
         let offers = self.calls && around.watches.is_alone(self.watch);
@@ -84,7 +84,7 @@ impl Session {
         self.ping(around, plane, number, proof);
     }
 
-    /// A ping leaves by this connection: from now on something should be heard on it.
+    /// A ping leaves by this connection, so from now on something must be heard on it.
     fn ask(&mut self, now: Time) {
         if self.doubt.since.is_none() {
             self.doubt = Doubt { since: Some(now), again: now + Span(self.plane_timeout.0 / PINGS) };
@@ -93,11 +93,11 @@ impl Session {
 
     fn ping(&mut self, around: &mut Surroundings<'_>, plane: usize, number: u64, proof: Option<[u8; PROOF]>) {
         let Some(to) = self.sides[plane].peer else { return };
-        // Over several paths at once, so that one that is dead does not speak for the plane.
+        // Over several paths at once, so that one dead path does not make the plane seem dead.
         let paths = u32::from(around.routes.distinct());
         let copies = paths.min(PING_PATHS);
         for copy in 0..copies {
-            // What a full socket does not take is as good as lost.
+            // If the socket is full, the remaining copies count as lost.
             if !around.planes[plane].has_room() {
                 return;
             }
@@ -151,7 +151,7 @@ impl Session {
         }
     }
 
-    /// The peer's node turned out to be that of another watch.
+    /// The peer's node turned out to be the one that another watch is over.
     pub(crate) fn join(&mut self, now: Time, watches: &mut Watches, windows: &mut Windows, watch: u32) {
         let peers = self.peers();
         if self.watch == watch || !watches.get(watch).is_some_and(|one| one.fits(&peers)) {
@@ -165,7 +165,7 @@ impl Session {
         self.adopt(self.own(now), watches);
     }
 
-    /// Takes over what the watch has found out, by this connection's own time.
+    /// Takes over the findings of the watch; `now` is this connection's own time.
     fn adopt(&mut self, now: Time, watches: &Watches) {
         let Some(watch) = watches.get(self.watch) else { return };
         for (i, (mine, known)) in self.sides.iter_mut().zip(&watch.sides).enumerate() {
@@ -184,7 +184,7 @@ impl Session {
         }
     }
 
-    /// The same, by the node's time.
+    /// The same with the node's time.
     pub(crate) fn handle_watch(&mut self, now: Time, watches: &Watches) {
         self.adopt(self.own(now), watches);
     }
@@ -196,7 +196,7 @@ impl Session {
         let before = side.is_connected();
         side.port = up;
         if up {
-            // Not before the peer answers over it.
+            // The plane stays unused until the peer answers over it.
             (side.up, side.routed) = (false, true);
         } else {
             self.counters.port_losses[plane] += 1;
@@ -211,7 +211,7 @@ impl Session {
         self.sides.get(plane).is_some_and(|side| side.peer == Some(address))
     }
 
-    /// Counts itself as active with its watch, or not, as things are.
+    /// Tells its watch whether it is active, if that has changed.
     pub(crate) fn count(&mut self, now: Time, watches: &mut Watches) {
         let active = self.is_active();
         if active != self.counted {
@@ -220,7 +220,8 @@ impl Session {
         }
     }
 
-    /// This node had no turn for so long: its peer may have had none either.
+    /// This node had no turn for `absence`, and its peer may have had none either. The peer has half of the timeout left to
+    /// be heard.
     pub(super) fn excuse(&mut self, now: Time, absence: Span) {
         if absence > Span(self.peer_timeout.0 / 2) {
             let back = Time(now.0.saturating_sub(self.peer_timeout.0 / 2));
@@ -229,8 +230,9 @@ impl Session {
         }
     }
 
-    /// Others lead to the same peer, and it lives. Does it still have this connection? It may have ended it, and its word was
-    /// lost. So a connection that is owed something asks when it has heard nothing for long, and asks again if there is no answer.
+    /// Finds out whether a living peer still has this connection: it may have ended it, and its message was lost. So a
+    /// connection with unfinished work sends a ping when it has heard nothing for `peer_timeout`, and again if there is no
+    /// answer.
     pub(super) fn doubt(&mut self, around: &mut Surroundings<'_>) -> Result<(), Reason> {
         let now = around.now;
         if around.watches.is_alone(self.watch) {
@@ -258,7 +260,7 @@ impl Session {
         Ok(())
     }
 
-    /// When to come back by the node's clock, though nothing may have arrived.
+    /// When to work again by the node's clock, even if nothing arrives.
     pub(crate) fn deadline(&self, watches: &Watches) -> Time {
         let own = self.own_deadline(watches);
         if own == Time::NEVER { own } else { self.by_node(own) }

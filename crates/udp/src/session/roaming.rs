@@ -1,5 +1,5 @@
-//! Where a peer is on each plane. It moves only to an address that it has answered from: until then an address that genuine
-//! datagrams come from is a candidate, which is sent a ping with random bytes and hardly anything else.
+//! The peer's address on each plane. The peer moves to a new address only after it has answered from there. Until then an
+//! address from which genuine datagrams come is a candidate: it gets a ping with random bytes and few other bytes.
 
 use super::{Session, Surroundings};
 use crate::frame::{HEADER, Kind, PROOF};
@@ -16,11 +16,11 @@ const NUMBER: usize = 8;
 /// An address that may be the peer's.
 pub(super) struct Candidate {
     pub(super) at: SocketAddrV6,
-    /// The number of the ping that it must answer. Its top bit is set, so it is no number of an ordinary ping.
+    /// The number of the ping that it must answer. Its top bit is set, so no ordinary ping has it.
     challenge: u64,
     received: u64,
     sent: u64,
-    /// When to ping again, if something comes from there.
+    /// The earliest time of the next ping, which is sent when something comes from there.
     again: Time,
 }
 
@@ -30,7 +30,7 @@ impl Candidate {
         Some(Candidate { at, challenge, received: 0, sent: 0, again: Time::ZERO })
     }
 
-    /// May so many bytes go there? Counts them if so.
+    /// May `bytes` bytes go there? If so, counts them.
     fn spend(&mut self, bytes: usize) -> bool {
         let sent = self.sent + bytes as u64;
         let may = sent <= AMPLIFICATION * self.received;
@@ -47,8 +47,8 @@ impl Candidate {
 }
 
 impl Session {
-    /// A genuine datagram of `bytes` bytes came in by `plane` from an address where the peer wants to be answered. `newest`:
-    /// nothing newer has come.
+    /// A genuine datagram of `bytes` bytes came in by `plane` from an address at which the peer expects answers. `newest`:
+    /// no datagram with a higher counter has come.
     pub(super) fn watch_address(
         &mut self,
         around: &mut Surroundings<'_>,
@@ -74,7 +74,7 @@ impl Session {
         }
     }
 
-    /// Answers a ping: to where the peer is known to be, else to the candidate that sent it.
+    /// Answers a ping: to the peer's known address, or else to the candidate that sent the ping.
     pub(super) fn answer_ping(
         &mut self,
         around: &mut Surroundings<'_>,
@@ -93,7 +93,7 @@ impl Session {
         // A pong is no longer than its ping, and to a candidate it carries no proof.
         let proof = proof.filter(|_| side.peer.is_some());
         let to = side.peer.or_else(|| candidate.and_then(|c| c.spend(length).then_some(c.at)));
-        // A full socket forgets it: answers do not pile up.
+        // If the socket is full, the answer is dropped, so that answers do not pile up.
         if let Some(to) = to
             && around.planes[usize::from(path.port())].has_room()
         {
@@ -109,7 +109,7 @@ impl Session {
         self.sides[plane].candidate.as_ref().map(|candidate| (candidate.received, candidate.sent))
     }
 
-    /// What the candidate of a plane must answer.
+    /// The number of the ping that the candidate of a plane must answer.
     pub(super) fn challenge(&self, plane: usize) -> Option<u64> {
         self.sides[plane].candidate.as_ref().map(|candidate| candidate.challenge)
     }

@@ -1,4 +1,4 @@
-//! What a peer with the keys can do, and what it cannot.
+//! Things that a peer with the keys can do, and things it cannot.
 
 use super::*;
 use crate::config::Protection;
@@ -13,7 +13,7 @@ use strandway_proto::{Packet, PathId, Rate, wire};
 const GUARD: usize = 32;
 const WINDOW: usize = 256;
 
-/// What a peer that knows the keys, and means harm, may put into a datagram.
+/// The contents of a datagram from a malicious peer that knows the keys.
 #[derive(Clone, Debug)]
 enum Body {
     Noise(Vec<u8>),
@@ -30,7 +30,7 @@ fn waits() -> impl Strategy<Value = u64> {
     prop_oneof![1u64..5, 1u64..100_000]
 }
 
-/// Key 0 stands for the real one.
+/// Key 0 is replaced by the real one.
 fn descriptors() -> impl Strategy<Value = Descriptor> {
     prop_oneof![
         (0u32..4).prop_map(|number| Descriptor::Send { number }),
@@ -97,7 +97,7 @@ fn bodies() -> impl Strategy<Value = Body> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// The peer has the keys, so everything it says is genuine; still it writes where it may and nowhere else.
+    /// The peer has the keys, so all its datagrams are genuine; still it can write only where it may.
     #[test]
     fn a_malicious_peer_writes_into_its_window_and_its_receives_only(
         steps in prop::collection::vec((bodies(), 0usize..5, any::<u32>(), any::<u16>(), waits()), 1..60),
@@ -132,7 +132,7 @@ proptest! {
         session.post(Time::ZERO, Operation(1), source, Descriptor::Write { key: 1, start: 0, immediate: None });
         let mut sealer = Sealer::new(&secrets.from_caller, Protection::Authenticated);
         let mut completions = VecDeque::new();
-        // Nobody reads it.
+        // No one reads from this address.
         let from = planes[0].address().expect("bound");
         let arrival = Arrival { from, class: 0, age: Duration::ZERO };
         let routes = Routes::default();
@@ -196,7 +196,7 @@ proptest! {
     }
 }
 
-/// How a forger changes what it has seen: length, bits that it flips, the DSCP that it writes.
+/// How a forger changes a datagram that it has seen: length, flipped bits, DSCP.
 fn forgeries() -> impl Strategy<Value = (usize, Vec<usize>, u8)> {
     let bits = prop::collection::vec(0usize..64 * 8, 0..6);
     (prop_oneof![0usize..90, Just(64)], bits, prop_oneof![Just(48u8), Just(49), Just(50), Just(0)])
@@ -205,8 +205,8 @@ fn forgeries() -> impl Strategy<Value = (usize, Vec<usize>, u8)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Who reads datagrams and has no key can cut and change them, again and again. Each costs a NACK at the most; the
-    /// genuine one is taken as if nothing had been.
+    /// An attacker that can read datagrams but has no key can cut and change them, again and again. Each costs a NACK at the
+    /// most; the genuine datagram is accepted as if there had been no forgery.
     #[test]
     fn a_forger_of_cut_datagrams_gets_a_packet_sent_again_and_nothing_else(
         forgeries in prop::collection::vec(forgeries(), 1..40),
@@ -263,7 +263,7 @@ proptest! {
                 plane.flush();
             }
         };
-        // The first one shows the peer to have the keys; what a forger plays with is the second.
+        // The first datagram proves that the peer has the keys; the forger changes the second one.
         let mut first = genuine(&mut sealer, 0);
         take(&mut session, &mut memory, &mut planes, 2, &mut first);
         let second = genuine(&mut sealer, 1);

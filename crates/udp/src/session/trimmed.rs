@@ -1,8 +1,8 @@
-//! Datagrams that a switch has cut rather than dropped: what is left says which packet to ask for again.
+//! Datagrams that a switch has trimmed instead of dropped: the rest says which packet to request again.
 //!
-//! The tag went with the rest, so nothing here is authenticated. It may cause a NACK, and that goes to the peer, wherever the
-//! datagram came from; no byte is written, nothing is acknowledged, no counter is taken for seen, no address is learnt and no
-//! silence is broken by it (docs/security.md).
+//! The tag went with the payload, so nothing here is authenticated. The only effect may be a NACK, which goes to the peer,
+//! not to the datagram's source address. No byte is written, nothing is acknowledged, no counter is marked as seen, no
+//! address is learnt, and the datagram does not count as a sign of life (docs/security.md).
 
 use super::arriving::complete;
 use super::{Piece, Session};
@@ -11,16 +11,16 @@ use crate::socket::Arrival;
 use strandway_proto::packet::Flags;
 use strandway_proto::{Time, wire};
 
-/// The part of a body that is read: the longest transport header of data and a descriptor, if it was left.
+/// The part of a body that is read: the longest transport header of data, and a descriptor if it is there.
 const START: usize = TRIMMED - HEADER + DESCRIPTOR_MAX;
 
 impl Session {
-    /// Asks for the packet of this datagram again, if it was cut on its way; false if it is no such datagram.
+    /// If this datagram was trimmed on its way, requests its packet again; false if it was not.
     pub(super) fn handle_trimmed(&mut self, now: Time, arrival: &Arrival, sealed: &Sealed, datagram: &[u8]) -> bool {
         let above = self.trimmed_dscp.and_then(|dscp| arrival.dscp().checked_sub(dscp));
         let Some(above @ (0 | 1)) = above else { return false };
-        // A path that does not exist would leave the answer waiting for ever.
-        // On a connection that repairs nothing, what is cut is lost.
+        // The answer could not leave by a plane that does not exist. A connection that repairs nothing treats trimmed
+        // packets as lost.
         if sealed.kind != Kind::Data
             || self.is_partial()
             || !self.confirmed

@@ -4,7 +4,7 @@ use super::{ONLY, Session, Surroundings};
 use crate::windows::{Turn, Windows};
 
 impl Session {
-    /// Takes the window that it shares into its hands, if it shares one; to be given back ([`Session::return_window`]).
+    /// Takes its shared window out of the table, if it shares one; [`Session::return_window`] gives it back.
     #[inline]
     pub(super) fn borrow_window(&mut self, around: &mut Surroundings<'_>) -> bool {
         self.shares_window && self.borrow(around)
@@ -15,7 +15,7 @@ impl Session {
             if around.watches.is_alone(self.watch) {
                 return false;
             }
-            // The first one that works brings the window, those after it what they have in flight.
+            // The first session that works brings its own window; each later one adds its bytes in flight.
             let (share, origin) = (self.endpoint.in_flight(ONLY).0, self.origin);
             let endpoint = &mut self.endpoint;
             let begin = || endpoint.window_to_share(ONLY, 0).expect("its profile shares windows");
@@ -34,12 +34,12 @@ impl Session {
         let ahead = shared.origin - self.origin;
         self.share = Some(self.endpoint.take_window(ONLY, &mut shared.window, ahead));
         if around.watches.is_alone(self.watch) {
-            // The others are gone: the window is its own again.
+            // The others are gone: the window belongs to this session alone again.
             self.leave_window(around.windows);
         }
     }
 
-    /// It shares no window any more: it ends, or turned out to lead elsewhere.
+    /// Stops sharing a window: the session ends, or its peer turned out to be another node.
     pub(crate) fn leave_window(&mut self, windows: &mut Windows) {
         if let Some(share) = self.share.take() {
             windows.leave(self.watch, self.handle.index, share);
@@ -48,18 +48,19 @@ impl Session {
         }
     }
 
-    /// May it send data: is it alone with its window, or is it its turn?
+    /// May it send data: does it have a window of its own, or is it its turn?
     pub(super) fn may_send(&self, around: &mut Surroundings<'_>) -> bool {
         self.share.is_none() || around.windows.get_mut(self.watch).is_none_or(|one| one.may_send(self.handle.index))
     }
 
-    /// A packet has left. Do others have their turn now? Turns are full batches, and of the engine's, whose ends are acknowledged at once.
+    /// A packet has left. Does the turn end here? A turn has at least one full batch. It ends where the engine ends its own
+    /// turn, since the last packet of an engine's turn is acknowledged at once.
     pub(super) fn ends_turn(&mut self) -> bool {
         self.turn_sent += 1;
         2 * self.turn_sent >= self.turn && self.endpoint.is_between_turns(ONLY)
     }
 
-    /// It has sent what it could; `hindered`: it would have sent more but for sockets and pacing.
+    /// Ends its work for now. `hindered`: sockets or pacing kept it from sending more.
     pub(super) fn end_work(&mut self, around: &mut Surroundings<'_>, hindered: bool) {
         let over = 2 * self.turn_sent >= self.turn && self.endpoint.is_between_turns(ONLY);
         let Some(shared) = around.windows.get_mut(self.watch) else { return };

@@ -1,5 +1,5 @@
-//! Codes that show that two connections lead to the same node: only the two ends of the older one can make them. Each is good
-//! for one ping or pong of one connection, so that whoever reads it has nothing to repeat.
+//! Codes that show that two connections lead to the same node: only the two ends of the older one can make them. Each code
+//! is valid for one ping or pong of one connection, so repeating it elsewhere is useless.
 
 use super::Watches;
 use crate::frame::PROOF;
@@ -7,7 +7,7 @@ use crate::handshake::Secrets;
 use ring::{hkdf, hmac};
 use std::net::SocketAddrV6;
 
-/// Watches at one address that a proof is compared with at the most; ours. More than one are rare.
+/// The most watches at one address with which a proof is compared; ours. More than one are rare.
 const COMPARED_MAX: usize = 8;
 
 struct KeyLength;
@@ -18,7 +18,7 @@ impl hkdf::KeyType for KeyLength {
     }
 }
 
-/// What the two ends of a connection can make, and nobody else.
+/// A key that only the two ends of a connection know.
 pub(crate) fn key(secrets: &Secrets) -> hmac::Key {
     let secret = [secrets.from_caller, secrets.to_caller].concat();
     let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, b"strandway 1 same node").extract(&secret);
@@ -27,7 +27,7 @@ pub(crate) fn key(secrets: &Secrets) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, &key)
 }
 
-/// The code in a ping or pong of this number, in a datagram that addresses its connection so.
+/// The code in the ping or pong `number`, in a datagram that addresses its connection as `connection`.
 fn proof(key: &hmac::Key, pong: bool, number: u64, connection: u64) -> [u8; PROOF] {
     let mut context = hmac::Context::with_key(key);
     context.update(&[u8::from(pong)]);
@@ -50,7 +50,8 @@ impl Watches {
         known.and_then(|place| self.by_address.get(&place)).map_or(&[][..], Vec::as_slice)
     }
 
-    /// What shows the peer of a connection that is alone that it leads to the node of an older watch, if there is one.
+    /// The proof for a ping of a connection that is alone in its watch: that it leads to the node of an older watch, if
+    /// there is one.
     pub(crate) fn offer(
         &self,
         watch: u32,
@@ -63,7 +64,8 @@ impl Watches {
         Some(proof(&older.key, false, number, remote))
     }
 
-    /// A ping for the connection that we call `local` and its peer `remote` carries a proof: the proof for the pong, if it holds.
+    /// A ping for the connection that we call `local` and its peer `remote` carries a proof. Returns the proof for the pong,
+    /// if it holds.
     pub(crate) fn recognise(
         &mut self,
         (watch, member): (u32, u32),

@@ -1,4 +1,4 @@
-//! Who may join whose watch.
+//! Which connections may join which watch.
 
 use super::*;
 use crate::handshake::Secrets;
@@ -24,7 +24,7 @@ fn node(numbers: &[u8], address: &str) -> (Watches, Vec<u32>) {
     (watches, begun)
 }
 
-/// The second connection of a caller is 1,000 there and 2,000 at its peer, whose second connection is that one.
+/// The caller calls its second connection 1,000; its peer calls the same connection 2,000.
 #[test]
 fn whoever_has_both_connections_can_show_it_and_nobody_else() {
     let (ours, watch) = node(&[1, 2], HOME);
@@ -36,7 +36,7 @@ fn whoever_has_both_connections_can_show_it_and_nobody_else() {
     let (mut ours, watch) = node(&[1, 2], HOME);
     ours.handle_proof((watch[1], 1), &at(HOME), 7, &answer, 1_000);
     assert_eq!(ours.joins, [(1, watch[0])]);
-    // One that has the second connection and not the first; another ping, another connection, another place.
+    // A node that has the second connection but not the first; another ping; another connection; another address.
     type Case = (&'static [u8], &'static str, u64, u64);
     let cases: [Case; 4] =
         [(&[3, 2], AWAY, 7, 2_000), (&[1, 2], AWAY, 8, 2_000), (&[1, 2], AWAY, 7, 2_001), (&[1, 2], HOME, 7, 2_000)];
@@ -45,7 +45,7 @@ fn whoever_has_both_connections_can_show_it_and_nobody_else() {
         let answer = theirs.recognise((their[1], 1), &at(place), number, &offered, (local, 1_000));
         assert!(answer.is_none() && theirs.joins.is_empty(), "{numbers:?} {place} {number} {local}");
     }
-    // A ping's proof thrown back is no pong's.
+    // A ping's proof that is thrown back is not valid in a pong.
     let (mut ours, watch) = node(&[1, 2], HOME);
     ours.handle_proof((watch[1], 1), &at(HOME), 7, &offered, 2_000);
     assert!(ours.joins.is_empty());

@@ -1,4 +1,4 @@
-//! What fuzzing does with an input, shared by the fuzz target and the tests that replay its corpus.
+//! The operations of fuzzing on an input, shared by the fuzz target and the tests that replay its corpus.
 
 #![allow(dead_code, reason = "each target uses its part")]
 
@@ -12,13 +12,13 @@ use strandway_udp::fragments::{self, Opening};
 use strandway_udp::frame::{self, Descriptor, Frame, HEADER, TRIMMED};
 use strandway_udp::{CONTROL_DSCP, Completion, Config, Connection, Node, Protection, Region};
 
-/// Reads the bytes as a datagram and as a descriptor; what can be read must be what was written.
+/// Reads the bytes as a datagram and as a descriptor; a value that can be read must be written as the same bytes.
 pub(crate) fn check_frame(bytes: &[u8]) {
     if let Ok(Frame::Sealed(sealed)) = frame::decode(bytes) {
         let mut again = Vec::new();
         frame::encode_sealed(&sealed, &mut again);
         assert_eq!(again, bytes[..HEADER], "a header is encoded as it was decoded");
-        // What a switch leaves of data says what the whole said.
+        // The start of data that a switch leaves must be read like the whole.
         for format in [WireFormat::Rocev2, WireFormat::Uec, WireFormat::Strack, WireFormat::Mrc] {
             if let Ok(whole) = wire::decode(format, &bytes[HEADER..])
                 && matches!(whole.header, Header::Data(_))
@@ -35,7 +35,7 @@ pub(crate) fn check_frame(bytes: &[u8]) {
     }
 }
 
-/// Reads the bytes as a message of a copy and as a parcel; what can be read must be what was written.
+/// Reads the bytes as a message of a copy and as a parcel; a value that can be read must be written as the same bytes.
 pub(crate) fn check_copy(bytes: &[u8]) {
     if let Ok(message) = Message::decode(bytes) {
         assert_eq!(message.encode(), bytes, "a message is encoded as it was decoded");
@@ -49,7 +49,8 @@ pub(crate) fn check_copy(bytes: &[u8]) {
     }
 }
 
-/// Reads the bytes as the opened body of a fragment's datagram, and as a datagram of a channel; what can be read must be what was written.
+/// Reads the bytes as the opened body of a fragment's datagram, and as a datagram of a channel; a value that can be read
+/// must be written as the same bytes.
 pub(crate) fn check_fragment(bytes: &[u8]) {
     if let Some((fragment, lanes)) = fragments::decode_body(bytes) {
         let mut again = Vec::new();
@@ -58,19 +59,19 @@ pub(crate) fn check_fragment(bytes: &[u8]) {
         assert_eq!(again, bytes, "a fragment is encoded as it was decoded");
     }
     let mut opening = Opening::new(&[1; 32], 0);
-    assert!(opening.open(&mut bytes.to_vec()).is_err(), "nobody guesses a tag");
+    assert!(opening.open(&mut bytes.to_vec()).is_err(), "a guessed tag is wrong");
     let _ = fragments::channel_of(bytes);
 }
 
 /// The datagram is for the friend's connection.
 pub(crate) const FRIEND: u16 = 1 << 11;
-/// It has the DSCP of control, as what a switch has cut.
+/// It has the DSCP of control, as a trimmed datagram has.
 pub(crate) const URGENT: u16 = 1 << 12;
-/// ... or the one above, as what the last switch has cut.
+/// ... or the next higher one, as after trimming by the last switch.
 pub(crate) const LAST_HOP: u16 = 1 << 13;
 
-/// A node with an open connection and memory that its friend may write into, and a stranger on the path between them who
-/// sends what it likes.
+/// A node with an open connection and memory that its friend may write to, and a stranger on the path between them that
+/// sends arbitrary datagrams.
 pub(crate) struct Live {
     server: Node,
     client: Node,
@@ -80,7 +81,7 @@ pub(crate) struct Live {
     ends: [Connection; 2],
 }
 
-/// What carries the datagrams of the two, and reads them.
+/// Relays the datagrams of the two, and reads them.
 struct Path {
     front: UdpSocket,
     back: UdpSocket,
@@ -122,7 +123,7 @@ impl Live {
         let node = || {
             let address = "[::1]:0".parse().expect("an address");
             let mut config = Config::new(&[7; 32]).expect("long enough").profile("mrc").expect("a preset");
-            // What is cut can be read, whoever sent it.
+            // The node can read trimmed datagrams of any sender.
             (config.protection, config.trimming) = (Protection::Authenticated, true);
             Node::bind(config.plane(address)).expect("a socket")
         };
@@ -157,8 +158,8 @@ impl Live {
                 datagram[8..16].copy_from_slice(&self.path.number);
             }
             let dscp = if word & URGENT == 0 { 0 } else { CONTROL_DSCP + u8::from(word & LAST_HOP != 0) };
-            setsockopt(&self.stranger, sockopt::Ipv6TClass, &i32::from(dscp << 2)).expect("anybody may");
-            // What the socket has no room for is as good as dropped.
+            setsockopt(&self.stranger, sockopt::Ipv6TClass, &i32::from(dscp << 2)).expect("no privilege is needed");
+            // If the socket has no room, the datagram counts as dropped.
             let _ = self.stranger.send(&datagram);
             bytes = rest;
         }
@@ -175,7 +176,7 @@ impl Live {
         assert_eq!(self.server.counters().handshakes, 1, "the friend's");
     }
 
-    /// Cut datagrams that the server's engine was told of.
+    /// Trimmed datagrams that reached the server's engine.
     pub(crate) fn trimmed(&self) -> u64 {
         self.server.connection_counters(self.ends[1]).expect("open").engine.trimmed
     }

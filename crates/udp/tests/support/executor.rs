@@ -1,4 +1,4 @@
-//! The least executor there can be: polls on the calling thread, parks in between.
+//! A minimal executor: it polls on the calling thread and parks it in between.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -22,7 +22,7 @@ pub(crate) fn waker() -> Waker {
 }
 
 /// # Panics
-/// After [`PATIENCE`]: whatever was awaited was lost.
+/// After [`PATIENCE`]: the awaited value was lost.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = waker();

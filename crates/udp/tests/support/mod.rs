@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use strandway_udp::impair::{Impairment, Wire};
 use strandway_udp::{Completion, Config, Connection, Node, RemoteRegion};
 
-/// For what must happen, however busy the machine is.
+/// The longest wait for a certain event, even on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn local() -> SocketAddrV6 {
@@ -27,7 +27,7 @@ pub(crate) fn v6(address: SocketAddr) -> SocketAddrV6 {
 pub(crate) fn config(profile: &str, planes: usize) -> Config {
     let mut config = Config::new(&[7; 32]).expect("long enough").profile(profile).expect("a preset");
     config.planes = vec![local(); planes];
-    // Windows that the relays of a busy machine can carry.
+    // Windows small enough for the relays of a busy machine.
     config.socket_buffer = 1 << 20;
     config.retransmit_min = strandway_proto::Span::from_ms(5);
     config
@@ -43,7 +43,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Two connected nodes; with an impairment, a wire per plane stands between them.
+    /// Two connected nodes; with an impairment, each plane has a wire between them.
     pub(crate) fn new(config: Config, impairment: Option<Impairment>, seed: u64) -> Pair {
         let server = Node::bind(config.clone()).expect("sockets");
         let mut client = Node::bind(config).expect("sockets");
@@ -110,7 +110,7 @@ impl Pair {
     }
 }
 
-/// Bytes that differ everywhere and between seeds.
+/// Bytes with a pattern that depends on position and seed.
 pub(crate) fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..bytes)
@@ -121,8 +121,8 @@ pub(crate) fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Runs a test of this file alone in a network namespace, where it may spoil what it likes; false where that needs rights that
-/// we do not have.
+/// Runs this test alone in a network namespace, which it may change freely; false, after a message, if we lack the rights
+/// for that.
 pub(crate) fn in_namespace(test: &str) -> bool {
     alone(test, "ip link set lo up")
 }
@@ -132,7 +132,8 @@ pub(crate) fn cast_address() -> SocketAddrV6 {
     "[fd00::1]:0".parse().expect("an address")
 }
 
-/// The same, where an interface of address [`cast_address`] carries multicast. What is sent there comes back to all sockets of the host.
+/// The same, with an interface of address [`cast_address`] that carries multicast. Datagrams sent there come back to all
+/// sockets of the host.
 pub(crate) fn in_multicast_namespace(test: &str) -> bool {
     let port = "ip link add v0 type veth peer name v1 && ip link set v0 up && ip link set v1 up";
     alone(test, &format!("ip link set lo up && {port} && ip addr add fd00::1/64 dev v0 nodad"))
@@ -155,7 +156,7 @@ fn alone(test: &str, set_up: &str) -> bool {
     false
 }
 
-/// A socket of somebody who listens to a group in that namespace, and is no member.
+/// A socket that listens to a group in that namespace without being a member.
 pub(crate) fn listener(group: &Ipv6Addr, port: u16) -> UdpSocket {
     use rustix::net::{AddressFamily, SocketType, bind, socket, sockopt};
     let socket = socket(AddressFamily::INET6, SocketType::DGRAM, None).expect("a socket");

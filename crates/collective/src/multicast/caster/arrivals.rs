@@ -1,4 +1,4 @@
-//! Chunks that arrive are marked and used to rebuild others. Chunks that do not arrive are fetched: here is decided when.
+//! Marks arriving chunks, rebuilds lost chunks from parity, and decides when to fetch the remaining ones.
 
 use super::{Caster, Phase, Turn};
 use crate::multicast::Cutoff;
@@ -39,7 +39,7 @@ impl Caster<'_> {
         let mut settled = false;
         if trimmed {
             self.counts.trimmed += 1;
-            // Where there is parity, it may make up for this one.
+            // With parity, this chunk may be rebuilt instead of fetched.
             if self.op.parity.is_none()
                 && !self.progress.has_packet(chunk)
                 && !self.op.recovery.blocking
@@ -53,7 +53,7 @@ impl Caster<'_> {
             settled = self.mark(now, chunk, parity);
         }
         let end = match self.chained {
-            // Parity is for all at once.
+            // A chain sends no parity, so the `last` mark is the end.
             true => last.then(|| (self.op.layout.share_of(chunk), Span::ZERO)),
             false => self.op.is_end(chunk, last),
         };
@@ -62,7 +62,7 @@ impl Caster<'_> {
             if let Some(silence) = &mut self.silence {
                 silence.end(share);
             }
-            // Only the last roots of chains tell that the multicast is over.
+            // The multicast is over when the last root of each chain has finished; other roots do not count.
             if new && (self.chained || self.op.link(self.op.root_of(share)).last) {
                 settled = true;
                 self.hurry(now + behind);
@@ -73,7 +73,7 @@ impl Caster<'_> {
         }
     }
 
-    /// Notes the tree that a chunk came along, and tells its root of those by which nothing comes.
+    /// Counts a chunk for the tree on which it arrived, and reports silent trees and planes to the root.
     pub(super) fn watch_trees(&mut self, from: HostId, chunk: u32, way: (u8, u32)) {
         let watching = self.phase == Phase::Moving && !self.fetching.begun;
         let Some(silence) = self.silence.as_mut().filter(|_| watching) else { return };
@@ -90,7 +90,7 @@ impl Caster<'_> {
         }
     }
 
-    /// Marks a chunk that is here. True if that makes something to be done.
+    /// Marks an arrived chunk. Returns true if the rank now has all chunks.
     fn mark(&mut self, now: Time, chunk: u32, parity: bool) -> bool {
         if parity {
             let rebuilding = self.rebuilding.as_mut();
@@ -110,7 +110,7 @@ impl Caster<'_> {
         self.progress.is_whole()
     }
 
-    /// Rebuilds what parity gives back and what does not seem to come any more.
+    /// Rebuilds lost chunks from parity: those that can be rebuilt and have not arrived in time.
     pub(super) fn rebuild(&mut self, now: Time) {
         let Some(rebuilding) = &mut self.rebuilding else { return };
         while let Some(rebuild) = rebuilding.due(now, self.fetching.begun, self.op, &self.progress) {
@@ -122,7 +122,7 @@ impl Caster<'_> {
         }
     }
 
-    /// All roots have been heard to the end, perhaps: what is missing then is lost, or will be here within two round trips.
+    /// If all roots seem to have finished, missing chunks are lost unless they arrive within two round trips.
     pub(super) fn hurry(&mut self, now: Time) {
         let heard = |rank: u32| if rank == self.rank { self.turn == Turn::Done } else { self.ends[rank as usize] };
         let over = match self.op.root {
@@ -135,15 +135,16 @@ impl Caster<'_> {
         }
     }
 
-    /// When this rank stops waiting and fetches what it lacks, as far as is known.
+    /// The time at which this rank stops waiting and fetches missing chunks, as far as it knows now.
     ///
-    /// Chunks that come after the cutoff show that others use the links too (ours). To fetch what is only late would add to that, so it waits
-    /// until nothing has come, and nothing of its own has left, for four round trips and 200 us.
+    /// Chunks that arrive after the cutoff show that other traffic shares the links (ours). Fetching chunks that are
+    /// only late would add to that traffic. So the rank waits until, for four round trips and 200 us, no chunk has
+    /// arrived and none of its own has left.
     pub(super) fn stops_waiting_at(&self) -> Time {
         if self.op.cutoff != Cutoff::Tuned {
             return self.cutoff_at;
         }
-        // Multicast sheet, section 6.3: 0.9 of the schedule is over, and nothing comes any more.
+        // Multicast sheet, section 6.3: 0.9 of the schedule has passed and chunks have stopped arriving.
         let pause = self.op.rtt * 4;
         let slack = pause + Span::from_us(200);
         let schedule = if self.chained { self.op.chain_schedule() } else { self.op.schedule() };
@@ -153,15 +154,15 @@ impl Caster<'_> {
         self.over_at.min(quiet).min(self.cutoff_at.max(stirred + slack))
     }
 
-    /// How many times longer all takes at the most, since not all planes are used that every host has.
+    /// The factor by which the operation takes longer at most, because it does not use all planes of the hosts.
     pub(super) fn slowdown(&self) -> f64 {
         f64::from(self.op.planes.count_ones()) / f64::from((self.planes & self.op.planes).count_ones().max(1))
     }
 
-    /// Planes by which nothing has come for two round trips while others brought something.
+    /// Planes on which no chunk has arrived for two round trips although others had arrivals.
     fn deaf(&self) -> u32 {
         if self.chained {
-            // There is one sender, and the planes that this rank has not are known.
+            // All chunks come from one sender, and this rank knows the planes that it lacks.
             return self.op.planes & !self.up;
         }
         let silent = |at: &Time| *at + self.op.rtt * 2 < self.last_chunk;
@@ -178,13 +179,13 @@ impl Caster<'_> {
         self.say(of, Word::Fetch(runs));
     }
 
-    /// Is it time to fetch what is missing?
+    /// Begins to fetch if it is time.
     pub(super) fn look_at_clock(&mut self, now: Time) {
         let moving = self.phase == Phase::Moving && !self.progress.is_whole();
         self.fetching.begun |= moving && now >= self.stops_waiting_at();
     }
 
-    /// Fetches on.
+    /// Sends fetches for missing chunks, first and repeated ones.
     pub(super) fn look_for_missing(&mut self, now: Time) {
         if self.phase != Phase::Moving || self.progress.is_whole() {
             return;

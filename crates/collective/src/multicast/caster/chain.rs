@@ -1,7 +1,8 @@
-//! Ranks without a common plane. Chunks go from each rank to the next one, on the planes that these two share.
+//! Ranks without a common plane. Each rank sends chunks to the next rank on the planes that both have.
 //!
-//! Ours; multicast sheet, section 16: "unicast tree, said so". Every rank casts its share to the next rank and passes on what it gets,
-//! unless the next one is where that came from. A rank fetches what it lacks from the rank before it.
+//! Ours; multicast sheet, section 16: "unicast tree, said so". Every rank casts its share to the next rank and forwards
+//! the chunks that it receives. It forwards no chunk to the rank that multicast it. A rank fetches missing chunks from
+//! the rank before it.
 
 use super::Caster;
 use crate::multicast::letters::Word;
@@ -9,7 +10,7 @@ use strandway_proto::HostId;
 use strandway_proto::application::{Action, Stage};
 
 impl Caster<'_> {
-    /// All ranks have told their planes: if none is common to all, there will be a chain.
+    /// Called when all ranks have told their planes. If no plane is common to all, the ranks form a chain.
     pub(super) fn choose_way(&mut self) {
         if self.planes != 0 || self.op.ranks.count() == 1 {
             return;
@@ -20,7 +21,7 @@ impl Caster<'_> {
         self.stage(Stage::Chained);
         let planes = self.op.planes & !self.up;
         self.say(self.behind(1), Word::Deaf { planes });
-        // Where one barrier is enough, chunks may have come before this rank knew of the chain.
+        // With one barrier, chunks may have arrived before this rank knew of the chain: forward them now.
         let shares = (0..self.op.layout.shares()).filter(|&share| self.op.root_of(share) != self.rank);
         let chunks = shares.flat_map(|share| {
             let first = self.op.layout.first(share);
@@ -30,17 +31,18 @@ impl Caster<'_> {
         here.into_iter().for_each(|chunk| self.pass_on(chunk));
     }
 
-    /// Does the operation end with a barrier? In a chain the next rank fetches from this one, and last words go the other way.
+    /// True if the operation ends with a barrier. A chain always does: in it the next rank fetches from this one, but
+    /// the closing letter of the handshake would come from the rank before.
     pub(super) fn has_close(&self) -> bool {
         self.op.recovery.close || self.chained
     }
 
-    /// To whom this rank casts: the group, or the next rank.
+    /// The receiver of this rank's casts: the group, or the next rank of a chain.
     pub(super) fn audience(&self) -> HostId {
         if self.chained { self.op.ranks.host(self.ahead(1)) } else { HostId::group(self.op.group) }
     }
 
-    /// The planes that this rank may cast by; those of the group, or those that the next rank hears.
+    /// The planes on which this rank may cast: those of the group, or those that the next rank of the chain hears.
     pub(super) fn planes_heard(&self) -> u32 {
         let planes = if self.chained { self.up } else { self.planes };
         match planes & !self.shunned {
@@ -49,14 +51,14 @@ impl Caster<'_> {
         }
     }
 
-    /// A chunk has come for the first time: the next rank may want it.
+    /// Forwards a chunk that arrived for the first time, if the ranks form a chain.
     pub(super) fn pass_on(&mut self, chunk: u32) {
         let share = self.op.layout.share_of(chunk);
         if !self.chained || self.op.root_of(share) == self.ahead(1) {
             return;
         }
         let to = self.audience();
-        // Neighbours in one go, as long as they wait.
+        // Consecutive chunks that have not left yet share one action.
         if let Some(Action::Cast(last)) = self.out.back_mut()
             && last.to == to
             && last.first + last.count == chunk

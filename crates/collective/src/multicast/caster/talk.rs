@@ -1,4 +1,4 @@
-//! What a rank says to others: answers to those who ask, questions to those it waits for, and the word of a death.
+//! The letters of a rank: answers to requests, questions to ranks that it waits for, and the report of a dead rank.
 
 use super::{Caster, Phase, Probe, Turn};
 use crate::multicast::Opening;
@@ -10,10 +10,11 @@ use strandway_proto::application::{Action, Stage};
 use strandway_proto::cast::{Cast, LeftOut};
 use strandway_proto::units::Time;
 
-/// So often the word of a death is sent to a rank that does not acknowledge it. Ours.
+/// The report of a dead rank is sent at most this many times to a rank that does not acknowledge it. Ours.
 const ABORT_MAX: u32 = 10;
 
-/// Channels stay open for so many times the patience for an acknowledgement, lest each answer to a late question open one. Ours.
+/// Channels stay open for this many times the patience for an acknowledgement; otherwise each answer to a late question
+/// would open a channel. Ours.
 const LINGER: u64 = 3;
 
 impl Caster<'_> {
@@ -46,7 +47,7 @@ impl Caster<'_> {
             }
         }
         if lacks.is_empty() {
-            // What was asked for may have to wait for its turn.
+            // The chunks may have to wait for their turn; this letter shows that the rank is alive.
             self.say(from, Word::Alive);
         }
         for pair in lacks.chunks(2) {
@@ -54,7 +55,7 @@ impl Caster<'_> {
         }
     }
 
-    /// Casts by the trees that others hear.
+    /// Casts on the trees that other ranks receive.
     pub(super) fn cast(&mut self, cast: Cast) {
         let left_out = if cast.to.as_group().is_some() { self.left_out } else { LeftOut::NONE };
         self.out.push_back(Action::Cast(Cast { left_out, ..cast }));
@@ -99,7 +100,7 @@ impl Caster<'_> {
         }
     }
 
-    /// A rank has passed the last barrier: so has everybody, whatever this one has heard.
+    /// Another rank has passed the last barrier, so all ranks have all chunks.
     fn end(&mut self) {
         if self.phase == Phase::Closing {
             self.stage(Stage::Closed);
@@ -110,7 +111,8 @@ impl Caster<'_> {
         }
     }
 
-    /// The operation is given up, for the reason that this word tells. Whoever found out tells all others; those tell whoever asks.
+    /// Gives the operation up; `why` is the reason. The rank that found the reason (`found`) tells all other ranks. The
+    /// others tell each rank that asks them.
     pub(super) fn abort(&mut self, now: Time, why: Word, found: bool) {
         let ranks = self.op.ranks.count();
         let dead = match why {
@@ -135,7 +137,7 @@ impl Caster<'_> {
         }
     }
 
-    /// The rank whose word this one waits for, if it waits for a certain one.
+    /// The rank whose letter this one waits for, if it waits for one certain rank.
     fn awaited(&self) -> Option<u32> {
         let barrier = match self.phase {
             Phase::Here => Barrier::Here,
@@ -149,7 +151,7 @@ impl Caster<'_> {
         (round < u32::from(self.rounds())).then(|| self.behind(1 << round))
     }
 
-    /// Asks the rank that this one waits for whether it is alive.
+    /// Asks the awaited rank whether it is alive.
     pub(super) fn look_after_awaited(&mut self, now: Time) {
         let every = self.op.rtt * 4;
         let Some(of) = self.awaited() else {
@@ -170,8 +172,8 @@ impl Caster<'_> {
         }
     }
 
-    /// Says something once more. Letters take planes in turn: where ranks differ in planes, every other time it is said twice, lest each
-    /// repetition meet a plane that the other one has not.
+    /// Repeats a letter. Letters take planes in turn. If ranks have different planes, every second repetition is sent
+    /// twice; otherwise each repetition might take a plane that the receiver does not have.
     fn say_again(&mut self, to: u32, word: Word, silent: u32) {
         self.say(to, word);
         if self.planes != self.op.planes && silent % 2 == 1 {
@@ -179,7 +181,7 @@ impl Caster<'_> {
         }
     }
 
-    /// Repeats letters that were not acknowledged.
+    /// Repeats letters that were not acknowledged in time.
     pub(super) fn repeat(&mut self, now: Time) {
         let again = self.patience();
         let most = if let Phase::Aborted(_) = self.phase { ABORT_MAX } else { self.op.silent_max };
@@ -193,13 +195,13 @@ impl Caster<'_> {
         }
     }
 
-    /// When it closes its channels: when it has nothing more to say, and nobody has asked for a while.
+    /// When it closes its channels: it has no more letters to send, and no rank has asked for some time.
     pub(super) fn hangs_up_at(&self) -> Time {
         let over = matches!(self.phase, Phase::Closed | Phase::Aborted(_)) && self.owed.is_empty();
         if over && !self.spoken.is_empty() { self.spoke_at + self.patience() * LINGER } else { Time::NEVER }
     }
 
-    /// Closes its channels. Whoever asks again makes it open one again.
+    /// Closes its channels. A later question opens one again.
     pub(super) fn hang_up(&mut self, now: Time) {
         if self.hangs_up_at() <= now {
             let op = self.op;

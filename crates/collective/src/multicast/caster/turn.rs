@@ -1,11 +1,11 @@
-//! What a rank casts, and when: its turn, its share batch by batch, and the end of it.
+//! Casts a rank's share, batch by batch, when the rank has the token.
 
 use super::{Caster, Turn};
 use crate::multicast::letters::Word;
 use strandway_proto::units::Time;
 
 impl Caster<'_> {
-    /// Casts its share if its turn has come, and hands the turn on when all of it has left.
+    /// Casts the share if the rank has the token, and passes the token on when the whole share has left.
     pub(super) fn take_turn(&mut self, now: Time) {
         if self.turn == Turn::Waits && (self.token || self.chained) && now >= self.cast_at {
             self.turn = Turn::Casts { next: 0, end: 0 };
@@ -20,7 +20,8 @@ impl Caster<'_> {
         }
     }
 
-    /// Hands out the next chunks of its share, and their parity behind them; after the last ones, or alone, it is done.
+    /// Hands out the next chunks of the share, followed by their parity. Marks the share as done after its last chunk,
+    /// or if there is only one rank.
     fn cast_batch(&mut self) {
         let (Turn::Casts { next, .. }, Some(share)) = (self.turn, self.op.share_of(self.rank)) else { return };
         let count = (self.op.layout.chunks(share) - next).min(self.op.batch());
@@ -42,7 +43,7 @@ impl Caster<'_> {
         self.turn = Turn::Casts { next: next + count, end };
     }
 
-    /// The last chunk of something cast to all has left: of its present batch, or of chunks that were cast again.
+    /// A cast has left; `left` is the number after its last chunk. If it was the present batch, the next batch follows.
     pub(super) fn handle_cast(&mut self, left: u32) {
         if let Turn::Casts { end, .. } = self.turn
             && left == end

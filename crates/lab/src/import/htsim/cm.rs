@@ -7,33 +7,33 @@ use crate::scenario::workload::FLOWS_MAX;
 use std::collections::BTreeMap;
 use strandway_proto::units::Time;
 
-/// A traffic matrix, understood.
+/// A parsed traffic matrix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matrix {
-    /// Hosts that the matrix was made for.
+    /// Number of hosts.
     pub nodes: u32,
     /// Its flows in the file's order.
     pub flows: Vec<MatrixFlow>,
-    /// What flows wait for.
+    /// The triggers that flows wait for.
     pub triggers: Vec<MatrixTrigger>,
 }
 
 /// One line `SRC->DST ...`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatrixFlow {
-    /// Who sends.
+    /// The sender.
     pub source: u32,
-    /// Who receives.
+    /// The receiver.
     pub destination: u32,
     /// Its `id`, if it has one.
     pub id: Option<u32>,
-    /// Bytes.
+    /// Its length in bytes.
     pub bytes: u64,
     /// When it starts.
     pub start: MatrixStart,
-    /// Index of the trigger that its completion at the sender fires.
+    /// Index of the trigger that it fires when the sender knows that it has arrived.
     pub on_sent: Option<u32>,
-    /// Index of the trigger that its arrival at the receiver fires.
+    /// Index of the trigger that it fires when it has arrived at the receiver.
     pub on_received: Option<u32>,
 }
 
@@ -49,21 +49,21 @@ pub enum MatrixStart {
 /// One line `trigger id N oneshot` or `trigger id N barrier count C`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatrixTrigger {
-    /// The number it has in the file.
+    /// Its number in the file.
     pub id: u32,
-    /// How many flows must fire it.
+    /// How many firings it needs.
     pub needed: u32,
 }
 
 /// Parses a traffic matrix.
 ///
 /// # Errors
-/// With every problem and its line.
+/// All problems, with their lines.
 pub fn parse_cm(text: &str) -> Result<Matrix, Problems> {
     parse_cm_named("matrix.cm", text)
 }
 
-/// A flow as written, its triggers still by id.
+/// A flow as written; triggers are still numbered by id.
 struct Written {
     line: usize,
     flow: MatrixFlow,
@@ -79,23 +79,23 @@ struct Counts {
     triggers: Option<u64>,
 }
 
-/// Parses a traffic matrix called `file` in messages; starts are in picoseconds.
+/// Parses a traffic matrix with start times in picoseconds. `file` is its name in messages.
 ///
 /// # Errors
-/// With every problem and its line.
+/// All problems, with their lines.
 pub fn parse_cm_named(file: &str, text: &str) -> Result<Matrix, Problems> {
     parse_cm_in(file, text, StartUnit::Picoseconds)
 }
 
-/// The unit of `start` in a matrix. The UEC simulator's main program reads microseconds; its other programs and its generators
-/// take picoseconds.
+/// The unit of `start` in a matrix. The UEC simulator's main program reads microseconds; its other programs and its
+/// generators use picoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartUnit {
     /// 10^-12 s.
     Picoseconds,
     /// 10^-6 s.
     Microseconds,
-    /// The scenario does not say; picoseconds are taken, and a report says so if any flow starts after zero.
+    /// Not given in the scenario. Picoseconds are assumed, and a report says so if any flow starts after zero.
     Unsaid,
 }
 
@@ -110,16 +110,16 @@ impl StartUnit {
 }
 
 impl Matrix {
-    /// Does any flow start at a time other than zero?
+    /// True if some flow starts later than zero.
     pub fn has_starts(&self) -> bool {
         self.flows.iter().any(|f| matches!(f.start, MatrixStart::At(at) if at > Time::ZERO))
     }
 }
 
-/// The same, with starts in this unit.
+/// Parses a traffic matrix with start times in this unit.
 ///
 /// # Errors
-/// With every problem and its line.
+/// All problems, with their lines.
 pub fn parse_cm_in(file: &str, text: &str, unit: StartUnit) -> Result<Matrix, Problems> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut findings = Findings::new(file);
@@ -159,7 +159,7 @@ pub fn parse_cm_in(file: &str, text: &str, unit: StartUnit) -> Result<Matrix, Pr
     if flow_lines == 0 {
         findings.add(None, "", "the matrix is empty: no line `SRC->DST ...`", "add at least one flow");
     }
-    let cut = "the file may be cut short; correct the count or complete the file";
+    let cut = "correct the number or add the missing lines";
     for (name, said, found) in
         [("Connections", counts.connections, flow_lines), ("Triggers", counts.triggers, trigger_lines)]
     {
@@ -201,7 +201,7 @@ fn header<'a>(
     }
     *place = findings.number(line, words.next(), name, low, high);
     if place.is_none() {
-        // Noted already; a value keeps the rest of the file from being judged by its absence.
+        // The problem is reported already. The value prevents a second report for a missing line.
         *place = Some(high);
     }
 }
@@ -274,7 +274,7 @@ fn flow<'a>(
         return None;
     }
     let Some(bytes) = size else {
-        findings.add(Some(line), pair, "the flow has no size", "add `size BYTES`; the line may be cut short");
+        findings.add(Some(line), pair, "the flow has no size", "add `size BYTES`");
         return None;
     };
     if wait.is_some() && start.is_some_and(|at| at != Time::ZERO) {
@@ -290,7 +290,7 @@ fn flow<'a>(
     Some(Written { line, flow, wait, send, receive })
 }
 
-/// A start time, decimals allowed as htsim allows them; at most about 13 days.
+/// A start time, at most about 13 days. Decimals are allowed, as in htsim.
 fn time(word: Option<&str>, unit: StartUnit) -> Option<Time> {
     let word = word?;
     if let Ok(start) = word.parse::<u64>() {
@@ -348,7 +348,7 @@ fn trigger<'a>(
     }
 }
 
-/// Checks what only the whole file tells and replaces trigger ids by indices.
+/// Checks the references between lines, and replaces trigger ids by indices.
 fn resolve(
     findings: &mut Findings,
     nodes: u32,
@@ -397,10 +397,10 @@ fn resolve(
     }
     let mut plans = Vec::with_capacity(triggers.len());
     for (i, (id, (line, needed))) in triggers.iter().enumerate() {
-        // A barrier without a count waits for every flow that fires it.
+        // A barrier without a count needs one firing from every flow that fires it.
         let needed = needed.unwrap_or(fired[i]);
         if waiting[i] > 0 && fired[i] < needed.max(1) {
-            let what = format!("{} flows fire this trigger, but it takes {}", fired[i], needed.max(1));
+            let what = format!("{} flows fire this trigger, but it needs {}", fired[i], needed.max(1));
             findings.add(Some(*line), &id.to_string(), what, "the flows that wait for it would never start");
         }
         plans.push(MatrixTrigger { id: *id, needed: needed.max(1) });
@@ -443,11 +443,11 @@ mod tests {
             ("Nodes 4\nConnections 1\n1->1 start 0 size 5\n", "cannot send to itself"),
             ("Nodes 4\nConnections 1\n0->1 start 0 size -5\n", "cannot be negative"),
             ("Nodes 4\nConnections 1\n0->1 start NaN size 5\n", "must be a time"),
-            ("Nodes 4\nConnections 1\n0->1 start 0 size\n", "has no number behind it"),
+            ("Nodes 4\nConnections 1\n0->1 start 0 size\n", "has no number after it"),
             ("Nodes 4\nConnections 1\n0->1 start 0 si\n", "is not known in a flow; did you mean `size`?"),
             ("Nodes 4\nConnections 1\n0->1 start 0\n", "no size"),
             ("Nodes 4\nConnections 1\n0->1 size 5\n", "neither `start` nor `trigger`"),
-            ("Nodes 4\nConnections 1\n0-> start 0 size 5\n", "`the destination`: has no number behind it"),
+            ("Nodes 4\nConnections 1\n0-> start 0 size 5\n", "`the destination`: has no number after it"),
             ("Nodes 4\nConnections 2\n0->1 id 1 start 0 size 5\n0->2 id 1 start 0 size 5\n", "on line 3 already"),
             ("Nodes 4\nConnections 1\n0->1 trigger 3 size 5\n", "this trigger is not defined"),
             ("Nodes 4\nConnections 1\nTriggers 1\n0->1 trigger 3 size 5\ntrigger id 3 oneshot\n", "would never start"),

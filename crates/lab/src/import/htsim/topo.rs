@@ -7,7 +7,7 @@ use strandway_fabric::Topology;
 use strandway_fabric::topology::{Level, Pods, Shape};
 use strandway_proto::units::{Rate, Span};
 
-/// One `Tier` as written: the switches of a tier and the links below them.
+/// One `Tier` of the file: the switches of a tier and the links below them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tier {
     line: usize,
@@ -24,15 +24,15 @@ struct Tier {
 /// Parses a topology.
 ///
 /// # Errors
-/// With every problem and its line.
+/// All problems, with their lines.
 pub fn parse_topo(text: &str) -> Result<Topology, Problems> {
     parse_topo_named("fabric.topo", text)
 }
 
-/// Parses a topology called `file` in messages.
+/// Parses a topology. `file` is its name in messages.
 ///
 /// # Errors
-/// With every problem and its line.
+/// All problems, with their lines.
 pub fn parse_topo_named(file: &str, text: &str) -> Result<Topology, Problems> {
     const KNOWN: [&str; 13] = [
         "Nodes",
@@ -59,7 +59,7 @@ pub fn parse_topo_named(file: &str, text: &str) -> Result<Topology, Problems> {
         let Some(name) = words.next() else { continue };
         let value = words.next();
         if let Some(extra) = words.next() {
-            findings.add(Some(number), extra, "is one word too many", "write one key and one number per line");
+            findings.add(Some(number), extra, "is an extra word", "write one key and one number per line");
             continue;
         }
         let lower = name.to_lowercase();
@@ -123,7 +123,7 @@ pub fn parse_topo_named(file: &str, text: &str) -> Result<Topology, Problems> {
 }
 
 fn missing(findings: &mut Findings, what: &str) {
-    findings.add(None, "", format!("{what} is missing"), "the file may be cut short; add it");
+    findings.add(None, "", format!("{what} is missing"), "add it");
 }
 
 fn build(findings: &mut Findings, header: [Option<u64>; 3], tiers: &[Option<Tier>; 3]) -> Option<Topology> {

@@ -1,4 +1,4 @@
-//! Charts as inline SVG: drawn once for wide and once for narrow screens, so that their text stays legible on both.
+//! Charts as inline SVG, drawn twice: for wide and for narrow screens. So text is readable on both.
 
 use super::marks::{self, Mark};
 use std::fmt::Write;
@@ -18,22 +18,22 @@ pub(super) struct Lines {
     pub(super) y: Axis,
     pub(super) curves: Vec<Curve>,
     pub(super) drawn: Drawn,
-    /// Along the axis of x; their texts stand above the plot.
+    /// Marks along the x axis; their labels are above the plot.
     pub(super) marks: Vec<Mark>,
 }
 
-/// How values are joined.
+/// How the points of a curve are joined.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Drawn {
     Slopes,
-    /// As a distribution has.
+    /// Steps, as for a distribution.
     Steps,
-    /// Areas one on top of the other, the first at the bottom. All have values at the same places, each of which holds up to
-    /// the next one, the last one up to the end of the axis.
+    /// Areas on top of each other, the first at the bottom. All have values at the same x. A value holds until the next
+    /// x, the last value until the end of the axis.
     Stacked,
 }
 
-/// An axis: what its numbers are divided by and what unit they then have.
+/// An axis: its label, range and scale.
 pub(super) struct Axis {
     pub(super) label: String,
     pub(super) low: f64,
@@ -41,7 +41,7 @@ pub(super) struct Axis {
     pub(super) log: bool,
 }
 
-/// One bar with a mark: from `low` to `high`, mean at `mark`.
+/// A bar from `low` to `high` with a mark at the mean.
 pub(super) struct Range {
     pub(super) label: String,
     pub(super) colour: usize,
@@ -57,10 +57,10 @@ pub(super) struct RangeGroup {
     pub(super) ranges: Vec<Range>,
 }
 
-/// The size of a drawing, in points of its own.
+/// The size of a drawing, in its own points.
 #[derive(Clone, Copy)]
 pub(super) struct Size {
-    /// Of the element.
+    /// The class of the element.
     pub(super) class: &'static str,
     pub(super) width: f64,
     pub(super) height: f64,
@@ -75,7 +75,7 @@ pub(super) const RIGHT: f64 = 14.0;
 pub(super) const TOP: f64 = 12.0;
 pub(super) const BOTTOM: f64 = 42.0;
 
-/// Colours are numbered from 0 and repeat.
+/// Number of colours; colours are numbered from 0 and repeat.
 pub(super) const COLOURS: usize = 8;
 
 impl Axis {
@@ -84,7 +84,7 @@ impl Axis {
         Axis { label: label.into(), low, high, log: false }
     }
 
-    /// Where a value lies between the ends: 0 to 1.
+    /// The position of a value between the ends, from 0 to 1.
     pub(super) fn at(&self, value: f64) -> f64 {
         let scaled = |v: f64| if self.log { v.max(1e-12).log10() } else { v };
         ((scaled(value) - scaled(self.low)) / (scaled(self.high) - scaled(self.low))).clamp(0.0, 1.0)
@@ -110,12 +110,12 @@ impl Axis {
     }
 }
 
-/// Neighbouring ticks as text, with as many digits as tell them apart.
+/// Tick labels, with enough digits to distinguish neighbouring ticks.
 pub(super) fn labels(ticks: &[f64]) -> Vec<String> {
     let step = ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min);
     let digits = (0..4).find(|digits| step * 10f64.powi(*digits) > 0.99).unwrap_or(4) as usize;
     let text = |tick: &f64| {
-        // Steps of 2.5 need one digit more.
+        // Steps of 2.5 need one more digit.
         let text = format!("{tick:.*}", digits + usize::from(digits < 4));
         let text = text.trim_end_matches('0').trim_end_matches('.');
         if text == "-0" { "0".to_string() } else { text.to_string() }
@@ -123,7 +123,7 @@ pub(super) fn labels(ticks: &[f64]) -> Vec<String> {
     ticks.iter().map(text).collect()
 }
 
-/// A number as an axis shows it.
+/// A number as an axis label.
 pub(super) fn short(value: f64) -> String {
     if value == 0.0 {
         return "0".into();
@@ -138,7 +138,7 @@ pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Both drawings of curves, their legend, and the numbers for the script: `charts.js` says what it expects.
+/// Both drawings of curves, their legend, and their data for the script (in the form that `charts.js` describes).
 pub(super) fn lines(chart: &Lines) -> String {
     let mut out: String = SIZES.iter().map(|size| draw_lines(chart, *size)).collect();
     if chart.curves.len() > 1 {
@@ -232,7 +232,7 @@ fn path(chart: &Lines, curve: &Curve, x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) ->
     d
 }
 
-/// The outline of what lies between the sum of the curves below and that with this one.
+/// The outline of the area between the sum of the curves below and the sum including this one.
 fn area(chart: &Lines, i: usize, x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) -> f64) -> String {
     let points = &chart.curves[i].points;
     let Some(first) = points.first() else { return String::new() };
@@ -260,7 +260,7 @@ pub(super) fn open(size: Size, height: f64, title: &str) -> String {
     )
 }
 
-/// Names beside their colours.
+/// Names with their colours.
 pub(super) fn legend<'a>(entries: impl Iterator<Item = (&'a str, usize)>) -> String {
     let mut out = String::from("<ul class=\"legend\">");
     for (name, colour) in entries {
@@ -336,7 +336,7 @@ fn draw_ranges(groups: &[RangeGroup], label: &str, size: Size) -> String {
     out
 }
 
-/// Both drawings of plain bars: label, colour, value, text behind the bar.
+/// Both drawings of plain bars: label, colour, value, text after the bar.
 pub(super) fn bars(rows: &[(String, usize, f64, String)]) -> String {
     SIZES.iter().map(|size| draw_bars(rows, *size)).collect()
 }

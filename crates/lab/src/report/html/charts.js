@@ -1,7 +1,7 @@
-// Makes the charts of a report respond: values under the pointer and by keyboard, zoom, series to hide, CSV and SVG files.
+// Makes the charts of a report interactive: values under the pointer and by keyboard, zoom, series to hide, CSV and SVG files.
 // The page is complete without it.
 //
-// What it expects of the page:
+// The page must have:
 // - <div id="tip"></div> once.
 // - A chart is a <figure> with an <h3>, one or more <svg> (one of them visible), and after them, with two series or more, a
 //   <ul class="legend"> whose items are in the order of the series: <li><i class="k0"></i>name</li>.
@@ -10,7 +10,7 @@
 // - <script type="application/json" id="data-ID"> holds
 //   {x: [low, high], log: bool, y: [low, high], xl: "time, us", yl: "goodput, Gb/s", d: "slopes" | "steps" | "stacked",
 //    s: [{n: name, c: colour 0..7, p: [[x, y], ...]}], marks: [{x, x2, label}]}
-//   y, d and marks may be absent. Texts of marks stand above the plot: its top leaves 13 units for each row of them. A mark without x2 is an instant; with x2 it lasts from x to x2.
+//   y, d and marks may be absent. Labels of marks are above the plot: its top leaves 13 units for each row of them. A mark without x2 is an instant; with x2 it lasts from x to x2.
 //
 // For other scripts: charts.mount(figure, id, spec) with the same data, and also in spec: ylog; ticks [[x, text], ...];
 // shift per series, in units of the drawing; snap (the cursor stops at points only); dots; dash 0..3 per series; lo and hi per point as p[2] and p[3], drawn as a
@@ -34,7 +34,7 @@ const charts = (() => {
   const html = (name, attrs, ...inside) => fill(document.createElement(name), attrs, inside);
   const svg = (name, attrs, ...inside) => fill(document.createElementNS(NS, name), attrs, inside);
 
-  // A value as it stands in the tip: three to four digits, commas between thousands.
+  // A value as the tip shows it: three to four digits, commas between thousands.
   const short = value => {
     if (value === 0) return "0";
     const size = Math.abs(value);
@@ -80,7 +80,7 @@ const charts = (() => {
     return points[a - 1];
   };
 
-  // The range of y: the drawing's own until something is hidden or zoomed away, then what is left.
+  // The range of y: that of the drawing; after zooming or hiding, the range of the visible points.
   const rangeY = chart => {
     const { spec, view } = chart, own = spec.y || [0, Math.max(...spec.s.flatMap(s => s.p.map(p => p[1])), 1e-9) * 1.05];
     const shown = visible(chart);
@@ -103,7 +103,7 @@ const charts = (() => {
     return [0, Math.max(most * 1.05, 1e-9)];
   };
 
-  // Points of the drawing, cut off at the plot's edges.
+  // The points inside the plot, with the curves cut at its edges.
   const cut = (points, left, right) => points.flatMap((p, i) => {
     const q = points[i - 1], out = [];
     for (const edge of [left, right]) {
@@ -133,7 +133,7 @@ const charts = (() => {
     return d + back + "Z";
   };
 
-  // Marks are bands or lines. Their texts stand above the plot, in rows where they would overlap, as many as there is room for.
+  // Marks are bands or lines. Their labels are above the plot, in several rows if they would overlap, as far as there is room.
   const drawMarks = (chart, parts, x, box) => {
     const [left, top, right, bottom] = box, taken = [];
     for (const mark of chart.spec.marks || []) {
@@ -155,7 +155,7 @@ const charts = (() => {
     }
   };
 
-  // Names at the ends of lines, pushed apart; none if they do not fit.
+  // Names at the ends of lines, moved apart; no names if they do not fit.
   const drawEnds = (shown, x, y, box, parts) => {
     const [, top, right, bottom] = box;
     const ends = shown.filter(s => s.p.length).map(s => ({ s, want: y(s.p[s.p.length - 1][1]) }));
@@ -246,7 +246,7 @@ const charts = (() => {
     tip.style.visibility = "hidden";
     for (const g of chart.plots) g.querySelector(".cursor").style.visibility = "hidden";
   };
-  // Puts the cursor at x and the values beside it; the keyboard's reader gets them as a sentence.
+  // Puts the cursor at x and the values next to it. A screen reader gets the values as a sentence.
   const point = (chart, x, aloud) => {
     const g = plotOf(chart), [left, top, right] = g.dataset.box.split(",").map(Number);
     if (chart.spec.snap) {
@@ -348,7 +348,7 @@ const charts = (() => {
     drawing.setAttribute("aria-label", `${label}. Left and right arrow read values, plus and minus zoom, Escape resets.`);
   };
 
-  // Series are shown and hidden by their names in the legend.
+  // A click on a name in the legend shows or hides its series.
   const toggles = (chart, legend) => {
     const buttons = [...legend.children].map((item, i) => {
       const press = alone => {
@@ -371,7 +371,7 @@ const charts = (() => {
     html("a", { href: url, download: name }).click();
     setTimeout(() => URL.revokeObjectURL(url), 10000);
   };
-  // A text that begins like a formula stays text in spreadsheets.
+  // Quote texts that begin like a formula, so that spreadsheets keep them as text.
   const csv = rows => rows.map(row => row.map(cell => {
     const text = cell === null || cell === undefined ? "" : String(typeof cell === "number" ? +cell.toPrecision(10) : cell);
     const safe = typeof cell === "string" && /^[=+@\t]|^-\D/.test(text) ? "'" + text : text;

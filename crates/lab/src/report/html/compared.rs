@@ -1,4 +1,4 @@
-//! The page of several runs: what was found, an explorer, a table of all runs, and charts of the best and the worst.
+//! The page of several runs: findings, an explorer, a table of all runs, and charts of the best and the worst runs.
 
 use super::chart::{self, Range, RangeGroup, escape};
 use super::explorer::{self, Keys, Metric, explorer, metrics, ranked};
@@ -12,13 +12,13 @@ use crate::report::{FaultFacts, Report};
 use crate::sweep::Row;
 use std::collections::BTreeMap;
 
-/// So many runs are overlaid in charts; tables hold all.
+/// Limit on the runs in one chart; tables hold all.
 const OVERLAID: usize = chart::COLOURS;
-/// Collectives beyond this many are folded away.
+/// With more collectives than this, their table is folded.
 const COLLECTIVES_OPEN: usize = 16;
-/// Remarks of more kinds of runs are left to the runs' own reports.
+/// With more different remarks than this, only the reports of single runs show them.
 const REMARKS: usize = 2;
-/// Up to this many settings have a card each.
+/// Limit on the settings that have a card each.
 const CARDS: usize = 6;
 
 pub(super) fn body(title: &str, rows: &[Row], scenario: &str) -> String {
@@ -79,7 +79,7 @@ pub(super) fn body(title: &str, rows: &[Row], scenario: &str) -> String {
     out
 }
 
-/// What broke and what else a reader must know; nothing if the runs differ too much in that to say it once.
+/// Faults and notes of the runs; empty if they differ too much between runs.
 fn common_remarks(rows: &[Row]) -> String {
     let mut told: Vec<String> = Vec::new();
     for remarks in rows.iter().map(|row| remarks(&row.report)).filter(|text| !text.is_empty()) {
@@ -90,7 +90,7 @@ fn common_remarks(rows: &[Row]) -> String {
     if told.len() > REMARKS { String::new() } else { told.concat() }
 }
 
-/// What the scenario is about, and its fabric where all runs have the same.
+/// The scenario's description, and the fabric if all runs have the same.
 fn lead(rows: &[Row]) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let about = first.report.description.trim_end_matches('.');
@@ -101,7 +101,7 @@ fn lead(rows: &[Row]) -> String {
     parts.iter().filter(|part| !part.is_empty()).map(|part| format!("{part}. ")).collect::<String>().trim().to_string()
 }
 
-/// Runs that differ in the seed alone.
+/// Runs that differ only in the seed.
 struct Setting {
     /// Its first run.
     row: usize,
@@ -119,7 +119,7 @@ fn settings(rows: &[Row], metric: &Metric) -> Vec<Setting> {
     lines.iter().filter_map(setting).collect()
 }
 
-/// The rows that charts show, in their order: all, or a run each of the best and the worst settings.
+/// The rows in charts, in order: all rows, or one run of each of the best and worst settings.
 fn picked(rows: &[Row], metric: &Metric) -> Vec<usize> {
     let mut settings = settings(rows, metric);
     if rows.len() <= OVERLAID || settings.len() == 1 {
@@ -134,7 +134,7 @@ fn picked(rows: &[Row], metric: &Metric) -> Vec<usize> {
     picked
 }
 
-/// What the comparison found: expectations that were missed first, then who is best and worst.
+/// The finding in one sentence: missed expectations first, then the best and the worst setting.
 pub fn headline(rows: &[Row]) -> String {
     let metrics = metrics(rows);
     let Some(metric) = metrics.first() else { return String::new() };
@@ -153,7 +153,7 @@ fn found(rows: &[Row], metric: &Metric) -> String {
     if !ranked(rows) {
         return side_by_side(rows, metric);
     }
-    // Of several workloads the one that tells the most.
+    // If there are several workloads: the one with the largest differences.
     let mut loads: Vec<(String, Vec<&Setting>)> = Vec::new();
     for setting in &settings {
         let load = keys.load(setting.row);
@@ -199,7 +199,7 @@ fn found(rows: &[Row], metric: &Metric) -> String {
     format!("Best{at}: {good} ({max}); worst: {bad} ({worst_max}, {factor} times). The {what}{seeds}.")
 }
 
-/// Several worlds of one scenario: their values, and how far they are apart.
+/// One scenario simulated and on real nodes: the values and their distance.
 fn side_by_side(rows: &[Row], metric: &Metric) -> String {
     let values: Vec<(&str, Option<f64>)> =
         rows.iter().map(|row| (row.label.as_str(), metric.of(&row.report))).collect();
@@ -245,7 +245,7 @@ fn cards(rows: &[Row], metric: &Metric, keys: &Keys) -> String {
     out
 }
 
-/// The faults of all these runs, if they have the same.
+/// The faults of the runs, if all runs have the same.
 fn common_faults(rows: &[Row]) -> &[FaultFacts] {
     let when = |row: &Row| -> Vec<(String, f64, Option<f64>)> {
         row.report.faults.iter().map(|f| (f.what.clone(), f.from_us, f.until_us)).collect()
@@ -292,7 +292,7 @@ fn queues(rows: &[Row]) -> String {
     figure("Queue depth", &format!("Data waiting in the fullest queue of the fabric, {unit}"), &chart)
 }
 
-/// The leaves' uplinks over time: where single-path transports collide.
+/// The leaves' uplinks over time; here flows of single-path transports collide.
 fn uplinks(rows: &[Row]) -> String {
     let mut curves = Vec::new();
     for (i, row) in rows.iter().enumerate() {
@@ -313,7 +313,7 @@ fn uplinks(rows: &[Row]) -> String {
     figure("Leaf uplinks in use", sub, &over_time("uplinks", curves, "links in use, %", common_faults(rows)))
 }
 
-/// What the watched flow got, where it is the same one in all runs and not the only one.
+/// Goodput of the watched flow, if it is the same in all runs and not their only flow.
 fn watched_flow(rows: &[Row]) -> String {
     let of = |row: &Row| row.report.series.as_ref()?.watched.as_ref().map(|w| w.name.clone());
     let name = rows.first().and_then(of).filter(|name| rows.iter().all(|row| of(row).as_ref() == Some(name)));
@@ -355,7 +355,7 @@ fn trouble(rows: &[Row]) -> String {
     figure("What happened to packets", &sub, &format!("{}{legend}", chart::bars(&bars)))
 }
 
-/// Idlest to busiest link of each tier, all planes together, one bar per run.
+/// Least busy to busiest link of each tier, all planes together, one bar per run.
 fn utilisation(rows: &[Row]) -> String {
     let mut tiers: Vec<String> = Vec::new();
     for g in rows.iter().flat_map(|r| &r.report.links) {

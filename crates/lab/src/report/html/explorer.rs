@@ -1,6 +1,6 @@
-//! What a sweep's page is explored with: the data that `sweep.js` draws, and the table that it sorts.
+//! The data and the table of a sweep's page. `sweep.js` draws the data and sorts the table.
 //!
-//! `sweep.js` states the contract; without scripts the table is all there.
+//! `sweep.js` describes the data. Without scripts the page still shows the whole table.
 
 use super::chart::escape;
 use super::duration;
@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Stands for the rows' own names among the keys.
+/// The key that stands for the rows' own names.
 const NAMED: &str = "run";
 
-/// Picks a number out of a report.
+/// Reads a number from a report.
 type Number = Box<dyn Fn(&Report) -> Option<f64>>;
 
-/// A number that every run may have.
+/// A number of a run, by which runs can be compared.
 pub(super) struct Metric {
     name: String,
     pub(super) label: String,
@@ -41,7 +41,7 @@ impl Metric {
         Metric { higher_is_better: true, ..self }
     }
 
-    /// The value of one run.
+    /// The value of one run; `None` if it has none.
     pub(super) fn of(&self, report: &Report) -> Option<f64> {
         (self.of)(report)
     }
@@ -58,7 +58,7 @@ impl Metric {
     }
 }
 
-/// What runs are compared by, the most important first: what collectives took, or else the slowest flow.
+/// The metrics of the runs, most important first: times of collectives, otherwise the time of the slowest flow.
 pub(super) fn metrics(rows: &[Row]) -> Vec<Metric> {
     let Some(first) = rows.first().map(|row| &row.report) else { return Vec::new() };
     let mut metrics = Vec::new();
@@ -79,7 +79,7 @@ pub(super) fn metrics(rows: &[Row]) -> Vec<Metric> {
         });
         metrics.push(bandwidth.higher());
     }
-    // Of a run that did not finish the slowest flow is not known.
+    // If a run did not finish, the time of its slowest flow is unknown.
     let finished = |r: &Report| r.flows.finished == r.flows.total;
     metrics.push(Metric::new("max", "slowest flow", "us", move |r| r.fct_us.max.filter(|_| finished(r))));
     metrics.push(Metric::new("p99", "99th percentile", "us", move |r| r.fct_us.p99.filter(|_| finished(r))));
@@ -104,7 +104,7 @@ pub(super) fn metrics(rows: &[Row]) -> Vec<Metric> {
         ("pauses", |r| r.packets.pauses),
     ];
     for (name, pick) in counts {
-        // A count that is zero in every run would be an empty column.
+        // Skip counts that are zero in every run.
         if rows.iter().any(|row| pick(&row.report) > 0) {
             metrics.push(Metric::new(name, name, "", move |r| Some(pick(r) as f64)));
         }
@@ -117,7 +117,7 @@ fn slowest_collective(report: &Report) -> Option<f64> {
     times?.into_iter().reduce(f64::max)
 }
 
-/// Are these rivals? Simulated and measured runs are compared and never ranked.
+/// True if the runs can be ranked. Simulated and measured runs are compared but not ranked.
 pub(super) fn ranked(rows: &[Row]) -> bool {
     rows.windows(2).all(|pair| pair[0].report.world == pair[1].report.world)
 }
@@ -135,17 +135,17 @@ impl Key {
     }
 }
 
-/// What tells the rows apart: the keys that they set, and their own names where those say more.
+/// The keys that distinguish the rows, including their own names if these say more.
 pub(super) struct Keys {
     pub(super) keys: Vec<Key>,
-    /// By row what it sets.
+    /// By row: the keys that it sets.
     sets: Vec<BTreeMap<String, String>>,
 }
 
 impl Keys {
     pub(super) fn of(rows: &[Row]) -> Keys {
         let part = |key: &str, value: &str| format!("{}={value}", last(key));
-        // Labels of sweeps are made of their keys; those of comparisons begin with a name.
+        // Labels of sweeps consist of their keys; labels of comparisons begin with a name.
         let in_label = |row: &Row, key: &str| {
             row.set.get(key).is_some_and(|value| row.label.split(", ").any(|p| p == part(key, value)))
         };
@@ -187,7 +187,7 @@ impl Keys {
         Keys { keys: keys.collect(), sets }
     }
 
-    /// What tells one row from the others, in few words.
+    /// The values that distinguish a row from the others, in a few words.
     pub(super) fn told(&self, row: usize) -> String {
         self.values(row, |_| true).join(" · ")
     }
@@ -197,13 +197,14 @@ impl Keys {
         self.values(row, |key| key.name != SEED).join(" · ")
     }
 
-    /// What keys of the workload say. Runs of different workloads are no rivals.
+    /// The values of workload keys. Runs with different workloads are not ranked against each other.
     pub(super) fn load(&self, row: usize) -> String {
         let keys = self.keys.iter().filter(|key| key.values.len() > 1 && key.name.starts_with("workload"));
         keys.filter_map(|key| self.sets[row].get(&key.name).map(|value| key.with(value))).collect::<Vec<_>>().join(", ")
     }
 
-    /// What one row sets otherwise than another, seed and workload aside: `queue=1 MB, spines=8`, or the row's name.
+    /// The keys in which one row differs from another, without seed and workload: `queue=1 MB, spines=8`; or the row's
+    /// name.
     pub(super) fn unlike(&self, row: usize, other: usize) -> String {
         let differs = |key: &&Key| {
             key.name != SEED
@@ -217,7 +218,7 @@ impl Keys {
         told.collect::<Vec<_>>().join(", ")
     }
 
-    /// Have the rows names of their own, as those of a comparison have?
+    /// True if rows have names of their own, as in a comparison.
     pub(super) fn named(&self) -> bool {
         self.keys.iter().any(|key| key.name == NAMED)
     }
@@ -232,7 +233,7 @@ fn last(key: &str) -> &str {
     key.rsplit('.').next().unwrap_or(key)
 }
 
-/// Everything `sweep.js` needs, and the place that it fills.
+/// The data for `sweep.js`, and the element that it fills.
 pub(super) fn explorer(rows: &[Row], metrics: &[Metric], keys: &Keys) -> String {
     let key = |key: &Key| {
         let read: Option<Vec<(f64, &str)>> = key.values.iter().map(|value| quantity(value)).collect();
@@ -263,7 +264,7 @@ pub(super) fn explorer(rows: &[Row], metrics: &[Metric], keys: &Keys) -> String 
     format!("<section id=\"explorer\"></section><script type=\"application/json\" id=\"rows-data\">{data}</script>\n")
 }
 
-/// All runs with all metrics, in the rows' order; `colours` are the runs' numbers in the charts.
+/// All runs with all metrics, in the order of the rows. `colours` maps rows to their numbers in the charts.
 pub(super) fn table(rows: &[Row], metrics: &[Metric], keys: &Keys, colours: &BTreeMap<usize, usize>) -> String {
     let expects = rows.iter().any(|row| !row.report.expect.is_empty());
     let told: Vec<&str> = keys.keys.iter().filter(|k| k.values.len() > 1).map(|k| k.short.as_str()).collect();
@@ -303,7 +304,7 @@ pub(super) fn table(rows: &[Row], metrics: &[Metric], keys: &Keys, colours: &BTr
     out
 }
 
-/// The best value of a column, if one is better than another.
+/// The best value of a column; `None` if all values are equal.
 fn best(rows: &[Row], metric: &Metric) -> Option<f64> {
     let values: Vec<f64> = rows.iter().filter_map(|row| metric.of(&row.report)).collect();
     let low = values.iter().copied().reduce(f64::min)?;
@@ -312,7 +313,7 @@ fn best(rows: &[Row], metric: &Metric) -> Option<f64> {
     judged.then_some(if metric.higher_is_better { high } else { low })
 }
 
-/// A number with a unit, in the unit's base: bytes, bits per second, seconds.
+/// A number with a unit, in base units: bytes, bits per second, seconds.
 fn quantity(text: &str) -> Option<(f64, &'static str)> {
     let text = text.trim();
     let end = text.find(|c: char| !(c.is_ascii_digit() || ".-+".contains(c))).unwrap_or(text.len());

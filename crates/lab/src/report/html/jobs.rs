@@ -1,4 +1,4 @@
-//! Training jobs on a page: tables, and what each stream of a rank did in an iteration.
+//! Training jobs on a page: tables, and the steps of each stream of a rank in one iteration.
 
 use super::chart::{self, Axis, escape};
 use super::lanes::{Bar, Lane, lanes};
@@ -10,7 +10,7 @@ use crate::report::job::{
 use crate::report::text::{percent, us};
 use std::fmt::Write;
 
-/// Jobs whose last iteration is drawn.
+/// Limit on the jobs whose last iteration is drawn.
 const DRAWN: usize = 4;
 
 /// Both tables and the pictures; empty without a job.
@@ -38,7 +38,7 @@ fn cells_of<const N: usize>(rows: Vec<[String; N]>) -> Vec<Vec<String>> {
     rows.iter().map(|row| row.iter().map(cell).collect()).collect()
 }
 
-/// The finding of a run of one job.
+/// The finding for a run of one job, in a sentence.
 pub(super) fn finding(job: &JobFacts) -> Option<String> {
     let iteration = us(Some(job.iteration_us?));
     if let Some(reached) = told(job) {
@@ -78,7 +78,7 @@ fn picture(job: &JobFacts) -> String {
     let drawn: Vec<Lane> = streams(job).into_iter().map(|stream| lane(job, stream, &kinds, size, unit)).collect();
     let x = Axis::new(format!("time since the iteration began, {unit}"), 0.0, most / size);
     let drawing = lanes(&drawn, &x) + &chart::legend(kinds.iter().enumerate().map(|(i, kind)| (*kind, i)));
-    let sub = "What each stream of the slowest rank did in its last iteration; gaps in the first lane are the bubble";
+    let sub = "Steps of each stream of the slowest rank in its last iteration; gaps in the first lane are the bubble";
     figure(&format!("{}: one iteration", job.name), sub, &drawing)
 }
 

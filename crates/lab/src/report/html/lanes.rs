@@ -3,13 +3,13 @@
 use super::chart::{Axis, BOTTOM, COLOURS, RIGHT, SIZES, Size, TOP, escape, labels, open};
 use std::fmt::Write;
 
-/// What happened in one lane.
+/// The bars of one lane.
 pub(super) struct Lane {
     pub(super) label: String,
     pub(super) bars: Vec<Bar>,
 }
 
-/// Something that lasted.
+/// A bar from one time to another.
 pub(super) struct Bar {
     /// In the axis's unit.
     pub(super) from: f64,
@@ -26,7 +26,7 @@ pub(super) fn lanes(lanes: &[Lane], x: &Axis) -> String {
 
 fn draw(lanes: &[Lane], axis: &Axis, size: Size) -> String {
     const ROW: f64 = 30.0;
-    // A picture of lanes has the width of the page.
+    // A drawing of lanes is as wide as the page.
     let width = if size.width > 400.0 { 2.0 * size.width } else { size.width };
     let longest = lanes.iter().map(|lane| lane.label.chars().count()).max().unwrap_or(0);
     let left = (longest as f64 * 6.6 + 14.0).clamp(14.0, width * 0.3);
@@ -51,7 +51,7 @@ fn draw(lanes: &[Lane], axis: &Axis, size: Size) -> String {
         let (name, mid) = (escape(&lane.label), top + ROW / 2.0 + 4.0);
         let _ = write!(out, "<text x=\"{:.1}\" y=\"{mid:.1}\" text-anchor=\"end\">{name}</text>", left - 8.0);
         for bar in &lane.bars {
-            // A gap of half a point tells bars apart that follow each other at once.
+            // A gap of half a point separates bars without a pause between them.
             let wide = (x(bar.until) - x(bar.from) - 0.5).max(0.5);
             let _ = write!(
                 out,

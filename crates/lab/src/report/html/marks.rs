@@ -1,15 +1,15 @@
-//! Marks along an axis of time: when faults came and went.
+//! Marks along a time axis: begin and end of faults.
 
 use super::chart::{Axis, escape, round};
 use crate::report::FaultFacts;
 use crate::report::text::us;
 use std::fmt::Write;
 
-/// Height of a row of texts of marks, and at most so many rows.
+/// Height of a row of mark labels, and the limit on such rows.
 const ROW: f64 = 13.0;
 const ROWS: usize = 3;
 
-/// When something happened, or from when to when it lasted.
+/// An event, or a range of time.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Mark {
     pub(super) from: f64,
@@ -17,8 +17,8 @@ pub(super) struct Mark {
     pub(super) label: String,
 }
 
-/// Faults as marks along an axis of time that counts in units of `size` microseconds and ends at `end` of them. What is
-/// there all the time marks nothing; several faults at the same time have one mark.
+/// Faults as marks along a time axis with units of `size` microseconds, which ends at `end` units. Faults that last for
+/// the whole run have no mark. Faults with the same times share a mark.
 pub(super) fn of_faults(faults: &[FaultFacts], size: f64, end: f64) -> Vec<Mark> {
     let mut at: Vec<(f64, Option<f64>, Vec<&str>)> = Vec::new();
     for fault in faults.iter().filter(|f| (f.from_us > 0.0 || f.until_us.is_some()) && f.from_us / size < end) {
@@ -34,12 +34,13 @@ pub(super) fn of_faults(faults: &[FaultFacts], size: f64, end: f64) -> Vec<Mark>
     made.collect()
 }
 
-/// The height that the texts of marks take above a plot.
+/// The height of the mark labels above a plot.
 pub(super) fn room(marks: &[Mark]) -> f64 {
     ROW * marks.len().min(ROWS) as f64
 }
 
-/// Bands and lines of marks with their texts above the plot, each in the lowest row where it overlaps none.
+/// Draws marks as bands and lines, with labels above the plot. Each label is in the lowest row where it overlaps no
+/// other.
 pub(super) fn draw(marks: &[Mark], axis: &Axis, [left, top, right, bottom]: [f64; 4]) -> String {
     let mut out = String::new();
     let mut taken: Vec<(usize, f64, f64)> = Vec::new();
@@ -68,7 +69,7 @@ pub(super) fn draw(marks: &[Mark], axis: &Axis, [left, top, right, bottom]: [f64
     out
 }
 
-/// A mark as `charts.js` reads it.
+/// A mark in the form that `charts.js` reads.
 pub(super) fn data(mark: &Mark) -> serde_json::Value {
     let mut made = serde_json::json!({ "x": round(mark.from), "label": mark.label });
     if let Some(until) = mark.until {
@@ -100,7 +101,13 @@ mod tests {
 
     #[test]
     fn faults_that_come_or_go_are_marked() {
-        let fault = |what: &str, from_us, until_us| FaultFacts { what: what.into(), from_us, until_us, links: 1 };
+        let fault = |what: &str, from_us, until_us| FaultFacts {
+            what: what.into(),
+            from_us,
+            until_us,
+            links: 1,
+            avoided_after_us: None,
+        };
         let faults = [
             fault("leaf0 - spine3 slow", 0.0, None),
             fault("plane 2 down", 20.0, Some(60.0)),

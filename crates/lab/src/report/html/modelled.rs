@@ -1,4 +1,4 @@
-//! The page of the model's answers: who wins, curves over what was varied, and tables.
+//! The page of the model's answers: the best scheme, curves over the varied quantity, and tables.
 
 use super::chart::{self, Axis, Curve, Drawn, Lines};
 use super::{figure, heading, table};
@@ -39,7 +39,7 @@ pub(super) fn body(answers: &Answers) -> String {
         None => {
             let bars = first.schemes.iter().enumerate();
             let bars: Vec<_> = bars.map(|(i, s)| (s.scheme.clone(), i, s.p999_us, us(Some(s.p999_us)))).collect();
-            let sub = "What one message in a thousand exceeds: lower is better";
+            let sub = "One message in a thousand takes longer: lower is better";
             out.push_str("<div class=\"charts\">\n");
             out.push_str(&figure("99.9th percentile of completion time", sub, &chart::bars(&bars)));
             out.push_str("</div>\n");

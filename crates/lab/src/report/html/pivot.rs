@@ -1,4 +1,4 @@
-//! Sections of published results side by side: the same rows measured in several settings, as one table.
+//! Sections of published results as one table: the same rows, measured in several settings.
 
 use super::chart::escape;
 use super::times;
@@ -6,15 +6,15 @@ use crate::report::text::reproduced::{quantity, spread, whose};
 use crate::reproduce::{Row, Verdict};
 use std::fmt::Write;
 
-/// Values within this share of the best one count as good as it.
+/// Values within this factor of the best value count as equally good.
 const NEAR: f64 = 1.02;
 
-/// One or more sections that have the same rows; a column each.
+/// One or more sections with the same rows; each is a column.
 pub(super) struct Pivot<'a> {
     pub(super) columns: Vec<&'a [Row]>,
 }
 
-/// The sections in their order, neighbours with the same rows together.
+/// Groups neighbouring sections that have the same rows.
 pub(super) fn pivots(rows: &[Row]) -> Vec<Pivot<'_>> {
     let mut pivots: Vec<Pivot> = Vec::new();
     for section in rows.chunk_by(|a, b| a.section == b.section) {
@@ -32,7 +32,7 @@ fn alike(a: &[Row], b: &[Row]) -> bool {
 }
 
 impl Pivot<'_> {
-    /// The part that all sections' titles have in common, and what is left of each: titles are `about: where`.
+    /// The common part of all sections' titles, and the rest of each title. Titles have the form `about: where`.
     pub(super) fn titles(&self) -> (String, Vec<String>) {
         let titles: Vec<&str> = self.columns.iter().map(|column| column[0].section.as_str()).collect();
         let halves: Option<Vec<(&str, &str)>> = titles.iter().map(|title| title.split_once(": ")).collect();
@@ -48,7 +48,7 @@ impl Pivot<'_> {
         }
     }
 
-    /// The best value of a row's rivals: those of its column that are the same number of other runs.
+    /// The best value among a row's rivals: rows of its column with the same metric.
     fn best(&self, column: usize, row: &Row) -> Option<f64> {
         let key = |row: &Row| if let [cell] = &row.cells[..] { Some(cell.key.clone()) } else { None };
         let own = key(row).filter(|_| row.unit == "us")?;
@@ -57,7 +57,8 @@ impl Pivot<'_> {
         values.iter().copied().reduce(f64::min).filter(|_| values.len() > 1)
     }
 
-    /// A row per transport, a column per setting: ours, coloured by its verdict, or by being the best where there is none.
+    /// A table with a row per transport and a column per setting. Each cell is our value. Its colour is its verdict;
+    /// without a verdict, the best value is coloured.
     pub(super) fn table(&self) -> String {
         let mut out = String::from("<div class=\"card scroll\"><table class=\"verdicts\"><thead><tr><th></th>");
         for title in self.titles().1 {
@@ -91,10 +92,10 @@ impl Pivot<'_> {
         out
     }
 
-    /// Who does well everywhere, and who the worst, in a sentence; nothing if that cannot be said.
+    /// A sentence with the best and the worst transport over all settings; `None` if values are missing.
     pub(super) fn found(&self) -> Option<String> {
         let settings = self.columns.len();
-        // By row, how far it is from the best in each setting.
+        // By row: its distance from the best value in each setting.
         let mut apart: Vec<(&str, Vec<f64>)> = Vec::new();
         for (i, first) in self.columns[0].iter().enumerate() {
             let over = |(column, rows): (usize, &&[Row])| Some(rows[i].ours? / self.best(column, &rows[i])?);

@@ -1,4 +1,4 @@
-//! The page of published results beside ours: tables with verdicts, and charts of the runs behind them.
+//! The page of published results next to ours: tables with verdicts, and charts of the runs behind them.
 
 use super::chart::{self, Axis, Curve, Drawn, Lines, Range, RangeGroup, escape};
 use super::pivot::{Pivot, pivots};
@@ -9,8 +9,8 @@ use crate::reproduce::{Chart, ChartKind, ChartRun, Reproduction, Row, Verdict, W
 
 pub(super) fn body(done: &Reproduction) -> String {
     let counts = done.counts();
-    let lead = "Published and reference values beside ours. Each number of ours is the mean over seeds; \"slowest flow\" is the \
-                mean of the per-seed maxima. Whose the other number is stands beside it: only \"published\" is a paper's own.";
+    let lead = "Published and reference values next to ours. Each number of ours is the mean over seeds; \"slowest flow\" is the \
+                mean of the per-seed maxima. The source of the other number is named: only \"published\" values come from a paper.";
     let pivots = pivots(&done.rows);
     let mut out = heading("Published results beside ours", &headline(done, &pivots), lead);
     if counts.judged() + counts.ours > 0 {
@@ -49,7 +49,7 @@ pub(super) fn body(done: &Reproduction) -> String {
         for rows in &pivot.columns {
             out.push_str(&self::charts(&done.charts, Some(&rows[0].section)));
         }
-        // Charts of the whole set come behind its first table.
+        // The charts of the whole set come after its first table.
         out.push_str(&std::mem::take(&mut later));
     }
     out.push_str(&format!(
@@ -59,27 +59,27 @@ pub(super) fn body(done: &Reproduction) -> String {
     out
 }
 
-/// What was found: verdicts, or, where there is nothing to judge by, who is the fastest.
+/// The finding in a sentence: verdicts, or, if no row is judged, the fastest transport.
 fn headline(done: &Reproduction, pivots: &[Pivot]) -> String {
     let counts = done.counts();
     match (counts.judged(), counts.judged() - counts.met) {
         (0, _) => pivots.iter().find_map(Pivot::found).unwrap_or_else(|| {
             let rows = done.rows.len();
             format!(
-                "{rows} {} of ours; nobody published any to hold them against.",
+                "{rows} {} of ours; there are no published values to compare them with.",
                 if rows == 1 { "value" } else { "values" }
             )
         }),
-        (1, 0) => "The only value that is held against another agrees with it.".to_string(),
-        (judged, 0) => format!("All {judged} values that are held against others agree with them."),
+        (1, 0) => "The only value with a reference agrees with it.".to_string(),
+        (judged, 0) => format!("All {judged} values with a reference agree with it."),
         (judged, _) => format!(
-            "{} of {judged} values that are held against others agree with them; {} do not, and {} do with some seeds only.",
+            "{} of {judged} values with a reference agree with it; {} do not, and {} agree only with some seeds.",
             counts.met, counts.missed, counts.undecided
         ),
     }
 }
 
-/// What there is to say of the rows of some sections, and their command lines.
+/// The notes on the rows of these sections, and their command lines.
 fn about(sections: &[&[Row]]) -> String {
     let mut out = String::new();
     for (ids, note) in sections.iter().flat_map(|rows| notes(rows)) {
@@ -93,7 +93,7 @@ fn about(sections: &[&[Row]]) -> String {
     out
 }
 
-/// The rows with everything known of them; columns in which nothing stands are left out.
+/// The rows with all their columns; empty columns are left out.
 fn rows_table(rows: &[Row]) -> String {
     type Column = (&'static str, fn(&Row) -> String);
     let columns: [Column; 8] = [
@@ -121,7 +121,7 @@ fn rows_table(rows: &[Row]) -> String {
     table(&head, &body)
 }
 
-/// The charts of one section, or those at the top of the page.
+/// The charts of one section, or the charts at the top of the page.
 fn charts(charts: &[Chart], section: Option<&String>) -> String {
     let drawn = charts.iter().enumerate().filter(|(_, c)| !c.runs.is_empty() && c.section.as_ref() == section);
     let figures: String = drawn
@@ -146,14 +146,14 @@ fn charts(charts: &[Chart], section: Option<&String>) -> String {
     if figures.is_empty() { figures } else { format!("<div class=\"charts\">\n{figures}</div>\n") }
 }
 
-/// A chart of the first run's watched connection.
+/// A chart of the watched connection of the first run.
 fn of_first(chart: &Chart, draw: impl Fn(&str, &SeriesFacts, &WatchedFacts, &[FaultFacts]) -> String) -> String {
     let Some(report) = chart.runs.first().map(|run| &run.report) else { return String::new() };
     let both = report.series.as_ref().and_then(|series| Some((series, series.watched.as_ref()?)));
     both.map(|(series, watched)| draw(&chart.title, series, watched, &report.faults)).unwrap_or_default()
 }
 
-/// All runs' completion times in one chart.
+/// The completion times of all runs in one chart.
 fn completion(id: &str, chart: &Chart) -> String {
     let points = || chart.runs.iter().flat_map(|r| &r.report.fct_cdf).map(|p| p[0]);
     let (least, most) = (points().fold(f64::INFINITY, f64::min), points().fold(0.0, f64::max));
@@ -161,7 +161,7 @@ fn completion(id: &str, chart: &Chart) -> String {
     let span = (most - least).max(most * 0.02);
     let curve = |(colour, run): (usize, &ChartRun)| {
         let flows = &run.report.flows;
-        // Flows that did not finish keep the curve below 100 %.
+        // The curve stays below 100 % if flows did not finish.
         let share = 100.0 * flows.finished as f64 / flows.total.max(1) as f64;
         let points = run.report.fct_cdf.iter().map(|p| (p[0] / size, share * p[1])).collect();
         Curve { name: run.name.clone(), colour, points }
@@ -178,11 +178,11 @@ fn completion(id: &str, chart: &Chart) -> String {
         drawn: Drawn::Steps,
         marks: Vec::new(),
     };
-    let sub = "Share of flows (%) that had finished so long after they were posted; seed 1";
+    let sub = "Share of flows (%) finished within this time after posting; seed 1";
     figure(&format!("Completion times: {}", chart.title), sub, &chart::lines(&lines))
 }
 
-/// From the idlest to the busiest of the leaves' uplinks, relative to their mean.
+/// Traffic of the leaves' uplinks, from the least busy to the busiest, relative to the mean.
 fn balance(chart: &Chart) -> String {
     let range = |(colour, run): (usize, &ChartRun)| {
         let low = run.uplinks.iter().copied().fold(f64::INFINITY, f64::min).min(1.0);
@@ -204,7 +204,7 @@ fn balance(chart: &Chart) -> String {
     )
 }
 
-/// What one sender holds against its uplinks over time: those it holds the most against.
+/// The penalties of one sender's uplinks over time, for the uplinks with the largest penalties.
 fn penalties_over_time(id: &str, chart: &Chart) -> String {
     let Some(run) = chart.runs.first() else { return String::new() };
     let uplinks = run.penalties.iter().map(Vec::len).max().unwrap_or(0);

@@ -47,7 +47,7 @@ pub(super) fn body(report: &Report) -> String {
     out
 }
 
-/// Who held the slots of the busiest switch that adds, over time.
+/// The jobs that held the slots of the busiest aggregating switch, over time.
 fn occupancy(report: &Report) -> String {
     let Some(facts) = report.switch.as_ref().filter(|facts| !facts.occupancy.is_empty()) else { return String::new() };
     let curves = facts.occupancy.iter().enumerate().take(JOBS_SHOWN).map(|(job, held)| {
@@ -56,7 +56,7 @@ fn occupancy(report: &Report) -> String {
     });
     let all = &facts.all;
     let sub = format!(
-        "Share (%) of the {} slots of the busiest switch that each job held under {}; {} fragments took over a slot, {} found none",
+        "Share (%) of the {} slots of the busiest switch that each job held under {}; {} fragments took a slot from another sum, {} found no slot",
         count(u64::from(facts.slots)),
         facts.system,
         count(all.preemptions),
@@ -65,10 +65,10 @@ fn occupancy(report: &Report) -> String {
     figure("Slots by job", &sub, &over_time("slots", curves.collect(), "slots held, %", &report.faults))
 }
 
-/// Curves that a chart of jobs shows.
+/// Limit on the curves in a chart of jobs.
 const JOBS_SHOWN: usize = 8;
 
-/// The finding in plain English, missed expectations first.
+/// The finding in plain English, with missed expectations first.
 fn finding(report: &Report) -> String {
     let missed: Vec<&str> = report.expect.iter().filter(|e| !e.met).map(|e| e.key.as_str()).collect();
     match &missed[..] {
@@ -91,7 +91,7 @@ fn outcome(report: &Report) -> String {
     }
     let max = duration(report.fct_us.max);
     if f.total == 1 {
-        return format!("The flow took {max}, {} times as long as it must.", times(report.slowdown.max.unwrap_or(1.0)));
+        return format!("The flow took {max}, {} times its lower bound.", times(report.slowdown.max.unwrap_or(1.0)));
     }
     if let [job] = &report.jobs[..]
         && let Some(sentence) = jobs::finding(job)
@@ -104,7 +104,7 @@ fn outcome(report: &Report) -> String {
     {
         let groups = if c.group.is_some() { "The slowest group's " } else { "The " };
         return format!(
-            "{groups}{} among {} ranks took {}, {} times as long as it must: a bus bandwidth of {bus:.1}\u{a0}GB/s.",
+            "{groups}{} among {} ranks took {}, {} times its lower bound: a bus bandwidth of {bus:.1}\u{a0}GB/s.",
             c.kind,
             count(c.ranks.into()),
             duration(Some(time)),
@@ -188,7 +188,7 @@ pub(super) fn completion(reports: &[(&str, &Report)]) -> String {
         .map(|(i, (name, r))| Curve {
             name: (*name).to_string(),
             colour: i,
-            // Flows that did not finish keep the curve below 100 %.
+            // The curve stays below 100 % if flows did not finish.
             points: r
                 .fct_cdf
                 .iter()
@@ -200,14 +200,10 @@ pub(super) fn completion(reports: &[(&str, &Report)]) -> String {
     x.log = log;
     let y = Axis::new("flows finished, %", 0.0, 100.0);
     let lines = Lines { id: "fct".into(), x, y, curves, drawn: Drawn::Steps, marks: Vec::new() };
-    figure(
-        "Completion times",
-        "Share of flows (%) that had finished so long after they were posted",
-        &chart::lines(&lines),
-    )
+    figure("Completion times", "Share of flows (%) finished within this time after posting", &chart::lines(&lines))
 }
 
-/// Curves over time: name, colour, distance of points in microseconds, values. Runs may sample at different distances.
+/// Curves over time: name, colour, interval of the points in microseconds, values. Runs may have different intervals.
 /// Faults are marked.
 pub(super) fn over_time(
     id: &str,
@@ -250,8 +246,8 @@ fn tiers(series: &SeriesFacts) -> Vec<(&str, Vec<&GroupSeriesFacts>)> {
     tiers
 }
 
-/// The mean utilisation of some groups over time, in percent. Packets count when they start to leave, which may put a few
-/// too many into an interval; a link is never more than full.
+/// Mean utilisation of some groups over time, in percent. Packets count when they start to leave, so an interval may
+/// contain slightly too many; values are limited to 100 %.
 pub(super) fn mean_use(groups: &[&GroupSeriesFacts]) -> Vec<f64> {
     let n = groups.iter().map(|g| g.utilisation.len()).max().unwrap_or(0);
     let at = |i: usize| groups.iter().filter_map(|g| g.utilisation.get(i)).sum::<f64>() / groups.len() as f64;
@@ -275,7 +271,7 @@ fn queues(series: &SeriesFacts, faults: &[FaultFacts]) -> String {
     let (unit, size) = byte_unit(most);
     let mut curves = Vec::new();
     for (colour, (tier, groups)) in tiers(series).into_iter().enumerate() {
-        // Queues that are empty to the end have no points there.
+        // Queues that are empty until the end of the run have no points there.
         let n = series.goodput_gbps.len();
         let at = |i: usize| groups.iter().filter_map(|g| g.queued_max_bytes.get(i)).copied().max().unwrap_or(0);
         let values: Vec<f64> = (0..n).map(|i| at(i) as f64 / size).collect();
@@ -295,10 +291,10 @@ fn utilisation_over_time(series: &SeriesFacts, faults: &[FaultFacts]) -> String 
         .filter(|(.., values)| values.iter().any(|v| *v > 0.0))
         .collect();
     let chart = over_time("use", curves, "links in use, %", faults);
-    figure("Link utilisation", "Share (%) of what the links of each tier could carry", &chart)
+    figure("Link utilisation", "Traffic as a share (%) of the capacity of each tier's links", &chart)
 }
 
-/// What a fabric of several planes is made of, beside the same NICs on one plane.
+/// The parts of a fabric of several planes, next to those of the same NICs on one plane.
 fn made_of(report: &Report) -> String {
     let f = &report.fabric;
     if f.planes < 2 {

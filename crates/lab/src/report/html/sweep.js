@@ -1,14 +1,14 @@
 // The explorer of a sweep or comparison: a chart over any swept key, best and worst, a heat map of two keys, and a table to
 // sort, filter and save. It needs charts.js before it. Without it the page still has its static table.
 //
-// What it expects of the page:
+// The page must have:
 // - <script type="application/json" id="rows-data"> with
 //   {keys: [{name: "fabric.queue", short: "queue", values: ["100 kB", ...], numbers: [1e5, ...] | null, unit: "B"}],
 //    metrics: [{name, label: "slowest flow", unit: "us" | "Gb/s" | "GB/s" | "%" | "", better: "lower" | "higher"}],
 //    rows: [{label, set: {"fabric.queue": "100 kB"}, values: {metric name: number | null}, end: "finished", digest, missed: 0}],
 //    ranked: bool}
-//   numbers are the key's values in its unit, if all of them are numbers. A metric is null where the run has none, as the
-//   slowest flow of a run that did not finish. ranked false: rows are compared, none is better.
+//   numbers are the key's values in its unit, if all of them are numbers. A metric is null if the run has no value, such as
+//   the slowest flow of a run that did not finish. ranked false: rows are compared, but not ranked.
 // - <section id="explorer"></section>, which it fills.
 // - <div class="card scroll" id="rows"><table>: its <tbody> has one row per member of rows, in that order. The cells to sort
 //   by carry data-v="number"; those without a number are last. The first cell names the run.
@@ -19,7 +19,7 @@
   const { keys, metrics, rows } = data, ranked = data.ranked !== false;
   const isSeed = key => key.name === "run.seed";
   for (const key of keys.filter(isSeed)) key.numbers = null;
-  // Runs of different workloads are no contestants: they are ranked one workload at a time.
+  // Runs with different workloads are not compared: each workload is ranked on its own.
   const isLoad = key => key.name.startsWith("workload");
   const MEAN = -1;
 
@@ -40,7 +40,7 @@
     if (unit) return text(value, 2, unit);
     return Number.isInteger(value) ? text(value, 0, "") : charts.short(value);
   };
-  // The unit in which numbers up to `most` fit an axis, and its size.
+  // The best unit for an axis with numbers up to `most`, and the unit's size.
   const axisUnit = (most, unit) => {
     if (unit === "us") return most >= 2e6 ? ["s", 1e6] : most >= 5e3 ? ["ms", 1e3] : ["us", 1];
     if (unit === "Gb/s" && most >= 2e3) return ["Tb/s", 1e3];
@@ -49,7 +49,7 @@
   const named = metric => metric.label[0].toUpperCase() + metric.label.slice(1);
   const unitOf = unit => unit ? ", " + unit : "";
 
-  // Mean, least and most of one metric over some rows; no mean if one of them has no value.
+  // Mean, minimum and maximum of one metric over some rows; no mean if one of them has no value.
   const collapse = (some, metric) => {
     const values = some.map(row => row.values[metric.name]), known = values.filter(v => v !== null && v !== undefined);
     const mean = known.length && known.length === values.length ? known.reduce((a, b) => a + b, 0) / known.length : null;
@@ -59,7 +59,7 @@
     if (a.mean === null || b.mean === null) return (a.mean === null) - (b.mean === null);
     return (metric.better === "higher" ? b.mean - a.mean : a.mean - b.mean);
   };
-  // The runs by what they set, seeds aside.
+  // The runs by their settings without the seed.
   const settings = metric => {
     const groups = new Map();
     for (const row of rows.filter(row => loads().every(([key, value]) => row.set[key.name] === value))) {
@@ -69,7 +69,7 @@
     const all = [...groups.values()].map(some => collapse(some, metric));
     return ranked ? all.sort(order(metric)) : all;
   };
-  // The workload that is ranked: the chosen one, else the last.
+  // The workload that is ranked: the chosen one, otherwise the last.
   const loads = () => keys.map((key, i) => [key, i]).filter(([key]) => ranked && isLoad(key) && key.values.length > 1).map(([key, i]) => {
     const value = remaining().includes(i) && state.rest[i] !== MEAN ? state.rest[i] : key.values.length - 1;
     return [key, key.values[value]];
@@ -93,7 +93,7 @@
     return but.includes(i) || value === MEAN || row.set[keys[i].name] === keys[i].values[value];
   }));
 
-  // At first what is not drawn has the best run's values.
+  // At first, keys that are not drawn have the values of the best run.
   keys.forEach((key, i) => { state.rest[i] = isLoad(key) ? key.values.length - 1 : MEAN; });
   const best = settings(metrics[0])[0];
   keys.forEach((key, i) => { if (!isSeed(key) && best) state.rest[i] = key.values.indexOf(best.some[0].set[key.name]); });
@@ -135,7 +135,7 @@
 
   const card = (title, sub, ...inside) => html("figure", { class: "card" },
     html("figcaption", {}, html("h3", {}, title), html("p", { class: "sub" }, sub)), ...inside);
-  // What is held fixed or averaged, for captions.
+  // The keys that are fixed or averaged, for captions.
   const aside = () => remaining().map(i => {
     const key = keys[i], value = state.rest[i];
     if (value !== MEAN) return `${key.short} ${key.values[value]}`;
@@ -156,7 +156,7 @@
     const values = list.flatMap(s => s.p.flatMap(p => [p[2], p[3]]));
     if (!values.length) return card(named(metric), `No run that is shown has this value${aside()}.`);
     const [unit, size] = axisUnit(Math.max(...values), metric.unit);
-    // Categories have no lines between them; what belongs to one x stands side by side.
+    // Categories are not joined by lines; points of one category are drawn side by side.
     const room = (key.numbers ? 0.12 : 0.6) * width / place.length, apart = Math.min(key.numbers ? (list.length > 6 ? 2 : 6) : 14, room / list.length);
     const band = list.length <= 3 && place.length > 2 && !!key.numbers;
     list.forEach((s, i) => {
@@ -223,7 +223,7 @@
     const [low, high] = [Math.min(...known), Math.max(...known)], [unit, size] = axisUnit(high, metric.unit);
     const scale = low > 0 && high / low > 20 ? Math.log : v => v;
     const shade = v => high > low ? Math.round(62 * (scale(v) - scale(low)) / (scale(high) - scale(low))) : 0;
-    // Of workloads each has a best of its own.
+    // Each workload has its own best run.
     const rivals = (i, j) => isLoad(key) ? cells.map(row => row[j]) : isLoad(by) ? cells[i] : cells.flat();
     const top = (i, j) => [...rivals(i, j)].sort(order(metric))[0].mean === cells[i][j].mean;
     const digits = high / size >= 1000 ? 0 : high / size >= 10 ? 1 : 2;
@@ -257,7 +257,7 @@
     addEventListener("resize", () => { if (Math.abs(Math.min(1140, explorer.clientWidth - 36) - drawn) > 4) render(); });
   }
 
-  // The table: heads sort, a box filters, what is left goes into a file.
+  // The table: a click on a head sorts, a box filters, and a button saves the visible rows.
   const frame = document.getElementById("rows"), table = frame && frame.querySelector("table");
   if (!table) return;
   const body_rows = [...table.tBodies[0].rows], place = new Map(body_rows.map((tr, i) => [tr, i]));

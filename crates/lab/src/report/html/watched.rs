@@ -1,4 +1,4 @@
-//! Charts of one connection over time, and of planes: how a transport that knows its paths gets through a failure.
+//! Charts of one connection over time, and of planes: they show how a transport with path state handles a failure.
 
 use super::chart::{self, Axis, Curve, Drawn, Lines};
 use super::marks;
@@ -6,7 +6,7 @@ use super::single::over_time;
 use super::{byte_unit, duration, figure, rate_unit, time_unit};
 use crate::report::{FaultFacts, PathSeriesFacts, SeriesFacts, WatchedFacts};
 
-/// What a plane's paths may be up to: name, colour, counts over time. In use at the bottom.
+/// A state of paths: name, colour, counts over time. States in use are at the bottom.
 type State = (&'static str, usize, fn(&PathSeriesFacts) -> &[u32]);
 
 const STATES: [State; 6] = [
@@ -18,7 +18,7 @@ const STATES: [State; 6] = [
     ("port down", 3, |p| &p.port_down),
 ];
 
-/// How many of a connection's entropy values are in which state over time, one area on top of the other.
+/// The number of a connection's entropy values in each state over time, as stacked areas.
 pub(super) fn states(id: &str, title: &str, every_us: f64, watched: &WatchedFacts, faults: &[FaultFacts]) -> String {
     let n = watched.paths.iter().map(|p| p.good.len()).max().unwrap_or(0);
     if n == 0 {
@@ -35,7 +35,7 @@ pub(super) fn states(id: &str, title: &str, every_us: f64, watched: &WatchedFact
     let total = STATES.iter().map(|(.., of)| all_planes(*of, 0)).sum::<u32>();
     let used = |i: usize| all_planes(|p| &p.good, i) + all_planes(|p| &p.skip, i);
     let least = (0..n).min_by_key(|&i| used(i)).unwrap_or(0);
-    // A few of many would be a thin line at the top.
+    // If only few of many values are not in use, cut the axis; otherwise they would be a thin line at the top.
     let low = if 5 * used(least) >= 4 * total && used(least) < total { total / 4 * 3 } else { 0 };
     let (unit, size) = time_unit(every_us * n as f64);
     let curves = counts.iter().map(|(name, colour, counts)| Curve {
@@ -68,8 +68,8 @@ pub(super) fn states(id: &str, title: &str, every_us: f64, watched: &WatchedFact
     figure(title, &sub, &chart::lines(&lines))
 }
 
-/// Goodput of one flow by plane over time. Points are further apart than those of all flows: a plane carries so few packets of
-/// one flow in an interval that each point would show their grain rather than a rate.
+/// Goodput of one flow by plane over time. The points are further apart than for all flows: in a short interval a plane
+/// carries only a few packets of one flow, so a point would show single packets instead of a rate.
 pub(super) fn planes_of_one(
     id: &str,
     title: &str,
@@ -84,7 +84,7 @@ pub(super) fn planes_of_one(
     planes(id, title, of, every_us * together as f64, &coarse, faults)
 }
 
-/// Goodput by plane over time, a line each.
+/// Goodput by plane over time, one line per plane.
 pub(super) fn planes(
     id: &str,
     title: &str,
@@ -99,14 +99,15 @@ pub(super) fn planes(
     let n = planes.iter().map(Vec::len).max().unwrap_or(0);
     let most = planes.iter().flatten().copied().fold(0.0, f64::max);
     let (unit, size) = rate_unit(most);
-    // Of many planes those that carried the least are shown: failures are among them.
+    // If there are too many planes, the ones with the least traffic are shown, because planes with failures are among
+    // them.
     let mut shown: Vec<usize> = (0..planes.len()).collect();
     let carried = |plane: &usize| planes[*plane].iter().sum::<f64>();
     shown.sort_by(|a, b| carried(a).total_cmp(&carried(b)));
     shown.truncate(chart::COLOURS);
     shown.sort_unstable();
     let more = if shown.len() < planes.len() {
-        format!("; of {} planes the {} that carried the least", planes.len(), shown.len())
+        format!("; the {} of {} planes with the least traffic", shown.len(), planes.len())
     } else {
         String::new()
     };
@@ -119,10 +120,10 @@ pub(super) fn planes(
     figure(title, &sub, &chart)
 }
 
-/// So many intervals in a row below this share of the best plane's are more than chance.
+/// A plane has fallen behind if it stays below this share of the best plane for this many intervals in a row.
 const BEHIND: (usize, f64) = (3, 0.25);
 
-/// Which planes fell behind the best one, when, and how far, in a sentence.
+/// The planes that fell behind the best one, with time and rate, in a sentence.
 fn behind(every_us: f64, planes: &[Vec<f64>]) -> String {
     let n = planes.iter().map(Vec::len).max().unwrap_or(0);
     let at = |plane: &[f64], i: usize| plane.get(i).copied().unwrap_or(0.0);
@@ -164,7 +165,7 @@ pub(super) fn goodputs(id: &str, title: &str, runs: &[(String, usize, &SeriesFac
         return String::new();
     }
     let (unit, size) = rate_unit(most);
-    // The first and the last interval are busy in part.
+    // The first and the last interval are only partly busy.
     let mean = |w: &WatchedFacts| {
         let first = w.goodput_gbps.iter().position(|g| *g > 0.0).map_or(0, |first| first + 1);
         let last = w.goodput_gbps.iter().rposition(|g| *g > 0.0).unwrap_or(0);
@@ -200,7 +201,7 @@ fn window(every_us: f64, watched: &WatchedFacts, faults: &[FaultFacts]) -> Strin
     figure("Window", &sub, &over_time("window", curves, &format!("bytes, {unit}"), faults))
 }
 
-/// Everything about planes and the watched connection of one run with `flows` flows in all.
+/// All charts of planes and of the watched connection, for a run with `flows` flows.
 pub(super) fn charts(series: &SeriesFacts, flows: u64, faults: &[FaultFacts]) -> String {
     let every = series.every_us;
     let mut out = planes("planes", "Goodput by plane", "all receivers", every, &series.planes_gbps, faults);

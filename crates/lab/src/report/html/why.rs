@@ -1,11 +1,11 @@
-//! Why it took so long: a bar per flow, class and collective, divided by cause.
+//! The causes of times on a page: a bar per flow, class and collective, divided by cause.
 
 use super::{chart::escape, duration, figure};
 use crate::report::WhyFacts;
 use crate::report::why::Cause;
 use std::fmt::Write;
 
-/// What bars and their legend call each cause, in the order of [`Cause::ALL`], and the colour that stands for it.
+/// The name and the colour of each cause in bars and legend, in the order of [`Cause::ALL`].
 const LOOK: [(&str, &str); Cause::ALL.len()] = [
     ("at line rate", "#2e7d32"),
     ("NIC sends other flows", "#81a784"),
@@ -23,7 +23,7 @@ const LOOK: [(&str, &str); Cause::ALL.len()] = [
     ("earlier messages", "#5c6bc0"),
 ];
 
-/// The figure; nothing if nobody kept accounts.
+/// The figure; empty if the run recorded no accounts.
 pub(super) fn chart(why: &[WhyFacts]) -> String {
     let told: Vec<&WhyFacts> = why.iter().filter(|w| w.time_us.is_some()).collect();
     if told.is_empty() {
@@ -65,5 +65,5 @@ pub(super) fn chart(why: &[WhyFacts]) -> String {
         );
     }
     out.push_str("</p></div>");
-    figure("Why it took so long", "What the time of each was spent on or waited for", &out)
+    figure("Why it took so long", "Share of the time by cause", &out)
 }

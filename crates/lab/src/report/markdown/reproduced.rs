@@ -1,7 +1,8 @@
-//! Published results beside ours as Markdown: the tables of a page, written and compared.
+//! Published results next to ours as Markdown: writes the tables of a page, and compares them with a page.
 //!
-//! A page has a pair of marker lines per set, `<!-- begin: strandway reproduce SET -->` and `<!-- end: strandway reproduce SET -->`. The text
-//! between them is generated. A pair with the name `counts` holds the rows of the page counted by set.
+//! A page has a pair of marker lines for each set, `<!-- begin: strandway reproduce SET -->` and `<!-- end: strandway
+//! reproduce SET -->`. The text between them is generated. The pair with the name `counts` holds the numbers of rows by
+//! set.
 
 use super::escape;
 use crate::report::text::reproduced::{bound, notes, quantity, spread, verdict, whose};
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 /// The name of the markers around the counts.
 const COUNTS: &str = "counts";
 
-/// Verdicts as the last column of a table has them, in the order of the counts' columns.
+/// The columns of the counts: their heads, and the verdicts in the last column of a table that belong to each.
 const COLUMNS: [(&str, &[&str]); 6] = [
     ("met", &["met"]),
     ("missed", &["missed"]),
@@ -27,10 +28,10 @@ pub fn reproduction(done: &Reproduction) -> String {
     sets.iter().map(|(set, rows)| format!("## {set}\n\n{}", tables(rows))).collect::<Vec<_>>().join("\n")
 }
 
-/// A page with the tables of all sets that were run, and with its counts.
+/// The page with new tables for all sets that were run, and with new counts.
 ///
 /// # Errors
-/// If the page lacks the markers of a set; with the remedy.
+/// If the page lacks the markers of a set; the message names the remedy.
 pub fn inserted(page: &str, done: &Reproduction) -> Result<String, String> {
     let mut page = page.to_string();
     for (set, rows) in by_set(&done.rows) {
@@ -40,15 +41,15 @@ pub fn inserted(page: &str, done: &Reproduction) -> Result<String, String> {
     between(&page, COUNTS, &counted)
 }
 
-/// Has a page the markers of these sets, and those of the counts?
+/// Checks that a page has the markers of these sets and of the counts.
 ///
 /// # Errors
-/// If not; with the remedy.
+/// If markers are missing; the message names the remedy.
 pub fn places<'a>(page: &str, sets: impl Iterator<Item = &'a str>) -> Result<(), String> {
     sets.chain([COUNTS]).try_for_each(|name| between(page, name, "").map(|_| ()))
 }
 
-/// The rows whose line in the page is another one now, a sentence each.
+/// A sentence for each row whose line differs from its line in the page.
 pub fn turned(page: &str, done: &Reproduction) -> Vec<String> {
     let there: BTreeMap<&str, &str> = page.lines().filter_map(|line| Some((id_of(line)?, line))).collect();
     let mut turned = Vec::new();
@@ -63,7 +64,7 @@ pub fn turned(page: &str, done: &Reproduction) -> Vec<String> {
     turned
 }
 
-/// The ids of all rows that a page has, in its order.
+/// The ids of all rows of a page, in order.
 pub fn ids(page: &str) -> Vec<&str> {
     page.lines().filter_map(id_of).collect()
 }
@@ -113,7 +114,7 @@ fn line(row: &Row) -> String {
     format!("| `{}` | {} |", row.id, cells.join(" | "))
 }
 
-/// The rows of a page by set and verdict, as a table.
+/// The number of a page's rows by set and verdict, as a table.
 fn counts(page: &str) -> String {
     let mut sets: Vec<(&str, BTreeMap<&str, usize>)> = Vec::new();
     for row in page.lines().filter(|line| id_of(line).is_some()) {
@@ -146,7 +147,7 @@ fn joined(numbers: &[usize]) -> String {
     numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(" | ")
 }
 
-/// The page with this text between the markers of that name.
+/// The page with new text between the markers of this name.
 fn between(page: &str, name: &str, text: &str) -> Result<String, String> {
     let [begin, end] = ["begin", "end"].map(|which| format!("<!-- {which}: strandway reproduce {name} -->"));
     let place = page.find(&begin).and_then(|at| {

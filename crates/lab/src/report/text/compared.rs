@@ -1,4 +1,4 @@
-//! Several runs for the terminal: one line each, a column per swept key, as wide as the terminal.
+//! Several runs for the terminal: one line each and a column for each swept key, as wide as the terminal.
 
 use super::grid::{ALWAYS, Grid};
 use super::{collectives_table, compared_collectives, count, gbps, us, verdict};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A column of numbers.
 struct Column {
     head: &'static str,
-    /// Columns of a lower rank go first where the terminal is narrow.
+    /// On a narrow terminal, columns with a lower rank are left out first.
     rank: u8,
     of: fn(&Report) -> Option<f64>,
     show: fn(f64) -> String,
@@ -36,7 +36,7 @@ const COLUMNS: [Column; 12] = [
     Column { head: "unfinished", rank: 8, of: |r| Some((r.flows.total - r.flows.finished) as f64), show: whole },
 ];
 
-/// The slowest collective's time, if the run has any.
+/// The time of the slowest collective, if the run has any.
 fn collective(report: &Report) -> Option<f64> {
     let times: Option<Vec<f64>> = report.collectives.iter().map(|c| c.time_us).collect();
     times?.into_iter().reduce(f64::max)
@@ -50,12 +50,12 @@ fn whole(value: f64) -> String {
     if value == value.trunc() { count(value as u64) } else { format!("{value:.1}") }
 }
 
-/// One line per run, or per group of runs that differ in the seed alone; at most `width` characters wide.
+/// One line per run, or per group of runs that differ only in the seed; at most `width` characters wide.
 pub fn rows(rows: &[Row], width: Option<usize>) -> String {
     let lines = lines(rows);
     let averaged = lines.iter().any(|line| line.runs.len() > 1);
     let heads = heads(&lines);
-    // A column in which every run has the same zero, or nothing, tells nothing.
+    // Skip these columns if every run has zero or no value.
     let telling = |column: &Column| {
         rows.iter().any(|row| (column.of)(&row.report).is_some_and(|v| v != 0.0))
             || !matches!(column.head, "collective" | "dropped" | "lost" | "trimmed" | "timeouts" | "unfinished")
@@ -76,7 +76,7 @@ pub fn rows(rows: &[Row], width: Option<usize>) -> String {
     out
 }
 
-/// The swept keys as columns: short name by dotted key; none if lines have names of their own.
+/// The swept keys as columns: short name by dotted key. Empty if lines have names of their own.
 fn heads(lines: &[Line]) -> BTreeMap<String, String> {
     let keys: BTreeSet<&String> = lines.iter().flat_map(|line| line.set.keys()).collect();
     let made_of_keys = |line: &Line| line.label.contains('=') || line.set.is_empty();

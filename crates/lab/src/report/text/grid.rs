@@ -1,4 +1,4 @@
-//! Tables that fit a terminal: the least important columns are left out, and named.
+//! Tables that fit a terminal: the least important columns are left out, and a line names them.
 
 use super::table;
 use comfy_table::{Cell, CellAlignment};
@@ -21,17 +21,17 @@ struct Head {
 }
 
 impl Grid {
-    /// One more column; of the columns that may go, those of the lowest rank go first.
+    /// Adds a column. On a narrow terminal, columns with the lowest rank are left out first.
     pub(in crate::report) fn column(&mut self, text: impl Into<String>, rank: u8, right: bool) {
         self.heads.push(Head { text: text.into(), rank, right });
     }
 
-    /// One more row, a text per column; lines within a text stay lines.
+    /// Adds a row with one text per column. Line breaks within a text are kept.
     pub(in crate::report) fn row(&mut self, texts: impl IntoIterator<Item = String>) {
         self.rows.push(texts.into_iter().collect());
     }
 
-    /// The table, at most `width` characters wide if its columns allow, and the columns that were left out.
+    /// The table, at most `width` characters wide if possible, and the names of the columns that were left out.
     pub(in crate::report) fn fit(&self, width: Option<usize>) -> (String, Vec<&str>) {
         let mut shown: Vec<usize> = (0..self.heads.len()).collect();
         let mut left = Vec::new();
@@ -47,7 +47,7 @@ impl Grid {
         }
     }
 
-    /// The table with a line below it that names what was left out.
+    /// The table, followed by a line with the names of the columns that were left out.
     pub(in crate::report) fn text(&self, width: Option<usize>) -> String {
         let (made, left) = self.fit(width);
         if left.is_empty() {
@@ -86,7 +86,7 @@ mod tests {
         let (made, left) = grid.fit(Some(20));
         assert_eq!(left, ["seldom", "never"]);
         assert!(made.contains("name") && made.contains("often") && !made.contains("never"), "{made}");
-        // What must stay stays, however narrow the terminal is.
+        // Columns of rank `ALWAYS` stay on any terminal.
         assert!(grid.text(Some(3)).contains("left out for lack of room: seldom, never, often"));
     }
 }

@@ -4,7 +4,7 @@ use super::{bytes, count, right, table, us};
 use crate::model::{Answer, Answers, Best, SchemeFacts, Vary};
 use comfy_table::Cell;
 
-/// A table of schemes, or one of values by schemes, and who wins.
+/// A table of schemes (or of values by schemes), and the best scheme.
 pub fn answers(answers: &Answers) -> String {
     match (answers.vary, &answers.rows[..]) {
         (Some(vary), rows @ [first, ..]) => varied(vary, rows, first),
@@ -13,7 +13,7 @@ pub fn answers(answers: &Answers) -> String {
     }
 }
 
-/// What was asked, but for what is varied.
+/// The question, without the varied quantity.
 pub(crate) fn subject(row: &Answer, vary: Option<Vary>) -> String {
     let unless = |of: Vary, text: String| if vary == Some(of) { None } else { Some(text) };
     let message = match row.sites {
@@ -76,7 +76,7 @@ fn varied(vary: Vary, rows: &[Answer], first: &Answer) -> String {
     text
 }
 
-/// Who wins, and by how much.
+/// The best scheme, and its lead.
 pub(crate) fn verdict(best: &Best) -> String {
     match &best.next {
         None => best.scheme.clone(),
@@ -85,7 +85,7 @@ pub(crate) fn verdict(best: &Best) -> String {
     }
 }
 
-/// The same in a cell.
+/// The same for a table cell.
 pub(crate) fn short_verdict(best: &Best) -> String {
     if best.margin < 5e-4 { best.scheme.clone() } else { format!("{} by {}", best.scheme, percent(best.margin)) }
 }
@@ -98,12 +98,12 @@ pub(crate) fn slowdown(value: f64) -> String {
     if value < 9.9995 { format!("{value:.3}") } else { format!("{value:.2}") }
 }
 
-/// A probability as its size deserves.
+/// A probability with a suitable number of digits.
 pub(crate) fn probability(value: f64) -> String {
     match value {
         v if v < 1e-30 => "0".to_string(),
         v if v < 1e-3 => {
-            // Two digits at the most: 1e-5, 2.7e-25.
+            // At most two digits: 1e-5, 2.7e-25.
             let text = format!("{v:.1e}");
             text.replace(".0e", "e")
         }
@@ -114,7 +114,7 @@ pub(crate) fn probability(value: f64) -> String {
     }
 }
 
-/// Bytes in binary units where they are whole.
+/// Bytes, in the largest binary unit that gives a whole number.
 fn size(value: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let whole = units.into_iter().find(|(_, shift)| value > 0 && value.is_multiple_of(1 << shift));

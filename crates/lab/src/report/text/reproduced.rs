@@ -1,10 +1,10 @@
-//! Published results beside ours, for the terminal.
+//! Published results next to ours, for the terminal.
 
 use super::{right, table};
 use crate::reproduce::{Bound, Kind, Reproduction, Row, Set, Source, Verdict};
 use comfy_table::Cell;
 
-/// The sets that there are, one line each.
+/// All sets, one line each.
 pub fn sets(sets: &[Set]) -> String {
     let mut out = String::new();
     for set in sets {
@@ -13,7 +13,7 @@ pub fn sets(sets: &[Set]) -> String {
     out
 }
 
-/// One table per section, the notes below it, and the verdicts counted.
+/// One table per section with its notes, followed by the counts of verdicts.
 pub fn reproduction(done: &Reproduction) -> String {
     let mut out = String::new();
     for rows in done.rows.chunk_by(|a, b| a.section == b.section) {
@@ -27,7 +27,7 @@ pub fn reproduction(done: &Reproduction) -> String {
     out
 }
 
-/// What is said of rows, those that are met aside: each note once, with the rows it is about.
+/// The notes of rows that are not met: each note once, with its rows.
 pub(crate) fn notes(rows: &[Row]) -> Vec<(Vec<&str>, &str)> {
     let mut notes: Vec<(Vec<&str>, &str)> = Vec::new();
     for row in rows.iter().filter(|r| !r.note.is_empty() && r.verdict != Verdict::Met) {
@@ -58,7 +58,7 @@ fn section(rows: &[Row]) -> String {
     table.to_string()
 }
 
-/// Whose number it is, in a word.
+/// The source of a number, in one word.
 pub(crate) fn whose(source: Source) -> &'static str {
     match source {
         Source::Published => "published",
@@ -69,7 +69,7 @@ pub(crate) fn whose(source: Source) -> &'static str {
     }
 }
 
-/// A number as its size deserves.
+/// A number with a suitable number of digits.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         _ if value == value.trunc() && value.abs() < 1e9 => format!("{value:.0}"),
@@ -83,7 +83,7 @@ pub(crate) fn quantity(value: Option<f64>, unit: &str) -> String {
     match value {
         None => "–".to_string(),
         Some(v) if unit.is_empty() => number(v),
-        // Times that happen to be whole keep the digits of their neighbours.
+        // Whole times have the same number of digits as other times.
         Some(v) if unit == "us" && v >= 1000.0 => format!("{} us", super::count(v.round() as u64)),
         Some(v) if unit == "us" && v >= 10.0 => format!("{v:.1} us"),
         Some(v) if unit == "us" => format!("{v:.2} us"),
@@ -91,7 +91,7 @@ pub(crate) fn quantity(value: Option<f64>, unit: &str) -> String {
     }
 }
 
-/// The row's number from the least seed to the most.
+/// The row's values, from the smallest seed result to the largest.
 pub(crate) fn spread(row: &Row) -> String {
     let known = || row.seeds.iter().flatten().copied();
     match (known().reduce(f64::min), known().reduce(f64::max)) {
@@ -100,7 +100,7 @@ pub(crate) fn spread(row: &Row) -> String {
     }
 }
 
-/// The verdict, or the kind of a row that has none; a verdict by a bound of our own says so.
+/// The verdict, or the kind of a row without a verdict. A verdict by a bound of our own says so.
 pub(crate) fn verdict(row: &Row) -> String {
     match (row.kind, row.verdict) {
         (Kind::Study, _) => "study".into(),
@@ -110,7 +110,7 @@ pub(crate) fn verdict(row: &Row) -> String {
     }
 }
 
-/// How ours was to lie.
+/// The bound of our value, as text.
 pub(crate) fn bound(row: &Row) -> String {
     let tolerance = number((1000.0 * row.tolerance.unwrap_or(0.0)).round() / 10.0);
     match (row.bound, tolerance.as_str()) {

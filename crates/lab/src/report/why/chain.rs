@@ -1,5 +1,6 @@
-//! The critical chain of a collective, or of flows that trigger each other: from the flow that ended last back through what
-//! each one waited for. Its time is that of the flows on it and of the news between them.
+//! The critical chain of a collective, or of flows that trigger each other. It starts at the flow that ended last and
+//! goes back to the flow that it waited for, and so on. Its time is the time of these flows and of the signals between
+//! them.
 
 use super::{Account, Books, Cause, WhyFacts};
 use crate::plan::{Experiment, Message};
@@ -8,7 +9,7 @@ use strandway_collective::{Group, Rank};
 use strandway_fabric::plan::Start;
 use strandway_proto::units::{Span, Time};
 
-/// Name, subject and kind of the entries that [`facts`] gives.
+/// Name, subject and kind of the entries that [`facts`] returns.
 pub(super) fn names(experiment: &Experiment) -> Vec<(String, String, &'static str)> {
     if experiment.collectives.is_empty() {
         let triggered = experiment.plan.flows.iter().any(|f| matches!(f.start, Start::On(..)));
@@ -18,7 +19,8 @@ pub(super) fn names(experiment: &Experiment) -> Vec<(String, String, &'static st
     experiment.collectives.iter().filter(|c| !c.tallied).map(name).collect()
 }
 
-/// An account for each collective; without any, for the longest chain of the run, if flows trigger others.
+/// An account for each collective. If there are none, and flows trigger others, an account of the longest chain of the
+/// run.
 pub(super) fn facts(books: &Books<'_>) -> Vec<WhyFacts> {
     let experiment = books.experiment;
     let names = names(experiment);
@@ -37,7 +39,7 @@ pub(super) fn facts(books: &Books<'_>) -> Vec<WhyFacts> {
     names.into_iter().zip(ranges).map(one).collect()
 }
 
-/// When each trigger released its flows, and which flow's end was what it waited for.
+/// By trigger: when it released its flows, and the flow whose end was the last firing that it needed.
 struct Firings {
     by_trigger: Vec<Option<(Time, u32)>>,
 }
@@ -63,7 +65,7 @@ impl Firings {
     }
 }
 
-/// The account of the chain that ends with the last of these messages to arrive.
+/// The account of the chain that ends with the last arrival among these messages.
 fn chain(books: &Books<'_>, firings: &Firings, messages: &[Message]) -> Account {
     let plan = &books.experiment.plan;
     let flows = &books.measured.flows;
@@ -76,7 +78,7 @@ fn chain(books: &Books<'_>, firings: &Firings, messages: &[Message]) -> Account 
     };
     let begin = all().filter_map(|f| flows[f as usize].started).min().unwrap_or_default();
     let (mut flow, mut end) = (last, flows[last as usize].received.unwrap_or_default());
-    // Every step goes back in time; a flow is on a chain once.
+    // Each round goes back in time, and a flow is on a chain at most once.
     for _ in 0..plan.flows.len() {
         let Some(started) = flows[flow as usize].started else { break };
         account.merge(&books.account(flow as usize).shortened(end.since(started).0 as f64));
@@ -96,13 +98,13 @@ fn chain(books: &Books<'_>, firings: &Firings, messages: &[Message]) -> Account 
     account
 }
 
-/// When the last thing happened that a collective's message waited for, and which flow's end that was.
+/// When the last message arrived that this message of a collective waited for, and which flow that was.
 fn release(books: &Books<'_>, group: &Group, flow: u32) -> Option<(Time, u32)> {
     let flows = &books.measured.flows;
     let schedule = &group.schedule;
     let (rank, mut index, _) = group.piece_of(flow)?;
     let mut last: Option<(Time, u32)> = None;
-    // A message that is handed out after an earlier one waits for all that that one waited for.
+    // If a message is handed out after an earlier one, it waits for all that the earlier one waits for.
     loop {
         let after = schedule.send(rank, index).after;
         let pieces =

@@ -1,4 +1,4 @@
-//! Models: their shapes, and by arithmetic their parameters and floating-point operations.
+//! Models: their shapes, and the arithmetic of their parameters and floating-point operations.
 
 use crate::reader::Section;
 
@@ -11,9 +11,9 @@ pub(super) struct Model {
     /// Heads of keys and values.
     pub(super) kv_heads: u64,
     pub(super) head_dim: u64,
-    /// Width of the feed-forward network; of one expert where there are experts.
+    /// Width of the feed-forward network, or of one expert if there are experts.
     pub(super) ffn: u64,
-    /// Three matrices rather than two.
+    /// The network has three matrices instead of two.
     pub(super) gated: bool,
     pub(super) vocabulary: u64,
     pub(super) sequence: u64,
@@ -21,7 +21,7 @@ pub(super) struct Model {
     pub(super) experts: u64,
     /// Experts that each token visits.
     pub(super) top_k: u64,
-    /// One matrix for input and output embeddings.
+    /// Input and output embeddings share one matrix.
     pub(super) tied: bool,
 }
 
@@ -97,12 +97,12 @@ fn named(name: &str) -> Model {
     }
 }
 
-/// No model: what a file says stands in its place.
+/// No model: a file stands in its place.
 pub(super) fn none() -> Model {
     named("")
 }
 
-/// Reads a model by its name, by free parameters, or by a name and what is otherwise.
+/// Reads a model: by a name, by its parameters, or by a name and the parameters that differ.
 pub(super) fn read(section: &Section<'_>) -> Option<Model> {
     let name = section.choice("model", &NAMES);
     if name.is_none() && section.has("model") {
@@ -119,7 +119,7 @@ pub(super) fn read(section: &Section<'_>) -> Option<Model> {
     }
     let hidden = count("hidden", 1, 1 << 20);
     if let (None, Some(hidden)) = (name, hidden) {
-        // The shape of GPT models where nothing else is said.
+        // A model without a name has the shape of GPT models by default.
         model.hidden = hidden;
         model.head_dim = hidden.min(128);
         model.heads = hidden / model.head_dim;
@@ -163,7 +163,7 @@ impl Model {
         (if self.gated { 3 } else { 2 }) * self.hidden * self.ffn
     }
 
-    /// Parameters of a layer that all ranks of a tensor-parallel group have a share of: without experts.
+    /// Parameters of a layer without those of experts. All ranks of a tensor-parallel group share them.
     pub(super) fn dense(&self) -> u64 {
         self.attention() + if self.experts == 0 { self.network() } else { self.hidden * self.experts }
     }
@@ -179,23 +179,23 @@ impl Model {
         u64::from(self.layers) * (self.dense() + self.experts * self.network()) + embeddings * self.embedding()
     }
 
-    /// Floating-point operations of the attention of one token, forward: its matrices, and scores and values over the whole sequence as
-    /// arXiv 2104.04473 (appendix) counts them, without a discount for causal masks.
+    /// Floating-point operations of the attention of one token, forward: its matrices, and scores and values over the
+    /// whole sequence. They are counted as in arXiv 2104.04473 (appendix), without a discount for causal masks.
     pub(super) fn attention_flops(&self) -> f64 {
         2.0 * self.attention() as f64 + self.scores_flops()
     }
 
-    /// Of these, scores and values.
+    /// The part of these operations for scores and values.
     pub(super) fn scores_flops(&self) -> f64 {
         4.0 * self.sequence as f64 * (self.heads * self.head_dim) as f64
     }
 
-    /// The same of the feed-forward networks that a token visits.
+    /// Floating-point operations, forward, of the feed-forward networks that a token visits.
     pub(super) fn network_flops(&self) -> f64 {
         2.0 * self.network() as f64 * self.top_k.max(1) as f64
     }
 
-    /// The same of the output embedding.
+    /// Floating-point operations, forward, of the output embedding for one token.
     pub(super) fn logits_flops(&self) -> f64 {
         2.0 * self.embedding() as f64
     }

@@ -1,4 +1,4 @@
-//! Schedules of pipelines: in which order a stage works on its micro-batches.
+//! Schedules of pipelines: the order in which a stage processes its micro-batches.
 
 /// A schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,12 +11,12 @@ pub(super) enum Pipeline {
     Interleaved,
 }
 
-/// One thing that a stage does with one micro-batch.
+/// One pass of a stage over one micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pass {
     pub(super) backward: bool,
     pub(super) micro: u32,
-    /// Which of the stage's chunks of layers.
+    /// The number of the chunk of layers in its stage.
     pub(super) chunk: u32,
 }
 
@@ -56,7 +56,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// When a pipeline ends in which a forward pass of a chunk takes 1 and a backward one 2, and nothing else takes time; none if it stops.
+    /// The end time of a pipeline, where a forward pass of a chunk takes 1, a backward pass takes 2, and messages take
+    /// no time; `None` if the pipeline deadlocks.
     fn makespan(pipeline: Pipeline, stages: u32, micros: u32, chunks: u32) -> Option<u64> {
         let passes: Vec<Vec<Pass>> = (0..stages).map(|s| pipeline.passes(s, stages, micros, chunks)).collect();
         let mut next = vec![0; stages as usize];

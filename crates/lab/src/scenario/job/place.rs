@@ -1,4 +1,4 @@
-//! Ranks of a job on servers: which ranks form which groups, and which of their bytes leave the server.
+//! Places the ranks of a job on servers: the members of each group, and the bytes that leave a server.
 //!
 //! Ranks are numbered as Megatron-LM numbers them: tensor parallel fastest, then context, data, and the pipeline's stages outermost; rank `r`
 //! runs on GPU `r mod gpus` of the job's server `r / gpus`. Expert-parallel groups are neighbours among the ranks that hold one share of a layer.
@@ -15,45 +15,45 @@ use strandway_collective::{Algorithm, Collective, Group, Local, Operation, Pipe,
 use strandway_proto::HostId;
 use strandway_proto::units::{Span, Time};
 
-/// Steps of all ranks up to which each one's time is kept: 24 B each.
+/// A job with at most this many steps of all ranks together records the times of each step: 24 B per step.
 const KEPT_MAX: u64 = 1 << 21;
 
 /// A group of ranks.
 struct Communicator {
     members: Vec<u32>,
-    /// Server by server, the places of its members among `members`.
+    /// For each server the places of its members in `members`.
     servers: Vec<Vec<u32>>,
     /// The team of each server, if it has several members.
     teams: Vec<u32>,
-    /// By rail and kind of step: the collective whose connections later ones use, and how many there were.
+    /// By rail and kind of step: the first collective. Later ones use its connections.
     first: BTreeMap<(u32, u8), u32>,
 }
 
-/// A job that is being placed.
+/// A job during its placement.
 struct Placer<'a, 'm> {
     written: &'a Written,
     servers: &'a Servers,
-    /// The job's servers.
+    /// The servers that the job has taken.
     taken: Vec<u32>,
     maker: &'a mut Maker<'m>,
     name: String,
     communicators: BTreeMap<(Sort, u32), Communicator>,
-    /// Operations that exist: of each member.
+    /// Operations that exist already: one per member of a group.
     made: BTreeMap<(Sort, u32, u8, u32), Vec<Operation>>,
     /// Pipes that exist, by stage, direction and the sender's place in its stage.
     pipes: BTreeMap<(u32, bool, u32), Option<u32>>,
     teams: Vec<Team>,
     team_of: BTreeMap<Vec<u32>, u32>,
     locals: Vec<Local>,
-    /// Messages inside a server, likewise, and by micro-batch and iteration.
+    /// Messages inside a server that exist already, by the same key and the message's number.
     inside: BTreeMap<(u32, bool, u32, u32), u32>,
     plan: JobPlan,
-    /// Complained already.
+    /// True after the first error.
     failed: bool,
 }
 
 impl Maker<'_> {
-    /// A job of a model.
+    /// Adds a job with a model.
     pub(in crate::scenario) fn job(&mut self, written: &Written) {
         let servers = self.context.servers.clone();
         let Some(taken) = self.take_servers(written, &servers) else { return };
@@ -88,7 +88,7 @@ impl Maker<'_> {
         placer.place();
     }
 
-    /// The servers of a job, which are then taken.
+    /// Chooses the servers of a job and marks them as taken.
     fn take_servers(&mut self, written: &Written, servers: &Servers) -> Option<Vec<u32>> {
         let ranks = written.ranks();
         let needed = ranks.div_ceil(servers.gpus);
@@ -131,11 +131,11 @@ impl Maker<'_> {
     }
 }
 
-/// Where a rank is among the dimensions of parallelism.
+/// The position of a rank in each dimension of parallelism.
 #[derive(Clone, Copy)]
 struct Seat {
     tp: u32,
-    /// Among the ranks that hold the same share of a layer.
+    /// Its number among the ranks that hold the same share of a layer.
     copy: u32,
     stage: u32,
 }
@@ -230,7 +230,7 @@ impl Placer<'_, '_> {
             noise: written.noise,
             seed: maker.context.seed,
             keeps_steps: steps <= KEPT_MAX,
-            // Given when all workloads are known.
+            // Set when all workloads are known.
             first_message: 0,
             first_word: 0,
             first_order: 0,
@@ -255,7 +255,7 @@ impl Placer<'_, '_> {
         }
     }
 
-    /// The members of a rank's group, its number among groups of its sort, and the rank's place in it.
+    /// The group of a rank: its number among groups of its sort, its members, and the rank's place in it.
     fn members(&self, rank: u32, sort: Sort) -> (u32, Vec<u32>, u32) {
         let seat = self.seat(rank);
         let Written { tp, cp, ep, .. } = *self.written;
@@ -263,7 +263,7 @@ impl Placer<'_, '_> {
         let of = |copies: Vec<u32>| -> Vec<u32> {
             copies.into_iter().map(|copy| self.rank(Seat { copy, ..seat })).collect()
         };
-        // The first member stands for the group.
+        // The first member identifies the group.
         let members = match sort {
             Sort::Tensor => (0..tp).map(|tp| self.rank(Seat { tp, ..seat })).collect(),
             Sort::Context => of((seat.copy / cp * cp..(seat.copy / cp + 1) * cp).collect()),
@@ -343,7 +343,7 @@ impl Placer<'_, '_> {
         mine
     }
 
-    /// One collective of a group: what each member does in it.
+    /// One collective of a group: the operation of each member.
     fn make(&mut self, group: &mut Communicator, kind: u8, (way, bytes, times): (Way, u64, u32)) -> Vec<Operation> {
         let ranks = group.members.len() as u64;
         let (here, servers) = (group.servers[0].len() as u64, group.servers.len() as u64);
@@ -362,7 +362,7 @@ impl Placer<'_, '_> {
                 }
             }
         }
-        // Inside a server, each GPU passes on what its rail does not bring to the others.
+        // Inside a server, each GPU sends the others the data that its rail brings.
         if here > 1 {
             let share = bytes / here * (here - 1);
             let (share, steps) = match way {
@@ -383,7 +383,7 @@ impl Placer<'_, '_> {
         made.into_iter().flatten().collect()
     }
 
-    /// A collective of messages on one rail: its place among the run's.
+    /// A collective of messages on one rail; returns its index among the collectives of the run.
     fn rail(&mut self, way: Way, bytes: u64, hosts: &[HostId], kind: u8, first: Option<u32>) -> Option<u32> {
         let ranks = hosts.len() as u32;
         let algorithm = match way {
@@ -438,7 +438,7 @@ impl Placer<'_, '_> {
         Some(place)
     }
 
-    /// A collective of the job: reports know it by its kind.
+    /// Stores a collective of the job. Reports name it by its kind.
     fn plan_of(&mut self, kind: u8, made: CollectivePlan) {
         let label = KINDS[usize::from(kind)];
         let place = self.maker.traffic.collectives.len();
@@ -463,7 +463,7 @@ impl Placer<'_, '_> {
         let target = if backward { from - 1 } else { from + 1 };
         let place = seat.tp + self.written.tp * seat.copy;
         let ends = [from, target].map(|stage| self.rank(Seat { stage: stage % pp, ..seat }));
-        // How often this message was sent before: once per iteration.
+        // The number of messages in this direction so far; the iteration follows from it.
         let counted = counts.entry((Sort::Tensor, 128 | u8::from(backward) | u8::from(sends) << 1)).or_insert(0);
         *counted += 1;
         let per_iteration = self.per_iteration(seat.stage, backward, sends);
@@ -503,7 +503,7 @@ impl Placer<'_, '_> {
         Some(if sends { Operation::Send { pipe, index } } else { Operation::Receive { pipe, index } })
     }
 
-    /// Messages that a rank of a stage sends, or receives, in one direction in an iteration.
+    /// The number of messages that a rank of a stage sends or receives in one direction per iteration.
     fn per_iteration(&self, stage: u32, backward: bool, sends: bool) -> u32 {
         let last = self.written.pp * self.written.chunks - 1;
         let with = |place: u32| match (backward, sends) {
@@ -514,7 +514,7 @@ impl Placer<'_, '_> {
         chunks * self.written.micro_batches
     }
 
-    /// Activations of a micro-batch; with tensor parallelism each rank sends its share.
+    /// Bytes of the activations of a micro-batch that one rank sends: with tensor parallelism its share.
     fn message_bytes(&self) -> u64 {
         if let Some(file) = &self.written.imported {
             return file.stage_bytes.max(1);
@@ -567,13 +567,13 @@ impl Placer<'_, '_> {
         Some(place as u32)
     }
 
-    /// How long the job takes at least, and about how long at the most.
+    /// Sets the lower bound of the job's time, and about the longest time.
     fn estimate(&mut self, scripts: &[Script]) {
         let compute = scripts.iter().map(Script::computation).max().unwrap_or(Span::ZERO);
         let micros = f64::from(self.written.micro_batches * self.written.chunks);
         let filled = compute.scaled(1.0 + f64::from(self.written.pp - 1) / micros);
         self.plan.bound = if scripts.iter().all(|script| script.computation() == compute) { filled } else { compute };
-        // Everything that one rank does, one after the other.
+        // The work of an average rank without overlap: computation, network, links inside servers.
         let mut serial = filled;
         let ranks = u64::from(self.written.ranks());
         let mut network = 0u128;

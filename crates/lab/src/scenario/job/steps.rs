@@ -1,7 +1,8 @@
-//! What the ranks of one role do in an iteration: steps that compute, and operations of their groups.
+//! The steps of the ranks of one role in an iteration: computation, and operations of their groups.
 //!
-//! Ranks of one pipeline stage do the same. Computation of a whole pass is one step where nothing but the server's own links interrupts it;
-//! layer by layer where experts, sharded parameters or a group over several servers do.
+//! All ranks of one pipeline stage have the same steps. The computation of a whole pass is one step if only the
+//! server's own links interrupt it. With experts, sharded parameters or a group over several servers, each layer has
+//! its own steps.
 
 use super::pipeline::Pass;
 use super::{Recompute, Written};
@@ -10,7 +11,7 @@ use strandway_collective::script::COMPUTE;
 use strandway_collective::{Script, Step, Work};
 use strandway_proto::units::Span;
 
-/// The kinds of steps, in the order of their places in scripts.
+/// The kinds of steps; scripts store an index into this list.
 pub(crate) const KINDS: [&str; 11] = [
     "forward",
     "backward",
@@ -36,7 +37,7 @@ const GATHER: u8 = 8;
 const SCATTER: u8 = 9;
 const REDUCE: u8 = 10;
 
-/// The streams beside that which computes.
+/// The streams other than the compute stream.
 mod stream {
     pub(super) const TP: u8 = 1;
     pub(super) const CP: u8 = 2;
@@ -50,19 +51,19 @@ mod stream {
     pub(super) const RECEIVE: [u8; 2] = [10, 11];
 }
 
-/// A group of ranks that do something together.
+/// A sort of group: ranks that take part in the same operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Sort {
     Tensor,
     Context,
     Expert,
-    /// All that hold the same share of a layer.
+    /// All ranks that hold the same share of a layer.
     Data,
-    /// All that hold the same experts.
+    /// All ranks that hold the same experts.
     ExpertData,
 }
 
-/// What they do.
+/// The kind of an operation of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Way {
     AllReduce,
@@ -71,18 +72,18 @@ pub(super) enum Way {
     AllToAll,
 }
 
-/// An operation, as all ranks of a role have it.
+/// An operation, the same for all ranks of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Collective {
         sort: Sort,
         way: Way,
-        /// As nccl-tests counts them.
+        /// Counted as in nccl-tests.
         bytes: u64,
-        /// So many of them, one after the other, count as one.
+        /// The operation stands for this number of equal ones, one after the other.
         times: u32,
     },
-    /// A message to the stage behind, or the one before, counted with all chunks.
+    /// A message to the next stage, or to the previous one. `from` is a virtual stage: each chunk counts as one.
     Send {
         from: u32,
         backward: bool,
@@ -95,7 +96,7 @@ pub(super) enum Operation {
     },
 }
 
-/// The steps of a role, and its operations in the order in which steps count them.
+/// The steps of a role, and its operations. Steps name operations by their index.
 #[derive(Debug, Default)]
 pub(super) struct Role {
     pub(super) steps: Vec<Step>,
@@ -124,13 +125,13 @@ impl Role {
     }
 }
 
-/// How long a rank computes.
+/// Compute times of a rank.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     /// Forward, per layer: attention (with a dense network), and experts.
     attention: Span,
     experts: Span,
-    /// What a backward pass takes of each.
+    /// Backward pass of attention, and of experts, per layer.
     attention_back: Span,
     experts_back: Span,
     /// The output embedding, forward.
@@ -138,7 +139,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Those of a rank whose experts have `load` times the average of tokens.
+    /// The times of a rank whose experts get `load` times the average number of tokens.
     pub(super) fn new(written: &Written, load: f64) -> Times {
         let model = &written.model;
         if let Some(layer) = written.compute {
@@ -174,19 +175,20 @@ pub(super) struct Writer<'a> {
     /// Layer by layer.
     fine: bool,
     role: Role,
-    /// The end of the iteration before.
+    /// The last step of the previous iteration.
     updated: Option<u32>,
-    /// What the next step that computes waits for.
+    /// Steps that must end before the next compute step.
     awaited: Vec<u32>,
-    /// Layers that were computed in this iteration, in order, with sharded parameters.
+    /// With sharded parameters: the layers computed in this iteration, in order.
     computed: Vec<u32>,
-    /// What the update waits for.
+    /// Steps that must end before the update.
     gradients: Vec<u32>,
-    /// Those of this iteration.
+    /// The buckets of this iteration.
     buckets: Vec<Bucket>,
 }
 
-/// Gradients that are added together: parameters at one rank, of which copies exist, dense and of its experts.
+/// A bucket: gradients that are reduced together. The numbers are the rank's parameters that other ranks hold too:
+/// dense ones, and those of experts.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     layer: u32,
@@ -213,7 +215,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// All iterations.
+    /// Adds the steps of all iterations.
     pub(super) fn role(mut self) -> Role {
         let Written { pp, micro_batches, chunks, schedule, .. } = *self.written;
         let passes = schedule.passes(self.stage, pp, micro_batches, chunks);
@@ -227,20 +229,20 @@ impl<'a> Writer<'a> {
         self.role
     }
 
-    /// A step that computes, behind all that it waits for.
+    /// Adds a compute step. It waits for the steps of `awaited`, for `also` and for the previous iteration.
     fn compute(&mut self, kind: u8, layer: u32, time: Span, also: Option<u32>) -> u32 {
         let after: Vec<Option<u32>> = self.awaited.drain(..).map(Some).chain([also, self.updated]).collect();
         self.role.step(COMPUTE, kind, layer, Work::Compute(time), &after)
     }
 
-    /// A collective behind `after`.
+    /// Adds a collective, which begins after the steps of `after`.
     fn collective(&mut self, at: (u8, u8, u32), what: (Sort, Way, u64, u32), after: &[Option<u32>]) -> u32 {
         let (stream, kind, layer) = at;
         let (sort, way, bytes, times) = what;
         self.role.operate(stream, kind, layer, Operation::Collective { sort, way, bytes, times }, after)
     }
 
-    /// The same; what is computed next waits for it.
+    /// Like `collective`, but the next compute step waits for it.
     fn blocking(&mut self, at: (u8, u8, u32), what: (Sort, Way, u64, u32), after: &[Option<u32>]) -> u32 {
         let step = self.collective(at, what, after);
         self.awaited.push(step);
@@ -337,12 +339,12 @@ impl<'a> Writer<'a> {
         if place == self.last_stage() { self.times.logits } else { Span::ZERO }
     }
 
-    /// A layer's share of a tensor-parallel group: activations of a micro-batch.
+    /// Bytes of the activations of a micro-batch, which a tensor-parallel group reduces or gathers.
     fn activations(&self) -> u64 {
         self.written.tokens() * self.written.model.hidden * BF16
     }
 
-    /// Twice per layer and pass, activations are reduced and gathered.
+    /// Per layer and pass, activations are reduced and gathered twice.
     fn tensor(&mut self, layer: u32, times: u32, after: u32) -> Option<u32> {
         let bytes = self.activations();
         (self.written.tp > 1).then(|| {
@@ -412,7 +414,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Tokens go to their experts, or come back.
+    /// An all-to-all that sends tokens to their experts, or back.
     fn experts(&mut self, layer: u32, after: u32) {
         let bytes = self.activations() * self.written.model.top_k / u64::from(self.written.tp);
         if self.written.ep > 1 {
@@ -440,7 +442,7 @@ impl<'a> Writer<'a> {
     }
 
     fn layer_backward(&mut self, layer: u32, place: u32, last_micro: bool) -> u32 {
-        // The layer that was computed last is still there.
+        // The last computed layer is still in memory.
         let end_layer = layer + 1 == self.written.first_layer(place + 1);
         if !end_layer || place != self.last_stage() {
             self.gather(layer);
@@ -466,7 +468,7 @@ impl<'a> Writer<'a> {
         after
     }
 
-    /// Parameters of a layer at one rank, of which copies exist: dense, and of its experts.
+    /// Parameters of a layer at one rank of which other ranks hold copies: dense ones, and those of its experts.
     fn parameters(&self, layer: u32) -> (u64, u64) {
         let model = &self.written.model;
         let tp = u64::from(self.written.tp);
@@ -475,7 +477,7 @@ impl<'a> Writer<'a> {
         (dense / tp, model.experts / u64::from(self.written.ep) * model.network() / tp)
     }
 
-    /// The gradients of some layers are there.
+    /// Adds a bucket with the gradients of these layers. If they overlap with computation, their reduction begins here.
     fn reduce(&mut self, layers: std::ops::Range<u32>, after: u32) {
         let each: Vec<(u64, u64)> = layers.clone().map(|layer| self.parameters(layer)).collect();
         let bucket = Bucket {
@@ -489,7 +491,7 @@ impl<'a> Writer<'a> {
         self.buckets.push(bucket);
     }
 
-    /// Ranks add their gradients of a bucket.
+    /// Adds the operations that reduce the gradients of a bucket.
     fn scatter(&mut self, bucket: Bucket, after: u32) {
         let (way, kind) = match self.written.zero {
             0 => (Way::AllReduce, REDUCE),
@@ -500,7 +502,7 @@ impl<'a> Writer<'a> {
         self.gradients.extend(steps);
     }
 
-    /// A collective of all that hold a bucket's parameters, and one of all that hold its experts.
+    /// A collective among all ranks that hold a bucket's dense parameters, and one among all that hold its experts.
     fn share(
         &mut self,
         (streams, kind): ([u8; 2], u8),
@@ -521,13 +523,13 @@ impl<'a> Writer<'a> {
             .collect()
     }
 
-    /// The end of an iteration: what gradients are left, the optimizer's step, parameters for everybody.
+    /// The end of an iteration: the remaining gradients, the optimizer's step, and the gathering of parameters.
     fn update(&mut self) {
         let buckets = std::mem::take(&mut self.buckets);
         if let (false, Some(last)) = (self.written.overlap || self.written.zero == 3, self.last_computed()) {
             buckets.iter().for_each(|bucket| self.scatter(*bucket, last));
         }
-        // The last of each stream stands for those before it.
+        // Of each stream only its last step is needed, since steps of a stream end in order.
         for step in std::mem::take(&mut self.gradients).into_iter().rev() {
             let steps = &self.role.steps;
             if self.awaited.iter().all(|&other| steps[other as usize].stream != steps[step as usize].stream) {

@@ -4,11 +4,11 @@ use super::MrcConfig;
 use crate::packet::PathId;
 use crate::units::{Span, Time};
 
-/// Numbers of probes of a path that is assumed bad have this bit; those by which reliability asks for news and those of ways
-/// back do not. Numbers have 16 bits.
+/// This bit is set in the numbers of probes of paths assumed bad. It is clear in the numbers of reliability's probes
+/// and of probes of reverse paths. Numbers have 16 bits.
 pub(super) const OURS: u32 = 1 << 15;
 
-/// Does a probe of this number ask about a path?
+/// Is it the number of a probe of a path assumed bad?
 pub(super) const fn is_ours(number: u32) -> bool {
     number & OURS != 0
 }
@@ -17,7 +17,7 @@ pub(super) const fn is_ours(number: u32) -> bool {
 #[derive(Clone, Copy, Debug)]
 struct Suspect {
     path: PathId,
-    /// When its next probe may leave, or, while one is on its way, when that one has failed.
+    /// While a probe is on its way: when it has failed. Otherwise: when the next one may be sent.
     at: Time,
     interval: Span,
     /// The number of the probe on its way.
@@ -28,15 +28,15 @@ struct Suspect {
 
 #[derive(Clone, Debug)]
 pub(super) struct Probes {
-    /// In no order that matters; each path at most once, so no more than the set has.
+    /// The paths assumed bad, in any order; each path at most once, so at most as many as the set has.
     suspects: Vec<Suspect>,
-    /// One of them is to be probed as soon as a port is idle.
+    /// One of them is to be probed when a port is idle.
     due: bool,
-    /// The next time at which one of them wants something; [`Time::NEVER`] without any.
+    /// The next time at which a probe is due or has failed; [`Time::NEVER`] if there is none.
     wake: Time,
-    /// The planes that lead somewhere; the others are not probed.
+    /// The usable planes; paths of other planes are not probed.
     usable: u32,
-    /// The next probe leaves no earlier, so that probes stay below their share.
+    /// The next probe is not sent before this time, so that probes stay below `probe_share`.
     pace: Time,
     gap: Span,
     first: Span,
@@ -64,7 +64,7 @@ impl Probes {
         }
     }
 
-    /// Works out what is due and what comes next.
+    /// Computes whether a probe is due, and the next time at which something happens.
     fn plan(&mut self, now: Time) {
         self.due = false;
         self.wake = Time::NEVER;
@@ -81,20 +81,20 @@ impl Probes {
         }
     }
 
-    /// Other planes lead somewhere now.
+    /// The set of usable planes has changed.
     pub(super) fn on_planes(&mut self, now: Time, usable: u32) {
         self.usable = usable;
         self.plan(now);
     }
 
-    /// A path is assumed bad from now on.
+    /// Starts to probe a path that is now assumed bad.
     pub(super) fn start(&mut self, now: Time, path: PathId) {
         let suspect = Suspect { path, at: now + self.first, interval: self.first, asked: None, ok: 0 };
         self.suspects.push(suspect);
         self.plan(now);
     }
 
-    /// A path is no longer in question.
+    /// Stops probing a path.
     pub(super) fn stop(&mut self, now: Time, path: PathId) {
         self.suspects.retain(|s| s.path != path);
         self.plan(now);
@@ -105,7 +105,7 @@ impl Probes {
         self.wake
     }
 
-    /// Probes that were not answered in time have failed: the next ones follow ever more slowly.
+    /// Ends the probes that were not answered in time; after each failure the time to the next probe doubles.
     pub(super) fn expire(&mut self, now: Time) {
         for suspect in &mut self.suspects {
             if suspect.asked.is_some() && suspect.at <= now {
@@ -142,7 +142,7 @@ impl Probes {
         Some((path, number))
     }
 
-    /// A probe was answered: is its path good again?
+    /// A probe was answered. True if its path is good again.
     pub(super) fn answered(&mut self, now: Time, path: PathId, number: u32, good: bool) -> bool {
         let asked = |s: &Suspect| s.path == path && s.asked == Some(number);
         let Some(at) = self.suspects.iter().position(asked) else { return false };

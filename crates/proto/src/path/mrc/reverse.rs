@@ -1,8 +1,9 @@
-//! By which path acknowledgements go: an entropy value is directional, so the way back needs some of its own.
+//! Chooses the paths of acknowledgements: an entropy value holds for one direction, so the reverse direction needs its
+//! own.
 //!
-//! One path per plane, confirmed by acknowledgements of our own data or, where we send none, by a probe of a random path
-//! once per round trip and hundred packets. What was not confirmed for long is not believed: then the way the data came is
-//! the better guess.
+//! There is one path per plane. Acknowledgements of our own data confirm it; if we send no data, a probe of a random
+//! path does, at most once per round trip and per 25 acknowledgements. A path that was not confirmed for long is not
+//! used; the acknowledgement then takes the path by which the data arrived.
 
 use super::probes::OURS;
 use super::set::EvSet;
@@ -11,31 +12,32 @@ use crate::path::spread::next_port;
 use crate::rng::Random;
 use crate::units::{Span, Time};
 
-/// Of so many answers one may be followed by a probe. Ours: at four packets to an acknowledgement, 1 % of the packets; or in an
-/// incast the probes' answers would take a good part of the link that is congested.
+/// At most one probe per this many answers. Ours: with four packets per acknowledgement, that is 1 % of the packets.
+/// With more probes, their answers would take much of the congested link in an incast.
 const ANSWERS_PER_PROBE: u8 = 25;
 
-/// Probes whose answers still mean something. Ours: at one per round trip, answers may take eight.
+/// The number of latest probes whose answers are used. Ours: with one probe per round trip, an answer may take eight
+/// round trips.
 const ASKED: usize = 8;
 
-/// Their numbers: those above are of probes of paths that are assumed bad.
+/// The mask of their numbers; larger numbers belong to probes of paths assumed bad.
 const NUMBERS: u16 = OURS as u16 - 1;
 
 #[derive(Clone, Debug)]
 pub(super) struct Reverse {
-    /// For each plane: the entropy of a path that worked, and when that was known.
+    /// For each plane: the entropy of a path that worked, and when this was confirmed.
     planes: Box<[(u32, Time)]>,
     base_rtt: Span,
     enabled: bool,
-    /// A probe is due: data arrives and nothing else confirms paths.
+    /// A probe is due, because data arrives and nothing else confirms paths.
     due: bool,
     probe_at: Time,
-    /// Answers that still have to leave before the next one.
+    /// The number of answers to send before the next probe.
     spare: u8,
     number: u16,
     /// The latest probes, by number.
     asked: [Option<(u16, PathId)>; ASKED],
-    /// The plane whose turn to be probed it is.
+    /// The plane that is probed next.
     turn: u8,
 }
 
@@ -54,7 +56,7 @@ impl Reverse {
         }
     }
 
-    /// A packet of ours got through by `path`. Looked into once per round trip and plane.
+    /// A packet of ours arrived by `path`. Stores the path, at most once per round trip and plane.
     #[inline]
     pub(super) fn confirm(&mut self, now: Time, path: PathId, set: &EvSet) {
         let Some(&(_, since)) = self.planes.get(usize::from(path.port())) else { return };
@@ -64,7 +66,7 @@ impl Reverse {
         }
     }
 
-    /// The way back for what `arrived` calls for.
+    /// The path for the answer to a packet that arrived by `arrived`.
     #[inline]
     pub(super) fn path(&mut self, now: Time, arrived: PathId) -> PathId {
         if !self.enabled {

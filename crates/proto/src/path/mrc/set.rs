@@ -1,11 +1,11 @@
-//! The entropy values of one connection, plane by plane: which are in use, which in reserve, and the state of each.
+//! The entropy values of one connection, plane by plane: those in use, those in reserve, and the state of each.
 
 use super::MrcConfig;
 use crate::packet::PathId;
 use crate::path::{PathState, PathStatus as State, PlaneStates};
 use crate::rng::Random;
 
-/// Where the fabric does not tell how many paths a plane has: so many, as sprays have.
+/// The number of paths of a plane if the fabric does not tell it; as sprays have.
 const UNKNOWN: u32 = 64;
 
 /// The set. Each plane has a row of slots, the active ones first, then those in reserve.
@@ -18,17 +18,17 @@ pub(super) struct EvSet {
     row: u16,
     /// Active ones among them.
     active: u16,
-    /// No path is taken out of use while no more than so many are left.
+    /// No path is taken out if at most this many good ones are left.
     pub(super) active_min: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Plane {
-    /// The active slot that is looked at next.
+    /// The active slot that is checked next.
     cursor: u16,
-    /// Active slots that are good or skip once.
+    /// The number of active slots in state `Good` or `Skip`.
     good: u16,
-    /// Those of them that skip once.
+    /// The number of these in state `Skip`.
     skip: u16,
 }
 
@@ -61,7 +61,7 @@ impl EvSet {
         usize::from(port) * usize::from(self.row)
     }
 
-    /// The slot of a path, if it is one of ours: peers may make paths up.
+    /// The slot of a path; `None` if the set has no such path, because a peer may name any path.
     #[inline]
     pub(super) fn find(&self, path: PathId) -> Option<usize> {
         if usize::from(path.port()) >= self.planes.len() {
@@ -114,7 +114,7 @@ impl EvSet {
         self.set_state(backup, a);
     }
 
-    /// An active slot is of no use any more: a good one in reserve on the same plane takes its place, if there is one.
+    /// Replaces an unusable active slot by a good one in reserve on the same plane, if there is one.
     pub(super) fn replace(&mut self, slot: usize) {
         if !self.is_active(slot) {
             return;
@@ -126,7 +126,7 @@ impl EvSet {
         }
     }
 
-    /// A slot is good again: if it is in reserve and its plane has an active one of no use, they change places.
+    /// Exchanges a reserve slot that is good again with an unusable active slot of its plane, if there is one.
     pub(super) fn promote(&mut self, slot: usize) {
         let start = slot - slot % usize::from(self.row);
         let active = start..start + usize::from(self.active);
@@ -138,8 +138,9 @@ impl EvSet {
         }
     }
 
-    /// The next active path of a plane whose state is `wanted`, in rounds of a new order each. On the way the first one to be
-    /// skipped becomes good, but packets take it from its next turn on; unless all are to be skipped.
+    /// The next active path of a plane whose state is `wanted`; each round has a new random order. The first path in
+    /// state `Skip` that the search passes becomes `Good`, and packets take it from its next turn on. If all good paths
+    /// are in state `Skip`, that path is used at once.
     #[inline]
     pub(super) fn pick(&mut self, port: u8, wanted: State, random: &mut Random) -> Option<PathId> {
         let start = self.start(port);
@@ -149,7 +150,7 @@ impl EvSet {
         }
         let all_skip = good == skip;
         let mut restored = None;
-        // What the present round has left, and one that visits every slot.
+        // The rest of the present round, and one further round that visits every slot.
         for _ in 0..2 * u32::from(self.active) {
             let cursor = self.planes[usize::from(port)].cursor;
             let slot = start + usize::from(cursor);
@@ -181,7 +182,7 @@ impl EvSet {
         }
     }
 
-    /// Any path of a plane, whatever its state.
+    /// A random path of a plane, in any state.
     pub(super) fn draw(&self, port: u8, random: &mut Random) -> PathId {
         let slot = self.start(port) + random.below(u32::from(self.row)) as usize;
         PathId::new(port, self.entropies[slot])
@@ -199,7 +200,7 @@ impl EvSet {
         Some(good.map_or_else(|| self.draw(port, random), |slot| PathId::new(port, self.entropies[slot])))
     }
 
-    /// How many of a plane's paths are in which state.
+    /// The number of a plane's paths in each state.
     pub(super) fn count(&self, port: u8) -> PlaneStates {
         let start = self.start(port);
         let mut counts = PlaneStates { port, usable: true, ..PlaneStates::default() };

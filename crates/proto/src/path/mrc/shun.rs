@@ -1,27 +1,28 @@
-//! Which paths a receiver takes for persistently bad.
+//! Finds the paths that a receiver considers persistently bad.
 //!
-//! The specification lets receivers say so ("always skip") and leaves the criterion to them. Ours: so many packets in a row came
-//! marked by one path, while the other paths of its plane are clean. Where they are not, the plane is busy, and no path is to
-//! blame.
+//! The specification lets a receiver report such a path ("always skip") and leaves the criterion to it. Ours:
+//! `shun_marks` packets in a row arrived marked by one path, while the other paths of its plane are clean. If the other
+//! paths are marked too, the whole plane is busy, and no single path is bad.
 
 use crate::packet::PathId;
 
-/// Paths that are remembered; beyond them all are forgotten. Ours: twice a sender's set, in use and in reserve.
+/// The largest number of paths in the table; when it is full, the table is cleared. Ours: twice a sender's set, in use
+/// and in reserve.
 const SEEN_MAX: usize = 512;
 
-/// A plane is clean while at most one in so many of its other paths marked its latest packet. Ours.
+/// A plane is clean if at most one in this many of its other paths marked its latest packet. Ours.
 const CLEAN: usize = 4;
 
 #[derive(Clone, Debug)]
 pub(super) struct Shun {
-    /// Marks in a row that tell a bad path, and again after as many.
+    /// The number of marks in a row after which a path is reported, and reported again.
     row: u32,
-    /// By path: how many of the latest packets were marked, in a row.
+    /// For each path, the number of marked packets in a row, up to the latest packet.
     seen: Vec<(PathId, u32)>,
 }
 
 impl Shun {
-    /// For a receiver that says so after this many marks in a row; none where it never does.
+    /// For a receiver that reports a path after `row` marks in a row; `None` if `row` is zero.
     pub(super) fn new(row: u32) -> Option<Shun> {
         (row > 0).then(|| Shun { row, seen: Vec::new() })
     }
@@ -84,7 +85,7 @@ mod tests {
         // Eight paths a plane: besides one of them one other may mark, not two.
         assert_eq!(first_bad(&mut Shun::new(8).expect("on"), 16, 4), Some((8, 0)));
         assert_eq!(first_bad(&mut Shun::new(8).expect("on"), 16, 6), None);
-        // Nor is one that is alone: there is nothing to compare it with.
+        // A path alone on its plane is not bad either, because there is nothing to compare it with.
         assert_eq!(first_bad(&mut Shun::new(8).expect("on"), 2, 1), None);
     }
 

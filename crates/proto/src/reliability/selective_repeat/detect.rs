@@ -1,4 +1,4 @@
-//! How losses are found, timeouts aside: by reordering and probes (SLEEK), by lateness (ours), or by any hole (IRN).
+//! Finds losses without timeouts: by reordering and probes (SLEEK), by lateness (ours), or by any hole (IRN).
 
 use super::lateness::Lateness;
 use super::order::PathOrder;
@@ -9,18 +9,19 @@ use crate::reliability::scoreboard::State;
 use crate::units::{Bytes, Span, Time};
 use std::num::NonZeroU64;
 
-/// SLEEK: packets held out of order that mean a loss, at the least.
+/// SLEEK: at least this many packets held out of order mean a loss.
 const REORDER_PACKETS_MIN: u64 = 5;
 
-/// The latest probes whose answers mean something. Ours: at a new one every other round trip, answers may take sixteen.
+/// The number of latest probes whose answers are used. Ours: with a new probe every two round trips, an answer may take
+/// 16 round trips.
 pub(super) const PROBES: usize = 8;
 
 /// An episode of fast recovery.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recovery {
-    /// It ends when everything below is acknowledged.
+    /// It ends when all PSNs below this one are acknowledged.
     pub(super) until: NonZeroU64,
-    /// Only what lies below may be sent again.
+    /// Only PSNs below this one may be sent again.
     pub(super) bound: u64,
 }
 
@@ -31,19 +32,21 @@ pub(super) struct Probe {
     pub(super) at: Time,
     pub(super) due: bool,
     pub(super) number: u32,
-    /// Which bits numbers have.
+    /// The mask of a probe's number.
     pub(super) numbers: u32,
-    /// When each of the latest left, and `next` at that time: what its answer can judge. By number.
+    /// For each of the latest probes, by number: when it was sent, and `next` at that time. Its answer can judge PSNs
+    /// below that.
     pub(super) sent: [(Time, u64); PROBES],
-    /// However large the window, no more wire bytes than this must have come behind a hole for it to be a loss.
+    /// The upper limit, in wire bytes, of the reordering that is allowed before a hole counts as lost, even with a
+    /// larger window.
     pub(super) window_max: u64,
-    /// Where lateness tells of losses.
+    /// For detection by lateness: the lateness of packets.
     pub(super) late: Lateness,
-    /// ... and where paths are told apart.
+    /// For detection by lateness with paths that keep order: the latest arrival by path.
     pub(super) order: Option<PathOrder>,
-    /// ... the time to the next probe.
+    /// For detection by lateness: the time to the next probe.
     pub(super) gap: Span,
-    /// ... which never is longer than this; zero: four base RTTs, from half a one on.
+    /// For detection by lateness: the upper limit of `gap`; zero: `gap` starts at half a base RTT and grows to four.
     pub(super) gap_max: Span,
 }
 
@@ -73,7 +76,7 @@ impl SelectiveRepeat {
         self.mark = self.mark.max(from);
     }
 
-    /// Sends again what the present episode says is missing.
+    /// Marks the packets as lost that the present recovery covers and that are still missing.
     fn recover(&mut self, window: Bytes) {
         let Some(recovery) = self.recovery else { return };
         let una = self.board.una();
@@ -99,12 +102,12 @@ impl SelectiveRepeat {
 
     pub(super) fn detect_by_reordering(&mut self, now: Time, ack: &Ack, flags: Flags, window: Bytes) {
         let una = self.board.una();
-        // A probe that came back without much delay means that older data had the time to arrive.
+        // If the answer to a probe came within two base RTTs, data sent before the probe had enough time to arrive.
         let judged = self.answered(ack, flags).filter(|p| now.since(p.0) < self.base_rtt * 2);
         let judged = judged.map(|p| p.1);
         self.arm_probe(now);
         if let Some(recovery) = &mut self.recovery {
-            // A probe may tell of more than was known when the episode began.
+            // The answer may cover more PSNs than were known when the recovery began.
             recovery.bound = recovery.bound.max(judged.unwrap_or(0));
         } else if let Some(covers) = judged {
             self.enter_recovery(una, covers);
@@ -114,7 +117,8 @@ impl SelectiveRepeat {
         self.recover(window);
     }
 
-    /// When the probe left that this answers, and what it can judge, if it is one of the latest.
+    /// If the acknowledgement answers one of the latest probes: when that probe was sent, and the PSN below which it
+    /// can judge.
     fn answered(&self, ack: &Ack, flags: Flags) -> Option<(Time, u64)> {
         let probe = self.probe.as_deref()?;
         let acked = { ack.acked }.get();
@@ -123,8 +127,9 @@ impl SelectiveRepeat {
         known.then(|| probe.sent[(probe.number - ago) as usize % PROBES])
     }
 
-    /// Whatever the acknowledgement says is missing, and was sent long before something that is there, is lost; where paths
-    /// are told apart, also what something sent a little later over the same path has overtaken.
+    /// Finds the packets lost that are missing in the acknowledgement and were sent more than the limit before a packet
+    /// that has arrived. Where paths keep order, a packet is also lost if a packet sent `slack` later over the same
+    /// path has arrived.
     pub(super) fn detect_by_lateness(&mut self, now: Time, ack: &Ack, flags: Flags, rtt: Option<Span>) {
         let sent = match rtt {
             Some(rtt) => Some(Time(now.0 - rtt.0)),
@@ -140,10 +145,10 @@ impl SelectiveRepeat {
         if !probe.late.is_newest(ack.received) {
             return;
         }
-        // What was sent before this is late.
+        // Packets sent before `due` are late.
         let last = self.board.next() == self.backlog.end();
         let due = Time(probe.late.latest().0.saturating_sub(probe.late.limit(last).0));
-        // Nothing that was sent from here on is lost for all that is known.
+        // Packets sent at `horizon` or later cannot be found lost yet.
         let horizon = due.max(probe.order.as_ref().map_or(Time::ZERO, PathOrder::horizon));
         let una = self.board.una();
         let base = ack.sack_base.extend(una);
@@ -153,7 +158,7 @@ impl SelectiveRepeat {
             let Some(&sent) = self.board.get(psn) else { break };
             if sent.at >= horizon {
                 if sent.sends == 1 {
-                    // All above were sent later still.
+                    // All packets above were sent even later.
                     break;
                 }
                 continue;
@@ -166,17 +171,19 @@ impl SelectiveRepeat {
         }
     }
 
-    /// As many packets held above a hole mean a loss: one and a half windows of them, at most the largest window.
+    /// The number of packets held out of order that mean a loss: one and a half windows, at most `window_max`, at least
+    /// `REORDER_PACKETS_MIN`.
     fn reordering_allowed(&self, window: Bytes) -> u64 {
         let most = self.probe.as_ref().map_or(u64::MAX, |p| p.window_max);
         ((window.0.saturating_mul(3) / 2).min(most) / u64::from(self.packet)).max(REORDER_PACKETS_MIN)
     }
 
-    /// With nothing left to send, only a probe brings news of the tail; otherwise acknowledgements do for a while.
+    /// Sets the time of the next probe. When nothing is left to send, only a probe can report the last packets, so it
+    /// comes after two base RTTs; otherwise acknowledgements report them, and it comes after three.
     pub(super) fn arm_probe(&mut self, now: Time) {
         let Some(probe) = &mut self.probe else { return };
         if self.detection == LossDetection::Lateness && self.board.una() != self.board.next() {
-            // What was sent last can be late only by comparison with something sent later.
+            // The last packet can be found late only by a packet sent after it; `on_sent` has set the probe's time.
             return;
         }
         probe.due = false;

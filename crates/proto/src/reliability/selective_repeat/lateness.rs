@@ -1,38 +1,38 @@
-//! Finds losses by lateness: a packet is given up once something sent much later has arrived without it.
+//! Finds losses by lateness: a packet counts as lost when a packet sent much later has arrived before it.
 //!
-//! Sprayed packets overtake each other, but in a fabric whose queues congestion control keeps short not by much. So one
-//! that is overtaken by something sent a whole limit later is lost, or stuck on a path so slow that a copy by another way
-//! arrives first. How long everything takes does not matter, only the difference between paths: behind a common queue,
-//! as in an incast, nobody is late. The limit follows what the fabric does to the packets that do arrive.
+//! Sprayed packets overtake each other, but only by little if congestion control keeps queues short. So a packet that
+//! is overtaken by one sent a whole limit later is lost, or it is on a path so slow that a copy by another path arrives
+//! first. Only the difference between paths counts, not the whole delay: behind a common queue, as in an incast, no
+//! packet is late. The limit follows the lateness of the packets that do arrive.
 
 use crate::units::{Span, Time};
 
-/// What is known of the present order of arrival.
+/// The lateness of arriving packets, and the limit that follows from it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lateness {
-    /// The limit is no less than this.
+    /// The smallest limit.
     floor: Span,
-    /// Mean deviations that the limit is above the mean.
+    /// The limit is the mean plus this many mean deviations.
     deviations: f32,
     /// The latest sending time of anything known to have arrived.
     arrived: Time,
-    /// How much earlier than that packets were sent when they were found to have arrived: the mean, and the mean deviation
-    /// from it, picoseconds.
+    /// The lateness of a packet is the time from its sending to `arrived`, when its arrival becomes known. Here: its
+    /// mean, and its mean deviation, in picoseconds.
     mean: f64,
     deviation: f64,
-    /// How much the best informed acknowledgement so far knew of, as receivers count.
+    /// The largest count of received bytes in any acknowledgement so far, in the receiver's units.
     newest: u32,
 }
 
 /// Gain of mean and mean deviation. Ours: the last thirty or so acknowledgements, about one round trip at full speed.
 const GAIN: f64 = 1.0 / 32.0;
-/// What is further from the mean than so many mean deviations counts as that far. Ours: with 4, one slow path among sixteen
-/// moves the limit by less than half.
+/// A sample is cut off at this many mean deviations above the mean. Ours: with 4, one slow path among sixteen moves the
+/// limit by less than half.
 const OUTLIER: f64 = 4.0;
-/// The limit is no more than so many floors: ours, beyond any queue that a switch holds.
+/// The limit is at most this many floors. Ours: longer than any queue of a switch.
 const LIMIT_MAX: f64 = 4.0;
-/// The same once nothing new is left to send, when what is missing holds the message up. Ours: the lowest value that, with the
-/// default floor, sends nothing twice in healthy fabrics (docs/protocols/strack.md).
+/// The same limit when no new packet is left to send, because then a missing packet delays the message. Ours: the
+/// lowest value that, with the default floor, sends nothing twice in healthy fabrics (docs/protocols/strack.md).
 const LIMIT_MAX_LAST: f64 = 1.4;
 
 impl Lateness {
@@ -41,19 +41,20 @@ impl Lateness {
         Lateness { floor, deviations, arrived: Time::ZERO, mean: 0.0, deviation: 0.0, newest: 0 }
     }
 
-    /// Sent so much earlier than something that has arrived is late. `last`: nothing new is left to send.
+    /// A packet is late if it was sent this much earlier than a packet that has arrived. `last`: no new packet is left
+    /// to send.
     pub(super) fn limit(&self, last: bool) -> Span {
         let usual = self.mean + f64::from(self.deviations) * self.deviation;
         let most = self.floor.scaled(if last { LIMIT_MAX_LAST } else { LIMIT_MAX });
         Span(self.floor.0.max(usual as u64).min(most.0))
     }
 
-    /// How much the newest acknowledgement knew of.
+    /// The count of received bytes in the newest acknowledgement.
     pub(super) const fn newest(&self) -> u32 {
         self.newest
     }
 
-    /// Acknowledgements that knew of less are old.
+    /// Sets the count of received bytes below which an acknowledgement counts as old.
     pub(super) const fn start_from(&mut self, newest: u32) {
         self.newest = newest;
     }
@@ -63,10 +64,10 @@ impl Lateness {
         self.arrived
     }
 
-    /// Something sent at this time has arrived.
+    /// A packet sent at `sent` has arrived.
     #[inline]
     pub(super) fn arrived(&mut self, sent: Time) {
-        // One slow path among many must not make the usual of what it is not.
+        // Samples are cut off, so that one slow path among many does not raise the limit for all.
         let usual = self.mean + OUTLIER * self.deviation;
         let least = self.floor.0 as f64 / 4.0;
         let most = if usual < least { least } else { usual };
@@ -77,11 +78,12 @@ impl Lateness {
         self.arrived = self.arrived.max(sent);
     }
 
-    /// Acknowledgements overtake each other, too: may this one say that a packet is missing? Only if it was written no earlier
-    /// than those that told what has arrived. The count of bytes received, which only grows, dates them.
+    /// May this acknowledgement show that a packet is missing? Acknowledgements overtake each other too, so only the
+    /// newest one may. Its count of received bytes, which only grows, tells its age.
     #[inline]
     pub(super) const fn is_newest(&mut self, received: u32) -> bool {
-        // MRC counts in 24 bits: compare those, with 2 GiB to either side.
+        // MRC's count has 24 bits of 256 B each. Compare these bits only; counts up to 2 GiB apart are ordered
+        // correctly.
         let newest = (received << 8).wrapping_sub(self.newest << 8) < 1 << 31;
         if newest {
             self.newest = received;

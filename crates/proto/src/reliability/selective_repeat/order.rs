@@ -1,20 +1,22 @@
-//! Finds losses by the order of one path: what was sent over a path arrives in the order in which it was sent, or not at all.
+//! Finds losses by the order of one path: packets sent over one path arrive in the order in which they were sent, or
+//! not at all.
 //!
-//! Paths differ by whatever their queues hold, so lateness among all of them takes its time to tell a loss (`lateness`). Where
-//! the world says which paths keep their packets in order ([`Environment::paths_in_order`]), a hole is known for a loss as soon
-//! as something sent well after it over the same path has arrived. Ours; the idea is that of RACK (RFC 8985), path by path.
+//! The delays of different paths differ by their queues, so `lateness`, which compares all paths, needs a long limit.
+//! If the world tells which paths keep their packets in order ([`Environment::paths_in_order`]), a packet is lost as
+//! soon as a packet sent `slack` later over the same path has arrived. Ours; the idea is that of RACK (RFC 8985),
+//! applied to each path.
 
 use crate::environment::Environment;
 use crate::packet::PathId;
 use crate::units::{Span, Time};
 
-/// Where a connection has more paths than this, order tells nothing before lateness does: packets of one path are too rare.
+/// With more paths than this, order is not used: packets of one path are so rare that lateness finds losses first.
 const PATHS_MAX: usize = 1024;
 
-/// The latest sending time of anything known to have arrived, by path.
+/// For each path, the latest sending time of the packets known to have arrived.
 #[derive(Clone, Debug)]
 pub(super) struct PathOrder {
-    /// Something sent over the same path so much later proves a loss.
+    /// The arrival of a packet sent this much later over the same path proves a loss.
     pub(super) slack: Span,
     per_port: u32,
     latest: Box<[Time]>,
@@ -23,7 +25,7 @@ pub(super) struct PathOrder {
 }
 
 impl PathOrder {
-    /// `None` where paths are not known to keep order, or `slack`, in base RTTs, is zero.
+    /// `slack` is in base RTTs. `None` if it is zero, or if paths are not known to keep order.
     pub(super) fn new(slack: f64, environment: &Environment) -> Option<PathOrder> {
         let per_port = u32::from(environment.paths_in_order);
         let count = per_port as usize * usize::from(environment.ports);
@@ -37,12 +39,12 @@ impl PathOrder {
         })
     }
 
-    /// Peers may make paths up.
+    /// The slot of a path; outside `latest` for a port that does not exist, because a peer may name any path.
     fn slot(&self, path: PathId) -> usize {
         usize::from(path.port()) * self.per_port as usize + (path.entropy() % self.per_port) as usize
     }
 
-    /// Something sent over this path at this time has arrived.
+    /// A packet sent over `path` at `sent` has arrived.
     #[inline]
     pub(super) fn arrived(&mut self, path: PathId, sent: Time) {
         let slot = self.slot(path);
@@ -52,12 +54,12 @@ impl PathOrder {
         }
     }
 
-    /// What was sent at this time or later, nothing has overtaken.
+    /// No packet sent at this time or later can have been overtaken.
     pub(super) fn horizon(&self) -> Time {
         Time(self.newest.0.saturating_sub(self.slack.0))
     }
 
-    /// Has something sent over this path well after `sent` arrived?
+    /// Has a packet arrived that was sent over this path more than `slack` after `sent`?
     #[inline]
     pub(super) fn overtook(&self, path: PathId, sent: Time) -> bool {
         self.latest.get(self.slot(path)).is_some_and(|&latest| sent + self.slack < latest)

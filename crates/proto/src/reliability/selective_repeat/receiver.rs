@@ -7,10 +7,10 @@ use crate::packet::{Ack, Data, Flags, Header, MessageId, Nack, NackReason, PathI
 use crate::reliability::{Arrival, Invalid, Received, Receiver};
 use std::collections::VecDeque;
 
-/// No PSN: acknowledgements do not report in turn.
+/// A value of `turn` that means: acknowledgements do not report the window in turn.
 const NO_TURNS: u64 = u64::MAX;
 
-/// MRC: a packet counts as no less than this towards the next acknowledgement.
+/// MRC: a smaller packet counts as this many bytes towards the next acknowledgement.
 const SMALL: u16 = 1024;
 
 /// The receiver's half.
@@ -21,16 +21,17 @@ pub struct SelectiveReceiver {
     every: u32,
     received_bytes: u64,
     ack_marked: bool,
-    /// Report holes at once (IRN).
+    /// Acknowledge at once when a packet arrives ahead of a hole (IRN).
     holes: bool,
-    /// Say so when a packet lies beyond the window (MRC).
+    /// Send a NACK when a packet lies beyond the window (MRC).
     refuses: bool,
-    /// With acknowledgements that report in turn: the PSN from which the next one does; [`NO_TURNS`] otherwise.
+    /// The first PSN that the next acknowledgement reports, if acknowledgements report the window in turn; [`NO_TURNS`]
+    /// otherwise.
     turn: u64,
     started: bool,
-    /// An acknowledgement was asked for while packets were missing; owed when they have come.
+    /// An acknowledgement was requested while packets were missing; it is sent again when they have arrived.
     request_open: bool,
-    /// Last packets of messages that are here while earlier ones are missing: (PSN, message, bytes), in order.
+    /// Last packets of messages that arrived while earlier packets are missing: (PSN, message, bytes), in order.
     ends: Vec<(u64, MessageId, u64)>,
     done: VecDeque<(MessageId, u64)>,
 }
@@ -54,25 +55,25 @@ impl SelectiveReceiver {
         }
     }
 
-    /// As MRC's, which says so when a packet lies beyond its window, and counts small packets as 1 KiB.
+    /// MRC's receiver: it sends a NACK for a packet beyond its window, and counts small packets as 1 KiB.
     pub(in crate::reliability) fn refusing(mut self) -> SelectiveReceiver {
         self.refuses = true;
         self
     }
 
-    /// From which PSN on to report, when `psn` calls for it.
+    /// The first PSN to report in the acknowledgement that packet `psn` causes.
     fn report_from(&mut self, psn: u64, pressing: bool) -> u64 {
         let first = self.bitmap.base() + 1;
         if self.turn == NO_TURNS {
             return if pressing { psn } else { psn.saturating_sub(63).max(first) };
         }
-        // Beyond the packet at hand there is little to report.
+        // PSNs above `psn` have rarely arrived, so the turn starts again.
         let from = if self.turn < first || self.turn > psn { first } else { self.turn };
         self.turn = from + 64;
         from
     }
 
-    /// In units of 256 B; MRC has 24 bits for it.
+    /// Received bytes in units of 256 B; MRC has 24 bits for this count.
     fn received(&self) -> u32 {
         let received = self.received_bytes.div_ceil(256) as u32;
         if self.refuses { received & 0xff_ffff } else { received }

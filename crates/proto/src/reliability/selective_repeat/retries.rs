@@ -1,38 +1,40 @@
-//! MRC's timers: the same for some retries, then doubled each time, and a budget of retries that ends the connection.
+//! MRC's retransmission timers: the timeout is constant for some retries, then doubles with each retry. When the budget
+//! of retries is used up, the connection fails.
 
 use super::SelectiveRepeat;
 use super::lateness::Lateness;
 use crate::units::{Span, Time};
 
-/// Exponential retries that mean: for ever. OCP MRC 1.0.
+/// This number of exponential retries means: retry for ever. OCP MRC 1.0.
 const FOR_EVER: u32 = 25;
 
-/// What has been spent of the retry budget.
+/// The retries used so far, and their budget.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::reliability) struct Retry {
     linear: u32,
     exponential: u32,
     most: Span,
     used: u32,
-    /// When the latest retry was charged: what was sent before belongs to the same round.
+    /// When the latest retry was counted: packets sent before this time belong to the same round.
     charged: Time,
     failed: bool,
 }
 
 impl Retry {
-    /// Nothing spent.
+    /// No retry used yet.
     pub(in crate::reliability) const fn new(linear: u32, exponential: u32, most: Span) -> Retry {
         Retry { linear, exponential, most, used: 0, charged: Time::ZERO, failed: false }
     }
 
-    /// How long to wait at present, where `first` is T.
+    /// The present timeout; `first` is T.
     pub(super) fn timeout(&self, first: Span) -> Span {
         let doublings = self.used.saturating_sub(self.linear).min(40);
         Span(first.0.saturating_mul(1 << doublings)).min(self.most.max(first))
     }
 
-    /// Something sent at `sent` has to go again. What was sent before the latest retry was charged is part of that round, or
-    /// one dead plane would use the budget up at once. False if the budget is used up.
+    /// Counts a retry for a packet sent at `sent`. A packet sent before the latest counted retry belongs to that
+    /// retry's round and is not counted; otherwise one dead plane would use up the budget at once. False if the budget
+    /// is used up.
     pub(super) fn charge(&mut self, now: Time, sent: Time) -> bool {
         if self.used == 0 || sent >= self.charged {
             self.used = self.used.saturating_add(1);
@@ -56,7 +58,7 @@ impl Retry {
 }
 
 impl SelectiveRepeat {
-    /// Found late only by this much.
+    /// Sets the floor of the lateness limit and its deviations.
     pub(in crate::reliability) fn with_lateness(mut self, floor: Span, deviations: f64) -> SelectiveRepeat {
         if let Some(probe) = &mut self.probe {
             probe.late = Lateness::new(floor, deviations);
@@ -64,8 +66,8 @@ impl SelectiveRepeat {
         self
     }
 
-    /// With MRC's timers and its probes: 15 bits for their number; half a timeout after a packet, or two base RTTs after the
-    /// last one.
+    /// Sets MRC's timers and probes. Probe numbers have 15 bits; a probe follows half a timeout after a packet, or two
+    /// base RTTs after the last packet.
     pub(in crate::reliability) fn with_retries(mut self, timeout: Span, retry: Retry) -> SelectiveRepeat {
         self.rto = timeout;
         self.retry = Some(Box::new(retry));
@@ -76,7 +78,7 @@ impl SelectiveRepeat {
         self
     }
 
-    /// A retry for something sent at `sent`; the last one ends the connection.
+    /// Counts a retry for a packet sent at `sent`; the connection fails when the budget is used up.
     pub(super) fn charge(&mut self, now: Time, sent: Time) {
         if let Some(retry) = &mut self.retry
             && !retry.charge(now, sent)
@@ -85,7 +87,7 @@ impl SelectiveRepeat {
         }
     }
 
-    /// Nothing is sent or owed any more.
+    /// Gives up: nothing is sent any more, and no timer runs.
     pub(super) fn give_up(&mut self) {
         for psn in self.board.una()..self.board.next() {
             self.board.acknowledge(psn);

@@ -1,18 +1,18 @@
-//! Counts what arrives, and tells the sender: for congestion control.
+//! Counts arriving packets and reports the counts to the sender, for its congestion control.
 
 use crate::letter::{Heard, Letter};
 use crate::packet::Part;
 use crate::units::{Span, Time};
 
-/// Parts that have come so far.
+/// The counts of parts that have arrived, and the next report.
 #[derive(Debug)]
 pub(super) struct Hearing {
-    /// Reports are so far apart.
+    /// The time between two reports.
     interval: Span,
-    /// The next report.
+    /// When the next report is due.
     pub(super) at: Time,
     heard: Heard,
-    /// When the part that the report will name came; `None` before the first one.
+    /// When the part arrived that the next report will name; `None` before the first one.
     since: Option<Time>,
 }
 
@@ -21,7 +21,7 @@ impl Hearing {
         Hearing { interval, at: Time::NEVER, heard: Heard::default(), since: None }
     }
 
-    /// A part has come, whole; `again` if it had left before.
+    /// A part has arrived with its payload; `again`: it is a retransmission.
     pub(super) fn note(&mut self, now: Time, part: &Part, again: bool) {
         self.heard.received = self.heard.received.wrapping_add(1);
         if !again {

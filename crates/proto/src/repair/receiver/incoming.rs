@@ -14,15 +14,16 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(super) struct Gathering {
     pub(super) sizes: Group,
-    /// With a code: chunks there of each submessage, parity included, and how many submessages cannot be repaired yet.
+    /// With a code: for each submessage, the number of chunks that have arrived, parity included, and whether it can be
+    /// repaired; and the number of submessages that cannot be repaired yet.
     pub(super) have: Vec<u32>,
     pub(super) repaired: Vec<bool>,
     pub(super) unrepaired: u32,
     pub(super) acknowledger: Acknowledger,
     /// With NACKs.
     pub(super) holes: Option<Holes>,
-    /// With a code: its sender has been told what parity cannot repair, and is told again at this instant, a timeout after anything
-    /// of it came.
+    /// With a code: the sender has been told which chunks parity cannot repair. It is told again at `report_at`, one
+    /// timeout after the last packet of the group.
     pub(super) repairing: bool,
     pub(super) report_at: Time,
 }
@@ -56,13 +57,14 @@ pub(super) struct Incoming {
     pub(super) started: Time,
     pub(super) last_new: Time,
     pub(super) groups: BTreeMap<u32, Gathering>,
-    /// Data packets that had not come when their group was over or its rest was asked for, and in how many runs.
+    /// The number of data packets that were missing when their group was over or its rest was asked for, and the number
+    /// of runs that they form.
     pub(super) lost: u32,
     pub(super) runs: u32,
-    /// Groups that are over: all below this one, and which of those above.
+    /// Groups that are over: all below `below`, and those in `above`.
     pub(super) below: u32,
     pub(super) above: Vec<u32>,
-    /// No timer of it ends before.
+    /// When its next timer ends, at the earliest.
     pub(super) next_at: Time,
 }
 
@@ -71,7 +73,7 @@ impl Incoming {
         group < self.below || self.above.contains(&group)
     }
 
-    /// Counts what has not come of a group's data.
+    /// Counts the packets of a group's data that have not arrived.
     pub(super) fn count_lost(&mut self, group: u32, data: Option<&Progress>) {
         let packets = self.layout.data(group).len() as u32;
         let mut before = true;
@@ -83,7 +85,7 @@ impl Incoming {
         }
     }
 
-    /// Bytes of a group's data that have not come.
+    /// Bytes of a group's data that have not arrived.
     pub(super) fn missing_bytes(&self, group: u32, data: Option<&Progress>, mtu: u64) -> u64 {
         let packets = self.layout.data(group);
         let missing = packets.len() as u32 - data.map_or(0, Progress::packets_present);
@@ -92,7 +94,7 @@ impl Incoming {
         u64::from(missing) * mtu - if packets.end == self.packets && !has_last { short } else { 0 }
     }
 
-    /// The groups that may be under way: no more than there are slots for.
+    /// The groups that may be arriving now: at most as many as there are slots for.
     pub(super) fn under_way(&self) -> std::ops::Range<u32> {
         self.below..self.layout.groups().min(self.below.saturating_add(SLOTS as u32 / 2))
     }
@@ -106,7 +108,7 @@ impl Incoming {
         }
     }
 
-    /// Which groups are over, as a letter says it.
+    /// A letter that tells which groups are over.
     pub(super) fn recovered(&self) -> Letter {
         let base = self.below;
         let bit = |&group: &u32| 1u64.checked_shl(group - base).unwrap_or(0);

@@ -1,4 +1,5 @@
-//! Everything that is on its way, parity and copies included, where the receiver counts what arrives: for congestion control.
+//! The packets in flight, parity and retransmissions included, for congestion control. Used when the receiver counts
+//! arriving packets.
 
 use crate::letter::Heard;
 use crate::packet::nearest;
@@ -6,38 +7,38 @@ use crate::reliability::{Invalid, Settled};
 use crate::units::{Bytes, Span, Time};
 use std::collections::VecDeque;
 
-/// Packets of a run at the most. Ours.
+/// The largest number of packets in a run. Ours.
 const RUN_MAX: u64 = 16;
 
-/// Packets that left for the first time one after the other, and what had left before them.
+/// Consecutive packets that were sent for the first time, one directly after the other.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     sequence: u64,
-    /// The first packet, and how many follow it.
+    /// The first packet, and the number of packets after it.
     packet: u32,
     more: u32,
-    /// Packets that had left by the first one, that included.
+    /// The number of packets sent up to and including the first one.
     count: u64,
-    /// When the first one and the last one left.
+    /// When the first and the last packet were sent.
     from: Time,
     to: Time,
 }
 
-/// Packets under way, counted from the connection's first one.
+/// The packets in flight. All counts start with the connection's first packet.
 #[derive(Debug)]
 pub(super) struct Flight {
     /// Wire bytes of a packet.
     packet: Bytes,
-    /// Packets of a run leave no farther apart.
+    /// The longest time between two packets of a run.
     spacing: Span,
     runs: VecDeque<Run>,
-    /// Packets that have left, and those of them that have come or are lost.
+    /// The number of packets sent, and the number of those that have arrived or are lost.
     sent: u64,
     resolved: u64,
-    /// Packets that have come and that are lost, as the receiver has told.
+    /// The number of packets that have arrived, and that are lost, by the receiver's reports.
     arrived: u64,
     lost: u64,
-    /// When the receiver told last, or the first packet left after all was resolved.
+    /// When the last report came, or when the first packet was sent after all earlier ones were resolved.
     heard: Time,
 }
 
@@ -52,7 +53,7 @@ impl Flight {
         (self.sent - self.resolved) * self.packet.0
     }
 
-    /// A packet leaves; `again` if not for the first time.
+    /// A packet is sent; `again`: it is a retransmission.
     pub(super) fn leave(&mut self, now: Time, sequence: u64, packet: u32, again: bool) {
         if self.sent == self.resolved {
             self.heard = now;
@@ -76,15 +77,15 @@ impl Flight {
         }
     }
 
-    /// The receiver tells what has come. `sequence`: the part's stretch, in full.
+    /// The receiver reports the packets that have arrived. `sequence`: the full number of the part's stretch.
     ///
     /// # Errors
-    /// If it names what never left.
+    /// If the report names a packet that was never sent.
     pub(super) fn hear(&mut self, now: Time, heard: &Heard, sequence: u64) -> Result<Settled, Invalid> {
         let packet = heard.packet;
         let after = self.runs.partition_point(|run| (run.sequence, run.packet) <= (sequence, packet));
         let Some(&run) = after.checked_sub(1).map(|at| &self.runs[at]).filter(|run| run.sequence == sequence) else {
-            // An old report that a later one has overtaken.
+            // An old report; a newer one came before it.
             return Ok(Settled::default());
         };
         let steps = packet - run.packet;
@@ -95,7 +96,7 @@ impl Flight {
         let left = run.from + Span(run.to.since(run.from).0 / u64::from(run.more.max(1)) * u64::from(steps));
         self.runs.drain(..after - 1);
         self.heard = now;
-        // Copies that the network makes are no news.
+        // Duplicates made by the network must not raise the count above the number of packets sent.
         let received = nearest(heard.received, self.arrived, 1 << 32).min(self.sent);
         let later = u64::from(heard.received.wrapping_sub(heard.before)).min(received);
         let arrived = received.saturating_sub(self.arrived);
@@ -111,12 +112,12 @@ impl Flight {
         Ok(Settled { bytes: bytes(arrived), packets: arrived as u32, rtt, lost: Some(bytes(lost)) })
     }
 
-    /// When all that is on its way counts as lost, unless the receiver tells of something.
+    /// When all packets in flight count as lost, unless a report comes before.
     pub(super) fn deadline(&self, timeout: Span) -> Time {
         if self.sent == self.resolved { Time::NEVER } else { self.heard + timeout }
     }
 
-    /// Nothing was heard for that long.
+    /// No report came before the deadline: no packet counts as in flight any more.
     pub(super) fn give_up(&mut self) {
         self.resolved = self.sent;
     }
@@ -159,7 +160,7 @@ mod tests {
                     arrived += settled.bytes.0 / 1000;
                     lost += settled.lost.expect("it counts").0 / 1000;
                     prop_assert_eq!(arrived, u64::from(received));
-                    // What came again after the newest one may have company that is lost.
+                    // Among packets sent again after the newest one, some may be lost without a report.
                     prop_assert!(arrived + lost + flight.bytes() / 1000 <= at as u64 + 1);
                     prop_assert_eq!(flight.bytes() / 1000, at as u64 + 1 - flight.resolved);
                     prop_assert_eq!(flight.resolved, arrived + lost);

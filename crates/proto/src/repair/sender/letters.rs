@@ -1,4 +1,4 @@
-//! The receiver's letters, as a sender takes them, and the questions that it asks.
+//! How the sender handles the receiver's letters, and when it asks the receiver a question.
 
 use super::{Post, RepairSender};
 use crate::congestion::LossKind;
@@ -43,7 +43,7 @@ impl RepairSender {
         }
     }
 
-    /// The receiver tells how much has come.
+    /// The receiver reports how many packets have arrived.
     pub(super) fn on_heard(&mut self, now: Time, heard: &Heard) -> Result<Settled, Invalid> {
         let sequence = self.named(heard.sequence);
         let Some(flight) = &mut self.flight else { return Err(Invalid::BeyondSent) };
@@ -56,13 +56,14 @@ impl RepairSender {
         Ok(settled)
     }
 
-    /// Groups of a message are over.
+    /// The receiver reports that groups of a message are over.
     pub(super) fn on_recovered(&mut self, have: &Have, settled: &mut Settled) {
         let first = self.named(have.sequence);
         let Some(at) = self.posts.iter().position(|post| post.begun > 0 && post.first == first) else { return };
         let number = self.first_post + at as u64;
         let post = &mut self.posts[at];
-        // `newest` and `held` of this letter count the packets that its groups have lacked so far, and their runs.
+        // In this letter, `newest` is the number of packets that the groups so far have lacked, and `held` the number
+        // of runs that they form.
         let (lost, runs) = (have.newest, u32::from(have.held));
         if lost > post.lost
             && let Some(chooser) = &mut self.chooser
@@ -83,7 +84,7 @@ impl RepairSender {
         }
     }
 
-    /// Chunks are lost: they go again, if that is news.
+    /// The receiver reports lost chunks: they are sent again, unless they are already queued or were sent just now.
     pub(super) fn on_missing(&mut self, now: Time, missing: &Missing) {
         let sequence = self.named(missing.sequence);
         let Some(chunks) = self.get(sequence).filter(|s| !s.parity).map(|s| s.chunks) else { return };
@@ -94,7 +95,7 @@ impl RepairSender {
         }
     }
 
-    /// Nothing of a stretch has come: all of it goes again.
+    /// The receiver has nothing of a message: all of its chunks that were sent are sent again.
     pub(super) fn on_unknown(&mut self, now: Time, sequence: u64) {
         let Some((post, _)) = self.post_of(sequence) else { return };
         let &mut Post { first, layout, begun, .. } = self.post_mut(post);
@@ -108,7 +109,7 @@ impl RepairSender {
         }
     }
 
-    /// The receiver takes nothing of a stretch any more.
+    /// The receiver accepts no more packets of a stretch.
     pub(super) fn on_over(&mut self, sequence: u64, whole: bool, settled: &mut Settled) {
         let Some((post, group)) = self.post_of(sequence) else { return };
         if whole {
@@ -118,7 +119,7 @@ impl RepairSender {
         }
     }
 
-    /// Asks for news of messages that have left whole, long ago.
+    /// Asks the receiver about messages whose last packet was sent long ago.
     pub(super) fn ask(&mut self, now: Time) {
         let again = now + self.timing.rto();
         self.ask_at = Time::NEVER;

@@ -1,22 +1,22 @@
-//! The timeouts of chunks, in order.
+//! The timeouts of chunks, in order of time.
 
 use super::RepairSender;
 use crate::units::{Span, Time};
 use std::cmp::Reverse;
 
-/// A chunk that was lost so often waits for twice the time from then on. Ours.
+/// After this many transmissions of a chunk, its timeout doubles with each further one. Ours.
 const PATIENT_AFTER: u8 = 3;
-/// The timeout doubles so often at the most. Ours.
+/// The timeout doubles at most this many times. Ours.
 const DOUBLINGS: u8 = 10;
 
 impl RepairSender {
-    /// The timeout of a chunk that has left as often as this.
+    /// The timeout of a chunk that was sent `tries` times.
     pub(super) fn timeout_of(&self, tries: u8) -> Span {
         let doublings = tries.max(self.rounds).saturating_sub(PATIENT_AFTER).min(DOUBLINGS);
         Span(self.timing.rto().0 << doublings)
     }
 
-    /// A chunk's timeout ends at `at`.
+    /// Adds a timeout of a chunk that ends at `at`.
     pub(super) fn push_timeout(&mut self, at: Time, sequence: u64, chunk: u32) {
         if let Some(state) = self.get_mut(sequence).and_then(|s| s.states.get_mut(chunk as usize)) {
             state.due = at;
@@ -28,7 +28,7 @@ impl RepairSender {
         }
     }
 
-    /// The end of the first timeout.
+    /// When the next timeout ends.
     pub(super) fn next_timeout(&self) -> Time {
         let regular = self.timeouts.front().map_or(Time::NEVER, |t| t.0);
         regular.min(self.patient.peek().map_or(Time::NEVER, |t| t.0.0))

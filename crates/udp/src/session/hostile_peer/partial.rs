@@ -26,7 +26,7 @@ impl Peer {
         self.says(Kind::Control, &body)
     }
 
-    /// The session's turn.
+    /// Lets the session have a turn.
     fn works(&mut self) -> Result<bool, Reason> {
         self.now = self.now + Span::from_us(50);
         let (now, routes) = (self.now, Routes::default());
@@ -46,7 +46,7 @@ fn part(sequence: u32, message: u32, packet: u32, packets: u32, tail: u16) -> Pa
     Part { sequence, message, packet, packets, tail, length, wait: Wait::default(), parity: false, plan: 0 }
 }
 
-/// What the application does, and what its peer says.
+/// An action of the application or of its peer.
 #[derive(Clone, Debug)]
 enum Step {
     Expect(usize),
@@ -95,11 +95,12 @@ fn steps() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Whatever the peer says, and whenever: bytes change in open receives only, and what the application did is told as it was.
+    /// For all datagrams of the peer, in any order: bytes change only in open receives, and completions match the
+    /// application's calls.
     #[test]
     fn a_peer_writes_into_open_receives_and_nowhere_else(steps in prop::collection::vec(steps(), 1..120)) {
         let mut peer = Peer::partial();
-        // Places by turns, a tenth of the region each.
+        // Ten places, each a tenth of the region.
         let place = |peer: &Peer, at: usize, bytes: usize| {
             let start = at % 10 * 400;
             peer.memory.place(peer.inbox, &(start..start + bytes)).expect("within")
@@ -110,7 +111,7 @@ proptest! {
             let before = peer.memory.bytes(peer.inbox).expect("registered").to_vec();
             match what {
                 Step::Expect(bytes) if open.len() < 5 => {
-                    // Not where another one is open.
+                    // A place that no open receive uses.
                     let free = (0..10).find(|i| open.iter().all(|(_, start, _)| start / 400 != *i)).expect("five are free");
                     let room = place(&peer, free, bytes);
                     let now = peer.now;
@@ -164,7 +165,7 @@ proptest! {
             }
             prop_assert!(posted.starts_with(&injected), "{:?} of {:?}", injected, posted);
         }
-        // All of it is given back.
+        // All memory is released.
         let Peer { session, mut memory, inbox, .. } = peer;
         session.release(&mut memory);
         prop_assert!(memory.deregister(inbox).is_ok());
@@ -187,7 +188,7 @@ fn receives_take_slots_in_turn_and_are_bounded() {
     }
 }
 
-/// What makes no sense, or belongs nowhere, writes nothing, and the connection goes on.
+/// Datagrams that break the protocol or belong to no receive write nothing, and the connection stays open.
 #[test]
 fn parts_that_lie_are_written_nowhere() {
     let mut peer = Peer::partial();
@@ -218,7 +219,7 @@ fn parts_that_lie_are_written_nowhere() {
     assert_eq!(peer.session.counters().malformed, malformed + 2);
     assert_eq!(peer.session.progress(0).expect("open").packets_present(), 0);
     assert_eq!(peer.completions.len(), 1, "it was accepted: {:?}", peer.completions);
-    // What is true is written, in any order; then nothing that differs from it.
+    // Correct parts are written, in any order; after that no part that differs from them is.
     let tail = Part { packet: 1, length: 36, ..good };
     assert_eq!(peer.sends_part(tail, &[2; 36]), Ok(()));
     for other in [Part { message: MessageId(8), ..good }, Part { packets: 1, tail: 64, ..good }, tail] {
@@ -232,7 +233,7 @@ fn parts_that_lie_are_written_nowhere() {
         .collect();
     assert!(got == expected);
     assert!(matches!(peer.completions[1], Completion::Whole { receive: 0, immediate: 9, bytes: 100, .. }));
-    // Completed: the same packets are late.
+    // The receive is completed: the same packets are late now.
     assert!(peer.session.complete(peer.now, &mut peer.memory, 0).expect("open").is_whole());
     peer.memory.bytes_mut(peer.inbox).expect("registered").fill(0);
     assert_eq!(peer.sends_part(good, &[1; 64]), Ok(()));

@@ -1,0 +1,280 @@
+//! Process groups: collectives on a caller's buffers, between processes that find each other through a store.
+//!
+//! A [`Process`] is this process on the wire: one node on a thread of its own, with one connection to each process that it shares a group
+//! with. A [`Group`] is a set of ranks. All ranks call the same collectives in the same order; a call blocks, or gives a [`Work`] to
+//! wait for. Many groups share a process.
+//!
+//! ```
+//! use std::thread;
+//! use strandway_group::process::{Group, GroupOptions, Process, ProcessOptions, Reduction, Values};
+//!
+//! // Two ranks: threads here, processes in real life, with a directory or a TCP store between them.
+//! let store = Values::default();
+//! let ranks: Vec<_> = (0..2)
+//!     .map(|rank| {
+//!         let mut store = store.clone();
+//!         thread::spawn(move || {
+//!             let options = ProcessOptions::on(vec!["[::1]:0".parse().unwrap()]);
+//!             let process = Process::join(&mut store, rank, &options).unwrap();
+//!             let group = Group::form(&process, &mut store, rank, 2, GroupOptions::default()).unwrap();
+//!             let mut numbers = [1.0f32, rank as f32];
+//!             group.all_reduce(&mut numbers, Reduction::Sum).unwrap();
+//!             numbers
+//!         })
+//!     })
+//!     .collect();
+//! for rank in ranks {
+//!     assert_eq!(rank.join().unwrap(), [2.0, 1.0]);
+//! }
+//! ```
+
+mod element;
+mod engine;
+mod failure;
+mod group;
+mod launch;
+mod memory;
+mod message;
+mod plan;
+mod probe;
+mod record;
+mod store;
+mod task;
+mod work;
+
+pub use element::{Element, Reduction};
+pub use failure::Failure;
+pub use group::{Group, GroupOptions, Number};
+pub use launch::{Launch, StoreAt, close_all};
+pub use memory::Buffer;
+pub use plan::{Job, Span};
+pub use store::{DirectoryStore, Prefixed, Store, TcpStore, Values};
+pub use work::Work;
+
+use crate::error::GroupError;
+use engine::{Command, Commands, Engine, Queue};
+use record::{Record, Terms, Wire};
+use std::net::{SocketAddr, SocketAddrV6};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use strandway_proto::{Rate, Span as TimeSpan};
+use strandway_udp::{Config, Node, Protection, Waker, random_secret};
+
+/// Silence alone never ends a connection: a process that is stopped is waited for. Ours, a week.
+const PATIENCE: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// How long the end of a process waits for what it has said last to arrive: ours.
+const LINGER: Duration = Duration::from_secs(2);
+/// Connections of a process: ours, one per process that it shares a group with.
+const CONNECTIONS: usize = 16_384;
+
+/// How a process is on the wire. What must be equal everywhere (payload, protection, the key) rank 0 says.
+#[derive(Clone, Debug)]
+pub struct ProcessOptions {
+    /// The local address of each plane, in the same order on all hosts. Port 0 takes any free one.
+    pub planes: Vec<SocketAddrV6>,
+    /// Payload bytes of a full packet; default: what fits the MTU of every plane's device.
+    pub payload: Option<u32>,
+    /// What is done to datagrams against those who read, change or forge them. Default: encrypted.
+    pub protection: Protection,
+    /// Line rate of all planes together. Default 40 Gb/s.
+    pub rate: Rate,
+    /// How long the store is asked for ranks that come late. Default 5 minutes.
+    pub patience: Duration,
+}
+
+impl ProcessOptions {
+    /// Defaults on these planes.
+    pub fn on(planes: Vec<SocketAddrV6>) -> ProcessOptions {
+        ProcessOptions {
+            planes,
+            payload: None,
+            protection: Protection::default(),
+            rate: Rate::from_gbps(40),
+            patience: Duration::from_secs(300),
+        }
+    }
+
+    fn payload(&self) -> Result<u32, GroupError> {
+        if let Some(payload) = self.payload {
+            return Ok(payload);
+        }
+        let mtu = self.planes.iter().map(|plane| launch::mtu_of(*plane.ip())).min().flatten().unwrap_or(1_500);
+        let config = Config { protection: self.protection, ..Config::new(&[0; 32])? };
+        // Beyond this a packet costs more in the cache than it saves in calls.
+        Ok(config.mtu(mtu)?.payload.min(PAYLOAD_MAX))
+    }
+}
+
+/// The largest payload that is taken by default: ours, the fastest of 4, 8, 32 and 60 kB on loopback.
+const PAYLOAD_MAX: u32 = 8_192;
+
+/// This process on the wire. A clone is the same one.
+#[derive(Clone)]
+pub struct Process(Arc<Inner>);
+
+struct Inner {
+    queue: Queue,
+    waker: Waker,
+    record: Record,
+    wire: Wire,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Process {
+    /// Reads from a group's store what all have in common, or writes it as rank 0, and starts a process on the wire.
+    ///
+    /// # Errors
+    /// If the store or an address does not work.
+    pub fn join(store: &mut impl Store, rank: u32, options: &ProcessOptions) -> Result<Process, GroupError> {
+        Process::join_or(store, rank, options, |_| None)
+    }
+
+    /// The same, with a process that exists if `known` has one with the group's key.
+    pub(crate) fn join_or(
+        store: &mut impl Store,
+        rank: u32,
+        options: &ProcessOptions,
+        known: impl Fn(Option<&[u8; 32]>) -> Option<Process>,
+    ) -> Result<Process, GroupError> {
+        let wire = if rank == 0 {
+            let process = known(None);
+            let wire = match &process {
+                Some(process) => process.0.wire.clone(),
+                None => {
+                    let secret = random_secret()?;
+                    Wire { secret, payload: options.payload()?, protection: options.protection }
+                }
+            };
+            let group = u64::from_be_bytes(*random_secret()?.first_chunk().expect("32 bytes"));
+            let terms = Terms { group, wire: wire.clone() };
+            store.set("group", &terms.encode()).map_err(broken)?;
+            wire
+        } else {
+            terms(store, options.patience)?.wire
+        };
+        match known(Some(&wire.secret)) {
+            Some(process) => Ok(process),
+            None => Process::start(options, wire),
+        }
+    }
+
+    fn start(options: &ProcessOptions, wire: Wire) -> Result<Process, GroupError> {
+        let config = Config {
+            planes: options.planes.clone(),
+            payload: wire.payload,
+            protection: wire.protection,
+            rate: options.rate,
+            base_rtt: TimeSpan::from_us(100),
+            peer_timeout: PATIENCE,
+            connections_max: CONNECTIONS,
+            ..Config::new(&wire.secret)?
+        };
+        let mut node = Node::bind(config)?;
+        let waker = node.waker()?;
+        let addresses: Vec<SocketAddrV6> = node
+            .addresses()?
+            .into_iter()
+            .filter_map(|address| match address {
+                SocketAddr::V6(address) => Some(address),
+                SocketAddr::V4(_) => None,
+            })
+            .collect();
+        let id = *random_secret()?.first_chunk().expect("32 bytes");
+        let host = format!("{} (process {})", launch::host_name(), std::process::id());
+        let record = Record { id, host, addresses };
+        let queue: Queue = Arc::default();
+        let engine = Engine::new(node, id, record.addresses.clone(), queue.clone());
+        let commands = queue.clone();
+        let run = move || {
+            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| engine.run()));
+            let why = match ended {
+                Ok(Ok(())) => "the process has left".to_string(),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "a defect, see the message of the panic".to_string(),
+            };
+            let mut commands = commands.lock().unwrap_or_else(PoisonError::into_inner);
+            let Commands { list, ended } = &mut *commands;
+            for command in list.drain(..) {
+                refuse(command, &why);
+            }
+            *ended = Some(why);
+        };
+        let thread = std::thread::Builder::new().name("strandway-wire".into()).spawn(run);
+        let thread = thread.map_err(|error| GroupError::Config(format!("no thread for the wire: {error}")))?;
+        Ok(Process(Arc::new(Inner { queue, waker, record, wire, thread: Mutex::new(Some(thread)) })))
+    }
+
+    /// Its address on each plane.
+    pub fn addresses(&self) -> &[SocketAddrV6] {
+        &self.0.record.addresses
+    }
+
+    /// Does its thread run?
+    pub(crate) fn is_alive(&self) -> bool {
+        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner).ended.is_none()
+    }
+
+    pub(crate) fn secret(&self) -> &[u8; 32] {
+        &self.0.wire.secret
+    }
+
+    /// Leaves a command for the thread.
+    fn submit(&self, command: Command) {
+        self.0.submit(command);
+    }
+
+    /// Tells the others good-bye, once all that was said has arrived, and ends the thread. Groups of the process fail from now on.
+    pub fn close(&self) {
+        self.0.close();
+    }
+}
+
+impl Inner {
+    fn submit(&self, command: Command) {
+        {
+            let mut commands = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(why) = &commands.ended {
+                let why = why.clone();
+                drop(commands);
+                return refuse(command, &why);
+            }
+            commands.list.push_back(command);
+        }
+        self.waker.wake();
+    }
+
+    fn close(&self) {
+        self.submit(Command::End(LINGER));
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // A panic there was told to those who waited.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A command that nobody carries out.
+fn refuse(command: Command, why: &str) {
+    if let Command::Begin(begin) = command {
+        begin.work.end(Err(Failure::Node(why.into())));
+    }
+}
+
+fn broken(error: std::io::Error) -> GroupError {
+    GroupError::Config(format!("the store of the group: {error}"))
+}
+
+/// What rank 0 has written.
+fn terms(store: &mut impl Store, patience: Duration) -> Result<Terms, GroupError> {
+    let text = store.get("group", patience).map_err(broken)?;
+    Terms::decode(&text).ok_or_else(|| {
+        GroupError::Config("the store's value `group` is none of this version: start all ranks alike".into())
+    })
+}

@@ -1,0 +1,344 @@
+//! The kinds of numbers that collectives combine, and how.
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use std::fmt;
+
+/// Numbers that are widened at a time, on the stack: ours.
+const BLOCK: usize = 512;
+
+/// The kind of number in a buffer, in this machine's byte order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Element {
+    /// IEEE 754, 64 bits.
+    F64,
+    /// IEEE 754, 32 bits.
+    F32,
+    /// IEEE 754, 16 bits.
+    F16,
+    /// The upper half of an `F32`.
+    Bf16,
+    /// Signed, 64 bits; sums wrap.
+    I64,
+    /// Signed, 32 bits; sums wrap.
+    I32,
+    /// Signed, 16 bits; sums wrap.
+    I16,
+    /// Signed, 8 bits; sums wrap.
+    I8,
+    /// Unsigned, 8 bits; sums wrap.
+    U8,
+    /// A byte that is 0 or 1: sum and maximum are "or", product and minimum are "and".
+    Bool,
+}
+
+/// How numbers of all ranks become one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reduction {
+    /// Their sum.
+    Sum,
+    /// Their sum divided by the number of ranks; floating point only.
+    Average,
+    /// The sum of every rank's numbers times a factor of its own; floating point only.
+    ScaledSum(f64),
+    /// The least; NaN if one is.
+    Min,
+    /// The greatest; NaN if one is.
+    Max,
+    /// Their product.
+    Product,
+    /// Bits that all have; whole numbers and `Bool` only.
+    And,
+    /// Bits that one has; whole numbers and `Bool` only.
+    Or,
+    /// Bits that an odd number of ranks has; whole numbers and `Bool` only.
+    Xor,
+}
+
+impl Element {
+    /// All of them.
+    pub const ALL: [Element; 10] = [
+        Element::F64,
+        Element::F32,
+        Element::F16,
+        Element::Bf16,
+        Element::I64,
+        Element::I32,
+        Element::I16,
+        Element::I8,
+        Element::U8,
+        Element::Bool,
+    ];
+
+    /// Bytes of one.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Element::F64 | Element::I64 => 8,
+            Element::F32 | Element::I32 => 4,
+            Element::F16 | Element::Bf16 | Element::I16 => 2,
+            Element::I8 | Element::U8 | Element::Bool => 1,
+        }
+    }
+
+    /// As numpy calls it, but for `bfloat16`, which numpy does not have.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Element::F64 => "float64",
+            Element::F32 => "float32",
+            Element::F16 => "float16",
+            Element::Bf16 => "bfloat16",
+            Element::I64 => "int64",
+            Element::I32 => "int32",
+            Element::I16 => "int16",
+            Element::I8 => "int8",
+            Element::U8 => "uint8",
+            Element::Bool => "bool",
+        }
+    }
+
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<Element> {
+        Element::ALL.into_iter().find(|element| element.name() == name)
+    }
+
+    /// Are these numbers of floating point?
+    pub const fn is_float(self) -> bool {
+        matches!(self, Element::F64 | Element::F32 | Element::F16 | Element::Bf16)
+    }
+}
+
+impl Reduction {
+    /// As PyTorch calls it, in small letters.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reduction::Sum => "sum",
+            Reduction::Average => "avg",
+            Reduction::ScaledSum(_) => "premul_sum",
+            Reduction::Min => "min",
+            Reduction::Max => "max",
+            Reduction::Product => "product",
+            Reduction::And => "band",
+            Reduction::Or => "bor",
+            Reduction::Xor => "bxor",
+        }
+    }
+
+    /// The one of that name; `factor` is that of `premul_sum`.
+    pub fn named(name: &str, factor: f64) -> Option<Reduction> {
+        let all = [
+            Reduction::Sum,
+            Reduction::Average,
+            Reduction::ScaledSum(factor),
+            Reduction::Min,
+            Reduction::Max,
+            Reduction::Product,
+            Reduction::And,
+            Reduction::Or,
+            Reduction::Xor,
+        ];
+        all.into_iter().find(|reduction| reduction.name() == name)
+    }
+
+    /// Is it defined for such numbers?
+    pub const fn takes(self, element: Element) -> bool {
+        match self {
+            Reduction::Average | Reduction::ScaledSum(_) => element.is_float(),
+            Reduction::And | Reduction::Or | Reduction::Xor => !element.is_float(),
+            _ => true,
+        }
+    }
+}
+
+impl fmt::Display for Reduction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Calls `$each(sum, more)` on all pairs; straight loops, of which the compiler makes vector instructions.
+macro_rules! pairs {
+    ($kind:ty, $into:expr, $from:expr, $each:expr) => {{
+        let into: &mut [$kind] = bytemuck::cast_slice_mut($into);
+        let from: &[$kind] = bytemuck::cast_slice($from);
+        let each = $each;
+        into.iter_mut().zip(from).for_each(|(sum, more)| *sum = each(*sum, *more));
+    }};
+}
+
+macro_rules! integers {
+    ($kind:ty, $reduction:expr, $into:expr, $from:expr) => {
+        match $reduction {
+            Reduction::Sum | Reduction::Average | Reduction::ScaledSum(_) => {
+                pairs!($kind, $into, $from, <$kind>::wrapping_add)
+            }
+            Reduction::Min => pairs!($kind, $into, $from, |a: $kind, b: $kind| a.min(b)),
+            Reduction::Max => pairs!($kind, $into, $from, |a: $kind, b: $kind| a.max(b)),
+            Reduction::Product => pairs!($kind, $into, $from, <$kind>::wrapping_mul),
+            Reduction::And => pairs!($kind, $into, $from, |a: $kind, b: $kind| a & b),
+            Reduction::Or => pairs!($kind, $into, $from, |a: $kind, b: $kind| a | b),
+            Reduction::Xor => pairs!($kind, $into, $from, |a: $kind, b: $kind| a ^ b),
+        }
+    };
+}
+
+macro_rules! floats {
+    ($kind:ty, $reduction:expr, $into:expr, $from:expr) => {
+        match $reduction {
+            Reduction::Min => pairs!($kind, $into, $from, |a: $kind, b: $kind| if b < a || b.is_nan() { b } else { a }),
+            Reduction::Max => pairs!($kind, $into, $from, |a: $kind, b: $kind| if b > a || b.is_nan() { b } else { a }),
+            Reduction::Product => pairs!($kind, $into, $from, |a: $kind, b: $kind| a * b),
+            _ => pairs!($kind, $into, $from, |a: $kind, b: $kind| a + b),
+        }
+    };
+}
+
+/// Combines short numbers as `f32`, and rounds once for each pair.
+macro_rules! halves {
+    ($kind:ty, $reduction:expr, $into:expr, $from:expr) => {{
+        let into: &mut [$kind] = bytemuck::cast_slice_mut($into);
+        let from: &[$kind] = bytemuck::cast_slice($from);
+        let (mut wide, mut more) = ([0f32; BLOCK], [0f32; BLOCK]);
+        for (into, from) in into.chunks_mut(BLOCK).zip(from.chunks(BLOCK)) {
+            let (wide, more) = (&mut wide[..into.len()], &mut more[..from.len()]);
+            into.convert_to_f32_slice(wide);
+            from.convert_to_f32_slice(more);
+            floats!(f32, $reduction, bytemuck::cast_slice_mut::<f32, u8>(wide), bytemuck::cast_slice::<f32, u8>(more));
+            into.convert_from_f32_slice(wide);
+        }
+    }};
+}
+
+macro_rules! scaled_halves {
+    ($kind:ty, $into:expr, $each:expr) => {{
+        let into: &mut [$kind] = bytemuck::cast_slice_mut($into);
+        let mut wide = [0f32; BLOCK];
+        for into in into.chunks_mut(BLOCK) {
+            let wide = &mut wide[..into.len()];
+            into.convert_to_f32_slice(wide);
+            wide.iter_mut().for_each(|x| *x = $each(*x));
+            into.convert_from_f32_slice(wide);
+        }
+    }};
+}
+
+/// Combines numbers pair by pair. Both are as long, and lie at multiples of an element's bytes.
+///
+/// # Panics
+/// If they do not: whoever registered them has looked.
+pub(super) fn combine(element: Element, reduction: Reduction, into: &mut [u8], from: &[u8]) {
+    assert_eq!(into.len(), from.len(), "as many numbers on both sides");
+    match element {
+        Element::F64 => floats!(f64, reduction, into, from),
+        Element::F32 => floats!(f32, reduction, into, from),
+        Element::F16 => halves!(f16, reduction, into, from),
+        Element::Bf16 => halves!(bf16, reduction, into, from),
+        Element::I64 => integers!(i64, reduction, into, from),
+        Element::I32 => integers!(i32, reduction, into, from),
+        Element::I16 => integers!(i16, reduction, into, from),
+        Element::I8 => integers!(i8, reduction, into, from),
+        Element::U8 => integers!(u8, reduction, into, from),
+        Element::Bool => match reduction {
+            Reduction::Min | Reduction::Product | Reduction::And => pairs!(u8, into, from, |a: u8, b: u8| a & b),
+            Reduction::Xor => pairs!(u8, into, from, |a: u8, b: u8| a ^ b),
+            _ => pairs!(u8, into, from, |a: u8, b: u8| a | b),
+        },
+    }
+}
+
+/// Divides sums by the number of ranks; whole numbers stay as they are.
+pub(super) fn divide(element: Element, into: &mut [u8], ranks: u32) {
+    match element {
+        Element::F64 => bytemuck::cast_slice_mut::<u8, f64>(into).iter_mut().for_each(|x| *x /= f64::from(ranks)),
+        Element::F32 => bytemuck::cast_slice_mut::<u8, f32>(into).iter_mut().for_each(|x| *x /= ranks as f32),
+        Element::F16 => scaled_halves!(f16, into, |x: f32| x / ranks as f32),
+        Element::Bf16 => scaled_halves!(bf16, into, |x: f32| x / ranks as f32),
+        _ => {}
+    }
+}
+
+/// Multiplies numbers by a factor; whole numbers stay as they are.
+pub(super) fn scale(element: Element, into: &mut [u8], factor: f64) {
+    match element {
+        Element::F64 => bytemuck::cast_slice_mut::<u8, f64>(into).iter_mut().for_each(|x| *x *= factor),
+        Element::F32 => bytemuck::cast_slice_mut::<u8, f32>(into).iter_mut().for_each(|x| *x *= factor as f32),
+        Element::F16 => scaled_halves!(f16, into, |x: f32| x * factor as f32),
+        Element::Bf16 => scaled_halves!(bf16, into, |x: f32| x * factor as f32),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One pair of numbers in, as f64, through an element and back.
+    fn pair(element: Element, reduction: Reduction, a: f64, b: f64) -> f64 {
+        // Eight bytes at a time, so that every element lies at a multiple of its size.
+        let write = |x: f64| -> u64 {
+            let mut place = 0u64;
+            let bytes = bytemuck::bytes_of_mut(&mut place);
+            match element {
+                Element::F64 => bytes.copy_from_slice(&x.to_ne_bytes()),
+                Element::F32 => bytes[..4].copy_from_slice(&(x as f32).to_ne_bytes()),
+                Element::F16 => bytes[..2].copy_from_slice(&f16::from_f64(x).to_ne_bytes()),
+                Element::Bf16 => bytes[..2].copy_from_slice(&bf16::from_f64(x).to_ne_bytes()),
+                Element::I64 => bytes.copy_from_slice(&(x as i64).to_ne_bytes()),
+                Element::I32 => bytes[..4].copy_from_slice(&(x as i32).to_ne_bytes()),
+                Element::I16 => bytes[..2].copy_from_slice(&(x as i16).to_ne_bytes()),
+                Element::I8 => bytes[..1].copy_from_slice(&(x as i8).to_ne_bytes()),
+                Element::U8 | Element::Bool => bytes[0] = x as u8,
+            }
+            place
+        };
+        let (mut into, from) = (write(a), write(b));
+        let size = element.bytes();
+        combine(element, reduction, &mut bytemuck::bytes_of_mut(&mut into)[..size], &bytemuck::bytes_of(&from)[..size]);
+        let bytes = bytemuck::bytes_of(&into);
+        match element {
+            Element::F64 => f64::from_ne_bytes(*bytes.first_chunk().expect("8")),
+            Element::F32 => f32::from_ne_bytes(*bytes.first_chunk().expect("4")).into(),
+            Element::F16 => f16::from_ne_bytes(*bytes.first_chunk().expect("2")).into(),
+            Element::Bf16 => bf16::from_ne_bytes(*bytes.first_chunk().expect("2")).into(),
+            Element::I64 => i64::from_ne_bytes(*bytes.first_chunk().expect("8")) as f64,
+            Element::I32 => i32::from_ne_bytes(*bytes.first_chunk().expect("4")).into(),
+            Element::I16 => i16::from_ne_bytes(*bytes.first_chunk().expect("2")).into(),
+            Element::I8 => (bytes[0] as i8).into(),
+            Element::U8 | Element::Bool => bytes[0].into(),
+        }
+    }
+
+    #[test]
+    fn every_element_is_combined_in_every_way_that_it_takes() {
+        for element in Element::ALL.into_iter().filter(|element| *element != Element::Bool) {
+            for (reduction, right) in
+                [(Reduction::Sum, 9.0), (Reduction::Min, 3.0), (Reduction::Max, 6.0), (Reduction::Product, 18.0)]
+            {
+                assert_eq!(pair(element, reduction, 6.0, 3.0), right, "{} {reduction}", element.name());
+                assert_eq!(pair(element, reduction, 3.0, 6.0), right, "{} {reduction}", element.name());
+            }
+            for (reduction, right) in [(Reduction::And, 2.0), (Reduction::Or, 7.0), (Reduction::Xor, 5.0)] {
+                if reduction.takes(element) {
+                    assert_eq!(pair(element, reduction, 6.0, 3.0), right, "{} {reduction}", element.name());
+                }
+            }
+            assert_eq!(Element::named(element.name()), Some(element));
+        }
+        for (reduction, right) in [(Reduction::Sum, 1.0), (Reduction::Product, 0.0), (Reduction::Xor, 1.0)] {
+            assert_eq!(pair(Element::Bool, reduction, 1.0, 0.0), right, "{reduction}");
+        }
+        assert!(pair(Element::F32, Reduction::Max, f64::NAN, 1.0).is_nan());
+        assert!(pair(Element::F32, Reduction::Max, 1.0, f64::NAN).is_nan());
+    }
+
+    #[test]
+    fn averages_and_factors() {
+        let mut numbers = [3.0f32, 6.0];
+        divide(Element::F32, bytemuck::cast_slice_mut(&mut numbers), 3);
+        assert_eq!(numbers, [1.0, 2.0]);
+        scale(Element::F32, bytemuck::cast_slice_mut(&mut numbers), 0.5);
+        assert_eq!(numbers, [0.5, 1.0]);
+        let mut short = [bf16::from_f32(3.0); 1_025];
+        divide(Element::Bf16, bytemuck::cast_slice_mut(&mut short), 2);
+        assert!(short.iter().all(|x| x.to_f32() == 1.5));
+    }
+}

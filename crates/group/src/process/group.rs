@@ -1,0 +1,498 @@
+//! A set of ranks, and its collectives.
+
+use super::element::{Element, Reduction};
+use super::engine::{Begin, Command, What};
+use super::failure::Failure;
+use super::memory::Buffer;
+use super::plan::{Job, Span};
+use super::record::Record;
+use super::work::Work;
+use super::{Process, Store, broken, terms};
+use crate::error::GroupError;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Ranks of a group at the most: ours. Every rank reads a record of every other one.
+const RANKS_MAX: u32 = 65_536;
+
+/// How a group behaves. Ranks need not agree.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupOptions {
+    /// How long a collective may take; ranks that live are waited for. Default 30 minutes.
+    pub timeout: Duration,
+    /// How long ranks wait for each other to come. Default 5 minutes.
+    pub patience: Duration,
+}
+
+impl Default for GroupOptions {
+    fn default() -> GroupOptions {
+        GroupOptions { timeout: Duration::from_secs(1_800), patience: Duration::from_secs(300) }
+    }
+}
+
+/// Numbers that collectives take as slices; others go by [`Group::start`].
+pub trait Number: bytemuck::Pod {
+    /// Their kind.
+    const ELEMENT: Element;
+}
+
+macro_rules! numbers {
+    ($($kind:ty = $element:ident),*) => { $(impl Number for $kind { const ELEMENT: Element = Element::$element; })* };
+}
+
+numbers!(f64 = F64, f32 = F32, half::f16 = F16, half::bf16 = Bf16, i64 = I64, i32 = I32, i16 = I16, i8 = I8, u8 = U8);
+
+/// One rank's side of a group. Dropping it leaves the group; collectives under way fail here.
+pub struct Group {
+    process: Process,
+    id: u64,
+    rank: u32,
+    members: Arc<[Record]>,
+    options: Mutex<GroupOptions>,
+    /// The number of the next collective. Held while it is handed over, so that threads agree on the order.
+    next: Mutex<u64>,
+    splits: Mutex<u64>,
+    failure: Arc<Mutex<Option<Failure>>>,
+}
+
+impl Group {
+    /// Meets the other ranks at a store: the one that [`Process::join`] was called with. Returns when all have come.
+    ///
+    /// # Errors
+    /// If a rank does not come in time, or the store does not work.
+    pub fn form(
+        process: &Process,
+        store: &mut impl Store,
+        rank: u32,
+        ranks: u32,
+        options: GroupOptions,
+    ) -> Result<Group, GroupError> {
+        if ranks == 0 || ranks > RANKS_MAX || rank >= ranks {
+            return Err(GroupError::Config(format!(
+                "rank {rank} of {ranks}: count ranks from 0, at most {RANKS_MAX} of them"
+            )));
+        }
+        let id = terms(store, options.patience)?.group;
+        store.set(&format!("rank{rank}"), &process.0.record.encode()).map_err(broken)?;
+        let mut members = Vec::with_capacity(ranks as usize);
+        for other in 0..ranks {
+            if other == rank {
+                members.push(process.0.record.clone());
+                continue;
+            }
+            let text = store.get(&format!("rank{other}"), options.patience).map_err(broken)?;
+            let record = Record::decode(&text).ok_or_else(|| {
+                GroupError::Config(format!(
+                    "rank {other} has written a record of another version: start all ranks alike"
+                ))
+            })?;
+            let (ours, theirs) = (process.addresses().len() as u64, record.addresses.len() as u64);
+            if ours != theirs {
+                return Err(GroupError::Differs { rank: other, what: "a number of planes of", theirs, ours });
+            }
+            if record.id == process.0.record.id {
+                let what = format!("ranks {rank} and {other} are in one process: give each its own (`meet_apart`)");
+                return Err(GroupError::Config(what));
+            }
+            members.push(record);
+        }
+        Ok(Group::new(process, id, rank, members, options))
+    }
+
+    fn new(process: &Process, id: u64, rank: u32, members: Vec<Record>, options: GroupOptions) -> Group {
+        let failure = Arc::default();
+        process.submit(Command::Meet { group: id, rank, members: members.clone(), failure: Arc::clone(&failure) });
+        Group {
+            process: process.clone(),
+            id,
+            rank,
+            members: members.into(),
+            options: Mutex::new(options),
+            next: Mutex::new(0),
+            splits: Mutex::new(0),
+            failure,
+        }
+    }
+
+    /// A group of those ranks that call with the same color, in the order of their keys, then ranks; `None` for those without a color.
+    /// All ranks call it.
+    ///
+    /// # Errors
+    /// As for any collective.
+    pub fn split(&self, color: Option<u32>, key: u32) -> Result<Option<Group>, Failure> {
+        let mut all = vec![0i64; 3 * self.ranks() as usize];
+        let ours = [i64::from(color.is_some()), i64::from(color.unwrap_or(0)), i64::from(key)];
+        self.all_gather(&ours, &mut all)?;
+        let number = {
+            let mut splits = self.splits.lock().unwrap_or_else(PoisonError::into_inner);
+            *splits += 1;
+            *splits
+        };
+        let Some(color) = color else { return Ok(None) };
+        let mut ranks: Vec<(i64, u32)> = (0..)
+            .zip(all.chunks_exact(3))
+            .filter(|(_, words)| words[0] == 1 && words[1] == i64::from(color))
+            .map(|(rank, words)| (words[2], rank))
+            .collect();
+        ranks.sort_unstable();
+        let mut hash = blake3::Hasher::new();
+        for word in [self.id, number, color.into()] {
+            hash.update(&word.to_be_bytes());
+        }
+        let id = u64::from_be_bytes(*hash.finalize().as_bytes().first_chunk().expect("32 bytes"));
+        let rank = ranks.iter().position(|(_, rank)| *rank == self.rank).unwrap_or_default() as u32;
+        let members = ranks.iter().map(|(_, rank)| self.members[*rank as usize].clone()).collect();
+        Ok(Some(Group::new(&self.process, id, rank, members, self.options())))
+    }
+
+    /// Our rank.
+    pub const fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// How many ranks there are.
+    pub fn ranks(&self) -> u32 {
+        self.members.len() as u32
+    }
+
+    /// The host and process of a rank, for messages.
+    pub fn host(&self, rank: u32) -> Option<&str> {
+        self.members.get(rank as usize).map(|record| record.host.as_str())
+    }
+
+    fn options(&self) -> GroupOptions {
+        *self.options.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long collectives may take from now on.
+    pub fn set_timeout(&self, timeout: Duration) {
+        self.options.lock().unwrap_or_else(PoisonError::into_inner).timeout = timeout;
+    }
+
+    /// The first failure of a collective of this group here.
+    pub fn failure(&self) -> Option<Failure> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many collectives have begun here.
+    pub fn begun(&self) -> u64 {
+        *self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends all collectives of this group here, now: they fail, and so do later ones. Their memory is the caller's again.
+    pub fn abort(&self) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(Failure::Aborted);
+        self.process.submit(Command::Abort { group: self.id });
+    }
+
+    /// Begins a collective on memory that is lent until its work has ended. Spans of the job name the buffers. `timeout`: default that of
+    /// the group.
+    ///
+    /// # Errors
+    /// If the job does not fit the buffers, the element or the group.
+    pub fn start(
+        &self,
+        job: Job,
+        buffers: Vec<Buffer>,
+        element: Element,
+        reduction: Reduction,
+        timeout: Option<Duration>,
+    ) -> Result<Work, Failure> {
+        self.check(&job, &buffers, element, reduction).map_err(Failure::Mismatch)?;
+        Ok(self.begin(What::Job(job), buffers, element, reduction, timeout))
+    }
+
+    /// Begins to send a buffer to a rank, to a receive with the same tag.
+    ///
+    /// # Errors
+    /// If there is no such rank, or it is this one.
+    pub fn start_send(&self, to: u32, tag: u32, buffer: Buffer, timeout: Option<Duration>) -> Result<Work, Failure> {
+        self.check_peer(to)?;
+        let at = Span::whole(0, buffer.len());
+        Ok(self.begin(What::Send { to, tag, at }, vec![buffer], Element::U8, Reduction::Sum, timeout))
+    }
+
+    /// Begins to receive from a rank, or from anybody: the result of the work names the sender.
+    ///
+    /// # Errors
+    /// If there is no such rank, or it is this one.
+    pub fn start_recv(
+        &self,
+        from: Option<u32>,
+        tag: u32,
+        buffer: Buffer,
+        timeout: Option<Duration>,
+    ) -> Result<Work, Failure> {
+        if let Some(from) = from {
+            self.check_peer(from)?;
+        }
+        if !buffer.is_writable() {
+            return Err(Failure::Mismatch("a receive needs memory that may be written".into()));
+        }
+        let at = Span::whole(0, buffer.len());
+        Ok(self.begin(What::Receive { from, tag, at }, vec![buffer], Element::U8, Reduction::Sum, timeout))
+    }
+
+    fn begin(
+        &self,
+        what: What,
+        buffers: Vec<Buffer>,
+        element: Element,
+        reduction: Reduction,
+        timeout: Option<Duration>,
+    ) -> Work {
+        let work = Work::new();
+        let timeout = timeout.unwrap_or_else(|| self.options().timeout);
+        let counts = matches!(what, What::Job(_));
+        let begin = |number| {
+            let begin =
+                Begin { group: self.id, number, what, buffers, element, reduction, timeout, work: work.clone() };
+            self.process.submit(Command::Begin(Box::new(begin)));
+        };
+        if counts {
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            begin(Some(*next));
+            *next += 1;
+        } else {
+            begin(None);
+        }
+        work
+    }
+
+    fn check_peer(&self, rank: u32) -> Result<(), Failure> {
+        let ranks = self.ranks();
+        match rank {
+            _ if rank >= ranks => Err(Failure::Mismatch(format!("no rank {rank}: the group has {ranks}"))),
+            _ if rank == self.rank => Err(Failure::Mismatch(format!("rank {rank} is this one: copy the bytes"))),
+            _ => Ok(()),
+        }
+    }
+
+    /// What is wrong with a job, if anything.
+    fn check(&self, job: &Job, buffers: &[Buffer], element: Element, reduction: Reduction) -> Result<(), String> {
+        let (rank, ranks, size) = (self.rank as usize, self.ranks() as usize, element.bytes());
+        let name = job.name();
+        let mut spans: Vec<(&Span, bool)> = Vec::new();
+        let (mut reduces, mut target, mut counts) = (false, 0, Vec::new());
+        match job {
+            Job::AllReduce(at) => {
+                reduces = true;
+                spans.push((at, true));
+            }
+            Job::Reduce { at, root } => {
+                (reduces, target) = (true, *root);
+                spans.push((at, self.rank == *root));
+            }
+            Job::Broadcast { at, root } => {
+                target = *root;
+                spans.push((at, self.rank != *root));
+            }
+            Job::AllGather { input, outputs } => {
+                counts.push(outputs.len());
+                spans.extend(input.iter().map(|span| (span, false)));
+                spans.extend(outputs.iter().map(|span| (span, true)));
+            }
+            Job::ReduceScatter { inputs, output } => {
+                reduces = true;
+                counts.push(inputs.len());
+                spans.extend(inputs.iter().map(|span| (span, false)));
+                spans.push((output, true));
+            }
+            Job::AllToAll { inputs, outputs } => {
+                counts.extend([inputs.len(), outputs.len()]);
+                spans.extend(inputs.iter().map(|span| (span, false)));
+                spans.extend(outputs.iter().map(|span| (span, true)));
+            }
+            Job::Gather { input, outputs, root } => {
+                target = *root;
+                spans.push((input, false));
+                if self.rank == *root {
+                    counts.push(outputs.len());
+                    spans.extend(outputs.iter().map(|span| (span, true)));
+                }
+            }
+            Job::Scatter { inputs, output, root } => {
+                target = *root;
+                spans.push((output, true));
+                if self.rank == *root {
+                    counts.push(inputs.len());
+                    spans.extend(inputs.iter().map(|span| (span, false)));
+                }
+            }
+            Job::Barrier => {}
+        }
+        if target as usize >= ranks {
+            return Err(format!("{name}: no rank {target}, the group has {ranks}"));
+        }
+        if let Some(count) = counts.into_iter().find(|count| *count != ranks) {
+            return Err(format!("{name}: {count} parts for {ranks} ranks: give one for each rank"));
+        }
+        for (span, written) in spans {
+            let Some(buffer) = buffers.get(span.buffer) else {
+                return Err(format!("{name}: there is no buffer {}", span.buffer));
+            };
+            if span.bytes.start > span.bytes.end || span.bytes.end > buffer.len() {
+                return Err(format!("{name}: bytes {:?} of a buffer of {}", span.bytes, buffer.len()));
+            }
+            if written && !span.is_empty() && !buffer.is_writable() {
+                return Err(format!("{name}: a result needs memory that may be written"));
+            }
+            let whole = span.bytes.start.is_multiple_of(size) && span.bytes.end.is_multiple_of(size);
+            if reduces && (!whole || !buffer.is_aligned(size)) {
+                return Err(format!(
+                    "{name}: a buffer of {} must begin and end at multiples of {size} bytes",
+                    element.name()
+                ));
+            }
+        }
+        let pairs: Vec<(usize, usize, &str)> = match job {
+            Job::AllGather { input: Some(input), outputs } => {
+                vec![(input.len(), outputs[rank].len(), "input and own output")]
+            }
+            Job::ReduceScatter { inputs, output } => vec![(inputs[rank].len(), output.len(), "own input and output")],
+            Job::AllToAll { inputs, outputs } => {
+                vec![(inputs[rank].len(), outputs[rank].len(), "own input and own output")]
+            }
+            Job::Gather { input, outputs, root } if self.rank == *root => {
+                vec![(input.len(), outputs[rank].len(), "input and own output")]
+            }
+            Job::Scatter { inputs, output, root } if self.rank == *root => {
+                vec![(inputs[rank].len(), output.len(), "own input and output")]
+            }
+            _ => Vec::new(),
+        };
+        if let Some((one, other, which)) = pairs.into_iter().find(|(one, other, _)| one != other) {
+            return Err(format!("{name}: {which} have {one} and {other} bytes: give both the same"));
+        }
+        if reduces && !reduction.takes(element) {
+            return Err(format!("{name}: {reduction} is not defined for {}", element.name()));
+        }
+        Ok(())
+    }
+
+    // Blocking calls on slices. They return when the work has ended, so the slices may be borrowed.
+
+    fn run(&self, job: Job, buffers: Vec<Buffer>, element: Element, reduction: Reduction) -> Result<(), Failure> {
+        self.start(job, buffers, element, reduction, None)?.wait().map(drop)
+    }
+
+    /// Everybody's numbers become their reduction.
+    ///
+    /// # Errors
+    /// Here and below: if a rank is gone, the time is over, the group was aborted, or ranks call differently.
+    pub fn all_reduce<T: Number>(&self, numbers: &mut [T], reduction: Reduction) -> Result<(), Failure> {
+        let at = Span::whole(0, size_of_val(numbers));
+        self.run(Job::AllReduce(at), vec![Buffer::borrow_mut(numbers)], T::ELEMENT, reduction)
+    }
+
+    /// The root's numbers become the reduction of all.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn reduce<T: Number>(&self, numbers: &mut [T], reduction: Reduction, root: u32) -> Result<(), Failure> {
+        let at = Span::whole(0, size_of_val(numbers));
+        self.run(Job::Reduce { at, root }, vec![Buffer::borrow_mut(numbers)], T::ELEMENT, reduction)
+    }
+
+    /// Everybody gets the root's numbers.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn broadcast<T: Number>(&self, numbers: &mut [T], root: u32) -> Result<(), Failure> {
+        let at = Span::whole(0, size_of_val(numbers));
+        self.run(Job::Broadcast { at, root }, vec![Buffer::borrow_mut(numbers)], T::ELEMENT, Reduction::Sum)
+    }
+
+    /// Everybody gets the numbers of all, rank by rank; `output` is as long as all of them.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn all_gather<T: Number>(&self, input: &[T], output: &mut [T]) -> Result<(), Failure> {
+        let length = size_of_val(input);
+        let job = Job::AllGather { input: Some(Span::whole(0, length)), outputs: self.blocks(1, length) };
+        self.run(job, vec![Buffer::borrow(input), Buffer::borrow_mut(output)], T::ELEMENT, Reduction::Sum)
+    }
+
+    /// Rank `r` gets the reduction of everybody's block `r`; `input` has a block as long as `output` for each rank.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn reduce_scatter<T: Number>(
+        &self,
+        input: &[T],
+        output: &mut [T],
+        reduction: Reduction,
+    ) -> Result<(), Failure> {
+        let length = size_of_val(output);
+        let job = Job::ReduceScatter { inputs: self.blocks(0, length), output: Span::whole(1, length) };
+        self.run(job, vec![Buffer::borrow(input), Buffer::borrow_mut(output)], T::ELEMENT, reduction)
+    }
+
+    /// Rank `r` gets everybody's block `r`, rank by rank; both slices are a multiple of the number of ranks long.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn all_to_all<T: Number>(&self, input: &[T], output: &mut [T]) -> Result<(), Failure> {
+        let length = size_of_val(input) / self.ranks() as usize;
+        let job = Job::AllToAll { inputs: self.blocks(0, length), outputs: self.blocks(1, length) };
+        self.run(job, vec![Buffer::borrow(input), Buffer::borrow_mut(output)], T::ELEMENT, Reduction::Sum)
+    }
+
+    /// The root gets the numbers of all, rank by rank; elsewhere `output` is empty.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn gather<T: Number>(&self, input: &[T], output: &mut [T], root: u32) -> Result<(), Failure> {
+        let length = size_of_val(input);
+        let outputs = if root == self.rank { self.blocks(1, length) } else { Vec::new() };
+        let job = Job::Gather { input: Span::whole(0, length), outputs, root };
+        self.run(job, vec![Buffer::borrow(input), Buffer::borrow_mut(output)], T::ELEMENT, Reduction::Sum)
+    }
+
+    /// Rank `r` gets the root's block `r`; elsewhere `input` is empty.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn scatter<T: Number>(&self, input: &[T], output: &mut [T], root: u32) -> Result<(), Failure> {
+        let length = size_of_val(output);
+        let inputs = if root == self.rank { self.blocks(0, length) } else { Vec::new() };
+        let job = Job::Scatter { inputs, output: Span::whole(1, length), root };
+        self.run(job, vec![Buffer::borrow(input), Buffer::borrow_mut(output)], T::ELEMENT, Reduction::Sum)
+    }
+
+    /// Sends numbers to a rank, to a receive with the same tag and length.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn send<T: Number>(&self, numbers: &[T], to: u32, tag: u32) -> Result<(), Failure> {
+        self.start_send(to, tag, Buffer::borrow(numbers), None)?.wait().map(drop)
+    }
+
+    /// Receives numbers from a rank, or from anybody; gives the sender's rank.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn recv<T: Number>(&self, numbers: &mut [T], from: Option<u32>, tag: u32) -> Result<u32, Failure> {
+        let source = self.start_recv(from, tag, Buffer::borrow_mut(numbers), None)?.wait()?;
+        Ok(source.or(from).unwrap_or_default())
+    }
+
+    /// Returns when all ranks have called it.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn barrier(&self) -> Result<(), Failure> {
+        self.run(Job::Barrier, Vec::new(), Element::U8, Reduction::Sum)
+    }
+
+    /// A block for each rank.
+    fn blocks(&self, buffer: usize, length: usize) -> Vec<Span> {
+        (0..self.ranks() as usize).map(|rank| Span { buffer, bytes: rank * length..(rank + 1) * length }).collect()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.process.submit(Command::Leave { group: self.id });
+    }
+}

@@ -1,0 +1,294 @@
+//! What launchers tell a process (torchrun, Open MPI, PMI, Slurm), and what a host knows of itself.
+
+use super::record::protection_named;
+use super::store::{DirectoryStore, Store, TcpStore};
+use super::{Group, GroupOptions, Prefixed, Process, ProcessOptions};
+use crate::error::GroupError;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs, UdpSocket};
+use std::sync::{Mutex, PoisonError};
+
+/// Names of variables with the rank, the number of ranks and the launcher.
+const LAUNCHERS: [(&str, &str, &str); 5] = [
+    ("RANK", "WORLD_SIZE", "torchrun"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "Open MPI"),
+    ("PMIX_RANK", "PMIX_SIZE", "PMIx"),
+    ("PMI_RANK", "PMI_SIZE", "PMI"),
+    ("SLURM_PROCID", "SLURM_NTASKS", "Slurm"),
+];
+/// The store's port follows that of torchrun's own: ours.
+const PORT_AFTER: u16 = 1;
+
+/// Where ranks meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreAt {
+    /// At a directory that all see; one for each run.
+    Directory(String),
+    /// At rank 0's host, by TCP.
+    Tcp(String),
+}
+
+/// Which rank this process is, of how many, and where the ranks meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// The rank.
+    pub rank: u32,
+    /// The number of ranks.
+    pub ranks: u32,
+    /// Where they meet.
+    pub store: StoreAt,
+    /// What tells runs apart that meet at the same directory.
+    pub run: String,
+}
+
+impl Launch {
+    /// Reads the environment.
+    ///
+    /// # Errors
+    /// If no launcher has set its variables; the message names them.
+    pub fn from_env() -> Result<Launch, GroupError> {
+        Launch::read(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+    }
+
+    fn read(get: impl Fn(&str) -> Option<String>) -> Result<Launch, GroupError> {
+        let Some((rank_name, ranks_name, _)) =
+            LAUNCHERS.into_iter().find(|(rank, ranks, _)| get(rank).is_some() && get(ranks).is_some())
+        else {
+            let names: Vec<String> =
+                LAUNCHERS.iter().map(|(rank, ranks, launcher)| format!("{rank} and {ranks} ({launcher})")).collect();
+            return Err(GroupError::Config(format!("no launcher has set its variables: {}", names.join(", "))));
+        };
+        let number = |name: &str| -> Result<u32, GroupError> {
+            let value = get(name).unwrap_or_default();
+            value.parse().map_err(|_| GroupError::Config(format!("{name} is {value:?}: a number is wanted")))
+        };
+        let (rank, ranks) = (number(rank_name)?, number(ranks_name)?);
+        if ranks == 0 || rank >= ranks {
+            return Err(GroupError::Config(format!("{rank_name} is {rank} and {ranks_name} {ranks}: count from 0")));
+        }
+        let store = match (get("STRANDWAY_STORE"), get("MASTER_ADDR"), get("MASTER_PORT")) {
+            (Some(at), _, _) if at.contains('/') => StoreAt::Directory(at),
+            (Some(at), _, _) => StoreAt::Tcp(at),
+            (None, Some(host), Some(port)) => {
+                let port: u16 =
+                    port.parse().ok().and_then(|port: u16| port.checked_add(PORT_AFTER)).ok_or_else(|| {
+                        GroupError::Config(format!("MASTER_PORT is {port:?}: a port below 65535 is wanted"))
+                    })?;
+                StoreAt::Tcp(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
+            }
+            _ => {
+                let what = "ranks do not know where to meet: set STRANDWAY_STORE to HOST:PORT at rank 0, or to a directory that all see";
+                return Err(GroupError::Config(what.into()));
+            }
+        };
+        let names = ["TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"];
+        let run = names.into_iter().find_map(&get).unwrap_or_else(|| "run".into());
+        Ok(Launch { rank, ranks, store, run })
+    }
+
+    /// Forms the group of all ranks: finds the store, the planes and the other ranks.
+    ///
+    /// # Errors
+    /// If any of it fails.
+    pub fn form(&self, options: GroupOptions) -> Result<Group, GroupError> {
+        let failed = |error: io::Error| GroupError::Config(format!("the store at {:?}: {error}", self.store));
+        match &self.store {
+            StoreAt::Directory(path) => {
+                let store = DirectoryStore::new(path).map_err(failed)?;
+                Group::meet(&mut Prefixed(store, self.run.clone()), self.rank, self.ranks, None, options)
+            }
+            StoreAt::Tcp(address) => {
+                let mut store = if self.rank == 0 {
+                    // Every address of the host: ranks may come by any.
+                    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(0);
+                    TcpStore::serve((Ipv6Addr::UNSPECIFIED, port)).map_err(failed)?
+                } else {
+                    TcpStore::connect(address.as_str(), options.patience).map_err(failed)?
+                };
+                let host = address.to_socket_addrs().ok().and_then(|mut all| all.next()).map(|address| address.ip());
+                let group = Group::meet(&mut store, self.rank, self.ranks, host, options)?;
+                if self.rank == 0 {
+                    // The server stays as long as the process: the last rank may still be reading.
+                    std::mem::forget(store);
+                }
+                Ok(group)
+            }
+        }
+    }
+}
+
+/// The processes of this operating system process: one for each key.
+static PROCESSES: Mutex<Vec<(u32, Process)>> = Mutex::new(Vec::new());
+
+impl Group {
+    /// Meets the other ranks at a store, with the process that this operating system process has already, if the group's key is its key;
+    /// else a new one is started, on the planes of `STRANDWAY_PLANES` (addresses with commas between them) or, without that, on the address
+    /// by which this host reaches `towards`. `STRANDWAY_PAYLOAD` and `STRANDWAY_PROTECTION` (at rank 0), `STRANDWAY_RATE` in Gb/s are read too.
+    ///
+    /// # Errors
+    /// If a rank does not come in time, or the store or an address does not work.
+    pub fn meet(
+        store: &mut impl Store,
+        rank: u32,
+        ranks: u32,
+        towards: Option<IpAddr>,
+        options: GroupOptions,
+    ) -> Result<Group, GroupError> {
+        let process_options = ProcessOptions { patience: options.patience, ..from_env(towards)? };
+        // A child of a fork has none of its parent's threads, and so none of its processes.
+        let pid = std::process::id();
+        let known = |secret: Option<&[u8; 32]>| {
+            let processes = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
+            let fits = |process: &Process| process.is_alive() && secret.is_none_or(|secret| secret == process.secret());
+            processes.iter().find(|(of, process)| *of == pid && fits(process)).map(|(_, process)| process.clone())
+        };
+        let process = Process::join_or(store, rank, &process_options, known)?;
+        {
+            let mut processes = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
+            let (ours, parents) = processes.drain(..).partition::<Vec<_>, _>(|(of, _)| *of == pid);
+            // Their threads are in the parent: nothing here may wait for them.
+            parents.into_iter().for_each(std::mem::forget);
+            *processes = ours.into_iter().filter(|(_, process)| process.is_alive()).collect();
+            if !processes.iter().any(|(_, known)| known.secret() == process.secret()) {
+                processes.push((pid, process.clone()));
+            }
+        }
+        Group::form(&process, store, rank, ranks, options)
+    }
+
+    /// The same with a process of the group's own, which ends with it: for several ranks in one operating system process.
+    ///
+    /// # Errors
+    /// As for [`Group::meet`].
+    pub fn meet_apart(
+        store: &mut impl Store,
+        rank: u32,
+        ranks: u32,
+        towards: Option<IpAddr>,
+        options: GroupOptions,
+    ) -> Result<Group, GroupError> {
+        let process_options = ProcessOptions { patience: options.patience, ..from_env(towards)? };
+        let process = Process::join(store, rank, &process_options)?;
+        Group::form(&process, store, rank, ranks, options)
+    }
+}
+
+/// Ends the processes of this operating system process, once what they have said has arrived. For the end of a program.
+pub fn close_all() {
+    let processes = std::mem::take(&mut *PROCESSES.lock().unwrap_or_else(PoisonError::into_inner));
+    for (pid, process) in processes {
+        if pid == std::process::id() {
+            process.close();
+        } else {
+            std::mem::forget(process);
+        }
+    }
+}
+
+fn from_env(towards: Option<IpAddr>) -> Result<ProcessOptions, GroupError> {
+    let get = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let wrong = |name: &str, value: &str, wanted: &str| GroupError::Config(format!("{name} is {value:?}: {wanted}"));
+    let planes = match get("STRANDWAY_PLANES") {
+        Some(list) => list
+            .split(',')
+            .map(|address| {
+                let address = address.trim();
+                let bare = address.trim_start_matches('[').trim_end_matches(']').parse().ok();
+                bare.map(|ip: Ipv6Addr| SocketAddrV6::new(ip, 0, 0, 0)).or_else(|| address.parse().ok()).ok_or_else(
+                    || {
+                        wrong(
+                            "STRANDWAY_PLANES",
+                            address,
+                            "give this host's IPv6 address on each plane, with commas between them",
+                        )
+                    },
+                )
+            })
+            .collect::<Result<_, _>>()?,
+        None => vec![SocketAddrV6::new(address_towards(towards)?, 0, 0, 0)],
+    };
+    let mut options = ProcessOptions::on(planes);
+    if let Some(payload) = get("STRANDWAY_PAYLOAD") {
+        options.payload = Some(payload.parse().map_err(|_| wrong("STRANDWAY_PAYLOAD", &payload, "give bytes"))?);
+    }
+    if let Some(name) = get("STRANDWAY_PROTECTION") {
+        options.protection = protection_named(&name)
+            .ok_or_else(|| wrong("STRANDWAY_PROTECTION", &name, "give encrypted, authenticated or none"))?;
+    }
+    if let Some(rate) = get("STRANDWAY_RATE") {
+        let gbps: f64 = rate.parse().map_err(|_| wrong("STRANDWAY_RATE", &rate, "give Gb/s of all planes together"))?;
+        if !(gbps > 0.0 && gbps < 1e6) {
+            return Err(wrong("STRANDWAY_RATE", &rate, "give Gb/s of all planes together"));
+        }
+        options.rate = strandway_proto::Rate::from_gbps(1).scaled(gbps);
+    }
+    Ok(options)
+}
+
+/// Our address on the way to a host; loopback if the host is this one, or none is named.
+fn address_towards(host: Option<IpAddr>) -> Result<Ipv6Addr, GroupError> {
+    let remedy = "set STRANDWAY_PLANES to this host's IPv6 address on each plane, with commas between them";
+    let host = match host {
+        None => return Ok(Ipv6Addr::LOCALHOST),
+        Some(host) if host.is_loopback() => return Ok(Ipv6Addr::LOCALHOST),
+        Some(IpAddr::V4(host)) => {
+            if UdpSocket::bind((host, 0)).is_ok() {
+                // It is this host's: other ranks may not be here, but then they cannot be reached by this address either.
+                return Ok(Ipv6Addr::LOCALHOST);
+            }
+            return Err(GroupError::Config(format!("ranks meet at {host}, and planes have IPv6 addresses: {remedy}")));
+        }
+        Some(IpAddr::V6(host)) => host,
+    };
+    let found = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
+        .and_then(|socket| socket.connect((host, 9)).and_then(|()| socket.local_addr()));
+    match found {
+        Ok(SocketAddr::V6(address)) => Ok(*address.ip()),
+        Ok(SocketAddr::V4(_)) => unreachable!("an IPv6 socket"),
+        Err(error) => Err(GroupError::Config(format!("no way to {host}, where ranks meet: {error}; {remedy}"))),
+    }
+}
+
+/// This host's name, for messages.
+pub(super) fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The MTU of the device that has an address, as the kernel lists them.
+pub(super) fn mtu_of(address: Ipv6Addr) -> Option<u32> {
+    let hex: String = address.octets().iter().map(|byte| format!("{byte:02x}")).collect();
+    let list = std::fs::read_to_string("/proc/net/if_inet6").ok()?;
+    let device = list.lines().find(|line| line.starts_with(&hex))?.split_whitespace().nth(5)?;
+    std::fs::read_to_string(format!("/sys/class/net/{device}/mtu")).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn read(of: &[(&str, &str)]) -> Result<Launch, String> {
+        let of: BTreeMap<&str, &str> = of.iter().copied().collect();
+        Launch::read(|name| of.get(name).map(ToString::to_string)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn launchers_say_who_and_where() {
+        let torch = [("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "::1"), ("MASTER_PORT", "29500")];
+        let launch = read(&torch).expect("complete");
+        assert_eq!((launch.rank, launch.ranks, launch.store), (1, 2, StoreAt::Tcp("[::1]:29501".into())));
+        let slurm =
+            [("SLURM_PROCID", "3"), ("SLURM_NTASKS", "4"), ("STRANDWAY_STORE", "/scratch/run"), ("SLURM_JOB_ID", "77")];
+        let launch = read(&slurm).expect("complete");
+        assert_eq!((launch.store, launch.run.as_str()), (StoreAt::Directory("/scratch/run".into()), "77"));
+        assert!(read(&[]).expect_err("nothing").contains("OMPI_COMM_WORLD_RANK"));
+        assert!(read(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]).expect_err("no store").contains("STRANDWAY_STORE"));
+        assert!(read(&[("PMI_RANK", "2"), ("PMI_SIZE", "2")]).expect_err("beyond").contains("count from 0"));
+    }
+
+    #[test]
+    fn loopback_has_an_mtu() {
+        assert!(mtu_of(Ipv6Addr::LOCALHOST).is_some_and(|mtu| mtu >= 1_280));
+        assert_eq!(mtu_of("2001:db8::77".parse().expect("an address")), None);
+    }
+}

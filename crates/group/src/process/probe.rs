@@ -1,0 +1,78 @@
+//! Is a silent process gone, or slow? A port that nobody listens at refuses; the kernel says so for a process that has ended.
+//!
+//! Asked from sockets of their own, one per plane, since a node's sockets talk to many and hear no refusals. A refusal can be forged, so
+//! it counts only while nothing genuine is heard, and must be repeated.
+
+use std::io;
+use std::net::{SocketAddr, SocketAddrV6, UdpSocket};
+
+/// Refusals on one plane that show that a process is gone: ours.
+const ENOUGH: u32 = 2;
+
+/// Questions to one silent process.
+pub(super) struct Probe {
+    planes: Vec<Plane>,
+}
+
+struct Plane {
+    number: usize,
+    address: SocketAddrV6,
+    socket: UdpSocket,
+    refusals: u32,
+}
+
+impl Probe {
+    /// From our addresses to those of the process; planes without a way are left out.
+    pub(super) fn new(ours: &[SocketAddrV6], theirs: &[SocketAddrV6]) -> Probe {
+        let open = |(number, (ours, theirs)): (usize, (&SocketAddrV6, &SocketAddrV6))| {
+            let from: SocketAddr = SocketAddrV6::new(*ours.ip(), 0, 0, ours.scope_id()).into();
+            let socket = UdpSocket::bind(from).ok()?;
+            socket.set_nonblocking(true).ok()?;
+            socket.connect(theirs).ok()?;
+            Some(Plane { number, address: *theirs, socket, refusals: 0 })
+        };
+        Probe { planes: ours.iter().zip(theirs).enumerate().filter_map(open).collect() }
+    }
+
+    /// Asks once more; the plane and address that have refused often enough, if one has.
+    pub(super) fn ask(&mut self) -> Option<(usize, SocketAddrV6)> {
+        for plane in &mut self.planes {
+            // A refusal of the question before shows at the next call on the socket.
+            let refused =
+                |result: io::Result<usize>| result.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+            if refused(plane.socket.recv(&mut [0; 16])) | refused(plane.socket.send(&[0])) {
+                plane.refusals += 1;
+                let _ = plane.socket.send(&[0]);
+            }
+        }
+        let gone = self.planes.iter().find(|plane| plane.refusals >= ENOUGH)?;
+        Some((gone.number, gone.address))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn asked(probe: &mut Probe) -> Option<(usize, SocketAddrV6)> {
+        (0..4).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            probe.ask()
+        })
+    }
+
+    #[test]
+    fn a_port_without_a_process_is_gone_and_one_that_does_not_answer_is_not() {
+        let slow = UdpSocket::bind("[::1]:0").expect("a socket");
+        let address = |socket: &UdpSocket| match socket.local_addr() {
+            Ok(SocketAddr::V6(address)) => address,
+            other => panic!("{other:?}"),
+        };
+        let ours = "[::1]:0".parse().expect("an address");
+        assert_eq!(asked(&mut Probe::new(&[ours], &[address(&slow)])), None);
+        let gone = address(&UdpSocket::bind("[::1]:0").expect("a socket"));
+        let planes = [address(&slow), gone];
+        assert_eq!(asked(&mut Probe::new(&[ours, ours], &planes)), Some((1, gone)));
+    }
+}

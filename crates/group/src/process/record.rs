@@ -1,0 +1,143 @@
+//! What a rank writes into the store: who it is and where, and at rank 0 what all have in common. Lines of text.
+
+use super::message::Id;
+use std::net::SocketAddrV6;
+use strandway_udp::Protection;
+
+/// Planes that a record may name.
+const PLANES_MAX: usize = strandway_udp::PLANES_MAX;
+
+/// A process, as others know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) id: Id,
+    /// Host name and process number, for messages.
+    pub(super) host: String,
+    /// Its address on each plane.
+    pub(super) addresses: Vec<SocketAddrV6>,
+}
+
+/// What all processes of a group have in common: rank 0 says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Terms {
+    /// The group's number.
+    pub(super) group: u64,
+    pub(super) wire: Wire,
+}
+
+/// What the nodes of all processes that talk to each other have in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wire {
+    pub(super) secret: [u8; 32],
+    pub(super) payload: u32,
+    pub(super) protection: Protection,
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    if text.len() != 2 * N || !text.is_ascii() {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+/// The lines of a text that begins with `first`, as names and values.
+fn lines<'a>(text: &'a [u8], first: &str) -> Option<impl Iterator<Item = (&'a str, &'a str)>> {
+    let mut lines = std::str::from_utf8(text).ok()?.lines();
+    (lines.next()? == first).then(|| lines.filter_map(|line| line.split_once('=')))
+}
+
+impl Record {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut text = format!("strandway rank 1\nid={}\nhost={}\n", hex(&self.id), self.host);
+        self.addresses.iter().for_each(|address| text.push_str(&format!("plane={address}\n")));
+        text.into_bytes()
+    }
+
+    pub(super) fn decode(text: &[u8]) -> Option<Record> {
+        let (mut id, mut host, mut addresses) = (None, String::new(), Vec::new());
+        for (name, value) in lines(text, "strandway rank 1")? {
+            match name {
+                "id" => id = Some(unhex(value)?),
+                "host" => host = value.chars().take(200).collect(),
+                "plane" if addresses.len() < PLANES_MAX => addresses.push(value.parse().ok()?),
+                _ => {}
+            }
+        }
+        Some(Record { id: id?, host, addresses })
+    }
+}
+
+impl Terms {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let protection = match self.wire.protection {
+            Protection::Encrypted => "encrypted",
+            Protection::Authenticated => "authenticated",
+            Protection::None => "none",
+        };
+        let (group, payload) = (self.group, self.wire.payload);
+        format!(
+            "strandway group 1\ngroup={group}\nsecret={}\npayload={payload}\nprotection={protection}\n",
+            hex(&self.wire.secret)
+        )
+        .into_bytes()
+    }
+
+    pub(super) fn decode(text: &[u8]) -> Option<Terms> {
+        let (mut group, mut secret, mut payload, mut protection) = (None, None, None, None);
+        for (name, value) in lines(text, "strandway group 1")? {
+            match name {
+                "group" => group = value.parse().ok(),
+                "secret" => secret = unhex(value),
+                "payload" => payload = value.parse().ok(),
+                "protection" => protection = protection_named(value),
+                _ => {}
+            }
+        }
+        Some(Terms { group: group?, wire: Wire { secret: secret?, payload: payload?, protection: protection? } })
+    }
+}
+
+/// `encrypted`, `authenticated` or `none`.
+pub(super) fn protection_named(name: &str) -> Option<Protection> {
+    match name {
+        "encrypted" => Some(Protection::Encrypted),
+        "authenticated" => Some(Protection::Authenticated),
+        "none" => Some(Protection::None),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn records_and_terms_are_read_as_they_were_written() {
+        let addresses = vec!["[::1]:5".parse().expect("an address"), "[2001:db8::1]:6".parse().expect("an address")];
+        let record = Record { id: [0xa5; 16], host: "here (process 5)".into(), addresses };
+        assert_eq!(Record::decode(&record.encode()), Some(record));
+        let wire = Wire { secret: [9; 32], payload: 1_344, protection: Protection::None };
+        let terms = Terms { group: u64::MAX, wire };
+        assert_eq!(Terms::decode(&terms.encode()), Some(terms));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text: Vec<u8>, value: String) {
+            let _ = (Record::decode(&text), Terms::decode(&text));
+            for line in ["id", "plane", "host", "secret", "group"] {
+                let _ = Record::decode(format!("strandway rank 1\n{line}={value}\n").as_bytes());
+                let _ = Terms::decode(format!("strandway group 1\n{line}={value}\n").as_bytes());
+            }
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Where ranks find each other: a few short values under names, that all of them can write and wait for.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// Bytes of a key or value at the most: ours.
+const VALUE_MAX: usize = 1 << 16;
+/// Values of a store at the most: ours.
+const VALUES_MAX: usize = 1 << 20;
+/// How long a look into a directory takes at least: ours.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A few values under names. Give your own, for instance one of a scheduler, or take [`DirectoryStore`] or [`TcpStore`].
+///
+/// Whoever can read a store can join its groups, and read their traffic: rank 0 puts a key there.
+pub trait Store {
+    /// Writes a value.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    fn set(&mut self, key: &str, value: &[u8]) -> io::Result<()>;
+
+    /// Waits until there is a value, and gives it.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] if there is none after `timeout`; or if the store cannot be reached.
+    fn get(&mut self, key: &str, timeout: Duration) -> io::Result<Vec<u8>>;
+}
+
+impl<S: Store + ?Sized> Store for &mut S {
+    fn set(&mut self, key: &str, value: &[u8]) -> io::Result<()> {
+        (**self).set(key, value)
+    }
+
+    fn get(&mut self, key: &str, timeout: Duration) -> io::Result<Vec<u8>> {
+        (**self).get(key, timeout)
+    }
+}
+
+/// A store that begins all names with a prefix: one group's part of a store.
+pub struct Prefixed<S>(pub S, pub String);
+
+impl<S: Store> Store for Prefixed<S> {
+    fn set(&mut self, key: &str, value: &[u8]) -> io::Result<()> {
+        self.0.set(&format!("{}/{key}", self.1), value)
+    }
+
+    fn get(&mut self, key: &str, timeout: Duration) -> io::Result<Vec<u8>> {
+        self.0.get(&format!("{}/{key}", self.1), timeout)
+    }
+}
+
+/// A directory that all ranks see: a file per value. Each run takes a directory of its own, or finds the values of the one before.
+#[derive(Clone, Debug)]
+pub struct DirectoryStore {
+    path: PathBuf,
+}
+
+impl DirectoryStore {
+    /// Makes the directory if it is not there.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn new(path: impl Into<PathBuf>) -> io::Result<DirectoryStore> {
+        let path = path.into();
+        fs::create_dir_all(&path)?;
+        Ok(DirectoryStore { path })
+    }
+
+    fn file(&self, key: &str) -> PathBuf {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '+' };
+        self.path.join(key.chars().map(plain).collect::<String>())
+    }
+}
+
+impl Store for DirectoryStore {
+    fn set(&mut self, key: &str, value: &[u8]) -> io::Result<()> {
+        // A reader sees all of a value or nothing.
+        let file = self.file(key);
+        let draft = file.with_extension(format!("draft{}", std::process::id()));
+        fs::write(&draft, value)?;
+        fs::rename(&draft, &file)
+    }
+
+    fn get(&mut self, key: &str, timeout: Duration) -> io::Result<Vec<u8>> {
+        let (file, until) = (self.file(key), Instant::now() + timeout);
+        loop {
+            match fs::read(&file) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && Instant::now() < until => {
+                    std::thread::sleep(LOOK);
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(late(key, timeout)),
+                other => return other,
+            }
+        }
+    }
+}
+
+fn late(key: &str, timeout: Duration) -> io::Error {
+    let what = format!("no value for {key} within {:.1} s: has every rank been started?", timeout.as_secs_f64());
+    io::Error::new(io::ErrorKind::TimedOut, what)
+}
+
+/// The values of a [`TcpStore`] at the process that serves them; also a store for the threads of one process.
+#[derive(Clone, Debug, Default)]
+pub struct Values(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    values: Mutex<HashMap<String, Vec<u8>>>,
+    changed: Condvar,
+}
+
+impl Values {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<u8>>> {
+        self.0.values.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Store for Values {
+    fn set(&mut self, key: &str, value: &[u8]) -> io::Result<()> {
+        let mut values = self.lock();
+        if values.len() >= VALUES_MAX && !values.contains_key(key) {
+            return Err(io::Error::other(format!("the store holds {VALUES_MAX} values, which is all that it takes")));
+        }
+        values.insert(key.into(), value.into());
+        self.0.changed.notify_all();
+        Ok(())
+    }
+
+    fn get(&mut self, key: &str, timeout: Duration) -> io::Result<Vec<u8>> {
+        let until = Instant::now() + timeout;
+        let mut values = self.lock();
+        loop {
+            if let Some(value) = values.get(key) {
+                return Ok(value.clone());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(late(key, timeout));
+            }
+            let waited = self.0.changed.wait_timeout(values, left);
+            values = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// Values at one process that the others reach over TCP.
+///
+/// Each request is a letter (`S` or `G`), two lengths or a length and milliseconds (4 bytes each, big-endian), the key and, to set, the
+/// value. The answer to `G` is a length and the value; the length is `u32::MAX` if there is none in time. The answer to `S` is a zero.
+#[derive(Debug)]
+pub struct TcpStore {
+    stream: TcpStream,
+    /// Keeps the values of the server alive.
+    _values: Option<Values>,
+}
+
+impl TcpStore {
+    /// Serves values at this address, and is their first user. The server ends with the process.
+    ///
+    /// # Errors
+    /// If the address is taken.
+    pub fn serve(address: impl ToSocketAddrs) -> io::Result<TcpStore> {
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        let values = Values::default();
+        let served = values.clone();
+        std::thread::Builder::new().name("strandway-store".into()).spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let values = served.clone();
+                // A thread per rank, which waits most of the time.
+                let _ = std::thread::Builder::new()
+                    .name("strandway-store".into())
+                    .spawn(move || while answer(&stream, &mut values.clone()).is_ok() {});
+            }
+        })?;
+        let at = if address.ip().is_unspecified() {
+            (std::net::Ipv6Addr::LOCALHOST, address.port()).into()
+        } else {
+            address
+        };
+        Ok(TcpStore { _values: Some(values), ..TcpStore::connect(at, Duration::from_secs(5))? })
+    }
+
+    /// Connects with the process that serves values, which may come later.
+    ///
+    /// # Errors
+    /// If nobody serves there within `timeout`.
+    pub fn connect(address: impl ToSocketAddrs, timeout: Duration) -> io::Result<TcpStore> {
+        let until = Instant::now() + timeout;
+        loop {
+            match TcpStream::connect(&address) {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    return Ok(TcpStore { stream, _values: None });
+                }
+                Err(error) if Instant::now() >= until => return Err(error),
+                Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+
+    fn ask(&mut self, letter: u8, second: u32, key: &str, value: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        if key.len().max(value.len()) > VALUE_MAX {
+            return Err(io::Error::other(format!("a value of {} bytes: {VALUE_MAX} are allowed", value.len())));
+        }
+        let mut request = vec![letter];
+        request.extend_from_slice(&(key.len() as u32).to_be_bytes());
+        request.extend_from_slice(&second.to_be_bytes());
+        request.extend_from_slice(key.as_bytes());
+        request.extend_from_slice(value);
+        self.stream.write_all(&request)?;
+        match read_number(&mut &self.stream)? {
+            u32::MAX => Ok(None),
+            length => read_bytes(&mut &self.stream, length).map(Some),
+        }
+    }
+}
+
+impl Store for TcpStore {
+    fn set(&mut self, key: &str, value: &[u8]) -> io::Result<()> {
+        self.ask(b'S', value.len() as u32, key, value).map(drop)
+    }
+
+    fn get(&mut self, key: &str, timeout: Duration) -> io::Result<Vec<u8>> {
+        let milliseconds = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+        self.ask(b'G', milliseconds, key, &[])?.ok_or_else(|| late(key, timeout))
+    }
+}
+
+fn read_number(stream: &mut impl Read) -> io::Result<u32> {
+    let mut bytes = [0; 4];
+    stream.read_exact(&mut bytes)?;
+    Ok(u32::from_be_bytes(bytes))
+}
+
+fn read_bytes(stream: &mut impl Read, length: u32) -> io::Result<Vec<u8>> {
+    if length as usize > VALUE_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a value that is too long"));
+    }
+    let mut bytes = vec![0; length as usize];
+    stream.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Answers one request.
+fn answer(mut stream: &TcpStream, values: &mut Values) -> io::Result<()> {
+    let invalid = || io::Error::from(io::ErrorKind::InvalidData);
+    let mut letter = [0];
+    stream.read_exact(&mut letter)?;
+    let (length, second) = (read_number(&mut stream)?, read_number(&mut stream)?);
+    let key = String::from_utf8(read_bytes(&mut stream, length)?).map_err(|_| invalid())?;
+    let mut reply = Vec::new();
+    match letter[0] {
+        b'S' => {
+            let value = read_bytes(&mut stream, second)?;
+            values.set(&key, &value)?;
+            reply.extend_from_slice(&0u32.to_be_bytes());
+        }
+        b'G' => match values.get(&key, Duration::from_millis(second.into())) {
+            Ok(value) => {
+                reply.extend_from_slice(&(value.len() as u32).to_be_bytes());
+                reply.extend_from_slice(&value);
+            }
+            Err(_) => reply.extend_from_slice(&u32::MAX.to_be_bytes()),
+        },
+        _ => return Err(invalid()),
+    }
+    stream.write_all(&reply)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn use_it(mut one: impl Store, mut other: impl Store + Send + 'static) {
+        let waiting = std::thread::spawn(move || other.get("a/b", Duration::from_secs(5)));
+        std::thread::sleep(Duration::from_millis(20));
+        one.set("a/b", b"value").expect("written");
+        assert_eq!(waiting.join().expect("ends").expect("there"), b"value");
+        let late = one.get("none", Duration::from_millis(10)).expect_err("nobody wrote it");
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn a_value_that_one_writes_is_what_another_waits_for() {
+        let values = Values::default();
+        use_it(values.clone(), values);
+        let path = std::env::temp_dir().join(format!("strandway-store-{}", std::process::id()));
+        use_it(DirectoryStore::new(&path).expect("a folder"), DirectoryStore::new(&path).expect("a folder"));
+        fs::remove_dir_all(path).expect("removed");
+        let free = TcpListener::bind("[::1]:0").and_then(|listener| listener.local_addr()).expect("a port");
+        let one = TcpStore::serve(free).expect("serves");
+        use_it(one, TcpStore::connect(free, Duration::from_secs(1)).expect("reached"));
+    }
+
+    #[test]
+    fn a_request_that_claims_too_much_ends_its_connection() {
+        let free = TcpListener::bind("[::1]:0").and_then(|listener| listener.local_addr()).expect("a port");
+        let _serving = TcpStore::serve(free).expect("serves");
+        let mut stream = TcpStream::connect(free).expect("reached");
+        stream.write_all(b"G\xff\xff\xff\xff\0\0\0\0").expect("sent");
+        assert_eq!(stream.read(&mut [0; 8]).expect("closed"), 0);
+    }
+}

@@ -1,0 +1,298 @@
+//! A collective under way at one rank: its plan, and how far each of its messages and sums is.
+
+use super::element::{Element, Reduction, combine, divide, scale};
+use super::failure::Failure;
+use super::message::Landing;
+use super::plan::{EAGER, Gate, Into, Plan, Span};
+use super::work::Work;
+use std::any::Any;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+use strandway_udp::{Error, Node, Region};
+
+/// Parts that are received ahead of the one that is added: ours. Each takes memory of its own.
+const AHEAD: usize = 4;
+/// Staging areas that are kept for later: ours.
+const KEPT: usize = 32;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Nothing has happened.
+    Waiting,
+    /// Memory is open for it, or it is on its way.
+    Begun,
+    Done,
+}
+
+/// Numbers of all ranks that become one, in the order of ranks.
+struct Summing {
+    came: HashMap<u32, Vec<u8>>,
+    /// The rank whose numbers are added next.
+    next: u32,
+    /// The sum of those before ours.
+    before: Option<Vec<u8>>,
+}
+
+/// Staging areas that were used and are free.
+#[derive(Default)]
+pub(super) struct Pool(Vec<Vec<u8>>);
+
+impl Pool {
+    pub(super) fn take(&mut self, length: usize) -> Vec<u8> {
+        match self.0.iter().position(|buffer| buffer.len() == length) {
+            Some(at) => self.0.swap_remove(at),
+            None => vec![0; length],
+        }
+    }
+
+    fn keep(&mut self, buffer: Vec<u8>) {
+        if buffer.len() > EAGER && self.0.len() < KEPT {
+            self.0.push(buffer);
+        }
+    }
+}
+
+pub(super) struct Task {
+    pub(super) group: u64,
+    /// The collective's number in its group; for a send or receive, nothing.
+    pub(super) number: Option<u64>,
+    pub(super) what: &'static str,
+    pub(super) work: Work,
+    pub(super) began: Instant,
+    pub(super) timeout: Duration,
+    pub(super) rank: u32,
+    pub(super) ranks: u32,
+    pub(super) element: Element,
+    pub(super) reduction: Reduction,
+    pub(super) plan: Plan,
+    /// Of the caller's buffers and of scratch.
+    pub(super) regions: Vec<Region>,
+    pub(super) owners: Vec<Box<dyn Any + Send>>,
+    pub(super) sent: Vec<Stage>,
+    pub(super) received: Vec<Stage>,
+    sums: Vec<Summing>,
+    added: Vec<bool>,
+    /// Sums before this one are done.
+    first_sum: usize,
+    /// Sends and receives before these have left or been opened.
+    pub(super) first_send: usize,
+    pub(super) first_receive: usize,
+    /// Where long messages go, by rank and tag, until they may leave.
+    pub(super) opened: HashMap<(u32, u32), Landing>,
+    /// Sends, receives and sums that are not done.
+    pub(super) left: usize,
+    /// The rank that a receive from anybody was filled by.
+    pub(super) source: Option<u32>,
+}
+
+/// What begins a task.
+pub(super) struct Start {
+    pub(super) group: u64,
+    pub(super) number: Option<u64>,
+    pub(super) what: &'static str,
+    pub(super) work: Work,
+    pub(super) timeout: Duration,
+    pub(super) rank: u32,
+    pub(super) ranks: u32,
+    pub(super) element: Element,
+    pub(super) reduction: Reduction,
+    pub(super) plan: Plan,
+    pub(super) regions: Vec<Region>,
+    pub(super) owners: Vec<Box<dyn Any + Send>>,
+}
+
+impl Task {
+    pub(super) fn new(node: &mut Node, pool: &mut Pool, start: Start) -> Result<Task, Error> {
+        let Start { group, number, what, work, timeout, rank, ranks, element, reduction, plan, mut regions, owners } =
+            start;
+        regions.extend(plan.scratch.iter().map(|length| node.register(vec![0; *length])));
+        let mut task = Task {
+            group,
+            number,
+            what,
+            work,
+            began: Instant::now(),
+            timeout,
+            rank,
+            ranks,
+            element,
+            reduction,
+            regions,
+            owners,
+            sent: vec![Stage::Waiting; plan.sends.len()],
+            received: vec![Stage::Waiting; plan.receives.len()],
+            sums: plan.sums.iter().map(|_| Summing { came: HashMap::new(), next: 0, before: None }).collect(),
+            added: vec![false; plan.sums.len()],
+            first_sum: 0,
+            first_send: 0,
+            first_receive: 0,
+            opened: HashMap::new(),
+            left: plan.sends.len() + plan.receives.len() + plan.sums.len(),
+            source: None,
+            plan,
+        };
+        task.prepare(node)?;
+        for sum in 0..task.added.len() {
+            // Rank 0 begins with its own numbers.
+            task.add(node, pool, sum)?;
+        }
+        Ok(task)
+    }
+
+    /// Scales what this rank contributes, and copies what stays at it.
+    fn prepare(&self, node: &mut Node) -> Result<(), Error> {
+        if let Reduction::ScaledSum(factor) = self.reduction {
+            let results = self.plan.sums.iter().map(|sum| sum.out.buffer);
+            let mut inputs: Vec<usize> = self.plan.sums.iter().map(|sum| sum.own.buffer).collect();
+            inputs.extend(self.plan.sends.iter().map(|send| send.from.buffer));
+            inputs.sort_unstable();
+            inputs.dedup();
+            // What is only read belongs to the caller as it is: a copy is scaled.
+            let results: Vec<usize> = results.collect();
+            for input in inputs.into_iter().filter(|input| *input < self.regions.len() - self.plan.scratch.len()) {
+                let region = self.regions[input];
+                if !results.contains(&input) {
+                    node.take_over(region)?;
+                }
+                scale(self.element, node.memory_mut(region)?, factor);
+            }
+        }
+        for (from, to) in &self.plan.copies {
+            self.copy(node, from, to)?;
+        }
+        Ok(())
+    }
+
+    fn copy(&self, node: &mut Node, from: &Span, to: &Span) -> Result<(), Error> {
+        if from == to || from.is_empty() {
+            return Ok(());
+        }
+        let (source, target) = (self.regions[from.buffer], self.regions[to.buffer]);
+        node.copy_within(source, from.bytes.clone(), target, to.bytes.start)
+    }
+
+    /// May a send leave?
+    pub(super) fn is_open(&self, send: usize) -> bool {
+        match self.plan.sends[send].gate {
+            Gate::Open => true,
+            Gate::Received(receive) => self.received[receive] == Stage::Done,
+            Gate::Added(sum) => self.added[sum],
+        }
+    }
+
+    /// May memory be opened for a receive?
+    pub(super) fn may_receive(&self, receive: usize) -> bool {
+        match self.plan.receives[receive].into {
+            Into::Place(_) => true,
+            Into::Sum(sum) => sum < self.first_sum + AHEAD,
+        }
+    }
+
+    /// The receive from a rank with a tag that is not done.
+    pub(super) fn receive_of(&self, from: u32, tag: u32) -> Option<usize> {
+        let receives = self.plan.receives.iter().zip(&self.received);
+        receives.enumerate().find_map(|(at, (receive, stage))| {
+            (receive.from == from && receive.tag == tag && *stage != Stage::Done).then_some(at)
+        })
+    }
+
+    /// The bytes of a receive are here, and not in their place yet.
+    pub(super) fn take(
+        &mut self,
+        node: &mut Node,
+        pool: &mut Pool,
+        receive: usize,
+        bytes: Vec<u8>,
+    ) -> Result<(), Error> {
+        match self.plan.receives[receive].into.clone() {
+            Into::Place(span) => {
+                if !span.is_empty() {
+                    node.memory_mut(self.regions[span.buffer])?[span.bytes].copy_from_slice(&bytes);
+                }
+                pool.keep(bytes);
+            }
+            Into::Sum(sum) => {
+                let from = self.plan.receives[receive].from;
+                self.sums[sum].came.insert(from, bytes);
+                self.add(node, pool, sum)?;
+            }
+        }
+        self.done(receive);
+        Ok(())
+    }
+
+    /// A receive is done.
+    pub(super) fn done(&mut self, receive: usize) {
+        if self.received[receive] != Stage::Done {
+            self.received[receive] = Stage::Done;
+            self.left -= 1;
+        }
+    }
+
+    /// Adds what has come, in the order of ranks.
+    fn add(&mut self, node: &mut Node, pool: &mut Pool, at: usize) -> Result<(), Error> {
+        let (own, out) = (self.plan.sums[at].own.clone(), self.plan.sums[at].out.clone());
+        let region = self.regions[out.buffer];
+        let (element, reduction) = (self.element, self.reduction);
+        while self.sums[at].next < self.ranks {
+            let next = self.sums[at].next;
+            if next == self.rank {
+                self.copy(node, &own, &out)?;
+                if let Some(before) = self.sums[at].before.take() {
+                    combine(element, reduction, &mut node.memory_mut(region)?[out.bytes.clone()], &before);
+                    pool.keep(before);
+                }
+            } else {
+                let summing = &mut self.sums[at];
+                let Some(bytes) = summing.came.remove(&next) else { return Ok(()) };
+                if next < self.rank {
+                    match &mut summing.before {
+                        Some(before) => {
+                            combine(element, reduction, before, &bytes);
+                            pool.keep(bytes);
+                        }
+                        none => *none = Some(bytes),
+                    }
+                } else {
+                    combine(element, reduction, &mut node.memory_mut(region)?[out.bytes.clone()], &bytes);
+                    pool.keep(bytes);
+                }
+            }
+            self.sums[at].next += 1;
+        }
+        if reduction == Reduction::Average {
+            divide(element, &mut node.memory_mut(region)?[out.bytes], self.ranks);
+        }
+        self.added[at] = true;
+        self.left -= 1;
+        while self.added.get(self.first_sum) == Some(&true) {
+            self.first_sum += 1;
+        }
+        Ok(())
+    }
+
+    /// The ranks that it waits for.
+    pub(super) fn waits_for(&self) -> Vec<u32> {
+        let receives = self.plan.receives.iter().zip(&self.received);
+        let sends = self.plan.sends.iter().zip(&self.sent);
+        let mut ranks: Vec<u32> = receives
+            .filter(|(_, stage)| **stage != Stage::Done)
+            .map(|(receive, _)| receive.from)
+            .chain(sends.filter(|(_, stage)| **stage != Stage::Done).map(|(send, _)| send.to))
+            .collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.began.checked_add(self.timeout)
+    }
+}
+
+impl Drop for Task {
+    /// Nobody waits for a task that is no more. One that has ended has said so already.
+    fn drop(&mut self) {
+        self.work.end(Err(Failure::Node("its thread has ended".into())));
+    }
+}

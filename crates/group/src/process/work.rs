@@ -1,0 +1,99 @@
+//! What the caller of a collective holds: whether it has ended, and how.
+
+use super::failure::Failure;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// A collective under way, or ended. A clone is the same one.
+#[derive(Clone, Debug)]
+pub struct Work(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    ended: AtomicBool,
+    state: Mutex<State>,
+    bell: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    outcome: Option<Result<Option<u32>, Failure>>,
+    /// Whom to tell the end, and by which number.
+    listeners: Vec<(Sender<u64>, u64)>,
+}
+
+impl Work {
+    pub(super) fn new() -> Work {
+        Work(Arc::default())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// It has ended; `Ok` has the rank that a receive from anybody was filled by.
+    pub(super) fn end(&self, outcome: Result<Option<u32>, Failure>) {
+        let mut state = self.lock();
+        if state.outcome.is_none() {
+            state.outcome = Some(outcome);
+            self.0.ended.store(true, Ordering::Release);
+            for (listener, number) in state.listeners.drain(..) {
+                // It may have gone.
+                let _ = listener.send(number);
+            }
+            self.0.bell.notify_all();
+        }
+    }
+
+    /// Has it ended? Its memory is the caller's again then.
+    pub fn is_ended(&self) -> bool {
+        self.0.ended.load(Ordering::Acquire)
+    }
+
+    /// How it ended; `None` while it has not. `Ok` has the rank that a receive from anybody was filled by.
+    pub fn poll(&self) -> Option<Result<Option<u32>, Failure>> {
+        if self.is_ended() { self.lock().outcome.clone() } else { None }
+    }
+
+    /// Waits for its end, for so long at the most: `None` if it has not ended then. It goes on.
+    pub fn wait_for(&self, timeout: Duration) -> Option<Result<Option<u32>, Failure>> {
+        let until = Instant::now().checked_add(timeout);
+        let mut state = self.lock();
+        loop {
+            if let Some(outcome) = &state.outcome {
+                return Some(outcome.clone());
+            }
+            let left =
+                until.map_or(Duration::from_secs(3_600), |until| until.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return None;
+            }
+            let waited = self.0.bell.wait_timeout(state, left);
+            state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// If it failed: a rank is gone, the time is over, or the group was aborted.
+    pub fn wait(&self) -> Result<Option<u32>, Failure> {
+        loop {
+            if let Some(outcome) = self.wait_for(Duration::from_secs(3_600)) {
+                return outcome;
+            }
+        }
+    }
+
+    /// Sends a number once it has ended, at once if it has.
+    pub fn tell(&self, listener: &Sender<u64>, number: u64) {
+        let mut state = self.lock();
+        if state.outcome.is_some() {
+            let _ = listener.send(number);
+        } else {
+            state.listeners.push((listener.clone(), number));
+        }
+    }
+}

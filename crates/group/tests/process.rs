@@ -1,0 +1,248 @@
+//! Process groups on loopback: every collective against arithmetic, and ranks that fail.
+
+use std::thread;
+use std::time::{Duration, Instant};
+use strandway_group::process::{
+    Buffer, Element, Failure, Group, GroupOptions, Job, Process, ProcessOptions, Reduction, Span, Values,
+};
+
+fn planes(count: usize) -> ProcessOptions {
+    ProcessOptions::on(vec!["[::1]:0".parse().expect("an address"); count])
+}
+
+/// Runs `work` as each of so many ranks, a thread and a process on the wire each.
+fn ranks<T: Send + 'static>(ranks: u32, count: usize, work: impl Fn(&Group) -> T + Clone + Send + 'static) -> Vec<T> {
+    let store = Values::default();
+    let all: Vec<_> = (0..ranks)
+        .map(|rank| {
+            let (mut store, work) = (store.clone(), work.clone());
+            thread::spawn(move || {
+                let process = Process::join(&mut store, rank, &planes(count)).expect("a process");
+                let options = GroupOptions { timeout: Duration::from_secs(20), ..GroupOptions::default() };
+                let group = Group::form(&process, &mut store, rank, ranks, options).expect("a group");
+                work(&group)
+            })
+        })
+        .collect();
+    all.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+}
+
+fn number(rank: u32, place: usize) -> i64 {
+    (place as i64 * 31 + i64::from(rank) * 17) % 101 - 50
+}
+
+fn numbers(rank: u32, length: usize) -> Vec<i64> {
+    (0..length).map(|place| number(rank, place)).collect()
+}
+
+#[test]
+fn every_collective_is_right_at_every_size() {
+    for count in [1, 2, 3, 4] {
+        ranks(count, 1, move |group| {
+            let (rank, ranks) = (group.rank(), group.ranks());
+            for length in [0, 1, 7, 1_000, 5_003, 200_001] {
+                let sum: Vec<i64> = (0..length).map(|place| (0..ranks).map(|r| number(r, place)).sum()).collect();
+                let all: Vec<i64> = (0..ranks).flat_map(|r| numbers(r, length)).collect();
+                let mut buffer = numbers(rank, length);
+                group.all_reduce(&mut buffer, Reduction::Sum).expect("all_reduce");
+                assert!(buffer == sum, "all_reduce of {length} by {ranks}");
+                let root = ranks - 1;
+                let mut buffer = numbers(rank, length);
+                group.reduce(&mut buffer, Reduction::Sum, root).expect("reduce");
+                assert!(buffer == if rank == root { sum.clone() } else { numbers(rank, length) }, "reduce of {length}");
+                let mut buffer = numbers(rank, length);
+                group.broadcast(&mut buffer, root).expect("broadcast");
+                assert!(buffer == numbers(root, length), "broadcast of {length} by {ranks}");
+                let mut gathered = vec![0; all.len()];
+                group.all_gather(&numbers(rank, length), &mut gathered).expect("all_gather");
+                assert!(gathered == all, "all_gather of {length} by {ranks}");
+                let mut own = vec![0; length];
+                group.scatter(if rank == root { &all } else { &[] }, &mut own, root).expect("scatter");
+                assert!(own == numbers(rank, length), "scatter of {length}");
+                let mut gathered = if rank == root { vec![0; all.len()] } else { Vec::new() };
+                group.gather(&own, &mut gathered, root).expect("gather");
+                assert!(rank != root || gathered == all, "gather of {length}");
+                // Block b of everybody, from a buffer that all have alike but for the rank.
+                let input: Vec<i64> = (0..ranks).flat_map(|b| numbers(rank * 7 + b, length)).collect();
+                let before = input.clone();
+                let mut block = vec![0; length];
+                group.reduce_scatter(&input, &mut block, Reduction::Sum).expect("reduce_scatter");
+                let right: Vec<i64> =
+                    (0..length).map(|place| (0..ranks).map(|r| number(r * 7 + rank, place)).sum()).collect();
+                assert!(block == right && input == before, "reduce_scatter of {length} by {ranks}");
+                let mut exchanged = vec![0; input.len()];
+                group.all_to_all(&input, &mut exchanged).expect("all_to_all");
+                let right: Vec<i64> = (0..ranks).flat_map(|r| numbers(r * 7 + rank, length)).collect();
+                assert!(exchanged == right, "all_to_all of {length} by {ranks}");
+                group.barrier().expect("barrier");
+            }
+        });
+    }
+}
+
+#[test]
+fn averages_and_factors_over_short_floats() {
+    ranks(3, 1, |group| {
+        let rank = group.rank();
+        let mut short = vec![half::bf16::from_f32(rank as f32); 70_000];
+        group.all_reduce(&mut short, Reduction::Average).expect("average");
+        assert!(short.iter().all(|x| x.to_f32() == 1.0));
+        let input: Vec<f32> = vec![rank as f32 + 1.0; 3 * 9_000];
+        let mut output = vec![0.0f32; 9_000];
+        group.reduce_scatter(&input, &mut output, Reduction::ScaledSum(f64::from(rank))).expect("scaled");
+        assert!(output.iter().all(|x| *x == 2.0 + 6.0));
+        assert!(input.iter().all(|x| *x == rank as f32 + 1.0), "the input is the caller's");
+        let error = group.all_reduce(&mut [1i64], Reduction::Average).expect_err("whole numbers");
+        assert!(error.to_string().contains("avg is not defined for int64"), "{error}");
+    });
+}
+
+#[test]
+fn sends_meet_receives_by_tag_and_in_order() {
+    ranks(3, 1, |group| {
+        let rank = group.rank();
+        for length in [3, 50_000] {
+            if rank == 0 {
+                let (mut one, mut two) = (vec![0i64; length], vec![0i64; length]);
+                // The second tag first; then from anybody.
+                assert_eq!(group.recv(&mut two, Some(1), 2).expect("tag 2"), 1);
+                assert_eq!(group.recv(&mut one, Some(1), 1).expect("tag 1"), 1);
+                assert!(one == numbers(1, length) && two == numbers(2, length));
+                let from = group.recv(&mut one, None, 3).expect("from anybody");
+                assert!(one == numbers(from, length));
+                let next = group.recv(&mut one, None, 3).expect("from the other one");
+                assert_eq!(from + next, 3);
+            } else {
+                let (one, two, three) = (numbers(1, length), numbers(2, length), numbers(rank, length));
+                if rank == 1 {
+                    let first = group.start_send(0, 1, lent(one), None).expect("begun");
+                    group.send(&two, 0, 2).expect("sent");
+                    first.wait().expect("sent");
+                }
+                group.send(&three, 0, 3).expect("sent");
+            }
+            group.barrier().expect("barrier");
+        }
+        if rank == 0 {
+            let error = group.recv(&mut [0i64; 2], Some(1), 9).expect_err("another length");
+            assert!(error.to_string().contains("rank 1 sends 24 bytes"), "{error}");
+        } else if rank == 1 {
+            group.send(&[1i64; 3], 0, 9).expect("sent");
+        }
+    });
+}
+
+/// Memory that its buffer keeps alive.
+#[allow(unsafe_code, reason = "the buffer owns what it lends")]
+fn lent(numbers: Vec<i64>) -> Buffer {
+    let (first, length) = (numbers.as_ptr().cast(), size_of_val(numbers.as_slice()));
+    // SAFETY: the vector goes along as the owner, and nobody else has it.
+    unsafe { Buffer::read(first, length, Some(Box::new(numbers))) }
+}
+
+#[test]
+fn many_at_once_and_groups_of_groups() {
+    ranks(4, 2, |group| {
+        let rank = group.rank();
+        let half = group.split(Some(rank % 2), 10 - rank).expect("split").expect("a color");
+        assert_eq!((half.ranks(), half.rank()), (2, u32::from(rank < 2)), "by key");
+        let none = group.split((rank == 0).then_some(0), 0).expect("split");
+        assert_eq!(none.map(|alone| alone.ranks()), (rank == 0).then_some(1));
+        let works: Vec<_> = (0..40)
+            .map(|i| {
+                let numbers = vec![i64::from(rank); 1 + i * 700];
+                let outputs = (0..2).map(|r| Span::whole(1 + r, size_of_val(numbers.as_slice()))).collect();
+                let results = [result(numbers.len()), result(numbers.len())];
+                let input = Some(Span::whole(0, size_of_val(numbers.as_slice())));
+                let mut buffers = vec![lent(numbers)];
+                buffers.extend(results);
+                let job = Job::AllGather { input, outputs };
+                half.start(job, buffers, Element::I64, Reduction::Sum, None).expect("fits")
+            })
+            .collect();
+        let mut sum = [i64::from(rank)];
+        group.all_reduce(&mut sum, Reduction::Sum).expect("beside them");
+        assert_eq!(sum, [6]);
+        works.iter().for_each(|work| assert_eq!(work.wait(), Ok(None)));
+    });
+}
+
+/// Memory for a result that nobody looks at.
+#[allow(unsafe_code, reason = "the buffer owns what it lends")]
+fn result(length: usize) -> Buffer {
+    let mut numbers = vec![0i64; length];
+    let first = numbers.as_mut_ptr().cast();
+    // SAFETY: the vector goes along as the owner, and nobody else has it.
+    unsafe { Buffer::write(first, 8 * length, Some(Box::new(numbers))) }
+}
+
+#[test]
+fn a_rank_that_calls_differently_is_named() {
+    let errors = ranks(2, 1, |group| {
+        let mut numbers = vec![1i64; if group.rank() == 0 { 5 } else { 6 }];
+        group.all_reduce(&mut numbers, Reduction::Sum).expect_err("lengths differ").to_string()
+    });
+    assert!(errors.iter().any(|error| error.contains("call all ranks alike")), "{errors:?}");
+}
+
+#[test]
+fn a_rank_that_leaves_is_named_and_one_that_is_late_is_waited_for() {
+    let outcomes = ranks(3, 1, |group| {
+        group.barrier().expect("all are here");
+        match group.rank() {
+            2 => None,
+            1 => {
+                thread::sleep(Duration::from_millis(700));
+                Some(group.barrier().map_err(|failure| failure.to_string()))
+            }
+            _ => Some(group.barrier().map_err(|failure| failure.to_string())),
+        }
+    });
+    let errors: Vec<String> =
+        outcomes.into_iter().flatten().map(|outcome| outcome.expect_err("rank 2 has gone")).collect();
+    assert!(
+        errors.iter().all(|error| error.contains("rank 2 at ") && error.contains("Connection closed by peer")),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn the_time_of_a_collective_is_over_and_the_group_goes_on() {
+    ranks(2, 1, |group| {
+        let mut numbers = [1i64];
+        if group.rank() == 0 {
+            group.set_timeout(Duration::from_millis(300));
+            let began = Instant::now();
+            let error = group.recv(&mut numbers, Some(1), 5).expect_err("nobody sends");
+            assert!(
+                matches!(&error, Failure::TimedOut { waiting, .. } if waiting[0].starts_with("rank 1 at ")),
+                "{error}"
+            );
+            assert!(error.to_string().contains("recv timed out after 0.3 s"), "{error}");
+            assert!((0.25..2.0).contains(&began.elapsed().as_secs_f64()));
+            group.set_timeout(Duration::from_secs(20));
+        } else {
+            thread::sleep(Duration::from_millis(600));
+        }
+        group.barrier().expect("the group is as good as before");
+    });
+}
+
+#[test]
+fn an_abort_ends_what_waits_at_once() {
+    ranks(2, 1, |group| {
+        group.barrier().expect("all are here");
+        if group.rank() == 0 {
+            let waiting = group.start_recv(Some(1), 0, result(100_000), None).expect("begun");
+            thread::sleep(Duration::from_millis(100));
+            assert!(!waiting.is_ended());
+            let began = Instant::now();
+            group.abort();
+            assert_eq!(waiting.wait(), Err(Failure::Aborted));
+            assert!(began.elapsed() < Duration::from_millis(500));
+            assert_eq!(group.barrier(), Err(Failure::Aborted));
+        } else {
+            thread::sleep(Duration::from_millis(600));
+        }
+    });
+}

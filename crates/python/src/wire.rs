@@ -1,0 +1,296 @@
+//! Process groups for Python. Memory comes as an address and a length, with an object that keeps it alive.
+#![allow(unsafe_code, reason = "arrays of Python are lent by address, each with a reference to its owner")]
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::any::Any;
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use strandway_group::GroupError;
+use strandway_group::process::{
+    self, Buffer, Element, Failure, GroupOptions, Job, Launch, Reduction, Span, Store, Work as Running,
+};
+
+/// How long a wait goes before Ctrl-C is looked for.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Memory: address, bytes, and whether it may be written.
+type Memory = (usize, usize, bool);
+/// Bytes of a buffer: its number, the first byte and the one behind the last.
+type Part = (usize, usize, usize);
+
+fn failed(py: Python<'_>, failure: &Failure) -> PyErr {
+    let (kind, rank) = match failure {
+        Failure::Gone { rank, .. } => ("gone", Some(*rank)),
+        Failure::Told { by, .. } => ("told", Some(*by)),
+        Failure::TimedOut { .. } => ("timeout", None),
+        Failure::Aborted => ("aborted", None),
+        Failure::Mismatch(_) => ("mismatch", None),
+        Failure::Node(_) => ("node", None),
+    };
+    let name = if kind == "timeout" { "WireTimeout" } else { "WireError" };
+    let made = || py.import("strandway.errors")?.getattr(name)?.call1((failure.to_string(), kind, rank));
+    made().map_or_else(|error| error, PyErr::from_value)
+}
+
+fn refused(py: Python<'_>, error: &GroupError) -> PyErr {
+    let made =
+        || py.import("strandway.errors")?.getattr("WireError")?.call1((error.to_string(), "meeting", None::<u32>));
+    made().map_or_else(|error| error, PyErr::from_value)
+}
+
+fn seconds(timeout: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(timeout)
+        .map_err(|_| PyValueError::new_err(format!("a time of {timeout} s: give 0 or more")))
+}
+
+/// A store of Python: `set(key, value)` and `get(key, seconds)`.
+struct Given(Py<PyAny>);
+
+impl Store for Given {
+    fn set(&mut self, key: &str, value: &[u8]) -> io::Result<()> {
+        Python::attach(|py| self.0.call_method1(py, "set", (key, value)).map(drop).map_err(io::Error::other))
+    }
+
+    fn get(&mut self, key: &str, timeout: Duration) -> io::Result<Vec<u8>> {
+        Python::attach(|py| {
+            let value = self.0.call_method1(py, "get", (key, timeout.as_secs_f64())).map_err(io::Error::other)?;
+            value.extract(py).map_err(|_| io::Error::other(format!("the store's value {key} is not bytes")))
+        })
+    }
+}
+
+/// One rank's side of a group.
+#[pyclass(frozen, module = "strandway._lab")]
+pub(crate) struct WireGroup {
+    group: process::Group,
+}
+
+#[pymethods]
+impl WireGroup {
+    /// Meets the other ranks at a store. `apart`: with a node of its own, for several ranks in one process. `towards`: the address where ranks meet, from which ours follows.
+    #[staticmethod]
+    #[allow(clippy::too_many_arguments, reason = "one call for all ways to meet")]
+    fn meet(
+        py: Python<'_>,
+        store: Py<PyAny>,
+        rank: u32,
+        ranks: u32,
+        towards: Option<&str>,
+        timeout: f64,
+        patience: f64,
+        apart: bool,
+    ) -> PyResult<WireGroup> {
+        let options = GroupOptions { timeout: seconds(timeout)?, patience: seconds(patience)? };
+        let towards = towards.and_then(|host| {
+            use std::net::ToSocketAddrs;
+            host.parse().ok().or_else(|| (host, 0).to_socket_addrs().ok()?.next().map(|address| address.ip()))
+        });
+        let met = py.detach(|| {
+            let mut store = Given(store);
+            match apart {
+                true => process::Group::meet_apart(&mut store, rank, ranks, towards, options),
+                false => process::Group::meet(&mut store, rank, ranks, towards, options),
+            }
+        });
+        met.map(|group| WireGroup { group }).map_err(|error| refused(py, &error))
+    }
+
+    /// Meets those that the launcher of this process has started.
+    #[staticmethod]
+    fn from_env(py: Python<'_>, timeout: f64, patience: f64) -> PyResult<WireGroup> {
+        let options = GroupOptions { timeout: seconds(timeout)?, patience: seconds(patience)? };
+        let met = py.detach(|| Launch::from_env()?.form(options));
+        met.map(|group| WireGroup { group }).map_err(|error| refused(py, &error))
+    }
+
+    fn rank(&self) -> u32 {
+        self.group.rank()
+    }
+
+    fn ranks(&self) -> u32 {
+        self.group.ranks()
+    }
+
+    fn host(&self, rank: u32) -> Option<String> {
+        self.group.host(rank).map(str::to_string)
+    }
+
+    fn begun(&self) -> u64 {
+        self.group.begun()
+    }
+
+    fn set_timeout(&self, timeout: f64) -> PyResult<()> {
+        self.group.set_timeout(seconds(timeout)?);
+        Ok(())
+    }
+
+    fn abort(&self) {
+        self.group.abort();
+    }
+
+    /// The kind and text of the first failure.
+    fn failure(&self) -> Option<(bool, String)> {
+        self.group.failure().map(|failure| (matches!(failure, Failure::TimedOut { .. }), failure.to_string()))
+    }
+
+    fn split(&self, py: Python<'_>, color: Option<u32>, key: u32) -> PyResult<Option<WireGroup>> {
+        let split = py.detach(|| self.group.split(color, key)).map_err(|failure| failed(py, &failure))?;
+        Ok(split.map(|group| WireGroup { group }))
+    }
+
+    /// Begins a collective; the work keeps `owner` until it has ended.
+    #[allow(clippy::too_many_arguments, reason = "one call for all collectives")]
+    fn start(
+        &self,
+        py: Python<'_>,
+        job: &str,
+        buffers: Vec<Memory>,
+        inputs: Vec<Part>,
+        outputs: Vec<Part>,
+        element: &str,
+        reduction: &str,
+        factor: f64,
+        root: u32,
+        timeout: Option<f64>,
+        owner: Py<PyAny>,
+    ) -> PyResult<Work> {
+        let span = |(buffer, start, end): Part| Span { buffer, bytes: start..end };
+        let all = |parts: &[Part]| parts.iter().copied().map(span).collect::<Vec<Span>>();
+        let one = |parts: &[Part]| {
+            parts.first().copied().map(span).ok_or_else(|| PyValueError::new_err(format!("{job}: a buffer is missing")))
+        };
+        let job = match job {
+            "all_reduce" => Job::AllReduce(one(&outputs)?),
+            "reduce" => Job::Reduce { at: one(&outputs)?, root },
+            "broadcast" => Job::Broadcast { at: one(&outputs)?, root },
+            "all_gather" => Job::AllGather { input: inputs.first().copied().map(span), outputs: all(&outputs) },
+            "reduce_scatter" => Job::ReduceScatter { inputs: all(&inputs), output: one(&outputs)? },
+            "all_to_all" => Job::AllToAll { inputs: all(&inputs), outputs: all(&outputs) },
+            "gather" => Job::Gather { input: one(&inputs)?, outputs: all(&outputs), root },
+            "scatter" => Job::Scatter { inputs: all(&inputs), output: one(&outputs)?, root },
+            "barrier" => Job::Barrier,
+            other => return Err(PyValueError::new_err(format!("no collective {other:?}"))),
+        };
+        let element = Element::named(element)
+            .ok_or_else(|| PyValueError::new_err(format!("numbers of the kind {element} are not combined")))?;
+        let reduction = Reduction::named(reduction, factor)
+            .ok_or_else(|| PyValueError::new_err(format!("no reduction {reduction:?}")))?;
+        let timeout = timeout.map(seconds).transpose()?;
+        let work = self.group.start(job, lend(buffers, owner), element, reduction, timeout);
+        work.map(Work).map_err(|failure| failed(py, &failure))
+    }
+
+    fn send(
+        &self,
+        py: Python<'_>,
+        buffer: Memory,
+        to: u32,
+        tag: u32,
+        timeout: Option<f64>,
+        owner: Py<PyAny>,
+    ) -> PyResult<Work> {
+        let timeout = timeout.map(seconds).transpose()?;
+        let Some(buffer) = lend(vec![(buffer.0, buffer.1, false)], owner).pop() else { unreachable!("one went in") };
+        self.group.start_send(to, tag, buffer, timeout).map(Work).map_err(|failure| failed(py, &failure))
+    }
+
+    fn recv(
+        &self,
+        py: Python<'_>,
+        buffer: Memory,
+        source: Option<u32>,
+        tag: u32,
+        timeout: Option<f64>,
+        owner: Py<PyAny>,
+    ) -> PyResult<Work> {
+        let timeout = timeout.map(seconds).transpose()?;
+        let Some(buffer) = lend(vec![buffer], owner).pop() else { unreachable!("one went in") };
+        self.group.start_recv(source, tag, buffer, timeout).map(Work).map_err(|failure| failed(py, &failure))
+    }
+}
+
+/// Memory of Python, with its owner.
+fn lend(buffers: Vec<Memory>, owner: Py<PyAny>) -> Vec<Buffer> {
+    let mut owner: Option<Box<dyn Any + Send>> = Some(Box::new(owner));
+    let lend = |(address, length, writable): Memory| {
+        let (address, owner) = (std::ptr::with_exposed_provenance_mut::<u8>(address), owner.take());
+        if writable {
+            // SAFETY: the package's own modules pass an array's address and length, and the array or a list of them as the owner, of which
+            // the first buffer has a reference and lives as long as the others. Programs that touch an array during its collective see
+            // any bytes, as with every library of collectives.
+            unsafe { Buffer::write(address, length, owner) }
+        } else {
+            // SAFETY: as above.
+            unsafe { Buffer::read(address, length, owner) }
+        }
+    };
+    buffers.into_iter().map(lend).collect()
+}
+
+/// A collective under way, or ended.
+#[pyclass(frozen, module = "strandway._lab")]
+pub(crate) struct Work(Running);
+
+#[pymethods]
+impl Work {
+    /// Has it ended?
+    fn is_ended(&self) -> bool {
+        self.0.is_ended()
+    }
+
+    /// Waits with the interpreter's lock released: false if the time is over, an exception if it failed.
+    #[pyo3(signature = (timeout=None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        let until = timeout.map(seconds).transpose()?.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let left = until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()).min(LOOK));
+            match py.detach(|| self.0.wait_for(left)) {
+                Some(Ok(_)) => return Ok(true),
+                Some(Err(failure)) => return Err(failed(py, &failure)),
+                None if until.is_some_and(|until| Instant::now() >= until) => return Ok(false),
+                None => py.check_signals()?,
+            }
+        }
+    }
+
+    /// The rank that a receive from anybody was filled by.
+    fn source(&self) -> Option<u32> {
+        self.0.poll().and_then(Result::ok).flatten()
+    }
+
+    /// Puts a number into a list of endings once it has ended.
+    fn tell(&self, endings: &Endings, number: u64) {
+        self.0.tell(&endings.sender, number);
+    }
+}
+
+/// Numbers of works that have ended, for one thread that takes them.
+#[pyclass(frozen, module = "strandway._lab")]
+pub(crate) struct Endings {
+    sender: Sender<u64>,
+    receiver: Mutex<Receiver<u64>>,
+}
+
+#[pymethods]
+impl Endings {
+    #[new]
+    fn new() -> Endings {
+        let (sender, receiver) = channel();
+        Endings { sender, receiver: Mutex::new(receiver) }
+    }
+
+    /// The next one, waited for with the interpreter's lock released; None if there is none in so many seconds.
+    fn next(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<u64>> {
+        let timeout = seconds(timeout)?;
+        Ok(py.detach(|| self.receiver.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(timeout).ok()))
+    }
+}
+
+/// Ends everything on the wire, once what was said has arrived.
+#[pyfunction]
+pub(crate) fn close_wire(py: Python<'_>) {
+    py.detach(process::close_all);
+}

@@ -1,0 +1,311 @@
+"""Process groups: collectives on arrays, between processes that a launcher has started. No PyTorch is needed.
+
+Under torchrun, Open MPI, PMI or Slurm, one line meets the others::
+
+    group = strandway.Group.from_env()
+    group.all_reduce(gradients, "avg")
+
+Arrays are those of numpy, or whatever else has `__array_interface__` or is a writable buffer; they are lent to the wire, not copied. Calls
+block with the interpreter's lock released, or give a `Work` with `wait=False`.
+
+>>> import threading
+>>> import numpy as np
+>>> import strandway
+>>> store, sums = strandway.MemoryStore(), []
+>>> def rank(r):
+...     group = strandway.Group.meet(store, r, 2, apart=True)
+...     sums.append(group.all_reduce(np.full(3, r + 1.0)))
+>>> threads = [threading.Thread(target=rank, args=(r,)) for r in range(2)]
+>>> for thread in threads: thread.start()
+>>> for thread in threads: thread.join()
+>>> sums
+[array([3., 3., 3.]), array([3., 3., 3.])]
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import threading
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from . import _lab
+
+atexit.register(_lab.close_wire)
+
+_KINDS = {
+    "f8": "float64",
+    "f4": "float32",
+    "f2": "float16",
+    "i8": "int64",
+    "i4": "int32",
+    "i2": "int16",
+    "i1": "int8",
+    "u1": "uint8",
+    "b1": "bool",
+}
+
+
+class Store(Protocol):
+    """Where ranks find each other: a few values under names. Whoever can read it can join the group."""
+
+    def set(self, key: str, value: bytes) -> None:
+        """Writes a value."""
+
+    def get(self, key: str, seconds: float) -> bytes:
+        """Waits until there is a value, for so long at the most."""
+
+
+class MemoryStore:
+    """A store for the threads of one process."""
+
+    def __init__(self) -> None:
+        """An empty one."""
+        self._values: dict[str, bytes] = {}
+        self._changed = threading.Condition()
+
+    def set(self, key: str, value: bytes) -> None:
+        """Writes a value."""
+        with self._changed:
+            self._values[key] = value
+            self._changed.notify_all()
+
+    def get(self, key: str, seconds: float) -> bytes:
+        """Waits until there is a value."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: key in self._values, seconds):
+                raise TimeoutError(f"no value for {key} within {seconds:.1f} s")
+            return self._values[key]
+
+
+class Work:
+    """A collective under way, or ended."""
+
+    def __init__(self, work: _lab.Work, result: Any = None) -> None:
+        """Takes the extension's work and the result."""
+        self._work, self._result = work, result
+
+    def done(self) -> bool:
+        """Has it ended?"""
+        return self._work.is_ended()
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """The result, once it is there; `TimeoutError` if it is not in so many seconds, and the collective goes on."""
+        if not self._work.wait(timeout):
+            raise TimeoutError(f"the collective is not over after {timeout} s")
+        return self._result
+
+
+class _Call:
+    """The memory of one collective."""
+
+    def __init__(self) -> None:
+        self.buffers: list[tuple[int, int, bool]] = []
+        self.keep: list[Any] = []
+        self.element = "uint8"
+
+    def add(self, array: Any, writable: bool) -> tuple[int, int, int]:
+        address, length, kind = _memory(array, writable)
+        self.buffers.append((address, length, writable))
+        self.keep.append(array)
+        self.element = kind
+        return (len(self.buffers) - 1, 0, length)
+
+
+def _memory(array: Any, writable: bool) -> tuple[int, int, str]:
+    """Address, bytes and kind of an array."""
+    interface = getattr(array, "__array_interface__", None)
+    if interface is not None:
+        (address, readonly), kind = interface["data"], _KINDS.get(interface["typestr"][1:], "uint8")
+        if interface.get("strides") is not None:
+            raise ValueError("the array is not contiguous: pass numpy.ascontiguousarray(array)")
+        if writable and readonly:
+            raise ValueError("the array is read-only, and the result goes there")
+        if interface["typestr"][:1] == ">":
+            raise ValueError("the array is big-endian: pass array.astype(array.dtype.newbyteorder('='))")
+        length = int(interface["typestr"][2:])
+        for extent in interface["shape"]:
+            length *= extent
+        return address, length, kind
+    view = memoryview(array)
+    if not view.c_contiguous:
+        raise ValueError("the buffer is not contiguous")
+    if view.readonly:
+        raise ValueError("the buffer is read-only: pass a numpy array or a bytearray")
+    kind = {"d": "float64", "f": "float32", "q": "int64", "l": "int64", "i": "int32", "h": "int16", "b": "int8"}.get(view.format, "uint8")
+    address = ctypes.addressof((ctypes.c_char * view.nbytes).from_buffer(view)) if view.nbytes else 0
+    return address, view.nbytes, kind
+
+
+def _blocks(part: tuple[int, int, int], sizes: Sequence[int]) -> list[tuple[int, int, int]]:
+    blocks, end = [], 0
+    for size in sizes:
+        blocks.append((part[0], end, end + size))
+        end += size
+    if end != part[2]:
+        raise ValueError(f"a buffer of {part[2]} bytes does not consist of blocks of {list(sizes)} bytes")
+    return blocks
+
+
+class Group:
+    """One rank's side of a group of processes. All ranks call the same collectives in the same order."""
+
+    def __init__(self, inner: _lab.WireGroup) -> None:
+        """See `from_env` and `meet`."""
+        self._inner = inner
+
+    @classmethod
+    def from_env(cls, timeout: float = 1800.0, patience: float = 300.0) -> Group:
+        """All processes that a launcher has started: torchrun, Open MPI, PMI or Slurm.
+
+        They meet at `STRANDWAY_STORE` (`HOST:PORT` at rank 0, or a directory that all see), or at `MASTER_ADDR` and the port after
+        `MASTER_PORT`. `STRANDWAY_PLANES` has this host's IPv6 address on each plane, with commas between them. Collectives may take
+        `timeout` seconds; ranks wait `patience` seconds for each other.
+        """
+        return cls(_lab.WireGroup.from_env(timeout, patience))
+
+    @classmethod
+    def meet(cls, store: Store, rank: int, ranks: int, timeout: float = 1800.0, patience: float = 300.0, *, apart: bool = False) -> Group:
+        """Processes that meet at a store of yours; `apart` gives a group a node of its own, for several ranks in one process."""
+        return cls(_lab.WireGroup.meet(store, rank, ranks, None, timeout, patience, apart))
+
+    @property
+    def rank(self) -> int:
+        """Our rank."""
+        return self._inner.rank()
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are."""
+        return self._inner.ranks()
+
+    def host(self, rank: int) -> str | None:
+        """Host and process of a rank."""
+        return self._inner.host(rank)
+
+    def split(self, color: int | None, key: int = 0) -> Group | None:
+        """A group of the ranks that call with the same color, ordered by key, then rank; None without a color."""
+        inner = self._inner.split(color, key)
+        return None if inner is None else Group(inner)
+
+    def abort(self) -> None:
+        """Ends all collectives of the group here, now; they fail, and so do later ones."""
+        self._inner.abort()
+
+    def _run(
+        self,
+        job: str,
+        call: _Call,
+        inputs: list[tuple[int, int, int]],
+        outputs: list[tuple[int, int, int]],
+        result: Any,
+        wait: bool,
+        root: int = 0,
+        op: str = "sum",
+        factor: float = 1.0,
+        reduces: bool = False,
+    ) -> Any:
+        element = call.element if reduces else "uint8"
+        work = Work(self._inner.start(job, call.buffers, inputs, outputs, element, op, factor, root, None, call.keep), result)
+        return work.wait() if wait else work
+
+    def all_reduce(self, array: Any, op: str = "sum", *, factor: float = 1.0, wait: bool = True) -> Any:
+        """Every rank's array becomes the reduction: `sum`, `avg`, `premul_sum`, `min`, `max`, `product`, `band`, `bor`, `bxor`."""
+        call = _Call()
+        part = call.add(array, True)
+        return self._run("all_reduce", call, [], [part], array, wait, op=op, factor=factor, reduces=True)
+
+    def reduce(self, array: Any, root: int = 0, op: str = "sum", *, factor: float = 1.0, wait: bool = True) -> Any:
+        """The root's array becomes the reduction."""
+        call = _Call()
+        part = call.add(array, self.rank == root)
+        return self._run("reduce", call, [], [part], array, wait, root, op, factor, True)
+
+    def broadcast(self, array: Any, root: int = 0, *, wait: bool = True) -> Any:
+        """Every rank gets the root's array."""
+        call = _Call()
+        part = call.add(array, self.rank != root)
+        return self._run("broadcast", call, [], [part], array, wait, root)
+
+    def all_gather(self, array: Any, output: Any = None, *, wait: bool = True) -> Any:
+        """Every rank gets the arrays of all: in a new array, in `output`, or in a list of arrays whose lengths may differ."""
+        call = _Call()
+        own = call.add(array, False)
+        if output is None:
+            output = _new(self.ranks, array)
+        if isinstance(output, list):
+            parts = [call.add(one, True) for one in output]
+        else:
+            parts = _blocks(call.add(output, True), [own[2]] * self.ranks)
+        return self._run("all_gather", call, [own], parts, output, wait)
+
+    def reduce_scatter(self, array: Any, output: Any, op: str = "sum", *, factor: float = 1.0, wait: bool = True) -> Any:
+        """Rank r gets the reduction of everybody's block r, each as long as `output`."""
+        call = _Call()
+        whole, part = call.add(array, False), call.add(output, True)
+        parts = _blocks(whole, [part[2]] * self.ranks)
+        return self._run("reduce_scatter", call, parts, [part], output, wait, op=op, factor=factor, reduces=True)
+
+    def all_to_all(self, arrays: Any, outputs: Any, *, wait: bool = True) -> Any:
+        """Rank r gets everybody's array r. Two lists of arrays, or two arrays of equal blocks."""
+        call = _Call()
+
+        def parts(given: Any, writable: bool) -> list[tuple[int, int, int]]:
+            if isinstance(given, list):
+                return [call.add(one, writable) for one in given]
+            whole = call.add(given, writable)
+            return _blocks(whole, [whole[2] // self.ranks] * self.ranks)
+
+        return self._run("all_to_all", call, parts(arrays, False), parts(outputs, True), outputs, wait)
+
+    def gather(self, array: Any, output: Any = None, root: int = 0, *, wait: bool = True) -> Any:
+        """The root gets the arrays of all, in a new array, in `output`, or in a list; others get None."""
+        call = _Call()
+        own = call.add(array, False)
+        if self.rank != root:
+            return self._run("gather", call, [own], [], None, wait, root)
+        if output is None:
+            output = _new(self.ranks, array)
+        if isinstance(output, list):
+            parts = [call.add(one, True) for one in output]
+        else:
+            parts = _blocks(call.add(output, True), [own[2]] * self.ranks)
+        return self._run("gather", call, [own], parts, output, wait, root)
+
+    def scatter(self, array: Any, output: Any, root: int = 0, *, wait: bool = True) -> Any:
+        """Rank r gets the root's block r, as long as `output`, or its array r of a list; others pass None."""
+        call = _Call()
+        part = call.add(output, True)
+        parts = []
+        if self.rank == root:
+            if isinstance(array, list):
+                parts = [call.add(one, False) for one in array]
+            else:
+                parts = _blocks(call.add(array, False), [part[2]] * self.ranks)
+        return self._run("scatter", call, parts, [part], output, wait, root)
+
+    def send(self, array: Any, to: int, tag: int = 0, *, wait: bool = True) -> Any:
+        """Sends an array to a receive with the same tag and length."""
+        call = _Call()
+        call.add(array, False)
+        work = Work(self._inner.send(call.buffers[0], to, tag, None, call.keep))
+        return work.wait() if wait else work
+
+    def recv(self, array: Any, source: int | None = None, tag: int = 0, *, wait: bool = True) -> Any:
+        """Receives an array from a rank, or from anybody; gives the array."""
+        call = _Call()
+        call.add(array, True)
+        work = Work(self._inner.recv(call.buffers[0], source, tag, None, call.keep), array)
+        return work.wait() if wait else work
+
+    def barrier(self, *, wait: bool = True) -> Any:
+        """Returns when all ranks have called it."""
+        return self._run("barrier", _Call(), [], [], None, wait)
+
+
+def _new(ranks: int, like: Any) -> Any:
+    import numpy as np
+
+    array = np.asarray(like)
+    return np.empty((ranks, *array.shape), array.dtype)

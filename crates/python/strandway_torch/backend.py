@@ -1,0 +1,617 @@
+"""The backend `strandway`: a `Backend` of `torch.distributed` over the package's process groups.
+
+Tensors are lent to the wire by address, without a copy, until their work has ended; the work keeps them alive. One node serves all groups
+of a process. Nothing is started before the first group is made, so that programs may fork until then.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import multiprocessing.util
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+from strandway import _lab
+from strandway.errors import WireError, WireTimeout
+from torch._C._distributed_c10d import Backend, ErrorType, ReduceOp, Work
+
+_ELEMENTS = {
+    torch.float64: "float64",
+    torch.float32: "float32",
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    torch.int64: "int64",
+    torch.int32: "int32",
+    torch.int16: "int16",
+    torch.int8: "int8",
+    torch.uint8: "uint8",
+    torch.bool: "bool",
+}
+_REDUCTIONS = {
+    "SUM": "sum",
+    "AVG": "avg",
+    "PREMUL_SUM": "premul_sum",
+    "MIN": "min",
+    "MAX": "max",
+    "PRODUCT": "product",
+    "BAND": "band",
+    "BOR": "bor",
+    "BXOR": "bxor",
+}
+# How long ranks wait at least for each other when a group is made; longer if its timeout is longer.
+_PATIENCE = 30.0
+# Tags above those that programs may use.
+_MONITOR = 1 << 31
+_NO_TIMEOUT = 7 * 24 * 3600.0
+
+# C++ keeps only its half of a backend under TORCH_DISTRIBUTED_DEBUG=DETAIL; ours must outlive it.
+_ALIVE: set[StrandwayBackend] = set()
+
+
+class _Store:
+    """A store of torch, as the package asks for one."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+
+    def set(self, key: str, value: bytes) -> None:
+        self.store.set("strandway/" + key, value)
+
+    def get(self, key: str, seconds: float) -> bytes:
+        self.store.wait(["strandway/" + key], timedelta(seconds=seconds))
+        return bytes(self.store.get("strandway/" + key))
+
+
+class _Endings:
+    """A thread that completes futures once their works have ended."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.endings = _lab.Endings()
+        self.waiting: dict[int, Callable[[], None]] = {}
+        self.numbers = itertools.count(1)
+        threading.Thread(target=self.run, name="strandway-futures", daemon=True).start()
+
+    def run(self) -> None:
+        while True:
+            number = self.endings.next(3600.0)
+            call = None if number is None else self.waiting.pop(number, None)
+            if call is not None:
+                call()
+
+    def add(self, work: _lab.Work, call: Callable[[], None]) -> None:
+        number = next(self.numbers)
+        self.waiting[number] = call
+        work.tell(self.endings, number)
+
+
+_endings: _Endings | None = None
+_endings_lock = threading.Lock()
+
+
+def _completer() -> _Endings:
+    global _endings
+    with _endings_lock:
+        # A child of a fork has none of its parent's threads.
+        if _endings is None or _endings.pid != os.getpid():
+            _endings = _Endings()
+        return _endings
+
+
+_closing: int | None = None
+
+
+def _close_at_exit() -> None:
+    # The last words of a process arrive before it ends; children of multiprocessing do not run atexit.
+    global _closing
+    if _closing != os.getpid():
+        _closing = os.getpid()
+        atexit.register(_lab.close_wire)
+        multiprocessing.util.Finalize(None, _lab.close_wire, exitpriority=1)
+
+
+class StrandwayWork(Work):  # type: ignore[misc]
+    """An operation under way: of one or several collectives, with what remains to be done when they have ended."""
+
+    def __init__(self, works: list[_lab.Work], result: list[torch.Tensor], finish: list[Callable[[], None]]) -> None:
+        """Takes the works, the tensors of the result, and what copies results into tensors that are not contiguous."""
+        super().__init__()
+        self._works, self._result, self._finish = works, result, finish
+        self._lock = threading.Lock()
+
+    def _finished(self) -> None:
+        with self._lock:
+            finish, self._finish = self._finish, []
+            for step in finish:
+                step()
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Waits for the end; an operation that is not over in time goes on, and the caller hears of it."""
+        limit = timeout.total_seconds() if timeout else 0.0
+        until = time.monotonic() + limit
+        for work in self._works:
+            left = max(until - time.monotonic(), 0.0) if limit > 0 else None
+            if not work.wait(left):
+                raise WireTimeout(f"wait timed out after {limit:.1f} s: its timeout was over before the operation", "timeout")
+        self._finished()
+        return True
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        """A future of the result, completed by a thread of the package."""
+        future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+        left = [len(self._works)]
+        lock = threading.Lock()
+
+        def ended() -> None:
+            with lock:
+                left[0] -= 1
+                if left[0] > 0:
+                    return
+            try:
+                self.wait()
+            except Exception as error:
+                future.set_exception(error)  # type: ignore[no-untyped-call]
+            else:
+                future.set_result(self._result)
+
+        if not self._works:
+            future.set_result(self._result)
+        elif all(work.is_ended() for work in self._works):
+            left[0] = 1
+            ended()
+        else:
+            completer = _completer()
+            for work in self._works:
+                completer.add(work, ended)
+        return future
+
+    def _source_rank(self) -> int:
+        source = self._works[0].source() if self._works else None
+        return -1 if source is None else source
+
+    def source_rank(self) -> int:
+        """The rank that a receive from anybody was filled by."""
+        return self._source_rank()
+
+    def is_completed(self) -> bool:
+        """Has it ended?"""
+        return all(work.is_ended() for work in self._works)
+
+    def result(self) -> list[torch.Tensor]:
+        """The tensors of the result."""
+        return self._result
+
+
+class _Call:
+    """The memory of one collective."""
+
+    def __init__(self) -> None:
+        self.buffers: list[tuple[int, int, bool]] = []
+        self.keep: list[torch.Tensor] = []
+        self.finish: list[Callable[[], None]] = []
+
+    def _add(self, tensor: torch.Tensor, writable: bool) -> tuple[int, int, int]:
+        length = tensor.numel() * tensor.element_size()
+        self.buffers.append((tensor.data_ptr(), length, writable))
+        self.keep.append(tensor)
+        return (len(self.buffers) - 1, 0, length)
+
+    def read(self, tensor: torch.Tensor) -> tuple[int, int, int]:
+        _check(tensor)
+        return self._add(tensor.detach().contiguous(), False)
+
+    def write(self, tensor: torch.Tensor) -> tuple[int, int, int]:
+        _check(tensor)
+        if tensor.is_contiguous():
+            return self._add(tensor, True)
+        whole = tensor.detach().contiguous()
+        self.finish.append(lambda: _copy_back(tensor, whole))
+        return self._add(whole, True)
+
+
+def _copy_back(tensor: torch.Tensor, whole: torch.Tensor) -> None:
+    with torch.no_grad():
+        tensor.copy_(whole)
+
+
+def _check(tensor: torch.Tensor) -> None:
+    if tensor.device.type != "cpu":
+        raise ValueError(f"strandway moves tensors of the CPU, and this one is on {tensor.device}: copy it there first")
+    if tensor.layout != torch.strided:
+        raise ValueError(f"strandway moves dense tensors, and this one is {tensor.layout}")
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    def end(tensor: torch.Tensor) -> int:
+        return int(tensor.data_ptr() + tensor.numel() * tensor.element_size())
+
+    return bool(one.data_ptr() < end(other) and other.data_ptr() < end(one))
+
+
+def _blocks(part: tuple[int, int, int], sizes: Sequence[int]) -> list[tuple[int, int, int]]:
+    """A buffer cut into blocks of so many bytes."""
+    ends = list(itertools.accumulate(sizes))
+    if ends[-1:] != [part[2]]:
+        raise ValueError(f"a tensor of {part[2]} bytes does not consist of blocks of {list(sizes)} bytes")
+    return [(part[0], end - size, end) for size, end in zip(sizes, ends, strict=True)]
+
+
+def _timeout(options: Any) -> float | None:
+    timeout = getattr(options, "timeout", None)
+    if not isinstance(timeout, timedelta) or timeout.total_seconds() < 0:
+        return None
+    return timeout.total_seconds() or _NO_TIMEOUT
+
+
+class StrandwayBackend(Backend):  # type: ignore[misc]
+    """One rank's side of a group."""
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, name: str = "", global_ranks: Sequence[int] = ()) -> None:
+        """Meets the other ranks at the store."""
+        super().__init__(rank, size)
+        self._options = Backend.Options("strandway", timeout=timeout)
+        self._options.group_name = name
+        self._options.global_ranks_in_group = list(global_ranks)
+        seconds = timeout.total_seconds()
+        self._group = _lab.WireGroup.meet(
+            _Store(store),
+            rank,
+            size,
+            os.environ.get("MASTER_ADDR") or None,
+            seconds,
+            max(seconds, _PATIENCE),
+            False,
+        )
+        self._barriers = 0
+        self._splits = 0
+        _close_at_exit()
+        _ALIVE.add(self)
+
+    def getBackendName(self) -> str:
+        """`strandway`."""
+        return "strandway"
+
+    # Each of these must be defined: the inherited property asks C++, which asks the property.
+    supports_coalescing = property(lambda self: False)
+    supports_splitting = property(lambda self: True)
+    supports_shrinking = property(lambda self: False)
+    supports_reconfigure = property(lambda self: False)
+    supports_window = property(lambda self: False)
+    _supports_time_estimate = property(lambda self: False)
+
+    @property
+    def options(self) -> Any:
+        """The name, the timeout and the ranks of the group."""
+        return self._options
+
+    # Life.
+
+    def abort(self) -> None:
+        """Ends all operations of the group here, now; they fail."""
+        self._group.abort()
+
+    def shutdown(self) -> None:
+        """Leaves the group."""
+        _ALIVE.discard(self)
+        self._group.abort()
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """How long operations may take from now on."""
+        self._options._timeout = timeout
+        self._group.set_timeout(timeout.total_seconds())
+
+    def get_error(self) -> ErrorType:
+        """Has an operation of the group failed, and by its timeout?"""
+        failure = self._group.failure()
+        if failure is None:
+            return ErrorType.SUCCESS
+        return ErrorType.TIMEOUT if failure[0] else ErrorType.COMM_ERROR
+
+    def errored(self) -> Exception | None:
+        """The first failure of an operation, which names rank, host and plane."""
+        failure = self._group.failure()
+        return None if failure is None else WireError(failure[1])
+
+    def split(self, store: Any, ranks: Sequence[int], options: Any) -> StrandwayBackend | None:
+        """A group of some of these ranks, in that order; all of those call it."""
+        ranks = list(ranks)
+        if self.rank() not in ranks:
+            return None
+        parents = list(self._options.global_ranks_in_group) or list(range(self.size()))
+        timeout = getattr(options, "_timeout", None) or self._options._timeout
+        name = getattr(options, "group_name", "") or self._options.group_name
+        return StrandwayBackend(store, ranks.index(self.rank()), len(ranks), timeout, name, [parents[rank] for rank in ranks])
+
+    def supports_tensor_alloc(self, device: Any) -> bool:
+        """Any memory of the CPU is as good as any other."""
+        # C++ gives the number of a device, and cannot hand over options of a tensor afterwards: it allocates by itself.
+        return not isinstance(device, int) and torch.device(device).type == "cpu"
+
+    def allocate_tensor(self, size: Any, *, dtype: Any = None, device: Any = None) -> torch.Tensor:
+        """Memory for communication."""
+        return torch.empty(size, dtype=dtype, device=device)
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Numbers begin with the group."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._group.begun()
+
+    # Collectives.
+
+    def _reduction(self, options: Any, dtype: torch.dtype) -> tuple[str, str, float]:
+        """The element, the reduction and the factor."""
+        if dtype not in _ELEMENTS:
+            raise TypeError(f"strandway does not reduce {dtype}: {', '.join(str(known) for known in _ELEMENTS)} are reduced")
+        operation, factor = options.reduceOp, 1.0
+        for name, reduction in _REDUCTIONS.items():
+            if operation == getattr(ReduceOp, name):
+                if name == "PREMUL_SUM":
+                    factor = float(operation.__getstate__()[1])
+                return _ELEMENTS[dtype], reduction, factor
+        raise ValueError(f"strandway has no reduction {operation}")
+
+    def _start(
+        self,
+        job: str,
+        call: _Call,
+        inputs: list[tuple[int, int, int]],
+        outputs: list[tuple[int, int, int]],
+        options: Any = None,
+        root: int = 0,
+        reduces: tuple[str, str, float] = ("uint8", "sum", 1.0),
+    ) -> _lab.Work:
+        element, reduction, factor = reduces
+        return self._group.start(job, call.buffers, inputs, outputs, element, reduction, factor, root, _timeout(options), call.keep)
+
+    def broadcast(self, tensors: list[torch.Tensor], options: Any) -> Work:
+        """Everybody gets the root's tensor."""
+        call = _Call()
+        part = call.write(tensors[0])
+        work = self._start("broadcast", call, [], [part], options, options.rootRank)
+        return StrandwayWork([work], tensors, call.finish)
+
+    def allreduce(self, tensors: list[torch.Tensor], options: Any) -> Work:
+        """Everybody's tensor becomes the reduction."""
+        if tensors[0].is_sparse:
+            return self.allreduce_sparse(tensors, options)
+        return self._allreduce(tensors, options)
+
+    def _allreduce(self, tensors: list[torch.Tensor], options: Any) -> Work:
+        works, finish = [], []
+        for tensor in tensors:
+            call = _Call()
+            part = call.write(tensor)
+            reduces = self._reduction(options, tensor.dtype)
+            works.append(self._start("all_reduce", call, [], [part], options, reduces=reduces))
+            finish.extend(call.finish)
+        return StrandwayWork(works, tensors, finish)
+
+    def allreduce_coalesced(self, tensors: list[torch.Tensor], options: Any) -> Work:
+        """The same for several tensors."""
+        return self._allreduce(tensors, options)
+
+    def allreduce_sparse(self, tensors: list[torch.Tensor], options: Any) -> Work:
+        """Sums tensors of which most numbers are zero; blocks."""
+        if options.reduceOp != ReduceOp.SUM:
+            raise ValueError("strandway sums sparse tensors, and has no other reduction for them")
+        tensor = tensors[0].coalesce()
+        indices, values = tensor.indices().contiguous(), tensor.values().contiguous()
+        count = torch.tensor([values.shape[0]], dtype=torch.int64)
+        counts = [torch.empty_like(count) for _ in range(self.size())]
+        self._gather_all(counts, count, options).wait()
+        all_indices = [torch.empty((indices.shape[0], int(n)), dtype=indices.dtype) for n in counts]
+        all_values = [torch.empty((int(n), *values.shape[1:]), dtype=values.dtype) for n in counts]
+        self._gather_all(all_indices, indices, options).wait()
+        self._gather_all(all_values, values, options).wait()
+        merged = torch.sparse_coo_tensor(torch.cat(all_indices, 1), torch.cat(all_values), tensor.shape).coalesce()
+        for tensor in tensors:
+            tensor.copy_(merged)
+        return StrandwayWork([], tensors, [])
+
+    def reduce(self, tensors: list[torch.Tensor], options: Any) -> Work:
+        """The root's tensor becomes the reduction."""
+        call = _Call()
+        part = call.write(tensors[0]) if options.rootRank == self.rank() else call.read(tensors[0])
+        reduces = self._reduction(options, tensors[0].dtype)
+        work = self._start("reduce", call, [], [part], options, options.rootRank, reduces)
+        return StrandwayWork([work], tensors, call.finish)
+
+    def _gather_all(self, outputs: list[torch.Tensor], tensor: torch.Tensor, options: Any) -> StrandwayWork:
+        call = _Call()
+        parts = [call.write(output) for output in outputs]
+        own = call.read(tensor.clone() if any(_overlap(tensor, output) for output in outputs) else tensor)
+        return StrandwayWork([self._start("all_gather", call, [own], parts, options)], outputs, call.finish)
+
+    def allgather(self, outputs: list[list[torch.Tensor]], tensors: list[torch.Tensor], options: Any) -> Work:
+        """Everybody gets the tensors of all; their lengths may differ."""
+        return self._gather_all(outputs[0], tensors[0], options)
+
+    def allgather_coalesced(self, outputs: list[list[torch.Tensor]], tensors: list[torch.Tensor], options: Any) -> Work:
+        """The same for several tensors. Outputs are by rank or by tensor, as torch's generations have them."""
+        if len(outputs) == self.size() and all(len(some) == len(tensors) for some in outputs):
+            outputs = [list(column) for column in zip(*outputs, strict=True)]
+        works = [self._gather_all(some, tensor, options) for some, tensor in zip(outputs, tensors, strict=True)]
+        return _together(works)
+
+    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, options: Any) -> Work:
+        """Everybody gets the tensors of all, one behind the other."""
+        call = _Call()
+        whole = call.write(output)
+        length = tensor.numel() * tensor.element_size()
+        parts = _blocks(whole, [length] * self.size())
+        inputs = []
+        if tensor.data_ptr() != output.data_ptr() + self.rank() * length or not tensor.is_contiguous():
+            inputs = [call.read(tensor.clone() if _overlap(tensor, output) else tensor)]
+        return StrandwayWork([self._start("all_gather", call, inputs, parts, options)], [output], call.finish)
+
+    def all_gather_single_coalesced(self, outputs: list[torch.Tensor], tensors: list[torch.Tensor], options: Any) -> Work:
+        """The same for several tensors."""
+        pairs = zip(outputs, tensors, strict=True)
+        return _together([self.all_gather_single(output, tensor, options) for output, tensor in pairs])
+
+    def _scatter_sums(self, output: torch.Tensor, tensors: list[torch.Tensor], options: Any) -> StrandwayWork:
+        call = _Call()
+        part = call.write(output)
+        parts = [call.read(tensor.clone() if _overlap(tensor, output) else tensor) for tensor in tensors]
+        reduces = self._reduction(options, output.dtype)
+        work = self._start("reduce_scatter", call, parts, [part], options, reduces=reduces)
+        return StrandwayWork([work], [output], call.finish)
+
+    def reduce_scatter(self, outputs: list[torch.Tensor], tensors: list[list[torch.Tensor]], options: Any) -> Work:
+        """Rank r gets the reduction of everybody's tensor r."""
+        pairs = zip(outputs, tensors, strict=True)
+        return _together([self._scatter_sums(output, some, options) for output, some in pairs])
+
+    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, options: Any) -> Work:
+        """The same, from one tensor of blocks."""
+        call = _Call()
+        part = call.write(output)
+        whole = call.read(tensor.clone() if _overlap(tensor, output) else tensor)
+        parts = _blocks(whole, [output.numel() * output.element_size()] * self.size())
+        reduces = self._reduction(options, output.dtype)
+        work = self._start("reduce_scatter", call, parts, [part], options, reduces=reduces)
+        return StrandwayWork([work], [output], call.finish)
+
+    def reduce_scatter_single_coalesced(self, outputs: list[torch.Tensor], tensors: list[torch.Tensor], options: Any) -> Work:
+        """The same for several tensors."""
+        pairs = zip(outputs, tensors, strict=True)
+        return _together([self.reduce_scatter_single(output, tensor, options) for output, tensor in pairs])
+
+    def alltoall(self, outputs: list[torch.Tensor], tensors: list[torch.Tensor], options: Any) -> Work:
+        """Rank r gets everybody's tensor r."""
+        call = _Call()
+        parts = [call.write(output) for output in outputs]
+        inputs = [call.read(tensor) for tensor in tensors]
+        return StrandwayWork([self._start("all_to_all", call, inputs, parts, options)], outputs, call.finish)
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        tensor: torch.Tensor,
+        output_sizes: Sequence[int],
+        input_sizes: Sequence[int],
+        options: Any,
+    ) -> Work:
+        """The same, from and into one tensor, cut along its first dimension."""
+        call = _Call()
+
+        def sizes(of: torch.Tensor, given: Sequence[int]) -> list[int]:
+            length = of.numel() * of.element_size()
+            if not given:
+                return [length // self.size()] * self.size()
+            row = length // of.shape[0] if of.dim() and of.shape[0] else 0
+            return [count * row for count in given]
+
+        whole, source = call.write(output), call.read(tensor.clone() if _overlap(tensor, output) else tensor)
+        outputs, inputs = _blocks(whole, sizes(output, output_sizes)), _blocks(source, sizes(tensor, input_sizes))
+        return StrandwayWork([self._start("all_to_all", call, inputs, outputs, options)], [output], call.finish)
+
+    def gather(self, outputs: list[list[torch.Tensor]], tensors: list[torch.Tensor], options: Any) -> Work:
+        """The root gets the tensors of all."""
+        call = _Call()
+        own = call.read(tensors[0])
+        some = outputs[0] if options.rootRank == self.rank() else []
+        parts = [call.write(output) for output in some]
+        return StrandwayWork([self._start("gather", call, [own], parts, options, options.rootRank)], some, call.finish)
+
+    def scatter(self, outputs: list[torch.Tensor], tensors: list[list[torch.Tensor]], options: Any) -> Work:
+        """Rank r gets the root's tensor r."""
+        call = _Call()
+        part = call.write(outputs[0])
+        parts = [call.read(tensor) for tensor in tensors[0]] if options.rootRank == self.rank() else []
+        return StrandwayWork([self._start("scatter", call, parts, [part], options, options.rootRank)], outputs, call.finish)
+
+    def barrier(self, options: Any) -> Work:
+        """Ends when all ranks have called it."""
+        return StrandwayWork([self._start("barrier", _Call(), [], [], options)], [], [])
+
+    def send(self, tensors: list[torch.Tensor], to: int, tag: int) -> Work:
+        """Sends a tensor to a receive with the same tag."""
+        call = _Call()
+        call.read(tensors[0])
+        return StrandwayWork([self._group.send(call.buffers[0], to, tag, None, call.keep)], tensors, [])
+
+    def recv(self, tensors: list[torch.Tensor], source: int, tag: int) -> Work:
+        """Receives a tensor from a rank."""
+        call = _Call()
+        call.write(tensors[0])
+        return StrandwayWork([self._group.recv(call.buffers[0], source, tag, None, call.keep)], tensors, call.finish)
+
+    def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> Work:
+        """Receives a tensor from any rank."""
+        call = _Call()
+        call.write(tensors[0])
+        return StrandwayWork([self._group.recv(call.buffers[0], None, tag, None, call.keep)], tensors, call.finish)
+
+    def monitored_barrier(self, options: Any, wait_all_ranks: bool = False) -> None:
+        """A barrier of which rank 0 says who has not come."""
+        given = _timeout(options)
+        if getattr(options, "timeout", None) == timedelta(0):
+            given = 0.0
+        seconds = self._options._timeout.total_seconds() if given is None else given
+        self._barriers += 1
+        tag = _MONITOR | (self._barriers & 0xFFFFFF)
+        word = torch.zeros(1, dtype=torch.uint8)
+        part = (word.data_ptr(), 1, True)
+        if self.rank() != 0:
+            try:
+                self._group.send(part, 0, tag, seconds, word).wait(None)
+                self._group.recv(part, 0, tag, seconds, word).wait(None)
+            except WireError as error:
+                raise WireError(
+                    f"Rank {self.rank()} successfully reached monitoredBarrier, but received errors while waiting for send/recv from "
+                    f"rank 0: {error}",
+                    error.kind,
+                    0,
+                ) from error
+            return
+        until = time.monotonic() + seconds
+        if seconds <= 0:
+            raise WireTimeout(f"Rank 0 timed out in monitoredBarrier after {seconds:.1f} s", "timeout", 0)
+        missing: list[int] = []
+        for rank in range(1, self.size()):
+            try:
+                # Who has come is heard even if another one has taken all the time.
+                self._group.recv(part, rank, tag, max(until - time.monotonic(), 0.01), word).wait(None)
+            except WireError as error:
+                missing.append(rank)
+                if not wait_all_ranks:
+                    raise WireError(
+                        f"[Rank 0]: Rank {rank} failed to pass monitoredBarrier in {seconds * 1000:.0f} ms: {error}", error.kind, rank
+                    ) from error
+        if missing:
+            names = ", ".join(map(str, missing))
+            which = f"Ranks {names}" if len(missing) > 1 else f"Rank {names}"
+            raise WireError(f"[Rank 0]: {which} failed to pass monitoredBarrier in {seconds * 1000:.0f} ms", "timeout", missing[0])
+        for rank in range(1, self.size()):
+            self._group.send(part, rank, tag, seconds, word).wait(None)
+
+    # Names of torch's earlier generations.
+    _allgather_base = all_gather_single
+    _reduce_scatter_base = reduce_scatter_single
+    alltoall_base = all_to_all_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+
+def _together(works: list[Any]) -> StrandwayWork:
+    """Several works as one."""
+    return StrandwayWork(
+        [inner for work in works for inner in work._works],
+        [tensor for work in works for tensor in work._result],
+        [work._finished for work in works],
+    )
+
+
+def create(options: Any, backend_options: Any) -> StrandwayBackend:
+    """The backend of a new group, as `torch.distributed` asks for it."""
+    ranks = list(options.global_ranks_in_group or [])
+    name = options.group_id or ""
+    return StrandwayBackend(options.store, options.group_rank, options.group_size, options.timeout, name, ranks)

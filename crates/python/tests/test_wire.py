@@ -1,0 +1,153 @@
+"""Process groups: collectives on arrays, ranks that end and ranks that stop."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import strandway
+
+PREFIX = """
+import os, sys, time
+import numpy as np
+import strandway
+group = strandway.Group.from_env(timeout=30)
+print("here", flush=True)
+"""
+
+
+def ranks(count, work):
+    """Runs `work(group)` as ranks that are threads of this process."""
+    store, results, errors = strandway.MemoryStore(), [None] * count, []
+
+    def run(rank):
+        try:
+            results[rank] = work(strandway.Group.meet(store, rank, count, timeout=30, apart=True))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not errors, errors
+    return results
+
+
+def processes(count, body, folder):
+    """The same body as ranks that are processes, as Slurm would start them."""
+    environment = dict(os.environ, SLURM_NTASKS=str(count), STRANDWAY_STORE=f"{folder}/store", SLURM_JOB_ID="7")
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", PREFIX + body],
+            env=dict(environment, SLURM_PROCID=str(rank)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(count)
+    ]
+    for process in started:
+        assert process.stdout.readline() == "here\n"
+    return started
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_collectives_on_arrays(count):
+    def work(group):
+        rank = group.rank
+        for length in (1, 1000, 300_000):
+            whole = np.arange(length, dtype=np.float64)
+            assert (group.all_reduce(whole + rank) == whole * count + sum(range(count))).all()
+            assert (group.all_reduce(np.full(length, rank, np.float32), "avg") == np.float32(sum(range(count)) / count)).all()
+            assert (group.all_reduce(np.full(length, rank, np.int32), "max") == count - 1).all()
+            assert (group.broadcast(np.full(length, rank), root=count - 1) == count - 1).all()
+            gathered = group.all_gather(np.full(length, rank, np.int16))
+            assert gathered.shape == (count, length) and (gathered == np.arange(count)[:, None]).all()
+            block = group.reduce_scatter(np.arange(length * count, dtype=np.int64), np.empty(length, np.int64))
+            assert (block == count * (np.arange(length) + rank * length)).all()
+            exchanged = group.all_to_all(np.full((count, length), rank), np.empty((count, length), np.int64))
+            assert (exchanged == np.arange(count)[:, None]).all()
+            at_root = group.gather(np.full(length, rank))
+            assert (at_root is None) == (rank != 0)
+            mine = group.scatter(at_root, np.empty(length, np.int64))
+            assert (mine == rank).all()
+        uneven = group.all_gather(np.full(rank + 1, rank), [np.empty(r + 1, np.int64) for r in range(count)])
+        assert all((array == r).all() for r, array in enumerate(uneven))
+        group.barrier()
+
+    ranks(count, work)
+
+
+def test_sends_receives_and_work():
+    def work(group):
+        array = np.arange(100_000)
+        if group.rank == 0:
+            sending = group.send(array, 1, tag=3, wait=False)
+            sending.wait(30)
+            assert sending.done()
+        else:
+            assert (group.recv(np.empty_like(array), tag=3) == array).all()
+        half = group.split(group.rank)
+        assert half is not None and half.ranks == 1
+
+    ranks(2, work)
+
+
+def test_wrong_arrays_are_refused():
+    def work(group):
+        with pytest.raises(ValueError, match="not contiguous"):
+            group.all_reduce(np.zeros((4, 4))[:, 1])
+        with pytest.raises(strandway.WireError, match="avg is not defined for int64"):
+            group.all_reduce(np.zeros(4, np.int64), "avg")
+        with pytest.raises(strandway.WireError, match="no rank 5"):
+            group.broadcast(np.zeros(4), root=5)
+
+    ranks(1, work)
+
+
+def test_a_killed_process_is_named_within_seconds(tmp_path):
+    body = """
+group.barrier()
+if group.rank == 2:
+    time.sleep(60)
+began = time.monotonic()
+try:
+    group.all_reduce(np.zeros(1_000_000))
+except strandway.WireError as error:
+    print(error.kind, error.rank, round(time.monotonic() - began, 2), error, flush=True)
+"""
+    started = processes(3, body, tmp_path)
+    time.sleep(1)
+    started[2].send_signal(signal.SIGKILL)
+    killed = time.monotonic()
+    for process in started[:2]:
+        words = process.communicate(timeout=30)[0].split()
+        assert words[0] in ("gone", "told") and "refuses" in " ".join(words) and "rank 2" in " ".join(words), words
+    # A second on an idle machine; this one may be busy.
+    assert time.monotonic() - killed < 5
+
+
+def test_a_stopped_process_is_waited_for(tmp_path):
+    body = """
+group.barrier()
+if group.rank == 1:
+    time.sleep(0.3)
+print(group.all_reduce(np.ones(1_000_000))[0], flush=True)
+"""
+    started = processes(2, body, tmp_path)
+    started[1].send_signal(signal.SIGSTOP)
+    time.sleep(4)
+    assert started[0].poll() is None, "it waits"
+    started[1].send_signal(signal.SIGCONT)
+    assert [process.communicate(timeout=30)[0] for process in started] == ["2.0\n", "2.0\n"]
+
+
+def test_ranks_that_do_not_come_are_an_error(tmp_path):
+    with pytest.raises(strandway.WireError, match="no value for rank1"):
+        strandway.Group.meet(strandway.MemoryStore(), 0, 2, patience=0.2, apart=True)
