@@ -25,7 +25,7 @@ pub(crate) use node::{DoctorArgs, NodeArgs};
 pub(crate) use perf::{
     CollectiveName, PerfArgs, PerfClientArgs, PerfCollectiveArgs, PerfCommon, PerfServerArgs, PerfSide,
 };
-pub(crate) use run::{Common, CompareArgs, ExplainArgs, ReproduceArgs, RunArgs, SweepArgs};
+pub(crate) use run::{Common, CompareArgs, ExplainArgs, ImportArgs, ReproduceArgs, RunArgs, SweepArgs};
 pub(crate) use setup::{CompletionsArgs, ManArgs};
 pub(crate) use switch::{ResultsName, SwitchArgs, SwitchCommand, SwitchStatusArgs, SystemName, UseSwitchArgs};
 pub(crate) use team::TeamArgs;
@@ -81,6 +81,8 @@ pub(crate) enum Command {
     /// Describe a profile, policy or fabric: parameters, defaults, units, sources
     #[command(after_help = run::EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
+    /// Describe a file of another simulator, and what is assumed of it
+    Import(ImportArgs),
     /// Run the experiments of papers and print our numbers next to theirs, with a verdict per row
     #[command(after_help = run::REPRODUCE_EXAMPLES)]
     Reproduce(ReproduceArgs),

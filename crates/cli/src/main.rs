@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         Some(Command::Compare(args)) => command::compare::compare(&args),
         Some(Command::Sweep(args)) => command::compare::sweep(&args),
         Some(Command::Explain(args)) => command::explain::explain(&args),
+        Some(Command::Import(args)) => command::explain::import(&args),
         Some(Command::Reproduce(args)) => command::reproduce::reproduce(&args),
         Some(Command::Model(args)) => command::model::model(&args),
         Some(Command::Perf(args)) => command::perf::perf(&args),

@@ -448,3 +448,16 @@ fn every_name_that_is_listed_has_an_explanation() {
         assert!(err.contains(hint), "{err}");
     }
 }
+
+#[test]
+fn files_of_other_simulators_are_described() {
+    let folder = Folder::new("import");
+    let text = "HYBRID_TRANSFORMER model_parallel_NPU_group: 8 ep: 1 pp: 1 vpp: 8 ga: 1 all_gpus: 8 checkpoints: 0\n1\n\
+                embedding -1 556000 ALLREDUCE 16777216 1 NONE 0 1 NONE 0 1\n";
+    let file = folder.file("micro.txt", text);
+    let (status, out, err) = folder.strandway(&["import", &file]);
+    assert!(status == 0 && err.is_empty() && out.contains("8 GPUs: TP 8") && out.contains("assumed:"), "{out}{err}");
+    let odd = folder.file("odd.txt", "hello\n");
+    let (status, _, err) = folder.strandway(&["import", &odd]);
+    assert!(status != 0 && err.contains("odd.txt") && err.contains("SimAI"), "{err}");
+}

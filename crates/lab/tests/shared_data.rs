@@ -109,3 +109,24 @@ fn a_slow_core_cable_of_the_small_tree_cannot_be_hidden() {
     println!("16 hosts, one slow core cable: {slowest:.1} us, at least {least:.1} us, limit 210 us");
     assert!(slowest >= least && slowest <= least * 1.2, "{slowest} us, least {least} us");
 }
+
+/// The largest public workload of SimAI: read in time, and one micro-batch of one stage is a job of 768 ranks.
+#[test]
+fn workloads_of_simai_are_understood() {
+    let Some(folder) = htsim().map(|folder| folder.with_file_name("simai")).filter(|folder| folder.is_dir()) else {
+        return;
+    };
+    for path in files(&folder, "txt") {
+        let began = std::time::Instant::now();
+        let told = strandway_lab::import::describe_file(&path).unwrap_or_else(|e| panic!("{e}"));
+        assert!(told.contains("SimAI") && began.elapsed().as_secs() < 2, "{told}");
+    }
+    let file = folder.join("moe_9216gpu_tp2_ep16_pp12.txt");
+    let text = format!(
+        "[fabric]\nhosts = 768\nhosts_per_leaf = 32\n[servers]\nwiring = \"rail-optimised\"\n\
+         [job]\nfile = {:?}\npp = 1\nmicro_batches = 1\n",
+        file.display().to_string()
+    );
+    let experiment = Scenario::from_text("moe", &text).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(experiment.scripted[0].hosts.len(), 768);
+}

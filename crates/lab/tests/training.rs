@@ -233,3 +233,23 @@ fn tenants_slow_each_other_down_by_what_they_take_longer_than_alone() {
     assert!(slowdowns.iter().any(|times| *times > 1.001), "they meet above the leaves: {slowdowns:?}");
     assert!(report.expect.len() == 2 && report.expect.iter().all(|bound| bound.met), "{:?}", report.expect);
 }
+
+/// Four stages' worth of nothing but what the file says: 750 us forward and 1,500 us backward per micro-batch.
+#[test]
+fn a_workload_of_simai_is_a_job() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/simai.txt");
+    let outcome = outcome(&format!("file = {:?}\n", file.display().to_string()), &[]);
+    let job = only(&outcome);
+    assert_eq!((job.ranks, job.iterations_ended), (32, 1));
+    // Three micro-batches on two stages.
+    let compute = 3.0 * 2250.0;
+    assert!((us(job, "compute") - compute).abs() < 0.01 * compute, "{}", us(job, "compute"));
+    let bubble = share(job, "bubble") / (share(job, "bubble") + share(job, "compute"));
+    assert!((bubble - 0.25).abs() < 0.02, "{bubble}");
+    // Per rail of four copies: a gather and a scatter of what the file says, on eight rails; all-to-alls between two servers, each way of each
+    // micro-batch from each of 32 ranks; and messages between stages.
+    let stages = 2 * 3 * 16 * 4096;
+    let experts = 2 * 3 * 32 * 8000 / 2;
+    let data = 8 * 3 * (64_000 + 128_000);
+    assert_eq!(delivered(&outcome), stages + experts + data);
+}

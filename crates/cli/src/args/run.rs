@@ -147,6 +147,12 @@ pub(crate) struct ExplainArgs {
 }
 
 #[derive(Debug, ClapArgs)]
+pub(crate) struct ImportArgs {
+    /// A SimAI or AICB workload (.txt), or an htsim traffic matrix (.cm)
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, ClapArgs)]
 pub(crate) struct ReproduceArgs {
     /// Sets of results [default: all]
     pub(crate) names: Vec<String>,

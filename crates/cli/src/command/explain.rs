@@ -1,7 +1,7 @@
 //! `strandway explain`.
 
 use crate::Failure;
-use crate::args::ExplainArgs;
+use crate::args::{ExplainArgs, ImportArgs};
 use crate::outputs::print;
 use strandway_lab::{Scenario, report, suggest};
 use strandway_proto::Profile;
@@ -17,6 +17,12 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
         Some(name) => named(name)?,
     };
     print(&text);
+    Ok(())
+}
+
+/// `strandway import`.
+pub(crate) fn import(args: &ImportArgs) -> Result<(), Failure> {
+    print(&strandway_lab::import::describe_file(&args.file)?);
     Ok(())
 }
 

@@ -1,14 +1,15 @@
 //! The parts of an iteration: all time of every rank, from the start of its job to the end, belongs to one part.
 //!
-//! A rank computes, or its compute stream waits for an operation of some group. As long as some rank has not begun
+//! A rank computes, or its compute stream waits for an operation of some group. As long as some rank is not ready for
 //! this operation, the waiting time is a *bubble* if the operation is a message between stages of a pipeline, and
-//! *waiting* otherwise. After that it is exposed communication of the group. All parts are computed from the start and
-//! end times of steps, which ranks keep.
+//! *waiting* otherwise. After that it is exposed communication of the group, that of earlier operations of the same
+//! stream included. A rank is ready when all steps have ended that the operation waits for, apart from those of its own
+//! stream. All parts are computed from the start and end times of steps, which ranks keep.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
 use strandway_collective::script::COMPUTE;
-use strandway_collective::{Operation, ScriptedJob, Work};
+use strandway_collective::{Operation, Script, ScriptedJob, Work};
 use strandway_proto::RankTimes;
 use strandway_proto::units::Time;
 
@@ -51,7 +52,7 @@ fn part_of(kind: &str) -> usize {
     NAMES.iter().position(|known| *known == name).unwrap_or(0)
 }
 
-/// For each operation the time at which its last rank began it.
+/// For each operation the time at which its last rank was ready for it.
 #[derive(Default)]
 struct Begins {
     groups: BTreeMap<u32, Time>,
@@ -60,6 +61,15 @@ struct Begins {
     own: BTreeMap<u16, Time>,
     /// By pipe and message: the time at which the sender began.
     sent: BTreeMap<(u32, u32), Time>,
+}
+
+/// When each step of a rank ended; [`Time::NEVER`] if it did not.
+fn ends(script: &Script, rank: &RankTimes) -> Vec<Time> {
+    let mut ended = vec![Time::NEVER; script.steps().len()];
+    for kept in &rank.steps {
+        ended[kept.step as usize] = kept.ended;
+    }
+    ended
 }
 
 fn later<K: Ord>(of: &mut BTreeMap<K, Time>, key: K, at: Time) {
@@ -73,9 +83,13 @@ impl Begins {
         let begun = || {
             ranks.iter().flat_map(|rank| {
                 let (script, mine) = (job.script(rank.rank), &job.operations[rank.rank as usize]);
-                rank.steps.iter().filter_map(move |kept| match script.steps()[kept.step as usize].work {
-                    Work::Operation(place) => Some((mine[place as usize], kept.begun)),
-                    Work::Compute(_) => None,
+                let ended = ends(script, rank);
+                let begun = rank.begun.unwrap_or_default();
+                rank.steps.iter().filter_map(move |kept| {
+                    let step = &script.steps()[kept.step as usize];
+                    let Work::Operation(place) = step.work else { return None };
+                    let ready = step.after.iter().map(|&before| ended[before as usize]).fold(begun, Time::max);
+                    Some((mine[place as usize], ready))
                 })
             })
         };
@@ -155,10 +169,7 @@ pub(super) fn facts(job: &ScriptedJob, ranks: &[&RankTimes], iterations: u32) ->
 /// Adds the time of one rank, and returns the time until which it was added.
 fn add(job: &ScriptedJob, rank: &RankTimes, begins: &Begins, begun: Time, sums: &mut [u128; NAMES.len()]) -> Time {
     let (script, mine) = (job.script(rank.rank), &job.operations[rank.rank as usize]);
-    let mut ended = vec![Time::NEVER; script.steps().len()];
-    for kept in &rank.steps {
-        ended[kept.step as usize] = kept.ended;
-    }
+    let ended = ends(script, rank);
     let mut free = begun;
     for kept in &rank.steps {
         let step = &script.steps()[kept.step as usize];

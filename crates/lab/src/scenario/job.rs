@@ -7,10 +7,12 @@ mod place;
 mod steps;
 
 use super::collective::hosts_of;
+use crate::import::simai::{self, Workload};
 use crate::reader::Section;
 use crate::scenario::Scenario;
 use model::Model;
 use pipeline::Pipeline;
+use std::sync::Arc;
 use strandway_proto::HostId;
 use strandway_proto::units::Span;
 
@@ -18,12 +20,13 @@ use strandway_proto::units::Span;
 const RANKS_MAX: u64 = 1 << 17;
 
 /// Keys that only jobs have.
-pub(super) const KEYS: [&str; 44] = [
+pub(super) const KEYS: [&str; 45] = [
     "name",
     "profile",
     "start",
     "connections",
     "model",
+    "file",
     "layers",
     "hidden",
     "heads",
@@ -91,7 +94,9 @@ enum Placement {
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     model: Model,
-    /// The name of its model in notes: `llama-70b`, or `model`.
+    /// In place of the model: one rank's layers, from a file.
+    imported: Option<Arc<Workload>>,
+    /// The name of its model in notes: `llama-70b`, `model`, or the name of the file.
     label: String,
     tp: u32,
     cp: u32,
@@ -137,13 +142,36 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written
     let count = |key: &'static str, low: u64, most: u64, default: u32| {
         section.count(key, low, most).map_or(default, |n| n as u32)
     };
-    let label = section.text("model").unwrap_or_else(|| "model".to_string());
-    let model = model::read(section);
-    let (tp, cp, pp) = (count("tp", 1, 1024, 1), count("cp", 1, 1024, 1), count("pp", 1, 1024, 1));
-    let ep = count("ep", 1, 1 << 16, 1);
+    let imported = match section.text("file") {
+        None => None,
+        Some(name) => match scenario.read(&name).and_then(|(file, text)| simai::parse(&file, &text)) {
+            Ok(workload) => Some((name, Arc::new(workload))),
+            Err(problems) => {
+                section.sink.extend(problems.0);
+                return None;
+            }
+        },
+    };
+    let label = match &imported {
+        Some((name, _)) => name.clone(),
+        None => section.text("model").unwrap_or_else(|| "model".to_string()),
+    };
+    let imported = imported.map(|(_, workload)| workload);
+    let file = imported.as_deref();
+    let model = if imported.is_some() { Some(model::none()) } else { model::read(section) };
+    let degree = |key: &'static str, most: u64, of: &dyn Fn(&Workload) -> u32| match file {
+        Some(file) => of(file),
+        None => count(key, 1, most, 1),
+    };
+    let (tp, cp) = (degree("tp", 1024, &|file| file.tp), degree("cp", 1024, &|_| 1));
+    let pp = count("pp", 1, 1024, file.map_or(1, |file| file.pp));
+    let ep = degree("ep", 1 << 16, &|file| file.ep);
     let replicas = u64::from(tp) * u64::from(cp) * u64::from(pp);
-    let gpus = section.count("gpus", 1, RANKS_MAX);
-    let dp = match (section.count("dp", 1, RANKS_MAX), gpus) {
+    let (gpus, dp) = match file {
+        Some(file) => (None, Some(u64::from(file.copies()))),
+        None => (section.count("gpus", 1, RANKS_MAX), section.count("dp", 1, RANKS_MAX)),
+    };
+    let dp = match (dp, gpus) {
         (Some(dp), None) => dp,
         (None, None) => 1,
         (None, Some(gpus)) if gpus.is_multiple_of(replicas) => gpus / replicas,
@@ -163,14 +191,19 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written
         let remedy = "write tp, cp, pp, dp or gpus";
         section.sink.add(&section.path("dp"), dp, "makes a job of one rank, which sends nothing", remedy);
     }
+    let micro_batches = count("micro_batches", 1, 1 << 16, file.map_or(1, |file| file.micro_batches));
+    let interleaves = |file: &Workload| {
+        pp > 1 && file.chunks > 1 && file.micro.len() >= file.chunks as usize && micro_batches.is_multiple_of(pp)
+    };
     let schedule = match section.choice("schedule", &["1f1b", "gpipe", "interleaved"]) {
+        None if file.is_some_and(interleaves) => Pipeline::Interleaved,
         Some("gpipe") => Pipeline::Gpipe,
         Some("interleaved") => Pipeline::Interleaved,
         _ => Pipeline::OneForwardOneBackward,
     };
     let chunks = section.count("chunks", 1, 256).map(|n| n as u32);
     let chunks = match (schedule, chunks) {
-        (Pipeline::Interleaved, chunks) => chunks.unwrap_or(2),
+        (Pipeline::Interleaved, chunks) => chunks.unwrap_or(file.map_or(2, |file| file.chunks)),
         (_, Some(2..)) => {
             section.wrong(
                 "chunks",
@@ -181,7 +214,6 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written
         }
         _ => 1,
     };
-    let micro_batches = count("micro_batches", 1, 1 << 16, 1);
     let zero = match section.raw("zero") {
         None => 1,
         Some(toml::Value::Integer(n @ (0 | 1 | 3))) => *n as u32,
@@ -202,6 +234,7 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written
     let efficiency = section.ratio("efficiency", 1e-3, 1.0).unwrap_or(0.5);
     let written = Written {
         model: model?,
+        imported,
         label,
         tp,
         cp,
@@ -238,6 +271,7 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written
 fn fits(section: &Section<'_>, written: &Written) {
     let Written { model, tp, cp, pp, dp, ep, chunks, micro_batches, .. } = written;
     let stages = pp * chunks;
+    let imported = written.imported.is_some();
     let must = |key: &str, holds: bool, what: String, remedy: &str| {
         if !holds {
             let shown = if section.has(key) { String::new() } else { "not written".to_string() };
@@ -247,11 +281,16 @@ fn fits(section: &Section<'_>, written: &Written) {
             }
         }
     };
-    must("pp", stages <= model.layers, format!("makes {stages} stages of {} layers", model.layers), "write less");
+    must(
+        "pp",
+        imported || stages <= model.layers,
+        format!("makes {stages} stages of {} layers", model.layers),
+        "write less",
+    );
     let sharing = u64::from(*tp);
     must(
         "tp",
-        model.heads.is_multiple_of(sharing),
+        imported || model.heads.is_multiple_of(sharing),
         format!("does not divide {} heads", model.heads),
         "write a divisor",
     );
@@ -264,13 +303,13 @@ fn fits(section: &Section<'_>, written: &Written) {
     if *ep > 1 {
         must(
             "ep",
-            model.experts > 0,
+            imported || model.experts > 0,
             "needs a model with experts".into(),
             "write experts and top_k, or name such a model",
         );
         must(
             "ep",
-            model.experts.is_multiple_of((*ep).into()),
+            imported || model.experts.is_multiple_of((*ep).into()),
             format!("does not divide {} experts", model.experts),
             "write a divisor",
         );
@@ -356,6 +395,9 @@ impl Written {
     /// Floating-point operations that the model needs in an iteration, all ranks together: those of the forward pass,
     /// and twice as many backward.
     fn flops(&self) -> f64 {
+        if self.imported.is_some() {
+            return 0.0;
+        }
         let model = &self.model;
         let token = f64::from(model.layers) * (model.attention_flops() + model.network_flops()) + model.logits_flops();
         3.0 * token * self.all_tokens() as f64
@@ -366,6 +408,17 @@ impl Written {
         let degrees = [("TP", self.tp), ("CP", self.cp), ("PP", self.pp), ("DP", self.dp), ("EP", self.ep)];
         let degrees: Vec<String> =
             degrees.iter().filter(|(_, n)| *n > 1).map(|(label, n)| format!("{label} {n}")).collect();
+        if let Some(file) = &self.imported {
+            return format!(
+                "{name}: {}, {} GPUs of {servers} servers ({}); {} micro-batches; all stages do what the file says of one, whose end of an \
+                 iteration has {} layers of its own",
+                self.label,
+                self.ranks(),
+                degrees.join(", "),
+                self.micro_batches,
+                file.once.len(),
+            );
+        }
         let compute = match self.compute {
             Some(span) => format!("a layer computes for {span} forward"),
             None => format!("GPUs reach {:.0} TFLOP/s", self.reached / 1e12),

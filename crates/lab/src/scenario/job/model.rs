@@ -97,6 +97,11 @@ fn named(name: &str) -> Model {
     }
 }
 
+/// No model: a file stands in its place.
+pub(super) fn none() -> Model {
+    named("")
+}
+
 /// Reads a model: by a name, by its parameters, or by a name and the parameters that differ.
 pub(super) fn read(section: &Section<'_>) -> Option<Model> {
     let name = section.choice("model", &NAMES);

@@ -516,6 +516,9 @@ impl Placer<'_, '_> {
 
     /// Bytes of the activations of a micro-batch that one rank sends: with tensor parallelism its share.
     fn message_bytes(&self) -> u64 {
+        if let Some(file) = &self.written.imported {
+            return file.stage_bytes.max(1);
+        }
         (self.written.tokens() * self.written.model.hidden * 2 / u64::from(self.written.tp)).max(1)
     }
 

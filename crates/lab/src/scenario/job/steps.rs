@@ -6,6 +6,7 @@
 
 use super::pipeline::Pass;
 use super::{Recompute, Written};
+use crate::import::simai::{Group, Kind, Phase, Workload};
 use strandway_collective::script::COMPUTE;
 use strandway_collective::{Script, Step, Work};
 use strandway_proto::units::Span;
@@ -266,7 +267,9 @@ impl<'a> Writer<'a> {
             self.awaited.push(step);
         }
         let last_micro = backward && micro + 1 == self.written.micro_batches;
+        let imported = self.written.imported.as_deref();
         let after = match (self.fine, backward) {
+            _ if imported.is_some() => imported.and_then(|file| self.imported(file, pass)),
             (true, false) => layers.clone().map(|layer| self.layer_forward(layer, place)).last(),
             (true, true) => layers.clone().rev().map(|layer| self.layer_backward(layer, place, last_micro)).last(),
             (false, false) => Some(self.whole_forward(&layers, place)),
@@ -277,6 +280,59 @@ impl<'a> Writer<'a> {
             let after = [after, self.awaited.last().copied()];
             self.role.operate(stream::SEND[way], SEND, layers.start, send, &after);
         }
+    }
+
+    /// What a file says of a pass.
+    fn imported(&mut self, file: &Workload, pass: Pass) -> Option<u32> {
+        let chunks = self.written.chunks as usize;
+        let cut = |chunk: usize| file.micro.len() * chunk / chunks;
+        let lines = cut(pass.chunk as usize)..cut(pass.chunk as usize + 1);
+        let last_micro = pass.micro + 1 == self.written.micro_batches;
+        if !pass.backward {
+            return lines.map(|line| self.phase(FORWARD, line as u32, file.micro[line].forward, true)).last();
+        }
+        let mut end = None;
+        for line in lines.rev() {
+            self.phase(BACKWARD, line as u32, file.micro[line].inputs, true);
+            end = Some(self.phase(BACKWARD, line as u32, file.micro[line].weights, last_micro));
+        }
+        end
+    }
+
+    /// Computation, and a collective behind it, unless nothing is `reduced`.
+    fn phase(&mut self, kind: u8, layer: u32, phase: Phase, reduced: bool) -> u32 {
+        let step = self.compute(kind, layer, Span::from_ns(phase.compute_ns), None);
+        let Some(made) = phase.collective else { return step };
+        let (copies, ep) = (self.written.copies(), self.written.ep);
+        let (sort, stream, own, ranks) = match made.group {
+            Group::Tensor => (Sort::Tensor, stream::TP, TP, self.written.tp),
+            Group::Expert => (Sort::Expert, stream::EP, EP, ep),
+            Group::Data => (Sort::Data, stream::SCATTER, SCATTER, copies),
+            Group::ExpertData => (Sort::ExpertData, stream::EXPERT_SCATTER, SCATTER, copies / ep),
+        };
+        let way = match made.kind {
+            Kind::AllReduce => Way::AllReduce,
+            Kind::AllGather => Way::AllGather,
+            Kind::ReduceScatter => Way::ReduceScatter,
+            Kind::AllToAll => Way::AllToAll,
+        };
+        let own = match way {
+            Way::AllReduce if own == SCATTER => REDUCE,
+            Way::AllGather if own == SCATTER => GATHER,
+            _ => own,
+        };
+        let data = matches!(sort, Sort::Data | Sort::ExpertData);
+        if ranks < 2 || (data && !reduced) {
+            return step;
+        }
+        let what = (sort, way, made.bytes, 1);
+        if data && kind == BACKWARD {
+            let made = self.collective((stream, own, layer), what, &[Some(step)]);
+            self.gradients.push(made);
+        } else {
+            self.blocking((stream, own, layer), what, &[Some(step)]);
+        }
+        step
     }
 
     fn logits(&self, place: u32) -> Span {
@@ -478,6 +534,13 @@ impl<'a> Writer<'a> {
             let steps = &self.role.steps;
             if self.awaited.iter().all(|&other| steps[other as usize].stream != steps[step as usize].stream) {
                 self.awaited.push(step);
+            }
+        }
+        if let Some(file) = self.written.imported.as_deref() {
+            for (line, layer) in (0u32..).zip(&file.once) {
+                for phase in [layer.forward, layer.inputs, layer.weights] {
+                    self.phase(UPDATE, line, phase, true);
+                }
             }
         }
         let mut end = self.compute(UPDATE, 0, self.written.update, None);
