@@ -99,7 +99,7 @@ fn ratios(table: &mut Table) {
         table.row(within(mean, pfc_mean, MEAN).note(one));
         let sticky = pfc_only.clone().set("fabric.routing", "flowlet");
         let what = "RoCEv2, PFC only, switches choose uplinks by flowlet";
-        let note = "why is open: the same gap, probability and steps; ours is faster";
+        let note = "steps of queues are coarser there: over queues of 10,000 packets ours are 163 and 198 us";
         table.row(near(slowest(id("pfc-flowlet"), what, &sticky), flowlet).note(note));
         let mean = RowSpec::new(id("pfc-flowlet.mean"), format!("{what}, mean flow"), "us", Value::mean(&sticky));
         table.row(within(mean, flowlet_mean, MEAN).note(note));
