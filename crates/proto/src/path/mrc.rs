@@ -56,7 +56,7 @@ parameters! {
         /// True: acknowledgements go by paths known to work in their direction. False: back by the path of the data.
         reverse: bool = true, 0.0..=1.0, "Araujo et al., arXiv 2605.04333, section 2: reverse EVs";
         /// A port that is up again is used after this long without another failure.
-        port_hold: Span = Span::from_ms(1), 0.0..=1.0e13, "ours: 1 ms in simulation, 100 ms on hosts";
+        port_hold: Span = Span::from_ms(1), 0.0..=1.0e13, "ours: 1 ms, in simulation and on hosts";
         /// A port that is up again is also used only after `probe_successes` probes in a row were answered through it.
         port_probe: bool = true, 0.0..=1.0, "ours: a port comes back as a path does; false trusts what the NIC sees";
         /// Copies of each port status, over different planes.
