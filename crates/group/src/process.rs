@@ -68,14 +68,14 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Connections of a process: ours, one per process that it shares a group with.
 const CONNECTIONS: usize = 16_384;
 
-/// How a process is on the wire. What must be equal everywhere (payload, protection, the key) rank 0 says.
+/// A process's settings on the wire. Rank 0 chooses those that must be equal everywhere (payload, protection, key).
 #[derive(Clone, Debug)]
 pub struct ProcessOptions {
     /// The local address of each plane, in the same order on all hosts. Port 0 takes any free one.
     pub planes: Vec<SocketAddrV6>,
     /// Payload bytes of a full packet; default: what fits the MTU of every plane's device.
     pub payload: Option<u32>,
-    /// What is done to datagrams against those who read, change or forge them. Default: encrypted.
+    /// The protection of datagrams against reading, changes and forgery. Default: encrypted.
     pub protection: Protection,
     /// Line rate of all planes together. Default 40 Gb/s.
     pub rate: Rate,
@@ -273,7 +273,7 @@ fn broken(error: std::io::Error) -> GroupError {
     GroupError::Config(format!("the store of the group: {error}"))
 }
 
-/// What rank 0 has written.
+/// The record of rank 0.
 fn terms(store: &mut impl Store, patience: Duration) -> Result<Terms, GroupError> {
     let text = store.get("group", patience).map_err(broken)?;
     Terms::decode(&text).ok_or_else(|| {

@@ -10,7 +10,7 @@ fn planes(count: usize) -> ProcessOptions {
     ProcessOptions::on(vec!["[::1]:0".parse().expect("an address"); count])
 }
 
-/// Runs `work` as each of so many ranks, a thread and a process on the wire each.
+/// Runs `work` at `ranks` ranks, each with a thread and a process on the wire of its own.
 fn ranks<T: Send + 'static>(ranks: u32, count: usize, work: impl Fn(&Group) -> T + Clone + Send + 'static) -> Vec<T> {
     let store = Values::default();
     let all: Vec<_> = (0..ranks)

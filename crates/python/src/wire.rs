@@ -282,7 +282,7 @@ impl Endings {
         Endings { sender, receiver: Mutex::new(receiver) }
     }
 
-    /// The next one, waited for with the interpreter's lock released; None if there is none in so many seconds.
+    /// Waits for the next one with the interpreter's lock released; None if there is none within `timeout` seconds.
     fn next(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<u64>> {
         let timeout = seconds(timeout)?;
         Ok(py.detach(|| self.receiver.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(timeout).ok()))

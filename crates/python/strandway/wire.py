@@ -54,7 +54,7 @@ class Store(Protocol):
         """Writes a value."""
 
     def get(self, key: str, seconds: float) -> bytes:
-        """Waits until there is a value, for so long at the most."""
+        """Waits until there is a value, for at most `seconds` seconds."""
 
 
 class MemoryStore:
@@ -91,7 +91,7 @@ class Work:
         return self._work.is_ended()
 
     def wait(self, timeout: float | None = None) -> Any:
-        """The result, once it is there; `TimeoutError` if it is not in so many seconds, and the collective goes on."""
+        """The result, once it is there; `TimeoutError` if it is not there within `timeout` seconds; the collective goes on."""
         if not self._work.wait(timeout):
             raise TimeoutError(f"the collective is not over after {timeout} s")
         return self._result

@@ -235,7 +235,7 @@ def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _blocks(part: tuple[int, int, int], sizes: Sequence[int]) -> list[tuple[int, int, int]]:
-    """A buffer cut into blocks of so many bytes."""
+    """A buffer cut into blocks of `sizes` bytes."""
     ends = list(itertools.accumulate(sizes))
     if ends[-1:] != [part[2]]:
         raise ValueError(f"a tensor of {part[2]} bytes does not consist of blocks of {list(sizes)} bytes")
@@ -578,7 +578,7 @@ class StrandwayBackend(Backend):  # type: ignore[misc]
         missing: list[int] = []
         for rank in range(1, self.size()):
             try:
-                # Who has come is heard even if another one has taken all the time.
+                # Ranks that have arrived count even if another one took all the time.
                 self._group.recv(part, rank, tag, max(until - time.monotonic(), 0.01), word).wait(None)
             except WireError as error:
                 missing.append(rank)

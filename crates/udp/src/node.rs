@@ -419,7 +419,7 @@ impl Node {
         Ok(Duration::from_nanos(self.clock.now().since(heard).0 / 1_000))
     }
 
-    /// What each plane has counted so far.
+    /// The counters of each plane.
     pub fn plane_counters(&self) -> Vec<PlaneCounters> {
         self.planes.iter().map(|plane| plane.counters).collect()
     }

@@ -21,25 +21,25 @@ const SLOT: usize = 16_384;
 /// Messages that a peer may have under way at once: ours.
 const SLOTS: usize = 16;
 const _: () = assert!(EAGER + HEAD <= SLOT);
-/// Bytes that came before anybody asked for them, of all peers: ours. Who sends more than that is cut off.
+/// Limit on the bytes of all peers that arrive before a collective asks for them: ours. A peer that exceeds it is disconnected.
 const EARLY_MAX: usize = 256 << 20;
 /// Groups that are remembered after their end, so that late messages are known as such: ours.
 const ENDED_MAX: usize = 65_536;
 /// How often silent peers are looked at: ours.
 const TICK: Duration = Duration::from_millis(100);
-/// A peer that is waited for and silent for so long is asked whether it is gone: ours.
+/// If a peer that a task waits for is silent for this time, the engine probes whether the peer is gone: ours.
 const SILENCE: Duration = Duration::from_millis(300);
 /// Without any task, the thread looks around so often.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// What a task is to do.
+/// The work of a task.
 pub(super) enum What {
     Job(Job),
     Send { to: u32, tag: u32, at: Span },
     Receive { from: Option<u32>, tag: u32, at: Span },
 }
 
-/// What callers ask the thread for.
+/// Requests of callers to the thread.
 pub(super) enum Command {
     Meet {
         group: u64,
@@ -54,7 +54,7 @@ pub(super) enum Command {
     Leave {
         group: u64,
     },
-    /// Ends the thread once everything that was said has arrived, or after so long.
+    /// Ends the thread when all messages have arrived, or after this time.
     End(Duration),
 }
 
@@ -137,7 +137,7 @@ struct Opened {
     staging: Option<Region>,
 }
 
-/// What a send of the node's was.
+/// The purpose of a send of the node.
 enum Sent {
     Message(Region),
     Long { task: u64, send: usize },
@@ -379,7 +379,7 @@ impl Engine {
         match what {
             What::Job(_) => {
                 let key = (group, number.unwrap_or_default());
-                // What this rank sends leaves before anything is added to it in place.
+                // This rank's blocks leave before anything is added to them in place.
                 self.let_sends_leave(id)?;
                 for (peer, early) in self.take_early(key) {
                     self.handle_early(id, peer, early)?;
@@ -1069,7 +1069,7 @@ impl Engine {
         for peer in awaited {
             self.look_at(peer)?;
         }
-        // What found no room on its line tries again.
+        // Messages that found no room in their queue are tried again.
         let ids: Vec<u64> = self.tasks.keys().copied().collect();
         ids.into_iter().try_for_each(|id| self.progress(id))
     }

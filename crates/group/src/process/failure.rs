@@ -13,23 +13,23 @@ pub enum Failure {
         rank: u32,
         /// Its host and process.
         host: String,
-        /// What shows it: a plane and its address whose port refuses, or the reason of the connection's end.
+        /// The evidence: a plane and the address whose port refuses, or the reason for the end of the connection.
         evidence: String,
     },
     /// Another rank has found that one is gone.
     Told {
-        /// Who said so.
+        /// The rank that reported it.
         by: u32,
-        /// What it said.
+        /// The text of its report.
         what: String,
     },
     /// The timeout is over. These ranks were waited for; they live as far as is known.
     TimedOut {
-        /// What was under way.
+        /// The collective that was under way.
         what: String,
         /// How long it had.
         after: Duration,
-        /// Who was waited for, as `rank R at HOST`, at most eight.
+        /// The ranks that it waited for, as `rank R at HOST`, at most eight.
         waiting: Vec<String>,
     },
     /// The group was aborted here.

@@ -268,7 +268,7 @@ impl Group {
         }
     }
 
-    /// What is wrong with a job, if anything.
+    /// The error in a job, if it has one.
     fn check(&self, job: &Job, buffers: &[Buffer], element: Element, reduction: Reduction) -> Result<(), String> {
         let (rank, ranks, size) = (self.rank as usize, self.ranks() as usize, element.bytes());
         let name = job.name();

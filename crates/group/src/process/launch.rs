@@ -1,4 +1,4 @@
-//! What launchers tell a process (torchrun, Open MPI, PMI, Slurm), and what a host knows of itself.
+//! The variables by which launchers (torchrun, Open MPI, PMI, Slurm) describe a process, and the addresses of a host.
 
 use super::record::protection_named;
 use super::store::{DirectoryStore, Store, TcpStore};
@@ -37,7 +37,7 @@ pub struct Launch {
     pub ranks: u32,
     /// Where they meet.
     pub store: StoreAt,
-    /// What tells runs apart that meet at the same directory.
+    /// A name that distinguishes runs with the same directory.
     pub run: String,
 }
 

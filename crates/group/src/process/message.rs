@@ -1,4 +1,4 @@
-//! What processes tell each other about collectives: one short message each, big-endian.
+//! Messages between processes about collectives: short, big-endian.
 //!
 //! | bytes | meaning |
 //! |---|---|

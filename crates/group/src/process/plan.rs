@@ -7,11 +7,11 @@
 use super::element::Element;
 use std::ops::Range;
 
-/// Messages of at most so many bytes are sent without asking; longer ones wait for the receiver to open its memory. Ours.
+/// Messages of at most this many bytes are sent at once; longer ones wait until the receiver has opened its memory. Ours.
 pub(super) const EAGER: usize = 16_000;
-/// A block that is added up is cut into parts of so many bytes: one is added while others are under way, and is in the cache then. Ours.
+/// Bytes of a part of a block that is reduced: a part is added while others are under way, and is in the cache then. Ours.
 const PART: usize = 512 * 1024;
-/// Reductions up to so many bytes are exchanged whole with everybody, in one hop. Ours; the wire's time for more is longer than a hop.
+/// For reductions of at most this many bytes, every rank sends its whole buffer to all others, in one hop. Ours: longer buffers take longer on the wire than a hop.
 const WHOLE: usize = 16_000;
 /// Broadcasts longer than this are scattered and gathered, shorter ones go down a tree. Ours.
 const TREE: usize = 256 * 1024;
@@ -48,7 +48,7 @@ impl Span {
     }
 }
 
-/// What a collective does; all ranks call it alike. Spans name the caller's buffers.
+/// The kind of a collective; all ranks give the same one. Spans name the caller's buffers.
 #[derive(Clone, Debug)]
 pub enum Job {
     /// Everybody's numbers become their reduction, in place.
@@ -127,7 +127,7 @@ impl Job {
     }
 }
 
-/// What a message waits for before it leaves.
+/// The condition for a message to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gate {
     Open,

@@ -1,4 +1,4 @@
-//! What a rank writes into the store: who it is and where, and at rank 0 what all have in common. Lines of text.
+//! The record of a rank in the store: its name and addresses, and for rank 0 also the common settings. Lines of text.
 
 use super::message::Id;
 use std::net::SocketAddrV6;
@@ -17,7 +17,7 @@ pub(super) struct Record {
     pub(super) addresses: Vec<SocketAddrV6>,
 }
 
-/// What all processes of a group have in common: rank 0 says it.
+/// The settings that all processes of a group share; rank 0 chooses them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
     /// The group's number.
@@ -25,7 +25,7 @@ pub(super) struct Terms {
     pub(super) wire: Wire,
 }
 
-/// What the nodes of all processes that talk to each other have in common.
+/// The settings that the nodes of all connected processes share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wire {
     pub(super) secret: [u8; 32],

@@ -85,7 +85,7 @@ pub(super) struct Task {
     pub(super) source: Option<u32>,
 }
 
-/// What begins a task.
+/// The arguments with which a task begins.
 pub(super) struct Start {
     pub(super) group: u64,
     pub(super) number: Option<u64>,
@@ -147,7 +147,7 @@ impl Task {
             inputs.extend(self.plan.sends.iter().map(|send| send.from.buffer));
             inputs.sort_unstable();
             inputs.dedup();
-            // What is only read belongs to the caller as it is: a copy is scaled.
+            // The caller's input must not change, so a copy of it is scaled.
             let results: Vec<usize> = results.collect();
             for input in inputs.into_iter().filter(|input| *input < self.regions.len() - self.plan.scratch.len()) {
                 let region = self.regions[input];

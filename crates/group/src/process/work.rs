@@ -1,4 +1,4 @@
-//! What the caller of a collective holds: whether it has ended, and how.
+//! The handle of a collective: whether the collective has ended, and with which result.
 
 use super::failure::Failure;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     outcome: Option<Result<Option<u32>, Failure>>,
-    /// Whom to tell the end, and by which number.
+    /// The channel that hears of the end, and the number to send over it.
     listeners: Vec<(Sender<u64>, u64)>,
 }
 
@@ -57,7 +57,7 @@ impl Work {
         if self.is_ended() { self.lock().outcome.clone() } else { None }
     }
 
-    /// Waits for its end, for so long at the most: `None` if it has not ended then. It goes on.
+    /// Waits for the end for at most `timeout`. `None` if the collective has not ended by then; it goes on.
     pub fn wait_for(&self, timeout: Duration) -> Option<Result<Option<u32>, Failure>> {
         let until = Instant::now().checked_add(timeout);
         let mut state = self.lock();

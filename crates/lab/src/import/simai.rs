@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Layers of a file at the most: ours. The largest public file has 1,789.
 const LAYERS_MAX: usize = 1 << 18;
 
-/// Who takes part in a collective.
+/// The members of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
     /// No suffix, forward and backward.
@@ -22,7 +22,7 @@ pub enum Group {
     ExpertData,
 }
 
-/// What they do.
+/// The kind of collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `ALLREDUCE`.
@@ -38,7 +38,7 @@ pub enum Kind {
 /// A collective of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collective {
-    /// What is done.
+    /// The operation.
     pub kind: Kind,
     /// Among whom.
     pub group: Group,
@@ -255,7 +255,7 @@ impl Workload {
         self.gpus / (self.tp * self.pp)
     }
 
-    /// What is in the file, and what is assumed of it, in lines.
+    /// The contents of the file, and the assumptions about it, as lines of text.
     pub fn describe(&self) -> String {
         let phases = |layers: &[Layer], of: &dyn Fn(&Layer) -> [Phase; 3]| {
             let mut compute = 0u128;

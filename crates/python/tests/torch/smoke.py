@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What programs build on `torch.distributed`, over the backend `strandway`: DDP, FSDP2, DTensor, checkpoints, groups, errors.
+"""Layers above `torch.distributed`, over the backend `strandway`: DDP, FSDP2, DTensor, checkpoints, groups, errors.
 
 python smoke.py [RANKS]
 

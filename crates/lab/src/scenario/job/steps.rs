@@ -282,7 +282,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// What a file says of a pass.
+    /// A pass as a file describes it.
     fn imported(&mut self, file: &Workload, pass: Pass) -> Option<u32> {
         let chunks = self.written.chunks as usize;
         let cut = |chunk: usize| file.micro.len() * chunk / chunks;
