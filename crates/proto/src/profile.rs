@@ -54,8 +54,15 @@ pub enum Routing {
 }
 
 impl Routing {
+    /// All of them.
+    pub const ALL: [Routing; 5] =
+        [Routing::Hashed, Routing::Direct, Routing::Source, Routing::Adaptive, Routing::Flowlet];
+
     /// All names, as scenarios write them.
-    pub const NAMES: [&str; 5] = ["hashed", "direct", "source", "adaptive", "flowlet"];
+    pub const NAMES: [&str; 5] = {
+        let [a, b, c, d, e] = Routing::ALL;
+        [a.name(), b.name(), c.name(), d.name(), e.name()]
+    };
 
     /// Its name, as scenarios write it.
     pub const fn name(self) -> &'static str {
@@ -70,8 +77,7 @@ impl Routing {
 
     /// The routing with this name.
     pub fn named(name: &str) -> Option<Routing> {
-        let all = [Routing::Hashed, Routing::Direct, Routing::Source, Routing::Adaptive, Routing::Flowlet];
-        all.into_iter().find(|r| r.name() == name)
+        Routing::ALL.into_iter().find(|r| r.name() == name)
     }
 
     /// Do switches look at their queues before they choose an uplink?

@@ -191,29 +191,14 @@ impl Router {
         places.clear();
         let ways = self.ways(node, destination);
         let all = ways.skip..ways.skip + ways.count;
-        let Some(mut detours) = self.detours.take() else {
-            places.extend(all.map(|way| gate.up + way));
-            return true;
-        };
-        if let Some(dead) = detours.at(time) {
-            let (plane, leaf) = (self.plane_of(node), self.leaf_of(destination));
-            let left = if dead.cuts_off(destination, plane) {
-                Left::None
-            } else {
-                dead.left(self, node, leaf, self.leaf_node + leaf * self.planes + plane)
-            };
-            match left {
-                Left::All => places.extend(all.map(|way| gate.up + way)),
-                Left::None => {}
-                Left::Some(left) => {
-                    let leads = |way: &u32| left[*way as usize / 64] >> (way % 64) & 1 != 0;
-                    places.extend((0..ways.count).filter(leads).map(|way| gate.up + ways.skip + way));
-                }
+        self.with_left(node, destination, time, |_, left| match left {
+            Left::All => places.extend(all.map(|way| gate.up + way)),
+            Left::None => {}
+            Left::Some(left) => {
+                let leads = |way: &u32| left[*way as usize / 64] >> (way % 64) & 1 != 0;
+                places.extend((0..ways.count).filter(leads).map(|way| gate.up + ways.skip + way));
             }
-        } else {
-            places.extend(all.map(|way| gate.up + way));
-        }
-        self.detours = Some(detours);
+        });
         true
     }
 
@@ -226,26 +211,29 @@ impl Router {
 
     /// The way of a packet that is at `node` at `time`.
     fn way_at(&mut self, node: u32, packet: &mut Transit, cargo: &Cargo, time: u64) -> Way {
-        let Some(mut detours) = self.detours.take() else { return Way::Usual };
-        let way = match detours.at(time) {
-            None => Way::Usual,
+        self.with_left(node, packet.destination(), time, |router, left| match left {
+            Left::All => Way::Usual,
+            Left::None => Way::Nowhere,
+            Left::Some(ways) => Way::Other(router.detour(node, packet, cargo, ways)),
+        })
+    }
+
+    /// Gives `then` the ways that lead on from `node` to a host at `time`, by the dead links that routing knows of.
+    fn with_left<R>(&mut self, node: u32, destination: u32, time: u64, then: impl FnOnce(&Router, Left<'_>) -> R) -> R {
+        let Some(mut detours) = self.detours.take() else { return then(self, Left::All) };
+        let result = match detours.at(time) {
+            None => then(self, Left::All),
             Some(dead) => {
-                let destination = packet.destination();
-                let plane = self.plane_of(node);
-                let leaf = self.leaf_of(destination);
+                let (plane, leaf) = (self.plane_of(node), self.leaf_of(destination));
                 if dead.cuts_off(destination, plane) {
-                    Way::Nowhere
+                    then(self, Left::None)
                 } else {
-                    match dead.left(self, node, leaf, self.leaf_node + leaf * self.planes + plane) {
-                        Left::All => Way::Usual,
-                        Left::None => Way::Nowhere,
-                        Left::Some(ways) => Way::Other(self.detour(node, packet, cargo, ways)),
-                    }
+                    then(self, dead.left(self, node, leaf, self.leaf_node + leaf * self.planes + plane))
                 }
             }
         };
         self.detours = Some(detours);
-        way
+        result
     }
 
     /// Rehashes up to 16 times until the choice is one of the ways left; otherwise takes the first way left.

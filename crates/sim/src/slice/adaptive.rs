@@ -73,10 +73,8 @@ impl Slice<'_> {
                 self.router.take_uplink(node, place, packet);
             }
             place
-        } else if self.router.has_detours() {
-            self.router.place_at(node, packet, &self.cargo, now)
         } else {
-            Some(self.router.place(node, packet, &self.cargo))
+            self.place_usually(node, packet, now)
         };
         self.switches.adaptive = Some(adaptive);
         place
@@ -108,10 +106,18 @@ impl Slice<'_> {
 
     /// One of the least busy uplinks, at random.
     fn least_busy(&self, adaptive: &mut Adaptive, switch: usize) -> Option<u32> {
-        let least = adaptive.uplinks.iter().map(|&place| self.busy(place, &adaptive.steps)).min()?;
-        let is_least = |&place: &u32| self.busy(place, &adaptive.steps) == least;
+        let mut least = None;
         adaptive.best.clear();
-        adaptive.best.extend(adaptive.uplinks.iter().copied().filter(is_least));
+        for &place in &adaptive.uplinks {
+            let busy = self.busy(place, &adaptive.steps);
+            if least.is_none_or(|least| busy < least) {
+                least = Some(busy);
+                adaptive.best.clear();
+            }
+            if least == Some(busy) {
+                adaptive.best.push(place);
+            }
+        }
         let n = adaptive.randoms[switch].below(adaptive.best.len() as u32);
         adaptive.best.get(n as usize).copied()
     }

@@ -149,10 +149,8 @@ impl Slice<'_> {
         }
         let place = if self.switches.adaptive.is_some() && !packet.is_control() {
             self.place_adaptively(node, &mut packet, now)
-        } else if self.router.has_detours() {
-            self.router.place_at(node, &mut packet, &self.cargo, now)
         } else {
-            Some(self.router.place(node, &packet, &self.cargo))
+            self.place_usually(node, &mut packet, now)
         };
         let Some(place) = place else { return self.lead_nowhere(&packet, now) };
         let port = place as usize;
@@ -161,7 +159,17 @@ impl Slice<'_> {
         self.look_later(port);
     }
 
-    /// The same for a packet to a group: each copy joins its port if there is room, independently of the others.
+    /// The place of the port that the router names for a packet; `None` if routing knows of no way.
+    #[inline]
+    pub(super) fn place_usually(&mut self, node: u32, packet: &mut Transit, now: u64) -> Option<u32> {
+        if self.router.has_detours() {
+            self.router.place_at(node, packet, &self.cargo, now)
+        } else {
+            Some(self.router.place(node, packet, &self.cargo))
+        }
+    }
+
+    /// A packet to a group is at a switch: each copy joins its port if there is room, independently of the others.
     fn arrive_for_group(&mut self, node: u32, group: usize, packet: &Transit, ingress: u32, now: u64) {
         let source = self.cargo.packet(packet).source;
         let mut ports = std::mem::take(&mut self.switches.copy_to);
