@@ -57,7 +57,7 @@ fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Mea
         slice.report(control);
     }
     let over = slices.iter_mut().all(Slice::is_over);
-    let reached = slices.iter().map(|s| s.now).max().unwrap_or(0);
+    let reached = slices.iter().map(|s| s.clock.now).max().unwrap_or(0);
     let end = if slices.iter().all(Slice::is_done) {
         End::Finished
     } else if control.stopping() {
@@ -74,7 +74,7 @@ fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Mea
         }
     }
     let simulated = match end {
-        End::Finished => slices.iter().map(|s| s.finished_at).max().unwrap_or(0),
+        End::Finished => slices.iter().map(|s| s.books.finished_at).max().unwrap_or(0),
         End::TimeLimit => plan.time_limit.0,
         End::Interrupted => reached,
         End::Stalled => slices.iter().map(Slice::last_at).max().unwrap_or(0),
@@ -85,7 +85,7 @@ fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Mea
         opened += slice.count_opened();
         left += slice.opened_left();
     }
-    let hosts: Vec<Fingerprint> = slices.iter().flat_map(|s| &s.fingerprints).copied().collect();
+    let hosts: Vec<Fingerprint> = slices.iter().flat_map(|s| &s.edge.fingerprints).copied().collect();
     let mut measured = merge(plan, &cut, slices, opened, end, Time(simulated));
     measured.opened_left = left;
     measured.flows = records.into_flows();
@@ -159,26 +159,26 @@ fn merge(
     };
     let mut series = Series { every: plan.sample_every.unwrap_or(Span::ZERO), ..Series::default() };
     for slice in &mut slices {
-        m.events += slice.events_done;
-        m.packet_hops += slice.hops;
-        m.packets.copies += slice.copies[0];
-        m.packets.copies_trimmed += slice.copies[1];
-        add_packets(&mut m.packets, &slice.packets);
-        m.paths.resize(slice.paths.len(), PathCounters::default());
-        for (all, one) in m.paths.iter_mut().zip(&slice.paths) {
+        m.events += slice.clock.events_done;
+        m.packet_hops += slice.books.hops;
+        m.packets.copies += slice.books.copies[0];
+        m.packets.copies_trimmed += slice.books.copies[1];
+        add_packets(&mut m.packets, &slice.books.packets);
+        m.paths.resize(slice.books.paths.len(), PathCounters::default());
+        for (all, one) in m.paths.iter_mut().zip(&slice.books.paths) {
             all.sent += one.sent;
             all.marked += one.marked;
             all.trimmed += one.trimmed;
         }
         slice.close_accounts(simulated.0);
-        for (flow, time) in std::mem::take(&mut slice.times) {
+        for (flow, time) in std::mem::take(&mut slice.books.times) {
             m.times[flow as usize] = time;
         }
-        m.tallies.resize(slice.tallies.len(), Tally::default());
-        for (all, one) in m.tallies.iter_mut().zip(&slice.tallies) {
+        m.tallies.resize(slice.books.tallies.len(), Tally::default());
+        for (all, one) in m.tallies.iter_mut().zip(&slice.books.tallies) {
             all.merge(one);
         }
-        m.captured.append(&mut slice.captured);
+        m.captured.append(&mut slice.books.captured);
         slice.count_aggregation(simulated.0, &mut m.aggregation);
         slice.tell_times(simulated.0, &mut m.ranks);
         m.stations.extend(slice.occupancy());

@@ -1,59 +1,44 @@
 //! One port: it queues, marks, trims or drops arriving packets, and sends departing ones on.
 
-use super::Cut;
-use super::crossing::Outbox;
-use super::fault::LinkFaults;
+use super::books::Books;
+use super::fabric::Fabric;
+use super::facts::Facts;
 use super::forward::{Road, lead_nowhere};
-use super::watch::Sampler;
-use crate::port::{CONTROL, ColdPort, DATA, Limits, Port, flag};
-use crate::queue::Arena;
-use crate::road::{Cargo, Transit};
-use std::collections::{BTreeMap, VecDeque};
-use strandway_fabric::measure::{Captured, PacketCounters};
-use strandway_fabric::plan::Plan;
+use crate::calendar::Calendar;
+use crate::port::{CONTROL, DATA, Limits, Port, flag};
+use crate::road::Transit;
+use strandway_fabric::measure::Captured;
 use strandway_fabric::topology::{CUT_THROUGH_BYTES, LinkId};
 use strandway_proto::packet::Wait;
 use strandway_proto::units::{Bytes, Time};
 
 /// A port, and the parts of its slice that it needs.
-pub(super) struct AtPort<'s> {
+pub(super) struct AtPort<'s, 'a> {
     /// Its number in the slice.
     pub(super) i: usize,
     pub(super) port: &'s mut Port,
     pub(super) limits: &'s Limits,
-    pub(super) colds: &'s mut [ColdPort],
-    pub(super) fifos: &'s mut [VecDeque<(u64, u32)>],
-    pub(super) arena: &'s mut Arena,
-    pub(super) cargo: &'s mut Cargo,
-    pub(super) packets: &'s mut PacketCounters,
-    pub(super) hops: &'s mut u64,
-    pub(super) sampler: &'s mut Sampler,
-    pub(super) faults: &'s mut BTreeMap<u32, LinkFaults>,
-    pub(super) captured: &'s mut Vec<Captured>,
-    pub(super) outboxes: &'s mut [Outbox],
-    pub(super) plan: &'s Plan,
-    pub(super) cut: &'s Cut,
-    pub(super) priority: bool,
-    pub(super) sampling: bool,
-    pub(super) cut_rate: u64,
-    pub(super) road: Road<'s>,
+    pub(super) facts: &'s Facts<'a>,
+    pub(super) calendar: &'s mut Calendar,
+    pub(super) fabric: &'s mut Fabric,
+    pub(super) books: &'s mut Books<'a>,
 }
 
-impl AtPort<'_> {
+impl AtPort<'_, '_> {
     /// Plans the next visit of a lazy port that has something to do, at `from` or later.
     #[inline]
     pub(super) fn visit_later(&mut self, from: u64) {
         if self.port.next_class().is_some() {
             let time = self.port.busy_until.max(from);
-            self.road.calendar.visit(time, self.i as u32 - self.road.first_port);
+            self.calendar.visit(time, self.i as u32 - self.facts.first_port);
         }
     }
 
     /// Processes all events of a lazy port before `until`: arrivals in order, and departures.
     #[inline]
     pub(super) fn work(&mut self, entries: &[Transit], from: u64, until: u64) {
-        if self.sampling || self.port.flags & (flag::DOWN | flag::FIFO) != 0 {
-            if self.sampling || self.port.has(flag::DOWN) {
+        if self.facts.sampling || self.port.flags & (flag::DOWN | flag::FIFO) != 0 {
+            if self.facts.sampling || self.port.has(flag::DOWN) {
                 return self.work_slowly(entries, from, until);
             }
             return self.run_fifo(entries, from, until);
@@ -132,7 +117,7 @@ impl AtPort<'_> {
     /// The class of a packet's queue.
     #[inline]
     pub(super) fn class_of(&self, packet: &Transit) -> usize {
-        if self.priority && packet.is_control() { CONTROL } else { DATA }
+        if self.facts.priority && packet.is_control() { CONTROL } else { DATA }
     }
 
     /// Puts a packet at the end of a class's queue. Marks it if packets are marked on joining.
@@ -148,7 +133,7 @@ impl AtPort<'_> {
                 mark(port, &mut packet);
             }
         }
-        port.waiting[class].push(self.arena, packet);
+        port.waiting[class].push(&mut self.fabric.arena, packet);
     }
 
     /// Handles a packet that does not fit its class. In a port with classes, either the new data packet or the one at
@@ -161,10 +146,10 @@ impl AtPort<'_> {
         if class == CONTROL {
             return self.drop_packet(packet);
         }
-        if self.priority
+        if self.facts.priority
             && !port.waiting[DATA].is_empty()
             && port.random.chance(0.5)
-            && let Some(tail) = port.waiting[DATA].back_mut(self.arena)
+            && let Some(tail) = port.waiting[DATA].back_mut(&mut self.fabric.arena)
         {
             let queued = port.queued[DATA] - u64::from(tail.size()) + u64::from(packet.size());
             if queued <= self.limits.data {
@@ -181,17 +166,17 @@ impl AtPort<'_> {
     #[cold]
     pub(super) fn drop_packet(&mut self, packet: &Transit) {
         self.port.counters.dropped += 1;
-        self.packets.dropped_control += u64::from(!packet.is_whole_data());
-        self.cargo.release(packet);
+        self.books.packets.dropped_control += u64::from(!packet.is_whole_data());
+        self.fabric.cargo.release(packet);
     }
 
     /// Loses a packet to a fault of this port's link.
     #[cold]
     pub(super) fn lose_packet(&mut self, packet: &Transit) {
-        self.colds[self.i].lost += 1;
-        self.packets.lost += 1;
-        self.packets.lost_control += u64::from(!packet.is_whole_data());
-        self.cargo.release(packet);
+        self.fabric.colds[self.i].lost += 1;
+        self.books.packets.lost += 1;
+        self.books.packets.lost_control += u64::from(!packet.is_whole_data());
+        self.fabric.cargo.release(packet);
     }
 
     /// Cuts a data packet to its header and puts it into the control class, if there is room; false if it must be dropped.
@@ -215,7 +200,7 @@ impl AtPort<'_> {
     fn enqueue_fifo(&mut self, mut packet: Transit, now: u64) {
         let size = u32::from(packet.size());
         let start = self.port.busy_until.max(now);
-        if self.port.busy_until > now || !self.fifos[self.i].is_empty() {
+        if self.port.busy_until > now || !self.fabric.fifos[self.i].is_empty() {
             if self.port.queued[DATA] + u64::from(size) > self.limits.data {
                 return self.drop_packet(&packet);
             }
@@ -223,7 +208,7 @@ impl AtPort<'_> {
             let port = &mut *self.port;
             waited(port, &mut packet, stamp(start - now));
             port.counters.queue_max = port.counters.queue_max.max(port.queued[DATA]);
-            self.fifos[self.i].push_back((start, size));
+            self.fabric.fifos[self.i].push_back((start, size));
             let ecn = self.limits.ecn;
             if ecn.is_some_and(|e| packet.is_whole_data() && e.marks(port.queued[DATA], &mut port.random)) {
                 mark(port, &mut packet);
@@ -235,11 +220,11 @@ impl AtPort<'_> {
     /// Removes from a first-in-first-out port's count the packets whose departure began before `until`.
     #[inline]
     fn drain_fifo(&mut self, until: u64) {
-        while let Some(&(start, bytes)) = self.fifos[self.i].front() {
+        while let Some(&(start, bytes)) = self.fabric.fifos[self.i].front() {
             if start >= until {
                 return;
             }
-            self.fifos[self.i].pop_front();
+            self.fabric.fifos[self.i].pop_front();
             self.port.queued[DATA] -= u64::from(bytes);
         }
     }
@@ -259,7 +244,8 @@ impl AtPort<'_> {
     /// Takes the first packet of a class's queue. Marks it if packets are marked on leaving.
     #[inline(always)]
     pub(super) fn take(&mut self, class: usize, now: u64) -> Transit {
-        let mut packet = self.port.waiting[class].pop(self.arena).expect("a class that is next has a packet");
+        let mut packet =
+            self.port.waiting[class].pop(&mut self.fabric.arena).expect("a class that is next has a packet");
         let port = &mut *self.port;
         port.queued[class] -= u64::from(packet.size());
         let since = packet.since();
@@ -278,23 +264,21 @@ impl AtPort<'_> {
     pub(super) fn transmit(&mut self, packet: Transit, start: u64) {
         let port = &mut *self.port;
         let end = port.depart(packet.size(), start, self.limits);
-        *self.hops += 1;
+        self.books.hops += 1;
         // A switch that cuts through acts as soon as it has the packet's header; a host needs the whole packet.
-        let time = if self.cut_rate != 0 && self.limits.rate.0 == self.cut_rate && !port.has(flag::LAST) {
+        let time = if self.facts.cut_rate != 0 && self.limits.rate.0 == self.facts.cut_rate && !port.has(flag::LAST) {
             start + port.transmission(packet.size().min(CUT_THROUGH_BYTES as u16), self.limits) + port.delay
         } else {
             end + port.delay
         };
         let (link, to) = (port.link, port.to);
-        if self.sampling {
-            self.sampler.left(port.group, start, u64::from(packet.size()));
+        if self.facts.sampling {
+            self.books.sampler.left(port.group, start, u64::from(packet.size()));
         }
         if port.flags & flag::ON_DEPARTURE != 0 {
             return self.depart_special(&packet, start, time);
         }
-        if !self.road.send_on(time, link, to, packet, self.cargo) {
-            lead_nowhere(self.plan, self.packets, self.cargo, &packet, time);
-        }
+        self.send_on(time, link, to, packet);
     }
 
     /// Sends a packet from a port whose link is faulty, is recorded, or leads to another slice.
@@ -305,10 +289,10 @@ impl AtPort<'_> {
             self.capture(Time(start), link, packet);
         }
         if self.port.has(flag::FAULTY) {
-            let faults = self.faults.get_mut(&(self.i as u32)).expect("a faulty port has its faults");
+            let faults = self.fabric.faults.get_mut(&(self.i as u32)).expect("a faulty port has its faults");
             let cut = faults.cuts(start, time);
             if cut || faults.loses(start, &mut self.port.random) {
-                let cold = &mut self.colds[self.i];
+                let cold = &mut self.fabric.colds[self.i];
                 cold.bytes_down += if cut { u64::from(packet.size()) } else { 0 };
                 if packet.is_whole_data() {
                     cold.lost_data_last = start;
@@ -317,21 +301,36 @@ impl AtPort<'_> {
             }
         }
         if self.port.has(flag::REMOTE) {
-            let target = self.cut.slice_of(strandway_fabric::NodeId(to));
-            self.outboxes[target].send(time, link, to, packet);
-        } else if !self.road.send_on(time, link, to, *packet, self.cargo) {
-            lead_nowhere(self.plan, self.packets, self.cargo, packet, time);
+            let target = self.facts.cut.slice_of(strandway_fabric::NodeId(to));
+            self.fabric.outboxes[target].send(time, link, to, packet);
+        } else {
+            self.send_on(time, link, to, *packet);
+        }
+    }
+
+    /// Sends a packet over a link to `node`, where it arrives at `time`.
+    #[inline(always)]
+    fn send_on(&mut self, time: u64, link: u32, node: u32, packet: Transit) {
+        let mut road =
+            Road { facts: self.facts, calendar: self.calendar, fabric: self.fabric, copies: &mut self.books.copies };
+        if !road.send_on(time, link, node, packet) {
+            lead_nowhere(self.facts.plan, self.books, &mut self.fabric.cargo, &packet, time);
         }
     }
 
     fn capture(&mut self, at: Time, link: u32, packet: &Transit) {
-        let limit = self.plan.capture.as_ref().map_or(0, |c| c.limit);
+        let limit = self.facts.plan.capture.as_ref().map_or(0, |c| c.limit);
         // Recording goes on to the end of the window of the last packet wanted. Only then it is known which packets
         // were first.
-        let last = limit.checked_sub(1).and_then(|l| self.captured.get(l));
-        if limit > 0 && last.is_none_or(|l| at.0 < self.road.calendar.end_of(l.at.0)) {
+        let last = limit.checked_sub(1).and_then(|l| self.books.captured.get(l));
+        if limit > 0 && last.is_none_or(|l| at.0 < self.calendar.end_of(l.at.0)) {
             // The profile is filled in for all packets at the end of the run.
-            self.captured.push(Captured { at, link: LinkId(link), packet: *self.cargo.look(packet), profile: 0 });
+            self.books.captured.push(Captured {
+                at,
+                link: LinkId(link),
+                packet: *self.fabric.cargo.look(packet),
+                profile: 0,
+            });
         }
     }
 }
