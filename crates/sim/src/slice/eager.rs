@@ -229,7 +229,7 @@ impl Slice<'_> {
         }
         let class = if self.facts.priority && packet.is_control() { CONTROL } else { DATA };
         if class == CONTROL {
-            if port.queued[CONTROL] + size > self.limits[usize::from(port.limits)].control {
+            if port.queued[CONTROL] + size > self.limits[usize::from(port.limits)].thresholds.control {
                 return self.at(i).drop_packet(&packet);
             }
         } else if self.room(i, ingress, size) {
@@ -243,7 +243,7 @@ impl Slice<'_> {
         {
             self.begin(i, packet, ingress, class, now);
         } else {
-            self.at(i).append(packet, ingress, class, now);
+            self.at(i).join(packet, ingress, class, now);
         }
     }
 
@@ -305,7 +305,7 @@ impl Slice<'_> {
             }
             return port.ingress_bytes + size <= self.pause_above(i) + pfc.headroom.0;
         }
-        let Some(shared) = limits.shared else { return self.ports[i].queued[DATA] + size <= limits.data };
+        let Some(shared) = limits.shared else { return self.ports[i].queued[DATA] + size <= limits.thresholds.data };
         let free = self.free_at(i, &shared);
         size <= free && (self.ports[i].queued[DATA] + size) as f64 <= shared.alpha * free as f64
     }

@@ -7,6 +7,7 @@ use super::forward::{Road, lead_nowhere};
 use crate::calendar::Calendar;
 use crate::port::{CONTROL, DATA, Limits, Port, flag};
 use crate::road::Transit;
+use strandway_fabric::judgement::{Candidate, Verdict};
 use strandway_fabric::measure::Captured;
 use strandway_fabric::topology::{CUT_THROUGH_BYTES, LinkId};
 use strandway_proto::packet::Wait;
@@ -63,12 +64,12 @@ impl AtPort<'_, '_> {
                 let Some(arrival) = next else { return };
                 next = entries.next();
                 if self.port.busy_until > now || !self.port.is_empty() {
-                    let class = self.class_of(arrival);
-                    let room = if class == DATA { self.limits.data } else { self.limits.control };
-                    if self.port.queued[class] + u64::from(arrival.size()) <= room {
-                        self.append(*arrival, 0, class, now);
-                    } else {
-                        self.refuse(arrival, class, now);
+                    let candidate = self.candidate(arrival);
+                    let port = &mut *self.port;
+                    let random = &mut port.random;
+                    match self.limits.thresholds.judge(&port.queued, candidate, |p| random.chance(p)) {
+                        Verdict::Queue { marked } => self.append(*arrival, 0, candidate.class, now, marked),
+                        Verdict::Trim | Verdict::Drop => self.refuse(arrival, candidate.class, now),
                     }
                     continue;
                 }
@@ -120,20 +121,35 @@ impl AtPort<'_, '_> {
         if self.facts.priority && packet.is_control() { CONTROL } else { DATA }
     }
 
-    /// Puts a packet at the end of a class's queue. Marks it if packets are marked on joining.
+    /// A packet, as far as the port judges it.
+    #[inline]
+    fn candidate(&self, packet: &Transit) -> Candidate {
+        Candidate { class: self.class_of(packet), size: packet.size(), is_whole_data: packet.is_whole_data() }
+    }
+
+    /// Puts a packet at the end of a class's queue, and marks it if that is so decided.
     #[inline(always)]
-    pub(super) fn append(&mut self, packet: Transit, ingress: u32, class: usize, now: u64) {
+    fn append(&mut self, packet: Transit, ingress: u32, class: usize, now: u64, marked: bool) {
         let port = &mut *self.port;
         let mut packet = packet.waiting(stamp(now), ingress);
         port.queued[class] += u64::from(packet.size());
         if class == DATA {
             port.counters.queue_max = port.counters.queue_max.max(port.queued[DATA]);
-            let ecn = self.limits.ecn.filter(|e| !e.at_dequeue);
-            if ecn.is_some_and(|e| packet.is_whole_data() && e.marks(port.queued[DATA], &mut port.random)) {
-                mark(port, &mut packet);
-            }
+        }
+        if marked {
+            mark(port, &mut packet);
         }
         port.waiting[class].push(&mut self.fabric.arena, packet);
+    }
+
+    /// Puts a packet that has room at the end of a class's queue. Marks it if packets are marked on joining.
+    #[inline(always)]
+    pub(super) fn join(&mut self, packet: Transit, ingress: u32, class: usize, now: u64) {
+        let with = self.port.queued[class] + u64::from(packet.size());
+        let random = &mut self.port.random;
+        let marked =
+            class == DATA && self.limits.thresholds.marks_joining(with, packet.is_whole_data(), |p| random.chance(p));
+        self.append(packet, ingress, class, now, marked);
     }
 
     /// Handles a packet that does not fit its class. In a port with classes, either the new data packet or the one at
@@ -152,7 +168,7 @@ impl AtPort<'_, '_> {
             && let Some(tail) = port.waiting[DATA].back_mut(&mut self.fabric.arena)
         {
             let queued = port.queued[DATA] - u64::from(tail.size()) + u64::from(packet.size());
-            if queued <= self.limits.data {
+            if queued <= self.limits.thresholds.data {
                 port.queued[DATA] = queued;
                 std::mem::swap(tail, &mut unlucky);
             }
@@ -181,17 +197,18 @@ impl AtPort<'_, '_> {
 
     /// Cuts a data packet to its header and puts it into the control class, if there is room; false if it must be dropped.
     pub(super) fn trim(&mut self, unlucky: Transit, ingress: u32, now: u64) -> bool {
-        let Some(size) = self.limits.trim.filter(|_| unlucky.is_whole_data()) else { return false };
-        if self.port.queued[CONTROL] + u64::from(size) > self.limits.control {
+        let candidate = Candidate { class: DATA, size: unlucky.size(), is_whole_data: unlucky.is_whole_data() };
+        let thresholds = &self.limits.thresholds;
+        let (Verdict::Trim, Some(size)) = (thresholds.refuse(&self.port.queued, candidate), thresholds.trim) else {
             return false;
-        }
+        };
         let mut packet = unlucky;
         packet.trim(size, self.port.has(flag::LAST));
         self.port.counters.trimmed += 1;
         // The time that it would have waited.
         let wait = stamp(self.limits.rate.time_for(Bytes(self.port.queued[DATA])).0);
         waited(self.port, &mut packet, wait);
-        self.append(packet, ingress, CONTROL, now);
+        self.append(packet, ingress, CONTROL, now, false);
         true
     }
 
@@ -201,7 +218,7 @@ impl AtPort<'_, '_> {
         let size = u32::from(packet.size());
         let start = self.port.busy_until.max(now);
         if self.port.busy_until > now || !self.fabric.fifos[self.i].is_empty() {
-            if self.port.queued[DATA] + u64::from(size) > self.limits.data {
+            if self.port.queued[DATA] + u64::from(size) > self.limits.thresholds.data {
                 return self.drop_packet(&packet);
             }
             self.port.queued[DATA] += u64::from(size);
@@ -209,8 +226,8 @@ impl AtPort<'_, '_> {
             waited(port, &mut packet, stamp(start - now));
             port.counters.queue_max = port.counters.queue_max.max(port.queued[DATA]);
             self.fabric.fifos[self.i].push_back((start, size));
-            let ecn = self.limits.ecn;
-            if ecn.is_some_and(|e| packet.is_whole_data() && e.marks(port.queued[DATA], &mut port.random)) {
+            let random = &mut port.random;
+            if self.limits.thresholds.marks_joining(port.queued[DATA], packet.is_whole_data(), |p| random.chance(p)) {
                 mark(port, &mut packet);
             }
         }
@@ -251,8 +268,8 @@ impl AtPort<'_, '_> {
         let since = packet.since();
         waited(port, &mut packet, stamp(now).wrapping_sub(since));
         if class == DATA {
-            let ecn = self.limits.ecn.filter(|e| e.at_dequeue);
-            if ecn.is_some_and(|e| packet.is_whole_data() && e.marks(port.queued[DATA], &mut port.random)) {
+            let random = &mut port.random;
+            if self.limits.thresholds.marks_leaving(port.queued[DATA], packet.is_whole_data(), |p| random.chance(p)) {
                 mark(port, &mut packet);
             }
         }
