@@ -37,6 +37,7 @@ use facts::Facts;
 use fault::FaultEvent;
 use host::Host;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use strandway_collective::FlowTable;
 use strandway_fabric::NodeId;
 use strandway_fabric::measure::{LinkCounters, Station};
@@ -130,32 +131,71 @@ impl<'a> Slice<'a> {
 
     /// Processes all events before `limit` in the window from `from` to `end`.
     fn run_window(&mut self, from: u64, end: u64, limit: u64) {
-        self.clock.calendar.begin(self.clock.calendar.window_of(from));
-        let until = end.min(limit);
+        self.begin_window(from);
         if !self.fabric.stations.is_empty() {
             self.visit_stations(from..end, limit);
         }
+        for phase in 0..self.phases() {
+            self.run_phase(phase, from..end, limit);
+        }
+        self.end_window(end, limit);
+    }
+
+    /// The number of phases of a window. With more than one, slices exchange packets after each phase but the last.
+    pub(crate) fn phases(&self) -> usize {
+        self.facts.phases.len()
+    }
+
+    /// Moves on to the window that starts at `from`.
+    pub(crate) fn begin_window(&mut self, from: u64) {
+        self.clock.calendar.begin(self.clock.calendar.window_of(from));
+    }
+
+    /// Processes all events before `limit` at the stops of one phase of a window.
+    pub(crate) fn run_phase(&mut self, phase: usize, window: Range<u64>, limit: u64) {
         let mut order = std::mem::take(&mut self.clock.order);
-        for group in 0..self.clock.calendar.groups() {
-            let batch = self.clock.calendar.take(group);
-            let count = batch.len();
-            let early = self.clock.calendar.early_of((group * GROUP) as u32);
-            if from >= limit.saturating_add(early) {
-                self.clock.cut_off |= count > 0;
-            } else if count > 0 {
-                self.clock.events_done += count as u64;
-                if group < self.fabric.switches.nodes.len() {
-                    order.arrange_one(&batch, self.clock.calendar.span());
-                    self.visit_switch(group, order.all(), from..end, limit);
-                } else {
-                    order.arrange(&batch, self.clock.calendar.span());
-                    self.visit_group(group, &order, from.wrapping_sub(early), limit.min(end - early));
-                }
+        for part in 0..self.facts.phases[phase].len() {
+            for group in self.facts.phases[phase][part].clone() {
+                self.run_group(group, &mut order, window.clone(), limit);
             }
-            self.clock.calendar.give_back(batch);
         }
         self.clock.order = order;
-        self.clock.now = self.clock.now.max(until - 1);
+    }
+
+    /// Processes all events before `limit` at a group of stops in a window.
+    #[inline]
+    fn run_group(&mut self, group: usize, order: &mut Order, window: Range<u64>, limit: u64) {
+        let batch = self.clock.calendar.take(group);
+        let count = batch.len();
+        let early = self.clock.calendar.early_of((group * GROUP) as u32);
+        if window.start >= limit.saturating_add(early) {
+            self.clock.cut_off |= count > 0;
+        } else if count > 0 {
+            self.clock.events_done += count as u64;
+            if group < self.fabric.switches.nodes.len() {
+                order.arrange_one(&batch, self.clock.calendar.span());
+                self.visit_switch(group, order.all(), window, limit);
+            } else {
+                order.arrange(&batch, self.clock.calendar.span());
+                self.visit_group(group, order, window.start.wrapping_sub(early), limit.min(window.end - early));
+            }
+        }
+        self.clock.calendar.give_back(batch);
+    }
+
+    /// All phases of the window that ends at `end` are over.
+    pub(crate) fn end_window(&mut self, end: u64, limit: u64) {
+        self.clock.now = self.clock.now.max(end.min(limit) - 1);
+    }
+
+    /// Has the window after the present one, which ends at `end`, any events?
+    pub(crate) fn goes_on(&self, end: u64) -> bool {
+        self.clock.calendar.is_due(self.clock.calendar.window_of(end))
+    }
+
+    /// The time by which the windows of switches begin and end before those of hosts, in ps.
+    pub(crate) fn early(&self) -> u64 {
+        self.clock.calendar.early()
     }
 
     /// Visits the ports and hosts of a group that have events before `until`, which is the end of their window or of

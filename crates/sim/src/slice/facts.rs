@@ -2,6 +2,7 @@
 
 use super::fault::FaultEvent;
 use super::{Cut, Sources};
+use std::ops::Range;
 use strandway_fabric::plan::Plan;
 
 /// The facts of a run, as one slice needs them.
@@ -17,6 +18,8 @@ pub(super) struct Facts<'a> {
     /// own group), and then the hosts, from `first_host_stop` on.
     pub(super) first_port: u32,
     pub(super) first_host_stop: u32,
+    /// The groups of stops to visit in each phase of a window. Slices exchange packets between phases.
+    pub(super) phases: Vec<Vec<Range<usize>>>,
     /// The first host of this slice.
     pub(super) first_host: u32,
     /// True if switch ports are eager, routing sometimes knows dead links, packets go to groups, or switches run

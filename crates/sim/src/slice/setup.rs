@@ -182,6 +182,7 @@ impl<'a> Slice<'a> {
         let layout = Layout::new(topology, &cut.nodes[index], lookahead.early > 0);
         let first_port = layout.switches;
         let switches: u32 = cut.nodes[index][1..].iter().map(|range| range.len() as u32).sum();
+        let mut phases = layout.phases.to_vec();
         let first_host_stop = if eager { switches * GROUP as u32 } else { layout.links.len() as u32 - first_port };
         let router = Router::new(topology, plan.routing, plan.seed, layout, &faults.routing);
         let stops = first_host_stop + cut.nodes[index][0].len() as u32;
@@ -193,7 +194,14 @@ impl<'a> Slice<'a> {
             topology.nodes(),
             (lookahead.span, ahead(topology)),
         );
+        let groups = (stops as usize).div_ceil(GROUP).max(1);
+        if cut.slices == 1 || lookahead.early == 0 {
+            phases = vec![std::iter::once(0..groups).collect()];
+        } else if let Some(last) = phases.last_mut() {
+            last.push(first_host_stop as usize / GROUP..groups);
+        }
         let facts = Facts {
+            phases,
             plan,
             cut,
             index,
