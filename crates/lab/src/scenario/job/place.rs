@@ -375,7 +375,7 @@ impl Placer<'_, '_> {
                 self.locals.push(Local { team, span });
                 let local = self.locals.len() as u32 - 1;
                 for &at in server {
-                    let messages = made[at as usize].and_then(|operation| operation.group());
+                    let messages = made[at as usize].and_then(|operation| operation.between());
                     made[at as usize] = Some(Operation::Inside { local, messages });
                 }
             }
