@@ -270,7 +270,9 @@ impl Reader {
                     return Ok(computes(duration));
                 };
                 let group = self.groups.number(node.group.as_deref().unwrap_or_default());
-                let Some(bytes) = node.bytes.or((kind == Kind::Barrier).then_some(0)) else {
+                let Some(bytes) = node.bytes.map_or((kind == Kind::Barrier).then_some(0), |bytes| {
+                    Some(if kind == Kind::Barrier { 0 } else { bytes })
+                }) else {
                     return wrong("has no comm_size".into(), "add the attribute: the bytes of the collective");
                 };
                 if bytes == 0 && kind != Kind::Barrier {

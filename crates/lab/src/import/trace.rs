@@ -122,7 +122,8 @@ pub struct RankTrace {
     pub begins: Vec<(u32, u32)>,
 }
 
-/// Operations of a rank that wait for each other in a circle, by their ids.
+/// Operations of a rank that wait for each other in a circle, by their ids: each one before the next, from the lowest
+/// on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Circle(pub Vec<u64>);
 
@@ -210,7 +211,10 @@ impl RankTrace {
             at = before.copied().unwrap_or(at);
         }
         let first = way.iter().position(|place| *place == at).unwrap_or(0);
-        Circle(way[first..].iter().rev().map(|place| self.operations[*place as usize].id).collect())
+        let mut ids: Vec<u64> = way[first..].iter().rev().map(|place| self.operations[*place as usize].id).collect();
+        let least = ids.iter().enumerate().min_by_key(|(_, id)| **id).map_or(0, |(at, _)| at);
+        ids.rotate_left(least);
+        Circle(ids)
     }
 }
 
@@ -399,11 +403,11 @@ mod tests {
         for (id, needs) in [(10, vec![]), (11, vec![0, 3]), (12, vec![1]), (13, vec![2]), (14, vec![3])] {
             rank.add(idle(id), needs);
         }
-        assert_eq!(rank.clone().sorted(), Err(Circle(vec![12, 13, 11])));
+        assert_eq!(rank.clone().sorted(), Err(Circle(vec![11, 12, 13])));
         let mut trace = Trace { file: "a.et".into(), noun: "node", ranks: vec![rank], ..Trace::default() };
         let said = trace.sort().expect_err("a circle").to_string();
         assert!(
-            said.contains("nodes of rank 0 wait for each other in a circle: 12 before 13 before 11 before 12"),
+            said.contains("nodes of rank 0 wait for each other in a circle: 11 before 12 before 13 before 11"),
             "{said}"
         );
         let mut selfish = RankTrace::default();
