@@ -4,7 +4,7 @@ use super::parts::{self, PartFacts};
 use super::text::grid::{ALWAYS, Grid};
 use super::text::{bytes, count, percent, us};
 use crate::plan::{CollectivePlan, Execution, Experiment, JobPlan};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use strandway_collective::script::COMPUTE;
 use strandway_collective::{ScriptedJob, bandwidth};
 use strandway_fabric::Measurements;
@@ -26,7 +26,8 @@ pub(crate) const OPERATIONS_HEAD: [&str; 6] =
     ["collectives of the job", "times", "mean time", "longest", "bus bandwidth", "exposed"];
 
 /// A training job.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct JobFacts {
     /// Its workload's name; with several groups `NAME/0`, `NAME/1`, ...
     pub name: String,
@@ -69,7 +70,8 @@ pub struct JobFacts {
 }
 
 /// Time in which the compute stream waited.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ExposedFacts {
     /// The kind of step that it waited for, such as `all-gather`.
     pub name: String,
@@ -80,7 +82,8 @@ pub struct ExposedFacts {
 }
 
 /// Collectives of one kind of a job.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct OperationFacts {
     /// The kind, such as `all-gather`.
     pub name: String,
@@ -105,7 +108,8 @@ pub struct OperationFacts {
 }
 
 /// A step of a rank.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TimelineFacts {
     /// 0 is the compute stream; the others carry collectives.
     pub stream: u8,

@@ -6,7 +6,7 @@
 //! stream included. A rank is ready when all steps have ended that the operation waits for, apart from those of its own
 //! stream. All parts are computed from the start and end times of steps, which ranks keep.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use strandway_collective::script::COMPUTE;
 use strandway_collective::{Operation, Script, ScriptedJob, Work};
@@ -14,7 +14,8 @@ use strandway_proto::RankTimes;
 use strandway_proto::units::Time;
 
 /// A part of an iteration.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PartFacts {
     /// `compute`; `tp`, `cp`, `ep`, `dp`, `pp`: exposed communication of these groups; `bubble`; `waiting`.
     pub name: String,
