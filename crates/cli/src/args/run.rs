@@ -44,8 +44,8 @@ Examples:
   strandway sweep my.toml --results rows --gather       print what is there, and run nothing
 
 Rows in the folder are found by a digest of the version, the scenario and the files that it names: a changed
-scenario is run anew, and several sweeps may share a folder. Failures are rows, too; --retry runs them again.
-examples/sweeps has an array of Slurm jobs and a script for Ray.";
+scenario is run anew, and several sweeps may share a folder. A run that fails is a row with an error, and the next
+command runs it again. examples/sweeps has an array of Slurm jobs and a script for Ray.";
 
 pub(super) const EXPLAIN_EXAMPLES: &str = "\
 Examples:
@@ -145,9 +145,6 @@ pub(crate) struct SweepArgs {
     /// With --results: run nothing, print what is there
     #[arg(long, requires = "results")]
     pub(crate) gather: bool,
-    /// With --results: repeat runs that failed
-    #[arg(long, requires = "results")]
-    pub(crate) retry: bool,
     /// Simultaneous runs [default: as many as processors and memory allow]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) jobs: Option<u16>,

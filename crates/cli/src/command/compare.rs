@@ -43,7 +43,8 @@ fn kept(args: &SweepArgs, scenario: &Scenario, variants: &[Variant], folder: &Pa
     let mut outputs = Outputs::open(Wanted::of(&args.common), &inputs(scenario, variants))?;
     let results = Results::open(folder, args.shard).map_err(Failure::Usage)?;
     let keys = variants.iter().map(|variant| variant.scenario.key()).collect::<Result<Vec<_>, _>>()?;
-    let missing = |key: &String| results.has(key).is_none_or(|failed| failed && args.retry);
+    // Failures are tried again: another machine may have more memory.
+    let missing = |key: &String| results.has(key).is_none_or(|failed| failed);
     let mut left: Vec<(String, Variant)> = Vec::new();
     for (key, variant) in keys.iter().zip(variants).filter(|(key, _)| !args.gather && missing(key)) {
         // Two variants of the same scenario are one run.
@@ -100,7 +101,7 @@ fn kept(args: &SweepArgs, scenario: &Scenario, variants: &[Variant], folder: &Pa
     }
     let said: Vec<String> = document.failed.iter().map(|run| format!("{}: {}", run.label, run.error)).collect();
     if !said.is_empty() {
-        return Err(Failure::Run(format!("{}\n--retry repeats runs that failed", said.join("\n"))));
+        return Err(Failure::Run(said.join("\n")));
     }
     judge(document.rows.iter().map(|row| (row.label.as_str(), &row.report)))
 }
