@@ -239,6 +239,45 @@ fn folders_of_results_are_explained() {
 }
 
 #[test]
+fn a_search_prints_the_worst_failures_and_writes_them() {
+    let folder = Folder::new("search");
+    folder.file("order.txt", "0\n1\n4\n5\n");
+    let job = "[fabric]\nhosts = 12\nhosts_per_leaf = 4\nspines = 1\n\
+               [workload]\nkind = \"all-reduce\"\nsize = \"1 MB\"\nplacement = \"order.txt\"\n";
+    folder.file("a.toml", job);
+    let (status, out, err) =
+        folder.strandway(&["search", "a.toml", "--moments", "1", "--out", "worst", "--json", "a.json", "--top", "3"]);
+    assert_eq!(status, 0, "{err}");
+    assert!(out.contains("2 of 3 parts tried in 4 runs: 2 classes") && out.contains("does not end"), "{out}");
+    assert!(err.contains("2 of 3 links (4 runs)"), "{err}");
+    let json: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(folder.0.join("a.json")).expect("readable")).expect("JSON");
+    assert_eq!((&json["steps"][0]["failures"][0]["alike"], json["format"].as_u64()), (&2.into(), Some(1)));
+    let mut names: Vec<String> = std::fs::read_dir(folder.0.join("worst"))
+        .expect("made")
+        .map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    let wanted =
+        ["01-leaf0-spine0-visible.toml", "02-leaf0-spine0-silent.toml", "03-leaf2-spine0-visible.toml", "order.txt"];
+    assert_eq!(names, wanted);
+    // They run where they are: one does not end, the harmless one meets its bound.
+    let (status, _, err) = folder.strandway(&["run", "worst/01-leaf0-spine0-visible.toml"]);
+    assert!(status == 1 && err.contains("time limit"), "{err}");
+    assert_eq!(folder.strandway(&["run", "worst/03-leaf2-spine0-visible.toml", "-q"]).0, 0);
+    for (args, fragment) in [
+        (&["--what", "cables"][..], "possible values: links, ports, switches"),
+        (&["--at", "5"], "a time needs a unit"),
+        (&["--give-up", "1"], "write a number above 1"),
+        (&["--value", "fct_us.p98"], "is no value of this scenario's report"),
+        (&["--out", "a.toml"], "--out a.toml: cannot be made"),
+    ] {
+        let (status, _, err) = folder.strandway(&[&["search", "a.toml"], args].concat());
+        assert!(status == 2 && err.contains(fragment), "{args:?}: {err}");
+    }
+}
+
+#[test]
 fn explain_teaches() {
     let folder = Folder::new("explain");
     folder.file("a.toml", SMALL);

@@ -19,6 +19,7 @@ pub mod reproduce;
 pub mod results;
 mod run;
 pub mod scenario;
+pub mod search;
 pub mod sweep;
 pub mod trace;
 pub mod wire;
