@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 pub use aggregation::{AggregationFacts, OccupancyFacts, SwitchFacts};
 pub use cost::{CostFacts, TableFacts};
 pub use job::{ExposedFacts, JobFacts, OperationFacts, TimelineFacts};
-pub use parts::PartFacts;
+pub use parts::{LaneFacts, PartFacts};
 pub use series::{GroupSeriesFacts, PathSeriesFacts, SeriesFacts, WatchedFacts};
 pub use why::WhyFacts;
 
