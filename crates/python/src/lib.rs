@@ -2,6 +2,7 @@
 
 mod columns;
 mod outcome;
+mod results;
 mod scenario;
 mod wire;
 
@@ -34,6 +35,7 @@ fn _lab(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<scenario::Scenario>()?;
     module.add_class::<outcome::Outcome>()?;
+    module.add_class::<results::Results>()?;
     module.add_class::<wire::WireGroup>()?;
     module.add_class::<wire::Work>()?;
     module.add_class::<wire::Endings>()?;
