@@ -14,7 +14,7 @@ pub use threads::run_all;
 
 use crate::RemoteRegion;
 use crate::error::{Error, Reason};
-use ring::digest;
+use aws_lc_rs::digest;
 use std::fmt;
 use std::time::Duration;
 

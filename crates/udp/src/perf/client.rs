@@ -4,7 +4,7 @@ use super::{DIGEST, Mode, Options, PerfError, REQUEST, SIZE_MAX, Stretch, reques
 use crate::node::{Completion, Connection, Node, Operation};
 use crate::session::SessionCounters;
 use crate::{Region, RemoteRegion};
-use ring::digest;
+use aws_lc_rs::digest;
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::time::{Duration, Instant};

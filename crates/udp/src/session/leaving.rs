@@ -4,7 +4,7 @@
 use super::{ONLY, Piece, Session, Surroundings};
 use crate::clock::LIFE;
 use crate::error::Reason;
-use crate::frame::{HEADER, Kind, PROOF, Sealed, encode_sealed};
+use crate::frame::{HEADER, Kind, PROOF, Sealed};
 use crate::plane::{Class, Destination, Owner};
 use std::net::SocketAddrV6;
 use strandway_proto::packet::{Flags, Header};
@@ -94,11 +94,10 @@ impl Session {
                 let (resolved, source) = around.routes.resolve(to, packet.path);
                 let destination = Destination { to: resolved, source, owner: Owner::Peer(to) };
                 around.planes[plane].push(destination, Class::Data, length, |out| {
-                    let start = out.len();
-                    encode_sealed(&header, out);
-                    out.extend_from_slice(&transport);
-                    out.extend_from_slice(payload);
-                    sealer.seal(out, start);
+                    let head = HEADER + transport.len();
+                    out[..HEADER].copy_from_slice(&header.to_bytes());
+                    out[HEADER..head].copy_from_slice(&transport);
+                    sealer.seal_from(out, head, payload);
                 });
                 if let Some(pacer) = &mut self.pacer {
                     pacer.spend(length as u64);
@@ -131,10 +130,8 @@ impl Session {
         let (resolved, source) = around.routes.resolve_small(to, path);
         let destination = Destination { to: resolved, source, owner: Owner::Peer(to) };
         around.planes[usize::from(path.port())].push(destination, class, length, |out| {
-            let start = out.len();
-            encode_sealed(&header, out);
-            out.extend_from_slice(body);
-            sealer.seal(out, start);
+            out[..HEADER].copy_from_slice(&header.to_bytes());
+            sealer.seal_from(out, HEADER, body);
         });
     }
 
