@@ -417,11 +417,12 @@ impl Descriptor {
     }
 
     /// Appends it.
+    #[inline]
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Descriptor::Send { number } => {
-                out.extend_from_slice(&[0; 4]);
-                out.extend_from_slice(&number.to_be_bytes());
+                let [n0, n1, n2, n3] = number.to_be_bytes();
+                out.extend_from_slice(&[0, 0, 0, 0, n0, n1, n2, n3]);
             }
             Descriptor::Write { key, start, immediate } => {
                 let mut bytes = [0; DESCRIPTOR_MAX];

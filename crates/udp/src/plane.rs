@@ -110,7 +110,9 @@ impl Batch {
     /// Adds a datagram that it takes.
     #[inline]
     fn add(&mut self, owner: Owner, length: usize, write: impl FnOnce(&mut [u8])) {
-        self.owner = self.owner.and(owner);
+        if !matches!(self.owner, Owner::Peer(_)) {
+            self.owner = self.owner.and(owner);
+        }
         write(&mut self.buffer[self.used..self.used + length]);
         self.used += length;
         self.count += 1;
@@ -228,6 +230,7 @@ impl Plane {
 
     /// Adds a datagram of `length` bytes that `write` fills; whatever was in the buffer before is still there. Full batches leave at
     /// once, the rest with [`Plane::flush`]; datagrams may be reordered.
+    #[inline]
     pub(crate) fn push(
         &mut self,
         Destination { to, source, owner }: Destination,
@@ -237,13 +240,24 @@ impl Plane {
     ) {
         let segments = self.segments;
         // Most datagrams go where the one before them went.
-        let newest = self.batches.len().wrapping_sub(1);
-        if let Some((from, batch)) = self.batches.back()
+        if let Some((from, batch)) = self.batches.back_mut()
             && *from == source
             && batch.takes(to, class, length, segments)
         {
-            return self.batches[newest].1.add(owner, length, write);
+            return batch.add(owner, length, write);
         }
+        self.push_apart(Destination { to, source, owner }, class, length, write);
+    }
+
+    /// The same if the newest batch does not take it.
+    fn push_apart(
+        &mut self,
+        Destination { to, source, owner }: Destination,
+        class: Class,
+        length: usize,
+        write: impl FnOnce(&mut [u8]),
+    ) {
+        let segments = self.segments;
         let mine = |(from, _): &&mut (u16, Batch)| *from == source;
         if let Some((_, batch)) = self.batches.iter_mut().filter(mine).find(|(_, b)| b.yields(to, length, segments)) {
             // The short one goes behind the long one, since only the last datagram of a call may be shorter.

@@ -13,8 +13,8 @@ const KEYS: usize = 4;
 /// From this length on a payload is encrypted in one pass from its place; below, copying it first takes less time. Ours, measured:
 /// docs/performance.md, section "The cipher".
 const APART_MIN: usize = 256;
-/// The least number of counters that a datagram may be behind the highest one; ours.
-const WINDOW_MIN: u64 = 32_768;
+/// The least number of counters that a datagram may be behind the highest one; ours: 512 words, of which the newest is not full.
+const WINDOW_MIN: u64 = 511 * 64;
 
 const SHORT: &str = "a datagram is shorter than AES-GCM's limit";
 
@@ -37,21 +37,24 @@ impl Keys {
         Keys { secret: Prk::new_less_safe(HKDF_SHA256, secret), keys: [const { None }; KEYS] }
     }
 
+    #[inline]
     fn of(&mut self, epoch: u64) -> &LessSafeKey {
-        let slot = &mut self.keys[(epoch % KEYS as u64) as usize];
-        if slot.as_ref().is_none_or(|(of, _)| *of != epoch) {
-            let mut key = [0; 16];
-            let number = epoch.to_be_bytes();
-            let info = [b"strandway 1 data".as_slice(), number.as_slice()];
-            self.secret
-                .expand(&info, KeyBytes)
-                .and_then(|okm| okm.fill(&mut key))
-                .expect("16 bytes are within HKDF's limit");
-            let key = UnboundKey::new(&AES_128_GCM, &key).expect("16 bytes are a key of AES-128");
-            *slot = Some((epoch, LessSafeKey::new(key)));
+        if self.keys[(epoch % KEYS as u64) as usize].as_ref().is_none_or(|(of, _)| *of != epoch) {
+            self.derive(epoch);
         }
-        let (_, key) = slot.as_ref().expect("filled above");
+        let (_, key) = self.keys[(epoch % KEYS as u64) as usize].as_ref().expect("derived above");
         key
+    }
+
+    #[cold]
+    fn derive(&mut self, epoch: u64) {
+        let mut key = [0; 16];
+        let number = epoch.to_be_bytes();
+        let info = [b"strandway 1 data".as_slice(), number.as_slice()];
+        let derived = self.secret.expand(&info, KeyBytes).and_then(|okm| okm.fill(&mut key));
+        derived.expect("16 bytes are within HKDF's limit");
+        let key = UnboundKey::new(&AES_128_GCM, &key).expect("16 bytes are a key of AES-128");
+        self.keys[(epoch % KEYS as u64) as usize] = Some((epoch, LessSafeKey::new(key)));
     }
 }
 
@@ -207,20 +210,23 @@ struct Window {
     next: u64,
     /// The number of counters that it remembers.
     size: u64,
-    words: Vec<u64>,
+    /// As many as a power of two, so that a counter's word is found without a division.
+    words: Box<[u64]>,
 }
 
 impl Window {
     fn new(size: u64) -> Window {
-        let size = size.max(WINDOW_MIN).next_multiple_of(64);
         // One word more than the window needs, since the newest word is cleared as a whole.
-        Window { next: 0, size, words: vec![0; size as usize / 64 + 1] }
+        let words = (size.max(WINDOW_MIN).div_ceil(64) + 1).next_power_of_two();
+        Window { next: 0, size: (words - 1) * 64, words: vec![0; words as usize].into() }
     }
 
+    #[inline]
     fn slot(&self, counter: u64) -> (usize, u64) {
-        ((counter / 64 % self.words.len() as u64) as usize, 1 << (counter % 64))
+        ((counter / 64) as usize & (self.words.len() - 1), 1 << (counter % 64))
     }
 
+    #[inline]
     fn is_fresh(&self, counter: u64) -> bool {
         let (word, bit) = self.slot(counter);
         counter >= self.next || (self.next - counter <= self.size && self.words[word] & bit == 0)
@@ -231,7 +237,7 @@ impl Window {
         if counter >= self.next {
             let (old, new) = (self.next.div_ceil(64), counter / 64);
             for word in old.max((new + 1).saturating_sub(self.words.len() as u64))..=new {
-                let at = (word % self.words.len() as u64) as usize;
+                let (at, _) = self.slot(word * 64);
                 self.words[at] = 0;
             }
             self.next = counter + 1;
@@ -251,9 +257,16 @@ pub fn random_secret() -> Result<[u8; 32], Error> {
 
 /// Random bytes from the operating system.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
-    use aws_lc_rs::rand::SecureRandom;
+    // Straight from the kernel: aws-lc's own generator first gathers jitter, some 450 million instructions in each process.
     let mut bytes = [0; N];
-    aws_lc_rs::rand::SystemRandom::new().fill(&mut bytes).map_err(|_| Error::Random)?;
+    let mut filled = 0;
+    while filled < N {
+        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(more) => filled += more,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return Err(Error::Random),
+        }
+    }
     Ok(bytes)
 }
 

@@ -171,7 +171,12 @@ impl Session {
     }
 
     /// Rebuilds the missing data of those groups of coded messages that have ended.
+    #[inline]
     fn rebuild(&mut self, around: &mut Surroundings<'_>) -> Result<(), Reason> {
+        if self.codes.is_none() { Ok(()) } else { self.rebuild_ended(around) }
+    }
+
+    fn rebuild_ended(&mut self, around: &mut Surroundings<'_>) -> Result<(), Reason> {
         while let Some(ended) = self.endpoint.take_ended(ONLY) {
             let Some(mut codes) = self.codes.take() else { return Ok(()) };
             let outcome = self.rebuild_group(around, &mut codes, &ended);
