@@ -2,7 +2,7 @@
 
 use crate::config::Protection;
 use crate::error::Error;
-use crate::frame::HEADER;
+use crate::frame::{HEADER, TAG};
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk};
 
@@ -182,6 +182,26 @@ impl Opener {
         Ok(())
     }
 
+    /// Checks a whole datagram and returns its body. An encrypted body is decrypted into `room`, which has room for it; the
+    /// datagram stays as it is. If the datagram is refused, the bytes in `room` mean nothing.
+    pub(crate) fn open_into<'a>(
+        &mut self,
+        counter: u64,
+        datagram: &'a mut [u8],
+        room: &'a mut [u8],
+    ) -> Result<&'a [u8], Refused> {
+        if self.protection != Protection::Encrypted {
+            return self.open(counter, datagram).map(|body| &*body);
+        }
+        let key = self.key(counter)?;
+        let (header, sealed) = datagram.split_at_checked(HEADER).ok_or(Refused::Forged)?;
+        let (body, tag) = sealed.split_last_chunk::<TAG>().ok_or(Refused::Forged)?;
+        let room = room.get_mut(..body.len()).ok_or(Refused::Forged)?;
+        key.open_separate_gather(nonce(counter), Aad::from(header), body, tag, room).map_err(|_| Refused::Forged)?;
+        self.window.insert(counter);
+        Ok(room)
+    }
+
     /// Checks a whole datagram and returns its body, decrypted in place.
     pub(crate) fn open<'a>(&mut self, counter: u64, datagram: &'a mut [u8]) -> Result<&'a mut [u8], Refused> {
         let (protection, tag) = (self.protection, self.tag_bytes());
@@ -299,13 +319,20 @@ mod tests {
             let encrypt = protection == Protection::Encrypted;
             let whole = sealed(&mut sealer, b"payload");
             assert_eq!(encrypt, !whole.windows(7).any(|w| w == b"payload"), "encryption hides the body");
+            let mut room = [0; 64];
             for i in 0..whole.len() {
                 let mut changed = whole.clone();
                 changed[i] ^= 1;
+                assert_eq!(opener.open_into(0, &mut changed.clone(), &mut room), Err(Refused::Forged), "byte {i}");
                 assert_eq!(opener.open(0, &mut changed), Err(Refused::Forged), "byte {i}");
             }
             for length in 0..whole.len() {
                 assert_eq!(opener.open(0, &mut whole.clone()[..length]), Err(Refused::Forged));
+                assert_eq!(opener.open_into(0, &mut whole.clone()[..length], &mut room), Err(Refused::Forged));
+            }
+            if encrypt {
+                let small = opener.open_into(0, &mut whole.clone(), &mut room[..6]).map(<[u8]>::to_vec);
+                assert_eq!(small, Err(Refused::Forged), "a body larger than the room for it");
             }
             assert_eq!(opener.open(1, &mut whole.clone()), Err(Refused::Forged), "the counter is part of the nonce");
             assert_eq!(opener.open(0, &mut whole.clone()).map(|b| b.to_vec()), Ok(b"payload".to_vec()));
@@ -331,7 +358,12 @@ mod tests {
                 datagram[HEADER..HEADER + start.len()].copy_from_slice(start);
                 apart.seal_from(&mut datagram, HEADER + start.len(), payload);
                 prop_assert!(datagram == expected, "{protection:?}, {} B behind {}", payload.len(), start.len());
-                prop_assert_eq!(opener.open(0, &mut datagram).map(|opened| opened.to_vec()), Ok(body.clone()));
+                prop_assert_eq!(opener.open(0, &mut datagram.clone()).map(|opened| opened.to_vec()), Ok(body.clone()));
+                let (mut opener, mut room) = (Opener::new(&[7; 32], protection, 0), vec![before; 4_300]);
+                let opened = opener.open_into(0, &mut datagram, &mut room).map(<[u8]>::to_vec);
+                prop_assert_eq!(opened, Ok(body.clone()));
+                let again = opener.open_into(0, &mut datagram, &mut room).map(<[u8]>::to_vec);
+                prop_assert_eq!(again, Err(Refused::Repeated));
             }
         }
     }
