@@ -241,7 +241,7 @@ impl Group {
         reduction: Reduction,
         timeout: Option<Duration>,
     ) -> Work {
-        let work = Work::new();
+        let work = Work::new(self.process.helm());
         let timeout = timeout.unwrap_or_else(|| self.options().timeout);
         let counts = matches!(what, What::Job(_));
         let begin = |number| {
