@@ -212,6 +212,26 @@ fn a_rank_that_leaves_is_named_and_one_that_is_late_is_waited_for() {
 }
 
 #[test]
+fn those_that_are_left_go_on_without_the_one_that_has_gone() {
+    let sums = ranks(3, 1, |group| {
+        group.barrier().expect("all are here");
+        if group.rank() == 1 {
+            return None;
+        }
+        let mut numbers = vec![1i64; 1_000];
+        group.all_reduce(&mut numbers, Reduction::Sum).expect_err("rank 1 has gone");
+        assert!(group.shrink(&[]).is_err() && group.shrink(&[7]).is_err() && group.shrink(&[group.rank()]).is_err());
+        let rest = group.shrink(&[1]).expect("two are left");
+        assert_eq!((rest.rank(), rest.ranks()), (group.rank() / 2, 2));
+        let mut numbers = vec![1i64; 100_000];
+        rest.all_reduce(&mut numbers, Reduction::Sum).expect("as good as any group");
+        rest.barrier().expect("to the end");
+        Some(numbers[0])
+    });
+    assert_eq!(sums, [Some(2), None, Some(2)]);
+}
+
+#[test]
 fn the_time_of_a_collective_is_over_and_the_group_goes_on() {
     ranks(2, 1, |group| {
         let mut numbers = [1i64];
