@@ -25,7 +25,10 @@ pub struct Moment {
 pub fn moments(fabric: &LinuxFabric, topology: &Topology, faults: &[FaultPlan]) -> Result<Vec<Moment>, String> {
     let mut spans = Vec::new();
     for fault in faults {
-        spans.push((fault.from, fault.until, targets(fabric, topology, fault)?));
+        // The controller's denials are for the nodes, not for the links.
+        if fault.kind != FaultKind::Denied {
+            spans.push((fault.from, fault.until, targets(fabric, topology, fault)?));
+        }
     }
     let times: BTreeSet<Time> = spans.iter().flat_map(|s| [s.0, s.1]).filter(|&t| t != Time::NEVER).collect();
     let broken = |at: Time| {
@@ -53,6 +56,7 @@ fn targets(fabric: &LinuxFabric, topology: &Topology, fault: &FaultPlan) -> Resu
             let loss = Loss { ppm: millionths(probability), run: (length * 1_000.0).round() as u32 };
             Ok(ways(topology, &fault.links).into_iter().map(|place| Target::Loss(place, loss)).collect())
         }
+        FaultKind::Denied => Ok(Vec::new()),
         FaultKind::Degraded { .. } if fabric.host_rate.is_none() => {
             Err("faults: `degrade` needs ports with a rate; leave --unshaped out".into())
         }
