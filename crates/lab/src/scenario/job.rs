@@ -185,7 +185,16 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written
     let ep = degree("ep", 1 << 16, &|file| file.ep);
     let replicas = u64::from(tp) * u64::from(cp) * u64::from(pp);
     let (gpus, dp) = match (file, ranks) {
-        (Some(file), _) => (None, Some(u64::from(file.copies()))),
+        (Some(file), _) if file.gpus > 0 => (None, Some(u64::from(file.copies()))),
+        (Some(_), _) => {
+            let gpus = section.count("gpus", 1, RANKS_MAX);
+            if gpus.is_none() && !section.has("gpus") {
+                let what = "is missing: the header of the file has no all_gpus";
+                section.sink.add(&section.path("gpus"), "", what, "write the number of ranks");
+                return None;
+            }
+            (gpus, None)
+        }
         (None, Some(ranks)) => (None, Some(u64::from(ranks))),
         (None, None) => (section.count("gpus", 1, RANKS_MAX), section.count("dp", 1, RANKS_MAX)),
     };
