@@ -4,10 +4,14 @@ pub mod aicb;
 pub mod chakra;
 pub mod goal;
 pub mod htsim;
+pub mod msccl;
+pub mod nccl;
+pub mod nccl_tuner;
 pub mod simai;
 pub mod simai_topology;
 pub mod trace;
 mod wire;
+mod xml;
 
 use crate::problem::Problems;
 use crate::scenario::read_file;
@@ -46,6 +50,18 @@ pub fn describe(file: &str, text: &str) -> Result<String, Problems> {
     }
     if goal::is_text(text.as_bytes()) {
         return goal::describe(file, text.as_bytes());
+    }
+    if msccl::is_algorithm(text) {
+        return Ok(msccl::parse(file, text)?.describe());
+    }
+    if nccl::is_topology(text) {
+        return Ok(nccl::parse(file, text)?.describe());
+    }
+    if nccl::is_graphs(text) {
+        return nccl::describe_graphs(file, text);
+    }
+    if nccl_tuner::is_tuner(text) {
+        return Ok(nccl_tuner::parse(file, text)?.describe());
     }
     if aicb::is_list(text) {
         return Ok(aicb::parse(file, text, None)?.describe());

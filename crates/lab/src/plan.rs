@@ -129,7 +129,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     let mut notes = notes(&workloads, &profile, fabric.routing);
     notes.extend(fabric.vain(&ports));
     let profile = Arc::new(profile);
-    let servers = servers::read(sink, root, &topology);
+    let servers = servers::read(sink, scenario, &topology);
     let context = Context {
         sink,
         servers: &servers,

@@ -1,6 +1,7 @@
 //! `[job]` or several `[[job]]`: training jobs, given by a model and its degrees of parallelism. This file reads the
 //! keys. `job/steps.rs` makes the steps of each rank, and `job/place.rs` places ranks on servers.
 
+mod choice;
 mod model;
 mod pipeline;
 mod place;
@@ -10,10 +11,12 @@ mod steps;
 mod traced;
 
 use super::collective::hosts_of;
+use crate::import::nccl_tuner::Tuner;
 use crate::import::simai::Workload;
 use crate::import::trace::Trace;
 use crate::reader::Section;
 use crate::scenario::Scenario;
+use choice::Wish;
 use model::Model;
 use pipeline::Pipeline;
 use source::Source;
@@ -25,7 +28,7 @@ use strandway_proto::units::Span;
 const RANKS_MAX: u64 = 1 << 17;
 
 /// Keys that only jobs have.
-pub(super) const KEYS: [&str; 47] = [
+pub(super) const KEYS: [&str; 49] = [
     "name",
     "profile",
     "start",
@@ -73,6 +76,8 @@ pub(super) const KEYS: [&str; 47] = [
     "placement",
     "groups",
     "control_dependencies",
+    "algorithm",
+    "tuner",
 ];
 
 /// The part of the forward pass that a backward pass computes again.
@@ -139,6 +144,9 @@ pub(crate) struct Written {
     /// Bytes of one gradient in messages. Parameters and activations have two.
     gradient_bytes: u64,
     placement: Placement,
+    /// How collectives between servers are done.
+    algorithm: Wish,
+    tuner: Option<Arc<Tuner>>,
 }
 
 /// GPUs, their dense bf16 peaks, TFLOP/s, and the rates of their memories, TB/s (data sheets).
@@ -259,7 +267,10 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written
     let known = GPUS.iter().find(|(name, ..)| *name == gpu).map_or(989.0, |(_, peak, _)| *peak);
     let peak = 1e12 * section.ratio("tflops", 1e-3, 1e9).unwrap_or(known);
     let efficiency = section.ratio("efficiency", 1e-3, 1.0).unwrap_or(0.5);
+    let (algorithm, tuner) = choice::read(section, scenario)?;
     let written = Written {
+        algorithm,
+        tuner,
         model: model?,
         imported,
         trace,

@@ -22,7 +22,7 @@ pub(super) enum Source {
 }
 
 /// Keys of `[job]` that have a meaning with a trace.
-const WITH_TRACE: [&str; 17] = [
+const WITH_TRACE: [&str; 18] = [
     "name",
     "profile",
     "start",
@@ -39,6 +39,7 @@ const WITH_TRACE: [&str; 17] = [
     "pipeline",
     "window",
     "algorithm",
+    "tuner",
     "placement",
 ];
 
