@@ -17,7 +17,7 @@ use crate::scenario::run::Sample;
 use crate::scenario::{
     SECTIONS, Scenario, expect, fabric, faults, fsdp, profile, run, servers, sizes, switch, workload,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use strandway_collective::{Group, Listed, Multicast, Pipe, Programs, Rank, ScriptedJob};
@@ -86,7 +86,8 @@ pub struct Experiment {
 }
 
 /// The file of a scenario, and its text after all changes.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Origin {
     /// The file's name as given.
     pub file: String,

@@ -63,6 +63,16 @@ impl Files {
         self.read.lock().map(|read| read.iter().cloned().collect()).unwrap_or_default()
     }
 
+    /// From now on it has a list of its own, with the files that it has read so far.
+    pub(crate) fn separate(&mut self) {
+        self.read = Arc::new(Mutex::new(self.all().into_iter().collect()));
+    }
+
+    /// The text of the pipe that it holds.
+    pub(crate) fn held(&self) -> Option<&str> {
+        self.held.as_ref().map(|(_, text)| &**text)
+    }
+
     /// Remembers a file that was read.
     pub(crate) fn note(&self, path: &Path) {
         if let Ok(mut read) = self.read.lock() {

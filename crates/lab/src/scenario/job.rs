@@ -230,10 +230,11 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written
     let interleaves = |file: &Workload| {
         pp > 1 && file.chunks > 1 && file.micro.len() >= file.chunks as usize && micro_batches.is_multiple_of(pp)
     };
-    let schedule = match section.choice("schedule", &["1f1b", "gpipe", "interleaved"]) {
+    let schedule = match section.choice("schedule", &["1f1b", "gpipe", "interleaved", "zero-bubble"]) {
         None if file.is_some_and(interleaves) => Pipeline::Interleaved,
         Some("gpipe") => Pipeline::Gpipe,
         Some("interleaved") => Pipeline::Interleaved,
+        Some("zero-bubble") => Pipeline::ZeroBubble,
         _ => Pipeline::OneForwardOneBackward,
     };
     let chunks = section.count("chunks", 1, 256).map(|n| n as u32);
@@ -370,6 +371,9 @@ fn fits(section: &Section<'_>, written: &Written) {
     }
     if written.zero == 3 {
         must("zero", *pp == 1, "shards parameters, which pipelines keep".into(), "write pp = 1, or zero = 1");
+    }
+    if written.schedule == Pipeline::ZeroBubble {
+        must("pp", *pp > 1, "fills the bubble of a pipeline of several stages".into(), "write pp = 2 or more");
     }
     if written.schedule == Pipeline::Interleaved {
         must("pp", *pp > 1, "interleaves the chunks of one stage".into(), "write pp = 2 or more");
