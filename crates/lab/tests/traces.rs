@@ -389,3 +389,11 @@ fn cut_and_absurd_files_are_explained() {
     let path = folder.write("odd.txt", "what is this\n");
     assert!(describe_file(&path).expect_err("unknown").to_string().contains("is of no kind that is known"));
 }
+
+/// The fixture of SimAI's format: the same digest on 1, 2 and 7 threads.
+#[test]
+fn a_workload_of_simai_has_one_digest() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/simai.txt");
+    let servers = format!("[servers]\ngpus = 4\nwiring = \"rail-optimised\"\n{}", job(&file));
+    assert!(time(&outcome(&servers, &[])) > 0.0);
+}
