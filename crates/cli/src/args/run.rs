@@ -52,7 +52,7 @@ What is understood, and what it becomes:
   workload.txt (SimAI, AICB), list.csv (AICB)      [job] file = \"FILE\"
   PREFIX.RANK.et, one per rank (Chakra)            [job] file = \"PREFIX\"; one file alone: and gpus = N
   schedule.goal, schedule.bin (GOAL)               [job] file = \"FILE\"
-  topology of SimAI or ASTRA-sim                   [fabric] and [servers], printed to copy
+  topology of SimAI or ASTRA-sim                   [fabric] kind = \"simai\", topo = \"FILE\"
   topology.xml (NCCL)                              [servers] topo = \"FILE\"
   graph.xml (NCCL)                                 a description
   tuner.conf (NCCL)                                [job] tuner = \"FILE\"

@@ -136,8 +136,11 @@ fn fields(line: &str) -> Vec<&str> {
 /// A field, what is wrong with it, and the remedy.
 type Wrong<'a> = (&'a str, String, &'static str);
 
-/// What a line does: nothing, a computation (without kind and group), or a collective.
-fn kind<'a>(name: &'a str, group: &'a str) -> Result<Option<(Option<Kind>, Option<Group>)>, Wrong<'a>> {
+/// Kind and group of a collective; neither of a computation.
+type Said = (Option<Kind>, Option<Group>);
+
+/// What a line does: nothing, a computation, or a collective.
+fn kind<'a>(name: &'a str, group: &'a str) -> Result<Option<Said>, Wrong<'a>> {
     let kind = match name.trim_start_matches("CommType.") {
         "epoch_end" => return Ok(None),
         "computation" => return Ok(Some((None, None))),

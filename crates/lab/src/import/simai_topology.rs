@@ -14,6 +14,9 @@ use strandway_proto::units::{Rate, Span};
 /// Limit on the nodes of a file: ours.
 const NODES_MAX: u64 = 1 << 21;
 
+/// Limit on the planes of a NIC: that of fabrics.
+const PLANES_MAX: usize = 32;
+
 /// A fabric that a file describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
@@ -213,6 +216,11 @@ impl Graph<'_> {
                 ),
             ));
         }
+        if planes > PLANES_MAX {
+            return Err(
+                self.odd(None, format!("GPU {} has {planes} links to switches, more than {PLANES_MAX}", hosts[0]))
+            );
+        }
         let hosts_per_leaf = leaves.values().copied().max().unwrap_or(1);
         if let Some((leaf, count)) = leaves.iter().find(|(_, count)| **count != hosts_per_leaf) {
             return Err(
@@ -306,7 +314,7 @@ impl Graph<'_> {
             let first = gpu / group * group + gpu % per_server;
             leaf(gpu as u32) == leaf(first as u32)
         };
-        if self.gpus as usize % group == 0 && (0..self.gpus as usize).all(in_rail) {
+        if (self.gpus as usize).is_multiple_of(group) && (0..self.gpus as usize).all(in_rail) {
             return Ok(true);
         }
         Err(self.odd(None, "GPUs are below leaves neither in order nor by rail".into()))
@@ -345,7 +353,7 @@ impl Described {
         format!(
             "a topology of SimAI or ASTRA-sim: {} GPUs{gpu}, a NIC each, {} per server; {} below a leaf, {} spines, {} planes\n\
              assumed: switches forward without a delay of their own; all links are as long as those of NICs\n\
-             to run it, put this into a scenario:\n{}",
+             to run it: [fabric] kind = \"simai\", topo = \"FILE\"; or write:\n{}",
             self.gpus,
             self.gpus_per_server,
             self.hosts_per_leaf,
@@ -382,9 +390,22 @@ mod tests {
             wanted
         );
         assert_eq!((made.rate, made.uplink), (Rate::from_gbps(400), Rate::from_gbps(800)));
-        let text = format!("{}[workload]\nkind = \"permutation\"\n", made.sections());
-        let scenario = crate::scenario::parse(&text).expect("TOML").check().unwrap_or_else(|e| panic!("{e}\n{text}"));
-        assert_eq!(scenario.plan.topology.hosts(), 8);
+        // Both ways to run it make the same fabric and the same servers.
+        let path = std::env::temp_dir().join(format!("strandway-topo-{}", std::process::id()));
+        std::fs::write(&path, rails()).expect("written");
+        let named = format!("[fabric]\nkind = \"simai\"\ntopo = {:?}\n", path.display().to_string());
+        let job = "[job]\nlayers = 2\nhidden = 64\nheads = 2\nsequence = 64\ntp = 2\ngpus = 8\n";
+        let plans = [made.sections(), named].map(|fabric| {
+            let text = format!("{fabric}{job}");
+            let scenario = crate::scenario::parse(&text).expect("TOML").check();
+            scenario.unwrap_or_else(|e| panic!("{e}\n{text}"))
+        });
+        std::fs::remove_file(&path).expect("removed");
+        let [written, read] = &plans;
+        assert_eq!(read.plan.topology, written.plan.topology);
+        assert_eq!(read.scripted, written.scripted);
+        // Rank 1 is GPU 1 of the first server, below the second leaf.
+        assert_eq!(read.scripted[0].hosts[1].0, 4);
         assert!(made.describe().contains("wiring = \"rail-optimised\""));
         // ASTRA-sim's variant: no servers, one switch.
         let star =

@@ -1,10 +1,11 @@
 //! `[servers]`: the GPUs of each server, the links between them, and the port of the fabric for each NIC.
 
 use crate::import::nccl::{self, Server};
+use crate::import::simai_topology::Described;
 use crate::reader::{Section, Sink};
 use crate::scenario::Scenario;
+use crate::scenario::fabric::Fabric;
 use strandway_collective::server::GPUS_MAX;
-use strandway_fabric::Topology;
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Rate, Span};
 
@@ -38,17 +39,19 @@ pub(crate) struct Servers {
 }
 
 /// Reads `[servers]`. Without it every host is a server with one GPU.
-pub(crate) fn read(sink: &Sink, scenario: &Scenario, topology: &Topology) -> Servers {
+pub(crate) fn read(sink: &Sink, scenario: &Scenario, fabric: &Fabric) -> Servers {
+    let topology = &fabric.topology;
     let root = &scenario.table;
     let section = Section::of(sink, root, "servers");
     let written = root.contains_key("servers");
-    let file = described(&section, scenario).unwrap_or_default();
+    let file = described(&section, scenario).or(fabric.described.as_ref().map(of_fabric)).unwrap_or_default();
     let gpus = section.count("gpus", 1, GPUS_MAX.into()).map(|n| n as u32);
     let gpus = gpus.or(Some(file.gpus).filter(|n| *n > 0)).unwrap_or(if written { 8 } else { 1 });
     let nics = section.count("nics", 1, GPUS_MAX.into()).map(|n| n as u32);
     let nics = nics.or(Some(file.nics).filter(|n| *n > 0)).unwrap_or(gpus);
     let rate = section.rate("rate").or(file.inside).unwrap_or(Rate::from_gbps(3600));
-    let latency = section.span("latency").unwrap_or(Span::from_us(1));
+    let known = fabric.described.as_ref().and_then(|made| Some(made.inside?.1));
+    let latency = section.span("latency").or(known).unwrap_or(Span::from_us(1));
     let wiring = match section.choice("wiring", &["by-server", "rail-optimised", "rail-only"]) {
         Some("rail-optimised") => Wiring::RailOptimised,
         Some("rail-only") => Wiring::RailOnly,
@@ -72,6 +75,17 @@ pub(crate) fn read(sink: &Sink, scenario: &Scenario, topology: &Topology) -> Ser
     section.finish_knowing(&KEYS);
     let per_block = if rails { hosts_per_leaf } else { (hosts_per_leaf / nics).max(1) };
     Servers { gpus, nics, rate, latency, wiring, count: hosts / nics, per_block, hosts_per_leaf }
+}
+
+/// The server of a file that describes the whole fabric.
+fn of_fabric(made: &Described) -> Server {
+    Server {
+        gpus: made.gpus_per_server,
+        nics: made.gpus_per_server,
+        inside: made.inside.map(|(rate, _)| rate),
+        rails: if made.rails { made.gpus_per_server } else { 0 },
+        ..Server::default()
+    }
 }
 
 /// The server that `topo` describes. Problems go into the section's sink.
