@@ -32,7 +32,7 @@ use crossing::Outbox;
 use eager::Switches;
 use fault::{FaultEvent, LinkFaults};
 use host::Host;
-use seat::Posted;
+use seat::{OpenMessage, Posted};
 use setup::World;
 use station::Stations;
 use std::collections::{BTreeMap, VecDeque};
@@ -44,6 +44,7 @@ use strandway_fabric::tally::Tally;
 use strandway_fabric::topology::{LinkEnds, LinkId};
 use strandway_proto::ConnectionId;
 use strandway_proto::RankTimes;
+use strandway_proto::account::Waits;
 use strandway_proto::aggregate::Counts;
 use strandway_proto::application::{Application, Channel};
 use strandway_proto::units::Time;
@@ -126,7 +127,9 @@ pub(crate) struct Slice<'a> {
     /// For messages without a row: the results by collective, and for each host the messages in progress with their
     /// start times.
     pub(crate) tallies: Vec<Tally>,
-    open: Vec<Vec<(u32, u64)>>,
+    open: Vec<Vec<OpenMessage>>,
+    /// By host and connection: the last reading of the waits of packets that arrived, if the plan asks for accounts.
+    heard: Vec<BTreeMap<ConnectionId, Waits>>,
     /// For each host: our ends of channels that opened at first use, and the number of ends opened in this way.
     opened: Vec<BTreeMap<Channel, ConnectionId>>,
     openings: Vec<u32>,

@@ -20,13 +20,14 @@ use strandway_proto::units::Span;
 const RANKS_MAX: u64 = 1 << 17;
 
 /// Keys that only jobs have.
-pub(super) const KEYS: [&str; 45] = [
+pub(super) const KEYS: [&str; 46] = [
     "name",
     "profile",
     "start",
     "connections",
     "model",
     "file",
+    "once",
     "layers",
     "hidden",
     "heads",
@@ -96,6 +97,8 @@ pub(crate) struct Written {
     model: Model,
     /// In place of the model: one rank's layers, from a file.
     imported: Option<Arc<Workload>>,
+    /// With a file: its layers that are there once per iteration, too.
+    once: bool,
     /// The name of its model in notes: `llama-70b`, `model`, or the name of the file.
     label: String,
     tp: u32,
@@ -235,6 +238,7 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written
     let efficiency = section.ratio("efficiency", 1e-3, 1.0).unwrap_or(0.5);
     let written = Written {
         model: model?,
+        once: once(section, imported.is_some()),
         imported,
         label,
         tp,
@@ -266,6 +270,15 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written
     };
     fits(section, &written);
     (section.sink.count() == before).then_some(written)
+}
+
+/// Whether the end of the iteration is part of a job from a file.
+fn once(section: &Section<'_>, imported: bool) -> bool {
+    let once = section.flag("once");
+    if once.is_some() && !imported {
+        section.wrong("once", "has a meaning with a file only", "leave it out, or write file");
+    }
+    once.unwrap_or(true)
 }
 
 /// Reports settings of a job that do not fit together.
@@ -413,14 +426,16 @@ impl Written {
         let degrees: Vec<String> =
             degrees.iter().filter(|(_, n)| *n > 1).map(|(label, n)| format!("{label} {n}")).collect();
         if let Some(file) = &self.imported {
+            let end = match self.once {
+                true => format!("whose end of an iteration has {} layers of its own", file.once.len()),
+                false => format!("without the {} layers at the end of an iteration", file.once.len()),
+            };
             return format!(
-                "{name}: {}, {} GPUs of {servers} servers ({}); {} micro-batches; all stages do what the file says of one, whose end of an \
-                 iteration has {} layers of its own",
+                "{name}: {}, {} GPUs of {servers} servers ({}); {} micro-batches; all stages do what the file says of one, {end}",
                 self.label,
                 self.ranks(),
                 degrees.join(", "),
                 self.micro_batches,
-                file.once.len(),
             );
         }
         let compute = match self.compute {

@@ -226,6 +226,7 @@ impl<'a> Slice<'a> {
             records,
             tallies: vec![Tally::default(); programs.groups()],
             open: vec![Vec::new(); cut.nodes[index][0].len()],
+            heard: vec![BTreeMap::new(); cut.nodes[index][0].len()],
             opened: vec![BTreeMap::new(); cut.nodes[index][0].len()],
             openings: vec![0; cut.nodes[index][0].len()],
             environments: plan.profiles.iter().map(|p| World::new(plan, p)).collect(),
