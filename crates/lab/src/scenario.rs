@@ -190,6 +190,16 @@ impl Scenario {
         self.files.read(name)
     }
 
+    /// The path of a file that the scenario names.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.files.path(name)
+    }
+
+    /// Remembers a file that was read for the scenario.
+    pub(crate) fn note(&self, path: &Path) {
+        self.files.note(path);
+    }
+
     /// Changes one key, given as `dotted.key=value`. The value is TOML, or otherwise plain text.
     ///
     /// # Errors

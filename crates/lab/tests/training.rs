@@ -305,7 +305,8 @@ fn collectives_below_their_bounds_say_why() {
     // One link at a fifth of its rate, and single paths that cannot avoid it.
     let degraded = "faults=[{between=[\"leaf1\",\"spine0\"],kind=\"degrade\",fraction=0.2}]";
     let expect = "expect={\"jobs.job.operations.all-reduce.shares.slow_link\"=\"> 0.3\",\"jobs.job.operations.all-reduce.late_us\"=\">= 0\"}";
-    let slow = all_reduce(ACROSS, &["profile.name=rocev2", degraded, expect, "fabric.spines=1", "run.time_limit=100ms"]);
+    let slow =
+        all_reduce(ACROSS, &["profile.name=rocev2", degraded, expect, "fabric.spines=1", "run.time_limit=100ms"]);
     assert!(slow.link.as_deref().is_some_and(|link| link.contains("leaf1") && link.contains("spine0")), "{slow:?}");
     assert!(slow.why.contains("behind the slow link ") && slow.why.contains("all-reduce gets "), "{}", slow.why);
 

@@ -9,7 +9,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use strandway_collective::script::COMPUTE;
-use strandway_collective::{Operation, Script, ScriptedJob, Work};
+use strandway_collective::{Between, Operation, Script, ScriptedJob, Work};
 use strandway_proto::RankTimes;
 use strandway_proto::units::Time;
 
@@ -17,7 +17,8 @@ use strandway_proto::units::Time;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PartFacts {
-    /// `compute`; `tp`, `cp`, `ep`, `dp`, `pp`: exposed communication of these groups; `bubble`; `waiting`.
+    /// `compute`; `tp`, `cp`, `ep`, `dp`, `pp`: exposed communication of these groups; `messages`, `collectives`: the
+    /// same of an imported trace; `bubble`; `waiting`.
     pub name: String,
     /// Time per iteration, mean over ranks; absent if no iteration ended, or if there were too many steps to keep their
     /// times.
@@ -33,21 +34,26 @@ impl PartFacts {
             "compute" => "computing".to_string(),
             "bubble" => "pipeline bubble".to_string(),
             "waiting" => "waiting for ranks".to_string(),
+            trace @ ("messages" | "collectives") => format!("exposed {trace}"),
             group => format!("exposed {}", group.to_uppercase()),
         }
     }
 }
 
 /// The names of parts, in their order in reports.
-const NAMES: [&str; 8] = ["compute", "tp", "cp", "ep", "pp", "dp", "bubble", "waiting"];
-const BUBBLE: usize = 6;
-const WAITING: usize = 7;
+const NAMES: [&str; 10] = ["compute", "tp", "cp", "ep", "pp", "dp", "messages", "collectives", "bubble", "waiting"];
+const BUBBLE: usize = 8;
+const WAITING: usize = 9;
 
 /// The part that exposed steps of a kind belong to.
 fn part_of(kind: &str) -> usize {
     let name = match kind {
         "all-gather" | "reduce-scatter" | "all-reduce" => "dp",
         "send" | "receive" => "pp",
+        "sending" | "receiving" => "messages",
+        "allreduce" | "allgather" | "reducescatter" | "alltoall" | "broadcast" | "reduce" | "gather" | "scatter" => {
+            "collectives"
+        }
         other => other,
     };
     NAMES.iter().position(|known| *known == name).unwrap_or(0)
@@ -57,6 +63,7 @@ fn part_of(kind: &str) -> usize {
 #[derive(Default)]
 struct Begins {
     groups: BTreeMap<u32, Time>,
+    listed: BTreeMap<u32, Time>,
     locals: BTreeMap<u32, Time>,
     multicasts: BTreeMap<u32, Time>,
     own: BTreeMap<u16, Time>,
@@ -99,10 +106,13 @@ impl Begins {
                 Operation::Multicast { multicast, .. } => later(&mut all.multicasts, multicast, at),
                 Operation::Own { number, .. } => later(&mut all.own, number, at),
                 Operation::Send { pipe, index } => later(&mut all.sent, (pipe, index), at),
-                Operation::Receive { .. } => {}
-                Operation::Messages { .. } | Operation::Inside { .. } => {
-                    if let Some((group, _)) = operation.group() {
-                        later(&mut all.groups, group, at);
+                Operation::Hand { local, gives: true } => later(&mut all.locals, local, at),
+                Operation::Receive { .. } | Operation::Hand { .. } => {}
+                Operation::Messages { .. } | Operation::Listed { .. } | Operation::Inside { .. } => {
+                    match operation.between() {
+                        Some(Between::Group(group, _)) => later(&mut all.groups, group, at),
+                        Some(Between::Listed(listed, _)) => later(&mut all.listed, listed, at),
+                        None => {}
                     }
                 }
             }
@@ -110,7 +120,11 @@ impl Begins {
         // A rank has everything only when all ranks of its server have ended their collectives of messages.
         for (operation, at) in begun() {
             if let Operation::Inside { local, messages } = operation {
-                let rail = messages.and_then(|(group, _)| all.groups.get(&group)).copied().unwrap_or_default();
+                let rail = messages.and_then(|between| match between {
+                    Between::Group(group, _) => all.groups.get(&group),
+                    Between::Listed(listed, _) => all.listed.get(&listed),
+                });
+                let rail = rail.copied().unwrap_or_default();
                 later(&mut all.locals, local, at.max(rail));
             }
         }
@@ -120,11 +134,13 @@ impl Begins {
     fn of(&self, operation: &Operation) -> Time {
         let found = match operation {
             Operation::Messages { group, .. } => self.groups.get(group),
+            Operation::Listed { listed, .. } => self.listed.get(listed),
             Operation::Inside { local, .. } => self.locals.get(local),
+            Operation::Hand { local, gives: false } => self.locals.get(local),
             Operation::Multicast { multicast, .. } => self.multicasts.get(multicast),
             Operation::Own { number, .. } => self.own.get(number),
             Operation::Receive { pipe, index } => self.sent.get(&(*pipe, *index)),
-            Operation::Send { .. } => None,
+            Operation::Send { .. } | Operation::Hand { .. } => None,
         };
         found.copied().unwrap_or_default()
     }

@@ -53,6 +53,11 @@ impl Files {
         Ok((path.display().to_string(), read_file(&path)?))
     }
 
+    /// The path of a file that the scenario names.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
     /// All files that were read so far.
     pub(crate) fn all(&self) -> Vec<PathBuf> {
         self.read.lock().map(|read| read.iter().cloned().collect()).unwrap_or_default()
@@ -68,7 +73,8 @@ impl Files {
         self.held.as_ref().map(|(_, text)| &**text)
     }
 
-    fn note(&self, path: &Path) {
+    /// Remembers a file that was read.
+    pub(crate) fn note(&self, path: &Path) {
         if let Ok(mut read) = self.read.lock() {
             read.insert(path.to_path_buf());
         }

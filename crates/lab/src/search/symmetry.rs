@@ -97,6 +97,12 @@ impl Graph {
         for pipe in &experiment.pipes {
             graph.traffic(topology, pipe.from, pipe.to, mix(pipe.bytes, pipe.count.into()));
         }
+        for listed in &experiment.listed {
+            for message in 0..listed.recipe.parcels().len() as u32 {
+                let (from, to) = listed.ends(message);
+                graph.traffic(topology, from, to, mix(11, listed.length(message, 0)));
+            }
+        }
         if experiment.aggregation.is_some() {
             // Trees of switches that add: their places follow from numbers, so no two parts count as alike.
             graph.colours.iter_mut().zip(0..).for_each(|(colour, node)| *colour = mix(*colour, node));
@@ -148,6 +154,8 @@ impl Graph {
                     Operation::Send { .. } => 4,
                     Operation::Receive { .. } => 5,
                     Operation::Inside { messages, .. } => 6 + u64::from(messages.is_some()),
+                    Operation::Hand { .. } => 8,
+                    Operation::Listed { .. } => 9,
                 });
                 role = kinds.fold(role, mix);
                 let colour = &mut self.colours[experiment.plan.topology.host(*host).0 as usize];

@@ -64,6 +64,8 @@ pub(super) enum Sort {
     Data,
     /// All ranks that hold the same experts.
     ExpertData,
+    /// A group of a trace.
+    Listed,
 }
 
 /// The kind of an operation of a group.
@@ -73,6 +75,11 @@ pub(super) enum Way {
     AllGather,
     ReduceScatter,
     AllToAll,
+    /// From and to the first rank of the group.
+    Broadcast,
+    Reduce,
+    Gather,
+    Scatter,
 }
 
 /// An operation, the same for all ranks of a role.
