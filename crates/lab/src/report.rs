@@ -9,6 +9,7 @@ mod choice;
 pub(crate) mod cost;
 mod crowd;
 pub mod csv;
+mod evs;
 pub mod html;
 mod job;
 pub mod lines;
@@ -23,6 +24,7 @@ mod why;
 
 use crate::plan::Origin;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 pub use aggregation::{AggregationFacts, OccupancyFacts, SwitchFacts};
@@ -90,6 +92,9 @@ pub struct Report {
     /// The repair schemes that `sdr_auto` chose, and the reasons; absent if no connection chose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub choices: Option<ChoiceFacts>,
+    /// The changes of MRC's entropy values; absent if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ev_events: Option<EvFacts>,
     /// Jobs whose gradients switches add; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch: Option<SwitchFacts>,
@@ -119,6 +124,36 @@ pub struct Report {
     pub notes: Vec<String>,
     /// The file of the scenario, and its text after all changes.
     pub origin: Origin,
+}
+
+/// The changes of MRC's entropy values.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EvFacts {
+    /// Events by kind: `failed`, `kept`, `answered`, `unanswered`, `returned`, `denied`, `allowed`, `replaced`.
+    pub counts: BTreeMap<String, u64>,
+    /// Events that were lost because a connection had too many.
+    pub lost: u64,
+    /// The first 1,000 events, in order of time.
+    pub events: Vec<EvEventFacts>,
+}
+
+/// A change of an entropy value.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EvEventFacts {
+    /// When it happened.
+    pub at_us: f64,
+    /// The sender.
+    pub host: u32,
+    /// The receiver.
+    pub peer: u32,
+    /// The plane.
+    pub plane: u8,
+    /// The number of the path in the plane.
+    pub path: u32,
+    /// What happened, as in `counts`.
+    pub change: Cow<'static, str>,
 }
 
 /// One fault.

@@ -283,6 +283,7 @@ fn merge(
         slice.tell_times(simulated.0, &mut m.ranks);
         m.stations.extend(slice.occupancy());
         add_series(&mut series, slice.take_series());
+        slice.path_events(&mut m.path_events);
         let (first, hosts) = slice.hosts();
         for (c, (connection, ends)) in plan.connections.iter().zip(&cut.ends).enumerate() {
             for (HostId(host), id) in [(connection.source, ends.0), (connection.destination, ends.1)] {
@@ -310,6 +311,7 @@ fn merge(
     if plan.sample_every.is_some() {
         m.series = series;
     }
+    m.path_events.sort_by_key(|row| (row.event.at, row.host, row.peer));
     m.stations.sort_by_key(|station| station.node);
     m.captured.sort_by_key(|c| (c.at, c.link));
     m.captured.truncate(plan.capture.as_ref().map_or(0, |c| c.limit));

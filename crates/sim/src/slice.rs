@@ -40,13 +40,15 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use strandway_collective::FlowTable;
 use strandway_fabric::NodeId;
-use strandway_fabric::measure::{LinkCounters, Station};
+use strandway_fabric::fault::FaultKind;
+use strandway_fabric::measure::{LinkCounters, PathRow, Station};
 use strandway_fabric::plan::Plan;
 use strandway_fabric::topology::{LinkEnds, LinkId};
 use strandway_proto::RankTimes;
 use strandway_proto::aggregate::Counts;
 use strandway_proto::application::Application;
 use strandway_proto::units::Time;
+use strandway_proto::{ConnectionId, HostId};
 
 pub(crate) use crossing::Mail;
 pub(crate) use fault::Faults;
@@ -275,6 +277,45 @@ impl<'a> Slice<'a> {
                 self.drain(i, now);
                 self.ports[i].set(flag::DOWN, down);
             }
+            FaultEvent::Ordered(link, fault, denied) => {
+                let h = (link.0 / self.facts.planes as u32 - self.facts.first_host) as usize;
+                self.obey(h, fault as usize, denied, now);
+            }
+        }
+    }
+
+    /// A host's connections obey the controller, which denies or allows every path across the links of a fault.
+    fn obey(&mut self, h: usize, fault: usize, denied: bool, now: u64) {
+        let connections = self.edge.hosts[h].endpoint.awake();
+        for (connection, peer) in connections {
+            self.obey_on(h, connection, peer, (fault, denied), now);
+        }
+    }
+
+    /// The same for one connection.
+    fn obey_on(&mut self, h: usize, connection: ConnectionId, peer: HostId, (fault, denied): (usize, bool), now: u64) {
+        let (host, topology) = (HostId(self.facts.first_host + h as u32), &self.facts.plan.topology);
+        let links = &self.facts.plan.faults[fault].links;
+        let endpoint = &mut self.edge.hosts[h].endpoint;
+        for state in endpoint.path_states(connection) {
+            if topology.source_route(host, peer, state.path).iter().any(|link| links.contains(link)) {
+                if denied {
+                    endpoint.deny_path(Time(now), connection, state.path);
+                } else {
+                    endpoint.allow_path(Time(now), connection, state.path);
+                }
+            }
+        }
+    }
+
+    /// A connection that opens obeys the denials that are in force.
+    #[cold]
+    fn obey_all(&mut self, h: usize, connection: ConnectionId, peer: HostId, now: u64) {
+        let plan = self.facts.plan;
+        for (fault, index) in plan.faults.iter().zip(0..) {
+            if fault.kind == FaultKind::Denied && (fault.from.0..fault.until.0).contains(&now) {
+                self.obey_on(h, connection, peer, (index, true), now);
+            }
         }
     }
 
@@ -338,6 +379,13 @@ impl<'a> Slice<'a> {
     /// The time of the latest event at a host of this slice.
     pub(crate) fn last_at(&self) -> u64 {
         self.edge.hosts.iter().map(Host::now).max().unwrap_or(0)
+    }
+
+    /// The changes of paths at this slice's hosts.
+    pub(crate) fn path_events(&mut self, into: &mut Vec<PathRow>) {
+        for (host, h) in self.edge.hosts.iter_mut().zip(self.facts.first_host..) {
+            host.endpoint.take_path_events(|peer, event| into.push(PathRow { host: HostId(h), peer, event }));
+        }
     }
 
     /// Frees the memory of the hosts.

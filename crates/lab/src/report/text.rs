@@ -60,6 +60,9 @@ pub fn report_in(report: &Report, width: Option<usize>) -> String {
     if let Some(choices) = super::choice::sentences(report) {
         line(choices);
     }
+    if let Some(events) = super::evs::sentence(report) {
+        line(events);
+    }
     if report.flows.finished < report.flows.total {
         line(unfinished(report));
     }

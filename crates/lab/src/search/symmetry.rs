@@ -9,7 +9,7 @@
 
 use crate::plan::{Execution, Experiment};
 use std::collections::BTreeMap;
-use strandway_collective::Operation;
+use strandway_collective::{Between, Operation};
 use strandway_fabric::{LinkId, NodeId, Topology};
 use strandway_proto::HostId;
 
@@ -153,6 +153,12 @@ impl Graph {
                     Operation::Own { .. } => 3,
                     Operation::Send { .. } => 4,
                     Operation::Receive { .. } => 5,
+                    // Ranks of a recipe differ, and so do the messages of a server: nothing here is taken as alike.
+                    Operation::Listed { listed, rank } => mix(mix(8, u64::from(*listed)), u64::from(*rank)),
+                    Operation::Hand { local, gives } => mix(mix(9, u64::from(*local)), u64::from(*gives)),
+                    Operation::Inside { messages: Some(Between::Listed(listed, rank)), .. } => {
+                        mix(mix(10, u64::from(*listed)), u64::from(*rank))
+                    }
                     Operation::Inside { messages, .. } => 6 + u64::from(messages.is_some()),
                     Operation::Hand { .. } => 8,
                     Operation::Listed { .. } => 9,

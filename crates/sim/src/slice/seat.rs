@@ -232,6 +232,9 @@ impl Slice<'_> {
         let open = self.opening(h, channel.peer, channel.profile, None);
         let ours = self.edge.hosts[h].endpoint.open(Time(now), open);
         self.edge.opened[h].insert(channel, ours);
+        if !self.facts.plan.faults.is_empty() {
+            self.obey_all(h, ours, channel.peer, now);
+        }
         ours
     }
 

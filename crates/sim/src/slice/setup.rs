@@ -19,6 +19,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use strandway_collective::Programs;
+use strandway_fabric::fault::FaultKind;
 use strandway_fabric::plan::{Plan, environment, environment_between};
 use strandway_fabric::topology::{LinkId, NodeId, NodeKind, Topology};
 use strandway_proto::application::Application;
@@ -234,6 +235,11 @@ impl<'a> Slice<'a> {
         };
         slice.make_ports();
         slice.make_hosts();
+        for (fault, index) in plan.faults.iter().zip(0..) {
+            if fault.kind == FaultKind::Denied && fault.from == Time::ZERO {
+                (0..slice.edge.hosts.len()).for_each(|h| slice.obey(h, index, true, 0));
+            }
+        }
         slice.mark_ports(faults);
         for host in 0..slice.edge.hosts.len() {
             slice.come_back(host, 0);
