@@ -160,8 +160,6 @@ impl Graph {
                         mix(mix(10, u64::from(*listed)), u64::from(*rank))
                     }
                     Operation::Inside { messages, .. } => 6 + u64::from(messages.is_some()),
-                    Operation::Hand { .. } => 8,
-                    Operation::Listed { .. } => 9,
                 });
                 role = kinds.fold(role, mix);
                 let colour = &mut self.colours[experiment.plan.topology.host(*host).0 as usize];
