@@ -447,7 +447,7 @@ impl Order {
 #[inline]
 fn sort(entries: &mut [Transit], bits: u32) {
     if entries.len() > 32 << bits {
-        return entries.sort_unstable_by_key(Transit::key);
+        return entries.sort_by_key(Transit::key);
     }
     for i in 1..entries.len() {
         let key = entries[i].key();
