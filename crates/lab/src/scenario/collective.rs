@@ -111,6 +111,34 @@ pub struct CollectivePlan {
     pub job: Option<u32>,
 }
 
+impl Maker<'_> {
+    /// A collective of the job that is being made: what it is and its algorithm, its ranks and bytes. It has no name yet, and its messages
+    /// are counted.
+    pub(super) fn of_job(
+        &self,
+        (kind, algorithm): (Collective, &str),
+        (ranks, bytes): (u32, u64),
+        execution: Execution,
+        bound: Span,
+    ) -> CollectivePlan {
+        CollectivePlan {
+            name: String::new(),
+            group: None,
+            kind,
+            algorithm: algorithm.into(),
+            ranks,
+            bytes,
+            execution,
+            placement: String::new(),
+            class: self.class,
+            messages: 0..0,
+            tallied: true,
+            bound,
+            job: Some(self.traffic.jobs.len() as u32),
+        }
+    }
+}
+
 /// Reads the keys that only collectives have.
 pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size: Bytes) -> Option<Written> {
     let many = |key: &'static str, most: u32| section.count(key, 1, u64::from(most)).map(|n| n as u32);

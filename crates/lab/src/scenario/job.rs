@@ -28,13 +28,14 @@ use strandway_proto::units::Span;
 const RANKS_MAX: u64 = 1 << 17;
 
 /// Keys that only jobs have.
-pub(super) const KEYS: [&str; 49] = [
+pub(super) const KEYS: [&str; 50] = [
     "name",
     "profile",
     "start",
     "connections",
     "model",
     "file",
+    "once",
     "layers",
     "hidden",
     "heads",
@@ -108,6 +109,8 @@ pub(crate) struct Written {
     model: Model,
     /// In place of the model: one rank's layers, from a file.
     imported: Option<Arc<Workload>>,
+    /// With a file: its layers that are there once per iteration, too.
+    once: bool,
     /// In place of both: what each rank does.
     trace: Option<Arc<Trace>>,
     /// The name of its model in notes: `llama-70b`, `model`, or the name of the file.
@@ -273,6 +276,7 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written
         algorithm,
         tuner,
         model: model?,
+        once: once(section, imported.is_some()),
         imported,
         trace,
         label,
@@ -305,6 +309,15 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written
     };
     fits(section, &written);
     (section.sink.count() == before).then_some(written)
+}
+
+/// Whether the end of the iteration is part of a job from a file.
+fn once(section: &Section<'_>, imported: bool) -> bool {
+    let once = section.flag("once");
+    if once.is_some() && !imported {
+        section.wrong("once", "has a meaning with a file only", "leave it out, or write file");
+    }
+    once.unwrap_or(true)
 }
 
 /// Reports settings of a job that do not fit together.
@@ -457,14 +470,16 @@ impl Written {
             return format!("{name}: {}, {format}, {ranks} ranks on {servers} servers; {how}", self.label);
         }
         if let Some(file) = &self.imported {
+            let end = match self.once {
+                true => format!("whose end of an iteration has {} layers of its own", file.once.len()),
+                false => format!("without the {} layers at the end of an iteration", file.once.len()),
+            };
             return format!(
-                "{name}: {}, {} GPUs of {servers} servers ({}); {} micro-batches; all stages do what the file says of one, whose end of an \
-                 iteration has {} layers of its own",
+                "{name}: {}, {} GPUs of {servers} servers ({}); {} micro-batches; all stages do what the file says of one, {end}",
                 self.label,
                 self.ranks(),
                 degrees.join(", "),
                 self.micro_batches,
-                file.once.len(),
             );
         }
         let compute = match self.compute {

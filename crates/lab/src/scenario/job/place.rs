@@ -487,21 +487,12 @@ impl Placer<'_, '_> {
         let bound = self.maker.bound(&schedule, hosts);
         self.plan_of(
             self.label(kind),
-            CollectivePlan {
-                name: String::new(),
-                group: None,
-                kind: algorithm.collective(),
-                algorithm: algorithm.name().into(),
-                ranks,
-                bytes,
-                execution: Execution::Schedule(place as usize),
-                placement: String::new(),
-                class: self.maker.class,
-                messages: 0..0,
-                tallied: true,
+            self.maker.of_job(
+                (algorithm.collective(), algorithm.name()),
+                (ranks, bytes),
+                Execution::Schedule(place as usize),
                 bound,
-                job: Some(self.maker.traffic.jobs.len() as u32),
-            },
+            ),
         );
         Some(Between::Group(place, 0))
     }
@@ -551,21 +542,8 @@ impl Placer<'_, '_> {
             return None;
         };
         let bound = self.maker.bound_of(&self.maker.traffic.listed[place]);
-        let plan = CollectivePlan {
-            name: String::new(),
-            group: None,
-            kind: recipe.collective(),
-            algorithm: recipe.name().into(),
-            ranks,
-            bytes,
-            execution: Execution::Listed(place),
-            placement: String::new(),
-            class: self.maker.class,
-            messages: 0..0,
-            tallied: true,
-            bound,
-            job: Some(self.maker.traffic.jobs.len() as u32),
-        };
+        let plan =
+            self.maker.of_job((recipe.collective(), recipe.name()), (ranks, bytes), Execution::Listed(place), bound);
         self.plan_of(self.label(kind), plan);
         Some(Between::Listed(place as u32, 0))
     }
@@ -679,21 +657,7 @@ impl Placer<'_, '_> {
         let bound = Alone::new(profile, context.topology, context.rate).completion(from, to, bytes);
         self.plan_of(
             KINDS[usize::from(SEND)],
-            CollectivePlan {
-                name: String::new(),
-                group: None,
-                kind: Collective::SendReceive,
-                algorithm: "messages".into(),
-                ranks: 2,
-                bytes,
-                execution: Execution::Pipe(place),
-                placement: String::new(),
-                class: self.maker.class,
-                messages: 0..0,
-                tallied: true,
-                bound,
-                job: Some(self.maker.traffic.jobs.len() as u32),
-            },
+            self.maker.of_job((Collective::SendReceive, "messages"), (2, bytes), Execution::Pipe(place), bound),
         );
         Some(place as u32)
     }

@@ -5,7 +5,7 @@ use super::rehearsal::{Call, Rehearsal, rehearse};
 use super::steps::{Sort, Way};
 use crate::alone::Alone;
 use crate::import::trace::{Does, Kind, Trace};
-use crate::scenario::collective::{CollectivePlan, Execution};
+use crate::scenario::collective::Execution;
 use crate::scenario::servers::Wiring;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -221,21 +221,12 @@ impl Placer<'_, '_> {
             let bound = self.alone(pipe.from, pipe.to, pipe.bytes);
             self.plan_of(
                 TRACE_KINDS[usize::from(SENDING)],
-                CollectivePlan {
-                    name: String::new(),
-                    group: None,
-                    kind: Collective::SendReceive,
-                    algorithm: "messages".into(),
-                    ranks: 2,
-                    bytes: pipe.bytes,
-                    execution: Execution::Pipe(place),
-                    placement: String::new(),
-                    class: self.maker.class,
-                    messages: 0..0,
-                    tallied: true,
+                self.maker.of_job(
+                    (Collective::SendReceive, "messages"),
+                    (2, pipe.bytes),
+                    Execution::Pipe(place),
                     bound,
-                    job: Some(self.maker.traffic.jobs.len() as u32),
-                },
+                ),
             );
         }
         Some(roads)
