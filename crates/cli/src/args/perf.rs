@@ -216,7 +216,7 @@ pub(crate) struct PerfClientArgs {
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub(crate) interval: f64,
     /// Writes of 8 B, 16 B, ... 64 KiB, each size for --seconds: one line per size, with the messages per second, like
-    /// `ib_write_bw -a` of perftest
+    /// `ib_write_bw -a` of perftest. The server must not have --once
     #[arg(long, group = "mode", conflicts_with_all = ["size", "messages", "interval"])]
     pub(crate) all: bool,
     /// Measure round trips of messages, one at a time, instead of bandwidth
