@@ -123,7 +123,8 @@ static PROCESSES: Mutex<Vec<(u32, Process)>> = Mutex::new(Vec::new());
 impl Group {
     /// Meets the other ranks at a store, with the process that this operating system process has already, if the group's key is its key;
     /// else a new one is started, on the planes of `STRANDWAY_PLANES` (addresses with commas between them) or, without that, on the address
-    /// by which this host reaches `towards`. `STRANDWAY_PAYLOAD` and `STRANDWAY_PROTECTION` (at rank 0), `STRANDWAY_RATE` in Gb/s are read too.
+    /// by which this host reaches `towards`. `STRANDWAY_PAYLOAD`, `STRANDWAY_PROTECTION` and `STRANDWAY_PROFILE`
+    /// (at rank 0), `STRANDWAY_RATE` in Gb/s and `STRANDWAY_RTT` in milliseconds are read too.
     ///
     /// # Errors
     /// If a rank does not come in time, or the store or an address does not work.
@@ -221,6 +222,16 @@ fn from_env(towards: Option<IpAddr>) -> Result<ProcessOptions, GroupError> {
             return Err(wrong("STRANDWAY_RATE", &rate, "give Gb/s of all planes together"));
         }
         options.rate = strandway_proto::Rate::from_gbps(1).scaled(gbps);
+    }
+    if let Some(name) = get("STRANDWAY_PROFILE") {
+        options.profile = name;
+    }
+    if let Some(rtt) = get("STRANDWAY_RTT") {
+        let ms: f64 = rtt.parse().map_err(|_| wrong("STRANDWAY_RTT", &rtt, "give milliseconds there and back"))?;
+        if !(0.001..=10_000.0).contains(&ms) {
+            return Err(wrong("STRANDWAY_RTT", &rtt, "give milliseconds there and back, 0.001 to 10000"));
+        }
+        options.base_rtt = strandway_proto::Span((ms * 1e9) as u64);
     }
     Ok(options)
 }

@@ -31,6 +31,8 @@ pub(super) struct Wire {
     pub(super) secret: [u8; 32],
     pub(super) payload: u32,
     pub(super) protection: Protection,
+    /// The name of the protocol.
+    pub(super) profile: String,
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -84,24 +86,27 @@ impl Terms {
         };
         let (group, payload) = (self.group, self.wire.payload);
         format!(
-            "strandway group 1\ngroup={group}\nsecret={}\npayload={payload}\nprotection={protection}\n",
-            hex(&self.wire.secret)
+            "strandway group 1\ngroup={group}\nsecret={}\npayload={payload}\nprotection={protection}\nprofile={}\n",
+            hex(&self.wire.secret),
+            self.wire.profile
         )
         .into_bytes()
     }
 
     pub(super) fn decode(text: &[u8]) -> Option<Terms> {
-        let (mut group, mut secret, mut payload, mut protection) = (None, None, None, None);
+        let (mut group, mut secret, mut payload, mut protection, mut profile) = (None, None, None, None, None);
         for (name, value) in lines(text, "strandway group 1")? {
             match name {
                 "group" => group = value.parse().ok(),
                 "secret" => secret = unhex(value),
                 "payload" => payload = value.parse().ok(),
                 "protection" => protection = protection_named(value),
+                "profile" => profile = Some(value.chars().take(100).collect()),
                 _ => {}
             }
         }
-        Some(Terms { group: group?, wire: Wire { secret: secret?, payload: payload?, protection: protection? } })
+        let wire = Wire { secret: secret?, payload: payload?, protection: protection?, profile: profile? };
+        Some(Terms { group: group?, wire })
     }
 }
 
@@ -125,7 +130,7 @@ mod tests {
         let addresses = vec!["[::1]:5".parse().expect("an address"), "[2001:db8::1]:6".parse().expect("an address")];
         let record = Record { id: [0xa5; 16], host: "here (process 5)".into(), addresses };
         assert_eq!(Record::decode(&record.encode()), Some(record));
-        let wire = Wire { secret: [9; 32], payload: 1_344, protection: Protection::None };
+        let wire = Wire { secret: [9; 32], payload: 1_344, protection: Protection::None, profile: "uec".into() };
         let terms = Terms { group: u64::MAX, wire };
         assert_eq!(Terms::decode(&terms.encode()), Some(terms));
     }
