@@ -41,6 +41,7 @@ mod probe;
 mod record;
 mod store;
 mod task;
+mod tuning;
 mod work;
 
 pub use element::{Element, Reduction};
@@ -50,6 +51,7 @@ pub use launch::{Launch, StoreAt, close_all};
 pub use memory::Buffer;
 pub use plan::{Job, Span};
 pub use store::{DirectoryStore, Prefixed, Store, TcpStore, Values};
+pub use tuning::{Candidate, Tuning, tune};
 pub use work::Work;
 
 use crate::error::GroupError;
@@ -73,7 +75,7 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Connections of a process: ours, one per process that it shares a group with.
 const CONNECTIONS: usize = 16_384;
 
-/// A process's settings on the wire. Rank 0 chooses those that must be equal everywhere (payload, protection, profile, key).
+/// A process's settings on the wire. Rank 0 chooses those that must be equal everywhere (payload, protection, profile, tuning, key).
 #[derive(Clone, Debug)]
 pub struct ProcessOptions {
     /// The local address of each plane, in the same order on all hosts. Port 0 takes any free one.
@@ -84,6 +86,8 @@ pub struct ProcessOptions {
     pub protection: Protection,
     /// The protocol: a profile or a profile with other policies, such as `sdr_auto`. Default `uec`.
     pub profile: String,
+    /// Which collectives go which way, by their length.
+    pub tuning: Tuning,
     /// Line rate of all planes together. Default 40 Gb/s.
     pub rate: Rate,
     /// Round trip without queues, including the time to wake up the other side. Default 100 us.
@@ -100,6 +104,7 @@ impl ProcessOptions {
             payload: None,
             protection: Protection::default(),
             profile: "uec".into(),
+            tuning: Tuning::default(),
             rate: Rate::from_gbps(40),
             base_rtt: TimeSpan::from_us(100),
             patience: Duration::from_secs(300),
@@ -158,6 +163,7 @@ impl Process {
                         payload: options.payload()?,
                         protection: options.protection,
                         profile: options.profile.clone(),
+                        tuning: options.tuning,
                     }
                 }
             };
@@ -201,7 +207,7 @@ impl Process {
         let id = *random_secret()?.first_chunk().expect("32 bytes");
         let host = format!("{} (process {})", launch::host_name(), std::process::id());
         let record = Record { id, host, addresses };
-        let helm = Arc::new(Helm::new(Engine::new(node, id, record.addresses.clone()), waker));
+        let helm = Arc::new(Helm::new(Engine::new(node, id, record.addresses.clone(), wire.tuning), waker));
         let steered = Arc::clone(&helm);
         let thread = std::thread::Builder::new().name("strandway-wire".into()).spawn(move || steered.run());
         let thread = thread.map_err(|error| GroupError::Config(format!("no thread for the wire: {error}")))?;
