@@ -5,6 +5,7 @@ mod config;
 mod files;
 mod node;
 mod outcome;
+mod results;
 mod scenario;
 mod wire;
 
@@ -37,6 +38,7 @@ fn _lab(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<scenario::Scenario>()?;
     module.add_class::<outcome::Outcome>()?;
+    module.add_class::<results::Results>()?;
     module.add_class::<wire::WireGroup>()?;
     module.add_class::<wire::Work>()?;
     module.add_class::<wire::Endings>()?;
