@@ -46,9 +46,11 @@
 //! assert_eq!(plain.to_string(), "fcbb:bb00:1:4002:2:8001::");
 //! ```
 
+mod element;
 mod list;
 mod table;
 
+pub use element::Element;
 pub use list::{Stop, Way};
 pub use table::{DropReason, SwitchTable};
 

@@ -45,6 +45,8 @@ fn standing(programs: bool, change: impl FnOnce(LinuxFabric) -> LinuxFabric) -> 
         mtu: 9000,
         host_rate: Some(500_000_000),
         uplink_rate: Some(500_000_000),
+        core_rate: None,
+        pods: None,
         queue: 65_536,
         marking: None,
         trimming: false,

@@ -63,6 +63,31 @@ Examples:
   strandway fabric fail degrade:p0:t0-0:t1-1:10%
   strandway fabric heal loss:p0";
 
+const FABRIC_DENY_EXAMPLES: &str = "\
+The fabric does not change. Node files get a list of denied parts, and every connection of profile `mrc` denies its entropy
+values whose path crosses one of them. Nodes that run already do not change; in a program, call `Node::order`.
+
+Targets are those of `strandway fabric fail`, without losses and rates: link:p0:t0-0:t1-1, switch:p0:t1-1, plane:p1,
+port:h0:p1, spine1.p0, leaf0.p0-spine1.p0.
+
+Examples:
+  strandway fabric deny spine1.p0                   no new connection sends over it
+  strandway fabric status                           lists denied parts
+  strandway fabric allow spine1.p0
+  strandway fabric allow                            everything";
+
+const FABRIC_LOCALISE_EXAMPLES: &str = "\
+Every host sends small datagrams to itself: to its T0 and back, to every T1 above and back, and to every T2 above these. The
+address of a datagram is its path, so the lost ones show which links are broken. A link is named if all probes over it were
+lost and no other link explains that. Links that the probes cannot tell apart are listed together. Links that only broken
+links lead to are listed as untested. Exit status: 0 if nothing is broken, 3 otherwise.
+
+Examples:
+  strandway fabric fail link:p0:t0-0:t1-1           silent: nothing reports it
+  strandway fabric localise                         prints p0:t0-0:t1-1, 100 % lost
+  strandway fabric localise --rounds 300            finds losses of one percent, too
+  strandway fabric localise --json - | jq .suspicions";
+
 const FABRIC_GROUP_EXAMPLES: &str = "\
 Each switch copies a member's packet to every port that leads to another member. A team has an address per plane and tree. A tree is a
 spine; between sites it is one of the parallel long links:
@@ -101,6 +126,14 @@ pub(crate) enum FabricCommand {
     Fail(FabricFailArgs),
     /// Repair one failure, or all of them
     Heal(FabricHealArgs),
+    /// Deny a switch, link, plane or port to nodes that start from now on (MRC's DENIED)
+    #[command(after_help = FABRIC_DENY_EXAMPLES)]
+    Deny(FabricFailArgs),
+    /// Allow one denied part again, or all of them
+    Allow(FabricHealArgs),
+    /// Probe every link and name the broken ones
+    #[command(after_help = FABRIC_LOCALISE_EXAMPLES)]
+    Localise(FabricLocaliseArgs),
     /// Make switches copy multicast for a team of hosts, or list the teams
     #[command(after_help = FABRIC_GROUP_EXAMPLES)]
     Group(FabricGroupArgs),
@@ -173,6 +206,18 @@ pub(crate) struct FabricRunArgs {
     /// Also simulate the scenario, and print both results in one table
     #[arg(long)]
     pub(crate) both: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FabricLocaliseArgs {
+    #[command(flatten)]
+    pub(crate) fabric: FabricName,
+    /// Datagrams over each path
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) rounds: u32,
+    /// Write the findings as JSON; - for standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
 }
 
 #[derive(Debug, ClapArgs)]

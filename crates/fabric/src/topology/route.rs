@@ -13,7 +13,7 @@ impl Topology {
         let mut links = vec![LinkId(self.ports_of(self.host(from)).0.0 + u32::from(plane))];
         let (first, last) = (self.leaf_of(from), self.leaf_of(to));
         let mut at = self.leaf(first, plane);
-        let mut up = |at: &mut NodeId, links: &mut Vec<LinkId>, port: u32| {
+        let up = |at: &mut NodeId, links: &mut Vec<LinkId>, port: u32| {
             let link = LinkId(self.ports_of(*at).0.0 + port);
             links.push(link);
             *at = self.ends(link).map_or(*at, |ends| ends.to);
