@@ -521,7 +521,7 @@ neutral = true
                 "srv6.t1s_per_pair = 1: 2 T1 switches of a plane are not 1 for each pair",
             ),
             ("[\"p0\", \"p1\"]", "[\"p0\"]", "must name 2 interfaces; write one for each plane, in order"),
-            ("trimming = true", "denied = [\"spine1\"]", "node.denied = [...]: is no list of parts of the fabric"),
+            ("trimming = true", "denied = [\"spine1\"]", "is no list of parts of the fabric; write [\"p0:t1-3\""),
             ("[srv6]", "[srv5]", "srv5 = {...}: unknown section; did you mean `srv6`?"),
             ("[node]", "[node", "not valid TOML"),
         ] {
