@@ -5,7 +5,9 @@ use crate::goodput::Meter;
 use crate::latency::RoundTrips;
 use crate::network::Side;
 use nix::errno::Errno;
-use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn6, recvmsg, sendmsg, setsockopt, sockopt};
+use nix::sys::socket::{
+    ControlMessage, MsgFlags, MultiHeaders, SockaddrIn6, recvmmsg, recvmsg, sendmmsg, sendmsg, setsockopt, sockopt,
+};
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
@@ -88,6 +90,60 @@ pub(crate) fn receive(meter: &Meter) -> Result<(), String> {
             }
             Err(Errno::EAGAIN | Errno::EINTR) => {}
             Err(error) => return Err(format!("recvmsg: {error}")),
+        }
+    }
+    Ok(())
+}
+
+/// Messages of one system call.
+const MANY: usize = 64;
+/// The most messages under way.
+const MANY_WINDOW: u64 = 1_024;
+
+/// Sends datagrams of `size` bytes, many of them with each system call, each with its own header.
+pub(crate) fn send_many(meter: &Meter, size: usize) -> Result<(), String> {
+    let socket = socket(Side::Sender)?;
+    socket.set_nonblocking(true).map_err(|error| error.to_string())?;
+    setsockopt(&socket, sockopt::SndBufForce, &BUFFER).map_err(wrong("send buffer"))?;
+    let to = vec![Some(SockaddrIn6::from(Side::Receiver.address(0, PORT))); MANY];
+    let source = vec![0x5a; size];
+    let slices = vec![[IoSlice::new(&source)]; MANY];
+    let (mut sent, mut lost) = (0, 0);
+    let mut progress = (0, Instant::now());
+    while !meter.is_over() {
+        let arrived = meter.total();
+        if sent - lost > arrived + MANY_WINDOW * size as u64 {
+            if arrived != progress.0 {
+                progress = (arrived, Instant::now());
+            } else if progress.1.elapsed() > PATIENCE {
+                lost = sent - arrived;
+                progress.1 = Instant::now();
+            }
+            continue;
+        }
+        progress.1 = Instant::now();
+        let mut headers = MultiHeaders::preallocate(MANY, None);
+        match sendmmsg(socket.as_raw_fd(), &mut headers, &slices, &to, [], MsgFlags::MSG_DONTWAIT) {
+            Ok(each) => sent += (each.count() * size) as u64,
+            Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::ECONNREFUSED) => {}
+            Err(error) => return Err(format!("sendmmsg: {error}")),
+        }
+    }
+    Ok(())
+}
+
+/// Receives them, many with each system call.
+pub(crate) fn receive_many(meter: &Meter) -> Result<(), String> {
+    let socket = socket(Side::Receiver)?;
+    setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).map_err(wrong("receive buffer"))?;
+    let mut buffer = vec![0; MANY * 2_048];
+    while !meter.is_over() {
+        let mut slices: Vec<_> = buffer.chunks_mut(2_048).map(|one| [IoSliceMut::new(one)]).collect();
+        let mut headers = MultiHeaders::<SockaddrIn6>::preallocate(MANY, None);
+        match recvmmsg(socket.as_raw_fd(), &mut headers, &mut slices, MsgFlags::MSG_DONTWAIT, None) {
+            Ok(each) => meter.add(each.map(|one| one.bytes as u64).sum()),
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            Err(error) => return Err(format!("recvmmsg: {error}")),
         }
     }
     Ok(())

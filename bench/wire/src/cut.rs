@@ -7,7 +7,7 @@ use crate::goodput::Meter;
 use crate::network::{self, Network, Wire};
 use crate::ours::Ours;
 use crate::planes::{MTU, PAYLOAD, RATE_MBPS};
-use ring::digest::{SHA256, digest};
+use aws_lc_rs::digest::{SHA256, digest};
 use std::time::{Duration, Instant};
 
 const PLANES: usize = 2;

@@ -88,7 +88,7 @@ fn measure(
 }
 
 /// `pairs` clients on the sender's core and the same number of servers on the receiver's core, each with its own node.
-fn nodes(ours: &Ours, pairs: u16, options: &perf::Options) -> Result<Vec<Stretch>, String> {
+pub(crate) fn nodes(ours: &Ours, pairs: u16, options: &perf::Options) -> Result<Vec<Stretch>, String> {
     let gone = AtomicBool::new(false);
     // A new thread inherits namespace and core from the thread that starts it.
     let together = |work: &(dyn Fn(u16) -> Result<Option<Stretch>, String> + Sync)| {
@@ -130,6 +130,7 @@ fn round_trips(ours: &Ours, pairs: u16, seconds: f64) -> Result<Vec<f64>, String
         mode: perf::Mode::Latency,
         interval: Duration::from_secs(1),
         messages: None,
+        bulk: 0,
     };
     let each = nodes(ours, pairs, &options)?;
     let p50 = each.iter().map(|one| one.rtt_p50_us).sum::<f64>() / each.len() as f64;
@@ -199,6 +200,7 @@ pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Con
                 mode: perf::Mode::Bandwidth,
                 interval: Duration::from_secs(1),
                 messages: None,
+                bulk: 0,
             };
             Ok(vec![nodes(&ours, pairs, &options)?.iter().map(|one| one.goodput_gbps).sum()])
         });

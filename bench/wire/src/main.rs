@@ -7,9 +7,11 @@ mod contest;
 mod cores;
 mod cut;
 mod goodput;
+mod idle;
 mod latency;
 mod libfabric;
 mod loss;
+mod messages;
 mod network;
 mod ours;
 mod planes;
@@ -21,9 +23,9 @@ use std::io::Write;
 use std::process::ExitCode;
 use strandway_proto::Span;
 
-const SECTIONS: [&str; 6] = ["bandwidth", "latency", "bursts", "planes", "cut", "loss"];
+const SECTIONS: [&str; 8] = ["bandwidth", "latency", "messages", "bursts", "planes", "cut", "loss", "idle"];
 const USAGE: &str = "\
-usage: strandway-bench-wire [bandwidth|latency|bursts|planes|cut|loss|all]... [OPTIONS]
+usage: strandway-bench-wire [bandwidth|latency|messages|bursts|planes|cut|loss|idle|all]... [OPTIONS]
 
   --only TEXT        only the rows whose table or name contains the text; repeat it for more
   --rounds N         rounds of every row (5)
@@ -136,6 +138,8 @@ fn run(options: &Options) -> Result<(), String> {
             "bursts" => bursts::contest,
             "planes" => planes::contest,
             "cut" => cut::contest,
+            "messages" => messages::contest,
+            "idle" => idle::contest,
             _ => loss::contest,
         };
         let mut contest = make(&network, options)?;

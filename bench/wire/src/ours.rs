@@ -157,6 +157,19 @@ impl Ours {
         Ok((Vec::new(), false))
     }
 
+    /// Sends and receives, for measurements of its own.
+    pub(crate) fn sides(
+        &self,
+    ) -> (impl FnOnce(&Meter) -> Result<(), String> + Send + '_, impl FnOnce(&Meter) -> Result<(), String> + Send + '_)
+    {
+        // The receiver reports rarely, so that it sleeps as it would without the measurement.
+        let every = Duration::from_millis(10);
+        (
+            |meter: &Meter| self.send(meter, vec![0x5a; MESSAGE], false),
+            move |meter: &Meter| self.receive(meter, MESSAGE, every, |_, _| {}).map(drop),
+        )
+    }
+
     /// Goodput per plane, in Gb/s.
     pub(crate) fn goodput(&self, seconds: f64) -> Result<Vec<f64>, String> {
         let sender = |meter: &Meter| self.send(meter, vec![0x5a; MESSAGE], false);

@@ -4,7 +4,7 @@ use crate::goodput::Meter;
 use crate::network::{Side, UDP_HEADERS};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{ClientConfig, Endpoint, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt};
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::future::Future;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::time::Duration;
 const MESSAGE: usize = 1 << 20;
 const WINDOW: u32 = 16 << 20;
 const PORT: u16 = 47_803;
-const NAME: &str = "wire.bench";
+pub(crate) const NAME: &str = "wire.bench";
 
 /// The receiver's certificate and key, by which the sender recognises it.
 pub(crate) struct Identity {
@@ -27,6 +27,23 @@ impl Identity {
         let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
         Ok(Identity { certificate: made.cert.der().clone(), key })
     }
+
+    /// TLS 1.3 of the sender, which trusts this certificate only.
+    pub(crate) fn of_sender(&self) -> Result<rustls::ClientConfig, String> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(self.certificate.clone()).map_err(text)?;
+        let builder = rustls::ClientConfig::builder_with_provider(provider());
+        let builder = builder.with_protocol_versions(&[&rustls::version::TLS13]).map_err(text)?;
+        Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    }
+
+    /// TLS 1.3 of the receiver.
+    pub(crate) fn of_receiver(&self) -> Result<rustls::ServerConfig, String> {
+        let key = PrivateKeyDer::Pkcs8(self.key.clone_key());
+        let builder = rustls::ServerConfig::builder_with_provider(provider());
+        let builder = builder.with_protocol_versions(&[&rustls::version::TLS13]).map_err(text)?;
+        builder.with_no_client_auth().with_single_cert(vec![self.certificate.clone()], key).map_err(text)
+    }
 }
 
 /// The text of an error.
@@ -34,10 +51,10 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// The provider with the cipher that our nodes use, too.
+/// The provider with the cipher, and the library of it, that our nodes use, too.
 fn provider() -> Arc<CryptoProvider> {
-    let cipher_suites = vec![ring::cipher_suite::TLS13_AES_128_GCM_SHA256];
-    Arc::new(CryptoProvider { cipher_suites, ..ring::default_provider() })
+    let cipher_suites = vec![aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256];
+    Arc::new(CryptoProvider { cipher_suites, ..aws_lc_rs::default_provider() })
 }
 
 fn transport(mtu: u16) -> Arc<TransportConfig> {
@@ -71,13 +88,7 @@ fn run(meter: &Meter, work: impl Future<Output = Result<(), String>>) -> Result<
 
 /// Writes a mebibyte at a time.
 pub(crate) fn send(meter: &Meter, identity: &Identity, mtu: u32) -> Result<(), String> {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(identity.certificate.clone()).map_err(text)?;
-    let tls = rustls::ClientConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(text)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let tls = identity.of_sender()?;
     let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).map_err(text)?));
     config.transport_config(transport(mtu as u16));
     run(meter, async {
@@ -95,13 +106,7 @@ pub(crate) fn send(meter: &Meter, identity: &Identity, mtu: u32) -> Result<(), S
 
 /// Reads it into one buffer.
 pub(crate) fn receive(meter: &Meter, identity: &Identity, mtu: u32) -> Result<(), String> {
-    let key = PrivateKeyDer::Pkcs8(identity.key.clone_key());
-    let tls = rustls::ServerConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(text)?
-        .with_no_client_auth()
-        .with_single_cert(vec![identity.certificate.clone()], key)
-        .map_err(text)?;
+    let tls = identity.of_receiver()?;
     let mut config = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls).map_err(text)?));
     config.transport_config(transport(mtu as u16));
     run(meter, async {

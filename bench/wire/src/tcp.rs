@@ -3,10 +3,14 @@
 use crate::goodput::Meter;
 use crate::latency::RoundTrips;
 use crate::network::Side;
+use crate::quic::{Identity, NAME};
 use nix::sys::socket::{setsockopt, sockopt};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, ServerConnection, StreamOwned};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const MESSAGE: usize = 1 << 20;
@@ -51,8 +55,21 @@ fn accept(control: &str, over: impl Fn() -> bool) -> Result<TcpStream, String> {
 
 /// Writes a mebibyte at a time.
 pub(crate) fn send(meter: &Meter, control: &str) -> Result<(), String> {
-    let mut stream = connect(control, || meter.is_over())?;
+    let stream = connect(control, || meter.is_over())?;
     stream.set_write_timeout(Some(ATTENTION)).map_err(|error| error.to_string())?;
+    write(meter, stream)
+}
+
+/// The same under TLS 1.3, encrypted by this process.
+pub(crate) fn send_tls(meter: &Meter, control: &str, identity: &Identity) -> Result<(), String> {
+    let stream = connect(control, || meter.is_over())?;
+    stream.set_write_timeout(Some(ATTENTION)).map_err(|error| error.to_string())?;
+    let name = ServerName::try_from(NAME).map_err(|error| error.to_string())?;
+    let tls = ClientConnection::new(Arc::new(identity.of_sender()?), name).map_err(|error| error.to_string())?;
+    write(meter, StreamOwned::new(tls, stream))
+}
+
+fn write(meter: &Meter, mut stream: impl Write) -> Result<(), String> {
     let message = vec![0x5a; MESSAGE];
     let mut at = 0;
     while !meter.is_over() {
@@ -69,8 +86,20 @@ pub(crate) fn send(meter: &Meter, control: &str) -> Result<(), String> {
 
 /// Reads all bytes that arrive.
 pub(crate) fn receive(meter: &Meter, control: &str) -> Result<(), String> {
-    let mut stream = accept(control, || meter.is_over())?;
+    let stream = accept(control, || meter.is_over())?;
     stream.set_read_timeout(Some(ATTENTION)).map_err(|error| error.to_string())?;
+    read(meter, stream)
+}
+
+/// The same under TLS 1.3.
+pub(crate) fn receive_tls(meter: &Meter, control: &str, identity: &Identity) -> Result<(), String> {
+    let stream = accept(control, || meter.is_over())?;
+    stream.set_read_timeout(Some(ATTENTION)).map_err(|error| error.to_string())?;
+    let tls = ServerConnection::new(Arc::new(identity.of_receiver()?)).map_err(|error| error.to_string())?;
+    read(meter, StreamOwned::new(tls, stream))
+}
+
+fn read(meter: &Meter, mut stream: impl Read) -> Result<(), String> {
     let mut place = vec![0; MESSAGE];
     while !meter.is_over() {
         match stream.read(&mut place) {

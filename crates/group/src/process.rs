@@ -32,6 +32,7 @@ mod element;
 mod engine;
 mod failure;
 mod group;
+mod helm;
 mod launch;
 mod memory;
 mod message;
@@ -52,14 +53,15 @@ pub use store::{DirectoryStore, Prefixed, Store, TcpStore, Values};
 pub use work::Work;
 
 use crate::error::GroupError;
-use engine::{Command, Commands, Engine, Queue};
+use engine::{Command, Engine};
+use helm::Helm;
 use record::{Record, Terms, Wire};
 use std::net::{SocketAddr, SocketAddrV6};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use strandway_proto::{Rate, Span as TimeSpan};
-use strandway_udp::{Config, Node, Protection, Waker, random_secret};
+use strandway_udp::{Config, Node, Protection, random_secret};
 
 /// Silence alone never ends a connection: a process that is stopped is waited for. Ours, a week.
 const PATIENCE: Duration = Duration::from_secs(7 * 24 * 3_600);
@@ -114,8 +116,7 @@ const PAYLOAD_MAX: u32 = 8_192;
 pub struct Process(Arc<Inner>);
 
 struct Inner {
-    queue: Queue,
-    waker: Waker,
+    helm: Arc<Helm>,
     record: Record,
     wire: Wire,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -185,26 +186,11 @@ impl Process {
         let id = *random_secret()?.first_chunk().expect("32 bytes");
         let host = format!("{} (process {})", launch::host_name(), std::process::id());
         let record = Record { id, host, addresses };
-        let queue: Queue = Arc::default();
-        let engine = Engine::new(node, id, record.addresses.clone(), queue.clone());
-        let commands = queue.clone();
-        let run = move || {
-            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| engine.run()));
-            let why = match ended {
-                Ok(Ok(())) => "the process has left".to_string(),
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "a defect, see the message of the panic".to_string(),
-            };
-            let mut commands = commands.lock().unwrap_or_else(PoisonError::into_inner);
-            let Commands { list, ended } = &mut *commands;
-            for command in list.drain(..) {
-                refuse(command, &why);
-            }
-            *ended = Some(why);
-        };
-        let thread = std::thread::Builder::new().name("strandway-wire".into()).spawn(run);
+        let helm = Arc::new(Helm::new(Engine::new(node, id, record.addresses.clone()), waker));
+        let steered = Arc::clone(&helm);
+        let thread = std::thread::Builder::new().name("strandway-wire".into()).spawn(move || steered.run());
         let thread = thread.map_err(|error| GroupError::Config(format!("no thread for the wire: {error}")))?;
-        Ok(Process(Arc::new(Inner { queue, waker, record, wire, thread: Mutex::new(Some(thread)) })))
+        Ok(Process(Arc::new(Inner { helm, record, wire, thread: Mutex::new(Some(thread)) })))
     }
 
     /// Its address on each plane.
@@ -214,7 +200,7 @@ impl Process {
 
     /// Does its thread run?
     pub(crate) fn is_alive(&self) -> bool {
-        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner).ended.is_none()
+        self.0.helm.is_alive()
     }
 
     pub(crate) fn secret(&self) -> &[u8; 32] {
@@ -223,7 +209,12 @@ impl Process {
 
     /// Leaves a command for the thread.
     fn submit(&self, command: Command) {
-        self.0.submit(command);
+        self.0.helm.submit(command);
+    }
+
+    /// What moves its packets.
+    fn helm(&self) -> Arc<Helm> {
+        Arc::clone(&self.0.helm)
     }
 
     /// Tells the others good-bye, once all that was said has arrived, and ends the thread. Groups of the process fail from now on.
@@ -233,21 +224,9 @@ impl Process {
 }
 
 impl Inner {
-    fn submit(&self, command: Command) {
-        {
-            let mut commands = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(why) = &commands.ended {
-                let why = why.clone();
-                drop(commands);
-                return refuse(command, &why);
-            }
-            commands.list.push_back(command);
-        }
-        self.waker.wake();
-    }
-
     fn close(&self) {
-        self.submit(Command::End(LINGER));
+        self.helm.submit(Command::End(LINGER));
+        self.helm.call_back();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             // A panic there was told to those who waited.
@@ -259,13 +238,6 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-/// A command that nobody carries out.
-fn refuse(command: Command, why: &str) {
-    if let Command::Begin(begin) = command {
-        begin.work.end(Err(Failure::Node(why.into())));
     }
 }
 

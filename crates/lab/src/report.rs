@@ -22,13 +22,14 @@ pub mod text;
 mod why;
 
 use crate::plan::Origin;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 pub use aggregation::{AggregationFacts, OccupancyFacts, SwitchFacts};
 pub use cost::{CostFacts, TableFacts};
 pub use job::{ExposedFacts, JobFacts, OperationFacts, TimelineFacts};
-pub use parts::PartFacts;
+pub use parts::{LaneFacts, PartFacts};
 pub use series::{GroupSeriesFacts, PathSeriesFacts, SeriesFacts, WatchedFacts};
 pub use why::WhyFacts;
 
@@ -38,8 +39,9 @@ pub(crate) const SIMULATED: &str = "simulated";
 /// [`Report::world`] of a run between real nodes.
 pub(crate) const NAMESPACES: &str = "namespaces";
 
-/// A run's result.
-#[derive(Clone, Debug, Default, Serialize)]
+/// A run's result. It can be read back from its JSON form; what older versions did not write has its default then.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Report {
     /// Format of this document: 1.
     pub format: u32,
@@ -124,7 +126,8 @@ pub struct Report {
 }
 
 /// The changes of MRC's entropy values.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct EvFacts {
     /// Events by kind: `failed`, `kept`, `answered`, `unanswered`, `returned`, `denied`, `allowed`, `replaced`.
     pub counts: BTreeMap<String, u64>,
@@ -135,7 +138,8 @@ pub struct EvFacts {
 }
 
 /// A change of an entropy value.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct EvEventFacts {
     /// When it happened.
     pub at_us: f64,
@@ -148,11 +152,12 @@ pub struct EvEventFacts {
     /// The number of the path in the plane.
     pub path: u32,
     /// What happened, as in `counts`.
-    pub change: &'static str,
+    pub change: Cow<'static, str>,
 }
 
 /// One fault.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct FaultFacts {
     /// The links and the kind of fault, such as `plane 2 down, silent`.
     pub what: String,
@@ -168,7 +173,8 @@ pub struct FaultFacts {
 }
 
 /// The run itself.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RunFacts {
     /// Wall-clock time, seconds.
     pub wall_s: f64,
@@ -189,7 +195,8 @@ pub struct RunFacts {
 }
 
 /// The fabric, and values computed from it.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct FabricFacts {
     /// The fabric's `kind` in the scenario.
     pub kind: String,
@@ -235,7 +242,8 @@ pub struct FabricFacts {
 }
 
 /// Number of flows, and the flows that did not finish.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct FlowFacts {
     /// All flows.
     pub total: u64,
@@ -257,7 +265,8 @@ pub struct FlowFacts {
 }
 
 /// A flow with its times.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SlowFlow {
     /// Source and destination.
     pub name: String,
@@ -272,7 +281,8 @@ pub struct SlowFlow {
 /// A distribution. Values are absent if there is nothing to describe. Percentiles are by nearest rank: the smallest
 /// value that is at least as large as the given share of all values. A flow that did not finish counts as one with
 /// infinite time, and a percentile that falls on such a flow is absent.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Spread {
     pub min: Option<f64>,
@@ -288,7 +298,8 @@ pub struct Spread {
 
 /// Payload rates. The time begins when the first flow is posted. It ends when the last flow has arrived, or, if some
 /// flow never did, when the last byte arrived.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Goodput {
     /// The rate of all payload, divided by the number of hosts that send.
     pub mean_per_host: f64,
@@ -299,7 +310,8 @@ pub struct Goodput {
 }
 
 /// Packet counts of the whole fabric.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Packets {
     /// Data packets that left hosts, retransmissions included.
     pub sent: u64,
@@ -358,7 +370,8 @@ pub struct Packets {
 }
 
 /// One class of flows.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ClassFacts {
     /// Its name.
     pub name: String,
@@ -378,7 +391,8 @@ pub struct ClassFacts {
 }
 
 /// One collective.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CollectiveFacts {
     /// Its workload's name; with several groups `NAME/0`, `NAME/1`, ...
     pub name: String,
@@ -413,7 +427,8 @@ pub struct CollectiveFacts {
 }
 
 /// A group of similar links: one tier, direction and plane.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct GroupFacts {
     /// For example `leaf->spine` or `host->leaf.p3`.
     pub name: String,
@@ -451,7 +466,8 @@ pub struct GroupFacts {
 }
 
 /// One link.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct LinkFacts {
     /// For example `leaf0->spine3`.
     pub name: String,
@@ -476,7 +492,8 @@ pub struct LinkFacts {
 }
 
 /// The choices of `sdr_auto` for the messages of a run, over all connections.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ChoiceFacts {
     /// Number of connections that chose.
     pub connections: u64,
@@ -495,7 +512,8 @@ pub struct ChoiceFacts {
 }
 
 /// A repair scheme, and the number of messages that used it.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PlanFacts {
     /// The name of the scheme.
     pub plan: String,
@@ -504,7 +522,8 @@ pub struct PlanFacts {
 }
 
 /// A repair scheme, and the model's prediction for it.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ChoiceOption {
     /// The name of the scheme.
     pub plan: String,
@@ -515,7 +534,8 @@ pub struct ChoiceOption {
 }
 
 /// One direction of a long link between sites.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct LongLinkFacts {
     /// Its rate.
     pub rate_gbps: f64,
@@ -531,7 +551,8 @@ pub struct LongLinkFacts {
 }
 
 /// One NIC port (plane), summed over all hosts.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PathFacts {
     /// For example `port0`.
     pub name: String,
@@ -550,7 +571,8 @@ pub struct PathFacts {
 }
 
 /// A parameter of the profile.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ParameterFacts {
     /// Its group.
     pub group: String,
@@ -567,7 +589,8 @@ pub struct ParameterFacts {
 }
 
 /// A bound and whether it was met.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Expectation {
     /// The value's path in this document.
     pub key: String,

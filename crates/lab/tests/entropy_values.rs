@@ -57,7 +57,7 @@ fn a_denied_spine_carries_nothing_and_is_used_again_when_it_is_allowed() {
     assert!(between > 0 && between < bytes_over("", "spine1.p0"));
     let facts = report(&part).ev_events.expect("denials and more");
     assert_eq!((facts.counts.get("denied"), facts.counts.get("allowed")), (Some(&8), Some(&8)));
-    assert_eq!((facts.events[0].change, facts.events[0].at_us, facts.events[0].path), ("denied", 20.0, 1));
+    assert_eq!((facts.events[0].change.as_ref(), facts.events[0].at_us, facts.events[0].path), ("denied", 20.0, 1));
     assert!(report("").ev_events.is_none(), "without faults nothing happens to a path");
 }
 

@@ -70,6 +70,46 @@ fn bubbles_of_pipelines_are_those_of_arithmetic() {
     }
 }
 
+/// ZB-H1 (arXiv 2401.10241, table 1): the bubble is (p - 1)(T_F + T_B - T_W). Here T_F = T_W = 10 ms per layer. T_B is
+/// 10 ms; with full recomputation it is 20 ms.
+#[test]
+fn zero_bubble_pipelines_have_the_bubble_of_their_paper() {
+    for (pp, micro_batches, recompute) in [(4, 8, "none"), (8, 16, "none"), (2, 3, "none"), (4, 8, "full")] {
+        let job = format!("{PIPELINE}pp = {pp}\nmicro_batches = {micro_batches}\nschedule = \"zero-bubble\"\n");
+        let outcome = outcome(&job, &[&format!("job.recompute={recompute}")]);
+        let job = only(&outcome);
+        let (forward, weights) = (10_000.0, 10_000.0);
+        let inputs = if recompute == "full" { 20_000.0 } else { 10_000.0 };
+        let layers = 16.0 / f64::from(pp);
+        let work = f64::from(micro_batches) * layers * (forward + inputs + weights);
+        let bubble = f64::from(pp - 1) * layers * (forward + inputs - weights);
+        let took = job.iteration_us.expect("it ended");
+        assert!((took / (work + bubble) - 1.0).abs() < 1e-3, "{pp} {micro_batches} {recompute}: {took}");
+        let found = share(job, "bubble") + share(job, "pp");
+        assert!((found - bubble / (work + bubble)).abs() < 1e-3, "{pp} {micro_batches} {recompute}: {found}");
+        assert!((us(job, "compute") / work - 1.0).abs() < 1e-3);
+    }
+}
+
+/// All schedules do the same work and send the same bytes.
+#[test]
+fn zero_bubble_pipelines_do_the_work_of_others() {
+    for more in [
+        "tp = 2\npp = 2\ndp = 8\nmicro_batches = 4\nbuckets = 2\n",
+        "experts = 8\ntop_k = 2\nep = 4\npp = 2\ndp = 16\nmicro_batches = 2\nrecompute = \"selective\"\n",
+        "cp = 4\npp = 2\ndp = 4\nmicro_batches = 3\nzero = 0\noverlap = false\n",
+    ] {
+        let model = format!("layers = 8\nhidden = 512\nsequence = 512\n{more}");
+        let (plain, split) = (outcome(&model, &[]), outcome(&model, &["job.schedule=zero-bubble"]));
+        assert_eq!(delivered(&plain), delivered(&split), "{more}");
+        let (plain, split) = (only(&plain), only(&split));
+        assert!((plain.computed_us / split.computed_us - 1.0).abs() < 1e-6, "{more}");
+        assert!(split.iteration_us < plain.iteration_us, "{more}: {:?}", split.iteration_us);
+        let count = |job: &JobFacts| job.operations.iter().map(|o| (o.name.clone(), o.count)).collect::<Vec<_>>();
+        assert_eq!(count(plain), count(split), "{more}");
+    }
+}
+
 /// Bytes that arrived, payload only.
 fn delivered(outcome: &Outcome) -> u64 {
     outcome.measurements.connections.iter().map(|c| c.delivered_bytes).sum()
@@ -199,6 +239,8 @@ fn a_job_that_makes_no_sense_is_explained() {
         ("model = \"llama-7b\"\npp = 4\nschedule = \"interleaved\"\nmicro_batches = 6\n", "is no multiple of pp = 4"),
         ("model = \"llama-7b\"\ndp = 4\nschedule = \"interleaved\"\nmicro_batches = 6\n", "write pp = 2 or more"),
         ("model = \"llama-7b\"\ndp = 4\nchunks = 2\n", "interleaved pipelines only"),
+        ("model = \"llama-7b\"\ndp = 4\nschedule = \"zero-bubble\"\n", "write pp = 2 or more"),
+        ("model = \"llama-7b\"\npp = 4\nschedule = \"zero_bubble\"\n", "did you mean \"zero-bubble\""),
         ("model = \"llama-7b\"\ndp = 4\nplacement = \"tight\"\n", "is no placement"),
         ("model = \"llama-7b\"\ndp = 4\nrank = 3\n", "unknown key"),
     ] {
@@ -252,4 +294,9 @@ fn a_workload_of_simai_is_a_job() {
     let experts = 2 * 3 * 32 * 8000 / 2;
     let data = 8 * 3 * (64_000 + 128_000);
     assert_eq!(delivered(&outcome), stages + experts + data);
+    // The file tells the gradients of inputs and of weights apart: the same work, with a smaller bubble.
+    let split = self::outcome(&format!("file = {:?}\nschedule = \"zero-bubble\"\n", file.display().to_string()), &[]);
+    assert_eq!(delivered(&split), stages + experts + data);
+    assert!((only(&split).computed_us / job.computed_us - 1.0).abs() < 1e-6);
+    assert!(only(&split).iteration_us < job.iteration_us);
 }

@@ -38,4 +38,6 @@ pub use steps::{Step, Tool, build, change, regroup};
 pub use teams::{TEAM_MAX, Team};
 
 #[cfg(test)]
+mod judgement;
+#[cfg(test)]
 mod tests;

@@ -107,6 +107,7 @@ const fn outer_flags(header: &Header) -> Flags {
 ///
 /// # Errors
 /// [`WireError::Unencodable`] if a field does not fit; `out` is then as it was. RoCEv2, STrack and MRC have 24 bits for a connection.
+#[inline]
 pub fn encode(format: WireFormat, packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError> {
     if packet.flags.0 & !Flags::ALL.0 != 0 || (format != WireFormat::Mrc && is_mrc_only(packet)) {
         return Err(WireError::Unencodable);
@@ -134,6 +135,7 @@ pub fn encode(format: WireFormat, packet: &Packet, out: &mut Vec<u8>) -> Result<
 ///
 /// # Errors
 /// If the bytes are not a header of this format.
+#[inline]
 pub fn decode(format: WireFormat, bytes: &[u8]) -> Result<Packet, WireError> {
     match bytes.first() {
         Some(&letter::MARK) => return letter::decode(bytes),

@@ -196,11 +196,6 @@ impl Calendar {
         }
     }
 
-    /// Number of groups.
-    pub(crate) fn groups(&self) -> usize {
-        self.groups
-    }
-
     /// Length of a window in ps.
     pub(crate) fn span(&self) -> u64 {
         self.span
@@ -296,6 +291,11 @@ impl Calendar {
     #[inline]
     pub(crate) fn end_of(&self, time: u64) -> u64 {
         self.start_of(self.window_of(time) + 1)
+    }
+
+    /// Has this window, which is not far ahead, entries or visits?
+    pub(crate) fn is_due(&self, window: u64) -> bool {
+        self.counts[(window & self.mask) as usize] > 0
     }
 
     /// The first window that has entries or visits.
@@ -447,7 +447,7 @@ impl Order {
 #[inline]
 fn sort(entries: &mut [Transit], bits: u32) {
     if entries.len() > 32 << bits {
-        return entries.sort_unstable_by_key(Transit::key);
+        return entries.sort_by_key(Transit::key);
     }
     for i in 1..entries.len() {
         let key = entries[i].key();
@@ -498,7 +498,7 @@ mod tests {
                     window = next.unwrap_or(window);
                     calendar.begin(window);
                     let mut got = Vec::new();
-                    for group in 0..calendar.groups() {
+                    for group in 0..calendar.groups {
                         let batch = calendar.take(group);
                         order.arrange(&batch, span);
                         for n in order.stops() {

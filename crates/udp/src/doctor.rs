@@ -1,5 +1,8 @@
 //! Checks what this machine offers for sockets and what will be slow, and says how to fix it.
 
+mod ethtool;
+mod interfaces;
+
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use std::fs;
 use std::net::UdpSocket;
@@ -51,6 +54,7 @@ pub fn examine() -> Vec<Finding> {
     findings.push(core_to_core());
     findings.push(aes());
     findings.extend(sockets());
+    findings.extend(interfaces::interfaces(allowed().len()));
     findings.extend(privileges());
     findings.push(open_files());
     findings.push(round_trip("round trip of 64 bytes, spinning", true));

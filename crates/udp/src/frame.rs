@@ -284,15 +284,22 @@ pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     Ok(Frame::Sealed(Sealed { kind, path, credits, connection, counter: u64_at(bytes, 16)? }))
 }
 
+impl Sealed {
+    /// The header as the first bytes of the datagram.
+    pub fn to_bytes(&self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[0] = VERSION << 4 | self.kind.number();
+        bytes[2..4].copy_from_slice(&self.credits.to_be_bytes());
+        bytes[4..8].copy_from_slice(&self.path.0.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.connection.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.counter.to_be_bytes());
+        bytes
+    }
+}
+
 /// Appends the header of an established connection's datagram.
 pub fn encode_sealed(sealed: &Sealed, out: &mut Vec<u8>) {
-    let mut bytes = [0; HEADER];
-    bytes[0] = VERSION << 4 | sealed.kind.number();
-    bytes[2..4].copy_from_slice(&sealed.credits.to_be_bytes());
-    bytes[4..8].copy_from_slice(&sealed.path.0.to_be_bytes());
-    bytes[8..16].copy_from_slice(&sealed.connection.to_be_bytes());
-    bytes[16..24].copy_from_slice(&sealed.counter.to_be_bytes());
-    out.extend_from_slice(&bytes);
+    out.extend_from_slice(&sealed.to_bytes());
 }
 
 /// The most bytes before the descriptor of a datagram of data in this format.
@@ -410,11 +417,12 @@ impl Descriptor {
     }
 
     /// Appends it.
+    #[inline]
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Descriptor::Send { number } => {
-                out.extend_from_slice(&[0; 4]);
-                out.extend_from_slice(&number.to_be_bytes());
+                let [n0, n1, n2, n3] = number.to_be_bytes();
+                out.extend_from_slice(&[0, 0, 0, 0, n0, n1, n2, n3]);
             }
             Descriptor::Write { key, start, immediate } => {
                 let mut bytes = [0; DESCRIPTOR_MAX];

@@ -10,7 +10,7 @@ use crate::config::Protection;
 use crate::error::{Error, Reason};
 use crate::frame::{COOKIE, NOISE_HELLO, NOISE_WELCOME, TERMS, VERSION};
 use crate::secure::random;
-use ring::{digest, hkdf, hmac};
+use aws_lc_rs::{digest, hkdf, hmac};
 use snow::{Builder, HandshakeState};
 use std::net::SocketAddr;
 use strandway_proto::parameter::magnitude;

@@ -53,6 +53,7 @@ enum Buffer {
 }
 
 impl Buffer {
+    #[inline]
     fn bytes(&self) -> &[u8] {
         match self {
             Buffer::Owned(bytes) => bytes,
@@ -62,6 +63,7 @@ impl Buffer {
     }
 
     /// Nothing if they may only be read: places in such a region are refused where something would be written.
+    #[inline]
     fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
             Buffer::Owned(bytes) => bytes,
@@ -256,6 +258,7 @@ impl Memory {
 
     /// The place of `length` bytes from `start` on in the range that `key` opens to `owner`; `None` if the key does not open
     /// them.
+    #[inline]
     pub(crate) fn open(&mut self, key: u64, owner: Connection, start: u64, length: usize) -> Option<Place> {
         let window = match self.recent {
             Some((recent, window)) if recent == key => window,
@@ -266,7 +269,8 @@ impl Memory {
         }
         self.recent = Some((key, window));
         let end = start.checked_add(length as u64).filter(|&end| end <= window.bytes)?;
-        let whole = self.bytes(window.region).ok()?.len() as u64;
+        let slot = self.slots.get(window.region.index as usize)?;
+        let whole = slot.buffer.as_ref().filter(|_| slot.generation == window.region.generation)?.bytes().len() as u64;
         let (start, end) = (window.start.checked_add(start)?, window.start.checked_add(end)?);
         if end > whole {
             return None;
@@ -288,6 +292,7 @@ impl Memory {
     }
 
     /// All bytes at a place, to change them.
+    #[inline]
     pub(crate) fn bytes_at(&mut self, place: Place) -> &mut [u8] {
         let buffer = self.slots[place.index as usize].buffer.as_mut().map_or(&mut [][..], Buffer::bytes_mut);
         &mut buffer[place.start..place.end]

@@ -74,6 +74,8 @@ pub struct Node {
     cookies: Cookies,
     planes: Vec<Plane>,
     inbox: Option<Inbox>,
+    /// Bodies of datagrams are decrypted into it, one after the other, so that it stays in the first-level cache.
+    room: Box<[u8]>,
     memory: Memory,
     slots: Vec<Slot>,
     /// Slots without a connection.
@@ -141,6 +143,7 @@ impl Node {
             ports: vec![true; planes.len()],
             planes,
             inbox: Some(Inbox::new()),
+            room: vec![0; 65_536].into(),
             memory: Memory::default(),
             slots: Vec::new(),
             free: Vec::new(),

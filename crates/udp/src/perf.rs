@@ -14,12 +14,14 @@ pub use threads::run_all;
 
 use crate::RemoteRegion;
 use crate::error::{Error, Reason};
-use ring::digest;
+use aws_lc_rs::digest;
 use std::fmt;
 use std::time::Duration;
 
 /// The largest message that a server accepts, in bytes: 1 GiB.
 pub const SIZE_MAX: u64 = 1 << 30;
+/// Bytes of the messages beside which round trips can be measured: [`Options::bulk`].
+pub const BULK_SIZE: u64 = 1 << 20;
 /// Memory that a server gives to all its clients together, in bytes: 4 GiB.
 const MEMORY_MAX: u64 = 4 << 30;
 const REQUEST: usize = 32;
@@ -41,6 +43,9 @@ pub struct Options {
     pub depth: usize,
     /// The kind of the measurement.
     pub mode: Mode,
+    /// Further connections of each node that write messages of [`BULK_SIZE`] meanwhile, `depth` under way: 0 to 64, for latency
+    /// only.
+    pub bulk: usize,
     /// The interval between reports.
     pub interval: Duration,
     /// End after this number of messages per connection, if the time is not up before.
@@ -109,6 +114,8 @@ pub struct Stretch {
     pub rtt_p50_us: f64,
     /// 99th percentile of the same round trips.
     pub rtt_p99_us: f64,
+    /// 99.9th percentile of the same round trips.
+    pub rtt_p999_us: f64,
 }
 
 /// Why there is no result.
@@ -151,10 +158,10 @@ impl From<Error> for PerfError {
 }
 
 /// A client's request: kind 1, zero 7, size 8, and the memory to write back to 16.
-fn request(options: &Options, back: RemoteRegion) -> [u8; REQUEST] {
+fn request(mode: Mode, size: u64, back: RemoteRegion) -> [u8; REQUEST] {
     let mut bytes = [0; REQUEST];
-    bytes[0] = options.mode.number();
-    bytes[8..16].copy_from_slice(&options.size.to_be_bytes());
+    bytes[0] = mode.number();
+    bytes[8..16].copy_from_slice(&size.to_be_bytes());
     bytes[16..].copy_from_slice(&back.to_bytes());
     bytes
 }

@@ -23,6 +23,11 @@ pub(crate) fn batch_of(length: usize) -> usize {
     (BATCH_BYTES / length.max(1)).clamp(1, SEGMENTS_MAX)
 }
 
+/// The buffer of a batch.
+fn new_buffer() -> Vec<u8> {
+    vec![0; BATCH_BYTES]
+}
+
 /// How switches should treat a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -75,7 +80,10 @@ pub(crate) enum Failure {
 
 /// Datagrams of equal length (the last may be shorter) to one address: one system call.
 struct Batch {
-    bytes: Vec<u8>,
+    /// The datagrams, and room behind them.
+    buffer: Vec<u8>,
+    /// Bytes of datagrams in it.
+    used: usize,
     to: SocketAddrV6,
     owner: Owner,
     class: Class,
@@ -92,7 +100,23 @@ impl Batch {
             && self.class == class
             && self.count < segments
             && length <= self.segment
-            && self.bytes.len() + length <= BATCH_BYTES
+            && self.used + length <= BATCH_BYTES
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.used]
+    }
+
+    /// Adds a datagram that it takes.
+    #[inline]
+    fn add(&mut self, owner: Owner, length: usize, write: impl FnOnce(&mut [u8])) {
+        if !matches!(self.owner, Owner::Peer(_)) {
+            self.owner = self.owner.and(owner);
+        }
+        write(&mut self.buffer[self.used..self.used + length]);
+        self.used += length;
+        self.count += 1;
+        self.closed = length < self.segment;
     }
 
     /// Is it one short datagram of control that a longer one may overtake? Then both leave by one system call.
@@ -102,7 +126,7 @@ impl Batch {
             && self.class == Class::Control
             && self.to == to
             && length > self.segment
-            && self.bytes.len() + length <= BATCH_BYTES
+            && self.used + length <= BATCH_BYTES
     }
 }
 
@@ -204,49 +228,61 @@ impl Plane {
         self.blocked
     }
 
-    /// Adds a datagram of `length` bytes that `write` appends. Full batches leave at once, the rest with [`Plane::flush`];
-    /// datagrams may be reordered.
+    /// Adds a datagram of `length` bytes that `write` fills; whatever was in the buffer before is still there. Full batches leave at
+    /// once, the rest with [`Plane::flush`]; datagrams may be reordered.
+    #[inline]
     pub(crate) fn push(
         &mut self,
         Destination { to, source, owner }: Destination,
         class: Class,
         length: usize,
-        write: impl FnOnce(&mut Vec<u8>),
+        write: impl FnOnce(&mut [u8]),
+    ) {
+        let segments = self.segments;
+        // Most datagrams go where the one before them went.
+        if let Some((from, batch)) = self.batches.back_mut()
+            && *from == source
+            && batch.takes(to, class, length, segments)
+        {
+            return batch.add(owner, length, write);
+        }
+        self.push_apart(Destination { to, source, owner }, class, length, write);
+    }
+
+    /// The same if the newest batch does not take it.
+    fn push_apart(
+        &mut self,
+        Destination { to, source, owner }: Destination,
+        class: Class,
+        length: usize,
+        write: impl FnOnce(&mut [u8]),
     ) {
         let segments = self.segments;
         let mine = |(from, _): &&mut (u16, Batch)| *from == source;
         if let Some((_, batch)) = self.batches.iter_mut().filter(mine).find(|(_, b)| b.yields(to, length, segments)) {
             // The short one goes behind the long one, since only the last datagram of a call may be shorter.
-            let short = std::mem::take(&mut batch.bytes);
-            let mut bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(65_536));
-            bytes.clear();
-            write(&mut bytes);
-            bytes.extend_from_slice(&short);
-            self.spare.push(short);
+            let mut buffer = self.spare.pop().unwrap_or_else(new_buffer);
+            buffer.resize(buffer.len().max(length + batch.used), 0);
+            write(&mut buffer[..length]);
+            buffer[length..length + batch.used].copy_from_slice(&batch.buffer[..batch.used]);
+            self.spare.push(std::mem::replace(&mut batch.buffer, buffer));
             batch.owner = batch.owner.and(owner);
-            (batch.bytes, batch.class, batch.segment, batch.count, batch.closed) = (bytes, class, length, 2, true);
+            batch.used += length;
+            (batch.class, batch.segment, batch.count, batch.closed) = (class, length, 2, true);
             return;
         }
         let at = self.batches.iter().rposition(|(from, b)| *from == source && b.takes(to, class, length, segments));
         let at = at.unwrap_or_else(|| {
-            if self.batches.len() >= BATCHES_MAX
-                || self.batches.iter().any(|(_, b)| b.bytes.len() + length > BATCH_BYTES)
-            {
+            if self.batches.len() >= BATCHES_MAX || self.batches.iter().any(|(_, b)| b.used + length > BATCH_BYTES) {
                 self.flush();
             }
-            let mut bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(65_536));
-            bytes.clear();
-            self.batches
-                .push_back((source, Batch { bytes, to, owner, class, segment: length, count: 0, closed: false }));
+            let mut buffer = self.spare.pop().unwrap_or_else(new_buffer);
+            buffer.resize(buffer.len().max(length), 0);
+            let batch = Batch { buffer, used: 0, to, owner, class, segment: length, count: 0, closed: false };
+            self.batches.push_back((source, batch));
             self.batches.len() - 1
         });
-        let (_, batch) = &mut self.batches[at];
-        batch.owner = batch.owner.and(owner);
-        let before = batch.bytes.len();
-        write(&mut batch.bytes);
-        debug_assert_eq!(batch.bytes.len() - before, length, "a datagram is as long as it was said to be");
-        batch.count += 1;
-        batch.closed = length < batch.segment;
+        self.batches[at].1.add(owner, length, write);
     }
 
     /// Sends waiting datagrams until the socket takes no more.
@@ -264,14 +300,14 @@ impl Plane {
             self.counters.send_calls += 1;
             let outcome = if batch.count == 1 || self.segments > 1 {
                 let segment = (batch.count > 1).then_some(batch.segment as u16);
-                socket.send(batch.to, class, &batch.bytes, segment)
+                socket.send(batch.to, class, batch.bytes(), segment)
             } else {
-                batch.bytes.chunks(batch.segment).try_for_each(|one| socket.send(batch.to, class, one, None))
+                batch.bytes().chunks(batch.segment).try_for_each(|one| socket.send(batch.to, class, one, None))
             };
             match outcome {
                 Ok(()) => {
                     self.counters.sent += batch.count as u64;
-                    self.counters.sent_bytes += batch.bytes.len() as u64;
+                    self.counters.sent_bytes += batch.used as u64;
                     self.dead = false;
                 }
                 Err(Errno::EAGAIN | Errno::ENOBUFS) => {
@@ -306,7 +342,7 @@ impl Plane {
             if let Some((_, batch)) = self.batches.pop_front()
                 && self.spare.len() <= BATCHES_MAX
             {
-                self.spare.push(batch.bytes);
+                self.spare.push(batch.buffer);
             }
         }
     }
@@ -348,7 +384,7 @@ impl Plane {
 
     /// Bytes that wait for the socket.
     pub(crate) fn waiting(&self) -> usize {
-        self.batches.iter().map(|(_, batch)| batch.bytes.len()).sum()
+        self.batches.iter().map(|(_, batch)| batch.used).sum()
     }
 }
 
@@ -371,7 +407,7 @@ mod tests {
         let send = |plane: &mut Plane, port: u16, peer: bool| {
             let to = SocketAddrV6::new(*address.ip(), port, 0, 0);
             let destination = Destination { to, source: 0, owner: if peer { Owner::Peer(to) } else { Owner::Nobody } };
-            plane.push(destination, Class::Data, 70_000, |out| out.resize(out.len() + 70_000, 0));
+            plane.push(destination, Class::Data, 70_000, |out| out.fill(0));
             plane.flush();
         };
         send(&mut plane, 9, false);

@@ -302,7 +302,7 @@ impl Session {
             waits_for_turn: false,
             turn_sent: 0,
             sealer: Sealer::new(ours, config.protection),
-            opener: Opener::new(theirs, config.protection, 2 * u64::from(window_psn)),
+            opener: Opener::new(theirs, config.protection, (2 * u64::from(window_psn)).saturating_sub(64)),
             trimmed_dscp: config.trimming.then_some(config.control_dscp),
             sides: peers
                 .iter()
@@ -454,6 +454,8 @@ fn window_psn(reliability: &ReliabilityConfig) -> u32 {
     reliability.range().unwrap_or(if reliability.is_one_way() { ONE_WAY_RANGE } else { 0 })
 }
 
+#[cfg(test)]
+mod forged;
 #[cfg(test)]
 mod hostile_peer;
 #[cfg(test)]

@@ -13,7 +13,7 @@ pub(crate) use proof::key;
 
 use crate::clock::earlier;
 use crate::deadlines::Deadlines;
-use ring::hmac;
+use aws_lc_rs::hmac;
 use std::collections::HashMap;
 use std::net::SocketAddrV6;
 use strandway_proto::{Span, Time};

@@ -31,6 +31,7 @@ const OPTIONS: Options = Options {
     mode: Mode::Bandwidth,
     interval: Duration::from_secs(1),
     messages: None,
+    bulk: 0,
 };
 
 #[test]
@@ -159,11 +160,29 @@ fn latency_counts_one_message_at_a_time() {
 }
 
 #[test]
+fn round_trips_are_measured_beside_bulk() {
+    let options = Options {
+        size: 64,
+        connections: 1,
+        bulk: 2,
+        duration: Duration::from_millis(300),
+        mode: Mode::Latency,
+        ..OPTIONS
+    };
+    let (whole, _) = measure(1, options).expect("it runs");
+    assert!(whole.messages > 0 && whole.rtt_p50_us > 0.0, "{whole:?}");
+    assert!(whole.rtt_p50_us <= whole.rtt_p99_us && whole.rtt_p99_us <= whole.rtt_p999_us, "{whole:?}");
+    let trips = whole.messages as f64 * 64.0 * 8.0 / whole.to_s / 1e9;
+    assert!(whole.goodput_gbps > 10.0 * trips, "the wire was full meanwhile: {whole:?}");
+}
+
+#[test]
 fn options_out_of_range_are_named() {
     for (options, word) in [
         (Options { size: 0, ..OPTIONS }, "1 byte to 1 GiB"),
         (Options { connections: 0, ..OPTIONS }, "1 to 256"),
         (Options { depth: 0, ..OPTIONS }, "1 to 1024"),
+        (Options { bulk: 1, ..OPTIONS }, "beside round trips only"),
         (Options { duration: Duration::ZERO, ..OPTIONS }, "at least a second"),
     ] {
         let said = measure(1, options).expect_err("out of range").to_string();

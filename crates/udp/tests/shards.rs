@@ -82,6 +82,7 @@ fn a_measurement_on_two_threads_adds_up() {
         // Twenty megabytes take longer than this on every machine.
         interval: Duration::from_millis(1),
         messages: Some(100),
+        bulk: 0,
     };
     let (over, gone, mut came, mut intervals) = (AtomicBool::new(false), AtomicUsize::new(0), 0, 0);
     let whole = std::thread::scope(|scope| {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 pub(super) const FABRIC_EXAMPLES: &str = "\
 Hosts and switches become namespaces called NAME-h0, NAME-t0-p0-0 and so on. Switches forward by static SRv6 micro
-segments: the destination address of a packet is its path (plane, T1, host). docs/linux-fabric.md lists the addresses
+segments: the destination address of a packet is its path (plane, switches, host). docs/linux-fabric.md lists the addresses
 and the differences from the simulator.
 
 Examples, as root:
@@ -15,20 +15,22 @@ Examples, as root:
   strandway fabric status --probe                            counters, and a datagram over every path
   strandway fabric exec h0 -- ip -6 route                    run a program on a host
   strandway fabric fail plane:p1                             break a plane, silently
+  strandway fabric localise                                  probe every link, and name the broken ones
   strandway fabric heal                                      repair all failures
   strandway fabric group 7 h0,h2,h3                          switches copy multicast for these hosts, too
   strandway fabric down                                      remove it all
 Node files for programs on the hosts: /run/strandway/NAME/h0.toml and so on.";
 
 const FABRIC_UP_EXAMPLES: &str = "\
-At most 64 hosts, 8 planes and 200 namespaces; two tiers (multi-plane or leaf-spine), or sites. Every port is shaped to the
-scenario's rate, at most 1 Gb/s per port, which is the limit of software. Building the same fabric again does nothing.
+At most 64 hosts, 8 planes and 200 namespaces; two tiers (multi-plane or leaf-spine), three (fat-tree), or sites. Every port
+is shaped to the scenario's rate, at most 1 Gb/s per port, which is the limit of software. Building the same fabric again does nothing.
 After Ctrl-C or an error, nothing remains of an unfinished fabric.
 
 Examples:
   strandway fabric up scenarios/wire/two_planes.toml
   strandway fabric up my.toml --rate 200Mbps --name slow     every port at 200 Mb/s
   strandway fabric up scenarios/wire/long_link.toml          two sites joined by a delay line
+  strandway fabric up scenarios/wire/three_tiers.toml        pods and cores: 16 hosts, 36 namespaces
   strandway fabric up scenarios/wire/three_sites.toml        three sites (possible: two to sixteen)
   strandway fabric up my.toml --unshaped --set fabric.hosts=8";
 

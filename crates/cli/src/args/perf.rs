@@ -13,6 +13,8 @@ Examples, on one host:
   strandway perf server &                                     listens on [::1]:47930
   strandway perf client ::1                                   ten seconds of 1 MiB writes, a line per second
   strandway perf client ::1 --latency --size 64               round trips instead
+  strandway perf client ::1 --latency --size 64 --bulk 1      the same beside a connection that fills the wire
+  strandway perf client ::1 --all --seconds 1                 small messages: rate and bandwidth by size
 Two hosts, two planes:
   head -c 32 /dev/urandom > key                               copy it to both hosts
   strandway perf server --key key --plane fd00:1::2 --plane fd00:2::2
@@ -204,18 +206,25 @@ pub(crate) struct PerfClientArgs {
     /// Duration in seconds
     #[arg(long, value_name = "S", default_value_t = 10.0)]
     pub(crate) seconds: f64,
-    /// Simultaneous messages per connection
-    #[arg(long, value_name = "N", default_value_t = 8)]
-    pub(crate) depth: usize,
+    /// Simultaneous messages per connection [default: 8, or 128 with --all]
+    #[arg(long, value_name = "N")]
+    pub(crate) depth: Option<usize>,
     /// End after this many messages per connection, or when the time is over
     #[arg(long, value_name = "N")]
     pub(crate) messages: Option<u64>,
     /// Seconds between lines, 0.001 to 3600
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub(crate) interval: f64,
+    /// Writes of 8 B, 16 B, ... 64 KiB, each size for --seconds: one line per size, with the messages per second, like
+    /// `ib_write_bw -a` of perftest
+    #[arg(long, group = "mode", conflicts_with_all = ["size", "messages", "interval"])]
+    pub(crate) all: bool,
     /// Measure round trips of messages, one at a time, instead of bandwidth
     #[arg(long, group = "mode")]
     pub(crate) latency: bool,
+    /// With --latency: this many further connections write messages of 1 MiB meanwhile
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "latency")]
+    pub(crate) bulk: usize,
     /// Make the server write the same amount back at the same time
     #[arg(long, group = "mode")]
     pub(crate) bidirectional: bool,

@@ -205,7 +205,7 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
         let row = |label: &str, report| Row { label: label.into(), set: BTreeMap::new(), report };
         let rows = vec![row("simulated", simulated), row("namespaces", wire)];
         let remark = agreement(&rows);
-        let document = tell(&mut outputs, &scenario, rows, &remark)?;
+        let document = tell(&mut outputs, &scenario, rows, Vec::new(), &remark)?;
         return judge(document.rows.iter().map(|row| (row.label.as_str(), &row.report)));
     }
     outputs.show(&report::text::report_in(&wire, outputs.width()));

@@ -13,6 +13,9 @@ use strandway_proto::{Rate, Span};
 use strandway_udp::perf::{self, Mode, Options, PerfError, Served, Stretch};
 use strandway_udp::{Config, Error, Node, shard_addresses};
 
+/// Sizes of `--all`, as powers of two, and its messages under way: that of perftest.
+const ALL_SIZES: std::ops::RangeInclusive<u32> = 3..=16;
+const ALL_DEPTH: usize = 128;
 /// The default port of a server; from the dynamic range, ours.
 const PORT: u16 = 47_930;
 
@@ -90,11 +93,16 @@ fn client(args: &PerfClientArgs) -> Result<(), Failure> {
         size: args.size,
         connections: args.connections,
         duration: Duration::from_secs_f64(args.seconds),
-        depth: args.depth,
+        depth: args.depth.unwrap_or(if args.all { ALL_DEPTH } else { 8 }),
         mode: mode(args),
+        bulk: args.bulk,
         interval: Duration::from_secs_f64(args.interval.clamp(0.0, 1e6)),
         messages: args.messages,
     };
+    if args.all {
+        let rows = sizes(&mut nodes, &servers?, &options, &mut outputs)?;
+        return outputs.json(|| json_of_sizes(args, facts, &rows));
+    }
     outputs.show(&head);
     let mut seconds = Vec::new();
     let whole = perf::run_all(&mut nodes, &servers?, &options, progress::interrupted, |second| {
@@ -104,13 +112,68 @@ fn client(args: &PerfClientArgs) -> Result<(), Failure> {
             seconds.push(second.clone());
         }
     });
-    let whole = whole.map_err(|error| match error {
+    let whole = whole.map_err(failure)?;
+    outputs.show(&format!("{}\n{}", "-".repeat(78), line(&whole)));
+    outputs.json(|| json(args, facts, &whole, &seconds))
+}
+
+fn failure(error: PerfError) -> Failure {
+    match error {
         PerfError::Option(said) => Failure::Usage(said),
         PerfError::Call(error) => error.into(),
         other => Failure::Run(other.to_string()),
-    })?;
-    outputs.show(&format!("{}\n{}", "-".repeat(78), line(&whole)));
-    outputs.json(|| json(args, facts, &whole, &seconds))
+    }
+}
+
+/// Measures one size after the other, and shows a line for each, with the columns of perftest.
+fn sizes(
+    nodes: &mut [Node],
+    servers: &[Vec<SocketAddrV6>],
+    options: &Options,
+    outputs: &mut Outputs,
+) -> Result<Vec<(u64, Stretch)>, Failure> {
+    let heads = ["bytes", "messages", "Gb/s", "million msg/s"];
+    outputs.show(&format!("{:>9}  {:>12}  {:>10}  {:>14}\n", heads[0], heads[1], heads[2], heads[3]));
+    let mut rows = Vec::new();
+    for size in ALL_SIZES.map(|power| 1_u64 << power) {
+        if progress::interrupted() {
+            break;
+        }
+        let options = Options { size, interval: Duration::from_secs(3_600), ..*options };
+        let whole = perf::run_all(nodes, servers, &options, progress::interrupted, |_| {}).map_err(failure)?;
+        outputs.show(&format!(
+            "{size:>9}  {:>12}  {:>10.3}  {:>14.4}\n",
+            whole.messages,
+            whole.goodput_gbps,
+            whole.messages as f64 / whole.to_s / 1e6
+        ));
+        rows.push((size, whole));
+    }
+    Ok(rows)
+}
+
+fn json_of_sizes(args: &PerfClientArgs, (profile, payload): (String, u32), rows: &[(u64, Stretch)]) -> String {
+    let row = |(size, whole): &(u64, Stretch)| {
+        serde_json::json!({
+            "size": size,
+            "seconds": whole.to_s,
+            "messages": whole.messages,
+            "goodput_gbps": whole.goodput_gbps,
+            "messages_per_s": whole.messages as f64 / whole.to_s,
+            "retransmitted": whole.retransmitted,
+        })
+    };
+    let object = serde_json::json!({
+        "format": 1,
+        "kind": "sizes",
+        "connections": args.connections,
+        "threads": args.common.threads,
+        "profile": profile,
+        "payload": payload,
+        "protection": args.common.wire.protection.name(),
+        "sizes": rows.iter().map(row).collect::<Vec<_>>(),
+    });
+    format!("{object:#}\n")
 }
 
 fn mode(args: &PerfClientArgs) -> Mode {
@@ -195,7 +258,7 @@ fn json(args: &PerfClientArgs, (profile, payload): (String, u32), whole: &Stretc
             "active_paths": stretch.active_paths,
             "messages": stretch.messages,
             "retransmitted": stretch.retransmitted,
-            "rtt_us": { "p50": stretch.rtt_p50_us, "p99": stretch.rtt_p99_us },
+            "rtt_us": { "p50": stretch.rtt_p50_us, "p99": stretch.rtt_p99_us, "p999": stretch.rtt_p999_us },
         })
     };
     let mut object = row(whole);

@@ -21,7 +21,7 @@ pub(super) fn facts(measured: &Measurements) -> Option<EvFacts> {
         peer: row.peer.0,
         plane: row.event.path.port(),
         path: row.event.path.entropy(),
-        change: row.event.change.name(),
+        change: row.event.change.name().into(),
     };
     Some(EvFacts {
         counts: counts.filter(|(_, count)| *count > 0).collect(),

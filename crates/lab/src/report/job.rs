@@ -1,10 +1,10 @@
 //! Training jobs: the time of iterations, and how the time of ranks is divided.
 
-use super::parts::{self, PartFacts};
+use super::parts::{self, LaneFacts, PartFacts};
 use super::text::grid::{ALWAYS, Grid};
 use super::text::{bytes, count, percent, us};
 use crate::plan::{CollectivePlan, Execution, Experiment, JobPlan};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use strandway_collective::script::COMPUTE;
 use strandway_collective::{ScriptedJob, bandwidth};
 use strandway_fabric::Measurements;
@@ -26,7 +26,8 @@ pub(crate) const OPERATIONS_HEAD: [&str; 6] =
     ["collectives of the job", "times", "mean time", "longest", "bus bandwidth", "exposed"];
 
 /// A training job.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct JobFacts {
     /// Its workload's name; with several groups `NAME/0`, `NAME/1`, ...
     pub name: String,
@@ -66,10 +67,16 @@ pub struct JobFacts {
     pub operations: Vec<OperationFacts>,
     /// The steps of the last iteration, at the rank that ended last; empty if there were too many steps to record.
     pub timeline: Vec<TimelineFacts>,
+    /// When the iteration of `timeline` and `lanes` began, in us since the run began.
+    pub timeline_from_us: f64,
+    /// What some ranks did in that iteration, the slowest one among them; empty without time series (`run.sample`, or a
+    /// page), and if there were too many steps to keep their times.
+    pub lanes: Vec<LaneFacts>,
 }
 
 /// Time in which the compute stream waited.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ExposedFacts {
     /// The kind of step that it waited for, such as `all-gather`.
     pub name: String,
@@ -80,7 +87,8 @@ pub struct ExposedFacts {
 }
 
 /// Collectives of one kind of a job.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct OperationFacts {
     /// The kind, such as `all-gather`.
     pub name: String,
@@ -105,7 +113,8 @@ pub struct OperationFacts {
 }
 
 /// A step of a rank.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TimelineFacts {
     /// 0 is the compute stream; the others carry collectives.
     pub stream: u8,
@@ -183,6 +192,11 @@ fn one(
             .map(|(kind, places)| operations(experiment, measured, kind, places))
             .collect(),
         timeline: timeline(job, ranks),
+        timeline_from_us: drawn(ranks).map_or(0.0, |(_, begin)| begin.as_us()),
+        lanes: match drawn(ranks).filter(|_| experiment.plan.sample_every.is_some()) {
+            Some((slowest, begin)) => parts::lanes(job, ranks, begin, slowest.rank),
+            None => Vec::new(),
+        },
     }
 }
 
@@ -248,14 +262,17 @@ fn operations(experiment: &Experiment, measured: &Measurements, kind: &str, plac
     }
 }
 
+/// The rank that ended last, and when its last iteration began.
+fn drawn<'a>(ranks: &[&'a RankTimes]) -> Option<(&'a RankTimes, Time)> {
+    let last = ranks.iter().max_by_key(|rank| (rank.iterations.len(), rank.iterations.last()))?;
+    let before = last.iterations.len().checked_sub(2).map(|at| last.iterations[at]);
+    Some((last, before.or(last.begun)?))
+}
+
 /// The last iteration, at the rank that ended last.
 fn timeline(job: &ScriptedJob, ranks: &[&RankTimes]) -> Vec<TimelineFacts> {
-    let Some(last) = ranks.iter().max_by_key(|rank| (rank.iterations.len(), rank.iterations.last())) else {
-        return Vec::new();
-    };
+    let Some((last, begin)) = drawn(ranks) else { return Vec::new() };
     let script = job.script(last.rank);
-    let before = last.iterations.len().checked_sub(2).map(|at| last.iterations[at]);
-    let Some(begin) = before.or(last.begun) else { return Vec::new() };
     let steps = last.steps.iter().filter(|kept| kept.begun >= begin && kept.ended != Time::NEVER);
     let facts = steps.take(TIMELINE_MAX + 1).map(|kept| {
         let step = &script.steps()[kept.step as usize];

@@ -183,7 +183,8 @@ fn inside(table: &mut Table) {
     ));
     // The controller denies the other path for the first 100 us. Half of that is lost to each pair, of 672 us.
     let forced = both.clone().set("faults", "[{ switch = \"spine1\", kind = \"deny\", until = \"100 us\" }]");
-    let row = RowSpec::new("e5/forced", "both pairs forced onto one path for 100 us, then free", "", left(&both, &forced));
+    let row =
+        RowSpec::new("e5/forced", "both pairs forced onto one path for 100 us, then free", "", left(&both, &forced));
     table.row(row.at_least(0.931, Source::Arithmetic, 0.01).note(
         "besides the 50 us that sharing costs each pair, their windows shrink by trims on the shared path and grow again",
     ));

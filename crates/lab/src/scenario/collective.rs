@@ -7,12 +7,14 @@ use crate::problem::Problem;
 use crate::reader::Section;
 use crate::scenario::Scenario;
 use std::ops::Range;
+use std::sync::Arc;
 use strandway_collective::{
-    Algorithm, BroadcastTree, Collective, Group, Placement, PlacementError, Rank, Schedule, ScheduleError,
+    Algorithm, BroadcastTree, Collective, Group, Listed, Placement, PlacementError, Rank, Recipe, RecipeError,
+    Schedule, ScheduleError,
 };
 use strandway_fabric::plan::Start;
 use strandway_proto::HostId;
-use strandway_proto::units::{Bytes, Span};
+use strandway_proto::units::{Bytes, Span, Time};
 
 /// The keys of a collective in a scenario.
 #[derive(Clone, Debug)]
@@ -24,6 +26,9 @@ pub(crate) struct Written {
     placement: Placed,
 }
 
+/// Makes a recipe for a number of ranks, cut into parts.
+type RecipeOf = fn(u32, u32) -> Result<Recipe, RecipeError>;
+
 /// The way in which a collective is executed.
 #[derive(Clone, Debug)]
 enum Way {
@@ -33,6 +38,8 @@ enum Way {
     Multicast(multicast::Written),
     /// A broadcast over a tree of messages from this rank.
     Tree(BroadcastTree, u32),
+    /// Messages from a table.
+    Recipe(RecipeOf),
     /// Switches add gradients: once, or in training jobs.
     InNetwork(switch::Written),
     /// A training job that gathers and scatters layer by layer.
@@ -50,6 +57,8 @@ pub enum Execution {
     Flows,
     /// Messages from one rank of a job to another: their place in [`crate::Experiment::pipes`].
     Pipe(usize),
+    /// A collective that follows a recipe: its index in [`crate::Experiment::listed`].
+    Listed(usize),
     /// A job whose gradients switches add: its index in the plans of [`crate::Experiment::aggregation`].
     InNetwork(usize),
 }
@@ -105,7 +114,8 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size:
         "all-to-all" => schedule(Algorithm::AllToAll { window: many("window", most).unwrap_or(4) }),
         "training" => Way::InNetwork(switch::read_training(section, size)),
         "fsdp" => Way::Sharded(fsdp::read(section)),
-        "all-reduce" => match section.choice("algorithm", &["ring", "halving-doubling", "in-network"]) {
+        "all-reduce" => match section.choice("algorithm", &["ring", "tree", "halving-doubling", "in-network"]) {
+            Some("tree") => Way::Recipe(Recipe::tree),
             Some("in-network") => Way::InNetwork(switch::read_collective(section, false)),
             Some("halving-doubling") => schedule(Algorithm::HalvingDoubling),
             _ => schedule(Algorithm::RingAllReduce),
@@ -114,11 +124,13 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size:
             (Some(tree), root) => Way::Tree(tree, root),
             (None, root) => Way::Multicast(multicast::read(section, Some(root))),
         },
-        "reduce-scatter" => match section.choice("algorithm", &["ring", "in-network"]) {
+        "reduce-scatter" => match section.choice("algorithm", &["ring", "pat", "in-network"]) {
+            Some("pat") => Way::Recipe(Recipe::pat_reduce_scatter),
             Some("in-network") => Way::InNetwork(switch::read_collective(section, true)),
             _ => schedule(Algorithm::RingReduceScatter),
         },
-        _ => match section.choice("algorithm", &["ring", "recursive-doubling", "linear", "multicast"]) {
+        _ => match section.choice("algorithm", &["ring", "pat", "recursive-doubling", "linear", "multicast"]) {
+            Some("pat") => Way::Recipe(Recipe::pat_all_gather),
             Some("recursive-doubling") => schedule(Algorithm::RecursiveDoubling),
             Some("linear") => schedule(Algorithm::LinearAllGather),
             Some("multicast") => Way::Multicast(multicast::read(section, None)),
@@ -248,6 +260,15 @@ impl Maker<'_> {
                 for (group, hosts) in (0u32..).zip(hosts.chunks(size as usize)) {
                     let placement = written.placement.name.clone();
                     match other {
+                        Way::Recipe(make) => {
+                            let recipe = match make(size, written.parts) {
+                                Ok(recipe) => Arc::new(recipe),
+                                Err(error) => {
+                                    return self.complain("ranks", size, error, "write fewer, or algorithm = \"ring\"");
+                                }
+                            };
+                            self.follow(&recipe, bytes, hosts, name(group), &placement);
+                        }
                         Way::Multicast(keys) => self.multicast(keys, bytes, hosts, name(group), placement),
                         Way::Tree(tree, root) => {
                             self.broadcast((*tree, *root, written.parts), hosts, name(group), placement);
@@ -402,6 +423,86 @@ impl Maker<'_> {
             }
         }
         (group, first..self.traffic.messages.len())
+    }
+
+    /// Adds a collective of the workload that follows a recipe.
+    fn follow(
+        &mut self,
+        recipe: &Arc<Recipe>,
+        bytes: u64,
+        hosts: &[HostId],
+        (name, group): (String, Option<u32>),
+        placement: &str,
+    ) {
+        let Some(place) = self.listed(recipe, bytes, hosts, None) else { return };
+        let starts = hosts.iter().map(|_| self.moment(self.workload.common.start)).collect();
+        self.traffic.listed[place].starts = starts;
+        let bound = self.bound_of(&self.traffic.listed[place]);
+        self.traffic.collectives.push(CollectivePlan {
+            name,
+            group,
+            kind: recipe.collective(),
+            algorithm: recipe.name().to_string(),
+            ranks: recipe.ranks(),
+            bytes,
+            execution: Execution::Listed(place),
+            placement: placement.to_string(),
+            class: self.class,
+            messages: 0..0,
+            tallied: true,
+            bound,
+            job: None,
+        });
+    }
+
+    /// Places a collective that follows a recipe, with the connections of an earlier one of the same recipe and hosts,
+    /// or with its own. Returns its index.
+    pub(super) fn listed(
+        &mut self,
+        recipe: &Arc<Recipe>,
+        bytes: u64,
+        hosts: &[HostId],
+        earlier: Option<usize>,
+    ) -> Option<usize> {
+        let connections = self.workload.common.connections;
+        let first_channel = match earlier {
+            Some(earlier) => self.traffic.listed[earlier].first_channel,
+            None => {
+                let first = self.traffic.connections.len() as u32;
+                for &(from, to) in recipe.channels() {
+                    self.open(hosts[from as usize].0, hosts[to as usize].0);
+                }
+                first
+            }
+        };
+        let made = Listed {
+            recipe: Arc::clone(recipe),
+            bytes,
+            hosts: hosts.to_vec(),
+            starts: vec![Time::NEVER; hosts.len()],
+            connections,
+            first_message: 0,
+            first_channel,
+            profile: self.profile,
+            pieces: Listed::pieces_for(recipe, bytes, connections),
+        };
+        if !self.without_rows(made.messages()) {
+            return None;
+        }
+        self.traffic.listed.push(made);
+        Some(self.traffic.listed.len() - 1)
+    }
+
+    /// Lower bound of the time of a collective that follows a recipe.
+    pub(super) fn bound_of(&self, listed: &Listed) -> Span {
+        let profile = &self.traffic.profiles[usize::from(self.profile)];
+        let alone = Alone::new(profile, self.context.topology, self.context.rate);
+        let hosts = &listed.hosts;
+        listed.recipe.bound(
+            listed.bytes,
+            |bytes| alone.busy(bytes),
+            |from, to, bytes| alone.transfer(hosts[from as usize], hosts[to as usize], bytes),
+        )
     }
 
     /// Lower bound of the time of one group.

@@ -24,7 +24,7 @@
 //! Sequence numbers have 24 bits in a field of 32. Acknowledgements contain the whole path, port included, because an
 //! acknowledgement may arrive by another port than its data left by.
 
-use super::{Reader, WireError, bare, outer_flags};
+use super::{Reader, WireError, bare, outer_flags, psn};
 use crate::packet::{Ack, Data, Header, MessageId, Nack, NackReason, Offset, Packet, PathId, SackBits, Wait};
 
 const VERSION: u8 = 1;
@@ -33,10 +33,12 @@ const ACK: u8 = 1;
 const NACK: u8 = 2;
 const CNP: u8 = 3;
 const PROBE: u8 = 4;
+/// The header of data.
+const DATA_BYTES: usize = 24;
 
 pub(super) const fn header_bytes(header: &Header) -> usize {
     match header {
-        Header::Data(_) => 24,
+        Header::Data(_) => DATA_BYTES,
         Header::Ack(_) => 40,
         Header::Nack(_) => 20,
         Header::Cnp => 8,
@@ -50,14 +52,38 @@ pub(super) const fn header_bytes(header: &Header) -> usize {
     }
 }
 
+#[inline]
 pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError> {
-    let (kind, length) = match packet.header {
-        Header::Data(data) => (DATA, data.length),
-        Header::Ack(_) => (ACK, 0),
-        Header::Nack(_) => (NACK, 0),
-        Header::Cnp => (CNP, 0),
-        Header::Probe { .. } => (PROBE, 0),
-        Header::Operation { .. }
+    let flags = (packet.flags.0 & !outer_flags(&packet.header).0) as u8;
+    if let Header::Data(data) = packet.header {
+        let mut bytes = [0; DATA_BYTES];
+        bytes[..8].copy_from_slice(&first(packet, DATA, flags, data.length));
+        bytes[8..12].copy_from_slice(&data.psn.get().to_be_bytes());
+        bytes[12..16].copy_from_slice(&{ data.message }.0.to_be_bytes());
+        bytes[16..24].copy_from_slice(&data.offset.get().to_be_bytes());
+        out.extend_from_slice(&bytes);
+        return Ok(());
+    }
+    encode_other(packet, flags, out)
+}
+
+/// The first 8 bytes.
+#[inline]
+fn first(packet: &Packet, kind: u8, flags: u8, length: u16) -> [u8; 8] {
+    let [l0, l1] = length.to_be_bytes();
+    let [c0, c1, c2, c3] = { packet.connection }.0.to_be_bytes();
+    [VERSION << 4 | kind, flags, l0, l1, c0, c1, c2, c3]
+}
+
+/// All packets except data.
+fn encode_other(packet: &Packet, flags: u8, out: &mut Vec<u8>) -> Result<(), WireError> {
+    let kind = match packet.header {
+        Header::Ack(_) => ACK,
+        Header::Nack(_) => NACK,
+        Header::Cnp => CNP,
+        Header::Probe { .. } => PROBE,
+        Header::Data(_)
+        | Header::Operation { .. }
         | Header::Answer(_)
         | Header::Letter(_)
         | Header::Part(_)
@@ -66,17 +92,9 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
             return Err(WireError::Unencodable);
         }
     };
-    let flags = (packet.flags.0 & !outer_flags(&packet.header).0) as u8;
-    out.extend_from_slice(&[VERSION << 4 | kind, flags]);
-    out.extend_from_slice(&length.to_be_bytes());
-    out.extend_from_slice(&packet.connection.0.to_be_bytes());
+    out.extend_from_slice(&first(packet, kind, flags, 0));
     let mut word = |number: u32| out.extend_from_slice(&number.to_be_bytes());
     match packet.header {
-        Header::Data(data) => {
-            word(data.psn.get());
-            word(data.message.0);
-            out.extend_from_slice(&data.offset.get().to_be_bytes());
-        }
         Header::Ack(ack) => {
             word(ack.cumulative.get());
             word(ack.sack_base.get());
@@ -95,7 +113,8 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
         }
         Header::Cnp => {}
         Header::Probe { number } => word(number),
-        Header::Operation { .. }
+        Header::Data(_)
+        | Header::Operation { .. }
         | Header::Answer(_)
         | Header::Letter(_)
         | Header::Part(_)
@@ -105,7 +124,35 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
     Ok(())
 }
 
+#[inline]
 pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
+    if let Some(bytes) = bytes.first_chunk::<DATA_BYTES>()
+        && bytes[0] == VERSION << 4 | DATA
+    {
+        return decode_data(bytes);
+    }
+    decode_other(bytes)
+}
+
+#[inline]
+fn decode_data(bytes: &[u8; DATA_BYTES]) -> Result<Packet, WireError> {
+    let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let header = Header::Data(Data {
+        psn: psn(word(8))?,
+        message: MessageId(word(12)),
+        offset: Offset::new(u64::from(word(16)) << 32 | u64::from(word(20))),
+        length: u16::from_be_bytes([bytes[2], bytes[3]]),
+        wait: Wait::default(),
+    });
+    let flags = u16::from(bytes[1]);
+    if flags & outer_flags(&header).0 != 0 {
+        return Err(WireError::Inconsistent);
+    }
+    Ok(bare(word(4), flags, header))
+}
+
+/// All packets except data; data that is too short.
+fn decode_other(bytes: &[u8]) -> Result<Packet, WireError> {
     let mut reader = Reader::new(bytes);
     let first = reader.u8()?;
     if first >> 4 != VERSION {
@@ -115,13 +162,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
     let length = reader.u16()?;
     let connection = reader.u32()?;
     let header = match first & 15 {
-        DATA => Header::Data(Data {
-            psn: reader.psn()?,
-            message: MessageId(reader.u32()?),
-            offset: Offset::new(reader.u64()?),
-            length,
-            wait: Wait::default(),
-        }),
+        DATA => return Err(WireError::Short),
         ACK => {
             let ack = Ack {
                 cumulative: reader.psn()?,
@@ -145,8 +186,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
         PROBE => Header::Probe { number: reader.u32()? },
         _ => return Err(WireError::Unknown),
     };
-    let is_data = matches!(header, Header::Data(_));
-    if flags & outer_flags(&header).0 != 0 || (!is_data && length != 0) {
+    if flags & outer_flags(&header).0 != 0 || length != 0 {
         return Err(WireError::Inconsistent);
     }
     Ok(bare(connection, flags, header))

@@ -29,12 +29,14 @@ impl ChunkHead {
     /// Its length in bytes.
     pub(crate) const BYTES: usize = 12;
 
-    /// Appends it.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.task.to_be_bytes());
-        out.extend_from_slice(&self.chunk.to_be_bytes());
-        out.extend_from_slice(&self.length.to_be_bytes());
-        out.extend_from_slice(&[(u8::from(self.last) * LAST) | (u8::from(self.to_all) * TO_ALL), 0]);
+    /// It as the first bytes of a body.
+    pub(crate) fn to_bytes(&self) -> [u8; ChunkHead::BYTES] {
+        let mut bytes = [0; ChunkHead::BYTES];
+        bytes[..4].copy_from_slice(&self.task.to_be_bytes());
+        bytes[4..8].copy_from_slice(&self.chunk.to_be_bytes());
+        bytes[8..10].copy_from_slice(&self.length.to_be_bytes());
+        bytes[10] = (u8::from(self.last) * LAST) | (u8::from(self.to_all) * TO_ALL);
+        bytes
     }
 
     /// Reads it from the start of a body, whose payload may be trimmed. Returns it and the rest of the body.
@@ -105,9 +107,7 @@ mod tests {
         #[test]
         fn bodies_survive_the_wire(task: u32, chunk: u32, length: u16, last: bool, to_all: bool, kind: u16, words: [u32; 4]) {
             let head = ChunkHead { task, chunk, length, last, to_all };
-            let mut bytes = Vec::new();
-            head.encode(&mut bytes);
-            prop_assert_eq!(bytes.len(), ChunkHead::BYTES);
+            let mut bytes = head.to_bytes().to_vec();
             bytes.push(7);
             prop_assert_eq!(ChunkHead::decode(&bytes), Ok((head, &[7][..])));
             let word = WordBody { to_all, letter: Letter::Custom { kind, words } };

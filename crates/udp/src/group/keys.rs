@@ -1,6 +1,6 @@
 //! The keys of a team: a number and a secret for each member, by HKDF from the team's secret.
 
-use ring::hkdf::{HKDF_SHA256, KeyType, Prk};
+use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk};
 
 /// Bytes of a member's number and secret.
 const BYTES: usize = 8 + 32;

@@ -4,7 +4,7 @@ use super::parity::Coding;
 use super::{ChunkHead, GroupCounters, Incoming, Membership, WordBody, keys};
 use crate::config::{Config, Protection};
 use crate::error::Error;
-use crate::frame::{self, HEADER, Kind, Sealed};
+use crate::frame::{HEADER, Kind, Sealed};
 use crate::links;
 use crate::memory::{Memory, Place};
 use crate::plane::{Class, Destination, Owner, Plane};
@@ -283,10 +283,8 @@ impl Team {
         let length = HEADER + body.len() + self.sealer.tag_bytes();
         let sealer = &mut self.sealer;
         planes[usize::from(plane)].push(to, Class::Control, length, |out| {
-            let start = out.len();
-            frame::encode_sealed(&sealed, out);
-            out.extend_from_slice(&body);
-            sealer.seal(out, start);
+            out[..HEADER].copy_from_slice(&sealed.to_bytes());
+            sealer.seal_from(out, HEADER, &body);
         });
     }
 
@@ -365,11 +363,9 @@ impl Team {
         let sealer = &mut self.sealer;
         let destination = Destination { to, source, owner: Owner::Nobody };
         planes[usize::from(plane)].push(destination, Class::Data, size, |out| {
-            let start = out.len();
-            frame::encode_sealed(&sealed, out);
-            head.encode(out);
-            out.extend_from_slice(payload);
-            sealer.seal(out, start);
+            out[..HEADER].copy_from_slice(&sealed.to_bytes());
+            out[HEADER..HEADER + ChunkHead::BYTES].copy_from_slice(&head.to_bytes());
+            sealer.seal_from(out, HEADER + ChunkHead::BYTES, payload);
         });
     }
 

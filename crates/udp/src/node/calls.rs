@@ -123,7 +123,7 @@ impl Node {
         // If the socket is full, the datagram is dropped: no state is kept for strangers, and callers repeat their hellos.
         if self.planes[plane].has_room() {
             let destination = Destination { to, source: 0, owner };
-            self.planes[plane].push(destination, Class::Control, datagram.len(), |out| out.extend_from_slice(datagram));
+            self.planes[plane].push(destination, Class::Control, datagram.len(), |out| out.copy_from_slice(datagram));
         }
     }
 

@@ -1,10 +1,10 @@
 //! The client of a measurement.
 
-use super::{DIGEST, Mode, Options, PerfError, REQUEST, SIZE_MAX, Stretch, request};
+use super::{BULK_SIZE, DIGEST, Mode, Options, PerfError, REQUEST, SIZE_MAX, Stretch, request};
 use crate::node::{Completion, Connection, Node, Operation};
 use crate::session::SessionCounters;
 use crate::{Region, RemoteRegion};
-use ring::digest;
+use aws_lc_rs::digest;
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::time::{Duration, Instant};
@@ -13,6 +13,11 @@ use strandway_proto::rng::{Random, StreamKind};
 /// One connection, as the client sees it.
 struct Stream {
     connection: Connection,
+    /// What it measures, or [`Mode::Bandwidth`] beside round trips, and the bytes of its messages.
+    mode: Mode,
+    size: u64,
+    /// Does it count, or only fill the wire?
+    counts: bool,
     inbox: Region,
     control: Region,
     remote: Option<RemoteRegion>,
@@ -31,6 +36,8 @@ struct Run {
     options: Options,
     /// Messages finished, in all.
     messages: u64,
+    /// The same of connections that only fill the wire.
+    bulk: u64,
     /// Contents of messages to verify, and the digest that the server must return for the present one.
     random: Random,
     digest: Vec<u8>,
@@ -66,24 +73,30 @@ pub(super) fn measure(
     may_close: impl Fn() -> bool,
 ) -> Result<Stretch, PerfError> {
     check(options)?;
-    let size = options.size as usize;
-    let outbox = node.register(vec![0x5a; size]);
+    let largest = if options.bulk > 0 { options.size.max(BULK_SIZE) } else { options.size };
+    let outbox = node.register(vec![0x5a; largest as usize]);
     let mut run = Run {
         streams: Vec::new(),
         outbox,
         options: *options,
         messages: 0,
+        bulk: 0,
         random: Random::new(0, StreamKind::Connection, 0),
         digest: Vec::new(),
         rtts: Default::default(),
     };
-    for _ in 0..options.connections {
+    for i in 0..options.connections + options.bulk {
+        let counts = i < options.connections;
+        let (mode, size) = if counts { (options.mode, options.size) } else { (Mode::Bandwidth, BULK_SIZE) };
         let connection = node.connect(peer)?;
-        let back = matches!(options.mode, Mode::Latency | Mode::Bidirectional);
-        let inbox = node.register(vec![0; if back { size } else { 0 }]);
+        let back = matches!(mode, Mode::Latency | Mode::Bidirectional);
+        let inbox = node.register(vec![0; if back { size as usize } else { 0 }]);
         let control = node.register(vec![0; REQUEST]);
         let stream = Stream {
             connection,
+            mode,
+            size,
+            counts,
             inbox,
             control,
             remote: None,
@@ -101,7 +114,7 @@ pub(super) fn measure(
     let began = Instant::now();
     for i in 0..run.streams.len() {
         run.streams[i].last = node.connection_counters(run.streams[i].connection)?;
-        let depth = match options.mode {
+        let depth = match run.streams[i].mode {
             Mode::Bandwidth | Mode::Bidirectional => options.depth,
             Mode::Latency | Mode::Verify => 1,
         };
@@ -158,6 +171,9 @@ fn check(options: &Options) -> Result<(), PerfError> {
     if !(1..=1_024).contains(&options.depth) {
         return wrong(format!("{} messages under way: take 1 to 1024", options.depth));
     }
+    if options.bulk > 64 || (options.bulk > 0 && options.mode != Mode::Latency) {
+        return wrong(format!("{} bulk connections: take 0 to 64, beside round trips only", options.bulk));
+    }
     if options.mode == Mode::Verify && options.connections > 1 {
         return wrong("messages are verified one at a time: take one connection".into());
     }
@@ -173,7 +189,9 @@ fn check(options: &Options) -> Result<(), PerfError> {
 impl Run {
     /// Has every connection finished its number of messages?
     fn is_through(&self) -> bool {
-        self.options.messages.is_some_and(|most| self.streams.iter().all(|stream| stream.done >= most))
+        self.options
+            .messages
+            .is_some_and(|most| self.streams.iter().all(|stream| stream.done >= most || !stream.counts))
     }
 
     /// The longest time without a finished message before the server counts as stalled: longer than a large message over a
@@ -185,18 +203,18 @@ impl Run {
     fn post(&mut self, node: &mut Node, i: usize) -> Result<(), PerfError> {
         let stream = &mut self.streams[i];
         let Some(remote) = stream.remote else { return Ok(()) };
-        if self.options.messages.is_some_and(|most| stream.count >= most) {
+        if stream.counts && self.options.messages.is_some_and(|most| stream.count >= most) {
             return Ok(());
         }
-        let range = 0..self.options.size as usize;
-        if self.options.mode == Mode::Verify {
+        let range = 0..stream.size as usize;
+        if stream.mode == Mode::Verify {
             let random = &mut self.random;
             let bytes = node.memory_mut(self.outbox)?;
             bytes.chunks_mut(8).for_each(|word| word.copy_from_slice(&random.next_u64().to_be_bytes()[..word.len()]));
             self.digest = digest::digest(&digest::SHA256, bytes).as_ref().to_vec();
             node.recv(stream.connection, stream.control, 0..DIGEST)?;
         }
-        let immediate = matches!(self.options.mode, Mode::Latency | Mode::Verify).then_some(i as u32);
+        let immediate = matches!(stream.mode, Mode::Latency | Mode::Verify).then_some(i as u32);
         let operation = node.write(stream.connection, self.outbox, range, remote, 0, immediate)?;
         stream.posted.push_back((operation, Instant::now()));
         stream.count += 1;
@@ -206,7 +224,7 @@ impl Run {
     /// A message is finished.
     fn finish(&mut self, node: &mut Node, i: usize) -> Result<(), PerfError> {
         self.streams[i].done += 1;
-        self.messages += 1;
+        *(if self.streams[i].counts { &mut self.messages } else { &mut self.bulk }) += 1;
         self.post(node, i)
     }
 
@@ -218,7 +236,7 @@ impl Run {
                 let stream = &self.streams[i];
                 let room = node.memory(stream.inbox)?.len();
                 let back = node.expose(connection, stream.inbox, 0..room)?;
-                let bytes = request(&self.options, back);
+                let bytes = request(stream.mode, stream.size, back);
                 node.memory_mut(stream.control)?.copy_from_slice(&bytes);
                 node.send(connection, stream.control, 0..REQUEST)?;
             }
@@ -241,7 +259,7 @@ impl Run {
                 if stream.remote.is_none() && !running {
                     // The server has the request; the same buffer receives the answer.
                     node.recv(connection, stream.control, 0..REQUEST)?;
-                } else if matches!(self.options.mode, Mode::Bandwidth | Mode::Bidirectional)
+                } else if matches!(stream.mode, Mode::Bandwidth | Mode::Bidirectional)
                     && stream.posted.front().is_some_and(|(posted, _)| *posted == operation)
                 {
                     stream.posted.pop_front();
@@ -317,7 +335,7 @@ impl Run {
         Ok(Stretch {
             from_s: since.duration_since(began).as_secs_f64(),
             to_s: began.elapsed().as_secs_f64(),
-            goodput_gbps: rate(if which == 0 { fresh } else { messages * self.options.size }),
+            goodput_gbps: rate(if which == 0 { fresh } else { messages * self.options.size + self.bulk * BULK_SIZE }),
             back_gbps: if self.options.mode == Mode::Bidirectional { rate(back) } else { 0.0 },
             active_paths: self.streams.first().map_or(Vec::new(), |stream| stream.last.active_paths.clone()),
             plane_gbps: sent.into_iter().map(rate).collect(),
@@ -326,6 +344,7 @@ impl Run {
             retransmitted,
             rtt_p50_us: quantile(0.5),
             rtt_p99_us: quantile(0.99),
+            rtt_p999_us: quantile(0.999),
         })
     }
 }

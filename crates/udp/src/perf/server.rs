@@ -5,7 +5,7 @@ use crate::error::{Error, Reason};
 use crate::node::{Completion, Connection, Node};
 use crate::plane::PlaneCounters;
 use crate::{Region, RemoteRegion};
-use ring::digest;
+use aws_lc_rs::digest;
 use std::collections::HashMap;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -92,6 +92,7 @@ fn together(parts: &[Stretch]) -> Stretch {
         whole.messages += part.messages;
         whole.retransmitted += part.retransmitted;
         whole.rtt_p99_us = whole.rtt_p99_us.max(part.rtt_p99_us);
+        whole.rtt_p999_us = whole.rtt_p999_us.max(part.rtt_p999_us);
     }
     let mut medians: Vec<f64> = parts.iter().map(|part| part.rtt_p50_us).collect();
     medians.sort_by(f64::total_cmp);

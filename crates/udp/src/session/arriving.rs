@@ -14,7 +14,8 @@ use strandway_proto::repair::EndedGroup;
 use strandway_proto::{Event, Handled, Packet, PathId, wire};
 
 impl Session {
-    /// A datagram for this connection arrived by `plane`.
+    /// A datagram for this connection arrived by `plane`. Its body is decrypted into `room`: nothing that is not authenticated
+    /// reaches registered memory.
     pub(crate) fn handle(
         &mut self,
         around: &mut Surroundings<'_>,
@@ -22,6 +23,7 @@ impl Session {
         arrival: &Arrival,
         sealed: &Sealed,
         datagram: &mut [u8],
+        room: &mut [u8],
     ) -> Result<(), Reason> {
         let around = &mut around.at(self.own(around.now));
         let (now, from, marked, length) = (around.now, arrival.from, arrival.is_marked(), datagram.len());
@@ -29,8 +31,8 @@ impl Session {
             return Ok(());
         }
         let newest = self.opener.is_newest(sealed.counter);
-        let body = match self.opener.open(sealed.counter, datagram) {
-            Ok(body) => &*body,
+        let body = match self.opener.open_into(sealed.counter, datagram, room) {
+            Ok(body) => body,
             Err(crate::secure::Refused::Repeated) => {
                 self.counters.repeated += 1;
                 return Ok(());
@@ -172,7 +174,12 @@ impl Session {
     }
 
     /// Rebuilds the missing data of those groups of coded messages that have ended.
+    #[inline]
     fn rebuild(&mut self, around: &mut Surroundings<'_>) -> Result<(), Reason> {
+        if self.codes.is_none() { Ok(()) } else { self.rebuild_ended(around) }
+    }
+
+    fn rebuild_ended(&mut self, around: &mut Surroundings<'_>) -> Result<(), Reason> {
         while let Some(ended) = self.endpoint.take_ended(ONLY) {
             let Some(mut codes) = self.codes.take() else { return Ok(()) };
             let outcome = self.rebuild_group(around, &mut codes, &ended);

@@ -99,7 +99,7 @@ impl Peer {
             watches: &mut self.watches,
             windows: &mut self.windows,
         };
-        self.session.handle(&mut around, 0, &arrival, &sealed, &mut bytes)
+        self.session.handle(&mut around, 0, &arrival, &sealed, &mut bytes, &mut [0; 2_048])
     }
 
     /// A packet of data; the last of its message or not.

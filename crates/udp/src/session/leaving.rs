@@ -4,7 +4,7 @@
 use super::{ONLY, Piece, Session, Surroundings};
 use crate::clock::LIFE;
 use crate::error::Reason;
-use crate::frame::{HEADER, Kind, PROOF, Sealed, encode_sealed};
+use crate::frame::{HEADER, Kind, PROOF, Sealed};
 use crate::plane::{Class, Destination, Owner};
 use std::net::SocketAddrV6;
 use strandway_proto::packet::{Flags, Header};
@@ -31,8 +31,8 @@ impl Session {
         }
         let mut may_send = !shares || self.may_send(around);
         let (mut sent, mut hindered) = (0, false);
+        let mut free = self.free(around.planes);
         while sent < self.turn && self.endpoint.wants_transmit() {
-            let free = self.free(around.planes);
             let endpoint = &self.endpoint;
             let paced = self.pacer.as_mut().is_some_and(|pacer| !pacer.is_open(now, endpoint.window(ONLY).0));
             hindered = free == 0 || paced;
@@ -42,6 +42,11 @@ impl Session {
             let data = if paced || !(may_send || endpoint.has_urgent(ONLY)) { 0 } else { free };
             let Some(packet) = self.endpoint.poll_transmit(now, Ports { data, control: free }) else { break };
             self.send_packet(around, &packet);
+            // Only the plane that took it may have become full.
+            let port = packet.path.port();
+            if !around.planes[usize::from(port)].is_free() {
+                free &= !(1 << port);
+            }
             sent += 1;
             may_send &= !shares || !self.ends_turn();
         }
@@ -72,49 +77,53 @@ impl Session {
             self.counters.malformed += 1;
             return;
         }
-        let mut transport = std::mem::take(&mut self.header);
         match Piece::of(&packet.header, self.mtu) {
-            Some(piece) => {
-                let header = self.header(Kind::Data, packet.path);
-                let place = match (&self.partial, &packet.header) {
-                    // The part's header says where its payload lies.
-                    (Some(partial), Header::Part(part)) => partial.source(part).expect("a stream that sends is open"),
-                    _ => {
-                        let posted = &self.flying[piece.message.wrapping_sub(self.first) as usize];
-                        posted.descriptor.encode(&mut transport);
-                        posted.place
-                    }
-                };
-                let payload = match (&piece.parity, &mut self.codes) {
-                    (Some(part), Some(codes)) => codes.parity(around.memory.read_all(place), part),
-                    _ => around.memory.read(place, piece.offset, piece.length),
-                };
-                let sealer = &mut self.sealer;
-                let length = HEADER + transport.len() + payload.len() + sealer.tag_bytes();
-                let (resolved, source) = around.routes.resolve(to, packet.path);
-                let destination = Destination { to: resolved, source, owner: Owner::Peer(to) };
-                around.planes[plane].push(destination, Class::Data, length, |out| {
-                    let start = out.len();
-                    encode_sealed(&header, out);
-                    out.extend_from_slice(&transport);
-                    out.extend_from_slice(payload);
-                    sealer.seal(out, start);
-                });
-                if let Some(pacer) = &mut self.pacer {
-                    pacer.spend(length as u64);
-                }
-                self.counters.sent_bytes[plane] += piece.length as u64;
-                if !packet.flags.has(Flags::RETRANSMITTED) && piece.parity.is_none() {
-                    self.counters.fresh_bytes += piece.length as u64;
-                }
-            }
+            Some(piece) => self.send_data(around, to, packet, &piece),
             // Probes travel in the class of data, and switches mark them like data.
             None => {
                 let class = if packet.is_control() { Class::Control } else { Class::Data };
+                let transport = std::mem::take(&mut self.header);
                 self.send(around, to, (Kind::Control, class), packet.path, &transport);
+                self.header = transport;
             }
         }
-        self.header = transport;
+    }
+
+    /// Sends a packet of data, whose transport header is written: it is sealed from where its payload lies.
+    #[inline]
+    fn send_data(&mut self, around: &mut Surroundings<'_>, to: SocketAddrV6, packet: &Packet, piece: &Piece) {
+        let plane = usize::from(packet.path.port());
+        let header = self.header(Kind::Data, packet.path);
+        let place = match (&self.partial, &packet.header) {
+            // The part's header says where its payload lies.
+            (Some(partial), Header::Part(part)) => partial.source(part).expect("a stream that sends is open"),
+            _ => {
+                let posted = &self.flying[piece.message.wrapping_sub(self.first) as usize];
+                posted.descriptor.encode(&mut self.header);
+                posted.place
+            }
+        };
+        let payload = match (&piece.parity, &mut self.codes) {
+            (Some(part), Some(codes)) => codes.parity(around.memory.read_all(place), part),
+            _ => around.memory.read(place, piece.offset, piece.length),
+        };
+        let (sealer, transport) = (&mut self.sealer, &self.header);
+        let head = HEADER + transport.len();
+        let length = head + payload.len() + sealer.tag_bytes();
+        let (resolved, source) = around.routes.resolve(to, packet.path);
+        let destination = Destination { to: resolved, source, owner: Owner::Peer(to) };
+        around.planes[plane].push(destination, Class::Data, length, |out| {
+            out[..HEADER].copy_from_slice(&header.to_bytes());
+            out[HEADER..head].copy_from_slice(transport);
+            sealer.seal_from(out, head, payload);
+        });
+        if let Some(pacer) = &mut self.pacer {
+            pacer.spend(length as u64);
+        }
+        self.counters.sent_bytes[plane] += piece.length as u64;
+        if !packet.flags.has(Flags::RETRANSMITTED) && piece.parity.is_none() {
+            self.counters.fresh_bytes += piece.length as u64;
+        }
     }
 
     fn send(
@@ -131,10 +140,8 @@ impl Session {
         let (resolved, source) = around.routes.resolve_small(to, path);
         let destination = Destination { to: resolved, source, owner: Owner::Peer(to) };
         around.planes[usize::from(path.port())].push(destination, class, length, |out| {
-            let start = out.len();
-            encode_sealed(&header, out);
-            out.extend_from_slice(body);
-            sealer.seal(out, start);
+            out[..HEADER].copy_from_slice(&header.to_bytes());
+            sealer.seal_from(out, HEADER, body);
         });
     }
 

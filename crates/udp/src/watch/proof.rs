@@ -4,7 +4,7 @@
 use super::Watches;
 use crate::frame::PROOF;
 use crate::handshake::Secrets;
-use ring::{hkdf, hmac};
+use aws_lc_rs::{hkdf, hmac};
 use std::net::SocketAddrV6;
 
 /// The most watches at one address with which a proof is compared; ours. More than one are rare.

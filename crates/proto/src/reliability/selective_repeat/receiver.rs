@@ -144,7 +144,7 @@ impl Receiver for SelectiveReceiver {
             self.ends.insert(at, (psn, data.message, data.end()));
         }
         let base = self.bitmap.base();
-        if base > before {
+        if base > before && self.ends.first().is_some_and(|&(p, _, _)| p < base) {
             let complete = self.ends.partition_point(|&(p, _, _)| p < base);
             self.done.extend(self.ends.drain(..complete).map(|(_, message, bytes)| (message, bytes)));
         }
