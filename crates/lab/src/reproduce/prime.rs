@@ -494,7 +494,8 @@ fn more_traffic(table: &mut Table) {
     // One cable of a hundred is one of the 128 here.
     let dead = |cables: u32| {
         let fault = "tier = \"leaf->spine\", pick = \"random\", kind = \"down\", at = \"50 us\", reconverge = \"1 ms\"";
-        healthy().set("faults", format!("[{{ {fault}, count = {cables} }}]"))
+        // With 2 MB most flows would end before the failure.
+        healthy().set("workload.size", "8 MB").set("faults", format!("[{{ {fault}, count = {cables} }}]"))
     };
     let traffic = |kind: &str, size: &str| healthy().set("workload.kind", kind).set("workload.size", size);
     let incast = traffic("incast", "256 KB").set("workload.senders", 32);
@@ -503,7 +504,7 @@ fn more_traffic(table: &mut Table) {
     for (id, title, cell) in [
         ("half/1", "S3: an uplink per leaf at half speed", half(1)),
         ("half/2", "S3: two uplinks per leaf at half speed", half(2)),
-        ("random/1", "S4: one of 128 cables lost at 50 us, at random; routing late by 1 ms", dead(1)),
+        ("random/1", "S4: one of 128 cables lost at 50 us, at random; routing late by 1 ms; 8 MB", dead(1)),
         ("random/4", "S4: four cables lost", dead(4)),
         ("random/6", "S4: six cables lost", dead(6)),
         ("incast", "S6: incast of 32 hosts, 256 KB each", incast),
