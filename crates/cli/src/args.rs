@@ -19,7 +19,7 @@ pub(crate) use cast::{CastArgs, Trust};
 pub(crate) use copy::CopyArgs;
 pub(crate) use fabric::{
     FabricArgs, FabricBenchLineArgs, FabricBuildArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricGroupArgs,
-    FabricRunArgs, FabricStatusArgs, FabricUpArgs,
+    FabricLocaliseArgs, FabricRunArgs, FabricStatusArgs, FabricUpArgs,
 };
 pub(crate) use model::{ModelArgs, ModelOf, SdrArgs};
 pub(crate) use node::{DoctorArgs, NodeArgs};

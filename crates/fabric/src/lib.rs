@@ -3,6 +3,7 @@
 pub mod datagram;
 pub mod fault;
 pub mod judgement;
+pub mod localise;
 pub mod loss;
 pub mod measure;
 pub mod multicast;

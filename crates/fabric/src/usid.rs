@@ -46,9 +46,11 @@
 //! assert_eq!(plain.to_string(), "fcbb:bb00:1:4002:2:8001::");
 //! ```
 
+mod element;
 mod list;
 mod table;
 
+pub use element::Element;
 pub use list::{Stop, Way};
 pub use table::{DropReason, SwitchTable};
 
@@ -375,7 +377,7 @@ impl Clos {
     /// The entropy value of the way number `way`, below [`Clos::paths`], between two hosts.
     pub fn entropy(&self, way: u32) -> u32 {
         let first = u32::from(self.paths_between_t0s());
-        way % first | way / first << self.first_bits()
+        (way % first) | ((way / first) << self.first_bits())
     }
 
     /// Bits of an entropy value that select the T0's uplink; those above select the T1's.
@@ -436,7 +438,7 @@ impl Clos {
     fn word(&self, kind: u16, plane: u8, number: u16, most: u16) -> u16 {
         assert!(u32::from(plane) < 1 << self.plane_bits, "plane {plane} does not fit a micro segment");
         assert!(number < most, "number {number} does not fit a micro segment");
-        kind | u16::from(plane) * (most + 1) | (number + 1)
+        kind | (u16::from(plane) * (most + 1)) | (number + 1)
     }
 
     /// The address with only this word. Tables hold `locator(word)/48`.
@@ -452,7 +454,7 @@ impl Clos {
     /// The prefixes of all addresses that a host sends into a plane, each with its length in bits: lists that begin with a
     /// T0's word, and neutral ones.
     pub fn plane_prefixes(&self, plane: u8) -> [(Ipv6Addr, u8); 2] {
-        let prefix = |kind: u16, most: u16| join(self.block, &[kind | u16::from(plane) * (most + 1)]);
+        let prefix = |kind: u16, most: u16| join(self.block, &[kind | (u16::from(plane) * (most + 1))]);
         [
             (prefix(T0, self.long_max()), 34 + self.plane_bits),
             (prefix(T1_NEUTRAL, self.short_max()), 35 + self.plane_bits),

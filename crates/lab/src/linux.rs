@@ -8,13 +8,13 @@ mod live;
 mod nodes;
 
 pub use live::live;
-pub use nodes::{PORT, node_file, up};
+pub use nodes::{PORT, allow, deny, node_file, up};
 pub use strandway_namespaces::{
     Copied, Copying, FOLDER, Failures, Finding, HOSTS_MAX, LINE_RATE_MAX, LineStatus, LinuxError, LinuxFabric, Marking,
     Moment, NAMESPACES_MAX, Node, PLANES_MAX, Place, PodShape, Port, PortStatus, Probed, RATE_MAX, Running, Status,
     Step, T1Status, TEAM_MAX, Target, Team, Tool, Up, Way, broken, build, carry_lines, change, check, down, down_after,
-    enter, fail, failed_lines, feasible, heal, is_carried, line, moments, names, probe, probe_copies, set_team, status,
-    teams,
+    enter, fail, failed_lines, feasible, heal, is_carried, line, localise, moments, names, probe, probe_copies,
+    set_team, status, teams,
 };
 
 use crate::problem::Problems;

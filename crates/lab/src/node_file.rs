@@ -6,7 +6,7 @@ use crate::scenario::{parse_toml, profile, read_file};
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::path::{Path, PathBuf};
-use strandway_fabric::usid::{BLOCK, Clos, ClosError, HOSTS_MAX, PLANE_BITS_MAX, Pods, SWITCHES_MAX, T1S_MAX};
+use strandway_fabric::usid::{BLOCK, Clos, ClosError, Element, HOSTS_MAX, PLANE_BITS_MAX, Pods, SWITCHES_MAX, T1S_MAX};
 use strandway_proto::{Rate, Span};
 use strandway_udp::{Config, Distance, PLANES_MAX, Routes};
 use toml::{Table, Value};
@@ -44,6 +44,8 @@ pub struct NodeFile {
     pub base_rtt: Span,
     /// True if the fabric's switches trim packets that do not fit; false if they drop them.
     pub trimming: bool,
+    /// The parts of the fabric over which the node must not send; only with `srv6`.
+    pub denied: Vec<Element>,
     /// How addresses encode paths; `None` if the network chooses paths itself.
     pub srv6: Option<Clos>,
     /// Hosts that are nearer than `base_rtt`, or have slower links.
@@ -92,6 +94,7 @@ impl NodeFile {
         config.rate = self.rate;
         config.base_rtt = self.base_rtt;
         config.trimming = self.trimming;
+        config.denied.clone_from(&self.denied);
         if let Some(clos) = self.srv6 {
             config.routes = Routes::Srv6 { clos, host: self.host };
             let distances = |far: &Far| {
@@ -162,6 +165,7 @@ fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
         section.wrong("base_rtt", "must be above zero", "write, say, \"200 us\"");
     }
     let trimming = section.flag("trimming").unwrap_or(false);
+    let denied = denied(&section);
     let distances = distances(sink, root, rate, base_rtt);
     let (host, planes) = (host.map(|h| h as u32), planes.unwrap_or_default());
     if let (Some(host), Some(Some(clos))) = (host, &srv6) {
@@ -184,6 +188,7 @@ fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
         rate,
         base_rtt,
         trimming,
+        denied,
         srv6,
         distances,
     })
@@ -252,6 +257,19 @@ fn belongs(section: &Section<'_>, clos: &Clos, host: u32, planes: &[SocketAddrV6
             return;
         }
     }
+}
+
+/// The parts of the fabric over which the node must not send.
+fn denied(section: &Section<'_>) -> Vec<Element> {
+    let Some(value) = section.raw("denied") else { return Vec::new() };
+    let items = value.as_array().map(Vec::as_slice).unwrap_or_default();
+    let parts: Option<Vec<Element>> = items.iter().map(|item| Element::parse(item.as_str()?)).collect();
+    if parts.is_none() || !value.is_array() {
+        let remedy =
+            "write [\"p0:t1-3\", \"p0:t0-2:t1-3\", \"p1\", \"p0:h7\"]: a switch, a link, a plane, a host's port";
+        section.wrong("denied", "is no list of parts of the fabric", remedy);
+    }
+    parts.unwrap_or_default()
 }
 
 /// The names of the planes' interfaces, if the file has them.
@@ -367,6 +385,9 @@ impl fmt::Display for NodeFile {
         if self.trimming {
             writeln!(f, "trimming = true")?;
         }
+        if !self.denied.is_empty() {
+            writeln!(f, "denied = {}", Value::Array(self.denied.iter().map(|part| text(&part.to_string())).collect()))?;
+        }
         if let Some(clos) = &self.srv6 {
             writeln!(f, "\n[srv6]")?;
             writeln!(f, "block = \"{}/32\"", clos.locator(0))?;
@@ -438,6 +459,10 @@ neutral = true
         let planes = [0, 1].map(|p| SocketAddrV6::new(tree.host(p, 2), 4791 + u16::from(p), 0, 0)).to_vec();
         let three = NodeFile { srv6: Some(tree), planes, ..node.clone() };
         assert_eq!(NodeFile::from_text("h2.toml", &three.to_string()).expect("its own text"), three);
+        let denied = vec![Element::parse("p0:t1-1").expect("a switch"), Element::parse("p1").expect("a plane")];
+        let told = NodeFile { denied: denied.clone(), ..node.clone() };
+        assert_eq!(NodeFile::from_text("h2.toml", &told.to_string()).expect("its own text"), told);
+        assert_eq!(told.config(Some(&[1; 32])).expect("a key").denied, denied);
         let plain = NodeFile { srv6: None, ..node };
         assert_eq!(NodeFile::from_text("plain", &plain.to_string()), Ok(plain));
     }
@@ -496,6 +521,7 @@ neutral = true
                 "srv6.t1s_per_pair = 1: 2 T1 switches of a plane are not 1 for each pair",
             ),
             ("[\"p0\", \"p1\"]", "[\"p0\"]", "must name 2 interfaces; write one for each plane, in order"),
+            ("trimming = true", "denied = [\"spine1\"]", "is no list of parts of the fabric; write [\"p0:t1-3\""),
             ("[srv6]", "[srv5]", "srv5 = {...}: unknown section; did you mean `srv6`?"),
             ("[node]", "[node", "not valid TOML"),
         ] {

@@ -2,6 +2,7 @@
 
 pub(crate) mod address;
 pub(crate) mod collective;
+pub(crate) mod evs;
 pub(crate) mod expect;
 pub(crate) mod fabric;
 pub(crate) mod faults;

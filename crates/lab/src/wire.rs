@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use strandway_collective::{Group, Multicast, Programs};
-use strandway_fabric::measure::{End, FlowRecord, LinkCounters, PacketCounters};
+use strandway_fabric::measure::{End, FlowRecord, LinkCounters, PacketCounters, PathRow};
 use strandway_fabric::tally::Tally;
 use strandway_fabric::{Measurements, Plan};
 use strandway_proto::units::{Span, Time};
@@ -137,6 +137,8 @@ struct Shared<'a> {
     /// By collective, as in [`Measurements::tallies`].
     tallies: Mutex<Vec<Tally>>,
     failure: Mutex<Option<WireError>>,
+    /// The changes of MRC's paths, in the order in which hosts read them.
+    path_events: Mutex<Vec<PathRow>>,
 }
 
 /// A signal in flight: time of arrival, order, and content.
@@ -300,6 +302,7 @@ fn execute(
         teams: Teams::new(plan, multicasts, copying)?,
         tallies: Mutex::new(vec![Tally::default(); programs.groups()]),
         failure: Mutex::new(None),
+        path_events: Mutex::default(),
     };
     let (mut end, mut stopped) = (End::Finished, Time::ZERO);
     std::thread::scope(|scope| {
@@ -344,6 +347,8 @@ fn execute(
     let last_arrival = received.max().unwrap_or(Time::ZERO);
     let last = flows.iter().filter_map(|flow| flow.finished).max().unwrap_or(Time::ZERO).max(last_arrival);
     let connections = shared.stats.into_inner().unwrap_or_default();
+    let mut path_events = shared.path_events.into_inner().unwrap_or_default();
+    path_events.sort_by_key(|row| (row.event.at, row.host, row.peer));
     let [chunks, repairs, chunks_arrived, trimmed, rebuilt] = shared.teams.counted();
     let packets = sum(&connections);
     Ok(Measurements {
@@ -361,6 +366,7 @@ fn execute(
         flows,
         tallies,
         connections,
+        path_events,
         links: vec![LinkCounters::default(); plan.topology.links() as usize],
         ..Measurements::default()
     })

@@ -276,7 +276,7 @@ fn every_mistake_names_key_value_and_remedy() {
             &["faults.count = 33: must be at most 32; write a whole number from 1 to 32"],
         ),
         ("[[faults]]\ntier = \"leaf->spines\"\ncount = 1\nkind = \"down\"", &["did you mean \"leaf->spine\"?"]),
-        ("[[faults]]\nswitch = \"spine0\"", &["faults.kind: is missing; write down, flap, degrade or loss"]),
+        ("[[faults]]\nswitch = \"spine0\"", &["faults.kind: is missing; write down, flap, degrade, loss or deny"]),
         ("[[faults]]\nswitch = \"spine0\"\nkind = \"degrade\"", &["faults.fraction: is missing"]),
         ("[[faults]]\nswitch = \"spine0\"\nkind = \"degrade\"\nfraction = 1.5", &["is out of range"]),
         ("[[faults]]\nswitch = \"spine0\"\nkind = \"loss\"", &["faults.probability: is missing"]),

@@ -7,6 +7,7 @@ mod failure;
 mod faults;
 pub mod line;
 mod lines;
+mod localise;
 mod probe;
 mod queue;
 mod routers;
@@ -25,9 +26,11 @@ pub use fabric::{
 pub use failure::{Failures, Loss, Place, Target};
 pub use faults::{Moment, moments};
 pub use lines::{LineStatus, carry_lines, failed_lines, is_carried, lines_of};
+pub use localise::localise;
 pub use probe::{Copied, Probed, probe, probe_copies};
 pub use run::{
-    LinuxError, Up, broken, down, down_after, enter, fail, heal, prepare, set_failures, set_team, standing, teams, up,
+    LinuxError, Up, broken, down, down_after, enter, fail, heal, prepare, set_denied, set_failures, set_team, standing,
+    teams, up,
 };
 pub use state::{FOLDER, Running, folder, move_into, name_fits, names, netns};
 pub use status::{PortStatus, Status, T1Status, status};

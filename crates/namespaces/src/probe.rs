@@ -7,6 +7,8 @@ pub use copies::{Copied, probe_copies};
 use crate::run::LinuxError;
 use crate::state::{State, move_into, netns};
 use crate::{LinuxFabric, Node};
+use nix::sys::socket::setsockopt;
+use nix::{libc, setsockopt_impl, sockopt_impl};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::net::{SocketAddrV6, UdpSocket};
@@ -115,9 +117,37 @@ fn through(way: &Way) -> (u8, Option<u16>, Option<u16>) {
 
 /// After this time without an arrival, no more datagrams are expected: 200 ms, thousands of times a packet's time, and the
 /// longest line's latency.
-fn silence(fabric: &LinuxFabric) -> Duration {
+pub(crate) fn silence(fabric: &LinuxFabric) -> Duration {
     let longest = fabric.lines.iter().map(|line| line.latency_ns).max().unwrap_or(0);
     Duration::from_millis(200) + Duration::from_nanos(longest)
+}
+
+sockopt_impl!(
+    /// Sends datagrams without a checksum, whose destination switches may shift.
+    NoCheck6Tx,
+    SetOnly,
+    libc::SOL_UDP,
+    libc::UDP_NO_CHECK6_TX,
+    bool
+);
+
+sockopt_impl!(
+    /// Accepts datagrams without a checksum.
+    NoCheck6Rx,
+    SetOnly,
+    libc::SOL_UDP,
+    libc::UDP_NO_CHECK6_RX,
+    bool
+);
+
+/// The same for datagrams without checksums, to addresses without a compensator.
+pub(crate) fn plain_sockets(fabric: &LinuxFabric, host: u16) -> Result<Vec<UdpSocket>, LinuxError> {
+    let sockets = sockets(fabric, host)?;
+    for socket in &sockets {
+        let set = setsockopt(socket, NoCheck6Tx, &true).and_then(|()| setsockopt(socket, NoCheck6Rx, &true));
+        set.map_err(|e| LinuxError(format!("h{host} cannot send without checksums: {e}; Linux 3.16 or later can")))?;
+    }
+    Ok(sockets)
 }
 
 /// The sockets of a host, plane by plane, each bound to its own address there, so that it receives only datagrams to

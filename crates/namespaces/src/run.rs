@@ -8,13 +8,14 @@ use crate::routers;
 use crate::state::{self, Running, State, folder, netns};
 use crate::steps::{Step, Tool, build, change, regroup};
 use crate::teams::{TEAM_MAX, Team};
-use crate::{Copying, LinuxFabric};
+use crate::{Copying, LinuxFabric, Node};
 use std::fmt;
 use std::fs;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use strandway_fabric::usid::{Element, Stop};
 
 /// An error: a sentence with a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +70,8 @@ pub fn up(
             "a namespace {space} is there already and no fabric is known to own it; remove it ({down}) or choose another --name"
         )));
     }
-    let mut state = State { complete: false, failures: Vec::new(), fabric: fabric.clone(), teams: Vec::new() };
+    let mut state =
+        State { complete: false, failures: Vec::new(), fabric: fabric.clone(), denied: Vec::new(), teams: Vec::new() };
     let built = state.save().and_then(|()| {
         for step in build(fabric) {
             if interrupted() {
@@ -213,6 +215,65 @@ fn changing(name: &str, to: impl FnOnce(&State) -> Result<Failures, LinuxError>)
     state.failures = to.0.iter().map(Target::to_string).collect();
     state.save()?;
     Ok(true)
+}
+
+/// Denies a part of a fabric to its nodes, or allows it again (`None`: all parts): all node files are written anew by `node_file`,
+/// which gets the host and all denied parts. Nodes that run already do not change. Returns whether this changes anything.
+///
+/// # Errors
+/// If there is no such fabric or part, or a file cannot be written.
+pub fn set_denied(
+    name: &str,
+    target: Option<&str>,
+    denied: bool,
+    node_file: &dyn Fn(&LinuxFabric, u16, &[Element]) -> String,
+) -> Result<bool, LinuxError> {
+    State::standing(name)?;
+    let _lock = state::lock()?;
+    let mut state = State::standing(name)?;
+    let part = target.map(|target| element(&state.fabric, target)).transpose().map_err(LinuxError)?;
+    let mut parts: Vec<Element> = state.denied.iter().filter_map(|text| Element::parse(text)).collect();
+    parts.retain(|other| part.is_some_and(|part| part != *other));
+    parts.extend(part.filter(|_| denied));
+    let texts: Vec<String> = parts.iter().map(Element::to_string).collect();
+    if texts == state.denied {
+        return Ok(false);
+    }
+    let changed = texts.iter().any(|text| !state.denied.contains(text)) || texts.len() != state.denied.len();
+    state.denied = texts;
+    state.save_texts(&|host| node_file(&state.fabric, host, &parts))?;
+    state.save()?;
+    Ok(changed)
+}
+
+/// A part of the fabric that nodes can avoid, by a name as for failures.
+fn element(fabric: &LinuxFabric, target: &str) -> Result<Element, String> {
+    let stop = |node: Node| match node {
+        Node::Host(_) => None,
+        Node::T0(_, i) => Some(Stop::T0(i)),
+        Node::T1(_, j) => Some(Stop::T1(j)),
+        Node::T2(_, m) => Some(Stop::T2(m)),
+    };
+    let plane = |node: Node| match node {
+        Node::Host(_) => 0,
+        Node::T0(p, _) | Node::T1(p, _) | Node::T2(p, _) => p,
+    };
+    let other = || {
+        format!(
+            "`{target}`: nodes avoid links, switches, planes and ports of hosts; write link:p0:t0-0:t1-1 or spine1.p0"
+        )
+    };
+    match Target::parse(fabric, target)? {
+        Target::Plane(plane) => Ok(Element::Plane(plane)),
+        Target::Port(host, plane) => Ok(Element::Port(plane, u32::from(host))),
+        Target::Switch(node) => stop(node).map(|stop| Element::Switch(plane(node), stop)).ok_or_else(other),
+        Target::Link(Node::Host(host), other) => Ok(Element::Port(plane(other), u32::from(host))),
+        Target::Link(a, b) => match (stop(a), stop(b)) {
+            (Some(x), Some(y)) => Ok(Element::Link(plane(a), x.min(y), x.max(y))),
+            _ => Err(other()),
+        },
+        Target::Loss(..) | Target::Degrade(..) => Err(other()),
+    }
 }
 
 /// A fabric that is up, and the multicast teams for which its switches copy.

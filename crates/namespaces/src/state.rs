@@ -12,6 +12,8 @@ use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+#[cfg(doc)]
+use strandway_fabric::usid::Element;
 
 /// The place of all fabrics' state: a folder each, with `fabric.toml` and a node file per host.
 pub const FOLDER: &str = "/run/strandway";
@@ -27,6 +29,9 @@ pub(crate) struct State {
     /// Failures, as text in the form of targets.
     pub(crate) failures: Vec<String>,
     pub(crate) fabric: LinuxFabric,
+    /// Parts over which nodes must not send, as text ([`Element`]).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) denied: Vec<String>,
     /// Multicast teams that were made since it was built.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) teams: Vec<Team>,
@@ -97,6 +102,11 @@ impl State {
             options.write(true).create(true).truncate(true).mode(0o600).open(&path)?.write_all(&key)
         };
         write().map_err(|e| LinuxError(format!("{}: cannot be written: {e}", path.display())))?;
+        self.save_texts(text)
+    }
+
+    /// Writes a node file per host.
+    pub(crate) fn save_texts(&self, text: &dyn Fn(u16) -> String) -> Result<(), LinuxError> {
         for host in 0..self.fabric.hosts {
             let path = folder(&self.fabric.name).join(format!("{}.toml", Node::Host(host)));
             fs::write(&path, text(host))

@@ -19,6 +19,9 @@ pub struct Status {
     pub fabric: LinuxFabric,
     /// Its failures, as text in the form of targets.
     pub failures: Vec<String>,
+    /// The parts of the fabric over which nodes must not send; left out if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub denied: Vec<String>,
     /// The multicast teams for which switches copy.
     pub teams: Vec<Team>,
     /// Every port of every node.
@@ -117,7 +120,7 @@ pub fn status(name: &str) -> Result<Status, LinuxError> {
         }
     }
     let lines = lines::status(&fabric)?;
-    Ok(Status { format: 1, fabric, failures: state.failures, teams, ports, t1s, lines })
+    Ok(Status { format: 1, fabric, failures: state.failures, denied: state.denied, teams, ports, t1s, lines })
 }
 
 /// Prints a namespace's links, its queues, and for each port the number of packets that arrived with a mark.
@@ -197,7 +200,11 @@ impl Status {
             text.push_str(&format!("not as simulated: {note}\n"));
         }
         let broken = if self.failures.is_empty() { "nothing".to_string() } else { self.failures.join(", ") };
-        text.push_str(&format!("failed: {broken}\n\n"));
+        text.push_str(&format!("failed: {broken}\n"));
+        if !self.denied.is_empty() {
+            text.push_str(&format!("denied to nodes: {}\n", self.denied.join(", ")));
+        }
+        text.push('\n');
         text.push_str(&format!("{:<6} {:>4} {:>12} {:>14} {:>9}\n", "plane", "T1", "packets", "bytes", "dropped"));
         for t1 in &self.t1s {
             let (packets, bytes) = (t1.packets, t1.bytes);

@@ -342,6 +342,7 @@ impl Connection {
         self.outlook = outlook;
         let size = header + segment.length;
         let bytes = Bytes(u64::from(size));
+        self.path.on_sent(u32::from(size));
         let in_flight = self.in_flight();
         if self.paces {
             self.pace(now, bytes, in_flight);
@@ -358,8 +359,10 @@ impl Connection {
         record.again = segment.again;
         record.clock.heard = now;
         record.clock.turn_to(now, doing);
-        let full = in_flight.0 + u64::from(self.packet) > self.window;
         let turn = self.profile.transport.ack_every.0;
+        // MRC also asks while the window is smaller than the bytes that a receiver acknowledges together.
+        let small = self.window < turn && self.kind.mrc.is_some();
+        let full = small || in_flight.0 + u64::from(self.packet) > self.window;
         let turn_ends = self.sharing.as_mut().is_some_and(|s| s.spend(segment.length, turn));
         let flags = Flags::NONE
             .with_if(segment.again, Flags::RETRANSMITTED)

@@ -157,6 +157,8 @@ pub trait PathSelector: Send {
     fn on_feedback(&mut self, now: Time, path: PathId, feedback: PathFeedback);
     /// Gives the total queueing delay of a packet sent over `path`.
     fn on_delay(&mut self, _now: Time, _path: PathId, _delay: Span) {}
+    /// A data packet of this many wire bytes leaves by the path that was drawn last.
+    fn on_sent(&mut self, _bytes: u32) {}
     /// The present penalty of each of its paths or uplinks, for reports; in the selector's own units.
     fn penalties(&self) -> Vec<u32> {
         Vec::new()
@@ -262,6 +264,15 @@ impl PathSelector for AnyPath {
     #[inline]
     fn on_delay(&mut self, now: Time, path: PathId, delay: Span) {
         each!(self, s => s.on_delay(now, path, delay))
+    }
+    #[inline]
+    fn on_sent(&mut self, bytes: u32) {
+        match self {
+            AnyPath::Prime(prime) => prime.on_sent(bytes),
+            AnyPath::Custom(custom) => custom.on_sent(bytes),
+            // The others do not count bytes.
+            _ => {}
+        }
     }
     fn penalties(&self) -> Vec<u32> {
         each!(self, s => s.penalties())

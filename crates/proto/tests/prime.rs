@@ -130,12 +130,19 @@ fn round_robin_alone_knows_no_penalties() {
 #[test]
 fn exploration_ends_with_the_packet_that_completes_a_bandwidth_delay_product() {
     // 417,000 B of 4,160 B: the 101st packet starts within the product, the 102nd beyond it.
-    let mut prime = build(PrimeConfig { penalty_trimmed: 1000.0, ..PrimeConfig::default() }, [4, 0]);
-    let bad = next(&mut prime);
-    prime.on_feedback(Time::ZERO, bad, PathFeedback::Trimmed);
-    let rest: Vec<PathId> = (1..300).map(|_| next(&mut prime)).collect();
-    assert_eq!(rest[..100].iter().filter(|&&path| path == bad).count(), 25, "25 of the 100 rounds that remain");
-    assert_eq!(rest[100..].iter().filter(|&&path| path == bad).count(), 0);
+    // Of packets half as long, twice as many.
+    for (bytes, packets) in [(4160, 100), (2080, 200)] {
+        let mut prime = build(PrimeConfig { penalty_trimmed: 1000.0, ..PrimeConfig::default() }, [4, 0]);
+        let mut send = || {
+            let path = next(&mut prime);
+            prime.on_sent(bytes);
+            prime.on_feedback(Time::ZERO, PathId::new(0, 0), PathFeedback::Trimmed);
+            path == PathId::new(0, 0)
+        };
+        let bad: Vec<bool> = (0..600).map(|_| send()).collect();
+        assert_eq!(bad[..packets].iter().filter(|&&bad| bad).count(), packets / 4, "a quarter of them");
+        assert_eq!(bad[packets + 4..].iter().filter(|&&bad| bad).count(), 0);
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::routes::Routes;
 use std::net::SocketAddrV6;
 use std::time::Duration;
 use strandway_fabric::datagram::{CONTROL_DSCP, PLANES_MAX};
+use strandway_fabric::usid::Element;
 use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::{Bytes, Environment, HostTraits, Profile, Rate, Span};
 
@@ -99,6 +100,11 @@ pub struct Config {
     pub socket_buffer: usize,
     /// The meaning of paths on this network. Default: one path per plane.
     pub routes: Routes,
+    /// The parts of an SRv6 fabric over which no connection may send: MRC's DENIED. Every connection denies its paths across them
+    /// when it begins. Only with [`Routes::Srv6`] and profile `mrc`. Default: none.
+    pub denied: Vec<Element>,
+    /// Does the node tell of the changes of MRC's paths, as [`Completion::Path`](crate::Completion::Path)? Default no.
+    pub path_events: bool,
     /// The network interface of each plane, in the order of `planes`; the kernel reports when its port goes down. Default:
     /// empty; then each plane's interface is the one that has its address.
     pub devices: Vec<String>,
@@ -150,6 +156,8 @@ impl Config {
             waiting: Waiting::Adaptive(Duration::from_micros(50)),
             socket_buffer: 4 << 20,
             routes: Routes::default(),
+            denied: Vec::new(),
+            path_events: false,
             devices: Vec::new(),
             control_dscp: CONTROL_DSCP,
             trimming: false,

@@ -235,6 +235,7 @@ const fn connection_of(completion: &Completion) -> Option<Connection> {
         | Completion::Sent { connection, .. }
         | Completion::Received { connection, .. }
         | Completion::Written { connection, .. }
+        | Completion::Path { connection, .. }
         | Completion::Letter { connection, .. }
         | Completion::Injected { connection, .. }
         | Completion::Whole { connection, .. }

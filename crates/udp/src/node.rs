@@ -52,7 +52,9 @@ use std::collections::{HashMap, VecDeque};
 use std::net::{SocketAddr, SocketAddrV6};
 use std::ops::Range;
 use std::time::Duration;
-use strandway_proto::{Letter, Span, Time};
+use strandway_fabric::usid::Element;
+use strandway_proto::path::PathState;
+use strandway_proto::{Letter, PathId, Span, Time};
 
 /// The node remembers this number of answers to hellos for each of the connections it may have open: ours. More than one,
 /// because a connection can end before the cookie of its hello expires.
@@ -411,6 +413,48 @@ impl Node {
     /// As for [`Node::connection_counters`].
     pub fn take_round_trips(&mut self, connection: Connection) -> Result<Vec<Span>, Error> {
         self.session_mut(connection).map(Session::take_rtts)
+    }
+
+    /// The paths of a connection with profile `mrc`, each with its state; empty with other profiles.
+    ///
+    /// # Errors
+    /// As for [`Node::connection_counters`].
+    pub fn path_states(&self, connection: Connection) -> Result<Vec<PathState>, Error> {
+        self.session(connection).map(Session::path_states)
+    }
+
+    /// Denies a path of a connection (MRC's DENIED): no packet takes it until it is allowed. False if the connection has no such
+    /// path.
+    ///
+    /// # Errors
+    /// As for [`Node::connection_counters`].
+    pub fn deny_path(&mut self, connection: Connection, path: PathId) -> Result<bool, Error> {
+        let now = self.clock.now();
+        self.session_mut(connection).map(|session| session.deny_path(now, path))
+    }
+
+    /// Declares a path of a connection good, whatever its state was. False if the connection has no such path.
+    ///
+    /// # Errors
+    /// As for [`Node::connection_counters`].
+    pub fn allow_path(&mut self, connection: Connection, path: PathId) -> Result<bool, Error> {
+        let now = self.clock.now();
+        self.session_mut(connection).map(|session| session.allow_path(now, path))
+    }
+
+    /// Denies or allows every path of all connections that crosses a part of the fabric, now and for connections that begin
+    /// later. Only with [`Routes::Srv6`](crate::Routes::Srv6) and profile `mrc`. Returns the number of paths.
+    pub fn order(&mut self, part: Element, denied: bool) -> usize {
+        self.config.denied.retain(|other| *other != part);
+        if denied {
+            self.config.denied.push(part);
+        }
+        let (now, routes) = (self.clock.now(), &self.config.routes);
+        let open = self.slots.iter_mut().filter_map(|slot| match &mut slot.state {
+            Some(State::Open(session)) => Some(session),
+            _ => None,
+        });
+        open.map(|session| session.order(now, routes, &[part], denied)).sum()
     }
 
     /// How long nothing genuine has come from the node at the other end of a connection, by any connection with it.

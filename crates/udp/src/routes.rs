@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use std::net::SocketAddrV6;
-use strandway_fabric::usid::Clos;
+use strandway_fabric::usid::{Clos, Element};
 use strandway_proto::PathId;
 
 /// The most source ports of [`Routes::SourcePorts`].
@@ -58,6 +58,14 @@ impl Routes {
             Routes::SourcePorts(count) => [*count, 0],
             Routes::Srv6 { clos, .. } => clos.uplinks(),
         }
+    }
+
+    /// Does a path to this peer cross one of these parts of the fabric?
+    pub(crate) fn crosses(&self, peer: SocketAddrV6, path: PathId, parts: &[Element]) -> bool {
+        let Routes::Srv6 { clos, host } = self else { return false };
+        let Some(to) = clos.host_of(*peer.ip()) else { return false };
+        let way = clos.way(path.port(), *host, to, path.entropy());
+        parts.iter().any(|part| part.is_on(clos, *host, &way))
     }
 
     /// The number of entropy values that name paths of a plane: an entropy value modulo this names one. Each path keeps its

@@ -5,6 +5,7 @@ mod arriving;
 mod codes;
 mod incoming;
 mod leaving;
+mod orders;
 mod pacer;
 mod partial;
 mod planes;
@@ -131,6 +132,8 @@ pub struct SessionCounters {
 }
 
 pub(crate) struct Session {
+    /// Changes of paths are told to the application.
+    tells_paths: bool,
     handle: Connection,
     /// The node's time at which this session's own time is zero. The node sets its clock back now and then, while the
     /// session's time goes on: see [`crate::clock`].
@@ -282,7 +285,8 @@ impl Session {
         }
         let shares_window = endpoint.shares_window(ONLY);
         let engine_knows = !endpoint.planes(ONLY).is_empty();
-        Session {
+        let mut session = Session {
+            tells_paths: config.path_events,
             handle,
             origin,
             local,
@@ -336,7 +340,11 @@ impl Session {
                 routes_lost: vec![0; planes],
                 ..SessionCounters::default()
             },
+        };
+        if !config.denied.is_empty() {
+            session.order(node_now, &config.routes, &config.denied, true);
         }
+        session
     }
 
     pub(crate) fn counters(&self) -> SessionCounters {

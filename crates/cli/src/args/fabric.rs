@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 pub(super) const FABRIC_EXAMPLES: &str = "\
 Hosts and switches become namespaces called NAME-h0, NAME-t0-p0-0 and so on. Switches forward by static SRv6 micro
-segments: the destination address of a packet is its path (plane, T1, host). docs/linux-fabric.md lists the addresses
+segments: the destination address of a packet is its path (plane, switches, host). docs/linux-fabric.md lists the addresses
 and the differences from the simulator.
 
 Examples, as root:
@@ -15,20 +15,22 @@ Examples, as root:
   strandway fabric status --probe                            counters, and a datagram over every path
   strandway fabric exec h0 -- ip -6 route                    run a program on a host
   strandway fabric fail plane:p1                             break a plane, silently
+  strandway fabric localise                                  probe every link, and name the broken ones
   strandway fabric heal                                      repair all failures
   strandway fabric group 7 h0,h2,h3                          switches copy multicast for these hosts, too
   strandway fabric down                                      remove it all
 Node files for programs on the hosts: /run/strandway/NAME/h0.toml and so on.";
 
 const FABRIC_UP_EXAMPLES: &str = "\
-At most 64 hosts, 8 planes and 200 namespaces; two tiers (multi-plane or leaf-spine), or sites. Every port is shaped to the
-scenario's rate, at most 1 Gb/s per port, which is the limit of software. Building the same fabric again does nothing.
+At most 64 hosts, 8 planes and 200 namespaces; two tiers (multi-plane or leaf-spine), three (fat-tree), or sites. Every port
+is shaped to the scenario's rate, at most 1 Gb/s per port, which is the limit of software. Building the same fabric again does nothing.
 After Ctrl-C or an error, nothing remains of an unfinished fabric.
 
 Examples:
   strandway fabric up scenarios/wire/two_planes.toml
   strandway fabric up my.toml --rate 200Mbps --name slow     every port at 200 Mb/s
   strandway fabric up scenarios/wire/long_link.toml          two sites joined by a delay line
+  strandway fabric up scenarios/wire/three_tiers.toml        pods and cores: 16 hosts, 36 namespaces
   strandway fabric up scenarios/wire/three_sites.toml        three sites (possible: two to sixteen)
   strandway fabric up my.toml --unshaped --set fabric.hosts=8";
 
@@ -62,6 +64,31 @@ Examples:
   strandway fabric fail loss:p0:2% --name slow
   strandway fabric fail degrade:p0:t0-0:t1-1:10%
   strandway fabric heal loss:p0";
+
+const FABRIC_DENY_EXAMPLES: &str = "\
+The fabric does not change. Node files get a list of denied parts, and every connection of profile `mrc` denies its entropy
+values whose path crosses one of them. Nodes that run already do not change; in a program, call `Node::order`.
+
+Targets are those of `strandway fabric fail`, without losses and rates: link:p0:t0-0:t1-1, switch:p0:t1-1, plane:p1,
+port:h0:p1, spine1.p0, leaf0.p0-spine1.p0.
+
+Examples:
+  strandway fabric deny spine1.p0                   no new connection sends over it
+  strandway fabric status                           lists denied parts
+  strandway fabric allow spine1.p0
+  strandway fabric allow                            everything";
+
+const FABRIC_LOCALISE_EXAMPLES: &str = "\
+Every host sends small datagrams to itself: to its T0 and back, to every T1 above and back, and to every T2 above these. The
+address of a datagram is its path, so the lost ones show which links are broken. A link is named if all probes over it were
+lost and no other link explains that. Links that the probes cannot tell apart are listed together. Links that only broken
+links lead to are listed as untested. Exit status: 0 if nothing is broken, 3 otherwise.
+
+Examples:
+  strandway fabric fail link:p0:t0-0:t1-1           silent: nothing reports it
+  strandway fabric localise                         prints p0:t0-0:t1-1, 100 % lost
+  strandway fabric localise --rounds 300            finds losses of one percent, too
+  strandway fabric localise --json - | jq .suspicions";
 
 const FABRIC_GROUP_EXAMPLES: &str = "\
 Each switch copies a member's packet to every port that leads to another member. A team has an address per plane and tree. A tree is a
@@ -101,6 +128,14 @@ pub(crate) enum FabricCommand {
     Fail(FabricFailArgs),
     /// Repair one failure, or all of them
     Heal(FabricHealArgs),
+    /// Deny a switch, link, plane or port to nodes that start from now on (MRC's DENIED)
+    #[command(after_help = FABRIC_DENY_EXAMPLES)]
+    Deny(FabricFailArgs),
+    /// Allow one denied part again, or all of them
+    Allow(FabricHealArgs),
+    /// Probe every link and name the broken ones
+    #[command(after_help = FABRIC_LOCALISE_EXAMPLES)]
+    Localise(FabricLocaliseArgs),
     /// Make switches copy multicast for a team of hosts, or list the teams
     #[command(after_help = FABRIC_GROUP_EXAMPLES)]
     Group(FabricGroupArgs),
@@ -173,6 +208,18 @@ pub(crate) struct FabricRunArgs {
     /// Also simulate the scenario, and print both results in one table
     #[arg(long)]
     pub(crate) both: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FabricLocaliseArgs {
+    #[command(flatten)]
+    pub(crate) fabric: FabricName,
+    /// Datagrams over each path
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) rounds: u32,
+    /// Write the findings as JSON; - for standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
 }
 
 #[derive(Debug, ClapArgs)]

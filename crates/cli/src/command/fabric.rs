@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::args::{
     FabricArgs, FabricBenchLineArgs, FabricBuildArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricGroupArgs,
-    FabricRunArgs, FabricStatusArgs, FabricUpArgs,
+    FabricLocaliseArgs, FabricRunArgs, FabricStatusArgs, FabricUpArgs,
 };
 use crate::command::compare::tell;
 use crate::command::{judge, load, load_with};
@@ -16,8 +16,10 @@ use std::process::Command;
 use std::time::Duration;
 use std::time::Instant;
 use strandway_fabric::fault::FaultKind;
+use strandway_fabric::localise::Suspicion;
 use strandway_fabric::loss::Burst;
 use strandway_fabric::multicast::GroupAddress;
+use strandway_fabric::usid::Element;
 use strandway_lab::linux::line::{Line, Losses};
 use strandway_lab::linux::{self, Copied, Copying, FOLDER, LinuxError, Options, Probed, Running, Up};
 use strandway_lab::{Report, Row, report, wire};
@@ -46,6 +48,19 @@ pub(crate) fn fabric(args: &FabricArgs) -> Result<(), Failure> {
             print(&format!("{what} {}\n", if news { "is healed" } else { "was whole already" }));
             Ok(())
         }
+        FabricCommand::Deny(args) => {
+            let news = linux::deny(&args.fabric.name, &args.target)?;
+            let said = if news { "is denied to nodes that start from now on" } else { "was denied already" };
+            print(&format!("{} {said}\n", args.target));
+            Ok(())
+        }
+        FabricCommand::Allow(args) => {
+            let news = linux::allow(&args.fabric.name, args.target.as_deref())?;
+            let what = args.target.as_deref().unwrap_or("everything");
+            print(&format!("{what} {}\n", if news { "is allowed again" } else { "was not denied" }));
+            Ok(())
+        }
+        FabricCommand::Localise(args) => localise(args),
         FabricCommand::Group(args) => group(args),
         FabricCommand::Exec(args) => exec(args),
         FabricCommand::Down(args) => {
@@ -298,6 +313,36 @@ fn status(args: &FabricStatusArgs) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Missed(format!("{} of {wanted} probes did not arrive", wanted - arrived)))
+}
+
+/// Names the broken links.
+fn localise(args: &FabricLocaliseArgs) -> Result<(), Failure> {
+    let mut outputs = Outputs::open(Wanted { json: args.json.as_ref(), ..Wanted::default() }, &[])?;
+    let findings = linux::localise(&args.fabric.name, args.rounds)?;
+    let list = |parts: &[Element]| parts.iter().map(Element::to_string).collect::<Vec<_>>();
+    let mut text = String::new();
+    for suspicion in &findings.suspicions {
+        let lost = suspicion.lost * 100.0;
+        text.push_str(&format!("{}: {lost:.1} % lost\n", list(&suspicion.parts).join(" or ")));
+    }
+    if findings.suspicions.is_empty() {
+        text.push_str("all links carry their probes\n");
+    }
+    if !findings.untested.is_empty() {
+        text.push_str(&format!("untested, behind these: {}\n", list(&findings.untested).join(", ")));
+    }
+    outputs.show(&text);
+    outputs.json(|| {
+        let suspicion = |s: &Suspicion| serde_json::json!({ "parts": list(&s.parts), "lost": s.lost });
+        let suspicions: Vec<_> = findings.suspicions.iter().map(suspicion).collect();
+        let all = serde_json::json!({ "format": 1, "suspicions": suspicions, "untested": list(&findings.untested) });
+        format!("{all:#}\n")
+    })?;
+    match findings.suspicions.len() {
+        0 => Ok(()),
+        1 => Err(Failure::Missed("a part of the fabric loses packets".into())),
+        count => Err(Failure::Missed(format!("{count} parts of the fabric lose packets"))),
+    }
 }
 
 /// A table of datagrams cast to groups: a line per tree with the number sent, and the number of copies that arrived.

@@ -19,6 +19,30 @@ pub fn up(fabric: &LinuxFabric, program: &Path, interrupted: &dyn Fn() -> bool) 
     strandway_namespaces::up(fabric, &file, program, interrupted)
 }
 
+/// Denies a part of a fabric that is up: nodes that start from now on do not send over it. `allow` with `None` allows all parts
+/// again. Returns whether this changes anything.
+///
+/// # Errors
+/// If there is no such fabric or part, or its node files cannot be written.
+pub fn deny(name: &str, target: &str) -> Result<bool, LinuxError> {
+    set_denied(name, Some(target), true)
+}
+
+/// See [`deny`].
+///
+/// # Errors
+/// As for [`deny`].
+pub fn allow(name: &str, target: Option<&str>) -> Result<bool, LinuxError> {
+    set_denied(name, target, false)
+}
+
+fn set_denied(name: &str, target: Option<&str>, denied: bool) -> Result<bool, LinuxError> {
+    strandway_namespaces::set_denied(name, target, denied, &|fabric, host, parts| {
+        let file = NodeFile { denied: parts.to_vec(), ..node_file(fabric, host) };
+        file.to_string()
+    })
+}
+
 /// The node file of a host.
 pub fn node_file(fabric: &LinuxFabric, host: u16) -> NodeFile {
     let clos = fabric.clos();
@@ -35,6 +59,7 @@ pub fn node_file(fabric: &LinuxFabric, host: u16) -> NodeFile {
         rate: Rate(fabric.node_rate),
         base_rtt: Span(fabric.base_rtt_ns * 1000),
         trimming: fabric.trimming,
+        denied: Vec::new(),
         srv6: Some(clos),
         distances: distances(fabric, clos.t0_of(u32::from(host))),
     }

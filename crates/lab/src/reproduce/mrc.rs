@@ -181,6 +181,14 @@ fn inside(table: &mut Table) {
         Source::Published,
         0.0,
     ));
+    // The controller denies the other path for the first 100 us. Half of that is lost to each pair, of 672 us.
+    let forced = both.clone().set("faults", "[{ switch = \"spine1\", kind = \"deny\", until = \"100 us\" }]");
+    let row =
+        RowSpec::new("e5/forced", "both pairs forced onto one path for 100 us, then free", "", left(&both, &forced));
+    table.row(row.at_least(0.931, Source::Arithmetic, 0.01).note(
+        "besides the 50 us that sharing costs each pair, their windows shrink by trims on the shared path and grow again",
+    ));
+    table.chart_here(ChartKind::States, "E5: two pairs forced onto one path until 100 us", &[("", &forced)]);
 }
 
 /// How long traffic stays on links that break silently. With 32 T1s per plane a connection has 128 entropy values in use and 128 in reserve.

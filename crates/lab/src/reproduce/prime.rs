@@ -93,6 +93,7 @@ fn table() -> Table {
     three_tiers(&mut table, &mut settings);
     penalties(&mut table);
     failure_and_speed(&mut table);
+    more_traffic(&mut table);
     headlines(&mut table, &settings);
     table
 }
@@ -484,6 +485,41 @@ fn failure_and_speed(table: &mut Table) {
             let what = format!("PRIME against REPS, {name} sooner by");
             table.row(RowSpec::new(format!("{id}/gain{suffix}"), what, "%", gain));
         }
+    }
+}
+
+/// Settings that the sheet lists beside those with a model: half speed, random failures, other traffic, other windows.
+fn more_traffic(table: &mut Table) {
+    let half = |uplinks: u32| degraded().set("faults.fraction", "0.5").set("faults.count", uplinks);
+    // One cable of a hundred is one of the 128 here.
+    let dead = |cables: u32| {
+        let fault = "tier = \"leaf->spine\", pick = \"random\", kind = \"down\", at = \"50 us\", reconverge = \"1 ms\"";
+        // With 2 MB most flows would end before the failure.
+        healthy().set("workload.size", "8 MB").set("faults", format!("[{{ {fault}, count = {cables} }}]"))
+    };
+    let traffic = |kind: &str, size: &str| healthy().set("workload.kind", kind).set("workload.size", size);
+    let incast = traffic("incast", "256 KB").set("workload.senders", 32);
+    let exchange = traffic("all-to-all", "1 MB");
+    let window = |cell: Cell, congestion: &str| cell.set("profile.congestion", congestion);
+    for (id, title, cell) in [
+        ("half/1", "S3: an uplink per leaf at half speed", half(1)),
+        ("half/2", "S3: two uplinks per leaf at half speed", half(2)),
+        ("random/1", "S4: one of 128 cables lost at 50 us, at random; routing late by 1 ms; 8 MB", dead(1)),
+        ("random/4", "S4: four cables lost", dead(4)),
+        ("random/6", "S4: six cables lost", dead(6)),
+        ("incast", "S6: incast of 32 hosts, 256 KB each", incast),
+        ("all-to-all", "S6: all-to-all of 128 hosts, 1 MB each", exchange),
+        ("dctcp/healthy", "DCTCP's window, healthy", window(healthy(), "dctcp")),
+        ("dctcp/degraded", "DCTCP's window, a slow uplink per leaf", window(degraded(), "dctcp")),
+        ("fixed/healthy", "A fixed window, healthy", window(healthy(), "fixed")),
+        ("fixed/degraded", "A fixed window, a slow uplink per leaf", window(degraded(), "fixed")),
+    ] {
+        table.section(title);
+        for selector in FOUR {
+            pair(table, &format!("{id}/{}", selector.id), selector.name, &selector.on(&cell), None, "");
+        }
+        let gain = Value::slowest(&PRIME.on(&cell)).below(Value::slowest(&REPS.on(&cell)));
+        table.row(RowSpec::new(format!("{id}/gain"), "PRIME against REPS, slowest flow sooner by", "%", gain));
     }
 }
 

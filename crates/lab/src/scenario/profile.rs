@@ -13,7 +13,7 @@ use strandway_proto::reliability::ReliabilityConfig;
 use toml::{Table, Value};
 
 /// The keys of `[profile]` that are not groups of parameters.
-pub(crate) const KEYS: [&str; 5] = ["name", "label", "reliability", "congestion", "path"];
+pub(crate) const KEYS: [&str; 6] = ["name", "label", "reliability", "congestion", "path", "evs"];
 
 /// Reads a profile name of `--profiles` or a sweep: a preset, perhaps with other policies, such as `uec/reps/swift`.
 ///
@@ -69,6 +69,9 @@ pub(crate) fn read(sink: &Sink, root: &Table) -> Option<Profile> {
     if let Some(Value::Table(table)) = root.get("profile") {
         groups(sink, table, &mut profile, &name);
     }
+    if let Some(value) = root.get("profile").and_then(|profile| profile.get("evs")) {
+        profile.evs = super::evs::read(sink, value, &profile.path);
+    }
     repair_fits(sink, root, &profile);
     Some(profile)
 }
@@ -93,6 +96,7 @@ fn repair_fits(sink: &Sink, root: &Table, profile: &Profile) {
 /// error; defaults are reduced to the number of paths.
 pub(crate) fn paths_suffice(sink: &Sink, root: &Table, profile: &Profile, topology: &Topology) {
     let PathConfig::Mrc(config) = &profile.path else { return };
+    super::evs::fit(sink, profile, topology);
     let written = |key: &str| root.get("profile")?.get("mrc")?.get(key);
     let planes = u64::from(topology.planes());
     let (first, second) = (u64::from(topology.leaf_up()), u64::from(topology.spine_up()).max(1));

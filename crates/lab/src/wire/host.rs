@@ -8,9 +8,12 @@ use std::net::{SocketAddr, SocketAddrV6};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use strandway_collective::{AnyApplication, Group, Programs, Rank};
+use strandway_fabric::fault::FaultKind;
+use strandway_fabric::measure::PathRow;
 use strandway_fabric::plan::{FlowPlan, Start};
 use strandway_group::RankSpace;
 use strandway_proto::application::{Action, Application, Channel, Event};
+use strandway_proto::path::PathEvent;
 use strandway_proto::units::{Bytes, Time};
 use strandway_proto::{HostId, Message, MessageId};
 use strandway_udp::{Completion, Connection, Error, Node, Operation, Reason, Region, RemoteRegion};
@@ -46,6 +49,17 @@ struct Host<'a> {
     /// Messages that wait because a connection has too many operations.
     stuck: VecDeque<(Channel, Message)>,
     posted: HashMap<Operation, MessageId>,
+    /// Denials of the controller that have not begun or ended yet, the next one last: time, fault of the plan, and whether it begins.
+    orders: Vec<(Time, usize, bool)>,
+}
+
+/// The orders of the plan's denials, the next one last.
+fn orders(shared: &Shared<'_>) -> Vec<(Time, usize, bool)> {
+    let faults = shared.plan.faults.iter().enumerate().filter(|(_, fault)| fault.kind == FaultKind::Denied);
+    let mut orders: Vec<_> = faults.flat_map(|(i, fault)| [(fault.from, i, true), (fault.until, i, false)]).collect();
+    orders.retain(|(at, ..)| *at != Time::NEVER);
+    orders.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
+    orders
 }
 
 /// Runs a host on its own thread, from start to end.
@@ -121,6 +135,7 @@ impl<'a> Host<'a> {
             signals: BinaryHeap::new(),
             stuck: VecDeque::new(),
             posted: HashMap::new(),
+            orders: orders(shared),
         }
     }
 
@@ -145,6 +160,7 @@ impl<'a> Host<'a> {
             self.setup_turn(began)?;
         }
         self.meet(began)?;
+        self.obey_all(Time::ZERO)?;
         shared.start.get_or_init(Instant::now);
         let mut done = false;
         while !shared.is_over() && !shared.stops() {
@@ -205,6 +221,45 @@ impl<'a> Host<'a> {
         Ok(())
     }
 
+    /// Denies or allows the paths of all connections across the links of a fault.
+    fn obey(&mut self, fault: usize, denied: bool) -> Result<(), WireError> {
+        let plan = self.shared.plan;
+        let links = &plan.faults[fault].links;
+        let ends = |number: &u32| plan.connections[*number as usize];
+        let begun = self.ours.iter().map(|(number, connection)| (*connection, ends(number).destination));
+        let accepted = self.theirs.iter().map(|(connection, number)| (*connection, ends(number).source));
+        for (connection, peer) in begun.chain(accepted).collect::<Vec<_>>() {
+            for state in self.node.path_states(connection).map_err(|e| self.wrong(e))? {
+                let route = plan.topology.source_route(self.host, peer, state.path);
+                if route.iter().any(|link| links.contains(link)) {
+                    let done = match denied {
+                        true => self.node.deny_path(connection, state.path),
+                        false => self.node.allow_path(connection, state.path),
+                    };
+                    done.map_err(|e| self.wrong(e))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Obeys the controller's orders up to now.
+    fn obey_all(&mut self, now: Time) -> Result<(), WireError> {
+        while let Some((_, fault, denied)) = self.orders.pop_if(|(at, ..)| *at <= now) {
+            self.obey(fault, denied)?;
+        }
+        Ok(())
+    }
+
+    /// The host at the other end of a connection, if it is known yet.
+    fn peer_of(&self, connection: Connection) -> Option<HostId> {
+        let ends = &self.shared.plan.connections;
+        match self.theirs.get(&connection) {
+            Some(&i) => Some(ends[i as usize].source),
+            None => self.number_of(connection).map(|i| ends[i as usize].destination),
+        }
+    }
+
     fn turn(&mut self) -> Result<(), WireError> {
         if self.shared.has_mail[self.host.0 as usize].swap(false, Ordering::AcqRel)
             && let Ok(mut mail) = self.shared.mail[self.host.0 as usize].lock()
@@ -212,6 +267,7 @@ impl<'a> Host<'a> {
             self.signals.extend(mail.drain(..).map(Reverse));
         }
         let now = self.shared.now();
+        self.obey_all(now)?;
         let up = self.node.planes_up();
         if up != self.up {
             self.up = up;
@@ -346,11 +402,7 @@ impl<'a> Host<'a> {
                 self.shared.left.fetch_sub(1, Ordering::AcqRel);
             }
             Completion::Letter { connection, letter } => {
-                let ends = &self.shared.plan.connections;
-                let from = match self.theirs.get(&connection) {
-                    Some(&i) => Some(ends[i as usize].source),
-                    None => self.number_of(connection).map(|i| ends[i as usize].destination),
-                };
+                let from = self.peer_of(connection);
                 let now = self.shared.now();
                 // A letter that arrives before its connection's number is dropped.
                 if let Some(from) = from {
@@ -368,6 +420,12 @@ impl<'a> Host<'a> {
                 // Other hosts may close connections when everything has finished.
                 if known && !self.shared.is_over() && !self.shared.stops() {
                     return Err(WireError::Closed { host: self.host.0, reason });
+                }
+            }
+            Completion::Path { connection, event } => {
+                let at = self.shared.now();
+                if let (Some(peer), Ok(mut rows)) = (self.peer_of(connection), self.shared.path_events.lock()) {
+                    rows.push(PathRow { host: self.host, peer, event: PathEvent { at, ..event } });
                 }
             }
             // Completions of partial completion, which no workload uses.

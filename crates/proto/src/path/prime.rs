@@ -68,7 +68,8 @@ pub struct Prime {
     turn: u8,
     /// The number of bits of the first tier's part in the entropy value.
     bits: u8,
-    explore: u32,
+    /// Wire bytes still to be sent before penalties count.
+    explore: u64,
     scan: u32,
     decay: u32,
     /// With decay by time: picoseconds per quantum.
@@ -239,7 +240,6 @@ impl Prime {
         let weigh = |rounds: f64| uplinks.map(|n| if n > 1 { (rounds * f64::from(n) + 0.5) as u32 } else { 0 });
         let count = u32::from(environment.ports.clamp(1, PORTS_MAX as u8));
         let pairs = config.pairs && uplinks[1] > 1;
-        let packet = environment.packet.0.max(1);
         let explore = (environment.bdp().0 as f64 * config.explore_bdp) as u64;
         let off = Weights { marked: [0; 2], trimmed: [0; 2] };
         let on = Weights { marked: weigh(marked), trimmed: weigh(trimmed) };
@@ -249,7 +249,7 @@ impl Prime {
             weights: if config.penalties { on } else { off },
             turn: 0,
             bits: uplinks[0].next_power_of_two().ilog2() as u8,
-            explore: explore.div_ceil(packet).min(u64::from(u32::MAX)) as u32,
+            explore,
             scan: match config.scan {
                 0 => u32::from(uplinks[0]) * u32::from(uplinks[1]),
                 scan => scan,
@@ -317,12 +317,8 @@ impl PathSelector for Prime {
         self.turn = if usize::from(port) + 1 < self.ports.len() { port + 1 } else { 0 };
         self.pass_time(now, usize::from(port));
         let odometer = &mut self.ports[usize::from(port)];
-        let tuple = if self.explore > 0 {
-            self.explore -= 1;
-            odometer.next(&mut self.random)
-        } else {
-            odometer.best(self.scan, &mut self.random)
-        };
+        let tuple =
+            if self.explore > 0 { odometer.next(&mut self.random) } else { odometer.best(self.scan, &mut self.random) };
         if self.quantum.is_none() {
             odometer.advance(self.decay);
         }
@@ -345,6 +341,11 @@ impl PathSelector for Prime {
         if delay > self.delay_limit {
             self.charge(now, path, true);
         }
+    }
+
+    #[inline]
+    fn on_sent(&mut self, bytes: u32) {
+        self.explore = self.explore.saturating_sub(u64::from(bytes));
     }
 
     fn penalties(&self) -> Vec<u32> {

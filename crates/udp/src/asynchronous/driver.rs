@@ -140,6 +140,7 @@ impl Driver {
             // Futures exist for operations only. Programs that use letters or repair losses themselves drive a [`Node`]
             // directly.
             Completion::Letter { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
+            Completion::Path { .. } => {}
             // Completions of groups.
             Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {}
             Completion::Closed { connection, reason } => match self.calling.remove(&connection) {

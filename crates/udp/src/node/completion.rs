@@ -3,6 +3,7 @@
 use crate::error::Reason;
 use crate::group::Group;
 use std::net::SocketAddr;
+use strandway_proto::path::PathEvent;
 use strandway_proto::{HostId, Letter, PathId};
 
 /// A connection of a node. The handle stays valid after the connection is closed; calls with it then fail with
@@ -85,6 +86,14 @@ pub enum Completion {
         immediate: u32,
         /// How many bytes it wrote.
         bytes: u64,
+    },
+    /// A path of a connection with profile `mrc` has changed: it failed, was probed, came back, or was denied or allowed. Only if
+    /// [`Config::path_events`](crate::Config::path_events) is set; the event's time is that of [`Node::uptime`](crate::Node::uptime).
+    Path {
+        /// The connection.
+        connection: Connection,
+        /// The change.
+        event: PathEvent,
     },
     /// A letter of the peer's program is here. Letters may be lost: on their way, or here if the application does not poll.
     Letter {

@@ -229,6 +229,7 @@ impl Server {
                 }
             }
             Completion::Letter { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
+            Completion::Path { .. } => {}
             // Completions of groups.
             Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {}
             Completion::Closed { connection, reason } => {

@@ -9,6 +9,7 @@ use crate::memory::Place;
 use crate::node::Completion;
 use crate::socket::Arrival;
 use strandway_proto::packet::Flags;
+use strandway_proto::path::PathEvent;
 use strandway_proto::repair::EndedGroup;
 use strandway_proto::{Event, Handled, Packet, PathId, wire};
 
@@ -207,6 +208,11 @@ impl Session {
     /// Passes the engine's events on to the application.
     pub(super) fn drain(&mut self, around: &mut Surroundings<'_>) -> Result<(), Reason> {
         let connection = self.handle;
+        while self.tells_paths && around.completions.len() < LETTERS_MAX {
+            let Some(event) = self.endpoint.take_path_event(ONLY) else { break };
+            let event = PathEvent { at: self.by_node(event.at), ..event };
+            around.completions.push_back(Completion::Path { connection, event });
+        }
         while let Some(event) = self.endpoint.poll_event() {
             match event {
                 Event::Sent { .. } if self.is_partial() => self.handle_injected(around),

@@ -330,7 +330,11 @@ impl Traced {
                     return Err((what, "correct the list of groups"));
                 }
                 if self.trace.alike && !self.is_even(group_members) {
-                    let what = format!("{} has a group like which {} ranks cannot be divided", self.named(rank, place), self.ranks);
+                    let what = format!(
+                        "{} has a group like which {} ranks cannot be divided",
+                        self.named(rank, place),
+                        self.ranks
+                    );
                     return Err((what, "write another number of gpus, or give the files of all ranks"));
                 }
                 if !self.trace.alike && group_members.binary_search(&rank).is_err() {

@@ -134,7 +134,7 @@ fn expand(fields: &[EvField], number: u64, bits: u32) -> Option<u32> {
             left -= 1;
             let bit = (number >> left & 1) as u32;
             written = written << 1 | bit;
-            part = part & !(1 << at) | bit << at;
+            part = (part & !(1 << at)) | (bit << at);
         }
         if field.mask != 0 && !(field.min..=field.max).contains(&written) {
             return None;

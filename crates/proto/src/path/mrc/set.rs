@@ -221,12 +221,13 @@ impl EvSet {
         }
     }
 
-    /// A random path of a plane, in any state.
+    /// A random path of a plane that the controller does not deny, in any other state; a denied one if all are.
     pub(super) fn draw(&self, port: u8, random: &mut Random) -> PathId {
         let (start, row) = (self.start(port), usize::from(self.row));
         let first = random.below(u32::from(self.row)) as usize;
         let slots = (0..row).map(|i| start + (first + i) % row);
-        let real = slots.into_iter().find(|&slot| self.entropies[slot] != NO_PATH);
+        let real = slots.clone().find(|&slot| self.states[slot] != State::Denied);
+        let real = real.or_else(|| slots.into_iter().find(|&slot| self.entropies[slot] != NO_PATH));
         PathId::new(port, real.map_or(0, |slot| self.entropies[slot]))
     }
 

@@ -150,10 +150,12 @@ impl Receiver for SelectiveReceiver {
         }
         let marked = self.ack_marked && flags.has(Flags::CE);
         let request = flags.has(Flags::ACK_REQUEST);
+        // MRC: a retransmission is acknowledged at once, whether or not its sender asks for it.
+        let again = self.refuses && flags.has(Flags::RETRANSMITTED);
         let drained = self.request_open && self.bitmap.count() == 0;
         let hole = self.holes && psn > base;
         self.request_open = (self.request_open || request) && self.bitmap.count() > 0;
-        if marked || request || drained || hole || !self.started || self.unacknowledged >= self.every {
+        if marked || request || again || drained || hole || !self.started || self.unacknowledged >= self.every {
             let from = self.report_from(psn, marked || request);
             let (ack, echo) = self.ack(psn, from, flags, path);
             *answer = Some((Header::Ack(ack), echo.with_if(hole, Flags::HOLE)));
@@ -199,5 +201,40 @@ impl Receiver for SelectiveReceiver {
     #[inline]
     fn prefetch(&self) -> u64 {
         u64::from(self.bitmap.contains(self.bitmap.base() + 1)) ^ u64::from(self.unacknowledged)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::{MessageId, Offset, Wait};
+    use crate::profile::Profile;
+
+    /// Is the packet, of 1 KiB, acknowledged at once?
+    fn answered(receiver: &mut SelectiveReceiver, psn: u64, flags: Flags) -> bool {
+        let data = Data {
+            psn: Psn::new(psn),
+            message: MessageId(0),
+            offset: Offset::new(psn * 1024),
+            length: 1024,
+            wait: Wait::default(),
+        };
+        let mut answer = None;
+        receiver.on_data(&data, flags, PathId::new(0, 0), &mut answer).expect("a packet within the window");
+        answer.is_some()
+    }
+
+    #[test]
+    fn mrcs_receiver_acknowledges_a_retransmission_at_once_even_if_nobody_asks() {
+        let transport = Profile::preset("mrc").expect("a preset").transport;
+        for mrc in [true, false] {
+            let receiver = SelectiveReceiver::new(&SelectiveRepeatConfig::default(), &transport);
+            let mut receiver = if mrc { receiver.refusing() } else { receiver };
+            assert!(answered(&mut receiver, 0, Flags::NONE), "the first packet of all");
+            assert!(!answered(&mut receiver, 1, Flags::NONE));
+            assert_eq!(answered(&mut receiver, 2, Flags::RETRANSMITTED), mrc);
+            assert!(!answered(&mut receiver, 3, Flags::NONE));
+            assert!(answered(&mut receiver, 4, Flags::ACK_REQUEST));
+        }
     }
 }

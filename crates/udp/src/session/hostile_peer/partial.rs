@@ -159,7 +159,7 @@ proptest! {
                     Completion::Whole { receive, bytes, .. } => {
                         prop_assert!(open.iter().any(|one| one.0 == receive && bytes <= one.2 as u64));
                     }
-                    Completion::Accepted { .. } | Completion::Letter { .. } => {}
+                    Completion::Accepted { .. } | Completion::Letter { .. } | Completion::Path { .. } => {}
                     other => prop_assert!(false, "{:?}", other),
                 }
             }
