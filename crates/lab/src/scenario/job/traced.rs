@@ -118,6 +118,10 @@ impl Placer<'_, '_> {
         if let Err((what, remedy)) = traced.call().and_then(|()| traced.peers()) {
             return complain(&self, what, remedy);
         }
+        if let Some(rank) = self.too_long(&traced) {
+            let what = format!("makes rank {rank} compute and send for longer than a run can last, 51 hours");
+            return complain(&self, what, "correct the times and bytes of the trace");
+        }
         let rehearsal = self.rehearse(&traced);
         if let Some((rank, place)) = rehearsal.stuck {
             let waits = match traced.of(rank).operations[place as usize].does {
@@ -147,6 +151,26 @@ impl Placer<'_, '_> {
         let roles = (0..ranks).map(|rank| if trace.alike { 0 } else { rank }).collect();
         self.bounds_of_trace(&scripts, &rehearsal);
         self.finish(scripts, roles, all, steps);
+    }
+
+    /// The first rank whose computation and bytes, one after the other, take longer than a run can last.
+    fn too_long(&self, traced: &Traced) -> Option<u32> {
+        let rate = self.maker.context.rate.0.min(self.servers.rate.0).max(1);
+        let wire = |bytes: u64| u128::from(bytes) * 8_000_000_000_000 / u128::from(rate);
+        let ranks = (0u32..).zip(&traced.trace.ranks);
+        let sums = ranks.map(|(rank, trace)| {
+            let time = trace.operations.iter().map(|operation| match operation.does {
+                Does::Compute { span, .. } => u128::from(span.0),
+                Does::Send { bytes, .. } => wire(bytes),
+                Does::Collective { group, kind: Kind::AllGather | Kind::Gather, bytes } => {
+                    wire(bytes) * traced.members(group).len() as u128
+                }
+                Does::Collective { bytes, .. } => wire(bytes),
+                Does::Receive { .. } => 0,
+            });
+            (rank, time.sum::<u128>())
+        });
+        sums.filter(|(_, sum)| *sum > u128::from(u64::MAX / 100)).map(|(rank, _)| rank).next()
     }
 
     /// The time of a message between two ranks without queues.
@@ -305,7 +329,7 @@ impl Placer<'_, '_> {
             .sum();
         let inside: u128 = self.locals.iter().map(|local| u128::from(local.span.0)).sum();
         let shared = ((network + inside) / u128::from(self.written.ranks())).min(u128::from(u64::MAX >> 8)) as u64;
-        let serial = rehearsal.end + compute + Span(shared);
+        let serial = Span(rehearsal.end.0.saturating_add(compute.0).saturating_add(shared));
         self.plan.longest = serial.scaled(1.0 + self.written.stragglers + 4.0 * self.written.noise);
     }
 }
@@ -339,7 +363,11 @@ impl Traced {
                     return Err((what, "correct the list of groups"));
                 }
                 if self.trace.alike && !self.is_even(group_members) {
-                    let what = format!("{} has a group like which {} ranks cannot be divided", self.named(rank, place), self.ranks);
+                    let what = format!(
+                        "{} has a group like which {} ranks cannot be divided",
+                        self.named(rank, place),
+                        self.ranks
+                    );
                     return Err((what, "write another number of gpus, or give the files of all ranks"));
                 }
                 if !self.trace.alike && group_members.binary_search(&rank).is_err() {
