@@ -245,7 +245,7 @@ fn a_rank_that_stands_for_all_has_groups_of_one_shape() {
         size.with("pg_name", Value::Text(group.into()))
     };
     let path = folder.write("one.et", trace(&[node(0, "tensor"), node(1, "data")]));
-    let groups = folder.write("groups.json", r#"{"tensor": [0, 1], "data": [0, 2, 4, 6]}"#);
+    let groups = folder.write("groups.json", r#"{"tensor": [0, 1], "data": [6, 2, 0, 4]}"#);
     let named = format!("job.groups={:?}", groups.display().to_string());
     let outcome = outcome(&job(&path), &["job.gpus=16", &named]);
     // Eight pairs, and four groups of four: every rank is in one of each.

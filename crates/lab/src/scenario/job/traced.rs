@@ -80,15 +80,22 @@ impl Traced {
         }
     }
 
+    /// The number of members of a group.
+    fn size(&self, group: u32) -> u32 {
+        let listed = self.trace.groups.get(group as usize).map_or(0, Vec::len) as u32;
+        if listed > 0 { listed } else { self.ranks }
+    }
+
     /// The groups for which the members of one stand: if one rank stands for all, the groups of the same shape that
     /// make up all ranks; otherwise only itself.
-    fn instances(&self, members: Vec<u32>) -> Vec<Vec<u32>> {
+    fn instances(&self, mut members: Vec<u32>) -> Vec<Vec<u32>> {
         let size = members.len() as u32;
         if !self.trace.alike || size == self.ranks {
             return vec![members];
         }
+        members.sort_unstable();
         let stride = members.get(1).map_or(1, |second| second - members[0]);
-        let firsts = (0..self.ranks).filter(|rank| rank / stride % size == 0);
+        let firsts = (0..self.ranks).filter(|rank| (rank / stride).is_multiple_of(size));
         firsts.map(|first| (0..size).map(|place| first + place * stride).collect()).collect()
     }
 
@@ -163,7 +170,7 @@ impl Placer<'_, '_> {
                 Does::Compute { span, .. } => u128::from(span.0),
                 Does::Send { bytes, .. } => wire(bytes),
                 Does::Collective { group, kind: Kind::AllGather | Kind::Gather, bytes } => {
-                    wire(bytes) * traced.members(group).len() as u128
+                    wire(bytes) * u128::from(traced.size(group))
                 }
                 Does::Collective { bytes, .. } => wire(bytes),
                 Does::Receive { .. } => 0,
@@ -181,7 +188,7 @@ impl Placer<'_, '_> {
             true => self.servers.time(bytes.max(1), 1),
             false => alone.transfer(self.host(from), self.host(to), bytes.max(1)),
         };
-        let members = |group: u32| traced.members(group).len() as u32;
+        let members = |group: u32| traced.size(group);
         rehearse(&traced.trace, &traced.calls, &traced.call_of, members, transfer)
     }
 
