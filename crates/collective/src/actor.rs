@@ -71,7 +71,7 @@ enum State {
 
 /// One rank. It begins a step as soon as the stream is free and every step named in `after` has ended.
 ///
-/// If its script is a graph, a stream begins whichever step can begin; messages are counted by [`Frontier`] and have no
+/// If its script is a graph, a stream begins whichever step can begin; messages are counted by its frontier and have no
 /// program of their own, since a trace may have thousands of them under way.
 pub struct Actor<'a> {
     job: &'a ScriptedJob,

@@ -245,7 +245,7 @@ fn a_rank_that_stands_for_all_has_groups_of_one_shape() {
         size.with("pg_name", Value::Text(group.into()))
     };
     let path = folder.write("one.et", trace(&[node(0, "tensor"), node(1, "data")]));
-    let groups = folder.write("groups.json", r#"{"tensor": [0, 1], "data": [0, 2, 4, 6]}"#);
+    let groups = folder.write("groups.json", r#"{"tensor": [0, 1], "data": [6, 2, 0, 4]}"#);
     let named = format!("job.groups={:?}", groups.display().to_string());
     let outcome = outcome(&job(&path), &["job.gpus=16", &named]);
     // Eight pairs, and four groups of four: every rank is in one of each.
@@ -355,12 +355,16 @@ fn cut_and_absurd_files_are_explained() {
     let mut words = 0;
     for (at, _) in TREE.match_indices(|c: char| c.is_ascii_digit()) {
         let end = at + TREE[at..].find(|c: char| !c.is_ascii_digit()).unwrap_or(0);
-        for absurd in ["-7", "18446744073709551615", "99999999999999999999999", "", "x", "0", "4294967295"] {
+        for absurd in ["-7", "18446744073709551615", "", "x", "0", "4294967295", "281474976710656", "1125899906842624"]
+        {
             let changed = format!("{}{absurd}{}", &TREE[..at], &TREE[end..]);
             if let Err(problems) = goal::parse("a.goal", changed.as_bytes()) {
                 name(problems.to_string(), "a.goal");
                 words += 1;
+                continue;
             }
+            let path = folder.write("absurd.goal", changed);
+            let _ = check(&job(&path), &[]);
         }
     }
     assert!(words > 60, "{words}");
@@ -406,6 +410,9 @@ fn cut_and_absurd_files_are_explained() {
         let said = goal::parse("a.goal", TREE.replacen(from, to, 1).as_bytes()).expect_err(to).to_string();
         assert!(said.contains(wanted), "{said}");
     }
+    let endless = TREE.replace("calc 2000", "calc 1125899906842623");
+    let path = folder.write("endless.goal", endless);
+    assert!(said(&path, &[]).contains("makes rank 1 compute and send for longer than a run can last"));
     let path = folder.write("odd.txt", "what is this\n");
     assert!(describe_file(&path).expect_err("unknown").to_string().contains("is of no kind that is known"));
 }

@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 /// Layers of a file at the most: ours. The largest public file has 1,789.
 const LAYERS_MAX: usize = 1 << 18;
 
+/// Limit on the time of all layers together: ours, an hour.
+const COMPUTE_MAX_NS: u64 = 3_600_000_000_000;
+
 /// The members of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
@@ -164,6 +167,11 @@ pub fn parse(file: &str, text: &str) -> Result<Workload, Problems> {
                 return Err(problem(at, &value, what, remedy));
             }
         }
+    }
+    let all = layers.iter().flat_map(|layer: &Layer| [layer.forward, layer.inputs, layer.weights]);
+    if all.map(|phase| u128::from(phase.compute_ns)).sum::<u128>() > u128::from(COMPUTE_MAX_NS) {
+        let what = format!("the layers compute for more than {COMPUTE_MAX_NS} ns in all");
+        return Err(problem(2, "", what, "correct the times of the layers"));
     }
     if layers.len() != count {
         let what = format!("there are {} layers and not {count}", layers.len());

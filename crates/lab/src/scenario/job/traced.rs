@@ -80,15 +80,22 @@ impl Traced {
         }
     }
 
+    /// The number of members of a group.
+    fn size(&self, group: u32) -> u32 {
+        let listed = self.trace.groups.get(group as usize).map_or(0, Vec::len) as u32;
+        if listed > 0 { listed } else { self.ranks }
+    }
+
     /// The groups for which the members of one stand: if one rank stands for all, the groups of the same shape that
     /// make up all ranks; otherwise only itself.
-    fn instances(&self, members: Vec<u32>) -> Vec<Vec<u32>> {
+    fn instances(&self, mut members: Vec<u32>) -> Vec<Vec<u32>> {
         let size = members.len() as u32;
         if !self.trace.alike || size == self.ranks {
             return vec![members];
         }
+        members.sort_unstable();
         let stride = members.get(1).map_or(1, |second| second - members[0]);
-        let firsts = (0..self.ranks).filter(|rank| rank / stride % size == 0);
+        let firsts = (0..self.ranks).filter(|rank| (rank / stride).is_multiple_of(size));
         firsts.map(|first| (0..size).map(|place| first + place * stride).collect()).collect()
     }
 
@@ -117,6 +124,10 @@ impl Placer<'_, '_> {
         };
         if let Err((what, remedy)) = traced.call().and_then(|()| traced.peers()) {
             return complain(&self, what, remedy);
+        }
+        if let Some(rank) = self.too_long(&traced) {
+            let what = format!("makes rank {rank} compute and send for longer than a run can last, 51 hours");
+            return complain(&self, what, "correct the times and bytes of the trace");
         }
         let rehearsal = self.rehearse(&traced);
         if let Some((rank, place)) = rehearsal.stuck {
@@ -149,6 +160,26 @@ impl Placer<'_, '_> {
         self.finish(scripts, roles, all, steps);
     }
 
+    /// The first rank whose computation and bytes, one after the other, take longer than a run can last.
+    fn too_long(&self, traced: &Traced) -> Option<u32> {
+        let rate = self.maker.context.rate.0.min(self.servers.rate.0).max(1);
+        let wire = |bytes: u64| u128::from(bytes) * 8_000_000_000_000 / u128::from(rate);
+        let ranks = (0u32..).zip(&traced.trace.ranks);
+        let sums = ranks.map(|(rank, trace)| {
+            let time = trace.operations.iter().map(|operation| match operation.does {
+                Does::Compute { span, .. } => u128::from(span.0),
+                Does::Send { bytes, .. } => wire(bytes),
+                Does::Collective { group, kind: Kind::AllGather | Kind::Gather, bytes } => {
+                    wire(bytes) * u128::from(traced.size(group))
+                }
+                Does::Collective { bytes, .. } => wire(bytes),
+                Does::Receive { .. } => 0,
+            });
+            (rank, time.sum::<u128>())
+        });
+        sums.filter(|(_, sum)| *sum > u128::from(u64::MAX / 100)).map(|(rank, _)| rank).next()
+    }
+
     /// The time of a message between two ranks without queues.
     fn rehearse(&self, traced: &Traced) -> Rehearsal {
         let profile = &self.maker.traffic.profiles[usize::from(self.maker.profile)];
@@ -157,7 +188,7 @@ impl Placer<'_, '_> {
             true => self.servers.time(bytes.max(1), 1),
             false => alone.transfer(self.host(from), self.host(to), bytes.max(1)),
         };
-        let members = |group: u32| traced.members(group).len() as u32;
+        let members = |group: u32| traced.size(group);
         rehearse(&traced.trace, &traced.calls, &traced.call_of, members, transfer)
     }
 
@@ -296,7 +327,7 @@ impl Placer<'_, '_> {
             .sum();
         let inside: u128 = self.locals.iter().map(|local| u128::from(local.span.0)).sum();
         let shared = ((network + inside) / u128::from(self.written.ranks())).min(u128::from(u64::MAX >> 8)) as u64;
-        let serial = rehearsal.end + compute + Span(shared);
+        let serial = Span(rehearsal.end.0.saturating_add(compute.0).saturating_add(shared));
         self.plan.longest = serial.scaled(1.0 + self.written.stragglers + 4.0 * self.written.noise);
     }
 }
