@@ -88,6 +88,7 @@ pub(crate) enum Command {
     #[command(after_help = run::EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
     /// Describe a file of another simulator, and what is assumed of it
+    #[command(after_help = run::IMPORT_EXAMPLES)]
     Import(ImportArgs),
     /// Run the experiments of papers and print our numbers next to theirs, with a verdict per row
     #[command(after_help = run::REPRODUCE_EXAMPLES)]

@@ -384,6 +384,7 @@ impl<'a> Writer<'a> {
             Kind::AllGather => Way::AllGather,
             Kind::ReduceScatter => Way::ReduceScatter,
             Kind::AllToAll => Way::AllToAll,
+            Kind::Broadcast => Way::Broadcast,
         };
         let own = match way {
             Way::AllReduce if own == SCATTER => REDUCE,
