@@ -203,6 +203,36 @@ fn shards_of_a_sweep_give_the_rows_of_one_run() {
 }
 
 #[test]
+fn a_sweep_that_is_killed_goes_on_where_it_was() {
+    let folder = Folder::new("killed");
+    let seeds: Vec<String> = (1..=60).map(|seed| seed.to_string()).collect();
+    folder.file("a.toml", &format!("{SMALL}[sweep]\n\"run.seed\" = [{}]\n", seeds.join(", ")));
+    let (status, one, err) = folder.strandway(&["sweep", "a.toml", "--json", "-", "-q"]);
+    assert_eq!((status, digests(&one).len()), (0, 60), "{err}");
+    let sweep = ["sweep", "a.toml", "--results", "rows", "--json", "-", "-q", "--jobs", "1"];
+    let mut child = Command::new(env!("CARGO_BIN_EXE_strandway"))
+        .args(sweep)
+        .current_dir(&folder.0)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("the command runs");
+    let file = folder.0.join("rows/rows.jsonl");
+    let began = std::time::Instant::now();
+    while std::fs::read_to_string(&file).map_or(0, |text| text.lines().count()) < 3 {
+        assert!(began.elapsed().as_secs() < 60, "no rows");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    child.kill().expect("it runs");
+    child.wait().expect("it ended");
+    let before = std::fs::read_to_string(&file).expect("rows");
+    let whole = before.rfind('\n').expect("three rows") + 1;
+    let (status, again, err) = folder.strandway(&sweep);
+    assert_eq!((status, digests(&again)), (0, digests(&one)), "{err}");
+    let after = std::fs::read_to_string(&file).expect("rows");
+    assert_eq!((&after[..whole], after.lines().count()), (&before[..whole], 60), "rows that were there are kept");
+}
+
+#[test]
 fn folders_of_results_are_explained() {
     let folder = Folder::new("results");
     folder.file("a.toml", &format!("{SMALL}[sweep]\n\"run.seed\" = [1, 2]\n"));

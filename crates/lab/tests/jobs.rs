@@ -172,6 +172,50 @@ fn a_trace_tells_every_step_of_every_rank() {
     assert!(of("C").len() > 100);
 }
 
+/// The trace of a pipeline that loses a link: every event has the fields of its kind, slices of a thread do not overlap, begins and ends of asynchronous
+/// events belong together, and the fault is there.
+#[test]
+fn a_trace_of_a_model_s_job_has_the_form_of_perfetto() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/golden/job_link_down.toml");
+    let scenario = strandway_lab::Scenario::load(&file).unwrap_or_else(|e| panic!("{e}"));
+    let mut experiment = scenario.check().unwrap_or_else(|e| panic!("{e}"));
+    experiment.with_series();
+    let outcome = run(&experiment, &Control::new());
+    let mut bytes = Vec::new();
+    trace::write(&experiment, &outcome, &mut bytes).expect("room");
+    let events: Vec<Value> = serde_json::from_slice(&bytes).expect("JSON");
+    let number = |event: &Value, key: &str| event[key].as_f64().unwrap_or_else(|| panic!("{key} of {event}"));
+    let mut threads: BTreeMap<(u64, u64), Vec<(f64, f64)>> = BTreeMap::new();
+    let mut open: BTreeMap<(String, String), i64> = BTreeMap::new();
+    for event in &events {
+        assert!(event["name"].is_string() && event["pid"].is_u64(), "{event}");
+        match event["ph"].as_str() {
+            Some("M") => assert!(event["args"]["name"].is_string() || event["args"]["sort_index"].is_i64(), "{event}"),
+            Some("C") => assert!(event["args"].as_object().is_some_and(|args| args.values().all(Value::is_number))),
+            Some("X") => {
+                let (from, lasts) = (number(event, "ts"), number(event, "dur"));
+                assert!(from >= 0.0 && lasts >= 0.0, "{event}");
+                let thread = (number(event, "pid") as u64, number(event, "tid") as u64);
+                threads.entry(thread).or_default().push((from, from + lasts));
+            }
+            Some(kind @ ("b" | "e")) => {
+                let key = (event["cat"].to_string(), event["id"].to_string());
+                *open.entry(key).or_insert(0) += if kind == "b" { 1 } else { -1 };
+                number(event, "ts");
+            }
+            Some("i") => drop(number(event, "ts")),
+            other => panic!("{other:?}: {event}"),
+        }
+    }
+    assert!(open.values().all(|left| *left == 0));
+    assert!(threads.len() > 32, "{} threads", threads.len());
+    for (thread, slices) in &mut threads {
+        slices.sort_by(|a, b| a.0.total_cmp(&b.0));
+        assert!(slices.windows(2).all(|pair| pair[1].0 >= pair[0].1 - 1e-6), "slices of {thread:?} overlap");
+    }
+    assert!(events.iter().any(|event| event["name"].as_str().is_some_and(|name| name.contains("leaf1 - spine2 down"))));
+}
+
 #[test]
 fn a_job_that_makes_no_sense_is_explained() {
     for (set, wanted) in [
