@@ -41,12 +41,15 @@ class Fabric:
         return subprocess.Popen(["ip", "netns", "exec", f"{self.name}-h{host}", *command], text=True, **options)
 
     def plain(self, host):
-        """The plain address of a host, to which a fabric has no routes unless `route_plain` makes them."""
-        return f"fcbb:bb00:3{host:03x}::"
+        """A host's own address in plane 0: the words of its leaf and of its downlink. A fabric has no routes to it from other leaves unless
+        `route_plain` makes them."""
+        with open(self.node(host)) as file:
+            return next(line for line in file if line.startswith("planes")).split("[")[2].split("]")[0]
 
     def route_plain(self, hosts, hosts_per_leaf, spines):
         """Routes to plain addresses for programs that know no segment lists, on a fabric of one plane. The spine of a route is the host's
-        number modulo `spines`. A host has its address at its port and not on `lo`, for programs that ask for the address of an interface."""
+        number modulo `spines`. Spines know the leaves, and leaves their hosts. A host has its address at its port and not on `lo`, for programs
+        that ask for the address of an interface."""
 
         def ip(node, lines):
             command = ["ip", "-n", f"{self.name}-{node}", "-batch", "-"]
@@ -55,13 +58,10 @@ class Fabric:
         leaves = -(-hosts // hosts_per_leaf)
         for host in range(hosts):
             move = [f"addr del {self.plain(host)}/128 dev lo", f"addr add {self.plain(host)}/128 dev p0 nodad"]
-            ip(f"h{host}", [*move, f"route add fcbb:bb00:3000::/36 via fe80::{0x1000 + host // hosts_per_leaf:x} dev p0"])
+            ip(f"h{host}", move)
         for leaf in range(leaves):
             far = [host for host in range(hosts) if host // hosts_per_leaf != leaf]
-            ip(f"t0-p0-{leaf}", [f"route add {self.plain(host)}/48 via fe80::{0x2000 + host % spines:x} dev u{host % spines}" for host in far])
-        for spine in range(spines):
-            there = range(spine, hosts, spines)
-            ip(f"t1-p0-{spine}", [f"route add {self.plain(host)}/48 via fe80::{0x1000 + host // hosts_per_leaf:x} dev d{host // hosts_per_leaf}" for host in there])
+            ip(f"t0-p0-{leaf}", [f"route add {self.plain(host)}/64 via fe80::{0x4001 + host % spines:x} dev u{host % spines}" for host in far])
 
     def ports(self, namespace):
         """The counters of all ports of a host or switch, such as h0 or t0-p1-2."""

@@ -33,7 +33,7 @@ SYSTEMS = ("esa", "atp", "switchml")
 LANES = 256
 # IPv6 and UDP, header and tag of a sealed datagram, header of a fragment; the shaper does not count Ethernet headers.
 HEADERS = 48 + 24 + 16 + 32
-LEAF = "fcbb:bb00:10ff::1"
+LEAF = "fcbb:bb00:7ff::1"
 
 SCENARIO = """
 name = "aggregation bench"

@@ -174,22 +174,22 @@ class Link(Fabric):
         return sum(port["stats64"]["rx"]["bytes"] for port in self.ports(f"h{host}"))
 
     def address(self, host):
-        return f"fcbb:bb00:{0x3000 + host:x}::"
+        with open(self.node(host)) as file:
+            return next(line for line in file if line.startswith("planes")).split("[")[2].split("]")[0]
 
     def route(self, hosts):
         """Plain routes between sites of `hosts` hosts each, since TCP does not use micro segments."""
 
         def add(node, host, via, device):
-            command = ["ip", "-n", f"{self.name}-{node}", "-6", "route", "add", f"fcbb:bb00:{0x3000 + host:x}::/48", "via", via, "dev", device, "mtu", "1500"]
+            command = ["ip", "-n", f"{self.name}-{node}", "-6", "route", "add", f"{self.address(host)}/64", "via", via, "dev", device, "mtu", "1500"]
             subprocess.run(command, check=True)
 
         for host in range(2 * hosts):
             site = host // hosts
-            add("t1-p0-0", host, f"fe80::{0x1000 + site:x}", f"d{site}")
-            add(f"t0-p0-{1 - site}", host, "fe80::2000", "u0")
+            add(f"t0-p0-{1 - site}", host, "fe80::4001", "u0")
             for other in range(2 * hosts):
                 if other // hosts != site:
-                    add(f"h{other}", host, f"fe80::{0x1000 + 1 - site:x}", "p0")
+                    add(f"h{other}", host, f"fe80::{2 - site:x}", "p0")
 
     def tcp(self, source, target, control, seconds, port=5001):
         """Mb/s of payload that a TCP flow carries."""

@@ -49,18 +49,16 @@ echo "rsync -a over TCP with CUBIC, without encryption, for at most $seconds s:"
 route() {
     ip -n "$name-$1" -6 route add "$2" via "$3" dev "$4" mtu 1500 congctl cubic
 }
-h0=fcbb:bb00:3000::/48 h1=fcbb:bb00:3001::/48
-route h0 $h1 fe80::1000 p0
-route t0-p0-0 $h1 fe80::2000 u0
-route t1-p0-0 $h1 fe80::1001 d1
-route t1-p0-0 $h0 fe80::1000 d0
-route t0-p0-1 $h0 fe80::2000 u0
-route h1 $h0 fe80::1001 p0
+h0=fcbb:bb00:1:8001::/64 h1=fcbb:bb00:2:8001::/64
+route h0 $h1 fe80::1 p0
+route t0-p0-0 $h1 fe80::4001 u0
+route t0-p0-1 $h0 fe80::4001 u0
+route h1 $h0 fe80::2 p0
 printf '[copy]\npath = %s\nread only = no\nuse chroot = no\nuid = root\ngid = root\n' "$work/rsync" >"$work/rsyncd.conf"
 "${on_h1[@]}" rsync --daemon --no-detach --config "$work/rsyncd.conf" --port 8730 &
 sleep 1
 began=$(date +%s.%N)
-"${on_h0[@]}" timeout "$seconds" rsync -a --inplace --port 8730 "$source/." 'rsync://[fcbb:bb00:3001::]/copy/' 2>/dev/null || true
+"${on_h0[@]}" timeout "$seconds" rsync -a --inplace --port 8730 "$source/." 'rsync://[fcbb:bb00:2:8001::]/copy/' 2>/dev/null || true
 took=$(awk "BEGIN { print $(date +%s.%N) - $began }")
 arrived=$(find "$work/rsync" -type f -printf '%s\n' | awk '{ all += $1 } END { print all + 0 }')
 awk -v bytes="$bytes" -v arrived="$arrived" -v took="$took" 'BEGIN {

@@ -19,7 +19,7 @@ slots=${SLOTS:-32} size=${SIZE:-4M} runs=${RUNS:-5}
 "$strandway" fabric up "$here/eight_hosts.toml" --name "$name" --quiet
 leaf=$name-t0-p0-0
 # An address of the leaf's own, to which its hosts have a route.
-address=fcbb:bb00:10ff::1
+address=fcbb:bb00:7ff::1
 ip -n "$leaf" addr add "$address/128" dev lo nodad
 head -c 32 /dev/urandom >"$work/key1"
 head -c 32 /dev/urandom >"$work/key2"

@@ -7,6 +7,7 @@ mod model;
 mod node;
 mod perf;
 mod run;
+mod search;
 mod setup;
 mod switch;
 mod team;
@@ -23,9 +24,10 @@ pub(crate) use fabric::{
 pub(crate) use model::{ModelArgs, ModelOf, SdrArgs};
 pub(crate) use node::{DoctorArgs, NodeArgs};
 pub(crate) use perf::{
-    CollectiveName, PerfArgs, PerfClientArgs, PerfCollectiveArgs, PerfCommon, PerfServerArgs, PerfSide,
+    CollectiveName, PerfArgs, PerfClientArgs, PerfCollectiveArgs, PerfCommon, PerfServerArgs, PerfSide, PerfTuneArgs,
 };
 pub(crate) use run::{Common, CompareArgs, ExplainArgs, ImportArgs, ReproduceArgs, RunArgs, SweepArgs};
+pub(crate) use search::SearchArgs;
 pub(crate) use setup::{CompletionsArgs, ManArgs};
 pub(crate) use switch::{ResultsName, SwitchArgs, SwitchCommand, SwitchStatusArgs, SystemName, UseSwitchArgs};
 pub(crate) use team::TeamArgs;
@@ -47,6 +49,7 @@ Examples:
   strandway run scenarios/smoke/permutation.toml       run a scenario, print its report
   strandway run my-matrix.cm --html report.html        an htsim traffic matrix on the smallest fat tree for it
   strandway compare my.toml --profiles rocev2,uec      one table, one row per protocol
+  strandway search job.toml --out worst                the failures that hurt most, as scenarios to repeat
   strandway explain uec                                a profile's parameters, defaults and sources
   strandway reproduce prime --html prime.html          published results next to ours
   strandway model sdr --loss 1e-4 --rtt 50ms           which reliability scheme for this long link?
@@ -78,10 +81,14 @@ pub(crate) enum Command {
     /// Run all combinations of a scenario's sweep: one row per combination
     #[command(after_help = run::SWEEP_EXAMPLES)]
     Sweep(SweepArgs),
+    /// Find the links, ports or switches whose failure hurts a scenario most, and the worst moment
+    #[command(after_help = search::EXAMPLES)]
+    Search(Box<SearchArgs>),
     /// Describe a profile, policy or fabric: parameters, defaults, units, sources
     #[command(after_help = run::EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
     /// Describe a file of another simulator, and what is assumed of it
+    #[command(after_help = run::IMPORT_EXAMPLES)]
     Import(ImportArgs),
     /// Run the experiments of papers and print our numbers next to theirs, with a verdict per row
     #[command(after_help = run::REPRODUCE_EXAMPLES)]

@@ -12,10 +12,12 @@ pub(crate) mod node;
 pub(crate) mod perf;
 pub(crate) mod reproduce;
 pub(crate) mod run;
+pub(crate) mod search;
 pub(crate) mod setup;
 pub(crate) mod showcase;
 pub(crate) mod switch;
 mod team;
+mod tune;
 mod wire;
 
 use crate::Failure;

@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         Some(Command::Run(args)) => command::run::run(&args),
         Some(Command::Compare(args)) => command::compare::compare(&args),
         Some(Command::Sweep(args)) => command::compare::sweep(&args),
+        Some(Command::Search(args)) => command::search::run(&args),
         Some(Command::Explain(args)) => command::explain::explain(&args),
         Some(Command::Import(args)) => command::explain::import(&args),
         Some(Command::Reproduce(args)) => command::reproduce::reproduce(&args),

@@ -149,6 +149,134 @@ fn compare_and_sweep_print_a_row_per_run() {
     assert_eq!(folder.names(), ["a.toml", "c.html"]);
 }
 
+/// The digests of the rows of a document, by label.
+fn digests(json: &str) -> Vec<(String, String)> {
+    let json: serde_json::Value = serde_json::from_str(json).expect("JSON");
+    let text = |value: &serde_json::Value| value.as_str().expect("text").to_string();
+    let rows = json["rows"].as_array().expect("rows").iter();
+    rows.map(|row| (text(&row["label"]), text(&row["report"]["digest"]))).collect()
+}
+
+#[test]
+fn shards_of_a_sweep_give_the_rows_of_one_run() {
+    let folder = Folder::new("shards");
+    folder.file(
+        "a.toml",
+        &format!("{SMALL}[sweep]\n\"profile.path\" = [\"oblivious\", \"reps\"]\n\"run.seed\" = [1, 2]\n"),
+    );
+    let (status, one, err) = folder.strandway(&["sweep", "a.toml", "--json", "-", "-q"]);
+    assert_eq!((status, digests(&one).len()), (0, 4), "{err}");
+    for (shard, rows) in [("0/3", 2), ("1/3", 1), ("2/3", 1)] {
+        let sweep = ["sweep", "a.toml", "--results", "rows", "--shard", shard, "--json", "-", "-q"];
+        let (status, part, err) = folder.strandway(&sweep);
+        assert_eq!((status, digests(&part).len()), (0, rows), "{err}");
+    }
+    let files = ["rows-0-of-3.jsonl", "rows-1-of-3.jsonl", "rows-2-of-3.jsonl"];
+    let read = || files.map(|name| std::fs::read_to_string(folder.0.join("rows").join(name)).expect("a shard's rows"));
+    let before = read();
+    let whole = ["sweep", "a.toml", "--results", "rows", "--json", "-", "-q"];
+    let (status, all, err) = folder.strandway(&whole);
+    assert_eq!((status, digests(&all)), (0, digests(&one)), "{err}");
+    let names = std::fs::read_dir(folder.0.join("rows")).expect("a folder").count();
+    assert_eq!((read(), names), (before.clone(), 3), "nothing was run again");
+
+    // A shard that was killed while it wrote its second row goes on with this row.
+    let torn = &before[0][..before[0].len() - 1000];
+    std::fs::write(folder.0.join("rows").join(files[0]), torn).expect("room");
+    let (status, out, err) = folder.strandway(&["sweep", "a.toml", "--results", "rows", "--gather"]);
+    assert_eq!(status, 0, "{err}");
+    assert!(out.contains("1 of 4 runs are not in rows yet"), "{out}");
+    let shard = ["sweep", "a.toml", "--results", "rows", "--shard", "0/3", "-q", "--jobs", "1"];
+    assert_eq!(folder.strandway(&shard).0, 0);
+    let first = before[0].find('\n').expect("a row");
+    assert_eq!(read()[0][..first], before[0][..first], "the whole row is as it was");
+    let (_, again, _) = folder.strandway(&[&whole[..], &["--gather"]].concat());
+    assert_eq!(digests(&again), digests(&one));
+
+    // A changed scenario is another one, a comment or another number of threads is not.
+    folder.file("b.toml", &format!("# b\n{}", std::fs::read_to_string(folder.0.join("a.toml")).expect("readable")));
+    let gather = |more: &[&str]| {
+        let line = [&["sweep", "b.toml", "--results", "rows", "--gather", "--json", "-", "-q"], more].concat();
+        digests(&folder.strandway(&line).1).len()
+    };
+    assert_eq!([gather(&[]), gather(&["--threads", "2"]), gather(&["--set", "workload.size=\"99 kB\""])], [4, 4, 0]);
+}
+
+#[test]
+fn folders_of_results_are_explained() {
+    let folder = Folder::new("results");
+    folder.file("a.toml", &format!("{SMALL}[sweep]\n\"run.seed\" = [1, 2]\n"));
+    for (args, fragment) in [
+        (&["--shard", "2/2"][..], "parts are counted from 0; write 0/2 to 1/2"),
+        (&["--shard", "x"], "such as 0/3"),
+        (&["--gather"], "--results <DIR>"),
+        (&["--results", "a.toml"], "a.toml: cannot be used as a folder of results"),
+    ] {
+        let (status, _, err) = folder.strandway(&[&["sweep", "a.toml"], args].concat());
+        assert!(status == 2 && err.contains(fragment), "{args:?}: {err}");
+    }
+    // A failure is a row until a run ends.
+    assert_eq!(folder.strandway(&["sweep", "a.toml", "--results", "rows", "-q"]).0, 0);
+    let file = folder.0.join("rows/rows.jsonl");
+    let text = std::fs::read_to_string(&file).expect("rows");
+    let mut row: serde_json::Value = serde_json::from_str(text.lines().next().expect("a row")).expect("JSON");
+    let made = row.as_object_mut().expect("an object");
+    made.remove("report");
+    made.insert("error".into(), "no memory".into());
+    let label = made["label"].as_str().expect("text").to_string();
+    std::fs::write(&file, format!("{row}\n{}\n", text.lines().nth(1).expect("a second row"))).expect("room");
+    let gather = ["sweep", "a.toml", "--results", "rows", "--gather", "--json", "-"];
+    let (status, out, err) = folder.strandway(&gather);
+    let json: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert!(status == 1 && err.contains(&format!("{label}: no memory")), "{err}");
+    assert_eq!(
+        (json["failed"][0]["error"].as_str(), json["rows"].as_array().map(Vec::len)),
+        (Some("no memory"), Some(1))
+    );
+    assert_eq!(folder.strandway(&["sweep", "a.toml", "--results", "rows", "-q"]).0, 0);
+    let (status, out, _) = folder.strandway(&gather);
+    assert_eq!((status, digests(&out).len()), (0, 2));
+}
+
+#[test]
+fn a_search_prints_the_worst_failures_and_writes_them() {
+    let folder = Folder::new("search");
+    folder.file("order.txt", "0\n1\n4\n5\n");
+    let job = "[fabric]\nhosts = 12\nhosts_per_leaf = 4\nspines = 1\n\
+               [workload]\nkind = \"all-reduce\"\nsize = \"1 MB\"\nplacement = \"order.txt\"\n";
+    folder.file("a.toml", job);
+    let (status, out, err) =
+        folder.strandway(&["search", "a.toml", "--moments", "1", "--out", "worst", "--json", "a.json", "--top", "3"]);
+    assert_eq!(status, 0, "{err}");
+    assert!(out.contains("2 of 3 parts tried in 4 runs: 2 classes") && out.contains("does not end"), "{out}");
+    assert!(err.contains("2 of 3 links (4 runs)"), "{err}");
+    let json: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(folder.0.join("a.json")).expect("readable")).expect("JSON");
+    assert_eq!((&json["steps"][0]["failures"][0]["alike"], json["format"].as_u64()), (&2.into(), Some(1)));
+    let mut names: Vec<String> = std::fs::read_dir(folder.0.join("worst"))
+        .expect("made")
+        .map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    let wanted =
+        ["01-leaf0-spine0-visible.toml", "02-leaf0-spine0-silent.toml", "03-leaf2-spine0-visible.toml", "order.txt"];
+    assert_eq!(names, wanted);
+    // They run where they are: one does not end, the harmless one meets its bound.
+    let (status, _, err) = folder.strandway(&["run", "worst/01-leaf0-spine0-visible.toml"]);
+    assert!(status == 1 && err.contains("time limit"), "{err}");
+    assert_eq!(folder.strandway(&["run", "worst/03-leaf2-spine0-visible.toml", "-q"]).0, 0);
+    for (args, fragment) in [
+        (&["--what", "cables"][..], "possible values: links, ports, switches"),
+        (&["--at", "5"], "a time needs a unit"),
+        (&["--give-up", "1"], "write a number above 1"),
+        (&["--value", "fct_us.p98"], "is no value of this scenario's report"),
+        (&["--out", "a.toml"], "--out a.toml: cannot be made"),
+    ] {
+        let (status, _, err) = folder.strandway(&[&["search", "a.toml"], args].concat());
+        assert!(status == 2 && err.contains(fragment), "{args:?}: {err}");
+    }
+}
+
 #[test]
 fn explain_teaches() {
     let folder = Folder::new("explain");

@@ -178,7 +178,8 @@ fn deliver(fabric: &Fabric, path: &str, count: u32) -> String {
     let mut receiver = receiver.stdout(std::process::Stdio::piped()).spawn().expect("it starts");
     let mut lines = BufReader::new(receiver.stdout.take().expect("a pipe")).lines();
     assert_eq!(lines.next().and_then(Result::ok).as_deref(), Some("ready"));
-    fabric.good(&["exec", "h0", "--", "python3", "-c", SENDER, "fcbb:bb00:3000::", path, &count.to_string()]);
+    let source = ["fcbb:bb00:1:8001::", "fcbb:bb00:801:8801::"][usize::from(path.starts_with("fcbb:bb00:e4"))];
+    fabric.good(&["exec", "h0", "--", "python3", "-c", SENDER, source, path, &count.to_string()]);
     drop(receiver.stdin.take());
     let line = lines.next().and_then(Result::ok).unwrap_or_default();
     receiver.wait().expect("it ends");
@@ -196,7 +197,8 @@ fn an_address_is_a_path_with_a_checksum_that_holds() {
         for t1 in 0..2 {
             let before = fabric.t1_packets();
             let line = deliver(&fabric, &clos.path(plane, 0, 2, t1).to_string(), 100);
-            assert_eq!(line, "100 fcbb:bb00:3002:: from fcbb:bb00:3000::", "plane {plane}, T1 {t1}");
+            let (to, from) = (clos.host(plane, 2), clos.host(plane, 0));
+            assert_eq!(line, format!("100 {to} from {from}"), "plane {plane}, T1 {t1}");
             for (((p, j), now), (_, then)) in fabric.t1_packets().into_iter().zip(before) {
                 let meant = (p, j) == (u64::from(plane), u64::from(t1));
                 // A few packets of the kernel (multicast listener reports) are on every link.
@@ -207,8 +209,8 @@ fn an_address_is_a_path_with_a_checksum_that_holds() {
     // The same way without a compensator: datagrams arrive, but their checksum does not fit the remaining address.
     let plain = Clos { neutral: false, ..clos };
     assert_eq!(deliver(&fabric, &plain.path(0, 0, 2, 1).to_string(), 10).trim(), "0");
-    // The receiver ignores words after the host's word.
-    let line = deliver(&fabric, "fcbb:bb00:9000:3ffd:2001:1001:3002:0", 3);
+    // The receiver ignores words after the host's words, whose sum is zero here.
+    let line = deliver(&fabric, "fcbb:bb00:e002:1ffd:2:8001:1234:edcb", 3);
     assert!(line.starts_with("3 "), "{line}");
 }
 
@@ -378,8 +380,8 @@ while time.monotonic() < began + 0.8 or full <= 50 and time.monotonic() < began 
 print(full)
 "#;
     let clos = Clos::new(2, 2).expect("fits");
-    let send = |host: u16| {
-        let (own, path) = (clos.host(host).to_string(), clos.path(0, host, 2, 1).to_string());
+    let send = |host: u32| {
+        let (own, path) = (clos.host(0, host).to_string(), clos.path(0, host, 2, 1).to_string());
         let mut command = fabric.command(&["exec", &format!("h{host}"), "--", "python3", "-c", FLOOD, &own, &path]);
         command.stdout(std::process::Stdio::piped()).spawn().expect("it starts")
     };
@@ -408,7 +410,7 @@ print(full)
 fn exec_passes_the_exit_status_on_and_runs_on_the_host() {
     let Some(fabric) = Fabric::up() else { return };
     assert_eq!(fabric.run(&["exec", "h0", "--", "sh", "-c", "exit 7"]).status.code(), Some(7));
-    assert!(fabric.good(&["exec", "h3", "--", "ip", "-6", "addr"]).contains("fcbb:bb00:3003::"));
+    assert!(fabric.good(&["exec", "h3", "--", "ip", "-6", "addr"]).contains("fcbb:bb00:2:8002::"));
     assert!(fabric.good(&["exec", "t1-p1-0", "--", "ip", "link"]).contains("d1"));
     let nobody = fabric.run(&["exec", "h4", "--", "true"]);
     assert_eq!(nobody.status.code(), Some(1));

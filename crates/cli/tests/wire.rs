@@ -82,6 +82,35 @@ fn a_server_that_is_killed_is_reported_to_its_client() {
 }
 
 #[test]
+fn ranks_measure_a_table_and_programs_take_it() {
+    let folder = std::env::temp_dir().join(format!("strandway-tune-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let (store, table) = (folder.join("store/"), folder.join("table"));
+    let run = |rank: u32| {
+        let mut command = strandway(&["perf", "tune", "-n", "1", "--write"]);
+        command.arg(&table).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.env("SLURM_NTASKS", "2").env("SLURM_PROCID", rank.to_string()).env("STRANDWAY_STORE", &store);
+        command
+    };
+    let children: Vec<Child> = (0..2).map(|rank| run(rank).spawn().expect("it starts")).collect();
+    for child in children {
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let text = std::fs::read_to_string(&table).expect("rank 0 has written it");
+    assert!(text.starts_with("# strandway perf tune, 2 ranks\nwhole="), "{text}");
+    // A wrong table ends a program before it waits for anybody.
+    std::fs::write(&table, "part=7\n").expect("written");
+    let output = run(0).env("STRANDWAY_TUNING", &table).output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("line 1: part is \"7\": give a multiple of 64"), "{said}");
+    let output = strandway(&["perf", "tune"]).env_clear().output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("SLURM_PROCID"), "{said}");
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[test]
 fn what_does_not_work_is_said_with_a_remedy() {
     // Every file of 16 bytes or more is a valid key.
     let key = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");

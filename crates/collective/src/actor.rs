@@ -1,12 +1,14 @@
 //! Runs one rank of a training job on a host: the rank performs the steps of its script.
 
+use crate::frontier::Frontier;
 use crate::group::Group;
+use crate::listed::{Follower, Listed};
 use crate::multicast::{Caster, Multicast, Word};
 use crate::participant::Participant;
 use crate::programs::AnyApplication;
 use crate::schedule::Rank;
-use crate::script::{COMPUTE, Operation, STREAMS_MAX, Script, ScriptedJob, Step, Work};
-use crate::server::Inside;
+use crate::script::{Between, COMPUTE, FREE, Operation, STREAMS_MAX, Script, ScriptedJob, Step, Work};
+use crate::server::{Inside, Rail};
 use crate::transfer::{Pipe, Transfer};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -31,6 +33,8 @@ pub struct Operations<'a> {
     pub multicasts: &'a [Multicast],
     /// Messages outside collectives.
     pub pipes: &'a [Pipe],
+    /// Operations that follow recipes.
+    pub listed: &'a [Listed],
     /// Makes the programs of all other operations.
     pub make: Option<&'a OperationMaker<'a>>,
 }
@@ -66,6 +70,9 @@ enum State {
 }
 
 /// One rank. It begins a step as soon as the stream is free and every step named in `after` has ended.
+///
+/// If its script is a graph, a stream begins whichever step can begin; messages are counted by [`Frontier`] and have no
+/// program of their own, since a trace may have thousands of them under way.
 pub struct Actor<'a> {
     job: &'a ScriptedJob,
     script: &'a Script,
@@ -82,6 +89,8 @@ pub struct Actor<'a> {
     left: usize,
     lanes: Vec<Lane>,
     states: Vec<State>,
+    /// If the script is a graph.
+    frontier: Option<Frontier<'a>>,
     /// `live`: operations that may still act by themselves. `resting`: complete operations that only answer requests of
     /// other ranks.
     live: Vec<Part<'a>>,
@@ -125,10 +134,13 @@ fn numbers(all: &Operations<'_>, operation: &Operation) -> Option<Range<u32>> {
         Operation::Send { pipe, index } | Operation::Receive { pipe, index } => {
             Some(all.pipes[pipe as usize].numbers_of(index))
         }
-        Operation::Messages { .. } | Operation::Inside { .. } => {
-            operation.group().map(|(group, _)| all.groups[group as usize].numbers())
+        Operation::Messages { .. } | Operation::Listed { .. } | Operation::Inside { .. } => {
+            operation.between().map(|between| match between {
+                Between::Group(group, _) => all.groups[group as usize].numbers(),
+                Between::Listed(listed, _) => all.listed[listed as usize].numbers(),
+            })
         }
-        Operation::Own { .. } => None,
+        Operation::Own { .. } | Operation::Hand { .. } => None,
     }
 }
 
@@ -161,7 +173,7 @@ impl<'a> Actor<'a> {
         numbers.sort_unstable();
         let mut locals: Vec<(u32, u32)> = places()
             .filter_map(|(operation, place)| match *operation {
-                Operation::Inside { local, .. } => Some((local, place)),
+                Operation::Inside { local, .. } | Operation::Hand { local, gives: false } => Some((local, place)),
                 _ => None,
             })
             .collect();
@@ -178,6 +190,7 @@ impl<'a> Actor<'a> {
             left: script.steps().len(),
             lanes: vec![Lane::default(); script.streams().len()],
             states: vec![State::Unmade; operations.len()],
+            frontier: Frontier::new(script, operations, job.keeps_steps),
             live: Vec::new(),
             resting: Vec::new(),
             up: None,
@@ -261,11 +274,22 @@ impl<'a> Actor<'a> {
             Operation::Receive { pipe, index } => {
                 AnyApplication::Transfer(Transfer::new(&self.all.pipes[pipe as usize], index, false))
             }
+            Operation::Listed { listed, rank } => {
+                AnyApplication::Follower(Box::new(Follower::new(&self.all.listed[listed as usize], rank)))
+            }
+            // Frontiers count them.
+            Operation::Hand { .. } => return None,
             Operation::Inside { local, messages } => {
                 let job = self.job;
                 let what = job.locals[local as usize];
-                let member =
-                    messages.map(|(group, rank)| Participant::new(&self.all.groups[group as usize], Rank(rank)));
+                let member = messages.map(|between| match between {
+                    Between::Group(group, rank) => {
+                        Rail::Member(Participant::new(&self.all.groups[group as usize], Rank(rank)))
+                    }
+                    Between::Listed(listed, rank) => {
+                        Rail::Follower(Follower::new(&self.all.listed[listed as usize], rank))
+                    }
+                });
                 let (team, word) = (&job.teams[what.team as usize], job.first_word + local);
                 AnyApplication::Inside(Box::new(Inside::new(team, what, job.signal_latency, word, member)))
             }
@@ -293,7 +317,11 @@ impl<'a> Actor<'a> {
         while moves && self.left > 0 {
             moves = self.end_operations(now);
             for stream in 0..self.lanes.len() {
-                moves |= self.end_computing(now, stream) | self.begin_next(now, stream);
+                moves |= self.end_computing(now, stream);
+                moves |= match self.frontier {
+                    Some(_) => self.begin_ready(now, stream),
+                    None => self.begin_next(now, stream),
+                };
             }
         }
     }
@@ -352,6 +380,128 @@ impl<'a> Actor<'a> {
         true
     }
 
+    /// The same if the script is a graph.
+    fn begin_ready(&mut self, now: Time, stream: usize) -> bool {
+        let free = stream == usize::from(FREE);
+        let mut any = false;
+        while free || self.lanes[stream].runs.is_none() {
+            let Some(place) = self.frontier.as_mut().and_then(|frontier| frontier.take(stream)) else { return any };
+            any = true;
+            self.begin_step(now, stream, place);
+        }
+        any
+    }
+
+    /// Begins a step of a graph.
+    fn begin_step(&mut self, now: Time, stream: usize, place: u32) {
+        let script = self.script;
+        let step = &script.steps()[place as usize];
+        if self.job.keeps_steps {
+            if let Some(frontier) = &mut self.frontier {
+                frontier.kept[place as usize] = self.times.steps.len() as u32;
+            }
+            self.times.steps.push(StepTimes { step: place, begun: now, ended: Time::NEVER });
+        }
+        if step.stream == COMPUTE {
+            let cause = self.frontier.as_ref().and_then(|frontier| frontier.cause(place));
+            let blamed = cause.map(|cause| &script.steps()[cause as usize]).filter(|cause| cause.stream != COMPUTE);
+            let blamed = blamed.map_or(step.kind, |cause| cause.kind);
+            self.times.waited[usize::from(blamed)] += now.since(self.since);
+            self.since = now;
+        }
+        let mut over = None;
+        let until = match step.work {
+            Work::Compute(nominal) => now + self.length(nominal),
+            Work::Operation(operation) => match self.operations[operation as usize] {
+                Operation::Send { pipe, index } => {
+                    let pipe = &self.all.pipes[pipe as usize];
+                    let mut sender = Transfer::new(pipe, index, true);
+                    sender.begin(now);
+                    while let Some(action) = sender.poll_action(now) {
+                        self.out.push_back(action);
+                    }
+                    over = self.begin_message(operation, pipe.pieces);
+                    Time::NEVER
+                }
+                Operation::Receive { pipe, .. } => {
+                    over = self.begin_message(operation, self.all.pipes[pipe as usize].pieces);
+                    Time::NEVER
+                }
+                Operation::Hand { gives: false, .. } => {
+                    over = self.begin_message(operation, 1);
+                    Time::NEVER
+                }
+                Operation::Hand { local, gives: true } => self.hand(now, step.stream, local),
+                _ => {
+                    if let Some(at) = self.made(now, operation) {
+                        let part = &mut self.live[at];
+                        part.awaited = Some(place);
+                        part.begun = true;
+                        part.program.begin(now);
+                    }
+                    Time::NEVER
+                }
+            },
+        };
+        if stream != usize::from(FREE) {
+            self.lanes[stream].runs = Some((place, until));
+        } else if until <= now {
+            over = Some(place);
+        }
+        if let Some(frontier) = &mut self.frontier {
+            frontier.begun(script, place);
+        }
+        if let Some(place) = over {
+            self.end(now, place);
+        }
+    }
+
+    fn begin_message(&mut self, operation: u32, pieces: u32) -> Option<u32> {
+        self.frontier.as_mut()?.begin_message(operation, pieces)
+    }
+
+    /// Sends a message to a rank of the same server. Returns the time at which the last byte has left.
+    fn hand(&mut self, now: Time, stream: u8, local: u32) -> Time {
+        let made = self.job.locals[local as usize];
+        let at = now + made.span + self.job.signal_latency;
+        let seat = u32::from(self.job.seats[self.rank as usize]);
+        let order = self.job.first_order + seat * u32::from(STREAMS_MAX) + u32::from(stream);
+        for &to in &self.job.teams[made.team as usize].hosts {
+            self.out.push_back(Action::Signal { to, at, order, word: self.job.first_word + local });
+        }
+        now + made.span
+    }
+
+    /// Counts an event of a message that has no program of its own. Returns false if the event is of another kind.
+    fn count_message(&mut self, now: Time, event: &Event) -> bool {
+        if self.frontier.is_none() {
+            return false;
+        }
+        let concern = match event {
+            Event::Sent { message } | Event::Received { message, .. } => Concern::Message(message.0),
+            Event::Signal { order, word } if *order >= self.job.first_order => {
+                Concern::Local(word.wrapping_sub(self.job.first_word))
+            }
+            _ => return false,
+        };
+        let Some(place) = self.place(concern) else { return false };
+        let (pieces, ours) = match (self.operations[place as usize], event) {
+            (Operation::Send { pipe, .. }, _) => {
+                (self.all.pipes[pipe as usize].pieces, matches!(event, Event::Sent { .. }))
+            }
+            (Operation::Receive { pipe, .. }, _) => {
+                (self.all.pipes[pipe as usize].pieces, matches!(event, Event::Received { .. }))
+            }
+            (Operation::Hand { .. }, Event::Signal { .. }) => (1, true),
+            _ => return false,
+        };
+        let over = self.frontier.as_mut().filter(|_| ours).and_then(|frontier| frontier.count(place, pieces));
+        if let Some(step) = over {
+            self.end(now, step);
+        }
+        true
+    }
+
     /// The kind of the step to which the waiting time before `step` is charged: the first step of another stream in
     /// `step.after` that has not ended. If all of them have ended, the last one in that list.
     fn blamed(&self, step: &Step) -> u8 {
@@ -363,16 +513,24 @@ impl<'a> Actor<'a> {
     }
 
     fn end(&mut self, now: Time, place: u32) {
-        let step = &self.script.steps()[place as usize];
+        let script = self.script;
+        let step = &script.steps()[place as usize];
         self.ended[place as usize] = true;
         self.left -= 1;
-        let lane = &mut self.lanes[usize::from(step.stream)];
-        lane.runs = None;
-        lane.next += 1;
-        if self.job.keeps_steps
-            && let Some(kept) = self.times.steps.iter_mut().rev().find(|kept| kept.step == place)
-        {
-            kept.ended = now;
+        if self.frontier.is_none() || step.stream != FREE {
+            let lane = &mut self.lanes[usize::from(step.stream)];
+            lane.runs = None;
+            lane.next += 1;
+        }
+        if self.job.keeps_steps {
+            let kept = match &self.frontier {
+                Some(frontier) => self.times.steps.get_mut(frontier.kept[place as usize] as usize),
+                None => self.times.steps.iter_mut().rev().find(|kept| kept.step == place),
+            };
+            kept.into_iter().for_each(|kept| kept.ended = now);
+        }
+        if let Some(frontier) = &mut self.frontier {
+            frontier.ended(script, place);
         }
         if step.stream == COMPUTE {
             self.times.computed += now.since(self.since);
@@ -401,7 +559,10 @@ impl<'a> Actor<'a> {
             let part = self.live.swap_remove(at);
             match part.program {
                 // No other rank asks a member for messages that have arrived.
-                AnyApplication::Member(_) | AnyApplication::Transfer(_) | AnyApplication::Inside(_) => {
+                AnyApplication::Member(_)
+                | AnyApplication::Transfer(_)
+                | AnyApplication::Inside(_)
+                | AnyApplication::Follower(_) => {
                     self.states[part.place as usize] = State::Over;
                 }
                 _ => self.resting.push(part),
@@ -416,6 +577,9 @@ impl<'a> Actor<'a> {
 
 impl Application for Actor<'_> {
     fn handle_event(&mut self, now: Time, event: &Event) {
+        if self.count_message(now, event) {
+            return self.advance(now);
+        }
         let concern = match event {
             Event::Sent { message } | Event::Received { message, .. } => Some(Concern::Message(message.0)),
             Event::Chunk { task, .. } | Event::Cast { task, .. } => Some(Concern::Task(*task)),
@@ -494,7 +658,12 @@ impl Application for Actor<'_> {
         if let (Some(_), Some(lane)) = (times.begun, self.lanes.first()) {
             // The run may end while a step computes or waits: count the time since that began.
             let rest = now.since(self.since.min(now));
-            match (lane.runs, self.script.streams()[usize::from(COMPUTE)].get(lane.next)) {
+            let steps = &self.script.streams()[usize::from(COMPUTE)];
+            let next = match self.frontier {
+                Some(_) => steps.iter().find(|step| !self.ended[**step as usize]),
+                None => steps.get(lane.next),
+            };
+            match (lane.runs, next) {
                 (Some(_), _) => times.computed += rest,
                 (None, Some(&next)) => {
                     let blamed = self.blamed(&self.script.steps()[next as usize]);

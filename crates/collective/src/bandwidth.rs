@@ -35,8 +35,12 @@ pub fn bandwidth(collective: Collective, ranks: u32, size: Bytes, time: Span) ->
     let algorithm = size.0 as f64 * 1e3 / time.0 as f64;
     let factor = match collective {
         Collective::AllReduce => 2.0 * (n - 1.0) / n,
-        Collective::Broadcast | Collective::SendReceive => 1.0,
-        Collective::ReduceScatter | Collective::AllGather | Collective::AllToAll => (n - 1.0) / n,
+        Collective::Broadcast | Collective::Reduce | Collective::SendReceive => 1.0,
+        Collective::ReduceScatter
+        | Collective::AllGather
+        | Collective::AllToAll
+        | Collective::Gather
+        | Collective::Scatter => (n - 1.0) / n,
     };
     Some(Bandwidth { algorithm, bus: algorithm * factor })
 }

@@ -76,6 +76,9 @@ pub fn contributions(schedule: &Schedule, rank: Rank, number: Number) -> Vec<u8>
         | Collective::ReduceScatter
         | Collective::AllToAll
         | Collective::Broadcast
+        | Collective::Reduce
+        | Collective::Gather
+        | Collective::Scatter
         | Collective::SendReceive => 0..schedule.bytes(),
     };
     fill(&mut buffer, mine, number, |place| contribution(rank.0, place));
@@ -113,7 +116,11 @@ pub fn expected(schedule: &Schedule, rank: Rank, number: Number) -> (Range<u64>,
             }
             0..schedule.bytes()
         }
-        Collective::Broadcast | Collective::SendReceive => unreachable!("no schedule is a broadcast"),
+        Collective::Broadcast
+        | Collective::Reduce
+        | Collective::Gather
+        | Collective::Scatter
+        | Collective::SendReceive => unreachable!("no schedule has a root"),
         Collective::AllToAll => {
             let block = schedule.block(rank);
             let length = block.end - block.start;

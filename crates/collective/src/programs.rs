@@ -3,6 +3,7 @@
 use crate::actor::{Actor, OperationMaker, Operations};
 use crate::flows::{FlowTable, Flows};
 use crate::group::Group;
+use crate::listed::{Follower, Listed};
 use crate::multicast::{Caster, Multicast};
 use crate::participant::Participant;
 use crate::schedule::Rank;
@@ -32,6 +33,8 @@ pub enum AnyApplication<'a> {
     Transfer(Transfer<'a>),
     /// A rank of an operation inside a server.
     Inside(Box<Inside<'a>>),
+    /// A rank of a collective that follows a recipe.
+    Follower(Box<Follower<'a>>),
     /// Several programs on one host. The event of a message goes to the program that owns the message; every other
     /// event goes to all programs.
     Several(Several<'a>),
@@ -48,6 +51,7 @@ impl fmt::Debug for AnyApplication<'_> {
             AnyApplication::Actor(actor) => actor.fmt(f),
             AnyApplication::Transfer(transfer) => transfer.fmt(f),
             AnyApplication::Inside(inside) => inside.fmt(f),
+            AnyApplication::Follower(follower) => follower.fmt(f),
             AnyApplication::Several(several) => several.fmt(f),
             AnyApplication::Custom(_) => f.write_str("Custom"),
         }
@@ -64,6 +68,7 @@ macro_rules! each {
             AnyApplication::Actor($program) => $call,
             AnyApplication::Transfer($program) => $call,
             AnyApplication::Inside($program) => $call,
+            AnyApplication::Follower($program) => $call,
             AnyApplication::Several($program) => $call,
             AnyApplication::Custom($program) => $call,
         }
@@ -183,6 +188,9 @@ pub struct Programs<'a> {
     jobs: &'a [ScriptedJob],
     pipes: &'a [Pipe],
     actors: Vec<(HostId, u32, u32)>,
+    /// Collectives that follow recipes; `followers` has host, index, and rank at this host, of those that no job begins.
+    listed: &'a [Listed],
+    followers: Vec<(HostId, u32, u32)>,
     make_operation: Option<&'a OperationMaker<'a>>,
     /// The first message of each collective, in order.
     by_number: Vec<(u32, u32)>,
@@ -221,6 +229,8 @@ impl<'a> Programs<'a> {
             jobs: &[],
             pipes: &[],
             actors: Vec::new(),
+            listed: &[],
+            followers: Vec::new(),
             make_operation: None,
             ranks,
             bounds,
@@ -272,6 +282,20 @@ impl<'a> Programs<'a> {
         self.casters.retain(|(_, multicast, _)| !multicasts.contains(multicast));
         self.tally_parts(jobs.iter().map(ScriptedJob::messages).collect());
         self.tally_parts(pipes.iter().map(Pipe::numbers).collect());
+        self
+    }
+
+    /// Adds collectives that follow recipes. Those that scripts of jobs name begin when a script says so. Call it after
+    /// [`Programs::with_jobs`].
+    pub fn with_listed(mut self, listed: &'a [Listed]) -> Programs<'a> {
+        self.listed = listed;
+        let named = self.jobs.iter().flat_map(|job| job.operations.iter().flatten());
+        let own: BTreeSet<u32> = named.filter_map(Operation::listed).collect();
+        for (made, number) in listed.iter().zip(0..).filter(|(_, number)| !own.contains(number)) {
+            self.followers.extend(made.hosts.iter().zip(0..).map(|(&host, rank)| (host, number, rank)));
+        }
+        self.followers.sort_unstable();
+        self.tally_parts(listed.iter().map(Listed::numbers).collect());
         self
     }
 
@@ -338,13 +362,18 @@ impl<'a> Programs<'a> {
             groups: self.groups,
             multicasts: self.multicasts,
             pipes: self.pipes,
+            listed: self.listed,
             make: self.make_operation,
         };
+        let followers = &self.followers[self.followers.partition_point(|follower| follower.0 < host)..];
+        let followers = followers.iter().take_while(|follower| follower.0 == host).map(|&(_, number, rank)| {
+            AnyApplication::Follower(Box::new(Follower::new(&self.listed[number as usize], rank)))
+        });
         let actors = actors.iter().take_while(|actor| actor.0 == host).map(|&(_, number, rank)| {
             AnyApplication::Actor(Box::new(Actor::new(&self.jobs[number as usize], rank, all)))
         });
         let mut all: Vec<AnyApplication<'_>> =
-            self.ranks[ranks].iter().map(member).chain(casters).chain(actors).collect();
+            self.ranks[ranks].iter().map(member).chain(casters).chain(actors).chain(followers).collect();
         match all.pop() {
             None => flows,
             Some(only) if all.is_empty() && self.flows.starts_nothing_at(host) => only,
@@ -353,7 +382,7 @@ impl<'a> Programs<'a> {
     }
 
     /// The number of collectives. They are counted in this order: unicast collectives, multicast operations, training
-    /// jobs, messages between ranks of jobs, collectives executed by switches.
+    /// jobs, messages between ranks of jobs, collectives that follow recipes, collectives executed by switches.
     pub fn groups(&self) -> usize {
         self.groups.len() + self.multicasts.len() + self.parts.len()
     }

@@ -22,6 +22,12 @@ pub enum Collective {
     AllToAll,
     /// Every rank ends with the buffer of one.
     Broadcast,
+    /// One rank ends with the sum of all buffers.
+    Reduce,
+    /// One rank ends with the blocks of all.
+    Gather,
+    /// Rank r ends with block r of one rank.
+    Scatter,
     /// One rank ends with the buffer of another.
     SendReceive,
 }
@@ -146,7 +152,8 @@ impl fmt::Display for ScheduleError {
 impl std::error::Error for ScheduleError {}
 
 impl Collective {
-    /// The name in nccl-tests: `allreduce`, `reducescatter`, `allgather`, `alltoall`, `broadcast`, `sendrecv`.
+    /// The name in nccl-tests: `allreduce`, `reducescatter`, `allgather`, `alltoall`, `broadcast`, `reduce`, `gather`,
+    /// `scatter`, `sendrecv`.
     pub const fn name(self) -> &'static str {
         match self {
             Collective::AllReduce => "allreduce",
@@ -154,6 +161,9 @@ impl Collective {
             Collective::AllGather => "allgather",
             Collective::AllToAll => "alltoall",
             Collective::Broadcast => "broadcast",
+            Collective::Reduce => "reduce",
+            Collective::Gather => "gather",
+            Collective::Scatter => "scatter",
             Collective::SendReceive => "sendrecv",
         }
     }

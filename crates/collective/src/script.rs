@@ -3,6 +3,8 @@
 //! A [`Script`] lists the steps of all iterations one after the other. A step belongs to a *stream*. Like a CUDA
 //! stream, it performs its steps in order, one at a time. A step may also wait for steps of other streams. All ranks of
 //! one role share a script.
+//!
+//! Traces of other tools are graphs: their steps have no order besides their dependencies ([`Script::graph`]).
 
 use crate::server::{Local, Team};
 use std::fmt;
@@ -15,6 +17,13 @@ pub const COMPUTE: u8 = 0;
 
 /// Limit on the streams of a rank: ours.
 pub const STREAMS_MAX: u8 = 16;
+
+/// In a script that is a graph ([`Script::graph`]): the stream with the messages to ranks of the same server.
+pub const INSIDE: u8 = STREAMS_MAX - 2;
+
+/// In a script that is a graph ([`Script::graph`]): the stream whose steps all begin as soon as they can. Its steps are
+/// operations, or computation that takes no time.
+pub const FREE: u8 = STREAMS_MAX - 1;
 
 /// The work of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +59,61 @@ pub struct Script {
     kinds: Vec<String>,
     /// For each stream the indices of its steps, in order.
     streams: Vec<Vec<u32>>,
+    /// If the steps of a stream have no order.
+    graph: Option<Graph>,
+}
+
+/// The steps that wait for each step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Graph {
+    /// The number of events for which each step waits.
+    pub(crate) waits: Vec<u32>,
+    /// The steps that wait for the end of a step, and for its begin.
+    ended: Lists,
+    begun: Lists,
+}
+
+/// Lists of numbers, one behind the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Lists {
+    bounds: Vec<u32>,
+    all: Vec<u32>,
+}
+
+impl Lists {
+    /// From pairs of a list's number and an entry. Entries keep their order.
+    fn new(count: usize, pairs: impl Iterator<Item = (u32, u32)> + Clone) -> Lists {
+        let mut bounds = vec![0u32; count + 1];
+        for (list, _) in pairs.clone() {
+            bounds[list as usize + 1] += 1;
+        }
+        for at in 0..count {
+            bounds[at + 1] += bounds[at];
+        }
+        let (mut next, mut all) = (bounds.clone(), vec![0; bounds[count] as usize]);
+        for (list, entry) in pairs {
+            all[next[list as usize] as usize] = entry;
+            next[list as usize] += 1;
+        }
+        Lists { bounds, all }
+    }
+
+    fn of(&self, list: u32) -> &[u32] {
+        let list = list as usize;
+        &self.all[self.bounds[list] as usize..self.bounds[list + 1] as usize]
+    }
+}
+
+impl Graph {
+    /// The steps that wait for the end of this one.
+    pub(crate) fn after_end(&self, step: u32) -> &[u32] {
+        self.ended.of(step)
+    }
+
+    /// The steps that wait for the begin of this one.
+    pub(crate) fn after_begin(&self, step: u32) -> &[u32] {
+        self.begun.of(step)
+    }
 }
 
 /// Why a list of steps is not a valid script.
@@ -97,7 +161,43 @@ impl Script {
             streams.resize(streams.len().max(stream + 1), Vec::new());
             streams[stream].push(place);
         }
-        Ok(Script { steps, kinds, streams })
+        Ok(Script { steps, kinds, streams, graph: None })
+    }
+
+    /// A script whose steps have no order besides their dependencies. A stream performs one step at a time: of all
+    /// steps that can begin, the first one in the list. Streams [`INSIDE`] and [`FREE`] have the meanings given there.
+    /// Each pair of `begins` is a step, and an earlier step that must have begun before it.
+    ///
+    /// # Errors
+    /// Those of [`Script::new`]; and if a step of [`FREE`] computes for some time.
+    pub fn graph(kinds: Vec<String>, steps: Vec<Step>, begins: &[(u32, u32)]) -> Result<Script, ScriptError> {
+        let takes_time = |step: &Step| matches!(step.work, Work::Compute(span) if span > Span::ZERO);
+        if let Some(place) = steps.iter().position(|step| step.stream == FREE && takes_time(step)) {
+            return Err(ScriptError::Unknown(place as u32));
+        }
+        let mut script = Script::new(kinds, steps)?;
+        let count = script.steps.len();
+        if let Some(&(step, _)) = begins.iter().find(|(step, before)| before >= step || *step as usize >= count) {
+            return Err(ScriptError::Forward(step));
+        }
+        let mut waits: Vec<u32> = script.steps.iter().map(|step| step.after.len() as u32).collect();
+        begins.iter().for_each(|(step, _)| waits[*step as usize] += 1);
+        let ends = (0u32..).zip(&script.steps);
+        let ends = ends.flat_map(|(place, step)| step.after.iter().map(move |&before| (before, place)));
+        let ended = Lists::new(count, ends);
+        let begun = Lists::new(count, begins.iter().map(|&(step, before)| (before, step)));
+        script.graph = Some(Graph { waits, ended, begun });
+        Ok(script)
+    }
+
+    /// True if its steps have no order besides their dependencies.
+    pub fn is_graph(&self) -> bool {
+        self.graph.is_some()
+    }
+
+    /// The graph, if the script is one.
+    pub(crate) fn as_graph(&self) -> Option<&Graph> {
+        self.graph.as_ref()
     }
 
     /// The steps.
@@ -168,22 +268,62 @@ pub enum Operation {
         /// The message's place in the pipe.
         index: u32,
     },
+    /// Sends a message to a rank of the same server, or receives it. Only scripts that are graphs have such operations.
+    Hand {
+        /// An index into [`ScriptedJob::locals`]: the time of the message, and the host of the receiver.
+        local: u32,
+        /// True at the sender.
+        gives: bool,
+    },
+    /// Follows a recipe.
+    Listed {
+        /// Its index among the run's [`Listed`](crate::Listed) collectives.
+        listed: u32,
+        /// The rank in it.
+        rank: u32,
+    },
     /// Exchanges data with the ranks of its server, and may take part in a collective of messages meanwhile.
     Inside {
         /// An index into [`ScriptedJob::locals`].
         local: u32,
-        /// The index of a collective among the run's [`Group`](crate::Group)s, and the rank in it.
-        messages: Option<(u32, u32)>,
+        /// The messages of the collective between servers, if there are any.
+        messages: Option<Between>,
     },
 }
 
+/// A collective of messages between servers: its index, and the rank in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Between {
+    /// Among the run's [`Group`](crate::Group)s.
+    Group(u32, u32),
+    /// Among the run's [`Listed`](crate::Listed) collectives.
+    Listed(u32, u32),
+}
+
 impl Operation {
-    /// The collective of messages that it takes part in, and the rank in it.
-    pub fn group(&self) -> Option<(u32, u32)> {
+    /// The collective of messages that it takes part in.
+    pub fn between(&self) -> Option<Between> {
         match *self {
-            Operation::Messages { group, rank } => Some((group, rank)),
+            Operation::Messages { group, rank } => Some(Between::Group(group, rank)),
+            Operation::Listed { listed, rank } => Some(Between::Listed(listed, rank)),
             Operation::Inside { messages, .. } => messages,
             _ => None,
+        }
+    }
+
+    /// The index of its collective among the run's groups, and the rank in it.
+    pub fn group(&self) -> Option<(u32, u32)> {
+        match self.between()? {
+            Between::Group(group, rank) => Some((group, rank)),
+            Between::Listed(..) => None,
+        }
+    }
+
+    /// The index of its collective among those that follow recipes.
+    pub fn listed(&self) -> Option<u32> {
+        match self.between()? {
+            Between::Listed(listed, _) => Some(listed),
+            Between::Group(..) => None,
         }
     }
 }
@@ -263,5 +403,18 @@ mod tests {
         assert_eq!(Script::new(kinds(), vec![step(0, vec![0])]), Err(ScriptError::Forward(0)));
         assert_eq!(Script::new(kinds(), vec![step(16, vec![])]), Err(ScriptError::Unknown(0)));
         assert_eq!(Script::new(Vec::new(), vec![step(0, vec![])]), Err(ScriptError::Unknown(0)));
+    }
+
+    #[test]
+    fn a_graph_knows_who_waits_for_each_step() {
+        let kinds = || vec!["forward".to_string()];
+        let steps = || vec![step(0, vec![]), step(1, vec![0]), step(0, vec![0, 1]), step(1, vec![])];
+        let script = Script::graph(kinds(), steps(), &[(3, 0), (3, 2)]).expect("a script");
+        let graph = script.as_graph().expect("a graph");
+        assert_eq!(graph.waits, [0, 1, 2, 2]);
+        assert_eq!((graph.after_end(0), graph.after_end(1), graph.after_end(2)), (&[1, 2][..], &[2][..], &[][..]));
+        assert_eq!((graph.after_begin(0), graph.after_begin(2), graph.after_begin(3)), (&[3][..], &[3][..], &[][..]));
+        assert_eq!(Script::graph(kinds(), steps(), &[(1, 1)]), Err(ScriptError::Forward(1)));
+        assert_eq!(Script::graph(kinds(), vec![step(FREE, vec![])], &[]), Err(ScriptError::Unknown(0)));
     }
 }

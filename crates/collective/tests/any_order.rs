@@ -128,7 +128,11 @@ impl Toy {
                         }
                     }
                 }
-                Collective::Broadcast | Collective::SendReceive => unreachable!("no schedule is one"),
+                Collective::Broadcast
+                | Collective::Reduce
+                | Collective::Gather
+                | Collective::Scatter
+                | Collective::SendReceive => unreachable!("no schedule has a root"),
                 Collective::AllToAll => {
                     let length = mine.end - mine.start;
                     for from in (0..n).filter(|f| *f != rank) {

@@ -2,6 +2,7 @@
 
 pub mod datagram;
 pub mod fault;
+pub mod judgement;
 pub mod loss;
 pub mod measure;
 pub mod multicast;

@@ -5,9 +5,9 @@ use crate::topology::NodeId;
 use std::collections::BTreeMap;
 use strandway_proto::account::{Spent, Waits};
 use strandway_proto::aggregate::Counts;
-use strandway_proto::path::PlaneStates;
+use strandway_proto::path::{PathEvent, PlaneStates};
 use strandway_proto::units::{Bytes, Span, Time};
-use strandway_proto::{Packet, RankTimes};
+use strandway_proto::{HostId, Packet, RankTimes};
 
 /// All measurements of a run. All fields except `events` are the same on any number of threads.
 #[derive(Clone, Debug, Default)]
@@ -55,8 +55,22 @@ pub struct Measurements {
     pub aggregation: BTreeMap<u16, Counts>,
     /// The switches that ran programs, in the topology's order.
     pub stations: Vec<Station>,
+    /// The changes of MRC's paths that were recorded, in order of time. A connection keeps at most
+    /// [`PATH_EVENTS_MAX`](strandway_proto::path::PATH_EVENTS_MAX); events of closed connections are not here.
+    pub path_events: Vec<PathRow>,
     /// How the time of each rank of training jobs is divided, job by job and rank by rank.
     pub ranks: Vec<RankTimes>,
+}
+
+/// A change of a path of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathRow {
+    /// The sender.
+    pub host: HostId,
+    /// The receiver.
+    pub peer: HostId,
+    /// The change.
+    pub event: PathEvent,
 }
 
 /// A switch that ran a program.

@@ -16,6 +16,7 @@
 
 mod distance;
 mod names;
+mod route;
 mod sites;
 
 pub use names::LinkGroup;

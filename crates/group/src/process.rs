@@ -32,6 +32,7 @@ mod element;
 mod engine;
 mod failure;
 mod group;
+mod helm;
 mod launch;
 mod memory;
 mod message;
@@ -40,6 +41,7 @@ mod probe;
 mod record;
 mod store;
 mod task;
+mod tuning;
 mod work;
 
 pub use element::{Element, Reduction};
@@ -49,26 +51,31 @@ pub use launch::{Launch, StoreAt, close_all};
 pub use memory::Buffer;
 pub use plan::{Job, Span};
 pub use store::{DirectoryStore, Prefixed, Store, TcpStore, Values};
+pub use tuning::{Candidate, Tuning, tune};
 pub use work::Work;
 
 use crate::error::GroupError;
-use engine::{Command, Commands, Engine, Queue};
+use engine::{Command, Engine};
+use helm::Helm;
 use record::{Record, Terms, Wire};
 use std::net::{SocketAddr, SocketAddrV6};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use strandway_proto::{Rate, Span as TimeSpan};
-use strandway_udp::{Config, Node, Protection, Waker, random_secret};
+use strandway_udp::{Config, Node, Protection, random_secret};
 
 /// Silence alone never ends a connection: a process that is stopped is waited for. Ours, a week.
 const PATIENCE: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// A plane that is silent for this long, or for this number of round trips, while another one answers, is not used: ours.
+const PLANE_TIMEOUT: Duration = Duration::from_millis(40);
+const PLANE_TRIPS: u32 = 4;
 /// How long the end of a process waits for what it has said last to arrive: ours.
 const LINGER: Duration = Duration::from_secs(2);
 /// Connections of a process: ours, one per process that it shares a group with.
 const CONNECTIONS: usize = 16_384;
 
-/// A process's settings on the wire. Rank 0 chooses those that must be equal everywhere (payload, protection, key).
+/// A process's settings on the wire. Rank 0 chooses those that must be equal everywhere (payload, protection, profile, tuning, key).
 #[derive(Clone, Debug)]
 pub struct ProcessOptions {
     /// The local address of each plane, in the same order on all hosts. Port 0 takes any free one.
@@ -77,8 +84,14 @@ pub struct ProcessOptions {
     pub payload: Option<u32>,
     /// The protection of datagrams against reading, changes and forgery. Default: encrypted.
     pub protection: Protection,
+    /// The protocol: a profile or a profile with other policies, such as `sdr_auto`. Default `uec`.
+    pub profile: String,
+    /// Which collectives go which way, by their length.
+    pub tuning: Tuning,
     /// Line rate of all planes together. Default 40 Gb/s.
     pub rate: Rate,
+    /// Round trip without queues, including the time to wake up the other side. Default 100 us.
+    pub base_rtt: TimeSpan,
     /// How long the store is asked for ranks that come late. Default 5 minutes.
     pub patience: Duration,
 }
@@ -90,7 +103,10 @@ impl ProcessOptions {
             planes,
             payload: None,
             protection: Protection::default(),
+            profile: "uec".into(),
+            tuning: Tuning::default(),
             rate: Rate::from_gbps(40),
+            base_rtt: TimeSpan::from_us(100),
             patience: Duration::from_secs(300),
         }
     }
@@ -100,7 +116,7 @@ impl ProcessOptions {
             return Ok(payload);
         }
         let mtu = self.planes.iter().map(|plane| launch::mtu_of(*plane.ip())).min().flatten().unwrap_or(1_500);
-        let config = Config { protection: self.protection, ..Config::new(&[0; 32])? };
+        let config = Config { protection: self.protection, ..Config::new(&[0; 32])?.profile(&self.profile)? };
         // Beyond this a packet costs more in the cache than it saves in calls.
         Ok(config.mtu(mtu)?.payload.min(PAYLOAD_MAX))
     }
@@ -114,8 +130,7 @@ const PAYLOAD_MAX: u32 = 8_192;
 pub struct Process(Arc<Inner>);
 
 struct Inner {
-    queue: Queue,
-    waker: Waker,
+    helm: Arc<Helm>,
     record: Record,
     wire: Wire,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -143,7 +158,13 @@ impl Process {
                 Some(process) => process.0.wire.clone(),
                 None => {
                     let secret = random_secret()?;
-                    Wire { secret, payload: options.payload()?, protection: options.protection }
+                    Wire {
+                        secret,
+                        payload: options.payload()?,
+                        protection: options.protection,
+                        profile: options.profile.clone(),
+                        tuning: options.tuning,
+                    }
                 }
             };
             let group = u64::from_be_bytes(*random_secret()?.first_chunk().expect("32 bytes"));
@@ -165,12 +186,13 @@ impl Process {
             payload: wire.payload,
             protection: wire.protection,
             rate: options.rate,
-            base_rtt: TimeSpan::from_us(100),
+            base_rtt: options.base_rtt,
+            plane_timeout: PLANE_TIMEOUT.max(Duration::from_nanos(options.base_rtt.0 / 1_000) * PLANE_TRIPS),
             peer_timeout: PATIENCE,
             // A process may be stopped in the middle of a handshake, too. One side alone must not give it up.
             handshake_timeout: PATIENCE,
             connections_max: CONNECTIONS,
-            ..Config::new(&wire.secret)?
+            ..Config::new(&wire.secret)?.profile(&wire.profile)?
         };
         let mut node = Node::bind(config)?;
         let waker = node.waker()?;
@@ -185,26 +207,11 @@ impl Process {
         let id = *random_secret()?.first_chunk().expect("32 bytes");
         let host = format!("{} (process {})", launch::host_name(), std::process::id());
         let record = Record { id, host, addresses };
-        let queue: Queue = Arc::default();
-        let engine = Engine::new(node, id, record.addresses.clone(), queue.clone());
-        let commands = queue.clone();
-        let run = move || {
-            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| engine.run()));
-            let why = match ended {
-                Ok(Ok(())) => "the process has left".to_string(),
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "a defect, see the message of the panic".to_string(),
-            };
-            let mut commands = commands.lock().unwrap_or_else(PoisonError::into_inner);
-            let Commands { list, ended } = &mut *commands;
-            for command in list.drain(..) {
-                refuse(command, &why);
-            }
-            *ended = Some(why);
-        };
-        let thread = std::thread::Builder::new().name("strandway-wire".into()).spawn(run);
+        let helm = Arc::new(Helm::new(Engine::new(node, id, record.addresses.clone(), wire.tuning), waker));
+        let steered = Arc::clone(&helm);
+        let thread = std::thread::Builder::new().name("strandway-wire".into()).spawn(move || steered.run());
         let thread = thread.map_err(|error| GroupError::Config(format!("no thread for the wire: {error}")))?;
-        Ok(Process(Arc::new(Inner { queue, waker, record, wire, thread: Mutex::new(Some(thread)) })))
+        Ok(Process(Arc::new(Inner { helm, record, wire, thread: Mutex::new(Some(thread)) })))
     }
 
     /// Its address on each plane.
@@ -214,7 +221,7 @@ impl Process {
 
     /// Does its thread run?
     pub(crate) fn is_alive(&self) -> bool {
-        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner).ended.is_none()
+        self.0.helm.is_alive()
     }
 
     pub(crate) fn secret(&self) -> &[u8; 32] {
@@ -223,7 +230,12 @@ impl Process {
 
     /// Leaves a command for the thread.
     fn submit(&self, command: Command) {
-        self.0.submit(command);
+        self.0.helm.submit(command);
+    }
+
+    /// What moves its packets.
+    fn helm(&self) -> Arc<Helm> {
+        Arc::clone(&self.0.helm)
     }
 
     /// Tells the others good-bye, once all that was said has arrived, and ends the thread. Groups of the process fail from now on.
@@ -233,21 +245,9 @@ impl Process {
 }
 
 impl Inner {
-    fn submit(&self, command: Command) {
-        {
-            let mut commands = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(why) = &commands.ended {
-                let why = why.clone();
-                drop(commands);
-                return refuse(command, &why);
-            }
-            commands.list.push_back(command);
-        }
-        self.waker.wake();
-    }
-
     fn close(&self) {
-        self.submit(Command::End(LINGER));
+        self.helm.submit(Command::End(LINGER));
+        self.helm.call_back();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             // A panic there was told to those who waited.
@@ -259,13 +259,6 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-/// A command that nobody carries out.
-fn refuse(command: Command, why: &str) {
-    if let Command::Begin(begin) = command {
-        begin.work.end(Err(Failure::Node(why.into())));
     }
 }
 

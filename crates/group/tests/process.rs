@@ -168,9 +168,14 @@ fn many_at_once_and_groups_of_groups() {
 }
 
 /// Memory for a result that nobody looks at.
-#[allow(unsafe_code, reason = "the buffer owns what it lends")]
 fn result(length: usize) -> Buffer {
-    let mut numbers = vec![0i64; length];
+    inout(vec![0; length])
+}
+
+/// Numbers that become a result that nobody looks at.
+#[allow(unsafe_code, reason = "the buffer owns what it lends")]
+fn inout(mut numbers: Vec<i64>) -> Buffer {
+    let length = numbers.len();
     let first = numbers.as_mut_ptr().cast();
     // SAFETY: the vector goes along as the owner, and nobody else has it.
     unsafe { Buffer::write(first, 8 * length, Some(Box::new(numbers))) }
@@ -204,6 +209,26 @@ fn a_rank_that_leaves_is_named_and_one_that_is_late_is_waited_for() {
         errors.iter().all(|error| error.contains("rank 2 at ") && error.contains("Connection closed by peer")),
         "{errors:?}"
     );
+}
+
+#[test]
+fn those_that_are_left_go_on_without_the_one_that_has_gone() {
+    let sums = ranks(3, 1, |group| {
+        group.barrier().expect("all are here");
+        if group.rank() == 1 {
+            return None;
+        }
+        let mut numbers = vec![1i64; 1_000];
+        group.all_reduce(&mut numbers, Reduction::Sum).expect_err("rank 1 has gone");
+        assert!(group.shrink(&[]).is_err() && group.shrink(&[7]).is_err() && group.shrink(&[group.rank()]).is_err());
+        let rest = group.shrink(&[1]).expect("two are left");
+        assert_eq!((rest.rank(), rest.ranks()), (group.rank() / 2, 2));
+        let mut numbers = vec![1i64; 100_000];
+        rest.all_reduce(&mut numbers, Reduction::Sum).expect("as good as any group");
+        rest.barrier().expect("to the end");
+        Some(numbers[0])
+    });
+    assert_eq!(sums, [Some(2), None, Some(2)]);
 }
 
 #[test]
@@ -243,6 +268,49 @@ fn an_abort_ends_what_waits_at_once() {
             assert_eq!(group.barrier(), Err(Failure::Aborted));
         } else {
             thread::sleep(Duration::from_millis(600));
+        }
+    });
+}
+
+#[test]
+fn work_goes_on_while_nobody_waits_and_while_several_threads_wait() {
+    ranks(2, 1, |group| {
+        let whole = |numbers: &[i64]| Job::AllReduce(Span::whole(0, size_of_val(numbers)));
+        for length in [10, 100_000] {
+            // Nobody waits.
+            let numbers = numbers(group.rank(), length);
+            let job = whole(&numbers);
+            let work = group.start(job, vec![inout(numbers)], Element::I64, Reduction::Sum, None).expect("fits");
+            let until = Instant::now() + Duration::from_secs(10);
+            while !work.is_ended() {
+                assert!(Instant::now() < until, "it goes on by itself");
+                thread::sleep(Duration::from_millis(1));
+            }
+            work.wait().expect("summed");
+            // One looks again and again.
+            let job = Job::AllReduce(Span::whole(0, 8 * length));
+            let work = group.start(job, vec![result(length)], Element::I64, Reduction::Sum, None).expect("fits");
+            while work.wait_for(Duration::ZERO).is_none() {
+                assert!(Instant::now() < until, "it goes on");
+            }
+            // Several threads wait for one work, and another thread calls on.
+            let late = group.start(Job::Barrier, Vec::new(), Element::U8, Reduction::Sum, None).expect("fits");
+            let works: Vec<_> = (0..4)
+                .map(|_| {
+                    thread::spawn({
+                        let late = late.clone();
+                        move || late.wait().map(drop)
+                    })
+                })
+                .collect();
+            for _ in 0..200 {
+                let mut word = [1i64];
+                group.all_reduce(&mut word, Reduction::Sum).expect("summed");
+                assert_eq!(word, [2]);
+            }
+            for work in works {
+                work.join().expect("no panic").expect("all came");
+            }
         }
     });
 }

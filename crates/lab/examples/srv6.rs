@@ -50,7 +50,7 @@ fn serve(node: &mut Node) -> Result<(), Failed> {
     }
 }
 
-fn write(node: &mut Node, file: &NodeFile, host: u16) -> Result<(), Failed> {
+fn write(node: &mut Node, file: &NodeFile, host: u32) -> Result<(), Failed> {
     let addresses = file.peer(host).ok_or("the node file's address plan has no such host")?;
     let peer = node.connect(&addresses)?;
     let keys = node.register(vec![0; 16]);

@@ -1,18 +1,43 @@
 //! Reads files of other simulators.
 
+pub mod aicb;
+pub mod chakra;
+pub mod goal;
 pub mod htsim;
+pub mod msccl;
+pub mod nccl;
+pub mod nccl_tuner;
 pub mod simai;
+pub mod simai_topology;
+pub mod trace;
+mod wire;
+mod xml;
 
-use crate::problem::{Problem, Problems};
+use crate::problem::Problems;
 use crate::scenario::read_file;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-/// The same as [`describe`] of a file, a pipe or standard input (`-`).
+/// Says what is in a file of another simulator, a pipe or standard input (`-`), or in the files of a Chakra trace (a
+/// folder, or a prefix), and what is assumed of it.
 ///
 /// # Errors
-/// If it cannot be read, too.
+/// If it cannot be read, is of no kind that is known, or not sound.
 pub fn describe_file(path: &Path) -> Result<String, Problems> {
-    describe(&path.display().to_string(), &read_file(path)?)
+    let file = path.display().to_string();
+    let is_et = path.extension().is_some_and(|extension| extension == "et");
+    let pipes = file == "-" || path.exists() && !path.is_file() && !path.is_dir();
+    if !pipes && (path.is_dir() || is_et || !path.exists() && chakra::files_of(path).is_ok()) {
+        return Ok(chakra::files_of(path)?.read(&file, chakra::Options::default(), None)?.describe());
+    }
+    if !pipes && let Ok(opened) = std::fs::File::open(path) {
+        let mut bytes = BufReader::new(opened);
+        let start = bytes.fill_buf().unwrap_or_default();
+        if goal::is_binary(start) || goal::is_text(start) {
+            return goal::describe(&file, bytes);
+        }
+    }
+    describe(&file, &read_file(path)?)
 }
 
 /// Says what is in a file of another simulator, called `file`, and what is assumed of it.
@@ -23,6 +48,24 @@ pub fn describe(file: &str, text: &str) -> Result<String, Problems> {
     if simai::is_workload(text) {
         return Ok(simai::parse(file, text)?.describe());
     }
+    if goal::is_text(text.as_bytes()) {
+        return goal::describe(file, text.as_bytes());
+    }
+    if msccl::is_algorithm(text) {
+        return Ok(msccl::parse(file, text)?.describe());
+    }
+    if nccl::is_topology(text) {
+        return Ok(nccl::parse(file, text)?.describe());
+    }
+    if nccl::is_graphs(text) {
+        return nccl::describe_graphs(file, text);
+    }
+    if nccl_tuner::is_tuner(text) {
+        return Ok(nccl_tuner::parse(file, text)?.describe());
+    }
+    if aicb::is_list(text) {
+        return Ok(aicb::parse(file, text, None)?.describe());
+    }
     if text.trim_start().starts_with("Nodes") {
         let matrix = htsim::parse_cm_named(file, text)?;
         return Ok(format!(
@@ -32,10 +75,10 @@ pub fn describe(file: &str, text: &str) -> Result<String, Problems> {
             matrix.triggers.len()
         ));
     }
-    Err(Problems(vec![Problem {
-        file: file.to_string(),
-        what: "is of no kind that is known".to_string(),
-        remedy: "SimAI and AICB workloads (.txt) and htsim traffic matrices (.cm) are".to_string(),
-        ..Problem::default()
-    }]))
+    if simai_topology::is_topology(text) {
+        return Ok(simai_topology::parse(file, text)?.describe());
+    }
+    let remedy = "known are Chakra traces (.et), GOAL schedules, workloads (.txt), lists (.csv) and topologies of SimAI and \
+                  AICB, MSCCL and NCCL files (.xml, .csv), and htsim traffic matrices (.cm)";
+    Err(Problems::with_file(file, "is of no kind that is known", remedy))
 }

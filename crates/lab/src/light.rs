@@ -1,10 +1,10 @@
 //! The propagation time of light over a distance.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use strandway_proto::units::Span;
 
 /// The speed of light that is assumed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rule {
     /// In glass: two thirds of the speed of light in vacuum (299,792,458 m/s).

@@ -11,8 +11,8 @@ pub use live::live;
 pub use nodes::{PORT, node_file, up};
 pub use strandway_namespaces::{
     Copied, Copying, FOLDER, Failures, Finding, HOSTS_MAX, LINE_RATE_MAX, LineStatus, LinuxError, LinuxFabric, Marking,
-    Moment, NAMESPACES_MAX, Node, PLANES_MAX, Place, Port, PortStatus, Probed, RATE_MAX, Running, Status, Step,
-    T1Status, TEAM_MAX, Target, Team, Tool, Up, Way, broken, build, carry_lines, change, check, down, down_after,
+    Moment, NAMESPACES_MAX, Node, PLANES_MAX, Place, PodShape, Port, PortStatus, Probed, RATE_MAX, Running, Status,
+    Step, T1Status, TEAM_MAX, Target, Team, Tool, Up, Way, broken, build, carry_lines, change, check, down, down_after,
     enter, fail, failed_lines, feasible, heal, is_carried, line, moments, names, probe, probe_copies, set_team, status,
     teams,
 };
@@ -69,14 +69,11 @@ pub fn fabric_of(scenario: &Scenario, name: &str, options: &Options) -> Result<L
     let topology = &experiment.plan.topology;
     let (shape, ports) = (*topology.shape(), &experiment.plan.ports);
     let file = |key: &str, value: &dyn fmt::Display, what: String, remedy: &str| sink.add(key, value, what, remedy);
-    if shape.pods.is_some() {
-        let what = "has three tiers; a source route over namespaces has two".into();
-        file("fabric.kind", &experiment.fabric, what, "choose \"multi-plane\" or \"leaf-spine\"");
-    }
     let t1s = t1s(topology);
-    if shape.leaf_bundle > 1 && topology.sites() == 0 {
+    let bundle = shape.leaf_bundle.max(shape.pods.map_or(1, |pods| pods.core_bundle));
+    if bundle > 1 && topology.sites() == 0 {
         let what = "parallel links cannot be told apart by micro segments".into();
-        file("fabric.bundle", &shape.leaf_bundle, what, "leave it out and write more `spines`");
+        file("fabric.bundle", &bundle, what, "leave it out and write more switches of the tier above");
     }
     if shape.planes > PLANES_MAX {
         let what = format!("a node has at most {PLANES_MAX} planes");
@@ -86,7 +83,8 @@ pub fn fabric_of(scenario: &Scenario, name: &str, options: &Options) -> Result<L
         let what = format!("one machine runs at most {HOSTS_MAX} hosts as namespaces");
         file("fabric.hosts", &shape.hosts, what, "add --set fabric.hosts=8, or take a smaller scenario");
     }
-    let namespaces = shape.hosts as usize + usize::from(shape.planes) * (topology.leaves() as usize + t1s as usize);
+    let namespaces =
+        shape.hosts as usize + usize::from(shape.planes) * (topology.leaves() + t1s + topology.cores()) as usize;
     if shape.hosts <= HOSTS_MAX && namespaces > NAMESPACES_MAX {
         let what = format!("hosts and switches would be {namespaces} namespaces; {NAMESPACES_MAX} is the most");
         let remedy = if topology.sites() > 0 {
@@ -96,7 +94,7 @@ pub fn fabric_of(scenario: &Scenario, name: &str, options: &Options) -> Result<L
         };
         file("fabric", &"", what, remedy);
     }
-    let rates = [topology.level(0).rate, topology.level(1).rate];
+    let rates = [0, 1, 2].map(|level| topology.level(level).rate);
     let reorder = match options.reorder.as_deref().map(Reorder::parse) {
         Some(Err((what, remedy))) => {
             file("--reorder", &options.reorder.as_deref().unwrap_or_default(), what, &remedy);
@@ -109,7 +107,7 @@ pub fn fabric_of(scenario: &Scenario, name: &str, options: &Options) -> Result<L
         }
         other => other.and_then(Result::ok),
     };
-    let shaped_rates = if topology.sites() > 0 { &rates[..1] } else { &rates[..] };
+    let shaped_rates = if topology.sites() > 0 { &rates[..1] } else { &rates[..topology.tiers()] };
     let fastest = topology.long_queues().map(|long| long.level.rate).max();
     if let Some(rate) = fastest.filter(|rate| *rate > LINE_RATE_MAX && !options.unshaped) {
         let what = format!("{rate} is faster than a delay line carries; {LINE_RATE_MAX} is the most");
@@ -139,6 +137,7 @@ pub fn fabric_of(scenario: &Scenario, name: &str, options: &Options) -> Result<L
         host_rate: shaped(rates[0]),
         // A long link is shaped by its delay line.
         uplink_rate: shaped(rates[1]).filter(|_| topology.sites() == 0),
+        core_rate: shaped(rates[2]).filter(|_| topology.tiers() == 3),
         queue: derived.queue.0,
         marking: ports.ecn.filter(|_| !options.unshaped).map(|ecn| Marking {
             low: ecn.low.0,
@@ -152,6 +151,11 @@ pub fn fabric_of(scenario: &Scenario, name: &str, options: &Options) -> Result<L
         node_rate,
         base_rtt_ns: (base_rtt(&experiment).0 + SOFTWARE_RTT.0) / 1000,
         notes: notes(&scenario, &experiment, options),
+        pods: shape.pods.map(|pods| PodShape {
+            t0s: pods.leaves_per_pod.min(topology.leaves()) as u16,
+            t1s: shape.spines as u16,
+            t2s_per_t1: pods.cores_per_spine as u16,
+        }),
         lines: lines_of(&experiment.plan, options.unshaped, reorder),
         ways: ways(&experiment, node_rate),
         teams: Team::of_groups(shape.hosts as u16, &experiment.plan.multicast),
@@ -163,11 +167,11 @@ pub fn fabric_of(scenario: &Scenario, name: &str, options: &Options) -> Result<L
     Ok(fabric)
 }
 
-/// T1 switches of each plane: the spines; for sites, one for each long link.
+/// T1 switches of each plane: the spines, of all pods; for sites, one for each long link.
 fn t1s(topology: &Topology) -> u32 {
     let sites = topology.sites();
     let bundle = topology.shape().leaf_bundle;
-    if sites > 0 { sites * (sites - 1) / 2 * bundle } else { topology.shape().spines }
+    if sites > 0 { sites * (sites - 1) / 2 * bundle } else { topology.spines() }
 }
 
 /// The highest rate, in one plane, between two hosts of different leaves; with one leaf, between any two hosts.
@@ -245,7 +249,7 @@ fn base_rtt(experiment: &crate::Experiment) -> Span {
         return Span(topology.base_rtt(packet, control).0 - within);
     }
     let level = |l: usize| Level { rate: topology.level(l).rate, latency: Span::from_ns(1) };
-    let short = Topology::new(*topology.shape(), [level(0), level(1), level(1)], [Span::ZERO; 3]);
+    let short = Topology::new(*topology.shape(), [level(0), level(1), level(2)], [Span::ZERO; 3]);
     short.map_or(experiment.derived.base_rtt, |short| short.base_rtt(packet, control))
 }
 

@@ -6,7 +6,7 @@ use crate::scenario::{parse_toml, profile, read_file};
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::path::{Path, PathBuf};
-use strandway_fabric::usid::{BLOCK, Clos, ClosError, HOSTS_MAX, SWITCHES_MAX};
+use strandway_fabric::usid::{BLOCK, Clos, ClosError, HOSTS_MAX, PLANE_BITS_MAX, Pods, SWITCHES_MAX, T1S_MAX};
 use strandway_proto::{Rate, Span};
 use strandway_udp::{Config, Distance, PLANES_MAX, Routes};
 use toml::{Table, Value};
@@ -23,11 +23,11 @@ pub struct NodeFile {
     /// The node's name.
     pub name: String,
     /// Its number in the fabric.
-    pub host: u16,
+    pub host: u32,
     /// The number of hosts in the fabric, numbered from 0; `None` if unknown.
-    pub hosts: Option<u16>,
+    pub hosts: Option<u32>,
     /// The addresses to bind, one socket for each plane. (With one socket for several planes, a full port would block
-    /// all of them.) On a fabric of micro segments: the host's own address, with one UDP port per plane.
+    /// all of them.) On a fabric of micro segments: the host's own address in each plane, with one UDP port per plane.
     pub planes: Vec<SocketAddrV6>,
     /// The network interface of each plane, for link-down events; empty if unknown.
     pub devices: Vec<String>,
@@ -54,7 +54,7 @@ pub struct NodeFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Far {
     /// The first and the last of these hosts.
-    pub hosts: [u16; 2],
+    pub hosts: [u32; 2],
     /// The rate of the slowest link on the way, all planes together.
     pub rate: Rate,
     /// Round trip without queues, including the time of software.
@@ -94,22 +94,25 @@ impl NodeFile {
         config.trimming = self.trimming;
         if let Some(clos) = self.srv6 {
             config.routes = Routes::Srv6 { clos, host: self.host };
-            let distance = |far: &Far| {
-                let [first, last] = far.hosts.map(|host| clos.host(host));
-                Distance { peers: first..=last, rate: far.rate, base_rtt: far.base_rtt }
+            let distances = |far: &Far| {
+                let Far { hosts, rate, base_rtt } = *far;
+                (0..self.planes.len() as u8).map(move |plane| {
+                    let [first, last] = hosts.map(|host| clos.host(plane, host));
+                    Distance { peers: first..=last, rate, base_rtt }
+                })
             };
-            config.distances = self.distances.iter().map(distance).collect();
+            config.distances = self.distances.iter().flat_map(distances).collect();
         }
         Ok(config)
     }
 
     /// The addresses of another host of the same fabric, plane by plane. `None` if the file does not say how addresses
     /// are made.
-    pub fn peer(&self, host: u16) -> Option<Vec<SocketAddrV6>> {
+    pub fn peer(&self, host: u32) -> Option<Vec<SocketAddrV6>> {
         let there = self.hosts.is_none_or(|hosts| host < hosts);
-        let clos = self.srv6.filter(|clos| there && clos.holds(1, u32::from(host) + 1).is_ok())?;
-        let ports = self.planes.iter().map(SocketAddrV6::port);
-        Some(ports.map(|port| SocketAddrV6::new(clos.host(host), port, 0, 0)).collect())
+        let clos = self.srv6.filter(|clos| there && clos.holds(1, host.saturating_add(1)).is_ok())?;
+        let ports = self.planes.iter().map(SocketAddrV6::port).zip(0..);
+        Some(ports.map(|(port, plane)| SocketAddrV6::new(clos.host(plane, host), port, 0, 0)).collect())
     }
 
     /// Reads the text of a node file. `file` is its name in messages.
@@ -142,9 +145,9 @@ fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
     let name = section.text("name");
     let host = section.count("host", 0, u64::from(HOSTS_MAX) - 1);
     missing("host", "0");
-    let hosts = section.count("hosts", 1, u64::from(HOSTS_MAX)).map(|n| n as u16);
+    let hosts = section.count("hosts", 1, u64::from(HOSTS_MAX)).map(|n| n as u32);
     let planes = planes(&section);
-    missing("planes", "[\"[fcbb:bb00:3000::]:4791\"]");
+    missing("planes", "[\"[fcbb:bb00:1:8001::]:4791\"]");
     let devices = devices(&section, planes.as_ref().map_or(0, Vec::len));
     let key = section.text("key").map(PathBuf::from);
     let profile = section.text("profile").unwrap_or_else(|| "mrc".to_string());
@@ -160,7 +163,7 @@ fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
     }
     let trimming = section.flag("trimming").unwrap_or(false);
     let distances = distances(sink, root, rate, base_rtt);
-    let (host, planes) = (host.map(|h| h as u16), planes.unwrap_or_default());
+    let (host, planes) = (host.map(|h| h as u32), planes.unwrap_or_default());
     if let (Some(host), Some(Some(clos))) = (host, &srv6) {
         belongs(&section, clos, host, &planes);
     }
@@ -200,7 +203,7 @@ fn distances(sink: &Sink, root: &Table, rate_max: Option<Rate>, rtt_max: Span) -
     let mut all = Vec::new();
     for (i, table) in tables.into_iter().enumerate() {
         let section = Section::new(sink, format!("distance[{i}]"), Some(table));
-        let host = |key| section.count(key, 0, u64::from(HOSTS_MAX) - 1).map(|host| host as u16);
+        let host = |key| section.count(key, 0, u64::from(HOSTS_MAX) - 1).map(|host| host as u32);
         let (first, last) = (host("first"), host("last"));
         let (rate, base_rtt) = (section.rate("rate"), section.span("base_rtt"));
         for (key, there, example) in [
@@ -235,17 +238,19 @@ fn distances(sink: &Sink, root: &Table, rate_max: Option<Rate>, rtt_max: Span) -
     all
 }
 
-/// Checks that the host is in the fabric, and that its planes have its own address.
-fn belongs(section: &Section<'_>, clos: &Clos, host: u16, planes: &[SocketAddrV6]) {
-    if clos.holds(planes.len().max(1) as u32, u32::from(host) + 1).is_err() {
-        let most = u32::from(clos.hosts_per_t0) * u32::from(SWITCHES_MAX);
-        section.wrong("host", format!("has no address: the fabric holds {most} hosts"), "check srv6.hosts_per_t0");
+/// Checks that the host is in the fabric, and that its planes have its own addresses.
+fn belongs(section: &Section<'_>, clos: &Clos, host: u32, planes: &[SocketAddrV6]) {
+    if let Err(said) = clos.holds(planes.len().max(1) as u32, host.saturating_add(1)) {
+        section.wrong("host", format!("has no address: {said}"), "check the numbers of [srv6]");
         return;
     }
-    let own = clos.host(host);
-    if let Some(other) = planes.iter().find(|plane| clos.host_of(*plane.ip()) != Some(host)) {
-        let what = format!("{} is not an address of host {host}", other.ip());
-        section.wrong("planes", what, format!("write \"[{own}]:PORT\" for every plane"));
+    for (plane, number) in planes.iter().zip(0..) {
+        let own = clos.host(number, host);
+        if *plane.ip() != own {
+            let what = format!("{} is not the address of host {host} in plane {number}", plane.ip());
+            section.wrong("planes", what, format!("write \"[{own}]:PORT\""));
+            return;
+        }
     }
 }
 
@@ -262,7 +267,7 @@ fn devices(section: &Section<'_>, planes: usize) -> Vec<String> {
 
 fn planes(section: &Section<'_>) -> Option<Vec<SocketAddrV6>> {
     let Some(items) = section.raw("planes")?.as_array() else {
-        section.wrong("planes", "must be a list", "write, say, [\"[fcbb:bb00:3000::]:4791\"]");
+        section.wrong("planes", "must be a list", "write, say, [\"[fcbb:bb00:1:8001::]:4791\"]");
         return None;
     };
     if items.is_empty() || items.len() > PLANES_MAX {
@@ -272,7 +277,7 @@ fn planes(section: &Section<'_>) -> Option<Vec<SocketAddrV6>> {
     let parsed: Vec<Option<SocketAddrV6>> = items.iter().map(|item| item.as_str()?.parse().ok()).collect();
     if let Some(at) = parsed.iter().position(Option::is_none) {
         let what = format!("{} is no IPv6 address with a port", show(&items[at]));
-        section.wrong("planes", what, "write, say, \"[fcbb:bb00:3000::]:4791\"");
+        section.wrong("planes", what, "write, say, \"[fcbb:bb00:1:8001::]:4791\"");
         return None;
     }
     let planes: Vec<SocketAddrV6> = parsed.into_iter().flatten().collect();
@@ -294,17 +299,28 @@ fn srv6(section: Section<'_>) -> Option<Clos> {
         block
     });
     let mut numbers = [None, None];
-    let per_pair = section.count("t1s_per_pair", 0, u64::from(SWITCHES_MAX)).unwrap_or(0) as u16;
+    let per_pair = section.count("t1s_per_pair", 0, u64::from(T1S_MAX)).unwrap_or(0) as u16;
     for (number, key) in numbers.iter_mut().zip(["t1s", "hosts_per_t0"]) {
-        let most = if key == "t1s" { SWITCHES_MAX } else { HOSTS_MAX };
+        let most = if key == "t1s" { T1S_MAX } else { SWITCHES_MAX };
         *number = section.count(key, 1, u64::from(most)).map(|n| n as u16);
         if !section.has(key) {
             section.sink.add(&section.path(key), "", "is missing", format!("write, say, {key} = 2"));
         }
     }
     let neutral = section.flag("neutral").unwrap_or(true);
+    let bits = section.count("plane_bits", 0, u64::from(PLANE_BITS_MAX));
+    let plane_bits = bits.map_or(PLANE_BITS_MAX, |bits| bits as u8);
+    let [t0s, t2s] = ["t0s_per_pod", "t2s_per_t1"].map(|key| section.count(key, 1, u64::from(u16::MAX)));
+    let pods = t0s.zip(t2s).map(|(t0s, t2s)| Pods { t0s: t0s as u16, t2s_per_t1: t2s as u16 });
+    for (key, there, other) in [("t0s_per_pod", t0s, t2s), ("t2s_per_t1", t2s, t0s)] {
+        if !section.has(key) && there.is_none() && other.is_some() {
+            section.sink.add(&section.path(key), "", "is missing", format!("write, say, {key} = 2"));
+        }
+    }
     let clos = match (block, numbers) {
-        (Some(block), [Some(t1s), Some(hosts_per_t0)]) => Some(Clos { block, t1s, per_pair, hosts_per_t0, neutral }),
+        (Some(block), [Some(t1s), Some(hosts_per_t0)]) => {
+            Some(Clos { block, plane_bits, t1s, per_pair, hosts_per_t0, pods, neutral })
+        }
         _ => None,
     };
     match clos.map(|clos| clos.check()) {
@@ -359,6 +375,12 @@ impl fmt::Display for NodeFile {
                 writeln!(f, "t1s_per_pair = {}", clos.per_pair)?;
             }
             writeln!(f, "hosts_per_t0 = {}", clos.hosts_per_t0)?;
+            if clos.plane_bits != PLANE_BITS_MAX {
+                writeln!(f, "plane_bits = {}", clos.plane_bits)?;
+            }
+            if let Some(Pods { t0s, t2s_per_t1 }) = clos.pods {
+                writeln!(f, "t0s_per_pod = {t0s}\nt2s_per_t1 = {t2s_per_t1}")?;
+            }
             writeln!(f, "neutral = {}", clos.neutral)?;
         }
         for Far { hosts: [first, last], rate, base_rtt } in &self.distances {
@@ -377,7 +399,7 @@ mod tests {
 [node]
 name = "h2"
 host = 2
-planes = ["[fcbb:bb00:3002::]:4791", "[fcbb:bb00:3002::]:4792"]
+planes = ["[fcbb:bb00:2:8001::]:4791", "[fcbb:bb00:802:8801::]:4792"]
 devices = ["p0", "p1"]
 key = "key"
 profile = "mrc"
@@ -408,8 +430,14 @@ neutral = true
             NodeFile { distances: vec![Far { hosts: [0, 1], rate: Rate(50_000_000), base_rtt: rtt }], ..node.clone() };
         assert_eq!(NodeFile::from_text("h2.toml", &far.to_string()).expect("its own text"), far);
         let told = far.config(Some(&[1; 32])).expect("a key").distances;
-        let peers = "fcbb:bb00:3000::".parse().expect("host 0")..="fcbb:bb00:3001::".parse().expect("host 1");
-        assert_eq!(told, [Distance { peers, rate: Rate(50_000_000), base_rtt: rtt }]);
+        let peers = "fcbb:bb00:1:8001::".parse().expect("host 0")..="fcbb:bb00:1:8002::".parse().expect("host 1");
+        assert_eq!(told[0], Distance { peers, rate: Rate(50_000_000), base_rtt: rtt });
+        assert_eq!((told.len(), told[1].peers.start().to_string().as_str()), (2, "fcbb:bb00:801:8801::"));
+        let pods = Some(Pods { t0s: 2, t2s_per_t1: 2 });
+        let tree = Clos { pods, plane_bits: 1, ..Clos::new(2, 2).expect("fits") };
+        let planes = [0, 1].map(|p| SocketAddrV6::new(tree.host(p, 2), 4791 + u16::from(p), 0, 0)).to_vec();
+        let three = NodeFile { srv6: Some(tree), planes, ..node.clone() };
+        assert_eq!(NodeFile::from_text("h2.toml", &three.to_string()).expect("its own text"), three);
         let plain = NodeFile { srv6: None, ..node };
         assert_eq!(NodeFile::from_text("plain", &plain.to_string()), Ok(plain));
     }
@@ -422,7 +450,7 @@ neutral = true
         assert_eq!((config.planes.len(), config.devices[1].as_str(), config.payload), (2, "p1", 4096));
         assert!(config.trimming);
         let peer = node.peer(5).expect("a host of the fabric");
-        assert_eq!(peer[1].to_string(), "[fcbb:bb00:3005::]:4792");
+        assert_eq!(peer[1].to_string(), "[fcbb:bb00:803:8802::]:4792");
         assert!(node.config(None).expect_err("no such file").contains("/dev/urandom"));
     }
 
@@ -431,16 +459,25 @@ neutral = true
         for (from, to, said) in [
             ("host = 2", "hots = 2", "node.hots = 2: unknown key; did you mean `host`?"),
             ("host = 2", "", "node.host: is missing; write, say, host = 0"),
-            ("host = 2", "host = 3", "fcbb:bb00:3002:: is not an address of host 3"),
-            ("host = 2", "host = 600", "has no address: the fabric holds 512 hosts"),
-            ("4792", "4791", "is in the list twice; give each plane a port of its own"),
+            (
+                "host = 2",
+                "host = 3",
+                "fcbb:bb00:2:8001:: is not the address of host 3 in plane 0; write \"[fcbb:bb00:2:8002::]:PORT\"",
+            ),
+            ("host = 2", "host = 6000", "has no address: 3001 T0 switches of a plane do not fit"),
+            (
+                "fcbb:bb00:802:8801::]:4792",
+                "fcbb:bb00:2:8001::]:4791",
+                "is in the list twice; give each plane a port of its own",
+            ),
             ("]:4792", "", "is no IPv6 address with a port"),
             ("mrc", "mrq", "`mrq` is no profile; did you mean `mrc`?"),
             ("\"1 Gbps\"", "1", "node.rate = 1: needs a unit"),
             ("250 us", "0 us", "must be above zero"),
             ("::/32", "::/33", "is no block of 32 bits"),
             ("\"fcbb:bb00::/32\"", "\"ff02:0::/32\"", "cannot be a block of micro segments"),
-            ("t1s = 2", "t1s = 300", "srv6.t1s = 300: must be at most 256"),
+            ("t1s = 2", "t1s = 1024", "srv6.t1s = 1024: must be at most 1023"),
+            ("t1s = 2", "t1s = 2\nt0s_per_pod = 2", "srv6.t2s_per_t1: is missing; write, say, t2s_per_t1 = 2"),
             ("t1s = 2", "", "srv6.t1s: is missing"),
             (
                 "[srv6]",

@@ -17,10 +17,10 @@ use crate::scenario::run::Sample;
 use crate::scenario::{
     SECTIONS, Scenario, expect, fabric, faults, fsdp, profile, run, servers, sizes, switch, workload,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use strandway_collective::{Group, Multicast, Pipe, Programs, Rank, ScriptedJob};
+use strandway_collective::{Group, Listed, Multicast, Pipe, Programs, Rank, ScriptedJob};
 use strandway_fabric::plan::{PortSettings, Routing, Start, environment, environment_between};
 use strandway_fabric::tally::Tally;
 use strandway_fabric::{Measurements, Plan, Topology};
@@ -64,6 +64,8 @@ pub struct Experiment {
     pub scripted: Vec<ScriptedJob>,
     /// Messages that ranks of jobs send each other outside collectives.
     pub pipes: Vec<Pipe>,
+    /// Collectives that follow recipes.
+    pub listed: Vec<Listed>,
     /// The bounds that the result must meet.
     pub expect: Vec<Bound>,
     /// The faults, in words.
@@ -84,7 +86,8 @@ pub struct Experiment {
 }
 
 /// The file of a scenario, and its text after all changes.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Origin {
     /// The file's name as given.
     pub file: String,
@@ -127,7 +130,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     let mut notes = notes(&workloads, &profile, fabric.routing);
     notes.extend(fabric.vain(&ports));
     let profile = Arc::new(profile);
-    let servers = servers::read(sink, root, &topology);
+    let servers = servers::read(sink, scenario, &fabric);
     let context = Context {
         sink,
         servers: &servers,
@@ -233,6 +236,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         jobs: traffic.jobs,
         scripted: traffic.scripted,
         pipes: traffic.pipes,
+        listed: traffic.listed,
         expect: bounds,
         faults: faults.notes,
         trigger_names: traffic.trigger_names,
@@ -453,6 +457,7 @@ impl Experiment {
         only.plan.flows.iter_mut().for_each(|flow| flow.start = Start::Program);
         only.groups.iter_mut().for_each(|group| group.starts.fill(Time::NEVER));
         only.multicasts.iter_mut().for_each(|multicast| multicast.starts.fill(Time::NEVER));
+        only.listed.iter_mut().for_each(|listed| listed.starts.fill(Time::NEVER));
         let others = only.scripted.iter_mut().enumerate().filter(|(other, _)| *other != job);
         others.for_each(|(_, other)| other.start = Time::NEVER);
         only.plan.sample_every = None;
@@ -490,6 +495,7 @@ impl Experiment {
             Execution::Multicast(multicast) => self.hops_of_multicast(&self.multicasts[multicast]),
             Execution::InNetwork(job) => self.hops_in_network(job),
             Execution::Pipe(pipe) => self.hops_of_pipe(&self.pipes[pipe]),
+            Execution::Listed(listed) => self.hops_of_listed(&self.listed[listed]),
             Execution::Flows => 0.0,
         });
         (rows + tallied.sum::<f64>()) as u64
@@ -521,6 +527,22 @@ impl Experiment {
         let acks = mtu / (transport.ack_every.0 as f64).max(mtu);
         let hops = self.plan.topology.hops(pipe.from, pipe.to) as f64;
         pipe.messages() as f64 * (packets * (1.0 + acks)).max(packets + 1.0) * hops
+    }
+
+    /// The same of a collective that follows a recipe, computed from a sample of its messages.
+    fn hops_of_listed(&self, listed: &Listed) -> f64 {
+        let transport = &self.plan.profiles[usize::from(listed.profile)].transport;
+        let mtu = f64::from(transport.mtu);
+        let acks = mtu / (transport.ack_every.0 as f64).max(mtu);
+        let all = listed.recipe.parcels().len() as u32;
+        let some = (0..all).step_by((all as usize / 1024).max(1));
+        let hops = some.map(|message| {
+            let (from, to) = listed.ends(message);
+            let packets = (listed.length(message, 0) as f64 / mtu).ceil().max(1.0);
+            (packets * (1.0 + acks)).max(packets + 1.0) * self.plan.topology.hops(from, to) as f64
+        });
+        let (sum, count) = hops.fold((0.0, 0.0), |(sum, count), hops| (sum + hops, count + 1.0));
+        listed.messages() as f64 * sum / f64::max(count, 1.0)
     }
 
     /// The same for a multicast: every chunk crosses each cable to a rank, leaf and pod once (multicast sheet, section
@@ -600,6 +622,7 @@ impl Experiment {
         match plan.execution {
             Execution::Schedule(group) if plan.tallied => self.groups[group].messages(),
             Execution::Pipe(pipe) => self.pipes[pipe].messages(),
+            Execution::Listed(listed) => self.listed[listed].messages(),
             Execution::Multicast(_) | Execution::InNetwork(_) => u64::from(plan.ranks),
             Execution::Schedule(_) | Execution::Flows => plan.messages.len() as u64,
         }
@@ -611,8 +634,12 @@ impl Experiment {
             Execution::Schedule(group) => plan.tallied.then_some(group)?,
             Execution::Multicast(multicast) => self.groups.len() + multicast,
             Execution::Pipe(pipe) => self.groups.len() + self.multicasts.len() + self.scripted.len() + pipe,
+            Execution::Listed(listed) => {
+                self.groups.len() + self.multicasts.len() + self.scripted.len() + self.pipes.len() + listed
+            }
             Execution::InNetwork(job) => {
-                self.groups.len() + self.multicasts.len() + self.scripted.len() + self.pipes.len() + job
+                let before = self.groups.len() + self.multicasts.len() + self.scripted.len() + self.pipes.len();
+                before + self.listed.len() + job
             }
             Execution::Flows => return None,
         };
@@ -621,7 +648,8 @@ impl Experiment {
 
     /// The programs of all hosts.
     pub fn programs(&self) -> Programs<'_> {
-        Programs::new(&self.plan, &self.groups).with_multicasts(&self.multicasts).with_jobs(&self.scripted, &self.pipes)
+        let programs = Programs::new(&self.plan, &self.groups).with_multicasts(&self.multicasts);
+        programs.with_jobs(&self.scripted, &self.pipes).with_listed(&self.listed)
     }
 
     /// The collective that a flow of the plan belongs to.

@@ -3,11 +3,13 @@
 //! Scripts depend on its JSON form: fields are added, never renamed.
 
 mod aggregation;
+mod below;
 mod capacity;
 mod choice;
 pub(crate) mod cost;
 mod crowd;
 pub mod csv;
+mod evs;
 pub mod html;
 mod job;
 pub mod lines;
@@ -21,13 +23,14 @@ pub mod text;
 mod why;
 
 use crate::plan::Origin;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 pub use aggregation::{AggregationFacts, OccupancyFacts, SwitchFacts};
 pub use cost::{CostFacts, TableFacts};
 pub use job::{ExposedFacts, JobFacts, OperationFacts, TimelineFacts};
-pub use parts::PartFacts;
+pub use parts::{LaneFacts, PartFacts};
 pub use series::{GroupSeriesFacts, PathSeriesFacts, SeriesFacts, WatchedFacts};
 pub use why::WhyFacts;
 
@@ -37,8 +40,9 @@ pub(crate) const SIMULATED: &str = "simulated";
 /// [`Report::world`] of a run between real nodes.
 pub(crate) const NAMESPACES: &str = "namespaces";
 
-/// A run's result.
-#[derive(Clone, Debug, Default, Serialize)]
+/// A run's result. It can be read back from its JSON form; what older versions did not write has its default then.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Report {
     /// Format of this document: 1.
     pub format: u32,
@@ -88,6 +92,9 @@ pub struct Report {
     /// The repair schemes that `sdr_auto` chose, and the reasons; absent if no connection chose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub choices: Option<ChoiceFacts>,
+    /// The changes of MRC's entropy values; absent if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ev_events: Option<EvFacts>,
     /// Jobs whose gradients switches add; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch: Option<SwitchFacts>,
@@ -119,8 +126,39 @@ pub struct Report {
     pub origin: Origin,
 }
 
+/// The changes of MRC's entropy values.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EvFacts {
+    /// Events by kind: `failed`, `kept`, `answered`, `unanswered`, `returned`, `denied`, `allowed`, `replaced`.
+    pub counts: BTreeMap<String, u64>,
+    /// Events that were lost because a connection had too many.
+    pub lost: u64,
+    /// The first 1,000 events, in order of time.
+    pub events: Vec<EvEventFacts>,
+}
+
+/// A change of an entropy value.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EvEventFacts {
+    /// When it happened.
+    pub at_us: f64,
+    /// The sender.
+    pub host: u32,
+    /// The receiver.
+    pub peer: u32,
+    /// The plane.
+    pub plane: u8,
+    /// The number of the path in the plane.
+    pub path: u32,
+    /// What happened, as in `counts`.
+    pub change: Cow<'static, str>,
+}
+
 /// One fault.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct FaultFacts {
     /// The links and the kind of fault, such as `plane 2 down, silent`.
     pub what: String,
@@ -136,7 +174,8 @@ pub struct FaultFacts {
 }
 
 /// The run itself.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RunFacts {
     /// Wall-clock time, seconds.
     pub wall_s: f64,
@@ -157,7 +196,8 @@ pub struct RunFacts {
 }
 
 /// The fabric, and values computed from it.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct FabricFacts {
     /// The fabric's `kind` in the scenario.
     pub kind: String,
@@ -203,7 +243,8 @@ pub struct FabricFacts {
 }
 
 /// Number of flows, and the flows that did not finish.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct FlowFacts {
     /// All flows.
     pub total: u64,
@@ -225,7 +266,8 @@ pub struct FlowFacts {
 }
 
 /// A flow with its times.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SlowFlow {
     /// Source and destination.
     pub name: String,
@@ -240,7 +282,8 @@ pub struct SlowFlow {
 /// A distribution. Values are absent if there is nothing to describe. Percentiles are by nearest rank: the smallest
 /// value that is at least as large as the given share of all values. A flow that did not finish counts as one with
 /// infinite time, and a percentile that falls on such a flow is absent.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Spread {
     pub min: Option<f64>,
@@ -256,7 +299,8 @@ pub struct Spread {
 
 /// Payload rates. The time begins when the first flow is posted. It ends when the last flow has arrived, or, if some
 /// flow never did, when the last byte arrived.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Goodput {
     /// The rate of all payload, divided by the number of hosts that send.
     pub mean_per_host: f64,
@@ -267,7 +311,8 @@ pub struct Goodput {
 }
 
 /// Packet counts of the whole fabric.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Packets {
     /// Data packets that left hosts, retransmissions included.
     pub sent: u64,
@@ -326,7 +371,8 @@ pub struct Packets {
 }
 
 /// One class of flows.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ClassFacts {
     /// Its name.
     pub name: String,
@@ -346,7 +392,8 @@ pub struct ClassFacts {
 }
 
 /// One collective.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CollectiveFacts {
     /// Its workload's name; with several groups `NAME/0`, `NAME/1`, ...
     pub name: String,
@@ -381,7 +428,8 @@ pub struct CollectiveFacts {
 }
 
 /// A group of similar links: one tier, direction and plane.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct GroupFacts {
     /// For example `leaf->spine` or `host->leaf.p3`.
     pub name: String,
@@ -419,7 +467,8 @@ pub struct GroupFacts {
 }
 
 /// One link.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct LinkFacts {
     /// For example `leaf0->spine3`.
     pub name: String,
@@ -444,7 +493,8 @@ pub struct LinkFacts {
 }
 
 /// The choices of `sdr_auto` for the messages of a run, over all connections.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ChoiceFacts {
     /// Number of connections that chose.
     pub connections: u64,
@@ -463,7 +513,8 @@ pub struct ChoiceFacts {
 }
 
 /// A repair scheme, and the number of messages that used it.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PlanFacts {
     /// The name of the scheme.
     pub plan: String,
@@ -472,7 +523,8 @@ pub struct PlanFacts {
 }
 
 /// A repair scheme, and the model's prediction for it.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ChoiceOption {
     /// The name of the scheme.
     pub plan: String,
@@ -483,7 +535,8 @@ pub struct ChoiceOption {
 }
 
 /// One direction of a long link between sites.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct LongLinkFacts {
     /// Its rate.
     pub rate_gbps: f64,
@@ -499,7 +552,8 @@ pub struct LongLinkFacts {
 }
 
 /// One NIC port (plane), summed over all hosts.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PathFacts {
     /// For example `port0`.
     pub name: String,
@@ -518,7 +572,8 @@ pub struct PathFacts {
 }
 
 /// A parameter of the profile.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ParameterFacts {
     /// Its group.
     pub group: String,
@@ -535,7 +590,8 @@ pub struct ParameterFacts {
 }
 
 /// A bound and whether it was met.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Expectation {
     /// The value's path in this document.
     pub key: String,

@@ -4,8 +4,9 @@ use crate::plan::Experiment;
 use crate::problem::Problems;
 use crate::report::Report;
 use crate::sweep::{Row, Variant};
-use std::sync::Mutex;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use strandway_fabric::{Measurements, NodeId};
 use strandway_proto::HostId;
@@ -67,35 +68,80 @@ pub fn run_all<W>(
     jobs: usize,
     series: bool,
     stopped: impl Fn() -> bool + Sync,
-    watch: impl Fn(usize, &Experiment, std::sync::Arc<Control>) -> W + Sync,
+    watch: impl Fn(usize, &Experiment, Arc<Control>) -> W + Sync,
 ) -> Result<Vec<Row>, Problems> {
-    let next = AtomicUsize::new(0);
     let results: Mutex<Vec<(usize, Result<Row, Problems>)>> = Mutex::new(Vec::new());
+    let one = |i: usize| {
+        let row = row(i, &variants[i], series, &watch);
+        results.lock().unwrap_or_else(PoisonError::into_inner).push((i, row));
+    };
+    in_parallel(variants.len(), jobs, stopped, one);
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.sort_by_key(|(i, _)| *i);
+    results.into_iter().map(|(_, row)| row).collect()
+}
+
+/// Runs all of `variants`, `jobs` at a time, and calls `ended` with the index and the row of each as it ends, or with
+/// the reason why it failed: its problems, or the text of a panic. One failure does not end the others. `watch` and
+/// `stopped` are those of [`run_all`].
+pub fn run_each<W>(
+    variants: &[Variant],
+    jobs: usize,
+    series: bool,
+    stopped: impl Fn() -> bool + Sync,
+    watch: impl Fn(usize, &Experiment, Arc<Control>) -> W + Sync,
+    ended: impl Fn(usize, Result<Row, String>) + Sync,
+) {
+    let one = |i: usize| {
+        // A run shares nothing with others, so none of them sees what a panic leaves behind.
+        let ran = catch_unwind(AssertUnwindSafe(|| row(i, &variants[i], series, &watch)));
+        ended(
+            i,
+            match ran {
+                Ok(row) => row.map_err(|problems| problems.to_string()),
+                Err(panic) => {
+                    let text =
+                        panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+                    Err(format!("the simulator failed: {}", text.unwrap_or("no reason given")))
+                }
+            },
+        );
+    };
+    in_parallel(variants.len(), jobs, stopped, one);
+}
+
+/// Calls `one` with every index below `count` on `jobs` threads, in order of their starts, until `stopped` returns true.
+fn in_parallel(count: usize, jobs: usize, stopped: impl Fn() -> bool + Sync, one: impl Fn(usize) + Sync) {
+    let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        for _ in 0..jobs.clamp(1, variants.len().max(1)) {
+        for _ in 0..jobs.clamp(1, count.max(1)) {
             scope.spawn(|| {
                 loop {
                     let i = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(variant) = variants.get(i) else { return };
-                    if stopped() {
+                    if i >= count || stopped() {
                         return;
                     }
-                    let row = variant.scenario.check().map(|mut experiment| {
-                        if series {
-                            experiment.with_series();
-                        }
-                        let control = std::sync::Arc::new(Control::new());
-                        let watcher = watch(i, &experiment, control.clone());
-                        let report = run(&experiment, &control).report;
-                        drop(watcher);
-                        Row { label: variant.label.clone(), set: variant.set.clone(), report }
-                    });
-                    results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((i, row));
+                    one(i);
                 }
             });
         }
     });
-    let mut results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    results.sort_by_key(|(i, _)| *i);
-    results.into_iter().map(|(_, row)| row).collect()
+}
+
+/// Runs one variant.
+fn row<W>(
+    i: usize,
+    variant: &Variant,
+    series: bool,
+    watch: &impl Fn(usize, &Experiment, Arc<Control>) -> W,
+) -> Result<Row, Problems> {
+    let mut experiment = variant.scenario.check()?;
+    if series {
+        experiment.with_series();
+    }
+    let control = Arc::new(Control::new());
+    let watcher = watch(i, &experiment, control.clone());
+    let report = run(&experiment, &control).report;
+    drop(watcher);
+    Ok(Row { label: variant.label.clone(), set: variant.set.clone(), report })
 }

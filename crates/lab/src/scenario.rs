@@ -130,6 +130,42 @@ impl Scenario {
         self.files.all()
     }
 
+    /// From now on its list of files is not that of the scenario from which it was copied.
+    pub(crate) fn list_own_files(&mut self) {
+        self.files.separate();
+    }
+
+    /// A digest of what decides its result: the version of Strandway, its sections and keys after all changes, and the
+    /// contents of the files that it names, in hex. The number of threads, comments, and the places of files do not count.
+    /// It must have been checked before, so that all files are known.
+    ///
+    /// # Errors
+    /// If one of its files cannot be read again.
+    pub fn key(&self) -> Result<String, Problems> {
+        let mut table = self.table.clone();
+        if let Some(Value::Table(run)) = table.get_mut("run") {
+            run.remove("threads");
+            if run.is_empty() {
+                table.remove("run");
+            }
+        }
+        let mut hasher = blake3::Hasher::new();
+        let mut add = |part: &[u8]| {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        };
+        add(env!("CARGO_PKG_VERSION").as_bytes());
+        add(table.to_string().as_bytes());
+        add(self.files.held().unwrap_or_default().as_bytes());
+        for path in self.inputs().iter().filter(|path| **path != Path::new(&self.file)) {
+            let contents = std::fs::read(path).map_err(|e| {
+                Problems::with_file(&path.display().to_string(), format!("cannot be read: {e}"), "check the path")
+            })?;
+            add(&contents);
+        }
+        Ok(hasher.finalize().to_hex()[..32].to_string())
+    }
+
     /// Stores the command line that requested it, for reports.
     pub fn asked_by(&mut self, command: &str) {
         self.command = command.to_string();
@@ -152,6 +188,16 @@ impl Scenario {
     /// messages, and its text.
     pub(crate) fn read(&self, name: &str) -> Result<(String, String), Problems> {
         self.files.read(name)
+    }
+
+    /// The path of a file that the scenario names.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.files.path(name)
+    }
+
+    /// Remembers a file that was read for the scenario.
+    pub(crate) fn note(&self, path: &Path) {
+        self.files.note(path);
     }
 
     /// Changes one key, given as `dotted.key=value`. The value is TOML, or otherwise plain text.

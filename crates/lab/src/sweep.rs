@@ -43,12 +43,26 @@ pub struct Rows {
     pub rows: Vec<Row>,
     /// Groups of runs that differ only in the seed, with means and extremes.
     pub lines: Vec<Line>,
+    /// Runs that failed; absent if there is none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<Failed>,
+}
+
+/// A run of a comparison or sweep without a report.
+#[derive(Clone, Debug, Serialize)]
+pub struct Failed {
+    /// Its name in tables.
+    pub label: String,
+    /// The keys that it sets, dotted.
+    pub set: BTreeMap<String, String>,
+    /// The reason.
+    pub error: String,
 }
 
 impl Rows {
     /// The document of these rows.
     pub fn new(rows: Vec<Row>) -> Rows {
-        Rows { format: 1, lines: lines(&rows), rows }
+        Rows { format: 1, lines: lines(&rows), rows, failed: Vec::new() }
     }
 }
 
@@ -221,9 +235,10 @@ fn keep_groups(scenario: &mut Scenario, name: &str, groups: &[&str]) {
     scenario.note_change("profile", "profile.name", name);
 }
 
-fn checked(variants: Vec<Variant>) -> Result<Vec<Variant>, Problems> {
+fn checked(mut variants: Vec<Variant>) -> Result<Vec<Variant>, Problems> {
     let mut problems = Vec::new();
-    for variant in &variants {
+    for variant in &mut variants {
+        variant.scenario.list_own_files();
         if let Err(found) = variant.scenario.check() {
             problems.extend(found.0.into_iter().map(|mut p| {
                 p.file = format!("{} ({})", p.file, variant.label);

@@ -124,6 +124,45 @@ fn seeds_are_averaged_wherever_they_are_swept() {
 }
 
 #[test]
+fn a_run_that_fails_does_not_end_the_others() {
+    let text =
+        "[fabric]\nhosts = 4\nhosts_per_leaf = 2\n[workload]\nsize = \"1 kB\"\n[sweep]\n\"run.seed\" = [1, 2, 3]\n";
+    let variants = sweep(&sound(text)).unwrap_or_else(|e| panic!("{e}"));
+    let ended = std::sync::Mutex::new(Vec::new());
+    let watch = |i: usize, _: &_, _| assert_ne!(i, 1, "the second run breaks");
+    strandway_lab::run_each(
+        &variants,
+        2,
+        false,
+        || false,
+        watch,
+        |i, row| {
+            ended.lock().expect("no panic").push((i, row.map(|row| row.report.end)));
+        },
+    );
+    let mut ended = ended.into_inner().expect("no panic");
+    ended.sort();
+    assert_eq!(ended.len(), 3);
+    let failed = ended[1].1.as_ref().expect_err("it broke");
+    assert!(failed.starts_with("the simulator failed: ") && failed.contains("the second run breaks"), "{failed}");
+    assert!([0, 2].iter().all(|i| ended[*i].1.as_deref() == Ok("finished")));
+}
+
+/// Reports of all kinds: jobs, multicast, switches that add, sites, choices of repair schemes.
+#[test]
+fn a_report_is_read_back_as_it_was() {
+    let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/golden");
+    for name in ["job_plane_down", "esa", "sites_loss", "sdr_auto", "multicast_allgather_64", "single_flow"] {
+        let scenario = Scenario::load(&golden.join(format!("{name}.toml"))).unwrap_or_else(|e| panic!("{e}"));
+        let mut experiment = scenario.check().unwrap_or_else(|e| panic!("{e}"));
+        experiment.with_series();
+        let json = run(&experiment, &strandway_sim::Control::new()).report.to_json();
+        let read: Report = serde_json::from_str(&json).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(read.to_json(), json, "{name}");
+    }
+}
+
+#[test]
 fn tables_fit_the_terminal() {
     let text = "[fabric]\nhosts = 16\nhosts_per_leaf = 4\n[workload]\nsize = \"100 kB\"\n\
                 [sweep]\n\"profile.path\" = [\"single\", \"reps\"]\n\"fabric.queue\" = [\"40 kB\", \"80 kB\"]\n";

@@ -6,6 +6,8 @@ use strandway_lab::import::htsim::{parse_cm_named, parse_topo_named};
 use strandway_lab::{Report, Scenario, run};
 use strandway_sim::Control;
 
+mod support;
+
 fn htsim() -> Option<PathBuf> {
     let folder = match std::env::var_os("STRANDWAY_DATA") {
         Some(folder) => PathBuf::from(folder),
@@ -129,4 +131,90 @@ fn workloads_of_simai_are_understood() {
     );
     let experiment = Scenario::from_text("moe", &text).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(experiment.scripted[0].hosts.len(), 768);
+}
+
+/// A folder of the shared data.
+fn shared(name: &str) -> Option<PathBuf> {
+    htsim().map(|folder| folder.with_file_name(name)).filter(|folder| folder.is_dir())
+}
+
+/// The public sets of eight ranks within 2 % of arithmetic, and a rank of PyTorch to the end.
+#[test]
+fn traces_of_chakra_run() {
+    let Some(folder) = shared("chakra") else { return };
+    let time = |name: &str, sets: &[&str]| support::time(&support::outcome(&support::job(&folder.join(name)), sets));
+    let block = 128 * 1024;
+    support::near(time("all_reduce_8npus_1MB", &[]), 14.0 * support::message(block), 0.02);
+    support::near(time("all_to_all_8npus_1MB", &[]), support::message(7 * block), 0.02);
+    // Each message waits for the acknowledgement of the one before; seven additions take 7 us each.
+    let ring = 14.0 * support::acknowledged(block) + 7.0 * 7.0;
+    support::near(time("custom_ring_allreduce_8npus_1MB", &[]), ring, 0.02);
+    assert!(time("pytorch_rank0.et", &["job.gpus=16"]) > 0.0);
+}
+
+/// The public schedules: messages of 80 MB, a computation of 8 us, and a tree of messages of one byte.
+#[test]
+fn schedules_of_goal_run() {
+    let Some(folder) = shared("goal") else { return };
+    let time = |name: &str| {
+        let sets = ["fabric.hosts_per_leaf=32", "fabric.spines=1"];
+        support::time(&support::outcome(&support::job(&folder.join(name)), &sets))
+    };
+    let long = 80_000_000;
+    support::near(time("comp1.goal"), 8.0, 1e-9);
+    support::near(time("one_send.goal"), support::acknowledged(long), 0.001);
+    support::near(time("comp.goal"), 8.0 + support::acknowledged(long), 0.001);
+    // There, and back.
+    support::near(time("incast_8_1_2MiB.goal"), support::message(long) + support::acknowledged(long), 0.001);
+    // Rank 0 sends to 1, 2, 4, 8 and 16 at once; five generations follow each other down to rank 31. The packets of a
+    // rank leave one behind the other, so the message to the first child is never delayed.
+    let generations = 4.0 * support::message(1) + support::acknowledged(1);
+    support::near(time("binary_tree_32.goal"), generations, 0.01);
+}
+
+/// AICB's lists, and its layers without a number of GPUs, run; files of NCCL and MSCCL are understood.
+#[test]
+fn files_of_aicb_nccl_and_msccl_are_understood() {
+    let fabric = "[fabric]\nhosts = 128\nhosts_per_leaf = 16\n[profile]\nname = \"uec\"\n[servers]\ngpus = 8\n";
+    if let Some(folder) = shared("aicb") {
+        let job = |name: &str, more: &str| {
+            let file = folder.join(name).display().to_string();
+            let text = format!("{fabric}[job]\nfile = {file:?}\n{more}");
+            support::check(&text, &[]).unwrap_or_else(|e| panic!("{e}"))
+        };
+        for (name, ranks) in [
+            ("G13B-M1-C01_GPT13B_megatron_tp8_pp1_mbs1.csv", 128),
+            ("L7B-M1-C04_Llama7B_megatron_tp2_pp1_mbs1.csv", 128),
+        ] {
+            assert_eq!(job(name, "").scripted[0].hosts.len(), ranks);
+        }
+        for path in files(&folder, "txt") {
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            assert_eq!(job(&name, "gpus = 128\n").scripted[0].hosts.len(), 128);
+        }
+    }
+    if let Some(folder) = shared("nccl") {
+        for (name, told) in [
+            ("ndv4-topo.xml", "8 GPUs, 8 NICs, 4 CPUs"),
+            ("ndv5-topo.xml", "8 GPUs, 8 NICs, 2 CPUs"),
+            ("ncv4-graph.xml", "ring: 2 channels"),
+        ] {
+            let said = strandway_lab::import::describe_file(&folder.join(name)).unwrap_or_else(|e| panic!("{e}"));
+            assert!(said.contains(told), "{said}");
+        }
+    }
+    if let Some(folder) = shared("msccl") {
+        let path = folder.join("custom_allreduce_8npus.xml").display().to_string();
+        let text = format!(
+            "{}[workload]\nkind = \"all-reduce\"\nalgorithm = \"msccl\"\nfile = {path:?}\nranks = 8\nsize = \"1 MiB\"\n",
+            support::FABRIC
+        );
+        // It is a ring.
+        let outcome = support::outcome(&text, &[]);
+        support::near(
+            outcome.report.collectives[0].time_us.expect("it ended"),
+            14.0 * support::message(128 * 1024),
+            0.02,
+        );
+    }
 }

@@ -70,6 +70,46 @@ fn bubbles_of_pipelines_are_those_of_arithmetic() {
     }
 }
 
+/// ZB-H1 (arXiv 2401.10241, table 1): the bubble is (p - 1)(T_F + T_B - T_W). Here T_F = T_W = 10 ms per layer. T_B is
+/// 10 ms; with full recomputation it is 20 ms.
+#[test]
+fn zero_bubble_pipelines_have_the_bubble_of_their_paper() {
+    for (pp, micro_batches, recompute) in [(4, 8, "none"), (8, 16, "none"), (2, 3, "none"), (4, 8, "full")] {
+        let job = format!("{PIPELINE}pp = {pp}\nmicro_batches = {micro_batches}\nschedule = \"zero-bubble\"\n");
+        let outcome = outcome(&job, &[&format!("job.recompute={recompute}")]);
+        let job = only(&outcome);
+        let (forward, weights) = (10_000.0, 10_000.0);
+        let inputs = if recompute == "full" { 20_000.0 } else { 10_000.0 };
+        let layers = 16.0 / f64::from(pp);
+        let work = f64::from(micro_batches) * layers * (forward + inputs + weights);
+        let bubble = f64::from(pp - 1) * layers * (forward + inputs - weights);
+        let took = job.iteration_us.expect("it ended");
+        assert!((took / (work + bubble) - 1.0).abs() < 1e-3, "{pp} {micro_batches} {recompute}: {took}");
+        let found = share(job, "bubble") + share(job, "pp");
+        assert!((found - bubble / (work + bubble)).abs() < 1e-3, "{pp} {micro_batches} {recompute}: {found}");
+        assert!((us(job, "compute") / work - 1.0).abs() < 1e-3);
+    }
+}
+
+/// All schedules do the same work and send the same bytes.
+#[test]
+fn zero_bubble_pipelines_do_the_work_of_others() {
+    for more in [
+        "tp = 2\npp = 2\ndp = 8\nmicro_batches = 4\nbuckets = 2\n",
+        "experts = 8\ntop_k = 2\nep = 4\npp = 2\ndp = 16\nmicro_batches = 2\nrecompute = \"selective\"\n",
+        "cp = 4\npp = 2\ndp = 4\nmicro_batches = 3\nzero = 0\noverlap = false\n",
+    ] {
+        let model = format!("layers = 8\nhidden = 512\nsequence = 512\n{more}");
+        let (plain, split) = (outcome(&model, &[]), outcome(&model, &["job.schedule=zero-bubble"]));
+        assert_eq!(delivered(&plain), delivered(&split), "{more}");
+        let (plain, split) = (only(&plain), only(&split));
+        assert!((plain.computed_us / split.computed_us - 1.0).abs() < 1e-6, "{more}");
+        assert!(split.iteration_us < plain.iteration_us, "{more}: {:?}", split.iteration_us);
+        let count = |job: &JobFacts| job.operations.iter().map(|o| (o.name.clone(), o.count)).collect::<Vec<_>>();
+        assert_eq!(count(plain), count(split), "{more}");
+    }
+}
+
 /// Bytes that arrived, payload only.
 fn delivered(outcome: &Outcome) -> u64 {
     outcome.measurements.connections.iter().map(|c| c.delivered_bytes).sum()
@@ -199,8 +239,11 @@ fn a_job_that_makes_no_sense_is_explained() {
         ("model = \"llama-7b\"\npp = 4\nschedule = \"interleaved\"\nmicro_batches = 6\n", "is no multiple of pp = 4"),
         ("model = \"llama-7b\"\ndp = 4\nschedule = \"interleaved\"\nmicro_batches = 6\n", "write pp = 2 or more"),
         ("model = \"llama-7b\"\ndp = 4\nchunks = 2\n", "interleaved pipelines only"),
+        ("model = \"llama-7b\"\ndp = 4\nschedule = \"zero-bubble\"\n", "write pp = 2 or more"),
+        ("model = \"llama-7b\"\npp = 4\nschedule = \"zero_bubble\"\n", "did you mean \"zero-bubble\""),
         ("model = \"llama-7b\"\ndp = 4\nplacement = \"tight\"\n", "is no placement"),
         ("model = \"llama-7b\"\ndp = 4\nrank = 3\n", "unknown key"),
+        ("model = \"llama-7b\"\ndp = 4\nonce = false\n", "has a meaning with a file only"),
     ] {
         let problems = check(&format!("{FABRIC}[job]\n{job}"), &[]);
         let problems = problems.err().map_or("nothing is wrong".to_string(), |problems| problems.to_string());
@@ -234,6 +277,58 @@ fn tenants_slow_each_other_down_by_what_they_take_longer_than_alone() {
     assert!(report.expect.len() == 2 && report.expect.iter().all(|bound| bound.met), "{:?}", report.expect);
 }
 
+/// A job whose gradients cross spines: servers of four GPUs below one leaf each, and a rank of each group per server.
+const ACROSS: &str = "[fabric]\nhosts = 16\nhosts_per_leaf = 4\nspines = 4\n[servers]\ngpus = 4\n[profile]\nname = \"uec\"\n\
+                      [job]\nlayers = 4\nhidden = 1024\nsequence = 256\ntp = 4\ndp = 4\nzero = 0\n";
+
+fn all_reduce(text: &str, sets: &[&str]) -> strandway_lab::report::OperationFacts {
+    let experiment = check(text, sets).unwrap_or_else(|e| panic!("{e}"));
+    let mut report = run(&experiment, &Control::new()).report;
+    assert_eq!(report.end, "finished", "{sets:?}");
+    assert!(report.expect.iter().all(|bound| bound.met), "{:?}", report.expect);
+    let operations = &mut report.jobs[0].operations;
+    let place = operations.iter().position(|operation| operation.name == "all-reduce").expect("gradients");
+    let facts = operations.swap_remove(place);
+    let sum: f64 = facts.shares.values().flatten().sum();
+    assert!((sum - 1.0).abs() < 1e-9, "{:?}", facts.shares);
+    assert!(facts.busbw <= facts.bound_busbw, "{facts:?}");
+    facts
+}
+
+/// Why collectives are below their bounds, where the reason is known.
+#[test]
+fn collectives_below_their_bounds_say_why() {
+    let share = |facts: &strandway_lab::report::OperationFacts, cause: &str| facts.shares[cause].unwrap_or(0.0);
+    let plain = all_reduce(ACROSS, &[]);
+    assert!(share(&plain, "line") > 0.8 && plain.late_us < Some(5.0), "{plain:?}");
+
+    // One link at a fifth of its rate, and single paths that cannot avoid it.
+    let degraded = "faults=[{between=[\"leaf1\",\"spine0\"],kind=\"degrade\",fraction=0.2}]";
+    let expect = "expect={\"jobs.job.operations.all-reduce.shares.slow_link\"=\"> 0.3\",\"jobs.job.operations.all-reduce.late_us\"=\">= 0\"}";
+    let slow =
+        all_reduce(ACROSS, &["profile.name=rocev2", degraded, expect, "fabric.spines=1", "run.time_limit=100ms"]);
+    assert!(slow.link.as_deref().is_some_and(|link| link.contains("leaf1") && link.contains("spine0")), "{slow:?}");
+    assert!(slow.why.contains("behind the slow link ") && slow.why.contains("all-reduce gets "), "{}", slow.why);
+
+    // Fewer uplinks than NICs: queues at them, and pauses.
+    let narrow = all_reduce(ACROSS, &["profile.name=rocev2", "fabric.spines=1"]);
+    assert!(share(&narrow, "fabric") + share(&narrow, "collision") + share(&narrow, "paused") > 0.3, "{narrow:?}");
+
+    // Losses without a queue.
+    let lossy = all_reduce(ACROSS, &["faults=[{tier=\"leaf->spine\",count=16,kind=\"loss\",probability=0.02}]"]);
+    assert!(share(&lossy, "recovery") + share(&lossy, "timeout") > 0.1, "{lossy:?}");
+    assert!(lossy.why.contains("after losses") || lossy.why.contains("sending lost packets again"), "{}", lossy.why);
+
+    // Ranks that compute longer than others.
+    let uneven = all_reduce(ACROSS, &["job.stragglers=1", "job.compute=\"500 us\""]);
+    assert!(uneven.late_us > Some(200.0) && uneven.why.contains("for its last rank"), "{uneven:?}");
+
+    // Without accounts there are no shares, and nothing is said.
+    let experiment = check(ACROSS, &["run.why=false"]).unwrap_or_else(|e| panic!("{e}"));
+    let report = run(&experiment, &Control::new()).report;
+    assert!(report.jobs[0].operations.iter().all(|o| o.why.is_empty() && o.shares.values().all(Option::is_none)));
+}
+
 /// Four stages' worth of nothing but what the file says: 750 us forward and 1,500 us backward per micro-batch.
 #[test]
 fn a_workload_of_simai_is_a_job() {
@@ -252,4 +347,12 @@ fn a_workload_of_simai_is_a_job() {
     let experts = 2 * 3 * 32 * 8000 / 2;
     let data = 8 * 3 * (64_000 + 128_000);
     assert_eq!(delivered(&outcome), stages + experts + data);
+    // Without the end of the iteration, copies exchange nothing.
+    let micro = self::outcome(&format!("file = {:?}\nonce = false\n", file.display().to_string()), &[]);
+    assert_eq!(delivered(&micro), stages + experts);
+    // The file tells the gradients of inputs and of weights apart: the same work, with a smaller bubble.
+    let split = self::outcome(&format!("file = {:?}\nschedule = \"zero-bubble\"\n", file.display().to_string()), &[]);
+    assert_eq!(delivered(&split), stages + experts + data);
+    assert!((only(&split).computed_us / job.computed_us - 1.0).abs() < 1e-6);
+    assert!(only(&split).iteration_us < job.iteration_us);
 }

@@ -60,7 +60,7 @@ fn counted(
     after: &Ports<'_>,
 ) -> Option<LinkCounters> {
     let ends = topology.ends(link)?;
-    let (from, to) = (node(topology, ends.from).ok()?, node(topology, ends.to).ok()?);
+    let (from, to) = (node(topology, ends.from), node(topology, ends.to));
     let (out, into) = (name(fabric, from, to, ends.plane)?, name(fabric, to, from, ends.plane)?);
     let (from, to) = (from.to_string(), to.to_string());
     let grown = |node: &str, port: &str, of: fn(&PortStatus) -> u64| {

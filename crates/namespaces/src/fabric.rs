@@ -6,7 +6,7 @@ use crate::teams::Team;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use strandway_fabric::datagram;
-use strandway_fabric::usid::Clos;
+use strandway_fabric::usid::{Clos, Pods};
 use strandway_proto::Rate;
 
 /// The most hosts of a fabric on one machine. Ours: two cores can still keep them busy.
@@ -37,7 +37,7 @@ pub struct LinuxFabric {
     pub hosts: u16,
     /// Hosts below each T0; the last one may have fewer.
     pub hosts_per_t0: u16,
-    /// T1 switches of each plane.
+    /// T1 switches of each plane, all pods together.
     pub t1s: u16,
     /// MTU of all ports, in bytes.
     pub mtu: u32,
@@ -45,6 +45,9 @@ pub struct LinuxFabric {
     pub host_rate: Option<u64>,
     /// Bits per second of links between T0s and T1s; `None` if ports are not shaped.
     pub uplink_rate: Option<u64>,
+    /// Bits per second of links between T1s and T2s; `None` if ports are not shaped, or with two tiers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core_rate: Option<u64>,
     /// The most bytes that wait at a switch's port.
     pub queue: u64,
     /// The marking at switch ports; `None` if they do not mark.
@@ -61,6 +64,9 @@ pub struct LinuxFabric {
     pub base_rtt_ns: u64,
     /// Requests of the scenario that namespaces do not fulfil, each in a sentence.
     pub notes: Vec<String>,
+    /// The third tier; `None` with two tiers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pods: Option<PodShape>,
     /// The long links, plane by plane and pair by pair of sites. Long link `i` of a plane runs through T1 `i`; a delay line
     /// lies between this T1 and the site with the higher number. Empty for a fabric without sites.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -74,6 +80,17 @@ pub struct LinuxFabric {
     /// How switches copy multicast.
     #[serde(default, skip_serializing_if = "Copying::is_default")]
     pub copying: Copying,
+}
+
+/// The third tier of a fabric, in each plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodShape {
+    /// T0 switches of a pod; the last pod may have fewer.
+    pub t0s: u16,
+    /// T1 switches of a pod.
+    pub t1s: u16,
+    /// T2 switches that each T1 is linked to.
+    pub t2s_per_t1: u16,
 }
 
 /// How switches copy multicast packets.
@@ -126,6 +143,8 @@ pub enum Node {
     T0(u8, u16),
     /// A switch that connects T0s: plane and number.
     T1(u8, u16),
+    /// A switch that connects the T1s of pods: plane and number.
+    T2(u8, u16),
 }
 
 impl fmt::Display for Node {
@@ -134,20 +153,24 @@ impl fmt::Display for Node {
             Node::Host(h) => write!(f, "h{h}"),
             Node::T0(p, i) => write!(f, "t0-p{p}-{i}"),
             Node::T1(p, j) => write!(f, "t1-p{p}-{j}"),
+            Node::T2(p, m) => write!(f, "t2-p{p}-{m}"),
         }
     }
 }
 
 impl Node {
     /// The node of that name, whether or not a fabric has it. The name is its own, such as `t0-p1-0`, or the scenario's,
-    /// such as `leaf0.p1`, `spine2.p0` and `host3`. A switch without a plane is in plane 0.
+    /// such as `leaf0.p1`, `spine2.p0`, `core1.p0` and `host3`. A switch without a plane is in plane 0. The scenario's names
+    /// of aggregation switches contain a pod: [`LinuxFabric::named`] reads them.
     pub fn named(name: &str) -> Option<Node> {
         let number = |text: &str| text.parse::<u16>().ok().filter(|n| n.to_string() == text);
         if let Some(host) = name.strip_prefix("host") {
             return number(host).map(Node::Host);
         }
         type Switch = fn(u8, u16) -> Node;
-        for (kind, switch) in [("leaf", Node::T0 as Switch), ("site", Node::T0), ("spine", Node::T1)] {
+        for (kind, switch) in
+            [("leaf", Node::T0 as Switch), ("site", Node::T0), ("spine", Node::T1), ("core", Node::T2)]
+        {
             if let Some(rest) = name.strip_prefix(kind) {
                 let (at, plane) = rest.split_once(".p").unwrap_or((rest, "0"));
                 return Some(switch(u8::try_from(number(plane)?).ok()?, number(at)?));
@@ -162,6 +185,7 @@ impl Node {
         match kind {
             "t0" => Some(Node::T0(plane, at)),
             "t1" => Some(Node::T1(plane, at)),
+            "t2" => Some(Node::T2(plane, at)),
             _ => None,
         }
     }
@@ -172,7 +196,8 @@ impl Node {
 pub struct Port {
     /// The node that has the port.
     pub node: Node,
-    /// Its name in its namespace: `p0` (a host's, into plane 0), `h3` (to host 3), `u1` (to T1 1), `d0` (to T0 0).
+    /// Its name in its namespace: `p0` (a host's, into plane 0), `h3` (to host 3), `u1` (up to T1 1 or T2 1), `d0` (down to
+    /// T0 0 or T1 0).
     pub name: String,
     /// The node at the other end.
     pub peer: Node,
@@ -181,20 +206,25 @@ pub struct Port {
 }
 
 /// The name of a switch's port to this neighbour.
-pub(crate) fn port_to(peer: Node) -> String {
+pub(crate) fn port_to(switch: Node, peer: Node) -> String {
     match peer {
         Node::Host(h) => format!("h{h}"),
+        Node::T1(_, j) if matches!(switch, Node::T2(..)) => format!("d{j}"),
         Node::T0(_, i) => format!("d{i}"),
-        Node::T1(_, j) => format!("u{j}"),
+        Node::T1(_, n) | Node::T2(_, n) => format!("u{n}"),
     }
 }
 
 impl LinuxFabric {
     /// The address plan of the fabric.
     pub fn clos(&self) -> Clos {
-        let clos = match self.t1s_per_pair() {
-            0 => Clos::new(self.t1s, self.hosts_per_t0),
-            per_pair => Clos::of_sites(self.t0s(), per_pair, self.hosts_per_t0),
+        let clos = match (self.pods, self.t1s_per_pair()) {
+            (Some(pods), _) => {
+                let above = Pods { t0s: pods.t0s, t2s_per_t1: pods.t2s_per_t1 };
+                Clos::of_pods(u16::from(self.planes), pods.t1s, self.hosts_per_t0, above)
+            }
+            (None, 0) => Clos::new(self.t1s, self.hosts_per_t0),
+            (None, per_pair) => Clos::of_sites(self.t0s(), per_pair, self.hosts_per_t0),
         };
         clos.expect("numbers of a checked fabric")
     }
@@ -202,6 +232,28 @@ impl LinuxFabric {
     /// T0 switches of each plane.
     pub fn t0s(&self) -> u16 {
         self.hosts.div_ceil(self.hosts_per_t0)
+    }
+
+    /// T2 switches of each plane; 0 with two tiers.
+    pub fn t2s(&self) -> u16 {
+        self.pods.map_or(0, |pods| pods.t1s * pods.t2s_per_t1)
+    }
+
+    /// The node of that name, in the fabric's own form or the scenario's ([`Node::named`]), such as `agg1.0.p0` for the
+    /// first aggregation switch of pod 1. `None` if the fabric has no such node.
+    pub fn named(&self, name: &str) -> Option<Node> {
+        let number = |text: &str| text.parse::<u16>().ok().filter(|n| n.to_string() == text);
+        let node = match (name.strip_prefix("agg"), self.pods) {
+            (Some(rest), Some(pods)) => {
+                let (at, plane) = rest.split_once(".p").unwrap_or((rest, "0"));
+                let (pod, at) = at.split_once('.')?;
+                let at = number(at).filter(|at| *at < pods.t1s)?;
+                let t1 = number(pod)?.checked_mul(pods.t1s)?.checked_add(at)?;
+                Node::T1(u8::try_from(number(plane)?).ok()?, t1)
+            }
+            _ => Node::named(name)?,
+        };
+        self.nodes().contains(&node).then_some(node)
     }
 
     /// The number of T1 switches between two sites of each plane, which is also that of long links; 0 for a fabric without sites.
@@ -216,6 +268,7 @@ impl LinuxFabric {
         for plane in 0..self.planes {
             nodes.extend((0..self.t0s()).map(|i| Node::T0(plane, i)));
             nodes.extend((0..self.t1s).map(|j| Node::T1(plane, j)));
+            nodes.extend((0..self.t2s()).map(|m| Node::T2(plane, m)));
         }
         nodes
     }
@@ -276,11 +329,16 @@ impl LinuxFabric {
             Node::T0(p, i) => {
                 let below = (0..self.hosts).filter(|h| h / self.hosts_per_t0 == i).map(Node::Host);
                 let peers = below.chain(clos.t1s_of(i).map(|j| Node::T1(p, j)));
-                peers.map(|peer| port(port_to(peer), peer, p)).collect()
+                peers.map(|peer| port(port_to(node, peer), peer, p)).collect()
             }
             Node::T1(p, j) => {
                 let below = clos.t0s_of(j, self.t0s()).map(|i| Node::T0(p, i));
-                below.map(|peer| port(port_to(peer), peer, p)).collect()
+                let peers = below.chain(clos.t2s_of(j).map(|m| Node::T2(p, m)));
+                peers.map(|peer| port(port_to(node, peer), peer, p)).collect()
+            }
+            Node::T2(p, m) => {
+                let below = clos.t1s_below(m, self.t0s()).map(|j| Node::T1(p, j));
+                below.map(|peer| port(port_to(node, peer), peer, p)).collect()
             }
         }
     }
@@ -290,7 +348,7 @@ impl LinuxFabric {
     /// # Errors
     /// With a sentence, if it does not contain it.
     pub(crate) fn says_plane(&self, name: &str) -> Result<(), String> {
-        let switch = ["leaf", "site", "spine"].iter().any(|kind| name.starts_with(kind));
+        let switch = ["leaf", "site", "spine", "agg", "core"].iter().any(|kind| name.starts_with(kind));
         if self.planes > 1 && switch && !name.contains(".p") {
             return Err(format!("there are {} planes; write {name}.p0 or another plane", self.planes));
         }
@@ -309,6 +367,7 @@ impl LinuxFabric {
             ("hosts below a leaf", a.hosts_per_t0.to_string(), b.hosts_per_t0.to_string()),
             ("spines of a plane", a.t1s.to_string(), b.t1s.to_string()),
             ("rate of a host's port", rate(a.host_rate), rate(b.host_rate)),
+            ("cores of a plane", a.t2s().to_string(), b.t2s().to_string()),
             ("rate of an uplink", rate(a.uplink_rate), rate(b.uplink_rate)),
             ("queue", format!("{} B", a.queue), format!("{} B", b.queue)),
             ("marking", marking(&a.marking), marking(&b.marking)),

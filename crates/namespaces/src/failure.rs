@@ -65,20 +65,30 @@ impl Loss {
 /// The two ends of a link that is written `leaf0.p0-spine1.p0`.
 fn split_link(name: &str) -> Option<(&str, &str)> {
     let (a, b) = name.split_once('-')?;
-    let is_node = |word: &str| ["leaf", "spine", "host"].iter().any(|kind| word.trim().starts_with(kind));
+    let is_node =
+        |word: &str| ["leaf", "spine", "agg", "core", "host"].iter().any(|kind| word.trim().starts_with(kind));
     (is_node(a) && is_node(b)).then_some((a, b))
 }
 
 /// A node by a name that contains its plane.
 fn named(fabric: &LinuxFabric, text: &str, name: &str) -> Result<Node, String> {
-    let node = Node::named(name).ok_or_else(|| format!("`{text}` is nothing that can fail; {FORMS}"))?;
+    if Node::named(name).is_none() && !name.starts_with("agg") {
+        return Err(format!("`{text}` is nothing that can fail; {FORMS}"));
+    }
     fabric.says_plane(name).map_err(|said| format!("`{text}`: {said}"))?;
-    if fabric.nodes().contains(&node) {
+    if let Some(node) = fabric.named(name) {
         return Ok(node);
     }
-    let (leaves, spines, hosts) = (fabric.t0s() - 1, fabric.t1s - 1, fabric.hosts - 1);
+    let (leaves, hosts) = (fabric.t0s() - 1, fabric.hosts - 1);
+    let above = match fabric.pods {
+        None => format!("spine0 to spine{}", fabric.t1s - 1),
+        Some(pods) => {
+            let (pod, last) = (fabric.t1s / pods.t1s - 1, pods.t1s - 1);
+            format!("agg0.0 to agg{pod}.{last}, core0 to core{}", fabric.t2s() - 1)
+        }
+    };
     Err(format!(
-        "`{text}`: there is no {name}; each of the {} planes has leaf0 to leaf{leaves} and spine0 to spine{spines}, and there are \
+        "`{text}`: there is no {name}; each of the {} planes has leaf0 to leaf{leaves} and {above}, and there are \
          host0 to host{hosts}",
         fabric.planes
     ))
@@ -90,6 +100,7 @@ fn inside(node: Node) -> String {
         Node::Host(h) => format!("h{h}"),
         Node::T0(_, i) => format!("t0-{i}"),
         Node::T1(_, j) => format!("t1-{j}"),
+        Node::T2(_, m) => format!("t2-{m}"),
     }
 }
 
@@ -124,7 +135,7 @@ impl fmt::Display for Target {
 fn plane_of(node: Node) -> u8 {
     match node {
         Node::Host(_) => 0,
-        Node::T0(p, _) | Node::T1(p, _) => p,
+        Node::T0(p, _) | Node::T1(p, _) | Node::T2(p, _) => p,
     }
 }
 
@@ -148,18 +159,22 @@ impl Target {
                 Node::Host(h) => Node::Host(h),
                 Node::T0(_, i) => Node::T0(plane, i),
                 Node::T1(_, j) => Node::T1(plane, j),
+                Node::T2(_, m) => Node::T2(plane, m),
             };
             let node = match word.split_once('-') {
                 Some((kind, number)) => Node::named(&format!("{kind}-p{plane}-{number}")),
                 // The scenario's names: `leaf0`, `spine1`, `host3`.
-                None => Node::named(word).map(in_plane),
+                None => fabric.named(word).or_else(|| Node::named(word)).map(in_plane),
             };
             let node = node.ok_or_else(unknown)?;
             if fabric.nodes().contains(&node) {
                 return Ok(node);
             }
             let (t0s, t1s, hosts) = (fabric.t0s() - 1, fabric.t1s - 1, fabric.hosts - 1);
-            Err(format!("`{text}`: there is no {word}; there are t0-0 to t0-{t0s}, t1-0 to t1-{t1s}, h0 to h{hosts}"))
+            let t2s = fabric.t2s().checked_sub(1).map_or(String::new(), |last| format!("t2-0 to t2-{last}, "));
+            Err(format!(
+                "`{text}`: there is no {word}; there are t0-0 to t0-{t0s}, t1-0 to t1-{t1s}, {t2s}h0 to h{hosts}"
+            ))
         };
         let link = |p: &str, a: &str, b: &str| -> Result<(Node, Node), String> {
             let p = plane(p)?;
@@ -167,13 +182,14 @@ impl Target {
             if fabric.ports(a).iter().any(|port| port.peer == b) {
                 return Ok((a, b));
             }
-            let linked = match fabric.lines.is_empty() {
-                true => "all T1s of their plane",
-                false => "the T1s of their own long links",
+            let linked = match (fabric.lines.is_empty(), fabric.pods) {
+                (true, None) => "all T1s of their plane",
+                (true, Some(_)) => "all T1s of their pod (and T1s to their own T2s)",
+                (false, _) => "the T1s of their own long links",
             };
             Err(format!("`{text}`: no link joins these two; T0s are linked to {linked} and to their hosts"))
         };
-        let is_node = |word: &str| word.starts_with(['h', 't', 'l', 's']);
+        let is_node = |word: &str| word.starts_with(['h', 't', 'l', 's', 'a', 'c']);
         match parts[..] {
             [name] if name.contains("->") => {
                 let both = name.replace("->", "-");

@@ -25,7 +25,10 @@ pub struct Moment {
 pub fn moments(fabric: &LinuxFabric, topology: &Topology, faults: &[FaultPlan]) -> Result<Vec<Moment>, String> {
     let mut spans = Vec::new();
     for fault in faults {
-        spans.push((fault.from, fault.until, targets(fabric, topology, fault)?));
+        // The controller's denials are for the nodes, not for the links.
+        if fault.kind != FaultKind::Denied {
+            spans.push((fault.from, fault.until, targets(fabric, topology, fault)?));
+        }
     }
     let times: BTreeSet<Time> = spans.iter().flat_map(|s| [s.0, s.1]).filter(|&t| t != Time::NEVER).collect();
     let broken = |at: Time| {
@@ -51,15 +54,16 @@ fn targets(fabric: &LinuxFabric, topology: &Topology, fault: &FaultPlan) -> Resu
         )),
         FaultKind::Loss { probability, burst: Burst::Packets(length) } => {
             let loss = Loss { ppm: millionths(probability), run: (length * 1_000.0).round() as u32 };
-            Ok(ways(topology, &fault.links)?.into_iter().map(|place| Target::Loss(place, loss)).collect())
+            Ok(ways(topology, &fault.links).into_iter().map(|place| Target::Loss(place, loss)).collect())
         }
+        FaultKind::Denied => Ok(Vec::new()),
         FaultKind::Degraded { .. } if fabric.host_rate.is_none() => {
             Err("faults: `degrade` needs ports with a rate; leave --unshaped out".into())
         }
         FaultKind::Degraded { fraction } if millionths(fraction) == WHOLE => Ok(Vec::new()),
         FaultKind::Degraded { fraction } => {
             let share = millionths(fraction);
-            Ok(ways(topology, &fault.links)?.into_iter().map(|place| Target::Degrade(place, share)).collect())
+            Ok(ways(topology, &fault.links).into_iter().map(|place| Target::Degrade(place, share)).collect())
         }
     }
 }
@@ -72,7 +76,7 @@ fn broken_links(topology: &Topology, links: &[LinkId], visible: bool) -> Result<
     let all: BTreeSet<u32> = links.iter().map(|link| link.0).collect();
     let mut targets = Vec::new();
     for ends in links.iter().filter_map(|&link| topology.ends(link)).filter(|ends| ends.up) {
-        let (below, above) = (node(topology, ends.from)?, node(topology, ends.to)?);
+        let (below, above) = (node(topology, ends.from), node(topology, ends.to));
         targets.push(match below {
             Node::Host(host) if visible => Target::Port(host, ends.plane),
             _ => Target::Link(below, above),
@@ -89,11 +93,11 @@ fn broken_links(topology: &Topology, links: &[LinkId], visible: bool) -> Result<
 }
 
 /// Links and single directions of links.
-fn ways(topology: &Topology, links: &[LinkId]) -> Result<Vec<Place>, String> {
+fn ways(topology: &Topology, links: &[LinkId]) -> Vec<Place> {
     let all: BTreeSet<u32> = links.iter().map(|link| link.0).collect();
     let mut places = Vec::new();
     for ends in all.iter().filter_map(|&link| topology.ends(LinkId(link))) {
-        let (from, to) = (node(topology, ends.from)?, node(topology, ends.to)?);
+        let (from, to) = (node(topology, ends.from), node(topology, ends.to));
         // If the fault strikes the other direction as well, both are one link.
         match (all.contains(&ends.reverse.0), ends.up) {
             (true, true) => places.push(Place::Link(from, to)),
@@ -101,15 +105,16 @@ fn ways(topology: &Topology, links: &[LinkId]) -> Result<Vec<Place>, String> {
             (false, _) => places.push(Place::Way(from, to)),
         }
     }
-    Ok(places)
+    places
 }
 
-pub(super) fn node(topology: &Topology, node: NodeId) -> Result<Node, String> {
+/// A node of the simulator's fabric as one of ours.
+pub(super) fn node(topology: &Topology, node: NodeId) -> Node {
     let (kind, index, plane) = topology.describe(node);
-    Ok(match kind {
+    match kind {
         NodeKind::Host => Node::Host(index as u16),
         NodeKind::Leaf => Node::T0(plane, index as u16),
         NodeKind::Spine => Node::T1(plane, index as u16),
-        NodeKind::Core => return Err("faults: a fabric of namespaces has no third tier".into()),
-    })
+        NodeKind::Core => Node::T2(plane, index as u16),
+    }
 }

@@ -19,7 +19,8 @@ mod teams;
 pub use check::{Finding, check, feasible};
 pub use counted::links;
 pub use fabric::{
-    Copying, HOSTS_MAX, LINE_RATE_MAX, LinuxFabric, Marking, NAMESPACES_MAX, Node, PLANES_MAX, Port, RATE_MAX, Way,
+    Copying, HOSTS_MAX, LINE_RATE_MAX, LinuxFabric, Marking, NAMESPACES_MAX, Node, PLANES_MAX, PodShape, Port,
+    RATE_MAX, Way,
 };
 pub use failure::{Failures, Loss, Place, Target};
 pub use faults::{Moment, moments};
@@ -33,5 +34,7 @@ pub use status::{PortStatus, Status, T1Status, status};
 pub use steps::{Step, Tool, build, change, regroup};
 pub use teams::{TEAM_MAX, Team};
 
+#[cfg(test)]
+mod judgement;
 #[cfg(test)]
 mod tests;

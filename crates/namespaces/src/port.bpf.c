@@ -88,17 +88,30 @@ static int trim(struct __sk_buff *skb, u32 head)
 	return 1;
 }
 
-static int is_marked(u32 waiting)
+// judgement: begin
+// The judgement on a data packet that finds bytes waiting in the port; in Rust: strandway_fabric::judgement. A test asks both the
+// same questions. Packets beyond LIMIT that cannot be trimmed are left to the queue's own limit, which drops them.
+enum verdict { QUEUE, MARK, TRIM };
+
+static enum verdict judge(u32 waiting, u32 bytes)
 {
-	if (!HIGH || waiting < LOW)
-		return 0;
-	return waiting >= HIGH || (random_word() >> 16) * (u64)(HIGH - LOW) < CHANCE * (u64)(waiting - LOW);
+	const u32 with = waiting + bytes;
+
+	if (LIMIT && with > LIMIT)
+		return TRIM;
+	if (!HIGH || (with < HIGH && with <= LOW))
+		return QUEUE;
+	if (with >= HIGH || (random_word() >> 16) * (u64)(HIGH - LOW) < CHANCE * (u64)(with - LOW))
+		return MARK;
+	return QUEUE;
 }
+// judgement: end
 
 SECTION("tc/port") int port(struct __sk_buff *skb)
 {
 	struct sk_buff *whole = bpf_cast_to_kern_ctx(skb);
-	u32 head, waiting, ecn;
+	enum verdict verdict;
+	u32 head, ecn;
 
 	if (load(skb, ETHERNET, &head, 4))
 		return PASS;
@@ -107,15 +120,15 @@ SECTION("tc/port") int port(struct __sk_buff *skb)
 		skb->priority = skb->mark == CUT_HERE ? CLASS_TRIMMED : CLASS_CONTROL;
 		return PASS;
 	}
-	waiting = whole->dev->_tx->qdisc->qstats.backlog;
-	if (LIMIT && waiting + skb->len > LIMIT && trim(skb, head)) {
+	verdict = judge(whole->dev->_tx->qdisc->qstats.backlog, skb->len);
+	if (verdict == TRIM && trim(skb, head)) {
 		// The queue would charge the length from before the cut, so the packet is sent again, out of this device.
 		skb->mark = CUT_HERE;
 		return redirect(skb->ifindex, 0);
 	}
 	skb->priority = CLASS_DATA;
 	ecn = head >> 20 & CE;
-	if (is_marked(waiting) && ecn != NOT_CAPABLE && ecn != CE) {
+	if ((verdict == MARK || (verdict == TRIM && HIGH)) && ecn != NOT_CAPABLE && ecn != CE) {
 		// Not with the kernel's helper, which skips copies of a packet, since they share its bytes until one of them is written.
 		head = __builtin_bswap32(head | CE << 20);
 		store(skb, ETHERNET, &head, 4, 0);

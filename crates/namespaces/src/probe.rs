@@ -4,18 +4,25 @@ mod copies;
 
 pub use copies::{Copied, probe_copies};
 
-use crate::LinuxFabric;
 use crate::run::LinuxError;
+use crate::state::{State, move_into, netns};
+use crate::{LinuxFabric, Node};
 use serde::Serialize;
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::net::{SocketAddrV6, UdpSocket};
+use std::time::{Duration, Instant};
+use strandway_fabric::usid::{Stop, Way};
 
 /// The result of the datagrams over one path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Probed {
     /// The plane.
     pub plane: u8,
-    /// The T1; `None` for pairs below the same T0.
+    /// The first T1; `None` for pairs below the same T0.
     pub t1: Option<u16>,
+    /// The T2; `None` for pairs in the same pod, and with two tiers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub t2: Option<u16>,
     /// Datagrams that hosts tried to send.
     pub wanted: u32,
     /// Those that a host's own port refused.
@@ -25,65 +32,85 @@ pub struct Probed {
 }
 
 /// Every host sends to the next host below its own T0, and to the host that is half the fabric further on; with sites, to a
-/// host of every other site. It sends over every plane and every T1 that is linked to both.
+/// host of every other site. It sends over every plane, and every T1 and T2 that connect both.
 ///
 /// # Errors
 /// If the fabric is not up or its namespaces cannot be entered.
 pub fn probe(name: &str) -> Result<Vec<Probed>, LinuxError> {
-    use std::collections::BTreeMap;
-    use std::net::SocketAddrV6;
-    use std::time::Instant;
-
-    let fabric = crate::state::State::standing(name)?.fabric;
+    let fabric = State::standing(name)?.fabric;
     let silence = silence(&fabric);
     let clos = fabric.clos();
-    let sockets: Vec<_> = (0..fabric.hosts).map(|h| socket(&fabric, h)).collect::<Result<_, _>>()?;
-    let port = |host: u16| sockets[usize::from(host)].local_addr().map(|a| a.port()).unwrap_or(0);
-    let mut ways: BTreeMap<(u8, Option<u16>), Probed> = BTreeMap::new();
-    for from in 0..fabric.hosts {
-        let t0 = clos.t0_of(from);
-        let below = (0..fabric.hosts).filter(|h| clos.t0_of(*h) == t0);
-        let neighbour = below.clone().find(|h| *h > from).or_else(|| below.clone().next());
-        let far = (from + (fabric.t0s() / 2).max(1) * fabric.hosts_per_t0) % (fabric.t0s() * fabric.hosts_per_t0);
-        let far = (far..fabric.hosts).next().filter(|h| clos.t0_of(*h) != t0).or_else(|| (t0 != 0).then_some(0));
-        let site = |t0: u16| t0 * fabric.hosts_per_t0 + from % fabric.hosts_per_t0;
-        let far: Vec<u16> = match fabric.lines.is_empty() {
-            true => far.into_iter().collect(),
-            false => (0..fabric.t0s()).filter(|other| *other != t0).map(site).collect(),
-        };
-        for to in neighbour.into_iter().chain(far).filter(|to| *to != from) {
-            for plane in 0..fabric.planes {
-                for entropy in 0..u32::from(clos.paths(from, to)) {
-                    let t1 = clos.t1_of(from, to, entropy);
-                    let fresh = Probed { plane, t1, wanted: 0, refused: 0, arrived: 0 };
-                    let way = ways.entry((plane, t1)).or_insert(fresh);
-                    way.wanted += 1;
-                    let text = format!("{from} {to} {plane} {}", t1.map_or(-1, i32::from));
-                    let path = SocketAddrV6::new(clos.path(plane, from, to, entropy), port(to), 0, 0);
-                    if sockets[usize::from(from)].send_to(text.as_bytes(), path).is_err() {
-                        way.refused += 1;
-                    }
-                }
+    let hosts: Vec<Vec<UdpSocket>> = (0..fabric.hosts).map(|h| sockets(&fabric, h)).collect::<Result<_, _>>()?;
+    let socket = |host: u32, plane: u8| &hosts[host as usize][usize::from(plane)];
+    let port = |host: u32, plane: u8| socket(host, plane).local_addr().map(|a| a.port()).unwrap_or(0);
+    let mut ways: BTreeMap<(u8, Option<u16>, Option<u16>), Probed> = BTreeMap::new();
+    let mut sent: BTreeMap<String, (u8, Option<u16>, Option<u16>)> = BTreeMap::new();
+    for (from, to) in pairs(&fabric) {
+        for (plane, number) in (0..fabric.planes).flat_map(|plane| (0..clos.paths(from, to)).map(move |n| (plane, n))) {
+            let entropy = clos.entropy(number);
+            let key = through(&clos.way(plane, from, to, entropy));
+            let fresh = Probed { plane, t1: key.1, t2: key.2, wanted: 0, refused: 0, arrived: 0 };
+            let way = ways.entry(key).or_insert(fresh);
+            way.wanted += 1;
+            let text = format!("{from} {to} {plane} {number}");
+            let path = SocketAddrV6::new(clos.path(plane, from, to, entropy), port(to, plane), 0, 0);
+            if socket(from, plane).send_to(text.as_bytes(), path).is_err() {
+                way.refused += 1;
             }
+            sent.insert(text, key);
         }
     }
-    let sent: u32 = ways.values().map(|way| way.wanted - way.refused).sum();
+    let wanted: u32 = ways.values().map(|way| way.wanted - way.refused).sum();
     let (mut arrived, mut last) = (0, Instant::now());
-    while arrived < sent && last.elapsed() < silence {
+    while arrived < wanted && last.elapsed() < silence {
         std::thread::sleep(Duration::from_millis(1));
-        for (socket, to) in sockets.iter().zip(0..) {
+        for (to, (plane, socket)) in
+            hosts.iter().zip(0..).flat_map(|(h, to)| h.iter().zip(0..).map(move |(s, p)| (to, (p, s))))
+        {
             let mut buffer = [0; 64];
             while let Ok((length, source)) = socket.recv_from(&mut buffer) {
-                let Some(way) = read(&clos, to, &buffer[..length], source.ip()).and_then(|way| ways.get_mut(&way))
-                else {
+                let std::net::IpAddr::V6(source) = source.ip() else { continue };
+                let text = String::from_utf8_lossy(&buffer[..length]);
+                let begins = clos.host_of(source).map(|from| format!("{from} {to} {plane} "));
+                // It must be for this host and plane, and from the host that it names. Each counts once.
+                if !begins.is_some_and(|begins| text.starts_with(&begins)) {
                     continue;
-                };
+                }
+                let Some(way) = sent.remove(&*text).and_then(|key| ways.get_mut(&key)) else { continue };
                 way.arrived += 1;
                 (arrived, last) = (arrived + 1, Instant::now());
             }
         }
     }
     Ok(ways.into_values().collect())
+}
+
+/// The pairs of hosts between which every path is probed.
+fn pairs(fabric: &LinuxFabric) -> Vec<(u32, u32)> {
+    let clos = fabric.clos();
+    let (hosts, per_t0, t0s) = (u32::from(fabric.hosts), u32::from(fabric.hosts_per_t0), u32::from(fabric.t0s()));
+    let mut pairs = Vec::new();
+    for from in 0..hosts {
+        let t0 = clos.t0_of(from);
+        let below = (0..hosts).filter(|h| clos.t0_of(*h) == t0);
+        let neighbour = below.clone().find(|h| *h > from).or_else(|| below.clone().next());
+        let far = (from + (t0s / 2).max(1) * per_t0) % (t0s * per_t0);
+        let far = (far..hosts).next().filter(|h| clos.t0_of(*h) != t0).or_else(|| (t0 != 0).then_some(0));
+        let site = |t0: u32| t0 * per_t0 + from % per_t0;
+        let far: Vec<u32> = match fabric.lines.is_empty() {
+            true => far.into_iter().collect(),
+            false => (0..t0s).filter(|other| *other != u32::from(t0)).map(site).collect(),
+        };
+        pairs.extend(neighbour.into_iter().chain(far).filter(|to| *to != from).map(|to| (from, to)));
+    }
+    pairs
+}
+
+/// Plane, first T1 and T2 of a path.
+fn through(way: &Way) -> (u8, Option<u16>, Option<u16>) {
+    let t1 = way.stops.iter().find_map(|stop| if let Stop::T1(t1) = stop { Some(*t1) } else { None });
+    let t2 = way.stops.iter().find_map(|stop| if let Stop::T2(t2) = stop { Some(*t2) } else { None });
+    (way.plane, t1, t2)
 }
 
 /// After this time without an arrival, no more datagrams are expected: 200 ms, thousands of times a packet's time, and the
@@ -93,34 +120,20 @@ fn silence(fabric: &LinuxFabric) -> Duration {
     Duration::from_millis(200) + Duration::from_nanos(longest)
 }
 
-/// The path of a probe, if its text names this host and the sender's address.
-fn read(
-    clos: &strandway_fabric::usid::Clos,
-    to: u16,
-    text: &[u8],
-    source: std::net::IpAddr,
-) -> Option<(u8, Option<u16>)> {
-    let mut words = std::str::from_utf8(text).ok()?.split(' ');
-    let mut number = || words.next()?.parse::<i32>().ok();
-    let (from, there, plane, t1) = (number()?, number()?, number()?, number()?);
-    let std::net::IpAddr::V6(source) = source else { return None };
-    let right = there == i32::from(to) && clos.host_of(source).map(i32::from) == Some(from);
-    right.then_some((u8::try_from(plane).ok()?, u16::try_from(t1).ok()))
-}
-
-/// A socket of a host, bound to its own address, so that it receives only datagrams to exactly this address.
-fn socket(fabric: &crate::LinuxFabric, host: u16) -> Result<std::net::UdpSocket, LinuxError> {
-    use crate::Node;
-    use crate::state::netns;
-
+/// The sockets of a host, plane by plane, each bound to its own address there, so that it receives only datagrams to
+/// exactly this address.
+fn sockets(fabric: &LinuxFabric, host: u16) -> Result<Vec<UdpSocket>, LinuxError> {
     let path = netns(&fabric.namespace(Node::Host(host)));
-    let address = fabric.clos().host(host);
+    let addresses: Vec<_> = (0..fabric.planes).map(|plane| fabric.clos().host(plane, u32::from(host))).collect();
     // A thread that enters a namespace stays there; a socket stays in the namespace in which it was made.
-    let made = std::thread::spawn(move || -> std::io::Result<std::net::UdpSocket> {
-        crate::state::move_into(&path)?;
-        let socket = std::net::UdpSocket::bind((address, 0))?;
-        socket.set_nonblocking(true)?;
-        Ok(socket)
+    let made = std::thread::spawn(move || -> std::io::Result<Vec<UdpSocket>> {
+        move_into(&path)?;
+        let open = |address| {
+            let socket = UdpSocket::bind((address, 0))?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        };
+        addresses.into_iter().map(open).collect()
     });
     let made = made.join().unwrap_or_else(|_| Err(std::io::Error::other("the thread ended")));
     made.map_err(|e| LinuxError(format!("h{host} has no socket: {e}; run it as root")))

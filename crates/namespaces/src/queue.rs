@@ -101,7 +101,13 @@ pub(crate) fn queue(fabric: &LinuxFabric, port: &Port, share: u32) -> Option<Que
     let is_host = matches!(port.node, Node::Host(_));
     let last_hop = matches!(port.peer, Node::Host(_));
     let scaled = |full: u64| (u128::from(full) * u128::from(share) / u128::from(WHOLE)) as u64;
-    let rate = scaled(if is_host || last_hop { fabric.host_rate } else { fabric.uplink_rate }?).max(1000);
+    let of_core = matches!(port.node, Node::T2(..)) || matches!(port.peer, Node::T2(..));
+    let full = match (is_host || last_hop, of_core) {
+        (true, _) => fabric.host_rate,
+        (false, true) => fabric.core_rate,
+        (false, false) => fabric.uplink_rate,
+    };
+    let rate = scaled(full?).max(1000);
     // The burst is two packets, and above 500 Mb/s the bytes of one millisecond, since timers wake too rarely for less.
     // Measured.
     let packet = u64::from(fabric.mtu) + ETHERNET;

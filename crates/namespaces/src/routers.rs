@@ -59,11 +59,14 @@ pub(crate) fn routes(fabric: &LinuxFabric, teams: &[Team]) -> BTreeMap<Node, Vec
         for (plane, tree) in (0..fabric.planes).flat_map(|plane| (0..fabric.trees()).map(move |tree| (plane, tree))) {
             let group = GroupAddress { plane, tree, team: team.number }.address();
             for &host in &team.hosts {
-                let source = fabric.clos().host(host);
+                let source = fabric.clos().host(plane, u32::from(host));
                 for ((switch, from), to) in fabric.copies_from(team, host, plane, tree) {
-                    let to: Vec<String> = to.into_iter().map(port_to).collect();
-                    let route =
-                        format!("mroute from {} source {source} group {group} to {}", port_to(from), to.join(" "));
+                    let to: Vec<String> = to.into_iter().map(|peer| port_to(switch, peer)).collect();
+                    let route = format!(
+                        "mroute from {} source {source} group {group} to {}",
+                        port_to(switch, from),
+                        to.join(" ")
+                    );
                     files.entry(switch).or_default().push(route);
                 }
             }

@@ -8,7 +8,7 @@ use crate::routers;
 use crate::state::{self, Running, State, folder, netns};
 use crate::steps::{Step, Tool, build, change, regroup};
 use crate::teams::{TEAM_MAX, Team};
-use crate::{Copying, LinuxFabric, Node};
+use crate::{Copying, LinuxFabric};
 use std::fmt;
 use std::fs;
 use std::io::Write;
@@ -275,7 +275,7 @@ pub fn set_team(name: &str, number: u16, hosts: Option<&str>) -> Result<bool, Li
 pub fn enter(name: &str, node: &str) -> Result<PathBuf, LinuxError> {
     let state = State::standing(name)?;
     state.fabric.says_plane(node).map_err(LinuxError)?;
-    match Node::named(node).filter(|n| state.fabric.nodes().contains(n)) {
+    match state.fabric.named(node) {
         Some(node) => Ok(netns(&state.fabric.namespace(node))),
         None => Err(LinuxError(format!(
             "fabric `{name}` has no node `{node}`; hosts are host0 to host{} (or h0), switches are called leaf0.p0 and spine0.p0 \

@@ -171,11 +171,12 @@ impl Status {
         let f = &self.fabric;
         let rate = |bits: Option<u64>| bits.map_or("unshaped".to_string(), |bits| Rate(bits).to_string());
         let mut text = format!(
-            "{}: {} planes of {} T0 and {} T1, {} hosts ({} below a T0), from {}\n",
+            "{}: {} planes of {} T0 and {} T1{}, {} hosts ({} below a T0), from {}\n",
             f.name,
             f.planes,
             f.t0s(),
             f.t1s,
+            if f.pods.is_some() { format!(" and {} T2", f.t2s()) } else { String::new() },
             f.hosts,
             f.hosts_per_t0,
             f.scenario

@@ -161,13 +161,23 @@ fn settings(node: Node) -> Vec<String> {
 /// Every link of the fabric; both ends are created in their namespaces.
 fn cables(fabric: &LinuxFabric) -> Vec<String> {
     let mut cables = Vec::new();
-    for node in fabric.nodes().into_iter().filter(|n| matches!(n, Node::T0(..))) {
-        for port in fabric.ports(node) {
+    for node in fabric.nodes() {
+        // A T0 lists all its links, a T1 those to T2s.
+        let own = |port: &Port| match node {
+            Node::T0(..) => true,
+            Node::T1(..) => matches!(port.peer, Node::T2(..)),
+            Node::Host(_) | Node::T2(..) => false,
+        };
+        for port in fabric.ports(node).into_iter().filter(own) {
             let far = fabric.ports(port.peer).into_iter().find(|p| p.peer == node && p.plane == port.plane);
             let far = far.expect("every port has one at the other end");
             let end = |port: &Port| {
                 let (mtu, space) = (fabric.mtu, fabric.namespace(port.node));
-                format!("{} mtu {mtu} address {} netns {space}", port.name, mac(fabric, port.node, port.peer))
+                format!(
+                    "{} mtu {mtu} address {} netns {space}",
+                    port.name,
+                    mac(&fabric.clos(), port.node, port.peer, port.plane)
+                )
             };
             if !fabric.is_at_line(&port) {
                 cables.push(format!("link add {} type veth peer name {}", end(&port), end(&far)));
@@ -192,17 +202,19 @@ fn tables(fabric: &LinuxFabric, node: Node) -> Vec<String> {
     let mut lines = vec!["link set lo up".to_string()];
     match node {
         Node::Host(h) => {
-            let own = clos.host(h);
             // Sending to an address without a route is an error at the socket, at once.
             lines.push(format!("route replace unreachable {block}/32 metric 4096"));
-            lines.push(format!("addr replace {own}/128 dev lo nodad"));
-            lines.push(format!("route replace local {own}/48 dev lo table local"));
+            for plane in 0..fabric.planes {
+                let own = clos.host(plane, u32::from(h));
+                lines.push(format!("addr replace {own}/128 dev lo nodad"));
+                lines.push(format!("route replace local {own}/64 dev lo table local"));
+            }
             if fabric.trimming {
                 // A large send must leave as separate packets, since switches cannot trim a packet that stands for several.
                 lines.extend(fabric.ports(node).iter().map(|port| format!("link set {} gso_max_segs 1", port.name)));
             }
         }
-        Node::T0(..) | Node::T1(..) => {
+        Node::T0(..) | Node::T1(..) | Node::T2(..) => {
             // A packet to an address without a route is dropped silently.
             lines.push(format!("route replace blackhole {block}/32 metric 4096"));
             // Routes that consume a word need a device that no failure takes down. It must not be lo, for which the kernel
@@ -229,8 +241,9 @@ fn tables(fabric: &LinuxFabric, node: Node) -> Vec<String> {
 /// The static table of a switch; the simulator's tests walk the same tables.
 fn table(fabric: &LinuxFabric, clos: &Clos, node: Node) -> SwitchTable {
     match node {
-        Node::T0(p, i) => SwitchTable::t0(clos, p, i, fabric.hosts),
+        Node::T0(p, i) => SwitchTable::t0(clos, p, i, u32::from(fabric.hosts)),
         Node::T1(p, j) => SwitchTable::t1(clos, p, j, fabric.t0s()),
+        Node::T2(p, m) => SwitchTable::t2(clos, p, m, fabric.t0s()),
         Node::Host(h) => panic!("host {h} is no switch"),
     }
 }
@@ -239,26 +252,28 @@ fn table(fabric: &LinuxFabric, clos: &Clos, node: Node) -> SwitchTable {
 fn port_lines(fabric: &LinuxFabric, port: &Port) -> Vec<String> {
     let clos = fabric.clos();
     let name = &port.name;
-    let (own, far) = (link_local(word(&clos, port.node)), link_local(word(&clos, port.peer)));
+    let [own, far] = [port.node, port.peer].map(|node| link_local(word(&clos, node, port.plane)));
     let mut lines = vec![
         format!("link set {name} up"),
         format!("addr replace {own}/64 dev {name} scope link nodad"),
-        format!("neigh replace {far} lladdr {} dev {name} nud permanent", mac(fabric, port.peer, port.node)),
+        format!("neigh replace {far} lladdr {} dev {name} nud permanent", mac(&clos, port.peer, port.node, port.plane)),
     ];
     let via = format!("via {far} dev {name} metric 100");
     match port.node {
         // The first word determines the plane, and so the port.
         Node::Host(_) => {
-            for first in [clos.t0(port.plane, 0), clos.t0_neutral(port.plane, 0)] {
-                lines.push(format!("route replace {}/40 {via}", clos.locator(first)));
+            for (prefix, bits) in clos.plane_prefixes(port.plane) {
+                lines.push(format!("route replace {prefix}/{bits} {via}"));
             }
         }
         switch => {
-            let number = port_number(fabric, port);
-            for (word, to) in table(fabric, &clos, switch).routes() {
-                if *to == number {
-                    lines.push(format!("route replace {}/48 {via}", clos.locator(*word)));
-                }
+            let (number, table) = (port_number(&clos, port), table(fabric, &clos, switch));
+            // The longest prefix wins: the own word and that of a downlink are not consumed.
+            for (words, _) in table.downlinks().iter().filter(|(_, to)| *to == number) {
+                lines.push(format!("route replace {}/64 {via}", clos.pair(*words)));
+            }
+            for (word, _) in table.routes().iter().filter(|(_, to)| *to == number) {
+                lines.push(format!("route replace {}/48 {via}", clos.locator(*word)));
             }
         }
     }
@@ -266,20 +281,25 @@ fn port_lines(fabric: &LinuxFabric, port: &Port) -> Vec<String> {
 }
 
 /// The number of a port in a switch's table.
-fn port_number(fabric: &LinuxFabric, port: &Port) -> u16 {
-    match port.peer {
-        Node::Host(h) => h % fabric.hosts_per_t0,
-        Node::T1(_, j) => fabric.hosts_per_t0 + j,
-        Node::T0(_, i) => i,
+fn port_number(clos: &Clos, port: &Port) -> u16 {
+    let t0s_per_pod = clos.pods.map_or(0, |pods| pods.t0s);
+    match (port.node, port.peer) {
+        (_, Node::Host(h)) => clos.downlink_of(u32::from(h)),
+        (Node::T2(..), Node::T1(_, j)) => j / clos.t1s,
+        (_, Node::T1(_, j)) => clos.hosts_per_t0 + j % clos.t1s,
+        (_, Node::T0(_, i)) => i.checked_rem(t0s_per_pod).unwrap_or(i),
+        (Node::T1(_, j), Node::T2(_, m)) => t0s_per_pod + m - clos.t2s_of(j).start,
+        (node, Node::T2(..)) => panic!("{node} has no link to a T2"),
     }
 }
 
-/// The word of a node in addresses.
-fn word(clos: &Clos, node: Node) -> u16 {
+/// The word of a node in addresses of a plane.
+fn word(clos: &Clos, node: Node, plane: u8) -> u16 {
     match node {
-        Node::Host(h) => clos.host_word(h),
+        Node::Host(h) => clos.downlink(plane, clos.downlink_of(u32::from(h))),
         Node::T0(p, i) => clos.t0(p, i),
         Node::T1(p, j) => clos.t1(p, j),
+        Node::T2(p, m) => clos.t2(p, m),
     }
 }
 
@@ -289,9 +309,8 @@ fn link_local(word: u16) -> String {
 }
 
 /// The MAC address of `node`'s port towards `peer`: both words, in a locally administered address.
-fn mac(fabric: &LinuxFabric, node: Node, peer: Node) -> String {
-    let clos = fabric.clos();
-    let [a, b] = word(&clos, node).to_be_bytes();
-    let [c, d] = word(&clos, peer).to_be_bytes();
+fn mac(clos: &Clos, node: Node, peer: Node, plane: u8) -> String {
+    let [a, b] = word(clos, node, plane).to_be_bytes();
+    let [c, d] = word(clos, peer, plane).to_be_bytes();
     format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
 }

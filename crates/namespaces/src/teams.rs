@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use strandway_fabric::multicast::{GroupAddress, Members, Tree};
-use strandway_fabric::topology::{Level, LongLink, Shape, SitesShape};
+use strandway_fabric::topology::{Level, LongLink, Pods, Shape, SitesShape};
 use strandway_fabric::{NodeId, Topology};
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Rate, Span};
@@ -107,13 +107,18 @@ impl LinuxFabric {
         let hosts_per_leaf = u32::from(self.hosts_per_t0);
         let made = if self.lines.is_empty() {
             let spines = u32::from(self.t1s);
+            let pods = self.pods.map(|pods| Pods {
+                leaves_per_pod: u32::from(pods.t0s),
+                cores_per_spine: u32::from(pods.t2s_per_t1),
+                core_bundle: 1,
+            });
             let shape = Shape {
                 hosts: u32::from(self.hosts),
                 planes: self.planes,
                 hosts_per_leaf,
-                spines,
+                spines: self.pods.map_or(spines, |pods| u32::from(pods.t1s)),
                 leaf_bundle: 1,
-                pods: None,
+                pods,
             };
             Topology::new(shape, [level; 3], [Span::ZERO; 3])
         } else {
@@ -145,11 +150,11 @@ impl LinuxFabric {
         let source = HostId(u32::from(host));
         let mut at: Vec<(Node, NodeId)> = vec![(Node::Host(host), topology.leaf(topology.leaf_of(source), plane))];
         while let Some((from, switch)) = at.pop() {
-            let here = known(&topology, switch);
+            let here = node(&topology, switch);
             let mut next = Vec::new();
             members.copies(&topology, switch, source, numbered, |port| {
                 let ends = topology.ends(port.link(&topology, switch)).expect("a port in use has a link");
-                let far = known(&topology, ends.to);
+                let far = node(&topology, ends.to);
                 let mut from = here;
                 if let (Node::T0(_, a), Node::T0(_, b)) = (here, far) {
                     // A long link runs through a T1 of its own here, which the simulator does not have.
@@ -172,11 +177,6 @@ impl LinuxFabric {
     }
 }
 
-/// A node of the simulator's fabric as one of ours, which has no third tier.
-fn known(topology: &Topology, id: NodeId) -> Node {
-    node(topology, id).unwrap_or_else(|what| panic!("{what}"))
-}
-
 /// The lines that make switches copy for a team, switch by switch.
 pub(crate) fn form(fabric: &LinuxFabric, team: &Team) -> BTreeMap<Node, Vec<String>> {
     let mut lines: BTreeMap<Node, Vec<String>> = BTreeMap::new();
@@ -184,7 +184,7 @@ pub(crate) fn form(fabric: &LinuxFabric, team: &Team) -> BTreeMap<Node, Vec<Stri
         for tree in 0..fabric.trees() {
             let group = GroupAddress { plane, tree, team: team.number };
             for ((switch, from), to) in fabric.copies(team, plane, tree) {
-                lines.entry(switch).or_default().extend(filters(fabric, group, from, &to));
+                lines.entry(switch).or_default().extend(filters(fabric, group, switch, from, &to));
             }
         }
     }
@@ -199,24 +199,24 @@ pub(crate) fn disband(fabric: &LinuxFabric, team: &Team) -> BTreeMap<Node, Vec<S
     }
     let mut lines: BTreeMap<Node, Vec<String>> = BTreeMap::new();
     for (switch, from) in places {
-        lines.entry(switch).or_default().push(format!("filter del {}", at(from, team.number)));
+        lines.entry(switch).or_default().push(format!("filter del {}", at(switch, from, team.number)));
     }
     lines
 }
 
 /// The place of a switch's filters for a team, for packets from one neighbour.
-fn at(from: Node, team: u16) -> String {
-    format!("dev {} ingress pref {} protocol ipv6", port_to(from), PREFERENCE + u32::from(team))
+fn at(switch: Node, from: Node, team: u16) -> String {
+    format!("dev {} ingress pref {} protocol ipv6", port_to(switch, from), PREFERENCE + u32::from(team))
 }
 
 /// The filters that copy packets of a group from one neighbour to other neighbours. If that neighbour is a host, only
 /// packets with its own source address are copied.
-fn filters(fabric: &LinuxFabric, group: GroupAddress, from: Node, to: &[Node]) -> Vec<String> {
+fn filters(fabric: &LinuxFabric, group: GroupAddress, switch: Node, from: Node, to: &[Node]) -> Vec<String> {
     let source = match from {
-        Node::Host(host) => format!("match ip6 src {}/128 ", fabric.clos().host(host)),
+        Node::Host(host) => format!("match ip6 src {}/128 ", fabric.clos().host(group.plane, u32::from(host))),
         _ => String::new(),
     };
-    let head = format!("filter add {} u32 {source}match ip6 dst {}/128", at(from, group.team), group.address());
+    let head = format!("filter add {} u32 {source}match ip6 dst {}/128", at(switch, from, group.team), group.address());
     let last = to.len() - 1;
     let action = |(place, peer): (usize, &Node)| {
         let what = match place {
@@ -230,7 +230,7 @@ fn filters(fabric: &LinuxFabric, group: GroupAddress, from: Node, to: &[Node]) -
             0 => " continue",
             _ => " pipe",
         };
-        format!(" action mirred egress {what} dev {}{then}", port_to(*peer))
+        format!(" action mirred egress {what} dev {}{then}", port_to(switch, *peer))
     };
     let actions: Vec<String> = to.iter().enumerate().map(action).collect();
     actions.chunks(COPIES_MAX).map(|chunk| format!("{head}{}", chunk.concat())).collect()

@@ -15,6 +15,7 @@ fn fabric() -> LinuxFabric {
         mtu: 9000,
         host_rate: Some(500_000_000),
         uplink_rate: Some(500_000_000),
+        core_rate: None,
         queue: 65_536,
         marking: None,
         trimming: false,
@@ -23,6 +24,7 @@ fn fabric() -> LinuxFabric {
         node_rate: 1_000_000_000,
         base_rtt_ns: 370_000,
         notes: Vec::new(),
+        pods: None,
         lines: Vec::new(),
         ways: Vec::new(),
         teams: Team::of_groups(4, &[]),
@@ -42,26 +44,101 @@ fn switches_get_the_tables_that_the_simulator_walks() {
     let t0 = lines(&steps, "sw-t0-p1-0", Tool::Ip);
     for line in [
         "route replace blackhole fcbb:bb00::/32 metric 4096",
-        "route replace fcbb:bb00:1100::/48 encap seg6local action End flavors next-csid lblen 32 nflen 16 dev sid0",
-        "route replace fcbb:bb00:9100::/48 encap seg6local action End flavors next-csid lblen 32 nflen 32 dev sid0",
-        "route replace fcbb:bb00:3001::/48 via fe80::3001 dev h1 metric 100",
-        "route replace fcbb:bb00:2101::/48 via fe80::2101 dev u1 metric 100",
-        "neigh replace fe80::2101 lladdr 02:00:21:01:11:00 dev u1 nud permanent",
+        "route replace fcbb:bb00:801::/48 encap seg6local action End flavors next-csid lblen 32 nflen 16 dev sid0",
+        "route replace fcbb:bb00:801:8802::/64 via fe80::8802 dev h1 metric 100",
+        "route replace fcbb:bb00:4802::/48 via fe80::4802 dev u1 metric 100",
+        "route replace fcbb:bb00:e402::/48 via fe80::4802 dev u1 metric 100",
+        "neigh replace fe80::4802 lladdr 02:00:48:02:08:01 dev u1 nud permanent",
     ] {
         assert!(t0.iter().any(|l| l == line), "{line} in {t0:#?}");
     }
-    assert_eq!(t0.iter().filter(|l| l.starts_with("route replace fcbb")).count(), 2 + 2 + 2);
+    assert_eq!(t0.iter().filter(|l| l.starts_with("route replace fcbb")).count(), 1 + 2 + 2 * 2);
+    let t1 = lines(&steps, "sw-t1-p1-0", Tool::Ip);
+    for line in [
+        "route replace fcbb:bb00:4801::/48 encap seg6local action End flavors next-csid lblen 32 nflen 16 dev sid0",
+        "route replace fcbb:bb00:e401::/48 encap seg6local action End flavors next-csid lblen 32 nflen 32 dev sid0",
+        "route replace fcbb:bb00:802::/48 via fe80::802 dev d1 metric 100",
+    ] {
+        assert!(t1.iter().any(|l| l == line), "{line} in {t1:#?}");
+    }
     let host = lines(&steps, "sw-h2", Tool::Ip);
     for line in [
         "route replace unreachable fcbb:bb00::/32 metric 4096",
-        "route replace local fcbb:bb00:3002::/48 dev lo table local",
-        "route replace fcbb:bb00:1100::/40 via fe80::1101 dev p1 metric 100",
-        "route replace fcbb:bb00:9100::/40 via fe80::1101 dev p1 metric 100",
+        "addr replace fcbb:bb00:802:8801::/128 dev lo nodad",
+        "route replace local fcbb:bb00:2:8001::/64 dev lo table local",
+        "route replace fcbb:bb00:800::/37 via fe80::802 dev p1 metric 100",
+        "route replace fcbb:bb00:e400::/38 via fe80::802 dev p1 metric 100",
     ] {
         assert!(host.iter().any(|l| l == line), "{line} in {host:#?}");
     }
     assert!(lines(&steps, "sw-h2", Tool::Sysctl).iter().all(|l| !l.contains("forwarding")));
     assert!(lines(&steps, "sw-t1-p0-0", Tool::Sysctl).contains(&"net/ipv6/conf/all/forwarding 1".to_string()));
+}
+
+/// Eight hosts in two pods of two T0s and two T1s, with four T2s, in one plane.
+fn three_tiers() -> LinuxFabric {
+    let pods = Some(PodShape { t0s: 2, t1s: 2, t2s_per_t1: 2 });
+    let rates = LinuxFabric { core_rate: Some(250_000_000), ..fabric() };
+    LinuxFabric { planes: 1, hosts: 8, t1s: 4, pods, teams: Team::of_groups(8, &[]), ..rates }
+}
+
+#[test]
+fn three_tiers_are_built_of_the_tables_that_walks_test() {
+    let fabric = three_tiers();
+    let steps = build(&fabric);
+    assert_eq!((fabric.t0s(), fabric.t2s(), fabric.nodes().len()), (4, 4, 8 + 4 + 4 + 4));
+    let names = |node| fabric.ports(node).into_iter().map(|port| port.name).collect::<Vec<_>>();
+    assert_eq!(names(Node::T0(0, 3)), ["h6", "h7", "u2", "u3"]);
+    assert_eq!(names(Node::T1(0, 3)), ["d2", "d3", "u2", "u3"]);
+    assert_eq!(names(Node::T2(0, 3)), ["d1", "d3"]);
+    let cables = steps.iter().filter(|s| s.namespace.is_none()).flat_map(|s| &s.lines);
+    assert_eq!(cables.filter(|l| l.starts_with("link add")).count(), 8 + 4 * 2 + 4 * 2);
+    for (space, line) in [
+        ("sw-t0-p0-3", "route replace fcbb:bb00:4:8002::/64 via fe80::8002 dev h7 metric 100"),
+        ("sw-t0-p0-3", "route replace fcbb:bb00:e004::/48 via fe80::4004 dev u3 metric 100"),
+        ("sw-t1-p0-3", "route replace fcbb:bb00:4::/48 via fe80::4 dev d3 metric 100"),
+        ("sw-t1-p0-3", "route replace fcbb:bb00:c004::/48 via fe80::c004 dev u3 metric 100"),
+        ("sw-t2-p0-3", "route replace fcbb:bb00:4002::/48 via fe80::4002 dev d1 metric 100"),
+        (
+            "sw-t2-p0-3",
+            "route replace fcbb:bb00:c004::/48 encap seg6local action End flavors next-csid lblen 32 nflen 16 dev sid0",
+        ),
+        ("sw-h7", "route replace fcbb:bb00::/34 via fe80::4 dev p0 metric 100"),
+        ("sw-h7", "route replace fcbb:bb00:e000::/35 via fe80::4 dev p0 metric 100"),
+    ] {
+        let found = lines(&steps, space, Tool::Ip);
+        assert!(found.iter().any(|l| l == line), "{line} in {found:#?}");
+    }
+    let shaper = lines(&steps, "sw-t2-p0-0", Tool::Tc);
+    assert!(shaper[0].contains("dev d0 root handle 1: tbf rate 250000000bit"), "{shaper:?}");
+    for node in fabric.nodes() {
+        assert_eq!(fabric.named(&node.to_string()), Some(node));
+    }
+    assert_eq!((fabric.named("agg1.0"), fabric.named("core3.p0")), (Some(Node::T1(0, 2)), Some(Node::T2(0, 3))));
+    assert_eq!((fabric.named("agg2.0"), fabric.named("agg1.2"), fabric.named("core4")), (None, None, None));
+    for (text, target) in [
+        ("agg1.0-core1", "link:p0:t1-2:t2-1"),
+        ("link:p0:t0-3:t1-2", "link:p0:t0-3:t1-2"),
+        ("core3", "switch:p0:t2-3"),
+        ("loss:p0:agg0.1:to:core2:2%", "loss:p0:t1-1:to:t2-2:2%"),
+    ] {
+        assert_eq!(Target::parse(&fabric, text).expect(text).to_string(), target);
+    }
+    for (text, said) in [
+        ("agg0.0-core2", "all T1s of their pod (and T1s to their own T2s)"),
+        ("agg9.0", "agg0.0 to agg1.1, core0 to core3"),
+        ("link:p0:t0-0:t2-9", "t2-0 to t2-3"),
+    ] {
+        let problem = Target::parse(&fabric, text).expect_err(text);
+        assert!(problem.contains(said), "{text}: {problem}");
+    }
+    // Along each of the four trees every member is reached once; one core carries copies to the other pod.
+    assert_eq!(fabric.trees(), 4);
+    let team = &fabric.teams[0];
+    for tree in 0..4 {
+        let (reached, crossed) = cast(&fabric, team, 1, 0, tree);
+        assert_eq!((reached, crossed.len()), (vec![0, 2, 3, 4, 5, 6, 7], 2));
+    }
 }
 
 #[test]
@@ -183,7 +260,7 @@ fn failing_and_healing_undo_each_other_line_by_line() {
     let back = lines(&steps, "sw-h0", Tool::Ip);
     assert_eq!(back[0], "link set p1 up");
     assert!(
-        back[2].starts_with("neigh replace") && back[3].starts_with("route replace fcbb:bb00:1100::/40"),
+        back[2].starts_with("neigh replace") && back[3].starts_with("route replace fcbb:bb00:800::/37"),
         "{back:#?}"
     );
     assert!(lines(&steps, "sw-h0", Tool::Tc).is_empty());
@@ -307,7 +384,7 @@ fn cast(fabric: &LinuxFabric, team: &Team, from: u16, plane: u8, tree: u16) -> (
         match here {
             Node::Host(host) => reached.push(host),
             Node::T1(..) => *crossed.entry(here).or_default() += 1,
-            Node::T0(..) => {}
+            Node::T0(..) | Node::T2(..) => {}
         }
         let next = copies.get(&(here, last)).into_iter().flatten();
         at.extend(next.map(|&next| (here, next)));
@@ -363,7 +440,7 @@ fn switches_copy_by_filters_behind_those_that_lose() {
     let t0 = lines(&build(&fabric), "sw-t0-p1-0", Tool::Tc);
     for line in [
         "qdisc replace dev h1 clsact",
-        "filter add dev h1 ingress pref 2 protocol ipv6 u32 match ip6 src fcbb:bb00:3001::/128 \
+        "filter add dev h1 ingress pref 2 protocol ipv6 u32 match ip6 src fcbb:bb00:801:8802::/128 \
          match ip6 dst ff1e::8401:0/128 action mirred egress mirror dev h0 pipe action mirred egress redirect dev u1",
         "filter add dev u1 ingress pref 2 protocol ipv6 u32 match ip6 dst ff1e::8401:0/128 \
          action mirred egress mirror dev h0 pipe action mirred egress redirect dev h1",
@@ -430,7 +507,7 @@ fn names_of_nodes_are_read_as_they_are_written() {
     for node in fabric().nodes() {
         assert_eq!(Node::named(&node.to_string()), Some(node));
     }
-    for other in ["", "h", "h01", "h-1", "t0-p0", "t2-p0-0", "t0-p300-0", "x"] {
+    for other in ["", "h", "h01", "h-1", "t0-p0", "t3-p0-0", "t0-p300-0", "x"] {
         assert_eq!(Node::named(other), None, "{other}");
     }
     for name in ["", "a/b", "..", "a b", "abcdefghijklmnopqrstu"] {

@@ -45,6 +45,8 @@ fn standing(programs: bool, change: impl FnOnce(LinuxFabric) -> LinuxFabric) -> 
         mtu: 9000,
         host_rate: Some(500_000_000),
         uplink_rate: Some(500_000_000),
+        core_rate: None,
+        pods: None,
         queue: 65_536,
         marking: None,
         trimming: false,
@@ -255,7 +257,7 @@ fn teams_come_and_go(fabric: &Standing) {
     let group = GroupAddress { plane: 0, tree: 1, team: 7 };
     let member = Hears::open(&fabric.0, 1, group);
     for (host, own, heard) in [(3, 3, 0), (0, 0, 1), (0, 3, 0)] {
-        let source = fabric.0.clos().host(own);
+        let source = fabric.0.clos().host(0, own);
         Casts::open(&fabric.0, host, source, 0).cast(group, b"who is it?", 1);
         assert_eq!(member.count(10), heard, "h{host} as h{own}");
     }
@@ -309,7 +311,7 @@ struct Casts(UdpSocket);
 impl Casts {
     /// From a host, with this source address and traffic class.
     fn open(fabric: &LinuxFabric, host: u16, source: Ipv6Addr, class: u32) -> Casts {
-        let other = source != fabric.clos().host(host);
+        let other = source != fabric.clos().host(0, u32::from(host));
         if other {
             // Any host may give itself any address.
             let address = format!("{source}/128");
@@ -352,7 +354,7 @@ fn a_slow_port_drops_marks_or_cuts_its_own_copies_alone() {
         fabric.fail("degrade:p0:t0-0:to:h1:10%");
         let group = GroupAddress { plane: 0, tree: 1, team: 0 };
         let hears = [0, 1, 3].map(|host| Hears::open(&fabric.0, host, group));
-        let source = fabric.0.clos().host(2);
+        let source = fabric.0.clos().host(0, 2);
         Casts::open(&fabric.0, 2, source, CAPABLE).cast(group, &[7; 1000], CASTS);
         let whole = hears.each_ref().map(|host| host.count(1000));
         assert_eq!((whole[0], whole[2]), (CASTS, CASTS), "others hear everything");

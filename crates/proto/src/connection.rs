@@ -126,6 +126,10 @@ impl Connection {
             reliability.count_arrivals(environment);
             receiver.count_arrivals();
         }
+        let mut path = profile.path.build(environment, random);
+        if let Some(manager) = path.manager_mut() {
+            manager.use_profile(&profile.evs);
+        }
         Connection {
             window: congestion.window().0.max(kind.window_min),
             packet: environment.packet.0.min(u64::from(u32::MAX)) as u32,
@@ -147,7 +151,7 @@ impl Connection {
             outlook: reliability.outlook(),
             reliability,
             congestion,
-            path: profile.path.build(environment, random),
+            path,
             receiver,
             ready: false,
             idle: if kind.probes_idle { Idle::Probes } else { Idle::Silent },

@@ -17,7 +17,7 @@ mod spread;
 pub use bitmap::{BitmapConfig, BitmapSpray};
 pub use manager::PathManager;
 pub use mixed::{Mixed, MixedConfig};
-pub use mrc::{Mrc, MrcConfig};
+pub use mrc::{EVS_MAX, EvField, EvProfile, Mrc, MrcConfig, PATH_EVENTS_MAX, PathChange, PathEvent, ev_of, path_of_ev};
 pub use oblivious::{Oblivious, ObliviousConfig};
 pub use prime::{Prime, PrimeConfig};
 pub use reps::{Reps, RepsConfig};
@@ -132,6 +132,19 @@ pub struct PlaneStates {
     pub denied: u32,
     /// Good and held in reserve.
     pub backup: u32,
+}
+
+/// Counters of MRC's set of paths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turnover {
+    /// Paths taken out after a failure.
+    pub retired: u64,
+    /// Paths that came back after probes.
+    pub returned: u64,
+    /// Failures without effect, because too few paths were left.
+    pub suppressed: u64,
+    /// Verdicts about paths that are not in the set; they have no effect.
+    pub unknown: u64,
 }
 
 /// Chooses the path of the next packet. A set of paths with states, probes and port status needs more: a

@@ -5,7 +5,7 @@ use crate::congestion::{CongestionConfig, DcqcnConfig, NsccConfig, PacedConfig, 
 use crate::environment::TransportConfig;
 use crate::parameter::ParameterSet;
 use crate::parameters;
-use crate::path::{BitmapConfig, MrcConfig, PathConfig, PrimeConfig, SingleConfig};
+use crate::path::{BitmapConfig, EvProfile, MrcConfig, PathConfig, PrimeConfig, SingleConfig};
 use crate::reliability::{GoBackNConfig, MrcSackConfig, ReliabilityConfig, SelectiveRepeatConfig};
 use crate::units::{Bytes, Span};
 
@@ -114,6 +114,8 @@ pub struct Profile {
     pub congestion: CongestionConfig,
     /// Decides which path a packet takes.
     pub path: PathConfig,
+    /// The paths from which MRC's set is made; other path selectors ignore it.
+    pub evs: EvProfile,
     /// Its switch settings.
     pub switch: SwitchConfig,
 }
@@ -246,6 +248,7 @@ impl Profile {
                 reliability: ReliabilityConfig::GoBackN(GoBackNConfig::default()),
                 congestion: CongestionConfig::Dcqcn(DcqcnConfig::default()),
                 path: PathConfig::Single(SingleConfig::default()),
+                evs: EvProfile::Auto,
                 switch: SwitchConfig { pfc: true, ..dcqcn_switch },
             },
             "rocev2_sr" => Profile {
@@ -255,6 +258,7 @@ impl Profile {
                 reliability: ReliabilityConfig::SelectiveRepeat(SelectiveRepeatConfig::irn()),
                 congestion: CongestionConfig::Dcqcn(DcqcnConfig::default()),
                 path: PathConfig::Single(SingleConfig::default()),
+                evs: EvProfile::Auto,
                 switch: dcqcn_switch,
             },
             "uec" => Profile {
@@ -264,6 +268,7 @@ impl Profile {
                 reliability: ReliabilityConfig::SelectiveRepeat(SelectiveRepeatConfig::default()),
                 congestion: CongestionConfig::Nscc(NsccConfig::default()),
                 path: PathConfig::Bitmap(BitmapConfig::default()),
+                evs: EvProfile::Auto,
                 switch: SwitchConfig::default(),
             },
             "strack" => Profile {
@@ -273,6 +278,7 @@ impl Profile {
                 reliability: ReliabilityConfig::SelectiveRepeat(SelectiveRepeatConfig::default()),
                 congestion: CongestionConfig::Strack(StrackConfig::default()),
                 path: PathConfig::Bitmap(BitmapConfig { original: true, ..BitmapConfig::default() }),
+                evs: EvProfile::Auto,
                 switch: SwitchConfig {
                     queue_bdp: 5.0,
                     trimming: false,
@@ -302,6 +308,7 @@ impl Profile {
                 reliability: ReliabilityConfig::SelectiveRepeat(SelectiveRepeatConfig::default()),
                 congestion: CongestionConfig::Nscc(NsccConfig::default()),
                 path: PathConfig::Prime(PrimeConfig::default()),
+                evs: EvProfile::Auto,
                 switch: SwitchConfig::default(),
             },
             "mrc" => Profile {
@@ -315,6 +322,7 @@ impl Profile {
                     ..NsccConfig::default()
                 }),
                 path: PathConfig::Mrc(MrcConfig::default()),
+                evs: EvProfile::Auto,
                 switch: SwitchConfig { ecn_last_hop: false, ..SwitchConfig::default() },
             },
             "sdr_sr" | "sdr_nack" | "sdr_xor" | "sdr_mds" | "sdr_auto" => Profile {
@@ -325,6 +333,7 @@ impl Profile {
                 reliability: ReliabilityConfig::named(name)?,
                 congestion: CongestionConfig::Paced(PacedConfig::default()),
                 path: PathConfig::Single(SingleConfig::default()),
+                evs: EvProfile::Auto,
                 switch: SwitchConfig { queue_bdp: 5.0, trimming: false, ..SwitchConfig::default() },
             },
             _ => return None,

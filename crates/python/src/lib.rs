@@ -1,7 +1,11 @@
-//! `strandway._lab`: what the Python package needs of the lab and of process groups. Everything that a user sees is in `strandway/*.py`.
+//! `strandway._lab`: what the Python package needs of the lab, of nodes and of process groups. Everything that a user sees is in `strandway/*.py`.
 
 mod columns;
+mod config;
+mod files;
+mod node;
 mod outcome;
+mod results;
 mod scenario;
 mod wire;
 
@@ -34,9 +38,16 @@ fn _lab(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<scenario::Scenario>()?;
     module.add_class::<outcome::Outcome>()?;
+    module.add_class::<results::Results>()?;
     module.add_class::<wire::WireGroup>()?;
     module.add_class::<wire::Work>()?;
     module.add_class::<wire::Endings>()?;
+    module.add_class::<node::WireNode>()?;
+    module.add_class::<node::WirePeer>()?;
+    module.add_class::<node::Pending>()?;
+    module.add_class::<files::FileServer>()?;
+    module.add_function(wrap_pyfunction!(files::copy, module)?)?;
+    module.add_function(wrap_pyfunction!(files::cast, module)?)?;
     module.add_function(wrap_pyfunction!(wire::close_wire, module)?)?;
     module.add_function(wrap_pyfunction!(outcome::page_of_rows, module)?)?;
     module.add_function(wrap_pyfunction!(outcome::table_of_rows, module)?)?;

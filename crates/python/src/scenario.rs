@@ -91,6 +91,11 @@ impl Scenario {
         self.inner.inputs()
     }
 
+    /// The key under which its result is kept. It must have been checked, so that its files are known.
+    fn key(&self, py: Python<'_>) -> PyResult<String> {
+        self.inner.key().map_err(|problems| refused(py, &problems))
+    }
+
     /// Finds all problems of the scenario. Returns its expected packet hops, and the estimate as a sentence.
     fn check(&self, py: Python<'_>) -> PyResult<(u64, String)> {
         let experiment = self.experiment(py)?;

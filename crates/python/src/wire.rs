@@ -7,6 +7,7 @@ use std::any::Any;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use strandway_group::GroupError;
 use strandway_group::process::{
@@ -14,7 +15,7 @@ use strandway_group::process::{
 };
 
 /// How long a wait goes before Ctrl-C is looked for.
-const LOOK: Duration = Duration::from_millis(100);
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
 /// Memory: address, bytes, and whether it may be written.
 type Memory = (usize, usize, bool);
@@ -41,7 +42,7 @@ fn refused(py: Python<'_>, error: &GroupError) -> PyErr {
     made().map_or_else(|error| error, PyErr::from_value)
 }
 
-fn seconds(timeout: f64) -> PyResult<Duration> {
+pub(crate) fn seconds(timeout: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(timeout)
         .map_err(|_| PyValueError::new_err(format!("a time of {timeout} s: give 0 or more")))
 }
@@ -65,7 +66,38 @@ impl Store for Given {
 /// One rank's side of a group.
 #[pyclass(frozen, module = "strandway._lab")]
 pub(crate) struct WireGroup {
-    group: process::Group,
+    /// There until it is dropped.
+    inner: Option<process::Group>,
+    /// It has a node of its own, which ends with it.
+    apart: bool,
+}
+
+/// Threads in which groups with a node of their own end: their last words take a while to arrive.
+static LEAVING: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
+
+impl WireGroup {
+    fn new(group: process::Group, apart: bool) -> WireGroup {
+        WireGroup { inner: Some(group), apart }
+    }
+
+    fn group(&self) -> &process::Group {
+        self.inner.as_ref().expect("there until it is dropped")
+    }
+}
+
+impl Drop for WireGroup {
+    fn drop(&mut self) {
+        let group = self.inner.take();
+        if !self.apart {
+            return;
+        }
+        // The interpreter's lock is held here, and the end of a node may take seconds.
+        if let Ok(leaving) = std::thread::Builder::new().name("strandway-leaving".into()).spawn(move || drop(group)) {
+            let mut all = LEAVING.lock().unwrap_or_else(PoisonError::into_inner);
+            all.retain(|(_, thread)| !thread.is_finished());
+            all.push((std::process::id(), leaving));
+        }
+    }
 }
 
 #[pymethods]
@@ -95,7 +127,7 @@ impl WireGroup {
                 false => process::Group::meet(&mut store, rank, ranks, towards, options),
             }
         });
-        met.map(|group| WireGroup { group }).map_err(|error| refused(py, &error))
+        met.map(|group| WireGroup::new(group, apart)).map_err(|error| refused(py, &error))
     }
 
     /// Meets those that the launcher of this process has started.
@@ -103,42 +135,48 @@ impl WireGroup {
     fn from_env(py: Python<'_>, timeout: f64, patience: f64) -> PyResult<WireGroup> {
         let options = GroupOptions { timeout: seconds(timeout)?, patience: seconds(patience)? };
         let met = py.detach(|| Launch::from_env()?.form(options));
-        met.map(|group| WireGroup { group }).map_err(|error| refused(py, &error))
+        met.map(|group| WireGroup::new(group, false)).map_err(|error| refused(py, &error))
     }
 
     fn rank(&self) -> u32 {
-        self.group.rank()
+        self.group().rank()
     }
 
     fn ranks(&self) -> u32 {
-        self.group.ranks()
+        self.group().ranks()
     }
 
     fn host(&self, rank: u32) -> Option<String> {
-        self.group.host(rank).map(str::to_string)
+        self.group().host(rank).map(str::to_string)
     }
 
     fn begun(&self) -> u64 {
-        self.group.begun()
+        self.group().begun()
     }
 
     fn set_timeout(&self, timeout: f64) -> PyResult<()> {
-        self.group.set_timeout(seconds(timeout)?);
+        self.group().set_timeout(seconds(timeout)?);
         Ok(())
     }
 
     fn abort(&self) {
-        self.group.abort();
+        self.group().abort();
     }
 
     /// The kind and text of the first failure.
     fn failure(&self) -> Option<(bool, String)> {
-        self.group.failure().map(|failure| (matches!(failure, Failure::TimedOut { .. }), failure.to_string()))
+        self.group().failure().map(|failure| (matches!(failure, Failure::TimedOut { .. }), failure.to_string()))
     }
 
     fn split(&self, py: Python<'_>, color: Option<u32>, key: u32) -> PyResult<Option<WireGroup>> {
-        let split = py.detach(|| self.group.split(color, key)).map_err(|failure| failed(py, &failure))?;
-        Ok(split.map(|group| WireGroup { group }))
+        let split = py.detach(|| self.group().split(color, key)).map_err(|failure| failed(py, &failure))?;
+        // Whichever of the two goes last ends the node, if it is theirs alone.
+        Ok(split.map(|group| WireGroup::new(group, self.apart)))
+    }
+
+    fn shrink(&self, py: Python<'_>, excluded: Vec<u32>) -> PyResult<WireGroup> {
+        let left = self.group().shrink(&excluded).map_err(|failure| failed(py, &failure))?;
+        Ok(WireGroup::new(left, self.apart))
     }
 
     /// Begins a collective; the work keeps `owner` until it has ended.
@@ -179,7 +217,7 @@ impl WireGroup {
         let reduction = Reduction::named(reduction, factor)
             .ok_or_else(|| PyValueError::new_err(format!("no reduction {reduction:?}")))?;
         let timeout = timeout.map(seconds).transpose()?;
-        let work = self.group.start(job, lend(buffers, owner), element, reduction, timeout);
+        let work = self.group().start(job, lend(buffers, owner), element, reduction, timeout);
         work.map(Work).map_err(|failure| failed(py, &failure))
     }
 
@@ -194,7 +232,7 @@ impl WireGroup {
     ) -> PyResult<Work> {
         let timeout = timeout.map(seconds).transpose()?;
         let Some(buffer) = lend(vec![(buffer.0, buffer.1, false)], owner).pop() else { unreachable!("one went in") };
-        self.group.start_send(to, tag, buffer, timeout).map(Work).map_err(|failure| failed(py, &failure))
+        self.group().start_send(to, tag, buffer, timeout).map(Work).map_err(|failure| failed(py, &failure))
     }
 
     fn recv(
@@ -208,7 +246,7 @@ impl WireGroup {
     ) -> PyResult<Work> {
         let timeout = timeout.map(seconds).transpose()?;
         let Some(buffer) = lend(vec![buffer], owner).pop() else { unreachable!("one went in") };
-        self.group.start_recv(source, tag, buffer, timeout).map(Work).map_err(|failure| failed(py, &failure))
+        self.group().start_recv(source, tag, buffer, timeout).map(Work).map_err(|failure| failed(py, &failure))
     }
 }
 
@@ -270,7 +308,7 @@ impl Work {
 /// Numbers of works that have ended, for one thread that takes them.
 #[pyclass(frozen, module = "strandway._lab")]
 pub(crate) struct Endings {
-    sender: Sender<u64>,
+    pub(crate) sender: Sender<u64>,
     receiver: Mutex<Receiver<u64>>,
 }
 
@@ -292,5 +330,12 @@ impl Endings {
 /// Ends everything on the wire, once what was said has arrived.
 #[pyfunction]
 pub(crate) fn close_wire(py: Python<'_>) {
-    py.detach(process::close_all);
+    py.detach(|| {
+        process::close_all();
+        let leaving = std::mem::take(&mut *LEAVING.lock().unwrap_or_else(PoisonError::into_inner));
+        for (_, thread) in leaving.into_iter().filter(|(pid, _)| *pid == std::process::id()) {
+            // A panic there was told.
+            let _ = thread.join();
+        }
+    });
 }

@@ -13,11 +13,14 @@
 8
 
 `docs/scenario.md` of the repository explains the keys of a scenario. The results are those of the command line, with
-equal digests. `Group` is the other half: collectives on arrays, between processes.
+equal digests. The other half moves bytes over real networks: `Group` has collectives on arrays between processes, `Node` connections
+and memory, `copy` and `cast` files.
 """
 
 from ._lab import __version__
 from .errors import Problem, ScenarioError, WireError, WireTimeout
+from .files import FileServer, cast, copy, receive, serve
+from .node import AsyncNode, AsyncPeer, AsyncRegion, Node, Peer, Region
 from .results import Result
 from .scenario import Scenario
 from .sweeps import Rows, compare, sweep
@@ -25,9 +28,16 @@ from .tables import Table
 from .wire import Group, MemoryStore, Store, Work
 
 __all__ = [
+    "AsyncNode",
+    "AsyncPeer",
+    "AsyncRegion",
+    "FileServer",
     "Group",
     "MemoryStore",
+    "Node",
+    "Peer",
     "Problem",
+    "Region",
     "Result",
     "Rows",
     "Scenario",
@@ -38,6 +48,10 @@ __all__ = [
     "WireTimeout",
     "Work",
     "__version__",
+    "cast",
     "compare",
+    "copy",
+    "receive",
+    "serve",
     "sweep",
 ]

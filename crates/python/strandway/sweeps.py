@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
-from pathlib import Path
 from typing import Any
 
 from . import _lab
@@ -114,13 +112,13 @@ def sweep(scenario: Scenario, over: Mapping[str, Sequence[Any]] | None = None, *
 
     - `on`: `None` for threads of this process, an executor of `concurrent.futures`, or `"ray"` (`pip install strandway[ray]`).
     - `jobs`: runs at a time in this process; by default one per processor.
-    - `keep`: a folder. Each result is written there under a name made from the scenario and the files it names, and is not
-      run again. Results that were read have their report only.
+    - `keep`: a folder, the same that `strandway sweep --results` takes. Each result is appended to a file there, under a key made
+      from the scenario and the files it names, and is not run again. Results that were read have their report only.
     - `shard`: `(i, n)`: every n-th run only, from the i-th on, counted from 0; for arrays of jobs on a cluster that share a
       folder `keep`. The same call without `shard` then gathers all of them.
     - `progress`: draw a line on standard error; by default in a terminal.
 
-    A run that fails is a row with an error. Raises `ScenarioError` if a combination makes no sense.
+    A run that fails is a row with an error, and the next call runs it again. Raises `ScenarioError` if a combination makes no sense.
     """
     base = scenario
     if over is not None:
@@ -149,25 +147,25 @@ def _all(
         rows = rows[first::parts]
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs = {jobs}: at least one run goes on at a time")
-    folder = None if keep is None else Path(keep)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-    files = {} if folder is None else {id(row): folder / f"{_key(row.scenario)}.json" for row in rows}
+    kept = None if keep is None else _lab.Results(str(keep), shard)
+    keys = {} if kept is None else {id(row): row.scenario._inner.key() for row in rows}
     left = []
     for row in rows:
-        kept = _read(files[id(row)]) if folder is not None else None
-        if kept is None:
+        found = None if kept is None else kept.get(keys[id(row)])
+        report = None if found is None else found[0]
+        if found is None or report is None:
             left.append(row)
         else:
-            row.result = Result(None, kept)
+            row.result = Result(None, {"report": json.loads(report), "values": found[1]})
     draws = sys.stderr.isatty() if progress is None else progress
     done = len(rows) - len(left)
 
     def over(row: Row) -> None:
         nonlocal done
         done += 1
-        if folder is not None and row.result is not None:
-            _write(files[id(row)], row.result.keep())
+        if kept is not None:
+            report = None if row.result is None else json.dumps(row.result.report)
+            kept.add(keys[id(row)], row.label, row.set, report, row.error)
         if draws:
             sys.stderr.write(f"\r\033[K{scenario.name}: {done} of {len(rows)} runs")
             sys.stderr.flush()
@@ -236,34 +234,6 @@ def _on_ray(rows: list[Row], over: Callable[[Row], None]) -> None:
 
 
 def key(scenario: Scenario) -> str:
-    """The name under which a result is kept: a hash of the version, the text, and the files that the scenario names."""
+    """The key under which a result is kept: a digest of the version, the scenario's keys, and the files that it names."""
     scenario.check()
-    return _key(scenario)
-
-
-def _key(scenario: Scenario) -> str:
-    """The same for a scenario that was checked and so has read its files."""
-    told = hashlib.sha256()
-    for part in (_lab.__version__, scenario.text()):
-        told.update(part.encode())
-        told.update(b"\0")
-    own = Path(scenario._inner.file())
-    for path in sorted(path for path in scenario.inputs if path != own):
-        told.update(path.read_bytes())
-        told.update(b"\0")
-    return told.hexdigest()[:32]
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
-        return None
-    return kept if isinstance(kept, dict) and kept.keys() >= {"report", "values"} else None
-
-
-def _write(path: Path, kept: dict[str, Any]) -> None:
-    # Written under another name first, so that readers find a complete file or none.
-    part = path.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(kept), encoding="utf-8")
-    part.replace(path)
+    return str(scenario._inner.key())

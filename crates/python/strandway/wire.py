@@ -189,6 +189,10 @@ class Group:
         inner = self._inner.split(color, key)
         return None if inner is None else Group(inner)
 
+    def shrink(self, excluded: Sequence[int]) -> Group:
+        """The group without some ranks, for those that are left: all of them call it with the same ranks. Nothing is sent."""
+        return Group(self._inner.shrink(list(excluded)))
+
     def abort(self) -> None:
         """Ends all collectives of the group here, now; they fail, and so do later ones."""
         self._inner.abort()

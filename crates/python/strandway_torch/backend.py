@@ -252,22 +252,28 @@ def _timeout(options: Any) -> float | None:
 class StrandwayBackend(Backend):  # type: ignore[misc]
     """One rank's side of a group."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, name: str = "", global_ranks: Sequence[int] = ()) -> None:
-        """Meets the other ranks at the store."""
+    def __init__(
+        self,
+        store: Any,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        name: str = "",
+        global_ranks: Sequence[int] = (),
+        *,
+        apart: bool = False,
+        group: _lab.WireGroup | None = None,
+    ) -> None:
+        """Meets the other ranks at the store, with a node of its own if `apart`; or takes a `group` that has met."""
         super().__init__(rank, size)
         self._options = Backend.Options("strandway", timeout=timeout)
         self._options.group_name = name
         self._options.global_ranks_in_group = list(global_ranks)
         seconds = timeout.total_seconds()
-        self._group = _lab.WireGroup.meet(
-            _Store(store),
-            rank,
-            size,
-            os.environ.get("MASTER_ADDR") or None,
-            seconds,
-            max(seconds, _PATIENCE),
-            False,
-        )
+        if group is None:
+            towards = os.environ.get("MASTER_ADDR") or None
+            group = _lab.WireGroup.meet(_Store(store), rank, size, towards, seconds, max(seconds, _PATIENCE), apart)
+        self._group = group
         self._barriers = 0
         self._splits = 0
         _close_at_exit()
@@ -280,7 +286,7 @@ class StrandwayBackend(Backend):  # type: ignore[misc]
     # Each of these must be defined: the inherited property asks C++, which asks the property.
     supports_coalescing = property(lambda self: False)
     supports_splitting = property(lambda self: True)
-    supports_shrinking = property(lambda self: False)
+    supports_shrinking = property(lambda self: True)
     supports_reconfigure = property(lambda self: False)
     supports_window = property(lambda self: False)
     _supports_time_estimate = property(lambda self: False)
@@ -327,6 +333,20 @@ class StrandwayBackend(Backend):  # type: ignore[misc]
         timeout = getattr(options, "_timeout", None) or self._options._timeout
         name = getattr(options, "group_name", "") or self._options.group_name
         return StrandwayBackend(store, ranks.index(self.rank()), len(ranks), timeout, name, [parents[rank] for rank in ranks])
+
+    def shrink(self, excluded: Sequence[int], flags: int = 0, options: Any = None) -> StrandwayBackend:
+        """The group without some ranks; those that are left call it, with the same ranks. Nothing is sent.
+
+        Flag 1 (`SHRINK_ABORT`) aborts this group first.
+        """
+        if flags & 1:
+            self.abort()
+        group = self._group.shrink(list(excluded))
+        parents = list(self._options.global_ranks_in_group) or list(range(self.size()))
+        left = [parent for rank, parent in enumerate(parents) if rank not in set(excluded)]
+        timeout = getattr(options, "_timeout", None) or self._options._timeout
+        name = self._options.group_name
+        return StrandwayBackend(None, group.rank(), group.ranks(), timeout, name, left, group=group)
 
     def supports_tensor_alloc(self, device: Any) -> bool:
         """Any memory of the CPU is as good as any other."""

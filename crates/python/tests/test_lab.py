@@ -163,19 +163,35 @@ def test_what_was_run_is_kept_and_not_run_again(tmp_path: Path) -> None:
     over = {"workload.size": ["1 MB", "2 MB", "3 MB"]}
     for part in range(2):
         strandway.sweep(Scenario(INCAST), over, keep=tmp_path, shard=(part, 2))
-    kept = sorted(tmp_path.glob("*.json"))
-    assert len(kept) == 3
-    times = [path.stat().st_mtime_ns for path in kept]
+    kept = {path: path.read_text() for path in sorted(tmp_path.glob("*.jsonl"))}
+    assert [text.count("\n") for text in kept.values()] == [2, 1]
     rows = strandway.sweep(Scenario(INCAST), over, keep=tmp_path)
-    assert [path.stat().st_mtime_ns for path in kept] == times
+    assert {path: path.read_text() for path in tmp_path.glob("*.jsonl")} == kept
     again = strandway.sweep(Scenario(INCAST), over)
     assert [row.result.digest for row in rows] == [row.result.digest for row in again]
     with pytest.raises(RuntimeError, match="report only"):
         _ = rows[0].result.flows
     assert rows.table().rows == 3 and "<table" in rows._repr_html_()
-    # Half a file counts as none.
-    kept[0].write_text(kept[0].read_text()[:100])
+    # Half a line counts as none.
+    path, text = next(iter(kept.items()))
+    path.write_text(text[:-100])
     assert not strandway.sweep(Scenario(INCAST), over, keep=tmp_path).failed
+    path.write_text("{}\n")
+    with pytest.raises(OSError, match="is no row of results"):
+        strandway.sweep(Scenario(INCAST), over, keep=tmp_path)
+
+
+def test_the_command_and_the_package_keep_the_same_rows(tmp_path: Path) -> None:
+    """A line as `strandway sweep --results` writes it; it needs no more than these keys."""
+    scenario = Scenario(INCAST)
+    row = next(iter(strandway.sweep(scenario, {"run.seed": [7]})))
+    report = dict(row.result.report, digest="from the command")
+    from strandway.sweeps import key
+
+    line = {"key": key(row.scenario), "label": row.label, "set": row.set, "report": report}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(line) + "\n")
+    found = strandway.sweep(scenario, {"run.seed": [7]}, keep=tmp_path)[0].result
+    assert found.digest == "from the command" and found.values == row.result.values
 
 
 def test_a_result_is_kept_under_what_it_was_made_of(tmp_path: Path) -> None:
@@ -232,4 +248,4 @@ def test_ray_runs_a_sweep(tmp_path: Path) -> None:
         rows = strandway.sweep(Scenario(INCAST), {"run.seed": [1, 2, 3]}, on="ray", keep=tmp_path)
     finally:
         ray.shutdown()
-    assert not rows.failed and len(list(tmp_path.glob("*.json"))) == 3
+    assert not rows.failed and (tmp_path / "rows.jsonl").read_text().count("\n") == 3

@@ -19,6 +19,8 @@ pub(crate) struct Meeting {
     /// The number of completed meetings.
     round: AtomicUsize,
     broken: AtomicBool,
+    /// The number of threads that sleep, or are about to. Only then the last thread wakes anyone, which takes a system call.
+    sleepers: AtomicUsize,
     /// Held by a thread that goes to sleep or wakes the others.
     sleep: Mutex<()>,
     changed: Condvar,
@@ -47,6 +49,7 @@ impl Meeting {
             here: AtomicUsize::new(0),
             round: AtomicUsize::new(0),
             broken: AtomicBool::new(false),
+            sleepers: AtomicUsize::new(0),
             sleep: Mutex::new(()),
             changed: Condvar::new(),
         }
@@ -66,12 +69,16 @@ impl Meeting {
         let round = self.round.load(Ordering::Acquire);
         if self.here.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
             self.here.store(0, Ordering::Relaxed);
-            let _awake = self.lock();
-            self.round.store(round + 1, Ordering::Release);
-            self.changed.notify_all();
+            // These two and the two of a thread that goes to sleep have one order: either we see the sleeper, or it sees the
+            // new round.
+            self.round.store(round + 1, Ordering::SeqCst);
+            if self.sleepers.load(Ordering::SeqCst) > 0 {
+                let _awake = self.lock();
+                self.changed.notify_all();
+            }
             return true;
         }
-        let met = || self.round.load(Ordering::Acquire) != round;
+        let met = || self.round.load(Ordering::SeqCst) != round;
         let over = || met() || self.broken.load(Ordering::Acquire);
         for _ in 0..self.looks {
             if over() {
@@ -80,9 +87,11 @@ impl Meeting {
             std::hint::spin_loop();
         }
         let mut awake = self.lock();
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
         while !over() {
             awake = self.changed.wait(awake).unwrap_or_else(PoisonError::into_inner);
         }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
         met()
     }
 }

@@ -9,15 +9,14 @@
 //! the arrivals and the ends of transmissions of all its ports in order of time.
 
 use crate::queue::Queue;
+use strandway_fabric::judgement::Thresholds;
 use strandway_fabric::measure::LinkCounters;
-use strandway_fabric::plan::{EcnSettings, PfcSettings, PortSettings, SharedSettings};
+use strandway_fabric::plan::{PfcSettings, PortSettings, SharedSettings};
+
 use strandway_proto::rng::Random;
 use strandway_proto::units::{Bytes, Rate, Span, Time};
 
-/// Control class; strict priority over data.
-pub(crate) const CONTROL: usize = 0;
-/// Data class.
-pub(crate) const DATA: usize = 1;
+pub(crate) use strandway_fabric::judgement::{CONTROL, DATA};
 
 /// Facts about a port that are rarely true.
 pub(crate) mod flag {
@@ -218,52 +217,23 @@ fn whole(rate: Rate) -> u32 {
     rate.whole_ps_per_byte().and_then(|ps| u32::try_from(ps).ok()).unwrap_or(0)
 }
 
-/// The present rate of a port, and thresholds at that rate, in bytes.
+/// The present rate of a port, and its settings at that rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Limits {
     pub(crate) rate: Rate,
-    pub(crate) data: u64,
-    pub(crate) control: u64,
-    pub(crate) trim: Option<u16>,
-    pub(crate) ecn: Option<Marking>,
+    pub(crate) thresholds: Thresholds,
     pub(crate) pfc: Option<PfcSettings>,
     pub(crate) shared: Option<SharedSettings>,
-}
-
-/// Marking by queue length.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Marking {
-    pub(crate) low: u64,
-    pub(crate) high: u64,
-    /// Probability per byte above `low`.
-    pub(crate) slope: f64,
-    pub(crate) at_dequeue: bool,
 }
 
 impl Limits {
     /// The limits of a port at `fraction` of its nominal rate; `last_hop`: it leads to a host.
     pub(crate) fn new(settings: &PortSettings, nominal: Rate, fraction: f64, last_hop: bool) -> Limits {
-        let scaled = |bytes: Bytes| (bytes.0 as f64 * fraction) as u64;
         Limits {
             rate: if fraction == 1.0 { nominal } else { nominal.scaled(fraction) },
-            data: scaled(settings.data_queue),
-            control: scaled(settings.control_queue),
-            trim: settings.trim.map(|t| t.size),
-            ecn: settings.ecn.filter(|e| e.last_hop || !last_hop).map(|e: EcnSettings| {
-                let (low, high) = (scaled(e.low), scaled(e.high));
-                let slope = if high > low { e.probability / (high - low) as f64 } else { 0.0 };
-                Marking { low, high, slope, at_dequeue: e.at_dequeue }
-            }),
+            thresholds: Thresholds::new(settings, fraction, last_hop),
             pfc: settings.pfc,
             shared: settings.shared,
         }
-    }
-}
-
-impl Marking {
-    /// Decides whether a packet that finds `queued` bytes is marked.
-    #[inline]
-    pub(crate) fn marks(&self, queued: u64, random: &mut Random) -> bool {
-        queued >= self.high || (queued > self.low && random.chance(self.slope * (queued - self.low) as f64))
     }
 }

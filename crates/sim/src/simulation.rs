@@ -1,8 +1,10 @@
 //! Runs a plan: slices side by side in windows, then one set of measurements.
 //!
-//! With several slices, a window is at most as long as the shortest delay of a link, so a packet that leaves a slice in
-//! a window cannot arrive at another slice in the same window. So each slice processes a window independently, then the
-//! slices exchange packets and signals, and go on. Events and their order depend neither on the number of slices nor on
+//! Several slices exchange packets and signals in one of two ways. Usually packets cross only before and after the top tier of switches; then a
+//! window has three phases (up, top, down with the hosts), and slices exchange packets after the first and the second
+//! ([`run_in_phases`]). Where news is faster than packets, a window is at most as long as the shortest delay of a link. So a packet that leaves a slice in
+//! a window cannot arrive at another slice in the same window; each slice processes a window independently, then the
+//! slices exchange packets and signals ([`run_side_by_side`]). Events and their order depend neither on the number of slices nor on
 //! the length of windows.
 
 use crate::control::Control;
@@ -11,8 +13,8 @@ use crate::meeting::Meeting;
 use crate::records::Records;
 use crate::slice::{Cut, Faults, Mail, Slice, Taken};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use strandway_collective::Programs;
 use strandway_fabric::measure::{
     Captured, End, FlowTime, GroupSeries, LinkCounters, Measurements, PacketCounters, PathCounters, Series, WatchPoint,
@@ -50,6 +52,8 @@ fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Mea
     let limit = plan.time_limit.0.saturating_add(1);
     if let [slice] = &mut slices[..] {
         slice.run_before(limit, control);
+    } else if slices[0].phases() > 1 {
+        run_in_phases(&mut slices, limit, control);
     } else {
         run_side_by_side(&mut slices, limit, control);
     }
@@ -57,7 +61,7 @@ fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Mea
         slice.report(control);
     }
     let over = slices.iter_mut().all(Slice::is_over);
-    let reached = slices.iter().map(|s| s.now).max().unwrap_or(0);
+    let reached = slices.iter().map(|s| s.clock.now).max().unwrap_or(0);
     let end = if slices.iter().all(Slice::is_done) {
         End::Finished
     } else if control.stopping() {
@@ -74,7 +78,7 @@ fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Mea
         }
     }
     let simulated = match end {
-        End::Finished => slices.iter().map(|s| s.finished_at).max().unwrap_or(0),
+        End::Finished => slices.iter().map(|s| s.books.finished_at).max().unwrap_or(0),
         End::TimeLimit => plan.time_limit.0,
         End::Interrupted => reached,
         End::Stalled => slices.iter().map(Slice::last_at).max().unwrap_or(0),
@@ -85,7 +89,7 @@ fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Mea
         opened += slice.count_opened();
         left += slice.opened_left();
     }
-    let hosts: Vec<Fingerprint> = slices.iter().flat_map(|s| &s.fingerprints).copied().collect();
+    let hosts: Vec<Fingerprint> = slices.iter().flat_map(|s| &s.edge.fingerprints).copied().collect();
     let mut measured = merge(plan, &cut, slices, opened, end, Time(simulated));
     measured.opened_left = left;
     measured.flows = records.into_flows();
@@ -93,42 +97,138 @@ fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Mea
     measured
 }
 
-/// Runs each slice on its own thread. The threads meet once per window. There are two sets of mailboxes: one is read
-/// while the next window fills the other.
-fn run_side_by_side(slices: &mut [Slice<'_>], limit: u64, control: &Control) {
-    let count = slices.len();
-    let mailboxes: Vec<Mutex<Mail>> = (0..2 * count * count).map(|_| Mutex::default()).collect();
-    let mailbox = |turn: usize, from: usize, to: usize| {
-        mailboxes[(turn * count + to) * count + from].lock().expect("no thread panics holding a mailbox")
+/// The mailboxes of slices, in two sets: one is read while the other is filled. `turn` names the set.
+struct Mailboxes {
+    slices: usize,
+    boxes: Vec<Mutex<Mail>>,
+}
+
+impl Mailboxes {
+    fn new(slices: usize) -> Mailboxes {
+        Mailboxes { slices, boxes: (0..2 * slices * slices).map(|_| Mutex::default()).collect() }
+    }
+
+    fn of(&self, turn: usize, from: usize, to: usize) -> MutexGuard<'_, Mail> {
+        self.boxes[(turn * self.slices + to) * self.slices + from].lock().expect("no thread panics holding a mailbox")
+    }
+
+    /// Puts the packets and signals of a slice into the mailboxes of the others. Returns the time of the first, `u64::MAX` if there are
+    /// none.
+    fn hand_over(&self, turn: usize, index: usize, slice: &mut Slice<'_>) -> u64 {
+        let others = (0..self.slices).filter(|&to| to != index);
+        others.fold(u64::MAX, |first, to| first.min(slice.hand_over(to, &mut self.of(turn, index, to))))
+    }
+
+    /// Gives a slice the packets and signals of the others.
+    fn receive(&self, turn: usize, index: usize, slice: &mut Slice<'_>) {
+        for from in (0..self.slices).filter(|&from| from != index) {
+            slice.receive(&mut self.of(turn, from, index));
+        }
+    }
+}
+
+/// A number from each slice, in two sets like [`Mailboxes`].
+struct Notes {
+    slices: usize,
+    numbers: Vec<AtomicU64>,
+}
+
+impl Notes {
+    fn new(slices: usize) -> Notes {
+        Notes { slices, numbers: (0..2 * slices).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    fn write(&self, turn: usize, index: usize, number: u64) {
+        self.numbers[turn * self.slices + index].store(number, Ordering::Relaxed);
+    }
+
+    /// The least number of a set. After a meeting all threads read the same numbers, until they meet again.
+    fn least(&self, turn: usize) -> u64 {
+        let all = self.numbers[turn * self.slices..][..self.slices].iter();
+        all.map(|n| n.load(Ordering::Relaxed)).min().unwrap_or(u64::MAX)
+    }
+}
+
+/// Runs each slice on its own thread, in windows of three phases. The threads meet after the first phase and after the second, and
+/// exchange packets there. Mostly the next window has events, as one of the threads says at the second meeting; if none does, they meet a third time and agree on the next
+/// window.
+fn run_in_phases(slices: &mut [Slice<'_>], limit: u64, control: &Control) {
+    let mailboxes = Mailboxes::new(slices.len());
+    let notes = Notes::new(slices.len());
+    let meeting = Meeting::new(slices.len());
+    let work = |index: usize, slice: &mut Slice<'_>| -> Option<()> {
+        let _attendance = meeting.attend();
+        let mut turn = 0;
+        let meet = || meeting.wait().then_some(());
+        loop {
+            notes.write(turn, index, if control.stopping() { u64::MAX } else { slice.next_time() });
+            meet()?;
+            let mut from = notes.least(turn);
+            turn = 1 - turn;
+            if from.saturating_sub(slice.early()) >= limit {
+                return None;
+            }
+            loop {
+                let end = slice.window_end(from);
+                slice.begin_window(from);
+                slice.run_phase(0, from..end, limit);
+                mailboxes.hand_over(turn, index, slice);
+                meet()?;
+                mailboxes.receive(turn, index, slice);
+                turn = 1 - turn;
+                slice.run_phase(1, from..end, limit);
+                mailboxes.hand_over(turn, index, slice);
+                let goes_on = slice.goes_on(end) && !control.stopping();
+                notes.write(turn, index, u64::from(!goes_on));
+                meet()?;
+                mailboxes.receive(turn, index, slice);
+                let go_on = notes.least(turn) == 0;
+                turn = 1 - turn;
+                slice.run_phase(2, from..end, limit);
+                slice.end_window(end, limit);
+                slice.report(control);
+                if limit <= end - slice.early() {
+                    return None;
+                }
+                if !go_on {
+                    break;
+                }
+                from = end;
+            }
+        }
     };
-    let next: Vec<AtomicU64> = (0..2 * count).map(|_| AtomicU64::new(0)).collect();
-    let meeting = Meeting::new(count);
+    std::thread::scope(|scope| {
+        for (index, slice) in slices.iter_mut().enumerate() {
+            let work = &work;
+            scope.spawn(move || work(index, slice));
+        }
+    });
+}
+
+/// Runs each slice on its own thread, in windows of one link latency. The threads meet once per window.
+fn run_side_by_side(slices: &mut [Slice<'_>], limit: u64, control: &Control) {
+    let mailboxes = Mailboxes::new(slices.len());
+    let next = Notes::new(slices.len());
+    let meeting = Meeting::new(slices.len());
     let work = |index: usize, slice: &mut Slice<'_>| {
         let _attendance = meeting.attend();
         let (mut turn, mut over, mut mailed) = (0, false, u64::MAX);
         loop {
             let time = if control.stopping() { u64::MAX } else { slice.next_time().min(mailed) };
-            next[turn * count + index].store(time, Ordering::Relaxed);
+            next.write(turn, index, time);
             if !meeting.wait() {
                 return;
             }
-            for from in (0..count).filter(|&from| from != index) {
-                slice.receive(&mut mailbox(turn, from, index));
-            }
-            // These values do not change until all threads meet again, so all threads read the same values and stop
-            // together.
-            let from =
-                next[turn * count..][..count].iter().map(|n| n.load(Ordering::Relaxed)).min().unwrap_or(u64::MAX);
+            mailboxes.receive(turn, index, slice);
+            // All threads read the same values and stop together.
+            let from = next.least(turn);
             if over || from >= limit {
                 return;
             }
             turn = 1 - turn;
             let end = slice.window_end(from);
             slice.run_before(limit.min(end), control);
-            mailed = u64::MAX;
-            for to in (0..count).filter(|&to| to != index) {
-                mailed = mailed.min(slice.hand_over(to, &mut mailbox(turn, index, to)));
-            }
+            mailed = mailboxes.hand_over(turn, index, slice);
             // The part of the last window after the limit does not belong to the run.
             over = limit <= end;
         }
@@ -159,30 +259,31 @@ fn merge(
     };
     let mut series = Series { every: plan.sample_every.unwrap_or(Span::ZERO), ..Series::default() };
     for slice in &mut slices {
-        m.events += slice.events_done;
-        m.packet_hops += slice.hops;
-        m.packets.copies += slice.copies[0];
-        m.packets.copies_trimmed += slice.copies[1];
-        add_packets(&mut m.packets, &slice.packets);
-        m.paths.resize(slice.paths.len(), PathCounters::default());
-        for (all, one) in m.paths.iter_mut().zip(&slice.paths) {
+        m.events += slice.clock.events_done;
+        m.packet_hops += slice.books.hops;
+        m.packets.copies += slice.books.copies[0];
+        m.packets.copies_trimmed += slice.books.copies[1];
+        add_packets(&mut m.packets, &slice.books.packets);
+        m.paths.resize(slice.books.paths.len(), PathCounters::default());
+        for (all, one) in m.paths.iter_mut().zip(&slice.books.paths) {
             all.sent += one.sent;
             all.marked += one.marked;
             all.trimmed += one.trimmed;
         }
         slice.close_accounts(simulated.0);
-        for (flow, time) in std::mem::take(&mut slice.times) {
+        for (flow, time) in std::mem::take(&mut slice.books.times) {
             m.times[flow as usize] = time;
         }
-        m.tallies.resize(slice.tallies.len(), Tally::default());
-        for (all, one) in m.tallies.iter_mut().zip(&slice.tallies) {
+        m.tallies.resize(slice.books.tallies.len(), Tally::default());
+        for (all, one) in m.tallies.iter_mut().zip(&slice.books.tallies) {
             all.merge(one);
         }
-        m.captured.append(&mut slice.captured);
+        m.captured.append(&mut slice.books.captured);
         slice.count_aggregation(simulated.0, &mut m.aggregation);
         slice.tell_times(simulated.0, &mut m.ranks);
         m.stations.extend(slice.occupancy());
         add_series(&mut series, slice.take_series());
+        slice.path_events(&mut m.path_events);
         let (first, hosts) = slice.hosts();
         for (c, (connection, ends)) in plan.connections.iter().zip(&cut.ends).enumerate() {
             for (HostId(host), id) in [(connection.source, ends.0), (connection.destination, ends.1)] {
@@ -210,6 +311,7 @@ fn merge(
     if plan.sample_every.is_some() {
         m.series = series;
     }
+    m.path_events.sort_by_key(|row| (row.event.at, row.host, row.peer));
     m.stations.sort_by_key(|station| station.node);
     m.captured.sort_by_key(|c| (c.at, c.link));
     m.captured.truncate(plan.capture.as_ref().map_or(0, |c| c.limit));
@@ -497,7 +599,7 @@ mod tests {
 
     #[test]
     fn wide_windows_change_nothing() {
-        let mut wide = 0;
+        let (mut wide, mut in_phases) = (0, 0);
         let mut cut_short = 0;
         for seed in 0..120 {
             let mut plan = random_plan(seed);
@@ -512,10 +614,22 @@ mod tests {
             assert_eq!(a.flows, b.flows, "seed {seed}");
             assert_eq!(a.links, b.links, "seed {seed}");
             assert_eq!((a.digest, a.end, a.simulated), (b.digest, b.end, b.simulated), "seed {seed}");
+            let mut phases = Cut::new(&Plan { threads: 3, ..plan.clone() });
+            let c = run(phases.clone());
+            phases.narrow = true;
+            let d = run(phases);
+            for other in [&c, &d] {
+                assert_eq!(a.flows, other.flows, "seed {seed}, three slices");
+                assert_eq!(a.links, other.links, "seed {seed}, three slices");
+                let ends = (other.digest, other.end, other.simulated);
+                assert_eq!((a.digest, a.end, a.simulated), ends, "seed {seed}, three slices");
+            }
+            in_phases += u32::from(c.events < d.events);
             wide += u32::from(a.events < b.events);
             cut_short += u32::from(a.end == End::TimeLimit);
         }
         assert!(wide > 100 && cut_short > 20, "wide windows in {wide} runs, {cut_short} cut short");
+        assert!(in_phases > 100, "windows of three phases in {in_phases} runs");
     }
 
     #[test]

@@ -19,12 +19,12 @@ pub enum Routes {
     /// paths. Acknowledgements and all other small datagrams leave from the plane's own port.
     SourcePorts(u16),
     /// An SRv6 fabric: the destination address is a list of uSIDs, which the switches consume. All planes are bound to the
-    /// address of our host number, each with its own port.
+    /// own address of our host number in that plane ([`Clos::host`]), each with its own port.
     Srv6 {
         /// The fabric's address plan.
         clos: Clos,
         /// Our number in the fabric.
-        host: u16,
+        host: u32,
     },
 }
 
@@ -38,7 +38,7 @@ impl Routes {
                 Err(Error::Config(format!("{count} source ports: take 2 to {SOURCE_PORTS_MAX} for each plane")))
             }
             Routes::Srv6 { clos, host } => clos
-                .holds(planes as u32, u32::from(*host) + 1)
+                .holds(planes as u32, host.saturating_add(1))
                 .map_err(|error| Error::Config(format!("SRv6 address plan: {error}"))),
         }
     }
@@ -51,18 +51,23 @@ impl Routes {
         }
     }
 
-    /// Paths of a plane, if the fabric's address plan says how many there are.
+    /// Choices at each tier on the way up within a plane, if the fabric's address plan says how many there are.
     pub(crate) fn uplinks(&self) -> [u16; 2] {
         match self {
             Routes::Addresses => [0; 2],
             Routes::SourcePorts(count) => [*count, 0],
-            Routes::Srv6 { clos, .. } => [clos.paths_between_t0s(), 0],
+            Routes::Srv6 { clos, .. } => clos.uplinks(),
         }
     }
 
-    /// The number of paths of a plane: an entropy value modulo this names one. Each path keeps its packets in order.
+    /// The number of entropy values that name paths of a plane: an entropy value modulo this names one. Each path keeps its
+    /// packets in order.
     pub(crate) fn distinct(&self) -> u16 {
-        self.uplinks()[0].max(1)
+        match self.uplinks() {
+            [first, 0 | 1] => first.max(1),
+            // The choice at the second tier is in the bits above those of the first.
+            [first, second] => first.next_power_of_two().saturating_mul(second),
+        }
     }
 
     /// The destination of a packet to `peer`: the address, and the number of the socket to send from.

@@ -29,6 +29,7 @@ fn a_long_path_carries_what_is_wanted_and_its_receiver_loses_little() {
         connections: 1,
         duration: Duration::from_secs(3),
         depth: 4,
+        bulk: 0,
         mode: Mode::Bandwidth,
         interval: Duration::from_millis(500),
         bulk: 0,

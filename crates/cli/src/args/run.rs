@@ -2,6 +2,7 @@
 
 use clap::Args as ClapArgs;
 use std::path::PathBuf;
+use strandway_lab::Shard;
 
 pub(super) const RUN_EXAMPLES: &str = "\
 Examples:
@@ -36,7 +37,31 @@ A scenario to sweep has a section such as
 
 Examples:
   strandway sweep my.toml
-  strandway sweep my.toml --set sweep.run.seed='[1, 2, 3]' --json rows.json";
+  strandway sweep my.toml --set sweep.run.seed='[1, 2, 3]' --json rows.json
+  strandway sweep my.toml --results rows                keep every run in the folder `rows` as it ends; the same
+                                                        command goes on where it was stopped
+  strandway sweep my.toml --results rows --shard 2/16   only runs 2, 18, 34, ...: one of 16 jobs of a cluster
+  strandway sweep my.toml --results rows --gather       print what is there, and run nothing
+
+Rows in the folder are found by a digest of the version, the scenario and the files that it names: a changed
+scenario is run anew, and several sweeps may share a folder. A run that fails is a row with an error, and the next
+command runs it again. examples/sweeps has an array of Slurm jobs and a script for Ray.";
+
+pub(super) const IMPORT_EXAMPLES: &str = "\
+What is understood, and what it becomes:
+  workload.txt (SimAI, AICB), list.csv (AICB)      [job] file = \"FILE\"
+  PREFIX.RANK.et, one per rank (Chakra)            [job] file = \"PREFIX\"; one file alone: and gpus = N
+  schedule.goal, schedule.bin (GOAL)               [job] file = \"FILE\"
+  topology of SimAI or ASTRA-sim                   [fabric] kind = \"simai\", topo = \"FILE\"
+  topology.xml (NCCL)                              [servers] topo = \"FILE\"
+  graph.xml (NCCL)                                 a description
+  tuner.conf (NCCL)                                [job] tuner = \"FILE\"
+  algorithm.xml (MSCCL)                            [workload] algorithm = \"msccl\", file = \"FILE\"
+  matrix.cm (htsim)                                strandway run FILE
+
+Examples:
+  strandway import traces/all_reduce_8npus_1MB     all files all_reduce_8npus_1MB.RANK.et
+  strandway import llama7b.bin                     read once, a rank at a time";
 
 pub(super) const EXPLAIN_EXAMPLES: &str = "\
 Examples:
@@ -127,6 +152,15 @@ pub(crate) struct CompareArgs {
 pub(crate) struct SweepArgs {
     #[command(flatten)]
     pub(crate) common: Common,
+    /// Keep every run in this folder as it ends, and do not repeat those that are there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) results: Option<PathBuf>,
+    /// Only part I of N, counted from 0: every N-th run
+    #[arg(long, value_name = "I/N")]
+    pub(crate) shard: Option<Shard>,
+    /// With --results: run nothing, print what is there
+    #[arg(long, requires = "results")]
+    pub(crate) gather: bool,
     /// Simultaneous runs [default: as many as processors and memory allow]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) jobs: Option<u16>,
@@ -148,7 +182,7 @@ pub(crate) struct ExplainArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ImportArgs {
-    /// A SimAI or AICB workload (.txt), or an htsim traffic matrix (.cm)
+    /// A file, or the prefix or the folder of a Chakra trace; `-` is standard input
     pub(crate) file: PathBuf,
 }
 

@@ -89,13 +89,15 @@ fn up(args: &FabricUpArgs) -> Result<(), Failure> {
     }
     let flag = if name == "sw" { String::new() } else { format!(" --name {name}") };
     show(&format!(
-        "{name}: {} hosts, {} planes of {} T0 and {} T1, {} namespaces, in {:.1} s\n\
+        "{name}: {} hosts, {} planes of {} T0{} {} T1{}, {} namespaces, in {:.1} s\n\
          nodes: {FOLDER}/{name}/h0.toml ...\n\
          next:  strandway fabric status --probe{flag}\n",
         fabric.hosts,
         fabric.planes,
         fabric.t0s(),
+        if fabric.pods.is_some() { "," } else { " and" },
         fabric.t1s,
+        if fabric.pods.is_some() { format!(" and {} T2", fabric.t2s()) } else { String::new() },
         fabric.nodes().len(),
         began.elapsed().as_secs_f64()
     ));
@@ -188,7 +190,7 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
         let row = |label: &str, report| Row { label: label.into(), set: BTreeMap::new(), report };
         let rows = vec![row("simulated", simulated), row("namespaces", wire)];
         let remark = agreement(&rows);
-        let document = tell(&mut outputs, &scenario, rows, &remark)?;
+        let document = tell(&mut outputs, &scenario, rows, Vec::new(), &remark)?;
         return judge(document.rows.iter().map(|row| (row.label.as_str(), &row.report)));
     }
     outputs.show(&report::text::report_in(&wire, outputs.width()));
@@ -319,10 +321,17 @@ fn trees(copied: &[Copied]) -> String {
 
 /// A table of probes: a line per path with the number sent, and the number that arrived.
 fn paths(probed: &[Probed]) -> String {
-    let mut text = format!("\n{:<6} {:>7} {:>7} {:>8} {:>8}\n", "plane", "T1", "probes", "refused", "arrived");
+    let tall = probed.iter().any(|way| way.t2.is_some());
+    let t2 = |text: &str| if tall { format!(" {text:>8}") } else { String::new() };
+    let (t2_head, [probes, refused, arrived]) = (t2("T2"), ["probes", "refused", "arrived"]);
+    let mut text = format!("\n{:<6} {:>7}{t2_head} {probes:>7} {refused:>8} {arrived:>8}\n", "plane", "T1");
     for way in probed {
         let t1 = way.t1.map_or("same T0".to_string(), |t1| t1.to_string());
-        text.push_str(&format!("p{:<5} {t1:>7} {:>7} {:>8} {:>8}\n", way.plane, way.wanted, way.refused, way.arrived));
+        let over = t2(&way.t2.map_or("same pod".to_string(), |t2| t2.to_string()));
+        text.push_str(&format!(
+            "p{:<5} {t1:>7}{over} {:>7} {:>8} {:>8}\n",
+            way.plane, way.wanted, way.refused, way.arrived
+        ));
     }
     text
 }

@@ -89,7 +89,7 @@ pub(super) fn options(args: &TeamArgs, config: &Config) -> Result<Options, Failu
         return Err(Failure::Usage(format!("--pace {}: write a share from 0.01 to 1", args.pace)));
     }
     let trees = match &config.routes {
-        Routes::Srv6 { clos, .. } => clos.paths_between_t0s(),
+        Routes::Srv6 { clos, .. } => clos.uplinks().map(|ways| ways.max(1)).into_iter().product(),
         Routes::Addresses | Routes::SourcePorts(_) => 1,
     };
     Ok(Options {

@@ -52,6 +52,7 @@ pub struct Group {
     /// The number of the next collective. Held while it is handed over, so that threads agree on the order.
     next: Mutex<u64>,
     splits: Mutex<u64>,
+    shrinks: Mutex<u64>,
     failure: Arc<Mutex<Option<Failure>>>,
 }
 
@@ -110,6 +111,7 @@ impl Group {
             options: Mutex::new(options),
             next: Mutex::new(0),
             splits: Mutex::new(0),
+            shrinks: Mutex::new(0),
             failure,
         }
     }
@@ -135,14 +137,33 @@ impl Group {
             .map(|(rank, words)| (words[2], rank))
             .collect();
         ranks.sort_unstable();
-        let mut hash = blake3::Hasher::new();
-        for word in [self.id, number, color.into()] {
-            hash.update(&word.to_be_bytes());
-        }
-        let id = u64::from_be_bytes(*hash.finalize().as_bytes().first_chunk().expect("32 bytes"));
+        let id = derive([self.id, number, color.into()]);
         let rank = ranks.iter().position(|(_, rank)| *rank == self.rank).unwrap_or_default() as u32;
         let members = ranks.iter().map(|(_, rank)| self.members[*rank as usize].clone()).collect();
         Ok(Some(Group::new(&self.process, id, rank, members, self.options())))
+    }
+
+    /// The group without some of its ranks, in the same order; for survivors. Nothing is sent: all that remain call it, with the same
+    /// ranks, as often as each other. Collectives of this group that are under way stay so.
+    ///
+    /// # Errors
+    /// If there is no such rank, or it is this one, or nothing is excluded.
+    pub fn shrink(&self, excluded: &[u32]) -> Result<Group, Failure> {
+        let ranks = self.ranks();
+        if excluded.is_empty() || excluded.contains(&self.rank) || excluded.iter().any(|rank| *rank >= ranks) {
+            let what = format!("shrink without ranks {excluded:?}: name other ranks of this group, of {ranks}");
+            return Err(Failure::Mismatch(what));
+        }
+        let left: Vec<u32> = (0..ranks).filter(|rank| !excluded.contains(rank)).collect();
+        let number = {
+            let mut shrinks = self.shrinks.lock().unwrap_or_else(PoisonError::into_inner);
+            *shrinks += 1;
+            *shrinks
+        };
+        let words = [self.id, u64::MAX, number].into_iter().chain(left.iter().map(|rank| (*rank).into()));
+        let rank = left.iter().position(|rank| *rank == self.rank).unwrap_or_default() as u32;
+        let members = left.iter().map(|rank| self.members[*rank as usize].clone()).collect();
+        Ok(Group::new(&self.process, derive(words), rank, members, self.options()))
     }
 
     /// Our rank.
@@ -241,7 +262,7 @@ impl Group {
         reduction: Reduction,
         timeout: Option<Duration>,
     ) -> Work {
-        let work = Work::new();
+        let work = Work::new(self.process.helm());
         let timeout = timeout.unwrap_or_else(|| self.options().timeout);
         let counts = matches!(what, What::Job(_));
         let begin = |number| {
@@ -489,6 +510,15 @@ impl Group {
     fn blocks(&self, buffer: usize, length: usize) -> Vec<Span> {
         (0..self.ranks() as usize).map(|rank| Span { buffer, bytes: rank * length..(rank + 1) * length }).collect()
     }
+}
+
+/// The number of a group that is made of another one.
+fn derive(words: impl IntoIterator<Item = u64>) -> u64 {
+    let mut hash = blake3::Hasher::new();
+    for word in words {
+        hash.update(&word.to_be_bytes());
+    }
+    u64::from_be_bytes(*hash.finalize().as_bytes().first_chunk().expect("32 bytes"))
 }
 
 impl Drop for Group {

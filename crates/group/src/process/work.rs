@@ -1,17 +1,19 @@
 //! The handle of a collective: whether the collective has ended, and with which result.
 
 use super::failure::Failure;
+use super::helm::Helm;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// A collective under way, or ended. A clone is the same one.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Work(Arc<Shared>);
 
-#[derive(Debug, Default)]
 struct Shared {
+    /// Whoever waits steers the engine that moves the work.
+    helm: Arc<Helm>,
     ended: AtomicBool,
     state: Mutex<State>,
     bell: Condvar,
@@ -22,11 +24,13 @@ struct State {
     outcome: Option<Result<Option<u32>, Failure>>,
     /// The channel that hears of the end, and the number to send over it.
     listeners: Vec<(Sender<u64>, u64)>,
+    /// Threads that sleep until the end.
+    sleepers: usize,
 }
 
 impl Work {
-    pub(super) fn new() -> Work {
-        Work(Arc::default())
+    pub(super) fn new(helm: Arc<Helm>) -> Work {
+        Work(Arc::new(Shared { helm, ended: AtomicBool::new(false), state: Mutex::default(), bell: Condvar::new() }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -43,7 +47,9 @@ impl Work {
                 // It may have gone.
                 let _ = listener.send(number);
             }
-            self.0.bell.notify_all();
+            if state.sleepers > 0 {
+                self.0.bell.notify_all();
+            }
         }
     }
 
@@ -57,9 +63,13 @@ impl Work {
         if self.is_ended() { self.lock().outcome.clone() } else { None }
     }
 
-    /// Waits for the end for at most `timeout`. `None` if the collective has not ended by then; it goes on.
+    /// Waits for the end for at most `timeout`. `None` if the collective has not ended by then; it goes on. The packets of the process move on
+    /// the thread that waits, meanwhile.
     pub fn wait_for(&self, timeout: Duration) -> Option<Result<Option<u32>, Failure>> {
         let until = Instant::now().checked_add(timeout);
+        if !self.is_ended() {
+            self.0.helm.steer(self, until);
+        }
         let mut state = self.lock();
         loop {
             if let Some(outcome) = &state.outcome {
@@ -70,8 +80,10 @@ impl Work {
             if left.is_zero() {
                 return None;
             }
+            state.sleepers += 1;
             let waited = self.0.bell.wait_timeout(state, left);
             state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            state.sleepers -= 1;
         }
     }
 
@@ -95,5 +107,11 @@ impl Work {
         } else {
             state.listeners.push((listener.clone(), number));
         }
+    }
+}
+
+impl std::fmt::Debug for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Work").field("outcome", &self.lock().outcome).finish_non_exhaustive()
     }
 }

@@ -80,8 +80,11 @@ pub fn live(
 /// Checks that the fabric that is up is the experiment's.
 fn fits(name: &str, fabric: &LinuxFabric, experiment: &Experiment) -> Result<(), LinuxError> {
     let shape = experiment.plan.topology.shape();
-    let theirs = (u32::from(fabric.hosts), fabric.planes, u32::from(fabric.hosts_per_t0), u32::from(fabric.t1s));
-    let wanted = (shape.hosts, shape.planes, shape.hosts_per_leaf, t1s(&experiment.plan.topology));
+    let topology = &experiment.plan.topology;
+    let pods = fabric.pods.map_or([0; 3], |pods| [pods.t0s, pods.t1s, pods.t2s_per_t1].map(u32::from));
+    let wanted_pods = shape.pods.map_or([0; 3], |pods| [pods.leaves_per_pod, shape.spines, pods.cores_per_spine]);
+    let theirs = (u32::from(fabric.hosts), fabric.planes, u32::from(fabric.hosts_per_t0), u32::from(fabric.t1s), pods);
+    let wanted = (shape.hosts, shape.planes, shape.hosts_per_leaf, t1s(topology), wanted_pods);
     // With one T0, the number of hosts that it could have does not matter.
     if theirs == wanted || (fabric.t0s() == 1 && (theirs.0, theirs.1) == (wanted.0, wanted.1)) {
         return Ok(());

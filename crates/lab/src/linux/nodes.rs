@@ -22,11 +22,11 @@ pub fn up(fabric: &LinuxFabric, program: &Path, interrupted: &dyn Fn() -> bool) 
 /// The node file of a host.
 pub fn node_file(fabric: &LinuxFabric, host: u16) -> NodeFile {
     let clos = fabric.clos();
-    let plane = |p: u8| SocketAddrV6::new(clos.host(host), PORT + u16::from(p), 0, 0);
+    let plane = |p: u8| SocketAddrV6::new(clos.host(p, u32::from(host)), PORT + u16::from(p), 0, 0);
     NodeFile {
         name: Node::Host(host).to_string(),
-        host,
-        hosts: Some(fabric.hosts),
+        host: u32::from(host),
+        hosts: Some(u32::from(fabric.hosts)),
         planes: (0..fabric.planes).map(plane).collect(),
         devices: fabric.ports(Node::Host(host)).into_iter().map(|port| port.name).collect(),
         key: Some("key".into()),
@@ -36,7 +36,7 @@ pub fn node_file(fabric: &LinuxFabric, host: u16) -> NodeFile {
         base_rtt: Span(fabric.base_rtt_ns * 1000),
         trimming: fabric.trimming,
         srv6: Some(clos),
-        distances: distances(fabric, clos.t0_of(host)),
+        distances: distances(fabric, clos.t0_of(u32::from(host))),
     }
 }
 
@@ -44,12 +44,9 @@ pub fn node_file(fabric: &LinuxFabric, host: u16) -> NodeFile {
 fn distances(fabric: &LinuxFabric, site: u16) -> Vec<Far> {
     let far = |way: &Way| {
         let other = way.sites.into_iter().find(|other| *other != site).unwrap_or(site);
-        let first = other * fabric.hosts_per_t0;
-        Far {
-            hosts: [first, first + fabric.hosts_per_t0 - 1],
-            rate: Rate(way.rate),
-            base_rtt: Span(way.base_rtt_ns * 1000),
-        }
+        let per_t0 = u32::from(fabric.hosts_per_t0);
+        let first = u32::from(other) * per_t0;
+        Far { hosts: [first, first + per_t0 - 1], rate: Rate(way.rate), base_rtt: Span(way.base_rtt_ns * 1000) }
     };
     fabric.ways.iter().filter(|way| way.sites.contains(&site)).map(far).collect()
 }

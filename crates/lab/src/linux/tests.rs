@@ -92,8 +92,16 @@ fn what_namespaces_cannot_be_is_said_with_a_remedy() {
         let problems = of(TWO_PLANES, &sets, &options).expect_err(said);
         assert!(problems.to_string().contains(said), "{sets:?}: {problems}");
     }
-    let tree = of("[fabric]\nkind = \"fat-tree\"\nk = 4\nrate = \"1 Gbps\"\n", &[], &no()).expect_err("three tiers");
-    assert!(tree.to_string().contains("has three tiers"), "{tree}");
+    const TREE: &str = "[fabric]\nkind = \"fat-tree\"\nk = 4\nrate = \"1 Gbps\"\n";
+    for (set, said) in [
+        ("fabric.core_bundle=2", "parallel links cannot be told apart"),
+        ("fabric.core_rate=2 Gbps", "faster than software carries"),
+        ("fabric.k=8", "at most 64 hosts as namespaces"),
+        ("fabric.cores_per_agg=90", "would be 212 namespaces; 200 is the most"),
+    ] {
+        let problems = of(TREE, &[set], &no()).expect_err(said);
+        assert!(problems.to_string().contains(said), "{set}: {problems}");
+    }
     let scenario = crate::scenario::parse(TWO_PLANES).expect("TOML");
     for name in ["", "a/b", "..", "a b", "abcdefghijklmnopqrstu"] {
         assert!(fabric_of(&scenario, name, &no()).is_err(), "{name}");
@@ -134,8 +142,25 @@ fn node_files_are_what_a_node_needs() {
     let node = node_file(&fabric, 3);
     assert_eq!(NodeFile::from_text("h3.toml", &node.to_string()), Ok(node.clone()));
     let planes: Vec<String> = node.planes.iter().map(|p| p.to_string()).collect();
-    assert_eq!(planes, ["[fcbb:bb00:3003::]:4791", "[fcbb:bb00:3003::]:4792"]);
+    assert_eq!(planes, ["[fcbb:bb00:2:8002::]:4791", "[fcbb:bb00:802:8802::]:4792"]);
     assert_eq!((node.profile.as_str(), node.payload, node.srv6), ("mrc", 4096, Some(fabric.clos())));
+}
+
+#[test]
+fn three_tiers_are_a_fabric_whose_nodes_know_its_paths() {
+    let path = std::path::Path::new("../../scenarios/wire/three_tiers.toml");
+    let fabric = fabric_of(&Scenario::load(path).expect("it is there"), "sw", &Options::default()).expect("a fabric");
+    assert_eq!((fabric.hosts, fabric.t0s(), fabric.t1s, fabric.t2s(), fabric.nodes().len()), (16, 8, 8, 4, 36));
+    assert_eq!(
+        (fabric.host_rate, fabric.uplink_rate, fabric.core_rate),
+        (Some(100_000_000), Some(100_000_000), Some(100_000_000))
+    );
+    let node = node_file(&fabric, 15);
+    assert_eq!(NodeFile::from_text("h15.toml", &node.to_string()), Ok(node.clone()));
+    let clos = node.srv6.expect("addresses are paths");
+    assert_eq!((clos.plane_bits, clos.paths(0, 15), clos.paths(0, 3), clos.uplinks()), (0, 4, 2, [2, 2]));
+    // Six links at 100 Mb/s instead of four at most.
+    assert!(node.base_rtt > Span::from_us(2_000), "{}", node.base_rtt);
 }
 
 #[test]
@@ -210,9 +235,9 @@ fn every_pair_of_three_sites_has_switches_and_lines_of_its_own() {
     );
     let steps = build(&fabric);
     let site1 = lines(&steps, "sw-t0-p0-1", Tool::Ip);
-    assert!(site1.iter().any(|line| line == "route replace fcbb:bb00:2004::/48 via fe80::2004 dev u4 metric 100"));
+    assert!(site1.iter().any(|line| line == "route replace fcbb:bb00:4005::/48 via fe80::4005 dev u4 metric 100"));
     assert!(
-        site1.iter().all(|line| !line.contains("fcbb:bb00:2002::")),
+        site1.iter().all(|line| !line.contains("fcbb:bb00:4003::")),
         "no link leads to the switch of others: {site1:#?}"
     );
     // Segmentation offload must be off at the ends of delay lines: in the switch of the site where the line ends, and

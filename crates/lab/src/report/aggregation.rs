@@ -5,7 +5,7 @@ use super::spread::place;
 use super::text::grid::{ALWAYS, Grid};
 use super::text::{count, percent, us};
 use crate::plan::{Execution, Experiment};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use strandway_fabric::Measurements;
 use strandway_proto::aggregate::Counts;
 use strandway_switch::Plan;
@@ -14,7 +14,8 @@ use strandway_switch::Plan;
 const SHOWN: usize = 16;
 
 /// The work of the switches that add gradients. ESA sheet, section 13.5.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SwitchFacts {
     /// The system that they ran: `esa`, `atp` or `switchml`.
     pub system: String,
@@ -44,7 +45,8 @@ pub struct SwitchFacts {
 }
 
 /// The share of slots that a job held over time.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct OccupancyFacts {
     /// The job's name.
     pub name: String,
@@ -53,7 +55,8 @@ pub struct OccupancyFacts {
 }
 
 /// The fragments of one job.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct AggregationFacts {
     /// The job's name, which is that of its collective.
     pub name: String,

@@ -33,7 +33,7 @@ impl<'a> Capacity<'a> {
             let left = match fault.kind {
                 FaultKind::Down { .. } => 0.0,
                 FaultKind::Degraded { fraction } => fraction,
-                FaultKind::Loss { .. } => continue,
+                FaultKind::Loss { .. } | FaultKind::Denied => continue,
             };
             for link in &fault.links {
                 slow.entry(link.0).or_default().push((fault.from.0..fault.until.0, left));

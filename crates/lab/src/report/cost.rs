@@ -2,11 +2,12 @@
 
 use super::text::{count, percent};
 use crate::cost::{Cost, Tables};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use strandway_fabric::Topology;
 
 /// The parts of a fabric.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CostFacts {
     /// Switch tiers.
     pub tiers: usize,
@@ -35,7 +36,8 @@ pub struct CostFacts {
 }
 
 /// Entries of the static tables of switches that forward source routes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct TableFacts {
     pub t0: u64,

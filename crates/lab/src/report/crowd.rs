@@ -3,7 +3,7 @@
 use super::spread::place;
 use super::{SlowFlow, Spread};
 use crate::plan::{CollectivePlan, Execution, Experiment};
-use strandway_collective::{Group, Multicast, Pipe};
+use strandway_collective::{Group, Listed, Multicast, Pipe};
 use strandway_fabric::Measurements;
 use strandway_fabric::tally::{Histogram, Slow, Tally};
 use strandway_switch::Plan;
@@ -25,6 +25,8 @@ enum Of<'a> {
     Multicast(&'a Multicast),
     /// Messages between two ranks of a job.
     Pipe(&'a Pipe),
+    /// Messages of a recipe.
+    Listed(&'a Listed),
     /// One message per worker of a job.
     InNetwork(&'a Plan),
 }
@@ -47,6 +49,10 @@ impl<'a> Crowd<'a> {
                 Execution::Pipe(pipe) => {
                     let pipe = &experiment.pipes[pipe];
                     (pipe.messages(), pipe.bytes.saturating_mul(pipe.count.into()), Of::Pipe(pipe))
+                }
+                Execution::Listed(listed) => {
+                    let listed = &experiment.listed[listed];
+                    (listed.messages(), listed.recipe.volume(listed.bytes), Of::Listed(listed))
                 }
                 Execution::InNetwork(job) => {
                     let job = experiment.aggregation.as_ref()?.plans.get(job)?;
@@ -112,6 +118,11 @@ fn named(of: &Of<'_>, slow: &Slow) -> Option<SlowFlow> {
             (format!("multicast->host{}", multicast.ranks.host(rank).0), multicast.layout.bytes() - own)
         }
         Of::Pipe(pipe) => (format!("host{}->host{}", pipe.from.0, pipe.to.0), pipe.bytes / u64::from(pipe.pieces)),
+        Of::Listed(listed) => {
+            let (message, piece) = listed.piece_of(slow.message)?;
+            let (from, to) = listed.ends(message);
+            (format!("host{}->host{}", from.0, to.0), listed.length(message, piece))
+        }
         Of::InNetwork(job) => {
             let worker = slow.message.checked_sub(job.first_message)?;
             let host = job.job.workers().get(worker as usize)?;

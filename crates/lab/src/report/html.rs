@@ -27,12 +27,14 @@ pub use self::compared::headline;
 const STYLE: &str = include_str!("html/style.css");
 /// Script for interactive charts, on every page.
 const CHARTS: &str = include_str!("html/charts.js");
+/// Script for lanes of bars, on pages of one run.
+const LANES: &str = include_str!("html/lanes.js");
 /// Script for pages with several runs, after the other one.
 const SWEEP: &str = include_str!("html/sweep.js");
 
 /// The report of one run.
 pub fn report(report: &Report) -> String {
-    page(&report.scenario, &single::body(report), &[CHARTS])
+    page(&report.scenario, &single::body(report), if report.jobs.is_empty() { &[CHARTS] } else { &[CHARTS, LANES] })
 }
 
 /// One page for several runs.
@@ -181,7 +183,7 @@ fn how_made(origin: &Origin, scenario: &str) -> String {
 fn remarks(report: &Report) -> String {
     let mut out = String::new();
     if !report.faults.is_empty() {
-        out.push_str(&format!("<p class=\"note\">Faults: {}</p>\n", escape(&super::text::faults(report))));
+        out.push_str(&format!("<p class=\"note bad\">Faults: {}</p>\n", escape(&super::text::faults(report))));
     }
     for note in &report.notes {
         out.push_str(&format!("<p class=\"note\">Note: {}</p>\n", escape(note)));

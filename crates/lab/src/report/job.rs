@@ -1,10 +1,12 @@
 //! Training jobs: the time of iterations, and how the time of ranks is divided.
 
-use super::parts::{self, PartFacts};
+use super::below;
+use super::parts::{self, LaneFacts, PartFacts};
 use super::text::grid::{ALWAYS, Grid};
 use super::text::{bytes, count, percent, us};
 use crate::plan::{CollectivePlan, Execution, Experiment, JobPlan};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use strandway_collective::script::COMPUTE;
 use strandway_collective::{ScriptedJob, bandwidth};
 use strandway_fabric::Measurements;
@@ -26,7 +28,8 @@ pub(crate) const OPERATIONS_HEAD: [&str; 6] =
     ["collectives of the job", "times", "mean time", "longest", "bus bandwidth", "exposed"];
 
 /// A training job.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct JobFacts {
     /// Its workload's name; with several groups `NAME/0`, `NAME/1`, ...
     pub name: String,
@@ -66,10 +69,16 @@ pub struct JobFacts {
     pub operations: Vec<OperationFacts>,
     /// The steps of the last iteration, at the rank that ended last; empty if there were too many steps to record.
     pub timeline: Vec<TimelineFacts>,
+    /// When the iteration of `timeline` and `lanes` began, in us since the run began.
+    pub timeline_from_us: f64,
+    /// What some ranks did in that iteration, the slowest one among them; empty without time series (`run.sample`, or a
+    /// page), and if there were too many steps to keep their times.
+    pub lanes: Vec<LaneFacts>,
 }
 
 /// Time in which the compute stream waited.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ExposedFacts {
     /// The kind of step that it waited for, such as `all-gather`.
     pub name: String,
@@ -80,7 +89,8 @@ pub struct ExposedFacts {
 }
 
 /// Collectives of one kind of a job.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct OperationFacts {
     /// The kind, such as `all-gather`.
     pub name: String,
@@ -102,10 +112,24 @@ pub struct OperationFacts {
     /// Bus bandwidth at the mean time, as nccl-tests defines it, in 10^9 bytes per second.
     #[serde(rename = "busbw_GBps")]
     pub busbw: Option<f64>,
+    /// The same at the lower bound of the time.
+    #[serde(rename = "bound_busbw_GBps")]
+    pub bound_busbw: Option<f64>,
+    /// Mean part of the time until the last rank was ready for it; absent for messages between two ranks, and if there
+    /// were too many steps to keep their times.
+    pub late_us: Option<f64>,
+    /// What its messages spent their time on, as shares that add up to 1: `line`, queues (`collision`, `slow_link`, `incast`,
+    /// `fabric`), `window`, `recovery`, `timeout`, `paused`, `propagation`; absent without accounts (`run.why`).
+    pub shares: BTreeMap<String, Option<f64>>,
+    /// The link at which its packets waited, if one stands out.
+    pub link: Option<String>,
+    /// Why it took longer than its lower bound, in words; empty if it did not.
+    pub why: String,
 }
 
 /// A step of a rank.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TimelineFacts {
     /// 0 is the compute stream; the others carry collectives.
     pub stream: u8,
@@ -177,12 +201,21 @@ fn one(
         exposed: exposed
             .map(|(kind, name)| ExposedFacts { name: name.clone(), us: waited(kind) / per, share: share(waited(kind)) })
             .collect(),
-        operations: plan
-            .operations
-            .iter()
-            .map(|(kind, places)| operations(experiment, measured, kind, places))
-            .collect(),
+        operations: {
+            let ready = parts::ready(job, ranks);
+            let of = |(kind, places): &(String, Vec<usize>)| {
+                let mut facts = operations(experiment, measured, kind, places);
+                below::explain(experiment, measured, places, &ready, &mut facts);
+                facts
+            };
+            plan.operations.iter().map(of).collect()
+        },
         timeline: timeline(job, ranks),
+        timeline_from_us: drawn(ranks).map_or(0.0, |(_, begin)| begin.as_us()),
+        lanes: match drawn(ranks).filter(|_| experiment.plan.sample_every.is_some()) {
+            Some((slowest, begin)) => parts::lanes(job, ranks, begin, slowest.rank),
+            None => Vec::new(),
+        },
     }
 }
 
@@ -204,6 +237,7 @@ fn transfers(
     }
     let bytes = plans.first().map_or(0, |plan| plan.bytes);
     let mean = completion.mean().map(|ps| ps / 1e6);
+    let bound_us = plans.iter().map(|plan| plan.bound.as_us()).sum::<f64>() / plans.len().max(1) as f64;
     OperationFacts {
         name: kind.to_string(),
         algorithm: "messages".to_string(),
@@ -212,8 +246,10 @@ fn transfers(
         bytes,
         time_us: mean,
         time_max_us: completion.max().map(Span::as_us),
-        bound_us: plans.iter().map(|plan| plan.bound.as_us()).sum::<f64>() / plans.len().max(1) as f64,
+        bound_us,
         busbw: mean.map(|us| bytes as f64 / us / 1e3),
+        bound_busbw: (bound_us > 0.0).then(|| bytes as f64 / bound_us / 1e3),
+        ..OperationFacts::default()
     }
 }
 
@@ -231,10 +267,11 @@ fn operations(experiment: &Experiment, measured: &Measurements, kind: &str, plac
     let count = plans.len() as u64;
     let mean = (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64);
     let size = plans.iter().map(|plan| plan.bytes).sum::<u64>() / count.max(1);
-    let rates = plans
-        .first()
-        .zip(mean)
-        .and_then(|(plan, mean)| bandwidth(plan.kind, plan.ranks, Bytes(size), Span((mean * 1e6) as u64)));
+    let bound_us = plans.iter().map(|plan| plan.bound.as_us()).sum::<f64>() / count.max(1) as f64;
+    let bus = |us: f64| {
+        let plan = plans.first()?;
+        bandwidth(plan.kind, plan.ranks, Bytes(size), Span((us * 1e6) as u64)).map(|rates| rates.bus)
+    };
     OperationFacts {
         name: kind.to_string(),
         algorithm: plans.first().map_or_else(String::new, |plan| plan.algorithm.clone()),
@@ -243,19 +280,24 @@ fn operations(experiment: &Experiment, measured: &Measurements, kind: &str, plac
         bytes: size,
         time_us: mean,
         time_max_us: times.iter().copied().max_by(f64::total_cmp),
-        bound_us: plans.iter().map(|plan| plan.bound.as_us()).sum::<f64>() / count.max(1) as f64,
-        busbw: rates.map(|rates| rates.bus),
+        bound_us,
+        busbw: mean.and_then(bus),
+        bound_busbw: Some(bound_us).filter(|us| *us > 0.0).and_then(bus),
+        ..OperationFacts::default()
     }
+}
+
+/// The rank that ended last, and when its last iteration began.
+fn drawn<'a>(ranks: &[&'a RankTimes]) -> Option<(&'a RankTimes, Time)> {
+    let last = ranks.iter().max_by_key(|rank| (rank.iterations.len(), rank.iterations.last()))?;
+    let before = last.iterations.len().checked_sub(2).map(|at| last.iterations[at]);
+    Some((last, before.or(last.begun)?))
 }
 
 /// The last iteration, at the rank that ended last.
 fn timeline(job: &ScriptedJob, ranks: &[&RankTimes]) -> Vec<TimelineFacts> {
-    let Some(last) = ranks.iter().max_by_key(|rank| (rank.iterations.len(), rank.iterations.last())) else {
-        return Vec::new();
-    };
+    let Some((last, begin)) = drawn(ranks) else { return Vec::new() };
     let script = job.script(last.rank);
-    let before = last.iterations.len().checked_sub(2).map(|at| last.iterations[at]);
-    let Some(begin) = before.or(last.begun) else { return Vec::new() };
     let steps = last.steps.iter().filter(|kept| kept.begun >= begin && kept.ended != Time::NEVER);
     let facts = steps.take(TIMELINE_MAX + 1).map(|kept| {
         let step = &script.steps()[kept.step as usize];
@@ -298,11 +340,24 @@ pub(crate) fn operation_rows(jobs: &[&JobFacts]) -> Vec<[String; 6]> {
                 times,
                 us(operation.time_us),
                 us(operation.time_max_us),
-                operation.busbw.map_or("–".to_string(), |rate| format!("{rate:.2} GB/s")),
+                match (operation.busbw, operation.bound_busbw) {
+                    (Some(rate), Some(most)) => format!("{rate:.2} of {most:.2} GB/s"),
+                    (Some(rate), None) => format!("{rate:.2} GB/s"),
+                    _ => "–".to_string(),
+                },
                 us(Some(exposed)),
             ]
         };
         job.operations.iter().map(row).collect()
+    };
+    jobs.iter().flat_map(of).collect()
+}
+
+/// For each kind of collective a sentence that says why it takes longer than it must.
+pub(crate) fn below_lines(jobs: &[&JobFacts]) -> Vec<String> {
+    let of = |job: &&JobFacts| -> Vec<String> {
+        let told = job.operations.iter().filter(|operation| !operation.why.is_empty());
+        told.map(|operation| format!("{}: {}", job.name, operation.why)).collect()
     };
     jobs.iter().flat_map(of).collect()
 }
@@ -366,7 +421,8 @@ pub(super) fn table(jobs: &[JobFacts], width: Option<usize>) -> String {
     };
     let parts = if any { third.text(width) } else { String::new() };
     let more = shown.iter().filter_map(|job| told(job)).fold(more, |more, line| more + &line + "\n");
-    format!("{}{more}{parts}{}", first.text(width), second.text(width))
+    let why: String = below_lines(&shown).iter().map(|line| format!("{line}\n")).collect();
+    format!("{}{more}{parts}{}{why}", first.text(width), second.text(width))
 }
 
 /// The streams of a timeline, in order.

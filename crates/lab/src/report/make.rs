@@ -154,6 +154,7 @@ impl Report {
             hottest: hottest(experiment, measured),
             long_links: super::long::facts(experiment, measured),
             choices: super::choice::facts(measured),
+            ev_events: super::evs::facts(measured),
             switch: super::aggregation::facts(experiment, measured),
             jobs: super::job::facts(experiment, measured, singly),
             paths: paths(experiment, measured),

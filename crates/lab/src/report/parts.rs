@@ -6,17 +6,19 @@
 //! stream included. A rank is ready when all steps have ended that the operation waits for, apart from those of its own
 //! stream. All parts are computed from the start and end times of steps, which ranks keep.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use strandway_collective::script::COMPUTE;
-use strandway_collective::{Operation, Script, ScriptedJob, Work};
+use strandway_collective::{Between, Operation, Script, ScriptedJob, Work};
 use strandway_proto::RankTimes;
 use strandway_proto::units::Time;
 
 /// A part of an iteration.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PartFacts {
-    /// `compute`; `tp`, `cp`, `ep`, `dp`, `pp`: exposed communication of these groups; `bubble`; `waiting`.
+    /// `compute`; `tp`, `cp`, `ep`, `dp`, `pp`: exposed communication of these groups; `messages`, `collectives`: the
+    /// same of an imported trace; `bubble`; `waiting`.
     pub name: String,
     /// Time per iteration, mean over ranks; absent if no iteration ended, or if there were too many steps to keep their
     /// times.
@@ -32,21 +34,26 @@ impl PartFacts {
             "compute" => "computing".to_string(),
             "bubble" => "pipeline bubble".to_string(),
             "waiting" => "waiting for ranks".to_string(),
+            trace @ ("messages" | "collectives") => format!("exposed {trace}"),
             group => format!("exposed {}", group.to_uppercase()),
         }
     }
 }
 
 /// The names of parts, in their order in reports.
-const NAMES: [&str; 8] = ["compute", "tp", "cp", "ep", "pp", "dp", "bubble", "waiting"];
-const BUBBLE: usize = 6;
-const WAITING: usize = 7;
+const NAMES: [&str; 10] = ["compute", "tp", "cp", "ep", "pp", "dp", "messages", "collectives", "bubble", "waiting"];
+const BUBBLE: usize = 8;
+const WAITING: usize = 9;
 
 /// The part that exposed steps of a kind belong to.
 fn part_of(kind: &str) -> usize {
     let name = match kind {
         "all-gather" | "reduce-scatter" | "all-reduce" => "dp",
         "send" | "receive" => "pp",
+        "sending" | "receiving" => "messages",
+        "allreduce" | "allgather" | "reducescatter" | "alltoall" | "broadcast" | "reduce" | "gather" | "scatter" => {
+            "collectives"
+        }
         other => other,
     };
     NAMES.iter().position(|known| *known == name).unwrap_or(0)
@@ -56,6 +63,7 @@ fn part_of(kind: &str) -> usize {
 #[derive(Default)]
 struct Begins {
     groups: BTreeMap<u32, Time>,
+    listed: BTreeMap<u32, Time>,
     locals: BTreeMap<u32, Time>,
     multicasts: BTreeMap<u32, Time>,
     own: BTreeMap<u16, Time>,
@@ -98,10 +106,13 @@ impl Begins {
                 Operation::Multicast { multicast, .. } => later(&mut all.multicasts, multicast, at),
                 Operation::Own { number, .. } => later(&mut all.own, number, at),
                 Operation::Send { pipe, index } => later(&mut all.sent, (pipe, index), at),
-                Operation::Receive { .. } => {}
-                Operation::Messages { .. } | Operation::Inside { .. } => {
-                    if let Some((group, _)) = operation.group() {
-                        later(&mut all.groups, group, at);
+                Operation::Hand { local, gives: true } => later(&mut all.locals, local, at),
+                Operation::Receive { .. } | Operation::Hand { .. } => {}
+                Operation::Messages { .. } | Operation::Listed { .. } | Operation::Inside { .. } => {
+                    match operation.between() {
+                        Some(Between::Group(group, _)) => later(&mut all.groups, group, at),
+                        Some(Between::Listed(listed, _)) => later(&mut all.listed, listed, at),
+                        None => {}
                     }
                 }
             }
@@ -109,7 +120,11 @@ impl Begins {
         // A rank has everything only when all ranks of its server have ended their collectives of messages.
         for (operation, at) in begun() {
             if let Operation::Inside { local, messages } = operation {
-                let rail = messages.and_then(|(group, _)| all.groups.get(&group)).copied().unwrap_or_default();
+                let rail = messages.and_then(|between| match between {
+                    Between::Group(group, _) => all.groups.get(&group),
+                    Between::Listed(listed, _) => all.listed.get(&listed),
+                });
+                let rail = rail.copied().unwrap_or_default();
                 later(&mut all.locals, local, at.max(rail));
             }
         }
@@ -119,14 +134,22 @@ impl Begins {
     fn of(&self, operation: &Operation) -> Time {
         let found = match operation {
             Operation::Messages { group, .. } => self.groups.get(group),
+            Operation::Listed { listed, .. } => self.listed.get(listed),
             Operation::Inside { local, .. } => self.locals.get(local),
+            Operation::Hand { local, gives: false } => self.locals.get(local),
             Operation::Multicast { multicast, .. } => self.multicasts.get(multicast),
             Operation::Own { number, .. } => self.own.get(number),
             Operation::Receive { pipe, index } => self.sent.get(&(*pipe, *index)),
-            Operation::Send { .. } => None,
+            Operation::Send { .. } | Operation::Hand { .. } => None,
         };
         found.copied().unwrap_or_default()
     }
+}
+
+/// For each group of messages, by its index in the run, when its last rank was ready for it; empty if steps' times were
+/// not kept.
+pub(super) fn ready(job: &ScriptedJob, ranks: &[&RankTimes]) -> BTreeMap<u32, Time> {
+    if job.keeps_steps { Begins::new(job, ranks).groups } else { BTreeMap::new() }
 }
 
 /// The parts of a job's iterations.
@@ -168,6 +191,18 @@ pub(super) fn facts(job: &ScriptedJob, ranks: &[&RankTimes], iterations: u32) ->
 
 /// Adds the time of one rank, and returns the time until which it was added.
 fn add(job: &ScriptedJob, rank: &RankTimes, begins: &Begins, begun: Time, sums: &mut [u128; NAMES.len()]) -> Time {
+    walk(job, rank, begins, begun, |part, from, until| sums[part] += u128::from(until.since(from).0))
+}
+
+/// Calls `piece` for each piece of a rank's time: its part, its begin and its end. Pieces follow each other without a
+/// gap. Returns the end of the last one.
+fn walk(
+    job: &ScriptedJob,
+    rank: &RankTimes,
+    begins: &Begins,
+    begun: Time,
+    mut piece: impl FnMut(usize, Time, Time),
+) -> Time {
     let (script, mine) = (job.script(rank.rank), &job.operations[rank.rank as usize]);
     let ended = ends(script, rank);
     let mut free = begun;
@@ -186,16 +221,127 @@ fn add(job: &ScriptedJob, rank: &RankTimes, begins: &Begins, begun: Time, sums: 
             let all_there = begins.of(&mine[place as usize]).clamp(free, until);
             let part = part_of(&script.kinds()[usize::from(cause.kind)]);
             let early = if NAMES[part] == "pp" { BUBBLE } else { WAITING };
-            sums[early] += u128::from(all_there.since(free).0);
-            sums[part] += u128::from(until.since(all_there).0);
+            piece(early, free, all_there);
+            piece(part, all_there, until);
             free = until;
         }
-        sums[WAITING] += u128::from(kept.begun.since(free.min(kept.begun)).0);
+        piece(WAITING, free.min(kept.begun), kept.begun);
         if kept.ended == Time::NEVER {
             return kept.begun;
         }
-        sums[0] += u128::from(kept.ended.since(kept.begun).0);
+        piece(0, kept.begun, kept.ended);
         free = kept.ended;
     }
     free
+}
+
+/// What a rank did in the last iteration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LaneFacts {
+    /// The rank.
+    pub rank: u32,
+    /// Its NIC.
+    pub host: String,
+    /// Its role: the number of its pipeline stage, unless ranks of a stage differ.
+    pub role: u32,
+    /// Pieces of its time: the part ([`PartFacts::name`]), begin and end in us since the drawn iteration began.
+    pub pieces: Vec<(String, f64, f64)>,
+}
+
+/// Limit on the ranks with a lane of their own: ours.
+const LANES_MAX: usize = 16;
+
+/// Lanes with more pieces are told in this number of equal times, each by its largest part: ours.
+const TIMES: u64 = 800;
+
+/// The lanes of some ranks of a job, from `begin` on: all ranks, or evenly many of them and `slowest`.
+pub(super) fn lanes(job: &ScriptedJob, ranks: &[&RankTimes], begin: Time, slowest: u32) -> Vec<LaneFacts> {
+    let Some(begun) = ranks.iter().filter_map(|rank| rank.begun).min().filter(|_| job.keeps_steps) else {
+        return Vec::new();
+    };
+    let count = ranks.len().min(LANES_MAX);
+    let mut chosen: Vec<usize> = (0..count).map(|n| n * ranks.len() / count).collect();
+    let slowest = ranks.iter().position(|rank| rank.rank == slowest).unwrap_or(0);
+    if !chosen.contains(&slowest) {
+        chosen[count - 1] = slowest;
+        chosen.sort_unstable();
+    }
+    let end = ranks.iter().filter_map(|rank| rank.iterations.last()).max().copied();
+    let begins = Begins::new(job, ranks);
+    let rest = if job.scripts[0].kinds().iter().any(|kind| kind == "send") { BUBBLE } else { WAITING };
+    let lane = |place: usize| {
+        let rank = ranks[place];
+        let mut pieces: Vec<(usize, Time, Time)> = Vec::new();
+        let mut piece = |part: usize, from: Time, until: Time| {
+            let from = from.max(begin);
+            match pieces.last_mut() {
+                _ if until <= from => {}
+                Some(last) if last.0 == part => last.2 = until,
+                _ => pieces.push((part, from, until)),
+            }
+        };
+        let until = walk(job, rank, &begins, begun, &mut piece);
+        if let Some(end) = end {
+            piece(rest, until, end);
+        }
+        let told = |(part, from, until): (usize, Time, Time)| {
+            (NAMES[part].to_string(), from.since(begin).as_us(), until.since(begin).as_us())
+        };
+        LaneFacts {
+            rank: rank.rank,
+            host: format!("host{}", job.hosts[rank.rank as usize].0),
+            role: job.roles[rank.rank as usize],
+            pieces: coarse(pieces).into_iter().map(told).collect(),
+        }
+    };
+    chosen.into_iter().map(lane).collect()
+}
+
+/// At most about [`TIMES`] pieces: each of as many equal times has its largest part.
+fn coarse(pieces: Vec<(usize, Time, Time)>) -> Vec<(usize, Time, Time)> {
+    let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return pieces };
+    if pieces.len() as u64 <= TIMES {
+        return pieces;
+    }
+    let (begin, each) = (first.1, (last.2.since(first.1).0 / TIMES).max(1));
+    let edge = |n: u64| if n == TIMES { last.2 } else { Time(begin.0 + n * each) };
+    let mut out: Vec<(usize, Time, Time)> = Vec::new();
+    let mut next = 0;
+    for n in 0..TIMES {
+        let (from, until) = (edge(n), edge(n + 1));
+        let mut shares = [0u64; NAMES.len()];
+        while let Some((part, a, b)) = pieces.get(next) {
+            shares[*part] += (*b).min(until).since((*a).max(from).min(until)).0;
+            if *b > until {
+                break;
+            }
+            next += 1;
+        }
+        let part = (0..NAMES.len()).rev().max_by_key(|part| shares[*part]).unwrap_or(0);
+        match out.last_mut() {
+            Some(last) if last.0 == part => last.2 = until,
+            _ => out.push((part, from, until)),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_pieces_are_told_by_the_largest_of_each_time() {
+        // Nine of ten computing, one of ten waiting; and a long wait at the end.
+        let mut pieces: Vec<(usize, Time, Time)> = Vec::new();
+        for n in 0..1000 {
+            pieces.push((0, Time(n * 100), Time(n * 100 + 90)));
+            pieces.push((WAITING, Time(n * 100 + 90), Time(n * 100 + 100)));
+        }
+        pieces.push((WAITING, Time(100_000), Time(160_000)));
+        let few = coarse(pieces.clone());
+        assert_eq!(few, [(0, Time(0), Time(100_000)), (WAITING, Time(100_000), Time(160_000))]);
+        assert_eq!(coarse(pieces[..10].to_vec()), pieces[..10]);
+    }
 }

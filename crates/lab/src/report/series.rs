@@ -2,7 +2,7 @@
 
 use super::capacity::{Capacity, used};
 use crate::plan::Experiment;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use strandway_fabric::Measurements;
 use strandway_fabric::measure::WatchPoint;
 use strandway_proto::path::PlaneStates;
@@ -12,7 +12,8 @@ use strandway_proto::units::{Bytes, Span};
 const POINTS: usize = 400;
 
 /// Time series.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SeriesFacts {
     /// Interval between points.
     pub every_us: f64,
@@ -27,7 +28,8 @@ pub struct SeriesFacts {
 }
 
 /// One group of links over time.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct GroupSeriesFacts {
     /// The group's name.
     pub name: String,
@@ -40,7 +42,8 @@ pub struct GroupSeriesFacts {
 }
 
 /// The watched connection over time.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct WatchedFacts {
     /// The name of its flow (of the first one if it has several).
     pub name: String,
@@ -58,7 +61,8 @@ pub struct WatchedFacts {
 
 /// The paths (entropy values) of one plane of a connection over time: how many of them are in each state at the end of
 /// each interval. The numbers add up to all paths that the connection has on that plane.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PathSeriesFacts {
     /// The plane.
     pub plane: usize,

@@ -1,6 +1,7 @@
 //! Reports for the terminal.
 
 mod compared;
+mod found;
 pub(super) mod grid;
 pub(crate) mod modelled;
 pub(crate) mod reproduced;
@@ -12,6 +13,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use grid::{ALWAYS, Grid};
 
 pub use self::compared::rows;
+pub(crate) use self::found::found;
 pub use self::modelled::answers;
 pub use self::reproduced::{reproduction, sets};
 
@@ -57,6 +59,9 @@ pub fn report_in(report: &Report, width: Option<usize>) -> String {
     }
     if let Some(choices) = super::choice::sentences(report) {
         line(choices);
+    }
+    if let Some(events) = super::evs::sentence(report) {
+        line(events);
     }
     if report.flows.finished < report.flows.total {
         line(unfinished(report));

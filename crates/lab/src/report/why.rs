@@ -10,7 +10,7 @@ mod chain;
 use super::capacity::Capacity;
 use super::text::{percent, us};
 use crate::plan::{Experiment, Message};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use strandway_fabric::measure::FlowTime;
 use strandway_fabric::{LinkId, Measurements};
@@ -88,7 +88,8 @@ impl Cause {
 }
 
 /// The causes of the time of one flow, class, collective or chain.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct WhyFacts {
     /// `slowest` is the slowest flow. The next slowest flows have their own names, classes have `class.NAME`,
     /// collectives have `collective.NAME`. `chain` is the longest chain of flows that waited for each other, in a run
@@ -101,7 +102,7 @@ pub struct WhyFacts {
     /// Its time; for a class, the sum over its flows.
     pub time_us: Option<f64>,
     /// Shares of that time, by cause; they add up to 1.
-    pub shares: BTreeMap<&'static str, Option<f64>>,
+    pub shares: BTreeMap<String, Option<f64>>,
     /// The cause with the largest share.
     pub cause: String,
     /// The link of a collision, or the slow link.
@@ -299,8 +300,10 @@ impl<'a> Books<'a> {
 
     fn facts(&self, name: String, what: String, kind: &str, account: &Account) -> WhyFacts {
         let total = account.total();
-        let shares =
-            Cause::ALL.map(|(cause, name)| (name, (total > 0.0).then(|| account.time[cause as usize] / total)));
+        let shares = Cause::ALL.map(|(cause, name)| {
+            let share = (total > 0.0).then(|| account.time[cause as usize] / total);
+            (name.to_string(), share)
+        });
         let top = |times: &BTreeMap<u32, f64>| times.iter().max_by(|a, b| a.1.total_cmp(b.1)).map(|(n, _)| *n);
         let topology = &self.experiment.plan.topology;
         let cut =

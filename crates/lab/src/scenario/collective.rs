@@ -7,12 +7,14 @@ use crate::problem::Problem;
 use crate::reader::Section;
 use crate::scenario::Scenario;
 use std::ops::Range;
+use std::sync::Arc;
 use strandway_collective::{
-    Algorithm, BroadcastTree, Collective, Group, Placement, PlacementError, Rank, Schedule, ScheduleError,
+    Algorithm, BroadcastTree, Collective, Group, Listed, Placement, PlacementError, Rank, Recipe, RecipeError,
+    Schedule, ScheduleError,
 };
 use strandway_fabric::plan::Start;
 use strandway_proto::HostId;
-use strandway_proto::units::{Bytes, Span};
+use strandway_proto::units::{Bytes, Span, Time};
 
 /// The keys of a collective in a scenario.
 #[derive(Clone, Debug)]
@@ -24,6 +26,15 @@ pub(crate) struct Written {
     placement: Placed,
 }
 
+/// The recipe of a collective.
+#[derive(Clone, Debug)]
+enum RecipeOf {
+    /// For a number of ranks, cut into parts.
+    Made(fn(u32, u32) -> Result<Recipe, RecipeError>),
+    /// From a file, for as many ranks as the file has.
+    File(Arc<Recipe>),
+}
+
 /// The way in which a collective is executed.
 #[derive(Clone, Debug)]
 enum Way {
@@ -33,6 +44,8 @@ enum Way {
     Multicast(multicast::Written),
     /// A broadcast over a tree of messages from this rank.
     Tree(BroadcastTree, u32),
+    /// Messages from a table.
+    Recipe(RecipeOf),
     /// Switches add gradients: once, or in training jobs.
     InNetwork(switch::Written),
     /// A training job that gathers and scatters layer by layer.
@@ -50,6 +63,8 @@ pub enum Execution {
     Flows,
     /// Messages from one rank of a job to another: their place in [`crate::Experiment::pipes`].
     Pipe(usize),
+    /// A collective that follows a recipe: its index in [`crate::Experiment::listed`].
+    Listed(usize),
     /// A job whose gradients switches add: its index in the plans of [`crate::Experiment::aggregation`].
     InNetwork(usize),
 }
@@ -96,16 +111,47 @@ pub struct CollectivePlan {
     pub job: Option<u32>,
 }
 
+impl Maker<'_> {
+    /// A collective of the job that is being made: what it is and its algorithm, its ranks and bytes. It has no name yet, and its messages
+    /// are counted.
+    pub(super) fn of_job(
+        &self,
+        (kind, algorithm): (Collective, &str),
+        (ranks, bytes): (u32, u64),
+        execution: Execution,
+        bound: Span,
+    ) -> CollectivePlan {
+        CollectivePlan {
+            name: String::new(),
+            group: None,
+            kind,
+            algorithm: algorithm.into(),
+            ranks,
+            bytes,
+            execution,
+            placement: String::new(),
+            class: self.class,
+            messages: 0..0,
+            tallied: true,
+            bound,
+            job: Some(self.traffic.jobs.len() as u32),
+        }
+    }
+}
+
 /// Reads the keys that only collectives have.
 pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size: Bytes) -> Option<Written> {
     let many = |key: &'static str, most: u32| section.count(key, 1, u64::from(most)).map(|n| n as u32);
     let most = super::fabric::HOSTS_MAX as u32;
     let schedule = Way::Schedule;
     let way = match kind {
+        _ if section.text_is("algorithm", "msccl") => Way::Recipe(RecipeOf::File(msccl(section, scenario, kind)?)),
         "all-to-all" => schedule(Algorithm::AllToAll { window: many("window", most).unwrap_or(4) }),
         "training" => Way::InNetwork(switch::read_training(section, size)),
         "fsdp" => Way::Sharded(fsdp::read(section)),
-        "all-reduce" => match section.choice("algorithm", &["ring", "halving-doubling", "in-network"]) {
+        "all-reduce" => match section.choice("algorithm", &["ring", "tree", "halving-doubling", "in-network", "msccl"])
+        {
+            Some("tree") => Way::Recipe(RecipeOf::Made(Recipe::tree)),
             Some("in-network") => Way::InNetwork(switch::read_collective(section, false)),
             Some("halving-doubling") => schedule(Algorithm::HalvingDoubling),
             _ => schedule(Algorithm::RingAllReduce),
@@ -114,16 +160,20 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size:
             (Some(tree), root) => Way::Tree(tree, root),
             (None, root) => Way::Multicast(multicast::read(section, Some(root))),
         },
-        "reduce-scatter" => match section.choice("algorithm", &["ring", "in-network"]) {
+        "reduce-scatter" => match section.choice("algorithm", &["ring", "pat", "in-network", "msccl"]) {
+            Some("pat") => Way::Recipe(RecipeOf::Made(Recipe::pat_reduce_scatter)),
             Some("in-network") => Way::InNetwork(switch::read_collective(section, true)),
             _ => schedule(Algorithm::RingReduceScatter),
         },
-        _ => match section.choice("algorithm", &["ring", "recursive-doubling", "linear", "multicast"]) {
-            Some("recursive-doubling") => schedule(Algorithm::RecursiveDoubling),
-            Some("linear") => schedule(Algorithm::LinearAllGather),
-            Some("multicast") => Way::Multicast(multicast::read(section, None)),
-            _ => schedule(Algorithm::RingAllGather),
-        },
+        _ => {
+            match section.choice("algorithm", &["ring", "pat", "recursive-doubling", "linear", "multicast", "msccl"]) {
+                Some("pat") => Way::Recipe(RecipeOf::Made(Recipe::pat_all_gather)),
+                Some("recursive-doubling") => schedule(Algorithm::RecursiveDoubling),
+                Some("linear") => schedule(Algorithm::LinearAllGather),
+                Some("multicast") => Way::Multicast(multicast::read(section, None)),
+                _ => schedule(Algorithm::RingAllGather),
+            }
+        }
     };
     let whole = matches!(
         way,
@@ -140,6 +190,29 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size:
     let group = many("group", most);
     let placement = placement(section, scenario)?;
     Some(Written { way, ranks, group, parts: parts.unwrap_or(1), placement })
+}
+
+/// The algorithm of MSCCL that `file` names.
+fn msccl(section: &Section<'_>, scenario: &Scenario, kind: &str) -> Option<Arc<Recipe>> {
+    let Some(name) = section.text("file") else {
+        if !section.has("file") {
+            let remedy = "name an algorithm of MSCCL: file = \"FILE.xml\"";
+            section.sink.add(&section.path("file"), "", "is missing", remedy);
+        }
+        return None;
+    };
+    match scenario.read(&name).and_then(|(file, text)| crate::import::msccl::parse(&file, &text)) {
+        Ok(made) if made.recipe.collective().name() != kind.replace('-', "") => {
+            let what = format!("computes {}, and the workload is {kind}", made.recipe.collective().name());
+            section.wrong("file", what, "correct kind, or name another file");
+            None
+        }
+        Ok(made) => Some(Arc::new(made.recipe)),
+        Err(problems) => {
+            section.sink.extend(problems.0);
+            None
+        }
+    }
 }
 
 fn placement(section: &Section<'_>, scenario: &Scenario) -> Option<Placed> {
@@ -248,6 +321,23 @@ impl Maker<'_> {
                 for (group, hosts) in (0u32..).zip(hosts.chunks(size as usize)) {
                     let placement = written.placement.name.clone();
                     match other {
+                        Way::Recipe(make) => {
+                            let made = match make {
+                                RecipeOf::Made(make) => make(size, written.parts).map(Arc::new),
+                                RecipeOf::File(recipe) => Ok(Arc::clone(recipe)),
+                            };
+                            let recipe = match made {
+                                Ok(recipe) if recipe.ranks() != size => {
+                                    let what = format!("is not the number of GPUs in the file, {}", recipe.ranks());
+                                    return self.complain("ranks", size, what, "write that number, or a file for more");
+                                }
+                                Ok(recipe) => recipe,
+                                Err(error) => {
+                                    return self.complain("ranks", size, error, "write fewer, or algorithm = \"ring\"");
+                                }
+                            };
+                            self.follow(&recipe, bytes, hosts, name(group), &placement);
+                        }
                         Way::Multicast(keys) => self.multicast(keys, bytes, hosts, name(group), placement),
                         Way::Tree(tree, root) => {
                             self.broadcast((*tree, *root, written.parts), hosts, name(group), placement);
@@ -402,6 +492,90 @@ impl Maker<'_> {
             }
         }
         (group, first..self.traffic.messages.len())
+    }
+
+    /// Adds a collective of the workload that follows a recipe.
+    fn follow(
+        &mut self,
+        recipe: &Arc<Recipe>,
+        bytes: u64,
+        hosts: &[HostId],
+        (name, group): (String, Option<u32>),
+        placement: &str,
+    ) {
+        let Some(place) = self.listed(recipe, bytes, hosts, None) else { return };
+        let starts = hosts.iter().map(|_| self.moment(self.workload.common.start)).collect();
+        self.traffic.listed[place].starts = starts;
+        let bound = self.bound_of(&self.traffic.listed[place]);
+        self.traffic.collectives.push(CollectivePlan {
+            name,
+            group,
+            kind: recipe.collective(),
+            algorithm: recipe.name().to_string(),
+            ranks: recipe.ranks(),
+            bytes,
+            execution: Execution::Listed(place),
+            placement: placement.to_string(),
+            class: self.class,
+            messages: 0..0,
+            tallied: true,
+            bound,
+            job: None,
+        });
+    }
+
+    /// Places a collective that follows a recipe, with the connections of an earlier one of the same recipe and hosts,
+    /// or with its own. Returns its index.
+    pub(super) fn listed(
+        &mut self,
+        recipe: &Arc<Recipe>,
+        bytes: u64,
+        hosts: &[HostId],
+        earlier: Option<usize>,
+    ) -> Option<usize> {
+        let connections = self.workload.common.connections;
+        let first_channel = match earlier {
+            Some(earlier) => self.traffic.listed[earlier].first_channel,
+            None => {
+                let first = self.traffic.connections.len() as u32;
+                for &(from, to) in recipe.channels() {
+                    self.open(hosts[from as usize].0, hosts[to as usize].0);
+                }
+                first
+            }
+        };
+        let made = Listed {
+            recipe: Arc::clone(recipe),
+            bytes,
+            hosts: hosts.to_vec(),
+            starts: vec![Time::NEVER; hosts.len()],
+            connections,
+            first_message: 0,
+            first_channel,
+            profile: self.profile,
+            pieces: Listed::pieces_for(recipe, bytes, connections),
+        };
+        if !self.without_rows(made.messages()) {
+            return None;
+        }
+        self.traffic.listed.push(made);
+        Some(self.traffic.listed.len() - 1)
+    }
+
+    /// Lower bound of the time of a collective that follows a recipe.
+    pub(super) fn bound_of(&self, listed: &Listed) -> Span {
+        self.bound_on(&listed.recipe, listed.bytes, &listed.hosts)
+    }
+
+    /// The same before it is placed.
+    pub(super) fn bound_on(&self, recipe: &Recipe, bytes: u64, hosts: &[HostId]) -> Span {
+        let profile = &self.traffic.profiles[usize::from(self.profile)];
+        let alone = Alone::new(profile, self.context.topology, self.context.rate);
+        recipe.bound(
+            bytes,
+            |bytes| alone.busy(bytes),
+            |from, to, bytes| alone.transfer(hosts[from as usize], hosts[to as usize], bytes),
+        )
     }
 
     /// Lower bound of the time of one group.

@@ -102,9 +102,9 @@ fn fault(
     time_limit: Time,
 ) -> (Vec<FaultPlan>, Option<FaultNote>) {
     let links = target(&section, topology, random);
-    let kind = section.choice("kind", &["down", "flap", "degrade", "loss"]);
+    let kind = section.choice("kind", &["down", "flap", "degrade", "loss", "deny"]);
     if !section.has("kind") {
-        section.sink.add(&section.path("kind"), "", "is missing", "write down, flap, degrade or loss");
+        section.sink.add(&section.path("kind"), "", "is missing", "write down, flap, degrade, loss or deny");
     }
     let from = Time(section.span("at").unwrap_or(Span::ZERO).0);
     let until = section.span("until").map_or(Time::NEVER, |s| Time(s.0));
@@ -134,6 +134,7 @@ fn fault(
     };
     match kind {
         Some("down") => add(down(&section), from, until),
+        Some("deny") => add(FaultKind::Denied, from, until),
         Some("flap") => {
             let period = section.span("period").unwrap_or(Span::from_us(100));
             let duty = section.ratio("duty", 0.0, 1.0).unwrap_or(0.5);
@@ -212,6 +213,7 @@ fn told(section: &Section<'_>) -> String {
     let silent = if flag("silent") { ", silent" } else { "" };
     let effect = match text("kind").as_deref() {
         Some("down") => format!("down{silent}"),
+        Some("deny") => "denied by the controller".to_string(),
         Some("flap") => format!("flapping every {}{silent}", text("period").unwrap_or_else(|| "100 us".into())),
         Some("degrade") => match (text("fraction"), text("rate")) {
             (Some(fraction), _) => match quantity::ratio(&fraction) {

@@ -53,12 +53,28 @@ impl Files {
         Ok((path.display().to_string(), read_file(&path)?))
     }
 
+    /// The path of a file that the scenario names.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
     /// All files that were read so far.
     pub(crate) fn all(&self) -> Vec<PathBuf> {
         self.read.lock().map(|read| read.iter().cloned().collect()).unwrap_or_default()
     }
 
-    fn note(&self, path: &Path) {
+    /// From now on it has a list of its own, with the files that it has read so far.
+    pub(crate) fn separate(&mut self) {
+        self.read = Arc::new(Mutex::new(self.all().into_iter().collect()));
+    }
+
+    /// The text of the pipe that it holds.
+    pub(crate) fn held(&self) -> Option<&str> {
+        self.held.as_ref().map(|(_, text)| &**text)
+    }
+
+    /// Remembers a file that was read.
+    pub(crate) fn note(&self, path: &Path) {
         if let Ok(mut read) = self.read.lock() {
             read.insert(path.to_path_buf());
         }

@@ -13,7 +13,7 @@ use crate::reader::Sink;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use strandway_collective::{FlowTable, Group, Multicast, Pipe, ScriptedJob};
+use strandway_collective::{FlowTable, Group, Listed, Multicast, Pipe, ScriptedJob};
 use strandway_fabric::plan::{ConnectionPlan, FlowPlan, Start, TriggerPlan};
 use strandway_fabric::{Members, Topology};
 use strandway_proto::path::PathConfig;
@@ -57,6 +57,8 @@ pub(crate) struct Traffic {
     pub(crate) scripted: Vec<ScriptedJob>,
     /// Messages that their ranks send each other.
     pub(crate) pipes: Vec<Pipe>,
+    /// Collectives that follow recipes.
+    pub(crate) listed: Vec<Listed>,
     /// Number of messages without entries.
     pub(crate) tallied: u64,
     /// Servers that jobs have taken.
@@ -142,6 +144,10 @@ pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic
             Execution::Pipe(pipe) => {
                 traffic.pipes[pipe].first_message = next;
                 next += traffic.pipes[pipe].messages() as u32;
+            }
+            Execution::Listed(listed) => {
+                traffic.listed[listed].first_message = next;
+                next += traffic.listed[listed].messages() as u32;
             }
             Execution::Flows | Execution::InNetwork(_) => {}
         }
@@ -492,6 +498,15 @@ impl Traffic {
             let each = group.schedule.volume() / u64::from(group.schedule.ranks());
             for host in group.hosts.iter().filter(|_| plan.tallied) {
                 bytes[host.0 as usize].iter_mut().for_each(|sum| *sum = sum.saturating_add(each));
+            }
+        }
+        for listed in &self.listed {
+            last = last.max(latest(&listed.starts));
+            for (message, parcel) in (0u32..).zip(listed.recipe.parcels()) {
+                for (rank, way) in [(parcel.from, 0), (parcel.to, 1)] {
+                    let sum = &mut bytes[listed.hosts[rank as usize].0 as usize][way];
+                    *sum = sum.saturating_add(listed.recipe.length(message, listed.bytes));
+                }
             }
         }
         for multicast in &self.multicasts {

@@ -1,17 +1,25 @@
 //! `[job]` or several `[[job]]`: training jobs, given by a model and its degrees of parallelism. This file reads the
 //! keys. `job/steps.rs` makes the steps of each rank, and `job/place.rs` places ranks on servers.
 
+mod choice;
 mod model;
 mod pipeline;
 mod place;
+mod rehearsal;
+mod source;
 mod steps;
+mod traced;
 
 use super::collective::hosts_of;
-use crate::import::simai::{self, Workload};
+use crate::import::nccl_tuner::Tuner;
+use crate::import::simai::Workload;
+use crate::import::trace::Trace;
 use crate::reader::Section;
 use crate::scenario::Scenario;
+use choice::Wish;
 use model::Model;
 use pipeline::Pipeline;
+use source::Source;
 use std::sync::Arc;
 use strandway_proto::HostId;
 use strandway_proto::units::Span;
@@ -20,13 +28,14 @@ use strandway_proto::units::Span;
 const RANKS_MAX: u64 = 1 << 17;
 
 /// Keys that only jobs have.
-pub(super) const KEYS: [&str; 45] = [
+pub(super) const KEYS: [&str; 50] = [
     "name",
     "profile",
     "start",
     "connections",
     "model",
     "file",
+    "once",
     "layers",
     "hidden",
     "heads",
@@ -66,6 +75,10 @@ pub(super) const KEYS: [&str; 45] = [
     "window",
     "gradient_bytes",
     "placement",
+    "groups",
+    "control_dependencies",
+    "algorithm",
+    "tuner",
 ];
 
 /// The part of the forward pass that a backward pass computes again.
@@ -96,6 +109,10 @@ pub(crate) struct Written {
     model: Model,
     /// In place of the model: one rank's layers, from a file.
     imported: Option<Arc<Workload>>,
+    /// With a file: its layers that are there once per iteration, too.
+    once: bool,
+    /// In place of both: what each rank does.
+    trace: Option<Arc<Trace>>,
     /// The name of its model in notes: `llama-70b`, `model`, or the name of the file.
     label: String,
     tp: u32,
@@ -130,11 +147,20 @@ pub(crate) struct Written {
     /// Bytes of one gradient in messages. Parameters and activations have two.
     gradient_bytes: u64,
     placement: Placement,
+    /// How collectives between servers are done.
+    algorithm: Wish,
+    tuner: Option<Arc<Tuner>>,
 }
 
-/// GPUs and their dense bf16 peaks, TFLOP/s (data sheets).
-const GPUS: [(&str, f64); 6] =
-    [("a100", 312.0), ("h100", 989.0), ("h200", 989.0), ("b200", 2250.0), ("gb200", 2500.0), ("mi300x", 1307.0)];
+/// GPUs, their dense bf16 peaks, TFLOP/s, and the rates of their memories, TB/s (data sheets).
+const GPUS: [(&str, f64, f64); 6] = [
+    ("a100", 312.0, 2.04),
+    ("h100", 989.0, 3.35),
+    ("h200", 989.0, 4.8),
+    ("b200", 2250.0, 8.0),
+    ("gb200", 2500.0, 8.0),
+    ("mi300x", 1307.0, 5.3),
+];
 
 /// Reads the keys of a job.
 pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written> {
@@ -144,21 +170,23 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written
     };
     let imported = match section.text("file") {
         None => None,
-        Some(name) => match scenario.read(&name).and_then(|(file, text)| simai::parse(&file, &text)) {
-            Ok(workload) => Some((name, Arc::new(workload))),
-            Err(problems) => {
-                section.sink.extend(problems.0);
-                return None;
-            }
-        },
+        Some(name) => Some((source::read(section, scenario, &name)?, name)),
     };
     let label = match &imported {
-        Some((name, _)) => name.clone(),
+        Some((_, name)) => name.clone(),
         None => section.text("model").unwrap_or_else(|| "model".to_string()),
     };
-    let imported = imported.map(|(_, workload)| workload);
+    let (imported, trace) = match imported.map(|(source, _)| source) {
+        Some(Source::Layers(workload)) => (Some(workload), None),
+        Some(Source::Trace(trace)) => (None, Some(trace)),
+        None => (None, None),
+    };
+    let ranks = match &trace {
+        Some(trace) => Some(source::ranks_of(section, trace)?),
+        None => None,
+    };
     let file = imported.as_deref();
-    let model = if imported.is_some() { Some(model::none()) } else { model::read(section) };
+    let model = if imported.is_some() || trace.is_some() { Some(model::none()) } else { model::read(section) };
     let degree = |key: &'static str, most: u64, of: &dyn Fn(&Workload) -> u32| match file {
         Some(file) => of(file),
         None => count(key, 1, most, 1),
@@ -167,9 +195,19 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written
     let pp = count("pp", 1, 1024, file.map_or(1, |file| file.pp));
     let ep = degree("ep", 1 << 16, &|file| file.ep);
     let replicas = u64::from(tp) * u64::from(cp) * u64::from(pp);
-    let (gpus, dp) = match file {
-        Some(file) => (None, Some(u64::from(file.copies()))),
-        None => (section.count("gpus", 1, RANKS_MAX), section.count("dp", 1, RANKS_MAX)),
+    let (gpus, dp) = match (file, ranks) {
+        (Some(file), _) if file.gpus > 0 => (None, Some(u64::from(file.copies()))),
+        (Some(_), _) => {
+            let gpus = section.count("gpus", 1, RANKS_MAX);
+            if gpus.is_none() && !section.has("gpus") {
+                let what = "is missing: the header of the file has no all_gpus";
+                section.sink.add(&section.path("gpus"), "", what, "write the number of ranks");
+                return None;
+            }
+            (gpus, None)
+        }
+        (None, Some(ranks)) => (None, Some(u64::from(ranks))),
+        (None, None) => (section.count("gpus", 1, RANKS_MAX), section.count("dp", 1, RANKS_MAX)),
     };
     let dp = match (dp, gpus) {
         (Some(dp), None) => dp,
@@ -195,10 +233,11 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written
     let interleaves = |file: &Workload| {
         pp > 1 && file.chunks > 1 && file.micro.len() >= file.chunks as usize && micro_batches.is_multiple_of(pp)
     };
-    let schedule = match section.choice("schedule", &["1f1b", "gpipe", "interleaved"]) {
+    let schedule = match section.choice("schedule", &["1f1b", "gpipe", "interleaved", "zero-bubble"]) {
         None if file.is_some_and(interleaves) => Pipeline::Interleaved,
         Some("gpipe") => Pipeline::Gpipe,
         Some("interleaved") => Pipeline::Interleaved,
+        Some("zero-bubble") => Pipeline::ZeroBubble,
         _ => Pipeline::OneForwardOneBackward,
     };
     let chunks = section.count("chunks", 1, 256).map(|n| n as u32);
@@ -227,14 +266,19 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written
         Some("selective") => Recompute::Scores,
         _ => Recompute::Nothing,
     };
-    let names: Vec<&'static str> = GPUS.iter().map(|(name, _)| *name).collect();
+    let names: Vec<&'static str> = GPUS.iter().map(|(name, ..)| *name).collect();
     let gpu = section.choice("gpu", &names).unwrap_or("h100");
-    let known = GPUS.iter().find(|(name, _)| *name == gpu).map_or(989.0, |(_, peak)| *peak);
+    let known = GPUS.iter().find(|(name, ..)| *name == gpu).map_or(989.0, |(_, peak, _)| *peak);
     let peak = 1e12 * section.ratio("tflops", 1e-3, 1e9).unwrap_or(known);
     let efficiency = section.ratio("efficiency", 1e-3, 1.0).unwrap_or(0.5);
+    let (algorithm, tuner) = choice::read(section, scenario)?;
     let written = Written {
+        algorithm,
+        tuner,
         model: model?,
+        once: once(section, imported.is_some()),
         imported,
+        trace,
         label,
         tp,
         cp,
@@ -267,11 +311,20 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written
     (section.sink.count() == before).then_some(written)
 }
 
+/// Whether the end of the iteration is part of a job from a file.
+fn once(section: &Section<'_>, imported: bool) -> bool {
+    let once = section.flag("once");
+    if once.is_some() && !imported {
+        section.wrong("once", "has a meaning with a file only", "leave it out, or write file");
+    }
+    once.unwrap_or(true)
+}
+
 /// Reports settings of a job that do not fit together.
 fn fits(section: &Section<'_>, written: &Written) {
     let Written { model, tp, cp, pp, dp, ep, chunks, micro_batches, .. } = written;
     let stages = pp * chunks;
-    let imported = written.imported.is_some();
+    let imported = written.imported.is_some() || written.trace.is_some();
     let must = |key: &str, holds: bool, what: String, remedy: &str| {
         if !holds {
             let shown = if section.has(key) { String::new() } else { "not written".to_string() };
@@ -331,6 +384,9 @@ fn fits(section: &Section<'_>, written: &Written) {
     }
     if written.zero == 3 {
         must("zero", *pp == 1, "shards parameters, which pipelines keep".into(), "write pp = 1, or zero = 1");
+    }
+    if written.schedule == Pipeline::ZeroBubble {
+        must("pp", *pp > 1, "fills the bubble of a pipeline of several stages".into(), "write pp = 2 or more");
     }
     if written.schedule == Pipeline::Interleaved {
         must("pp", *pp > 1, "interleaves the chunks of one stage".into(), "write pp = 2 or more");
@@ -395,7 +451,7 @@ impl Written {
     /// Floating-point operations that the model needs in an iteration, all ranks together: those of the forward pass,
     /// and twice as many backward.
     fn flops(&self) -> f64 {
-        if self.imported.is_some() {
+        if self.imported.is_some() || self.trace.is_some() {
             return 0.0;
         }
         let model = &self.model;
@@ -408,15 +464,22 @@ impl Written {
         let degrees = [("TP", self.tp), ("CP", self.cp), ("PP", self.pp), ("DP", self.dp), ("EP", self.ep)];
         let degrees: Vec<String> =
             degrees.iter().filter(|(_, n)| *n > 1).map(|(label, n)| format!("{label} {n}")).collect();
+        if let Some(trace) = &self.trace {
+            let how = if trace.alike { "all ranks do what the file says of one" } else { "each rank has its own" };
+            let (format, ranks) = (trace.format, self.ranks());
+            return format!("{name}: {}, {format}, {ranks} ranks on {servers} servers; {how}", self.label);
+        }
         if let Some(file) = &self.imported {
+            let end = match self.once {
+                true => format!("whose end of an iteration has {} layers of its own", file.once.len()),
+                false => format!("without the {} layers at the end of an iteration", file.once.len()),
+            };
             return format!(
-                "{name}: {}, {} GPUs of {servers} servers ({}); {} micro-batches; all stages do what the file says of one, whose end of an \
-                 iteration has {} layers of its own",
+                "{name}: {}, {} GPUs of {servers} servers ({}); {} micro-batches; all stages do what the file says of one, {end}",
                 self.label,
                 self.ranks(),
                 degrees.join(", "),
                 self.micro_batches,
-                file.once.len(),
             );
         }
         let compute = match self.compute {

@@ -91,7 +91,8 @@ pub fn probe_copies(name: &str, rounds: u32) -> Result<Vec<Copied>, LinuxError> 
 /// A host that receives from its groups and casts to them.
 struct Listener {
     hears: UdpSocket,
-    casts: UdpSocket,
+    /// A socket for each plane, bound to the own address in it.
+    casts: Vec<UdpSocket>,
     host: u16,
     /// The UDP port of the groups.
     port: u16,
@@ -103,19 +104,22 @@ impl Listener {
     /// A host that listens to these groups at a port; 0 for any free port.
     fn open(fabric: &LinuxFabric, host: u16, port: u16, groups: Vec<GroupAddress>) -> io::Result<Listener> {
         let space = netns(&fabric.namespace(Node::Host(host)));
-        let own = fabric.clos().host(host);
+        let own: Vec<Ipv6Addr> = (0..fabric.planes).map(|p| fabric.clos().host(p, u32::from(host))).collect();
         let names: Vec<String> = fabric.ports(Node::Host(host)).into_iter().map(|port| port.name).collect();
         // A thread that enters a namespace stays there; a socket stays in the namespace in which it was made.
         let opened = std::thread::spawn(move || -> io::Result<Listener> {
             move_into(&space)?;
-            let (hears, casts) = (UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port))?, UdpSocket::bind((own, 0))?);
+            let hears = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port))?;
+            let casts = own.iter().map(|own| UdpSocket::bind((*own, 0))).collect::<Result<Vec<_>, _>>()?;
             let devices = names.iter().map(|name| name_to_index(&hears, name)).collect::<Result<Vec<u32>, _>>()?;
             for group in groups {
                 hears.join_multicast_v6(&group.address(), devices[usize::from(group.plane)])?;
             }
             hears.set_nonblocking(true)?;
-            casts.set_multicast_loop_v6(false)?;
-            set_ipv6_multicast_hops(&casts, HOPS)?;
+            for casts in &casts {
+                casts.set_multicast_loop_v6(false)?;
+                set_ipv6_multicast_hops(casts, HOPS)?;
+            }
             let port = hears.local_addr()?.port();
             Ok(Listener { hears, casts, host, port, devices })
         });
@@ -123,9 +127,10 @@ impl Listener {
     }
 
     fn cast(&self, group: GroupAddress) -> io::Result<()> {
-        set_ipv6_multicast_if(&self.casts, self.devices[usize::from(group.plane)])?;
+        let casts = &self.casts[usize::from(group.plane)];
+        set_ipv6_multicast_if(casts, self.devices[usize::from(group.plane)])?;
         let text = format!("{} {} {} {}", group.team, group.plane, group.tree, self.host);
-        self.casts.send_to(text.as_bytes(), SocketAddrV6::new(group.address(), self.port, 0, 0)).map(drop)
+        casts.send_to(text.as_bytes(), SocketAddrV6::new(group.address(), self.port, 0, 0)).map(drop)
     }
 
     /// Reads and counts the copies that have come; returns their number.

@@ -2,7 +2,9 @@
 
 use super::{Connection, Replies};
 use crate::packet::{Answer, Flags, Header, Operation, Packet, PathId};
-use crate::path::{MrcConfig, PathManager, PathProbe, PathSelector, PathState, PlaneStates};
+use crate::path::{
+    MrcConfig, PathEvent, PathManager, PathProbe, PathSelector, PathState, PathStatus, PlaneStates, Turnover,
+};
 use crate::units::Time;
 
 impl Connection {
@@ -82,8 +84,16 @@ impl Connection {
         self.path.manager().map_or_else(Vec::new, PathManager::path_states)
     }
 
-    pub(crate) fn path_turnover(&self) -> [u64; 3] {
-        self.path.manager().map_or([0; 3], PathManager::turnover)
+    pub(crate) fn path_turnover(&self) -> Turnover {
+        self.path.manager().map_or(Turnover::default(), PathManager::turnover)
+    }
+
+    pub(crate) fn take_path_event(&mut self) -> Option<PathEvent> {
+        self.path.manager_mut()?.take_event()
+    }
+
+    pub(crate) fn substitute_path(&mut self, now: Time, old: PathId, new: PathId, status: PathStatus) -> bool {
+        self.path.manager_mut().is_some_and(|manager| manager.substitute(now, old, new, status))
     }
 
     pub(crate) fn deny_path(&mut self, now: Time, path: PathId) -> bool {

@@ -3,8 +3,8 @@
 use super::Endpoint;
 use super::table::Seat;
 use crate::account::{Spent, Waits};
-use crate::packet::{ConnectionId, PathId};
-use crate::path::{PathSelector, PathState, PlaneStates};
+use crate::packet::{ConnectionId, HostId, PathId};
+use crate::path::{PathEvent, PathSelector, PathState, PathStatus, PlaneStates, Turnover};
 use crate::profile::Profile;
 use crate::reliability::{Receiver, Reliability};
 use crate::stats::ConnectionStats;
@@ -132,14 +132,59 @@ impl Endpoint {
         connection.map_or_else(Vec::new, |connection| connection.path_states())
     }
 
-    /// The number of paths that a connection has taken out so far, of those that came back, and of failures without
-    /// effect because too few paths were left.
+    /// The counters of a connection's set of paths; zeros if its path selector has none.
     ///
     /// # Panics
     /// If there is no such connection.
-    pub fn path_turnover(&self, connection: ConnectionId) -> [u64; 3] {
+    pub fn path_turnover(&self, connection: ConnectionId) -> Turnover {
         let connection = self.connections.get(self.connections.at(connection));
-        connection.map_or([0; 3], |connection| connection.path_turnover())
+        connection.map_or(Turnover::default(), |connection| connection.path_turnover())
+    }
+
+    /// The oldest change of a connection's paths that was not read yet: one that failed, was probed, came back, or was
+    /// denied or allowed. At most [`PATH_EVENTS_MAX`](crate::path::PATH_EVENTS_MAX) wait.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn take_path_event(&mut self, connection: ConnectionId) -> Option<PathEvent> {
+        let slot = self.connections.at(connection);
+        self.connections.get_mut(slot)?.take_path_event()
+    }
+
+    /// Takes the waiting changes of the paths of all connections, each with the connection's peer, slot by slot.
+    pub fn take_path_events(&mut self, mut each: impl FnMut(HostId, PathEvent)) {
+        for (_, connection) in self.connections.awake() {
+            let peer = connection.peer();
+            while let Some(event) = connection.take_path_event() {
+                each(peer, event);
+            }
+        }
+    }
+
+    /// The numbers of all connections that are awake, each with its peer.
+    pub fn awake(&mut self) -> Vec<(ConnectionId, HostId)> {
+        let slots: Vec<(usize, HostId)> = self.connections.awake().map(|(slot, c)| (slot, c.peer())).collect();
+        slots.into_iter().map(|(slot, peer)| (self.connections.id(slot), peer)).collect()
+    }
+
+    /// The controller puts another path of the same plane in the place of one of a connection's set, in this state. False if
+    /// the connection has no such path, or has the new one already, or the planes differ.
+    ///
+    /// # Panics
+    /// If there is no such connection.
+    pub fn substitute_path(
+        &mut self,
+        now: Time,
+        connection: ConnectionId,
+        old: PathId,
+        new: PathId,
+        status: PathStatus,
+    ) -> bool {
+        let slot = self.connections.at(connection);
+        let Some(awake) = self.connections.get_mut(slot) else { return false };
+        let known = awake.substitute_path(now, old, new, status);
+        self.settle(now, connection.slot());
+        known
     }
 
     /// The controller forbids a path of a connection until it allows it again. False if the connection has no such

@@ -2,7 +2,9 @@
 //!
 //! Only MRC has one. For other selectors, [`AnyPath`] gives the answers of an empty manager.
 
-use super::{AnyPath, PathFeedback, PathProbe, PathSelector, PathState, PlaneStates};
+use super::{
+    AnyPath, EvProfile, PathEvent, PathFeedback, PathProbe, PathSelector, PathState, PathStatus, PlaneStates, Turnover,
+};
 use crate::packet::{PathId, Ports};
 use crate::units::Time;
 
@@ -34,13 +36,19 @@ pub trait PathManager: PathSelector {
     fn deny(&mut self, now: Time, path: PathId) -> bool;
     /// The controller declares a path good. False if the set has no such path.
     fn allow(&mut self, now: Time, path: PathId) -> bool;
+    /// The controller puts another path of the same plane, in this state, in the place of one of the set. False if the set
+    /// has no such path, or has the new one already, or the planes differ.
+    fn substitute(&mut self, now: Time, old: PathId, new: PathId, status: PathStatus) -> bool;
+    /// Makes the set of the paths of a profile. Call it before the first packet.
+    fn use_profile(&mut self, profile: &EvProfile);
+    /// The oldest change of a path that was not read yet.
+    fn take_event(&mut self) -> Option<PathEvent>;
     /// The number of paths in each state, for each plane.
     fn planes(&self) -> Vec<PlaneStates>;
     /// Every path and its state.
     fn path_states(&self) -> Vec<PathState>;
-    /// The number of paths taken out so far, of those that came back, and of failures without effect because too few
-    /// paths were left.
-    fn turnover(&self) -> [u64; 3];
+    /// The counters of its set.
+    fn turnover(&self) -> Turnover;
 }
 
 impl AnyPath {

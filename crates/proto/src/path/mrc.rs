@@ -6,6 +6,8 @@
 //! the peer's, all its paths go out of use at once.
 
 mod probes;
+mod profile;
+mod record;
 mod reverse;
 mod set;
 mod shun;
@@ -13,7 +15,7 @@ mod shun;
 use super::spread::{PORTS_MAX, next_port};
 use super::{
     AnyPath, PathFeedback, PathManager, PathPolicy, PathProbe, PathSelector, PathState, PathStatus as State,
-    PlaneStates,
+    PlaneStates, Turnover,
 };
 use crate::environment::Environment;
 use crate::packet::{PathId, Ports};
@@ -21,10 +23,14 @@ use crate::parameters;
 use crate::profile::Routing;
 use crate::rng::Random;
 use crate::units::{Rate, Span, Time};
-use probes::Probes;
+use probes::{Answered, Probes};
+use record::PathRecord;
 use reverse::Reverse;
 use set::EvSet;
 use shun::Shun;
+
+pub use profile::{EVS_MAX, EvField, EvProfile, ev_of, path_of_ev};
+pub use record::{PATH_EVENTS_MAX, PathChange, PathEvent};
 
 parameters! {
     /// MRC's set of entropy values, and its treatment of ports.
@@ -101,6 +107,8 @@ pub struct Mrc {
     retired: u64,
     returned: u64,
     suppressed: u64,
+    unknown: u64,
+    record: PathRecord,
 }
 
 impl Mrc {
@@ -129,6 +137,8 @@ impl Mrc {
             retired: 0,
             returned: 0,
             suppressed: 0,
+            unknown: 0,
+            record: PathRecord::default(),
         }
     }
 
@@ -150,15 +160,26 @@ impl Mrc {
 
     /// A path has lost a packet, has timed out, or was reported as persistently bad.
     fn fail(&mut self, now: Time, path: PathId) {
-        let Some(slot) = self.set.find(path) else { return };
+        let Some(slot) = self.set.find(path) else {
+            self.unknown += 1;
+            return;
+        };
         let state = self.set.state(slot);
         // If the path's port is down, the loss says nothing about the path.
-        if !(state == State::Good || state == State::Skip) || !self.is_usable(path.port()) {
+        if !self.is_usable(path.port()) {
+            return;
+        }
+        if state == State::AssumedBad {
+            // Its probes count from zero again. The path is out of use already, so this is no second event.
+            self.probes.spoil(path);
+        }
+        if !(state == State::Good || state == State::Skip) {
             return;
         }
         let active = self.set.is_active(slot);
         if active && self.active_good() <= self.set.active_min {
             self.suppressed += 1;
+            self.record.add(now, path, PathChange::Kept);
             // The path stays in use. The turn becomes random, because with a fixed order each retransmission could take
             // this same plane again and again.
             self.turn = ((self.random.unit() * f64::from(self.ports)) as u8).min(self.ports - 1);
@@ -167,15 +188,19 @@ impl Mrc {
         self.set.set_state(slot, State::AssumedBad);
         self.set.replace(slot);
         self.retired += 1;
+        self.record.add(now, path, PathChange::Failed);
         self.probes.start(now, path);
     }
 
+    /// A packet was marked on a path, or trimmed. A path in reserve has no turn to skip.
     fn skip(&mut self, path: PathId) {
-        if self.skip_marked
-            && let Some(slot) = self.set.find(path)
-            && self.set.state(slot) == State::Good
-        {
-            self.set.set_state(slot, State::Skip);
+        match self.set.find(path) {
+            Some(slot) => {
+                if self.skip_marked && self.set.is_active(slot) && self.set.state(slot) == State::Good {
+                    self.set.set_state(slot, State::Skip);
+                }
+            }
+            None => self.unknown += 1,
         }
     }
 
@@ -248,12 +273,17 @@ impl PathManager for Mrc {
             return self.on_feedback(now, path, feedback);
         }
         let good = matches!(feedback, PathFeedback::Good | PathFeedback::Marked);
-        if self.probes.answered(now, path, number, good) {
+        let answered = self.probes.answered(now, path, number, good);
+        if answered != Answered::Late {
+            self.record.add(now, path, PathChange::Answered);
+        }
+        if answered == Answered::Restored {
             self.returned += 1;
+            self.record.add(now, path, PathChange::Returned);
             self.restore(path, State::Good);
-            if feedback == PathFeedback::Marked {
-                self.skip(path);
-            }
+        }
+        if answered != Answered::Counted && feedback == PathFeedback::Marked {
+            self.skip(path);
         }
     }
 
@@ -262,7 +292,8 @@ impl PathManager for Mrc {
     }
 
     fn on_timeout(&mut self, now: Time) {
-        self.probes.expire(now);
+        let record = &mut self.record;
+        self.probes.expire(now, |path| record.add(now, path, PathChange::Unanswered));
     }
 
     #[inline]
@@ -276,7 +307,10 @@ impl PathManager for Mrc {
             let endpoint = PathProbe::Endpoint { path, number: number as u16 };
             return Some(if self.probe_idle { endpoint } else { PathProbe::Connection { path, number } });
         }
-        let (path, number) = self.reverse.take(free, &self.set, &mut self.random)?;
+        let (path, number, unanswered) = self.reverse.take(free, &self.set, &mut self.random)?;
+        if let Some(unanswered) = unanswered {
+            self.fail(now, unanswered);
+        }
         Some(PathProbe::Endpoint { path, number })
     }
 
@@ -325,6 +359,9 @@ impl PathManager for Mrc {
     fn deny(&mut self, now: Time, path: PathId) -> bool {
         let Some(slot) = self.set.find(path) else { return false };
         self.probes.stop(now, path);
+        if self.set.state(slot) != State::Denied {
+            self.record.add(now, path, PathChange::Denied);
+        }
         self.set.set_state(slot, State::Denied);
         self.set.replace(slot);
         true
@@ -332,18 +369,54 @@ impl PathManager for Mrc {
 
     fn allow(&mut self, now: Time, path: PathId) -> bool {
         let Some(slot) = self.set.find(path) else { return false };
-        if matches!(self.set.state(slot), State::Denied | State::AssumedBad) {
-            self.probes.stop(now, path);
-            self.restore(path, State::Good);
+        match self.set.state(slot) {
+            State::Denied | State::AssumedBad => {
+                self.probes.stop(now, path);
+                self.record.add(now, path, PathChange::Allowed);
+                self.restore(path, State::Good);
+            }
+            State::Skip => self.set.set_state(slot, State::Good),
+            State::Good => {}
         }
         true
+    }
+
+    fn substitute(&mut self, now: Time, old: PathId, new: PathId, status: State) -> bool {
+        let Some(slot) = self.set.find(old) else { return false };
+        if old.port() != new.port() || (old != new && self.set.find(new).is_some()) {
+            return false;
+        }
+        self.probes.stop(now, old);
+        self.set.rename(slot, new);
+        self.record.add(now, new, PathChange::Replaced);
+        self.set.set_state(slot, status);
+        match status {
+            State::Good | State::Skip => self.set.promote(slot),
+            State::AssumedBad => {
+                self.set.replace(slot);
+                self.probes.start(now, new);
+            }
+            State::Denied => self.set.replace(slot),
+        }
+        true
+    }
+
+    fn use_profile(&mut self, profile: &EvProfile) {
+        if let Some(paths) = profile.paths() {
+            self.set.fill(&paths, &mut self.random);
+        }
+    }
+
+    fn take_event(&mut self) -> Option<PathEvent> {
+        self.record.take()
     }
 
     fn planes(&self) -> Vec<PlaneStates> {
         (0..self.ports).map(|port| PlaneStates { usable: self.is_usable(port), ..self.set.count(port) }).collect()
     }
 
-    fn turnover(&self) -> [u64; 3] {
-        [self.retired, self.returned, self.suppressed]
+    fn turnover(&self) -> Turnover {
+        let Mrc { retired, returned, suppressed, unknown, .. } = *self;
+        Turnover { retired, returned, suppressed, unknown }
     }
 }

@@ -7,6 +7,7 @@ mod paths;
 mod ports;
 mod retries;
 mod state_machine;
+mod table;
 
 use pair_support::World;
 use std::collections::BTreeMap;

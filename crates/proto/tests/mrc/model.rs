@@ -2,7 +2,7 @@
 
 use super::{BASE, States};
 use std::collections::{BTreeMap, BTreeSet};
-use strandway_proto::path::{MrcConfig, PathFeedback, PathStatus};
+use strandway_proto::path::{MrcConfig, PathFeedback, PathStatus, Turnover};
 use strandway_proto::{PathId, Span, Time};
 
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ pub(super) struct Model {
     pub(super) peer: u32,
     pub(super) floor: usize,
     pub(super) pace: Time,
-    pub(super) turnover: [u64; 3],
+    pub(super) turnover: Turnover,
 }
 
 pub(super) const USED: [PathStatus; 2] = [PathStatus::Good, PathStatus::Skip];
@@ -60,7 +60,7 @@ impl Model {
     }
 
     /// `path` is good again: it goes into use in place of any unusable one, if its plane has one.
-    pub(super) fn restored(mut evs: States, path: PathId, status: PathStatus) -> Vec<States> {
+    pub(super) fn restored(mut evs: States, path: PathId) -> Vec<States> {
         evs.get_mut(&path).expect("a path").0 = PathStatus::Good;
         let lame = |p: &PathId| p.port() == path.port() && evs[p].1 && !USED.contains(&evs[p].0);
         let mut options: Vec<States> =
@@ -68,23 +68,37 @@ impl Model {
         if evs[&path].1 || options.is_empty() {
             options = vec![evs];
         }
-        for option in &mut options {
-            option.get_mut(&path).expect("a path").0 = status;
-        }
         options
+    }
+
+    /// A mark on a path: one in use is skipped once, one in reserve has no turn to skip.
+    fn marked(mut evs: States, path: PathId) -> States {
+        if let Some(ev) = evs.get_mut(&path).filter(|ev| **ev == (PathStatus::Good, true)) {
+            ev.0 = PathStatus::Skip;
+        }
+        evs
     }
 
     fn fail(&mut self, now: Time, path: PathId) -> Vec<States> {
         let same = vec![self.evs.clone()];
-        let Some(&(status, active)) = self.evs.get(&path) else { return same };
-        if !USED.contains(&status) || !self.is_usable(path) {
+        let Some(&(status, active)) = self.evs.get(&path) else {
+            self.turnover.unknown += 1;
+            return same;
+        };
+        if !self.is_usable(path) {
+            return same;
+        }
+        if let Some(suspect) = self.suspects.get_mut(&path) {
+            suspect.ok = 0;
+        }
+        if !USED.contains(&status) {
             return same;
         }
         if active && self.in_use() <= self.floor {
-            self.turnover[2] += 1;
+            self.turnover.suppressed += 1;
             return same;
         }
-        self.turnover[0] += 1;
+        self.turnover.retired += 1;
         let first = BASE.scaled(self.config.probe_first);
         self.suspects.insert(path, Suspect { at: now + first, interval: first, asked: None, ok: 0 });
         let mut evs = self.evs.clone();
@@ -96,13 +110,8 @@ impl Model {
         match feedback {
             PathFeedback::Good => vec![self.evs.clone()],
             PathFeedback::Marked | PathFeedback::Trimmed => {
-                let mut evs = self.evs.clone();
-                if let Some(ev) = evs.get_mut(&path)
-                    && ev.0 == PathStatus::Good
-                {
-                    ev.0 = PathStatus::Skip;
-                }
-                vec![evs]
+                self.turnover.unknown += u64::from(!self.evs.contains_key(&path));
+                vec![Model::marked(self.evs.clone(), path)]
             }
             PathFeedback::Lost | PathFeedback::TimedOut | PathFeedback::Shunned => self.fail(now, path),
         }
@@ -110,10 +119,9 @@ impl Model {
 
     pub(super) fn answer(&mut self, now: Time, path: PathId, number: u32, feedback: PathFeedback) -> Vec<States> {
         let same = vec![self.evs.clone()];
-        let Some(suspect) = self.suspects.get_mut(&path) else { return same };
-        if suspect.asked != Some(number) {
-            return same;
-        }
+        let Some(suspect) = self.suspects.get_mut(&path).filter(|suspect| suspect.asked == Some(number)) else {
+            return if feedback == PathFeedback::Marked { vec![Model::marked(self.evs.clone(), path)] } else { same };
+        };
         let first = BASE.scaled(self.config.probe_first);
         let good = feedback != PathFeedback::Shunned;
         let ok = if good { suspect.ok + 1 } else { 0 };
@@ -122,9 +130,12 @@ impl Model {
             return same;
         }
         self.suspects.remove(&path);
-        self.turnover[1] += 1;
-        let status = if feedback == PathFeedback::Marked { PathStatus::Skip } else { PathStatus::Good };
-        Model::restored(self.evs.clone(), path, status)
+        self.turnover.returned += 1;
+        let options = Model::restored(self.evs.clone(), path);
+        match feedback {
+            PathFeedback::Marked => options.into_iter().map(|evs| Model::marked(evs, path)).collect(),
+            _ => options,
+        }
     }
 
     pub(super) fn wait(&mut self, now: Time) {

@@ -4,7 +4,7 @@ use super::model::{Model, USED};
 use super::{BASE, build, environment, states};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use strandway_proto::path::{MrcConfig, PathFeedback, PathManager, PathProbe, PathSelector, PathStatus};
+use strandway_proto::path::{MrcConfig, PathFeedback, PathManager, PathProbe, PathSelector, PathStatus, Turnover};
 use strandway_proto::{Bytes, PathId, Ports, Span, Time};
 
 #[derive(Clone, Debug)]
@@ -60,8 +60,17 @@ fn run(config: MrcConfig, ports: u8, uplinks: u16, steps: &[Step]) {
     let active = evs.values().filter(|ev| ev.1).count();
     let floor = ((evs.len() as f64 * config.active_min) as usize).clamp(1, active);
     let (local, peer) = (all, all);
-    let mut model =
-        Model { config, ports, evs, suspects: BTreeMap::new(), local, peer, floor, pace: Time::ZERO, turnover: [0; 3] };
+    let mut model = Model {
+        config,
+        ports,
+        evs,
+        suspects: BTreeMap::new(),
+        local,
+        peer,
+        floor,
+        pace: Time::ZERO,
+        turnover: Turnover::default(),
+    };
     let gap = environment(ports, uplinks).rate.time_for(Bytes(4262)).scaled(1.0 / config.probe_share);
     let mut now = Time::ZERO;
     let mut statuses = 0;
@@ -93,10 +102,12 @@ fn run(config: MrcConfig, ports: u8, uplinks: u16, steps: &[Step]) {
                 let path = paths[at % paths.len()];
                 assert!(selector.allow(now, path));
                 if USED.contains(&model.evs[&path].0) {
-                    vec![model.evs.clone()]
+                    let mut evs = model.evs.clone();
+                    evs.get_mut(&path).expect("a path").0 = PathStatus::Good;
+                    vec![evs]
                 } else {
                     model.suspects.remove(&path);
-                    Model::restored(model.evs.clone(), path, PathStatus::Good)
+                    Model::restored(model.evs.clone(), path)
                 }
             }
             Step::Local(up) => {

@@ -197,34 +197,42 @@ fn source_routes_lead_where_they_say_whatever_routing_knows() {
 
 #[test]
 fn source_routes_pass_the_switches_that_micro_segments_name() {
-    use strandway_fabric::usid::{Clos, SwitchTable};
-    for spines in [3, 4] {
+    use strandway_fabric::topology::NodeKind;
+    use strandway_fabric::usid::{Clos, Pods as Above, SwitchTable};
+    let tiers = Some(Pods { leaves_per_pod: 2, cores_per_spine: 3, core_bundle: 1 });
+    for (spines, pods) in [(3, None), (4, None), (3, tiers), (2, tiers)] {
         let level = Level { rate: Rate::from_gbps(400), latency: Span::from_us(1) };
-        let shape = Shape { hosts: 30, planes: 2, hosts_per_leaf: 4, spines, leaf_bundle: 1, pods: None };
+        let shape = Shape { hosts: 30, planes: 2, hosts_per_leaf: 4, spines, leaf_bundle: 1, pods };
         let topology = Topology::new(shape, [level; 3], [Span::ZERO; 3]).expect("a valid shape");
         let mut router = router(&topology, Routing::Source, &[]);
-        let clos = Clos::new(spines as u16, 4).expect("a fabric that fits");
-        // With more values than uplinks, both wrap around alike where the number of uplinks is a power of two.
-        let values = if spines.is_power_of_two() { 64 } else { spines };
+        let above = pods.map(|pods| Above { t0s: pods.leaves_per_pod as u16, t2s_per_t1: pods.cores_per_spine as u16 });
+        let clos = match above {
+            None => Clos::new(spines as u16, 4),
+            Some(above) => Clos::of_pods(2, spines as u16, 4, above),
+        };
+        let clos = clos.expect("a fabric that fits");
+        // With more values than paths, both wrap around alike.
+        let values = 32;
         for (from, to, plane, entropy) in (0..30)
             .flat_map(|a| (0..30).map(move |b| (a, b)))
             .filter(|(a, b)| a != b)
             .flat_map(|(a, b)| (0..2 * values).map(move |i| (a, b, (i % 2) as u8, i / 2)))
         {
             let links = follow(&topology, &mut router, &[], &packet(from, to, plane, entropy)).expect("a route");
-            let mut address = clos.path(plane, from as u16, to as u16, entropy);
+            let mut address = clos.path(plane, from, to, entropy);
             for pair in links.windows(2) {
                 let switch = topology.ends(LinkId(pair[0])).expect("a link").to;
                 let (kind, number, plane) = topology.describe(switch);
                 let table = match kind {
-                    strandway_fabric::topology::NodeKind::Leaf => SwitchTable::t0(&clos, plane, number as u16, 30),
-                    _ => SwitchTable::t1(&clos, plane, number as u16, topology.leaves() as u16),
+                    NodeKind::Leaf => SwitchTable::t0(&clos, plane, number as u16, 30),
+                    NodeKind::Spine => SwitchTable::t1(&clos, plane, number as u16, topology.leaves() as u16),
+                    _ => SwitchTable::t2(&clos, plane, number as u16, topology.leaves() as u16),
                 };
                 let (port, left) = table.forward(address).expect("the switch knows the way");
                 assert_eq!(topology.ports_of(switch).0.0 + u32::from(port), pair[1]);
                 address = left;
             }
-            assert_eq!(address, clos.host(to as u16));
+            assert_eq!(address, clos.host(plane, to));
         }
     }
 }

@@ -65,26 +65,26 @@ impl Slice<'_> {
     /// The place of the port by which a data packet leaves that is at `node` now; `None` if routing knows of no way. The packet remembers
     /// its uplink.
     pub(super) fn place_adaptively(&mut self, node: u32, packet: &mut Transit, now: u64) -> Option<u32> {
-        let mut adaptive = self.switches.adaptive.take()?;
-        let climbs = self.router.uplinks_left(node, packet.destination(), now, &mut adaptive.uplinks);
+        let mut adaptive = self.fabric.switches.adaptive.take()?;
+        let climbs = self.fabric.router.uplinks_left(node, packet.destination(), now, &mut adaptive.uplinks);
         let place = if climbs {
             let place = self.choose_uplink(&mut adaptive, node, packet, now);
             if let Some(place) = place {
-                self.router.take_uplink(node, place, packet);
+                self.fabric.router.take_uplink(node, place, packet);
             }
             place
         } else {
             self.place_usually(node, packet, now)
         };
-        self.switches.adaptive = Some(adaptive);
+        self.fabric.switches.adaptive = Some(adaptive);
         place
     }
 
     /// The uplink that a packet takes, of those that it can take.
     fn choose_uplink(&self, adaptive: &mut Adaptive, node: u32, packet: &Transit, now: u64) -> Option<u32> {
-        let switch = self.switches.of_node[(node - self.cut.hosts) as usize] as usize;
+        let switch = self.fabric.switches.of_node[(node - self.facts.cut.hosts) as usize] as usize;
         let Some(mut flowlets) = adaptive.flowlets.take() else { return self.least_busy(adaptive, switch) };
-        let whole = self.cargo.packet(packet);
+        let whole = self.fabric.cargo.packet(packet);
         let flow = (node, whole.source, whole.destination, whole.connection.0);
         let before = flowlets.get(&flow).copied().filter(|flowlet| adaptive.uplinks.contains(&flowlet.place));
         let place = match before {

@@ -72,14 +72,14 @@ impl Slice<'_> {
     /// Hands over the packets and signals to another slice. Returns the time of the first, `u64::MAX` if there are
     /// none.
     pub(crate) fn hand_over(&mut self, to: usize, mail: &mut Mail) -> u64 {
-        let outbox = &mut self.outboxes[to];
+        let outbox = &mut self.fabric.outboxes[to];
         let mut first = u64::MAX;
         mail.packets.reserve(outbox.packets.len());
         for leaving in outbox.packets.drain(..) {
             first = first.min(leaving.time);
             let transit = Transit::of_words(leaving.words);
-            mail.packets.push(Freight { leaving, packet: *self.cargo.packet(&transit) });
-            self.cargo.release(&transit);
+            mail.packets.push(Freight { leaving, packet: *self.fabric.cargo.packet(&transit) });
+            self.fabric.cargo.release(&transit);
         }
         for news in outbox.news.drain(..) {
             first = first.min(news.time());
@@ -97,7 +97,7 @@ impl Slice<'_> {
                 let transit = Transit::of_words(freight.leaving.words);
                 // `Outbox::send` has stored link and node in these fields.
                 let (link, node) = (transit.since(), transit.ingress());
-                let transit = self.cargo.put_again(&freight.packet, &transit);
+                let transit = self.fabric.cargo.put_again(&freight.packet, &transit);
                 self.send_on(freight.leaving.time, link, node, transit);
             }
         }

@@ -21,6 +21,9 @@ use strandway_fabric::topology::LinkId;
 /// of their [`Share`].
 const SHARED: u32 = 1 << 31;
 
+/// The ingress of a packet that a program of the switch made on its own: no neighbour sent it, so none is paused for it.
+const NO_INGRESS: u32 = SHARED - 1;
+
 /// The common account of one packet's copies. The packet takes room in the switch once, until its last copy has left.
 #[derive(Clone, Copy, Debug)]
 struct Share {
@@ -65,14 +68,14 @@ pub(super) struct Switches {
 impl Slice<'_> {
     /// Gives numbers to the switches of this slice, whose ports are eager.
     pub(super) fn number_switches(&mut self) {
-        let topology = &self.plan.topology;
+        let topology = &self.facts.plan.topology;
         let mut switches = Switches {
             of_port: vec![u32::MAX; self.ports.len()],
             of_node: vec![u32::MAX; (topology.nodes() - topology.hosts()) as usize],
             services: vec![Service::IDLE; self.ports.len()],
             ..Switches::default()
         };
-        for node in self.cut.nodes_of(self.index).iter().skip(1).cloned().flatten() {
+        for node in self.facts.cut.nodes_of(self.facts.index).iter().skip(1).cloned().flatten() {
             let number = switches.nodes.len() as u32;
             switches.of_node[(node - topology.hosts()) as usize] = number;
             switches.nodes.push(node);
@@ -81,9 +84,9 @@ impl Slice<'_> {
                 switches.of_port[self.local(link)] = number;
             }
         }
-        switches.adaptive = Adaptive::new(self.plan, &switches.nodes);
+        switches.adaptive = Adaptive::new(self.facts.plan, &switches.nodes);
         switches.buffered = vec![0; switches.nodes.len()];
-        if self.accounting {
+        if self.facts.accounting {
             switches.ingress = vec![u32::MAX; topology.links() as usize];
             for (place, port) in self.ports.iter().enumerate().filter(|(_, p)| p.link != u32::MAX) {
                 if let Some(ends) = topology.ends(LinkId(port.link)) {
@@ -91,48 +94,48 @@ impl Slice<'_> {
                 }
             }
         }
-        self.switches = switches;
+        self.fabric.switches = switches;
     }
 
     /// Processes all events of a switch in a window, up to `limit`.
     pub(super) fn visit_switch(&mut self, switch: usize, entries: &[Transit], window: Range<u64>, limit: u64) {
-        let node = self.switches.nodes[switch];
+        let node = self.fabric.switches.nodes[switch];
         let from = window.start;
         let until = limit.min(window.end) - from;
-        self.switches.window = window;
+        self.fabric.switches.window = window;
         let mut entries = entries.iter();
         let mut next = entries.next();
         loop {
             let entry = next.map_or(u64::MAX, Transit::key);
-            let look = self.switches.looks.peek().map_or(u64::MAX, |Reverse((key, _))| *key);
+            let look = self.fabric.switches.looks.peek().map_or(u64::MAX, |Reverse((key, _))| *key);
             let offset = entry.min(look) >> 32;
             if offset >= until || entry.min(look) == u64::MAX {
                 break;
             }
             let now = from + offset;
             if look < entry {
-                let Some(Reverse((_, port))) = self.switches.looks.pop() else { break };
-                self.events_done += 1;
+                let Some(Reverse((_, port))) = self.fabric.switches.looks.pop() else { break };
+                self.clock.events_done += 1;
                 self.look(port as usize, now);
             } else if let Some(entry) = next {
                 next = entries.next();
                 self.handle(node, entry, now);
             }
         }
-        self.cut_off |= next.is_some() || !self.switches.looks.is_empty();
-        self.switches.looks.clear();
+        self.clock.cut_off |= next.is_some() || !self.fabric.switches.looks.is_empty();
+        self.fabric.switches.looks.clear();
     }
 
     /// Processes one event at a switch.
     #[inline]
     fn handle(&mut self, node: u32, entry: &Transit, now: u64) {
         let source = entry.source();
-        if source < self.sources.look {
+        if source < self.facts.sources.look {
             self.arrive(node, entry, now);
-        } else if source < self.sources.pause {
+        } else if source < self.facts.sources.pause {
             self.look(entry.cargo() as usize, now);
-        } else if source < self.sources.signal {
-            let port = self.local(source - self.sources.pause);
+        } else if source < self.facts.sources.signal {
+            let port = self.local(source - self.facts.sources.pause);
             self.pause(port, now, entry.cargo() != 0);
         } else {
             self.break_or_mend(entry.cargo() as usize, now);
@@ -143,11 +146,11 @@ impl Slice<'_> {
     #[inline]
     fn arrive(&mut self, node: u32, packet: &Transit, now: u64) {
         let mut packet = *packet;
-        let ingress = if self.accounting { self.switches.ingress[packet.source() as usize] } else { 0 };
+        let ingress = if self.facts.accounting { self.ingress(node, packet.source()) } else { 0 };
         if let Some(group) = packet.group() {
             return self.arrive_for_group(node, group, &packet, ingress, now);
         }
-        let place = if self.switches.adaptive.is_some() && !packet.is_control() {
+        let place = if self.fabric.switches.adaptive.is_some() && !packet.is_control() {
             self.place_adaptively(node, &mut packet, now)
         } else {
             self.place_usually(node, &mut packet, now)
@@ -159,30 +162,44 @@ impl Slice<'_> {
         self.look_later(port);
     }
 
+    /// The ingress of a packet at a switch, by the link that gives its place in the order of arrivals.
+    #[inline]
+    fn ingress(&self, node: u32, link: u32) -> u32 {
+        let switches = &self.fabric.switches;
+        let port = switches.ingress[link as usize];
+        if self.fabric.stations.is_empty() {
+            return port;
+        }
+        // A packet that the switch's program made on its own has the place of a link that leads elsewhere.
+        let owner = switches.of_port.get(port as usize);
+        let own = switches.of_node[(node - self.facts.cut.hosts) as usize];
+        if owner == Some(&own) { port } else { NO_INGRESS }
+    }
+
     /// The place of the port that the router names for a packet; `None` if routing knows of no way.
     #[inline]
     pub(super) fn place_usually(&mut self, node: u32, packet: &mut Transit, now: u64) -> Option<u32> {
-        if self.router.has_detours() {
-            self.router.place_at(node, packet, &self.cargo, now)
+        if self.fabric.router.has_detours() {
+            self.fabric.router.place_at(node, packet, &self.fabric.cargo, now)
         } else {
-            Some(self.router.place(node, packet, &self.cargo))
+            Some(self.fabric.router.place(node, packet, &self.fabric.cargo))
         }
     }
 
     /// A packet to a group is at a switch: each copy joins its port if there is room, independently of the others.
     fn arrive_for_group(&mut self, node: u32, group: usize, packet: &Transit, ingress: u32, now: u64) {
-        let source = self.cargo.packet(packet).source;
-        let mut ports = std::mem::take(&mut self.switches.copy_to);
-        let members = &self.plan.multicast[group];
-        self.router.copies(members, node, source, packet.uplinks(), |port| ports.push(port));
+        let source = self.fabric.cargo.packet(packet).source;
+        let mut ports = std::mem::take(&mut self.fabric.switches.copy_to);
+        let members = &self.facts.plan.multicast[group];
+        self.fabric.router.copies(members, node, source, packet.uplinks(), |port| ports.push(port));
         if ports.is_empty() {
             self.lead_nowhere(packet, now);
         }
-        self.copies[usize::from(!packet.is_whole_data())] += (ports.len() as u64).saturating_sub(1);
+        self.books.copies[usize::from(!packet.is_whole_data())] += (ports.len() as u64).saturating_sub(1);
         let share = (ports.len() > 1).then(|| self.share(ingress));
         for (n, &port) in ports.iter().enumerate() {
             let last = n + 1 == ports.len();
-            let copy = if last { *packet } else { self.cargo.copy(packet) };
+            let copy = if last { *packet } else { self.fabric.cargo.copy(packet) };
             self.sample_port(port as usize, now);
             self.enqueue_eager(port as usize, copy, share.unwrap_or(ingress), now);
             self.look_later(port as usize);
@@ -191,14 +208,14 @@ impl Slice<'_> {
             self.end_share(share);
         }
         ports.clear();
-        self.switches.copy_to = ports;
+        self.fabric.switches.copy_to = ports;
     }
 
     /// Opens an account for a packet with several copies that came in by `ingress`. Returns the value that its copies
     /// carry in place of the port.
     fn share(&mut self, ingress: u32) -> u32 {
         let share = Share { ingress, left: 1, accounted: false };
-        let switches = &mut self.switches;
+        let switches = &mut self.fabric.switches;
         let number = switches.free_shares.pop().unwrap_or_else(|| {
             switches.shares.push(share);
             switches.shares.len() as u32 - 1
@@ -210,12 +227,12 @@ impl Slice<'_> {
     /// Notes that one of several copies is gone. Returns the packet's ingress port if this was the last copy and the
     /// packet was counted.
     fn end_share(&mut self, shared: u32) -> Option<u32> {
-        let share = &mut self.switches.shares[(shared & !SHARED) as usize];
+        let share = &mut self.fabric.switches.shares[(shared & !SHARED) as usize];
         share.left -= 1;
         if share.left > 0 {
             return None;
         }
-        self.switches.free_shares.push(shared & !SHARED);
+        self.fabric.switches.free_shares.push(shared & !SHARED);
         share.accounted.then_some(share.ingress)
     }
 
@@ -227,9 +244,9 @@ impl Slice<'_> {
         if port.has(flag::DOWN) {
             return self.at(i).lose_packet(&packet);
         }
-        let class = if self.priority && packet.is_control() { CONTROL } else { DATA };
+        let class = if self.facts.priority && packet.is_control() { CONTROL } else { DATA };
         if class == CONTROL {
-            if port.queued[CONTROL] + size > self.limits[usize::from(port.limits)].control {
+            if port.queued[CONTROL] + size > self.limits[usize::from(port.limits)].thresholds.control {
                 return self.at(i).drop_packet(&packet);
             }
         } else if self.room(i, ingress, size) {
@@ -239,10 +256,11 @@ impl Slice<'_> {
         }
         let port = &self.ports[i];
         let open = class == CONTROL || !port.has(flag::PAUSED);
-        if open && self.switches.services[i].bytes == 0 && port.busy_until <= now && port.next_class().is_none() {
+        if open && self.fabric.switches.services[i].bytes == 0 && port.busy_until <= now && port.next_class().is_none()
+        {
             self.begin(i, packet, ingress, class, now);
         } else {
-            self.at(i).append(packet, ingress, class, now);
+            self.at(i).join(packet, ingress, class, now);
         }
     }
 
@@ -261,18 +279,22 @@ impl Slice<'_> {
     #[inline]
     fn begin(&mut self, i: usize, packet: Transit, ingress: u32, class: usize, now: u64) {
         let port = &mut self.ports[i];
-        if port.flags & flag::ON_DEPARTURE != 0 || self.sampling || self.cut_rate != 0 || packet.is_fragment() {
+        if port.flags & flag::ON_DEPARTURE != 0
+            || self.facts.sampling
+            || self.facts.cut_rate != 0
+            || packet.is_fragment()
+        {
             self.at(i).transmit(packet, now);
         } else {
             let end = port.depart(packet.size(), now, &self.limits[usize::from(port.limits)]);
-            self.hops += 1;
-            let stop = match self.switches.of_node.get((port.to.wrapping_sub(self.cut.hosts)) as usize) {
+            self.books.hops += 1;
+            let stop = match self.fabric.switches.of_node.get((port.to.wrapping_sub(self.facts.cut.hosts)) as usize) {
                 Some(switch) => switch * GROUP as u32,
-                None => self.first_host_stop + port.to - self.first_host,
+                None => self.facts.first_host_stop + port.to - self.facts.first_host,
             };
-            self.calendar.put(end + port.delay, stop, port.link, packet);
+            self.clock.calendar.put(end + port.delay, stop, port.link, packet);
         }
-        let service = &mut self.switches.services[i];
+        let service = &mut self.fabric.switches.services[i];
         service.ingress = ingress;
         service.bytes = if class == DATA { u32::from(packet.size()) } else { NOTHING_TO_RELEASE };
         service.until = self.ports[i].busy_until;
@@ -284,7 +306,7 @@ impl Slice<'_> {
         let limits = &self.limits[usize::from(self.ports[i].limits)];
         let mut ingress = ingress;
         if ingress & SHARED != 0 {
-            let share = &self.switches.shares[(ingress & !SHARED) as usize];
+            let share = &self.fabric.switches.shares[(ingress & !SHARED) as usize];
             if share.accounted {
                 // A further copy needs no more room in the switch. Without PFC, each queue also has its own limit.
                 let Some(shared) = limits.shared.filter(|_| limits.pfc.is_none()) else { return true };
@@ -294,20 +316,23 @@ impl Slice<'_> {
             ingress = share.ingress;
         }
         if let Some(pfc) = limits.pfc {
-            let port = &self.switches.services[ingress as usize];
+            if ingress == NO_INGRESS {
+                return limits.shared.is_none_or(|shared| size <= self.free_at(i, &shared));
+            }
+            let port = &self.fabric.switches.services[ingress as usize];
             if limits.shared.is_some() {
                 return self.fits_share(i, ingress as usize, size) || port.ingress_headroom + size <= pfc.headroom.0;
             }
             return port.ingress_bytes + size <= self.pause_above(i) + pfc.headroom.0;
         }
-        let Some(shared) = limits.shared else { return self.ports[i].queued[DATA] + size <= limits.data };
+        let Some(shared) = limits.shared else { return self.ports[i].queued[DATA] + size <= limits.thresholds.data };
         let free = self.free_at(i, &shared);
         size <= free && (self.ports[i].queued[DATA] + size) as f64 <= shared.alpha * free as f64
     }
 
     /// PFC over a shared buffer: do the ingress port's bytes stay below its threshold with `size` more?
     fn fits_share(&self, i: usize, ingress: usize, size: u64) -> bool {
-        let port = &self.switches.services[ingress];
+        let port = &self.fabric.switches.services[ingress];
         port.ingress_bytes - port.ingress_headroom + size <= self.pause_above(i)
     }
 
@@ -326,12 +351,12 @@ impl Slice<'_> {
 
     /// The bytes in the shared buffer of a port's switch.
     fn buffered_at(&mut self, i: usize) -> &mut u64 {
-        &mut self.switches.buffered[self.switches.of_port[i] as usize]
+        &mut self.fabric.switches.buffered[self.fabric.switches.of_port[i] as usize]
     }
 
     /// The free bytes in the shared buffer of a port's switch.
     fn free_at(&self, i: usize, shared: &SharedSettings) -> u64 {
-        shared.buffer.0.saturating_sub(self.switches.buffered[self.switches.of_port[i] as usize])
+        shared.buffer.0.saturating_sub(self.fabric.switches.buffered[self.fabric.switches.of_port[i] as usize])
     }
 
     /// Counts data that came into the switch, and pauses the neighbour that sent it if its bytes exceed the threshold.
@@ -339,29 +364,29 @@ impl Slice<'_> {
     fn account(&mut self, i: usize, ingress: u32, size: u64, now: u64) {
         let mut ingress = ingress as usize;
         if ingress & SHARED as usize != 0 {
-            let share = &mut self.switches.shares[ingress & !(SHARED as usize)];
+            let share = &mut self.fabric.switches.shares[ingress & !(SHARED as usize)];
             share.left += 1;
             if std::mem::replace(&mut share.accounted, true) {
                 return;
             }
             ingress = share.ingress as usize;
         }
-        if self.plan.ports.shared.is_some() {
-            if self.accounting && !self.fits_share(i, ingress, size) {
-                self.switches.services[ingress].ingress_headroom += size;
+        if self.facts.plan.ports.shared.is_some() {
+            if self.facts.accounting && ingress != NO_INGRESS as usize && !self.fits_share(i, ingress, size) {
+                self.fabric.switches.services[ingress].ingress_headroom += size;
             } else {
                 *self.buffered_at(i) += size;
             }
         }
-        if !self.accounting {
+        if !self.facts.accounting || ingress == NO_INGRESS as usize {
             return;
         }
-        self.switches.services[ingress].ingress_bytes += size;
-        if !self.switches.services[ingress].ingress_paused
-            && self.switches.services[ingress].ingress_bytes > self.pause_above(i)
+        self.fabric.switches.services[ingress].ingress_bytes += size;
+        if !self.fabric.switches.services[ingress].ingress_paused
+            && self.fabric.switches.services[ingress].ingress_bytes > self.pause_above(i)
         {
-            self.switches.services[ingress].ingress_paused = true;
-            self.packets.pauses += 1;
+            self.fabric.switches.services[ingress].ingress_paused = true;
+            self.books.packets.pauses += 1;
             self.send_pause(ingress, now, true);
         }
     }
@@ -375,24 +400,31 @@ impl Slice<'_> {
             ingress = real as usize;
         }
         let Some(pfc) = self.limits[0].pfc else {
-            if self.plan.ports.shared.is_some() {
+            if self.facts.plan.ports.shared.is_some() {
                 *self.buffered_at(i) -= size;
             }
             return;
         };
-        self.switches.services[ingress].ingress_bytes -= size;
-        let resume_at = if self.plan.ports.shared.is_some() {
+        if ingress == NO_INGRESS as usize {
+            if self.facts.plan.ports.shared.is_some() {
+                *self.buffered_at(i) -= size;
+            }
+            return;
+        }
+        self.fabric.switches.services[ingress].ingress_bytes -= size;
+        let resume_at = if self.facts.plan.ports.shared.is_some() {
             // The headroom is emptied first, so that it is free for the next pause.
-            let from_headroom = self.switches.services[ingress].ingress_headroom.min(size);
-            self.switches.services[ingress].ingress_headroom -= from_headroom;
+            let from_headroom = self.fabric.switches.services[ingress].ingress_headroom.min(size);
+            self.fabric.switches.services[ingress].ingress_headroom -= from_headroom;
             *self.buffered_at(i) -= size - from_headroom;
             self.pause_above(i).saturating_sub(pfc.xon.0)
         } else {
             pfc.xon.0
         };
-        if self.switches.services[ingress].ingress_paused && self.switches.services[ingress].ingress_bytes <= resume_at
+        if self.fabric.switches.services[ingress].ingress_paused
+            && self.fabric.switches.services[ingress].ingress_bytes <= resume_at
         {
-            self.switches.services[ingress].ingress_paused = false;
+            self.fabric.switches.services[ingress].ingress_paused = false;
             self.send_pause(ingress, now, false);
         }
     }
@@ -402,26 +434,26 @@ impl Slice<'_> {
         let port = &mut self.ports[i];
         let start = port.busy_until.max(now);
         port.busy_until = start + port.transmission(PAUSE_FRAME, &self.limits[usize::from(port.limits)]);
-        let ends = self.plan.topology.ends(LinkId(port.link)).expect("a port in use leads somewhere");
-        let time = port.busy_until + self.plan.topology.level(ends.level).latency.0;
-        let target = self.cut.slice_of(ends.to);
-        if target == self.index {
+        let ends = self.facts.plan.topology.ends(LinkId(port.link)).expect("a port in use leads somewhere");
+        let time = port.busy_until + self.facts.plan.topology.level(ends.level).latency.0;
+        let target = self.facts.cut.slice_of(ends.to);
+        if target == self.facts.index {
             self.send_pause_on(time, ends.reverse.0, on);
         } else {
-            self.outboxes[target].tell(News::Pause { time, link: ends.reverse.0, on });
+            self.fabric.outboxes[target].tell(News::Pause { time, link: ends.reverse.0, on });
         }
         self.look_later(i);
     }
 
     /// Adds the arrival of a pause frame at the port that feeds `link`.
     pub(super) fn send_pause_on(&mut self, time: u64, link: u32, on: bool) {
-        let source = self.sources.pause + link;
-        let stop = if link < self.cut.link_bases[1] {
-            self.host_stop(link / self.planes as u32)
+        let source = self.facts.sources.pause + link;
+        let stop = if link < self.facts.cut.link_bases[1] {
+            self.facts.host_stop(link / self.facts.planes as u32)
         } else {
             self.port_stop(self.local(link) as u32)
         };
-        self.calendar.note(time, stop, source, u32::from(on));
+        self.clock.calendar.note(time, stop, source, u32::from(on));
     }
 
     /// Handles a pause frame at this port.
@@ -431,7 +463,7 @@ impl Slice<'_> {
             return;
         }
         port.set(flag::PAUSED, on);
-        let cold = &mut self.colds[i];
+        let cold = &mut self.fabric.colds[i];
         if on {
             cold.paused_since = now;
         } else {
@@ -446,11 +478,11 @@ impl Slice<'_> {
     /// Checks an eager port at the time that was planned. All arrivals of this instant are already processed.
     #[inline]
     fn look(&mut self, i: usize, now: u64) {
-        if self.switches.services[i].look_at != now {
+        if self.fabric.switches.services[i].look_at != now {
             return;
         }
         self.sample_port(i, now);
-        let service = &mut self.switches.services[i];
+        let service = &mut self.fabric.switches.services[i];
         service.look_at = u64::MAX;
         if service.bytes > 0 && service.until <= now {
             let (ingress, size) = (service.ingress as usize, service.bytes);
@@ -466,7 +498,7 @@ impl Slice<'_> {
     #[inline]
     fn serve(&mut self, i: usize, now: u64) {
         let port = &mut self.ports[i];
-        if self.switches.services[i].bytes == 0
+        if self.fabric.switches.services[i].bytes == 0
             && port.busy_until <= now
             && let Some(class) = port.next_class()
         {
@@ -479,7 +511,7 @@ impl Slice<'_> {
     /// Plans the next check of an eager port: when its transmission ends, or when its next one can begin.
     #[inline]
     fn look_later(&mut self, i: usize) {
-        let (port, service) = (&self.ports[i], &mut self.switches.services[i]);
+        let (port, service) = (&self.ports[i], &mut self.fabric.switches.services[i]);
         let at = if service.bytes > 0 {
             service.until
         } else if port.next_class().is_some() {
@@ -489,14 +521,14 @@ impl Slice<'_> {
         };
         if at < service.look_at {
             service.look_at = at;
-            let source = self.sources.look + port.link;
-            let window = &self.switches.window;
+            let source = self.facts.sources.look + port.link;
+            let window = &self.fabric.switches.window;
             if at < window.end {
                 debug_assert!(at >= window.start, "a look at {at} ps lies before its window");
-                self.switches.looks.push(Reverse(((at - window.start) << 32 | u64::from(source), i as u32)));
+                self.fabric.switches.looks.push(Reverse(((at - window.start) << 32 | u64::from(source), i as u32)));
             } else {
-                let stop = self.switches.of_port[i] * GROUP as u32;
-                self.calendar.note(at, stop, source, i as u32);
+                let stop = self.fabric.switches.of_port[i] * GROUP as u32;
+                self.clock.calendar.note(at, stop, source, i as u32);
             }
         }
     }

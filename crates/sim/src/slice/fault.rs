@@ -17,13 +17,16 @@ pub(crate) enum FaultEvent {
     Rate(LinkId, f64),
     /// A port's own NIC or switch learns that its link is down, or up again.
     Seen(LinkId, bool),
+    /// At the host that feeds this link: the controller denies (true) or allows every entropy value whose path crosses the links
+    /// of the plan's fault with this index.
+    Ordered(LinkId, u32, bool),
 }
 
 impl FaultEvent {
     /// The link whose port it affects.
     pub(crate) fn link(self) -> LinkId {
         match self {
-            FaultEvent::Rate(link, _) | FaultEvent::Seen(link, _) => link,
+            FaultEvent::Rate(link, _) | FaultEvent::Seen(link, _) | FaultEvent::Ordered(link, ..) => link,
         }
     }
 }
@@ -41,7 +44,7 @@ pub(crate) struct Faults {
 impl Faults {
     pub(crate) fn new(plan: &Plan) -> Faults {
         let mut faults = Faults::default();
-        for fault in &plan.faults {
+        for (fault, index) in plan.faults.iter().zip(0..) {
             let range = fault.from.0..fault.until.0;
             for &link in &fault.links {
                 match fault.kind {
@@ -62,6 +65,17 @@ impl Faults {
                         let loss = Loss::new(range.clone(), probability, burst);
                         faults.links.entry(link.0).or_default().loss.push(loss);
                     }
+                    FaultKind::Denied => {}
+                }
+            }
+            if fault.kind == FaultKind::Denied {
+                let planes = u32::from(plan.topology.planes());
+                for link in (0..plan.topology.hosts()).map(|host| LinkId(host * planes)) {
+                    // Denials from the start are in force before the first packet: see `Slice::make_hosts`.
+                    if range.start > 0 {
+                        faults.events.push((range.start, FaultEvent::Ordered(link, index, true)));
+                    }
+                    faults.events.push((range.end, FaultEvent::Ordered(link, index, false)));
                 }
             }
         }

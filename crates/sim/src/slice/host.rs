@@ -59,68 +59,68 @@ impl Slice<'_> {
         for entry in entries {
             let time = from + entry.offset();
             if time >= until {
-                self.cut_off = true;
+                self.clock.cut_off = true;
                 break;
             }
-            if entry.source() < self.sources.look {
+            if entry.source() < self.facts.sources.look {
                 self.deliver(h, time, entry);
             } else {
                 self.disturb(h, time, &Note { source: entry.source(), data: entry.cargo() });
             }
         }
         self.run_host(h, until);
-        self.sampler.visited(h, &self.hosts[h].endpoint, until);
+        self.books.sampler.visited(h, &self.edge.hosts[h].endpoint, until);
         self.come_back(h, until);
     }
 
     /// Plans the next visit to a host that still has something to do after `until`.
     #[inline]
     pub(super) fn come_back(&mut self, h: usize, until: u64) {
-        let host = &mut self.hosts[h];
+        let host = &mut self.edge.hosts[h];
         if host.next_at != u64::MAX {
-            let window = self.calendar.window_of(host.next_at);
+            let window = self.clock.calendar.window_of(host.next_at);
             // Timers move later with every packet, so one planned visit before them is enough. A window that the end of
             // the run cuts short does not count.
-            let ahead = until.checked_sub(1).map_or(0, |last| self.calendar.window_of(last) + 1);
+            let ahead = until.checked_sub(1).map_or(0, |last| self.clock.calendar.window_of(last) + 1);
             if window < ahead {
-                self.cut_off = true;
+                self.clock.cut_off = true;
             } else if !(ahead..=window).contains(&host.visit) {
                 host.visit = window;
-                self.calendar.visit(host.next_at, self.first_host_stop + h as u32);
+                self.clock.calendar.visit(host.next_at, self.facts.first_host_stop + h as u32);
             }
         }
     }
 
     /// Processes an event of a host that is not a packet.
     fn disturb(&mut self, h: usize, now: u64, note: &Note) {
-        if self.hosts[h].next_at < now {
+        if self.edge.hosts[h].next_at < now {
             self.run_host(h, now);
         }
         // A program wakes before a fault of the same instant. Its wake-up time is known only after all earlier events
         // are processed.
-        if note.source >= self.sources.fault && self.hosts[h].wake_at == now {
+        if note.source >= self.facts.sources.fault && self.edge.hosts[h].wake_at == now {
             self.run_host(h, now + 1);
         }
-        let host = &mut self.hosts[h];
+        let host = &mut self.edge.hosts[h];
         host.now = now;
         host.ask_again_at = 0;
-        if note.source < self.sources.signal {
-            let port = self.local(note.source - self.sources.pause);
+        if note.source < self.facts.sources.signal {
+            let port = self.local(note.source - self.facts.sources.pause);
             self.pause(port, now, note.data != 0);
             self.tell_blocked(h, port, now);
-        } else if note.source < self.sources.fault {
-            let signal = Event::Signal { order: note.source - self.sources.signal, word: note.data };
-            self.programs[h].handle_event(Time(now), &signal);
+        } else if note.source < self.facts.sources.fault {
+            let signal = Event::Signal { order: note.source - self.facts.sources.signal, word: note.data };
+            self.edge.programs[h].handle_event(Time(now), &signal);
             self.act(h, now);
         } else {
             self.break_or_mend(note.data as usize, now);
-            if let (_, FaultEvent::Seen(link, down)) = self.fault_events[note.data as usize] {
-                let port = (link.0 % self.planes as u32) as u8;
-                self.hosts[h].endpoint.handle_port(Time(now), port, !down);
-                self.tell_blocked(h, h * self.planes + usize::from(port), now);
-                let ports = &self.ports[h * self.planes..(h + 1) * self.planes];
+            if let (_, FaultEvent::Seen(link, down)) = self.facts.fault_events[note.data as usize] {
+                let port = (link.0 % self.facts.planes as u32) as u8;
+                self.edge.hosts[h].endpoint.handle_port(Time(now), port, !down);
+                self.tell_blocked(h, h * self.facts.planes + usize::from(port), now);
+                let ports = &self.ports[h * self.facts.planes..(h + 1) * self.facts.planes];
                 let up = ports.iter().zip(0..).fold(0, |up, (port, n)| up | u32::from(!port.has(flag::DOWN)) << n);
-                self.programs[h].handle_event(Time(now), &Event::Ports { up });
+                self.edge.programs[h].handle_event(Time(now), &Event::Ports { up });
                 self.act(h, now);
             }
         }
@@ -130,11 +130,11 @@ impl Slice<'_> {
 
     /// Reads the state of a host's ports again, after it may have changed.
     fn look_at_ports(&mut self, h: usize) {
-        let ports = &self.ports[h * self.planes..(h + 1) * self.planes];
-        let host = &mut self.hosts[h];
+        let ports = &self.ports[h * self.facts.planes..(h + 1) * self.facts.planes];
+        let host = &mut self.edge.hosts[h];
         host.blocked = ports.iter().any(|p| p.flags & (flag::PAUSED | flag::DOWN) != 0);
         host.idle_next = 0;
-        for (busy, port) in self.nics[h * self.planes..].iter_mut().zip(ports) {
+        for (busy, port) in self.edge.nics[h * self.facts.planes..].iter_mut().zip(ports) {
             *busy = port.busy_until;
         }
     }
@@ -143,11 +143,12 @@ impl Slice<'_> {
     /// is blocked.
     #[inline]
     fn idle_ports(&mut self, h: usize, now: u64) -> (u32, u64) {
-        let host = &mut self.hosts[h];
+        let host = &mut self.edge.hosts[h];
         if host.idle_next <= now {
             host.idle = 0;
             host.idle_next = u64::MAX;
-            for (plane, &busy) in self.nics[h * self.planes..(h + 1) * self.planes].iter().enumerate() {
+            for (plane, &busy) in self.edge.nics[h * self.facts.planes..(h + 1) * self.facts.planes].iter().enumerate()
+            {
                 if busy <= now {
                     host.idle |= 1 << plane;
                 } else {
@@ -161,16 +162,16 @@ impl Slice<'_> {
     /// Tells a host whether one of its ports takes data.
     fn tell_blocked(&mut self, h: usize, port: usize, now: u64) {
         let blocked = self.ports[port].flags & (flag::PAUSED | flag::DOWN) != 0;
-        self.hosts[h].endpoint.handle_blocked(Time(now), (port % self.planes) as u8, blocked);
+        self.edge.hosts[h].endpoint.handle_blocked(Time(now), (port % self.facts.planes) as u8, blocked);
     }
 
     /// A packet has arrived at a host.
     #[inline]
     fn deliver(&mut self, h: usize, now: u64, transit: &Transit) {
-        if self.hosts[h].next_at < now {
+        if self.edge.hosts[h].next_at < now {
             self.run_host(h, now);
         }
-        let packet = self.cargo.look(transit);
+        let packet = self.fabric.cargo.look(transit);
         let is_data = matches!(packet.header, Header::Data(_));
         match &packet.header {
             Header::Chunk(chunk) => {
@@ -181,38 +182,38 @@ impl Slice<'_> {
                 let packet = *packet;
                 return self.deliver_fragment(h, now, transit, &packet);
             }
-            Header::Ack(ack) => note_feedback(&mut self.paths, ack.path, packet.flags, false),
-            Header::Nack(nack) => note_feedback(&mut self.paths, nack.path, packet.flags, true),
+            Header::Ack(ack) => note_feedback(&mut self.books.paths, ack.path, packet.flags, false),
+            Header::Nack(nack) => note_feedback(&mut self.books.paths, nack.path, packet.flags, true),
             _ => {}
         }
-        let host = &mut self.hosts[h];
+        let host = &mut self.edge.hosts[h];
         host.now = now;
         host.ask_again_at = 0;
         // The payload series do not include channels that open at first use.
-        if self.sampling && host.endpoint.is_open(packet.connection) {
+        if self.facts.sampling && host.endpoint.is_open(packet.connection) {
             let before = host.endpoint.stats(packet.connection).delivered_bytes;
             host.endpoint.handle_packet(Time(now), packet);
             // The packet may have closed the connection.
             let after = host.endpoint.is_open(packet.connection).then(|| host.endpoint.stats(packet.connection));
             let news = after.map_or(0, |stats| stats.delivered_bytes - before);
             if news > 0 {
-                self.sampler.delivered(h, now, packet, news);
+                self.books.sampler.delivered(h, now, packet, news);
             }
         } else {
             match host.endpoint.handle_packet(Time(now), packet) {
                 Handled::Here | Handled::Fresh => {}
-                Handled::Stray => self.packets.discarded += u64::from(transit.is_whole_data()),
+                Handled::Stray => self.books.packets.discarded += u64::from(transit.is_whole_data()),
                 Handled::Unknown => {
                     let packet = *packet;
                     self.accept(h, now, &packet);
                 }
             }
         }
-        self.cargo.release(transit);
+        self.fabric.cargo.release(transit);
         let told = self.tell(h, now);
         // Data that needs no answer yet does not change the host's next action. A part of a message may change it,
         // because its receiver has timers.
-        let host = &self.hosts[h];
+        let host = &self.edge.hosts[h];
         let quiet = is_data && host.next_at > now && !told;
         if !quiet || host.endpoint.wants_control() {
             self.run_host(h, now + 1);
@@ -222,39 +223,39 @@ impl Slice<'_> {
     /// A chunk has arrived at a host, whole or trimmed: passes it to the program, because it belongs to no connection.
     fn deliver_chunk(&mut self, h: usize, now: u64, transit: &Transit, packet: &Packet, chunk: Chunk) {
         let trimmed = packet.flags.has(Flags::TRIMMED);
-        self.packets.chunks_arrived += u64::from(!trimmed);
-        if self.sampling && !trimmed {
-            self.sampler.delivered(h, now, packet, u64::from(chunk.length));
+        self.books.packets.chunks_arrived += u64::from(!trimmed);
+        if self.facts.sampling && !trimmed {
+            self.books.sampler.delivered(h, now, packet, u64::from(chunk.length));
         }
-        self.cargo.release(transit);
-        let host = &mut self.hosts[h];
+        self.fabric.cargo.release(transit);
+        let host = &mut self.edge.hosts[h];
         host.now = now;
         let wake_at = host.wake_at;
         let last = packet.flags.has(Flags::LAST);
         let (plane, Chunk { task, chunk: number, .. }) = (packet.path.port(), chunk);
         let tree = packet.destination.as_group().map(|_| packet.path.entropy());
         let event = Event::Chunk { from: packet.source, task, chunk: number, plane, tree, trimmed, last };
-        self.fingerprints[h].add([CHUNK, u64::from(chunk.chunk) << 1 | u64::from(trimmed), now]);
-        self.programs[h].handle_event(Time(now), &event);
+        self.edge.fingerprints[h].add([CHUNK, u64::from(chunk.chunk) << 1 | u64::from(trimmed), now]);
+        self.edge.programs[h].handle_event(Time(now), &event);
         // Most chunks cause no action.
-        if self.act(h, now) || self.hosts[h].wake_at < wake_at {
+        if self.act(h, now) || self.edge.hosts[h].wake_at < wake_at {
             self.run_host(h, now + 1);
         }
     }
 
     /// A fragment has arrived at a host: passes it to the program, because it belongs to no connection.
     fn deliver_fragment(&mut self, h: usize, now: u64, transit: &Transit, packet: &Packet) {
-        self.packets.fragments_arrived += u64::from(transit.is_whole_data());
-        self.cargo.release(transit);
-        let host = &mut self.hosts[h];
+        self.books.packets.fragments_arrived += u64::from(transit.is_whole_data());
+        self.fabric.cargo.release(transit);
+        let host = &mut self.edge.hosts[h];
         host.now = now;
         let wake_at = host.wake_at;
         if let Header::Fragment(fragment) = packet.header {
             let what = u64::from(fragment.number) << 24 | u64::from(fragment.job) << 8 | fragment.kind as u64;
-            self.fingerprints[h].add([FRAGMENT, what, now]);
+            self.edge.fingerprints[h].add([FRAGMENT, what, now]);
         }
-        self.programs[h].handle_event(Time(now), &Event::Fragment(*packet));
-        if self.act(h, now) || self.hosts[h].wake_at < wake_at {
+        self.edge.programs[h].handle_event(Time(now), &Event::Fragment(*packet));
+        if self.act(h, now) || self.edge.hosts[h].wake_at < wake_at {
             self.run_host(h, now + 1);
         }
     }
@@ -263,12 +264,12 @@ impl Slice<'_> {
     #[inline]
     pub(super) fn run_host(&mut self, h: usize, until: u64) {
         loop {
-            let host = &self.hosts[h];
+            let host = &self.edge.hosts[h];
             let timer = host.endpoint.poll_timeout().map_or(u64::MAX, |t| t.0);
             let wake = host.wake_at;
             let transmit = self.next_transmission(h);
             let next = timer.min(transmit).min(wake);
-            let host = &mut self.hosts[h];
+            let host = &mut self.edge.hosts[h];
             host.next_at = next;
             if next >= until {
                 return;
@@ -282,7 +283,7 @@ impl Slice<'_> {
             } else if transmit == next {
                 self.ask(h, now);
             } else {
-                self.programs[h].handle_timeout(Time(now));
+                self.edge.programs[h].handle_timeout(Time(now));
                 self.act(h, now);
             }
         }
@@ -291,16 +292,16 @@ impl Slice<'_> {
     /// When a host with something to send will next have an idle port; `u64::MAX` if it has nothing to send.
     #[inline]
     fn next_transmission(&mut self, h: usize) -> u64 {
-        let host = &self.hosts[h];
+        let host = &self.edge.hosts[h];
         if !host.endpoint.wants_transmit() {
             return u64::MAX;
         }
         let since = host.now.max(host.ask_again_at);
         if !host.blocked {
-            let (idle, next) = self.idle_ports(h, self.hosts[h].now);
+            let (idle, next) = self.idle_ports(h, self.edge.hosts[h].now);
             return if idle != 0 { since } else { next.max(since) };
         }
-        let planes = self.planes;
+        let planes = self.facts.planes;
         let control = host.endpoint.wants_control();
         let idle = self.ports[h * planes..(h + 1) * planes]
             .iter()
@@ -313,15 +314,15 @@ impl Slice<'_> {
 
     /// Polls a host for one packet for the ports that are idle at `now`.
     fn ask(&mut self, h: usize, now: u64) {
-        let planes = self.planes;
+        let planes = self.facts.planes;
         let first = h * planes;
         let (mut free, mut next_free) = (Ports { data: 0, control: 0 }, u64::MAX);
-        if !self.hosts[h].blocked {
+        if !self.edge.hosts[h].blocked {
             let idle;
             (idle, next_free) = self.idle_ports(h, now);
             free = Ports { data: idle, control: idle };
         }
-        let blocked = self.hosts[h].blocked;
+        let blocked = self.edge.hosts[h].blocked;
         let ports = if blocked { &self.ports[first..first + planes] } else { &[] };
         for (plane, port) in ports.iter().enumerate() {
             if port.has(flag::DOWN) {
@@ -334,9 +335,9 @@ impl Slice<'_> {
                 next_free = next_free.min(port.busy_until);
             }
         }
-        let Some(packet) = self.hosts[h].endpoint.poll_transmit(Time(now), free) else {
+        let Some(packet) = self.edge.hosts[h].endpoint.poll_transmit(Time(now), free) else {
             // Ready packets may have no free port. The next input or the next idle port can change that.
-            self.hosts[h].ask_again_at = next_free;
+            self.edge.hosts[h].ask_again_at = next_free;
             return;
         };
         let plane = usize::from(packet.path.port());
@@ -347,30 +348,30 @@ impl Slice<'_> {
             Header::Part(part) => {
                 self.note_data(h, &packet, { part.message }.0, part.packet == 0 && !part.parity, now);
             }
-            Header::Ack(_) | Header::Letter(Letter::Have(_) | Letter::Recovered(_)) => self.packets.acks += 1,
-            Header::Nack(_) | Header::Letter(Letter::Missing(_)) => self.packets.nacks += 1,
-            Header::Cnp => self.packets.notifications += 1,
+            Header::Ack(_) | Header::Letter(Letter::Have(_) | Letter::Recovered(_)) => self.books.packets.acks += 1,
+            Header::Nack(_) | Header::Letter(Letter::Missing(_)) => self.books.packets.nacks += 1,
+            Header::Cnp => self.books.packets.notifications += 1,
             Header::Chunk(_) => {
-                self.packets.chunks += 1;
-                self.packets.repairs += u64::from(packet.destination.as_group().is_none());
+                self.books.packets.chunks += 1;
+                self.books.packets.repairs += u64::from(packet.destination.as_group().is_none());
                 self.note_sent(&packet);
             }
             Header::Fragment(fragment) => {
-                self.packets.fragments += u64::from(fragment.kind.has_lanes());
+                self.books.packets.fragments += u64::from(fragment.kind.has_lanes());
                 self.note_sent(&packet);
             }
             _ => {}
         }
         let uplinks = match packet.destination.as_group() {
-            None => self.router.uplinks(&packet),
-            Some(_) => self.router.tree(&self.plan.multicast, &packet, now),
+            None => self.fabric.router.uplinks(&packet),
+            Some(_) => self.fabric.router.tree(&self.facts.plan.multicast, &packet, now),
         };
-        let transit = self.cargo.put(&packet, uplinks);
+        let transit = self.fabric.cargo.put(&packet, uplinks);
         let mut at = self.at(first + plane);
         at.transmit(transit, now);
         let busy = at.port.busy_until;
-        self.nics[first + plane] = busy;
-        let host = &mut self.hosts[h];
+        self.edge.nics[first + plane] = busy;
+        let host = &mut self.edge.hosts[h];
         host.idle &= !(1 << plane);
         host.idle_next = host.idle_next.min(busy);
         if let Header::Chunk(_) = packet.header {
@@ -382,7 +383,7 @@ impl Slice<'_> {
     #[inline]
     fn note_sent(&mut self, packet: &Packet) {
         let slot = usize::from(packet.path.port()) * PATH_SLOTS + packet.path.entropy() as usize % PATH_SLOTS;
-        self.paths[slot].sent += 1;
+        self.books.paths[slot].sent += 1;
     }
 
     /// Counts a sent packet of a message; `first`: it is the message's first packet.

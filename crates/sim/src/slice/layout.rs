@@ -2,7 +2,7 @@
 //!
 //! Packets pass every plane in the same direction: up by the leaves, up by the tier above, down by the cores, down by
 //! tier 1, down by the leaves; only hosts send packets from the end to the start. So ports are in that order, plane
-//! after plane, after the hosts' own ports. A single slice visits all switches in that order and then the hosts. So a
+//! after plane, after the hosts' own ports. A slice visits all switches in that order and then the hosts. So a
 //! window may be as long as the way of a packet from a host to its leaf and back ([`Lookahead`]), instead of one link
 //! latency. This halves the number of visits, and a plane's ports stay in the cache.
 
@@ -29,6 +29,9 @@ pub(crate) struct Layout {
     pub(super) links: Vec<u32>,
     /// The first place after the hosts' ports.
     pub(super) switches: u32,
+    /// If stages begin with new groups: the groups of the stages below the top tier that lead up, of the top tier, and of the
+    /// stages that lead down.
+    pub(super) phases: [Vec<Range<usize>>; 3],
 }
 
 /// The stages that a packet passes in a plane: the kind of switch, and whether its ports lead up.
@@ -39,6 +42,10 @@ const STAGES: [(NodeKind, bool); 5] = [
     (NodeKind::Spine, false),
     (NodeKind::Leaf, false),
 ];
+
+/// The stages of the top tier: the cores, or without cores the tier-1 switches.
+const CORES: usize = 2;
+const SPINES: usize = 3;
 
 impl Layout {
     /// The places of the ports of these nodes: hosts, leaves, tier-1 switches, cores. `aligned`: each stage begins with
@@ -60,16 +67,25 @@ impl Layout {
             first_host_link: host_links.start,
             switches: host_links.end - host_links.start,
             links: host_links.collect(),
+            phases: Default::default(),
         };
+        // The stage of the highest switches, the only ones that lead from slice to slice.
+        let top = if topology.cores() > 0 { CORES } else { SPINES };
         for plane in 0..planes {
-            for (kind, up) in STAGES {
+            for (stage, (kind, up)) in STAGES.into_iter().enumerate() {
                 let k = kind as usize;
+                let first = layout.links.len() - layout.switches as usize;
                 for node in (nodes[k].start..nodes[k].end).filter(|n| (n - bases[k]) % planes == plane) {
                     layout.add(topology, node, kind, up);
                 }
                 let stops = layout.links.len() - layout.switches as usize;
                 if aligned && !stops.is_multiple_of(GROUP) {
                     layout.links.resize(layout.switches as usize + stops.next_multiple_of(GROUP), u32::MAX);
+                }
+                if aligned {
+                    let end = layout.links.len() - layout.switches as usize;
+                    let phase = usize::from(stage >= top) + usize::from(stage > top);
+                    layout.phases[phase].push(first / GROUP..end / GROUP);
                 }
             }
         }
@@ -126,16 +142,16 @@ pub(super) struct Lookahead {
 }
 
 impl Lookahead {
-    /// A window has one link latency if there are several slices, if a connection is watched or packets are recorded,
-    /// or with `quick_news`: pauses or signals between programs, which are faster than packets, or switches that run
+    /// A window has one link latency if a connection is watched or packets are recorded, or with `quick_news`: pauses or signals between programs, which are faster than packets, or switches that run
     /// programs.
     ///
     /// Otherwise a window is the time of the way from a host to its leaf and back, and the leaf's window ends one link
     /// latency before the host's. So a packet that a host sends in window `w` reaches its leaf in the leaf's window
     /// `w + 1` or later, and a packet that a leaf sends after its window `w` reaches a host after the host's window `w`.
+    /// Several slices exchange packets within such a window, before and after the top tier (`Layout::phases`).
     pub(super) fn new(plan: &Plan, cut: &Cut, quick_news: bool) -> Lookahead {
         let watched = (plan.watch.is_some() && plan.sample_every.is_some()) || plan.capture.is_some();
-        if cut.slices > 1 || cut.narrow || quick_news || watched {
+        if cut.narrow || quick_news || watched {
             return Lookahead { span: (plan.topology.shortest_latency().0 / cut.parts).max(1), early: 0 };
         }
         // Offsets in a window have 32 bits, so on long links a window is shorter than the way to the leaf and back.

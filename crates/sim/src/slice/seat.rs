@@ -6,12 +6,24 @@ use std::sync::Arc;
 use strandway_fabric::measure::FlowTime;
 use strandway_fabric::tally::Tally;
 use strandway_proto::ConnectionStats;
-use strandway_proto::account::Spent;
+use strandway_proto::account::{Spent, Waits};
 use strandway_proto::application::{Action, Application, Channel, Event, Stage};
 use strandway_proto::packet::Header;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{ConnectionId, Event as Told, HostId, Message, MessageId, OpenConnection, Packet};
+
+/// Limit on the open connections of a host whose packets' waits are read message by message: ours.
+const HEARD_MAX: usize = 1024;
+
+/// A message in progress that has no row in the plan.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenMessage {
+    message: u32,
+    at: u64,
+    /// Its connection's time account when it was posted.
+    spent: Spent,
+}
 
 /// A flow in progress.
 pub(super) struct Posted {
@@ -42,10 +54,10 @@ impl Slice<'_> {
     #[inline]
     pub(super) fn tell(&mut self, h: usize, now: u64) -> bool {
         let mut any = false;
-        while let Some(told) = self.hosts[h].endpoint.poll_event() {
+        while let Some(told) = self.edge.hosts[h].endpoint.poll_event() {
             any = true;
             if let Some(event) = self.witness(h, now, told) {
-                self.programs[h].handle_event(Time(now), &event);
+                self.edge.programs[h].handle_event(Time(now), &event);
             }
         }
         if any {
@@ -57,84 +69,117 @@ impl Slice<'_> {
     /// Records an endpoint's event, and returns the event for its program.
     fn witness(&mut self, h: usize, now: u64, told: Told) -> Option<Event> {
         Some(match told {
-            Told::Sent { message, .. } => {
-                self.fingerprints[h].add([FINISHED, u64::from(message.0), now]);
+            Told::Sent { connection, message } => {
+                self.edge.fingerprints[h].add([FINISHED, u64::from(message.0), now]);
                 if self.has_row(message) {
-                    self.records.finish(message.0, Time(now));
+                    self.books.records.finish(message.0, Time(now));
                     self.end_flow(h, message.0, now);
                 } else {
-                    let open = &mut self.open[h];
-                    let at = open.iter().position(|o| o.0 == message.0);
-                    let since = at.map_or(now, |at| open.swap_remove(at).1);
+                    let open = &mut self.edge.open[h];
+                    let at = open.iter().position(|o| o.message == message.0);
+                    let began = at.map(|at| open.swap_remove(at));
+                    let spent = match &began {
+                        Some(began) if self.facts.plan.accounts => self.spent_since(h, connection, &began.spent, now),
+                        _ => Spent::default(),
+                    };
                     if let Some(tally) = self.tally_of(message) {
-                        tally.finish(message.0, Time(since), Time(now));
+                        tally.finish(message.0, Time(began.map_or(now, |began| began.at)), Time(now));
+                        tally.spent += spent;
                     }
                 }
-                self.finished += 1;
-                self.finished_at = self.finished_at.max(now);
+                self.books.finished += 1;
+                self.books.finished_at = self.books.finished_at.max(now);
                 Event::Sent { message }
             }
-            Told::Received { message, bytes, .. } => {
-                self.fingerprints[h].add([RECEIVED, u64::from(message.0), now]);
+            Told::Received { connection, message, bytes } => {
+                self.edge.fingerprints[h].add([RECEIVED, u64::from(message.0), now]);
                 if self.has_row(message) {
-                    self.records.receive(message.0, Time(now));
-                } else if let Some(tally) = self.tally_of(message) {
-                    tally.receive(Time(now));
+                    self.books.records.receive(message.0, Time(now));
+                } else {
+                    let waits = if self.facts.plan.accounts { self.waits_since(h, connection) } else { None };
+                    if let Some(tally) = self.tally_of(message) {
+                        tally.receive(Time(now));
+                        if let Some((waits, before)) = waits {
+                            tally.waited.add(&waits, &before);
+                        }
+                    }
                 }
                 Event::Received { message, bytes }
             }
             Told::Failed { connection } => {
-                self.fingerprints[h].add([FAILED, u64::from(connection.0), now]);
-                Event::Failed { peer: self.hosts[h].endpoint.peer(connection) }
+                self.edge.fingerprints[h].add([FAILED, u64::from(connection.0), now]);
+                Event::Failed { peer: self.edge.hosts[h].endpoint.peer(connection) }
             }
             Told::Letter { connection, letter } => {
-                self.fingerprints[h].add([LETTER, u64::from(connection.0), now]);
-                Event::Letter { from: self.hosts[h].endpoint.peer(connection), letter }
+                self.edge.fingerprints[h].add([LETTER, u64::from(connection.0), now]);
+                Event::Letter { from: self.edge.hosts[h].endpoint.peer(connection), letter }
             }
             Told::Cast { to, task, end } => Event::Cast { to, task, end },
-            Told::Closed { .. } => return None,
+            Told::Closed { connection } => {
+                self.edge.heard[h].remove(&connection);
+                return None;
+            }
         })
+    }
+
+    /// What a sender did since an earlier reading; nothing if its connection has been closed or put to sleep since then.
+    fn spent_since(&mut self, h: usize, connection: ConnectionId, before: &Spent, now: u64) -> Spent {
+        let spent = self.edge.hosts[h].endpoint.spent(Time(now), connection);
+        let whole = spent.0.iter().zip(&before.0).all(|(now, before)| now >= before);
+        if whole { spent.since(before) } else { Spent::default() }
+    }
+
+    /// The waits of the packets that arrived at a connection, and their last reading; `None` if the host has too many
+    /// connections to remember their readings.
+    fn waits_since(&mut self, h: usize, connection: ConnectionId) -> Option<(Waits, Waits)> {
+        let heard = &mut self.edge.heard[h];
+        if heard.len() >= HEARD_MAX && !heard.contains_key(&connection) {
+            return None;
+        }
+        let waits = self.edge.hosts[h].endpoint.waits(connection);
+        let before = heard.insert(connection, waits).unwrap_or_default();
+        Some((waits, before))
     }
 
     /// Does the plan keep a row for a message?
     #[inline]
     fn has_row(&self, message: MessageId) -> bool {
-        (message.0 as usize) < self.plan.flows.len()
+        (message.0 as usize) < self.facts.plan.flows.len()
     }
 
     /// The tally of a message's collective.
     fn tally_of(&mut self, message: MessageId) -> Option<&mut Tally> {
-        self.all_programs.group_of(message.0).and_then(|group| self.tallies.get_mut(group))
+        self.edge.all_programs.group_of(message.0).and_then(|group| self.books.tallies.get_mut(group))
     }
 
     /// Executes the present actions of a host's program. True if there were any.
     pub(super) fn act(&mut self, h: usize, now: u64) -> bool {
         let mut any = false;
-        while let Some(action) = self.programs[h].poll_action(Time(now)) {
+        while let Some(action) = self.edge.programs[h].poll_action(Time(now)) {
             any = true;
             match action {
-                Action::Cast(cast) => self.hosts[h].endpoint.cast(cast),
-                Action::Rebuild(rebuild) => self.packets.rebuilt += rebuild.missing().count() as u64,
-                Action::Fragment(packet) => self.hosts[h].endpoint.send_fragment(packet),
+                Action::Cast(cast) => self.edge.hosts[h].endpoint.cast(cast),
+                Action::Rebuild(rebuild) => self.books.packets.rebuilt += rebuild.missing().count() as u64,
+                Action::Fragment(packet) => self.edge.hosts[h].endpoint.send_fragment(packet),
                 Action::Stage { message, stage } => self.note_stage(h, message, stage, now),
                 Action::Post { channel, message } => self.post(h, channel, message, now),
                 Action::Signal { to, at, order, word } => {
-                    let target = self.cut.slice_of_host(to);
-                    if target == self.index {
+                    let target = self.facts.cut.slice_of_host(to);
+                    if target == self.facts.index {
                         self.send_signal(at.0, to.0, order, word);
                     } else {
-                        self.outboxes[target].tell(News::Signal { time: at.0, to: to.0, order, word });
+                        self.fabric.outboxes[target].tell(News::Signal { time: at.0, to: to.0, order, word });
                     }
                 }
                 Action::Close { channel } => self.close(h, channel, now),
                 Action::Letter { channel, letter } => {
                     let connection = self.connection(h, channel, now);
-                    self.hosts[h].endpoint.send_letter(Time(now), connection, letter);
+                    self.edge.hosts[h].endpoint.send_letter(Time(now), connection, letter);
                 }
             }
         }
-        let host = &mut self.hosts[h];
-        host.wake_at = self.programs[h].poll_timeout().0;
+        let host = &mut self.edge.hosts[h];
+        host.wake_at = self.edge.programs[h].poll_timeout().0;
         if any {
             host.ask_again_at = 0;
         }
@@ -150,19 +195,19 @@ impl Slice<'_> {
             Stage::Aborted { dead } => 3 + u64::from(dead.0),
             Stage::Chained => u64::MAX,
         };
-        self.fingerprints[h].add([STAGE, u64::from(message.0), word, now]);
+        self.edge.fingerprints[h].add([STAGE, u64::from(message.0), word, now]);
         if let Stage::Closed = stage {
-            self.finished += 1;
-            self.finished_at = self.finished_at.max(now);
+            self.books.finished += 1;
+            self.books.finished_at = self.books.finished_at.max(now);
         }
         let since = match stage {
             Stage::Begun => {
-                self.open[h].push((message.0, now));
+                self.edge.open[h].push(OpenMessage { message: message.0, at: now, spent: Spent::default() });
                 now
             }
             Stage::Closed => {
-                let open = &mut self.open[h];
-                open.iter().position(|o| o.0 == message.0).map_or(now, |at| open.swap_remove(at).1)
+                let open = &mut self.edge.open[h];
+                open.iter().position(|o| o.message == message.0).map_or(now, |at| open.swap_remove(at).at)
             }
             Stage::Complete | Stage::Chained | Stage::Aborted { .. } => now,
         };
@@ -173,20 +218,23 @@ impl Slice<'_> {
 
     /// Sends a signal to the program of a host of this slice.
     pub(super) fn send_signal(&mut self, time: u64, to: u32, order: u32, word: u32) {
-        self.calendar.note(time, self.host_stop(to), self.sources.signal + order, word);
+        self.clock.calendar.note(time, self.facts.host_stop(to), self.facts.sources.signal + order, word);
     }
 
     /// Our end of a channel; opens it if it is not open.
     fn connection(&mut self, h: usize, channel: Channel, now: u64) -> ConnectionId {
-        if let Some(&(ours, _)) = self.cut.ends.get(channel.number as usize) {
+        if let Some(&(ours, _)) = self.facts.cut.ends.get(channel.number as usize) {
             return ours;
         }
-        if let Some(&ours) = self.opened[h].get(&channel) {
+        if let Some(&ours) = self.edge.opened[h].get(&channel) {
             return ours;
         }
         let open = self.opening(h, channel.peer, channel.profile, None);
-        let ours = self.hosts[h].endpoint.open(Time(now), open);
-        self.opened[h].insert(channel, ours);
+        let ours = self.edge.hosts[h].endpoint.open(Time(now), open);
+        self.edge.opened[h].insert(channel, ours);
+        if !self.facts.plan.faults.is_empty() {
+            self.obey_all(h, ours, channel.peer, now);
+        }
         ours
     }
 
@@ -198,17 +246,17 @@ impl Slice<'_> {
         profile: u16,
         peer_connection: Option<ConnectionId>,
     ) -> OpenConnection {
-        let host = HostId(self.first_host + h as u32);
-        let profile = usize::from(profile).min(self.plan.profiles.len() - 1);
+        let host = HostId(self.facts.first_host + h as u32);
+        let profile = usize::from(profile).min(self.facts.plan.profiles.len() - 1);
         // The random streams of the plan's connections have much lower numbers.
-        let stream = 1 << 62 | u64::from(host.0) << 32 | u64::from(self.openings[h]);
-        self.openings[h] += 1;
+        let stream = 1 << 62 | u64::from(host.0) << 32 | u64::from(self.edge.openings[h]);
+        self.edge.openings[h] += 1;
         OpenConnection {
-            profile: Arc::clone(&self.plan.profiles[profile]),
-            environment: self.environments[profile].between(&self.plan.topology, host, peer),
+            profile: Arc::clone(&self.facts.plan.profiles[profile]),
+            environment: self.edge.environments[profile].between(&self.facts.plan.topology, host, peer),
             peer,
             peer_connection,
-            random: Random::new(self.plan.seed, StreamKind::Connection, stream),
+            random: Random::new(self.facts.plan.seed, StreamKind::Connection, stream),
         }
     }
 
@@ -217,21 +265,21 @@ impl Slice<'_> {
     #[cold]
     pub(super) fn accept(&mut self, h: usize, now: u64, packet: &Packet) {
         let profile = match packet.header {
-            Header::Data(data) => self.all_programs.profile_of(data.message.0),
-            Header::Part(part) => self.all_programs.profile_of({ part.message }.0),
+            Header::Data(data) => self.edge.all_programs.profile_of(data.message.0),
+            Header::Part(part) => self.edge.all_programs.profile_of({ part.message }.0),
             // Programs from outside use the run's first profile for channels that they open.
             _ => 0,
         };
         let open = self.opening(h, packet.source, profile, Some(packet.connection));
-        let endpoint = &mut self.hosts[h].endpoint;
+        let endpoint = &mut self.edge.hosts[h].endpoint;
         endpoint.accept(Time(now), open);
         endpoint.handle_packet(Time(now), packet);
     }
 
     /// A program closes a channel that opened at first use.
     fn close(&mut self, h: usize, channel: Channel, now: u64) {
-        if let Some(ours) = self.opened[h].remove(&channel) {
-            self.hosts[h].endpoint.close(Time(now), ours);
+        if let Some(ours) = self.edge.opened[h].remove(&channel) {
+            self.edge.hosts[h].endpoint.close(Time(now), ours);
         }
     }
 
@@ -240,32 +288,38 @@ impl Slice<'_> {
         let flow = message.id.0;
         let has_row = self.has_row(message.id);
         if has_row {
-            self.records.start(flow, Time(now));
+            self.books.records.start(flow, Time(now));
         } else {
-            self.open[h].push((flow, now));
+            self.edge.open[h].push(OpenMessage { message: flow, at: now, spent: Spent::default() });
             if let Some(tally) = self.tally_of(message.id) {
                 tally.start(Time(now));
             }
         }
-        self.fingerprints[h].add([STARTED, u64::from(flow), now]);
+        self.edge.fingerprints[h].add([STARTED, u64::from(flow), now]);
         let connection = self.connection(h, channel, now);
-        let host = &mut self.hosts[h];
-        let accounts = self.plan.accounts && has_row;
-        let behind = accounts && host.endpoint.has_unsent(connection);
+        let host = &mut self.edge.hosts[h];
+        let accounts = self.facts.plan.accounts;
+        let behind = accounts && has_row && host.endpoint.has_unsent(connection);
         host.endpoint.post(Time(now), connection, message);
         if !accounts {
             return;
         }
         let spent = host.endpoint.spent(Time(now), connection);
-        self.under_way.insert(flow, Posted { at: now, spent, behind, waited: Span::ZERO, sent: None });
+        if !has_row {
+            if let Some(open) = self.edge.open[h].last_mut() {
+                open.spent = spent;
+            }
+            return;
+        }
+        self.edge.under_way.insert(flow, Posted { at: now, spent, behind, waited: Span::ZERO, sent: None });
     }
 
     /// The first or the last packet of a flow is sent for the first time. Until its first packet, a flow may have
     /// waited for earlier flows of its connection; after its last packet, the connection works for later flows.
     pub(super) fn note_progress(&mut self, h: usize, flow: u32, now: u64, last: bool) {
-        let Some(posted) = self.under_way.get_mut(&flow) else { return };
-        let connection = self.cut.ends[self.plan.flows[flow as usize].connection as usize].0;
-        let spent = self.hosts[h].endpoint.spent(Time(now), connection);
+        let Some(posted) = self.edge.under_way.get_mut(&flow) else { return };
+        let connection = self.facts.cut.ends[self.facts.plan.flows[flow as usize].connection as usize].0;
+        let spent = self.edge.hosts[h].endpoint.spent(Time(now), connection);
         if posted.behind {
             posted.behind = false;
             posted.waited = Span(now - posted.at);
@@ -278,40 +332,40 @@ impl Slice<'_> {
 
     /// Records the time account of a flow that has finished at `now`, or is still in progress.
     fn end_flow(&mut self, h: usize, flow: u32, now: u64) {
-        let Some(posted) = self.under_way.remove(&flow) else { return };
-        let connection = self.cut.ends[self.plan.flows[flow as usize].connection as usize].0;
+        let Some(posted) = self.edge.under_way.remove(&flow) else { return };
+        let connection = self.facts.cut.ends[self.facts.plan.flows[flow as usize].connection as usize].0;
         let time = if posted.behind {
             FlowTime { behind: Span(now.saturating_sub(posted.at)), spent: Spent::default() }
         } else {
-            let spent = self.hosts[h].endpoint.spent(Time(now), connection);
+            let spent = self.edge.hosts[h].endpoint.spent(Time(now), connection);
             let sent = posted.sent.unwrap_or(spent);
             let mut mine = sent.since(&posted.spent);
             mine += spent.since(&sent).awaiting();
             FlowTime { behind: posted.waited, spent: mine }
         };
         debug_assert_eq!(time.total(), Span(now - posted.at), "the time of flow {flow} adds up");
-        self.times.push((flow, time));
+        self.books.times.push((flow, time));
     }
 
     /// Ends the accounts of all flows that are not finished at `now`.
     pub(crate) fn close_accounts(&mut self, now: u64) {
-        let left: Vec<u32> = self.under_way.keys().copied().collect();
+        let left: Vec<u32> = self.edge.under_way.keys().copied().collect();
         for flow in left {
-            let source = self.plan.connections[self.plan.flows[flow as usize].connection as usize].source;
-            let h = (source.0 - self.first_host) as usize;
-            self.end_flow(h, flow, now.max(self.hosts[h].now));
+            let source = self.facts.plan.connections[self.facts.plan.flows[flow as usize].connection as usize].source;
+            let h = (source.0 - self.facts.first_host) as usize;
+            self.end_flow(h, flow, now.max(self.edge.hosts[h].now));
         }
     }
 
     /// The counters of connections that opened at first use. Every host's part goes into its fingerprint.
     pub(crate) fn count_opened(&mut self) -> ConnectionStats {
         let mut sum = ConnectionStats::NONE;
-        for h in (0..self.hosts.len()).filter(|&h| self.openings[h] > 0) {
-            let planned = self.cut.planned[self.first_host as usize + h];
-            let s = self.hosts[h].endpoint.stats_from(planned);
+        for h in (0..self.edge.hosts.len()).filter(|&h| self.edge.openings[h] > 0) {
+            let planned = self.facts.cut.planned[self.facts.first_host as usize + h];
+            let s = self.edge.hosts[h].endpoint.stats_from(planned);
             let counters =
                 [s.sent, s.retransmitted, s.acks, s.delivered_bytes, s.duplicates, s.marked, s.trimmed, s.timeouts];
-            self.fingerprints[h].add(counters);
+            self.edge.fingerprints[h].add(counters);
             sum += s;
         }
         sum
@@ -319,9 +373,9 @@ impl Slice<'_> {
 
     /// The number of ends of connections that opened at first use and are not closed.
     pub(crate) fn opened_left(&self) -> u64 {
-        let hosts = self.hosts.iter().zip(&self.openings).enumerate().filter(|(_, (_, n))| **n > 0);
+        let hosts = self.edge.hosts.iter().zip(&self.edge.openings).enumerate().filter(|(_, (_, n))| **n > 0);
         let left = hosts.map(|(h, (host, _))| {
-            let planned = self.cut.planned[self.first_host as usize + h] as usize;
+            let planned = self.facts.cut.planned[self.facts.first_host as usize + h] as usize;
             let census = host.endpoint.census();
             (census.awake + census.asleep + census.closing).saturating_sub(planned) as u64
         });
@@ -330,6 +384,6 @@ impl Slice<'_> {
 
     /// Have the programs of all hosts finished their work?
     pub(crate) fn is_done(&self) -> bool {
-        self.programs.iter().all(Application::is_done)
+        self.edge.programs.iter().all(Application::is_done)
     }
 }

@@ -1,27 +1,26 @@
 //! Cuts the fabric into slices, and builds a slice.
 
-use super::crossing::Outbox;
-use super::eager::Switches;
+use super::books::Books;
+use super::clockwork::Clockwork;
+use super::edge::Edge;
+use super::fabric::Fabric;
+use super::facts::Facts;
 use super::fault::{FaultEvent, Faults};
 use super::host::Host;
 use super::layout::{Layout, Lookahead};
 use super::station::Stations;
 use super::watch::Sampler;
 use super::{Slice, Sources};
-use crate::calendar::{Calendar, GROUP, Order};
-use crate::fingerprint::Fingerprint;
+use crate::calendar::{Calendar, GROUP};
 use crate::port::{ColdPort, Port, flag};
-use crate::queue::Arena;
 use crate::records::Records;
-use crate::road::Cargo;
 use crate::route::Router;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use strandway_collective::Programs;
-use strandway_fabric::measure::{PATH_SLOTS, PacketCounters, PathCounters};
+use strandway_fabric::fault::FaultKind;
 use strandway_fabric::plan::{Plan, environment, environment_between};
-use strandway_fabric::tally::Tally;
 use strandway_fabric::topology::{LinkId, NodeId, NodeKind, Topology};
 use strandway_proto::application::Application;
 use strandway_proto::rng::{Random, StreamKind};
@@ -151,7 +150,7 @@ pub(super) struct World {
 }
 
 impl World {
-    fn new(plan: &Plan, profile: &Arc<Profile>) -> World {
+    pub(super) fn new(plan: &Plan, profile: &Arc<Profile>) -> World {
         World { environment: environment(&plan.topology, &plan.ports, profile), profile: Arc::clone(profile) }
     }
 
@@ -184,6 +183,7 @@ impl<'a> Slice<'a> {
         let layout = Layout::new(topology, &cut.nodes[index], lookahead.early > 0);
         let first_port = layout.switches;
         let switches: u32 = cut.nodes[index][1..].iter().map(|range| range.len() as u32).sum();
+        let mut phases = layout.phases.to_vec();
         let first_host_stop = if eager { switches * GROUP as u32 } else { layout.links.len() as u32 - first_port };
         let router = Router::new(topology, plan.routing, plan.seed, layout, &faults.routing);
         let stops = first_host_stop + cut.nodes[index][0].len() as u32;
@@ -195,82 +195,69 @@ impl<'a> Slice<'a> {
             topology.nodes(),
             (lookahead.span, ahead(topology)),
         );
-        let mut slice = Slice {
+        let groups = (stops as usize).div_ceil(GROUP).max(1);
+        if cut.slices == 1 || lookahead.early == 0 {
+            phases = vec![std::iter::once(0..groups).collect()];
+        } else if let Some(last) = phases.last_mut() {
+            last.push(first_host_stop as usize / GROUP..groups);
+        }
+        let facts = Facts {
+            phases,
             plan,
             cut,
             index,
             sources: Sources::new(plan),
-            special: eager || router.has_detours() || !plan.multicast.is_empty() || !stations.is_empty(),
-            router,
-            calendar: Calendar::new(stops as usize, lookahead.span, ahead(topology), early),
-            order: Order::default(),
-            arena: Arena::default(),
-            cargo: Cargo::default(),
-            fifos: Vec::new(),
-            ports: Vec::new(),
-            colds: Vec::new(),
+            fault_events: &faults.events,
             first_port,
             first_host_stop,
-            limits: Vec::new(),
-            faults: BTreeMap::new(),
-            fault_events: &faults.events,
-            switches: Switches::default(),
-            stations,
-            hosts: Vec::new(),
-            nics: vec![0; first_port as usize],
             first_host: cut.nodes[index][0].start,
-            fingerprints: vec![Fingerprint::new(); cut.nodes[index][0].len()],
-            programs: cut.nodes[index][0].clone().map(|h| programs.at(HostId(h))).collect(),
-            outboxes: vec![Outbox::default(); cut.slices],
-            now: 0,
-            records,
-            tallies: vec![Tally::default(); programs.groups()],
-            open: vec![Vec::new(); cut.nodes[index][0].len()],
-            opened: vec![BTreeMap::new(); cut.nodes[index][0].len()],
-            openings: vec![0; cut.nodes[index][0].len()],
-            environments: plan.profiles.iter().map(|p| World::new(plan, p)).collect(),
-            all_programs: programs,
-            under_way: BTreeMap::new(),
-            times: Vec::new(),
-            packets: PacketCounters::default(),
-            paths: vec![PathCounters::default(); usize::from(topology.planes()) * PATH_SLOTS],
-            captured: Vec::new(),
-            // Changes of routing after the end of the run count as events that were cut off.
-            cut_off: faults.routing.last().is_some_and(|&(time, ..)| time > plan.time_limit.0),
+            special: eager || router.has_detours() || !plan.multicast.is_empty() || !stations.is_empty(),
             eager,
             accounting: plan.ports.pfc.is_some(),
             priority: plan.ports.priority,
             sampling: plan.sample_every.is_some(),
-            cut_rate: plan.topology.cut_through().map_or(0, |rate| rate.0),
+            cut_rate: topology.cut_through().map_or(0, |rate| rate.0),
             planes: usize::from(topology.planes()),
-            events_done: 0,
-            hops: 0,
-            copies: [0; 2],
-            finished: 0,
-            finished_at: 0,
-            reported: (0, 0),
-            sampler: Sampler::new(plan, cut, cut.nodes[index][0].clone()),
+        };
+        let calendar = Calendar::new(stops as usize, lookahead.span, ahead(topology), early);
+        // Changes of routing after the end of the run count as events that were cut off.
+        let cut_off = faults.routing.last().is_some_and(|&(time, ..)| time > plan.time_limit.0);
+        let hosts = cut.nodes[index][0].clone();
+        let sampler = Sampler::new(plan, cut, hosts.clone());
+        let mut slice = Slice {
+            facts,
+            clock: Clockwork::new(calendar, cut_off),
+            ports: Vec::new(),
+            limits: Vec::new(),
+            fabric: Fabric::new(router, stations, cut.slices),
+            edge: Edge::new(plan, programs, hosts, first_port),
+            books: Books::new(records, programs.groups(), topology.planes(), sampler),
         };
         slice.make_ports();
         slice.make_hosts();
+        for (fault, index) in plan.faults.iter().zip(0..) {
+            if fault.kind == FaultKind::Denied && fault.from == Time::ZERO {
+                (0..slice.edge.hosts.len()).for_each(|h| slice.obey(h, index, true, 0));
+            }
+        }
         slice.mark_ports(faults);
-        for host in 0..slice.hosts.len() {
+        for host in 0..slice.edge.hosts.len() {
             slice.come_back(host, 0);
         }
         slice
     }
 
     fn make_ports(&mut self) {
-        let topology = &self.plan.topology;
-        let links = std::mem::take(&mut self.router.layout_mut().links);
+        let topology = &self.facts.plan.topology;
+        let links = std::mem::take(&mut self.fabric.router.layout_mut().links);
         self.ports.reserve_exact(links.len());
-        let settings = &self.plan.ports;
-        let eager = self.eager;
+        let settings = &self.facts.plan.ports;
+        let eager = self.facts.eager;
         let marks_on_leaving = settings.ecn.is_some_and(|e| e.at_dequeue);
         let fifo =
-            !self.cut.queued_only && !eager && !settings.priority && settings.trim.is_none() && !marks_on_leaving;
+            !self.facts.cut.queued_only && !eager && !settings.priority && settings.trim.is_none() && !marks_on_leaving;
         for link in links {
-            let random = Random::new(self.plan.seed, StreamKind::Port, u64::from(link));
+            let random = Random::new(self.facts.plan.seed, StreamKind::Port, u64::from(link));
             let ends = if link == u32::MAX { None } else { topology.ends(LinkId(link)) };
             let Some(ends) = ends else {
                 self.ports.push(Port::new(link, u32::MAX, Rate(0), Default::default(), random));
@@ -285,30 +272,32 @@ impl<'a> Slice<'a> {
             port.group = topology.group_index(&ends) as u16;
             port.set(flag::LAST, is_switch && ends.level == 0);
             port.limits = self.limits_at(&ends, 1.0, port.has(flag::LAST));
-            port.set(flag::REMOTE, self.cut.slice_of(ends.to) != self.index);
+            port.set(flag::REMOTE, self.facts.cut.slice_of(ends.to) != self.facts.index);
             self.ports.push(port);
         }
-        if self.sampling || self.accounting || !self.plan.faults.is_empty() {
-            self.colds = vec![ColdPort::default(); self.ports.len()];
+        if self.facts.sampling || self.facts.accounting || !self.facts.plan.faults.is_empty() {
+            self.fabric.colds = vec![ColdPort::default(); self.ports.len()];
         }
         if eager {
             self.number_switches();
         }
         if fifo {
-            self.fifos = vec![VecDeque::new(); self.ports.len()];
+            self.fabric.fifos = vec![VecDeque::new(); self.ports.len()];
         }
     }
 
     fn mark_ports(&mut self, faults: &Faults) {
-        let topology = &self.plan.topology;
-        let owner = |link: LinkId| topology.ends(link).map(|e| self.cut.slice_of(e.from));
-        let mine: Vec<u32> = faults.links.keys().copied().filter(|&l| owner(LinkId(l)) == Some(self.index)).collect();
-        let captured: Vec<LinkId> = self.plan.capture.iter().flat_map(|c| c.links.clone()).collect();
-        let captured: Vec<u32> = captured.into_iter().filter(|&l| owner(l) == Some(self.index)).map(|l| l.0).collect();
+        let topology = &self.facts.plan.topology;
+        let owner = |link: LinkId| topology.ends(link).map(|e| self.facts.cut.slice_of(e.from));
+        let mine: Vec<u32> =
+            faults.links.keys().copied().filter(|&l| owner(LinkId(l)) == Some(self.facts.index)).collect();
+        let captured: Vec<LinkId> = self.facts.plan.capture.iter().flat_map(|c| c.links.clone()).collect();
+        let captured: Vec<u32> =
+            captured.into_iter().filter(|&l| owner(l) == Some(self.facts.index)).map(|l| l.0).collect();
         for link in mine {
             let i = self.local(link);
             self.ports[i].set(flag::FAULTY, true);
-            self.faults.insert(i as u32, faults.links[&link].clone());
+            self.fabric.faults.insert(i as u32, faults.links[&link].clone());
         }
         for link in captured {
             let i = self.local(link);
@@ -316,17 +305,17 @@ impl<'a> Slice<'a> {
             // Departures must be recorded when they happen, not when they are decided.
             self.ports[i].set(flag::FIFO, false);
         }
-        for (n, &(time, event)) in self.fault_events.iter().enumerate() {
+        for (n, &(time, event)) in self.facts.fault_events.iter().enumerate() {
             let link = event.link();
-            if owner(link) != Some(self.index) {
+            if owner(link) != Some(self.facts.index) {
                 continue;
             }
-            let stop = if link.0 < self.cut.link_bases[1] {
-                self.host_stop(link.0 / self.planes as u32)
+            let stop = if link.0 < self.facts.cut.link_bases[1] {
+                self.facts.host_stop(link.0 / self.facts.planes as u32)
             } else {
                 self.port_stop(self.local(link.0) as u32)
             };
-            self.calendar.note(time, stop, self.sources.fault + n as u32, n as u32);
+            self.clock.calendar.note(time, stop, self.facts.sources.fault + n as u32, n as u32);
             if let FaultEvent::Rate(..) = event {
                 // A departure that is decided on arrival would miss a later change of rate.
                 let i = self.local(link.0);
@@ -336,15 +325,15 @@ impl<'a> Slice<'a> {
     }
 
     fn make_hosts(&mut self) {
-        let range = self.cut.nodes[self.index][0].clone();
-        self.hosts = range
+        let range = self.facts.cut.nodes[self.facts.index][0].clone();
+        self.edge.hosts = range
             .clone()
-            .zip(&self.programs)
+            .zip(&self.edge.programs)
             .map(|(h, program)| Host::new(Endpoint::new(HostId(h)), program.poll_timeout().0))
             .collect();
         let mut first = None;
         for (index, (connection, &(at_source, at_destination))) in
-            self.plan.connections.iter().zip(&self.cut.ends).enumerate()
+            self.facts.plan.connections.iter().zip(&self.facts.cut.ends).enumerate()
         {
             let profile = usize::from(connection.profile);
             let ends = [
@@ -353,20 +342,21 @@ impl<'a> Slice<'a> {
             ];
             for (side, (host, peer, peer_connection)) in ends.into_iter().enumerate() {
                 if range.contains(&host.0) {
-                    let random = Random::new(self.plan.seed, StreamKind::Connection, index as u64 * 2 + side as u64);
+                    let random =
+                        Random::new(self.facts.plan.seed, StreamKind::Connection, index as u64 * 2 + side as u64);
                     let h = (host.0 - range.start) as usize;
-                    if self.hosts[h].endpoint.connections() == 0 {
+                    if self.edge.hosts[h].endpoint.connections() == 0 {
                         // The kinds of connections are computed once, and other hosts copy them.
                         let first = *first.get_or_insert(h);
-                        if let Ok([first, host]) = self.hosts.get_disjoint_mut([first, h]) {
+                        if let Ok([first, host]) = self.edge.hosts.get_disjoint_mut([first, h]) {
                             host.endpoint.learn_from(&first.endpoint);
                         }
                     }
-                    self.hosts[h].endpoint.open(
+                    self.edge.hosts[h].endpoint.open(
                         Time::ZERO,
                         OpenConnection {
-                            profile: Arc::clone(&self.plan.profiles[profile]),
-                            environment: self.environments[profile].between(&self.plan.topology, host, peer),
+                            profile: Arc::clone(&self.facts.plan.profiles[profile]),
+                            environment: self.edge.environments[profile].between(&self.facts.plan.topology, host, peer),
                             peer,
                             peer_connection: Some(peer_connection),
                             random,

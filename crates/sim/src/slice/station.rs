@@ -60,20 +60,20 @@ impl Stations {
 impl Slice<'_> {
     /// Processes all events of stations in a window, up to `limit`.
     pub(super) fn visit_stations(&mut self, window: Range<u64>, limit: u64) {
-        let number = self.stations.calendar.window_of(window.start);
-        self.stations.calendar.begin(number);
-        let mut order = std::mem::take(&mut self.stations.order);
-        for station in 0..self.stations.programs.len() {
-            let batch = self.stations.calendar.take(station);
+        let number = self.fabric.stations.calendar.window_of(window.start);
+        self.fabric.stations.calendar.begin(number);
+        let mut order = std::mem::take(&mut self.fabric.stations.order);
+        for station in 0..self.fabric.stations.programs.len() {
+            let batch = self.fabric.stations.calendar.take(station);
             let count = batch.len();
             if count > 0 {
-                self.events_done += count as u64;
-                order.arrange_one(&batch, self.stations.calendar.span());
+                self.clock.events_done += count as u64;
+                order.arrange_one(&batch, self.fabric.stations.calendar.span());
                 self.visit_station(station, order.all(), window.start, window.end.min(limit));
             }
-            self.stations.calendar.give_back(batch);
+            self.fabric.stations.calendar.give_back(batch);
         }
-        self.stations.order = order;
+        self.fabric.stations.order = order;
     }
 
     /// Processes all events of a station from `from` up to `until`.
@@ -81,38 +81,38 @@ impl Slice<'_> {
         for entry in entries {
             let now = from + entry.offset();
             if now >= until {
-                self.cut_off = true;
+                self.clock.cut_off = true;
                 break;
             }
             self.wake_station(station, now);
-            let packet = *self.cargo.look(entry);
+            let packet = *self.fabric.cargo.look(entry);
             let link = entry.source();
-            let fate = self.stations.programs[station].handle_packet(Time(now), &packet);
+            let fate = self.fabric.stations.programs[station].handle_packet(Time(now), &packet);
             self.act_at_station(station, link, now);
             match fate {
-                Fate::Forward => self.send_past(now, link, self.stations.nodes[station], *entry),
+                Fate::Forward => self.send_past(now, link, self.fabric.stations.nodes[station], *entry),
                 Fate::Consume => {
-                    self.packets.fragments_arrived += u64::from(entry.is_whole_data());
-                    self.cargo.release(entry);
+                    self.books.packets.fragments_arrived += u64::from(entry.is_whole_data());
+                    self.fabric.cargo.release(entry);
                 }
             }
         }
         self.wake_station(station, until);
-        let next = self.stations.programs[station].poll_timeout().0;
+        let next = self.fabric.stations.programs[station].poll_timeout().0;
         if next != u64::MAX {
-            self.stations.calendar.visit(next, (station * GROUP) as u32);
+            self.fabric.stations.calendar.visit(next, (station * GROUP) as u32);
         }
     }
 
     /// Runs the timers of a station that are due before `until`.
     fn wake_station(&mut self, station: usize, until: u64) {
         loop {
-            let due = self.stations.programs[station].poll_timeout();
+            let due = self.fabric.stations.programs[station].poll_timeout();
             if due.0 >= until {
                 return;
             }
-            self.stations.programs[station].handle_timeout(due);
-            let (LinkId(own), _) = self.plan.topology.ports_of(NodeId(self.stations.nodes[station]));
+            self.fabric.stations.programs[station].handle_timeout(due);
+            let (LinkId(own), _) = self.facts.plan.topology.ports_of(NodeId(self.fabric.stations.nodes[station]));
             self.act_at_station(station, own, due.0);
         }
     }
@@ -121,23 +121,23 @@ impl Slice<'_> {
     /// of `link`, further ones that of the reverse link.
     fn act_at_station(&mut self, station: usize, link: u32, now: u64) {
         let mut place = link;
-        while let Some(act) = self.stations.programs[station].poll_act() {
+        while let Some(act) = self.fabric.stations.programs[station].poll_act() {
             if let Act::Send { packet, .. } = act {
                 self.emit(station, place, now, &packet);
-                place = self.plan.topology.ends(LinkId(link)).map_or(link, |ends| ends.reverse.0);
+                place = self.facts.plan.topology.ends(LinkId(link)).map_or(link, |ends| ends.reverse.0);
             }
         }
     }
 
     /// Sends a packet that a program made.
     fn emit(&mut self, station: usize, place: u32, now: u64, packet: &Packet) {
-        let node = self.stations.nodes[station];
+        let node = self.fabric.stations.nodes[station];
         let uplinks = match packet.destination.as_group() {
-            None => self.router.uplinks_at(node, packet),
-            Some(_) => self.router.tree(&self.plan.multicast, packet, now),
+            None => self.fabric.router.uplinks_at(node, packet),
+            Some(_) => self.fabric.router.tree(&self.facts.plan.multicast, packet, now),
         };
-        let transit = self.cargo.put(packet, uplinks);
-        self.packets.fragments += u64::from(transit.is_whole_data());
+        let transit = self.fabric.cargo.put(packet, uplinks);
+        self.books.packets.fragments += u64::from(transit.is_whole_data());
         self.send_past(now, place, node, transit);
     }
 }

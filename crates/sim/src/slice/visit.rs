@@ -1,59 +1,45 @@
 //! One port: it queues, marks, trims or drops arriving packets, and sends departing ones on.
 
-use super::Cut;
-use super::crossing::Outbox;
-use super::fault::LinkFaults;
+use super::books::Books;
+use super::fabric::Fabric;
+use super::facts::Facts;
 use super::forward::{Road, lead_nowhere};
-use super::watch::Sampler;
-use crate::port::{CONTROL, ColdPort, DATA, Limits, Port, flag};
-use crate::queue::Arena;
-use crate::road::{Cargo, Transit};
-use std::collections::{BTreeMap, VecDeque};
-use strandway_fabric::measure::{Captured, PacketCounters};
-use strandway_fabric::plan::Plan;
+use crate::calendar::Calendar;
+use crate::port::{CONTROL, DATA, Limits, Port, flag};
+use crate::road::Transit;
+use strandway_fabric::judgement::{Candidate, Verdict};
+use strandway_fabric::measure::Captured;
 use strandway_fabric::topology::{CUT_THROUGH_BYTES, LinkId};
 use strandway_proto::packet::Wait;
 use strandway_proto::units::{Bytes, Time};
 
 /// A port, and the parts of its slice that it needs.
-pub(super) struct AtPort<'s> {
+pub(super) struct AtPort<'s, 'a> {
     /// Its number in the slice.
     pub(super) i: usize,
     pub(super) port: &'s mut Port,
     pub(super) limits: &'s Limits,
-    pub(super) colds: &'s mut [ColdPort],
-    pub(super) fifos: &'s mut [VecDeque<(u64, u32)>],
-    pub(super) arena: &'s mut Arena,
-    pub(super) cargo: &'s mut Cargo,
-    pub(super) packets: &'s mut PacketCounters,
-    pub(super) hops: &'s mut u64,
-    pub(super) sampler: &'s mut Sampler,
-    pub(super) faults: &'s mut BTreeMap<u32, LinkFaults>,
-    pub(super) captured: &'s mut Vec<Captured>,
-    pub(super) outboxes: &'s mut [Outbox],
-    pub(super) plan: &'s Plan,
-    pub(super) cut: &'s Cut,
-    pub(super) priority: bool,
-    pub(super) sampling: bool,
-    pub(super) cut_rate: u64,
-    pub(super) road: Road<'s>,
+    pub(super) facts: &'s Facts<'a>,
+    pub(super) calendar: &'s mut Calendar,
+    pub(super) fabric: &'s mut Fabric,
+    pub(super) books: &'s mut Books<'a>,
 }
 
-impl AtPort<'_> {
+impl AtPort<'_, '_> {
     /// Plans the next visit of a lazy port that has something to do, at `from` or later.
     #[inline]
     pub(super) fn visit_later(&mut self, from: u64) {
         if self.port.next_class().is_some() {
             let time = self.port.busy_until.max(from);
-            self.road.calendar.visit(time, self.i as u32 - self.road.first_port);
+            self.calendar.visit(time, self.i as u32 - self.facts.first_port);
         }
     }
 
     /// Processes all events of a lazy port before `until`: arrivals in order, and departures.
     #[inline]
     pub(super) fn work(&mut self, entries: &[Transit], from: u64, until: u64) {
-        if self.sampling || self.port.flags & (flag::DOWN | flag::FIFO) != 0 {
-            if self.sampling || self.port.has(flag::DOWN) {
+        if self.facts.sampling || self.port.flags & (flag::DOWN | flag::FIFO) != 0 {
+            if self.facts.sampling || self.port.has(flag::DOWN) {
                 return self.work_slowly(entries, from, until);
             }
             return self.run_fifo(entries, from, until);
@@ -78,12 +64,12 @@ impl AtPort<'_> {
                 let Some(arrival) = next else { return };
                 next = entries.next();
                 if self.port.busy_until > now || !self.port.is_empty() {
-                    let class = self.class_of(arrival);
-                    let room = if class == DATA { self.limits.data } else { self.limits.control };
-                    if self.port.queued[class] + u64::from(arrival.size()) <= room {
-                        self.append(*arrival, 0, class, now);
-                    } else {
-                        self.refuse(arrival, class, now);
+                    let candidate = self.candidate(arrival);
+                    let port = &mut *self.port;
+                    let random = &mut port.random;
+                    match self.limits.thresholds.judge(&port.queued, candidate, |p| random.chance(p)) {
+                        Verdict::Queue { marked } => self.append(*arrival, 0, candidate.class, now, marked),
+                        Verdict::Trim | Verdict::Drop => self.refuse(arrival, candidate.class, now),
                     }
                     continue;
                 }
@@ -132,23 +118,38 @@ impl AtPort<'_> {
     /// The class of a packet's queue.
     #[inline]
     pub(super) fn class_of(&self, packet: &Transit) -> usize {
-        if self.priority && packet.is_control() { CONTROL } else { DATA }
+        if self.facts.priority && packet.is_control() { CONTROL } else { DATA }
     }
 
-    /// Puts a packet at the end of a class's queue. Marks it if packets are marked on joining.
+    /// A packet, as far as the port judges it.
+    #[inline]
+    fn candidate(&self, packet: &Transit) -> Candidate {
+        Candidate { class: self.class_of(packet), size: packet.size(), is_whole_data: packet.is_whole_data() }
+    }
+
+    /// Puts a packet at the end of a class's queue, and marks it if that is so decided.
     #[inline(always)]
-    pub(super) fn append(&mut self, packet: Transit, ingress: u32, class: usize, now: u64) {
+    fn append(&mut self, packet: Transit, ingress: u32, class: usize, now: u64, marked: bool) {
         let port = &mut *self.port;
         let mut packet = packet.waiting(stamp(now), ingress);
         port.queued[class] += u64::from(packet.size());
         if class == DATA {
             port.counters.queue_max = port.counters.queue_max.max(port.queued[DATA]);
-            let ecn = self.limits.ecn.filter(|e| !e.at_dequeue);
-            if ecn.is_some_and(|e| packet.is_whole_data() && e.marks(port.queued[DATA], &mut port.random)) {
-                mark(port, &mut packet);
-            }
         }
-        port.waiting[class].push(self.arena, packet);
+        if marked {
+            mark(port, &mut packet);
+        }
+        port.waiting[class].push(&mut self.fabric.arena, packet);
+    }
+
+    /// Puts a packet that has room at the end of a class's queue. Marks it if packets are marked on joining.
+    #[inline(always)]
+    pub(super) fn join(&mut self, packet: Transit, ingress: u32, class: usize, now: u64) {
+        let with = self.port.queued[class] + u64::from(packet.size());
+        let random = &mut self.port.random;
+        let marked =
+            class == DATA && self.limits.thresholds.marks_joining(with, packet.is_whole_data(), |p| random.chance(p));
+        self.append(packet, ingress, class, now, marked);
     }
 
     /// Handles a packet that does not fit its class. In a port with classes, either the new data packet or the one at
@@ -161,13 +162,13 @@ impl AtPort<'_> {
         if class == CONTROL {
             return self.drop_packet(packet);
         }
-        if self.priority
+        if self.facts.priority
             && !port.waiting[DATA].is_empty()
             && port.random.chance(0.5)
-            && let Some(tail) = port.waiting[DATA].back_mut(self.arena)
+            && let Some(tail) = port.waiting[DATA].back_mut(&mut self.fabric.arena)
         {
             let queued = port.queued[DATA] - u64::from(tail.size()) + u64::from(packet.size());
-            if queued <= self.limits.data {
+            if queued <= self.limits.thresholds.data {
                 port.queued[DATA] = queued;
                 std::mem::swap(tail, &mut unlucky);
             }
@@ -181,32 +182,33 @@ impl AtPort<'_> {
     #[cold]
     pub(super) fn drop_packet(&mut self, packet: &Transit) {
         self.port.counters.dropped += 1;
-        self.packets.dropped_control += u64::from(!packet.is_whole_data());
-        self.cargo.release(packet);
+        self.books.packets.dropped_control += u64::from(!packet.is_whole_data());
+        self.fabric.cargo.release(packet);
     }
 
     /// Loses a packet to a fault of this port's link.
     #[cold]
     pub(super) fn lose_packet(&mut self, packet: &Transit) {
-        self.colds[self.i].lost += 1;
-        self.packets.lost += 1;
-        self.packets.lost_control += u64::from(!packet.is_whole_data());
-        self.cargo.release(packet);
+        self.fabric.colds[self.i].lost += 1;
+        self.books.packets.lost += 1;
+        self.books.packets.lost_control += u64::from(!packet.is_whole_data());
+        self.fabric.cargo.release(packet);
     }
 
     /// Cuts a data packet to its header and puts it into the control class, if there is room; false if it must be dropped.
     pub(super) fn trim(&mut self, unlucky: Transit, ingress: u32, now: u64) -> bool {
-        let Some(size) = self.limits.trim.filter(|_| unlucky.is_whole_data()) else { return false };
-        if self.port.queued[CONTROL] + u64::from(size) > self.limits.control {
+        let candidate = Candidate { class: DATA, size: unlucky.size(), is_whole_data: unlucky.is_whole_data() };
+        let thresholds = &self.limits.thresholds;
+        let (Verdict::Trim, Some(size)) = (thresholds.refuse(&self.port.queued, candidate), thresholds.trim) else {
             return false;
-        }
+        };
         let mut packet = unlucky;
         packet.trim(size, self.port.has(flag::LAST));
         self.port.counters.trimmed += 1;
         // The time that it would have waited.
         let wait = stamp(self.limits.rate.time_for(Bytes(self.port.queued[DATA])).0);
         waited(self.port, &mut packet, wait);
-        self.append(packet, ingress, CONTROL, now);
+        self.append(packet, ingress, CONTROL, now, false);
         true
     }
 
@@ -215,17 +217,17 @@ impl AtPort<'_> {
     fn enqueue_fifo(&mut self, mut packet: Transit, now: u64) {
         let size = u32::from(packet.size());
         let start = self.port.busy_until.max(now);
-        if self.port.busy_until > now || !self.fifos[self.i].is_empty() {
-            if self.port.queued[DATA] + u64::from(size) > self.limits.data {
+        if self.port.busy_until > now || !self.fabric.fifos[self.i].is_empty() {
+            if self.port.queued[DATA] + u64::from(size) > self.limits.thresholds.data {
                 return self.drop_packet(&packet);
             }
             self.port.queued[DATA] += u64::from(size);
             let port = &mut *self.port;
             waited(port, &mut packet, stamp(start - now));
             port.counters.queue_max = port.counters.queue_max.max(port.queued[DATA]);
-            self.fifos[self.i].push_back((start, size));
-            let ecn = self.limits.ecn;
-            if ecn.is_some_and(|e| packet.is_whole_data() && e.marks(port.queued[DATA], &mut port.random)) {
+            self.fabric.fifos[self.i].push_back((start, size));
+            let random = &mut port.random;
+            if self.limits.thresholds.marks_joining(port.queued[DATA], packet.is_whole_data(), |p| random.chance(p)) {
                 mark(port, &mut packet);
             }
         }
@@ -235,11 +237,11 @@ impl AtPort<'_> {
     /// Removes from a first-in-first-out port's count the packets whose departure began before `until`.
     #[inline]
     fn drain_fifo(&mut self, until: u64) {
-        while let Some(&(start, bytes)) = self.fifos[self.i].front() {
+        while let Some(&(start, bytes)) = self.fabric.fifos[self.i].front() {
             if start >= until {
                 return;
             }
-            self.fifos[self.i].pop_front();
+            self.fabric.fifos[self.i].pop_front();
             self.port.queued[DATA] -= u64::from(bytes);
         }
     }
@@ -259,14 +261,15 @@ impl AtPort<'_> {
     /// Takes the first packet of a class's queue. Marks it if packets are marked on leaving.
     #[inline(always)]
     pub(super) fn take(&mut self, class: usize, now: u64) -> Transit {
-        let mut packet = self.port.waiting[class].pop(self.arena).expect("a class that is next has a packet");
+        let mut packet =
+            self.port.waiting[class].pop(&mut self.fabric.arena).expect("a class that is next has a packet");
         let port = &mut *self.port;
         port.queued[class] -= u64::from(packet.size());
         let since = packet.since();
         waited(port, &mut packet, stamp(now).wrapping_sub(since));
         if class == DATA {
-            let ecn = self.limits.ecn.filter(|e| e.at_dequeue);
-            if ecn.is_some_and(|e| packet.is_whole_data() && e.marks(port.queued[DATA], &mut port.random)) {
+            let random = &mut port.random;
+            if self.limits.thresholds.marks_leaving(port.queued[DATA], packet.is_whole_data(), |p| random.chance(p)) {
                 mark(port, &mut packet);
             }
         }
@@ -278,23 +281,21 @@ impl AtPort<'_> {
     pub(super) fn transmit(&mut self, packet: Transit, start: u64) {
         let port = &mut *self.port;
         let end = port.depart(packet.size(), start, self.limits);
-        *self.hops += 1;
+        self.books.hops += 1;
         // A switch that cuts through acts as soon as it has the packet's header; a host needs the whole packet.
-        let time = if self.cut_rate != 0 && self.limits.rate.0 == self.cut_rate && !port.has(flag::LAST) {
+        let time = if self.facts.cut_rate != 0 && self.limits.rate.0 == self.facts.cut_rate && !port.has(flag::LAST) {
             start + port.transmission(packet.size().min(CUT_THROUGH_BYTES as u16), self.limits) + port.delay
         } else {
             end + port.delay
         };
         let (link, to) = (port.link, port.to);
-        if self.sampling {
-            self.sampler.left(port.group, start, u64::from(packet.size()));
+        if self.facts.sampling {
+            self.books.sampler.left(port.group, start, u64::from(packet.size()));
         }
         if port.flags & flag::ON_DEPARTURE != 0 {
             return self.depart_special(&packet, start, time);
         }
-        if !self.road.send_on(time, link, to, packet, self.cargo) {
-            lead_nowhere(self.plan, self.packets, self.cargo, &packet, time);
-        }
+        self.send_on(time, link, to, packet);
     }
 
     /// Sends a packet from a port whose link is faulty, is recorded, or leads to another slice.
@@ -305,10 +306,10 @@ impl AtPort<'_> {
             self.capture(Time(start), link, packet);
         }
         if self.port.has(flag::FAULTY) {
-            let faults = self.faults.get_mut(&(self.i as u32)).expect("a faulty port has its faults");
+            let faults = self.fabric.faults.get_mut(&(self.i as u32)).expect("a faulty port has its faults");
             let cut = faults.cuts(start, time);
             if cut || faults.loses(start, &mut self.port.random) {
-                let cold = &mut self.colds[self.i];
+                let cold = &mut self.fabric.colds[self.i];
                 cold.bytes_down += if cut { u64::from(packet.size()) } else { 0 };
                 if packet.is_whole_data() {
                     cold.lost_data_last = start;
@@ -317,21 +318,36 @@ impl AtPort<'_> {
             }
         }
         if self.port.has(flag::REMOTE) {
-            let target = self.cut.slice_of(strandway_fabric::NodeId(to));
-            self.outboxes[target].send(time, link, to, packet);
-        } else if !self.road.send_on(time, link, to, *packet, self.cargo) {
-            lead_nowhere(self.plan, self.packets, self.cargo, packet, time);
+            let target = self.facts.cut.slice_of(strandway_fabric::NodeId(to));
+            self.fabric.outboxes[target].send(time, link, to, packet);
+        } else {
+            self.send_on(time, link, to, *packet);
+        }
+    }
+
+    /// Sends a packet over a link to `node`, where it arrives at `time`.
+    #[inline(always)]
+    fn send_on(&mut self, time: u64, link: u32, node: u32, packet: Transit) {
+        let mut road =
+            Road { facts: self.facts, calendar: self.calendar, fabric: self.fabric, copies: &mut self.books.copies };
+        if !road.send_on(time, link, node, packet) {
+            lead_nowhere(self.facts.plan, self.books, &mut self.fabric.cargo, &packet, time);
         }
     }
 
     fn capture(&mut self, at: Time, link: u32, packet: &Transit) {
-        let limit = self.plan.capture.as_ref().map_or(0, |c| c.limit);
+        let limit = self.facts.plan.capture.as_ref().map_or(0, |c| c.limit);
         // Recording goes on to the end of the window of the last packet wanted. Only then it is known which packets
         // were first.
-        let last = limit.checked_sub(1).and_then(|l| self.captured.get(l));
-        if limit > 0 && last.is_none_or(|l| at.0 < self.road.calendar.end_of(l.at.0)) {
+        let last = limit.checked_sub(1).and_then(|l| self.books.captured.get(l));
+        if limit > 0 && last.is_none_or(|l| at.0 < self.calendar.end_of(l.at.0)) {
             // The profile is filled in for all packets at the end of the run.
-            self.captured.push(Captured { at, link: LinkId(link), packet: *self.cargo.look(packet), profile: 0 });
+            self.books.captured.push(Captured {
+                at,
+                link: LinkId(link),
+                packet: *self.fabric.cargo.look(packet),
+                profile: 0,
+            });
         }
     }
 }

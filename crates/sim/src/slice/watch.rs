@@ -112,38 +112,38 @@ impl Slice<'_> {
     /// Adds the bytes that wait at a port to every point of the series up to `now` to which they were not added yet.
     #[inline]
     pub(super) fn sample_port(&mut self, i: usize, now: u64) {
-        if self.sampling {
+        if self.facts.sampling {
             self.at(i).sample(now);
         }
     }
 }
 
-impl AtPort<'_> {
+impl AtPort<'_, '_> {
     /// Adds the bytes that wait here to every point of the series up to `now` to which they were not added yet.
     #[inline]
     pub(super) fn sample(&mut self, now: u64) {
-        if self.sampling {
+        if self.facts.sampling {
             self.sample_until(now);
         }
     }
 
     #[cold]
     fn sample_until(&mut self, now: u64) {
-        let every = self.sampler.every;
+        let every = self.books.sampler.every;
         // Point `k` is the state at the end of interval `k`, just before the events of that instant.
-        while let Some(time) = (self.colds[self.i].sampled + 1).checked_mul(every).filter(|&t| t <= now) {
+        while let Some(time) = (self.fabric.colds[self.i].sampled + 1).checked_mul(every).filter(|&t| t <= now) {
             if self.port.is_empty() && !self.port.has(crate::port::flag::FIFO) {
-                self.colds[self.i].sampled = now / every;
+                self.fabric.colds[self.i].sampled = now / every;
                 return;
             }
             self.drain(time);
-            let point = self.colds[self.i].sampled as usize;
-            self.colds[self.i].sampled += 1;
+            let point = self.fabric.colds[self.i].sampled as usize;
+            self.fabric.colds[self.i].sampled += 1;
             let waiting = self.port.queued[DATA];
             if waiting == 0 {
                 continue;
             }
-            let group = &mut self.sampler.taken.groups[usize::from(self.port.group)];
+            let group = &mut self.books.sampler.taken.groups[usize::from(self.port.group)];
             if let Some(sum) = at(&mut group.queued, point) {
                 *sum += waiting;
             }

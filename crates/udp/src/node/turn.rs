@@ -193,8 +193,9 @@ impl Node {
         self.make_all_ready();
     }
 
-    /// Sends the datagrams that were held back for an answer of the application that did not come.
-    fn let_go(&mut self) {
+    /// Sends the datagrams that were held back for an answer of the application that did not come. [`Node::poll`] and [`Node::wait`] do it as
+    /// well; call it if the application has no answer and calls neither for a while.
+    pub fn let_go(&mut self) {
         if self.held {
             self.flush();
         }

@@ -2,35 +2,189 @@
 
 use super::chart::{self, Axis, escape};
 use super::lanes::{Bar, Lane, lanes};
-use super::{figure, table, time_unit};
-use crate::report::JobFacts;
-use crate::report::job::{
-    HEAD, OPERATIONS_HEAD, PARTS_HEAD, computes, operation_rows, part_rows, rows, shown, streams, told,
-};
+use super::marks::{self, Mark};
+use super::{figure, stat, table, time_unit};
+use crate::report::job::{HEAD, OPERATIONS_HEAD, below_lines, computes, operation_rows, rows, shown, streams};
 use crate::report::text::{percent, us};
+use crate::report::{FaultFacts, JobFacts, PartFacts};
 use std::fmt::Write;
 
 /// Limit on the jobs whose last iteration is drawn.
 const DRAWN: usize = 4;
 
-/// Both tables and the pictures; empty without a job.
-pub(super) fn section(jobs: &[JobFacts]) -> String {
+/// Tables and pictures; empty without a job.
+pub(super) fn section(jobs: &[JobFacts], faults: &[FaultFacts]) -> String {
     if jobs.is_empty() {
         return String::new();
     }
     let shown = shown(jobs);
-    let mut out = String::from("<h2>Training jobs</h2>\n");
-    out.push_str("<div class=\"charts one\">\n");
-    out.push_str(&table(&HEAD, &cells_of(rows(&shown))));
-    let parts = part_rows(&shown);
-    if !parts.is_empty() {
-        out.push_str(&table(&PARTS_HEAD, &cells_of(parts)));
+    let mut out = String::from("<h2>Where the iteration went</h2>\n<div class=\"charts one\">\n");
+    for job in shown.iter().take(DRAWN) {
+        out.push_str(&parts(job));
+        out.push_str(&ranks(job, faults));
     }
+    out.push_str("</div>\n<h2>Training jobs</h2>\n<div class=\"charts one\">\n");
+    out.push_str(&table(&HEAD, &cells_of(rows(&shown))));
     out.push_str(&table(&OPERATIONS_HEAD, &cells_of(operation_rows(&shown))));
+    for line in below_lines(&shown) {
+        let _ = write!(out, "<p class=\"note\">{}.</p>", escape(&line));
+    }
     let drawn = shown.into_iter().filter(|job| !job.timeline.is_empty()).take(DRAWN);
-    drawn.for_each(|job| out.push_str(&picture(job)));
+    drawn.for_each(|job| out.push_str(&picture(job, faults)));
     out.push_str("</div>\n");
     out
+}
+
+/// The numbers of a run of one job, for the cards at the top of the page.
+pub(super) fn cards(job: &JobFacts) -> Option<String> {
+    let iteration = job.iteration_us?;
+    let share = |of: &dyn Fn(&PartFacts) -> bool| -> f64 {
+        job.parts.iter().filter(|part| of(part)).filter_map(|part| part.share).sum()
+    };
+    job.parts.iter().find_map(|part| part.share)?;
+    let idle = |part: &PartFacts| matches!(part.name.as_str(), "bubble" | "waiting");
+    let mut cards = vec![
+        (us(Some(iteration)), format!("for an iteration of {} GPUs", job.ranks)),
+        (percent(share(&|part| part.name == "compute")), "of the time GPUs compute".to_string()),
+        (percent(share(&|part| part.name != "compute" && !idle(part))), "they wait for the network or NVLink".into()),
+        (percent(share(&idle)), "they wait for other ranks".into()),
+    ];
+    cards.extend(job.mfu.map(|mfu| (percent(mfu), "of the GPUs' peak (MFU)".into())));
+    cards.extend(job.slowdown.map(|times| (format!("{times:.3}"), "times as long as alone".into())));
+    let cards: String = cards.iter().map(|(number, text)| stat(&number.replace(' ', "\u{a0}"), text)).collect();
+    Some(format!("<section class=\"cards\">{cards}</section>\n"))
+}
+
+/// The colour of a part, and whether it is drawn lightly.
+fn colour(part: &str) -> (usize, bool) {
+    match part {
+        "compute" => (0, false),
+        "dp" => (1, false),
+        "tp" => (2, false),
+        "ep" => (3, false),
+        "pp" => (5, false),
+        "cp" => (6, false),
+        "bubble" => (7, true),
+        _ => (4, true),
+    }
+}
+
+/// A part in plain words.
+fn explained(part: &str) -> &'static str {
+    match part {
+        "compute" => "forward and backward passes, and the optimizer's step",
+        "tp" => "waits for activations that the GPUs of a tensor-parallel group add (mostly over NVLink)",
+        "cp" => "waits for keys and values of the other parts of the sequence",
+        "ep" => "waits for tokens on their way to and from experts",
+        "pp" => "waits for a message that the neighbouring pipeline stage has sent already",
+        "dp" => "waits for gradients or parameters of other copies of the model, as far as computation did not hide it",
+        "bubble" => "has nothing to do: the pipeline fills or drains",
+        _ => "waits for a rank that is not ready for a collective yet",
+    }
+}
+
+/// One bar of all parts, and a table that explains them.
+fn parts(job: &JobFacts) -> String {
+    let known: Vec<(&PartFacts, f64, f64)> = job
+        .parts
+        .iter()
+        .filter_map(|part| Some((part, part.us?, part.share?)))
+        .filter(|(_, us, _)| *us > 0.0)
+        .collect();
+    if known.is_empty() {
+        return String::new();
+    }
+    let mut bar = String::from(
+        "<svg viewBox=\"0 0 1000 26\" preserveAspectRatio=\"none\" style=\"height:26px\" role=\"img\" aria-label=\"parts of an iteration\">",
+    );
+    let mut x = 0.0;
+    let mut rows = Vec::new();
+    for (part, time, share) in known {
+        let (k, soft) = colour(&part.name);
+        let (width, soft) = (1000.0 * share, if soft { " soft" } else { "" });
+        let title = format!("{}: {}, {}", part.told(), percent(share), us(Some(time)));
+        let _ = write!(
+            bar,
+            "<rect class=\"k{k}{soft}\" x=\"{x:.1}\" y=\"0\" width=\"{:.1}\" height=\"26\"><title>{title}</title></rect>",
+            (width - 1.0).max(0.5)
+        );
+        x += width;
+        let (name, what) = (part.told(), explained(&part.name));
+        let name = format!("<i class=\"dot k{k}{soft}\"></i>{name}<small>{what}</small>");
+        rows.push(vec![name, percent(share).replace(' ', "\u{a0}"), us(Some(time)).replace(' ', "\u{a0}")]);
+    }
+    bar.push_str("</svg>");
+    let head = ["what a rank does", "share", "mean of ranks"];
+    let table = table(&head, &rows).replace("card scroll", "parts");
+    figure(
+        &format!("{}: an iteration", job.name),
+        "Every instant of every rank has one name; shares add up to 1",
+        &(bar + &table),
+    )
+}
+
+/// Faults on the axis of a job's last iteration.
+fn fault_marks(job: &JobFacts, faults: &[FaultFacts], size: f64, end: f64) -> Vec<Mark> {
+    let begin = job.timeline_from_us / size;
+    let all = marks::of_faults(faults, size, begin + end);
+    let seen = all.into_iter().filter(|mark| mark.until.is_none_or(|until| until > begin));
+    let moved = seen.map(|mark| {
+        let until = mark.until.map_or(end, |until| (until - begin).min(end));
+        // The axis tells the time.
+        let label = mark.label.rsplit_once(" at ").map_or(mark.label.as_str(), |(what, _)| what).to_string();
+        Mark { from: (mark.from - begin).max(0.0), until: Some(until), label }
+    });
+    moved.collect()
+}
+
+/// What ranks did in the last iteration, a lane per rank.
+fn ranks(job: &JobFacts, faults: &[FaultFacts]) -> String {
+    let most = job.lanes.iter().flat_map(|lane| &lane.pieces).map(|piece| piece.2).fold(0.0, f64::max);
+    if most == 0.0 {
+        return String::new();
+    }
+    let (unit, size) = time_unit(most);
+    let mut kinds: Vec<&PartFacts> = Vec::new();
+    for part in &job.parts {
+        if job.lanes.iter().any(|lane| lane.pieces.iter().any(|piece| piece.0 == part.name)) {
+            kinds.push(part);
+        }
+    }
+    let drawn: Vec<Lane> = job
+        .lanes
+        .iter()
+        .map(|lane| {
+            let bar = |(part, from, until): &(String, f64, f64)| {
+                let (colour, soft) = colour(part);
+                let told = PartFacts { name: part.clone(), ..PartFacts::default() }.told();
+                let title = format!(
+                    "rank {} on {}, {told}: {} to {} {unit}, {}",
+                    lane.rank,
+                    lane.host,
+                    chart::short(from / size),
+                    chart::short(until / size),
+                    us(Some(until - from))
+                );
+                Bar { from: from / size, until: until / size, colour, soft, title }
+            };
+            Lane { label: format!("rank {}, {}", lane.rank, lane.host), bars: lane.pieces.iter().map(bar).collect() }
+        })
+        .collect();
+    let x = Axis::new(format!("time since the iteration began, {unit}"), 0.0, most / size);
+    let items = kinds.iter().map(|part| {
+        let (k, soft) = colour(&part.name);
+        format!("<li><i class=\"k{k}{}\"></i>{}</li>", if soft { " soft" } else { "" }, part.told())
+    });
+    let legend = format!("<ul class=\"legend\">{}</ul>", items.collect::<String>());
+    let marks = fault_marks(job, faults, size, most / size);
+    let drawing = lanes(&drawn, &x, &marks) + &legend;
+    let which = match job.lanes.len() < job.ranks as usize {
+        true => format!("{} of {} ranks, the slowest one among them", job.lanes.len(), job.ranks),
+        false => "every rank".to_string(),
+    };
+    let struck = if marks.is_empty() { "" } else { "; the red band is the time of the fault" };
+    let sub = format!("What {which} did in the last iteration{struck}. Drag over a time to zoom in");
+    figure(&format!("{}: ranks over time", job.name), &sub, &drawing)
 }
 
 fn cells_of<const N: usize>(rows: Vec<[String; N]>) -> Vec<Vec<String>> {
@@ -41,12 +195,19 @@ fn cells_of<const N: usize>(rows: Vec<[String; N]>) -> Vec<Vec<String>> {
 /// The finding for a run of one job, in a sentence.
 pub(super) fn finding(job: &JobFacts) -> Option<String> {
     let iteration = us(Some(job.iteration_us?));
-    if let Some(reached) = told(job) {
-        let parts = job.parts.iter().filter_map(|part| Some((part.told(), part.share?)));
-        let parts = parts.filter(|(_, share)| *share > 0.0005);
-        let parts: Vec<String> = parts.map(|(name, share)| format!("{name} {}", percent(share))).collect();
-        let sentence =
-            format!("An iteration took {iteration} among {} GPUs: {}. {reached}.", job.ranks, parts.join(", "));
+    if job.parts.iter().any(|part| part.share.is_some()) {
+        let share = |of: &dyn Fn(&str) -> bool| -> f64 {
+            job.parts.iter().filter(|part| of(&part.name)).filter_map(|part| part.share).sum()
+        };
+        let idle = |name: &str| matches!(name, "bubble" | "waiting");
+        let communication = share(&|name| name != "compute" && !idle(name));
+        let sentence = format!(
+            "An iteration took {iteration} among {} GPUs: they computed {} of the time, waited {} for communication and {} for each other.",
+            job.ranks,
+            percent(share(&|name| name == "compute")),
+            percent(communication),
+            percent(share(&idle)),
+        );
         return Some(bound_together(&sentence));
     }
     let waits: Vec<String> = job.exposed.iter().map(|e| format!("{} {}", e.name, us(Some(e.us)))).collect();
@@ -66,7 +227,7 @@ fn bound_together(sentence: &str) -> String {
 }
 
 /// The steps of one rank's last iteration, one lane per stream.
-fn picture(job: &JobFacts) -> String {
+fn picture(job: &JobFacts, faults: &[FaultFacts]) -> String {
     let most = job.timeline.iter().map(|step| step.until_us).fold(0.0, f64::max);
     let (unit, size) = time_unit(most);
     let mut kinds: Vec<&str> = Vec::new();
@@ -77,9 +238,10 @@ fn picture(job: &JobFacts) -> String {
     }
     let drawn: Vec<Lane> = streams(job).into_iter().map(|stream| lane(job, stream, &kinds, size, unit)).collect();
     let x = Axis::new(format!("time since the iteration began, {unit}"), 0.0, most / size);
-    let drawing = lanes(&drawn, &x) + &chart::legend(kinds.iter().enumerate().map(|(i, kind)| (*kind, i)));
-    let sub = "Steps of each stream of the slowest rank in its last iteration; gaps in the first lane are the bubble";
-    figure(&format!("{}: one iteration", job.name), sub, &drawing)
+    let marks = fault_marks(job, faults, size, most / size);
+    let drawing = lanes(&drawn, &x, &marks) + &chart::legend(kinds.iter().enumerate().map(|(i, kind)| (*kind, i)));
+    let sub = "Computation in the first lane, communication in the others. Where the first lane is empty, the rank waits for one of the others. Drag over a time to zoom in";
+    figure(&format!("{}: steps of the slowest rank", job.name), sub, &drawing)
 }
 
 fn lane(job: &JobFacts, stream: u8, kinds: &[&str], size: f64, unit: &str) -> Lane {
@@ -94,7 +256,7 @@ fn lane(job: &JobFacts, stream: u8, kinds: &[&str], size: f64, unit: &str) -> La
             us(Some(step.until_us - step.from_us))
         );
         let colour = kinds.iter().position(|kind| *kind == step.kind).unwrap_or(0);
-        Bar { from: step.from_us / size, until: step.until_us / size, colour, title }
+        Bar { from: step.from_us / size, until: step.until_us / size, colour, soft: false, title }
     });
     let label = match computes(stream) {
         true => "compute".to_string(),

@@ -29,7 +29,7 @@ pub(super) fn of_faults(faults: &[FaultFacts], size: f64, end: f64) -> Vec<Mark>
     }
     let made = at.into_iter().map(|(from, until, names)| {
         let what = if let [one] = names[..] { one.to_string() } else { format!("{} faults", names.len()) };
-        Mark { from: from / size, until: until.map(|u| u / size), label: format!("{what} {}", us(Some(from))) }
+        Mark { from: from / size, until: until.map(|u| u / size), label: format!("{what} at {}", us(Some(from))) }
     });
     made.collect()
 }
@@ -116,8 +116,8 @@ mod tests {
             fault("late", 9000.0, None),
         ];
         let wanted = [
-            Mark { from: 0.02, until: Some(0.06), label: "plane 2 down 20.0 us".into() },
-            Mark { from: 5.0, until: None, label: "2 faults 5,000.0 us".into() },
+            Mark { from: 0.02, until: Some(0.06), label: "plane 2 down at 20.0 us".into() },
+            Mark { from: 5.0, until: None, label: "2 faults at 5,000.0 us".into() },
         ];
         assert_eq!(of_faults(&faults, 1000.0, 8.0), wanted);
     }

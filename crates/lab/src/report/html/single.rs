@@ -14,9 +14,9 @@ pub(super) fn body(report: &Report) -> String {
     out.push_str(&cards(report));
     out.push_str(&remarks(report));
     out.push_str(&unfinished(report));
+    out.push_str(&jobs::section(&report.jobs, &report.faults));
     out.push_str(&expectations(report));
     out.push_str(&classes(report));
-    out.push_str(&jobs::section(&report.jobs));
     out.push_str(&collectives(collective_rows(report)));
     out.push_str(&why::chart(&report.why));
     out.push_str("<h2>Over time</h2><div class=\"charts\">\n");
@@ -140,6 +140,11 @@ fn lead(report: &Report) -> String {
 }
 
 fn cards(report: &Report) -> String {
+    if let [job] = &report.jobs[..]
+        && let Some(cards) = jobs::cards(job)
+    {
+        return cards;
+    }
     let f = &report.flows;
     let p = &report.packets;
     let mut out = String::from("<section class=\"cards\">");

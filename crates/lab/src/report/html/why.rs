@@ -42,7 +42,7 @@ pub(super) fn chart(why: &[WhyFacts]) -> String {
         );
         let mut x = 0.0;
         for (i, ((_, name), (label, colour))) in Cause::ALL.iter().zip(LOOK).enumerate() {
-            let width = 1000.0 * why.shares.get(name).copied().flatten().unwrap_or(0.0);
+            let width = 1000.0 * why.shares.get(*name).copied().flatten().unwrap_or(0.0);
             if width < 0.5 {
                 continue;
             }

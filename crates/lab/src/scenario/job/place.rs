@@ -3,7 +3,9 @@
 //! Ranks are numbered as Megatron-LM numbers them: tensor parallel fastest, then context, data, and the pipeline's stages outermost; rank `r`
 //! runs on GPU `r mod gpus` of the job's server `r / gpus`. Expert-parallel groups are neighbours among the ranks that hold one share of a layer.
 
+use super::choice::Chosen;
 use super::steps::{KINDS, Operation as Does, SEND, Sort, Way, Writer};
+use super::traced::TRACE_KINDS;
 use super::{Placement, Written};
 use crate::alone::Alone;
 use crate::scenario::collective::{CollectivePlan, Execution};
@@ -11,7 +13,11 @@ use crate::scenario::fsdp::{JobPlan, STEPS_MAX};
 use crate::scenario::generate::Maker;
 use crate::scenario::servers::{Servers, Wiring};
 use std::collections::BTreeMap;
-use strandway_collective::{Algorithm, Collective, Group, Local, Operation, Pipe, Schedule, Script, ScriptedJob, Team};
+use std::sync::Arc;
+use strandway_collective::{
+    Algorithm, Between, Collective, Group, Local, Operation, Pipe, Recipe, RecipeError, Schedule, Script, ScriptedJob,
+    Team,
+};
 use strandway_proto::HostId;
 use strandway_proto::units::{Span, Time};
 
@@ -19,37 +25,39 @@ use strandway_proto::units::{Span, Time};
 const KEPT_MAX: u64 = 1 << 21;
 
 /// A group of ranks.
-struct Communicator {
+pub(super) struct Communicator {
     members: Vec<u32>,
     /// For each server the places of its members in `members`.
     servers: Vec<Vec<u32>>,
     /// The team of each server, if it has several members.
     teams: Vec<u32>,
     /// By rail and kind of step: the first collective. Later ones use its connections.
-    first: BTreeMap<(u32, u8), u32>,
+    first: BTreeMap<(u32, u8, Option<Way>), Between>,
 }
 
 /// A job during its placement.
-struct Placer<'a, 'm> {
-    written: &'a Written,
-    servers: &'a Servers,
+pub(super) struct Placer<'a, 'm> {
+    pub(super) written: &'a Written,
+    pub(super) servers: &'a Servers,
     /// The servers that the job has taken.
     taken: Vec<u32>,
-    maker: &'a mut Maker<'m>,
-    name: String,
-    communicators: BTreeMap<(Sort, u32), Communicator>,
+    pub(super) maker: &'a mut Maker<'m>,
+    pub(super) name: String,
+    pub(super) communicators: BTreeMap<(Sort, u32), Communicator>,
     /// Operations that exist already: one per member of a group.
     made: BTreeMap<(Sort, u32, u8, u32), Vec<Operation>>,
     /// Pipes that exist, by stage, direction and the sender's place in its stage.
     pipes: BTreeMap<(u32, bool, u32), Option<u32>>,
     teams: Vec<Team>,
     team_of: BTreeMap<Vec<u32>, u32>,
-    locals: Vec<Local>,
+    pub(super) locals: Vec<Local>,
+    /// Recipes that exist already, by what they do, the number of ranks, and parts.
+    recipes: BTreeMap<(Way, u32, u32), Arc<Recipe>>,
     /// Messages inside a server that exist already, by the same key and the message's number.
     inside: BTreeMap<(u32, bool, u32, u32), u32>,
-    plan: JobPlan,
+    pub(super) plan: JobPlan,
     /// True after the first error.
-    failed: bool,
+    pub(super) failed: bool,
 }
 
 impl Maker<'_> {
@@ -81,11 +89,15 @@ impl Maker<'_> {
             teams: Vec::new(),
             team_of: BTreeMap::new(),
             locals: Vec::new(),
+            recipes: BTreeMap::new(),
             inside: BTreeMap::new(),
             plan,
             failed: false,
         };
-        placer.place();
+        match &written.trace {
+            Some(trace) => placer.place_trace(trace),
+            None => placer.place(),
+        }
     }
 
     /// Chooses the servers of a job and marks them as taken.
@@ -131,6 +143,29 @@ impl Maker<'_> {
     }
 }
 
+/// The recipe of a collective among `ranks` ranks, with blocks of `parts` parts; the first rank is the root.
+pub(super) fn recipe_of(way: Way, ranks: u32, parts: u32) -> Result<Recipe, RecipeError> {
+    match way {
+        Way::AllReduce => Recipe::tree(ranks, parts),
+        Way::AllGather => Recipe::pat_all_gather(ranks, parts),
+        Way::ReduceScatter => Recipe::pat_reduce_scatter(ranks, parts),
+        Way::Reduce => Recipe::chain_reduce(ranks, parts, 0),
+        Way::Gather => Recipe::gather(ranks, 0),
+        Way::Scatter => Recipe::scatter(ranks, 0),
+        Way::Broadcast | Way::AllToAll => Recipe::chain(ranks, parts, 0),
+    }
+}
+
+/// Parts of a block in a recipe: at least `wanted`. Along chains and trees NCCL sends slices of 512 KiB at the least
+/// (`NCCL_BUFFSIZE` over eight steps).
+pub(super) fn slices(way: Way, bytes: u64, wanted: u32) -> u32 {
+    match way {
+        Way::Broadcast | Way::Reduce => wanted.max((bytes >> 19).min(64) as u32),
+        Way::AllReduce => wanted.max((bytes >> 20).min(64) as u32),
+        _ => wanted,
+    }
+}
+
 /// The position of a rank in each dimension of parallelism.
 #[derive(Clone, Copy)]
 struct Seat {
@@ -150,15 +185,15 @@ impl Placer<'_, '_> {
         seat.tp + self.written.tp * (seat.copy + self.written.copies() * seat.stage)
     }
 
-    fn server(&self, rank: u32) -> u32 {
+    pub(super) fn server(&self, rank: u32) -> u32 {
         self.taken[(rank / self.servers.gpus) as usize]
     }
 
-    fn gpu(&self, rank: u32) -> u32 {
+    pub(super) fn gpu(&self, rank: u32) -> u32 {
         rank % self.servers.gpus
     }
 
-    fn host(&self, rank: u32) -> HostId {
+    pub(super) fn host(&self, rank: u32) -> HostId {
         self.servers.host(self.server(rank), self.gpu(rank))
     }
 
@@ -206,9 +241,15 @@ impl Placer<'_, '_> {
             all.push(mine);
         }
         let scripts: Vec<Script> = roles.into_iter().map(super::steps::Role::script).collect();
+        self.estimate(&scripts);
+        self.finish(scripts, role_of_rank, all, steps);
+    }
+
+    /// Adds the job to the run. `steps` is the number of steps of all ranks together.
+    pub(super) fn finish(self, scripts: Vec<Script>, roles: Vec<u32>, operations: Vec<Vec<Operation>>, steps: u64) {
+        let ranks = self.written.ranks();
         let hosts: Vec<HostId> = (0..ranks).map(|rank| self.host(rank)).collect();
         let seats = (0..ranks).map(|rank| self.gpu(rank) as u16).collect();
-        self.estimate(&scripts);
         let shortest = self.maker.context.topology.shortest_latency();
         let start = self.maker.workload.common.start;
         let Placer { written, servers, maker, plan, teams, locals, .. } = self;
@@ -218,9 +259,9 @@ impl Placer<'_, '_> {
         maker.traffic.scripted.push(ScriptedJob {
             number,
             scripts,
-            roles: role_of_rank,
+            roles,
             hosts,
-            operations: all,
+            operations,
             teams,
             locals,
             seats,
@@ -269,13 +310,14 @@ impl Placer<'_, '_> {
             Sort::Context => of((seat.copy / cp * cp..(seat.copy / cp + 1) * cp).collect()),
             Sort::Expert => of((seat.copy / ep * ep..(seat.copy / ep + 1) * ep).collect()),
             Sort::Data => of((0..copies).collect()),
+            Sort::Listed => Vec::new(),
             Sort::ExpertData => of((0..copies).filter(|copy| copy % ep == seat.copy % ep).collect()),
         };
         let at = members.iter().position(|&member| member == rank).unwrap_or(0) as u32;
         (members[0], members, at)
     }
 
-    fn communicator(&mut self, sort: Sort, number: u32, members: Vec<u32>) -> bool {
+    pub(super) fn communicator(&mut self, sort: Sort, number: u32, members: Vec<u32>) -> bool {
         if self.communicators.contains_key(&(sort, number)) {
             return true;
         }
@@ -308,7 +350,7 @@ impl Placer<'_, '_> {
         true
     }
 
-    fn team(&mut self, ranks: Vec<u32>) -> u32 {
+    pub(super) fn team(&mut self, ranks: Vec<u32>) -> u32 {
         if let Some(&team) = self.team_of.get(&ranks) {
             return team;
         }
@@ -344,21 +386,34 @@ impl Placer<'_, '_> {
     }
 
     /// One collective of a group: the operation of each member.
-    fn make(&mut self, group: &mut Communicator, kind: u8, (way, bytes, times): (Way, u64, u32)) -> Vec<Operation> {
+    pub(super) fn make(
+        &mut self,
+        group: &mut Communicator,
+        kind: u8,
+        (way, bytes, times): (Way, u64, u32),
+    ) -> Vec<Operation> {
         let ranks = group.members.len() as u64;
         let (here, servers) = (group.servers[0].len() as u64, group.servers.len() as u64);
         let mut made: Vec<Option<Operation>> = vec![None; ranks as usize];
         // Rails: the n-th members of all servers.
         if servers > 1 {
+            let whole = bytes.saturating_mul(times.into());
+            let hosts: Vec<HostId> =
+                group.servers.iter().map(|server| self.host(group.members[server[0] as usize])).collect();
+            let chosen = self.choose(way, whole, (servers as u32, ranks as u32), (&hosts, whole / here));
+            let by = Some(way).filter(|_| chosen.recipe);
             for rail in 0..here as u32 {
                 let members: Vec<u32> = group.servers.iter().map(|server| server[rail as usize]).collect();
                 let whole = bytes.saturating_mul(times.into()) / if way == Way::AllToAll { 1 } else { here };
                 let hosts: Vec<HostId> = members.iter().map(|&at| self.host(group.members[at as usize])).collect();
-                let first = group.first.get(&(rail, kind)).copied();
-                let Some(place) = self.rail(way, whole, &hosts, kind, first) else { return Vec::new() };
-                group.first.entry((rail, kind)).or_insert(place);
+                let first = group.first.get(&(rail, kind, by)).copied();
+                let Some(place) = self.rail((way, chosen), whole, &hosts, kind, first) else { return Vec::new() };
+                group.first.entry((rail, kind, by)).or_insert(place);
                 for (member, &at) in (0u32..).zip(&members) {
-                    made[at as usize] = Some(Operation::Messages { group: place, rank: member });
+                    made[at as usize] = Some(match place {
+                        Between::Group(group, _) => Operation::Messages { group, rank: member },
+                        Between::Listed(listed, _) => Operation::Listed { listed, rank: member },
+                    });
                 }
             }
         }
@@ -367,15 +422,15 @@ impl Placer<'_, '_> {
             let share = bytes / here * (here - 1);
             let (share, steps) = match way {
                 Way::AllReduce => (2 * share, 2 * (here - 1)),
-                Way::AllGather | Way::ReduceScatter => (share, here - 1),
-                Way::AllToAll => (share, 1),
+                Way::AllGather | Way::ReduceScatter | Way::Broadcast | Way::Reduce => (share, here - 1),
+                Way::AllToAll | Way::Gather | Way::Scatter => (share, 1),
             };
             let span = self.servers.time(share, steps) * u64::from(times);
             for (server, &team) in group.servers.iter().zip(&group.teams) {
                 self.locals.push(Local { team, span });
                 let local = self.locals.len() as u32 - 1;
                 for &at in server {
-                    let messages = made[at as usize].and_then(|operation| operation.group());
+                    let messages = made[at as usize].and_then(|operation| operation.between());
                     made[at as usize] = Some(Operation::Inside { local, messages });
                 }
             }
@@ -383,17 +438,30 @@ impl Placer<'_, '_> {
         made.into_iter().flatten().collect()
     }
 
-    /// A collective of messages on one rail; returns its index among the collectives of the run.
-    fn rail(&mut self, way: Way, bytes: u64, hosts: &[HostId], kind: u8, first: Option<u32>) -> Option<u32> {
+    /// A collective of messages on one rail; returns its index among the collectives of the run. `first` has the
+    /// connections that it uses, if it is not the first of its kind.
+    fn rail(
+        &mut self,
+        (way, chosen): (Way, Chosen),
+        bytes: u64,
+        hosts: &[HostId],
+        kind: u8,
+        first: Option<Between>,
+    ) -> Option<Between> {
         let ranks = hosts.len() as u32;
         let algorithm = match way {
+            _ if chosen.recipe => return self.follow((way, chosen), bytes, hosts, kind, first),
             Way::AllReduce => Algorithm::RingAllReduce,
             Way::AllGather => Algorithm::RingAllGather,
             Way::ReduceScatter => Algorithm::RingReduceScatter,
             Way::AllToAll => Algorithm::AllToAll { window: self.written.window.min(ranks) },
+            Way::Broadcast | Way::Reduce | Way::Gather | Way::Scatter => {
+                return self.follow((way, chosen), bytes, hosts, kind, first);
+            }
         };
-        let parts = if way == Way::AllToAll { 1 } else { self.written.parts };
-        let made = Schedule::new(algorithm, ranks, bytes.max(u64::from(ranks)), parts);
+        let parts = if way == Way::AllToAll { 1 } else { chosen.parts.unwrap_or(self.written.parts) };
+        let wire = chosen.protocol.on_wire(bytes).max(u64::from(ranks));
+        let made = Schedule::new(algorithm, ranks, wire, parts);
         let schedule = match made {
             Ok(schedule) => schedule,
             Err(error) => {
@@ -409,8 +477,8 @@ impl Placer<'_, '_> {
         }
         let place = self.maker.traffic.groups.len() as u32;
         let mut group: Group = match first {
-            Some(first) => self.maker.traffic.groups[first as usize].clone(),
-            None => self.maker.group(&schedule, hosts, (true, false)).0,
+            Some(Between::Group(first, _)) => self.maker.traffic.groups[first as usize].clone(),
+            _ => self.maker.group(&schedule, hosts, (true, false)).0,
         };
         group.schedule = schedule;
         group.number = place;
@@ -418,29 +486,70 @@ impl Placer<'_, '_> {
         self.maker.traffic.groups.push(group);
         let bound = self.maker.bound(&schedule, hosts);
         self.plan_of(
-            kind,
-            CollectivePlan {
-                name: String::new(),
-                group: None,
-                kind: algorithm.collective(),
-                algorithm: algorithm.name().into(),
-                ranks,
-                bytes,
-                execution: Execution::Schedule(place as usize),
-                placement: String::new(),
-                class: self.maker.class,
-                messages: 0..0,
-                tallied: true,
+            self.label(kind),
+            self.maker.of_job(
+                (algorithm.collective(), algorithm.name()),
+                (ranks, bytes),
+                Execution::Schedule(place as usize),
                 bound,
-                job: Some(self.maker.traffic.jobs.len() as u32),
-            },
+            ),
         );
-        Some(place)
+        Some(Between::Group(place, 0))
+    }
+
+    /// The name of a kind of step.
+    fn label(&self, kind: u8) -> &'static str {
+        match self.written.trace {
+            Some(_) => TRACE_KINDS[usize::from(kind)],
+            None => KINDS[usize::from(kind)],
+        }
+    }
+
+    /// The same by a recipe.
+    fn follow(
+        &mut self,
+        (way, chosen): (Way, Chosen),
+        bytes: u64,
+        hosts: &[HostId],
+        kind: u8,
+        first: Option<Between>,
+    ) -> Option<Between> {
+        let ranks = hosts.len() as u32;
+        let parts = slices(way, bytes, chosen.parts.unwrap_or(self.written.parts));
+        let key = (way, ranks, parts);
+        let recipe = match self.recipes.get(&key) {
+            Some(recipe) => Arc::clone(recipe),
+            None => {
+                let recipe = match recipe_of(way, ranks, parts) {
+                    Ok(recipe) => Arc::new(recipe),
+                    Err(error) => {
+                        self.maker.complain("pipeline", parts, error, "write fewer parts");
+                        self.failed = true;
+                        return None;
+                    }
+                };
+                self.recipes.insert(key, Arc::clone(&recipe));
+                recipe
+            }
+        };
+        let earlier = match first {
+            Some(Between::Listed(first, _)) => Some(first as usize),
+            _ => None,
+        };
+        let wire = chosen.protocol.on_wire(bytes);
+        let Some(place) = self.maker.listed(&recipe, wire, hosts, earlier) else {
+            self.failed = true;
+            return None;
+        };
+        let bound = self.maker.bound_of(&self.maker.traffic.listed[place]);
+        let plan =
+            self.maker.of_job((recipe.collective(), recipe.name()), (ranks, bytes), Execution::Listed(place), bound);
+        self.plan_of(self.label(kind), plan);
+        Some(Between::Listed(place as u32, 0))
     }
 
     /// Stores a collective of the job. Reports name it by its kind.
-    fn plan_of(&mut self, kind: u8, made: CollectivePlan) {
-        let label = KINDS[usize::from(kind)];
+    pub(super) fn plan_of(&mut self, label: &'static str, made: CollectivePlan) {
         let place = self.maker.traffic.collectives.len();
         let name = format!("{}/{label}/{place}", self.name);
         self.maker.traffic.collectives.push(CollectivePlan { name, ..made });
@@ -547,22 +656,8 @@ impl Placer<'_, '_> {
         let profile = &self.maker.traffic.profiles[usize::from(self.maker.profile)];
         let bound = Alone::new(profile, context.topology, context.rate).completion(from, to, bytes);
         self.plan_of(
-            SEND,
-            CollectivePlan {
-                name: String::new(),
-                group: None,
-                kind: Collective::SendReceive,
-                algorithm: "messages".into(),
-                ranks: 2,
-                bytes,
-                execution: Execution::Pipe(place),
-                placement: String::new(),
-                class: self.maker.class,
-                messages: 0..0,
-                tallied: true,
-                bound,
-                job: Some(self.maker.traffic.jobs.len() as u32),
-            },
+            KINDS[usize::from(SEND)],
+            self.maker.of_job((Collective::SendReceive, "messages"), (2, bytes), Execution::Pipe(place), bound),
         );
         Some(place as u32)
     }

@@ -4,7 +4,7 @@
 //! server's own links interrupt it. With experts, sharded parameters or a group over several servers, each layer has
 //! its own steps.
 
-use super::pipeline::Pass;
+use super::pipeline::{Part, Pass};
 use super::{Recompute, Written};
 use crate::import::simai::{Group, Kind, Phase, Workload};
 use strandway_collective::script::COMPUTE;
@@ -12,7 +12,7 @@ use strandway_collective::{Script, Step, Work};
 use strandway_proto::units::Span;
 
 /// The kinds of steps; scripts store an index into this list.
-pub(crate) const KINDS: [&str; 11] = [
+pub(crate) const KINDS: [&str; 12] = [
     "forward",
     "backward",
     "update",
@@ -24,6 +24,7 @@ pub(crate) const KINDS: [&str; 11] = [
     "all-gather",
     "reduce-scatter",
     "all-reduce",
+    "weights",
 ];
 const FORWARD: u8 = 0;
 const BACKWARD: u8 = 1;
@@ -36,6 +37,8 @@ const RECEIVE: u8 = 7;
 const GATHER: u8 = 8;
 const SCATTER: u8 = 9;
 const REDUCE: u8 = 10;
+/// The gradients of weights, if they are computed apart from those of inputs.
+const WEIGHTS: u8 = 11;
 
 /// The streams other than the compute stream.
 mod stream {
@@ -61,6 +64,8 @@ pub(super) enum Sort {
     Data,
     /// All ranks that hold the same experts.
     ExpertData,
+    /// A group of a trace.
+    Listed,
 }
 
 /// The kind of an operation of a group.
@@ -70,6 +75,11 @@ pub(super) enum Way {
     AllGather,
     ReduceScatter,
     AllToAll,
+    /// From and to the first rank of the group.
+    Broadcast,
+    Reduce,
+    Gather,
+    Scatter,
 }
 
 /// An operation, the same for all ranks of a role.
@@ -134,6 +144,9 @@ pub(super) struct Times {
     /// Backward pass of attention, and of experts, per layer.
     attention_back: Span,
     experts_back: Span,
+    /// The part of both for the gradients of weights: the products of the forward pass that have weights.
+    attention_weights: Span,
+    experts_weights: Span,
     /// The output embedding, forward.
     logits: Span,
 }
@@ -148,7 +161,16 @@ impl Times {
             let again = if written.recompute == Recompute::All { 3 } else { 2 };
             let experts = experts.scaled(load);
             let (attention_back, experts_back) = (attention * again, experts * again);
-            return Times { attention, experts, attention_back, experts_back, logits: Span::ZERO };
+            let (attention_weights, experts_weights) = (attention, experts);
+            return Times {
+                attention,
+                experts,
+                attention_back,
+                experts_back,
+                attention_weights,
+                experts_weights,
+                logits: Span::ZERO,
+            };
         }
         let rank = written.tokens() as f64 / f64::from(written.tp) / written.reached;
         let time = |flops: f64| Span((flops * rank * 1e12).round() as u64);
@@ -162,6 +184,8 @@ impl Times {
             experts: time(experts),
             attention_back: time(attention * again + scores),
             experts_back: time(experts * again),
+            attention_weights: time(attention - model.scores_flops()),
+            experts_weights: time(experts),
             logits: time(model.logits_flops()),
         }
     }
@@ -194,6 +218,15 @@ struct Bucket {
     layer: u32,
     dense: u64,
     experts: u64,
+}
+
+/// A backward pass.
+#[derive(Clone, Copy, Debug)]
+struct Back {
+    /// Without the gradients of weights, which a pass of their own computes.
+    split: bool,
+    /// Gradients are reduced behind it.
+    reduced: bool,
 }
 
 /// Bytes of parameters and activations in bf16.
@@ -255,25 +288,32 @@ impl<'a> Writer<'a> {
 
     fn pass(&mut self, pass: Pass) {
         let place = pass.chunk * self.written.pp + self.stage;
-        let way = usize::from(pass.backward);
-        let source = if pass.backward { place < self.last_stage() } else { place > 0 };
-        let target = if pass.backward { place > 0 } else { place < self.last_stage() };
         let layers = self.written.first_layer(place)..self.written.first_layer(place + 1);
-        let (backward, micro) = (pass.backward, pass.micro);
+        let (backward, micro) = (pass.part != Part::Forward, pass.micro);
+        let reduced = micro + 1 == self.written.micro_batches;
+        let imported = self.written.imported.as_deref();
+        if pass.part == Part::Weights {
+            return match imported {
+                Some(file) => self.imported_weights(file, reduced),
+                None => self.weights(&layers, place, reduced),
+            };
+        }
+        let way = usize::from(backward);
+        let source = if backward { place < self.last_stage() } else { place > 0 };
+        let target = if backward { place > 0 } else { place < self.last_stage() };
         if source {
             let from = if backward { place + 1 } else { place - 1 };
             let receive = Operation::Receive { from, backward, micro };
             let step = self.role.operate(stream::RECEIVE[way], RECEIVE, layers.start, receive, &[]);
             self.awaited.push(step);
         }
-        let last_micro = backward && micro + 1 == self.written.micro_batches;
-        let imported = self.written.imported.as_deref();
+        let back = Back { split: pass.part == Part::Inputs, reduced: pass.part == Part::Backward && reduced };
         let after = match (self.fine, backward) {
             _ if imported.is_some() => imported.and_then(|file| self.imported(file, pass)),
             (true, false) => layers.clone().map(|layer| self.layer_forward(layer, place)).last(),
-            (true, true) => layers.clone().rev().map(|layer| self.layer_backward(layer, place, last_micro)).last(),
+            (true, true) => layers.clone().rev().map(|layer| self.layer_backward(layer, place, back)).last(),
             (false, false) => Some(self.whole_forward(&layers, place)),
-            (false, true) => Some(self.whole_backward(&layers, place, last_micro)),
+            (false, true) => Some(self.whole_backward(&layers, place, back)),
         };
         if target {
             let send = Operation::Send { from: place, backward, micro };
@@ -288,15 +328,44 @@ impl<'a> Writer<'a> {
         let cut = |chunk: usize| file.micro.len() * chunk / chunks;
         let lines = cut(pass.chunk as usize)..cut(pass.chunk as usize + 1);
         let last_micro = pass.micro + 1 == self.written.micro_batches;
-        if !pass.backward {
+        if pass.part == Part::Forward {
             return lines.map(|line| self.phase(FORWARD, line as u32, file.micro[line].forward, true)).last();
         }
         let mut end = None;
         for line in lines.rev() {
-            self.phase(BACKWARD, line as u32, file.micro[line].inputs, true);
-            end = Some(self.phase(BACKWARD, line as u32, file.micro[line].weights, last_micro));
+            end = Some(self.phase(BACKWARD, line as u32, file.micro[line].inputs, true));
+            if pass.part == Part::Backward {
+                end = Some(self.phase(BACKWARD, line as u32, file.micro[line].weights, last_micro));
+            }
         }
         end
+    }
+
+    /// The gradients of weights as a file describes them.
+    fn imported_weights(&mut self, file: &Workload, reduced: bool) {
+        for (line, layer) in file.micro.iter().enumerate().rev() {
+            self.phase(WEIGHTS, line as u32, layer.weights, reduced);
+        }
+    }
+
+    /// The gradients of the weights of a stage's layers for one micro-batch. Those of the last one are reduced.
+    fn weights(&mut self, layers: &std::ops::Range<u32>, place: u32, reduced: bool) {
+        let count = layers.len() as u32;
+        let buckets = match self.fine {
+            true => count,
+            false if reduced => self.written.buckets.unwrap_or(count).min(count),
+            false => 1,
+        };
+        for bucket in (0..buckets).rev() {
+            let cut = |b: u32| layers.start + (u64::from(count) * u64::from(b) / u64::from(buckets)) as u32;
+            let part = cut(bucket)..cut(bucket + 1);
+            let each = self.times.attention_weights + self.times.experts_weights;
+            let logits = if part.end == layers.end { self.logits(place) } else { Span::ZERO };
+            let step = self.compute(WEIGHTS, part.start, each * part.len() as u64 + logits, None);
+            if reduced {
+                self.reduce(part, step);
+            }
+        }
     }
 
     /// Computation, and a collective behind it, unless nothing is `reduced`.
@@ -315,6 +384,7 @@ impl<'a> Writer<'a> {
             Kind::AllGather => Way::AllGather,
             Kind::ReduceScatter => Way::ReduceScatter,
             Kind::AllToAll => Way::AllToAll,
+            Kind::Broadcast => Way::Broadcast,
         };
         let own = match way {
             Way::AllReduce if own == SCATTER => REDUCE,
@@ -326,7 +396,7 @@ impl<'a> Writer<'a> {
             return step;
         }
         let what = (sort, way, made.bytes, 1);
-        if data && kind == BACKWARD {
+        if data && matches!(kind, BACKWARD | WEIGHTS) {
             let made = self.collective((stream, own, layer), what, &[Some(step)]);
             self.gradients.push(made);
         } else {
@@ -356,6 +426,15 @@ impl<'a> Writer<'a> {
         if self.written.recompute == Recompute::All { 4 } else { 2 }
     }
 
+    /// Times of a backward pass: of attention, of experts, and of the output embedding as a multiple of its forward time.
+    fn back(&self, back: Back) -> (Span, Span, u64) {
+        let times = &self.times;
+        match back.split {
+            false => (times.attention_back, times.experts_back, 2),
+            true => (times.attention_back - times.attention_weights, times.experts_back - times.experts_weights, 1),
+        }
+    }
+
     fn whole_forward(&mut self, layers: &std::ops::Range<u32>, place: u32) -> u32 {
         let count = layers.len() as u64;
         let time = self.times.attention * count + self.times.experts * count + self.logits(place);
@@ -363,18 +442,19 @@ impl<'a> Writer<'a> {
         self.tensor(layers.start, 2 * layers.len() as u32, step).unwrap_or(step)
     }
 
-    fn whole_backward(&mut self, layers: &std::ops::Range<u32>, place: u32, last_micro: bool) -> u32 {
+    fn whole_backward(&mut self, layers: &std::ops::Range<u32>, place: u32, back: Back) -> u32 {
         let count = layers.len() as u32;
-        let buckets = if last_micro { self.written.buckets.unwrap_or(count).min(count) } else { 1 };
+        let (attention, experts, logits_times) = self.back(back);
+        let buckets = if back.reduced { self.written.buckets.unwrap_or(count).min(count) } else { 1 };
         let mut end = 0;
         for bucket in (0..buckets).rev() {
             let cut = |b: u32| layers.start + (u64::from(count) * u64::from(b) / u64::from(buckets)) as u32;
             let part = cut(bucket)..cut(bucket + 1);
-            let each = self.times.attention_back + self.times.experts_back;
-            let logits = if part.end == layers.end { self.logits(place) * 2 } else { Span::ZERO };
+            let each = attention + experts;
+            let logits = if part.end == layers.end { self.logits(place) * logits_times } else { Span::ZERO };
             let step = self.compute(BACKWARD, part.start, each * part.len() as u64 + logits, None);
             end = self.tensor(part.start, self.times_back() * part.len() as u32, step).unwrap_or(step);
-            if last_micro {
+            if back.reduced {
                 self.reduce(part, end);
             }
         }
@@ -441,28 +521,29 @@ impl<'a> Writer<'a> {
         self.awaited.last().copied().unwrap_or(end)
     }
 
-    fn layer_backward(&mut self, layer: u32, place: u32, last_micro: bool) -> u32 {
+    fn layer_backward(&mut self, layer: u32, place: u32, back: Back) -> u32 {
+        let (attention, experts, logits_times) = self.back(back);
         // The last computed layer is still in memory.
         let end_layer = layer + 1 == self.written.first_layer(place + 1);
         if !end_layer || place != self.last_stage() {
             self.gather(layer);
         }
-        let logits = if end_layer { self.logits(place) * 2 } else { Span::ZERO };
+        let logits = if end_layer { self.logits(place) * logits_times } else { Span::ZERO };
         let moe = self.written.model.experts > 0;
         if moe {
             let before = self.compute(BACKWARD, layer, logits, None);
             self.experts(layer, before);
-            let end = self.compute(BACKWARD, layer, self.times.experts_back, None);
+            let end = self.compute(BACKWARD, layer, experts, None);
             self.experts(layer, end);
         }
         self.context(layer, &[Way::AllGather]);
-        let time = self.times.attention_back + if moe { Span::ZERO } else { logits };
+        let time = attention + if moe { Span::ZERO } else { logits };
         let end = self.compute(BACKWARD, layer, time, None);
         self.tensor(layer, self.times_back(), end);
         self.context(layer, &[Way::ReduceScatter]);
         self.computed.push(end);
         let after = self.awaited.last().copied().unwrap_or(end);
-        if self.written.zero == 3 || last_micro {
+        if back.reduced || (self.written.zero == 3 && !back.split) {
             self.reduce(layer..layer + 1, end);
         }
         after
@@ -536,7 +617,7 @@ impl<'a> Writer<'a> {
                 self.awaited.push(step);
             }
         }
-        if let Some(file) = self.written.imported.as_deref() {
+        if let Some(file) = self.written.imported.as_deref().filter(|_| self.written.once) {
             for (line, layer) in (0u32..).zip(&file.once) {
                 for phase in [layer.forward, layer.inputs, layer.weights] {
                     self.phase(UPDATE, line, phase, true);

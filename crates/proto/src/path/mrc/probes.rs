@@ -13,6 +13,17 @@ pub(super) const fn is_ours(number: u32) -> bool {
     number & OURS != 0
 }
 
+/// What the answer of a probe means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answered {
+    /// No probe of that path and number was on its way.
+    Late,
+    /// The path needs more successes in a row.
+    Counted,
+    /// The path is good again.
+    Restored,
+}
+
 /// One path that is assumed bad.
 #[derive(Clone, Copy, Debug)]
 struct Suspect {
@@ -106,9 +117,10 @@ impl Probes {
     }
 
     /// Ends the probes that were not answered in time; after each failure the time to the next probe doubles.
-    pub(super) fn expire(&mut self, now: Time) {
+    pub(super) fn expire(&mut self, now: Time, mut unanswered: impl FnMut(PathId)) {
         for suspect in &mut self.suspects {
             if suspect.asked.is_some() && suspect.at <= now {
+                unanswered(suspect.path);
                 suspect.asked = None;
                 suspect.ok = 0;
                 suspect.interval = (suspect.interval * 2).min(self.most);
@@ -142,10 +154,17 @@ impl Probes {
         Some((path, number))
     }
 
-    /// A probe was answered. True if its path is good again.
-    pub(super) fn answered(&mut self, now: Time, path: PathId, number: u32, good: bool) -> bool {
+    /// A path assumed bad has failed again: its successes do not count any more.
+    pub(super) fn spoil(&mut self, path: PathId) {
+        if let Some(suspect) = self.suspects.iter_mut().find(|s| s.path == path) {
+            suspect.ok = 0;
+        }
+    }
+
+    /// A probe was answered.
+    pub(super) fn answered(&mut self, now: Time, path: PathId, number: u32, good: bool) -> Answered {
         let asked = |s: &Suspect| s.path == path && s.asked == Some(number);
-        let Some(at) = self.suspects.iter().position(asked) else { return false };
+        let Some(at) = self.suspects.iter().position(asked) else { return Answered::Late };
         let suspect = &mut self.suspects[at];
         suspect.asked = None;
         suspect.ok = if good { suspect.ok + 1 } else { 0 };
@@ -156,6 +175,6 @@ impl Probes {
             self.suspects.swap_remove(at);
         }
         self.plan(now);
-        returns
+        if returns { Answered::Restored } else { Answered::Counted }
     }
 }

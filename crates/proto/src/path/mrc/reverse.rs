@@ -91,8 +91,14 @@ impl Reverse {
         self.due
     }
 
-    /// Takes a probe that is due, of a random path by one of these ports.
-    pub(super) fn take(&mut self, free: u32, set: &EvSet, random: &mut Random) -> Option<(PathId, u16)> {
+    /// Takes a probe that is due, of a random path by one of these ports. Also returns the path of a probe that can have no
+    /// answer any more: eight probes are sent in eight round trips or more.
+    pub(super) fn take(
+        &mut self,
+        free: u32,
+        set: &EvSet,
+        random: &mut Random,
+    ) -> Option<(PathId, u16, Option<PathId>)> {
         if !self.due || free == 0 {
             return None;
         }
@@ -101,8 +107,8 @@ impl Reverse {
         self.turn = if usize::from(port) + 1 < self.planes.len() { port + 1 } else { 0 };
         let path = set.draw(port, random);
         self.number = self.number.wrapping_add(1) & NUMBERS;
-        self.asked[usize::from(self.number) % ASKED] = Some((self.number, path));
-        Some((path, self.number))
+        let unanswered = self.asked[usize::from(self.number) % ASKED].replace((self.number, path));
+        Some((path, self.number, unanswered.map(|(_, path)| path)))
     }
 
     /// A probe was answered.

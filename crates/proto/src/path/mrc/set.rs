@@ -8,6 +8,9 @@ use crate::rng::Random;
 /// The number of paths of a plane if the fabric does not tell it; as sprays have.
 const UNKNOWN: u32 = 64;
 
+/// The entropy of a slot without a path; no fabric has that many paths.
+const NO_PATH: u32 = u32::MAX;
+
 /// The set. Each plane has a row of slots, the active ones first, then those in reserve.
 #[derive(Clone, Debug)]
 pub(super) struct EvSet {
@@ -57,6 +60,39 @@ impl EvSet {
         }
     }
 
+    /// Makes a set of exactly these paths, each plane in random order: as many of them active as before, the others in
+    /// reserve. A plane that has fewer paths than the plane with the most has denied slots without a path.
+    pub(super) fn fill(&mut self, paths: &[PathId], random: &mut Random) {
+        let share = self.active;
+        let mut rows: Vec<Vec<u32>> = vec![Vec::new(); self.planes.len()];
+        for path in paths {
+            if let Some(row) = rows.get_mut(usize::from(path.port())) {
+                row.push(path.entropy());
+            }
+        }
+        let longest = rows.iter().map(Vec::len).max().unwrap_or(0).clamp(1, usize::from(u16::MAX));
+        let wanted = u32::from(share) * self.planes.len() as u32;
+        (self.row, self.active) = (longest as u16, share.min(longest as u16));
+        self.entropies = vec![NO_PATH; longest * rows.len()].into();
+        self.states = vec![State::Denied; longest * rows.len()].into();
+        for (plane, row) in rows.iter_mut().enumerate() {
+            random.shuffle(row);
+            let start = plane * longest;
+            self.entropies[start..start + row.len()].copy_from_slice(row);
+            self.states[start..start + row.len()].fill(State::Good);
+            let good = row.len().min(usize::from(self.active)) as u16;
+            self.planes[plane] = Plane { cursor: 0, good, skip: 0 };
+        }
+        let active: u32 = self.planes.iter().map(|plane| u32::from(plane.good)).sum();
+        let floor = (u64::from(self.active_min) * u64::from(active)).div_ceil(u64::from(wanted.max(1)));
+        self.active_min = (floor as u32).clamp(1, active.max(1));
+    }
+
+    /// Gives a slot another path of its plane, in the slot's state.
+    pub(super) fn rename(&mut self, slot: usize, path: PathId) {
+        self.entropies[slot] = path.entropy();
+    }
+
     fn start(&self, port: u8) -> usize {
         usize::from(port) * usize::from(self.row)
     }
@@ -68,6 +104,9 @@ impl EvSet {
             return None;
         }
         let start = self.start(path.port());
+        if path.entropy() == NO_PATH {
+            return None;
+        }
         let row = &self.entropies[start..start + usize::from(self.row)];
         row.iter().position(|&entropy| entropy == path.entropy()).map(|at| start + at)
     }
@@ -78,7 +117,7 @@ impl EvSet {
 
     /// All of them, plane by plane.
     pub(super) fn states(&self) -> impl Iterator<Item = PathState> + '_ {
-        (0..self.states.len()).map(|slot| PathState {
+        (0..self.states.len()).filter(|slot| self.entropies[*slot] != NO_PATH).map(|slot| PathState {
             path: PathId::new((slot / usize::from(self.row)) as u8, self.entropies[slot]),
             status: self.states[slot],
             active: self.is_active(slot),
@@ -184,8 +223,11 @@ impl EvSet {
 
     /// A random path of a plane, in any state.
     pub(super) fn draw(&self, port: u8, random: &mut Random) -> PathId {
-        let slot = self.start(port) + random.below(u32::from(self.row)) as usize;
-        PathId::new(port, self.entropies[slot])
+        let (start, row) = (self.start(port), usize::from(self.row));
+        let first = random.below(u32::from(self.row)) as usize;
+        let slots = (0..row).map(|i| start + (first + i) % row);
+        let real = slots.into_iter().find(|&slot| self.entropies[slot] != NO_PATH);
+        PathId::new(port, real.map_or(0, |slot| self.entropies[slot]))
     }
 
     /// A path of a plane that packets may take.
@@ -205,6 +247,9 @@ impl EvSet {
         let start = self.start(port);
         let mut counts = PlaneStates { port, usable: true, ..PlaneStates::default() };
         for (i, state) in self.states[start..start + usize::from(self.row)].iter().enumerate() {
+            if self.entropies[start + i] == NO_PATH {
+                continue;
+            }
             match (state, i < usize::from(self.active)) {
                 (State::Good, true) => counts.good += 1,
                 (State::Skip, true) => counts.skip += 1,

@@ -1,0 +1,138 @@
+//! The settings of a node, as Python gives them: those of the command line, by the same names.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs, UdpSocket};
+use std::path::PathBuf;
+use std::time::Duration;
+use strandway_lab::{NodeFile, parse_rate, parse_span};
+use strandway_udp::{Config, Protection};
+
+/// The command line's key on loopback; it is public.
+const LOOPBACK_KEY: &[u8] = b"strandway on loopback, where anyone may look";
+
+/// A dict's values of the keyword arguments that all calls with a node have.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Settings {
+    planes: Vec<String>,
+    key: Option<Vec<u8>>,
+    node: Option<PathBuf>,
+    profile: Option<String>,
+    payload: Option<u32>,
+    protection: String,
+    pub(crate) rate: Option<String>,
+    pub(crate) rtt: Option<String>,
+}
+
+/// A node's configuration, and the node file that it came from.
+pub(crate) struct Settled {
+    pub(crate) config: Config,
+    file: Option<NodeFile>,
+}
+
+fn wrong(what: impl ToString) -> PyErr {
+    PyValueError::new_err(what.to_string())
+}
+
+impl Settings {
+    /// The configuration. `port`: that of planes without one; `peers`: hosts from which the planes follow if none are given; `profile`: the
+    /// default one.
+    pub(crate) fn settle(&self, port: u16, peers: &[String], profile: Option<&str>) -> PyResult<Settled> {
+        let file = match &self.node {
+            Some(path) => Some(NodeFile::load(path).map_err(wrong)?),
+            None => None,
+        };
+        let mut config = match &file {
+            Some(file) => file.config(self.key.as_deref()).map_err(wrong)?,
+            None => {
+                let planes = match (self.planes.as_slice(), peers) {
+                    ([], []) => vec![SocketAddrV6::new(Ipv6Addr::LOCALHOST, port, 0, 0)],
+                    ([], peers) => addresses(peers, 0)?.into_iter().map(local_for).collect::<PyResult<_>>()?,
+                    (planes, _) => addresses(planes, port)?,
+                };
+                let key = match &self.key {
+                    Some(key) => key.as_slice(),
+                    None if planes.iter().all(|plane| plane.ip().is_loopback()) => LOOPBACK_KEY,
+                    None => return Err(wrong("beyond loopback both sides need the same key=: 32 bytes of os.urandom")),
+                };
+                Config { planes, ..Config::new(key).map_err(wrong)? }
+            }
+        };
+        if let Some(name) = self.profile.as_deref().or(profile.filter(|_| file.is_none())) {
+            config = config.profile(name).map_err(wrong)?;
+        }
+        config.payload = self.payload.unwrap_or(config.payload);
+        config.protection = match self.protection.as_str() {
+            "encrypted" => Protection::Encrypted,
+            "authenticated" => Protection::Authenticated,
+            "none" => Protection::None,
+            other => return Err(wrong(format!("protection is {other:?}: take encrypted, authenticated or none"))),
+        };
+        if let Some(rate) = &self.rate {
+            config.rate = parse_rate(rate).map_err(|error| wrong(format!("rate: {error}")))?;
+        }
+        if let Some(rtt) = &self.rtt {
+            config.base_rtt = parse_span(rtt).map_err(|error| wrong(format!("rtt: {error}")))?;
+        }
+        Ok(Settled { config, file })
+    }
+}
+
+impl Settled {
+    /// Did a node file say rate and round trip?
+    pub(crate) fn has_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// The addresses of another host, one per plane; with a node file also its name, such as `h2`.
+    pub(crate) fn peer(&self, names: &[String], port: u16) -> PyResult<Vec<SocketAddrV6>> {
+        if let (Some(file), [name]) = (&self.file, names) {
+            let number = name.strip_prefix('h').unwrap_or(name).parse().ok();
+            if let Some(number) = number {
+                return file.peer(number).ok_or_else(|| wrong(format!("{name}: the fabric has no such host")));
+            }
+        }
+        addresses(names, port)
+    }
+}
+
+/// `ADDRESS`, `[ADDRESS]:PORT`, or a name that has an IPv6 address.
+pub(crate) fn addresses(texts: &[String], port: u16) -> PyResult<Vec<SocketAddrV6>> {
+    let one = |text: &String| -> PyResult<SocketAddrV6> {
+        if let Ok(ip) = text.parse::<Ipv6Addr>() {
+            return Ok(SocketAddrV6::new(ip, port, 0, 0));
+        }
+        if let Ok(address) = text.parse() {
+            return Ok(address);
+        }
+        let said = || wrong(format!("{text}: no host with an IPv6 address; write fd00:1::2 or [fd00:1::2]:{port}"));
+        let mut found = (text.as_str(), port).to_socket_addrs().map_err(|_| said())?;
+        let six = found.find_map(|address| match address {
+            SocketAddr::V6(address) => Some(address),
+            SocketAddr::V4(_) => None,
+        });
+        six.ok_or_else(said)
+    };
+    texts.iter().map(one).collect()
+}
+
+/// The local address from which this host reaches another one. Sends nothing.
+fn local_for(peer: SocketAddrV6) -> PyResult<SocketAddrV6> {
+    let found = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
+        .and_then(|socket| socket.connect(peer).and_then(|()| socket.local_addr()));
+    match found {
+        Ok(SocketAddr::V6(mut address)) => {
+            address.set_port(0);
+            Ok(address)
+        }
+        _ => Err(wrong(format!("no way to {peer}: name the local addresses with planes="))),
+    }
+}
+
+/// Timeouts of nodes whose path has this round trip: as for copies of the command line.
+pub(crate) fn be_patient(config: &mut Config, peer_timeout: Duration) {
+    let trips = Duration::from_nanos(config.base_rtt.0 / 1_000) * 4;
+    config.plane_timeout = config.plane_timeout.max(trips);
+    (config.peer_timeout, config.handshake_timeout) = (peer_timeout.max(trips * 4), peer_timeout.max(trips * 4));
+}

@@ -1,0 +1,163 @@
+"""Files to one host (`copy`) and to many at the same time (`cast`), and the other side of both (`serve`, `receive`).
+
+These are `strandway copy` and `strandway cast` of the command line, with the same protocol: either side may be the other program.
+
+>>> import pathlib, tempfile, strandway
+>>> here = pathlib.Path(tempfile.mkdtemp())
+>>> (here / "weights").write_bytes(bytes(100_000))
+100000
+>>> (here / "there").mkdir()
+>>> with strandway.serve(here / "there", planes="::1", port=0) as server:
+...     summary = strandway.copy(here / "weights", server.addresses)
+>>> summary["files"]["sent"], (here / "there" / "weights").stat().st_size
+(1, 100000)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+from . import _lab
+from .node import Addresses, many, settings
+
+Path = str | os.PathLike[str]
+Progress = Callable[[int, int], object]
+
+
+def _paths(sources: Path | Sequence[Path]) -> list[str]:
+    if isinstance(sources, (str, os.PathLike)):
+        sources = [sources]
+    return [os.fspath(source) for source in sources]
+
+
+def copy(
+    sources: Path | Sequence[Path],
+    to: Addresses,
+    directory: str = "",
+    *,
+    planes: Addresses = (),
+    key: bytes | None = None,
+    node: Path | None = None,
+    profile: str | None = None,
+    payload: int | None = None,
+    protection: str = "encrypted",
+    rate: str | None = None,
+    rtt: str | None = None,
+    limit: str | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Copies files and directories into `directory` below the directory that the host `to` serves.
+
+    `to` has the host's address on each plane, or its name; `planes` this host's addresses, if they do not follow from it. `profile` is
+    `sdr_auto` by default, `rate` 1 Gb/s and `rtt` 50 ms. `progress` gets the bytes done and in all. Files that are there already are not
+    sent; a copy that ended early continues where it stopped. The result has the fields of `strandway copy --json`; files that could
+    not be copied are in its `failures`.
+    """
+    given = settings(planes, key, node, profile, payload, protection, rate, rtt)
+    return _lab.copy(given, _paths(sources), many(to), directory, limit, dry_run, progress)
+
+
+def cast(
+    sources: Path | Sequence[Path],
+    to: Sequence[Addresses],
+    *,
+    planes: Addresses = (),
+    key: bytes | None = None,
+    node: Path | None = None,
+    profile: str | None = None,
+    payload: int | None = None,
+    protection: str = "encrypted",
+    rate: str | None = None,
+    rtt: str | None = None,
+    wait: str = "3s",
+    patience: str = "20s",
+    all_or_nothing: bool = False,
+    trust: str = "source",
+    team: int = 0,
+    multicast: bool = True,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Casts files and directories to all receivers at once; each is one address per plane, or a name.
+
+    `rate` is that of the slowest receiver. Without multicast on the network, receivers form a chain. `wait`: for receivers that do not
+    answer; `patience`: with one that is silent. `trust="members"` leaves out the hashes by which receivers check each other's repairs.
+    The result has the fields of `strandway cast --json`.
+    """
+    given = settings(planes, key, node, profile, payload, protection, rate, rtt)
+    receivers = [many(one) for one in to]
+    return _lab.cast(given, _paths(sources), receivers, wait, patience, all_or_nothing, trust, team, multicast, progress)
+
+
+class FileServer:
+    """A thread that takes copies or casts below a directory, and nowhere else."""
+
+    def __init__(self, inner: _lab.FileServer) -> None:
+        """See `serve` and `receive`."""
+        self._inner = inner
+
+    @property
+    def addresses(self) -> list[str]:
+        """Its address on each plane."""
+        return self._inner.addresses()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits for its end: with `once`, that of the first copy or cast; `WireError` if that failed. False if it is not over in time."""
+        return self._inner.wait(timeout)
+
+    def close(self) -> None:
+        """Ends it."""
+        self._inner.stop()
+        self._inner.wait(None)
+
+    def __enter__(self) -> FileServer:
+        """Itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        """Closes it."""
+        self.close()
+
+
+def _with_port(planes: Addresses, port: int | None) -> list[str]:
+    if port is None:
+        return many(planes)
+    return [plane if plane.startswith("[") else f"[{plane}]:{port}" for plane in many(planes)]
+
+
+def serve(
+    directory: Path,
+    *,
+    planes: Addresses = (),
+    port: int | None = None,
+    key: bytes | None = None,
+    node: Path | None = None,
+    profile: str | None = None,
+    payload: int | None = None,
+    protection: str = "encrypted",
+    rate: str | None = None,
+    rtt: str | None = None,
+    once: bool = False,
+) -> FileServer:
+    """Takes copies below `directory` from now on. The default port is 47931; `port=0` takes a free one."""
+    given = settings(_with_port(planes, port), key, node, profile, payload, protection, rate, rtt)
+    return FileServer(_lab.FileServer.copies(given, os.fspath(directory), once))
+
+
+def receive(
+    directory: Path,
+    *,
+    planes: Addresses = (),
+    port: int | None = None,
+    key: bytes | None = None,
+    node: Path | None = None,
+    payload: int | None = None,
+    protection: str = "encrypted",
+    once: bool = False,
+) -> FileServer:
+    """Takes casts below `directory` from now on. The default port is 47932; `port=0` takes a free one."""
+    given = settings(_with_port(planes, port), key, node, None, payload, protection, None, None)
+    return FileServer(_lab.FileServer.casts(given, os.fspath(directory), once))

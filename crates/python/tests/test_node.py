@@ -1,0 +1,134 @@
+"""Nodes, blocking and for asyncio; copies and casts of files."""
+
+import asyncio
+import os
+import pathlib
+import threading
+
+import pytest
+import strandway
+
+
+def test_bytes_move_by_sends_and_writes():
+    with strandway.Node("::1") as server, strandway.Node("::1", payload=1344) as client:
+        ours = client.connect(server.addresses, timeout=10)
+        theirs = server.accept(timeout=10)
+        assert ours.source is None and theirs.source and theirs.source.startswith("[::1]:")
+        data = os.urandom(300_000)
+        inbox, outbox = server.zeros(len(data)), client.register(data)
+        receiving = threading.Thread(target=lambda: theirs.recv(inbox, timeout=30))
+        receiving.start()
+        ours.send(outbox, timeout=30)
+        receiving.join(30)
+        assert inbox.read() == data and len(inbox) == len(data)
+        key = inbox.expose(theirs, 100, 200)
+        assert len(key) == 16
+        outbox.write(b"x" * 50)
+        ours.write(outbox, key, 10, start=0, end=50, immediate=5, timeout=30)
+        assert theirs.written(timeout=30) == (5, 50)
+        assert inbox.read(110, 160) == b"x" * 50 and inbox.read(0, 110) == data[:110]
+        assert theirs.revoke(key) and not theirs.revoke(key)
+        counters = ours.counters()
+        assert sum(counters["sent_bytes"]) >= 300_050 and counters["up"] == [True]
+        assert outbox.free()[:50] == b"x" * 50
+
+
+def test_errors_say_what_is_wrong():
+    with strandway.Node("::1") as node:
+        with pytest.raises(TimeoutError, match=r"after 0\.05 s"):
+            node.accept(timeout=0.05)
+        region = node.zeros(10)
+        with pytest.raises(ValueError, match="bytes 0 to 11 of a region of 10"):
+            region.read(0, 11)
+        other = strandway.Node("::1")
+        ours, theirs = node.connect(other.addresses), other.accept()
+        with pytest.raises(ValueError, match="keys that expose"):
+            ours.write(region, b"short")
+        theirs.close()
+        with pytest.raises(strandway.WireError) as caught:
+            ours.recv(region, timeout=10)
+        assert caught.value.kind == "closed" and ours.ended
+        other.close()
+        with pytest.raises(strandway.WireError, match="the node was closed"):
+            other.zeros(1)
+    with pytest.raises(ValueError, match="the same key"):
+        strandway.Node("2001:db8::1")
+    with pytest.raises(ValueError, match="take encrypted, authenticated or none"):
+        strandway.Node("::1", protection="some")
+    with pytest.raises(ValueError, match="rate"):
+        strandway.Node("::1", rate="fast")
+    with pytest.raises(strandway.WireError) as caught:
+        strandway.Node("::1", peer_timeout=0.3).connect("[::1]:9")
+    assert caught.value.kind == "closed"
+
+
+def test_asyncio():
+    async def run():
+        async with strandway.AsyncNode("::1") as server, strandway.AsyncNode("::1") as client:
+            theirs, ours = await asyncio.gather(server.accept(), client.connect(server.addresses))
+            data = [os.urandom(n) for n in (1, 5_000, 200_000)]
+            inboxes = [await server.zeros(len(one)) for one in data]
+            outboxes = [await client.register(one) for one in data]
+            receives = [asyncio.ensure_future(theirs.recv(inbox)) for inbox in inboxes]
+            await asyncio.sleep(0)
+            await asyncio.gather(*(ours.send(outbox) for outbox in outboxes))
+            assert await asyncio.gather(*receives) == [len(one) for one in data]
+            assert [await inbox.read() for inbox in inboxes] == data
+            # A task that is cancelled leaves the rest alone.
+            waiting = asyncio.ensure_future(theirs.written())
+            await asyncio.sleep(0.05)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            key = await inboxes[2].expose(theirs)
+            await ours.write(outboxes[1], key, immediate=1)
+            assert await theirs.written() == (1, 5_000)
+            await ours.close()
+            with pytest.raises(strandway.WireError):
+                await theirs.written()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def tree(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in pathlib.Path(folder).rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "data"
+    (folder / "sub").mkdir(parents=True)
+    for name, length in (("a", 0), ("b", 1_000), ("sub/c", 3_000_000)):
+        (folder / name).write_bytes(os.urandom(length))
+    return folder
+
+
+def test_a_copy_arrives_and_is_not_sent_again(data, tmp_path):
+    (tmp_path / "there").mkdir()
+    seen = []
+    with strandway.serve(tmp_path / "there", planes="::1", port=0) as server:
+        to = server.addresses
+        assert strandway.copy(data, to, dry_run=True)["bytes"]["missing"] == 3_001_000
+        summary = strandway.copy(data, to, "monday", rate="10 Gbps", rtt="1 ms", progress=lambda done, all: seen.append((done, all)))
+        assert summary["files"] == {"all": 3, "sent": 3, "there": 0} and not summary["failures"]
+        assert strandway.copy([data], to, "monday")["files"] == {"all": 3, "sent": 0, "there": 3}
+        with pytest.raises(ZeroDivisionError):
+            strandway.copy(data, to, "tuesday", progress=lambda done, all: 1 / 0)
+        with pytest.raises(ValueError, match="none"):
+            strandway.copy(data / "none", to)
+    assert tree(tmp_path / "there" / "monday" / "data") == tree(data)
+    assert all(all_ == 3_001_000 for _, all_ in seen)
+
+
+def test_a_cast_reaches_all(data, tmp_path):
+    servers = []
+    for name in "xyz":
+        (tmp_path / name).mkdir()
+        servers.append(strandway.receive(tmp_path / name, planes="::1", port=0, once=True))
+    summary = strandway.cast(data, [server.addresses for server in servers], rate="10 Gbps", multicast=False)
+    assert [receiver["done"] for receiver in summary["receivers"]] == [True] * 3 and summary["multicast_planes"] == 0
+    for name, server in zip("xyz", servers, strict=True):
+        assert server.wait(timeout=20)
+        assert tree(tmp_path / name / "data") == tree(data)
+    with pytest.raises(ValueError, match="no receivers"):
+        strandway.cast(data, [])

@@ -1,0 +1,57 @@
+//! The hosts of a slice with their programs.
+
+use super::host::Host;
+use super::seat::{OpenMessage, Posted};
+use super::setup::World;
+use crate::fingerprint::Fingerprint;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use strandway_collective::{AnyApplication, Programs};
+use strandway_fabric::plan::Plan;
+use strandway_proto::account::Waits;
+use strandway_proto::application::Channel;
+use strandway_proto::{ConnectionId, HostId};
+
+/// The hosts of a slice with their programs. Lists have an element per host, in order, unless said otherwise.
+pub(crate) struct Edge<'a> {
+    pub(super) hosts: Vec<Host>,
+    /// For each port of the hosts, the time until which it is busy: see [`crate::port::Port::busy_until`].
+    pub(super) nics: Vec<u64>,
+    /// The program of each host.
+    pub(super) programs: Vec<AnyApplication<'a>>,
+    /// A hash of each program's posts and events.
+    pub(crate) fingerprints: Vec<Fingerprint>,
+    /// The messages in progress that have no row.
+    pub(super) open: Vec<Vec<OpenMessage>>,
+    /// By connection: the last reading of the waits of packets that arrived, if the plan asks for accounts.
+    pub(super) heard: Vec<BTreeMap<ConnectionId, Waits>>,
+    /// Our ends of channels that opened at first use.
+    pub(super) opened: Vec<BTreeMap<Channel, ConnectionId>>,
+    /// The number of ends opened in this way.
+    pub(super) openings: Vec<u32>,
+    /// The environment of the connections of each profile.
+    pub(super) environments: Vec<World>,
+    pub(super) all_programs: &'a Programs<'a>,
+    /// The flows that the hosts are sending.
+    pub(super) under_way: BTreeMap<u32, Posted>,
+}
+
+impl<'a> Edge<'a> {
+    /// The programs of these hosts, which have this many ports in all. The hosts themselves are made later.
+    pub(super) fn new(plan: &Plan, programs: &'a Programs<'a>, hosts: Range<u32>, ports: u32) -> Edge<'a> {
+        let count = hosts.len();
+        Edge {
+            hosts: Vec::new(),
+            nics: vec![0; ports as usize],
+            programs: hosts.map(|h| programs.at(HostId(h))).collect(),
+            fingerprints: vec![Fingerprint::new(); count],
+            open: vec![Vec::new(); count],
+            heard: vec![BTreeMap::new(); count],
+            opened: vec![BTreeMap::new(); count],
+            openings: vec![0; count],
+            environments: plan.profiles.iter().map(|p| World::new(plan, p)).collect(),
+            all_programs: programs,
+            under_way: BTreeMap::new(),
+        }
+    }
+}

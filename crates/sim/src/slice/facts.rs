@@ -1,0 +1,47 @@
+//! The facts of a run that a slice reads and never changes.
+
+use super::fault::FaultEvent;
+use super::{Cut, Sources};
+use std::ops::Range;
+use strandway_fabric::plan::Plan;
+
+/// The facts of a run, as one slice needs them.
+pub(super) struct Facts<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) cut: &'a Cut,
+    /// The slice's number.
+    pub(super) index: usize,
+    pub(super) sources: Sources,
+    /// Fault events of ports, in order of time.
+    pub(super) fault_events: &'a [(u64, FaultEvent)],
+    /// Stops are first the ports of switches, from `first_port` on (or, if ports are eager, whole switches, each in its
+    /// own group), and then the hosts, from `first_host_stop` on.
+    pub(super) first_port: u32,
+    pub(super) first_host_stop: u32,
+    /// The groups of stops to visit in each phase of a window. Slices exchange packets between phases.
+    pub(super) phases: Vec<Vec<Range<usize>>>,
+    /// The first host of this slice.
+    pub(super) first_host: u32,
+    /// True if switch ports are eager, routing sometimes knows dead links, packets go to groups, or switches run
+    /// programs.
+    pub(super) special: bool,
+    /// Ports of switches are eager.
+    pub(super) eager: bool,
+    /// PFC: count the bytes that come in by each port.
+    pub(super) accounting: bool,
+    /// Control packets have a class of their own.
+    pub(super) priority: bool,
+    /// Time series are wanted.
+    pub(super) sampling: bool,
+    /// The rate, in bits per second, of the links from which switches cut through; 0 if they store and forward.
+    pub(super) cut_rate: u64,
+    pub(super) planes: usize,
+}
+
+impl Facts<'_> {
+    /// The stop of a host of this slice.
+    #[inline]
+    pub(super) fn host_stop(&self, host: u32) -> u32 {
+        self.first_host_stop + host - self.first_host
+    }
+}
