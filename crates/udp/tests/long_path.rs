@@ -32,7 +32,6 @@ fn a_long_path_carries_what_is_wanted_and_its_receiver_loses_little() {
         bulk: 0,
         mode: Mode::Bandwidth,
         interval: Duration::from_millis(500),
-        bulk: 0,
         messages: None,
     };
     let stop = AtomicBool::new(false);
