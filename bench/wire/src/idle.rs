@@ -90,8 +90,7 @@ pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Con
                 ours.config.waiting = waiting;
                 let row = Row::new(&table, format!("uec, {}, {how}", name_of(protection)), &columns, move || {
                     network.set(wire)?;
-                    let (send, receive) = ours.sides();
-                    cost(seconds, send, receive)
+                    cost(seconds, |meter| ours.send_on(meter), |meter| ours.receive_on(meter))
                 });
                 rows.push(row.against(against));
             }

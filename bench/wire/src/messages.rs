@@ -41,12 +41,13 @@ fn measure(ours: &Ours, options: &perf::Options) -> Result<perf::Stretch, String
 pub(crate) fn contest<'a>(network: &'a Network, options_of: &Options) -> Result<Contest<'a>, String> {
     let (seconds, mut rows) = (options_of.seconds, Vec::new());
     let wire = Wire::plain(MTU);
-    let columns = [Column::new("messages", "million/s"), Column::new("goodput", "Gb/s")];
+    let columns =
+        [Column::new("messages", "million/s"), Column::new("goodput", "Gb/s"), Column::new("sent again", "packets")];
     for size in SIZES {
         let table = format!("writes of {size} B, {DEPTH} under way");
         let udp = "bare UDP, sendmmsg and recvmmsg";
         if size <= DATAGRAM_MAX {
-            rows.push(Row::new(&table, udp, &columns, move || {
+            rows.push(Row::new(&table, udp, &columns[..2], move || {
                 network.set(wire)?;
                 let send = |meter: &Meter| ceiling::send_many(meter, size as usize);
                 let gbps = goodput(seconds, send, ceiling::receive_many)?[0];
@@ -59,7 +60,8 @@ pub(crate) fn contest<'a>(network: &'a Network, options_of: &Options) -> Result<
             let row = Row::new(&table, format!("uec, {}", name_of(protection)), &columns, move || {
                 network.set(wire)?;
                 let whole = measure(&ours, &options(size, Mode::Bandwidth, seconds))?;
-                Ok(vec![whole.messages as f64 / whole.to_s / 1e6, whole.goodput_gbps])
+                let rate = whole.messages as f64 / whole.to_s / 1e6;
+                Ok(vec![rate, whole.goodput_gbps, whole.retransmitted as f64])
             });
             rows.push(if size <= DATAGRAM_MAX { row.against(udp) } else { row });
         }
@@ -88,7 +90,7 @@ pub(crate) fn contest<'a>(network: &'a Network, options_of: &Options) -> Result<
         }
     }
     let table = "writes of 1 MiB, eight under way on each connection of one pair of nodes";
-    let columns = [Column::new("goodput together", "Gb/s"), Column::new("packets sent again", "")];
+    let columns = [Column::new("goodput together", "Gb/s"), Column::new("sent again", "packets")];
     for protection in [Protection::None, Protection::Encrypted] {
         let first = format!("uec, {}, 1 connection", name_of(protection));
         for connections in CONNECTIONS {

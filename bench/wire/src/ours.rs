@@ -157,17 +157,14 @@ impl Ours {
         Ok((Vec::new(), false))
     }
 
-    /// Sends and receives, for measurements of its own.
-    pub(crate) fn sides(
-        &self,
-    ) -> (impl FnOnce(&Meter) -> Result<(), String> + Send + '_, impl FnOnce(&Meter) -> Result<(), String> + Send + '_)
-    {
-        // The receiver reports rarely, so that it sleeps as it would without the measurement.
-        let every = Duration::from_millis(10);
-        (
-            |meter: &Meter| self.send(meter, vec![0x5a; MESSAGE], false),
-            move |meter: &Meter| self.receive(meter, MESSAGE, every, |_, _| {}).map(drop),
-        )
+    /// Writes messages until the measurement is over.
+    pub(crate) fn send_on(&self, meter: &Meter) -> Result<(), String> {
+        self.send(meter, vec![0x5a; MESSAGE], false)
+    }
+
+    /// Receives them, and reports rarely, so that the receiver sleeps as it would without the measurement.
+    pub(crate) fn receive_on(&self, meter: &Meter) -> Result<(), String> {
+        self.receive(meter, MESSAGE, Duration::from_millis(10), |_, _| {}).map(drop)
     }
 
     /// Goodput per plane, in Gb/s.

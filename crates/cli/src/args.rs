@@ -24,7 +24,7 @@ pub(crate) use fabric::{
 pub(crate) use model::{ModelArgs, ModelOf, SdrArgs};
 pub(crate) use node::{DoctorArgs, NodeArgs};
 pub(crate) use perf::{
-    CollectiveName, PerfArgs, PerfClientArgs, PerfCollectiveArgs, PerfCommon, PerfServerArgs, PerfSide,
+    CollectiveName, PerfArgs, PerfClientArgs, PerfCollectiveArgs, PerfCommon, PerfServerArgs, PerfSide, PerfTuneArgs,
 };
 pub(crate) use run::{Common, CompareArgs, ExplainArgs, ImportArgs, ReproduceArgs, RunArgs, SweepArgs};
 pub(crate) use search::SearchArgs;
@@ -88,6 +88,7 @@ pub(crate) enum Command {
     #[command(after_help = run::EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
     /// Describe a file of another simulator, and what is assumed of it
+    #[command(after_help = run::IMPORT_EXAMPLES)]
     Import(ImportArgs),
     /// Run the experiments of papers and print our numbers next to theirs, with a verdict per row
     #[command(after_help = run::REPRODUCE_EXAMPLES)]

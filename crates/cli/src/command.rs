@@ -17,6 +17,7 @@ pub(crate) mod setup;
 pub(crate) mod showcase;
 pub(crate) mod switch;
 mod team;
+mod tune;
 mod wire;
 
 use crate::Failure;

@@ -40,6 +40,26 @@ fn a_client_measures_over_two_planes_and_reports_as_json() {
 }
 
 #[test]
+fn small_messages_are_counted_by_size_and_round_trips_beside_bulk() {
+    let (mut child, at, _lines) = server(&["--plane", "[::1]:0"]);
+    let report = |arguments: &[&str]| -> serde_json::Value {
+        let output = strandway(&["perf", "client", &at[0], "--json", "-"]).args(arguments).output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON and nothing else")
+    };
+    let all = report(&["--all", "--seconds", "0.05"]);
+    let sizes: Vec<u64> =
+        all["sizes"].as_array().expect("rows").iter().filter_map(|row| row["size"].as_u64()).collect();
+    assert_eq!(sizes, (3..=16).map(|power| 1 << power).collect::<Vec<u64>>());
+    assert!(all["sizes"][0]["messages_per_s"].as_f64().is_some_and(|rate| rate > 0.0), "{all}");
+    let beside = report(&["--latency", "--size", "64", "--bulk", "1", "--seconds", "0.3"]);
+    assert!(beside["rtt_us"]["p999"].as_f64() >= beside["rtt_us"]["p99"].as_f64(), "{beside}");
+    assert!(beside["goodput_gbps"].as_f64().is_some_and(|rate| rate > 0.01), "the wire was full: {beside}");
+    child.kill().expect("it can be killed");
+    child.wait().expect("it is dead");
+}
+
+#[test]
 fn a_server_that_is_killed_is_reported_to_its_client() {
     let (mut child, at, mut lines) = server(&["--plane", "[::1]:0"]);
     let client = strandway(&["perf", "client", &at[0], "--seconds", "60"])
@@ -62,6 +82,35 @@ fn a_server_that_is_killed_is_reported_to_its_client() {
 }
 
 #[test]
+fn ranks_measure_a_table_and_programs_take_it() {
+    let folder = std::env::temp_dir().join(format!("strandway-tune-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let (store, table) = (folder.join("store/"), folder.join("table"));
+    let run = |rank: u32| {
+        let mut command = strandway(&["perf", "tune", "-n", "1", "--write"]);
+        command.arg(&table).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.env("SLURM_NTASKS", "2").env("SLURM_PROCID", rank.to_string()).env("STRANDWAY_STORE", &store);
+        command
+    };
+    let children: Vec<Child> = (0..2).map(|rank| run(rank).spawn().expect("it starts")).collect();
+    for child in children {
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let text = std::fs::read_to_string(&table).expect("rank 0 has written it");
+    assert!(text.starts_with("# strandway perf tune, 2 ranks\nwhole="), "{text}");
+    // A wrong table ends a program before it waits for anybody.
+    std::fs::write(&table, "part=7\n").expect("written");
+    let output = run(0).env("STRANDWAY_TUNING", &table).output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("line 1: part is \"7\": give a multiple of 64"), "{said}");
+    let output = strandway(&["perf", "tune"]).env_clear().output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("SLURM_PROCID"), "{said}");
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[test]
 fn what_does_not_work_is_said_with_a_remedy() {
     // Every file of 16 bytes or more is a valid key.
     let key = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
@@ -70,6 +119,7 @@ fn what_does_not_work_is_said_with_a_remedy() {
         (vec!["perf", "client", "localhost"], 2, "not an IPv6 address"),
         (vec!["perf", "client", "::1", "--profile", "tcp"], 2, "strack_fast"),
         (vec!["perf", "client", "::1", "--size", "0"], 2, "1 byte to 1 GiB"),
+        (vec!["perf", "client", "::1", "--bulk", "1"], 2, "--latency"),
         (vec!["perf", "client", "::1", "--plane", "::1", "--plane", "::1"], 2, "one for each plane"),
         (vec!["perf", "client", "[::1]:9", "--seconds", "1"], 1, "is a node running at that address"),
         (vec!["perf", "server", "--plane", "2001:db8::1", "--key", key], 1, "ip -6 addr"),

@@ -190,6 +190,11 @@ impl Script {
         Ok(script)
     }
 
+    /// True if its steps have no order besides their dependencies.
+    pub fn is_graph(&self) -> bool {
+        self.graph.is_some()
+    }
+
     /// The graph, if the script is one.
     pub(crate) fn as_graph(&self) -> Option<&Graph> {
         self.graph.as_ref()

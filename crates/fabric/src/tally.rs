@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use strandway_proto::HostId;
+use strandway_proto::account::{Spent, Wait, Waits};
 use strandway_proto::application::Stage;
 use strandway_proto::units::{Span, Time};
 
@@ -165,6 +166,48 @@ pub struct Tally {
     pub completion: Histogram,
     /// The ten slowest messages, slowest first. Among equal times, the lowest numbers.
     pub slowest: Vec<Slow>,
+    /// What the senders' connections did from the posting of each message to its end, summed over finished messages; zero
+    /// unless the plan asks for accounts.
+    pub spent: Spent,
+    /// Where the messages' packets waited; likewise.
+    pub waited: Waited,
+}
+
+/// Where packets waited longest on their way, summed over packets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Waited {
+    /// Packets.
+    pub packets: u64,
+    /// Waits of those that waited longest at the link to the receiver.
+    pub last_hop: Span,
+    /// Waits of all others.
+    pub elsewhere: Span,
+    /// The part of `elsewhere` by the link at which most packets of their connection waited.
+    pub links: BTreeMap<u32, Span>,
+}
+
+impl Waited {
+    /// Adds the waits of a connection since an earlier reading of it.
+    pub fn add(&mut self, now: &Waits, before: &Waits) {
+        // A connection that was closed and opened again counts from zero.
+        let before = if before.packets > now.packets { &Waits::default() } else { before };
+        let elsewhere = Span(now.elsewhere.0.saturating_sub(before.elsewhere.0));
+        self.packets += now.packets - before.packets;
+        self.last_hop += Span(now.last_hop.0.saturating_sub(before.last_hop.0));
+        self.elsewhere += elsewhere;
+        if elsewhere > Span::ZERO {
+            *self.links.entry(now.link & !Wait::LAST_HOP).or_default() += elsewhere;
+        }
+    }
+
+    fn merge(&mut self, other: &Waited) {
+        self.packets += other.packets;
+        self.last_hop += other.last_hop;
+        self.elsewhere += other.elsewhere;
+        for (&link, &wait) in &other.links {
+            *self.links.entry(link).or_default() += wait;
+        }
+    }
 }
 
 impl Tally {
@@ -231,6 +274,8 @@ impl Tally {
         self.chained += other.chained;
         self.completion.merge(&other.completion);
         other.slowest.iter().for_each(|slow| self.note_slow(*slow));
+        self.spent += other.spent;
+        self.waited.merge(&other.waited);
     }
 }
 

@@ -41,6 +41,7 @@ mod probe;
 mod record;
 mod store;
 mod task;
+mod tuning;
 mod work;
 
 pub use element::{Element, Reduction};
@@ -50,6 +51,7 @@ pub use launch::{Launch, StoreAt, close_all};
 pub use memory::Buffer;
 pub use plan::{Job, Span};
 pub use store::{DirectoryStore, Prefixed, Store, TcpStore, Values};
+pub use tuning::{Candidate, Tuning, tune};
 pub use work::Work;
 
 use crate::error::GroupError;
@@ -65,12 +67,15 @@ use strandway_udp::{Config, Node, Protection, random_secret};
 
 /// Silence alone never ends a connection: a process that is stopped is waited for. Ours, a week.
 const PATIENCE: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// A plane that is silent for this long, or for this number of round trips, while another one answers, is not used: ours.
+const PLANE_TIMEOUT: Duration = Duration::from_millis(40);
+const PLANE_TRIPS: u32 = 4;
 /// How long the end of a process waits for what it has said last to arrive: ours.
 const LINGER: Duration = Duration::from_secs(2);
 /// Connections of a process: ours, one per process that it shares a group with.
 const CONNECTIONS: usize = 16_384;
 
-/// A process's settings on the wire. Rank 0 chooses those that must be equal everywhere (payload, protection, key).
+/// A process's settings on the wire. Rank 0 chooses those that must be equal everywhere (payload, protection, profile, tuning, key).
 #[derive(Clone, Debug)]
 pub struct ProcessOptions {
     /// The local address of each plane, in the same order on all hosts. Port 0 takes any free one.
@@ -79,8 +84,14 @@ pub struct ProcessOptions {
     pub payload: Option<u32>,
     /// The protection of datagrams against reading, changes and forgery. Default: encrypted.
     pub protection: Protection,
+    /// The protocol: a profile or a profile with other policies, such as `sdr_auto`. Default `uec`.
+    pub profile: String,
+    /// Which collectives go which way, by their length.
+    pub tuning: Tuning,
     /// Line rate of all planes together. Default 40 Gb/s.
     pub rate: Rate,
+    /// Round trip without queues, including the time to wake up the other side. Default 100 us.
+    pub base_rtt: TimeSpan,
     /// How long the store is asked for ranks that come late. Default 5 minutes.
     pub patience: Duration,
 }
@@ -92,7 +103,10 @@ impl ProcessOptions {
             planes,
             payload: None,
             protection: Protection::default(),
+            profile: "uec".into(),
+            tuning: Tuning::default(),
             rate: Rate::from_gbps(40),
+            base_rtt: TimeSpan::from_us(100),
             patience: Duration::from_secs(300),
         }
     }
@@ -102,7 +116,7 @@ impl ProcessOptions {
             return Ok(payload);
         }
         let mtu = self.planes.iter().map(|plane| launch::mtu_of(*plane.ip())).min().flatten().unwrap_or(1_500);
-        let config = Config { protection: self.protection, ..Config::new(&[0; 32])? };
+        let config = Config { protection: self.protection, ..Config::new(&[0; 32])?.profile(&self.profile)? };
         // Beyond this a packet costs more in the cache than it saves in calls.
         Ok(config.mtu(mtu)?.payload.min(PAYLOAD_MAX))
     }
@@ -144,7 +158,13 @@ impl Process {
                 Some(process) => process.0.wire.clone(),
                 None => {
                     let secret = random_secret()?;
-                    Wire { secret, payload: options.payload()?, protection: options.protection }
+                    Wire {
+                        secret,
+                        payload: options.payload()?,
+                        protection: options.protection,
+                        profile: options.profile.clone(),
+                        tuning: options.tuning,
+                    }
                 }
             };
             let group = u64::from_be_bytes(*random_secret()?.first_chunk().expect("32 bytes"));
@@ -166,12 +186,13 @@ impl Process {
             payload: wire.payload,
             protection: wire.protection,
             rate: options.rate,
-            base_rtt: TimeSpan::from_us(100),
+            base_rtt: options.base_rtt,
+            plane_timeout: PLANE_TIMEOUT.max(Duration::from_nanos(options.base_rtt.0 / 1_000) * PLANE_TRIPS),
             peer_timeout: PATIENCE,
             // A process may be stopped in the middle of a handshake, too. One side alone must not give it up.
             handshake_timeout: PATIENCE,
             connections_max: CONNECTIONS,
-            ..Config::new(&wire.secret)?
+            ..Config::new(&wire.secret)?.profile(&wire.profile)?
         };
         let mut node = Node::bind(config)?;
         let waker = node.waker()?;
@@ -186,7 +207,7 @@ impl Process {
         let id = *random_secret()?.first_chunk().expect("32 bytes");
         let host = format!("{} (process {})", launch::host_name(), std::process::id());
         let record = Record { id, host, addresses };
-        let helm = Arc::new(Helm::new(Engine::new(node, id, record.addresses.clone()), waker));
+        let helm = Arc::new(Helm::new(Engine::new(node, id, record.addresses.clone(), wire.tuning), waker));
         let steered = Arc::clone(&helm);
         let thread = std::thread::Builder::new().name("strandway-wire".into()).spawn(move || steered.run());
         let thread = thread.map_err(|error| GroupError::Config(format!("no thread for the wire: {error}")))?;

@@ -287,7 +287,13 @@ fn work_goes_on_while_nobody_waits_and_while_several_threads_wait() {
                 thread::sleep(Duration::from_millis(1));
             }
             work.wait().expect("summed");
-            // Two threads wait; the one that came first for the work that ends last.
+            // One looks again and again.
+            let job = Job::AllReduce(Span::whole(0, 8 * length));
+            let work = group.start(job, vec![result(length)], Element::I64, Reduction::Sum, None).expect("fits");
+            while work.wait_for(Duration::ZERO).is_none() {
+                assert!(Instant::now() < until, "it goes on");
+            }
+            // Several threads wait for one work, and another thread calls on.
             let late = group.start(Job::Barrier, Vec::new(), Element::U8, Reduction::Sum, None).expect("fits");
             let works: Vec<_> = (0..4)
                 .map(|_| {

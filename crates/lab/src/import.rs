@@ -1,13 +1,19 @@
 //! Reads files of other simulators.
 
+pub mod aicb;
 pub mod chakra;
 pub mod goal;
 pub mod htsim;
+pub mod msccl;
+pub mod nccl;
+pub mod nccl_tuner;
 pub mod simai;
+pub mod simai_topology;
 pub mod trace;
 mod wire;
+mod xml;
 
-use crate::problem::{Problem, Problems};
+use crate::problem::Problems;
 use crate::scenario::read_file;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -45,6 +51,21 @@ pub fn describe(file: &str, text: &str) -> Result<String, Problems> {
     if goal::is_text(text.as_bytes()) {
         return goal::describe(file, text.as_bytes());
     }
+    if msccl::is_algorithm(text) {
+        return Ok(msccl::parse(file, text)?.describe());
+    }
+    if nccl::is_topology(text) {
+        return Ok(nccl::parse(file, text)?.describe());
+    }
+    if nccl::is_graphs(text) {
+        return nccl::describe_graphs(file, text);
+    }
+    if nccl_tuner::is_tuner(text) {
+        return Ok(nccl_tuner::parse(file, text)?.describe());
+    }
+    if aicb::is_list(text) {
+        return Ok(aicb::parse(file, text, None)?.describe());
+    }
     if text.trim_start().starts_with("Nodes") {
         let matrix = htsim::parse_cm_named(file, text)?;
         return Ok(format!(
@@ -54,12 +75,10 @@ pub fn describe(file: &str, text: &str) -> Result<String, Problems> {
             matrix.triggers.len()
         ));
     }
-    Err(Problems(vec![Problem {
-        file: file.to_string(),
-        what: "is of no kind that is known".to_string(),
-        remedy:
-            "Chakra traces (.et), GOAL schedules, SimAI and AICB workloads (.txt) and htsim traffic matrices (.cm) are"
-                .to_string(),
-        ..Problem::default()
-    }]))
+    if simai_topology::is_topology(text) {
+        return Ok(simai_topology::parse(file, text)?.describe());
+    }
+    let remedy = "known are Chakra traces (.et), GOAL schedules, workloads (.txt), lists (.csv) and topologies of SimAI and \
+                  AICB, MSCCL and NCCL files (.xml, .csv), and htsim traffic matrices (.cm)";
+    Err(Problems::with_file(file, "is of no kind that is known", remedy))
 }

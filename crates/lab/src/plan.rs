@@ -130,7 +130,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     let mut notes = notes(&workloads, &profile, fabric.routing);
     notes.extend(fabric.vain(&ports));
     let profile = Arc::new(profile);
-    let servers = servers::read(sink, root, &topology);
+    let servers = servers::read(sink, scenario, &fabric);
     let context = Context {
         sink,
         servers: &servers,

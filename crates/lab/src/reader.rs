@@ -120,6 +120,15 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// True if the key is this text.
+    pub(crate) fn text_is(&self, key: &'static str, wanted: &str) -> bool {
+        let known = self.table.and_then(|table| table.get(key)).and_then(Value::as_str) == Some(wanted);
+        if known {
+            self.raw(key);
+        }
+        known
+    }
+
     /// A text that must be one of `names`.
     pub(crate) fn choice(&self, key: &'static str, names: &[&'static str]) -> Option<&'static str> {
         let text = self.text(key)?;

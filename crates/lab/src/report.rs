@@ -3,6 +3,7 @@
 //! Scripts depend on its JSON form: fields are added, never renamed.
 
 mod aggregation;
+mod below;
 mod capacity;
 mod choice;
 pub(crate) mod cost;

@@ -7,7 +7,8 @@ use crate::run::Outcome;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use strandway_collective::ScriptedJob;
-use strandway_collective::script::{COMPUTE, STREAMS_MAX};
+use strandway_collective::Work;
+use strandway_collective::script::{COMPUTE, FREE, STREAMS_MAX};
 use strandway_fabric::Measurements;
 use strandway_proto::RankTimes;
 use strandway_proto::units::Time;
@@ -21,6 +22,9 @@ const FABRIC: u32 = 2;
 const COLLECTIVES: u32 = 3;
 const FLOWS: u32 = 4;
 const JOBS: u32 = 5;
+
+/// Limit on the threads of messages that a rank sends and receives at once: ours.
+const LANES_MAX: usize = 64;
 
 /// Number of thread ids per rank of a job: one per stream.
 const STREAMS: u32 = STREAMS_MAX as u32;
@@ -181,10 +185,23 @@ fn steps(file: &mut File<'_>, pid: u32, job: &ScriptedJob, rank: &RankTimes, end
         let does = if first.stream == COMPUTE { "compute" } else { script.kinds()[usize::from(first.kind)].as_str() };
         file.thread(pid, rank.rank * STREAMS + stream, &format!("rank {} on host{host}: {does}", rank.rank))?;
     }
+    // Steps of a graph that overlap get threads of their own, behind those of all ranks.
+    let mut lanes: Vec<f64> = Vec::new();
+    let graph = script.is_graph();
     for kept in &rank.steps {
         let step = &script.steps()[kept.step as usize];
         let until = if kept.ended == Time::NEVER { end } else { kept.ended.as_us() };
-        let thread = (pid, rank.rank * STREAMS + u32::from(step.stream));
+        let mut thread = (pid, rank.rank * STREAMS + u32::from(step.stream));
+        if graph && step.stream == FREE {
+            if matches!(step.work, Work::Compute(_)) {
+                continue;
+            }
+            let begun = kept.begun.as_us();
+            let lane = lanes.iter().position(|free| *free <= begun).unwrap_or(lanes.len()).min(LANES_MAX - 1);
+            lanes.resize(lanes.len().max(lane + 1), 0.0);
+            lanes[lane] = until;
+            thread.1 += lane as u32 * job.hosts.len() as u32 * STREAMS;
+        }
         let name = &script.kinds()[usize::from(step.kind)];
         file.slice(thread, name, kept.begun.as_us(), until, json!({ "layer": step.layer, "step": kept.step }))?;
     }

@@ -219,6 +219,14 @@ pub fn supported(experiment: &Experiment) -> Result<(), WireError> {
     if experiment.aggregation.is_some() {
         return Err(no_switch_programs());
     }
+    let listed = experiment.collectives.iter().find(|plan| matches!(plan.execution, crate::plan::Execution::Listed(_)));
+    if let Some(plan) = listed.filter(|plan| plan.job.is_none()) {
+        return no(format!(
+            "the collective `{}` with algorithm = \"{}\" runs in the simulator only: write algorithm = \"ring\", or use \
+             `strandway run`",
+            plan.name, plan.algorithm
+        ));
+    }
     if let Some(job) = experiment.jobs.first() {
         return no(format!(
             "the workload `{}` is of kind = \"fsdp\", which runs in the simulator only: write kind = \"all-gather\" or \

@@ -3,15 +3,18 @@
 use std::path::Path;
 
 fn replay(target: &str, parse: impl Fn(&str)) {
+    replay_bytes(target, |bytes| parse(&String::from_utf8_lossy(bytes)));
+}
+
+fn replay_bytes(target: &str, parse: impl Fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let mut inputs = 0;
     for entry in std::fs::read_dir(&folder).expect("a corpus") {
         let bytes = std::fs::read(entry.expect("an entry").path()).expect("readable");
-        let text = String::from_utf8_lossy(&bytes);
-        parse(&text);
-        // Truncated files are the most common damage: cut the text at many places.
-        for at in (0..text.len()).filter(|&at| text.is_char_boundary(at)).step_by(1 + text.len() / 200) {
-            parse(&text[..at]);
+        parse(&bytes);
+        // Truncated files are the most common damage: cut them at many places.
+        for at in (0..bytes.len()).step_by(1 + bytes.len() / 200) {
+            parse(&bytes[..at]);
         }
         inputs += 1;
     }
@@ -43,5 +46,35 @@ fn node_files_never_panic() {
         if let Ok(node) = strandway_lab::NodeFile::from_text("node.toml", text) {
             let _ = node.config(Some(&[1; 32]));
         }
+    });
+}
+
+#[test]
+fn traces_never_panic() {
+    use strandway_lab::import::{chakra, goal};
+    replay_bytes("chakra_parse", |bytes| {
+        let options = chakra::Options { control: true, ..chakra::Options::default() };
+        let mut reader = chakra::Reader::new("a.et", options);
+        if reader.rank("a.et", bytes).is_ok() {
+            let _ = reader.finish(true).map(|trace| trace.describe());
+        }
+    });
+    replay_bytes("goal_parse", |bytes| {
+        let _ = goal::parse("a.goal", bytes);
+        let _ = goal::describe("a.goal", bytes);
+    });
+}
+
+#[test]
+fn files_of_other_projects_never_panic() {
+    use strandway_lab::import::{aicb, msccl, nccl, nccl_tuner, simai, simai_topology};
+    replay("simai_parse", |text| drop(simai::parse("a", text).map(|workload| workload.describe())));
+    replay("aicb_parse", |text| drop(aicb::parse("a", text, Some(16))));
+    replay("msccl_parse", |text| drop(msccl::parse("a", text).map(|made| made.describe())));
+    replay("simai_topology_parse", |text| drop(simai_topology::parse("a", text).map(|made| made.describe())));
+    replay("nccl_parse", |text| {
+        let _ = nccl::parse("a", text).map(|server| server.describe());
+        let _ = nccl::describe_graphs("a", text);
+        let _ = nccl_tuner::parse("a", text).map(|tuner| tuner.describe());
     });
 }

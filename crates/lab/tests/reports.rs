@@ -397,3 +397,31 @@ fn simulated_and_measured_runs_are_compared_and_not_ranked() {
     assert_eq!(explored(&page)["ranked"], false);
     assert!(!page.contains("class=\"best\"") && !page.contains("times sooner"));
 }
+
+/// A page of an iteration with a failed link: what ranks did over time, the fault as a band, and the parts in words.
+#[test]
+fn the_page_of_a_job_shows_ranks_and_the_failed_link() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/golden/job_link_down.toml");
+    let mut experiment = Scenario::load(&file).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"));
+    let plain = strandway_lab::run(&experiment, &Control::new()).report;
+    assert!(plain.jobs[0].lanes.is_empty(), "lanes are for pages");
+    experiment.with_series();
+    let report = strandway_lab::run(&experiment, &Control::new()).report;
+    let job = &report.jobs[0];
+    assert_eq!((job.lanes.len(), job.ranks), (16, 32));
+    let whole = job.iteration_us.expect("it ended");
+    for lane in &job.lanes {
+        assert!(lane.pieces.windows(2).all(|pair| (pair[0].2 - pair[1].1).abs() < 1e-9), "without gaps: {lane:?}");
+        let last = lane.pieces.last().expect("pieces");
+        assert!(lane.pieces[0].1.abs() < 1e-9 && (last.2 - whole).abs() < 1e-6, "{last:?} of {whole}");
+    }
+    // Parts of the chosen ranks are about those of all ranks.
+    let computed: f64 = job.lanes.iter().flat_map(|l| &l.pieces).filter(|p| p.0 == "compute").map(|p| p.2 - p.1).sum();
+    assert!((computed / 16.0 / job.computed_us - 1.0).abs() < 0.05, "{computed}");
+    let page = report::html::report(&report);
+    for told in ["ranks over time", "leaf1 - spine2 down</text>", "data-lanes=", "pipeline fills or drains", "waited 5"]
+    {
+        assert!(page.contains(told), "{told} is missing");
+    }
+    assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+}

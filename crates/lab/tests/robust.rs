@@ -155,8 +155,8 @@ fn every_mistake_names_key_value_and_remedy() {
         ("[workload]\nmessages = 1000000", &["makes more than 4194304 flows"]),
         // Collectives.
         (
-            "[workload]\nkind = \"all-reduce\"\nalgorithm = \"tree\"",
-            &["workload.algorithm = \"tree\": is not known; known: ring, halving-doubling"],
+            "[workload]\nkind = \"all-reduce\"\nalgorithm = \"bush\"",
+            &["workload.algorithm = \"bush\": is not known; known: ring, tree, halving-doubling, in-network, msccl"],
         ),
         (
             "[workload]\nkind = \"all-gather\"\nalgorithm = \"halving-doubling\"",

@@ -171,3 +171,50 @@ fn schedules_of_goal_run() {
     let generations = 4.0 * support::message(1) + support::acknowledged(1);
     support::near(time("binary_tree_32.goal"), generations, 0.01);
 }
+
+/// AICB's lists, and its layers without a number of GPUs, run; files of NCCL and MSCCL are understood.
+#[test]
+fn files_of_aicb_nccl_and_msccl_are_understood() {
+    let fabric = "[fabric]\nhosts = 128\nhosts_per_leaf = 16\n[profile]\nname = \"uec\"\n[servers]\ngpus = 8\n";
+    if let Some(folder) = shared("aicb") {
+        let job = |name: &str, more: &str| {
+            let file = folder.join(name).display().to_string();
+            let text = format!("{fabric}[job]\nfile = {file:?}\n{more}");
+            support::check(&text, &[]).unwrap_or_else(|e| panic!("{e}"))
+        };
+        for (name, ranks) in [
+            ("G13B-M1-C01_GPT13B_megatron_tp8_pp1_mbs1.csv", 128),
+            ("L7B-M1-C04_Llama7B_megatron_tp2_pp1_mbs1.csv", 128),
+        ] {
+            assert_eq!(job(name, "").scripted[0].hosts.len(), ranks);
+        }
+        for path in files(&folder, "txt") {
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            assert_eq!(job(&name, "gpus = 128\n").scripted[0].hosts.len(), 128);
+        }
+    }
+    if let Some(folder) = shared("nccl") {
+        for (name, told) in [
+            ("ndv4-topo.xml", "8 GPUs, 8 NICs, 4 CPUs"),
+            ("ndv5-topo.xml", "8 GPUs, 8 NICs, 2 CPUs"),
+            ("ncv4-graph.xml", "ring: 2 channels"),
+        ] {
+            let said = strandway_lab::import::describe_file(&folder.join(name)).unwrap_or_else(|e| panic!("{e}"));
+            assert!(said.contains(told), "{said}");
+        }
+    }
+    if let Some(folder) = shared("msccl") {
+        let path = folder.join("custom_allreduce_8npus.xml").display().to_string();
+        let text = format!(
+            "{}[workload]\nkind = \"all-reduce\"\nalgorithm = \"msccl\"\nfile = {path:?}\nranks = 8\nsize = \"1 MiB\"\n",
+            support::FABRIC
+        );
+        // It is a ring.
+        let outcome = support::outcome(&text, &[]);
+        support::near(
+            outcome.report.collectives[0].time_us.expect("it ended"),
+            14.0 * support::message(128 * 1024),
+            0.02,
+        );
+    }
+}

@@ -236,6 +236,26 @@ fn a_rank_that_stands_for_all_computes_on_two_lanes() {
     near(exposed, 6.0 * message(16 * KIB), 0.01);
 }
 
+/// The groups of one rank stand for groups of the same shape among all ranks.
+#[test]
+fn a_rank_that_stands_for_all_has_groups_of_one_shape() {
+    let folder = Folder::new("chakra-shape");
+    let node = |id: u64, group: &str| {
+        let size = Node::new(id, COLLECTIVE, &[]).int("comm_type", 0).int("comm_size", 64 * KIB);
+        size.with("pg_name", Value::Text(group.into()))
+    };
+    let path = folder.write("one.et", trace(&[node(0, "tensor"), node(1, "data")]));
+    let groups = folder.write("groups.json", r#"{"tensor": [0, 1], "data": [0, 2, 4, 6]}"#);
+    let named = format!("job.groups={:?}", groups.display().to_string());
+    let outcome = outcome(&job(&path), &["job.gpus=16", &named]);
+    // Eight pairs, and four groups of four: every rank is in one of each.
+    assert_eq!(outcome.report.jobs[0].operations[0].count, 8 + 4);
+    let sent: u64 = outcome.measurements.connections.iter().map(|c| c.delivered_bytes).sum();
+    assert_eq!(sent, 8 * 2 * 64 * KIB + 4 * 2 * 3 * 64 * KIB);
+    let wrong = said(&path, &["job.gpus=12", &named]);
+    assert!(wrong.contains("node 1 of rank 0 has a group like which 12 ranks cannot be divided"), "{wrong}");
+}
+
 const TREE: &str = "// three ranks\nnum_ranks 3\n\nrank 0 { /* the\n root */\na: calc 1000 cpu 1\nb: send 8192b to 1 tag 5 cpu 0 nic 0\nb requires a\nc: send 8192 b to 2\nc irequires b\n}\n\
     rank 1 {\nr: recv 8192b from -1 tag -1\nx: calc 2000\nx requires r\ns: send 100b to 2 tag 1\ns requires x\n}\n\
     rank 2 {\np: recv 8192b from 0 tag 0\nq: recv 100b from 1 tag 1\n}\n";
@@ -388,4 +408,12 @@ fn cut_and_absurd_files_are_explained() {
     }
     let path = folder.write("odd.txt", "what is this\n");
     assert!(describe_file(&path).expect_err("unknown").to_string().contains("is of no kind that is known"));
+}
+
+/// The fixture of SimAI's format: the same digest on 1, 2 and 7 threads.
+#[test]
+fn a_workload_of_simai_has_one_digest() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/simai.txt");
+    let servers = format!("[servers]\ngpus = 4\nwiring = \"rail-optimised\"\n{}", job(&file));
+    assert!(time(&outcome(&servers, &[])) > 0.0);
 }

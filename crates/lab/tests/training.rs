@@ -243,6 +243,7 @@ fn a_job_that_makes_no_sense_is_explained() {
         ("model = \"llama-7b\"\npp = 4\nschedule = \"zero_bubble\"\n", "did you mean \"zero-bubble\""),
         ("model = \"llama-7b\"\ndp = 4\nplacement = \"tight\"\n", "is no placement"),
         ("model = \"llama-7b\"\ndp = 4\nrank = 3\n", "unknown key"),
+        ("model = \"llama-7b\"\ndp = 4\nonce = false\n", "has a meaning with a file only"),
     ] {
         let problems = check(&format!("{FABRIC}[job]\n{job}"), &[]);
         let problems = problems.err().map_or("nothing is wrong".to_string(), |problems| problems.to_string());
@@ -276,6 +277,58 @@ fn tenants_slow_each_other_down_by_what_they_take_longer_than_alone() {
     assert!(report.expect.len() == 2 && report.expect.iter().all(|bound| bound.met), "{:?}", report.expect);
 }
 
+/// A job whose gradients cross spines: servers of four GPUs below one leaf each, and a rank of each group per server.
+const ACROSS: &str = "[fabric]\nhosts = 16\nhosts_per_leaf = 4\nspines = 4\n[servers]\ngpus = 4\n[profile]\nname = \"uec\"\n\
+                      [job]\nlayers = 4\nhidden = 1024\nsequence = 256\ntp = 4\ndp = 4\nzero = 0\n";
+
+fn all_reduce(text: &str, sets: &[&str]) -> strandway_lab::report::OperationFacts {
+    let experiment = check(text, sets).unwrap_or_else(|e| panic!("{e}"));
+    let mut report = run(&experiment, &Control::new()).report;
+    assert_eq!(report.end, "finished", "{sets:?}");
+    assert!(report.expect.iter().all(|bound| bound.met), "{:?}", report.expect);
+    let operations = &mut report.jobs[0].operations;
+    let place = operations.iter().position(|operation| operation.name == "all-reduce").expect("gradients");
+    let facts = operations.swap_remove(place);
+    let sum: f64 = facts.shares.values().flatten().sum();
+    assert!((sum - 1.0).abs() < 1e-9, "{:?}", facts.shares);
+    assert!(facts.busbw <= facts.bound_busbw, "{facts:?}");
+    facts
+}
+
+/// Why collectives are below their bounds, where the reason is known.
+#[test]
+fn collectives_below_their_bounds_say_why() {
+    let share = |facts: &strandway_lab::report::OperationFacts, cause: &str| facts.shares[cause].unwrap_or(0.0);
+    let plain = all_reduce(ACROSS, &[]);
+    assert!(share(&plain, "line") > 0.8 && plain.late_us < Some(5.0), "{plain:?}");
+
+    // One link at a fifth of its rate, and single paths that cannot avoid it.
+    let degraded = "faults=[{between=[\"leaf1\",\"spine0\"],kind=\"degrade\",fraction=0.2}]";
+    let expect = "expect={\"jobs.job.operations.all-reduce.shares.slow_link\"=\"> 0.3\",\"jobs.job.operations.all-reduce.late_us\"=\">= 0\"}";
+    let slow =
+        all_reduce(ACROSS, &["profile.name=rocev2", degraded, expect, "fabric.spines=1", "run.time_limit=100ms"]);
+    assert!(slow.link.as_deref().is_some_and(|link| link.contains("leaf1") && link.contains("spine0")), "{slow:?}");
+    assert!(slow.why.contains("behind the slow link ") && slow.why.contains("all-reduce gets "), "{}", slow.why);
+
+    // Fewer uplinks than NICs: queues at them, and pauses.
+    let narrow = all_reduce(ACROSS, &["profile.name=rocev2", "fabric.spines=1"]);
+    assert!(share(&narrow, "fabric") + share(&narrow, "collision") + share(&narrow, "paused") > 0.3, "{narrow:?}");
+
+    // Losses without a queue.
+    let lossy = all_reduce(ACROSS, &["faults=[{tier=\"leaf->spine\",count=16,kind=\"loss\",probability=0.02}]"]);
+    assert!(share(&lossy, "recovery") + share(&lossy, "timeout") > 0.1, "{lossy:?}");
+    assert!(lossy.why.contains("after losses") || lossy.why.contains("sending lost packets again"), "{}", lossy.why);
+
+    // Ranks that compute longer than others.
+    let uneven = all_reduce(ACROSS, &["job.stragglers=1", "job.compute=\"500 us\""]);
+    assert!(uneven.late_us > Some(200.0) && uneven.why.contains("for its last rank"), "{uneven:?}");
+
+    // Without accounts there are no shares, and nothing is said.
+    let experiment = check(ACROSS, &["run.why=false"]).unwrap_or_else(|e| panic!("{e}"));
+    let report = run(&experiment, &Control::new()).report;
+    assert!(report.jobs[0].operations.iter().all(|o| o.why.is_empty() && o.shares.values().all(Option::is_none)));
+}
+
 /// Four stages' worth of nothing but what the file says: 750 us forward and 1,500 us backward per micro-batch.
 #[test]
 fn a_workload_of_simai_is_a_job() {
@@ -294,6 +347,9 @@ fn a_workload_of_simai_is_a_job() {
     let experts = 2 * 3 * 32 * 8000 / 2;
     let data = 8 * 3 * (64_000 + 128_000);
     assert_eq!(delivered(&outcome), stages + experts + data);
+    // Without the end of the iteration, copies exchange nothing.
+    let micro = self::outcome(&format!("file = {:?}\nonce = false\n", file.display().to_string()), &[]);
+    assert_eq!(delivered(&micro), stages + experts);
     // The file tells the gradients of inputs and of weights apart: the same work, with a smaller bubble.
     let split = self::outcome(&format!("file = {:?}\nschedule = \"zero-bubble\"\n", file.display().to_string()), &[]);
     assert_eq!(delivered(&split), stages + experts + data);

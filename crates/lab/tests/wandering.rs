@@ -21,6 +21,9 @@ use strandway_sim::{Control, simulate_programs};
 
 /// The seeds of every test run.
 const SEEDS: Range<u64> = 0..500;
+/// Seeds of a walk of 50,000 that once failed. Digests differed between one thread and three, because several events of one instant
+/// and link were put in order by an unstable sort; and a switch whose program made packets on its own paused a port of another node.
+const FOUND: [u64; 11] = [4889, 5269, 8213, 8692, 12_076, 13_993, 16_793, 18_457, 2985, 10_377, 21_677];
 
 struct Wanderer {
     random: Random,
@@ -406,17 +409,18 @@ fn walk_on_demand(text: &str, faulty: bool, threads: usize) -> Result<Option<u64
     judge(&experiment, &m, faulty).map(|()| Some(m.digest))
 }
 
-fn seeds() -> Range<u64> {
-    let Ok(asked) = std::env::var("WANDER") else { return SEEDS };
+fn seeds() -> Vec<u64> {
+    let Ok(asked) = std::env::var("WANDER") else { return SEEDS.chain(FOUND).collect() };
     let (from, to) = asked.split_once("..").unwrap_or((&asked, ""));
     let from = from.parse().expect("WANDER=FROM..TO");
-    from..to.parse().unwrap_or(from + 1)
+    (from..to.parse().unwrap_or(from + 1)).collect()
 }
 
 #[test]
 fn whatever_a_seed_draws_what_must_hold_holds() {
     let (mut walked, mut on_demand, mut failures) = (0, 0, Vec::new());
-    for seed in seeds() {
+    let seeds = seeds();
+    for &seed in &seeds {
         let (text, faulty) = Wanderer::scenario(seed);
         let ways: [Way; 2] = [walk, walk_on_demand];
         for (way, count) in ways.into_iter().zip([&mut walked, &mut on_demand]) {
@@ -431,14 +435,14 @@ fn whatever_a_seed_draws_what_must_hold_holds() {
         }
     }
     for (seed, what) in failures.iter().take(10) {
-        if seeds().end == seeds().start + 1 {
+        if seeds.len() == 1 {
             eprintln!("{}", Wanderer::scenario(*seed).0);
         }
         eprintln!("WANDER={seed} cargo test -p strandway-lab --test wandering   # {what}");
     }
-    assert!(failures.is_empty(), "{} of {:?} failed, the first: {:?}", failures.len(), seeds(), failures.first());
+    assert!(failures.is_empty(), "{} of {} failed, the first: {:?}", failures.len(), seeds.len(), failures.first());
     // Most drawn scenarios must be valid.
-    let all = seeds().end - seeds().start;
+    let all = seeds.len() as u64;
     assert!(all < 100 || (walked > all * 3 / 5 && on_demand > all / 20), "{walked} and {on_demand} of {all} walked");
 }
 

@@ -128,10 +128,11 @@ pub(crate) fn copy<'py>(
             directory,
             &options,
             || watch.stop(),
-            |status| {
-                watch.tell(status.bytes_done, status.bytes);
-            },
+            |status| watch.tell(status.bytes_done, status.bytes),
         );
+        if let Ok(summary) = &copied {
+            watch.tell(summary.status.bytes_done, summary.status.bytes);
+        }
         (copied, watch.raised.into_inner())
     });
     if let Some(raised) = raised {

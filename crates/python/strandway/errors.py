@@ -34,7 +34,8 @@ class WireError(RuntimeError):
     """A collective has no result, ranks did not meet, a connection or a transfer has ended; the message names rank, host and plane.
 
     `kind` is `gone` (a process has ended), `told` (another rank has given up), `timeout`, `aborted`, `mismatch` (ranks or buffers do not
-    fit), `meeting` (ranks did not meet), `closed` (a connection has ended), `copy`, `cast` or `node`; `rank` is the rank that it concerns, where there is one.
+    fit), `meeting` (ranks did not meet), `closed` (a connection has ended), `copy`, `cast` or `node`; `rank` is the rank that it concerns,
+    where there is one.
     """
 
     def __init__(self, message: str, kind: str = "node", rank: int | None = None) -> None:

@@ -335,7 +335,10 @@ class StrandwayBackend(Backend):  # type: ignore[misc]
         return StrandwayBackend(store, ranks.index(self.rank()), len(ranks), timeout, name, [parents[rank] for rank in ranks])
 
     def shrink(self, excluded: Sequence[int], flags: int = 0, options: Any = None) -> StrandwayBackend:
-        """The group without some ranks; those that are left call it, with the same ranks. Nothing is sent. Flag 1 aborts this group first."""
+        """The group without some ranks; those that are left call it, with the same ranks. Nothing is sent.
+
+        Flag 1 (`SHRINK_ABORT`) aborts this group first.
+        """
         if flags & 1:
             self.abort()
         group = self._group.shrink(list(excluded))

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
+from strandway.errors import WireError
 from torch.distributed import ProcessGroup as BaseProcessGroup
 from torchft.process_group import ProcessGroup, ProcessGroupWrapper
 
@@ -53,8 +54,12 @@ class ProcessGroupStrandway(ProcessGroupWrapper):  # type: ignore[misc]
         super().shutdown()
 
     def errored(self) -> Exception | None:
-        """The first failure of an operation since `configure`."""
-        return None if self._backend is None else self._backend.errored()
+        """The first failure of an operation since `configure`. The group is aborted then, since torchft configures it anew."""
+        failure = None if self._backend is None else self._backend.errored()
+        if failure is None or self._backend is None:
+            return None
+        self._backend.abort()
+        return WireError(f"aborted: {failure}")
 
     def set_timeout(self, timeout: timedelta) -> None:
         """How long operations may take from now on."""

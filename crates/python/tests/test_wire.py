@@ -142,7 +142,7 @@ print(group.all_reduce(np.ones(1_000_000))[0], flush=True)
 """
     started = processes(2, body, tmp_path)
     started[1].send_signal(signal.SIGSTOP)
-    time.sleep(4)
+    time.sleep(float(os.environ.get("STRANDWAY_STOP_SECONDS", "4")))
     assert started[0].poll() is None, "it waits"
     started[1].send_signal(signal.SIGCONT)
     assert [process.communicate(timeout=30)[0] for process in started] == ["2.0\n", "2.0\n"]
@@ -151,3 +151,43 @@ print(group.all_reduce(np.ones(1_000_000))[0], flush=True)
 def test_ranks_that_do_not_come_are_an_error(tmp_path):
     with pytest.raises(strandway.WireError, match="no value for rank1"):
         strandway.Group.meet(strandway.MemoryStore(), 0, 2, patience=0.2, apart=True)
+
+
+def memory_kib():
+    """What this process has in memory, in KiB, without file pages."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("RssAnon"))
+
+
+def test_ten_thousand_groups_leave_no_memory_behind():
+    def work(group):
+        sizes = []
+        for number in range(5_000):
+            half = group.split(0, group.rank)
+            assert half is not None
+            if number % 50 == 0:
+                assert half.all_reduce(np.ones(10))[0] == 2
+            if number in (1_000, 4_999):
+                sizes.append(memory_kib())
+        return sizes
+
+    # Five thousand at each of two ranks of this process.
+    for before, after in ranks(2, work):
+        assert after < before + 2_000, f"{before} KiB became {after} KiB"
+
+
+def test_those_that_are_left_make_a_group_without_the_dead(tmp_path):
+    body = """
+group.barrier()
+if group.rank == 1:
+    os.kill(os.getpid(), 9)
+try:
+    group.all_reduce(np.zeros(1_000_000))
+except strandway.WireError as error:
+    rest = group.shrink([1])
+    print(rest.ranks, rest.all_reduce(np.full(1_000, group.rank + 1.0))[0], flush=True)
+    rest.barrier()
+"""
+    started = processes(3, body, tmp_path)
+    outputs = [process.communicate(timeout=30)[0] for process in started]
+    assert outputs == ["2 4.0\n", "", "2 4.0\n"], outputs

@@ -470,6 +470,26 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 
+    /// A switch's program may send several packets at one instant, and they share the place of one link.
+    #[test]
+    fn events_of_one_instant_and_source_keep_their_order_however_many_share_the_window() {
+        for (count, stops) in [(20, 1), (100, 1), (2000, 1), (2000, 100)] {
+            let mut calendar = Calendar::new(300, 4096, 8 * 4096, (0, 0));
+            for data in 0..count {
+                let time = 4096 + u64::from(data * 7919 % 5);
+                calendar.note(time, data % stops, 3, data);
+            }
+            calendar.begin(1);
+            let batch = calendar.take(0);
+            let mut order = Order::default();
+            order.arrange(&batch, 4096);
+            for n in order.stops() {
+                let found: Vec<(u64, u32)> = order.of(n).iter().map(|e| (e.offset(), e.cargo())).collect();
+                assert!(found.is_sorted(), "{count} events at {stops} stops, stop {n}: {found:?}");
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn everything_comes_out_in_its_window_in_order(

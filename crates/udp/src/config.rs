@@ -19,8 +19,7 @@ pub enum Protection {
     /// Authenticated and encrypted, in one pass: AES-128-GCM.
     #[default]
     Encrypted,
-    /// Authenticated only, so that captures show the payload; slower than encryption with authentication, see
-    /// `docs/performance.md`.
+    /// Authenticated only, so that captures show the payload. It takes about as long as encryption with authentication.
     Authenticated,
     /// Neither: a host that can read a connection's datagrams can forge them. For fabrics that no other hosts can reach.
     None,

@@ -286,7 +286,7 @@ pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
 
 impl Sealed {
     /// The header as the first bytes of the datagram.
-    pub fn to_bytes(&self) -> [u8; HEADER] {
+    pub fn to_bytes(self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[0] = VERSION << 4 | self.kind.number();
         bytes[2..4].copy_from_slice(&self.credits.to_be_bytes());

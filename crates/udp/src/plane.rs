@@ -45,6 +45,8 @@ pub(crate) struct Destination {
     /// The number of the socket to send from.
     pub(crate) source: u16,
     pub(crate) owner: Owner,
+    /// May it leave behind datagrams that are pushed after it? Then the short ends of messages share system calls.
+    pub(crate) late: bool,
 }
 
 /// The connections that a refusal of a datagram by the kernel concerns.
@@ -90,6 +92,8 @@ struct Batch {
     segment: usize,
     count: usize,
     closed: bool,
+    /// Bytes of the last datagram, if it is shorter than the others and may leave later than datagrams pushed after it; or 0.
+    tail: usize,
 }
 
 impl Batch {
@@ -109,7 +113,7 @@ impl Batch {
 
     /// Adds a datagram that it takes.
     #[inline]
-    fn add(&mut self, owner: Owner, length: usize, write: impl FnOnce(&mut [u8])) {
+    fn add(&mut self, owner: Owner, late: bool, length: usize, write: impl FnOnce(&mut [u8])) {
         if !matches!(self.owner, Owner::Peer(_)) {
             self.owner = self.owner.and(owner);
         }
@@ -117,6 +121,17 @@ impl Batch {
         self.used += length;
         self.count += 1;
         self.closed = length < self.segment;
+        self.tail = if self.closed && late { length } else { 0 };
+    }
+
+    /// Would it take another datagram of this length if its short end left with another batch?
+    fn reopens(&self, to: SocketAddrV6, class: Class, length: usize, segments: usize) -> bool {
+        self.tail > 0
+            && self.to == to
+            && self.class == class
+            && length == self.segment
+            && self.count <= segments
+            && self.used - self.tail + length <= BATCH_BYTES
     }
 
     /// Is it one short datagram of control that a longer one may overtake? Then both leave by one system call.
@@ -233,30 +248,26 @@ impl Plane {
     #[inline]
     pub(crate) fn push(
         &mut self,
-        Destination { to, source, owner }: Destination,
+        destination: Destination,
         class: Class,
         length: usize,
         write: impl FnOnce(&mut [u8]),
     ) {
-        let segments = self.segments;
+        let Destination { to, source, owner, late } = destination;
         // Most datagrams go where the one before them went.
         if let Some((from, batch)) = self.batches.back_mut()
             && *from == source
-            && batch.takes(to, class, length, segments)
+            && length == batch.segment
+            && batch.takes(to, class, length, self.segments)
         {
-            return batch.add(owner, length, write);
+            return batch.add(owner, late, length, write);
         }
-        self.push_apart(Destination { to, source, owner }, class, length, write);
+        self.push_apart(destination, class, length, write);
     }
 
-    /// The same if the newest batch does not take it.
-    fn push_apart(
-        &mut self,
-        Destination { to, source, owner }: Destination,
-        class: Class,
-        length: usize,
-        write: impl FnOnce(&mut [u8]),
-    ) {
+    /// The same if the newest batch is not one of datagrams of this length, or is full.
+    fn push_apart(&mut self, destination: Destination, class: Class, length: usize, write: impl FnOnce(&mut [u8])) {
+        let Destination { to, source, owner, late } = destination;
         let segments = self.segments;
         let mine = |(from, _): &&mut (u16, Batch)| *from == source;
         if let Some((_, batch)) = self.batches.iter_mut().filter(mine).find(|(_, b)| b.yields(to, length, segments)) {
@@ -271,18 +282,55 @@ impl Plane {
             (batch.class, batch.segment, batch.count, batch.closed) = (class, length, 2, true);
             return;
         }
-        let at = self.batches.iter().rposition(|(from, b)| *from == source && b.takes(to, class, length, segments));
+        let reopened = if late { self.reopen(destination, class, length) } else { None };
+        let at = reopened.or_else(|| {
+            self.position(source, |b| b.takes(to, class, length, segments) && (!late || length == b.segment))
+        });
+        let at = at.or_else(|| self.position(source, |b| b.takes(to, class, length, segments)));
         let at = at.unwrap_or_else(|| {
             if self.batches.len() >= BATCHES_MAX || self.batches.iter().any(|(_, b)| b.used + length > BATCH_BYTES) {
                 self.flush();
             }
-            let mut buffer = self.spare.pop().unwrap_or_else(new_buffer);
-            buffer.resize(buffer.len().max(length), 0);
-            let batch = Batch { buffer, used: 0, to, owner, class, segment: length, count: 0, closed: false };
-            self.batches.push_back((source, batch));
-            self.batches.len() - 1
+            self.begin(destination, class, length)
         });
-        self.batches[at].1.add(owner, length, write);
+        self.batches[at].1.add(owner, late, length, write);
+    }
+
+    /// The newest batch of a source port for which this holds.
+    fn position(&self, source: u16, holds: impl Fn(&Batch) -> bool) -> Option<usize> {
+        self.batches.iter().rposition(|(from, batch)| *from == source && holds(batch))
+    }
+
+    /// Begins a batch of datagrams of this length.
+    fn begin(&mut self, Destination { to, source, owner, .. }: Destination, class: Class, length: usize) -> usize {
+        let mut buffer = self.spare.pop().unwrap_or_else(new_buffer);
+        buffer.resize(buffer.len().max(length), 0);
+        let batch = Batch { buffer, used: 0, to, owner, class, segment: length, count: 0, closed: false, tail: 0 };
+        self.batches.push_back((source, batch));
+        self.batches.len() - 1
+    }
+
+    /// Reopens a batch that ends with a short datagram, such as the last one of a message: the short one goes to a batch of
+    /// datagrams of its own length. So many messages of a few packets leave with two system calls instead of one for each.
+    fn reopen(&mut self, destination: Destination, class: Class, length: usize) -> Option<usize> {
+        let (to, source, segments) = (destination.to, destination.source, self.segments);
+        if segments == 1 {
+            return None;
+        }
+        let at = self.position(source, |b| b.reopens(to, class, length, segments))?;
+        let (tail, owner) = (self.batches[at].1.tail, self.batches[at].1.owner);
+        let place = self.position(source, |b| b.segment == tail && b.takes(to, class, tail, segments));
+        let place = match place {
+            Some(place) => place,
+            None if self.batches.len() < BATCHES_MAX => self.begin(Destination { owner, ..destination }, class, tail),
+            None => return None,
+        };
+        let buffer = std::mem::take(&mut self.batches[at].1.buffer);
+        let used = self.batches[at].1.used - tail;
+        self.batches[place].1.add(owner, true, tail, |out| out.copy_from_slice(&buffer[used..used + tail]));
+        let batch = &mut self.batches[at].1;
+        (batch.buffer, batch.used, batch.count, batch.closed, batch.tail) = (buffer, used, batch.count - 1, false, 0);
+        Some(at)
     }
 
     /// Sends waiting datagrams until the socket takes no more.
@@ -397,6 +445,83 @@ impl AsFd for Plane {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    /// A plane to ourselves that sends nothing until it is flushed, and the lengths of the datagrams in its batches.
+    fn lengths(plane: &Plane) -> Vec<Vec<usize>> {
+        let each =
+            plane.batches.iter().map(|(_, batch)| batch.bytes().chunks(batch.segment).map(<[u8]>::len).collect());
+        each.collect()
+    }
+
+    #[test]
+    fn short_ends_of_messages_share_a_system_call_unless_they_must_stay_in_order() {
+        let address: SocketAddrV6 = "[::1]:0".parse().expect("an address");
+        let config = Config::new(&[7; 32]).expect("long enough").plane(address);
+        let push = |plane: &mut Plane, length: usize, number: u8, late| {
+            let owner = Owner::Peer(address);
+            let destination = Destination { to: address, source: 0, owner, late };
+            plane.push(destination, Class::Data, length, |out| out.fill(number));
+        };
+        for late in [true, false] {
+            let mut plane = Plane::open(address, &config).expect("a socket");
+            let mut number = 0;
+            for _ in 0..3 {
+                for length in [1_000, 1_000, 70] {
+                    push(&mut plane, length, number, late);
+                    number += 1;
+                }
+            }
+            if late {
+                assert_eq!(lengths(&plane), [vec![1_000; 6], vec![70; 3]]);
+                let firsts = |batch: &Batch| batch.bytes().chunks(batch.segment).map(|one| one[0]).collect::<Vec<_>>();
+                assert_eq!(firsts(&plane.batches[0].1), [0, 1, 3, 4, 6, 7]);
+                assert_eq!(firsts(&plane.batches[1].1), [2, 5, 8]);
+            } else {
+                assert_eq!(lengths(&plane), [[1_000, 1_000, 70], [1_000, 1_000, 70], [1_000, 1_000, 70]]);
+            }
+        }
+        // A message that is alone leaves with one call, its end included.
+        let mut plane = Plane::open(address, &config).expect("a socket");
+        [1_000, 1_000, 70].into_iter().for_each(|length| push(&mut plane, length, 0, true));
+        assert_eq!(lengths(&plane), [[1_000, 1_000, 70]]);
+    }
+
+    proptest! {
+        /// Whatever is pushed leaves once, in batches that the kernel accepts.
+        #[test]
+        fn batches_have_equal_datagrams_but_for_the_last(
+            pushes in prop::collection::vec((1usize..6, any::<bool>(), any::<bool>(), 0u16..2), 1..80),
+        ) {
+            let address: SocketAddrV6 = "[::1]:0".parse().expect("an address");
+            let config = Config::new(&[7; 32]).expect("long enough").plane(address);
+            let mut plane = Plane::open(address, &config).expect("a socket");
+            let mut pushed = Vec::new();
+            for (number, (length, late, control, port)) in pushes.into_iter().enumerate() {
+                let to = SocketAddrV6::new(*address.ip(), 9 + port, 0, 0);
+                let class = if control { Class::Control } else { Class::Data };
+                let length = 100 * length;
+                let before = plane.counters.send_calls;
+                let destination = Destination { to, source: 0, owner: Owner::Peer(to), late };
+                plane.push(destination, class, length, |out| out.fill(number as u8));
+                if plane.counters.send_calls > before {
+                    pushed.clear();
+                }
+                pushed.push((number as u8, length));
+                let mut waiting = Vec::new();
+                for (_, batch) in &plane.batches {
+                    let each: Vec<&[u8]> = batch.bytes().chunks(batch.segment).collect();
+                    prop_assert_eq!(each.len(), batch.count);
+                    for one in each {
+                        prop_assert!(one.iter().all(|byte| *byte == one[0]), "a datagram is one piece");
+                        waiting.push((one[0], one.len()));
+                    }
+                }
+                waiting.sort_unstable();
+                prop_assert_eq!(&waiting, &pushed);
+            }
+        }
+    }
 
     #[test]
     fn refusals_are_remembered_by_peer_and_bounded() {
@@ -406,7 +531,8 @@ mod tests {
         // Loopback does not accept a datagram of this length.
         let send = |plane: &mut Plane, port: u16, peer: bool| {
             let to = SocketAddrV6::new(*address.ip(), port, 0, 0);
-            let destination = Destination { to, source: 0, owner: if peer { Owner::Peer(to) } else { Owner::Nobody } };
+            let owner = if peer { Owner::Peer(to) } else { Owner::Nobody };
+            let destination = Destination { to, source: 0, owner, late: false };
             plane.push(destination, Class::Data, 70_000, |out| out.fill(0));
             plane.flush();
         };

@@ -203,6 +203,7 @@ impl Opener {
     }
 
     /// Checks a whole datagram and returns its body, decrypted in place.
+    #[inline]
     pub(crate) fn open<'a>(&mut self, counter: u64, datagram: &'a mut [u8]) -> Result<&'a mut [u8], Refused> {
         let (protection, tag) = (self.protection, self.tag_bytes());
         let key = self.key(counter)?;
@@ -253,6 +254,7 @@ impl Window {
     }
 
     /// Marks a counter as seen; its datagram was authenticated.
+    #[inline]
     fn insert(&mut self, counter: u64) {
         if counter >= self.next {
             let (old, new) = (self.next.div_ceil(64), counter / 64);

@@ -148,6 +148,8 @@ pub(crate) struct Session {
     pub(crate) counted: bool,
     endpoint: Endpoint,
     format: WireFormat,
+    /// Must packets leave in order? RoCEv2's receivers take a later packet for the sign of a loss.
+    in_order: bool,
     /// The engine keeps a state of every path, and decides by that. The result of pings goes only into the counters then.
     engine_knows: bool,
     /// Packets that it sends before another connection has a turn. Whole batches, since a system call costs the same for a
@@ -294,6 +296,7 @@ impl Session {
             counted: false,
             endpoint,
             format,
+            in_order: format == WireFormat::Rocev2,
             engine_knows,
             turn: TURN_BATCHES * batch_of(config.datagram()),
             pacer,

@@ -18,6 +18,9 @@ In a fabric of namespaces (see strandway fabric):
 Exit status: 0 after --seconds or Ctrl-C, 1 if a socket cannot be opened or fails, 2 if the file or the key is wrong.";
 
 pub(super) const DOCTOR_EXAMPLES: &str = "\
+Looks at the kernel, cores, sockets and privileges, and at each Ethernet interface that is up: offloads, receive ring, interrupt
+moderation, receive queues. Nothing is changed; advice names the command (`sysctl`, `ethtool`) that changes it.
+
 Examples:
   strandway doctor              one line per finding, with a remedy if there is a problem
   strandway doctor --json -     the same for scripts

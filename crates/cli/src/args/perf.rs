@@ -66,6 +66,20 @@ Between the hosts of a fabric of namespaces (see strandway fabric), where switch
     strandway fabric exec h$i -- strandway perf collective all-gather --node /run/strandway/sw/h$i.toml --ranks ranks --rank $i &
   done; wait";
 
+const TUNE_EXAMPLES: &str = "\
+Start one process per rank with a launcher, on the hosts and planes that the program will use (STRANDWAY_PLANES and the other variables of
+process groups: docs/python.md). Nothing else should run there. The keys of the table:
+
+  whole   reductions of at most this many bytes go from every rank to all others in one hop
+  tree    broadcasts of more bytes are scattered and gathered, shorter ones go down a tree (no difference with two ranks)
+  part    bytes of a part of a long reduction; the first parts are added while others are under way
+
+Examples:
+  torchrun --no-python --nproc-per-node 4 strandway perf tune --write tuning
+  STRANDWAY_STORE=/shared/run srun strandway perf tune --write tuning
+Then, for programs, at rank 0 or everywhere:
+  STRANDWAY_TUNING=tuning torchrun ... train.py";
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PerfCollectiveArgs {
     /// all-reduce, all-gather, reduce-scatter, broadcast or all-to-all
@@ -145,6 +159,19 @@ pub(crate) enum PerfSide {
     /// Measure a collective with one process per rank: all-reduce, all-gather, reduce-scatter, broadcast, all-to-all
     #[command(after_help = COLLECTIVE_EXAMPLES)]
     Collective(PerfCollectiveArgs),
+    /// Measure from which lengths on process groups (`strandway.Group`, the PyTorch backend) use which algorithm, and write the table
+    #[command(after_help = TUNE_EXAMPLES)]
+    Tune(PerfTuneArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PerfTuneArgs {
+    /// Measured runs per length and size
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) iterations: u32,
+    /// Write the table to this file; rank 0 does
+    #[arg(long, value_name = "FILE")]
+    pub(crate) write: Option<PathBuf>,
 }
 
 /// The settings that both sides of a measurement must share, and their addresses.
@@ -216,7 +243,7 @@ pub(crate) struct PerfClientArgs {
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub(crate) interval: f64,
     /// Writes of 8 B, 16 B, ... 64 KiB, each size for --seconds: one line per size, with the messages per second, like
-    /// `ib_write_bw -a` of perftest
+    /// `ib_write_bw -a` of perftest. The server must not have --once
     #[arg(long, group = "mode", conflicts_with_all = ["size", "messages", "interval"])]
     pub(crate) all: bool,
     /// Measure round trips of messages, one at a time, instead of bandwidth

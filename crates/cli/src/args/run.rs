@@ -47,6 +47,22 @@ Rows in the folder are found by a digest of the version, the scenario and the fi
 scenario is run anew, and several sweeps may share a folder. A run that fails is a row with an error, and the next
 command runs it again. examples/sweeps has an array of Slurm jobs and a script for Ray.";
 
+pub(super) const IMPORT_EXAMPLES: &str = "\
+What is understood, and what it becomes:
+  workload.txt (SimAI, AICB), list.csv (AICB)      [job] file = \"FILE\"
+  PREFIX.RANK.et, one per rank (Chakra)            [job] file = \"PREFIX\"; one file alone: and gpus = N
+  schedule.goal, schedule.bin (GOAL)               [job] file = \"FILE\"
+  topology of SimAI or ASTRA-sim                   [fabric] kind = \"simai\", topo = \"FILE\"
+  topology.xml (NCCL)                              [servers] topo = \"FILE\"
+  graph.xml (NCCL)                                 a description
+  tuner.conf (NCCL)                                [job] tuner = \"FILE\"
+  algorithm.xml (MSCCL)                            [workload] algorithm = \"msccl\", file = \"FILE\"
+  matrix.cm (htsim)                                strandway run FILE
+
+Examples:
+  strandway import traces/all_reduce_8npus_1MB     all files all_reduce_8npus_1MB.RANK.et
+  strandway import llama7b.bin                     read once, a rank at a time";
+
 pub(super) const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   strandway explain                       list all names
@@ -166,7 +182,7 @@ pub(crate) struct ExplainArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ImportArgs {
-    /// A SimAI or AICB workload (.txt), or an htsim traffic matrix (.cm)
+    /// A file, or the prefix or the folder of a Chakra trace; `-` is standard input
     pub(crate) file: PathBuf,
 }
 

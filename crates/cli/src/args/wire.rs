@@ -23,7 +23,7 @@ pub(crate) struct WireArgs {
     /// protection
     #[arg(long, value_name = "BYTES", conflicts_with = "payload")]
     pub(crate) mtu: Option<u32>,
-    /// Protection of packets: encrypted (and authenticated), authenticated (slower, but captures show the payload), or
+    /// Protection of packets: encrypted (and authenticated), authenticated (captures show the payload), or
     /// none (only for fabrics that nobody else can reach)
     #[arg(long, value_name = "WHAT", default_value = "encrypted")]
     pub(crate) protection: Protection,

@@ -5,8 +5,9 @@ use crate::Failure;
 use crate::args::{Common, CompareArgs, SweepArgs};
 use crate::outputs::{Outputs, Wanted};
 use crate::progress::{Bars, interrupted};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use strandway_lab::sweep::Failed;
 use strandway_lab::{Estimate, Kept, Results, Row, Rows, Scenario, Variant, report};
 
@@ -38,28 +39,70 @@ pub(crate) fn sweep(args: &SweepArgs) -> Result<(), Failure> {
     }
 }
 
+/// The folder of a sweep while it runs.
+struct Keeping {
+    results: Results,
+    /// The runs under way, by their numbers: without report and error yet.
+    running: BTreeMap<usize, Kept>,
+    /// The reason why rows cannot be written any more.
+    broken: Option<String>,
+}
+
+impl Keeping {
+    fn keep(&mut self, kept: &Kept) {
+        if let Err(said) = self.results.add(kept) {
+            self.broken.get_or_insert(said);
+        }
+    }
+
+    /// The process is about to end: all runs under way are rows with this error.
+    fn abandon(&mut self, error: &str) {
+        for (_, kept) in std::mem::take(&mut self.running) {
+            self.keep(&Kept { error: Some(error.to_string()), ..kept });
+        }
+    }
+}
+
 /// Runs those variants that are not in `folder` and appends them. Prints all that are there then.
 fn kept(args: &SweepArgs, scenario: &Scenario, variants: &[Variant], folder: &Path) -> Result<(), Failure> {
     let mut outputs = Outputs::open(Wanted::of(&args.common), &inputs(scenario, variants))?;
     let results = Results::open(folder, args.shard).map_err(Failure::Usage)?;
     let keys = variants.iter().map(|variant| variant.scenario.key()).collect::<Result<Vec<_>, _>>()?;
-    // Failures are tried again: another machine may have more memory.
-    let missing = |key: &String| results.has(key).is_none_or(|failed| failed);
-    let mut left: Vec<(String, Variant)> = Vec::new();
-    for (key, variant) in keys.iter().zip(variants).filter(|(key, _)| !args.gather && missing(key)) {
-        // Two variants of the same scenario are one run.
-        if left.iter().all(|(other, _)| other != key) {
-            left.push((key.clone(), variant.clone()));
+    let mut left: Vec<(bool, &String, Variant)> = Vec::new();
+    for (key, variant) in keys.iter().zip(variants).filter(|_| !args.gather) {
+        // Failures are tried again: another machine may have more memory. Two variants of the same scenario are one run.
+        let failed = results.has(key);
+        if failed != Some(false) && left.iter().all(|(_, other, _)| *other != key) {
+            left.push((failed.is_some(), key, variant.clone()));
         }
     }
-    let (left_keys, left): (Vec<String>, Vec<Variant>) = left.into_iter().unzip();
-    let results = Mutex::new((results, None));
+    // Failures come last, since one that ends the process would keep the others from running.
+    left.sort_by_key(|(failed, ..)| *failed);
+    let (left_keys, left): (Vec<&String>, Vec<Variant>) =
+        left.into_iter().map(|(_, key, variant)| (key, variant)).unzip();
+    let keeping = Arc::new(Mutex::new(Keeping { results, running: BTreeMap::new(), broken: None }));
+    let lock = || keeping.lock().unwrap_or_else(PoisonError::into_inner);
     if !left.is_empty() {
         let bars = Bars::new(args.common.quiet);
         let jobs = simultaneous(&left, args.jobs, args.force)?;
-        let watch = |i: usize, experiment: &_, control| bars.watch(&left[i].label, experiment, control);
-        let stopped = || interrupted() || results.lock().unwrap_or_else(PoisonError::into_inner).1.is_some();
+        if cfg!(panic = "abort") {
+            let (keeping, before) = (Arc::clone(&keeping), std::panic::take_hook());
+            std::panic::set_hook(Box::new(move |panic| {
+                if let Ok(mut keeping) = keeping.try_lock() {
+                    keeping.abandon(&format!("the process ended: {panic}"));
+                }
+                before(panic);
+            }));
+        }
+        let watch = |i: usize, experiment: &_, control| {
+            let Variant { label, set, .. } = left[i].clone();
+            lock().running.insert(i, Kept { key: left_keys[i].clone(), label, set, ..Kept::default() });
+            bars.watch(&left[i].label, experiment, control)
+        };
+        let stopped = || interrupted() || lock().broken.is_some();
         let ended = |i: usize, row: Result<Row, String>| {
+            let mut keeping = lock();
+            keeping.running.remove(&i);
             // An interrupted run is not its scenario's result.
             if row.as_ref().is_ok_and(|row| row.report.end == "interrupted") {
                 return;
@@ -69,21 +112,16 @@ fn kept(args: &SweepArgs, scenario: &Scenario, variants: &[Variant], folder: &Pa
                 Ok(row) => (Some(row.report), None),
                 Err(error) => (None, Some(error)),
             };
-            let made = Kept { key: left_keys[i].clone(), label, set, report, error };
-            let (results, broken) = &mut *results.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Err(said) = results.add(&made) {
-                broken.get_or_insert(said);
-            }
+            keeping.keep(&Kept { key: left_keys[i].clone(), label, set, report, error });
         };
         strandway_lab::run_each(&left, jobs, outputs.html.is_some(), stopped, watch, ended);
     }
-    let (results, broken) = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if let Some(said) = broken {
+    if let Some(said) = lock().broken.take() {
         return Err(Failure::Run(said));
     }
     let (mut rows, mut failed) = (Vec::new(), Vec::new());
     for (key, Variant { label, set, .. }) in keys.iter().zip(variants.iter().cloned()) {
-        match results.get(key).map_err(Failure::Run)? {
+        match lock().results.get(key).map_err(Failure::Run)? {
             Some(Kept { report: Some(report), .. }) => rows.push(Row { label, set, report }),
             Some(Kept { error, .. }) => failed.push(Failed { label, set, error: error.unwrap_or_default() }),
             None => {}
@@ -177,4 +215,28 @@ pub(crate) fn simultaneous(variants: &[Variant], jobs: Option<u16>, force: bool)
         Estimate::together(&estimates, jobs).fits().map_err(Failure::Run)?;
     }
     Ok(jobs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_a_process_that_ends_are_rows() {
+        let folder = std::env::temp_dir().join(format!("strandway-abandon-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        let results = Results::open(&folder, None).expect("a folder");
+        let mut keeping = Keeping { results, running: BTreeMap::new(), broken: None };
+        for i in 0..2 {
+            keeping.running.insert(i, Kept { key: format!("key{i}"), label: format!("run {i}"), ..Kept::default() });
+        }
+        keeping.abandon("the process ended: no reason");
+        let again = Results::open(&folder, None).expect("a folder");
+        for i in 0..2 {
+            let kept = again.get(&format!("key{i}")).expect("readable").expect("a row");
+            assert_eq!((kept.label, kept.error.as_deref()), (format!("run {i}"), Some("the process ended: no reason")));
+        }
+        assert!(keeping.running.is_empty() && keeping.broken.is_none());
+        let _ = std::fs::remove_dir_all(&folder);
+    }
 }

@@ -24,6 +24,7 @@ pub(crate) fn perf(args: &PerfArgs) -> Result<(), Failure> {
         PerfSide::Server(args) => server(args),
         PerfSide::Client(args) => client(args),
         PerfSide::Collective(args) => super::collective::collective(args),
+        PerfSide::Tune(args) => super::tune::tune(args),
     }
 }
 

@@ -15,6 +15,7 @@ use super::plan::{EAGER, Job, Span};
 use super::probe::Probe;
 use super::record::Record;
 use super::task::{Pool, Task};
+use super::tuning::Tuning;
 use super::work::Work;
 use arriving::parcel_bytes;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -150,6 +151,7 @@ pub(super) struct Engine {
     node: Node,
     id: Id,
     ours: Vec<SocketAddrV6>,
+    tuning: Tuning,
     peers: Vec<Peer>,
     by_id: HashMap<Id, usize>,
     by_connection: HashMap<Connection, usize>,
@@ -182,11 +184,12 @@ struct Slots {
 type Outcome = Result<(), Error>;
 
 impl Engine {
-    pub(super) fn new(node: Node, id: Id, ours: Vec<SocketAddrV6>) -> Engine {
+    pub(super) fn new(node: Node, id: Id, ours: Vec<SocketAddrV6>, tuning: Tuning) -> Engine {
         Engine {
             node,
             id,
             ours,
+            tuning,
             peers: Vec::new(),
             by_id: HashMap::new(),
             by_connection: HashMap::new(),

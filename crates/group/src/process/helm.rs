@@ -122,7 +122,7 @@ impl Helm {
         };
         while !work.is_ended() {
             let left = until.map_or(LONGEST, |until| until.saturating_duration_since(Instant::now()));
-            if left.is_zero() || engine.as_ref().is_none_or(Engine::is_ending) {
+            if engine.as_ref().is_none_or(Engine::is_ending) {
                 break;
             }
             self.guarded(&mut engine, |engine| {
@@ -130,6 +130,10 @@ impl Helm {
                 // A command may have ended it: nothing to wait for then.
                 if work.is_ended() { Ok(true) } else { engine.turn(&self.commands, left.min(LONGEST)) }
             });
+            // At least one turn, so that a caller who only looks again and again moves its packets, too.
+            if left.is_zero() {
+                break;
+            }
         }
         let busy = engine.as_mut().is_some_and(|engine| {
             engine.let_go();

@@ -2,7 +2,7 @@
 
 use super::record::protection_named;
 use super::store::{DirectoryStore, Store, TcpStore};
-use super::{Group, GroupOptions, Prefixed, Process, ProcessOptions};
+use super::{Group, GroupOptions, Prefixed, Process, ProcessOptions, Tuning};
 use crate::error::GroupError;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs, UdpSocket};
@@ -91,14 +91,23 @@ impl Launch {
     /// # Errors
     /// If any of it fails.
     pub fn form(&self, options: GroupOptions) -> Result<Group, GroupError> {
+        let (mut store, towards) = self.open(&options)?;
+        let group = Group::meet(&mut store, self.rank, self.ranks, towards, options)?;
+        // The server stays as long as the process: the last rank may still be reading.
+        std::mem::forget(store);
+        Ok(group)
+    }
+
+    /// The store, and the address by which other ranks are reached.
+    pub(super) fn open(&self, options: &GroupOptions) -> Result<(Box<dyn Store>, Option<IpAddr>), GroupError> {
         let failed = |error: io::Error| GroupError::Config(format!("the store at {:?}: {error}", self.store));
         match &self.store {
             StoreAt::Directory(path) => {
                 let store = DirectoryStore::new(path).map_err(failed)?;
-                Group::meet(&mut Prefixed(store, self.run.clone()), self.rank, self.ranks, None, options)
+                Ok((Box::new(Prefixed(store, self.run.clone())), None))
             }
             StoreAt::Tcp(address) => {
-                let mut store = if self.rank == 0 {
+                let store = if self.rank == 0 {
                     // Every address of the host: ranks may come by any.
                     let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(0);
                     TcpStore::serve((Ipv6Addr::UNSPECIFIED, port)).map_err(failed)?
@@ -106,12 +115,7 @@ impl Launch {
                     TcpStore::connect(address.as_str(), options.patience).map_err(failed)?
                 };
                 let host = address.to_socket_addrs().ok().and_then(|mut all| all.next()).map(|address| address.ip());
-                let group = Group::meet(&mut store, self.rank, self.ranks, host, options)?;
-                if self.rank == 0 {
-                    // The server stays as long as the process: the last rank may still be reading.
-                    std::mem::forget(store);
-                }
-                Ok(group)
+                Ok((Box::new(store), host))
             }
         }
     }
@@ -123,7 +127,8 @@ static PROCESSES: Mutex<Vec<(u32, Process)>> = Mutex::new(Vec::new());
 impl Group {
     /// Meets the other ranks at a store, with the process that this operating system process has already, if the group's key is its key;
     /// else a new one is started, on the planes of `STRANDWAY_PLANES` (addresses with commas between them) or, without that, on the address
-    /// by which this host reaches `towards`. `STRANDWAY_PAYLOAD` and `STRANDWAY_PROTECTION` (at rank 0), `STRANDWAY_RATE` in Gb/s are read too.
+    /// by which this host reaches `towards`. `STRANDWAY_PAYLOAD`, `STRANDWAY_PROTECTION`, `STRANDWAY_PROFILE` and `STRANDWAY_TUNING`
+    /// (at rank 0), `STRANDWAY_RATE` in Gb/s and `STRANDWAY_RTT` in milliseconds are read too.
     ///
     /// # Errors
     /// If a rank does not come in time, or the store or an address does not work.
@@ -185,7 +190,7 @@ pub fn close_all() {
     }
 }
 
-fn from_env(towards: Option<IpAddr>) -> Result<ProcessOptions, GroupError> {
+pub(super) fn from_env(towards: Option<IpAddr>) -> Result<ProcessOptions, GroupError> {
     let get = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let wrong = |name: &str, value: &str, wanted: &str| GroupError::Config(format!("{name} is {value:?}: {wanted}"));
     let planes = match get("STRANDWAY_PLANES") {
@@ -221,6 +226,19 @@ fn from_env(towards: Option<IpAddr>) -> Result<ProcessOptions, GroupError> {
             return Err(wrong("STRANDWAY_RATE", &rate, "give Gb/s of all planes together"));
         }
         options.rate = strandway_proto::Rate::from_gbps(1).scaled(gbps);
+    }
+    if let Some(name) = get("STRANDWAY_PROFILE") {
+        options.profile = name;
+    }
+    if let Some(path) = get("STRANDWAY_TUNING") {
+        options.tuning = Tuning::load(std::path::Path::new(&path))?;
+    }
+    if let Some(rtt) = get("STRANDWAY_RTT") {
+        let ms: f64 = rtt.parse().map_err(|_| wrong("STRANDWAY_RTT", &rtt, "give milliseconds there and back"))?;
+        if !(0.001..=10_000.0).contains(&ms) {
+            return Err(wrong("STRANDWAY_RTT", &rtt, "give milliseconds there and back, 0.001 to 10000"));
+        }
+        options.base_rtt = strandway_proto::Span((ms * 1e9) as u64);
     }
     Ok(options)
 }

@@ -5,16 +5,11 @@
 //! blocks are gathered from there. Per rank that is `2 (n - 1) / n` of the buffer, as for a ring.
 
 use super::element::Element;
+use super::tuning::Tuning;
 use std::ops::Range;
 
 /// Messages of at most this many bytes are sent at once; longer ones wait until the receiver has opened its memory. Ours.
 pub(super) const EAGER: usize = 16_000;
-/// Bytes of a part of a block that is reduced: a part is added while others are under way, and is in the cache then. Ours.
-const PART: usize = 512 * 1024;
-/// For reductions of at most this many bytes, every rank sends its whole buffer to all others, in one hop. Ours: longer buffers take longer on the wire than a hop.
-const WHOLE: usize = 16_000;
-/// Broadcasts longer than this are scattered and gathered, shorter ones go down a tree. Ours.
-const TREE: usize = 256 * 1024;
 /// The tags of a gathering that follows a scattering begin here.
 const GATHER: u32 = 1 << 31;
 
@@ -172,6 +167,8 @@ pub(super) struct Sum {
 /// All of it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Plan {
+    /// Bytes of a part of a block that is cut.
+    pub(super) part: usize,
     /// Lengths of buffers that it needs besides those of the caller.
     pub(super) scratch: Vec<usize>,
     pub(super) copies: Vec<(Span, Span)>,
@@ -186,19 +183,21 @@ fn cut(length: usize, element: usize, ranks: u32, block: u32) -> usize {
     (count / ranks * block + block.min(count % ranks)) * element
 }
 
-fn parts(length: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..length.div_ceil(PART)).map(move |i| i * PART..((i + 1) * PART).min(length))
+/// A block of `length` bytes, cut into parts of `part` bytes.
+fn parts(length: usize, part: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..length.div_ceil(part)).map(move |i| i * part..((i + 1) * part).min(length))
 }
 
 impl Plan {
     /// The part of `rank` of `ranks` in a job whose caller has `buffers` buffers.
-    pub(super) fn new(job: &Job, rank: u32, ranks: u32, element: Element, buffers: usize) -> Plan {
-        let mut plan = Plan::default();
+    pub(super) fn new(job: &Job, (rank, ranks): (u32, u32), element: Element, buffers: usize, tuning: &Tuning) -> Plan {
+        let mut plan = Plan { part: tuning.part, ..Plan::default() };
+        let parts = |length: usize| parts(length, tuning.part);
         // Everybody begins with the next rank, so that not all send to the same one.
         let others = || (1..ranks).map(move |step| (rank + step) % ranks);
         let me = rank as usize;
         match job {
-            Job::AllReduce(at) if at.len() <= WHOLE => plan.exchange(at, rank, ranks),
+            Job::AllReduce(at) if at.len() <= tuning.whole => plan.exchange(at, rank, ranks),
             Job::AllReduce(at) => {
                 let block = |b: u32| {
                     at.part(cut(at.len(), element.bytes(), ranks, b)..cut(at.len(), element.bytes(), ranks, b + 1))
@@ -210,7 +209,7 @@ impl Plan {
                     plan.receive_parts(other, &inputs[other as usize]);
                 }
             }
-            Job::Reduce { at, root } if at.len() <= WHOLE => {
+            Job::Reduce { at, root } if at.len() <= tuning.whole => {
                 if rank == *root {
                     plan.add_all(at.clone(), at.clone(), 0, rank, ranks);
                 } else {
@@ -232,7 +231,7 @@ impl Plan {
                     plan.gather_sums(*root, &out);
                 }
             }
-            Job::Broadcast { at, root } if ranks == 2 || at.len() <= TREE => plan.tree(at, rank, ranks, *root),
+            Job::Broadcast { at, root } if ranks == 2 || at.len() <= tuning.tree => plan.tree(at, rank, ranks, *root),
             Job::Broadcast { at, root } => {
                 let cut = |b: u32| cut(at.len(), 1, ranks, b);
                 let blocks: Vec<Span> = (0..ranks).map(|b| at.part(cut(b)..cut(b + 1))).collect();
@@ -347,6 +346,8 @@ impl Plan {
 
     /// Everybody adds up its block. Part by part, so that the first parts are added while others are under way.
     fn reduce_scatter(&mut self, inputs: &[Span], output: &Span, rank: u32, ranks: u32) {
+        let part_bytes = self.part;
+        let parts = |length: usize| parts(length, part_bytes);
         let most = inputs.iter().map(|input| parts(input.len()).count()).max().unwrap_or(0);
         for part in 0..most {
             for step in 1..ranks {
@@ -365,6 +366,8 @@ impl Plan {
 
     /// Sends the parts of a block whose sums are those of the plan, each once it is added up.
     fn gather_sums(&mut self, to: u32, block: &Span) {
+        let part_bytes = self.part;
+        let parts = |length: usize| parts(length, part_bytes);
         for (part, range) in (0..).zip(parts(block.len())) {
             self.send(to, GATHER | part, block.part(range), Gate::Added(part as usize));
         }
@@ -372,6 +375,8 @@ impl Plan {
 
     /// Receives the parts of a block that another rank has added up.
     fn receive_parts(&mut self, from: u32, block: &Span) {
+        let part_bytes = self.part;
+        let parts = |length: usize| parts(length, part_bytes);
         for (part, range) in (0..).zip(parts(block.len())) {
             self.receive(from, GATHER | part, block.part(range));
         }
@@ -405,7 +410,8 @@ mod tests {
 
     /// All plans of a job: whatever one rank sends, its receiver expects, with this tag and length.
     fn check(job: impl Fn(u32) -> Job, ranks: u32) {
-        let plans: Vec<Plan> = (0..ranks).map(|rank| Plan::new(&job(rank), rank, ranks, Element::F32, 2)).collect();
+        let plans: Vec<Plan> =
+            (0..ranks).map(|rank| Plan::new(&job(rank), (rank, ranks), Element::F32, 2, &Tuning::default())).collect();
         let (mut sent, mut expected) = (BTreeMap::new(), BTreeMap::new());
         for (rank, plan) in (0..).zip(&plans) {
             for send in &plan.sends {

@@ -1,6 +1,7 @@
 //! The record of a rank in the store: its name and addresses, and for rank 0 also the common settings. Lines of text.
 
 use super::message::Id;
+use super::tuning::Tuning;
 use std::net::SocketAddrV6;
 use strandway_udp::Protection;
 
@@ -31,6 +32,9 @@ pub(super) struct Wire {
     pub(super) secret: [u8; 32],
     pub(super) payload: u32,
     pub(super) protection: Protection,
+    /// The name of the protocol.
+    pub(super) profile: String,
+    pub(super) tuning: Tuning,
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -84,24 +88,30 @@ impl Terms {
         };
         let (group, payload) = (self.group, self.wire.payload);
         format!(
-            "strandway group 1\ngroup={group}\nsecret={}\npayload={payload}\nprotection={protection}\n",
-            hex(&self.wire.secret)
+            "strandway group 1\ngroup={group}\nsecret={}\npayload={payload}\nprotection={protection}\nprofile={}\n{}",
+            hex(&self.wire.secret),
+            self.wire.profile,
+            self.wire.tuning
         )
         .into_bytes()
     }
 
     pub(super) fn decode(text: &[u8]) -> Option<Terms> {
-        let (mut group, mut secret, mut payload, mut protection) = (None, None, None, None);
+        let (mut group, mut secret, mut payload, mut protection, mut profile) = (None, None, None, None, None);
+        let mut tuning = Tuning::default();
         for (name, value) in lines(text, "strandway group 1")? {
             match name {
                 "group" => group = value.parse().ok(),
                 "secret" => secret = unhex(value),
                 "payload" => payload = value.parse().ok(),
                 "protection" => protection = protection_named(value),
-                _ => {}
+                "profile" => profile = Some(value.chars().take(100).collect()),
+                // Keys of other versions say nothing here.
+                _ => drop(tuning.set(name, value)),
             }
         }
-        Some(Terms { group: group?, wire: Wire { secret: secret?, payload: payload?, protection: protection? } })
+        let wire = Wire { secret: secret?, payload: payload?, protection: protection?, profile: profile?, tuning };
+        Some(Terms { group: group?, wire })
     }
 }
 
@@ -125,7 +135,13 @@ mod tests {
         let addresses = vec!["[::1]:5".parse().expect("an address"), "[2001:db8::1]:6".parse().expect("an address")];
         let record = Record { id: [0xa5; 16], host: "here (process 5)".into(), addresses };
         assert_eq!(Record::decode(&record.encode()), Some(record));
-        let wire = Wire { secret: [9; 32], payload: 1_344, protection: Protection::None };
+        let wire = Wire {
+            secret: [9; 32],
+            payload: 1_344,
+            protection: Protection::None,
+            profile: "uec".into(),
+            tuning: Tuning { part: 4_096, ..Tuning::default() },
+        };
         let terms = Terms { group: u64::MAX, wire };
         assert_eq!(Terms::decode(&terms.encode()), Some(terms));
     }

@@ -42,6 +42,16 @@ impl<S: Store + ?Sized> Store for &mut S {
     }
 }
 
+impl<S: Store + ?Sized> Store for Box<S> {
+    fn set(&mut self, key: &str, value: &[u8]) -> io::Result<()> {
+        (**self).set(key, value)
+    }
+
+    fn get(&mut self, key: &str, timeout: Duration) -> io::Result<Vec<u8>> {
+        (**self).get(key, timeout)
+    }
+}
+
 /// A store that begins all names with a prefix: one group's part of a store.
 pub struct Prefixed<S>(pub S, pub String);
 

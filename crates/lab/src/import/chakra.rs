@@ -325,7 +325,7 @@ impl Reader {
         note(met.peerless, "messages without a peer go to the other rank of their group");
         note(met.missing, "dependencies name nodes that are not there, and are left out");
         if alike {
-            assumed.push("every rank does what this one does".to_string());
+            assumed.push("every rank does what this one does, in groups of the same shape".to_string());
         }
         self.trace.assumed = assumed;
         self.trace.sort()?;

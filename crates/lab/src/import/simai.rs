@@ -33,6 +33,8 @@ pub enum Kind {
     ReduceScatter,
     /// `ALLTOALL`.
     AllToAll,
+    /// `BROADCAST`.
+    Broadcast,
 }
 
 /// A collective of a layer.
@@ -83,7 +85,7 @@ pub struct Workload {
     pub chunks: u32,
     /// Micro-batches.
     pub micro_batches: u32,
-    /// GPUs of the job.
+    /// GPUs of the job; 0 if the file does not say.
     pub gpus: u32,
     /// Bytes of a message between stages.
     pub stage_bytes: u64,
@@ -98,7 +100,7 @@ pub struct Workload {
 /// Is this the first line of such a file?
 pub fn is_workload(text: &str) -> bool {
     let first = text.lines().next().unwrap_or_default();
-    first.contains("model_parallel_NPU_group") && first.contains("all_gpus")
+    first.contains("model_parallel_NPU_group")
 }
 
 /// Parses a file called `file`.
@@ -138,7 +140,7 @@ pub fn parse(file: &str, text: &str) -> Result<Workload, Problems> {
     let number = |name: &str, default: Option<u64>| field(name, default, MOST).map(|n| n as u32);
     let tp = number("model_parallel_NPU_group", None)?;
     let (ep, pp) = (number("ep", Some(1))?, number("pp", Some(1))?);
-    let (chunks, micro_batches, gpus) = (number("vpp", Some(1))?, number("ga", Some(1))?, number("all_gpus", None)?);
+    let (chunks, micro_batches, gpus) = (number("vpp", Some(1))?, number("ga", Some(1))?, number("all_gpus", Some(0))?);
     let stage_bytes = field("pp_comm", Some(0), 1 << 48)?;
     let product = u64::from(tp) * u64::from(pp);
     if !u64::from(gpus).is_multiple_of(product) {
@@ -210,6 +212,7 @@ fn collective(word: &str, plain: Group, bytes: u64) -> Result<Option<Collective>
         "ALLGATHER" => Kind::AllGather,
         "REDUCESCATTER" => Kind::ReduceScatter,
         "ALLTOALL" => Kind::AllToAll,
+        "BROADCAST" => Kind::Broadcast,
         _ => return Err((word.to_string(), "is no collective that is understood".to_string())),
     };
     Ok((bytes > 0).then_some(Collective { kind, group, bytes }))
@@ -250,7 +253,7 @@ fn cut(layers: Vec<Layer>, micros: u32) -> Result<Cut, String> {
 }
 
 impl Workload {
-    /// Ranks that have the same part of the model.
+    /// Ranks that have the same part of the model; 0 if the file does not say.
     pub fn copies(&self) -> u32 {
         self.gpus / (self.tp * self.pp)
     }
@@ -271,10 +274,11 @@ impl Workload {
             (compute, bytes)
         };
         let all = |layer: &Layer| [layer.forward, layer.inputs, layer.weights];
+        let gpus = if self.gpus > 0 { self.gpus.to_string() } else { "an unknown number of".to_string() };
         let mut out = format!(
             "a SimAI/AICB workload ({}): one rank of one stage\n{} GPUs: TP {}, EP {}, PP {}, DP {}; {} micro-batches, {} chunks per stage, {} B between stages\n",
             self.policy,
-            self.gpus,
+            gpus,
             self.tp,
             self.ep,
             self.pp,
@@ -294,10 +298,13 @@ impl Workload {
             out.push_str(&format!("{} layers of other micro-batches have other times or bytes\n", self.others));
         }
         out.push_str(
-            "assumed: every stage and every rank does the same; groups in Megatron-LM's order (tensor, expert, data, stages); layers that are there once \
+            "assumed: BROADCAST comes from the first rank of its group; every stage and every rank does the same; groups in Megatron-LM's order (tensor, expert, data, stages); layers that are there once \
              run behind the last backward pass, in the file's order; every micro-batch has the times and bytes of the last one; the last field of a layer (update) and checkpoints are not read\n\
              to run it: [job] file = \"FILE\" beside [servers] and [fabric]; pp and micro_batches may be lowered\n",
         );
+        if self.gpus == 0 {
+            out.push_str("the header has no all_gpus: write gpus = N there\n");
+        }
         out
     }
 }

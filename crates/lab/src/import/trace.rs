@@ -158,11 +158,10 @@ impl RankTrace {
         let count = self.operations.len();
         let mut waits = vec![0u32; count];
         let mut next: Vec<Vec<u32>> = vec![Vec::new(); count];
-        for place in 0..count {
-            for &need in self.needs_of(place) {
-                next[need as usize].push(place as u32);
-                waits[place] += 1;
-            }
+        for (place, waits) in waits.iter_mut().enumerate() {
+            let needs = self.needs_of(place);
+            *waits = needs.len() as u32;
+            needs.iter().for_each(|&need| next[need as usize].push(place as u32));
         }
         for &(later, before) in &self.begins {
             next[before as usize].push(later);

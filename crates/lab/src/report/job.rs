@@ -1,10 +1,12 @@
 //! Training jobs: the time of iterations, and how the time of ranks is divided.
 
+use super::below;
 use super::parts::{self, LaneFacts, PartFacts};
 use super::text::grid::{ALWAYS, Grid};
 use super::text::{bytes, count, percent, us};
 use crate::plan::{CollectivePlan, Execution, Experiment, JobPlan};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use strandway_collective::script::COMPUTE;
 use strandway_collective::{ScriptedJob, bandwidth};
 use strandway_fabric::Measurements;
@@ -110,6 +112,19 @@ pub struct OperationFacts {
     /// Bus bandwidth at the mean time, as nccl-tests defines it, in 10^9 bytes per second.
     #[serde(rename = "busbw_GBps")]
     pub busbw: Option<f64>,
+    /// The same at the lower bound of the time.
+    #[serde(rename = "bound_busbw_GBps")]
+    pub bound_busbw: Option<f64>,
+    /// Mean part of the time until the last rank was ready for it; absent for messages between two ranks, and if there
+    /// were too many steps to keep their times.
+    pub late_us: Option<f64>,
+    /// What its messages spent their time on, as shares that add up to 1: `line`, queues (`collision`, `slow_link`, `incast`,
+    /// `fabric`), `window`, `recovery`, `timeout`, `paused`, `propagation`; absent without accounts (`run.why`).
+    pub shares: BTreeMap<String, Option<f64>>,
+    /// The link at which its packets waited, if one stands out.
+    pub link: Option<String>,
+    /// Why it took longer than its lower bound, in words; empty if it did not.
+    pub why: String,
 }
 
 /// A step of a rank.
@@ -186,11 +201,15 @@ fn one(
         exposed: exposed
             .map(|(kind, name)| ExposedFacts { name: name.clone(), us: waited(kind) / per, share: share(waited(kind)) })
             .collect(),
-        operations: plan
-            .operations
-            .iter()
-            .map(|(kind, places)| operations(experiment, measured, kind, places))
-            .collect(),
+        operations: {
+            let ready = parts::ready(job, ranks);
+            let of = |(kind, places): &(String, Vec<usize>)| {
+                let mut facts = operations(experiment, measured, kind, places);
+                below::explain(experiment, measured, places, &ready, &mut facts);
+                facts
+            };
+            plan.operations.iter().map(of).collect()
+        },
         timeline: timeline(job, ranks),
         timeline_from_us: drawn(ranks).map_or(0.0, |(_, begin)| begin.as_us()),
         lanes: match drawn(ranks).filter(|_| experiment.plan.sample_every.is_some()) {
@@ -218,6 +237,7 @@ fn transfers(
     }
     let bytes = plans.first().map_or(0, |plan| plan.bytes);
     let mean = completion.mean().map(|ps| ps / 1e6);
+    let bound_us = plans.iter().map(|plan| plan.bound.as_us()).sum::<f64>() / plans.len().max(1) as f64;
     OperationFacts {
         name: kind.to_string(),
         algorithm: "messages".to_string(),
@@ -226,8 +246,10 @@ fn transfers(
         bytes,
         time_us: mean,
         time_max_us: completion.max().map(Span::as_us),
-        bound_us: plans.iter().map(|plan| plan.bound.as_us()).sum::<f64>() / plans.len().max(1) as f64,
+        bound_us,
         busbw: mean.map(|us| bytes as f64 / us / 1e3),
+        bound_busbw: (bound_us > 0.0).then(|| bytes as f64 / bound_us / 1e3),
+        ..OperationFacts::default()
     }
 }
 
@@ -245,10 +267,11 @@ fn operations(experiment: &Experiment, measured: &Measurements, kind: &str, plac
     let count = plans.len() as u64;
     let mean = (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64);
     let size = plans.iter().map(|plan| plan.bytes).sum::<u64>() / count.max(1);
-    let rates = plans
-        .first()
-        .zip(mean)
-        .and_then(|(plan, mean)| bandwidth(plan.kind, plan.ranks, Bytes(size), Span((mean * 1e6) as u64)));
+    let bound_us = plans.iter().map(|plan| plan.bound.as_us()).sum::<f64>() / count.max(1) as f64;
+    let bus = |us: f64| {
+        let plan = plans.first()?;
+        bandwidth(plan.kind, plan.ranks, Bytes(size), Span((us * 1e6) as u64)).map(|rates| rates.bus)
+    };
     OperationFacts {
         name: kind.to_string(),
         algorithm: plans.first().map_or_else(String::new, |plan| plan.algorithm.clone()),
@@ -257,8 +280,10 @@ fn operations(experiment: &Experiment, measured: &Measurements, kind: &str, plac
         bytes: size,
         time_us: mean,
         time_max_us: times.iter().copied().max_by(f64::total_cmp),
-        bound_us: plans.iter().map(|plan| plan.bound.as_us()).sum::<f64>() / count.max(1) as f64,
-        busbw: rates.map(|rates| rates.bus),
+        bound_us,
+        busbw: mean.and_then(bus),
+        bound_busbw: Some(bound_us).filter(|us| *us > 0.0).and_then(bus),
+        ..OperationFacts::default()
     }
 }
 
@@ -315,11 +340,24 @@ pub(crate) fn operation_rows(jobs: &[&JobFacts]) -> Vec<[String; 6]> {
                 times,
                 us(operation.time_us),
                 us(operation.time_max_us),
-                operation.busbw.map_or("–".to_string(), |rate| format!("{rate:.2} GB/s")),
+                match (operation.busbw, operation.bound_busbw) {
+                    (Some(rate), Some(most)) => format!("{rate:.2} of {most:.2} GB/s"),
+                    (Some(rate), None) => format!("{rate:.2} GB/s"),
+                    _ => "–".to_string(),
+                },
                 us(Some(exposed)),
             ]
         };
         job.operations.iter().map(row).collect()
+    };
+    jobs.iter().flat_map(of).collect()
+}
+
+/// For each kind of collective a sentence that says why it takes longer than it must.
+pub(crate) fn below_lines(jobs: &[&JobFacts]) -> Vec<String> {
+    let of = |job: &&JobFacts| -> Vec<String> {
+        let told = job.operations.iter().filter(|operation| !operation.why.is_empty());
+        told.map(|operation| format!("{}: {}", job.name, operation.why)).collect()
     };
     jobs.iter().flat_map(of).collect()
 }
@@ -383,7 +421,8 @@ pub(super) fn table(jobs: &[JobFacts], width: Option<usize>) -> String {
     };
     let parts = if any { third.text(width) } else { String::new() };
     let more = shown.iter().filter_map(|job| told(job)).fold(more, |more, line| more + &line + "\n");
-    format!("{}{more}{parts}{}", first.text(width), second.text(width))
+    let why: String = below_lines(&shown).iter().map(|line| format!("{line}\n")).collect();
+    format!("{}{more}{parts}{}{why}", first.text(width), second.text(width))
 }
 
 /// The streams of a timeline, in order.

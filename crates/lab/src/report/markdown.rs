@@ -50,6 +50,7 @@ pub fn report(report: &Report) -> String {
         }
         out.push_str(&grid(job::PARTS_HEAD, job::part_rows(&shown)));
         out.push_str(&grid(job::OPERATIONS_HEAD, job::operation_rows(&shown)));
+        job::below_lines(&shown).iter().for_each(|line| out.push_str(&format!("\n- {line}\n")));
     }
     out.push_str(
         "\n| packets sent | delivered | sent again | marked | trimmed | dropped | lost | duplicates | discarded | timeouts | pauses |\n",

@@ -146,6 +146,12 @@ impl Begins {
     }
 }
 
+/// For each group of messages, by its index in the run, when its last rank was ready for it; empty if steps' times were
+/// not kept.
+pub(super) fn ready(job: &ScriptedJob, ranks: &[&RankTimes]) -> BTreeMap<u32, Time> {
+    if job.keeps_steps { Begins::new(job, ranks).groups } else { BTreeMap::new() }
+}
+
 /// The parts of a job's iterations.
 pub(super) fn facts(job: &ScriptedJob, ranks: &[&RankTimes], iterations: u32) -> Vec<PartFacts> {
     let begun = ranks.iter().filter_map(|rank| rank.begun).min();

@@ -26,8 +26,14 @@ pub(crate) struct Written {
     placement: Placed,
 }
 
-/// Makes a recipe for a number of ranks, cut into parts.
-type RecipeOf = fn(u32, u32) -> Result<Recipe, RecipeError>;
+/// The recipe of a collective.
+#[derive(Clone, Debug)]
+enum RecipeOf {
+    /// For a number of ranks, cut into parts.
+    Made(fn(u32, u32) -> Result<Recipe, RecipeError>),
+    /// From a file, for as many ranks as the file has.
+    File(Arc<Recipe>),
+}
 
 /// The way in which a collective is executed.
 #[derive(Clone, Debug)]
@@ -105,17 +111,47 @@ pub struct CollectivePlan {
     pub job: Option<u32>,
 }
 
+impl Maker<'_> {
+    /// A collective of the job that is being made: what it is and its algorithm, its ranks and bytes. It has no name yet, and its messages
+    /// are counted.
+    pub(super) fn of_job(
+        &self,
+        (kind, algorithm): (Collective, &str),
+        (ranks, bytes): (u32, u64),
+        execution: Execution,
+        bound: Span,
+    ) -> CollectivePlan {
+        CollectivePlan {
+            name: String::new(),
+            group: None,
+            kind,
+            algorithm: algorithm.into(),
+            ranks,
+            bytes,
+            execution,
+            placement: String::new(),
+            class: self.class,
+            messages: 0..0,
+            tallied: true,
+            bound,
+            job: Some(self.traffic.jobs.len() as u32),
+        }
+    }
+}
+
 /// Reads the keys that only collectives have.
 pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size: Bytes) -> Option<Written> {
     let many = |key: &'static str, most: u32| section.count(key, 1, u64::from(most)).map(|n| n as u32);
     let most = super::fabric::HOSTS_MAX as u32;
     let schedule = Way::Schedule;
     let way = match kind {
+        _ if section.text_is("algorithm", "msccl") => Way::Recipe(RecipeOf::File(msccl(section, scenario, kind)?)),
         "all-to-all" => schedule(Algorithm::AllToAll { window: many("window", most).unwrap_or(4) }),
         "training" => Way::InNetwork(switch::read_training(section, size)),
         "fsdp" => Way::Sharded(fsdp::read(section)),
-        "all-reduce" => match section.choice("algorithm", &["ring", "tree", "halving-doubling", "in-network"]) {
-            Some("tree") => Way::Recipe(Recipe::tree),
+        "all-reduce" => match section.choice("algorithm", &["ring", "tree", "halving-doubling", "in-network", "msccl"])
+        {
+            Some("tree") => Way::Recipe(RecipeOf::Made(Recipe::tree)),
             Some("in-network") => Way::InNetwork(switch::read_collective(section, false)),
             Some("halving-doubling") => schedule(Algorithm::HalvingDoubling),
             _ => schedule(Algorithm::RingAllReduce),
@@ -124,18 +160,20 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size:
             (Some(tree), root) => Way::Tree(tree, root),
             (None, root) => Way::Multicast(multicast::read(section, Some(root))),
         },
-        "reduce-scatter" => match section.choice("algorithm", &["ring", "pat", "in-network"]) {
-            Some("pat") => Way::Recipe(Recipe::pat_reduce_scatter),
+        "reduce-scatter" => match section.choice("algorithm", &["ring", "pat", "in-network", "msccl"]) {
+            Some("pat") => Way::Recipe(RecipeOf::Made(Recipe::pat_reduce_scatter)),
             Some("in-network") => Way::InNetwork(switch::read_collective(section, true)),
             _ => schedule(Algorithm::RingReduceScatter),
         },
-        _ => match section.choice("algorithm", &["ring", "pat", "recursive-doubling", "linear", "multicast"]) {
-            Some("pat") => Way::Recipe(Recipe::pat_all_gather),
-            Some("recursive-doubling") => schedule(Algorithm::RecursiveDoubling),
-            Some("linear") => schedule(Algorithm::LinearAllGather),
-            Some("multicast") => Way::Multicast(multicast::read(section, None)),
-            _ => schedule(Algorithm::RingAllGather),
-        },
+        _ => {
+            match section.choice("algorithm", &["ring", "pat", "recursive-doubling", "linear", "multicast", "msccl"]) {
+                Some("pat") => Way::Recipe(RecipeOf::Made(Recipe::pat_all_gather)),
+                Some("recursive-doubling") => schedule(Algorithm::RecursiveDoubling),
+                Some("linear") => schedule(Algorithm::LinearAllGather),
+                Some("multicast") => Way::Multicast(multicast::read(section, None)),
+                _ => schedule(Algorithm::RingAllGather),
+            }
+        }
     };
     let whole = matches!(
         way,
@@ -152,6 +190,29 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size:
     let group = many("group", most);
     let placement = placement(section, scenario)?;
     Some(Written { way, ranks, group, parts: parts.unwrap_or(1), placement })
+}
+
+/// The algorithm of MSCCL that `file` names.
+fn msccl(section: &Section<'_>, scenario: &Scenario, kind: &str) -> Option<Arc<Recipe>> {
+    let Some(name) = section.text("file") else {
+        if !section.has("file") {
+            let remedy = "name an algorithm of MSCCL: file = \"FILE.xml\"";
+            section.sink.add(&section.path("file"), "", "is missing", remedy);
+        }
+        return None;
+    };
+    match scenario.read(&name).and_then(|(file, text)| crate::import::msccl::parse(&file, &text)) {
+        Ok(made) if made.recipe.collective().name() != kind.replace('-', "") => {
+            let what = format!("computes {}, and the workload is {kind}", made.recipe.collective().name());
+            section.wrong("file", what, "correct kind, or name another file");
+            None
+        }
+        Ok(made) => Some(Arc::new(made.recipe)),
+        Err(problems) => {
+            section.sink.extend(problems.0);
+            None
+        }
+    }
 }
 
 fn placement(section: &Section<'_>, scenario: &Scenario) -> Option<Placed> {
@@ -261,8 +322,16 @@ impl Maker<'_> {
                     let placement = written.placement.name.clone();
                     match other {
                         Way::Recipe(make) => {
-                            let recipe = match make(size, written.parts) {
-                                Ok(recipe) => Arc::new(recipe),
+                            let made = match make {
+                                RecipeOf::Made(make) => make(size, written.parts).map(Arc::new),
+                                RecipeOf::File(recipe) => Ok(Arc::clone(recipe)),
+                            };
+                            let recipe = match made {
+                                Ok(recipe) if recipe.ranks() != size => {
+                                    let what = format!("is not the number of GPUs in the file, {}", recipe.ranks());
+                                    return self.complain("ranks", size, what, "write that number, or a file for more");
+                                }
+                                Ok(recipe) => recipe,
                                 Err(error) => {
                                     return self.complain("ranks", size, error, "write fewer, or algorithm = \"ring\"");
                                 }
@@ -495,11 +564,15 @@ impl Maker<'_> {
 
     /// Lower bound of the time of a collective that follows a recipe.
     pub(super) fn bound_of(&self, listed: &Listed) -> Span {
+        self.bound_on(&listed.recipe, listed.bytes, &listed.hosts)
+    }
+
+    /// The same before it is placed.
+    pub(super) fn bound_on(&self, recipe: &Recipe, bytes: u64, hosts: &[HostId]) -> Span {
         let profile = &self.traffic.profiles[usize::from(self.profile)];
         let alone = Alone::new(profile, self.context.topology, self.context.rate);
-        let hosts = &listed.hosts;
-        listed.recipe.bound(
-            listed.bytes,
+        recipe.bound(
+            bytes,
             |bytes| alone.busy(bytes),
             |from, to, bytes| alone.transfer(hosts[from as usize], hosts[to as usize], bytes),
         )

@@ -1,9 +1,10 @@
 //! `[fabric]`: shape, rates and latencies, routing, and settings of switches that differ from the profile's.
 
+use crate::import::simai_topology::Described;
 use crate::reader::{Section, Sink};
 use crate::scenario::Scenario;
 use crate::scenario::faults::Faults;
-use crate::scenario::shapes::{fat_tree, imported, leaf_spine};
+use crate::scenario::shapes::{fat_tree, graph, imported, leaf_spine};
 use crate::scenario::sites;
 use strandway_fabric::Topology;
 use strandway_fabric::plan::{
@@ -66,7 +67,7 @@ const KEYS: [&str; 45] = [
     "loss_one_way",
 ];
 
-const KINDS: [&str; 5] = ["leaf-spine", "fat-tree", "multi-plane", "sites", "htsim"];
+const KINDS: [&str; 6] = ["leaf-spine", "fat-tree", "multi-plane", "sites", "htsim", "simai"];
 
 /// The checked `[fabric]`, without sizes of switches, which also depend on the profile.
 #[derive(Clone, Debug)]
@@ -76,6 +77,8 @@ pub(crate) struct Fabric {
     pub(crate) routing: Routing,
     /// The permanent losses of its long links.
     pub(crate) losses: Faults,
+    /// The servers, if a file describes them together with the fabric.
+    pub(crate) described: Option<Described>,
     switches: Switches,
 }
 
@@ -129,6 +132,7 @@ pub(crate) fn read(
     let written = section.choice("routing", &Routing::NAMES).and_then(Routing::named);
     let routing = written.or(wanted.map(|(routing, _)| routing)).unwrap_or(Routing::Hashed);
     let mut losses = Faults::default();
+    let mut described = None;
     let topology = match kind {
         "sites" => {
             let wish = |said: Option<bool>| said == Some(true);
@@ -140,6 +144,10 @@ pub(crate) fn read(
             })
         }
         "htsim" => imported(&section, scenario),
+        "simai" => graph(&section, scenario).map(|(topology, made)| {
+            described = Some(made);
+            topology
+        }),
         "fat-tree" => fat_tree(&section, nodes),
         _ => leaf_spine(&section, kind == "multi-plane", nodes),
     };
@@ -154,7 +162,7 @@ pub(crate) fn read(
             wanted.filter(|_| written.is_none()).map_or(String::new(), |(_, profile)| format!(", as {profile} wants"));
         segments_fit(sink, &topology, &by);
     }
-    Some(Fabric { kind, topology, routing, losses, switches })
+    Some(Fabric { kind, topology, routing, losses, described, switches })
 }
 
 /// A micro segment (uSID) has 16 bits: two for its kind, three for the plane, eleven for a number that is not zero.

@@ -322,21 +322,9 @@ impl Maker<'_> {
         made.starts.fill(Time::NEVER);
         self.traffic.groups.push(made);
         let bound = self.bound(&schedule, hosts);
-        self.traffic.collectives.push(CollectivePlan {
-            name,
-            group,
-            kind: algorithm.collective(),
-            algorithm: algorithm.name().into(),
-            ranks,
-            bytes,
-            execution: Execution::Schedule(place as usize),
-            placement: placement.to_string(),
-            class: self.class,
-            messages: 0..0,
-            tallied: true,
-            bound,
-            job: Some(self.traffic.jobs.len() as u32),
-        });
+        let execution = Execution::Schedule(place as usize);
+        let plan = self.of_job((algorithm.collective(), algorithm.name()), (ranks, bytes), execution, bound);
+        self.traffic.collectives.push(CollectivePlan { name, group, placement: placement.to_string(), ..plan });
         Some(Box::new(move |rank| Operation::Messages { group: place, rank }))
     }
 

@@ -1,6 +1,7 @@
 //! `[job]` or several `[[job]]`: training jobs, given by a model and its degrees of parallelism. This file reads the
 //! keys. `job/steps.rs` makes the steps of each rank, and `job/place.rs` places ranks on servers.
 
+mod choice;
 mod model;
 mod pipeline;
 mod place;
@@ -10,10 +11,12 @@ mod steps;
 mod traced;
 
 use super::collective::hosts_of;
+use crate::import::nccl_tuner::Tuner;
 use crate::import::simai::Workload;
 use crate::import::trace::Trace;
 use crate::reader::Section;
 use crate::scenario::Scenario;
+use choice::Wish;
 use model::Model;
 use pipeline::Pipeline;
 use source::Source;
@@ -25,13 +28,14 @@ use strandway_proto::units::Span;
 const RANKS_MAX: u64 = 1 << 17;
 
 /// Keys that only jobs have.
-pub(super) const KEYS: [&str; 47] = [
+pub(super) const KEYS: [&str; 50] = [
     "name",
     "profile",
     "start",
     "connections",
     "model",
     "file",
+    "once",
     "layers",
     "hidden",
     "heads",
@@ -73,6 +77,8 @@ pub(super) const KEYS: [&str; 47] = [
     "placement",
     "groups",
     "control_dependencies",
+    "algorithm",
+    "tuner",
 ];
 
 /// The part of the forward pass that a backward pass computes again.
@@ -103,6 +109,8 @@ pub(crate) struct Written {
     model: Model,
     /// In place of the model: one rank's layers, from a file.
     imported: Option<Arc<Workload>>,
+    /// With a file: its layers that are there once per iteration, too.
+    once: bool,
     /// In place of both: what each rank does.
     trace: Option<Arc<Trace>>,
     /// The name of its model in notes: `llama-70b`, `model`, or the name of the file.
@@ -139,6 +147,9 @@ pub(crate) struct Written {
     /// Bytes of one gradient in messages. Parameters and activations have two.
     gradient_bytes: u64,
     placement: Placement,
+    /// How collectives between servers are done.
+    algorithm: Wish,
+    tuner: Option<Arc<Tuner>>,
 }
 
 /// GPUs, their dense bf16 peaks, TFLOP/s, and the rates of their memories, TB/s (data sheets).
@@ -185,7 +196,16 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written
     let ep = degree("ep", 1 << 16, &|file| file.ep);
     let replicas = u64::from(tp) * u64::from(cp) * u64::from(pp);
     let (gpus, dp) = match (file, ranks) {
-        (Some(file), _) => (None, Some(u64::from(file.copies()))),
+        (Some(file), _) if file.gpus > 0 => (None, Some(u64::from(file.copies()))),
+        (Some(_), _) => {
+            let gpus = section.count("gpus", 1, RANKS_MAX);
+            if gpus.is_none() && !section.has("gpus") {
+                let what = "is missing: the header of the file has no all_gpus";
+                section.sink.add(&section.path("gpus"), "", what, "write the number of ranks");
+                return None;
+            }
+            (gpus, None)
+        }
         (None, Some(ranks)) => (None, Some(u64::from(ranks))),
         (None, None) => (section.count("gpus", 1, RANKS_MAX), section.count("dp", 1, RANKS_MAX)),
     };
@@ -251,8 +271,12 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written
     let known = GPUS.iter().find(|(name, ..)| *name == gpu).map_or(989.0, |(_, peak, _)| *peak);
     let peak = 1e12 * section.ratio("tflops", 1e-3, 1e9).unwrap_or(known);
     let efficiency = section.ratio("efficiency", 1e-3, 1.0).unwrap_or(0.5);
+    let (algorithm, tuner) = choice::read(section, scenario)?;
     let written = Written {
+        algorithm,
+        tuner,
         model: model?,
+        once: once(section, imported.is_some()),
         imported,
         trace,
         label,
@@ -285,6 +309,15 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written
     };
     fits(section, &written);
     (section.sink.count() == before).then_some(written)
+}
+
+/// Whether the end of the iteration is part of a job from a file.
+fn once(section: &Section<'_>, imported: bool) -> bool {
+    let once = section.flag("once");
+    if once.is_some() && !imported {
+        section.wrong("once", "has a meaning with a file only", "leave it out, or write file");
+    }
+    once.unwrap_or(true)
 }
 
 /// Reports settings of a job that do not fit together.
@@ -437,14 +470,16 @@ impl Written {
             return format!("{name}: {}, {format}, {ranks} ranks on {servers} servers; {how}", self.label);
         }
         if let Some(file) = &self.imported {
+            let end = match self.once {
+                true => format!("whose end of an iteration has {} layers of its own", file.once.len()),
+                false => format!("without the {} layers at the end of an iteration", file.once.len()),
+            };
             return format!(
-                "{name}: {}, {} GPUs of {servers} servers ({}); {} micro-batches; all stages do what the file says of one, whose end of an \
-                 iteration has {} layers of its own",
+                "{name}: {}, {} GPUs of {servers} servers ({}); {} micro-batches; all stages do what the file says of one, {end}",
                 self.label,
                 self.ranks(),
                 degrees.join(", "),
                 self.micro_batches,
-                file.once.len(),
             );
         }
         let compute = match self.compute {

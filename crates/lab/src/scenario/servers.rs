@@ -1,12 +1,15 @@
 //! `[servers]`: the GPUs of each server, the links between them, and the port of the fabric for each NIC.
 
+use crate::import::nccl::{self, Server};
+use crate::import::simai_topology::Described;
 use crate::reader::{Section, Sink};
+use crate::scenario::Scenario;
+use crate::scenario::fabric::Fabric;
 use strandway_collective::server::GPUS_MAX;
-use strandway_fabric::Topology;
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Rate, Span};
 
-const KEYS: [&str; 5] = ["gpus", "nics", "rate", "latency", "wiring"];
+const KEYS: [&str; 6] = ["gpus", "nics", "rate", "latency", "wiring", "topo"];
 
 /// The leaves to which the NICs of a server are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,21 +39,28 @@ pub(crate) struct Servers {
 }
 
 /// Reads `[servers]`. Without it every host is a server with one GPU.
-pub(crate) fn read(sink: &Sink, root: &toml::Table, topology: &Topology) -> Servers {
+pub(crate) fn read(sink: &Sink, scenario: &Scenario, fabric: &Fabric) -> Servers {
+    let topology = &fabric.topology;
+    let root = &scenario.table;
     let section = Section::of(sink, root, "servers");
     let written = root.contains_key("servers");
-    let gpus = section.count("gpus", 1, GPUS_MAX.into()).map_or(if written { 8 } else { 1 }, |n| n as u32);
-    let nics = section.count("nics", 1, GPUS_MAX.into()).map_or(gpus, |n| n as u32);
-    let rate = section.rate("rate").unwrap_or(Rate::from_gbps(3600));
-    let latency = section.span("latency").unwrap_or(Span::from_us(1));
+    let file = described(&section, scenario).or(fabric.described.as_ref().map(of_fabric)).unwrap_or_default();
+    let gpus = section.count("gpus", 1, GPUS_MAX.into()).map(|n| n as u32);
+    let gpus = gpus.or(Some(file.gpus).filter(|n| *n > 0)).unwrap_or(if written { 8 } else { 1 });
+    let nics = section.count("nics", 1, GPUS_MAX.into()).map(|n| n as u32);
+    let nics = nics.or(Some(file.nics).filter(|n| *n > 0)).unwrap_or(gpus);
+    let rate = section.rate("rate").or(file.inside).unwrap_or(Rate::from_gbps(3600));
+    let known = fabric.described.as_ref().and_then(|made| Some(made.inside?.1));
+    let latency = section.span("latency").or(known).unwrap_or(Span::from_us(1));
     let wiring = match section.choice("wiring", &["by-server", "rail-optimised", "rail-only"]) {
         Some("rail-optimised") => Wiring::RailOptimised,
         Some("rail-only") => Wiring::RailOnly,
+        None if file.rails > 1 => Wiring::RailOptimised,
         _ => Wiring::ByServer,
     };
     let (hosts, hosts_per_leaf) = (topology.hosts(), topology.shape().hosts_per_leaf);
     if !gpus.is_multiple_of(nics) {
-        section.wrong("nics", format!("does not divide the {gpus} GPUs of a server"), "write a divisor");
+        sink.add("servers.nics", nics, format!("does not divide the {gpus} GPUs of a server"), "write a divisor");
     }
     if !hosts.is_multiple_of(nics) {
         let what = format!("does not divide the fabric's {hosts} hosts, each of which is a NIC");
@@ -65,6 +75,33 @@ pub(crate) fn read(sink: &Sink, root: &toml::Table, topology: &Topology) -> Serv
     section.finish_knowing(&KEYS);
     let per_block = if rails { hosts_per_leaf } else { (hosts_per_leaf / nics).max(1) };
     Servers { gpus, nics, rate, latency, wiring, count: hosts / nics, per_block, hosts_per_leaf }
+}
+
+/// The server of a file that describes the whole fabric.
+fn of_fabric(made: &Described) -> Server {
+    Server {
+        gpus: made.gpus_per_server,
+        nics: made.gpus_per_server,
+        inside: made.inside.map(|(rate, _)| rate),
+        rails: if made.rails { made.gpus_per_server } else { 0 },
+        ..Server::default()
+    }
+}
+
+/// The server that `topo` describes. Problems go into the section's sink.
+fn described(section: &Section<'_>, scenario: &Scenario) -> Option<Server> {
+    let name = section.text("topo")?;
+    match scenario.read(&name).and_then(|(file, text)| nccl::parse(&file, &text)) {
+        Ok(server) if server.gpus > GPUS_MAX || server.nics > GPUS_MAX => {
+            section.wrong("topo", format!("has more than {GPUS_MAX} GPUs or NICs"), "describe one server");
+            None
+        }
+        Ok(server) => Some(server),
+        Err(problems) => {
+            section.sink.extend(problems.0);
+            None
+        }
+    }
 }
 
 impl Servers {

@@ -2,6 +2,7 @@
 
 use super::fabric::HOSTS_MAX;
 use crate::import::htsim;
+use crate::import::simai_topology::{self, Described};
 use crate::reader::Section;
 use crate::scenario::Scenario;
 use strandway_fabric::Topology;
@@ -208,6 +209,36 @@ fn make(section: &Section<'_>, shape: Shape, levels: [Level; 3], inside: [Span; 
             None
         }
     }
+}
+
+/// A topology of SimAI or ASTRA-sim, and its servers.
+pub(super) fn graph(section: &Section<'_>, scenario: &Scenario) -> Option<(Topology, Described)> {
+    let Some(name) = section.text("topo") else {
+        if !section.has("topo") {
+            section.sink.add("fabric.topo", "", "is missing", "name a topology file of SimAI: topo = \"FILE\"");
+        }
+        return None;
+    };
+    let parsed = scenario.read(&name).and_then(|(file, text)| simai_topology::parse(&file, &text));
+    let made = match parsed {
+        Ok(made) => made,
+        Err(problems) => {
+            section.sink.extend(problems.0);
+            return None;
+        }
+    };
+    let shape = Shape {
+        hosts: made.gpus,
+        planes: made.planes as u8,
+        hosts_per_leaf: made.hosts_per_leaf,
+        spines: made.spines.max(1),
+        leaf_bundle: made.bundle,
+        pods: None,
+    };
+    let level = |rate| Level { rate, latency: made.latency };
+    let nic = Rate(made.rate.0 / u64::from(made.planes));
+    let topology = make(section, shape, [level(nic), level(made.uplink), level(made.uplink)], [Span::ZERO; 3])?;
+    Some((topology, made))
 }
 
 /// The fabric of an htsim topology file.

@@ -97,6 +97,12 @@ impl Graph {
         for pipe in &experiment.pipes {
             graph.traffic(topology, pipe.from, pipe.to, mix(pipe.bytes, pipe.count.into()));
         }
+        for listed in &experiment.listed {
+            for message in 0..listed.recipe.parcels().len() as u32 {
+                let (from, to) = listed.ends(message);
+                graph.traffic(topology, from, to, mix(11, listed.length(message, 0)));
+            }
+        }
         if experiment.aggregation.is_some() {
             // Trees of switches that add: their places follow from numbers, so no two parts count as alike.
             graph.colours.iter_mut().zip(0..).for_each(|(colour, node)| *colour = mix(*colour, node));

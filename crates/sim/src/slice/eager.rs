@@ -21,6 +21,9 @@ use strandway_fabric::topology::LinkId;
 /// of their [`Share`].
 const SHARED: u32 = 1 << 31;
 
+/// The ingress of a packet that a program of the switch made on its own: no neighbour sent it, so none is paused for it.
+const NO_INGRESS: u32 = SHARED - 1;
+
 /// The common account of one packet's copies. The packet takes room in the switch once, until its last copy has left.
 #[derive(Clone, Copy, Debug)]
 struct Share {
@@ -143,7 +146,7 @@ impl Slice<'_> {
     #[inline]
     fn arrive(&mut self, node: u32, packet: &Transit, now: u64) {
         let mut packet = *packet;
-        let ingress = if self.facts.accounting { self.fabric.switches.ingress[packet.source() as usize] } else { 0 };
+        let ingress = if self.facts.accounting { self.ingress(node, packet.source()) } else { 0 };
         if let Some(group) = packet.group() {
             return self.arrive_for_group(node, group, &packet, ingress, now);
         }
@@ -157,6 +160,20 @@ impl Slice<'_> {
         self.sample_port(port, now);
         self.enqueue_eager(port, packet, ingress, now);
         self.look_later(port);
+    }
+
+    /// The ingress of a packet at a switch, by the link that gives its place in the order of arrivals.
+    #[inline]
+    fn ingress(&self, node: u32, link: u32) -> u32 {
+        let switches = &self.fabric.switches;
+        let port = switches.ingress[link as usize];
+        if self.fabric.stations.is_empty() {
+            return port;
+        }
+        // A packet that the switch's program made on its own has the place of a link that leads elsewhere.
+        let owner = switches.of_port.get(port as usize);
+        let own = switches.of_node[(node - self.facts.cut.hosts) as usize];
+        if owner == Some(&own) { port } else { NO_INGRESS }
     }
 
     /// The place of the port that the router names for a packet; `None` if routing knows of no way.
@@ -299,6 +316,9 @@ impl Slice<'_> {
             ingress = share.ingress;
         }
         if let Some(pfc) = limits.pfc {
+            if ingress == NO_INGRESS {
+                return limits.shared.is_none_or(|shared| size <= self.free_at(i, &shared));
+            }
             let port = &self.fabric.switches.services[ingress as usize];
             if limits.shared.is_some() {
                 return self.fits_share(i, ingress as usize, size) || port.ingress_headroom + size <= pfc.headroom.0;
@@ -352,13 +372,13 @@ impl Slice<'_> {
             ingress = share.ingress as usize;
         }
         if self.facts.plan.ports.shared.is_some() {
-            if self.facts.accounting && !self.fits_share(i, ingress, size) {
+            if self.facts.accounting && ingress != NO_INGRESS as usize && !self.fits_share(i, ingress, size) {
                 self.fabric.switches.services[ingress].ingress_headroom += size;
             } else {
                 *self.buffered_at(i) += size;
             }
         }
-        if !self.facts.accounting {
+        if !self.facts.accounting || ingress == NO_INGRESS as usize {
             return;
         }
         self.fabric.switches.services[ingress].ingress_bytes += size;
@@ -385,6 +405,12 @@ impl Slice<'_> {
             }
             return;
         };
+        if ingress == NO_INGRESS as usize {
+            if self.facts.plan.ports.shared.is_some() {
+                *self.buffered_at(i) -= size;
+            }
+            return;
+        }
         self.fabric.switches.services[ingress].ingress_bytes -= size;
         let resume_at = if self.facts.plan.ports.shared.is_some() {
             // The headroom is emptied first, so that it is free for the next pause.

@@ -1,13 +1,14 @@
 //! The hosts of a slice with their programs.
 
 use super::host::Host;
-use super::seat::Posted;
+use super::seat::{OpenMessage, Posted};
 use super::setup::World;
 use crate::fingerprint::Fingerprint;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use strandway_collective::{AnyApplication, Programs};
 use strandway_fabric::plan::Plan;
+use strandway_proto::account::Waits;
 use strandway_proto::application::Channel;
 use strandway_proto::{ConnectionId, HostId};
 
@@ -20,8 +21,10 @@ pub(crate) struct Edge<'a> {
     pub(super) programs: Vec<AnyApplication<'a>>,
     /// A hash of each program's posts and events.
     pub(crate) fingerprints: Vec<Fingerprint>,
-    /// The messages in progress that have no row, with their start times.
-    pub(super) open: Vec<Vec<(u32, u64)>>,
+    /// The messages in progress that have no row.
+    pub(super) open: Vec<Vec<OpenMessage>>,
+    /// By connection: the last reading of the waits of packets that arrived, if the plan asks for accounts.
+    pub(super) heard: Vec<BTreeMap<ConnectionId, Waits>>,
     /// Our ends of channels that opened at first use.
     pub(super) opened: Vec<BTreeMap<Channel, ConnectionId>>,
     /// The number of ends opened in this way.
@@ -43,6 +46,7 @@ impl<'a> Edge<'a> {
             programs: hosts.map(|h| programs.at(HostId(h))).collect(),
             fingerprints: vec![Fingerprint::new(); count],
             open: vec![Vec::new(); count],
+            heard: vec![BTreeMap::new(); count],
             opened: vec![BTreeMap::new(); count],
             openings: vec![0; count],
             environments: plan.profiles.iter().map(|p| World::new(plan, p)).collect(),

@@ -6,12 +6,24 @@ use std::sync::Arc;
 use strandway_fabric::measure::FlowTime;
 use strandway_fabric::tally::Tally;
 use strandway_proto::ConnectionStats;
-use strandway_proto::account::Spent;
+use strandway_proto::account::{Spent, Waits};
 use strandway_proto::application::{Action, Application, Channel, Event, Stage};
 use strandway_proto::packet::Header;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{ConnectionId, Event as Told, HostId, Message, MessageId, OpenConnection, Packet};
+
+/// Limit on the open connections of a host whose packets' waits are read message by message: ours.
+const HEARD_MAX: usize = 1024;
+
+/// A message in progress that has no row in the plan.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenMessage {
+    message: u32,
+    at: u64,
+    /// Its connection's time account when it was posted.
+    spent: Spent,
+}
 
 /// A flow in progress.
 pub(super) struct Posted {
@@ -57,29 +69,40 @@ impl Slice<'_> {
     /// Records an endpoint's event, and returns the event for its program.
     fn witness(&mut self, h: usize, now: u64, told: Told) -> Option<Event> {
         Some(match told {
-            Told::Sent { message, .. } => {
+            Told::Sent { connection, message } => {
                 self.edge.fingerprints[h].add([FINISHED, u64::from(message.0), now]);
                 if self.has_row(message) {
                     self.books.records.finish(message.0, Time(now));
                     self.end_flow(h, message.0, now);
                 } else {
                     let open = &mut self.edge.open[h];
-                    let at = open.iter().position(|o| o.0 == message.0);
-                    let since = at.map_or(now, |at| open.swap_remove(at).1);
+                    let at = open.iter().position(|o| o.message == message.0);
+                    let began = at.map(|at| open.swap_remove(at));
+                    let spent = match &began {
+                        Some(began) if self.facts.plan.accounts => self.spent_since(h, connection, &began.spent, now),
+                        _ => Spent::default(),
+                    };
                     if let Some(tally) = self.tally_of(message) {
-                        tally.finish(message.0, Time(since), Time(now));
+                        tally.finish(message.0, Time(began.map_or(now, |began| began.at)), Time(now));
+                        tally.spent += spent;
                     }
                 }
                 self.books.finished += 1;
                 self.books.finished_at = self.books.finished_at.max(now);
                 Event::Sent { message }
             }
-            Told::Received { message, bytes, .. } => {
+            Told::Received { connection, message, bytes } => {
                 self.edge.fingerprints[h].add([RECEIVED, u64::from(message.0), now]);
                 if self.has_row(message) {
                     self.books.records.receive(message.0, Time(now));
-                } else if let Some(tally) = self.tally_of(message) {
-                    tally.receive(Time(now));
+                } else {
+                    let waits = if self.facts.plan.accounts { self.waits_since(h, connection) } else { None };
+                    if let Some(tally) = self.tally_of(message) {
+                        tally.receive(Time(now));
+                        if let Some((waits, before)) = waits {
+                            tally.waited.add(&waits, &before);
+                        }
+                    }
                 }
                 Event::Received { message, bytes }
             }
@@ -92,8 +115,30 @@ impl Slice<'_> {
                 Event::Letter { from: self.edge.hosts[h].endpoint.peer(connection), letter }
             }
             Told::Cast { to, task, end } => Event::Cast { to, task, end },
-            Told::Closed { .. } => return None,
+            Told::Closed { connection } => {
+                self.edge.heard[h].remove(&connection);
+                return None;
+            }
         })
+    }
+
+    /// What a sender did since an earlier reading; nothing if its connection has been closed or put to sleep since then.
+    fn spent_since(&mut self, h: usize, connection: ConnectionId, before: &Spent, now: u64) -> Spent {
+        let spent = self.edge.hosts[h].endpoint.spent(Time(now), connection);
+        let whole = spent.0.iter().zip(&before.0).all(|(now, before)| now >= before);
+        if whole { spent.since(before) } else { Spent::default() }
+    }
+
+    /// The waits of the packets that arrived at a connection, and their last reading; `None` if the host has too many
+    /// connections to remember their readings.
+    fn waits_since(&mut self, h: usize, connection: ConnectionId) -> Option<(Waits, Waits)> {
+        let heard = &mut self.edge.heard[h];
+        if heard.len() >= HEARD_MAX && !heard.contains_key(&connection) {
+            return None;
+        }
+        let waits = self.edge.hosts[h].endpoint.waits(connection);
+        let before = heard.insert(connection, waits).unwrap_or_default();
+        Some((waits, before))
     }
 
     /// Does the plan keep a row for a message?
@@ -157,12 +202,12 @@ impl Slice<'_> {
         }
         let since = match stage {
             Stage::Begun => {
-                self.edge.open[h].push((message.0, now));
+                self.edge.open[h].push(OpenMessage { message: message.0, at: now, spent: Spent::default() });
                 now
             }
             Stage::Closed => {
                 let open = &mut self.edge.open[h];
-                open.iter().position(|o| o.0 == message.0).map_or(now, |at| open.swap_remove(at).1)
+                open.iter().position(|o| o.message == message.0).map_or(now, |at| open.swap_remove(at).at)
             }
             Stage::Complete | Stage::Chained | Stage::Aborted { .. } => now,
         };
@@ -245,7 +290,7 @@ impl Slice<'_> {
         if has_row {
             self.books.records.start(flow, Time(now));
         } else {
-            self.edge.open[h].push((flow, now));
+            self.edge.open[h].push(OpenMessage { message: flow, at: now, spent: Spent::default() });
             if let Some(tally) = self.tally_of(message.id) {
                 tally.start(Time(now));
             }
@@ -253,13 +298,19 @@ impl Slice<'_> {
         self.edge.fingerprints[h].add([STARTED, u64::from(flow), now]);
         let connection = self.connection(h, channel, now);
         let host = &mut self.edge.hosts[h];
-        let accounts = self.facts.plan.accounts && has_row;
-        let behind = accounts && host.endpoint.has_unsent(connection);
+        let accounts = self.facts.plan.accounts;
+        let behind = accounts && has_row && host.endpoint.has_unsent(connection);
         host.endpoint.post(Time(now), connection, message);
         if !accounts {
             return;
         }
         let spent = host.endpoint.spent(Time(now), connection);
+        if !has_row {
+            if let Some(open) = self.edge.open[h].last_mut() {
+                open.spent = spent;
+            }
+            return;
+        }
         self.edge.under_way.insert(flow, Posted { at: now, spent, behind, waited: Span::ZERO, sent: None });
     }
 

@@ -30,7 +30,7 @@ impl ChunkHead {
     pub(crate) const BYTES: usize = 12;
 
     /// It as the first bytes of a body.
-    pub(crate) fn to_bytes(&self) -> [u8; ChunkHead::BYTES] {
+    pub(crate) fn to_bytes(self) -> [u8; ChunkHead::BYTES] {
         let mut bytes = [0; ChunkHead::BYTES];
         bytes[..4].copy_from_slice(&self.task.to_be_bytes());
         bytes[4..8].copy_from_slice(&self.chunk.to_be_bytes());

@@ -262,7 +262,7 @@ impl Team {
         let peer = self.members[to as usize][usize::from(plane)];
         let (address, source) =
             routes.resolve_small(peer, PathId::new(plane, self.counters.words[0] as u32 & 0xff_ffff));
-        let destination = Destination { to: address, source, owner: Owner::Nobody };
+        let destination = Destination { to: address, source, owner: Owner::Nobody, late: false };
         self.send_word(plane, 0, destination, WordBody { to_all: false, letter }, planes);
     }
 
@@ -271,7 +271,7 @@ impl Team {
         let Some(&to) = self.trees.get(usize::from(plane)).and_then(|trees| trees.get(usize::from(tree))) else {
             return;
         };
-        let destination = Destination { to, source: 0, owner: Owner::Nobody };
+        let destination = Destination { to, source: 0, owner: Owner::Nobody, late: false };
         self.send_word(plane, tree, destination, WordBody { to_all: true, letter }, planes);
     }
 
@@ -361,7 +361,7 @@ impl Team {
         self.counters.sent_bytes += payload.len() as u64;
         let size = HEADER + ChunkHead::BYTES + payload.len() + self.sealer.tag_bytes();
         let sealer = &mut self.sealer;
-        let destination = Destination { to, source, owner: Owner::Nobody };
+        let destination = Destination { to, source, owner: Owner::Nobody, late: false };
         planes[usize::from(plane)].push(destination, Class::Data, size, |out| {
             out[..HEADER].copy_from_slice(&sealed.to_bytes());
             out[HEADER..HEADER + ChunkHead::BYTES].copy_from_slice(&head.to_bytes());

@@ -122,7 +122,7 @@ impl Node {
     fn send_opening(&mut self, plane: usize, to: SocketAddrV6, owner: Owner, datagram: &[u8]) {
         // If the socket is full, the datagram is dropped: no state is kept for strangers, and callers repeat their hellos.
         if self.planes[plane].has_room() {
-            let destination = Destination { to, source: 0, owner };
+            let destination = Destination { to, source: 0, owner, late: false };
             self.planes[plane].push(destination, Class::Control, datagram.len(), |out| out.copy_from_slice(datagram));
         }
     }

@@ -111,7 +111,7 @@ impl Session {
         let head = HEADER + transport.len();
         let length = head + payload.len() + sealer.tag_bytes();
         let (resolved, source) = around.routes.resolve(to, packet.path);
-        let destination = Destination { to: resolved, source, owner: Owner::Peer(to) };
+        let destination = Destination { to: resolved, source, owner: Owner::Peer(to), late: !self.in_order };
         around.planes[plane].push(destination, Class::Data, length, |out| {
             out[..HEADER].copy_from_slice(&header.to_bytes());
             out[HEADER..head].copy_from_slice(transport);
@@ -138,7 +138,7 @@ impl Session {
         let sealer = &mut self.sealer;
         let length = HEADER + body.len() + sealer.tag_bytes();
         let (resolved, source) = around.routes.resolve_small(to, path);
-        let destination = Destination { to: resolved, source, owner: Owner::Peer(to) };
+        let destination = Destination { to: resolved, source, owner: Owner::Peer(to), late: false };
         around.planes[usize::from(path.port())].push(destination, class, length, |out| {
             out[..HEADER].copy_from_slice(&header.to_bytes());
             sealer.seal_from(out, HEADER, body);

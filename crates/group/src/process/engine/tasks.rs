@@ -35,7 +35,7 @@ impl Engine {
             });
         }
         let (name, plan) = match &what {
-            What::Job(job) => (job.name(), Plan::new(job, rank, ranks, element, regions.len())),
+            What::Job(job) => (job.name(), Plan::new(job, (rank, ranks), element, regions.len(), &self.tuning)),
             What::Send { to, tag, at } => {
                 let send = Outgoing { to: *to, tag: *tag, from: at.clone(), gate: Gate::Open };
                 ("send", Plan { sends: vec![send], ..Plan::default() })

@@ -4,7 +4,7 @@ use super::chart::{self, Axis, escape};
 use super::lanes::{Bar, Lane, lanes};
 use super::marks::{self, Mark};
 use super::{figure, stat, table, time_unit};
-use crate::report::job::{HEAD, OPERATIONS_HEAD, computes, operation_rows, rows, shown, streams};
+use crate::report::job::{HEAD, OPERATIONS_HEAD, below_lines, computes, operation_rows, rows, shown, streams};
 use crate::report::text::{percent, us};
 use crate::report::{FaultFacts, JobFacts, PartFacts};
 use std::fmt::Write;
@@ -26,6 +26,9 @@ pub(super) fn section(jobs: &[JobFacts], faults: &[FaultFacts]) -> String {
     out.push_str("</div>\n<h2>Training jobs</h2>\n<div class=\"charts one\">\n");
     out.push_str(&table(&HEAD, &cells_of(rows(&shown))));
     out.push_str(&table(&OPERATIONS_HEAD, &cells_of(operation_rows(&shown))));
+    for line in below_lines(&shown) {
+        let _ = write!(out, "<p class=\"note\">{}.</p>", escape(&line));
+    }
     let drawn = shown.into_iter().filter(|job| !job.timeline.is_empty()).take(DRAWN);
     drawn.for_each(|job| out.push_str(&picture(job, faults)));
     out.push_str("</div>\n");

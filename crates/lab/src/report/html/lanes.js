@@ -30,6 +30,8 @@
         d.bars.setAttribute("viewBox", `${x} ${d.top} ${d.width / part} ${d.height}`);
         const rough = (view[1] - view[0]) / (d.width > 400 ? 10 : 4), power = 10 ** Math.floor(Math.log10(rough));
         const step = [1, 2, 2.5, 5, 10].map(m => m * power).find(s => s >= rough * 0.999);
+        // Labels of marks belong to the whole time.
+        d.outer.querySelector("g.marks").style.visibility = part > 1.0001 ? "hidden" : "visible";
         d.times.replaceChildren();
         for (let i = Math.ceil(view[0] / step - 1e-9); i <= view[1] / step + 1e-9; i++) {
           const at = (d.left + (i * step - view[0]) / (view[1] - view[0]) * d.width).toFixed(1);

@@ -71,7 +71,8 @@ fn draw(lanes: &[Lane], axis: &Axis, marks: &[Mark], size: Size) -> String {
     let _ = write!(
         out,
         "<svg class=\"bars\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{wide:.1}\" height=\"{high:.1}\" \
-         viewBox=\"{left:.1} {top:.1} {wide:.1} {high:.1}\" preserveAspectRatio=\"none\">"
+         viewBox=\"{left:.1} {top:.1} {wide:.1} {high:.1}\" preserveAspectRatio=\"none\" \
+         style=\"width:{wide:.1}px;height:{high:.1}px;overflow:hidden\">"
     );
     let gap = if row_height < ROW { 2.0 } else { 4.0 };
     for (row, lane) in lanes.iter().enumerate() {

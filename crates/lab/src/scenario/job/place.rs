@@ -3,6 +3,7 @@
 //! Ranks are numbered as Megatron-LM numbers them: tensor parallel fastest, then context, data, and the pipeline's stages outermost; rank `r`
 //! runs on GPU `r mod gpus` of the job's server `r / gpus`. Expert-parallel groups are neighbours among the ranks that hold one share of a layer.
 
+use super::choice::Chosen;
 use super::steps::{KINDS, Operation as Does, SEND, Sort, Way, Writer};
 use super::traced::TRACE_KINDS;
 use super::{Placement, Written};
@@ -14,7 +15,8 @@ use crate::scenario::servers::{Servers, Wiring};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use strandway_collective::{
-    Algorithm, Between, Collective, Group, Local, Operation, Pipe, Recipe, Schedule, Script, ScriptedJob, Team,
+    Algorithm, Between, Collective, Group, Local, Operation, Pipe, Recipe, RecipeError, Schedule, Script, ScriptedJob,
+    Team,
 };
 use strandway_proto::HostId;
 use strandway_proto::units::{Span, Time};
@@ -30,7 +32,7 @@ pub(super) struct Communicator {
     /// The team of each server, if it has several members.
     teams: Vec<u32>,
     /// By rail and kind of step: the first collective. Later ones use its connections.
-    first: BTreeMap<(u32, u8), Between>,
+    first: BTreeMap<(u32, u8, Option<Way>), Between>,
 }
 
 /// A job during its placement.
@@ -138,6 +140,29 @@ impl Maker<'_> {
         chosen.truncate(needed as usize);
         self.traffic.taken.extend(&chosen);
         Some(chosen)
+    }
+}
+
+/// The recipe of a collective among `ranks` ranks, with blocks of `parts` parts; the first rank is the root.
+pub(super) fn recipe_of(way: Way, ranks: u32, parts: u32) -> Result<Recipe, RecipeError> {
+    match way {
+        Way::AllReduce => Recipe::tree(ranks, parts),
+        Way::AllGather => Recipe::pat_all_gather(ranks, parts),
+        Way::ReduceScatter => Recipe::pat_reduce_scatter(ranks, parts),
+        Way::Reduce => Recipe::chain_reduce(ranks, parts, 0),
+        Way::Gather => Recipe::gather(ranks, 0),
+        Way::Scatter => Recipe::scatter(ranks, 0),
+        Way::Broadcast | Way::AllToAll => Recipe::chain(ranks, parts, 0),
+    }
+}
+
+/// Parts of a block in a recipe: at least `wanted`. Along chains and trees NCCL sends slices of 512 KiB at the least
+/// (`NCCL_BUFFSIZE` over eight steps).
+pub(super) fn slices(way: Way, bytes: u64, wanted: u32) -> u32 {
+    match way {
+        Way::Broadcast | Way::Reduce => wanted.max((bytes >> 19).min(64) as u32),
+        Way::AllReduce => wanted.max((bytes >> 20).min(64) as u32),
+        _ => wanted,
     }
 }
 
@@ -372,13 +397,18 @@ impl Placer<'_, '_> {
         let mut made: Vec<Option<Operation>> = vec![None; ranks as usize];
         // Rails: the n-th members of all servers.
         if servers > 1 {
+            let whole = bytes.saturating_mul(times.into());
+            let hosts: Vec<HostId> =
+                group.servers.iter().map(|server| self.host(group.members[server[0] as usize])).collect();
+            let chosen = self.choose(way, whole, (servers as u32, ranks as u32), (&hosts, whole / here));
+            let by = Some(way).filter(|_| chosen.recipe);
             for rail in 0..here as u32 {
                 let members: Vec<u32> = group.servers.iter().map(|server| server[rail as usize]).collect();
                 let whole = bytes.saturating_mul(times.into()) / if way == Way::AllToAll { 1 } else { here };
                 let hosts: Vec<HostId> = members.iter().map(|&at| self.host(group.members[at as usize])).collect();
-                let first = group.first.get(&(rail, kind)).copied();
-                let Some(place) = self.rail(way, whole, &hosts, kind, first) else { return Vec::new() };
-                group.first.entry((rail, kind)).or_insert(place);
+                let first = group.first.get(&(rail, kind, by)).copied();
+                let Some(place) = self.rail((way, chosen), whole, &hosts, kind, first) else { return Vec::new() };
+                group.first.entry((rail, kind, by)).or_insert(place);
                 for (member, &at) in (0u32..).zip(&members) {
                     made[at as usize] = Some(match place {
                         Between::Group(group, _) => Operation::Messages { group, rank: member },
@@ -410,19 +440,28 @@ impl Placer<'_, '_> {
 
     /// A collective of messages on one rail; returns its index among the collectives of the run. `first` has the
     /// connections that it uses, if it is not the first of its kind.
-    fn rail(&mut self, way: Way, bytes: u64, hosts: &[HostId], kind: u8, first: Option<Between>) -> Option<Between> {
+    fn rail(
+        &mut self,
+        (way, chosen): (Way, Chosen),
+        bytes: u64,
+        hosts: &[HostId],
+        kind: u8,
+        first: Option<Between>,
+    ) -> Option<Between> {
         let ranks = hosts.len() as u32;
         let algorithm = match way {
+            _ if chosen.recipe => return self.follow((way, chosen), bytes, hosts, kind, first),
             Way::AllReduce => Algorithm::RingAllReduce,
             Way::AllGather => Algorithm::RingAllGather,
             Way::ReduceScatter => Algorithm::RingReduceScatter,
             Way::AllToAll => Algorithm::AllToAll { window: self.written.window.min(ranks) },
             Way::Broadcast | Way::Reduce | Way::Gather | Way::Scatter => {
-                return self.follow(way, bytes, hosts, kind, first);
+                return self.follow((way, chosen), bytes, hosts, kind, first);
             }
         };
-        let parts = if way == Way::AllToAll { 1 } else { self.written.parts };
-        let made = Schedule::new(algorithm, ranks, bytes.max(u64::from(ranks)), parts);
+        let parts = if way == Way::AllToAll { 1 } else { chosen.parts.unwrap_or(self.written.parts) };
+        let wire = chosen.protocol.on_wire(bytes).max(u64::from(ranks));
+        let made = Schedule::new(algorithm, ranks, wire, parts);
         let schedule = match made {
             Ok(schedule) => schedule,
             Err(error) => {
@@ -448,21 +487,12 @@ impl Placer<'_, '_> {
         let bound = self.maker.bound(&schedule, hosts);
         self.plan_of(
             self.label(kind),
-            CollectivePlan {
-                name: String::new(),
-                group: None,
-                kind: algorithm.collective(),
-                algorithm: algorithm.name().into(),
-                ranks,
-                bytes,
-                execution: Execution::Schedule(place as usize),
-                placement: String::new(),
-                class: self.maker.class,
-                messages: 0..0,
-                tallied: true,
+            self.maker.of_job(
+                (algorithm.collective(), algorithm.name()),
+                (ranks, bytes),
+                Execution::Schedule(place as usize),
                 bound,
-                job: Some(self.maker.traffic.jobs.len() as u32),
-            },
+            ),
         );
         Some(Between::Group(place, 0))
     }
@@ -476,22 +506,21 @@ impl Placer<'_, '_> {
     }
 
     /// The same by a recipe.
-    fn follow(&mut self, way: Way, bytes: u64, hosts: &[HostId], kind: u8, first: Option<Between>) -> Option<Between> {
+    fn follow(
+        &mut self,
+        (way, chosen): (Way, Chosen),
+        bytes: u64,
+        hosts: &[HostId],
+        kind: u8,
+        first: Option<Between>,
+    ) -> Option<Between> {
         let ranks = hosts.len() as u32;
-        // NCCL sends slices of 512 KiB at the least (`NCCL_BUFFSIZE` over eight steps) along a chain.
-        let slices = if matches!(way, Way::Broadcast | Way::Reduce) { (bytes >> 19).min(64) as u32 } else { 1 };
-        let parts = self.written.parts.max(slices);
+        let parts = slices(way, bytes, chosen.parts.unwrap_or(self.written.parts));
         let key = (way, ranks, parts);
         let recipe = match self.recipes.get(&key) {
             Some(recipe) => Arc::clone(recipe),
             None => {
-                let made = match way {
-                    Way::Reduce => Recipe::chain_reduce(ranks, parts, 0),
-                    Way::Gather => Recipe::gather(ranks, 0),
-                    Way::Scatter => Recipe::scatter(ranks, 0),
-                    _ => Recipe::chain(ranks, parts, 0),
-                };
-                let recipe = match made {
+                let recipe = match recipe_of(way, ranks, parts) {
                     Ok(recipe) => Arc::new(recipe),
                     Err(error) => {
                         self.maker.complain("pipeline", parts, error, "write fewer parts");
@@ -507,26 +536,14 @@ impl Placer<'_, '_> {
             Some(Between::Listed(first, _)) => Some(first as usize),
             _ => None,
         };
-        let Some(place) = self.maker.listed(&recipe, bytes, hosts, earlier) else {
+        let wire = chosen.protocol.on_wire(bytes);
+        let Some(place) = self.maker.listed(&recipe, wire, hosts, earlier) else {
             self.failed = true;
             return None;
         };
         let bound = self.maker.bound_of(&self.maker.traffic.listed[place]);
-        let plan = CollectivePlan {
-            name: String::new(),
-            group: None,
-            kind: recipe.collective(),
-            algorithm: recipe.name().into(),
-            ranks,
-            bytes,
-            execution: Execution::Listed(place),
-            placement: String::new(),
-            class: self.maker.class,
-            messages: 0..0,
-            tallied: true,
-            bound,
-            job: Some(self.maker.traffic.jobs.len() as u32),
-        };
+        let plan =
+            self.maker.of_job((recipe.collective(), recipe.name()), (ranks, bytes), Execution::Listed(place), bound);
         self.plan_of(self.label(kind), plan);
         Some(Between::Listed(place as u32, 0))
     }
@@ -640,21 +657,7 @@ impl Placer<'_, '_> {
         let bound = Alone::new(profile, context.topology, context.rate).completion(from, to, bytes);
         self.plan_of(
             KINDS[usize::from(SEND)],
-            CollectivePlan {
-                name: String::new(),
-                group: None,
-                kind: Collective::SendReceive,
-                algorithm: "messages".into(),
-                ranks: 2,
-                bytes,
-                execution: Execution::Pipe(place),
-                placement: String::new(),
-                class: self.maker.class,
-                messages: 0..0,
-                tallied: true,
-                bound,
-                job: Some(self.maker.traffic.jobs.len() as u32),
-            },
+            self.maker.of_job((Collective::SendReceive, "messages"), (2, bytes), Execution::Pipe(place), bound),
         );
         Some(place as u32)
     }

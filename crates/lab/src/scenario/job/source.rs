@@ -1,6 +1,7 @@
 //! `file` in `[job]`: a workload of SimAI or AICB, or a trace of all ranks (Chakra, GOAL).
 
 use super::{GPUS, RANKS_MAX};
+use crate::import::aicb;
 use crate::import::chakra;
 use crate::import::goal;
 use crate::import::simai::{self, Workload};
@@ -21,7 +22,7 @@ pub(super) enum Source {
 }
 
 /// Keys of `[job]` that have a meaning with a trace.
-const WITH_TRACE: [&str; 17] = [
+const WITH_TRACE: [&str; 18] = [
     "name",
     "profile",
     "start",
@@ -38,6 +39,7 @@ const WITH_TRACE: [&str; 17] = [
     "pipeline",
     "window",
     "algorithm",
+    "tuner",
     "placement",
 ];
 
@@ -46,7 +48,7 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, name: &str) -> Op
     let path = scenario.path(name);
     let read = match is_chakra(&path) {
         true => trace_of_chakra(section, scenario, &path).map(Source::Trace),
-        false => other(scenario, name, &path),
+        false => other(section, scenario, name, &path),
     };
     match read {
         Ok(source) => {
@@ -92,7 +94,7 @@ fn trace_of_chakra(section: &Section<'_>, scenario: &Scenario, path: &Path) -> R
     set.read(&path.display().to_string(), options, groups).map(Arc::new)
 }
 
-fn other(scenario: &Scenario, name: &str, path: &Path) -> Result<Source, Problems> {
+fn other(section: &Section<'_>, scenario: &Scenario, name: &str, path: &Path) -> Result<Source, Problems> {
     let file = path.display().to_string();
     if path.is_file() {
         let opened = std::fs::File::open(path)
@@ -107,6 +109,10 @@ fn other(scenario: &Scenario, name: &str, path: &Path) -> Result<Source, Problem
     let (file, text) = scenario.read(name)?;
     if goal::is_text(text.as_bytes()) {
         return goal::parse(&file, text.as_bytes()).map(|trace| Source::Trace(Arc::new(trace)));
+    }
+    if aicb::is_list(&text) {
+        let gpus = section.count("gpus", 2, RANKS_MAX).map(|gpus| gpus as u32);
+        return aicb::parse(&file, &text, gpus).map(|trace| Source::Trace(Arc::new(trace)));
     }
     simai::parse(&file, &text).map(|workload| Source::Layers(Arc::new(workload)))
 }

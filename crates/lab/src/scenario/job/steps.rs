@@ -384,6 +384,7 @@ impl<'a> Writer<'a> {
             Kind::AllGather => Way::AllGather,
             Kind::ReduceScatter => Way::ReduceScatter,
             Kind::AllToAll => Way::AllToAll,
+            Kind::Broadcast => Way::Broadcast,
         };
         let own = match way {
             Way::AllReduce if own == SCATTER => REDUCE,
@@ -616,7 +617,7 @@ impl<'a> Writer<'a> {
                 self.awaited.push(step);
             }
         }
-        if let Some(file) = self.written.imported.as_deref() {
+        if let Some(file) = self.written.imported.as_deref().filter(|_| self.written.once) {
             for (line, layer) in (0u32..).zip(&file.once) {
                 for phase in [layer.forward, layer.inputs, layer.weights] {
                     self.phase(UPDATE, line, phase, true);

@@ -5,7 +5,7 @@ use super::rehearsal::{Call, Rehearsal, rehearse};
 use super::steps::{Sort, Way};
 use crate::alone::Alone;
 use crate::import::trace::{Does, Kind, Trace};
-use crate::scenario::collective::{CollectivePlan, Execution};
+use crate::scenario::collective::Execution;
 use crate::scenario::servers::Wiring;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -78,6 +78,26 @@ impl Traced {
             Some(members) if !members.is_empty() => members.clone(),
             _ => (0..self.ranks).collect(),
         }
+    }
+
+    /// The groups for which the members of one stand: if one rank stands for all, the groups of the same shape that
+    /// make up all ranks; otherwise only itself.
+    fn instances(&self, members: Vec<u32>) -> Vec<Vec<u32>> {
+        let size = members.len() as u32;
+        if !self.trace.alike || size == self.ranks {
+            return vec![members];
+        }
+        let stride = members.get(1).map_or(1, |second| second - members[0]);
+        let firsts = (0..self.ranks).filter(|rank| rank / stride % size == 0);
+        firsts.map(|first| (0..size).map(|place| first + place * stride).collect()).collect()
+    }
+
+    /// Whether groups of this shape (in order) make up all ranks.
+    fn is_even(&self, members: &[u32]) -> bool {
+        let size = members.len() as u64;
+        let stride = members.get(1).map_or(1, |second| second - members[0]);
+        let regular = members.windows(2).all(|pair| pair[1] - pair[0] == stride);
+        regular && u64::from(self.ranks).is_multiple_of(size * u64::from(stride))
     }
 
     /// An operation in messages: `node 7 of rank 3`.
@@ -201,21 +221,12 @@ impl Placer<'_, '_> {
             let bound = self.alone(pipe.from, pipe.to, pipe.bytes);
             self.plan_of(
                 TRACE_KINDS[usize::from(SENDING)],
-                CollectivePlan {
-                    name: String::new(),
-                    group: None,
-                    kind: Collective::SendReceive,
-                    algorithm: "messages".into(),
-                    ranks: 2,
-                    bytes: pipe.bytes,
-                    execution: Execution::Pipe(place),
-                    placement: String::new(),
-                    class: self.maker.class,
-                    messages: 0..0,
-                    tallied: true,
+                self.maker.of_job(
+                    (Collective::SendReceive, "messages"),
+                    (2, pipe.bytes),
+                    Execution::Pipe(place),
                     bound,
-                    job: Some(self.maker.traffic.jobs.len() as u32),
-                },
+                ),
             );
         }
         Some(roads)
@@ -241,16 +252,21 @@ impl Placer<'_, '_> {
                 Kind::AllGather | Kind::Gather => bytes.saturating_mul(members.len() as u64),
                 _ => bytes.max(members.len() as u64),
             };
-            if !self.communicator(Sort::Listed, call.group, members.clone()) {
-                return None;
+            let mut operations = BTreeMap::new();
+            for (instance, members) in (0u32..).zip(traced.instances(members)) {
+                let number = call.group + instance * traced.trace.groups.len() as u32;
+                if !self.communicator(Sort::Listed, number, members.clone()) {
+                    return None;
+                }
+                let mut group = self.communicators.remove(&(Sort::Listed, number))?;
+                let made = self.make(&mut group, step, (way, bytes, 1));
+                self.communicators.insert((Sort::Listed, number), group);
+                if self.failed {
+                    return None;
+                }
+                operations.extend(members.into_iter().zip(made));
             }
-            let mut group = self.communicators.remove(&(Sort::Listed, call.group))?;
-            let made = self.make(&mut group, step, (way, bytes, 1));
-            self.communicators.insert((Sort::Listed, call.group), group);
-            if self.failed {
-                return None;
-            }
-            all.push(members.into_iter().zip(made).collect());
+            all.push(operations);
         }
         Some(all)
     }
@@ -312,6 +328,14 @@ impl Traced {
                         self.ranks - 1
                     );
                     return Err((what, "correct the list of groups"));
+                }
+                if self.trace.alike && !self.is_even(group_members) {
+                    let what = format!(
+                        "{} has a group like which {} ranks cannot be divided",
+                        self.named(rank, place),
+                        self.ranks
+                    );
+                    return Err((what, "write another number of gpus, or give the files of all ranks"));
                 }
                 if !self.trace.alike && group_members.binary_search(&rank).is_err() {
                     return Err((

@@ -1,0 +1,318 @@
+//! AICB's own lists (`.csv`): one operation of rank 0 per line, all micro-batches in order, as aliyun/aicb writes them
+//! (`log_analyzer/log.py`): before a run without times, after a run with the time of each operation in milliseconds.
+
+use super::trace::{BYTES_MAX, Does, Kind, Operation, RANKS_MAX, RankTrace, Trace, problem};
+use crate::problem::Problems;
+use std::collections::BTreeMap;
+use strandway_proto::units::Span;
+
+/// The columns that are read; a file may have others.
+const COLUMNS: [&str; 6] = ["comm_type", "comm_group", "comm_group_size", "msg_size", "stage", "_elapsed_time"];
+
+/// Limit on the lines of a file: ours. A public file has 183.
+const LINES_MAX: usize = 1 << 20;
+
+/// Groups in Megatron-LM's order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Group {
+    Tensor,
+    Expert,
+    ExpertData,
+    Data,
+    All,
+}
+
+/// Is this the beginning of such a list?
+pub fn is_list(text: &str) -> bool {
+    text.lines().take(2).any(|line| line.trim_start().starts_with("comm_type,comm_group"))
+}
+
+/// What a line says.
+struct Line {
+    number: usize,
+    does: Option<(Kind, Group)>,
+    bytes: u64,
+    span: Span,
+}
+
+/// Parses a list. `gpus` is the number of ranks; without it the first line of the file says it.
+///
+/// # Errors
+/// With file, line and a remedy.
+pub fn parse(file: &str, text: &str, gpus: Option<u32>) -> Result<Trace, Problems> {
+    let bad = |line: usize, value: &str, what: String, remedy: &str| problem(file, Some(line), value, what, remedy);
+    let mut lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()).peekable();
+    let mut said = None;
+    if let Some((number, line)) = lines.next_if(|(_, line)| line.trim_start().starts_with('[')) {
+        said = Some(ranks_of(line).ok_or_else(|| {
+            bad(number, line, "names no ranks".into(), "write [rank0 ~ rankN], N being the last rank")
+        })?);
+    }
+    let (number, head) = lines.next().unwrap_or((1, ""));
+    let columns: Vec<&str> = head.split(',').map(str::trim).collect();
+    let mut place = [0; COLUMNS.len()];
+    for (name, place) in COLUMNS.iter().zip(&mut place) {
+        let found = columns.iter().position(|column| column == name);
+        let missing = || bad(number, name, "is a column that is missing".into(), "keep AICB's first lines");
+        *place = found.ok_or_else(missing)?;
+    }
+    let mut read = Vec::new();
+    let mut sizes: BTreeMap<Group, (u32, usize)> = BTreeMap::new();
+    for (number, line) in lines {
+        if read.len() == LINES_MAX {
+            return Err(bad(number, "", format!("is one line more than {LINES_MAX}"), "cut the list"));
+        }
+        let fields = fields(line);
+        if fields.len() < columns.len() {
+            let what = format!("has {} fields, and there are {} columns", fields.len(), columns.len());
+            return Err(bad(number, "", what, "was the file cut off?"));
+        }
+        let at = |column: usize| fields[place[column]].trim();
+        let Some((kind, group)) =
+            kind(at(0), at(1)).map_err(|(value, what, remedy)| bad(number, value, what, remedy))?
+        else {
+            continue;
+        };
+        let milliseconds = match at(5) {
+            "" | "None" => 0.0,
+            text => text
+                .parse::<f64>()
+                .ok()
+                .filter(|ms| (0.0..1e9).contains(ms))
+                .ok_or_else(|| bad(number, text, "is no time in milliseconds".into(), "write a number, or None"))?,
+        };
+        let Some((kind, group)) = kind.zip(group) else {
+            read.push(Line { number, does: None, bytes: 0, span: Span((milliseconds * 1e9).round() as u64) });
+            continue;
+        };
+        let whole = |column: usize, most: u64| {
+            let text = at(column);
+            let fits = text.parse::<f64>().ok().filter(|n| n.fract() == 0.0 && (0.0..=most as f64).contains(n));
+            let what = format!("is no {} from 0 to {most}", COLUMNS[column]);
+            fits.map(|n| n as u64).ok_or_else(|| bad(number, text, what, "write a whole number"))
+        };
+        let size = whole(2, RANKS_MAX.into())? as u32;
+        let bytes = if kind == Kind::Barrier { 0 } else { whole(3, BYTES_MAX)? };
+        let first = sizes.entry(group).or_insert((size, number));
+        if first.0 != size || size == 0 {
+            let what = format!("is not the size of this group in line {}", first.1);
+            return Err(bad(number, at(2), what, "a group has one size in the whole file"));
+        }
+        if bytes > 0 || kind == Kind::Barrier {
+            read.push(Line { number, does: Some((kind, group)), bytes, span: Span::ZERO });
+        }
+    }
+    if read.is_empty() {
+        return Err(bad(number, "", "is followed by no operation".into(), "was the file cut off?"));
+    }
+    build(file, &read, &sizes, gpus.or(said))
+}
+
+/// The number of ranks in `[rank0 ~ rank127]`.
+fn ranks_of(line: &str) -> Option<u32> {
+    let last = line.trim().strip_suffix(']')?.rsplit_once("rank")?.1;
+    last.parse::<u32>().ok().filter(|last| *last < RANKS_MAX).map(|last| last + 1)
+}
+
+/// The fields of a line; commas in quotes and in brackets separate none.
+fn fields(line: &str) -> Vec<&str> {
+    let (mut fields, mut from, mut depth, mut quoted) = (Vec::new(), 0, 0i32, false);
+    for (at, c) in line.char_indices() {
+        match c {
+            '"' => quoted = !quoted,
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            ',' if !quoted && depth <= 0 => {
+                fields.push(&line[from..at]);
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    fields.push(&line[from..]);
+    fields
+}
+
+/// A field, what is wrong with it, and the remedy.
+type Wrong<'a> = (&'a str, String, &'static str);
+
+/// Kind and group of a collective; neither of a computation.
+type Said = (Option<Kind>, Option<Group>);
+
+/// What a line does: nothing, a computation, or a collective.
+fn kind<'a>(name: &'a str, group: &'a str) -> Result<Option<Said>, Wrong<'a>> {
+    let kind = match name.trim_start_matches("CommType.") {
+        "epoch_end" => return Ok(None),
+        "computation" => return Ok(Some((None, None))),
+        "all_reduce" => Kind::AllReduce,
+        "all_gather" | "all_gather_into_tensor" => Kind::AllGather,
+        "reduce_scatter" | "reduce_scatter_tensor" => Kind::ReduceScatter,
+        "all_to_all" => Kind::AllToAll,
+        "broadcast" => Kind::Broadcast,
+        "reduce" => Kind::Reduce,
+        "barrier" => Kind::Barrier,
+        "isend" | "irecv" => {
+            let what = "is a message between stages, and the list of rank 0 does not tell what other stages do";
+            return Err((name, what.into(), "import the layers (.txt) of the same run, whose header has the stages"));
+        }
+        _ => return Err((name, "is no operation that is understood".into(), "correct comm_type")),
+    };
+    let group = match group.trim_start_matches("CommGroup.") {
+        "tp_group" => Group::Tensor,
+        "ep_group" | "ep_tp_group" => Group::Expert,
+        "ep_dp_group" => Group::ExpertData,
+        "dp_group" => Group::Data,
+        "all" => Group::All,
+        _ => return Err((group, "is no group that is understood".into(), "correct comm_group")),
+    };
+    Ok(Some((Some(kind), Some(group))))
+}
+
+/// The trace of all ranks.
+fn build(
+    file: &str,
+    lines: &[Line],
+    sizes: &BTreeMap<Group, (u32, usize)>,
+    gpus: Option<u32>,
+) -> Result<Trace, Problems> {
+    let size = |group: Group| sizes.get(&group).map(|(size, _)| *size);
+    let (tp, dp) = (size(Group::Tensor).unwrap_or(1), size(Group::Data));
+    let product = u64::from(tp) * u64::from(dp.unwrap_or(1));
+    let ranks = gpus.or(size(Group::All)).unwrap_or(u32::try_from(product).unwrap_or(u32::MAX));
+    let line = |group: Group| sizes.get(&group).map(|(_, line)| *line);
+    let wrong = |group: Group, what: String| {
+        let remedy = "correct comm_group_size, the first line or gpus: groups are those of Megatron-LM";
+        Err(problem(file, line(group), "", what, remedy))
+    };
+    if !(2..=RANKS_MAX).contains(&ranks) {
+        return wrong(Group::Data, format!("makes {ranks} ranks, and 2 to {RANKS_MAX} are possible"));
+    }
+    if !ranks.is_multiple_of(tp) {
+        return wrong(Group::Tensor, format!("{ranks} ranks are no multiple of groups of {tp}"));
+    }
+    let copies = ranks / tp;
+    if dp.is_some_and(|dp| dp != copies) {
+        return wrong(
+            Group::Data,
+            format!("{ranks} ranks in tensor groups of {tp} make data groups of {copies}, not {}", dp.unwrap_or(1)),
+        );
+    }
+    let ep = size(Group::Expert).unwrap_or_else(|| size(Group::ExpertData).map_or(1, |size| (copies / size).max(1)));
+    if !copies.is_multiple_of(ep) || size(Group::ExpertData).is_some_and(|size| size != copies / ep) {
+        return wrong(Group::Expert, format!("{copies} copies of the model do not divide into expert groups of {ep}"));
+    }
+    if size(Group::All).is_some_and(|all| all != ranks) {
+        return wrong(Group::All, format!("has another size than {ranks} ranks"));
+    }
+    if lines.len() as u64 * u64::from(ranks) > super::trace::OPERATIONS_MAX as u64 {
+        return wrong(Group::Data, format!("makes {} operations of all ranks", lines.len() as u64 * u64::from(ranks)));
+    }
+    let mut trace = Trace {
+        file: file.to_string(),
+        format: "a list of AICB (.csv)",
+        noun: "line",
+        assumed: [
+            "every rank does what rank 0 does, one operation after the other; groups in Megatron-LM's order (tensor, expert, data)",
+            "msg_size is the whole buffer; operations of 0 bytes and the end of an epoch take no time",
+            "computations take their _elapsed_time (ms), and none if it is not there",
+        ]
+        .map(String::from)
+        .to_vec(),
+        ..Trace::default()
+    };
+    let mut numbers: BTreeMap<Vec<u32>, u32> = BTreeMap::new();
+    for rank in 0..ranks {
+        let mut mine: BTreeMap<Group, u32> = BTreeMap::new();
+        let (tensor, copy) = (rank % tp, rank / tp);
+        let mut made = RankTrace::default();
+        for (place, line) in (0u32..).zip(lines) {
+            let does = match line.does {
+                None => Does::Compute { span: line.span, lane: 0 },
+                Some((kind, group)) => {
+                    let number = *mine.entry(group).or_insert_with(|| {
+                        let of =
+                            |copies: &mut dyn Iterator<Item = u32>| copies.map(|copy| copy * tp + tensor).collect();
+                        let members: Vec<u32> = match group {
+                            Group::Tensor => (0..tp).map(|tensor| copy * tp + tensor).collect(),
+                            Group::Expert => of(&mut (copy / ep * ep..(copy / ep + 1) * ep)),
+                            Group::ExpertData => of(&mut (copy % ep..copies).step_by(ep as usize)),
+                            Group::Data => of(&mut (0..copies)),
+                            Group::All => (0..ranks).collect(),
+                        };
+                        let next = numbers.len() as u32;
+                        *numbers.entry(members).or_insert(next)
+                    });
+                    let members = u64::from(size(group).unwrap_or(1).max(1));
+                    let bytes = if kind == Kind::AllGather { line.bytes.div_ceil(members) } else { line.bytes };
+                    Does::Collective { group: number, kind, bytes }
+                }
+            };
+            made.add(Operation { id: line.number as u64, does }, place.checked_sub(1));
+        }
+        trace.ranks.push(made);
+    }
+    let mut groups: Vec<(Vec<u32>, u32)> = numbers.into_iter().collect();
+    groups.sort_by_key(|(_, number)| *number);
+    trace.groups = groups.into_iter().map(|(members, _)| members).collect();
+    Ok(trace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = "[rank0 ~ rank7]\n\
+        comm_type,comm_group,comm_group_size,msg_size,stage,dst,src,additional,_elapsed_time,algbw,busbw,count\n\
+        CommType.all_reduce,CommGroup.dp_group,4,8,init,None,None,,None,None,None,1\n\
+        CommType.broadcast,CommGroup.tp_group,2,4096,forward_step,None,0,,None,None,None,1\n\
+        CommType.computation,CommGroup.all,1,\"((1, 2), (3, 4))\",forward,None,None,,1.5,None,None,1\n\
+        CommType.all_to_all,CommGroup.ep_group,2,8192,forward,None,None,,None,None,None,1\n\
+        CommType.all_gather,CommGroup.dp_group,4,4096,step,None,None,,None,None,None,1\n\
+        CommType.all_reduce,CommGroup.tp_group,2,0,step,None,None,,None,None,None,1\n\
+        CommType.epoch_end,None,None,0,,None,None,,None,None,None,1\n";
+
+    #[test]
+    fn every_rank_does_what_rank_0_does_in_its_own_groups() {
+        let trace = parse("a.csv", SMALL, None).expect("sound");
+        assert_eq!((trace.ranks.len(), trace.ranks[5].operations.len()), (8, 5));
+        let group = |rank: usize, place: usize| match trace.ranks[rank].operations[place].does {
+            Does::Collective { group, .. } => trace.groups[group as usize].clone(),
+            _ => Vec::new(),
+        };
+        assert_eq!((group(5, 0), group(5, 1), group(5, 3)), (vec![1, 3, 5, 7], vec![4, 5], vec![5, 7]));
+        assert_eq!(trace.ranks[5].operations[2].does, Does::Compute { span: Span::from_us(1500), lane: 0 });
+        let Does::Collective { kind: Kind::AllGather, bytes, .. } = trace.ranks[0].operations[4].does else {
+            panic!("{:?}", trace.ranks[0].operations[4]);
+        };
+        assert_eq!((bytes, trace.ranks[0].operations[4].id, trace.ranks[0].needs_of(4)), (1024, 7, &[3][..]));
+    }
+
+    #[test]
+    fn bad_lists_are_explained() {
+        for end in (0..SMALL.len()).filter(|end| SMALL.is_char_boundary(*end)) {
+            if let Err(problems) = parse("a.csv", &SMALL[..end], None) {
+                assert!(problems.to_string().starts_with("a.csv"), "{problems}");
+            }
+        }
+        for (at, _) in SMALL.match_indices(|c: char| c.is_ascii_digit()) {
+            for absurd in ["-7", "18446744073709551615", "1e300", "", "x", "NaN"] {
+                let changed = format!("{}{absurd}{}", &SMALL[..at], &SMALL[at + 1..]);
+                if let Err(problems) = parse("a.csv", &changed, None) {
+                    assert!(problems.to_string().starts_with("a.csv"), "{problems}");
+                }
+            }
+        }
+        for (from, to, wanted) in [
+            ("all_to_all", "isend", "a.csv:6: `CommType.isend`: is a message between stages"),
+            ("all_to_all", "guess", "a.csv:6: `CommType.guess`: is no operation"),
+            ("ep_group", "pp_group", "is no group"),
+            ("dp_group,4,4096", "dp_group,2,4096", "a.csv:7: `2`: is not the size of this group in line 3"),
+            ("rank7", "rank8", "9 ranks are no multiple of groups of 2"),
+            ("rank7", "rank5", "make data groups of 3, not 4"),
+            ("msg_size,", "", "`msg_size`: is a column that is missing"),
+        ] {
+            let said = parse("a.csv", &SMALL.replacen(from, to, 1), None).expect_err(to).to_string();
+            assert!(said.contains(wanted), "{said}");
+        }
+    }
+}
