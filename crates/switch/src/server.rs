@@ -645,6 +645,8 @@ impl Program for Server {
                     self.handle_reminder(now, &fragment, key);
                 }
             }
+            // ATP: the owner of a key lacks its result. While the sum is not complete, the other workers send their fragments again.
+            Kind::Remind => self.answer(key, fragment.sender),
             Kind::FlushMiss => self.handle_flush_answer(now, key, &fragment),
             Kind::ResultCopy if !packet.flags.has(Flags::TRIMMED) && self.keeps(key) => {
                 self.handle_copy(key, &fragment);
@@ -654,7 +656,7 @@ impl Program for Server {
                     self.acts.push_back(Act::Fail { job: self.job.shape.number, key });
                 }
             }
-            Kind::ResultCopy | Kind::NotYet | Kind::Remind => {}
+            Kind::ResultCopy | Kind::NotYet => {}
             _ => return Fate::Forward,
         }
         Fate::Consume

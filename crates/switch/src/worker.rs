@@ -18,7 +18,8 @@ use strandway_proto::units::{Span, Time};
 /// How a worker recovers a missing result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// It sends its fragment again, past the sums of switches: ATP.
+    /// It sends its fragment again, past the sums of switches; without a fragment (the owner in a reduce-scatter) it reminds the
+    /// server: ATP.
     Resend,
     /// It reminds the server, and sends a fragment again when the server asks for it: ours, for ESA.
     Remind,
@@ -274,16 +275,15 @@ impl Worker {
     fn ask(&mut self, now: Time, key: u64) {
         self.state_mut(key).acted = now;
         match self.settings.recovery {
-            Recovery::Remind => {
+            Recovery::Resend if self.job.contributes(self.worker, key) => {
+                self.counts.resent += 1;
+                self.send(key, Marks::RESEND);
+            }
+            // In a reduce-scatter the owner of a key has no fragment to send again, also in ATP.
+            Recovery::Remind | Recovery::Resend => {
                 self.counts.reminders += 1;
                 let fragment = self.word(Kind::Remind, key);
                 self.send_to_server(fragment, Lanes::None);
-            }
-            Recovery::Resend => {
-                if self.job.contributes(self.worker, key) {
-                    self.counts.resent += 1;
-                    self.send(key, Marks::RESEND);
-                }
             }
         }
     }

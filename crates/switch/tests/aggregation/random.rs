@@ -77,6 +77,22 @@ fn atp_gives_every_worker_exact_sums() {
     assert!(refused > 1000 && resent > 1000, "{refused} {resent}");
 }
 
+/// The owner of a key sends no fragment of it, so it has nothing to send again if its result is lost.
+#[test]
+fn a_reduce_scatter_of_atp_gives_every_owner_its_exact_sums() {
+    let (mut reminders, mut resent) = (0, 0);
+    for seed in 0..400 {
+        let mut random = Random::new(seed, StreamKind::Workload, 6);
+        let drawn = draw(seed, System::Atp, &mut random);
+        let mut world = check(&Setting { overflow: 0.0, scatter: true, ..drawn });
+        for counts in world.counts().values() {
+            reminders += counts.reminders;
+            resent += counts.resent;
+        }
+    }
+    assert!(reminders > 500 && resent > 1000, "{reminders} {resent}");
+}
+
 #[test]
 fn switchml_gives_every_worker_exact_sums_in_any_order() {
     let (mut late, mut repeated) = (0, 0);
