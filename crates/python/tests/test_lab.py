@@ -113,6 +113,8 @@ def test_mistakes_are_explained(call: object, error: type[Exception], text: str)
 
 def test_interrupts_end_a_run() -> None:
     long = Scenario({**INCAST, "fabric": {"hosts": 128}, "workload": {"kind": "permutation", "size": "2 GB"}})
+    # A shell that starts tests in the background tells them to ignore interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.5, signal.raise_signal, [signal.SIGINT])
     timer.start()
     began = time.monotonic()
