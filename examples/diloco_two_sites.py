@@ -46,7 +46,7 @@ name = "sdr_auto"
 kind = "flows"
 flows = [{ from = 0, to = 1, size = "2 MB" }]
 """
-ADDRESS = ["fcbb:bb00:3000::", "fcbb:bb00:3001::"]
+ADDRESS = ["fcbb:bb00:1:8001::", "fcbb:bb00:2:8001::"]
 
 
 def make_network(strandway, folder):
@@ -54,14 +54,12 @@ def make_network(strandway, folder):
     scenario.write_text(SCENARIO)
     subprocess.run([strandway, "fabric", "up", scenario, "--name", NAME, "--quiet"], check=True)
     # Plain routes, for programs that know nothing of the fabric's paths.
-    h0, h1 = (f"{address}/48" for address in ADDRESS)
+    h0, h1 = (f"{address}/64" for address in ADDRESS)
     for host, to, via, device in [
-        ("h0", h1, "fe80::1000", "p0"),
-        ("t0-p0-0", h1, "fe80::2000", "u0"),
-        ("t1-p0-0", h1, "fe80::1001", "d1"),
-        ("t1-p0-0", h0, "fe80::1000", "d0"),
-        ("t0-p0-1", h0, "fe80::2000", "u0"),
-        ("h1", h0, "fe80::1001", "p0"),
+        ("h0", h1, "fe80::1", "p0"),
+        ("t0-p0-0", h1, "fe80::4001", "u0"),
+        ("t0-p0-1", h0, "fe80::4001", "u0"),
+        ("h1", h0, "fe80::2", "p0"),
     ]:
         command = ["ip", "-n", f"{NAME}-{host}", "-6", "route", "add", to, "via", via, "dev", device, "mtu", "1500"]
         subprocess.run([*command, "congctl", "cubic"], check=True)
