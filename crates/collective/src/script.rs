@@ -6,6 +6,7 @@
 //!
 //! Traces of other tools are graphs: their steps have no order besides their dependencies ([`Script::graph`]).
 
+use crate::lists::Lists;
 use crate::server::{Local, Team};
 use std::fmt;
 use std::ops::Range;
@@ -71,37 +72,6 @@ pub(crate) struct Graph {
     /// The steps that wait for the end of a step, and for its begin.
     ended: Lists,
     begun: Lists,
-}
-
-/// Lists of numbers, one behind the other.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Lists {
-    bounds: Vec<u32>,
-    all: Vec<u32>,
-}
-
-impl Lists {
-    /// From pairs of a list's number and an entry. Entries keep their order.
-    fn new(count: usize, pairs: impl Iterator<Item = (u32, u32)> + Clone) -> Lists {
-        let mut bounds = vec![0u32; count + 1];
-        for (list, _) in pairs.clone() {
-            bounds[list as usize + 1] += 1;
-        }
-        for at in 0..count {
-            bounds[at + 1] += bounds[at];
-        }
-        let (mut next, mut all) = (bounds.clone(), vec![0; bounds[count] as usize]);
-        for (list, entry) in pairs {
-            all[next[list as usize] as usize] = entry;
-            next[list as usize] += 1;
-        }
-        Lists { bounds, all }
-    }
-
-    fn of(&self, list: u32) -> &[u32] {
-        let list = list as usize;
-        &self.all[self.bounds[list] as usize..self.bounds[list + 1] as usize]
-    }
 }
 
 impl Graph {

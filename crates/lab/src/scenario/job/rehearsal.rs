@@ -8,6 +8,7 @@
 use crate::import::trace::{ANY, Does, RankTrace, Trace};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use strandway_collective::Lists;
 use strandway_proto::units::{Span, Time};
 
 /// A collective of a trace.
@@ -34,32 +35,6 @@ pub(super) struct Rehearsal {
     pub(super) stuck: Option<(u32, u32)>,
 }
 
-/// The operations that wait for each one, as lists one behind the other.
-struct Next {
-    bounds: Vec<u32>,
-    all: Vec<u32>,
-}
-
-impl Next {
-    fn new(count: usize, pairs: impl Iterator<Item = (u32, u32)> + Clone) -> Next {
-        let mut bounds = vec![0u32; count + 1];
-        pairs.clone().for_each(|(before, _)| bounds[before as usize + 1] += 1);
-        for at in 0..count {
-            bounds[at + 1] += bounds[at];
-        }
-        let (mut place, mut all) = (bounds.clone(), vec![0; bounds[count] as usize]);
-        for (before, later) in pairs {
-            all[place[before as usize] as usize] = later;
-            place[before as usize] += 1;
-        }
-        Next { bounds, all }
-    }
-
-    fn of(&self, place: u32) -> std::ops::Range<usize> {
-        self.bounds[place as usize] as usize..self.bounds[place as usize + 1] as usize
-    }
-}
-
 /// A message that was sent, or that a rank waits for, with the number of its turn.
 type Sent = (u64, (u32, u32), Time);
 type Wanted = (u64, u32);
@@ -68,8 +43,9 @@ type Wanted = (u64, u32);
 struct Player<'a> {
     trace: &'a RankTrace,
     waits: Vec<u32>,
-    ended: Next,
-    begun: Next,
+    /// The operations that wait for the end of each one, and for its begin.
+    ended: Lists,
+    begun: Lists,
     /// Messages that arrived and nobody waits for yet, by sender and tag.
     sent: BTreeMap<(u32, u32), VecDeque<Sent>>,
     /// Operations that wait for a message, by sender and tag (either may be [`ANY`]).
@@ -84,7 +60,7 @@ impl<'a> Player<'a> {
         trace.begins.iter().for_each(|(later, _)| waits[*later as usize] += 1);
         let needs = (0..count).flat_map(|place| trace.needs_of(place).iter().map(move |&need| (need, place as u32)));
         let begins = trace.begins.iter().map(|&(later, before)| (before, later));
-        let (ended, begun) = (Next::new(count, needs), Next::new(count, begins));
+        let (ended, begun) = (Lists::new(count, needs), Lists::new(count, begins));
         Player { trace, waits, ended, begun, sent: BTreeMap::new(), wanted: BTreeMap::new(), left: count }
     }
 
@@ -159,9 +135,8 @@ pub(super) fn rehearse(
     while let Some(Reverse((now, rank, place))) = stage.ends.pop() {
         stage.found.end = Span(stage.found.end.0.max(now.0));
         stage.players[rank as usize].left -= 1;
-        let range = stage.players[rank as usize].ended.of(place);
-        for at in range {
-            let next = stage.players[rank as usize].ended.all[at];
+        for at in 0..stage.players[rank as usize].ended.of(place).len() {
+            let next = stage.players[rank as usize].ended.of(place)[at];
             stage.release(now, rank, next);
         }
     }
@@ -182,8 +157,7 @@ impl<T: Fn(u32, u32, u64) -> Span> Stage<'_, T> {
         while let Some(place) = begun.pop() {
             self.perform(now, rank, place);
             let player = &mut self.players[rank as usize];
-            for at in player.begun.of(place) {
-                let next = player.begun.all[at];
+            for &next in player.begun.of(place) {
                 player.waits[next as usize] -= 1;
                 if player.waits[next as usize] == 0 {
                     begun.push(next);
