@@ -1,4 +1,5 @@
--- Wireshark dissector for the captures that `strandway run --pcap` writes: UEC, STrack, MRC and RoCEv2.
+-- Wireshark dissector for the captures that `strandway run --pcap` writes: UEC, STrack, MRC and RoCEv2; and for MRC's published
+-- layout (IPv6 in IPv6, UDP port 4791) between any addresses, as nodes with `layout = "mrc"` send it.
 --
 -- Layouts are those of crates/proto/src/wire/{uec,strack,mrc,rocev2,letter,part}.rs inside the frames of crates/proto/src/wire/frame.rs.
 -- Only frames between addresses of the simulator's prefix (fd53:7472:616e::/48) are taken; all others go where they
@@ -58,6 +59,17 @@ local f = {
     missing = ProtoField.string("strandway.missing", "Missing chunks"),
     whole = ProtoField.bool("strandway.whole", "Whole, rather than given up"),
     words = ProtoField.string("strandway.words", "Words of a program"),
+    address = ProtoField.uint64("strandway.address", "Address (RETH)", base.HEX),
+    key = ProtoField.uint32("strandway.key", "Key (RETH)", base.HEX),
+    message_length = ProtoField.uint32("strandway.message_length", "Bytes of the whole message"),
+    msn = ProtoField.uint32("strandway.msn", "MSN"),
+    rqmsn = ProtoField.uint32("strandway.rqmsn", "RQMSN"),
+    immediate = ProtoField.uint32("strandway.immediate", "Immediate"),
+    tick = ProtoField.uint32("strandway.tick", "Time stamp, in ticks of 128 ns"),
+    syndrome = ProtoField.uint8("strandway.syndrome", "Syndrome", base.HEX),
+    mpr = ProtoField.uint32("strandway.mpr", "Range of PSNs, in units of 128"),
+    penalty = ProtoField.uint32("strandway.penalty", "Penalty for the window"),
+    icrc = ProtoField.string("strandway.icrc", "ICRC"),
     flags = ProtoField.string("strandway.flags", "Flags"),
 }
 -- One-bit facts, in the order of `Flags` in crates/proto/src/packet.rs.
@@ -76,10 +88,12 @@ strandway.fields = all
 
 local short = ProtoExpert.new("strandway.short", "The header is cut off", expert.group.MALFORMED, expert.severity.ERROR)
 local unknown = ProtoExpert.new("strandway.unknown", "Not a packet of this format", expert.group.MALFORMED, expert.severity.ERROR)
-strandway.experts = { short, unknown }
+local wrong_icrc = ProtoExpert.new("strandway.wrong_icrc", "Wrong ICRC", expert.group.CHECKSUM, expert.severity.ERROR)
+strandway.experts = { short, unknown, wrong_icrc }
 
 local ipv6_source, ipv6_destination = Field.new("ipv6.src"), Field.new("ipv6.dst")
 local ipv6_flow = Field.new("ipv6.flow")
+local udp_length = Field.new("udp.length")
 local ipv6_dscp, ipv6_ecn = Field.new("ipv6.tclass.dscp"), Field.new("ipv6.tclass.ecn")
 
 -- Plane and host of an address, if it is the simulator's: fd53:7472:616e:PLANE::HOST.
@@ -437,11 +451,165 @@ local function dissect(tvb, pinfo, tree, format, around, read)
     return tvb:len()
 end
 
+-- MRC's published layout: OCP MRC 1.0, as crates/proto/src/wire/ocp.rs has it.
+local OCP_TYPES = {
+    [0xc6] = "data", [0xc7] = "data", [0xc8] = "data", [0xc9] = "data", [0xca] = "data", [0xcb] = "data",
+    [0xd1] = "transport_ack", [0xd8] = "operation", [0xd9] = "answer", [0xdc] = "ack", [0xdd] = "nack", [0xde] = "probe",
+}
+local OCP_BYTES = { data = 32, transport_ack = 16, operation = 28, answer = 48, ack = 48, nack = 32, probe = 28 }
+
+local CRC = {}
+for i = 0, 255 do
+    local state = i
+    for _ = 1, 8 do
+        local low = bit.band(state, 1)
+        state = bit.rshift(state, 1)
+        if low == 1 then state = bit.bxor(state, 0xedb88320) end
+    end
+    CRC[i] = state
+end
+
+-- Is the ICRC at the end of a whole UDP payload right? Fields that switches change count as ones: IBTA, annex A17.
+local function has_icrc(tvb, pinfo, source, destination)
+    local state = 0xffffffff
+    local function add(byte) state = bit.bxor(bit.rshift(state, 8), CRC[bit.band(bit.bxor(state, byte), 0xff)]) end
+    local function word(number) add(math.floor(number / 256)) add(number % 256) end
+    local function range(bytes) for i = 0, bytes:len() - 1 do add(bytes:get_index(i)) end end
+    for _ = 1, 8 do add(0xff) end
+    add(0x6f) add(0xff) word(0xffff)
+    word(tvb:len() + 8) add(17) add(0xff)
+    range(source.range:bytes()) range(destination.range:bytes())
+    word(pinfo.src_port) word(pinfo.dst_port) word(tvb:len() + 8) word(0xffff)
+    local bytes = tvb:bytes()
+    for i = 0, bytes:len() - ICRC - 1 do add(i == 4 and 0xff or bytes:get_index(i)) end
+    local real = bit.bnot(state)
+    for i = 0, 3 do
+        if bit.band(bit.rshift(real, 8 * i), 0xff) ~= bytes:get_index(bytes:len() - ICRC + i) then return false end
+    end
+    return true
+end
+
+local function ocp(tvb, pinfo, tree, sources, destinations, label)
+    local subtree = tree:add(strandway, tvb(), "Strandway, MRC as published")
+    subtree:add(f.format, "MRC as published"):set_generated()
+    local is_whole = tvb:len() + 8 == udp_length().value
+    local opcode = tvb(0, 1):uint()
+    local type = OCP_TYPES[opcode]
+    local bits = tvb(8, 1):uint()
+    local stamp = type == "data" and bit_of(bits, 4) and 4 or 0
+    local has_immediate = opcode == 0xc9 or opcode == 0xcb
+    local need = OCP_BYTES[type] + stamp + (has_immediate and 4 or 0)
+    -- A switch leaves a trimmed packet its headers through the TSETH.
+    local trimmed = not is_whole and type == "data" and tvb:len() >= 16 + stamp
+    if tvb:len() < need and not trimmed then
+        subtree:add_proto_expert_info(short)
+        return tvb:len()
+    end
+    local flags = { ack_request = bit_of(bits, 7), retransmitted = bit_of(bits, 5), trimmed = trimmed }
+    local psn, info = tvb(9, 3):uint(), ""
+    subtree:add(f.opcode, tvb(0, 1))
+    subtree:add(f.qp, tvb(5, 3))
+    if type == "data" then
+        flags.last = opcode >= 0xc8
+        subtree:add(f.psn, tvb(9, 3))
+        subtree:add(f.rqmsn, tvb(12, 2))
+        subtree:add(f.msn, tvb(14, 2))
+        if stamp > 0 then subtree:add(f.tick, tvb(16, 2)) end
+        info = string.format("PSN=%d MSN=%d", psn, tvb(14, 2):uint())
+        if not trimmed then
+            local at = 16 + stamp
+            local length = tvb:len() - need - tvb(1, 1):bitfield(2, 2) - ICRC
+            subtree:add(f.address, tvb(at, 8))
+            subtree:add(f.key, tvb(at + 8, 4))
+            subtree:add(f.message_length, tvb(at + 12, 4))
+            if has_immediate then subtree:add(f.immediate, tvb(at + 16, 4)) end
+            subtree:add(f.length, length):set_generated()
+            info = info .. string.format(" address=0x%s length=%d of %d", tvb(at, 8):uint64():tohex(), length,
+                tvb(at + 12, 4):uint())
+        end
+    elseif type == "transport_ack" then
+        subtree:add(f.cumulative, tvb(9, 3), wrapped(psn + 1))
+        subtree:add(f.syndrome, tvb(12, 1))
+        subtree:add(f.msn, tvb(13, 3))
+        info = string.format("EPSN=%d completed=%d", wrapped(psn + 1), tvb(13, 3):uint())
+    elseif type == "ack" then
+        local first, last = tvb(12, 2):uint(), tvb(25, 3):uint()
+        flags.marked, flags.always_skip, flags.probe_answer = bit_of(first, 5), bit_of(first, 6), bit_of(first, 1)
+        subtree:add(f.cumulative, tvb(25, 3), wrapped(last + 1))
+        subtree:add(f.sack_base, tvb(30, 2), wrapped(last + tvb(30, 2):int()))
+        subtree:add(f.sack, tvb(32, 8))
+        if flags.probe_answer then
+            subtree:add(f.number, tvb(14, 2))
+            info = string.format("EPSN=%d probe=%d", wrapped(last + 1), tvb(14, 2):uint())
+        else
+            subtree:add(f.acked, tvb(14, 2), wrapped(last + tvb(14, 2):int()))
+            info = string.format("EPSN=%d acked=%d", wrapped(last + 1), wrapped(last + tvb(14, 2):int()))
+        end
+        subtree:add(f.acked_ev, tvb(16, 4))
+        subtree:add(f.mpr, tvb(29, 1))
+        subtree:add(f.tick, tvb(40, 2))
+        subtree:add(f.out_of_order, tvb(42, 2), tvb(42, 2):bitfield(1, 15))
+        subtree:add(f.penalty, tvb(44, 1), tvb(44, 1):bitfield(1, 7))
+        subtree:add(f.received, tvb(45, 3))
+    elseif type == "nack" then
+        local code = tvb(14, 1):uint()
+        flags.trimmed_at_last_hop = code == 0x02
+        subtree:add(f.psn, tvb(25, 3))
+        subtree:add(f.reason, tvb(14, 1), MRC_REASONS[code] or "unknown")
+        subtree:add(f.acked_ev, tvb(16, 4))
+        subtree:add(f.tick, tvb(30, 2))
+        info = string.format("PSN=%d, %s", tvb(25, 3):uint(), MRC_REASONS[code] or "unknown")
+    elseif type == "probe" then
+        subtree:add(f.number, tvb(16, 2))
+        subtree:add(f.tick, tvb(24, 2))
+        info = string.format("number=%d", tvb(16, 2):uint())
+    elseif type == "operation" then
+        subtree:add(f.number, tvb(9, 3))
+        if tvb(13, 1):bitfield(6, 2) == 0 then
+            subtree:add(f.port_status, tvb(16, 4))
+            info = string.format("number=%d port status=0x%x", psn, tvb(16, 4):uint())
+        else
+            info = string.format("number=%d path probe", psn)
+        end
+        subtree:add(f.tick, tvb(24, 2))
+    elseif type == "answer" then
+        subtree:add(f.number, tvb(9, 3))
+        subtree:add(f.tick, tvb(40, 2))
+        info = string.format("number=%d", psn)
+    end
+    -- CE is in the outer header.
+    flags.ce = ipv6_ecn().value == CE
+    local names = {}
+    for _, name in ipairs(FLAGS) do
+        if flags[name] then names[#names + 1] = (name:gsub("_", " ")) end
+    end
+    local item = subtree:add(f.flags, table.concat(names, ", ")):set_generated()
+    for _, name in ipairs(FLAGS) do item:add(flag_fields[name], flags[name] == true):set_generated() end
+    local ev = label % 0x10000 * 0x10000 + pinfo.src_port
+    subtree:add(f.type, type):set_generated()
+    subtree:add(f.plane, math.floor(pinfo.src_port / EV_LOW)):set_generated()
+    subtree:add(f.ev, ev):set_generated()
+    if is_whole then
+        local good = has_icrc(tvb, pinfo, sources[#sources], destinations[#destinations])
+        subtree:add(f.icrc, tvb(tvb:len() - ICRC, ICRC), good and "good" or "wrong")
+        if not good then subtree:add_proto_expert_info(wrong_icrc) end
+    end
+    subtree:append_text(", " .. type)
+    pinfo.cols.protocol = "MRC"
+    local text = string.format("%s %s EV=0x%08x", type, info, ev)
+    pinfo.cols.info = #names == 0 and text or text .. " [" .. table.concat(names, ", ") .. "]"
+    return tvb:len()
+end
+
 local ports = DissectorTable.get("udp.port")
 local infiniband = ports:get_dissector(4791)
 
 local shared = Proto("strandway_4791", "Strandway: MRC and RoCEv2")
 function shared.dissector(tvb, pinfo, tree)
+    local sources, destinations, labels = { ipv6_source() }, { ipv6_destination() }, { ipv6_flow() }
+    if #sources > 1 and tvb:len() >= 16 and OCP_TYPES[tvb(0, 1):uint()] and tvb(1, 1):bitfield(4, 4) <= 1 then
+        return ocp(tvb, pinfo, tree, sources, destinations, labels[#labels].value)
+    end
     local around = outer(pinfo)
     if around and common(tvb) then
         return dissect(tvb, pinfo, tree, "common", around)

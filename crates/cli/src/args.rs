@@ -29,9 +29,11 @@ pub(crate) use perf::{
 pub(crate) use run::{Common, CompareArgs, ExplainArgs, ImportArgs, ReproduceArgs, RunArgs, SweepArgs};
 pub(crate) use search::SearchArgs;
 pub(crate) use setup::{CompletionsArgs, ManArgs};
-pub(crate) use switch::{ResultsName, SwitchArgs, SwitchCommand, SwitchStatusArgs, SystemName, UseSwitchArgs};
+pub(crate) use switch::{
+    ResultsName, SwitchArgs, SwitchCommand, SwitchServerArgs, SwitchStatusArgs, SystemName, UseSwitchArgs,
+};
 pub(crate) use team::TeamArgs;
-pub(crate) use wire::{Waiting, WireArgs};
+pub(crate) use wire::{Layout, Waiting, WireArgs};
 
 const ABOUT: &str =
     "Simulates AI-training network fabrics, packet by packet and reproducibly; runs the same engines on sockets";

@@ -168,12 +168,10 @@ fn too_few_file_descriptors_are_named() {
 
 #[test]
 fn a_measurement_on_two_threads_reports_as_one() {
-    let port = 30_000 + std::process::id() % 2_000 * 2;
-    let plane = format!("[::1]:{port}");
     let mut server =
-        strandway(&["perf", "server", "--once", "--threads", "2", "--plane", &plane]).spawn().expect("it starts");
+        strandway(&["perf", "server", "--once", "--threads", "2", "--plane", "[::1]:0"]).spawn().expect("it starts");
     let mut said = BufReader::new(server.stdout.take().expect("a pipe"));
-    assert_eq!(addresses(&mut said, "listening on ").join(" "), plane);
+    let plane = addresses(&mut said, "listening on ").join(" ");
     let arguments = ["--threads", "2", "--connections", "4", "--seconds", "60", "--messages", "20", "--size", "100000"];
     let output = strandway(&["perf", "client", &plane, "--json", "-"]).args(arguments).output().expect("it runs");
     assert!(ends(server, Duration::from_secs(60)).status.success(), "--once ends with the last connection");
@@ -181,9 +179,4 @@ fn a_measurement_on_two_threads_reports_as_one() {
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON and nothing else");
     assert_eq!((report["messages"].as_u64(), report["threads"].as_u64()), (Some(80), Some(2)), "{report}");
     refused(&mut strandway(&["perf", "client", &plane, "--threads", "2"]), 2, &["1 connections on 2 threads"]);
-    refused(
-        &mut strandway(&["perf", "server", "--threads", "2", "--plane", "[::1]:0"]),
-        2,
-        &["give each --plane a port"],
-    );
 }

@@ -17,7 +17,7 @@ struct Counted {
     begun: bool,
 }
 
-/// What a rank may do next.
+/// The steps that a rank may begin next.
 #[derive(Debug)]
 pub(crate) struct Frontier<'a> {
     graph: &'a Graph,

@@ -50,7 +50,7 @@ pub struct Candidate {
     pub is_whole_data: bool,
 }
 
-/// What becomes of a packet.
+/// The decision about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It joins the queue of its class.

@@ -39,6 +39,8 @@ pub struct Measurements {
     pub opened: strandway_proto::ConnectionStats,
     /// How many ends of such connections were still open when the run ended.
     pub opened_left: u64,
+    /// The number of these ends that still tell their peers that they close. The end of the run has cut them off.
+    pub closing_left: u64,
     /// Per connection of the plan that chooses a repair scheme for each message: its choices.
     pub choices: Vec<strandway_proto::repair::Choices>,
     /// Packet counts of the whole fabric.

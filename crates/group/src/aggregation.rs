@@ -5,12 +5,16 @@
 //! [`Team::all_reduce`](crate::Team::all_reduce) adds up buffers, by the switch or, if the switch is gone, by a ring of
 //! messages.
 
+mod desk;
+mod door;
 #[cfg(test)]
 mod hostile;
 mod lanes;
 mod line;
 mod message;
 mod reduce;
+mod server;
+mod speech;
 mod station;
 mod switch;
 mod terms;
@@ -19,6 +23,7 @@ mod worker;
 pub use lanes::Scale;
 pub use message::{PORTS_MAX, Refusal};
 pub use reduce::{By, InNetwork, NetworkOptions, Reduced, Why};
+pub use server::{ParameterServer, ServerConfig, ServerEvent};
 pub use station::PortStatus;
 pub use strandway_switch::{Aging, Esa, ResultPath, System};
 pub use switch::{JobConfig, JobStatus, Switch, SwitchConfig, SwitchEvent, SwitchStatus};

@@ -122,8 +122,9 @@ impl ProcessOptions {
     }
 }
 
-/// The largest payload that is taken by default: ours, the fastest of 4, 8, 32 and 60 kB on loopback.
-const PAYLOAD_MAX: u32 = 8_192;
+/// The largest payload that is taken by default: ours. Four such packets fill a system call. On loopback, encrypted, payloads of 12 to 21 kB take
+/// the least processor time of 4 to 32 kB, 3 to 5 % less than 8 kB.
+const PAYLOAD_MAX: u32 = 15_900;
 
 /// This process on the wire. A clone is the same one.
 #[derive(Clone)]
@@ -233,7 +234,7 @@ impl Process {
         self.0.helm.submit(command);
     }
 
-    /// What moves its packets.
+    /// The helm that moves its packets.
     fn helm(&self) -> Arc<Helm> {
         Arc::clone(&self.0.helm)
     }

@@ -25,7 +25,8 @@ const EARLY_MAX: usize = 65_536;
 pub struct Options {
     /// The team's number; switches copy only for teams that they know. Default 0, the team of all hosts.
     pub team: u16,
-    /// The UDP port of group addresses. Default [`Options::PORT`].
+    /// The UDP port of group addresses. If it is taken at a rank, all ranks step to the next one, up to [`Options::PORTS`] times. Default
+    /// [`Options::PORT`].
     pub port: u16,
     /// Trees of each plane. Default 1.
     pub trees: u16,
@@ -42,13 +43,18 @@ pub struct Options {
     pub rtt: Span,
     /// The parity that roots cast after the data; receivers rebuild lost chunks from it. Default none.
     pub parity: Option<Code>,
-    /// Do not try multicast: use messages.
+    /// Do not try multicast: use messages. If one rank says so, no rank opens the port of group addresses.
     pub no_multicast: bool,
 }
+
+/// Where a rank says, in the first round, that it does not want multicast.
+const QUIET: usize = 56;
 
 impl Options {
     /// The default of [`Options::port`]: from the dynamic range, ours.
     pub const PORT: u16 = 47_940;
+    /// The number of consecutive ports that a team tries: ours.
+    pub const PORTS: u16 = 16;
     /// The default of [`Options::rtt`].
     pub const RTT: Span = Span::from_ms(2);
     /// The default of [`Options::patience`].
@@ -68,6 +74,18 @@ impl Options {
             parity: None,
             no_multicast: false,
         }
+    }
+
+    /// The port after one that is taken.
+    pub(crate) fn next_port(&self, taken: Option<u16>) -> Result<u16, GroupError> {
+        let next = taken.and_then(|port| port.checked_add(1)).filter(|next| next - self.port < Options::PORTS);
+        next.ok_or_else(|| {
+            let last = self.port.saturating_add(Options::PORTS - 1);
+            GroupError::Config(format!(
+                "UDP ports {} to {last} are taken on some rank's host: give another port for group addresses",
+                self.port
+            ))
+        })
     }
 
     /// The number of consecutive questions that a rank may leave unanswered: it is asked every four round trips, for the
@@ -150,6 +168,7 @@ impl Team {
         for (i, (_, value)) in settings.iter().enumerate() {
             words[8 + 8 * i..16 + 8 * i].copy_from_slice(&value.to_be_bytes());
         }
+        words[QUIET..QUIET + 8].copy_from_slice(&u64::from(options.no_multicast).to_be_bytes());
         let compare = |all: &[Words]| {
             for (rank, words) in (0..).zip(all) {
                 for (i, &(what, ours)) in settings.iter().enumerate() {
@@ -159,22 +178,57 @@ impl Team {
                     }
                 }
             }
-            let mut secret = [0; WORDS];
-            secret[..32].copy_from_slice(&strandway_udp::random_secret()?);
-            Ok(secret)
+            let mut welcome = [0; WORDS];
+            welcome[..32].copy_from_slice(&strandway_udp::random_secret()?);
+            welcome[QUIET] = u8::from(all.iter().any(|words| number(words, QUIET) != 0));
+            Ok(welcome)
         };
         let welcome = agreement.round(&mut node, &words, compare, stop)?;
-        let membership = Membership {
+        let options = Options { no_multicast: welcome[QUIET] != 0, ..options };
+        let mut membership = Membership {
             team: options.team,
             secret: *welcome.first_chunk().expect("64 bytes"),
             rank,
-            members: members.clone(),
-            port: options.port,
+            members,
+            port: (!options.no_multicast).then_some(options.port),
             trees: options.trees,
         };
-        let mut team = Team::join(node, &membership, options).map_err(|(_, error)| error)?;
-        // All ranks must listen before any of them tests.
-        agreement.round(&mut team.node, &words, |_| Ok([0; WORDS]), stop)?;
+        // All ranks must listen, on the same port, before any of them tests.
+        let mut listens = |node: &mut Node, here: bool| -> Result<bool, GroupError> {
+            words[..8].copy_from_slice(&u64::from(here).to_be_bytes());
+            let everywhere = |all: &[Words]| {
+                let mut answer = [0; WORDS];
+                answer[0] = u8::from(all.iter().all(|words| number(words, 0) == 1));
+                Ok(answer)
+            };
+            Ok(agreement.round(node, &words, everywhere, stop)?[0] == 1)
+        };
+        let joined = loop {
+            node = match Team::join(node, &membership, options) {
+                Ok(mut team) => match listens(&mut team.node, true)? {
+                    true => break Ok(team),
+                    // Nothing was sealed yet, so the secret is still a fresh one.
+                    false => team.leave().0,
+                },
+                Err((mut node, GroupError::Node(error))) if error.is_port_taken() => {
+                    listens(&mut node, false)?;
+                    *node
+                }
+                Err((_, error)) => return Err(error),
+            };
+            match options.next_port(membership.port) {
+                Ok(port) => membership.port = Some(port),
+                Err(error) => break Err((node, error)),
+            }
+        };
+        let mut team = match joined {
+            Ok(team) => team,
+            Err((mut node, error)) => {
+                // All ranks find out the same way, so none leaves before the others have heard.
+                agreement.end(&mut node)?;
+                return Err(error);
+            }
+        };
         let heard = team.probe(|node, completion| agreement.heed(node, completion))?;
         words[..8].copy_from_slice(&u64::from(heard).to_be_bytes());
         let common = |all: &[Words]| {

@@ -152,6 +152,29 @@ fn a_tree_reaches_all_receivers_and_the_next_cast_has_nothing_to_send() {
 }
 
 #[test]
+fn a_cast_steps_over_a_taken_port_and_needs_none_without_multicast() {
+    if !in_multicast_namespace("a_cast_steps_over_a_taken_port_and_needs_none_without_multicast") {
+        return;
+    }
+    let source = tree("taken");
+    let mut receivers: Vec<Receiver> =
+        (0..2).map(|i| Receiver::new(&format!("r{i}"), folder(&format!("taken-r{i}")), Duration::ZERO)).collect();
+    let take = |port: u16| std::net::UdpSocket::bind(("::", port)).expect("a free port");
+    let mut others = vec![take(47_997)];
+    let summary = send(&receivers, &[source.join(".")], &options()).expect("it works");
+    assert_eq!(summary.status.planes, 0b11);
+    receivers.iter().for_each(|receiver| assert_same(&source, &receiver.folder));
+    others.extend((47_998..47_997 + strandway_group::Options::PORTS).map(take));
+    let error = send(&receivers, &[source.join("file3")], &options()).expect_err("no port is left").to_string();
+    assert!(error.contains("UDP ports 47997 to 48012 are taken"), "{error}");
+    let mut without = options();
+    without.team.no_multicast = true;
+    let summary = send(&receivers, &[source.join("file4")], &without).expect("it works");
+    assert_eq!((summary.status.planes, summary.status.receivers[1].state.clone()), (0, State::Done));
+    receivers.iter_mut().for_each(Receiver::end);
+}
+
+#[test]
 fn who_lacks_a_part_gets_it_and_the_others_keep_theirs() {
     if !in_multicast_namespace("who_lacks_a_part_gets_it_and_the_others_keep_theirs") {
         return;

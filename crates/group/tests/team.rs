@@ -45,6 +45,52 @@ fn run<T: Send>(
     })
 }
 
+/// Ports that a process which does not share them has.
+fn taken(ports: std::ops::Range<u16>) -> Vec<std::net::UdpSocket> {
+    ports.map(|port| std::net::UdpSocket::bind(("::", port)).expect("a free port")).collect()
+}
+
+#[test]
+fn a_team_steps_over_ports_that_are_taken() {
+    if !in_multicast_namespace("a_team_steps_over_ports_that_are_taken") {
+        return;
+    }
+    let form = || run(3, cast_address(), |_| options(), |team| team.map(|team| team.multicast_planes()));
+    let mut others = taken(47_998..48_001);
+    assert_eq!(form().into_iter().map(|planes| planes.expect("it forms")).collect::<Vec<_>>(), [0b11; 3]);
+    others.extend(taken(48_001..47_998 + Options::PORTS));
+    for failed in form() {
+        let error = failed.expect_err("no port is left").to_string();
+        assert!(error.contains("UDP ports 47998 to 48013 are taken"), "{error}");
+    }
+}
+
+#[test]
+fn a_team_without_multicast_leaves_the_port_alone() {
+    if !in_multicast_namespace("a_team_without_multicast_leaves_the_port_alone") {
+        return;
+    }
+    let _others = taken(47_998..47_998 + Options::PORTS);
+    let all = pattern(5, 100_000);
+    // One rank says so; the others would use it.
+    let counts = run(
+        3,
+        cast_address(),
+        |rank| Options { no_multicast: rank == 1, ..options() },
+        |team| {
+            let mut team = team.expect("it forms");
+            assert_eq!(team.multicast_planes(), 0);
+            let mine = if team.rank() == 0 { all.clone() } else { vec![0; all.len()] };
+            let region = team.node_mut().register(mine);
+            let whole = 0..all.len();
+            team.multicast(What::Broadcast { root: 0 }, region, whole, &|| false).expect("a chain does it");
+            assert!(team.node().memory(region).expect("there") == all, "rank {}", team.rank());
+            team.rank()
+        },
+    );
+    assert_eq!(counts, [0, 1, 2]);
+}
+
 #[test]
 fn everybody_gets_every_share_and_every_broadcast() {
     if !in_multicast_namespace("everybody_gets_every_share_and_every_broadcast") {

@@ -26,6 +26,7 @@ use strandway_fabric::quantity;
 use strandway_fabric::topology::Level;
 use strandway_namespaces::line::Reorder;
 use strandway_namespaces::{lines_of, name_fits};
+use strandway_proto::profile::WireFormat;
 use strandway_proto::{Bytes, HostId, Rate, Span};
 use toml::Value;
 
@@ -53,6 +54,8 @@ pub struct Options {
     pub reorder: Option<String>,
     /// How switches copy multicast.
     pub copying: Copying,
+    /// True: hosts send data in MRC's published layout ([`strandway_udp::Layout::Mrc`]).
+    pub mrc_layout: bool,
 }
 
 /// The description of the namespaces for a scenario.
@@ -117,6 +120,10 @@ pub fn fabric_of(scenario: &Scenario, name: &str, options: &Options) -> Result<L
         let what = format!("a port of {rate} is faster than software carries; {RATE_MAX} is the most");
         file("fabric.rate", &"", what, "pass --rate 500Mbps (per port), or --unshaped for as fast as it goes");
     }
+    if options.mrc_layout && experiment.profile().wire != WireFormat::Mrc {
+        let what = "only MRC has the layout mrc".into();
+        file("profile.name", &experiment.profile().name, what, "write name = \"mrc\", or leave --layout out");
+    }
     if !sink.is_empty() {
         return Err(Problems(sink.take()));
     }
@@ -147,6 +154,7 @@ pub fn fabric_of(scenario: &Scenario, name: &str, options: &Options) -> Result<L
         }),
         trimming: ports.trim.is_some() && !options.unshaped,
         profile: profile.name.clone(),
+        mrc_layout: options.mrc_layout,
         payload,
         node_rate,
         base_rtt_ns: (base_rtt(&experiment).0 + SOFTWARE_RTT.0) / 1000,

@@ -7,8 +7,9 @@ use std::fmt;
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::path::{Path, PathBuf};
 use strandway_fabric::usid::{BLOCK, Clos, ClosError, Element, HOSTS_MAX, PLANE_BITS_MAX, Pods, SWITCHES_MAX, T1S_MAX};
+use strandway_proto::wire::ocp;
 use strandway_proto::{Rate, Span};
-use strandway_udp::{Config, Distance, PLANES_MAX, Routes};
+use strandway_udp::{Config, Distance, Layout, PLANES_MAX, Protection, Routes};
 use toml::{Table, Value};
 
 /// The sections of a node file.
@@ -36,6 +37,8 @@ pub struct NodeFile {
     pub key: Option<PathBuf>,
     /// The profile, named as in [`crate::Scenario`] files.
     pub profile: String,
+    /// The bytes of datagrams that move data. MRC's layout has no room for a seal, so its nodes have protection `none`.
+    pub layout: Layout,
     /// Payload bytes of a full packet.
     pub payload: u32,
     /// Line rate of all planes together.
@@ -90,6 +93,10 @@ impl NodeFile {
         let mut config = config.map_err(|e| e.to_string())?;
         config.planes.clone_from(&self.planes);
         config.devices.clone_from(&self.devices);
+        config.layout = self.layout;
+        if self.layout != Layout::Frame {
+            config.protection = Protection::None;
+        }
         config.payload = self.payload;
         config.rate = self.rate;
         config.base_rtt = self.base_rtt;
@@ -157,6 +164,7 @@ fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
     if let Err(said) = profile::named(&profile) {
         section.wrong("profile", said, "`strandway explain` lists them all");
     }
+    let layout = layout(&section);
     let payload = section.count("payload", 64, PAYLOAD_MAX).unwrap_or(4096);
     let rate = section.rate("rate");
     missing("rate", "\"1 Gbps\"");
@@ -184,6 +192,7 @@ fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
         devices,
         key,
         profile,
+        layout,
         payload,
         rate,
         base_rtt,
@@ -270,6 +279,24 @@ fn denied(section: &Section<'_>) -> Vec<Element> {
         section.wrong("denied", "is no list of parts of the fabric", remedy);
     }
     parts.unwrap_or_default()
+}
+
+/// `layout` and the UDP port of MRC's, `mrc_port`.
+fn layout(section: &Section<'_>) -> Layout {
+    let port = section.count("mrc_port", 1, u64::from(u16::MAX)).map(|port| port as u16);
+    match section.text("layout").as_deref() {
+        Some("mrc") => Layout::Mrc { port: port.unwrap_or(ocp::PORT) },
+        Some("frame") | None => {
+            if port.is_some() {
+                section.wrong("mrc_port", "is for MRC's layout", "write layout = \"mrc\", or leave it out");
+            }
+            Layout::Frame
+        }
+        Some(_) => {
+            section.wrong("layout", "is no layout of datagrams", "write \"frame\" (ours) or \"mrc\"");
+            Layout::Frame
+        }
+    }
 }
 
 /// The names of the planes' interfaces, if the file has them.
@@ -379,6 +406,12 @@ impl fmt::Display for NodeFile {
             writeln!(f, "key = {}", text(&key.display().to_string()))?;
         }
         writeln!(f, "profile = {}", text(&self.profile))?;
+        if let Layout::Mrc { port } = self.layout {
+            writeln!(f, "layout = \"mrc\"")?;
+            if port != ocp::PORT {
+                writeln!(f, "mrc_port = {port}")?;
+            }
+        }
         writeln!(f, "payload = {}", self.payload)?;
         writeln!(f, "rate = \"{} bps\"", self.rate.0)?;
         writeln!(f, "base_rtt = \"{} ps\"", self.base_rtt.0)?;

@@ -10,9 +10,11 @@ pub(crate) mod cost;
 mod crowd;
 pub mod csv;
 mod evs;
+mod flows;
 pub mod html;
 mod job;
 pub mod lines;
+mod links;
 mod long;
 mod make;
 pub mod markdown;
@@ -20,16 +22,20 @@ mod parts;
 mod series;
 mod spread;
 pub mod text;
+mod values;
 mod why;
 
 use crate::plan::Origin;
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 pub use aggregation::{AggregationFacts, OccupancyFacts, SwitchFacts};
+pub use choice::{ChoiceFacts, ChoiceOption, PlanFacts};
 pub use cost::{CostFacts, TableFacts};
+pub use evs::{EvEventFacts, EvFacts};
+pub use flows::{ClassFacts, CollectiveFacts, FlowFacts, Goodput, Packets, SlowFlow, Spread};
 pub use job::{ExposedFacts, JobFacts, OperationFacts, TimelineFacts};
+pub use links::{GroupFacts, LinkFacts, PathFacts};
+pub use long::LongLinkFacts;
 pub use parts::{LaneFacts, PartFacts};
 pub use series::{GroupSeriesFacts, PathSeriesFacts, SeriesFacts, WatchedFacts};
 pub use why::WhyFacts;
@@ -126,36 +132,6 @@ pub struct Report {
     pub origin: Origin,
 }
 
-/// The changes of MRC's entropy values.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct EvFacts {
-    /// Events by kind: `failed`, `kept`, `answered`, `unanswered`, `returned`, `denied`, `allowed`, `replaced`.
-    pub counts: BTreeMap<String, u64>,
-    /// Events that were lost because a connection had too many.
-    pub lost: u64,
-    /// The first 1,000 events, in order of time.
-    pub events: Vec<EvEventFacts>,
-}
-
-/// A change of an entropy value.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct EvEventFacts {
-    /// When it happened.
-    pub at_us: f64,
-    /// The sender.
-    pub host: u32,
-    /// The receiver.
-    pub peer: u32,
-    /// The plane.
-    pub plane: u8,
-    /// The number of the path in the plane.
-    pub path: u32,
-    /// What happened, as in `counts`.
-    pub change: Cow<'static, str>,
-}
-
 /// One fault.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -242,335 +218,6 @@ pub struct FabricFacts {
     pub tables: TableFacts,
 }
 
-/// Number of flows, and the flows that did not finish.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct FlowFacts {
-    /// All flows.
-    pub total: u64,
-    /// Flows that finished.
-    pub finished: u64,
-    /// Flows that were never posted.
-    pub never_started: u64,
-    /// Payload bytes of all flows.
-    pub bytes: u64,
-    /// Payload bytes that have arrived, including those of unfinished flows.
-    pub delivered_bytes: u64,
-    /// Names of flows that did not finish, at most 100.
-    pub unfinished: Vec<String>,
-    /// For flows of a matrix that were never posted: the trigger that they wait for, such as `7: host0->host1 waits for
-    /// trigger 3`; at most 100.
-    pub waiting: Vec<String>,
-    /// The slowest flows that finished, at most 10.
-    pub slowest: Vec<SlowFlow>,
-}
-
-/// A flow with its times.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct SlowFlow {
-    /// Source and destination.
-    pub name: String,
-    /// Its bytes.
-    pub bytes: u64,
-    /// When it was posted.
-    pub start_us: f64,
-    /// Its completion time.
-    pub fct_us: f64,
-}
-
-/// A distribution. Values are absent if there is nothing to describe. Percentiles are by nearest rank: the smallest
-/// value that is at least as large as the given share of all values. A flow that did not finish counts as one with
-/// infinite time, and a percentile that falls on such a flow is absent.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "the names say it")]
-pub struct Spread {
-    pub min: Option<f64>,
-    pub mean: Option<f64>,
-    pub p50: Option<f64>,
-    pub p90: Option<f64>,
-    pub p99: Option<f64>,
-    pub p999: Option<f64>,
-    pub max: Option<f64>,
-    /// Flows without a value because they did not finish, including those that were never posted.
-    pub unfinished: u64,
-}
-
-/// Payload rates. The time begins when the first flow is posted. It ends when the last flow has arrived, or, if some
-/// flow never did, when the last byte arrived.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Goodput {
-    /// The rate of all payload, divided by the number of hosts that send.
-    pub mean_per_host: f64,
-    /// The rate of all payload.
-    pub total: f64,
-    /// The rate of each flow: bytes divided by completion time; zero for a flow that did not finish.
-    pub per_flow: Spread,
-}
-
-/// Packet counts of the whole fabric.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Packets {
-    /// Data packets that left hosts, retransmissions included.
-    pub sent: u64,
-    /// Data packets that arrived whole and for the first time.
-    pub delivered: u64,
-    /// Packets dropped because a queue was full.
-    pub dropped: u64,
-    /// Packets lost to faults.
-    pub lost: u64,
-    /// Data packets trimmed to their header.
-    pub trimmed: u64,
-    /// Data packets marked by a switch.
-    pub marked: u64,
-    /// Data packets sent again.
-    pub retransmitted: u64,
-    /// Data packets that arrived whole although the receiver already had them.
-    pub duplicates: u64,
-    /// Data packets that arrived whole and were discarded: out of order (go-back-N), or beyond the receiver's window.
-    pub discarded: u64,
-    /// Part of `dropped`: control packets and trimmed packets.
-    pub dropped_control: u64,
-    /// Part of `lost`: control packets and trimmed packets.
-    pub lost_control: u64,
-    /// Whole data packets still in flight at the end. The sum is: sent + chunks + copies = delivered + duplicates +
-    /// discarded + chunks_arrived + trimmed + dropped - dropped_control + lost - lost_control + under_way.
-    pub under_way: u64,
-    /// Acknowledgements sent.
-    pub acks: u64,
-    /// NACKs sent.
-    pub nacks: u64,
-    /// Congestion notifications sent.
-    pub notifications: u64,
-    /// Retransmission timeouts that found overdue packets.
-    pub timeouts: u64,
-    /// Pause frames sent.
-    pub pauses: u64,
-    /// Retransmitted data packets divided by all data packets sent.
-    pub retransmitted_share: f64,
-    /// Payload bytes sent onto links; each byte counts once per link, host links included. Absent if headers and
-    /// control packets differ in size, because links count only packets and bytes.
-    pub payload_link_bytes: Option<u64>,
-    /// Multicast chunks that hosts cast to groups, and chunks sent to single hosts as repairs.
-    pub chunks: u64,
-    /// Part of `chunks`: those sent to single hosts.
-    pub repairs: u64,
-    /// Packets that switches added by copying.
-    pub copies: u64,
-    /// Whole chunks that arrived at hosts, including chunks that the host already had.
-    pub chunks_arrived: u64,
-    /// Chunks that hosts rebuilt from parity.
-    pub rebuilt: u64,
-    /// Fragments of gradients and sums that hosts and switches sent. They count in `under_way` like chunks.
-    pub fragments: u64,
-    /// Such fragments that arrived at hosts or stayed in switches.
-    pub fragments_arrived: u64,
-}
-
-/// One class of flows.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ClassFacts {
-    /// Its name.
-    pub name: String,
-    /// Number of its flows.
-    pub total: u64,
-    /// Flows that finished.
-    pub finished: u64,
-    /// Payload bytes of its flows.
-    pub bytes: u64,
-    /// Completion times.
-    pub fct_us: Spread,
-    /// Completion time divided by that of the same flow alone.
-    pub slowdown: Spread,
-    /// Jain's fairness index of the rates (bytes divided by completion time) of flows that finished: 1 if all rates are
-    /// equal, 1/n if one of n flows has all.
-    pub fairness: Option<f64>,
-}
-
-/// One collective.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct CollectiveFacts {
-    /// Its workload's name; with several groups `NAME/0`, `NAME/1`, ...
-    pub name: String,
-    /// The group's number, if there are several.
-    pub group: Option<u32>,
-    /// The name in nccl-tests: `allreduce`, `reducescatter`, `allgather`, `alltoall`.
-    pub kind: String,
-    /// `ring`, `halving-doubling` or `windowed`.
-    pub algorithm: String,
-    /// How ranks were placed on hosts: `contiguous`, `random` or a file.
-    pub placement: String,
-    /// Number of ranks.
-    pub ranks: u32,
-    /// Bytes as nccl-tests counts them.
-    pub bytes: u64,
-    /// Number of its messages.
-    pub messages: u64,
-    /// Messages that arrived.
-    pub received: u64,
-    /// When the first message was posted.
-    pub started_us: Option<f64>,
-    /// Time from then until the last rank had received everything; absent if a rank never had.
-    pub time_us: Option<f64>,
-    /// Lower bound of the time, by arithmetic.
-    pub bound_us: f64,
-    /// Bytes divided by time, in 10^9 bytes per second.
-    #[serde(rename = "algbw_GBps")]
-    pub algbw: Option<f64>,
-    /// Bus bandwidth as nccl-tests defines it, in 10^9 bytes per second.
-    #[serde(rename = "busbw_GBps")]
-    pub busbw: Option<f64>,
-}
-
-/// A group of similar links: one tier, direction and plane.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct GroupFacts {
-    /// For example `leaf->spine` or `host->leaf.p3`.
-    pub name: String,
-    /// 0 host to leaf, 1 leaf to tier 1, 2 tier 1 to core.
-    pub level: usize,
-    /// True if they lead towards the core.
-    pub up: bool,
-    /// The plane.
-    pub plane: u8,
-    /// Number of links.
-    pub links: u32,
-    /// Their rate.
-    pub rate_gbps: f64,
-    /// Bytes sent onto them.
-    pub bytes: u64,
-    /// Bytes carried divided by the bytes that a link could carry while the run was active, mean over the links. The
-    /// rate of a link with a fault is the reduced rate; a dead link has none.
-    pub utilisation: f64,
-    /// The same for the busiest link.
-    pub utilisation_max: f64,
-    /// The same for the least busy link.
-    pub utilisation_min: f64,
-    /// Packets dropped here.
-    pub dropped: u64,
-    /// Packets trimmed here.
-    pub trimmed: u64,
-    /// Packets marked here.
-    pub marked: u64,
-    /// Packets lost here.
-    pub lost: u64,
-    /// The largest number of data bytes that waited at one of them.
-    pub queue_max_bytes: u64,
-    /// How long data was paused, sum over the links.
-    pub paused_us: f64,
-}
-
-/// One link.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct LinkFacts {
-    /// For example `leaf0->spine3`.
-    pub name: String,
-    /// Bytes carried divided by the bytes that it could carry while the run was active, at its rate at each time.
-    pub utilisation: f64,
-    /// Bytes sent onto it.
-    pub bytes: u64,
-    /// Packets sent onto it.
-    pub packets: u64,
-    /// The largest number of data bytes that waited here.
-    pub queue_max_bytes: u64,
-    /// Packets dropped here.
-    pub dropped: u64,
-    /// Packets trimmed here.
-    pub trimmed: u64,
-    /// Packets marked here.
-    pub marked: u64,
-    /// Packets lost here.
-    pub lost: u64,
-    /// How long data was paused.
-    pub paused_us: f64,
-}
-
-/// The choices of `sdr_auto` for the messages of a run, over all connections.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ChoiceFacts {
-    /// Number of connections that chose.
-    pub connections: u64,
-    /// The repair schemes in use, and their messages.
-    pub plans: Vec<PlanFacts>,
-    /// Measured share of packets lost, mean over connections.
-    pub loss: f64,
-    /// Measured number of packets lost in a row, mean over connections.
-    pub burst: f64,
-    /// Measured round trip, mean over connections.
-    pub rtt_us: f64,
-    /// The last choice of the connection with the most messages, with the model's prediction for it.
-    pub last: Option<ChoiceOption>,
-    /// The next best scheme at that choice.
-    pub next: Option<ChoiceOption>,
-}
-
-/// A repair scheme, and the number of messages that used it.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PlanFacts {
-    /// The name of the scheme.
-    pub plan: String,
-    /// Number of messages.
-    pub messages: u64,
-}
-
-/// A repair scheme, and the model's prediction for it.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ChoiceOption {
-    /// The name of the scheme.
-    pub plan: String,
-    /// Predicted mean completion time.
-    pub mean_us: f64,
-    /// Predicted 99.9th percentile of the completion time.
-    pub p999_us: f64,
-}
-
-/// One direction of a long link between sites.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct LongLinkFacts {
-    /// Its rate.
-    pub rate_gbps: f64,
-    /// Its propagation delay.
-    pub latency_us: f64,
-    /// Limit on the bytes in the data queue of its port.
-    pub queue_bytes: u64,
-    /// Packets lost divided by packets sent onto it.
-    pub lost_share: f64,
-    /// Its counters.
-    #[serde(flatten)]
-    pub link: LinkFacts,
-}
-
-/// One NIC port (plane), summed over all hosts.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PathFacts {
-    /// For example `port0`.
-    pub name: String,
-    /// Number of entropy values (modulo 256) with data packets.
-    pub used: u64,
-    /// Data packets sent.
-    pub sent: u64,
-    /// Feedback packets that echoed a mark.
-    pub marked: u64,
-    /// Trims that were reported.
-    pub trimmed: u64,
-    /// Packets of the busiest entropy value, divided by the mean over the values in use.
-    pub imbalance: f64,
-    /// Data packets per entropy value (modulo 256).
-    pub sent_by_entropy: Vec<u64>,
-}
-
 /// A parameter of the profile.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -609,50 +256,6 @@ impl Report {
         to_json(self)
     }
 
-    /// Every number of the report by its dotted path. Entries of lists are named by their `name`.
-    pub fn values(&self) -> BTreeMap<String, Option<f64>> {
-        let mut values = BTreeMap::new();
-        if let Ok(value) = serde_json::to_value(self) {
-            flatten("", &value, &mut values);
-        }
-        for slowest in self.slowest_collectives() {
-            let mut note = |field: &str, value| {
-                values.insert(format!("collectives.{}.{field}", slowest.name), value);
-            };
-            note("time_us", slowest.time_us);
-            note("bound_us", Some(slowest.bound_us));
-            note("algbw_GBps", slowest.algbw);
-            note("busbw_GBps", slowest.busbw);
-        }
-        values
-    }
-
-    /// For each workload the slowest of its groups, under the workload's name. It counts as unfinished if one of its
-    /// groups is.
-    pub fn slowest_collectives(&self) -> Vec<CollectiveFacts> {
-        let mut slowest: Vec<CollectiveFacts> = Vec::new();
-        for collective in &self.collectives {
-            let mut one = collective.clone();
-            if one.group.is_some() {
-                one.name = one.name.rsplit_once('/').map_or(one.name.clone(), |(name, _)| name.to_string());
-            }
-            let Some(all) = slowest.iter_mut().find(|s| s.name == one.name) else {
-                slowest.push(one);
-                continue;
-            };
-            let worse = |a: Option<f64>, b: Option<f64>, of: fn(f64, f64) -> f64| a.zip(b).map(|(a, b)| of(a, b));
-            all.group = all.group.max(one.group);
-            all.messages += one.messages;
-            all.received += one.received;
-            all.started_us = all.started_us.into_iter().chain(one.started_us).min_by(f64::total_cmp);
-            all.time_us = worse(all.time_us, one.time_us, f64::max);
-            all.bound_us = all.bound_us.max(one.bound_us);
-            all.algbw = worse(all.algbw, one.algbw, f64::min);
-            all.busbw = worse(all.busbw, one.busbw, f64::min);
-        }
-        slowest
-    }
-
     /// True for a simulated run.
     pub fn is_simulated(&self) -> bool {
         self.world == SIMULATED
@@ -669,44 +272,4 @@ pub fn to_json<T: Serialize>(document: &T) -> String {
     let mut text = serde_json::to_string_pretty(document).unwrap_or_default();
     text.push('\n');
     text
-}
-
-fn flatten(prefix: &str, value: &serde_json::Value, values: &mut BTreeMap<String, Option<f64>>) {
-    use serde_json::Value;
-    let below = |name: &str| if prefix.is_empty() { name.to_string() } else { format!("{prefix}.{name}") };
-    match value {
-        Value::Number(n) => {
-            values.insert(prefix.to_string(), n.as_f64());
-        }
-        Value::Null => {
-            values.insert(prefix.to_string(), None);
-        }
-        Value::Bool(b) => {
-            values.insert(prefix.to_string(), Some(f64::from(u8::from(*b))));
-        }
-        Value::Object(fields) => {
-            for (name, field) in fields {
-                if name == "faults" {
-                    // Faults have no names, only numbers.
-                    for (i, fault) in field.as_array().into_iter().flatten().enumerate() {
-                        let avoided = fault.get("avoided_after_us").and_then(Value::as_f64);
-                        values.insert(format!("{}.{i}.avoided_after_us", below(name)), avoided);
-                    }
-                } else if !matches!(
-                    name.as_str(),
-                    "expect" | "timeline" | "hottest" | "slowest" | "parameters" | "series" | "fct_cdf" | "origin"
-                ) {
-                    flatten(&below(name), field, values);
-                }
-            }
-        }
-        Value::Array(items) => {
-            for item in items {
-                if let Some(name) = item.get("name").and_then(Value::as_str) {
-                    flatten(&below(name), item, values);
-                }
-            }
-        }
-        Value::String(_) => {}
-    }
 }

@@ -24,7 +24,7 @@ use toml::{Table, Value};
 /// Limit on the runs of one step: ours.
 const RUNS_MAX: usize = 10_000;
 
-/// What fails.
+/// The kind of part that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// A cable between two switches.

@@ -75,9 +75,7 @@ fn a_page_needs_nothing_from_outside() {
         assert!(!page.contains(outside), "the page contains {outside}");
     }
     assert!(!page.contains("<script>alert"), "the scenario's text is escaped");
-    for title in
-        ["Completion times", "Goodput", "Link utilisation", "What happened to packets", "Hottest links", "Scenario"]
-    {
+    for title in ["Completion times", "Goodput", "Link utilisation", "Fate of packets", "Hottest links", "Scenario"] {
         assert!(page.contains(title), "{title}");
     }
 }
@@ -280,7 +278,7 @@ fn a_multi_plane_fabric_is_shown_beside_a_single_plane() {
         assert!(explained.contains(text), "{text}: {explained}");
         assert!(page.contains(&text.replace('&', "&amp;")), "{text}");
     }
-    assert!(!report::html::report(&report_of(SMALL)).contains("What the fabric is made of"));
+    assert!(!report::html::report(&report_of(SMALL)).contains("Parts of the fabric"));
 }
 
 #[test]

@@ -22,8 +22,12 @@ use strandway_sim::{Control, simulate_programs};
 /// The seeds of every test run.
 const SEEDS: Range<u64> = 0..500;
 /// Seeds of a walk of 50,000 that once failed. Digests differed between one thread and three, because several events of one instant
-/// and link were put in order by an unstable sort; and a switch whose program made packets on its own paused a port of another node.
-const FOUND: [u64; 11] = [4889, 5269, 8213, 8692, 12_076, 13_993, 16_793, 18_457, 2985, 10_377, 21_677];
+/// and link were put in order by an unstable sort; a switch whose program made packets on its own paused a port of another node; and a connection that carried only letters and then slept closed
+/// at one end only; in 34,657 ATP's workers met in one full queue for ever.
+const FOUND: [u64; 17] = [
+    4889, 5269, 8213, 8692, 12_076, 13_993, 16_793, 18_457, 2985, 10_377, 21_677, 825, 5011, 10_429, 13_600, 15_616,
+    34_657,
+];
 
 struct Wanderer {
     random: Random,
@@ -79,7 +83,8 @@ impl Wanderer {
             w.fault();
         }
         let seed = w.below(1000);
-        // ATP over two levels with few slots and small queues makes progress mostly by timers.
+        // With few slots over long links, switches that add take a round trip for every few packets. ATP over two levels with few
+        // slots and small queues makes progress mostly by timers.
         let limit = if w.text.contains("[switch]") { 400 } else { 60 };
         w.line(format_args!("[run]\nseed = {seed}\ntime_limit = \"{limit} ms\""));
         if w.one_in(4) {
@@ -327,10 +332,12 @@ fn judge(experiment: &Experiment, m: &Measurements, faulty: bool) -> Result<(), 
     let cut_off = experiment.plan.faults.iter().any(|f| matches!(f.kind, FaultKind::Down { .. }));
     // Ranks of multicasts keep their connections for some round trips after their end.
     let time = m.simulated + Span::from_ms(50) < plan.time_limit || experiment.multicasts.is_empty();
-    if m.opened_left > 0 && !cut_off && time {
+    // The time limit may also cut off an end that repeats its lost notice; its peer may still be open.
+    let open = m.opened_left.saturating_sub(2 * m.closing_left);
+    if open > 0 && !cut_off && time {
         return Err(format!(
-            "{} ends of connections that opened at first use are left, at {}",
-            m.opened_left, m.simulated
+            "{open} ends of connections that opened at first use are left, at {}, and {} are closing",
+            m.simulated, m.closing_left
         ));
     }
     // Switches that add consume packets and make new ones.

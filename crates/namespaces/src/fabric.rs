@@ -56,6 +56,9 @@ pub struct LinuxFabric {
     pub trimming: bool,
     /// The protocol profile in the node files.
     pub profile: String,
+    /// Do hosts send data in MRC's published layout, IPv6 in IPv6?
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mrc_layout: bool,
     /// Payload bytes of a full packet.
     pub payload: u32,
     /// Bits per second of a NIC, all planes together, for the node files.
@@ -373,6 +376,7 @@ impl LinuxFabric {
             ("marking", marking(&a.marking), marking(&b.marking)),
             ("trimming", a.trimming.to_string(), b.trimming.to_string()),
             ("profile", a.profile.clone(), b.profile.clone()),
+            ("MRC's layout", a.mrc_layout.to_string(), b.mrc_layout.to_string()),
             ("long links", format!("{}", a.lines.len()), format!("{}", b.lines.len())),
             ("payload", format!("{} B", a.payload), format!("{} B", b.payload)),
             ("multicast teams", format!("{}", a.teams.len()), format!("{}", b.teams.len())),

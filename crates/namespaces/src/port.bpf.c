@@ -63,26 +63,35 @@ static long (*const change_tail)(void *skb, u32 bytes, u64 flags) = (void *)38;
 extern void *bpf_cast_to_kern_ctx(void *skb) __attribute__((section(".ksyms")));
 
 enum { PASS = -1, DROP = 2 }; // PASS: other filters may follow, which copy multicast
-enum { ETHERNET = 14, IPV6 = 40, UDP = 8, PROTOCOL_UDP = 17, NOT_CAPABLE = 0, CE = 3 };
+enum { ETHERNET = 14, IPV6 = 40, UDP = 8, PROTOCOL_UDP = 17, PROTOCOL_IPV6 = 41, NOT_CAPABLE = 0, CE = 3 };
+// MRC in IPv6: inner IPv6, UDP, BTH, METH and TSETH stay (mrc.md). The inner lengths stay those of the whole packet.
+enum { MRC_KEEP = 40 + 8 + 12 + 4 + 4 };
 // Classes of the port's queueing discipline: 1:10, 1:20, 1:30.
 enum { CLASS_CONTROL = 0x10010, CLASS_DATA = 0x10020, CLASS_TRIMMED = 0x10030 };
 enum { CUT_HERE = 0x7c };
 
 static int trim(struct __sk_buff *skb, u32 head)
 {
-	const u32 udp = ETHERNET + IPV6, keep = udp + UDP + KEEP;
-	const u16 length = __builtin_bswap16(UDP + KEEP), no_checksum = 0;
+	const u32 udp = ETHERNET + IPV6;
+	const u16 no_checksum = 0;
+	u32 rest = UDP + KEEP;
+	u16 length;
 	u8 protocol = 0;
 
+	if (load(skb, ETHERNET + 6, &protocol, 1) || (protocol != PROTOCOL_UDP && protocol != PROTOCOL_IPV6))
+		return 0;
+	if (protocol == PROTOCOL_IPV6)
+		rest = MRC_KEEP;
 	// A packet that is hardly longer stays as it is: probes, for example. A packet that stands for several cannot be cut, and
 	// hosts send none.
-	if (skb->len <= keep + KEEP || skb->gso_segs > 1)
+	if (skb->len <= udp + rest + KEEP || skb->gso_segs > 1 || change_tail(skb, udp + rest, 0))
 		return 0;
-	if (load(skb, ETHERNET + 6, &protocol, 1) || protocol != PROTOCOL_UDP || change_tail(skb, keep, 0))
-		return 0;
+	length = __builtin_bswap16(rest);
 	head = __builtin_bswap32((head & ~(63u << 22)) | TRIMMED << 22);
 	store(skb, ETHERNET, &head, 4, 0);
 	store(skb, ETHERNET + 4, &length, 2, 0);
+	if (protocol == PROTOCOL_IPV6)
+		return 1;
 	store(skb, udp + 4, &length, 2, 0);
 	store(skb, udp + 6, &no_checksum, 2, 0);
 	return 1;

@@ -19,6 +19,7 @@ fn fabric() -> LinuxFabric {
         queue: 65_536,
         marking: None,
         trimming: false,
+        mrc_layout: false,
         profile: "mrc".into(),
         payload: 4096,
         node_rate: 1_000_000_000,

@@ -10,6 +10,7 @@ pub mod aggregate;
 pub mod frame;
 mod letter;
 mod mrc;
+pub mod ocp;
 mod part;
 mod rocev2;
 mod strack;

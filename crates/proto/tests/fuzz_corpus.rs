@@ -9,7 +9,7 @@ use strandway_proto::packet::{
 };
 use strandway_proto::partial::SEQUENCES;
 use strandway_proto::profile::WireFormat;
-use strandway_proto::wire::{self, frame};
+use strandway_proto::wire::{self, frame, ocp};
 use strandway_proto::{ConnectionId, HostId, Letter, MessageId, Packet, PathId};
 
 fn corpus(target: &str) -> PathBuf {
@@ -136,5 +136,93 @@ fn the_wire_formats_are_what_they_were() {
         }
         let stored = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert_eq!(stored, bytes, "{name}");
+    }
+}
+
+/// A datagram of each kind in MRC's published layout.
+fn ocp_seeds() -> Vec<(&'static str, Vec<u8>)> {
+    let stamp = ocp::Stamp { tick: 0xbeef, coarse: false };
+    let write = |place, immediate, length: usize| {
+        let write = ocp::Write {
+            place,
+            immediate,
+            immediates: 3,
+            messages: 7,
+            stamp: Some(stamp),
+            address: 0x1000,
+            key: 0x1122_3344,
+            message_bytes: 9_000,
+        };
+        (ocp::Body::Write(write), length)
+    };
+    let sack = ocp::Sack {
+        skip: ocp::Skip::Once,
+        cause: ocp::Cause::Packet(-3),
+        entropy: 0x0002_1003,
+        queues: [0x123, 0x456],
+        cumulative: Psn::new(0x28),
+        range: 8,
+        base: 2,
+        bits: 0x8000_0000_0000_0001,
+        tick: 0xbeef,
+        out_of_order: 17,
+        restore: true,
+        penalty: 64,
+        received: 0x456,
+    };
+    let nack = ocp::Nack {
+        reason: NackReason::Missing,
+        at_last_hop: true,
+        entropy: 0x1003,
+        queues: [0x123, 0x456],
+        psn: Psn::new(0x28),
+        tick: 5,
+    };
+    let bodies = [
+        ("first", write(ocp::Place::First, None, 40)),
+        ("last", write(ocp::Place::Last, None, 41)),
+        ("only_immediate", write(ocp::Place::Only, Some(77), 3)),
+        ("transport_ack", (ocp::Body::TransportAck(ocp::TransportAck { syndrome: 0x1f, completed: 9 }), 0)),
+        ("sack", (ocp::Body::Sack(sack), 0)),
+        ("probe_answer", (ocp::Body::Sack(ocp::Sack { cause: ocp::Cause::Probe(9), ..sack }), 0)),
+        ("nack", (ocp::Body::Nack(nack), 0)),
+        ("probe", (ocp::Body::Probe(ocp::Probe { number: 9, queues: [1, 2], stamp }), 0)),
+        ("port_status", (ocp::Body::Request(ocp::Request { ports: Some(0b101), stamp }), 0)),
+        ("path_probe", (ocp::Body::Request(ocp::Request { ports: None, stamp }), 0)),
+        ("response", (ocp::Body::Response(ocp::Response { port_status: false, tick: 5 }), 0)),
+    ];
+    let bytes = |(body, length): (ocp::Body, usize)| {
+        let datagram = ocp::Datagram {
+            source: [0xfd; 16],
+            destination: [0xfc; 16],
+            class: 42,
+            entropy: 0x0002_1003,
+            queue: 0x123,
+            psn: Psn::new(0x28),
+            ack_request: true,
+            retransmission: false,
+            body,
+        };
+        let mut out = Vec::new();
+        ocp::write(&datagram, ocp::PORT, &vec![0xaa; length], &mut out).expect("it fits");
+        out
+    };
+    bodies.into_iter().map(|(name, body)| (name, bytes(body))).collect()
+}
+
+/// After an intended change of the layout, run it once with `UPDATE_CORPUS=1`.
+#[test]
+fn mrcs_published_layout_is_what_it_was_and_its_corpus_passes() {
+    for (name, bytes) in ocp_seeds() {
+        let path = corpus("ocp_decode").join(name);
+        if std::env::var_os("UPDATE_CORPUS").is_some() {
+            std::fs::create_dir_all(corpus("ocp_decode")).expect("a folder");
+            std::fs::write(&path, &bytes).expect("a file can be written");
+        }
+        let stored = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(stored, bytes, "{name}");
+    }
+    for entry in std::fs::read_dir(corpus("ocp_decode")).expect("the corpus is part of the repository") {
+        operations::check_ocp(&std::fs::read(entry.expect("a file").path()).expect("a file"));
     }
 }

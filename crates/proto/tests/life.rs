@@ -6,8 +6,8 @@ use std::sync::Arc;
 use strandway_proto::packet::{Flags, Header, Operation};
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{
-    Bytes, Census, ConnectionId, Endpoint, Environment, Event, Handled, HostId, Message, MessageId, OpenConnection,
-    Packet, Ports, Profile, Rate, Span, Time,
+    Bytes, Census, ConnectionId, Endpoint, Environment, Event, Handled, HostId, Letter, Message, MessageId,
+    OpenConnection, Packet, Ports, Profile, Rate, Span, Time,
 };
 
 const RTT: Span = Span::from_us(10);
@@ -61,6 +61,8 @@ struct World {
     /// Closed at either side.
     closed: [Vec<ConnectionId>; 2],
     accepted: usize,
+    /// Letters that arrived.
+    letters: usize,
 }
 
 impl World {
@@ -78,6 +80,7 @@ impl World {
             sent: BTreeSet::new(),
             closed: [Vec::new(), Vec::new()],
             accepted: 0,
+            letters: 0,
         }
     }
 
@@ -114,7 +117,7 @@ impl World {
                 Event::Received { message, .. } => {
                     assert!(self.received.insert(message.0), "message {} arrives once", message.0)
                 }
-                Event::Letter { .. } => panic!("nobody wrote a letter"),
+                Event::Letter { .. } => self.letters += 1,
                 Event::Cast { .. } => panic!("nobody cast anything"),
                 Event::Closed { connection } => {
                     assert!(!self.ends[side].is_open(connection));
@@ -403,4 +406,20 @@ fn a_connection_sleeps_when_unused_and_goes_on_where_it_was() {
         world.ends[0].close(world.now, id);
         world.finish();
     }
+}
+
+#[test]
+fn a_connection_that_carried_only_letters_is_closed_at_both_ends() {
+    let mut world = World::new("uec", GOOD, 1);
+    let id = world.open(0);
+    assert!(world.ends[0].send_letter(world.now, id, Letter::Custom { kind: 1, words: [1, 2, 3, 4] }));
+    world.run(Time::NEVER);
+    assert_eq!((world.letters, world.accepted), (1, 1));
+    for _ in 0..2 {
+        world.now = world.now + Span::from_ms(2);
+        world.ends.iter_mut().for_each(|end| end.handle_timeout(world.now));
+    }
+    assert_eq!(world.ends.each_ref().map(|e| (e.census().awake, e.census().asleep)), [(0, 1); 2]);
+    world.ends[0].close(world.now, id);
+    world.finish();
 }

@@ -2,6 +2,7 @@
 
 mod columns;
 mod config;
+mod congestion;
 mod files;
 mod node;
 mod outcome;
@@ -38,6 +39,9 @@ fn _lab(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<scenario::Scenario>()?;
     module.add_class::<outcome::Outcome>()?;
+    module.add_class::<congestion::Environment>()?;
+    module.add_class::<congestion::AckSample>()?;
+    module.add_class::<congestion::LossSample>()?;
     module.add_class::<results::Results>()?;
     module.add_class::<wire::WireGroup>()?;
     module.add_class::<wire::Work>()?;

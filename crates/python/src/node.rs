@@ -51,7 +51,7 @@ struct Bell {
 #[derive(Default)]
 struct Ringing {
     rung: bool,
-    /// Who else hears of it, once.
+    /// The channel that gets the number at the next ring, once.
     tell: Option<(Sender<u64>, u64)>,
 }
 

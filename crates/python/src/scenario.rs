@@ -1,5 +1,6 @@
 //! A scenario, and running it with Python's lock released.
 
+use crate::congestion::Controls;
 use crate::outcome::Outcome;
 use crate::refused;
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
@@ -113,8 +114,10 @@ impl Scenario {
     }
 
     /// Runs it. `progress` is called with packet hops done and expected, flows finished and all flows, and simulated microseconds. `rows`
-    /// keeps a row for every flow, `series` values over time. Ctrl-C ends the run and raises KeyboardInterrupt.
-    #[pyo3(signature = (progress=None, threads=None, rows=false, series=false, force=false))]
+    /// keeps a row for every flow, `series` values over time. `congestion` replaces congestion controls, see `congestion.rs`. Ctrl-C ends the
+    /// run and raises KeyboardInterrupt.
+    #[pyo3(signature = (progress=None, threads=None, rows=false, series=false, force=false, congestion=None))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn run(
         &self,
         py: Python<'_>,
@@ -123,6 +126,7 @@ impl Scenario {
         rows: bool,
         series: bool,
         force: bool,
+        congestion: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Outcome> {
         let mut scenario = self.clone();
         if rows {
@@ -139,13 +143,20 @@ impl Scenario {
         if !force {
             Estimate::of(&experiment).fits().map_err(PyMemoryError::new_err)?;
         }
-        let experiment = Arc::new(experiment);
         let control = Arc::new(Control::new());
+        let controls = match &congestion {
+            Some(wanted) => Some(Controls::plug(wanted, &mut experiment, &control)?),
+            None => None,
+        };
+        let experiment = Arc::new(experiment);
         let thread = {
             let (experiment, control) = (experiment.clone(), control.clone());
+            let simulate = move || strandway_lab::run(&experiment, &control);
+            // A thread that Python knows makes shorter calls into it.
+            let calls_python = controls.is_some();
             std::thread::Builder::new()
                 .name("strandway".into())
-                .spawn(move || strandway_lab::run(&experiment, &control))?
+                .spawn(move || if calls_python { Python::attach(|py| py.detach(simulate)) } else { simulate() })?
         };
         let watched = watch(py, &thread, &control, &experiment, progress.as_ref());
         if watched.is_err() {
@@ -153,6 +164,9 @@ impl Scenario {
         }
         let ended = py.detach(|| thread.join());
         watched?;
+        if let Some(failure) = controls.and_then(|controls| controls.failure()) {
+            return Err(failure);
+        }
         match ended {
             Ok(ran) => Ok(Outcome::new(experiment, ran)),
             Err(panic) => {

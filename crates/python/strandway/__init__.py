@@ -18,6 +18,7 @@ and memory, `copy` and `cast` files.
 """
 
 from ._lab import __version__
+from .congestion import CongestionControl
 from .errors import Problem, ScenarioError, WireError, WireTimeout
 from .files import FileServer, cast, copy, receive, serve
 from .node import AsyncNode, AsyncPeer, AsyncRegion, Node, Peer, Region
@@ -31,6 +32,7 @@ __all__ = [
     "AsyncNode",
     "AsyncPeer",
     "AsyncRegion",
+    "CongestionControl",
     "FileServer",
     "Group",
     "MemoryStore",

@@ -1,7 +1,7 @@
 """The extension, which only the package's own modules call. Users call `strandway`."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 __version__: str
 
@@ -31,7 +31,74 @@ class Scenario:
         rows: bool = False,
         series: bool = False,
         force: bool = False,
+        congestion: object = None,
     ) -> Outcome: ...
+
+class Environment:
+    """The network and host of a connection, which its congestion control gets when it is made."""
+
+    @property
+    def rate(self) -> int:
+        """Bits per second of the NIC, all ports together."""
+    @property
+    def ports(self) -> int:
+        """The number of NIC ports (planes)."""
+    @property
+    def base_rtt_ps(self) -> int:
+        """The round trip of a full packet over the longest path without queueing, in picoseconds."""
+    @property
+    def bdp(self) -> int:
+        """Rate times round trip, in bytes."""
+    @property
+    def packet(self) -> int:
+        """Wire bytes of a full packet."""
+    @property
+    def trimming(self) -> bool:
+        """Do switches trim packets? If not, they drop them."""
+
+class AckSample:
+    """The contents of one acknowledgement."""
+
+    @property
+    def now_ps(self) -> int:
+        """When it arrived."""
+    @property
+    def rtt_ps(self) -> int | None:
+        """The round trip of the packet that it describes, if that is certain (the packet was not sent twice)."""
+    @property
+    def bytes(self) -> int:
+        """Wire bytes that it newly acknowledges; may be 0."""
+    @property
+    def packets(self) -> int:
+        """Packets that it newly acknowledges; may be 0."""
+    @property
+    def marked(self) -> bool:
+        """Did the packet that it describes carry a congestion mark?"""
+    @property
+    def lost(self) -> int | None:
+        """Wire bytes that it newly reports as lost, if the receiver counts arriving packets; else None."""
+    @property
+    def in_flight(self) -> int:
+        """Wire bytes in flight after it."""
+
+class LossSample:
+    """One lost packet."""
+
+    @property
+    def now_ps(self) -> int:
+        """When the loss became known."""
+    @property
+    def kind(self) -> Literal["trimmed", "inferred", "timed out"]:
+        """A switch trimmed it, later packets arrived, or no acknowledgement came in time."""
+    @property
+    def last_hop(self) -> bool:
+        """Did the last switch of the path trim it? Then no other path would have helped."""
+    @property
+    def bytes(self) -> int:
+        """Wire bytes of the packet."""
+    @property
+    def in_flight(self) -> int:
+        """Wire bytes in flight without it."""
 
 class Outcome:
     def json(self) -> str: ...

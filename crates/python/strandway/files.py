@@ -18,10 +18,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _lab
-from .node import Addresses, many, settings
+from .node import Addresses, BasicOptions, WireOptions, many, settings
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Path = str | os.PathLike[str]
 Progress = Callable[[int, int], object]
@@ -39,25 +42,20 @@ def copy(
     directory: str = "",
     *,
     planes: Addresses = (),
-    key: bytes | None = None,
-    node: Path | None = None,
-    profile: str | None = None,
-    payload: int | None = None,
-    protection: str = "encrypted",
-    rate: str | None = None,
-    rtt: str | None = None,
     limit: str | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
+    **wire: Unpack[WireOptions],
 ) -> dict[str, Any]:
     """Copies files and directories into `directory` below the directory that the host `to` serves.
 
-    `to` has the host's address on each plane, or its name; `planes` this host's addresses, if they do not follow from it. `profile` is
-    `sdr_auto` by default, `rate` 1 Gb/s and `rtt` 50 ms. `progress` gets the bytes done and in all. Files that are there already are not
-    sent; a copy that ended early continues where it stopped. The result has the fields of `strandway copy --json`; files that could
-    not be copied are in its `failures`.
+    `to` has the host's address on each plane, or its name; `planes` this host's addresses, if they do not follow from it. `progress` gets
+    the bytes done and in all. Files that are there already are not sent; a copy that ended early continues where it stopped. The other
+    arguments are those of `WireOptions`: `profile` is `sdr_auto` by default, `rate` 1 Gb/s and `rtt` 50 ms.
+
+    The result has the fields of `strandway copy --json`; files that could not be copied are in its `failures`.
     """
-    given = settings(planes, key, node, profile, payload, protection, rate, rtt)
+    given = settings(planes, **wire)
     return _lab.copy(given, _paths(sources), many(to), directory, limit, dry_run, progress)
 
 
@@ -66,13 +64,6 @@ def cast(
     to: Sequence[Addresses],
     *,
     planes: Addresses = (),
-    key: bytes | None = None,
-    node: Path | None = None,
-    profile: str | None = None,
-    payload: int | None = None,
-    protection: str = "encrypted",
-    rate: str | None = None,
-    rtt: str | None = None,
     wait: str = "3s",
     patience: str = "20s",
     all_or_nothing: bool = False,
@@ -80,14 +71,17 @@ def cast(
     team: int = 0,
     multicast: bool = True,
     progress: Progress | None = None,
+    **wire: Unpack[WireOptions],
 ) -> dict[str, Any]:
     """Casts files and directories to all receivers at once; each is one address per plane, or a name.
 
-    `rate` is that of the slowest receiver. Without multicast on the network, receivers form a chain. `wait`: for receivers that do not
-    answer; `patience`: with one that is silent. `trust="members"` leaves out the hashes by which receivers check each other's repairs.
+    Without multicast on the network, receivers form a chain; with `multicast=False` it is not tried. `wait`: for receivers that do not
+    answer; `patience`: with one that is silent. `trust="members"` leaves out the hashes by which receivers check each other's repairs. The
+    other arguments are those of `WireOptions`; `rate` is that of the slowest receiver.
+
     The result has the fields of `strandway cast --json`.
     """
-    given = settings(planes, key, node, profile, payload, protection, rate, rtt)
+    given = settings(planes, **wire)
     receivers = [many(one) for one in to]
     return _lab.cast(given, _paths(sources), receivers, wait, patience, all_or_nothing, trust, team, multicast, progress)
 
@@ -133,17 +127,14 @@ def serve(
     *,
     planes: Addresses = (),
     port: int | None = None,
-    key: bytes | None = None,
-    node: Path | None = None,
-    profile: str | None = None,
-    payload: int | None = None,
-    protection: str = "encrypted",
-    rate: str | None = None,
-    rtt: str | None = None,
     once: bool = False,
+    **wire: Unpack[WireOptions],
 ) -> FileServer:
-    """Takes copies below `directory` from now on. The default port is 47931; `port=0` takes a free one."""
-    given = settings(_with_port(planes, port), key, node, profile, payload, protection, rate, rtt)
+    """Takes copies below `directory` from now on. The default port is 47931; `port=0` takes a free one.
+
+    The other arguments are those of `WireOptions`.
+    """
+    given = settings(_with_port(planes, port), **wire)
     return FileServer(_lab.FileServer.copies(given, os.fspath(directory), once))
 
 
@@ -152,12 +143,12 @@ def receive(
     *,
     planes: Addresses = (),
     port: int | None = None,
-    key: bytes | None = None,
-    node: Path | None = None,
-    payload: int | None = None,
-    protection: str = "encrypted",
     once: bool = False,
+    **wire: Unpack[BasicOptions],
 ) -> FileServer:
-    """Takes casts below `directory` from now on. The default port is 47932; `port=0` takes a free one."""
-    given = settings(_with_port(planes, port), key, node, None, payload, protection, None, None)
+    """Takes casts below `directory` from now on. The default port is 47932; `port=0` takes a free one.
+
+    The other arguments are those of `BasicOptions`.
+    """
+    given = settings(_with_port(planes, port), **wire)
     return FileServer(_lab.FileServer.casts(given, os.fspath(directory), once))

@@ -23,15 +23,44 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from . import _lab
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Addresses = str | Sequence[str]
 
 
+class BasicOptions(TypedDict, total=False):
+    """The keyword arguments of every call that makes a node; both sides have the same `key`, `payload` and `protection`.
+
+    `key`: at least 16 random bytes; on loopback none is needed. `node`: a node file, which has planes, key, profile, payload, rate and
+    round trip; arguments go before it. `payload`: bytes per packet. `protection`: `encrypted` (default), `authenticated` or `none`.
+    """
+
+    key: bytes | None
+    node: str | os.PathLike[str] | None
+    payload: int | None
+    protection: str
+
+
+class WireOptions(BasicOptions, total=False):
+    """Those of `BasicOptions`, and the ones of calls that choose how to send.
+
+    `profile`: the protocol, the same on both sides. `rate` (of all planes, such as `"10 Gbps"`) and `rtt` (without queues, such as
+    `"80 ms"`) limit how much may be under way.
+    """
+
+    profile: str | None
+    rate: str | None
+    rtt: str | None
+
+
 def settings(
-    planes: Addresses = (),
+    planes: Addresses,
+    *,
     key: bytes | None = None,
     node: str | os.PathLike[str] | None = None,
     profile: str | None = None,
@@ -40,7 +69,7 @@ def settings(
     rate: str | None = None,
     rtt: str | None = None,
 ) -> dict[str, Any]:
-    """What every call with a node takes, as the extension wants it."""
+    """The keyword arguments of a call with a node, as the extension wants them."""
     return {
         "planes": many(planes),
         "key": None if key is None else bytes(key),
@@ -56,6 +85,10 @@ def settings(
 def many(addresses: Addresses) -> list[str]:
     """One address, or a list of one for each plane."""
     return [addresses] if isinstance(addresses, str) else list(addresses)
+
+
+def _copied(data: bytes | bytearray | memoryview) -> bytes:
+    return memoryview(data).cast("B").tobytes()
 
 
 class _Answers:
@@ -118,7 +151,7 @@ async def _later(pending: _lab.Pending) -> Any:
 
 
 class _Region:
-    """What regions of both kinds have."""
+    """The methods that regions of both kinds have."""
 
     def __init__(self, node: _lab.WireNode, inner: _lab.WireRegion, length: int) -> None:
         """See `register` and `zeros` of a node."""
@@ -144,7 +177,7 @@ class Region(_Region):
 
     def write(self, data: bytes | bytearray | memoryview, at: int = 0) -> None:
         """Copies bytes into it. A send of these bytes that is under way may take the old or the new ones."""
-        data = memoryview(data).cast("B").tobytes()
+        data = _copied(data)
         self._range(at, at + len(data))
         self._node.write(self._inner, at, data).wait(None)
 
@@ -157,11 +190,11 @@ class Region(_Region):
         return cast(bytes, self._node.deregister(self._inner).wait(None))
 
 
-class Peer:
-    """An open connection; closed by `close`, or when nothing refers to it any more."""
+class _Peer:
+    """What peers of both kinds have."""
 
     def __init__(self, inner: _lab.WirePeer) -> None:
-        """See `Node.connect` and `Node.accept`."""
+        """See `connect` and `accept` of a node."""
         self._inner = inner
 
     @property
@@ -173,6 +206,10 @@ class Peer:
     def ended(self) -> str | None:
         """Why the connection has ended, if it has."""
         return self._inner.ended()
+
+
+class Peer(_Peer):
+    """An open connection; closed by `close`, or when nothing refers to it any more."""
 
     def send(self, region: Region, start: int = 0, end: int | None = None, *, timeout: float | None = None) -> None:
         """Sends a range of a region into the next receive of the peer; returns when it is there."""
@@ -217,30 +254,16 @@ class Peer:
 
 
 class _Node:
-    """What nodes of both kinds have."""
+    """The methods that nodes of both kinds have."""
 
-    def __init__(
-        self,
-        planes: Addresses = "::1",
-        *,
-        key: bytes | None = None,
-        node: str | os.PathLike[str] | None = None,
-        profile: str | None = None,
-        payload: int | None = None,
-        protection: str = "encrypted",
-        rate: str | None = None,
-        rtt: str | None = None,
-        peer_timeout: float = 3.0,
-        accept: bool = True,
-    ) -> None:
+    def __init__(self, planes: Addresses = "::1", *, peer_timeout: float = 3.0, accept: bool = True, **wire: Unpack[WireOptions]) -> None:
         """A node with this local address on each plane, as `ADDRESS` or `[ADDRESS]:PORT`; without a port it takes a free one.
 
-        `node` is a node file, which has planes, key, profile, payload, rate and round trip; arguments go before it. `profile`, `payload`
-        (bytes per packet) and `protection` (`encrypted`, `authenticated`, `none`) are the same on both sides. `rate` (of all planes, such
-        as `"10 Gbps"`) and `rtt` (without queues, such as `"80 ms"`) limit what may be under way.
+        A peer that is silent for `peer_timeout` seconds has ended. Without `accept` others cannot connect. The other arguments are those
+        of `WireOptions`.
         """
-        given = settings(() if node is not None and planes == "::1" else planes, key, node, profile, payload, protection, rate, rtt)
-        self._inner = _lab.WireNode(given, peer_timeout, accept)
+        own = () if wire.get("node") is not None and planes == "::1" else planes
+        self._inner = _lab.WireNode(settings(own, **wire), peer_timeout, accept)
 
     @property
     def addresses(self) -> list[str]:
@@ -261,7 +284,7 @@ class Node(_Node):
 
     def register(self, data: bytes | bytearray | memoryview) -> Region:
         """A region with a copy of these bytes."""
-        data = memoryview(data).cast("B").tobytes()
+        data = _copied(data)
         return Region(self._inner, self._inner.register(data).wait(None), len(data))
 
     def zeros(self, length: int) -> Region:
@@ -290,7 +313,7 @@ class AsyncRegion(_Region):
 
     async def write(self, data: bytes | bytearray | memoryview, at: int = 0) -> None:
         """Copies bytes into it."""
-        data = memoryview(data).cast("B").tobytes()
+        data = _copied(data)
         self._range(at, at + len(data))
         await _later(self._node.write(self._inner, at, data))
 
@@ -303,22 +326,8 @@ class AsyncRegion(_Region):
         return cast(bytes, await _later(self._node.deregister(self._inner)))
 
 
-class AsyncPeer:
+class AsyncPeer(_Peer):
     """A `Peer` for asyncio. A task that is cancelled gives up the answer, not the operation."""
-
-    def __init__(self, inner: _lab.WirePeer) -> None:
-        """See `AsyncNode.connect` and `AsyncNode.accept`."""
-        self._inner = inner
-
-    @property
-    def source(self) -> str | None:
-        """Where its first datagram came from, if the other side began."""
-        return self._inner.source()
-
-    @property
-    def ended(self) -> str | None:
-        """Why the connection has ended, if it has."""
-        return self._inner.ended()
 
     async def send(self, region: AsyncRegion, start: int = 0, end: int | None = None) -> None:
         """Sends a range of a region into the next receive of the peer."""
@@ -364,7 +373,7 @@ class AsyncNode(_Node):
 
     async def register(self, data: bytes | bytearray | memoryview) -> AsyncRegion:
         """A region with a copy of these bytes."""
-        data = memoryview(data).cast("B").tobytes()
+        data = _copied(data)
         return AsyncRegion(self._inner, await _later(self._inner.register(data)), len(data))
 
     async def zeros(self, length: int) -> AsyncRegion:

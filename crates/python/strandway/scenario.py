@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _lab
+from .congestion import Controls
 from .results import Result
 
 Progress = Callable[[int, int, int, int, float], object]
@@ -86,6 +87,7 @@ class Scenario:
         rows: bool = False,
         series: bool = True,
         force: bool = False,
+        congestion: Controls | None = None,
     ) -> Result:
         """Simulates it. Other Python threads continue meanwhile; Ctrl-C ends the run.
 
@@ -93,14 +95,18 @@ class Scenario:
         expected, flows finished and in all, and simulated microseconds; by default long runs draw a line in a terminal.
         `threads`: threads that share the run; results do not depend on it. `rows`: keep a row for every flow of collectives
         of more than a million messages. `series`: keep values over time. `force`: run even if memory may not do.
+        `congestion`: a congestion control in Python instead of the profile's, for experiments: a subclass of `CongestionControl`, or a dict
+        of them by names of profiles. Such a run has one thread and is many times slower; an exception in the control ends it.
 
-        Raises `ScenarioError` if the scenario is wrong, `MemoryError` if it does not fit.
+        Raises `ScenarioError` if the scenario is wrong, `MemoryError` if it does not fit, and the first exception of a control.
         """
+        if congestion is not None and threads not in (None, 1):
+            raise ValueError(f"threads={threads}: a run with a congestion control in Python has one thread")
         draws = progress is True or (progress is None and sys.stderr.isatty())
         line = _Line(self.name) if draws else None
         tell = line.tell if line is not None else (progress if callable(progress) else None)
         try:
-            outcome = self._inner.run(tell, threads, rows, series, force)
+            outcome = self._inner.run(tell, threads, rows, series, force, congestion)
         finally:
             if line is not None:
                 line.clear()

@@ -48,7 +48,7 @@ _KINDS = {
 
 
 class Store(Protocol):
-    """Where ranks find each other: a few values under names. Whoever can read it can join the group."""
+    """Where ranks find each other: a few values under names. A process that can read it can join the group."""
 
     def set(self, key: str, value: bytes) -> None:
         """Writes a value."""

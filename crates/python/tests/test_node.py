@@ -1,8 +1,12 @@
 """Nodes, blocking and for asyncio; copies and casts of files."""
 
 import asyncio
+import json
 import os
 import pathlib
+import shutil
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -132,3 +136,51 @@ def test_a_cast_reaches_all(data, tmp_path):
         assert tree(tmp_path / name / "data") == tree(data)
     with pytest.raises(ValueError, match="no receivers"):
         strandway.cast(data, [])
+
+
+RECEIVER = """
+import os, socket, sys, strandway
+other = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+other.bind(("::", 47940))                     # does not share it
+with strandway.receive(sys.argv[1], planes="fd99::2", key=b"k" * 32, once=True) as server:
+    print("ready", flush=True)
+    server.wait()
+"""
+SENDER = """
+import json, sys, strandway
+print(json.dumps(strandway.cast(sys.argv[1], ["fd99::2"], planes="fd99::1", key=b"k" * 32, rate="1 Gbps")))
+"""
+
+
+def test_a_cast_steps_over_a_port_that_is_taken_at_a_receiver_alone(tmp_path):
+    def ip(words, check=True):
+        subprocess.run(["ip", *words.split()], check=check, capture_output=True)
+
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("network namespaces need root and ip")
+    try:
+        ip("netns add swt1")
+    except subprocess.CalledProcessError:
+        pytest.skip("no network namespaces here")
+    try:
+        ip("netns add swt2")
+        ip("link add e0 netns swt1 type veth peer name e0 netns swt2")
+        for host in (1, 2):
+            ip(f"-n swt{host} addr add fd99::{host}/64 dev e0 nodad")
+            ip(f"-n swt{host} link set lo up")
+            ip(f"-n swt{host} link set e0 up")
+        (tmp_path / "there").mkdir()
+        (tmp_path / "weights").write_bytes(os.urandom(500_000))
+        run = [sys.executable, "-c"]
+        with subprocess.Popen(["ip", "netns", "exec", "swt2", *run, RECEIVER, str(tmp_path / "there")], stdout=subprocess.PIPE) as receiver:
+            try:
+                assert receiver.stdout is not None and receiver.stdout.readline() == b"ready\n"
+                sender = ["ip", "netns", "exec", "swt1", *run, SENDER, str(tmp_path / "weights")]
+                said = json.loads(subprocess.run(sender, check=True, capture_output=True, timeout=60).stdout)
+            finally:
+                receiver.kill()
+        assert (tmp_path / "there" / "weights").read_bytes() == (tmp_path / "weights").read_bytes()
+        assert said["multicast_planes"] == 1
+    finally:
+        ip("netns del swt1", check=False)
+        ip("netns del swt2", check=False)

@@ -84,14 +84,17 @@ fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Mea
         End::Stalled => slices.iter().map(Slice::last_at).max().unwrap_or(0),
     };
     let mut opened = ConnectionStats::NONE;
-    let mut left = 0;
+    let mut left = (0, 0);
     for slice in &mut slices {
         opened += slice.count_opened();
-        left += slice.opened_left();
+        let (open, closing) = slice.opened_left();
+        left = (left.0 + open, left.1 + closing);
     }
-    let hosts: Vec<Fingerprint> = slices.iter().flat_map(|s| &s.edge.fingerprints).copied().collect();
+    let fingerprint =
+        |host: u32| slices[cut.slice_of_host(HostId(host))].edge.fingerprints[cut.place_of(host) as usize];
+    let hosts: Vec<Fingerprint> = (0..cut.hosts).map(fingerprint).collect();
     let mut measured = merge(plan, &cut, slices, opened, end, Time(simulated));
-    measured.opened_left = left;
+    (measured.opened_left, measured.closing_left) = left;
     measured.flows = records.into_flows();
     measured.digest = digest(&hosts, &measured);
     measured
@@ -257,6 +260,7 @@ fn merge(
         connections: vec![ConnectionStats::default(); plan.connections.len()],
         ..Measurements::default()
     };
+    let mut choices = Vec::new();
     let mut series = Series { every: plan.sample_every.unwrap_or(Span::ZERO), ..Series::default() };
     for slice in &mut slices {
         m.events += slice.clock.events_done;
@@ -284,23 +288,21 @@ fn merge(
         m.stations.extend(slice.occupancy());
         add_series(&mut series, slice.take_series());
         slice.path_events(&mut m.path_events);
-        let (first, hosts) = slice.hosts();
         for (c, (connection, ends)) in plan.connections.iter().zip(&cut.ends).enumerate() {
-            for (HostId(host), id) in [(connection.source, ends.0), (connection.destination, ends.1)] {
-                if let Some(host) = host.checked_sub(first).and_then(|h| hosts.get(h as usize)) {
-                    m.connections[c] += *host.endpoint.stats(id);
-                }
+            if let Some(host) = slice.host(connection.source) {
+                m.connections[c] += *host.endpoint.stats(ends.0);
+                choices.extend(host.endpoint.choices(ends.0).map(|chosen| (c, *chosen)));
             }
-            if let Some(host) = connection.source.0.checked_sub(first).and_then(|h| hosts.get(h as usize)) {
-                m.choices.extend(host.endpoint.choices(ends.0).copied());
-            }
-            if let Some(host) = connection.destination.0.checked_sub(first).and_then(|h| hosts.get(h as usize)) {
+            if let Some(host) = slice.host(connection.destination) {
+                m.connections[c] += *host.endpoint.stats(ends.1);
                 m.waits[c] = host.endpoint.waits(ends.1);
             }
         }
         slice.drop_hosts();
     }
     m.ranks.sort_unstable_by_key(|rank| (rank.job, rank.rank));
+    choices.sort_by_key(|&(connection, _)| connection);
+    m.choices = choices.into_iter().map(|(_, chosen)| chosen).collect();
     // The counters of all links are allocated after the hosts' memory was freed.
     m.links = vec![LinkCounters::default(); plan.topology.links() as usize];
     for slice in slices {
@@ -595,6 +597,19 @@ mod tests {
         let level = Level { rate: Rate::from_gbps(400), latency: Span::from_ns(1) };
         plan.topology = Topology::new(shape, [level; 3], [Span::ZERO; 3]).expect("a valid shape");
         assert_eq!(Cut::new(&plan).slices, 1);
+    }
+
+    #[test]
+    fn neighbouring_leaves_belong_to_different_threads() {
+        let mut plan = random_plan(0);
+        plan.threads = 3;
+        let cut = Cut::new(&plan);
+        // Leaves of three hosts: 0 to 2, 3 to 5, and so on.
+        let slices: Vec<usize> = (0..12).map(|host| cut.slice_of_host(HostId(host))).collect();
+        assert_eq!(slices, [0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 0, 0]);
+        let places: Vec<u32> = (0..12).map(|host| cut.place_of(host)).collect();
+        assert_eq!(places, [0, 1, 2, 0, 1, 2, 0, 1, 2, 3, 4, 5]);
+        assert_eq!(cut.nodes_of(0)[0], [0, 1, 2, 9, 10, 11]);
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! A slice of the fabric: the hosts, switches and links that one thread owns, and its loop over windows of time.
 //!
-//! Leaves go to slices in contiguous runs together with their hosts (whole pods in three tiers), upper switches in
-//! contiguous runs of their own. A slice shares no state with others; packets and signals to another slice are handed
-//! over at window edges.
+//! Slices get leaves in turns, with their hosts (in three tiers: whole pods), and the switches of the top tier as well. A
+//! slice shares no state with others; packets and signals to another slice are handed over at window edges.
 //!
 //! Events at one port or host at the same instant have a fixed order, by their [`Sources`]: arrivals in order of their
 //! links, then pause frames, signals between programs, wake-ups of programs, and faults.
@@ -11,6 +10,7 @@ mod adaptive;
 mod books;
 mod clockwork;
 mod crossing;
+mod cut;
 mod eager;
 mod edge;
 mod fabric;
@@ -22,6 +22,7 @@ mod layout;
 mod seat;
 mod setup;
 mod station;
+mod tables;
 mod visit;
 mod watch;
 
@@ -51,9 +52,9 @@ use strandway_proto::units::Time;
 use strandway_proto::{ConnectionId, HostId};
 
 pub(crate) use crossing::Mail;
+pub(crate) use cut::Cut;
 pub(crate) use fault::Faults;
 pub(crate) use layout::Layout;
-pub(crate) use setup::Cut;
 pub(crate) use watch::Taken;
 
 /// The first source number of each kind of event; the first kind (arrivals, by link) starts at 0.
@@ -278,7 +279,7 @@ impl<'a> Slice<'a> {
                 self.ports[i].set(flag::DOWN, down);
             }
             FaultEvent::Ordered(link, fault, denied) => {
-                let h = (link.0 / self.facts.planes as u32 - self.facts.first_host) as usize;
+                let h = self.facts.cut.place_of(link.0 / self.facts.planes as u32) as usize;
                 self.obey(h, fault as usize, denied, now);
             }
         }
@@ -294,7 +295,7 @@ impl<'a> Slice<'a> {
 
     /// The same for one connection.
     fn obey_on(&mut self, h: usize, connection: ConnectionId, peer: HostId, (fault, denied): (usize, bool), now: u64) {
-        let (host, topology) = (HostId(self.facts.first_host + h as u32), &self.facts.plan.topology);
+        let (host, topology) = (self.facts.host(h), &self.facts.plan.topology);
         let links = &self.facts.plan.faults[fault].links;
         let endpoint = &mut self.edge.hosts[h].endpoint;
         for state in endpoint.path_states(connection) {
@@ -383,7 +384,7 @@ impl<'a> Slice<'a> {
 
     /// The changes of paths at this slice's hosts.
     pub(crate) fn path_events(&mut self, into: &mut Vec<PathRow>) {
-        for (host, h) in self.edge.hosts.iter_mut().zip(self.facts.first_host..) {
+        for (host, &h) in self.edge.hosts.iter_mut().zip(self.facts.hosts) {
             host.endpoint.take_path_events(|peer, event| into.push(PathRow { host: HostId(h), peer, event }));
         }
     }
@@ -393,8 +394,10 @@ impl<'a> Slice<'a> {
         self.edge.hosts = Vec::new();
     }
 
-    /// This slice's hosts, and the number of the first.
-    pub(crate) fn hosts(&self) -> (u32, &[Host]) {
-        (self.facts.first_host, &self.edge.hosts)
+    /// A host, if it belongs to this slice.
+    pub(crate) fn host(&self, host: HostId) -> Option<&Host> {
+        let cut = self.facts.cut;
+        let mine = cut.slice_of_host(host) == self.facts.index;
+        mine.then(|| &self.edge.hosts[cut.place_of(host.0) as usize])
     }
 }

@@ -4,6 +4,7 @@ mod support;
 
 use std::collections::BTreeSet;
 use strandway_fabric::fault::FaultKind;
+use strandway_fabric::measure::LinkCounters;
 use strandway_fabric::plan::{Routing, Start};
 use strandway_fabric::{LinkId, Measurements, Plan, Topology};
 use strandway_proto::path::{PathConfig, PrimeConfig};
@@ -31,6 +32,25 @@ fn uplinks(topology: &Topology) -> impl Iterator<Item = LinkId> {
         .into_iter()
 }
 
+/// The links of all leaves to and from the first spine.
+fn links_of_spine0() -> Vec<LinkId> {
+    let topology = fabric();
+    let both = |leaf: u32| {
+        let leaf = format!("leaf{leaf}");
+        [link(&topology, &leaf, "spine0"), link(&topology, "spine0", &leaf)]
+    };
+    (0..8).flat_map(both).collect()
+}
+
+/// PRIME's slowest flow takes less than 0.85 of the time that it takes without penalties, and the slow link carries less than half
+/// of the packets.
+fn assert_that_it_spares(slow: LinkId, prime: &Measurements, round_robin: &Measurements) {
+    let (ours, theirs) = (completions(prime).0, completions(round_robin).0);
+    assert!(ours < theirs * 0.85, "{ours} us and {theirs} us");
+    let sent = |m: &Measurements| m.links[slow.0 as usize].packets;
+    assert!(sent(prime) * 2 < sent(round_robin), "{} and {} packets over a slow link", sent(prime), sent(round_robin));
+}
+
 #[test]
 fn with_indexed_uplinks_no_queue_exceeds_the_number_of_senders_below_its_leaf() {
     for seed in 1..=3 {
@@ -41,13 +61,83 @@ fn with_indexed_uplinks_no_queue_exceeds_the_number_of_senders_below_its_leaf() 
     }
 }
 
+/// PRIME on switches that hash, with a table of their hash at each host or without.
+fn hashed(table: bool, penalties: bool, seed: u64) -> Plan {
+    let mut plan = spread("prime", Routing::Hashed, seed);
+    let mut profile = preset("prime");
+    profile.path = PathConfig::Prime(PrimeConfig { table, penalties, ..PrimeConfig::default() });
+    plan.profiles[0] = profile.into();
+    plan
+}
+
+#[test]
+fn with_a_table_of_their_hash_switches_that_hash_spread_as_those_that_index() {
+    let longest = |m: &Measurements| {
+        uplinks(&fabric()).map(|l| m.links[l.0 as usize].queue_max.0.div_ceil(4160)).max().expect("uplinks")
+    };
+    for seed in 1..=3 {
+        let with = run(&hashed(true, true, seed));
+        let without = run(&hashed(false, true, seed));
+        let indexed = run(&spread("prime", Routing::Direct, seed));
+        assert!(longest(&with) <= 16, "{} packets with 16 senders", longest(&with));
+        assert!(longest(&without) > 16, "{} packets: the bound means something", longest(&without));
+        let slowest = |m: &Measurements| completions(m).0;
+        assert!(slowest(&with) < slowest(&indexed) * 1.01, "{} and {} us", slowest(&with), slowest(&indexed));
+        assert!(slowest(&with) < slowest(&without) * 0.97, "{} and {} us", slowest(&with), slowest(&without));
+        let m = run(&Plan { threads: 3, ..hashed(true, true, seed) });
+        assert_eq!(m.digest, with.digest, "on three threads");
+    }
+    // Acknowledgements take hashed ways, so packets are counted by their bytes: an acknowledgement has 64 of 4160.
+    every_uplink_carries_the_same(&run(&hashed(true, true, 1)), |link| link.bytes / 4160);
+}
+
+#[test]
+fn with_a_table_feedback_finds_the_uplink_that_it_is_about() {
+    let slow = links_of_spine0();
+    let degraded = |table: bool, penalties: bool| {
+        let mut plan = hashed(table, penalties, 1);
+        plan.faults = vec![fault(&slow, FaultKind::Degraded { fraction: 0.25 }, 0, u64::MAX)];
+        run(&plan)
+    };
+    let (prime, round_robin) = (degraded(true, true), degraded(true, false));
+    assert_that_it_spares(slow[0], &prime, &round_robin);
+}
+
+#[test]
+fn with_a_table_every_pair_of_uplinks_of_three_tiers_carries_the_same() {
+    // Four pods of two leaves with four hosts; four uplinks of a leaf, two of a tier-1 switch.
+    let pods = Some(strandway_fabric::topology::Pods { leaves_per_pod: 2, cores_per_spine: 2, core_bundle: 1 });
+    let shape =
+        strandway_fabric::topology::Shape { hosts: 32, planes: 1, hosts_per_leaf: 4, spines: 4, leaf_bundle: 1, pods };
+    let topology = build(shape, 400);
+    let mut plan = plan(topology.clone(), preset("prime"), &[(0, 31, 4096 * 800)]);
+    let mut profile = preset("prime");
+    profile.path = PathConfig::Prime(PrimeConfig { table: true, ..PrimeConfig::default() });
+    plan.profiles[0] = profile.into();
+    plan.routing = Routing::Hashed;
+    let m = run(&plan);
+    let counts: Vec<u64> = (0..topology.links())
+        .filter(|&l| {
+            let from = topology.ends(LinkId(l)).expect("a link").from;
+            let to = topology.ends(LinkId(l)).expect("a link").to;
+            topology.node_name(from).starts_with("agg0") && topology.node_name(to).starts_with("core")
+        })
+        .map(|l| m.links[l as usize].packets)
+        .collect();
+    assert_eq!(counts, [100; 8], "800 packets over eight ways");
+}
+
 #[test]
 fn with_indexed_uplinks_every_uplink_carries_the_same() {
-    let m = run(&spread("prime", Routing::Direct, 1));
+    every_uplink_carries_the_same(&run(&spread("prime", Routing::Direct, 1)), |link| link.packets);
+}
+
+fn every_uplink_carries_the_same(m: &Measurements, count: fn(&LinkCounters) -> u64) {
     for leaf in 0..8 {
         let topology = fabric();
         let packets: Vec<u64> = (0..16)
-            .map(|spine| m.links[link(&topology, &format!("leaf{leaf}"), &format!("spine{spine}")).0 as usize].packets)
+            .map(|spine| link(&topology, &format!("leaf{leaf}"), &format!("spine{spine}")).0 as usize)
+            .map(|link| count(&m.links[link]))
             .collect();
         let (least, most) = (packets.iter().min(), packets.iter().max());
         // 16 senders of 31 rounds: each may be a packet off in its last round. Acknowledgements come on top.
@@ -77,12 +167,7 @@ fn ordered_connections_keep_to_one_uplink_where_switches_index() {
 
 #[test]
 fn prime_leaves_a_slow_uplink_out_and_round_robin_does_not() {
-    let topology = fabric();
-    let mut slow = Vec::new();
-    for leaf in 0..8 {
-        let (leaf, spine) = (format!("leaf{leaf}"), "spine0");
-        slow.extend([link(&topology, &leaf, spine), link(&topology, spine, &leaf)]);
-    }
+    let slow = links_of_spine0();
     let degraded = |penalties: bool| {
         let mut plan = spread("prime", Routing::Direct, 1);
         let mut profile = preset("prime");
@@ -92,15 +177,7 @@ fn prime_leaves_a_slow_uplink_out_and_round_robin_does_not() {
         run(&plan)
     };
     let (prime, round_robin) = (degraded(true), degraded(false));
-    let (ours, theirs) = (completions(&prime).0, completions(&round_robin).0);
-    assert!(ours < theirs * 0.85, "{ours} us and {theirs} us");
-    let sent = |m: &Measurements| m.links[slow[0].0 as usize].packets;
-    assert!(
-        sent(&prime) * 2 < sent(&round_robin),
-        "{} and {} packets over a slow link",
-        sent(&prime),
-        sent(&round_robin)
-    );
+    assert_that_it_spares(slow[0], &prime, &round_robin);
 }
 
 #[test]

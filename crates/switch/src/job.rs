@@ -343,18 +343,17 @@ fn index_list(job: u16, length: u32, slots: u32) -> Vec<u32> {
 /// The jobs that a switch serves.
 #[derive(Clone, Debug)]
 pub(crate) struct Jobs {
-    jobs: BTreeMap<u16, Arc<Job>>,
-    /// The number of this switch's leaf.
-    leaf: u32,
+    /// Each job, with the number that this switch's leaf has for it.
+    jobs: BTreeMap<u16, (Arc<Job>, u32)>,
 }
 
 impl Jobs {
     pub(crate) fn new(jobs: &[Arc<Job>], leaf: u32) -> Jobs {
-        Jobs { jobs: jobs.iter().map(|job| (job.shape.number, Arc::clone(job))).collect(), leaf }
+        Jobs { jobs: jobs.iter().map(|job| (job.shape.number, (Arc::clone(job), leaf))).collect() }
     }
 
-    pub(crate) fn insert(&mut self, job: &Arc<Job>) {
-        self.jobs.insert(job.shape.number, Arc::clone(job));
+    pub(crate) fn insert(&mut self, job: &Arc<Job>, leaf: u32) {
+        self.jobs.insert(job.shape.number, (Arc::clone(job), leaf));
     }
 
     pub(crate) fn remove(&mut self, job: u16) {
@@ -362,21 +361,22 @@ impl Jobs {
     }
 
     pub(crate) fn get(&self, job: u16) -> Option<&Arc<Job>> {
-        self.jobs.get(&job)
+        self.jobs.get(&job).map(|(job, _)| job)
     }
 
-    /// The number of this switch's leaf.
-    pub(crate) const fn leaf(&self) -> u32 {
-        self.leaf
+    /// Does this switch add the sums of the job's racks?
+    pub(crate) fn adds_racks(&self, job: &Job) -> bool {
+        self.jobs.get(&job.shape.number).is_some_and(|&(_, leaf)| job.server_leaf() == leaf)
     }
 
     /// Does this switch add fragments of this fragment's rack, or of its level?
     pub(crate) fn adds(&self, job: &Job, fragment: &Fragment) -> bool {
         if fragment.marks.has(Marks::LEVEL) {
-            return job.server_leaf() == self.leaf;
+            return self.adds_racks(job);
         }
         let rack = { fragment.racks }.trailing_zeros() as usize;
-        job.racks().get(rack).is_some_and(|rack| rack.leaf == self.leaf)
+        let leaf = self.jobs.get(&job.shape.number).map(|&(_, leaf)| leaf);
+        job.racks().get(rack).is_some_and(|rack| Some(rack.leaf) == leaf)
     }
 }
 

@@ -72,10 +72,11 @@ impl<D: Discipline> Pooled<D> {
         }
     }
 
-    /// Starts to serve a job. It holds at most `slots_max` slots at a time; further fragments go to its server.
-    pub fn admit(&mut self, job: &Arc<Job>, slots_max: u32) {
+    /// Starts to serve a job, as the switch above this leaf's hosts. The job holds at most `slots_max` slots at a time;
+    /// further fragments go to its server.
+    pub fn admit(&mut self, job: &Arc<Job>, leaf: u32, slots_max: u32) {
         self.pool.limit(job.shape.number, slots_max);
-        self.jobs.insert(job);
+        self.jobs.insert(job, leaf);
     }
 
     /// Stops serving a job, and empties its slots.

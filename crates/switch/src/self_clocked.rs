@@ -2,8 +2,9 @@
 //! slot.
 //!
 //! Packet numbers run over the whole job: packet `p` uses slot `p mod s` and version `(p / s) mod 2`, so that a slot's
-//! versions alternate. With exponents, each round (an iteration) has one more packet per slot: packet `j` of a round
-//! carries the exponents of block `j` and the lanes of block `j - s` (ESA sheet, section 11.1).
+//! versions alternate. With exponents, each round (an iteration, or an operation) has one more packet per slot: packet `j`
+//! of a round carries the exponents of block `j` and the lanes of block `j - s` (ESA sheet, section 11.1). In a round of
+//! fewer blocks than slots, the lanes follow the exponents by that number of packets instead of `s`.
 
 use crate::job::Job;
 use crate::switchml::{VERSION, exponents, exponents_of};
@@ -19,10 +20,21 @@ use strandway_proto::units::{Span, Time};
 /// The exponents of the blocks of one round, which workers agree on before they send the lanes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Exponents {
-    /// Blocks in a round.
+    /// Blocks in a round; 0 if each round is announced ([`SelfClocked::begin_round`]).
     pub per_round: u64,
     /// This worker's exponents by block; zero for blocks beyond the end.
     pub own: Vec<[i8; 2]>,
+}
+
+/// A round that was announced.
+#[derive(Clone, Debug)]
+struct Round {
+    /// Its first packet and its first key.
+    packet: u64,
+    key: u64,
+    /// Its blocks.
+    blocks: u64,
+    own: Vec<[i8; 2]>,
 }
 
 /// One worker.
@@ -32,6 +44,8 @@ pub struct SelfClocked {
     worker: u16,
     timeout: Span,
     exponents: Option<Exponents>,
+    /// Announced rounds that are not over.
+    rounds: VecDeque<Round>,
     /// The largest exponents of all workers by block, where known.
     agreed: BTreeMap<u64, [i8; 2]>,
     /// For each slot: the packet that is in flight or comes next, and whether it is in flight.
@@ -69,6 +83,7 @@ impl SelfClocked {
             worker,
             timeout,
             exponents,
+            rounds: VecDeque::new(),
             agreed: BTreeMap::new(),
             turns: (0..slots).map(|slot| (job.shape.first.next_multiple_of(2 * slots) + slot, false)).collect(),
             produced: job.shape.first,
@@ -85,6 +100,30 @@ impl SelfClocked {
         let mut ready: Vec<u64> = self.turns.iter().filter(|turn| !turn.1).map(|turn| turn.0).collect();
         ready.sort_unstable();
         ready.into_iter().for_each(|packet| self.send_if_ready(now, packet));
+    }
+
+    /// Announces the next round, with this worker's exponents of each of its blocks. Must be called before its keys are
+    /// produced, and when all keys of earlier rounds are done.
+    pub fn begin_round(&mut self, own: Vec<[i8; 2]>) {
+        let lowest = self.turns.iter().map(|turn| turn.0).min().unwrap_or(0);
+        let last =
+            self.rounds.back().map(|round| (round.packet + self.packets(round.blocks), round.key + round.blocks));
+        let (packet, key) = last.unwrap_or((self.origin(), self.job.shape.first));
+        self.rounds.push_back(Round { packet, key, blocks: own.len() as u64, own });
+        // The newest round stays, because the next one follows it.
+        while self.rounds.len() > 1 && self.rounds[1].packet <= lowest {
+            self.rounds.pop_front();
+        }
+    }
+
+    /// Packets of a round.
+    fn packets(&self, blocks: u64) -> u64 {
+        blocks + self.lead(blocks)
+    }
+
+    /// The number of packets between a block's exponents and its lanes.
+    fn lead(&self, blocks: u64) -> u64 {
+        blocks.min(self.slots())
     }
 
     /// Are all produced keys done?
@@ -111,20 +150,42 @@ impl SelfClocked {
         self.job.shape.first.next_multiple_of(2 * self.slots())
     }
 
+    /// The first key of a packet's round, its blocks, and the packet's place in it.
+    fn round(&self, packet: u64) -> Option<(u64, u64, u64)> {
+        let per_round = self.exponents.as_ref().map_or(0, |exponents| exponents.per_round);
+        if per_round > 0 {
+            let (at, each) = (packet - self.origin(), self.packets(per_round));
+            return Some((self.job.shape.first + at / each * per_round, per_round, at % each));
+        }
+        let round = self.rounds.iter().rev().find(|round| round.packet <= packet)?;
+        let at = packet - round.packet;
+        (at < self.packets(round.blocks)).then_some((round.key, round.blocks, at))
+    }
+
     /// The keys of a packet: the one whose lanes it carries, and the one whose exponents it carries.
     fn keys_of(&self, packet: u64) -> (Option<u64>, Option<u64>) {
-        let (first, at) = (self.job.shape.first, packet - self.origin());
-        let Some(Exponents { per_round, .. }) = self.exponents else { return (Some(first + at), None) };
-        let (round, j) = (at / (per_round + self.slots()), at % (per_round + self.slots()));
-        let begin = first + round * per_round;
-        (j.checked_sub(self.slots()).map(|block| begin + block), (j < per_round).then_some(begin + j))
+        if self.exponents.is_none() {
+            return (Some(self.job.shape.first + packet - self.origin()), None);
+        }
+        let Some((key, blocks, at)) = self.round(packet) else { return (None, None) };
+        (at.checked_sub(self.lead(blocks)).map(|block| key + block), (at < blocks).then_some(key + at))
+    }
+
+    /// This worker's exponents of a key.
+    fn own(&self, key: u64) -> [i8; 2] {
+        let round = self.rounds.iter().rev().find(|round| round.key <= key);
+        let announced = round.map(|round| (&round.own, round.key));
+        let all = announced.or(self.exponents.as_ref().map(|all| (&all.own, self.job.shape.first)));
+        all.and_then(|(own, first)| own.get((key - first) as usize).copied()).unwrap_or_default()
     }
 
     fn send_if_ready(&mut self, now: Time, packet: u64) {
         let slot = (packet % self.slots()) as usize;
         let (numbers, expo) = self.keys_of(packet);
         let ready = numbers.max(expo).is_some_and(|key| key < self.produced);
-        if self.turns[slot] == (packet, false) && ready {
+        // Lanes become integers by the exponents that all workers have agreed on.
+        let agreed = self.exponents.is_none() || numbers.is_none_or(|key| self.agreed.contains_key(&key));
+        if self.turns[slot] == (packet, false) && ready && agreed {
             self.turns[slot].1 = true;
             self.counts.sent += 1;
             self.send(now, packet, Marks::NONE);
@@ -136,10 +197,6 @@ impl SelfClocked {
         let (numbers, expo) = self.keys_of(packet);
         let slots = self.slots();
         let version = if packet / slots % 2 == 1 { VERSION } else { 0 };
-        let own = |key: u64| {
-            let all = self.exponents.as_ref()?;
-            all.own.get((key - self.job.shape.first) as usize).copied()
-        };
         let fragment = Fragment {
             marks,
             fan_in: self.job.fan_in(usize::from(rack), numbers.or(expo).unwrap_or(0)),
@@ -147,7 +204,7 @@ impl SelfClocked {
             workers: 1 << bit,
             racks: 1 << rack,
             slot: (packet % slots) as u32 | version,
-            watermark: exponents(expo.and_then(own).unwrap_or_default()),
+            watermark: exponents(expo.map(|key| self.own(key)).unwrap_or_default()),
             sender: self.worker,
             lanes: if numbers.is_some() { self.job.shape.lanes } else { 0 },
             ..self.job.fragment(Kind::Data, 0)
@@ -182,8 +239,13 @@ impl Program for SelfClocked {
             self.agreed.remove(&key);
         }
         let next = turn + self.slots();
+        let lanes = self.round(turn).map(|(_, blocks, _)| turn + self.lead(blocks)).filter(|_| expo.is_some());
         self.turns[slot] = (next, false);
         self.send_if_ready(now, next);
+        // In a short round another slot carries the lanes of the block whose exponents are agreed now.
+        if let Some(packet) = lanes.filter(|&packet| packet != next) {
+            self.send_if_ready(now, packet);
+        }
         Fate::Consume
     }
 

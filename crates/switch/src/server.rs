@@ -6,12 +6,17 @@
 
 mod cover;
 mod entry;
+mod floats;
+mod questions;
+#[cfg(test)]
+mod tests;
 
 use crate::esa::send_to_owners;
 use crate::job::Job;
 use crate::who::Who;
 use cover::cover;
 use entry::{Entry, Flushing, Part};
+use questions::FLUSHES_MAX;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -20,7 +25,7 @@ use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks, key_of, number_o
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::program::{Act, Fate, Lanes, Program};
 use strandway_proto::rng::{Random, StreamKind};
-use strandway_proto::units::{Span, Time};
+use strandway_proto::units::Time;
 
 /// How a server combines parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,17 +43,8 @@ pub enum Rules {
     },
 }
 
-/// The longest time between two questions about a key, and the number of questions if no worker waits for it. Ours.
-const FLUSH_MAX: Span = Span::from_ms(1);
-const FLUSHES_MAX: u32 = 16;
-
 /// The number of packets between two updates of the lowest watermark.
 const LOOK_EVERY: u32 = 64;
-
-/// The time to the next question about a key: it doubles each time, from two round trips on.
-fn patience(before: Span, rtt: Span) -> Span {
-    (before * 2).min(FLUSH_MAX).max(rtt * 2)
-}
 
 /// The server of one job.
 #[derive(Clone, Debug)]
@@ -68,6 +64,8 @@ pub struct Server {
     highest: u64,
     /// Keys further than this above the watermark are not stored.
     reach: u64,
+    /// No packet has come yet, and the job may be anywhere.
+    resumes: bool,
     timers: BTreeSet<(Time, u64)>,
     /// ATP: unused slots in random order, and the present list of slots.
     spare: Vec<u32>,
@@ -112,6 +110,7 @@ impl Server {
             since_look: 0,
             highest: first,
             reach: u64::MAX,
+            resumes: false,
             timers: BTreeSet::new(),
             spare,
             list,
@@ -124,6 +123,14 @@ impl Server {
     #[must_use]
     pub fn within(mut self, reach: u64) -> Server {
         self.reach = reach;
+        self
+    }
+
+    /// Begins in the middle of a job: its first packet tells where the job is. Two windows below that packet's key all workers
+    /// are done, since each is less than a window behind or ahead of any other one.
+    #[must_use]
+    pub fn resumed(mut self) -> Server {
+        self.resumes = true;
         self
     }
 
@@ -223,6 +230,11 @@ impl Server {
     /// Raises the watermarks of workers: a packet carries its sender's watermark, and a worker that sent a key has done
     /// all keys more than a window below it.
     fn note_progress(&mut self, fragment: &Fragment, key: u64, who: Option<&Who>) {
+        if std::mem::take(&mut self.resumes) {
+            let done = key.saturating_sub(2 * u64::from(self.job.shape.window)).max(self.watermark);
+            self.watermarks.fill(done);
+            self.watermark = done;
+        }
         self.highest = self.highest.max(key);
         if let Some(mark) = self.watermarks.get_mut(usize::from(fragment.sender))
             && fragment.watermark != 0
@@ -443,165 +455,17 @@ impl Server {
             return self.answer(key, worker);
         }
         entry.slot.get_or_insert(fragment.slot);
+        // All workers that lack a result remind the server at about the same time. The answers to a question that was asked for one
+        // of them less than a round trip ago are still on their way; if they are lost, the timer asks again.
+        let waits = !entry.askers.is_empty() && entry.asked.is_some_and(|at| now.since(at) < self.job.shape.rtt);
         entry.askers.insert(worker);
+        if waits {
+            return;
+        }
         if entry.floats.is_some() {
             return self.solicit_floats(now, key);
         }
         self.flush(now, key);
-    }
-
-    /// Asks the switches for their partial sums of a key: first the switch that adds racks, then the switches of
-    /// incomplete racks.
-    fn flush(&mut self, now: Time, key: u64) {
-        let Some(entry) = self.entries.get_mut(&key) else { return };
-        entry.patience = patience(entry.patience, self.job.shape.rtt);
-        let (at, flushing) = (now + entry.patience, entry.flushing);
-        self.arm(key, at);
-        match flushing {
-            // Ask the racks again that have not answered; the answers of the others are still valid.
-            Flushing::Racks(waiting) if waiting != 0 => self.ask_racks(key, waiting),
-            Flushing::No | Flushing::Racks(_) if self.job.racks().len() == 1 => self.flush_racks(now, key),
-            _ => {
-                if let Some(entry) = self.entries.get_mut(&key) {
-                    entry.flushing = Flushing::All;
-                }
-                self.ask_switch(key, 0, Marks::LEVEL);
-            }
-        }
-    }
-
-    fn flush_racks(&mut self, now: Time, key: u64) {
-        let all = self.job.all(key);
-        let racks = self.job.racks().len();
-        let Some(entry) = self.entries.get_mut(&key) else { return };
-        let (covered, _) = cover(&entry.parts, racks);
-        let missing = (0..racks).filter(|&rack| covered.rack(rack) != all.rack(rack));
-        let missing = missing.fold(0u32, |bits, rack| bits | 1 << rack);
-        entry.flushing = Flushing::Racks(missing);
-        if missing == 0 {
-            return self.after_flush(now, key);
-        }
-        self.ask_racks(key, missing);
-    }
-
-    fn ask_racks(&mut self, key: u64, racks: u32) {
-        for rack in (0..self.job.racks().len()).filter(|rack| racks >> rack & 1 == 1) {
-            self.ask_switch(key, rack, Marks::NONE);
-        }
-    }
-
-    fn ask_switch(&mut self, key: u64, rack: usize, marks: Marks) {
-        self.counts.flushes += 1;
-        let marks = marks.with(Marks::FROM_SERVER);
-        let fragment = Fragment { marks, racks: 1 << rack, ..self.header(Kind::Flush, key) };
-        // It is addressed to a worker of the rack; the switch consumes it.
-        let worker = self.job.racks()[rack].workers[0];
-        let host = self.job.workers()[usize::from(worker)];
-        let packet = self.job.packet(self.job.server(), host, self.job.plane(key), fragment);
-        self.send(packet, Lanes::None);
-    }
-
-    /// Handles a switch's answer: it sent its partial sum of a key, or had none.
-    fn handle_flush_answer(&mut self, now: Time, key: u64, fragment: &Fragment) {
-        let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.done.is_none()) else { return };
-        match (entry.flushing, fragment.marks.has(Marks::LEVEL)) {
-            (Flushing::All, true) => self.flush_racks(now, key),
-            (Flushing::Racks(waiting), false) => {
-                let left = waiting & !fragment.racks;
-                entry.flushing = Flushing::Racks(left);
-                if left == 0 {
-                    entry.flushing = Flushing::No;
-                    self.after_flush(now, key);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// All switches have answered. If workers wait for the key, asks the workers whose fragments are still missing.
-    fn after_flush(&mut self, _now: Time, key: u64) {
-        let racks = self.job.racks().len();
-        let all = self.job.all(key);
-        let Some(entry) = self.entries.get(&key) else { return };
-        if entry.askers.is_empty() {
-            return;
-        }
-        let (covered, _) = cover(&entry.parts, racks);
-        let askers: Vec<u16> = entry.askers.iter().copied().collect();
-        for worker in 0..self.job.workers().len() as u16 {
-            let place = self.job.place(worker);
-            if all.has(place) && !covered.has(place) {
-                self.counts.solicits += 1;
-                self.say(key, Kind::Solicit, worker, Marks::NONE);
-            }
-        }
-        for worker in askers {
-            if covered.has(self.job.place(worker)) {
-                self.say(key, Kind::Hold, worker, Marks::NONE);
-            }
-        }
-    }
-
-    /// Handles a fragment of floats: its key is then added from floats, in the order of workers.
-    fn handle_float(&mut self, now: Time, key: u64, fragment: &Fragment, who: &Who) {
-        let workers = self.job.workers().len();
-        let sender = usize::from(fragment.sender);
-        if sender >= workers || *who != self.single(fragment.sender) {
-            self.counts.odd += 1;
-            return;
-        }
-        let Some(entry) = self.entries.get_mut(&key) else { return };
-        let begins = entry.floats.is_none();
-        self.free.extend(entry.parts.drain(..).map(|part| part.register));
-        let known = entry.floats.get_or_insert_with(|| vec![None; workers])[sender].is_some();
-        if !known {
-            let register = self.register();
-            self.acts.push_back(Act::Store { to: register, from: Lanes::Incoming });
-            if let Some(floats) = self.entries.get_mut(&key).and_then(|entry| entry.floats.as_mut()) {
-                floats[sender] = Some(register);
-            }
-        }
-        if begins || known {
-            self.solicit_floats(now, key);
-        }
-        let all = self.job.all(key);
-        let Some(floats) = self.entries.get(&key).and_then(|entry| entry.floats.as_ref()) else { return };
-        let wanted = (0..workers as u16).filter(|&worker| all.has(self.job.place(worker)));
-        let here: Option<Vec<u32>> = wanted.map(|worker| floats[usize::from(worker)]).collect();
-        let Some(registers) = here else { return };
-        let sum = registers[0];
-        for &register in &registers[1..] {
-            self.acts.push_back(Act::Add { to: sum, from: Lanes::Register(register) });
-        }
-        self.free.extend(registers[1..].iter().copied());
-        if let Some(entry) = self.entries.get_mut(&key) {
-            entry.floats = Some(Vec::new());
-            entry.done = Some(sum);
-        }
-        self.tell_result(key);
-    }
-
-    fn single(&self, worker: u16) -> Who {
-        let (rack, bit) = self.job.place(worker);
-        let mut who = Who::nobody(self.job.racks().len());
-        who.insert(usize::from(rack), 1 << bit);
-        who
-    }
-
-    /// Asks all workers whose floats of a key are missing.
-    fn solicit_floats(&mut self, now: Time, key: u64) {
-        let all = self.job.all(key);
-        let Some(entry) = self.entries.get_mut(&key) else { return };
-        let Some(floats) = entry.floats.clone() else { return };
-        entry.patience = patience(entry.patience, self.job.shape.rtt);
-        let at = now + entry.patience;
-        self.arm(key, at);
-        for worker in 0..self.job.workers().len() as u16 {
-            if all.has(self.job.place(worker)) && floats.get(usize::from(worker)).is_some_and(Option::is_none) {
-                self.counts.solicits += 1;
-                self.say(key, Kind::Solicit, worker, Marks::FLOAT);
-            }
-        }
     }
 
     /// Handles the copy of a result from a worker.

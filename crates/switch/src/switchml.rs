@@ -104,17 +104,18 @@ impl SwitchMlProgram {
         let mut program = SwitchMlProgram { jobs: served, strict_order, shares, slots, every, acts: VecDeque::new() };
         let mut first = 0;
         for job in jobs {
-            first = program.admit(job, first);
+            first = program.admit(job, leaf, first);
         }
         program
     }
 
-    /// Starts to serve a job, in registers from `first` on. Returns the register after its last one.
-    pub fn admit(&mut self, job: &Arc<Job>, mut first: u32) -> u32 {
+    /// Starts to serve a job as the switch above this leaf's hosts, in registers from `first` on. Returns the register
+    /// after its last one.
+    pub fn admit(&mut self, job: &Arc<Job>, leaf: u32, mut first: u32) -> u32 {
         for level in [false, true] {
             let here = match level {
-                false => job.racks().iter().any(|rack| rack.leaf == self.jobs.leaf()),
-                true => job.racks().len() > 1 && job.server_leaf() == self.jobs.leaf(),
+                false => job.racks().iter().any(|rack| rack.leaf == leaf),
+                true => job.racks().len() > 1 && job.server_leaf() == leaf,
             };
             if !here {
                 continue;
@@ -127,7 +128,7 @@ impl SwitchMlProgram {
             self.shares.insert((job.shape.number, level), Share { twins, first, counts, ..Share::default() });
             first += 2 * job.shape.window;
         }
-        self.jobs.insert(job);
+        self.jobs.insert(job, leaf);
         first
     }
 
@@ -227,7 +228,7 @@ impl SwitchMlProgram {
         let marks = fragment.marks.without(Marks::RESEND);
         if !marks.has(Marks::LEVEL) && fragment.fan_in[1] > 1 {
             let up = Fragment { kind: Kind::Data, marks: marks.with(Marks::LEVEL), workers: 0, ..fragment };
-            if job.server_leaf() == self.jobs.leaf() {
+            if self.jobs.adds_racks(job) {
                 return self.handle_data(now, job, up, Lanes::Register(register), plane);
             }
             return self.send(job.packet(job.server().near(), job.server(), plane, up), Lanes::Register(register));
@@ -243,7 +244,7 @@ impl SwitchMlProgram {
         if !fragment.marks.has(Marks::LEVEL) && fragment.fan_in[1] > 1 {
             // Send the rack's sum up again with the worker's name: the switch that adds racks has the whole sum.
             let up = Fragment { kind: Kind::Data, marks: fragment.marks.with(Marks::LEVEL), workers: 0, ..fragment };
-            if job.server_leaf() == self.jobs.leaf() {
+            if self.jobs.adds_racks(job) {
                 return self.handle_data(now, job, up, Lanes::Register(register), plane);
             }
             return self.send(job.packet(job.server().near(), job.server(), plane, up), Lanes::Register(register));

@@ -13,6 +13,7 @@ use strandway_proto::Packet;
 use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks, key_of, number_of};
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::program::{Act, Fate, Lanes, Program};
+use strandway_proto::rng::mix64;
 use strandway_proto::units::{Span, Time};
 
 /// How a worker recovers a missing result.
@@ -45,6 +46,10 @@ const TIMEOUT_MAX: Span = Span::from_ms(64);
 
 /// The largest number of keys that one timeout asks for. Ours.
 const ASKED_MAX: usize = 64;
+
+/// After this many timeouts without any result, further ones are longer by up to their length, at random: workers whose fragments
+/// did not fit into the queue to the server together would otherwise meet there for ever. Ours.
+const HASTY: u32 = 4;
 
 /// The state of a key.
 #[derive(Clone, Copy, Debug, Default)]
@@ -84,6 +89,8 @@ pub struct Worker {
     priorities: VecDeque<(u64, u8)>,
     smoothed: Span,
     timeout: Span,
+    /// The number of timeouts since the last result.
+    silent: u32,
     wake: Time,
     /// When the oldest key that later keys have passed is old enough to count as lost.
     hurry_at: Time,
@@ -127,6 +134,7 @@ impl Worker {
             priorities: VecDeque::new(),
             smoothed: job.shape.rtt,
             timeout: settings.timeout,
+            silent: 0,
             wake: Time::NEVER,
             hurry_at: Time::NEVER,
             quiet: 0,
@@ -271,6 +279,15 @@ impl Worker {
         }
     }
 
+    /// The random part of a timeout, see [`HASTY`]. It depends on the worker and on the number of timeouts.
+    fn delay(&self) -> Span {
+        if self.silent <= HASTY {
+            return Span::ZERO;
+        }
+        let random = mix64(u64::from(self.worker) << 32 | u64::from(self.silent)) >> 54;
+        Span(self.timeout.0 / 1024 * random)
+    }
+
     /// Reacts to a missing result of a key: reminds the server, or sends the fragment again.
     fn ask(&mut self, now: Time, key: u64) {
         self.state_mut(key).acted = now;
@@ -317,6 +334,7 @@ impl Worker {
             self.smoothed = Span((self.smoothed.0 * 7 + now.since(sent).0) / 8);
         }
         self.timeout = self.settings.timeout.max(self.smoothed * 4).min(TIMEOUT_MAX);
+        self.silent = 0;
         while self.base < self.next && self.of(self.base).done {
             self.base += 1;
         }
@@ -434,6 +452,7 @@ impl Program for Worker {
             }
         }
         if asked > 0 {
+            self.silent = self.silent.saturating_add(1);
             let most = match self.settings.recovery {
                 Recovery::Remind => TIMEOUT_MAX,
                 // Ours: in the released ATP the timeout does not grow at all.
@@ -441,7 +460,7 @@ impl Program for Worker {
             };
             self.timeout = (self.timeout * 2).min(most);
         }
-        self.wake = if self.base < self.next { now + self.timeout } else { Time::NEVER };
+        self.wake = if self.base < self.next { now + self.timeout + self.delay() } else { Time::NEVER };
     }
 
     fn poll_act(&mut self) -> Option<Act> {

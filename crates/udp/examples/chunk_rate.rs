@@ -116,7 +116,8 @@ fn measure(payload: u16, protection: Protection, time: Duration) -> Result<[f64;
     let layout = Layout::new(u64::from(CHUNKS) * u64::from(payload), 1, payload).expect("32 bits count them");
     let mut groups = Vec::new();
     for (rank, node) in (0..).zip(&mut nodes) {
-        let membership = Membership { team: 1, secret: [9; 32], rank, members: members.clone(), port: PORT, trees: 1 };
+        let membership =
+            Membership { team: 1, secret: [9; 32], rank, members: members.clone(), port: Some(PORT), trees: 1 };
         groups.push(node.join(&membership)?);
     }
     let [sender, receiver] = nodes;

@@ -129,6 +129,7 @@ pub struct AsyncNode {
 struct Shared {
     queue: Arc<Queue>,
     addresses: Vec<SocketAddr>,
+    shard: u8,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -149,14 +150,18 @@ impl AsyncNode {
     /// # Errors
     /// As for [`Node::bind`], and [`Error::Wait`] if the system gives no descriptor or no thread.
     pub fn spawn(config: Config) -> Result<AsyncNode, Error> {
-        let (operations_max, connections_max) = (config.operations_max, config.connections_max);
-        let mut node = Node::bind(config)?;
-        let addresses = node.addresses()?;
+        AsyncNode::drive(Node::bind(config)?)
+    }
+
+    /// Starts a thread that drives a node.
+    pub(crate) fn drive(mut node: Node) -> Result<AsyncNode, Error> {
+        let (operations_max, connections_max) = node.limits();
+        let (addresses, shard) = (node.addresses()?, node.shard());
         let queue = Arc::new(Queue::new(node.waker()?, connections_max));
         let driver = Driver::new(node, queue.clone(), operations_max);
         let thread = std::thread::Builder::new().name("strandway-node".into()).spawn(|| driver.run());
         let thread = Mutex::new(Some(thread.map_err(Error::Wait)?));
-        Ok(AsyncNode { shared: Arc::new(Shared { queue, addresses, thread }) })
+        Ok(AsyncNode { shared: Arc::new(Shared { queue, addresses, shard, thread }) })
     }
 
     /// Our address on each plane, with the ports that the system chose.
@@ -164,13 +169,23 @@ impl AsyncNode {
         &self.shared.addresses
     }
 
+    /// As [`Node::shard`].
+    pub fn shard(&self) -> u8 {
+        self.shared.shard
+    }
+
     /// Connects to a peer: its address on each plane, in the order of ours. If the future is dropped, the connection is
     /// given up.
     ///
     /// Errors: as for [`Node::connect`], or why the peer could not be reached.
     pub fn connect(&self, peer: &[SocketAddrV6]) -> Connecting {
+        self.connect_to(peer, None)
+    }
+
+    /// The same; with a shard, as [`Node::connect_to_shard`].
+    pub(crate) fn connect_to(&self, peer: &[SocketAddrV6], shard: Option<u8>) -> Connecting {
         let (done, answer) = promise();
-        Connecting(Pending::new(&self.shared, None, Command::Connect(peer.to_vec(), done), answer))
+        Connecting(Pending::new(&self.shared, None, Command::Connect(peer.to_vec(), shard, done), answer))
     }
 
     /// The next connection that a peer begins. Any number of futures may wait; each connection goes to one of them. If a

@@ -9,7 +9,9 @@ use std::net::SocketAddrV6;
 use std::time::Duration;
 use strandway_fabric::datagram::{CONTROL_DSCP, PLANES_MAX};
 use strandway_fabric::usid::Element;
+use strandway_proto::profile::WireFormat;
 use strandway_proto::reliability::ReliabilityConfig;
+use strandway_proto::wire::ocp;
 use strandway_proto::{Bytes, Environment, HostTraits, Profile, Rate, Span};
 
 /// Protection of a connection's datagrams, in addition to a random number that only its two sides know. Both sides must have
@@ -35,6 +37,27 @@ impl Protection {
     }
 }
 
+/// The bytes of the datagrams with which connections move data. Both sides must have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Layout {
+    /// Ours ([`crate::frame`]), over UDP. Every protocol has it, and it can be encrypted.
+    #[default]
+    Frame,
+    /// MRC's as publicly laid out ([`strandway_proto::wire::ocp`]): IPv6 in IPv6 from raw sockets, with the path as the outer
+    /// destination (method C). Only profiles of MRC have it. It has no room for a seal, so it needs [`Protection::None`];
+    /// handshakes, pings, letters and closes stay datagrams of ours. Not proven against hardware: see
+    /// `docs/protocols/mrc.md`.
+    Mrc {
+        /// The UDP port of all NICs: [`strandway_proto::wire::ocp::PORT`] unless the site has another one.
+        port: u16,
+    },
+}
+
+impl Layout {
+    /// MRC's layout with the usual port.
+    pub const MRC: Layout = Layout::Mrc { port: ocp::PORT };
+}
+
 /// How a node waits while nothing arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
@@ -49,11 +72,17 @@ pub enum Waiting {
 
 /// IPv6 and UDP headers.
 const IP_UDP: u32 = 48;
+/// An IPv6 header.
+const IPV6: u32 = 40;
+/// SETH and CC_STATE.
+const SACK: u32 = 36;
 /// Payload bytes of a full packet: the least and the most.
 const PAYLOAD_MIN: u32 = 64;
 const PAYLOAD_MAX: u32 = 60_000;
 /// The largest [`Config::operations_max`]: ours, so that 16 bits of credits always tell which receives are new.
 const OPERATIONS_MAX: usize = 16_384;
+/// The largest range of PSNs in MRC's layout: offsets have 16 bits with a sign, and ranges come in units of 128.
+const OFFSET_MAX: u32 = 255 * 128;
 /// A host may leave its sockets unread for this long without a loss: ours, half a slice of the scheduler.
 const STALL: Span = Span::from_ms(2);
 /// The longest time that a packet may be on its way: ours, far beyond any queue of a data centre and any stall of a host.
@@ -73,6 +102,8 @@ pub struct Config {
     pub payload: u32,
     /// Protection of datagrams against reading, changes and forgery. Default: encrypted and authenticated.
     pub protection: Protection,
+    /// The bytes of datagrams that move data. Default: ours.
+    pub layout: Layout,
     /// Line rate of all planes together; `rate` times `base_rtt` determines how many bytes may be under way. Default 40 Gb/s.
     pub rate: Rate,
     /// Round trip of a packet and its acknowledgement without queueing; it includes the time that the other side takes to
@@ -147,6 +178,7 @@ impl Config {
             profile: Profile::preset("uec").expect("a preset"),
             payload: 1_344,
             protection: Protection::default(),
+            layout: Layout::default(),
             rate: Rate::from_gbps(40),
             base_rtt: Span::from_us(100),
             distances: Vec::new(),
@@ -195,6 +227,10 @@ impl Config {
     pub fn mtu(mut self, mtu: u32) -> Result<Config, Error> {
         let overhead = self.overhead();
         self.payload = mtu.min(PAYLOAD_MAX + overhead).saturating_sub(overhead);
+        if self.layout != Layout::Frame {
+            // Then only the last packet of a message has pad bytes.
+            self.payload -= self.payload % 4;
+        }
         if self.payload < PAYLOAD_MIN {
             let least = PAYLOAD_MIN + overhead;
             return Err(Error::Config(format!(
@@ -206,6 +242,9 @@ impl Config {
 
     /// Bytes of a full packet beyond its payload, IPv6 and UDP headers included.
     pub fn overhead(&self) -> u32 {
+        if let Layout::Mrc { .. } = self.layout {
+            return IPV6 + ocp::WRITE_MAX as u32;
+        }
         let headers = match self.profile.reliability {
             // Parts have no descriptor: their transport header says where they belong.
             ReliabilityConfig::Partial(_) => frame::part_headers(self.profile.wire),
@@ -230,7 +269,10 @@ impl Config {
         let mut profile = self.profile.clone();
         profile.transport.mtu = self.payload;
         profile.transport.header = self.overhead();
-        profile.transport.control = IP_UDP + (HEADER + self.protection.tag_bytes()) as u32 + 44;
+        profile.transport.control = match self.layout {
+            Layout::Frame => IP_UDP + (HEADER + self.protection.tag_bytes()) as u32 + 44,
+            Layout::Mrc { .. } => IPV6 + (ocp::FIXED + ocp::ICRC) as u32 + SACK,
+        };
         profile.adapt_to(&HostTraits {
             rate,
             ports: self.planes.len() as u8,
@@ -342,9 +384,36 @@ impl Config {
             return wrong(format!("{devices} devices for {planes} planes: name one for each plane, in order, or none"));
         }
         self.routes.check(self.planes.len())?;
+        self.check_layout()?;
         let shortest = self.handshake_timeout.min(self.peer_timeout).min(self.plane_timeout);
         if shortest < Duration::from_millis(1) {
             return wrong("timeouts of handshake, peer and plane must be at least 1 ms".into());
+        }
+        Ok(())
+    }
+
+    /// Can data travel in this layout?
+    fn check_layout(&self) -> Result<(), Error> {
+        let Layout::Mrc { port } = self.layout else { return Ok(()) };
+        let wrong = |what: &str| Err(Error::Config(format!("layout mrc: {what}")));
+        if self.protection != Protection::None {
+            return wrong("MRC's datagrams have no room for a seal: take protection none, or our own layout");
+        }
+        if self.profile.wire != WireFormat::Mrc {
+            return wrong(&format!("profile {} is another protocol: take mrc", self.profile.name));
+        }
+        if !self.payload.is_multiple_of(4) {
+            let (less, payload) = (self.payload / 4 * 4, self.payload);
+            return wrong(&format!("a payload of {payload} bytes is no multiple of four: take {less}"));
+        }
+        if let Routes::SourcePorts(_) = self.routes {
+            return wrong("the UDP source port is the entropy value: take one address per plane, or SRv6");
+        }
+        if self.profile.reliability.range().is_none_or(|range| range > OFFSET_MAX) {
+            return wrong(&format!("acknowledgements reach {OFFSET_MAX} PSNs: take a smaller window_psn"));
+        }
+        if port == 0 || self.planes.iter().any(|plane| plane.ip().is_unspecified()) {
+            return wrong("give a UDP port above 0, and an address for each plane: they are in the packets");
         }
         Ok(())
     }

@@ -110,6 +110,13 @@ impl fmt::Display for Error {
     }
 }
 
+impl Error {
+    /// Has another process the port that a socket was to have? Then another port may do.
+    pub fn is_port_taken(&self) -> bool {
+        matches!(self, Error::Socket { source, .. } if source.kind() == io::ErrorKind::AddrInUse)
+    }
+}
+
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
@@ -132,7 +139,7 @@ pub enum Reason {
     WrongKey,
     /// No welcome came, and a datagram from that address says that our versions differ. It is not authenticated.
     WrongVersion,
-    /// The peer uses another profile, or other parameters of the same profile.
+    /// The peer uses another profile, other parameters of the same profile, or another layout of datagrams.
     OtherProfile,
     /// The peer uses another payload size (`payload`).
     OtherPayload,
@@ -186,7 +193,7 @@ impl fmt::Display for Reason {
             Reason::NoAnswer => "no answer: is a node running at that address, is the port right, does a firewall drop UDP?",
             Reason::WrongKey => "no welcome, and the address says that the key is wrong: give both sides the same one",
             Reason::WrongVersion => "no welcome, and the address speaks another version: update the older side",
-            Reason::OtherProfile => "the peer runs another profile or other parameters: give both sides the same",
+            Reason::OtherProfile => "the peer runs another profile, other parameters or another layout: give both sides the same",
             Reason::OtherPayload => "the peer uses another payload size: give both sides the same",
             Reason::OtherPlanes => "the peer has another number of planes: give both sides the same",
             Reason::OtherProtection => "the two sides want different protection: give both the same",

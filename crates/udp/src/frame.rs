@@ -7,7 +7,8 @@
 //! byte 1       zero
 //! bytes 2-3    credits: receives that the sender of this datagram has posted so far, modulo 65,536
 //! bytes 4-7    path: the plane that it left by, and 24 bits of entropy that acknowledgements of data repeat
-//! bytes 8-15   connection: a random number that the *receiver* of this datagram chose
+//! bytes 8-15   connection: a number that the *receiver* of this datagram chose: 56 random bits, and in byte 15 the receiver's
+//!              shard, 0 if it shares its ports with none
 //! bytes 16-23  counter: one more than in the datagram before, per direction; never repeated
 //! then         the body, encrypted if the connection says so
 //! last 16      authentication tag over all of the above, unless the connection goes without
@@ -53,7 +54,8 @@
 //!
 //! ```text
 //! 1 hello     byte 1 plane, zero 2, connection 8 (chosen by the caller), cookie 32, Noise message 80 (both zeros until a
-//!             retry has come), then zeros up to the length of a full data packet
+//!             retry has come), shard 1 that the caller wishes (modulo the number of shards), then zeros up to the length
+//!             of a full data packet
 //! 2 retry     byte 1 plane, zero 2, connection 8, cookie 32
 //! 3 welcome   byte 1 plane, zero 2, connection 8, Noise message 57
 //! 9 refusal   byte 1 plane, reason 1, zero 1, connection 8: a hint, not authenticated
@@ -83,6 +85,19 @@ pub const TAG: usize = 16;
 pub const DESCRIPTOR_MAX: usize = 24;
 /// Bytes of a hello before its padding.
 pub const HELLO: usize = 12 + COOKIE + NOISE_HELLO;
+/// The byte of a hello that names the shard that the caller wishes. Callers without a wish leave a zero there.
+pub(crate) const HELLO_SHARD: usize = HELLO;
+/// The byte of a retry, welcome or refusal that names the caller's shard: the lowest one of the connection's number.
+pub(crate) const OPENING_SHARD: usize = 11;
+/// The same of an established connection's datagram, with the receiver's shard.
+pub(crate) const SEALED_SHARD: usize = 15;
+/// Kinds of datagrams before a connection is established, and of groups, whose numbers say nothing about shards.
+pub(crate) const KIND_HELLO: u8 = 1;
+pub(crate) const KIND_RETRY: u8 = 2;
+pub(crate) const KIND_WELCOME: u8 = 3;
+pub(crate) const KIND_REFUSAL: u8 = 9;
+pub(crate) const KIND_CHUNK: u8 = 10;
+pub(crate) const KIND_WORD: u8 = 11;
 /// Bytes of the proof in a ping or a pong.
 pub const PROOF: usize = 8;
 /// Bytes of a retry.
@@ -97,8 +112,8 @@ pub const COOKIE: usize = 32;
 pub const NOISE_HELLO: usize = 32 + TERMS + TAG;
 /// A public key, a status, a connection id and a tag.
 pub const NOISE_WELCOME: usize = 32 + 9 + TAG;
-/// The caller's terms for the connection: planes 1, flags 1, zero 2, payload bytes 4, wire format 1, zero 7, fingerprint of
-/// the profile 8, zero 8.
+/// The caller's terms for the connection: planes 1, flags 1, zero 2, payload bytes 4, wire format 1, layout 1 (1: MRC's),
+/// UDP port of that layout 2, zero 4, fingerprint of the profile 8, zero 8.
 pub const TERMS: usize = 32;
 
 const _: () =
@@ -161,8 +176,8 @@ impl Kind {
             Kind::Ping => 6,
             Kind::Pong => 7,
             Kind::Close => 8,
-            Kind::Chunk => 10,
-            Kind::Word => 11,
+            Kind::Chunk => KIND_CHUNK,
+            Kind::Word => KIND_WORD,
             Kind::Fragment => 12,
         }
     }
@@ -238,13 +253,13 @@ fn u64_at(bytes: &[u8], at: usize) -> Result<u64, FrameError> {
 pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     let &[first, plane, b2, b3] = array::<4>(bytes, 0)?;
     let number = first & 15;
-    if first >> 4 != VERSION && (number != 9 || bytes.len() != REFUSAL) {
+    if first >> 4 != VERSION && (number != KIND_REFUSAL || bytes.len() != REFUSAL) {
         return Err(FrameError::Version(first >> 4));
     }
     let zeros = |flag: bool| if flag { Ok(()) } else { Err(FrameError::Inconsistent) };
     let connection = u64_at(bytes, if matches!(number, 4..=8 | 10..=12) { 8 } else { 4 })?;
     let kind = match number {
-        1 => {
+        KIND_HELLO => {
             zeros(b2 == 0 && b3 == 0)?;
             return Ok(Frame::Hello {
                 plane,
@@ -253,15 +268,15 @@ pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
                 noise: array(bytes, 12 + COOKIE)?,
             });
         }
-        2 => {
+        KIND_RETRY => {
             zeros(b2 == 0 && b3 == 0 && bytes.len() == RETRY)?;
             return Ok(Frame::Retry { connection, cookie: array(bytes, 12)? });
         }
-        3 => {
+        KIND_WELCOME => {
             zeros(b2 == 0 && b3 == 0 && bytes.len() == WELCOME)?;
             return Ok(Frame::Welcome { connection, noise: array(bytes, 12)? });
         }
-        9 => {
+        KIND_REFUSAL => {
             zeros(b3 == 0 && bytes.len() == REFUSAL)?;
             return Ok(Frame::Refusal { connection, reason: b2 });
         }
@@ -270,8 +285,8 @@ pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
         6 => Kind::Ping,
         7 => Kind::Pong,
         8 => Kind::Close,
-        10 => Kind::Chunk,
-        11 => Kind::Word,
+        KIND_CHUNK => Kind::Chunk,
+        KIND_WORD => Kind::Word,
         12 => Kind::Fragment,
         _ => return Err(FrameError::Unknown),
     };
@@ -348,37 +363,39 @@ fn headers(format: WireFormat, header: Header) -> usize {
     HEADER + wire::header_bytes(format, &packet)
 }
 
-/// A hello, padded with zeros to `length` bytes; longer if it does not fit those.
+/// A hello, padded with zeros to `length` bytes; longer if it does not fit those. `shard`: the one that the caller wishes.
 pub(crate) fn hello(
     plane: u8,
     connection: u64,
+    shard: u8,
     cookie: &[u8; COOKIE],
     noise: &[u8; NOISE_HELLO],
     length: usize,
 ) -> Vec<u8> {
-    let mut out = opening(1, plane, 0, connection);
+    let mut out = opening(KIND_HELLO, plane, 0, connection);
     out.extend_from_slice(cookie);
     out.extend_from_slice(noise);
-    out.resize(length.max(HELLO), 0);
+    out.push(shard);
+    out.resize(length.max(HELLO + 1), 0);
     out
 }
 
 pub(crate) fn retry(plane: u8, connection: u64, cookie: &[u8; COOKIE]) -> Vec<u8> {
-    let mut out = opening(2, plane, 0, connection);
+    let mut out = opening(KIND_RETRY, plane, 0, connection);
     out.extend_from_slice(cookie);
     out
 }
 
 pub(crate) fn welcome(plane: u8, connection: u64, noise: &[u8; NOISE_WELCOME]) -> Vec<u8> {
-    let mut out = opening(3, plane, 0, connection);
+    let mut out = opening(KIND_WELCOME, plane, 0, connection);
     out.extend_from_slice(noise);
     out
 }
 
 /// `version`: that of the hello that is refused.
 pub(crate) fn refusal(version: u8, plane: u8, connection: u64, reason: u8) -> Vec<u8> {
-    let mut out = opening(9, plane, reason, connection);
-    out[0] = version << 4 | 9;
+    let mut out = opening(KIND_REFUSAL, plane, reason, connection);
+    out[0] = version << 4 | KIND_REFUSAL;
     out
 }
 
@@ -517,8 +534,8 @@ mod tests {
     #[test]
     fn the_frames_of_a_handshake_survive_the_wire() {
         let (cookie, noise, second) = ([3; COOKIE], [4; NOISE_HELLO], [5; NOISE_WELCOME]);
-        let bytes = hello(2, 77, &cookie, &noise, 900);
-        assert_eq!(bytes.len(), 900);
+        let bytes = hello(2, 77, 9, &cookie, &noise, 900);
+        assert_eq!((bytes.len(), bytes[HELLO_SHARD]), (900, 9));
         assert_eq!(decode(&bytes), Ok(Frame::Hello { plane: 2, connection: 77, cookie: &cookie, noise: &noise }));
         assert_eq!(decode(&retry(0, 7, &cookie)), Ok(Frame::Retry { connection: 7, cookie: &cookie }));
         assert_eq!(decode(&welcome(0, 7, &second)), Ok(Frame::Welcome { connection: 7, noise: &second }));

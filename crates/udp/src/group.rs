@@ -45,8 +45,9 @@ pub struct Membership {
     pub rank: u32,
     /// The addresses of every rank, plane by plane, ours among them.
     pub members: Vec<Vec<SocketAddrV6>>,
-    /// The UDP port of the team's group addresses.
-    pub port: u16,
+    /// The UDP port of the team's group addresses. `None`: the team does not use multicast, and opens no sockets for it; members may still
+    /// send each other letters, and chunks one by one.
+    pub port: Option<u16>,
     /// The number of trees of each plane; at most [`GroupAddress::TREES_MAX`].
     pub trees: u16,
 }

@@ -6,7 +6,7 @@
 //! the answering side knows two things: the caller has the key, and it receives datagrams at its address.
 
 use crate::clock::duration;
-use crate::config::Protection;
+use crate::config::{Layout, Protection};
 use crate::error::{Error, Reason};
 use crate::frame::{COOKIE, NOISE_HELLO, NOISE_WELCOME, TERMS, VERSION};
 use crate::secure::random;
@@ -61,14 +61,16 @@ pub(crate) struct Terms {
     pub(crate) protection: Protection,
     pub(crate) payload: u32,
     pub(crate) wire: WireFormat,
+    pub(crate) layout: Layout,
     /// A hash of the whole profile, parameters included.
     pub(crate) fingerprint: u64,
 }
 
 impl Terms {
     /// `profile` is the one that was chosen; changes that a host makes for itself, such as its timers, do not count.
-    pub(crate) fn new(profile: &Profile, payload: u32, planes: usize, protection: Protection) -> Terms {
-        Terms { planes: planes as u8, protection, payload, wire: profile.wire, fingerprint: fingerprint(profile) }
+    pub(crate) fn new(profile: &Profile, payload: u32, planes: usize, protection: Protection, layout: Layout) -> Terms {
+        let (planes, wire, fingerprint) = (planes as u8, profile.wire, fingerprint(profile));
+        Terms { planes, protection, payload, wire, layout, fingerprint }
     }
 
     fn encode(&self) -> [u8; TERMS] {
@@ -81,6 +83,10 @@ impl Terms {
         };
         out[4..8].copy_from_slice(&self.payload.to_be_bytes());
         out[8] = wire_number(self.wire);
+        if let Layout::Mrc { port } = self.layout {
+            out[9] = 1;
+            out[10..12].copy_from_slice(&port.to_be_bytes());
+        }
         out[16..24].copy_from_slice(&self.fingerprint.to_be_bytes());
         out
     }
@@ -290,7 +296,7 @@ mod tests {
     const COOKIE_7: [u8; COOKIE] = [7; COOKIE];
 
     fn terms() -> Terms {
-        Terms::new(&Profile::preset("uec").expect("a preset"), 1_344, 2, Protection::Authenticated)
+        Terms::new(&Profile::preset("uec").expect("a preset"), 1_344, 2, Protection::Authenticated, Layout::Frame)
     }
 
     #[test]
@@ -322,6 +328,7 @@ mod tests {
             (Terms { protection: Protection::Encrypted, ..terms() }, Reason::OtherProtection),
             (Terms { payload: 1024, ..terms() }, Reason::OtherPayload),
             (Terms { fingerprint: 0, ..terms() }, Reason::OtherProfile),
+            (Terms { layout: Layout::MRC, ..terms() }, Reason::OtherProfile),
         ] {
             let answer = Answer::new(&secret, 5, &COOKIE_7, &caller.hello, &other).expect("the same key");
             assert_eq!(answer.differ, Some(reason));

@@ -27,7 +27,7 @@ mod socket;
 mod watch;
 mod windows;
 
-pub use config::{Config, Protection, Waiting};
+pub use config::{Config, Layout, Protection, Waiting};
 pub use distance::Distance;
 pub use error::{Error, Reason};
 pub use group::{Group, GroupCounters, Incoming, Membership, parity_chunks};
@@ -38,5 +38,5 @@ pub use plane::PlaneCounters;
 pub use routes::{Routes, SOURCE_PORTS_MAX};
 pub use secure::random_secret;
 pub use session::SessionCounters;
-pub use shards::{AcceptingAny, Shards, shard_addresses};
+pub use shards::{AcceptingAny, Shards};
 pub use strandway_fabric::datagram::{CONTROL_DSCP, PLANES_MAX};

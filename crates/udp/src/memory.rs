@@ -105,9 +105,16 @@ pub(crate) struct Memory {
     windows: HashMap<u64, Window>,
     /// The key opened last, with its range; the next packet is likely to name it again.
     recent: Option<(u64, Window)>,
+    /// Keys have 32 bits, and none is zero.
+    short_keys: bool,
 }
 
 impl Memory {
+    /// Memory whose keys have 32 bits if `short_keys`: MRC's layout has no room for more.
+    pub(crate) fn new(short_keys: bool) -> Memory {
+        Memory { short_keys, ..Memory::default() }
+    }
+
     pub(crate) fn register(&mut self, buffer: Vec<u8>) -> Region {
         self.add(Buffer::Owned(buffer))
     }
@@ -239,6 +246,10 @@ impl Memory {
         let (start, bytes) = (place.start as u64, (place.end - place.start) as u64);
         loop {
             let key = u64::from_be_bytes(random()?);
+            let key = if self.short_keys { key >> 32 } else { key };
+            if self.short_keys && key == 0 {
+                continue;
+            }
             if let std::collections::hash_map::Entry::Vacant(entry) = self.windows.entry(key) {
                 entry.insert(Window { region, start, bytes, owner });
                 return Ok(RemoteRegion { key, bytes });

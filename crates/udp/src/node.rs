@@ -12,6 +12,7 @@ macro_rules! surroundings {
             completions: &mut $node.completions,
             watches: &mut $node.watches,
             windows: &mut $node.windows,
+            requests: &mut $node.requests,
         }
     };
 }
@@ -22,16 +23,19 @@ mod completion;
 mod datagram;
 mod groups;
 mod liveness;
+mod mrc;
 mod partial;
+mod shard;
 mod slots;
 mod turn;
 mod wake;
 
 pub use completion::{Completion, Connection, NodeCounters, Operation};
+pub(crate) use mrc::Requests;
 pub use wake::Waker;
 
 use crate::clock::{Clock, span};
-use crate::config::{Config, Waiting};
+use crate::config::{Config, Layout, Waiting};
 use crate::deadlines::Deadlines;
 use crate::distance::Ways;
 use crate::error::{Error, Reason};
@@ -40,6 +44,7 @@ use crate::handshake::{Cookies, Terms};
 use crate::links::{self, Links};
 use crate::memory::{Memory, Region, RemoteRegion};
 use crate::plane::{Plane, PlaneCounters};
+use crate::secure::random;
 use crate::session::{Session, SessionCounters};
 use crate::socket::Inbox;
 use crate::watch::Watches;
@@ -47,6 +52,7 @@ use crate::windows::Windows;
 use answers::Answers;
 use calls::Calling;
 use groups::Groups;
+use shard::Shard;
 use slots::{Slot, State};
 use std::collections::{HashMap, VecDeque};
 use std::net::{SocketAddr, SocketAddrV6};
@@ -92,6 +98,9 @@ pub struct Node {
     unconfirmed: Vec<u32>,
     open: usize,
     ids: HashMap<u64, u32>,
+    /// Slots by queue pair, in MRC's layout.
+    queues: HashMap<u32, u32>,
+    requests: Requests,
     groups: Groups,
     /// The connection of the last datagram, and its slot. The next datagram is likely to belong to it as well.
     recent: Option<(u64, u32)>,
@@ -108,6 +117,10 @@ pub struct Node {
     answers: bool,
     /// Replies to strangers so far.
     replies: u32,
+    /// The shard for which the next call asks, modulo the number of the peer's shards.
+    wish: u8,
+    /// Its place among the nodes that share its ports.
+    shard: Option<Shard>,
     /// Which planes' ports are up, as connections were last told.
     ports: Vec<bool>,
     /// Reports ports that go down; `None` where the system has no such reports.
@@ -124,12 +137,20 @@ impl Node {
     /// # Errors
     /// If the configuration is invalid or an address cannot be bound; the message says what would work.
     pub fn bind(config: Config) -> Result<Node, Error> {
+        Node::check(&config)?;
+        let planes = config.planes.iter().map(|&address| Plane::open(address, &config)).collect::<Result<_, _>>()?;
+        Node::start(config, planes, None)
+    }
+
+    fn check(config: &Config) -> Result<(), Error> {
         config.check()?;
-        links::check(&config)?;
-        let planes: Vec<Plane> =
-            config.planes.iter().map(|&address| Plane::open(address, &config)).collect::<Result<_, _>>()?;
+        links::check(config)
+    }
+
+    /// A node with these sockets.
+    fn start(config: Config, planes: Vec<Plane>, shard: Option<Shard>) -> Result<Node, Error> {
         let buffer = planes.iter().map(Plane::buffer).min().unwrap_or(0);
-        let terms = Terms::new(&config.profile, config.payload, planes.len(), config.protection);
+        let terms = Terms::new(&config.profile, config.payload, planes.len(), config.protection, config.layout);
         let patience = match config.waiting {
             Waiting::Spin => Span(u64::MAX),
             Waiting::Sleep => Span::ZERO,
@@ -144,7 +165,7 @@ impl Node {
             planes,
             inbox: Some(Inbox::new()),
             room: vec![0; 65_536].into(),
-            memory: Memory::default(),
+            memory: Memory::new(config.layout != Layout::Frame),
             slots: Vec::new(),
             free: Vec::new(),
             ready: VecDeque::new(),
@@ -155,6 +176,8 @@ impl Node {
             unconfirmed: Vec::new(),
             open: 0,
             ids: HashMap::new(),
+            queues: HashMap::new(),
+            requests: Requests::default(),
             groups: Groups::default(),
             recent: None,
             answered: Answers::new(ANSWERS_PER_CONNECTION * config.connections_max),
@@ -166,6 +189,9 @@ impl Node {
             held: false,
             answers: false,
             replies: 0,
+            // A random one, so that callers with one connection each use all shards.
+            wish: random::<1>()?[0],
+            shard,
             links: Links::watch(&config),
             patience,
             waker: None,
@@ -269,11 +295,21 @@ impl Node {
     }
 
     /// Begins a connection; [`Completion::Connected`] or [`Completion::Closed`] follows. `peer`: its address on each plane, in
-    /// the order of ours.
+    /// the order of ours. If several nodes share these addresses ([`Node::bind_shards`]), successive calls ask for them in turn.
     ///
     /// # Errors
     /// If the number of addresses is not that of our planes, or too many connections are open.
     pub fn connect(&mut self, peer: &[SocketAddrV6]) -> Result<Connection, Error> {
+        self.wish = self.wish.wrapping_add(1);
+        self.connect_to_shard(peer, self.wish)
+    }
+
+    /// The same, and asks for shard `shard` modulo the number of nodes that share the peer's addresses. A node that shares them with none does not
+    /// heed it.
+    ///
+    /// # Errors
+    /// As for [`Node::connect`].
+    pub fn connect_to_shard(&mut self, peer: &[SocketAddrV6], shard: u8) -> Result<Connection, Error> {
         if peer.len() != self.planes.len() {
             let (theirs, ours) = (peer.len(), self.planes.len());
             return Err(Error::Config(format!(
@@ -281,7 +317,7 @@ impl Node {
             )));
         }
         let id = self.fresh_id()?;
-        let calling = Calling::new(self.clock.now(), id, peer);
+        let calling = Calling::new(self.clock.now(), id, peer, shard);
         self.occupy(id, State::Calling(Box::new(calling)))
     }
 
@@ -372,6 +408,10 @@ impl Node {
         descriptor: Descriptor,
     ) -> Result<Operation, Error> {
         let place = self.memory.place(region, range)?;
+        if let (Layout::Mrc { .. }, Err(_)) = (self.config.layout, u32::try_from(place.len())) {
+            // A message's length has 32 bits there.
+            return Err(Error::Range { end: place.len() as u64, bytes: u64::from(u32::MAX) });
+        }
         let limit = self.config.operations_max;
         let (operation, now) = (Operation(self.operations), self.clock.now());
         let session = self.session_mut(connection)?;
@@ -474,6 +514,11 @@ impl Node {
     /// Is the port of each plane up, as far as the system tells?
     pub fn ports_up(&self) -> &[bool] {
         &self.ports
+    }
+
+    /// The most unfinished operations of a connection, and the most connections.
+    pub(crate) const fn limits(&self) -> (usize, usize) {
+        (self.config.operations_max, self.config.connections_max)
     }
 
     /// Payload bytes of a full packet.

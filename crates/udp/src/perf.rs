@@ -8,7 +8,7 @@ mod client;
 mod server;
 mod threads;
 
-pub use client::run;
+pub use client::{run, run_to_shard};
 pub use server::{Interval, PlaneInterval, Served, serve, serve_all, serve_every};
 pub use threads::run_all;
 

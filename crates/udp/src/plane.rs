@@ -1,12 +1,18 @@
 //! One plane: its sockets, and datagrams gathered per address until one system call sends them.
 
-use crate::config::Config;
+mod tunnel;
+
+pub(crate) use tunnel::Parcel;
+
+use crate::config::{Config, Layout};
 use crate::error::Error;
 use crate::socket::{ECT, Inbox, Udp, lacks_gso};
 use nix::errno::Errno;
+use nix::libc::sock_filter;
 use std::collections::VecDeque;
-use std::net::SocketAddrV6;
+use std::net::{Ipv6Addr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
+use tunnel::Tunnel;
 
 /// The most bytes of one send: what a UDP datagram over IPv6 can hold, less some.
 pub(crate) const BATCH_BYTES: usize = 64_000;
@@ -45,8 +51,23 @@ pub(crate) struct Destination {
     /// The number of the socket to send from.
     pub(crate) source: u16,
     pub(crate) owner: Owner,
+    /// Datagrams for different shards of a port leave by different system calls, since the kernel of the receiver looks at the first datagram of a call
+    /// only. The receiver's shard ([`Destination::wish`] for a hello).
+    pub(crate) shard: u16,
     /// May it leave behind datagrams that are pushed after it? Then the short ends of messages share system calls.
     pub(crate) late: bool,
+}
+
+impl Destination {
+    /// The shard of a datagram to the connection of this number.
+    pub(crate) const fn shard_of(connection: u64) -> u16 {
+        connection as u8 as u16
+    }
+
+    /// The shard of a hello whose caller wishes this shard: only the receiver knows which one that is.
+    pub(crate) const fn wish(shard: u8) -> u16 {
+        256 + shard as u16
+    }
 }
 
 /// The connections that a refusal of a datagram by the kernel concerns.
@@ -86,7 +107,8 @@ struct Batch {
     buffer: Vec<u8>,
     /// Bytes of datagrams in it.
     used: usize,
-    to: SocketAddrV6,
+    /// The address, and the shard behind it.
+    to: (SocketAddrV6, u16),
     owner: Owner,
     class: Class,
     segment: usize,
@@ -98,7 +120,7 @@ struct Batch {
 
 impl Batch {
     /// Does another datagram of this length fit behind the others?
-    fn takes(&self, to: SocketAddrV6, class: Class, length: usize, segments: usize) -> bool {
+    fn takes(&self, to: (SocketAddrV6, u16), class: Class, length: usize, segments: usize) -> bool {
         !self.closed
             && self.to == to
             && self.class == class
@@ -125,7 +147,7 @@ impl Batch {
     }
 
     /// Would it take another datagram of this length if its short end left with another batch?
-    fn reopens(&self, to: SocketAddrV6, class: Class, length: usize, segments: usize) -> bool {
+    fn reopens(&self, to: (SocketAddrV6, u16), class: Class, length: usize, segments: usize) -> bool {
         self.tail > 0
             && self.to == to
             && self.class == class
@@ -135,7 +157,7 @@ impl Batch {
     }
 
     /// Is it one short datagram of control that a longer one may overtake? Then both leave by one system call.
-    fn yields(&self, to: SocketAddrV6, length: usize, segments: usize) -> bool {
+    fn yields(&self, to: (SocketAddrV6, u16), length: usize, segments: usize) -> bool {
         self.count == 1
             && segments > 1
             && self.class == Class::Control
@@ -168,6 +190,10 @@ pub(crate) struct Plane {
     socket: Udp,
     /// More sockets, each on a port of its own, for sending only: ECMP tells paths apart by the source port.
     sources: Vec<Udp>,
+    /// IPv6 in IPv6, if connections move data in MRC's layout.
+    tunnel: Option<Tunnel>,
+    /// The address that the sockets are bound to.
+    ip: Ipv6Addr,
     /// Datagrams per sending call; 1 where the kernel or the interface has no GSO.
     segments: usize,
     /// Traffic class of [`Class::Control`].
@@ -186,15 +212,29 @@ pub(crate) struct Plane {
 impl Plane {
     /// Opens the sockets of a plane.
     pub(crate) fn open(address: SocketAddrV6, config: &Config) -> Result<Plane, Error> {
+        Plane::around(Udp::open(address, config.socket_buffer, config.send_buffer())?, address, config)
+    }
+
+    /// The same with a port that another node shares ([`Plane::share`]).
+    pub(crate) fn open_shared(address: SocketAddrV6, config: &Config) -> Result<Plane, Error> {
+        Plane::around(Udp::open_shared(address, config.socket_buffer, config.send_buffer())?, address, config)
+    }
+
+    fn around(socket: Udp, address: SocketAddrV6, config: &Config) -> Result<Plane, Error> {
         let (receive, send) = (config.socket_buffer, config.send_buffer());
-        let socket = Udp::open(address, receive, send)?;
         let any_port = SocketAddrV6::new(*address.ip(), 0, address.flowinfo(), address.scope_id());
         // These sockets only send.
         let sources = (0..config.routes.more_sources()).map(|_| Udp::open(any_port, 4_096, send));
         let sources = sources.collect::<Result<_, _>>()?;
+        let tunnel = match config.layout {
+            Layout::Frame => None,
+            Layout::Mrc { .. } => Some(Tunnel::open(*address.ip(), receive, send)?),
+        };
         Ok(Plane {
             socket,
             sources,
+            tunnel,
+            ip: *address.ip(),
             segments: SEGMENTS_MAX,
             control: config.control_dscp << 2,
             batches: VecDeque::new(),
@@ -208,6 +248,17 @@ impl Plane {
 
     pub(crate) fn address(&self) -> Result<SocketAddrV6, Error> {
         self.socket.address()
+    }
+
+    /// From now on other nodes may share the port. Returns the address that they share.
+    pub(crate) fn share(&self) -> Result<SocketAddrV6, Error> {
+        self.socket.share()?;
+        self.address()
+    }
+
+    /// From now on this program chooses the receiving one among the sockets that share the port, by its place in the order in which they were opened.
+    pub(crate) fn deal_out(&self, program: &[sock_filter]) -> Result<(), Error> {
+        self.socket.deal_out(program)
     }
 
     /// From now on datagrams to groups leave by this interface; if `looped`, they arrive at this host, too.
@@ -227,6 +278,11 @@ impl Plane {
 
     /// Does it take another datagram?
     pub(crate) fn is_free(&self) -> bool {
+        self.is_open() && self.tunnel.as_ref().is_none_or(Tunnel::is_free)
+    }
+
+    /// Does the UDP socket take another datagram?
+    fn is_open(&self) -> bool {
         !self.blocked && self.batches.len() <= BATCHES_MAX
     }
 
@@ -235,12 +291,17 @@ impl Plane {
         if !self.blocked && self.batches.len() > BATCHES_MAX {
             self.flush();
         }
-        self.is_free()
+        self.is_open()
     }
 
     /// Is the socket's send buffer full?
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked
+    }
+
+    /// The address that its sockets are bound to.
+    pub(crate) fn ip(&self) -> Ipv6Addr {
+        self.ip
     }
 
     /// Adds a datagram of `length` bytes that `write` fills; whatever was in the buffer before is still there. Full batches leave at
@@ -253,7 +314,8 @@ impl Plane {
         length: usize,
         write: impl FnOnce(&mut [u8]),
     ) {
-        let Destination { to, source, owner, late } = destination;
+        let Destination { to, shard, source, owner, late } = destination;
+        let to = (to, shard);
         // Most datagrams go where the one before them went.
         if let Some((from, batch)) = self.batches.back_mut()
             && *from == source
@@ -267,7 +329,8 @@ impl Plane {
 
     /// The same if the newest batch is not one of datagrams of this length, or is full.
     fn push_apart(&mut self, destination: Destination, class: Class, length: usize, write: impl FnOnce(&mut [u8])) {
-        let Destination { to, source, owner, late } = destination;
+        let Destination { to, shard, source, owner, late } = destination;
+        let to = (to, shard);
         let segments = self.segments;
         let mine = |(from, _): &&mut (u16, Batch)| *from == source;
         if let Some((_, batch)) = self.batches.iter_mut().filter(mine).find(|(_, b)| b.yields(to, length, segments)) {
@@ -302,7 +365,9 @@ impl Plane {
     }
 
     /// Begins a batch of datagrams of this length.
-    fn begin(&mut self, Destination { to, source, owner, .. }: Destination, class: Class, length: usize) -> usize {
+    fn begin(&mut self, destination: Destination, class: Class, length: usize) -> usize {
+        let Destination { to, shard, source, owner, .. } = destination;
+        let to = (to, shard);
         let mut buffer = self.spare.pop().unwrap_or_else(new_buffer);
         buffer.resize(buffer.len().max(length), 0);
         let batch = Batch { buffer, used: 0, to, owner, class, segment: length, count: 0, closed: false, tail: 0 };
@@ -311,9 +376,10 @@ impl Plane {
     }
 
     /// Reopens a batch that ends with a short datagram, such as the last one of a message: the short one goes to a batch of
-    /// datagrams of its own length. So many messages of a few packets leave with two system calls instead of one for each.
+    /// datagrams of its own length. This lets messages of a few packets each leave with two system calls together, instead of
+    /// one call per message.
     fn reopen(&mut self, destination: Destination, class: Class, length: usize) -> Option<usize> {
-        let (to, source, segments) = (destination.to, destination.source, self.segments);
+        let (to, source, segments) = ((destination.to, destination.shard), destination.source, self.segments);
         if segments == 1 {
             return None;
         }
@@ -335,6 +401,7 @@ impl Plane {
 
     /// Sends waiting datagrams until the socket takes no more.
     pub(crate) fn flush(&mut self) {
+        self.flush_tunnel();
         self.blocked = false;
         while let Some((source, batch)) = self.batches.front() {
             let socket = match source.checked_sub(1) {
@@ -348,9 +415,9 @@ impl Plane {
             self.counters.send_calls += 1;
             let outcome = if batch.count == 1 || self.segments > 1 {
                 let segment = (batch.count > 1).then_some(batch.segment as u16);
-                socket.send(batch.to, class, batch.bytes(), segment)
+                socket.send(batch.to.0, class, batch.bytes(), segment)
             } else {
-                batch.bytes().chunks(batch.segment).try_for_each(|one| socket.send(batch.to, class, one, None))
+                batch.bytes().chunks(batch.segment).try_for_each(|one| socket.send(batch.to.0, class, one, None))
             };
             match outcome {
                 Ok(()) => {
@@ -369,22 +436,8 @@ impl Plane {
                 // Such a datagram is lost, as on a wire. The engine sends data again, and pings find a plane that stays
                 // silent.
                 Err(error) => {
-                    self.counters.refused += batch.count as u64;
-                    let failure = match (batch.owner, error) {
-                        (Owner::Call(peer) | Owner::Peer(peer), Errno::EMSGSIZE) => Some((peer, Failure::TooLarge)),
-                        (Owner::Peer(peer), Errno::ENETUNREACH | Errno::EHOSTUNREACH) => Some((peer, Failure::NoRoute)),
-                        (Owner::Peer(_), Errno::ENETDOWN | Errno::ENODEV) => {
-                            self.dead = true;
-                            None
-                        }
-                        _ => None,
-                    };
-                    if let Some(failure) = failure
-                        && self.failures.len() < FAILURES_MAX
-                        && !self.failures.contains(&failure)
-                    {
-                        self.failures.push(failure);
-                    }
+                    let (owner, count) = (batch.owner, batch.count);
+                    self.refuse(owner, error, count);
                 }
             }
             if let Some((_, batch)) = self.batches.pop_front()
@@ -392,6 +445,26 @@ impl Plane {
             {
                 self.spare.push(batch.buffer);
             }
+        }
+    }
+
+    /// The kernel refused this number of datagrams.
+    fn refuse(&mut self, owner: Owner, error: Errno, count: usize) {
+        self.counters.refused += count as u64;
+        let failure = match (owner, error) {
+            (Owner::Call(peer) | Owner::Peer(peer), Errno::EMSGSIZE) => Some((peer, Failure::TooLarge)),
+            (Owner::Peer(peer), Errno::ENETUNREACH | Errno::EHOSTUNREACH) => Some((peer, Failure::NoRoute)),
+            (Owner::Peer(_), Errno::ENETDOWN | Errno::ENODEV) => {
+                self.dead = true;
+                None
+            }
+            _ => None,
+        };
+        if let Some(failure) = failure
+            && self.failures.len() < FAILURES_MAX
+            && !self.failures.contains(&failure)
+        {
+            self.failures.push(failure);
         }
     }
 
@@ -460,7 +533,7 @@ mod tests {
         let config = Config::new(&[7; 32]).expect("long enough").plane(address);
         let push = |plane: &mut Plane, length: usize, number: u8, late| {
             let owner = Owner::Peer(address);
-            let destination = Destination { to: address, source: 0, owner, late };
+            let destination = Destination { to: address, source: 0, shard: 0, owner, late };
             plane.push(destination, Class::Data, length, |out| out.fill(number));
         };
         for late in [true, false] {
@@ -502,7 +575,7 @@ mod tests {
                 let class = if control { Class::Control } else { Class::Data };
                 let length = 100 * length;
                 let before = plane.counters.send_calls;
-                let destination = Destination { to, source: 0, owner: Owner::Peer(to), late };
+                let destination = Destination { to, source: 0, shard: 0, owner: Owner::Peer(to), late };
                 plane.push(destination, class, length, |out| out.fill(number as u8));
                 if plane.counters.send_calls > before {
                     pushed.clear();
@@ -532,7 +605,7 @@ mod tests {
         let send = |plane: &mut Plane, port: u16, peer: bool| {
             let to = SocketAddrV6::new(*address.ip(), port, 0, 0);
             let owner = if peer { Owner::Peer(to) } else { Owner::Nobody };
-            let destination = Destination { to, source: 0, owner, late: false };
+            let destination = Destination { to, source: 0, shard: 0, owner, late: false };
             plane.push(destination, Class::Data, 70_000, |out| out.fill(0));
             plane.flush();
         };

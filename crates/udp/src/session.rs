@@ -5,6 +5,7 @@ mod arriving;
 mod codes;
 mod incoming;
 mod leaving;
+mod mrc;
 mod orders;
 mod pacer;
 mod partial;
@@ -14,11 +15,11 @@ mod trimmed;
 mod window;
 
 use crate::clock::EARLY;
-use crate::config::Config;
+use crate::config::{Config, Layout};
 use crate::frame::Descriptor;
 use crate::handshake::Secrets;
 use crate::memory::{Memory, Place};
-use crate::node::{Completion, Connection, Operation};
+use crate::node::{Completion, Connection, Operation, Requests};
 use crate::plane::{Plane, batch_of};
 use crate::routes::Routes;
 use crate::secure::{Opener, Sealer};
@@ -26,6 +27,8 @@ use crate::watch::{self, Watches};
 use crate::windows::Windows;
 use codes::Codes;
 use incoming::Incoming;
+use mrc::Mrc;
+pub(crate) use mrc::{Inner, queue_of};
 use pacer::Pacer;
 use partial::Partial;
 use planes::{Doubt, Side};
@@ -57,6 +60,8 @@ struct Posted {
     operation: Operation,
     place: Place,
     descriptor: Descriptor,
+    /// Operations with an immediate that were posted before it, sends among them, modulo 65,536.
+    immediates: u16,
 }
 
 /// A posted receive.
@@ -123,6 +128,10 @@ pub struct SessionCounters {
     pub routes_lost: Vec<u64>,
     /// Is each plane in use at present?
     pub up: Vec<bool>,
+    /// MRC's transport acknowledgements, sent and received; other layouts have none.
+    pub transport_acks_sent: u64,
+    /// The same that were received.
+    pub transport_acks_received: u64,
     /// The last round trip that a ping measured, in picoseconds, wake-ups included; zero before the first.
     pub ping_rtt: Span,
     /// The engine's congestion window in wire bytes. Connections with one peer node share it, if the profile has one per destination.
@@ -195,7 +204,13 @@ pub(crate) struct Session {
     /// Credits of which the peer was told.
     credits_told: u32,
     /// The peer's messages that have begun to arrive.
-    incoming: Incoming,
+    incoming: Incoming<Descriptor>,
+    /// Operations with an immediate that were posted so far, modulo 65,536.
+    immediates: u16,
+    /// Present if data travels in MRC's layout.
+    mrc: Option<Box<Mrc>>,
+    /// Traffic class of small and urgent datagrams.
+    control_class: u8,
     /// Parity, if the profile's messages may have an erasure code.
     codes: Option<Box<Codes>>,
     /// The memory of streams and receives, if the reliability is `partial`; sends, writes and receives are not used then.
@@ -217,6 +232,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) completions: &'a mut VecDeque<Completion>,
     pub(crate) watches: &'a mut Watches,
     pub(crate) windows: &'a mut Windows,
+    pub(crate) requests: &'a mut Requests,
 }
 
 impl Surroundings<'_> {
@@ -230,6 +246,7 @@ impl Surroundings<'_> {
             completions: self.completions,
             watches: self.watches,
             windows: self.windows,
+            requests: self.requests,
         }
     }
 }
@@ -259,7 +276,7 @@ impl Session {
         let Opening { handle, local, remote, secrets, calls, peers, ports, profile, environment, burst, seed } =
             opening;
         let known = peers.iter().copied();
-        let watch = watches.begin(node_now, watch::key(secrets), known, ports, handle.index, calls);
+        let watch = watches.begin(node_now, (watch::key(secrets), remote as u8), known, ports, handle.index, calls);
         let mut endpoint = Endpoint::new(HostId(u32::from(!calls)));
         let (format, window_psn) = (profile.wire, window_psn(&profile.reliability));
         let mtu = u64::from(profile.transport.mtu);
@@ -327,6 +344,12 @@ impl Session {
             receive_first: 0,
             credits_told: 0,
             incoming: Incoming::new(config.incoming_max),
+            immediates: 0,
+            mrc: match config.layout {
+                Layout::Frame => None,
+                Layout::Mrc { port } => Some(Box::new(Mrc::new(port, local, remote, calls, config.incoming_max))),
+            },
+            control_class: config.control_dscp << 2,
             codes,
             partial,
             header: Vec::with_capacity(64),
@@ -395,7 +418,10 @@ impl Session {
 
     pub(crate) fn post(&mut self, now: Time, operation: Operation, place: Place, descriptor: Descriptor) {
         let now = self.own(now);
-        self.waiting.push_back(Posted { operation, place, descriptor });
+        let immediates = self.immediates;
+        let has_immediate = !matches!(descriptor, Descriptor::Write { immediate: None, .. });
+        self.immediates = immediates.wrapping_add(u16::from(has_immediate));
+        self.waiting.push_back(Posted { operation, place, descriptor, immediates });
         self.admit(now);
     }
 
@@ -434,6 +460,7 @@ impl Session {
     fn is_active(&self) -> bool {
         self.posted() > 0
             || !self.incoming.is_empty()
+            || self.mrc.as_ref().is_some_and(|mrc| mrc.is_receiving())
             || self.partial.as_ref().is_some_and(|partial| partial.is_active())
     }
 

@@ -3,6 +3,7 @@
 use crate::asynchronous::{Accepting, AsyncError, AsyncNode, Connecting, Peer};
 use crate::config::Config;
 use crate::error::Error;
+use crate::node::Node;
 use std::future::Future;
 use std::net::SocketAddrV6;
 use std::pin::Pin;
@@ -10,33 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-/// The addresses of shard `shard` of a host whose first shard has these addresses, one per plane. Each shard has the ports
-/// after those of the shard before: port + `shard` * planes. Port 0, any free one, stays.
-///
-/// # Errors
-/// If a port would be greater than 65,535.
-pub fn shard_addresses(first: &[SocketAddrV6], shard: usize) -> Result<Vec<SocketAddrV6>, Error> {
-    let further = shard * first.len();
-    let shift = |address: &SocketAddrV6| {
-        let mut address = *address;
-        if address.port() != 0 {
-            let port = u16::try_from(usize::from(address.port()) + further).map_err(|_| {
-                Error::Config(format!(
-                    "shard {shard} of {address} needs a port higher by {further}, beyond 65535: begin with a lower port"
-                ))
-            })?;
-            address.set_port(port);
-        }
-        Ok(address)
-    };
-    first.iter().map(shift).collect()
-}
-
-/// Several [`AsyncNode`]s as one; each has a thread, sockets, memory and connections of its own.
+/// Several [`AsyncNode`]s as one; each has a thread, sockets, memory and connections of its own. They share the configured addresses
+/// ([`Node::bind_shards`]), so a peer needs one address per plane.
 ///
 /// A connection belongs to one shard for its life. Its operations use memory of that shard: register it with
-/// [`Peer::register`] or with [`Peer::node`], never with another peer's. The address that a peer connects to determines the
-/// shard: shard `k` has the configured addresses, with ports higher by `k` times the number of planes ([`shard_addresses`]).
+/// [`Peer::register`] or with [`Peer::node`], never with another peer's.
 #[derive(Clone)]
 pub struct Shards {
     nodes: Arc<[AsyncNode]>,
@@ -48,16 +27,10 @@ impl Shards {
     /// Opens `shards` nodes. [`Config::connections_max`] and all other settings hold for each of them.
     ///
     /// # Errors
-    /// As for [`AsyncNode::spawn`]; also if there are no shards, or no ports left for them.
+    /// As for [`Node::bind_shards`] and [`AsyncNode::spawn`].
     pub fn spawn(config: &Config, shards: usize) -> Result<Shards, Error> {
-        if shards == 0 {
-            return Err(Error::Config("no shards: take at least one".into()));
-        }
-        let spawn = |shard| {
-            let planes = shard_addresses(&config.planes, shard)?;
-            AsyncNode::spawn(Config { planes, ..config.clone() })
-        };
-        let nodes: Result<Vec<AsyncNode>, Error> = (0..shards).map(spawn).collect();
+        let nodes: Result<Vec<AsyncNode>, Error> =
+            Node::bind_shards(config, shards)?.into_iter().map(AsyncNode::drive).collect();
         Ok(Shards { nodes: nodes?.into(), begun: Arc::default() })
     }
 
@@ -66,21 +39,13 @@ impl Shards {
         &self.nodes
     }
 
-    /// Connects to a host that has `shards` shards, of which the first has these addresses, one for each plane. Successive
-    /// connections go to successive shards, both ours and theirs.
+    /// Connects to a host: its address on each plane, in the order of ours. Successive connections go to successive shards, both
+    /// ours and theirs.
     ///
-    /// # Errors
-    /// If the host has no shards, or one of them would have a port above 65,535. The future's errors: as for
-    /// [`AsyncNode::connect`].
-    pub fn connect(&self, peer: &[SocketAddrV6], shards: usize) -> Result<Connecting, Error> {
-        if shards == 0 {
-            return Err(Error::Config(
-                "a peer without shards: give the number of its shards, 1 for a plain node".into(),
-            ));
-        }
+    /// Errors: as for [`AsyncNode::connect`].
+    pub fn connect(&self, peer: &[SocketAddrV6]) -> Connecting {
         let turn = self.begun.fetch_add(1, Ordering::Relaxed);
-        let peer = shard_addresses(peer, turn % shards)?;
-        Ok(self.nodes[turn % self.nodes.len()].connect(&peer))
+        self.nodes[turn % self.nodes.len()].connect_to(peer, Some(turn as u8))
     }
 
     /// The next connection that a peer begins with any shard; [`Peer::node`] is the shard.

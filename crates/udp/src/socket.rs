@@ -1,5 +1,9 @@
 //! A UDP/IPv6 socket: datagrams with their ECN bits, in batches if the kernel can (GSO, GRO), with their time of arrival.
 
+mod raw;
+
+pub(crate) use raw::Raw;
+
 use crate::error::Error;
 use nix::cmsg_space;
 use nix::errno::Errno;
@@ -11,7 +15,7 @@ use nix::{libc, setsockopt_impl, sockopt_impl};
 use rustix::net::{AddressFamily as RustixFamily, SocketFlags, SocketType, sockopt as sockopt_of};
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// ECT(0): switches may mark this datagram instead of dropping it.
@@ -117,6 +121,28 @@ impl Udp {
         Udp::set_up(socket, address, receive, send)
     }
 
+    /// The same with a port that another socket of this process has, and shares ([`Udp::share`]).
+    pub(crate) fn open_shared(address: SocketAddrV6, receive: usize, send: usize) -> Result<Udp, Error> {
+        let os = |error: rustix::io::Errno| Error::Socket { address: address.into(), source: error.into() };
+        let flags = SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(RustixFamily::INET6, SocketType::DGRAM, flags, None).map_err(os)?;
+        sockopt_of::set_socket_reuseport(&socket, true).map_err(os)?;
+        rustix::net::bind(&socket, &address).map_err(os)?;
+        Udp::set_up(UdpSocket::from(socket), address, receive, send)
+    }
+
+    /// From now on other sockets of this user may share the port.
+    pub(crate) fn share(&self) -> Result<(), Error> {
+        sockopt_of::set_socket_reuseport(&self.socket, true).map_err(|error| Error::Wait(error.into()))
+    }
+
+    /// From now on this program chooses the receiving one among the sockets that share the port, by its place in the order in which they were opened.
+    pub(crate) fn deal_out(&self, program: &[libc::sock_filter]) -> Result<(), Error> {
+        // The kernel copies the program, and does not write to it.
+        let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
+        setsockopt(&self.socket, sockopt::AttachReusePortCbpf, &program).map_err(|errno| Error::Wait(errno.into()))
+    }
+
     /// Opens a socket that receives datagrams to these groups at one interface and this port. Other sockets of this host may
     /// do the same.
     pub(crate) fn of_groups(port: u16, receive: usize, groups: &[Ipv6Addr], device: u32) -> Result<Udp, Error> {
@@ -150,20 +176,10 @@ impl Udp {
         let wrong = |source| Error::Socket { address: address.into(), source };
         socket.set_nonblocking(true).map_err(wrong)?;
         let set = |outcome: nix::Result<()>| outcome.map_err(|errno| wrong(errno.into()));
-        // Only a privileged process may exceed the system's limit; the plain call gives at most the limit.
-        if setsockopt(&socket, sockopt::RcvBufForce, &receive).is_err() {
-            set(setsockopt(&socket, sockopt::RcvBuf, &receive))?;
-        }
-        if setsockopt(&socket, sockopt::SndBufForce, &send).is_err() {
-            set(setsockopt(&socket, sockopt::SndBuf, &send))?;
-        }
-        set(setsockopt(&socket, sockopt::Ipv6RecvTClass, &true))?;
-        set(setsockopt(&socket, sockopt::Ipv6DontFrag, &true))?;
-        set(setsockopt(&socket, MtuDiscover6, &libc::IPV6_PMTUDISC_PROBE))?;
+        set(prepare(&socket, receive, send))?;
         set(setsockopt(&socket, NoCheck6Rx, &true))?;
-        // Optional: without them, datagrams come one by one, and round trips include the time that the receiver slept.
+        // Optional: without it, datagrams come one by one.
         let _ = setsockopt(&socket, sockopt::UdpGroSegment, &true);
-        let _ = setsockopt(&socket, sockopt::ReceiveTimestampns, &true);
         Ok(Udp { socket })
     }
 
@@ -197,29 +213,52 @@ impl Udp {
 
     /// Receives the datagrams of one call; false if there were none.
     pub(crate) fn receive(&self, inbox: &mut Inbox) -> bool {
-        inbox.length = 0;
-        let mut slices = [IoSliceMut::new(&mut inbox.bytes)];
-        let (fd, control) = (self.socket.as_raw_fd(), Some(inbox.control.as_mut_slice()));
-        // An error here belongs to an earlier send (a peer's port is closed), so it is enough to try again later.
-        let Ok(got) = recvmsg::<SockaddrIn6>(fd, &mut slices, control, MsgFlags::MSG_DONTWAIT) else {
-            return false;
-        };
-        let Some(from) = got.address else { return false };
-        (inbox.length, inbox.stride) = (got.bytes, got.bytes);
-        inbox.arrival = Arrival { from: from.into(), class: 0, age: Duration::ZERO };
-        for message in got.cmsgs().into_iter().flatten() {
-            match message {
-                ControlMessageOwned::Ipv6TClass(class) => inbox.arrival.class = class as u8,
-                ControlMessageOwned::UdpGroSegments(stride) if stride > 0 => inbox.stride = stride as usize,
-                ControlMessageOwned::ScmTimestampns(at) => {
-                    let at = UNIX_EPOCH + Duration::from(at);
-                    inbox.arrival.age = SystemTime::now().duration_since(at).unwrap_or_default();
-                }
-                _ => {}
-            }
-        }
-        true
+        receive(self.socket.as_raw_fd(), inbox)
     }
+}
+
+/// Sets the options that every socket of a plane has: buffers of these many bytes, traffic classes and times of arrival with
+/// datagrams, and no fragments.
+fn prepare(socket: &impl AsFd, receive: usize, send: usize) -> nix::Result<()> {
+    // Only a privileged process may exceed the system's limit; the plain call gives at most the limit.
+    if setsockopt(socket, sockopt::RcvBufForce, &receive).is_err() {
+        setsockopt(socket, sockopt::RcvBuf, &receive)?;
+    }
+    if setsockopt(socket, sockopt::SndBufForce, &send).is_err() {
+        setsockopt(socket, sockopt::SndBuf, &send)?;
+    }
+    setsockopt(socket, sockopt::Ipv6RecvTClass, &true)?;
+    setsockopt(socket, sockopt::Ipv6DontFrag, &true)?;
+    setsockopt(socket, MtuDiscover6, &libc::IPV6_PMTUDISC_PROBE)?;
+    // Optional: without it, round trips include the time that the receiver slept.
+    let _ = setsockopt(socket, sockopt::ReceiveTimestampns, &true);
+    Ok(())
+}
+
+/// Receives the datagrams of one call from a socket; false if there were none.
+fn receive(fd: RawFd, inbox: &mut Inbox) -> bool {
+    inbox.length = 0;
+    let mut slices = [IoSliceMut::new(&mut inbox.bytes)];
+    let control = Some(inbox.control.as_mut_slice());
+    // An error here belongs to an earlier send (a peer's port is closed), so it is enough to try again later.
+    let Ok(got) = recvmsg::<SockaddrIn6>(fd, &mut slices, control, MsgFlags::MSG_DONTWAIT) else {
+        return false;
+    };
+    let Some(from) = got.address else { return false };
+    (inbox.length, inbox.stride) = (got.bytes, got.bytes);
+    inbox.arrival = Arrival { from: from.into(), class: 0, age: Duration::ZERO };
+    for message in got.cmsgs().into_iter().flatten() {
+        match message {
+            ControlMessageOwned::Ipv6TClass(class) => inbox.arrival.class = class as u8,
+            ControlMessageOwned::UdpGroSegments(stride) if stride > 0 => inbox.stride = stride as usize,
+            ControlMessageOwned::ScmTimestampns(at) => {
+                let at = UNIX_EPOCH + Duration::from(at);
+                inbox.arrival.age = SystemTime::now().duration_since(at).unwrap_or_default();
+            }
+            _ => {}
+        }
+    }
+    true
 }
 
 impl AsFd for Udp {

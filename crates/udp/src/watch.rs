@@ -46,6 +46,8 @@ pub(crate) struct Side {
 pub(crate) struct Watch {
     /// A key that only the two ends of its first connection know.
     key: hmac::Key,
+    /// Its number among the nodes that share its addresses.
+    shard: u8,
     /// Slots of the connections that lead to it.
     pub(crate) members: Vec<u32>,
     /// The member by which the last ping went.
@@ -72,8 +74,8 @@ pub(crate) enum Found {
 pub(crate) struct Watches {
     slots: Vec<Option<Box<Watch>>>,
     free: Vec<u32>,
-    /// By plane and address, the oldest first.
-    by_address: HashMap<(usize, SocketAddrV6), Vec<u32>>,
+    /// By plane, address and shard, the oldest first.
+    by_address: HashMap<(usize, SocketAddrV6, u8), Vec<u32>>,
     deadlines: Deadlines,
     /// Pings so far; each ping has its own number.
     pings: u64,
@@ -108,11 +110,11 @@ impl Watches {
         self.slots.get_mut(watch as usize)?.as_deref_mut()
     }
 
-    /// A connection begins; it gets a watch of its own.
+    /// A connection begins; it gets a watch of its own, with this key, over this shard of the peer's addresses.
     pub(crate) fn begin(
         &mut self,
         now: Time,
-        key: hmac::Key,
+        (key, shard): (hmac::Key, u8),
         peers: impl Iterator<Item = Option<SocketAddrV6>>,
         ports: &[bool],
         member: u32,
@@ -125,14 +127,14 @@ impl Watches {
         };
         let sides: Vec<Side> = peers.enumerate().map(side).collect();
         let members = vec![member];
-        let watch = Watch { key, members, turn: 0, active: 0, confirmed, heard: now, sides, changed: false };
+        let watch = Watch { key, shard, members, turn: 0, active: 0, confirmed, heard: now, sides, changed: false };
         let number = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() as u32 - 1
         });
         for (plane, side) in watch.sides.iter().enumerate() {
             if let Some(at) = side.at {
-                self.by_address.entry((plane, at)).or_default().push(number);
+                self.by_address.entry((plane, at, shard)).or_default().push(number);
             }
         }
         self.slots[number as usize] = Some(Box::new(watch));
@@ -302,16 +304,17 @@ impl Watches {
 
     fn set_address(&mut self, watch: u32, plane: usize, at: Option<SocketAddrV6>) {
         let Some(one) = self.get_mut(watch) else { return };
+        let shard = one.shard;
         if let Some(before) = std::mem::replace(&mut one.sides[plane].at, at)
-            && let Some(list) = self.by_address.get_mut(&(plane, before))
+            && let Some(list) = self.by_address.get_mut(&(plane, before, shard))
         {
             list.retain(|&other| other != watch);
             if list.is_empty() {
-                self.by_address.remove(&(plane, before));
+                self.by_address.remove(&(plane, before, shard));
             }
         }
         if let Some(at) = at {
-            self.by_address.entry((plane, at)).or_default().push(watch);
+            self.by_address.entry((plane, at, shard)).or_default().push(watch);
         }
     }
 
@@ -331,10 +334,10 @@ impl Watches {
         if one.sides[plane].at == at {
             return watch;
         }
-        let (key, stays) = (one.key.clone(), one.members.len() == 1 || one.sides[plane].at.is_none());
+        let (key, shard, stays) = (one.key.clone(), one.shard, one.members.len() == 1 || one.sides[plane].at.is_none());
         let ports: Vec<bool> = one.sides.iter().map(|side| side.port).collect();
         // Has another member moved there before?
-        let others = at.and_then(|at| self.by_address.get(&(plane, at))).map_or(&[][..], Vec::as_slice);
+        let others = at.and_then(|at| self.by_address.get(&(plane, at, shard))).map_or(&[][..], Vec::as_slice);
         let is_same = |other: &u32| {
             *other != watch && self.get(*other).is_some_and(|one| one.fits(peers) && proof::is_same(&one.key, &key))
         };
@@ -354,7 +357,7 @@ impl Watches {
             self.note_change(other);
             return other;
         }
-        let begun = self.begin(now, key, peers.iter().copied(), &ports, member, true);
+        let begun = self.begin(now, (key, shard), peers.iter().copied(), &ports, member, true);
         if active {
             self.count(now, begun, true);
         }

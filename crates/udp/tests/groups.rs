@@ -35,7 +35,7 @@ fn membership(nodes: &[Node], rank: u32, secret: u8) -> Membership {
         secret: [secret; 32],
         rank,
         members: nodes.iter().map(addresses).collect(),
-        port: PORT,
+        port: Some(PORT),
         trees: 2,
     }
 }
@@ -103,11 +103,15 @@ impl Ranks {
     }
 
     /// Moves packets everywhere until `is_so` holds; returns all completions, each with its rank.
+    #[track_caller]
     fn until(&mut self, mut is_so: impl FnMut(&[(usize, Completion)], &Ranks) -> bool) -> Vec<(usize, Completion)> {
         let end = Instant::now() + PATIENCE;
         let mut seen = Vec::new();
         while !is_so(&seen, self) {
-            assert!(Instant::now() < end, "not within {PATIENCE:?}: {seen:?}");
+            if Instant::now() > end {
+                let planes: Vec<_> = self.nodes.iter().map(Node::plane_counters).collect();
+                panic!("not within {PATIENCE:?}: {seen:?}; {planes:#?}");
+            }
             for (rank, node) in self.nodes.iter_mut().enumerate() {
                 while let Some(completion) = node.poll() {
                     seen.push((rank, completion));

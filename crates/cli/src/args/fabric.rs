@@ -1,6 +1,7 @@
 //! The arguments of `strandway fabric`.
 
 use super::Common;
+use super::wire::Layout;
 use clap::{Args as ClapArgs, Subcommand};
 use std::path::PathBuf;
 
@@ -179,6 +180,9 @@ pub(crate) struct FabricBuildArgs {
     /// default, filters at ports copy
     #[arg(long)]
     pub(crate) routers: bool,
+    /// Bytes of datagrams that move data between hosts: frame (ours), or mrc (as publicly laid out, for profile mrc)
+    #[arg(long, value_name = "WHICH", default_value = "frame")]
+    pub(crate) layout: Layout,
 }
 
 #[derive(Debug, ClapArgs)]

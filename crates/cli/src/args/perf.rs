@@ -188,8 +188,8 @@ pub(crate) struct PerfCommon {
     /// Round trip without queues, in microseconds, including the time to wake up the other side [default: 100]
     #[arg(long, value_name = "US")]
     pub(crate) rtt_us: Option<u64>,
-    /// Number of threads, each with its own sockets; thread K uses ports that are K times the number of planes higher.
-    /// A client needs at least as many connections, and a server with as many threads
+    /// Number of threads, each with its own sockets and connections. The threads of a server share its ports.
+    /// A client needs at least as many connections
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) threads: u16,
 }

@@ -48,7 +48,7 @@ scenario is run anew, and several sweeps may share a folder. A run that fails is
 command runs it again. examples/sweeps has an array of Slurm jobs and a script for Ray.";
 
 pub(super) const IMPORT_EXAMPLES: &str = "\
-What is understood, and what it becomes:
+Files that are understood, and the key that uses each:
   workload.txt (SimAI, AICB), list.csv (AICB)      [job] file = \"FILE\"
   PREFIX.RANK.et, one per rank (Chakra)            [job] file = \"PREFIX\"; one file alone: and gpus = N
   schedule.goal, schedule.bin (GOAL)               [job] file = \"FILE\"

@@ -13,9 +13,13 @@ different rules for them:
   atp       the first fragment keeps a slot; fragments without a slot go to the job's parameter server, which this process also runs
   esa       a fragment with a higher priority takes a slot over; the sum of the earlier fragments goes to the parameter server
 Workers turn their numbers into 32-bit integers, whose sums are exact. If integers could overflow, a fragment has floats instead.
+SwitchML has no floats; its workers can agree on a factor for each half of a fragment (`perf collective --exponents`).
 
 Each job has a key of its own, which its workers know, and a number from 1 to 999. Workers join at the first port plus this number.
 Fragments arrive at the first port plus 1,000, and at the ports after it. A job holds at most its share of the slots.
+
+One switch adds up to 32 workers of a job. With two levels there are up to 32 racks of 32 workers: each rack has a switch with
+--parent, and their parent has --racks; it may have workers of its own. If any of the switches dies, the workers add by a ring.
 
 Examples, on one host:
   strandway switch                                             ESA on loopback, one job with a public key
@@ -24,6 +28,15 @@ The switch on a separate host, with two jobs and 512 slots, at most half of them
   head -c 32 /dev/urandom > red; head -c 32 /dev/urandom > blue             copy them to the jobs' workers
   strandway switch --listen fd00:1::9 --system atp --slots 512 --share 0.5 --job 1=red --job 2=blue
   strandway perf collective all-reduce --algorithm in-network --switch fd00:1::9 --job 2 --job-key blue ...
+Two racks and a switch that adds up their sums, on one host; ranks 0 and 1 use the first rack, 2 and 3 the second one:
+  strandway switch --racks --socket top.sock
+  strandway switch --listen [::1]:46000 --parent ::1 --socket red.sock
+  strandway switch --listen [::1]:44000 --parent ::1 --socket blue.sock
+  strandway perf collective all-reduce --algorithm in-network --switch [::1]:46000 --ranks ranks --rank 0
+  strandway perf collective all-reduce --algorithm in-network --switch [::1]:44000 --ranks ranks --rank 2
+A parameter server in a process of its own, on the same host or on another one; one that is killed may be started again:
+  strandway switch --server-apart
+  strandway switch server --switch ::1
 To see its state:
   strandway switch status
   strandway switch status --json | jq '.jobs[] | {job, slots, merged, evicted}'
@@ -60,6 +73,16 @@ pub(crate) struct SwitchArgs {
     /// until it has answered), or via-ps-free (the slot is free at once)
     #[arg(long, value_name = "PATH", default_value = "direct")]
     pub(crate) results: ResultsName,
+    /// Other switches may join as racks (--parent); a session then begins when all workers have joined
+    #[arg(long, conflicts_with = "parent")]
+    pub(crate) racks: bool,
+    /// Add up one rack: the sums of racks go on to the switch at this address, with or without [..]:PORT, which has --racks and
+    /// the same --system, --slots, --ports and --job
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) parent: Option<String>,
+    /// Parameter servers are processes of their own (`strandway switch server`); a session begins only if its server has joined
+    #[arg(long, conflicts_with = "parent")]
+    pub(crate) server_apart: bool,
     /// Round trip between workers and the switch, including the time to wake up; parameter servers handle incomplete
     /// sums after two of them
     #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = strandway_lab::parse_span)]
@@ -80,6 +103,30 @@ pub(crate) struct SwitchArgs {
 pub(crate) enum SwitchCommand {
     /// Show the state of a switch on this host: jobs, slots in use, merges, evictions, ports
     Status(SwitchStatusArgs),
+    /// Run the parameter server of one job for a switch that was started with --server-apart
+    Server(SwitchServerArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SwitchServerArgs {
+    /// The switch's address, with or without [..]:PORT
+    #[arg(long, value_name = "ADDRESS", default_value = "::1")]
+    pub(crate) switch: String,
+    /// The number of the job at the switch
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..1000))]
+    pub(crate) job: u16,
+    /// The file with the job's key; not needed on loopback
+    #[arg(long, value_name = "FILE")]
+    pub(crate) job_key: Option<PathBuf>,
+    /// Address from which it reaches the switch [default: ::1 if the switch is there, otherwise any]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<std::net::Ipv6Addr>,
+    /// Drop this share of the arriving fragments, for experiments
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub(crate) lose: f64,
+    /// End after this many seconds; without it, Ctrl-C ends the server
+    #[arg(long, value_name = "S")]
+    pub(crate) seconds: Option<f64>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -128,6 +175,18 @@ pub(crate) struct UseSwitchArgs {
     /// in-network: ESA's priority of this job's fragments, 1 to 255; a higher priority may take over slots
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) priority: u8,
+    /// in-network, SwitchML: workers agree on factors for the integers of each fragment, so numbers may be of any size
+    #[arg(long)]
+    pub(crate) exponents: bool,
+    /// in-network: drop this share of the arriving fragments, for experiments
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub(crate) lose: f64,
+    /// in-network: each rank computes (sleeps) for this time before each run; the figures include it
+    #[arg(long, value_name = "TIME", default_value = "0us", value_parser = strandway_lab::parse_span)]
+    pub(crate) compute: Span,
+    /// in-network: a rank computes longer by a random share from 0 to this
+    #[arg(long, value_name = "FACTOR", default_value_t = 0.0)]
+    pub(crate) straggle: f64,
     /// in-network: time to wait for admission by the switch
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = super::team::patience)]
     pub(crate) join_patience: Duration,

@@ -15,7 +15,7 @@ pub(crate) struct TeamArgs {
     /// namespaces
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) team: u16,
-    /// The UDP port of group addresses
+    /// The UDP port of group addresses; if it is taken at a member, all members take the next free one
     #[arg(long, value_name = "PORT", default_value_t = Options::PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) group_port: u16,
     /// Multicast trees per plane [default: 1, or the number in the node file]

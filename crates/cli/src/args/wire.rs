@@ -27,6 +27,10 @@ pub(crate) struct WireArgs {
     /// none (only for fabrics that nobody else can reach)
     #[arg(long, value_name = "WHAT", default_value = "encrypted")]
     pub(crate) protection: Protection,
+    /// Bytes of datagrams that move data: frame (ours), or mrc (as publicly laid out: IPv6 in IPv6 from raw sockets; needs
+    /// profile mrc, --protection none and root) [default: that of the node file, or frame]
+    #[arg(long, value_name = "WHICH")]
+    pub(crate) layout: Option<Layout>,
     /// While no packet arrives: spin (lowest latency, uses a whole core), sleep, or adaptive (spin briefly, then sleep)
     #[arg(long, value_name = "HOW", default_value = "adaptive")]
     pub(crate) waiting: Waiting,
@@ -62,6 +66,21 @@ impl From<Protection> for strandway_udp::Protection {
             Protection::Encrypted => strandway_udp::Protection::Encrypted,
             Protection::Authenticated => strandway_udp::Protection::Authenticated,
             Protection::None => strandway_udp::Protection::None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Layout {
+    Frame,
+    Mrc,
+}
+
+impl From<Layout> for strandway_udp::Layout {
+    fn from(layout: Layout) -> strandway_udp::Layout {
+        match layout {
+            Layout::Frame => strandway_udp::Layout::Frame,
+            Layout::Mrc => strandway_udp::Layout::MRC,
         }
     }
 }

@@ -75,7 +75,10 @@ pub(super) fn collective(args: &PerfCollectiveArgs) -> Result<(), Failure> {
         rows.push(*row);
     };
     match &mut network {
-        Some(network) => bench.run_by_switch(&mut formed, network, &progress::interrupted, each)?,
+        Some(network) => {
+            let compute = super::switch::computing(&args.switch, rank)?;
+            bench.run_by_switch(&mut formed, network, &progress::interrupted, compute, each)?;
+        }
         None => bench.run(&mut formed, &progress::interrupted, each)?,
     }
     let sent = |counters: &[strandway_udp::PlaneCounters]| counters.iter().map(|plane| plane.sent_bytes).sum::<u64>();

@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::args::{
     FabricArgs, FabricBenchLineArgs, FabricBuildArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricGroupArgs,
-    FabricLocaliseArgs, FabricRunArgs, FabricStatusArgs, FabricUpArgs,
+    FabricLocaliseArgs, FabricRunArgs, FabricStatusArgs, FabricUpArgs, Layout,
 };
 use crate::command::compare::tell;
 use crate::command::{judge, load, load_with};
@@ -84,7 +84,8 @@ pub(crate) fn fabric(args: &FabricArgs) -> Result<(), Failure> {
 
 fn asked(args: &FabricBuildArgs) -> Options {
     let copying = if args.routers { Copying::Routers } else { Copying::Filters };
-    Options { rate: args.rate.clone(), unshaped: args.unshaped, reorder: args.reorder.clone(), copying }
+    let mrc_layout = args.layout == Layout::Mrc;
+    Options { rate: args.rate.clone(), unshaped: args.unshaped, reorder: args.reorder.clone(), copying, mrc_layout }
 }
 
 fn up(args: &FabricUpArgs) -> Result<(), Failure> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use strandway_lab::NodeFile;
 use strandway_proto::{Rate, Span};
 use strandway_udp::perf::{self, Mode, Options, PerfError, Served, Stretch};
-use strandway_udp::{Config, Error, Node, shard_addresses};
+use strandway_udp::{Config, Error, Node};
 
 /// Sizes of `--all`, as powers of two, and its messages under way: that of perftest.
 const ALL_SIZES: std::ops::RangeInclusive<u32> = 3..=16;
@@ -30,16 +30,11 @@ pub(crate) fn perf(args: &PerfArgs) -> Result<(), Failure> {
 
 fn server(args: &PerfServerArgs) -> Result<(), Failure> {
     let (config, _) = config(&args.common, || Ok(vec![SocketAddrV6::new(Ipv6Addr::LOCALHOST, PORT, 0, 0)]), PORT)?;
-    if args.common.threads > 1 && config.planes.iter().any(|plane| plane.port() == 0) {
-        return Err(Failure::Usage(
-            "--threads: clients count ports from the first one; give each --plane a port".into(),
-        ));
-    }
-    let mut nodes = bind(&config, args.common.threads)?;
+    let mut nodes = Node::bind_shards(&config, usize::from(args.common.threads))?;
     let at: Vec<String> = nodes[0].addresses()?.iter().map(ToString::to_string).collect();
     let threads = match nodes.len() {
         1 => String::new(),
-        threads => format!("{threads} threads, each {} port(s) after the one before; ", config.planes.len()),
+        threads => format!("{threads} threads share it; "),
     };
     print(&format!("listening on {}; {threads}Ctrl-C ends\n", at.join(" ")));
     // The number of open connections, and whether there was one before. A client with several threads closes its
@@ -63,13 +58,12 @@ fn server(args: &PerfServerArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens a node for each thread.
-fn bind(config: &Config, threads: u16) -> Result<Vec<Node>, Failure> {
-    let bind = |thread| {
-        let planes = shard_addresses(&config.planes, thread)?;
-        Ok(Node::bind(Config { planes, ..config.clone() })?)
-    };
-    (0..usize::from(threads)).map(bind).collect()
+/// Opens a node for each thread of a client. With free ports each node has its own, since network cards deal packets out to cores by ports.
+fn bind(config: &Config, threads: u16) -> Result<Vec<Node>, Error> {
+    if config.planes.iter().any(|plane| plane.port() != 0) {
+        return Node::bind_shards(config, usize::from(threads));
+    }
+    (0..threads).map(|_| Node::bind(config.clone())).collect()
 }
 
 fn client(args: &PerfClientArgs) -> Result<(), Failure> {
@@ -89,7 +83,7 @@ fn client(args: &PerfClientArgs) -> Result<(), Failure> {
     let facts = (config.profile.name.clone(), config.payload);
     let threads = args.common.threads;
     let mut nodes = bind(&config, threads)?;
-    let servers: Result<Vec<_>, Error> = (0..usize::from(threads)).map(|k| shard_addresses(&server, k)).collect();
+    let servers = vec![server; usize::from(threads)];
     let options = Options {
         size: args.size,
         connections: args.connections,
@@ -101,12 +95,12 @@ fn client(args: &PerfClientArgs) -> Result<(), Failure> {
         messages: args.messages,
     };
     if args.all {
-        let rows = sizes(&mut nodes, &servers?, &options, &mut outputs)?;
+        let rows = sizes(&mut nodes, &servers, &options, &mut outputs)?;
         return outputs.json(|| json_of_sizes(args, facts, &rows));
     }
     outputs.show(&head);
     let mut seconds = Vec::new();
-    let whole = perf::run_all(&mut nodes, &servers?, &options, progress::interrupted, |second| {
+    let whole = perf::run_all(&mut nodes, &servers, &options, progress::interrupted, |second| {
         outputs.show(&line(second));
         // A limit on the kept lines: one day of seconds.
         if seconds.len() < 86_400 {

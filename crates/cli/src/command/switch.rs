@@ -2,18 +2,22 @@
 
 use super::wire;
 use crate::Failure;
-use crate::args::{ResultsName, SwitchArgs, SwitchCommand, SwitchStatusArgs, SystemName, UseSwitchArgs};
+use crate::args::{
+    ResultsName, SwitchArgs, SwitchCommand, SwitchServerArgs, SwitchStatusArgs, SystemName, UseSwitchArgs,
+};
 use crate::outputs::print;
 use crate::progress;
 use std::io::{Read, Write};
-use std::net::SocketAddrV6;
+use std::net::{Ipv6Addr, SocketAddrV6};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use strandway_group::aggregation::{
-    Esa, JobConfig, NetworkOptions, ResultPath, Switch, SwitchConfig, SwitchEvent, SwitchStatus, System,
+    Esa, JobConfig, NetworkOptions, ParameterServer, ResultPath, ServerConfig, ServerEvent, Switch, SwitchConfig,
+    SwitchEvent, SwitchStatus, System,
 };
+use strandway_proto::rng::{Random, StreamKind};
 
 /// The default first port of a switch; from the dynamic range, ours.
 const PORT: u16 = 48_000;
@@ -21,14 +25,12 @@ const PORT: u16 = 48_000;
 const TURN: Duration = Duration::from_millis(20);
 
 pub(crate) fn switch(args: &SwitchArgs) -> Result<(), Failure> {
-    if let Some(SwitchCommand::Status(args)) = &args.command {
-        return status(args);
+    match &args.command {
+        Some(SwitchCommand::Status(args)) => return status(args),
+        Some(SwitchCommand::Server(args)) => return server(args),
+        None => {}
     }
-    let lasts = match args.seconds {
-        Some(seconds) if seconds.is_finite() && seconds > 0.0 => Some(Duration::from_secs_f64(seconds.min(1e9))),
-        Some(seconds) => return Err(Failure::Usage(format!("--seconds {seconds}: write a time above 0"))),
-        None => None,
-    };
+    let lasts = lasts(args.seconds)?;
     let config = config(args)?;
     let jobs: Vec<u16> = config.jobs.iter().map(|job| job.number).collect();
     let (system, slots) = (config.system.name(), config.slots);
@@ -54,6 +56,54 @@ pub(crate) fn switch(args: &SwitchArgs) -> Result<(), Failure> {
         }
     }
     print(&table(&json(&switch.status()))?);
+    Ok(())
+}
+
+fn lasts(seconds: Option<f64>) -> Result<Option<Duration>, Failure> {
+    match seconds {
+        Some(seconds) if seconds.is_finite() && seconds > 0.0 => Ok(Some(Duration::from_secs_f64(seconds.min(1e9)))),
+        Some(seconds) => Err(Failure::Usage(format!("--seconds {seconds}: write a time above 0"))),
+        None => Ok(None),
+    }
+}
+
+fn loss(share: f64) -> Result<f64, Failure> {
+    if (0.0..1.0).contains(&share) {
+        Ok(share)
+    } else {
+        Err(Failure::Usage(format!("--lose {share}: write a share from 0 to 1")))
+    }
+}
+
+/// A job's parameter server, in this process.
+fn server(args: &SwitchServerArgs) -> Result<(), Failure> {
+    let (lasts, loss) = (lasts(args.seconds)?, loss(args.lose)?);
+    let (door, key) = door(&args.switch, args.job, args.job_key.as_deref())?;
+    let any = if door.ip().is_loopback() { Ipv6Addr::LOCALHOST } else { Ipv6Addr::UNSPECIFIED };
+    let from = SocketAddrV6::new(args.listen.unwrap_or(any), 0, 0, door.scope_id());
+    let mut server = ParameterServer::start(ServerConfig { loss, ..ServerConfig::new(from, door, key) })?;
+    print(&format!("the parameter server of job {} for the switch at {door}; Ctrl-C ends\n", args.job));
+    let began = Instant::now();
+    let mut refused = None;
+    while !progress::interrupted() && lasts.is_none_or(|lasts| began.elapsed() < lasts) {
+        for event in server.turn(TURN)? {
+            let said = match event {
+                ServerEvent::Began { workers } => format!("serves a session of {workers} workers\n"),
+                ServerEvent::Lost => "the switch is gone; tries to reach it again\n".into(),
+                ServerEvent::Refused { reason } if refused == Some(reason) => continue,
+                ServerEvent::Refused { reason } => {
+                    refused = Some(reason);
+                    format!("refused: {reason}\n")
+                }
+            };
+            print(&said);
+        }
+    }
+    let counts = server.counts();
+    print(&format!(
+        "{} sums completed from {} fragments; {} flushes, {} solicits\n",
+        counts.server_completed, counts.server_packets, counts.flushes, counts.solicits
+    ));
     Ok(())
 }
 
@@ -114,11 +164,11 @@ fn config(args: &SwitchArgs) -> Result<SwitchConfig, Failure> {
         }
         jobs.push(JobConfig { number: 1, key: wire::LOOPBACK_KEY.to_vec(), share });
     }
-    if !(0.0..1.0).contains(&args.lose) {
-        return Err(Failure::Usage(format!("--lose {}: write a share from 0 to 1", args.lose)));
-    }
-    let (slots, lanes, ports, rtt, loss) = (args.slots, args.lanes, args.ports, args.rtt, args.lose);
-    Ok(SwitchConfig { jobs, slots, lanes, ports, rtt, loss, ..SwitchConfig::new(address, system) })
+    let parent = args.parent.as_deref().map(self::address).transpose()?;
+    let (loss, server_apart) = (loss(args.lose)?, args.server_apart);
+    let (slots, lanes, ports, racks, rtt) = (args.slots, args.lanes, args.ports, args.racks, args.rtt);
+    let usual = SwitchConfig::new(address, system);
+    Ok(SwitchConfig { jobs, slots, lanes, ports, racks, parent, server_apart, rtt, loss, ..usual })
 }
 
 fn address(text: &str) -> Result<SocketAddrV6, Failure> {
@@ -133,13 +183,10 @@ fn job(text: &str, share: f64) -> Result<JobConfig, Failure> {
     Ok(JobConfig { number, key, share })
 }
 
-/// The settings of a worker for the switch that the command line names.
-pub(super) fn network(args: &UseSwitchArgs) -> Result<NetworkOptions, Failure> {
-    let Some(switch) = &args.switch else {
-        return Err(Failure::Usage("--algorithm in-network: name the switch, such as --switch fd00:1::9".into()));
-    };
+/// The door of a job at a switch, and the job's key.
+fn door(switch: &str, job: u16, key: Option<&Path>) -> Result<(SocketAddrV6, Vec<u8>), Failure> {
     let mut door = address(switch)?;
-    let key = match &args.job_key {
+    let key = match key {
         Some(file) => {
             std::fs::read(file).map_err(|error| Failure::Usage(format!("--job-key {}: {error}", file.display())))?
         }
@@ -149,15 +196,36 @@ pub(super) fn network(args: &UseSwitchArgs) -> Result<NetworkOptions, Failure> {
             return Err(Failure::Usage(said.into()));
         }
     };
-    let port = door.port().checked_add(args.job);
+    let port = door.port().checked_add(job);
     door.set_port(port.ok_or_else(|| Failure::Usage(format!("--switch {switch}: write a port below 64,000")))?);
+    Ok((door, key))
+}
+
+/// The settings of a worker for the switch that the command line names.
+pub(super) fn network(args: &UseSwitchArgs) -> Result<NetworkOptions, Failure> {
+    let Some(switch) = &args.switch else {
+        return Err(Failure::Usage("--algorithm in-network: name the switch, such as --switch fd00:1::9".into()));
+    };
+    let (door, key) = door(switch, args.job, args.job_key.as_deref())?;
     Ok(NetworkOptions {
         lanes: args.lanes,
         window: args.window.unwrap_or(0),
         priority: args.priority,
+        exponents: args.exponents,
+        loss: loss(args.lose)?,
         patience: args.join_patience,
         ..NetworkOptions::new(door, key)
     })
+}
+
+/// The times that a rank computes before its runs: `--compute`, and up to `--straggle` times as long.
+pub(super) fn computing(args: &UseSwitchArgs, rank: u32) -> Result<impl FnMut() -> Duration, Failure> {
+    if !(0.0..=1_000.0).contains(&args.straggle) {
+        return Err(Failure::Usage(format!("--straggle {}: write a factor from 0 to 1000", args.straggle)));
+    }
+    let mut random = Random::new(args.job.into(), StreamKind::Workload, rank.into());
+    let (time, most) = (Duration::from_nanos(args.compute.0 / 1_000), args.straggle);
+    Ok(move || time.mul_f64(1.0 + most * f64::from(random.below(1 << 20)) / f64::from(1 << 20)))
 }
 
 fn status(args: &SwitchStatusArgs) -> Result<(), Failure> {
@@ -183,6 +251,8 @@ fn json(status: &SwitchStatus) -> String {
         serde_json::json!({
             "job": job.number,
             "workers": job.workers,
+            "racks": job.racks,
+            "server": job.server,
             "joined": job.joined,
             "sessions": job.sessions,
             "refused_workers": job.refused,

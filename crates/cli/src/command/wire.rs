@@ -127,6 +127,7 @@ pub(super) fn configure(
     config.payload = args.payload.unwrap_or(config.payload);
     config.burst = args.burst_kib << 10;
     config.protection = args.protection.into();
+    config.layout = args.layout.map_or(config.layout, Into::into);
     if let Some(mtu) = args.mtu {
         config = config.mtu(mtu)?;
     }

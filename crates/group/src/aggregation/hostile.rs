@@ -21,6 +21,15 @@ fn key(job: u16) -> Vec<u8> {
     [&[7; 32][..], &job.to_be_bytes()].concat()
 }
 
+/// Is set when this goes out of scope, also by a panic: a thread that waits for it then ends, and the test fails instead of hanging.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Serves two jobs, of which the first may hold a quarter of the slots, while `work` runs with their doors.
 fn serving(system: System, work: impl FnOnce(&[SocketAddrV6]) + Send) -> SwitchStatus {
     let jobs = [(1, 0.25), (2, 1.0)].map(|(number, share)| JobConfig { number, key: key(number), share });
@@ -31,8 +40,8 @@ fn serving(system: System, work: impl FnOnce(&[SocketAddrV6]) + Send) -> SwitchS
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            let _done = SetAtEnd(&done);
             work(&doors);
-            done.store(true, Ordering::Relaxed);
         });
         let mut worst = switch.status();
         while !done.load(Ordering::Relaxed) {
@@ -50,7 +59,7 @@ fn serving(system: System, work: impl FnOnce(&[SocketAddrV6]) + Send) -> SwitchS
 }
 
 fn join(worker: u16, workers: u16) -> Join {
-    Join { worker, workers, lanes: LANES, window: 16, epoch: 1, token: [3; 16] }
+    Join { worker, workers, lanes: LANES, window: 16, epoch: 1, token: [3; 16], exponents: false }
 }
 
 fn way(door: SocketAddrV6, key: &[u8]) -> Way<'_> {
@@ -125,6 +134,7 @@ fn anything(random: &mut Random, worker: u16, job: u16) -> Fragment {
 }
 
 fn attack(door: SocketAddrV6, stop: &AtomicBool) {
+    let _stop = SetAtEnd(stop);
     let key = key(1);
     let mut parts: Vec<(Line, Welcome)> = Vec::new();
     for worker in 0..2 {
@@ -158,7 +168,6 @@ fn attack(door: SocketAddrV6, stop: &AtomicBool) {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-    stop.store(true, Ordering::Relaxed);
 }
 
 #[test]

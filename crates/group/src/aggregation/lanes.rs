@@ -41,7 +41,9 @@ impl Registers {
             }
             _ => {
                 let length = incoming.len().min(self.lanes);
-                self.numbers[place.start..place.start + length].copy_from_slice(&incoming[..length]);
+                let (start, rest) = self.numbers[place].split_at_mut(length);
+                start.copy_from_slice(&incoming[..length]);
+                rest.fill(0);
                 self.floats[to as usize] = float;
             }
         }
@@ -104,13 +106,20 @@ fn add_integers(to: &mut [i32], from: &[i32]) {
     }
 }
 
-/// Reads lanes from a datagram.
-pub(super) fn read(bytes: &[u8], into: &mut Vec<i32>) {
+/// The lanes of a datagram: in place if they lie at a multiple of four bytes, else in `copy`.
+pub(super) fn read<'a>(bytes: &'a [u8], copy: &'a mut Vec<i32>) -> &'a [i32] {
+    // Lanes are little-endian.
+    if cfg!(target_endian = "little")
+        && let Ok(lanes) = bytemuck::try_cast_slice(bytes)
+    {
+        return lanes;
+    }
     // `extend` would be compiled into a copy of one number at a time.
-    into.resize(bytes.len() / 4, 0);
-    for (to, from) in into.iter_mut().zip(bytes.chunks_exact(4)) {
+    copy.resize(bytes.len() / 4, 0);
+    for (to, from) in copy.iter_mut().zip(bytes.chunks_exact(4)) {
         *to = i32::from_le_bytes([from[0], from[1], from[2], from[3]]);
     }
+    copy
 }
 
 /// How gradients become integers: by a factor 2^k.
@@ -138,7 +147,16 @@ impl Scale {
         Scale { factor: f64::from_bits(((k + 1023) as u64) << 52), limit: ((i32::MAX - 1) as u32 / workers) as i32 }
     }
 
-    /// The factor 2^k.
+    /// For sums of `workers` numbers of a block whose exponent is `exponent`: all are below 2^`exponent`. The factor is not a
+    /// power of two. SwitchML; ESA sheet, section 9: `f = (2^31 - 1) / (n 2^e)`; ours is smaller by `1 / 2^(e+1)`, so that
+    /// rounding cannot make a sum overflow with any number of workers.
+    pub(super) fn of_block(workers: u32, exponent: i8) -> Scale {
+        let most = f64::from(i32::MAX) / f64::from(workers.max(1));
+        let unit = f64::from_bits(((1023 - i64::from(exponent)) as u64) << 52);
+        Scale { factor: (most - 0.5) * unit, limit: most.ceil() as i32 }
+    }
+
+    /// The factor, 2^k.
     pub const fn factor(&self) -> f64 {
         self.factor
     }
@@ -167,6 +185,28 @@ impl Scale {
     }
 }
 
+/// The least and the greatest exponent of a block: below, factors would exceed the range of `f32`; above, numbers are
+/// infinite. ESA sheet, section 9.
+const EXPONENTS: std::ops::RangeInclusive<i32> = -90..=127;
+
+/// The exponents of a block: of its first and of its second half. All numbers of a half are below 2 to the power of its
+/// exponent. `None` if a number is infinite, NaN, or 2^127 or more. SwitchML.
+pub(super) fn exponents_of_block(block: &[f32], lanes: usize) -> Option<[i8; 2]> {
+    let (first, second) = block.split_at(half(lanes).min(block.len()));
+    let of = |numbers: &[f32]| {
+        // The bits of non-negative floats have the order of the floats; infinities and NaN come last.
+        let most = numbers.iter().map(|x| x.to_bits() & 0x7fff_ffff).max().unwrap_or(0);
+        let exponent = (most >> 23) as i32 - 126;
+        (exponent <= *EXPONENTS.end()).then(|| exponent.max(*EXPONENTS.start()) as i8)
+    };
+    Some([of(first)?, of(second)?])
+}
+
+/// The numbers of a block that its first exponent is for.
+pub(super) const fn half(lanes: usize) -> usize {
+    lanes.div_ceil(2)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,6 +233,54 @@ mod tests {
         }
     }
 
+    proptest! {
+        #[test]
+        fn no_sum_of_a_block_overflows_and_its_error_is_half_a_step_for_each_worker(
+            blocks in prop::collection::vec(prop::collection::vec(-1.0f32..1.0, 8), 1..40), shift in -80i32..120,
+        ) {
+            let size = (f64::from(shift)).exp2() as f32;
+            let blocks: Vec<Vec<f32>> = blocks.into_iter().map(|b| b.into_iter().map(|x| x * size).collect()).collect();
+            let workers = blocks.len() as u32;
+            let own: Vec<[i8; 2]> = blocks.iter().map(|b| exponents_of_block(b, 8).expect("finite")).collect();
+            for (at, places) in [(0, 0..4), (1, 4..8)] {
+                let exponent = own.iter().map(|pair| pair[at]).max().expect("a worker");
+                let scale = Scale::of_block(workers, exponent);
+                let mut sums = vec![0i32; 4];
+                for block in &blocks {
+                    let mut integers = vec![0; 4];
+                    prop_assert!(scale.quantise(&block[places.clone()], &mut integers), "it fits by its exponent");
+                    for (sum, more) in sums.iter_mut().zip(integers) {
+                        *sum = sum.checked_add(more).expect("no sum overflows");
+                    }
+                }
+                let mut out = vec![0.0; 4];
+                prop_assert!(scale.restore(&sums, &mut out));
+                for (place, &sum) in places.zip(&out) {
+                    let exact: f64 = blocks.iter().map(|block| f64::from(block[place])).sum();
+                    let step = f64::from(workers) * 0.5 / scale.factor() + exact.abs() * 2f64.powi(-23);
+                    prop_assert!((f64::from(sum) - exact).abs() <= step, "{sum} of {exact}, steps of {step}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn exponents_are_just_above_the_largest_number_of_each_half() {
+        let of = |a: f32, b: f32| exponents_of_block(&[0.0, a, b], 4);
+        assert_eq!(of(1.0, -0.75), Some([1, 0]));
+        assert_eq!(of(0.0, f32::from_bits(1)), Some([-90, -90]), "zeros and the smallest numbers");
+        assert_eq!(of(-1.7e38, 1.0), Some([127, 1]));
+        assert!([f32::INFINITY, f32::NAN, 1.71e38].iter().all(|&x| of(x, 1.0).is_none() && of(1.0, x).is_none()));
+        assert_eq!(exponents_of_block(&[3.0], 4), Some([2, -90]), "a short block");
+        // The largest number of a half, in a sum of as many workers as there can be.
+        for workers in [1, 2, 32, 1_024] {
+            let (largest, scale) = (f32::from_bits(1f32.to_bits() - 1), Scale::of_block(workers, 0));
+            let mut integer = [0];
+            assert!(scale.quantise(&[largest], &mut integer));
+            assert!(i64::from(integer[0]) * i64::from(workers) <= i64::from(i32::MAX));
+        }
+    }
+
     #[test]
     fn the_sheets_factors() {
         let k = |workers| Scale::new(workers, 16.0).factor().log2();
@@ -200,6 +288,19 @@ mod tests {
         let scale = Scale::new(2, 16.0);
         assert!(!scale.quantise(&[f32::NAN], &mut [0]) && !scale.quantise(&[f32::INFINITY], &mut [0]));
         assert!(!scale.restore(&[i32::MAX], &mut [0.0]));
+    }
+
+    #[test]
+    fn lanes_are_read_in_place_or_from_odd_places() {
+        let bytes: Vec<u8> = (0..44).collect();
+        for start in 0..4 {
+            let mut copy = Vec::new();
+            let right: Vec<i32> = bytes[start..start + 40]
+                .chunks_exact(4)
+                .map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+                .collect();
+            assert_eq!(read(&bytes[start..start + 40], &mut copy), right);
+        }
     }
 
     #[test]

@@ -48,14 +48,14 @@ impl Line {
         key: &[u8],
         join: Join,
         patience: Duration,
-        stop: &impl Fn() -> bool,
+        stop: &dyn Fn() -> bool,
     ) -> Result<(Line, Welcome), Apart> {
         let until = Instant::now() + patience;
         let mut refused = None;
         loop {
             match Line::try_open(ours, door, key, join, until, stop) {
                 // An earlier session may end soon, since its switch has not noticed yet that its workers are gone.
-                Err(Apart::Refused(reason @ (Refusal::Busy | Refusal::Late))) if Instant::now() + AGAIN < until => {
+                Err(Apart::Refused(reason)) if reason.passes() && Instant::now() + AGAIN < until => {
                     refused = Some(reason);
                     std::thread::sleep(AGAIN);
                 }
@@ -71,7 +71,7 @@ impl Line {
         key: &[u8],
         join: Join,
         until: Instant,
-        stop: &impl Fn() -> bool,
+        stop: &dyn Fn() -> bool,
     ) -> Result<(Line, Welcome), Apart> {
         let failed = |error: strandway_udp::Error| Apart::Failed(error.into());
         let ours = SocketAddrV6::new(ours, 0, 0, door.scope_id());

@@ -1,32 +1,37 @@
 //! The messages of a worker and a switch before the first fragment, on a connection of a [`strandway_udp::Node`], which
-//! encrypts it.
+//! encrypts it. A switch that has a parent is a *rack*: it passes on the wishes of its workers, and gets one answer for all of
+//! them.
 //!
 //! Everything is big-endian. A worker sends once for each session
 //!
 //! ```text
-//! join 1, version 1, worker 2, workers 2, lanes 2, window 4, epoch 4, token 16
+//! join 1, version 2, worker 2, workers 2, lanes 2, window 4, epoch 4, token 16, exponents 1
 //! ```
 //!
-//! and gets one of
+//! (a rack sends the same with 4 in place of 1, once for each of its workers) and gets one of
 //!
 //! ```text
-//! welcome 2, version 1, system 1, ports 1, job 2, lanes 2, zero 1, window 4, slots 4, secret of its fragments 32,
-//!            secret of the switch's fragments 32, UDP port 2 for each of the ports
-//! refused 3, version 1, reason 1
+//! welcome 2, version 2, system 1, ports 1, job 2, lanes 2, rack of the receiver 1, window 4, slots 4,
+//!            secret of its fragments 32, secret of the switch's fragments 32, rack of the switch that adds racks 1,
+//!            workers 2, round trip in us 4, UDP port 2 for each of the ports, rack 1 for each of the workers
+//! refused 3, version 2, reason 1
 //! ```
 //!
 //! The token belongs to the team; the epoch counts its sessions.
+//!
+//! A parameter server in a process of its own sends `serve 5, version 2, UDP port 2`, and gets a welcome for each session.
 
+use super::terms::{Layout, WORKERS_MAX};
 use std::fmt;
 
 /// The version of these messages.
-pub(super) const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 2;
 /// Bytes of a message, including the zeros after its end.
-pub(super) const BYTES: usize = 128;
+pub(super) const BYTES: usize = 1_280;
 /// The most ports of a switch, each with a thread: those fit a message.
 pub const PORTS_MAX: usize = 16;
 
-const _: () = assert!(82 + 2 * PORTS_MAX <= BYTES);
+const _: () = assert!(89 + 2 * PORTS_MAX + WORKERS_MAX <= BYTES);
 
 /// A worker wants to take part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,21 +42,29 @@ pub(super) struct Join {
     pub(super) window: u32,
     pub(super) epoch: u32,
     pub(super) token: [u8; 16],
+    /// SwitchML: each block has exponents of its own.
+    pub(super) exponents: bool,
 }
 
-/// A worker takes part, on these terms.
+/// A worker, or a rack, takes part, on these terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Welcome {
     pub(super) system: u8,
     pub(super) job: u16,
     pub(super) lanes: u16,
+    /// The receiver's rack.
+    pub(super) rack: u8,
     pub(super) window: u32,
     /// Slots of each port.
     pub(super) slots: u32,
-    /// The secret that seals this worker's fragments.
+    /// The secret that seals the receiver's fragments.
     pub(super) up: [u8; 32],
-    /// The secret that seals the switch's fragments, for all workers of the session.
+    /// The secret that seals the switch's fragments, for all its receivers in the session.
     pub(super) down: [u8; 32],
+    /// The racks of all workers.
+    pub(super) layout: Layout,
+    /// A round trip between a worker and its switch, in microseconds.
+    pub(super) rtt: u32,
     /// UDP ports, at the address of the connection.
     pub(super) ports: Vec<u16>,
 }
@@ -69,10 +82,36 @@ pub enum Refusal {
     TooLarge,
     /// A later session of the team has begun.
     Late,
+    /// The worker's switch cannot reach its parent.
+    NoParent,
+    /// The parent takes no racks.
+    NoRacks,
+    /// The worker's switch and its parent have different settings.
+    Unlike,
+    /// The job's parameter server is a process of its own, and has not joined.
+    NoServer,
+    /// The switch has the parameter servers itself.
+    OwnServer,
 }
 
 impl Refusal {
-    const ALL: [Refusal; 5] = [Refusal::Version, Refusal::Busy, Refusal::Differs, Refusal::TooLarge, Refusal::Late];
+    const ALL: [Refusal; 10] = [
+        Refusal::Version,
+        Refusal::Busy,
+        Refusal::Differs,
+        Refusal::TooLarge,
+        Refusal::Late,
+        Refusal::NoParent,
+        Refusal::NoRacks,
+        Refusal::Unlike,
+        Refusal::NoServer,
+        Refusal::OwnServer,
+    ];
+
+    /// May the next attempt have another outcome?
+    pub(super) const fn passes(self) -> bool {
+        matches!(self, Refusal::Busy | Refusal::Late | Refusal::NoParent | Refusal::NoServer)
+    }
 }
 
 impl fmt::Display for Refusal {
@@ -80,9 +119,14 @@ impl fmt::Display for Refusal {
         f.write_str(match self {
             Refusal::Version => "the switch speaks another version: update the older side",
             Refusal::Busy => "another team uses the job: end it, or take another job's key",
-            Refusal::Differs => "the workers of the job differ in number, lanes or window: start all alike",
-            Refusal::TooLarge => "the switch takes 32 workers and 256 lanes at the most",
+            Refusal::Differs => "the workers of the job differ in number, lanes, window or exponents: start all alike",
+            Refusal::TooLarge => "the switch takes 256 lanes and 32 workers at the most, or 32 racks of 32 workers",
             Refusal::Late => "a later session of the team has begun",
+            Refusal::NoParent => "the switch does not reach its parent: start that one, or check the job's key there",
+            Refusal::NoRacks => "the switch's parent takes no racks: start it with --racks",
+            Refusal::Unlike => "the switch and its parent differ in system, slots or ports: start both alike",
+            Refusal::NoServer => "the job's parameter server has not joined: start `strandway switch server`",
+            Refusal::OwnServer => "the switch has the parameter servers itself: start it with --server-apart",
         })
     }
 }
@@ -91,6 +135,12 @@ impl fmt::Display for Refusal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     Join(Join),
+    /// A rack passes on a worker's wish.
+    Pass(Join),
+    /// A parameter server offers itself; its fragments come from, and go to, this UDP port.
+    Serve {
+        port: u16,
+    },
     Welcome(Box<Welcome>),
     Refused(Refusal),
 }
@@ -115,6 +165,21 @@ impl Reader<'_> {
     fn u32(&mut self) -> Option<u32> {
         self.take().map(u32::from_be_bytes)
     }
+
+    fn welcome(&mut self) -> Option<Welcome> {
+        let (system, count) = (self.u8()?, usize::from(self.u8()?));
+        let (job, lanes, rack) = (self.u16()?, self.u16()?, self.u8()?);
+        let (window, slots) = (self.u32()?, self.u32()?);
+        let (up, down) = (self.take()?, self.take()?);
+        let (top, workers, rtt) = (self.u8()?, usize::from(self.u16()?), self.u32()?);
+        if !(1..=PORTS_MAX).contains(&count) || !(1..=WORKERS_MAX).contains(&workers) {
+            return None;
+        }
+        let ports = (0..count).map(|_| self.u16()).collect::<Option<_>>()?;
+        let racks = (0..workers).map(|_| self.u8()).collect::<Option<_>>()?;
+        let layout = Layout { racks, top };
+        Some(Welcome { system, job, lanes, rack, window, slots, up, down, layout, rtt, ports })
+    }
 }
 
 impl Message {
@@ -122,21 +187,31 @@ impl Message {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(BYTES);
         match self {
-            Message::Join(Join { worker, workers, lanes, window, epoch, token }) => {
-                out.extend_from_slice(&[1, VERSION]);
+            Message::Join(join) | Message::Pass(join) => {
+                let Join { worker, workers, lanes, window, epoch, token, exponents } = join;
+                out.extend_from_slice(&[if matches!(self, Message::Join(_)) { 1 } else { 4 }, VERSION]);
                 [*worker, *workers, *lanes].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
                 [*window, *epoch].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
                 out.extend_from_slice(token);
+                out.push(u8::from(*exponents));
             }
             Message::Welcome(welcome) => {
-                let Welcome { system, job, lanes, window, slots, up, down, ports } = &**welcome;
+                let Welcome { system, job, lanes, rack, window, slots, up, down, layout, rtt, ports } = &**welcome;
                 out.extend_from_slice(&[2, VERSION, *system, ports.len() as u8]);
                 [*job, *lanes].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
-                out.push(0);
+                out.push(*rack);
                 [*window, *slots].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
                 out.extend_from_slice(up);
                 out.extend_from_slice(down);
+                out.push(layout.top);
+                out.extend_from_slice(&(layout.racks.len() as u16).to_be_bytes());
+                out.extend_from_slice(&rtt.to_be_bytes());
                 ports.iter().for_each(|port| out.extend_from_slice(&port.to_be_bytes()));
+                out.extend_from_slice(&layout.racks);
+            }
+            Message::Serve { port } => {
+                out.extend_from_slice(&[5, VERSION]);
+                out.extend_from_slice(&port.to_be_bytes());
             }
             Message::Refused(reason) => {
                 let number = Refusal::ALL.iter().position(|known| known == reason).unwrap_or(0);
@@ -153,29 +228,23 @@ impl Message {
         let mut reader = Reader(bytes);
         let kind = reader.u8()?;
         if reader.u8()? != VERSION {
-            return (1..=3).contains(&kind).then_some(Message::Refused(Refusal::Version));
+            return (1..=5).contains(&kind).then_some(Message::Refused(Refusal::Version));
         }
         match kind {
-            1 => Some(Message::Join(Join {
-                worker: reader.u16()?,
-                workers: reader.u16()?,
-                lanes: reader.u16()?,
-                window: reader.u32()?,
-                epoch: reader.u32()?,
-                token: reader.take()?,
-            })),
-            2 => {
-                let (system, count) = (reader.u8()?, usize::from(reader.u8()?));
-                let (job, lanes) = (reader.u16()?, reader.u16()?);
-                reader.u8()?;
-                let (window, slots) = (reader.u32()?, reader.u32()?);
-                let (up, down) = (reader.take()?, reader.take()?);
-                if !(1..=PORTS_MAX).contains(&count) {
-                    return None;
-                }
-                let ports = (0..count).map(|_| reader.u16()).collect::<Option<_>>()?;
-                Some(Message::Welcome(Box::new(Welcome { system, job, lanes, window, slots, up, down, ports })))
+            1 | 4 => {
+                let join = Join {
+                    worker: reader.u16()?,
+                    workers: reader.u16()?,
+                    lanes: reader.u16()?,
+                    window: reader.u32()?,
+                    epoch: reader.u32()?,
+                    token: reader.take()?,
+                    exponents: reader.u8()? == 1,
+                };
+                Some(if kind == 1 { Message::Join(join) } else { Message::Pass(join) })
             }
+            2 => reader.welcome().map(|welcome| Message::Welcome(Box::new(welcome))),
+            5 => Some(Message::Serve { port: reader.u16()? }),
             3 => Refusal::ALL.get(usize::from(reader.u8()?)).map(|&reason| Message::Refused(reason)),
             _ => None,
         }
@@ -191,14 +260,19 @@ mod tests {
         #[test]
         fn a_message_reads_as_it_was_written(
             words: [u16; 4], longs: [u32; 2], token: [u8; 16], secrets: [[u8; 32]; 2], system: u8,
-            ports in prop::collection::vec(any::<u16>(), 1..PORTS_MAX + 1), reason in 0usize..5,
+            ports in prop::collection::vec(any::<u16>(), 1..PORTS_MAX + 1), reason in 0usize..10,
+            racks in prop::collection::vec(any::<u8>(), 1..WORKERS_MAX + 1), top: u8, rack: u8, exponents: bool,
         ) {
             let [worker, workers, lanes, job] = words;
             let [window, epoch] = longs;
             let [up, down] = secrets;
             let all = [
-                Message::Join(Join { worker, workers, lanes, window, epoch, token }),
-                Message::Welcome(Box::new(Welcome { system, job, lanes, window, slots: epoch, up, down, ports })),
+                Message::Join(Join { worker, workers, lanes, window, epoch, token, exponents }),
+                Message::Pass(Join { worker, workers, lanes, window, epoch, token, exponents }),
+                Message::Welcome(Box::new(Welcome {
+                    system, job, lanes, rack, window, slots: epoch, up, down, layout: Layout { racks, top }, rtt: window, ports,
+                })),
+                Message::Serve { port: job },
                 Message::Refused(Refusal::ALL[reason]),
             ];
             for message in all {

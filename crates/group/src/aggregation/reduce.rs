@@ -3,7 +3,7 @@
 use super::lanes::Scale;
 use super::line::Apart;
 use super::message::Join;
-use super::terms;
+use super::terms::{self, WORKERS_MAX};
 use super::worker::{Operation, Session, Way};
 use crate::ballot::{AGAIN, BEGUN, DIFFERS, DONE, FAILED};
 use crate::error::GroupError;
@@ -11,17 +11,19 @@ use crate::messages::Prepared;
 use crate::team::Team;
 use std::fmt;
 use std::net::SocketAddrV6;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use strandway_collective::{Algorithm, Schedule};
 use strandway_proto::aggregate::Counts;
 use strandway_udp::PlaneCounters;
 use strandway_udp::fragments::LANES_MAX;
 
-/// The number of operations that go by the ring before a lost switch is tried again, and the time of that attempt. The
-/// number doubles each time that the switch is still away, so that the attempts cost less and less. Ours.
+/// The number of operations that go by the ring before a lost switch is tried again. The number doubles each time that the
+/// switch is still away, so that the attempts cost less and less. Ours.
 const AWAY: u32 = 16;
 const AWAY_MAX: u32 = 4_096;
-const TRY: Duration = Duration::from_millis(500);
+/// Such an attempt lasts at most this part of the patience of the first one: ours.
+const TRY: u32 = 4;
 /// The interval at which a rank at work repeats that it is: ours.
 const BEGUN_AGAIN: Duration = Duration::from_millis(250);
 /// The longest sleep in an operation, and so the longest delay of other ranks' letters. Ours.
@@ -42,9 +44,12 @@ pub struct NetworkOptions {
     /// Numbers up to this size become integers; larger ones are added as floats by the parameter server. Default 16: ESA sheet,
     /// section 9.
     pub max_abs: f32,
+    /// SwitchML: the integers of each block of numbers (a fragment) have factors of their own, by the largest numbers of its two
+    /// halves; the workers agree on them one window ahead. Then `max_abs` is not used. Default false.
+    pub exponents: bool,
     /// ESA: the priority in the competition for slots, 1 to 255. Default 128.
     pub priority: u8,
-    /// The longest wait for the switch's answer. Default 2 s.
+    /// The longest wait for the switch's answer; a quarter of it when a lost switch is tried again. Default 2 s.
     pub patience: Duration,
     /// Bytes of the socket's buffers. Default 4 MiB.
     pub socket_buffer: usize,
@@ -61,6 +66,7 @@ impl NetworkOptions {
             lanes: LANES_MAX,
             window: 0,
             max_abs: 16.0,
+            exponents: false,
             priority: 128,
             patience: Duration::from_secs(2),
             socket_buffer: 4 << 20,
@@ -181,6 +187,11 @@ impl InNetwork {
         all
     }
 
+    /// Does each block have factors of its own? Then sums of small multiples of 1/64 are not exact, but very near.
+    pub const fn has_exponents(&self) -> bool {
+        self.options.exponents
+    }
+
     /// Sets the priority of fragments from now on.
     pub const fn set_priority(&mut self, priority: u8) {
         self.options.priority = priority;
@@ -213,8 +224,8 @@ impl Team {
         if !(1..=LANES_MAX).contains(&options.lanes) {
             return Err(GroupError::Config(format!("{} lanes: take 1 to {LANES_MAX}", options.lanes)));
         }
-        if self.ranks() > 32 {
-            return Err(GroupError::Config(format!("{} ranks: a switch adds up to 32", self.ranks())));
+        if self.ranks() as usize > WORKERS_MAX {
+            return Err(GroupError::Config(format!("{} ranks: switches add up to {WORKERS_MAX}", self.ranks())));
         }
         let random = strandway_udp::random_secret()?;
         let words = [0, 4].map(|at| u32::from_be_bytes([random[at], random[at + 1], random[at + 2], random[at + 3]]));
@@ -273,8 +284,9 @@ impl Team {
             window,
             epoch: network.epoch,
             token: network.token,
+            exponents: network.options.exponents,
         };
-        match Session::join(&way, join, stop) {
+        match self.while_moving(stop, |stop| Session::join(&way, join, stop))? {
             Ok(session) => {
                 network.session = Some(session);
                 Ok(Ok(()))
@@ -283,6 +295,33 @@ impl Team {
             Err(Apart::Failed(GroupError::Config(said))) => Err(GroupError::Config(said)),
             Err(apart) => Ok(Err(apart.to_string())),
         }
+    }
+
+    /// Runs `work` on a thread of its own, and meanwhile moves the team's packets: other ranks may need them to get as far. `work`
+    /// is told when to stop.
+    fn while_moving<T: Send>(
+        &mut self,
+        stop: &impl Fn() -> bool,
+        work: impl FnOnce(&dyn Fn() -> bool) -> T + Send,
+    ) -> Result<T, GroupError> {
+        let ends = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| work(&|| ends.load(Ordering::Relaxed)));
+            let mut moved = Ok(());
+            while !thread.is_finished() {
+                if stop() || moved.is_err() {
+                    ends.store(true, Ordering::Relaxed);
+                    std::thread::sleep(NAP);
+                    continue;
+                }
+                moved = self.node_mut().wait(NAP).map_err(GroupError::from).and_then(|completion| {
+                    completion.map_or(Ok(()), |completion| self.set_aside(completion))?;
+                    self.take_letters()
+                });
+            }
+            let done = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            moved.map(|()| done)
+        })
     }
 
     /// Replaces the numbers of `buffer` by their sums over all ranks. All ranks must call it, with buffers of the same
@@ -305,7 +344,8 @@ impl Team {
         let number = network.operation;
         if network.session.is_none() && number >= network.retry {
             // If there is no session, the verdict has the reason.
-            let _ = self.open_session(network, TRY, stop)?;
+            let patience = network.options.patience / TRY;
+            let _ = self.open_session(network, patience, stop)?;
         }
         let (memory, sums) = (std::mem::take(&mut network.memory), std::mem::take(&mut network.sums));
         let (scale, priority) = (network.scale, network.options.priority);
@@ -449,6 +489,9 @@ impl Team {
         let raw: Vec<u8> = buffer.iter().flat_map(|x| x.to_le_bytes()).collect();
         self.load(&prepared, &raw)?;
         self.run(&mut prepared, stop)?;
+        // A rank that is done may close its connections, for a buffer of another length or because its work is over, while others still
+        // wait for the acknowledgements of their last messages.
+        self.barrier(stop)?;
         for (to, from) in buffer.iter_mut().zip(self.result(&prepared)?.chunks_exact(4)) {
             *to = f32::from_le_bytes([from[0], from[1], from[2], from[3]]);
         }

@@ -1,38 +1,30 @@
 //! One port of a switch on the wire: a socket, the program with its slots, the jobs' parameter servers, and registers with
 //! real numbers.
 //!
-//! Each fragment is compared with its channel before a program gets it: a worker may speak only for itself and its job, with
-//! the kinds of fragments that workers send and the number of lanes of its job. Unknown datagrams are counted and use no
-//! memory.
+//! Each fragment is compared with its channel before a program gets it: a peer may send only what [`super::speech`] allows.
+//! Unknown datagrams are counted and use no memory.
 
+use super::desk::Desk;
 use super::lanes::{Registers, read};
+use super::speech::{Speaker, destination, name, place_of};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
-use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks};
-use strandway_proto::packet::{Flags, Header};
+use strandway_proto::Packet;
+use strandway_proto::aggregate::{Counts, Marks};
+use strandway_proto::packet::Header;
 use strandway_proto::program::{Act, Fate, Program};
 use strandway_proto::units::{Span, Time};
-use strandway_proto::{HostId, Packet};
-use strandway_switch::{AtpProgram, EsaProgram, Job, Rules, Server, SwitchMlProgram, System};
+use strandway_switch::{AtpProgram, EsaProgram, Job, Server, SwitchMlProgram, System};
 use strandway_udp::fragments::{FragmentSocket, From, Opening, Received, Sealing, channel_of};
 
 /// Calls of the socket between two checks of timers and orders: ours.
 const CALLS: usize = 16;
 /// The longest sleep, and so the longest delay of orders. Ours.
 const NAP: Duration = Duration::from_millis(5);
-/// The most bytes of one job's sums at its parameter server, per port: ours.
-const SERVER_BYTES: usize = 64 << 20;
-/// A server keeps no keys that are more than this many windows above the watermark: ours. Workers that are a window apart, and
-/// watermarks every four windows, need a quarter of it.
-const REACH: u64 = 24;
-
-/// The host number of a job's server. Workers have the numbers from 0 on, in each job.
-pub(super) const SERVER: HostId = HostId(32);
-
 /// The program of a switch.
 pub(super) enum AnyProgram {
     Esa(EsaProgram),
@@ -51,12 +43,12 @@ impl AnyProgram {
         }
     }
 
-    fn admit(&mut self, job: &Arc<Job>, share: Share) {
+    fn admit(&mut self, job: &Arc<Job>, leaf: u32, share: Share) {
         match self {
-            AnyProgram::Esa(program) => program.admit(job, share.slots_max),
-            AnyProgram::Atp(program) => program.admit(job, share.slots_max),
+            AnyProgram::Esa(program) => program.admit(job, leaf, share.slots_max),
+            AnyProgram::Atp(program) => program.admit(job, leaf, share.slots_max),
             AnyProgram::SwitchMl(program) => {
-                program.admit(job, share.first);
+                program.admit(job, leaf, share.first);
             }
         }
     }
@@ -95,12 +87,35 @@ pub(super) struct Share {
     pub(super) first: u32,
 }
 
+/// The way to the switch that adds racks.
+#[derive(Clone, Debug)]
+pub(super) struct Parent {
+    /// The secret of our fragments, and that of its own.
+    pub(super) up: [u8; 32],
+    pub(super) down: [u8; 32],
+    /// The addresses of its ports.
+    pub(super) ports: Vec<SocketAddrV6>,
+}
+
+/// The place of a session's parameter server.
+#[derive(Clone, Debug)]
+pub(super) enum Above {
+    /// Here.
+    Desk,
+    /// A process of its own.
+    Apart,
+    /// The parent's.
+    Parent(Parent),
+}
+
 /// An order of the control plane to a port.
 pub(super) enum Order {
-    /// A session of a job begins; an earlier one of the same job ends.
-    Admit { job: Arc<Job>, share: Share, down: [u8; 32] },
-    /// A worker has joined; its fragments come from this address.
-    Member { job: u16, worker: u16, up: [u8; 32], address: Ipv6Addr },
+    /// A session of a job begins, with this switch as the leaf of this number; an earlier one of the same job ends.
+    Admit { job: Arc<Job>, leaf: u8, share: Share, down: [u8; 32], above: Above },
+    /// The parameter server of a session is a process at this address, with this secret.
+    Server { job: u16, up: [u8; 32], address: SocketAddrV6 },
+    /// A peer has joined; its fragments come from this address.
+    Member { job: u16, speaker: Speaker, up: [u8; 32], address: Ipv6Addr },
     /// A session has ended.
     Dismiss { job: u16 },
     /// Send the counters.
@@ -131,7 +146,7 @@ pub struct PortStatus {
 }
 
 struct Member {
-    worker: u16,
+    speaker: Speaker,
     opening: Opening,
     host: Ipv6Addr,
     to: Option<Arc<[SocketAddrV6]>>,
@@ -139,12 +154,31 @@ struct Member {
 
 struct Session {
     job: Arc<Job>,
-    server: Option<Server>,
-    registers: Registers,
+    /// Its parameter server, if this switch adds racks.
+    desk: Option<Desk>,
     down: Sealing,
-    members: Vec<Option<u64>>,
-    /// The addresses of all members that have sent something.
+    /// The channels of the workers, and of the switches of racks, below this switch.
+    workers: Vec<Option<u64>>,
+    racks: Vec<Option<u64>>,
+    /// The way to the parent, and the channel of its fragments.
+    up: Option<(Sealing, Arc<[SocketAddrV6]>)>,
+    parent: Option<u64>,
+    /// The parameter server in a process of its own: its channel and its address.
+    server: Option<u64>,
+    server_at: Option<Arc<[SocketAddrV6]>>,
+    /// The addresses of all members below that have sent something.
     all: Arc<[SocketAddrV6]>,
+}
+
+impl Session {
+    fn place(&mut self, speaker: Speaker) -> Option<&mut Option<u64>> {
+        match speaker {
+            Speaker::Worker(worker) => self.workers.get_mut(usize::from(worker)),
+            Speaker::Rack(rack) => self.racks.get_mut(usize::from(rack)),
+            Speaker::Parent => Some(&mut self.parent),
+            Speaker::Server => Some(&mut self.server),
+        }
+    }
 }
 
 /// A packet on its way to a server, with its numbers.
@@ -227,22 +261,22 @@ impl Station {
 
     fn nap(&self) -> Duration {
         let now = self.now();
-        let servers = self.sessions.values().filter_map(|session| session.server.as_ref());
-        let at = servers.map(Program::poll_timeout).min().unwrap_or(Time::NEVER);
+        let desks = self.sessions.values().filter_map(|session| session.desk.as_ref());
+        let at = desks.map(Desk::poll_timeout).min().unwrap_or(Time::NEVER);
         if at == Time::NEVER { NAP } else { NAP.min(Duration::from_nanos(at.since(now.min(at)).0 / 1_000)) }
     }
 
     fn obey(&mut self, order: Order) {
         match order {
-            Order::Admit { job, share, down } => self.admit(job, share, &down),
-            Order::Member { job, worker, up, address } => {
-                let Some(session) = self.sessions.get_mut(&job) else { return };
-                let Some(place) = session.members.get_mut(usize::from(worker)) else { return };
-                let opening = Opening::new(&up, self.number);
-                if let Some(old) = place.replace(opening.id()) {
-                    self.members.remove(&old);
+            Order::Admit { job, leaf, share, down, above } => self.admit(job, leaf, share, &down, above),
+            Order::Server { job, up, address } => {
+                if let Some(session) = self.sessions.get_mut(&job) {
+                    session.server_at = Some(Arc::from([address]));
                 }
-                self.members.insert(opening.id(), (job, Member { worker, opening, host: address, to: None }));
+                self.join(job, Speaker::Server, Opening::new(&up, self.number), *address.ip());
+            }
+            Order::Member { job, speaker, up, address } => {
+                self.join(job, speaker, Opening::new(&up, self.number), address)
             }
             Order::Dismiss { job } => self.dismiss(job),
             // The sender of the question may have gone.
@@ -250,33 +284,46 @@ impl Station {
         }
     }
 
-    fn admit(&mut self, job: Arc<Job>, share: Share, down: &[u8; 32]) {
+    fn join(&mut self, job: u16, speaker: Speaker, opening: Opening, host: Ipv6Addr) {
+        let Some(place) = self.sessions.get_mut(&job).and_then(|session| session.place(speaker)) else { return };
+        if let Some(old) = place.replace(opening.id()) {
+            self.members.remove(&old);
+        }
+        self.members.insert(opening.id(), (job, Member { speaker, opening, host, to: None }));
+    }
+
+    fn admit(&mut self, job: Arc<Job>, leaf: u8, share: Share, down: &[u8; 32], above: Above) {
         let number = job.shape.number;
         self.dismiss(number);
-        self.program.admit(&job, share);
-        let server = match self.system {
-            System::SwitchMl { .. } => None,
-            System::Esa(_) => Some(Rules::Cover { flush_timer: true }),
-            System::Atp => Some(Rules::Discard { readdress: true }),
-        };
-        let reach = REACH * u64::from(job.shape.window);
+        self.program.admit(&job, leaf.into(), share);
+        let parent = if let Above::Parent(parent) = &above { Some(parent) } else { None };
+        let way = parent.and_then(|parent| Some((parent, *parent.ports.get(usize::from(self.number))?)));
         let session = Session {
-            server: server.map(|rules| Server::new(&job, rules, u64::from(number)).within(reach)),
-            registers: Registers::new(job.shape.lanes, 0),
+            desk: if matches!(above, Above::Desk) { Desk::new(&job, self.system, |server| server) } else { None },
             down: Sealing::new(down, self.number),
-            members: vec![None; job.workers().len()],
+            workers: vec![None; job.workers().len()],
+            racks: vec![None; job.racks().len()],
+            up: way.map(|(parent, port)| (Sealing::new(&parent.up, self.number), Arc::from([port]))),
+            parent: None,
+            server: None,
+            server_at: None,
             all: Arc::new([]),
             job,
         };
+        let host = way.map(|(parent, port)| (Opening::new(&parent.down, self.number), *port.ip()));
         self.sessions.insert(number, session);
+        if let Some((opening, host)) = host {
+            self.join(number, Speaker::Parent, opening, host);
+        }
     }
 
     fn dismiss(&mut self, job: u16) {
         let now = self.now();
         let Some(session) = self.sessions.remove(&job) else { return };
-        session.members.iter().flatten().for_each(|id| drop(self.members.remove(id)));
-        if let Some(server) = &session.server {
-            server.count(now, &mut self.past);
+        let channels = [session.workers, session.racks, vec![session.parent, session.server]].concat();
+        channels.iter().flatten().for_each(|id| drop(self.members.remove(id)));
+        if let Some(desk) = &session.desk {
+            desk.count(now, &mut self.past);
         }
         self.legs.retain(|(packet, _)| job_of(packet) != Some(job));
         self.program.dismiss(now, job);
@@ -286,8 +333,8 @@ impl Station {
         let now = self.now();
         let mut counts = self.past.clone();
         self.program.engine().count(now, &mut counts);
-        self.sessions.values().filter_map(|s| s.server.as_ref()).for_each(|server| server.count(now, &mut counts));
-        let registers = |job: &u16| self.sessions.get(job)?.server.as_ref().map(|server| server.held() as u32);
+        self.sessions.values().filter_map(|s| s.desk.as_ref()).for_each(|desk| desk.count(now, &mut counts));
+        let registers = |job: &u16| self.sessions.get(job)?.desk.as_ref().map(|desk| desk.held() as u32);
         let jobs = counts
             .into_iter()
             .map(|(job, counts)| (job, (self.program.held(job), registers(&job).unwrap_or(0), counts)));
@@ -313,36 +360,36 @@ impl Station {
             self.status.refused += 1;
             return;
         }
-        let Ok((fragment, bytes)) = member.opening.open(datagram) else {
+        let Ok((mut fragment, bytes)) = member.opening.open(datagram) else {
             self.status.refused += 1;
             return;
         };
-        if member.to.as_ref().is_none_or(|to| to[0] != from.address) {
-            // The worker's first datagram, or its host has changed its port.
+        let below = matches!(member.speaker, Speaker::Worker(_) | Speaker::Rack(_));
+        if below && member.to.as_ref().is_none_or(|to| to[0] != from.address) {
+            // The member's first datagram, or its host has changed its port.
             let old = member.to.replace(Arc::new([from.address]));
             let gone = old.map(|old| old[0]);
             let others = session.all.iter().copied().filter(|&address| Some(address) != gone);
             session.all = others.chain([from.address]).collect();
         }
-        if !may_say(&fragment, &session.job, member.worker) {
+        let Some(to) = destination(&fragment, &session.job, self.system, member.speaker) else {
             self.status.odd += 1;
             return;
-        }
+        };
         self.status.lane_bytes += bytes.len() as u64;
-        read(bytes, lanes);
-        let host = HostId(u32::from(member.worker));
-        let mut packet = session.job.packet(host, SERVER, self.number as u8, fragment);
-        packet.flags = if from.marked { Flags::CE } else { Flags::NONE };
+        let lanes = read(bytes, lanes);
+        fragment.marks = fragment.marks.with_if(from.marked && fragment.kind.has_lanes(), Marks::CONGESTED);
+        let packet = session.job.packet(session.job.server(), to, self.number as u8, fragment);
         self.pass(now, &packet, lanes);
         self.serve(now);
     }
 
     fn handle_timeouts(&mut self) {
         let now = self.now();
-        let due = |session: &Session| session.server.as_ref().is_some_and(|server| server.poll_timeout() <= now);
+        let due = |session: &Session| session.desk.as_ref().is_some_and(|desk| desk.poll_timeout() <= now);
         let jobs: Vec<u16> = self.sessions.iter().filter(|(_, session)| due(session)).map(|(&job, _)| job).collect();
         for job in jobs {
-            self.with_server(now, job, |server| server.handle_timeout(now), &[], false);
+            self.with_desk(now, job, |desk, send| desk.handle_timeout(now, send));
             self.serve(now);
         }
     }
@@ -371,46 +418,30 @@ impl Station {
     /// Passes packets to the servers that they are addressed to.
     fn serve(&mut self, now: Time) {
         while let Some((packet, lanes)) = self.legs.pop_front() {
-            if let Header::Fragment(fragment) = packet.header {
-                let float = fragment.marks.has(Marks::FLOAT);
-                let handle = |server: &mut Server| {
-                    server.handle_packet(now, &packet);
-                };
-                self.with_server(now, fragment.job, handle, &lanes, float);
+            if let Some(job) = job_of(&packet) {
+                self.with_desk(now, job, |desk, send| desk.handle(now, &packet, &lanes, send));
             }
             self.spare.push(lanes);
         }
     }
 
-    /// Calls a server and executes its acts.
-    fn with_server(&mut self, now: Time, job: u16, what: impl FnOnce(&mut Server), incoming: &[i32], float: bool) {
-        let Some(session) = self.sessions.get_mut(&job) else { return };
-        let Some(server) = &mut session.server else { return };
-        let registers_max = SERVER_BYTES / (4 * usize::from(session.job.shape.lanes).max(1));
-        if !incoming.is_empty() && server.held() >= registers_max {
-            // The fragment counts as lost: this job's workers have too many unfinished keys.
-            return;
-        }
-        what(server);
-        let mut out = Vec::new();
-        while let Some(act) = server.poll_act() {
-            match act {
-                Act::Store { to, from } => session.registers.store(to, from, incoming, float),
-                Act::Add { to, from } => session.registers.add(to, from, incoming),
-                Act::Send { packet, lanes } => {
-                    let mut copy = self.spare.pop().unwrap_or_default();
-                    copy.clear();
-                    copy.extend_from_slice(session.registers.get(lanes, incoming));
-                    out.push((packet, copy));
-                }
-                Act::Take { .. } | Act::Fail { .. } => {}
-            }
-        }
+    /// Calls a server, and passes its packets to the program.
+    fn with_desk(&mut self, now: Time, job: u16, what: impl FnOnce(&mut Desk, &mut dyn FnMut(Packet, &[i32]))) {
+        let Some(desk) = self.sessions.get_mut(&job).and_then(|session| session.desk.as_mut()) else { return };
+        let (mut out, spare) = (Vec::new(), &mut self.spare);
+        what(desk, &mut |packet, lanes| out.push((packet, copied(spare, lanes))));
         for (packet, lanes) in out {
             self.pass(now, &packet, &lanes);
             self.spare.push(lanes);
         }
     }
+}
+
+fn copied(spare: &mut Vec<Vec<i32>>, lanes: &[i32]) -> Vec<i32> {
+    let mut copy = spare.pop().unwrap_or_default();
+    copy.clear();
+    copy.extend_from_slice(lanes);
+    copy
 }
 
 fn job_of(packet: &Packet) -> Option<u16> {
@@ -423,7 +454,7 @@ fn job_of(packet: &Packet) -> Option<u16> {
 /// The sessions, members and socket, which forwarding a packet needs.
 type Ways<'a> = (&'a mut BTreeMap<u16, Session>, &'a BTreeMap<u64, (u16, Member)>, &'a mut FragmentSocket);
 
-/// Forwards a packet: to the job's server here, to one worker, or to all of them.
+/// Forwards a packet: to the job's server, here or in its process, or to the parent; to one worker, or to all of them.
 fn forward(
     (sessions, members, socket): Ways<'_>,
     legs: &mut VecDeque<Leg>,
@@ -435,38 +466,23 @@ fn forward(
     let Some(session) = sessions.get_mut(&{ fragment.job }) else { return };
     // Registers have room for the most lanes that the switch allows.
     let lanes = &lanes[..lanes.len().min(usize::from(fragment.lanes))];
-    if packet.destination == SERVER {
-        if session.server.is_some() && Server::hears(fragment.kind) {
-            let mut copy = spare.pop().unwrap_or_default();
-            copy.clear();
-            copy.extend_from_slice(lanes);
-            legs.push_back((*packet, copy));
+    if packet.destination == session.job.server() {
+        if let Some((sealing, to)) = &mut session.up {
+            socket.push(to, sealing, &fragment, lanes);
+        } else if let Some(to) = &session.server_at {
+            socket.push(to, &mut session.down, &fragment, lanes);
+        } else if session.desk.is_some() && Server::hears(fragment.kind) {
+            legs.push_back((*packet, copied(spare, lanes)));
         }
         return;
     }
-    if packet.destination == HostId::group(session.job.shape.group) {
+    let fragment = name(&fragment, &session.job, packet.destination);
+    let Some((rack, bit)) = place_of(&session.job, packet.destination) else {
         return socket.push(&session.all, &mut session.down, &fragment, lanes);
-    }
-    let member = session.members.get(packet.destination.0 as usize).copied().flatten().and_then(|id| members.get(&id));
-    if let Some(to) = member.and_then(|(_, member)| member.to.as_ref()) {
+    };
+    let worker = session.job.racks()[usize::from(rack)].workers[usize::from(bit)];
+    let channel = session.workers[usize::from(worker)].or(session.racks[usize::from(rack)]);
+    if let Some(to) = channel.and_then(|id| members.get(&id)).and_then(|(_, member)| member.to.as_ref()) {
         socket.push(to, &mut session.down, &fragment, lanes);
     }
-}
-
-/// May a worker of a job send this fragment? Its fields about the sender must be those of that worker.
-fn may_say(fragment: &Fragment, job: &Job, worker: u16) -> bool {
-    let kind = matches!(
-        fragment.kind,
-        Kind::Data | Kind::Remind | Kind::ResultCopy | Kind::NotYet | Kind::Obsolete | Kind::Watermark
-    );
-    let (rack, bit) = job.place(worker);
-    let lanes = !fragment.kind.has_lanes() || { fragment.lanes } == job.shape.lanes;
-    let marks = Marks::BYPASS.with(Marks::RESEND).with(Marks::FLOAT).with(Marks::CONGESTED);
-    kind && lanes
-        && { fragment.job } == job.shape.number
-        && { fragment.sender } == worker
-        && { fragment.workers } == 1 << bit
-        && { fragment.racks } == 1 << rack
-        && { fragment.number } != 0
-        && marks.has(fragment.marks)
 }

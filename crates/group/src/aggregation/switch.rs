@@ -2,22 +2,24 @@
 //!
 //! A door is a [`Node`] with the job's key, so only workers with the key get in. Each worker gets its own secret for its
 //! fragments. When a worker's connection ends, its session ends. The thread that calls [`Switch::turn`] serves the doors.
+//!
+//! A switch with a parent is a rack: it adds up its own workers, and the parent adds up the sums of racks.
 
-use super::message::{BYTES, Join, Message, PORTS_MAX, Refusal, Welcome};
-use super::station::{Order, PortStatus, SERVER, Share, Station};
-use super::terms::{self, Terms};
+use super::door::{Door, Setup};
+use super::message::{PORTS_MAX, Refusal};
+use super::station::{Order, PortStatus, Station};
+use super::terms;
 use crate::error::GroupError;
-use std::collections::{BTreeMap, HashMap};
-use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use strandway_proto::units::Span;
-use strandway_switch::{SwitchMlProgram, System};
+use strandway_switch::System;
+use strandway_udp::Node;
 use strandway_udp::fragments::{FragmentSocket, LANES_MAX};
-use strandway_udp::{Completion, Connection, Node, Region, random_secret};
 
 /// A job that a switch serves.
 #[derive(Clone, Debug)]
@@ -46,6 +48,14 @@ pub struct SwitchConfig {
     pub ports: u16,
     /// The jobs.
     pub jobs: Vec<JobConfig>,
+    /// Do switches with this one as their parent join as racks? Then a session begins when all workers have joined.
+    pub racks: bool,
+    /// The address of the switch that adds the sums of racks; the door of job `n` has its port plus `n`, and the same key. The
+    /// parent must have the same system, slots and ports.
+    pub parent: Option<SocketAddrV6>,
+    /// Are the jobs' parameter servers processes of their own ([`ParameterServer`](super::ParameterServer))? Then a session
+    /// begins only if its server has joined.
+    pub server_apart: bool,
     /// A round trip between a worker and the switch, including the time that either takes to wake up. Default 2 ms: a slice
     /// of the scheduler.
     pub rtt: Span,
@@ -68,6 +78,9 @@ impl SwitchConfig {
             lanes: LANES_MAX,
             ports: 1,
             jobs: Vec::new(),
+            racks: false,
+            parent: None,
+            server_apart: false,
             rtt: terms::RTT,
             socket_buffer: 8 << 20,
             loss: 0.0,
@@ -94,6 +107,15 @@ impl SwitchConfig {
         if !(least..=1 << 22).contains(&self.slots) {
             return wrong(format!("{} slots: take {least} (two for each job and port) to {}", self.slots, 1 << 22));
         }
+        if self.racks && self.parent.is_some() {
+            return wrong("a switch that takes racks has no parent: there are two levels".into());
+        }
+        if self.server_apart && (self.parent.is_some() || matches!(self.system, System::SwitchMl { .. })) {
+            return wrong(
+                "parameter servers apart: SwitchML has none, and those of a switch with a parent are the parent's"
+                    .into(),
+            );
+        }
         for (at, job) in self.jobs.iter().enumerate() {
             if !(1..SwitchConfig::FRAGMENTS).contains(&job.number) {
                 return wrong(format!("job {}: take a number from 1 to {}", job.number, SwitchConfig::FRAGMENTS - 1));
@@ -106,44 +128,6 @@ impl SwitchConfig {
             }
         }
         Ok(())
-    }
-}
-
-/// A session of a job: a team's workers, from the time when the first one joins until one of them leaves.
-struct Session {
-    join: Join,
-    window: u32,
-    down: [u8; 32],
-    members: BTreeMap<u16, Connection>,
-}
-
-struct Caller {
-    host: Ipv6Addr,
-    inbox: Region,
-    /// The single answer that it gets.
-    answer: Option<Region>,
-    worker: Option<u16>,
-}
-
-/// The place where the workers of one job join.
-struct Door {
-    job: JobConfig,
-    node: Node,
-    /// Its place among the jobs, which determines its registers in SwitchML.
-    place: u32,
-    callers: HashMap<Connection, Caller>,
-    session: Option<Session>,
-    sessions: u64,
-    refused: u64,
-}
-
-impl Door {
-    /// Releases the memory of a caller that has gone.
-    fn forget(&mut self, caller: &Caller) {
-        for region in [Some(caller.inbox), caller.answer].into_iter().flatten() {
-            // A connection that has ended uses no memory.
-            let _ = self.node.deregister(region);
-        }
     }
 }
 
@@ -193,6 +177,10 @@ pub struct JobStatus {
     pub joined: usize,
     /// Workers that the session has; 0 if there is none.
     pub workers: u16,
+    /// Racks that the session has; 0 if there is none, or if it has not begun.
+    pub racks: u16,
+    /// Is there a parameter server in a process of its own?
+    pub server: bool,
     /// Sessions so far.
     pub sessions: u64,
     /// Workers that were refused.
@@ -203,13 +191,10 @@ pub struct JobStatus {
 
 /// A running switch.
 pub struct Switch {
-    config: SwitchConfig,
+    setup: Setup,
     doors: Vec<Door>,
-    ports: Vec<u16>,
-    orders: Vec<Sender<Order>>,
     threads: Vec<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
-    events: Vec<SwitchEvent>,
 }
 
 impl Switch {
@@ -228,8 +213,7 @@ impl Switch {
         let mut doors = Vec::new();
         for (place, job) in (0..).zip(&config.jobs) {
             let node = Node::bind(terms::door(&job.key, at(job.number)?)?)?;
-            let (callers, session) = (HashMap::new(), None);
-            doors.push(Door { job: job.clone(), node, place, callers, session, sessions: 0, refused: 0 });
+            doors.push(Door::new(job.clone(), place, node));
         }
         let stop = Arc::new(AtomicBool::new(false));
         let (mut ports, mut orders, mut threads) = (Vec::new(), Vec::new(), Vec::new());
@@ -244,7 +228,7 @@ impl Switch {
             let stop = Arc::clone(&stop);
             threads.push(std::thread::spawn(move || station.run(&stop)));
         }
-        Ok(Switch { config, doors, ports, orders, threads, stop, events: Vec::new() })
+        Ok(Switch { setup: Setup { config, ports, orders }, doors, threads, stop })
     }
 
     /// The address where workers of a job join; workers need it to start.
@@ -252,7 +236,7 @@ impl Switch {
     /// # Errors
     /// If there is no such job, or the system cannot report the address.
     pub fn door(&self, job: u16) -> Result<SocketAddrV6, GroupError> {
-        let door = self.doors.iter().find(|door| door.job.number == job);
+        let door = self.doors.iter().find(|door| door.number() == job);
         let door = door.ok_or_else(|| GroupError::Config(format!("job {job}: the switch has no such job")))?;
         match door.node.addresses()?.first() {
             Some(SocketAddr::V6(address)) => Ok(*address),
@@ -262,7 +246,7 @@ impl Switch {
 
     /// The UDP ports of fragments.
     pub fn ports(&self) -> &[u16] {
-        &self.ports
+        &self.setup.ports
     }
 
     /// Serves the doors once, for at most `at_most`; returns their events.
@@ -271,178 +255,24 @@ impl Switch {
     /// If a socket fails.
     pub fn turn(&mut self, at_most: Duration) -> Result<Vec<SwitchEvent>, GroupError> {
         let each = at_most / self.doors.len() as u32;
-        for at in 0..self.doors.len() {
-            let mut wait = each;
-            while let Some(completion) = self.doors[at].node.wait(wait)? {
-                self.heed(at, completion)?;
-                wait = Duration::ZERO;
-            }
+        let mut events = Vec::new();
+        for door in &mut self.doors {
+            events.append(&mut door.turn(&self.setup, each)?);
         }
-        Ok(std::mem::take(&mut self.events))
+        Ok(events)
     }
 
     /// The counters so far. Ports answer within some milliseconds.
     pub fn status(&self) -> SwitchStatus {
-        let ports = self.orders.iter().map(|orders| {
+        let ports = self.setup.orders.iter().map(|orders| {
             let (to, from) = channel();
             // A port that has ended has no counters.
             let _ = orders.send(Order::Count(to));
             from.recv_timeout(Duration::from_secs(1)).unwrap_or_default()
         });
-        let jobs = self.doors.iter().map(|door| JobStatus {
-            number: door.job.number,
-            joined: door.session.as_ref().map_or(0, |session| session.members.len()),
-            workers: door.session.as_ref().map_or(0, |session| session.join.workers),
-            sessions: door.sessions,
-            refused: door.refused,
-            slots_max: self.share(door).slots_max * u32::from(self.config.ports),
-        });
-        let jobs = jobs.collect();
-        SwitchStatus { system: self.config.system.name(), slots: self.config.slots, jobs, ports: ports.collect() }
-    }
-
-    fn heed(&mut self, at: usize, completion: Completion) -> Result<(), GroupError> {
-        let door = &mut self.doors[at];
-        match completion {
-            Completion::Accepted { connection, from } => {
-                let SocketAddr::V6(from) = from else { return Ok(()) };
-                let inbox = door.node.register(vec![0; BYTES]);
-                door.node.recv(connection, inbox, 0..BYTES)?;
-                door.callers.insert(connection, Caller { host: *from.ip(), inbox, answer: None, worker: None });
-            }
-            Completion::Received { connection, .. } => {
-                let Some(caller) = door.callers.get(&connection) else { return Ok(()) };
-                let message = Message::decode(door.node.memory(caller.inbox)?);
-                let answer = match message {
-                    Some(Message::Join(join)) => self.admit(at, connection, join)?,
-                    _ => Err(Refusal::Version),
-                };
-                let door = &mut self.doors[at];
-                let answer = match answer {
-                    Ok(welcome) => Message::Welcome(Box::new(welcome)),
-                    Err(reason) => {
-                        door.refused += 1;
-                        self.events.push(SwitchEvent::Refused { job: door.job.number, reason });
-                        Message::Refused(reason)
-                    }
-                };
-                let out = door.node.register(answer.encode());
-                if let Some(caller) = door.callers.get_mut(&connection) {
-                    caller.answer = Some(out);
-                }
-                // The caller may have gone.
-                let _ = door.node.send(connection, out, 0..BYTES);
-            }
-            Completion::Sent { .. } => {}
-            Completion::Closed { connection, .. } => self.leave(at, connection),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn share(&self, door: &Door) -> Share {
-        let slots = self.config.slots / u32::from(self.config.ports);
-        let own = SwitchMlProgram::share(slots, self.config.jobs.len() as u32);
-        let slots_max = match self.config.system {
-            System::SwitchMl { .. } => 2 * own,
-            _ => ((f64::from(slots) * door.job.share) as u32).clamp(1, slots),
-        };
-        Share { slots_max, first: door.place * 2 * own }
-    }
-
-    /// Admits a worker to its job's session, or begins a session with it.
-    fn admit(&mut self, at: usize, connection: Connection, join: Join) -> Result<Result<Welcome, Refusal>, GroupError> {
-        let ports = u32::from(self.config.ports);
-        let slots = self.config.slots / ports;
-        let share = self.share(&self.doors[at]);
-        let most = match self.config.system {
-            // Each port has slots only for its own keys.
-            System::SwitchMl { .. } => share.slots_max / 2,
-            _ => slots,
-        };
-        let door = &mut self.doors[at];
-        if join.workers == 0 || join.workers > 32 || join.worker >= join.workers {
-            return Ok(Err(Refusal::TooLarge));
-        }
-        if join.lanes == 0 || join.lanes > self.config.lanes {
-            return Ok(Err(Refusal::TooLarge));
-        }
-        if let Some(session) = &door.session {
-            let alike = |a: &Join, b: &Join| (a.workers, a.lanes, a.window) == (b.workers, b.lanes, b.window);
-            match (session.join.token == join.token, session.join.epoch.cmp(&join.epoch)) {
-                (true, std::cmp::Ordering::Greater) => return Ok(Err(Refusal::Late)),
-                (true, std::cmp::Ordering::Equal) if !alike(&session.join, &join) => {
-                    return Ok(Err(Refusal::Differs));
-                }
-                (true, std::cmp::Ordering::Equal) => {}
-                (false, _) => return Ok(Err(Refusal::Busy)),
-                (true, std::cmp::Ordering::Less) => self.end_session(at),
-            }
-        }
-        let number = self.doors[at].job.number;
-        // Keys use ports in turn, and so do the entries of the list of slots.
-        let window = terms::window(join.window, most, ports);
-        let terms = Terms { number, workers: join.workers, lanes: join.lanes, window, slots, ports };
-        let door = &mut self.doors[at];
-        if door.session.is_none() {
-            let down = random_secret()?;
-            let job = terms.job().map_err(|error| GroupError::Config(format!("job {number} {error}")))?;
-            debug_assert_eq!(job.server(), SERVER, "the server's host number");
-            for orders in &self.orders {
-                let _ = orders.send(Order::Admit { job: Arc::clone(&job), share, down });
-            }
-            door.session = Some(Session { join, window, down, members: BTreeMap::new() });
-            door.sessions += 1;
-            self.events.push(SwitchEvent::Began { job: number, workers: join.workers });
-        }
-        let (Some(session), Some(caller)) = (&mut door.session, door.callers.get_mut(&connection)) else {
-            return Ok(Err(Refusal::Late));
-        };
-        let up = random_secret()?;
-        caller.worker = Some(join.worker);
-        session.members.insert(join.worker, connection);
-        for orders in &self.orders {
-            let _ = orders.send(Order::Member { job: number, worker: join.worker, up, address: caller.host });
-        }
-        Ok(Ok(Welcome {
-            system: terms::system_number(self.config.system),
-            job: number,
-            lanes: join.lanes,
-            window: session.window,
-            slots,
-            up,
-            down: session.down,
-            ports: self.ports.clone(),
-        }))
-    }
-
-    /// A connection has ended. A session that has lost a worker ends, and the connections of the other workers are closed.
-    fn leave(&mut self, at: usize, connection: Connection) {
-        let door = &mut self.doors[at];
-        let Some(caller) = door.callers.remove(&connection) else { return };
-        door.forget(&caller);
-        let left = caller
-            .worker
-            .zip(door.session.as_ref())
-            .is_some_and(|(worker, session)| session.members.get(&worker) == Some(&connection));
-        if left {
-            self.end_session(at);
-        }
-    }
-
-    fn end_session(&mut self, at: usize) {
-        let door = &mut self.doors[at];
-        let Some(session) = door.session.take() else { return };
-        for connection in session.members.values() {
-            if let Some(caller) = door.callers.remove(connection) {
-                let _ = door.node.close(*connection);
-                door.forget(&caller);
-            }
-        }
-        for orders in &self.orders {
-            let _ = orders.send(Order::Dismiss { job: door.job.number });
-        }
-        self.events.push(SwitchEvent::Ended { job: door.job.number });
+        let jobs = self.doors.iter().map(|door| door.status(&self.setup)).collect();
+        let config = &self.setup.config;
+        SwitchStatus { system: config.system.name(), slots: config.slots, jobs, ports: ports.collect() }
     }
 }
 

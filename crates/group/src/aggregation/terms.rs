@@ -1,5 +1,6 @@
 //! The terms of a job between a switch and a worker, and the configuration of their connection.
 
+use super::message::Welcome;
 use crate::error::GroupError;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use strandway_fabric::Topology;
 use strandway_fabric::topology::{Level, Shape as Fabric};
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Rate, Span};
+use strandway_switch::who::RACK_MAX;
 use strandway_switch::{Esa, Index, Job, JobError, Shape, Sharing, System};
 use strandway_udp::fragments::OVERHEAD;
 use strandway_udp::{Config, Waiting};
@@ -20,28 +22,80 @@ pub(super) const FIRST: u64 = 1 << 40;
 pub(super) const GONE: Duration = Duration::from_secs(1);
 /// The most fragments under way: ours.
 const WINDOW_MAX: u32 = 4_096;
+/// The most workers of a job: 32 racks of 32. The bitmaps of a header have room for no more.
+pub(super) const WORKERS_MAX: usize = RACK_MAX * RACK_MAX;
+/// Host numbers of a rack: its workers, and the server.
+const HOSTS: u32 = 64;
 /// IPv6 and UDP headers.
 const IP_UDP: usize = 48;
 
-/// The values that a job must have in common at the switch and at all workers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The places of a job's workers: the rack of each, and the switch that adds racks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// By worker: its rack. Racks are numbered from 0 on.
+    pub(super) racks: Vec<u8>,
+    /// The rack whose switch adds racks; the number of racks if that switch has no workers of its own.
+    pub(super) top: u8,
+}
+
+impl Layout {
+    /// One switch has all workers.
+    pub(super) fn flat(workers: u16) -> Layout {
+        Layout { racks: vec![0; usize::from(workers)], top: 0 }
+    }
+}
+
+/// The values that a job must have in common at its switches and at all workers.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
     pub(super) number: u16,
-    pub(super) workers: u16,
+    pub(super) layout: Layout,
     pub(super) lanes: u16,
     pub(super) window: u32,
     /// Slots of each port.
     pub(super) slots: u32,
     pub(super) ports: u32,
+    /// A round trip between a worker and its switch.
+    pub(super) rtt: Span,
 }
 
 impl Terms {
-    /// The job: all workers are connected to one switch, with one plane for each of its ports.
+    /// The terms in a switch's answer to a worker or a parameter server.
+    pub(super) fn of(welcome: &Welcome) -> Terms {
+        Terms {
+            number: welcome.job,
+            layout: welcome.layout.clone(),
+            lanes: welcome.lanes,
+            window: welcome.window,
+            slots: welcome.slots,
+            ports: welcome.ports.len() as u32,
+            rtt: Span::from_us(welcome.rtt.into()),
+        }
+    }
+
+    /// The job: each rack is below one switch, with one plane for each of its ports. The hosts of rack `r` have the numbers from
+    /// 64 `r` on.
     pub(super) fn job(&self) -> Result<Arc<Job>, JobError> {
-        let fabric =
-            Fabric { hosts: 64, planes: self.ports as u8, hosts_per_leaf: 64, spines: 1, leaf_bundle: 1, pods: None };
+        let Layout { racks, top } = &self.layout;
+        let leaves = racks.iter().copied().chain([*top]).max().unwrap_or(0);
+        let fabric = Fabric {
+            hosts: HOSTS * (u32::from(leaves) + 1),
+            planes: self.ports as u8,
+            hosts_per_leaf: HOSTS,
+            spines: 1,
+            leaf_bundle: 1,
+            pods: None,
+        };
         let level = Level { rate: Rate::from_gbps(100), latency: Span::from_ns(500) };
-        let topology = Topology::new(fabric, [level; 3], [Span::ZERO; 3]).expect("64 hosts below one switch");
+        let topology = Topology::new(fabric, [level; 3], [Span::ZERO; 3]).expect("a leaf with 64 hosts for each rack");
+        let mut full = [0; 256];
+        let workers = racks.iter().map(|&rack| {
+            full[usize::from(rack)] += 1;
+            HostId(HOSTS * u32::from(rack) + (full[usize::from(rack)] - 1) % HOSTS)
+        });
+        let workers: Vec<HostId> = workers.collect();
+        // A sum of racks takes one more hop each way.
+        let hops = if racks.iter().all(|rack| rack == top) { 1 } else { 2 };
         let shape = Shape {
             number: self.number,
             group: self.number.into(),
@@ -53,10 +107,9 @@ impl Terms {
             index: Index::List,
             sharing: Sharing::All,
             first: FIRST,
-            rtt: RTT,
+            rtt: self.rtt * hops,
         };
-        let workers = (0..u32::from(self.workers)).map(HostId).collect();
-        Job::new(shape, &topology, workers, HostId(32)).map(Arc::new)
+        Job::new(shape, &topology, workers, HostId(HOSTS * u32::from(*top) + RACK_MAX as u32)).map(Arc::new)
     }
 }
 
@@ -109,9 +162,10 @@ pub(super) fn door(key: &[u8], address: SocketAddrV6) -> Result<Config, GroupErr
     let mut config = Config::new(key)?.plane(address);
     config.waiting = Waiting::Sleep;
     config.peer_timeout = GONE;
+    config.handshake_timeout = GONE;
     config.socket_buffer = 256 << 10;
     config.connections_max = 128;
-    config.operations_max = 16;
+    config.operations_max = 64;
     config.incoming_max = 64;
     Ok(config)
 }
@@ -140,6 +194,22 @@ mod tests {
         assert_eq!(of(100), (43, Span(4 * 43 * 91_520_000)));
         assert_eq!(of(40_000), (512, Span::from_ms(10)));
         assert_eq!(of(1).0, 32);
+    }
+
+    #[test]
+    fn a_layout_is_a_job_with_these_racks_or_says_what_is_too_many() {
+        let of = |racks: Vec<u8>, top| {
+            let layout = Layout { racks, top };
+            Terms { number: 1, layout, lanes: 64, window: 8, slots: 16, ports: 2, rtt: RTT }.job()
+        };
+        let job = of(vec![0, 1, 1, 0, 2], 3).expect("a job");
+        assert_eq!([0, 1, 2, 3, 4].map(|worker| job.place(worker)), [(0, 0), (1, 0), (1, 1), (0, 1), (2, 0)]);
+        assert_eq!((job.server_leaf(), job.shape.rtt), (3, RTT * 2));
+        let flat = of(vec![0; 32], 0).expect("a job");
+        assert_eq!((flat.racks().len(), flat.server_leaf(), flat.shape.rtt), (1, 0, RTT));
+        assert_eq!(of(vec![1; 33], 0), Err(JobError::Crowded { leaf: 1 }));
+        assert_eq!(of((0..33).collect(), 0), Err(JobError::Scattered));
+        assert!(of((0..1_024).map(|worker| (worker / 32) as u8).collect(), 32).is_ok());
     }
 
     #[test]

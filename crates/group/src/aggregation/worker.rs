@@ -1,9 +1,10 @@
 //! A worker with real numbers: the engine of its system, a socket, and the numbers of the operation under way.
 
-use super::lanes::{Scale, read};
+use super::lanes::{Scale, exponents_of_block, half, read};
 use super::line::{Apart, Line};
 use super::message::{Join, Refusal, Welcome};
 use super::terms::{self, Terms};
+use crate::error::GroupError;
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use strandway_proto::program::{Act, Lanes};
 use strandway_proto::units::{Rate, Time};
 use strandway_switch::training::AnyWorker;
 use strandway_switch::window::START;
-use strandway_switch::{Job, Recovery, SelfClocked, System, Worker, WorkerSettings};
+use strandway_switch::{Exponents, Job, Recovery, SelfClocked, System, Worker, WorkerSettings};
 use strandway_udp::PlaneCounters;
 use strandway_udp::fragments::{FragmentSocket, From, Opening, Received, Sealing, channel_of};
 
@@ -32,6 +33,12 @@ pub(super) struct Operation<'a> {
     numbers: Vec<i32>,
     /// For each key: is its result in floats?
     floats: Vec<bool>,
+    /// With exponents, for each key: those that all workers have agreed on, once this worker has sent its numbers.
+    exponents: Vec<[i8; 2]>,
+    /// Workers, whose integers are added.
+    workers: u32,
+    /// A result had not the numbers that belong to it.
+    odd: bool,
     /// The number of missing results.
     left: u64,
     scratch: Vec<i32>,
@@ -55,7 +62,17 @@ impl Operation<'_> {
 
     /// Writes the sums; false if one of them has overflowed, which does not happen with honest workers.
     pub(super) fn restore(&self, scale: Scale, into: &mut [f32]) -> bool {
-        let mut sound = true;
+        let mut sound = !self.odd;
+        if !self.exponents.is_empty() {
+            let results = into.chunks_mut(self.lanes).zip(self.numbers.chunks(self.lanes)).zip(&self.exponents);
+            for ((into, sums), exponents) in results {
+                let (first, second) = into.split_at_mut(half(self.lanes).min(into.len()));
+                let (of_first, of_second) = sums.split_at(half(self.lanes));
+                let [a, b] = exponents.map(|exponent| Scale::of_block(self.workers, exponent));
+                sound &= a.restore(&of_first[..first.len()], first) & b.restore(&of_second[..second.len()], second);
+            }
+            return sound;
+        }
         for ((into, sums), &float) in into.chunks_mut(self.lanes).zip(self.numbers.chunks(self.lanes)).zip(&self.floats)
         {
             match float {
@@ -74,6 +91,20 @@ impl Operation<'_> {
     fn place(&self, key: u64) -> Option<std::ops::Range<usize>> {
         let at = key.checked_sub(self.first).filter(|&at| at < self.keys)? as usize;
         Some(at * self.lanes..(at + 1) * self.lanes)
+    }
+
+    /// Turns our own fragment of a key into integers, by the exponents of its block.
+    fn quantise(&mut self, key: u64, exponents: [i8; 2]) {
+        let Some(place) = self.place(key) else { return };
+        self.exponents[(key - self.first) as usize] = exponents;
+        let end = place.end.min(self.input.len());
+        let (from, to) = (&self.input[place.start..end], &mut self.numbers[place]);
+        let (first, second) = from.split_at(half(self.lanes).min(from.len()));
+        let (to_first, to_second) = to.split_at_mut(half(self.lanes));
+        for (exponent, from, to) in [(exponents[0], first, to_first), (exponents[1], second, to_second)] {
+            // The agreed exponents are at least our own, so all numbers fit.
+            Scale::of_block(self.workers, exponent).quantise(from, to);
+        }
     }
 
     /// Our own fragment of a key, as floats.
@@ -97,6 +128,8 @@ pub(super) struct Session {
     engine: AnyWorker,
     job: Arc<Job>,
     system: System,
+    /// SwitchML: each block has exponents of its own.
+    exponents: bool,
     next: u64,
     began: Instant,
     lanes: Vec<i32>,
@@ -119,16 +152,19 @@ pub(super) struct Way<'a> {
 
 impl Session {
     /// Joins a session.
-    pub(super) fn join(way: &Way<'_>, join: Join, stop: &impl Fn() -> bool) -> Result<Session, Apart> {
+    pub(super) fn join(way: &Way<'_>, join: Join, stop: &dyn Fn() -> bool) -> Result<Session, Apart> {
         let (line, welcome) = Line::open(way.ours, way.door, way.key, join, way.patience, stop)?;
         let odd = || Apart::Refused(Refusal::Differs);
-        let Welcome { system, job, lanes, window, slots, up, down, ports } = welcome;
+        let terms = Terms::of(&welcome);
+        let Welcome { system, lanes, rack, window, slots, up, down, layout, ports, .. } = welcome;
         let system = terms::system_of(system).ok_or(Apart::Refused(Refusal::Version))?;
         if lanes != join.lanes || !(1..=1 << 22).contains(&slots) || !(1..=join.window.max(1)).contains(&window) {
             return Err(odd());
         }
+        if layout.racks.len() != usize::from(join.workers) || layout.racks[usize::from(join.worker)] != rack {
+            return Err(odd());
+        }
         let numbers = 0..ports.len() as u16;
-        let terms = Terms { number: job, workers: join.workers, lanes, window, slots, ports: ports.len() as u32 };
         let job = terms.job().map_err(|_| odd())?;
         let mut socket =
             FragmentSocket::open(SocketAddrV6::new(way.ours, 0, 0, way.door.scope_id()), way.socket_buffer)
@@ -137,10 +173,17 @@ impl Session {
         let to = ports
             .iter()
             .map(|&port| Arc::from([SocketAddrV6::new(*way.door.ip(), port, 0, way.door.scope_id())].as_slice()));
+        if join.exponents && !matches!(system, System::SwitchMl { .. }) {
+            let said = format!("exponents for each block: the switch runs {}, only switchml has them", system.name());
+            return Err(Apart::Failed(GroupError::Config(said)));
+        }
         let timeout = terms::timeout(way.rate, lanes, window);
         let recovery = if system == System::Atp { Recovery::Resend } else { Recovery::Remind };
         let engine = match system {
-            System::SwitchMl { .. } => AnyWorker::SelfClocked(SelfClocked::new(&job, join.worker, timeout, None)),
+            System::SwitchMl { .. } => {
+                let exponents = join.exponents.then(|| Exponents { per_round: 0, own: Vec::new() });
+                AnyWorker::SelfClocked(SelfClocked::new(&job, join.worker, timeout, exponents))
+            }
             _ => {
                 let settings = WorkerSettings {
                     recovery,
@@ -164,6 +207,7 @@ impl Session {
             next: job.shape.first,
             job,
             system,
+            exponents: join.exponents,
             began: Instant::now(),
             lanes: Vec::new(),
             strangers: 0,
@@ -211,19 +255,35 @@ impl Session {
         numbers.clear();
         numbers.resize(keys as usize * lanes, 0);
         let first = self.next;
-        for ((key, from), to) in (first..).zip(input.chunks(lanes)).zip(numbers.chunks_mut(lanes)) {
-            if !scale.quantise(from, to) {
-                match &mut self.engine {
-                    AnyWorker::Windowed(worker) => worker.overflow(key),
-                    AnyWorker::SelfClocked(_) => return None,
+        if let (true, AnyWorker::SelfClocked(worker)) = (self.exponents, &mut self.engine) {
+            let own: Option<Vec<[i8; 2]>> = input.chunks(lanes).map(|block| exponents_of_block(block, lanes)).collect();
+            worker.begin_round(own?);
+        } else {
+            for ((key, from), to) in (first..).zip(input.chunks(lanes)).zip(numbers.chunks_mut(lanes)) {
+                if !scale.quantise(from, to) {
+                    match &mut self.engine {
+                        AnyWorker::Windowed(worker) => worker.overflow(key),
+                        AnyWorker::SelfClocked(_) => return None,
+                    }
                 }
             }
         }
         self.next += keys;
         let (now, end) = (self.now(), self.next);
         self.engine.produce(now, end, priority);
-        let floats = vec![false; keys as usize];
-        let mut operation = Operation { input, first, keys, lanes, numbers, floats, left: keys, scratch: Vec::new() };
+        let mut operation = Operation {
+            input,
+            first,
+            keys,
+            lanes,
+            numbers,
+            floats: vec![false; keys as usize],
+            exponents: if self.exponents { vec![[0; 2]; keys as usize] } else { Vec::new() },
+            workers: self.job.workers().len() as u32,
+            odd: false,
+            left: keys,
+            scratch: Vec::new(),
+        };
         self.act(&mut operation, None);
         self.socket.flush();
         Some(operation)
@@ -271,6 +331,9 @@ impl Session {
             lanes: 1,
             numbers: Vec::new(),
             floats: Vec::new(),
+            exponents: Vec::new(),
+            workers: 1,
+            odd: false,
             left: 0,
             scratch: Vec::new(),
         };
@@ -286,18 +349,19 @@ impl Session {
             self.strangers += 1;
             return;
         };
-        let whole = !fragment.kind.has_lanes() || { fragment.lanes } == self.job.shape.lanes;
+        let alone = self.exponents && { fragment.lanes } == 0;
+        let whole = !fragment.kind.has_lanes() || { fragment.lanes } == self.job.shape.lanes || alone;
         if !whole || { fragment.job } != self.job.shape.number {
             self.strangers += 1;
             return;
         }
-        let mut lanes = std::mem::take(&mut self.lanes);
-        read(bytes, &mut lanes);
+        let mut copy = std::mem::take(&mut self.lanes);
+        let lanes = read(bytes, &mut copy);
         let mut packet = self.job.packet(self.job.server(), self.job.server(), port as u8, fragment);
         packet.flags = if from.marked { Flags::CE } else { Flags::NONE };
         self.engine.program().handle_packet(now, &packet);
-        self.act(operation, Some((&fragment, &lanes)));
-        self.lanes = lanes;
+        self.act(operation, Some((&fragment, lanes)));
+        self.lanes = copy;
     }
 
     fn act(&mut self, operation: &mut Operation<'_>, incoming: Option<(&Fragment, &[i32])>) {
@@ -306,8 +370,11 @@ impl Session {
                 Act::Take { key, .. } => {
                     let (Some((fragment, lanes)), Some(place)) = (incoming, operation.place(key)) else { continue };
                     operation.floats[(key - operation.first) as usize] = fragment.marks.has(Marks::FLOAT);
-                    operation.numbers[place].copy_from_slice(lanes);
                     operation.left -= 1;
+                    match lanes.len() == operation.lanes {
+                        true => operation.numbers[place].copy_from_slice(lanes),
+                        false => operation.odd = true,
+                    }
                 }
                 Act::Send { packet, lanes } => self.send(operation, &packet, lanes),
                 // Only switches have registers.
@@ -324,6 +391,9 @@ impl Session {
             Lanes::Own(key) => {
                 // For keys of an operation that has ended, all ranks have the result.
                 let Some(place) = operation.place(key) else { return };
+                if let (true, AnyWorker::SelfClocked(worker)) = (self.exponents, &self.engine) {
+                    operation.quantise(key, worker.agreed(key).unwrap_or_default());
+                }
                 match fragment.marks.has(Marks::FLOAT) {
                     true => socket.push(to, up, &fragment, operation.own_floats(place)),
                     false => socket.push(to, up, &fragment, &operation.numbers[place]),

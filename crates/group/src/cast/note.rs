@@ -6,7 +6,7 @@ use strandway_udp::copy::parts::Reader;
 use strandway_udp::copy::{MESSAGE_MAX, Malformed, Trouble};
 
 /// The protocol's version; both sides must have the same.
-pub(super) const VERSION: u16 = 2;
+pub(super) const VERSION: u16 = 3;
 
 /// A team that is being formed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,8 @@ pub(super) struct Form {
     /// The receiver's rank; the sender has rank 0.
     pub(super) rank: u32,
     pub(super) team: u16,
-    pub(super) port: u16,
+    /// The UDP port of group addresses; `None` without multicast (0 on the wire).
+    pub(super) port: Option<u16>,
     pub(super) trees: u16,
     pub(super) secret: [u8; 32],
     /// The rate at which the slowest member receives, in bits per second.
@@ -63,6 +64,8 @@ pub(super) enum Note {
     Form(Form),
     /// The receiver has joined.
     Joined,
+    /// The receiver cannot join: the port of group addresses is taken there.
+    Taken,
     /// The sender: all have joined; test which planes carry multicast.
     Try,
     /// The receiver has heard all others on these planes.
@@ -86,6 +89,7 @@ fn flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
 impl Form {
     fn read(reader: &mut Reader<'_>) -> Result<Form, Malformed> {
         let (rank, team, port, trees) = (reader.u32()?, reader.u16()?, reader.u16()?, reader.u16()?);
+        let port = Some(port).filter(|port| *port > 0);
         let (secret, rate, pace, rtt_us, patience_ms) =
             (reader.array()?, reader.u64()?, reader.u32()?, reader.u32()?, reader.u32()?);
         let trusting = flag(reader)?;
@@ -107,7 +111,9 @@ impl Form {
 
     fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.rank.to_be_bytes());
-        [self.team, self.port, self.trees].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
+        [self.team, self.port.unwrap_or(0), self.trees]
+            .iter()
+            .for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
         out.extend_from_slice(&self.secret);
         out.extend_from_slice(&self.rate.to_be_bytes());
         [self.pace, self.rtt_us, self.patience_ms].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
@@ -160,6 +166,7 @@ impl Note {
                 out.extend_from_slice(&next.to_be_bytes());
             }
             Note::Over => out.push(11),
+            Note::Taken => out.push(12),
         }
         out
     }
@@ -188,6 +195,7 @@ impl Note {
                 next: reader.u32()?,
             }),
             11 => Note::Over,
+            12 => Note::Taken,
             _ => return Err(Malformed),
         };
         if reader.0.is_empty() { Ok(note) } else { Err(Malformed) }
@@ -210,7 +218,7 @@ mod tests {
             Note::Form(Form {
                 rank,
                 team,
-                port,
+                port: Some(port).filter(|port| *port > 0),
                 trees,
                 secret,
                 rate,
@@ -233,6 +241,7 @@ mod tests {
             prop::collection::vec(any::<u8>(), 0..50).prop_map(Note::Copy),
             form,
             Just(Note::Joined),
+            Just(Note::Taken),
             Just(Note::Try),
             any::<u32>().prop_map(Note::Heard),
             any::<u32>().prop_map(Note::Planes),

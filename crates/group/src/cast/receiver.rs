@@ -282,8 +282,8 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
         (self.trusting, self.parity) = (form.trusting, parity);
         let options = Options {
             team: form.team,
-            port: form.port,
             trees: form.trees,
+            no_multicast: form.port.is_none(),
             patience: Duration::from_millis(form.patience_ms.into()),
             pace: f64::from(form.pace) / 1e6,
             rtt: Span::from_us(form.rtt_us.into()),
@@ -298,8 +298,12 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
             port: form.port,
             trees: form.trees,
         };
-        self.seat.join(&membership, options)?;
-        self.say(&Note::Joined)
+        match self.seat.join(&membership, options) {
+            Ok(()) => self.say(&Note::Joined),
+            // The sender tries another port.
+            Err(GroupError::Node(error)) if error.is_port_taken() => self.say(&Note::Taken),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Receives a parcel.

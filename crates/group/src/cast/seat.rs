@@ -7,7 +7,8 @@ use std::time::Duration;
 use strandway_udp::{Completion, Membership, Node};
 
 enum Inner {
-    Alone(Box<Node>),
+    /// With the completions that its last team has set aside.
+    Alone(Box<Node>, VecDeque<Completion>),
     Member(Box<Team>),
 }
 
@@ -20,12 +21,12 @@ const SITS: &str = "it sits again at the end of each change";
 impl Seat {
     /// A node without a team.
     pub(super) fn new(node: Node) -> Seat {
-        Seat(Some(Inner::Alone(Box::new(node))))
+        Seat(Some(Inner::Alone(Box::new(node), VecDeque::new())))
     }
 
     pub(super) fn node(&mut self) -> &mut Node {
         match self.0.as_mut().expect(SITS) {
-            Inner::Alone(node) => node,
+            Inner::Alone(node, _) => node,
             Inner::Member(team) => &mut team.node,
         }
     }
@@ -33,7 +34,7 @@ impl Seat {
     /// The node's team.
     pub(super) fn team(&mut self) -> Option<&mut Team> {
         match self.0.as_mut().expect(SITS) {
-            Inner::Alone(_) => None,
+            Inner::Alone(..) => None,
             Inner::Member(team) => Some(team),
         }
     }
@@ -41,7 +42,10 @@ impl Seat {
     /// The next completion; completions that operations of the team have set aside come first.
     pub(super) fn wait(&mut self, nap: Duration) -> Result<Option<Completion>, GroupError> {
         match self.0.as_mut().expect(SITS) {
-            Inner::Alone(node) => Ok(node.wait(nap)?),
+            Inner::Alone(node, others) => match others.pop_front() {
+                Some(completion) => Ok(Some(completion)),
+                None => Ok(node.wait(nap)?),
+            },
             Inner::Member(team) => team.next(nap),
         }
     }
@@ -68,7 +72,7 @@ impl Seat {
                 Ok(())
             }
             Err((node, error)) => {
-                self.0 = Some(Inner::Alone(node));
+                self.0 = Some(Inner::Alone(node, others));
                 Err(error)
             }
         }
@@ -81,7 +85,7 @@ impl Seat {
 
     fn take(&mut self) -> (Node, VecDeque<Completion>) {
         match self.0.take().expect(SITS) {
-            Inner::Alone(node) => (*node, VecDeque::new()),
+            Inner::Alone(node, others) => (*node, others),
             Inner::Member(team) => team.leave(),
         }
     }

@@ -415,6 +415,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
 
     /// Forms a team of these receivers, without those that are lost meanwhile.
     fn form(&mut self, members: &mut Vec<usize>, each: &mut impl FnMut(&Status)) -> Result<(), CastError> {
+        let mut port = (!self.options.team.no_multicast).then_some(self.options.team.port);
         loop {
             members.retain(|&who| self.peers[who].state == State::Receives);
             if members.is_empty() {
@@ -434,15 +435,21 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                 secret: random_secret()?,
                 rank: 0,
                 members: all,
-                port: team.port,
+                port,
                 trees: team.trees,
             };
-            self.seat.join(&membership, *team)?;
+            match self.seat.join(&membership, *team) {
+                Err(GroupError::Node(error)) if error.is_port_taken() => {
+                    port = Some(team.next_port(port)?);
+                    continue;
+                }
+                joined => joined?,
+            }
             for (rank, &who) in (1..).zip(members.iter()) {
                 let form = Form {
                     rank,
                     team: team.team,
-                    port: team.port,
+                    port,
                     trees: team.trees,
                     secret: membership.secret,
                     rate: team.rate.0,
@@ -457,7 +464,16 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                 // A lost receiver is noticed below.
                 let _ = self.say(who, &Note::Form(form));
             }
-            let joined = self.hear_all(members, |note| matches!(note, Note::Joined).then_some(0), each)?;
+            let joined = |note: &Note| match note {
+                Note::Joined => Some(1),
+                Note::Taken => Some(0),
+                _ => None,
+            };
+            let joined = self.hear_all(members, joined, each)?;
+            if joined.contains(&Some(0)) {
+                port = Some(self.options.team.next_port(port)?);
+                continue;
+            }
             if joined.contains(&None) {
                 continue;
             }

@@ -99,7 +99,7 @@ impl Helm {
             Ok(mut engine) => {
                 self.guarded(&mut engine, |engine| engine.obey(&self.commands).map(|()| true));
             }
-            // Who is at the helm looks for commands before it sleeps.
+            // The thread at the helm looks for commands before it sleeps.
             Err(_) => self.waker.wake(),
         }
     }

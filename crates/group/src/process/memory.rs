@@ -79,7 +79,7 @@ impl Buffer {
         matches!(self.bytes, Bytes::Write(_)) || self.is_empty()
     }
 
-    /// Does it begin at a multiple of so many bytes?
+    /// Does it begin at a multiple of `bytes`?
     pub(super) fn is_aligned(&self, bytes: usize) -> bool {
         let first = match &self.bytes {
             Bytes::Read(bytes) => bytes.as_ptr(),

@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// A few values under names. Give your own, for instance one of a scheduler, or take [`DirectoryStore`] or [`TcpStore`].
 ///
-/// Whoever can read a store can join its groups, and read their traffic: rank 0 puts a key there.
+/// A process that can read a store can join its groups and read their traffic: rank 0 puts a key there.
 pub trait Store {
     /// Writes a value.
     ///

@@ -52,22 +52,27 @@ impl Pool {
     }
 }
 
-pub(super) struct Task {
+/// The call that a task performs.
+pub(super) struct Call {
     pub(super) group: u64,
     /// The collective's number in its group; for a send or receive, nothing.
     pub(super) number: Option<u64>,
     pub(super) what: &'static str,
     pub(super) work: Work,
-    pub(super) began: Instant,
     pub(super) timeout: Duration,
     pub(super) rank: u32,
     pub(super) ranks: u32,
     pub(super) element: Element,
     pub(super) reduction: Reduction,
     pub(super) plan: Plan,
-    /// Of the caller's buffers and of scratch.
+    /// Of the caller's buffers, and in a task of scratch.
     pub(super) regions: Vec<Region>,
     pub(super) owners: Vec<Box<dyn Any + Send>>,
+}
+
+pub(super) struct Task {
+    pub(super) call: Call,
+    pub(super) began: Instant,
     pub(super) sent: Vec<Stage>,
     pub(super) received: Vec<Stage>,
     sums: Vec<Summing>,
@@ -85,51 +90,23 @@ pub(super) struct Task {
     pub(super) source: Option<u32>,
 }
 
-/// The arguments with which a task begins.
-pub(super) struct Start {
-    pub(super) group: u64,
-    pub(super) number: Option<u64>,
-    pub(super) what: &'static str,
-    pub(super) work: Work,
-    pub(super) timeout: Duration,
-    pub(super) rank: u32,
-    pub(super) ranks: u32,
-    pub(super) element: Element,
-    pub(super) reduction: Reduction,
-    pub(super) plan: Plan,
-    pub(super) regions: Vec<Region>,
-    pub(super) owners: Vec<Box<dyn Any + Send>>,
-}
-
 impl Task {
-    pub(super) fn new(node: &mut Node, pool: &mut Pool, start: Start) -> Result<Task, Error> {
-        let Start { group, number, what, work, timeout, rank, ranks, element, reduction, plan, mut regions, owners } =
-            start;
-        regions.extend(plan.scratch.iter().map(|length| node.register(vec![0; *length])));
+    pub(super) fn new(node: &mut Node, pool: &mut Pool, mut call: Call) -> Result<Task, Error> {
+        let Plan { sends, receives, sums, scratch, .. } = &call.plan;
+        call.regions.extend(scratch.iter().map(|length| node.register(vec![0; *length])));
         let mut task = Task {
-            group,
-            number,
-            what,
-            work,
             began: Instant::now(),
-            timeout,
-            rank,
-            ranks,
-            element,
-            reduction,
-            regions,
-            owners,
-            sent: vec![Stage::Waiting; plan.sends.len()],
-            received: vec![Stage::Waiting; plan.receives.len()],
-            sums: plan.sums.iter().map(|_| Summing { came: HashMap::new(), next: 0, before: None }).collect(),
-            added: vec![false; plan.sums.len()],
+            sent: vec![Stage::Waiting; sends.len()],
+            received: vec![Stage::Waiting; receives.len()],
+            sums: sums.iter().map(|_| Summing { came: HashMap::new(), next: 0, before: None }).collect(),
+            added: vec![false; sums.len()],
             first_sum: 0,
             first_send: 0,
             first_receive: 0,
             opened: HashMap::new(),
-            left: plan.sends.len() + plan.receives.len() + plan.sums.len(),
+            left: sends.len() + receives.len() + sums.len(),
             source: None,
-            plan,
+            call,
         };
         task.prepare(node)?;
         for sum in 0..task.added.len() {
@@ -141,23 +118,25 @@ impl Task {
 
     /// Scales what this rank contributes, and copies what stays at it.
     fn prepare(&self, node: &mut Node) -> Result<(), Error> {
-        if let Reduction::ScaledSum(factor) = self.reduction {
-            let results = self.plan.sums.iter().map(|sum| sum.out.buffer);
-            let mut inputs: Vec<usize> = self.plan.sums.iter().map(|sum| sum.own.buffer).collect();
-            inputs.extend(self.plan.sends.iter().map(|send| send.from.buffer));
+        if let Reduction::ScaledSum(factor) = self.call.reduction {
+            let results = self.call.plan.sums.iter().map(|sum| sum.out.buffer);
+            let mut inputs: Vec<usize> = self.call.plan.sums.iter().map(|sum| sum.own.buffer).collect();
+            inputs.extend(self.call.plan.sends.iter().map(|send| send.from.buffer));
             inputs.sort_unstable();
             inputs.dedup();
             // The caller's input must not change, so a copy of it is scaled.
             let results: Vec<usize> = results.collect();
-            for input in inputs.into_iter().filter(|input| *input < self.regions.len() - self.plan.scratch.len()) {
-                let region = self.regions[input];
+            for input in
+                inputs.into_iter().filter(|input| *input < self.call.regions.len() - self.call.plan.scratch.len())
+            {
+                let region = self.call.regions[input];
                 if !results.contains(&input) {
                     node.take_over(region)?;
                 }
-                scale(self.element, node.memory_mut(region)?, factor);
+                scale(self.call.element, node.memory_mut(region)?, factor);
             }
         }
-        for (from, to) in &self.plan.copies {
+        for (from, to) in &self.call.plan.copies {
             self.copy(node, from, to)?;
         }
         Ok(())
@@ -167,13 +146,13 @@ impl Task {
         if from == to || from.is_empty() {
             return Ok(());
         }
-        let (source, target) = (self.regions[from.buffer], self.regions[to.buffer]);
+        let (source, target) = (self.call.regions[from.buffer], self.call.regions[to.buffer]);
         node.copy_within(source, from.bytes.clone(), target, to.bytes.start)
     }
 
     /// May a send leave?
     pub(super) fn is_open(&self, send: usize) -> bool {
-        match self.plan.sends[send].gate {
+        match self.call.plan.sends[send].gate {
             Gate::Open => true,
             Gate::Received(receive) => self.received[receive] == Stage::Done,
             Gate::Added(sum) => self.added[sum],
@@ -182,7 +161,7 @@ impl Task {
 
     /// May memory be opened for a receive?
     pub(super) fn may_receive(&self, receive: usize) -> bool {
-        match self.plan.receives[receive].into {
+        match self.call.plan.receives[receive].into {
             Into::Place(_) => true,
             Into::Sum(sum) => sum < self.first_sum + AHEAD,
         }
@@ -190,7 +169,7 @@ impl Task {
 
     /// The receive from a rank with a tag that is not done.
     pub(super) fn receive_of(&self, from: u32, tag: u32) -> Option<usize> {
-        let receives = self.plan.receives.iter().zip(&self.received);
+        let receives = self.call.plan.receives.iter().zip(&self.received);
         receives.enumerate().find_map(|(at, (receive, stage))| {
             (receive.from == from && receive.tag == tag && *stage != Stage::Done).then_some(at)
         })
@@ -204,15 +183,15 @@ impl Task {
         receive: usize,
         bytes: Vec<u8>,
     ) -> Result<(), Error> {
-        match self.plan.receives[receive].into.clone() {
+        match self.call.plan.receives[receive].into.clone() {
             Into::Place(span) => {
                 if !span.is_empty() {
-                    node.memory_mut(self.regions[span.buffer])?[span.bytes].copy_from_slice(&bytes);
+                    node.memory_mut(self.call.regions[span.buffer])?[span.bytes].copy_from_slice(&bytes);
                 }
                 pool.keep(bytes);
             }
             Into::Sum(sum) => {
-                let from = self.plan.receives[receive].from;
+                let from = self.call.plan.receives[receive].from;
                 self.sums[sum].came.insert(from, bytes);
                 self.add(node, pool, sum)?;
             }
@@ -231,12 +210,12 @@ impl Task {
 
     /// Adds what has come, in the order of ranks.
     fn add(&mut self, node: &mut Node, pool: &mut Pool, at: usize) -> Result<(), Error> {
-        let (own, out) = (self.plan.sums[at].own.clone(), self.plan.sums[at].out.clone());
-        let region = self.regions[out.buffer];
-        let (element, reduction) = (self.element, self.reduction);
-        while self.sums[at].next < self.ranks {
+        let (own, out) = (self.call.plan.sums[at].own.clone(), self.call.plan.sums[at].out.clone());
+        let region = self.call.regions[out.buffer];
+        let (element, reduction) = (self.call.element, self.call.reduction);
+        while self.sums[at].next < self.call.ranks {
             let next = self.sums[at].next;
-            if next == self.rank {
+            if next == self.call.rank {
                 self.copy(node, &own, &out)?;
                 if let Some(before) = self.sums[at].before.take() {
                     combine(element, reduction, &mut node.memory_mut(region)?[out.bytes.clone()], &before);
@@ -245,7 +224,7 @@ impl Task {
             } else {
                 let summing = &mut self.sums[at];
                 let Some(bytes) = summing.came.remove(&next) else { return Ok(()) };
-                if next < self.rank {
+                if next < self.call.rank {
                     match &mut summing.before {
                         Some(before) => {
                             combine(element, reduction, before, &bytes);
@@ -261,7 +240,7 @@ impl Task {
             self.sums[at].next += 1;
         }
         if reduction == Reduction::Average {
-            divide(element, &mut node.memory_mut(region)?[out.bytes], self.ranks);
+            divide(element, &mut node.memory_mut(region)?[out.bytes], self.call.ranks);
         }
         self.added[at] = true;
         self.left -= 1;
@@ -273,8 +252,8 @@ impl Task {
 
     /// The ranks that it waits for.
     pub(super) fn waits_for(&self) -> Vec<u32> {
-        let receives = self.plan.receives.iter().zip(&self.received);
-        let sends = self.plan.sends.iter().zip(&self.sent);
+        let receives = self.call.plan.receives.iter().zip(&self.received);
+        let sends = self.call.plan.sends.iter().zip(&self.sent);
         let mut ranks: Vec<u32> = receives
             .filter(|(_, stage)| **stage != Stage::Done)
             .map(|(receive, _)| receive.from)
@@ -286,13 +265,13 @@ impl Task {
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.began.checked_add(self.timeout)
+        self.began.checked_add(self.call.timeout)
     }
 }
 
 impl Drop for Task {
     /// Nobody waits for a task that is no more. One that has ended has said so already.
     fn drop(&mut self) {
-        self.work.end(Err(Failure::Node("its thread has ended".into())));
+        self.call.work.end(Err(Failure::Node("its thread has ended".into())));
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub struct Work(Arc<Shared>);
 
 struct Shared {
-    /// Whoever waits steers the engine that moves the work.
+    /// Moves the work: a caller that waits for the work steers it.
     helm: Arc<Helm>,
     ended: AtomicBool,
     state: Mutex<State>,

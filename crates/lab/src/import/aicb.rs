@@ -27,7 +27,7 @@ pub fn is_list(text: &str) -> bool {
     text.lines().take(2).any(|line| line.trim_start().starts_with("comm_type,comm_group"))
 }
 
-/// What a line says.
+/// A line, parsed.
 struct Line {
     number: usize,
     does: Option<(Kind, Group)>,
@@ -139,7 +139,7 @@ type Wrong<'a> = (&'a str, String, &'static str);
 /// Kind and group of a collective; neither of a computation.
 type Said = (Option<Kind>, Option<Group>);
 
-/// What a line does: nothing, a computation, or a collective.
+/// The operation of a line: none, a computation, or a collective.
 fn kind<'a>(name: &'a str, group: &'a str) -> Result<Option<Said>, Wrong<'a>> {
     let kind = match name.trim_start_matches("CommType.") {
         "epoch_end" => return Ok(None),

@@ -41,7 +41,7 @@ impl Default for Options {
     }
 }
 
-/// What was met in the files, for the list of assumptions.
+/// Counts of unusual nodes in the files, for the list of assumptions.
 #[derive(Clone, Debug, Default)]
 struct Met {
     control: u64,
@@ -212,7 +212,7 @@ impl Reader {
         Ok(nodes)
     }
 
-    /// What a node does.
+    /// The operation of a node.
     fn does(&mut self, file: &str, node: &Node) -> Result<Does, Problems> {
         let wrong = |what: String, remedy: &str| {
             Err(problem(file, None, "", format!("node {} (`{}`) {what}", node.id, node.shown()), remedy))

@@ -12,7 +12,7 @@ use std::io::BufRead;
 
 pub use binary::MAGIC;
 
-/// What is done with each rank, in order.
+/// A function that takes the operations of each rank, in the order of ranks.
 type Each<'a> = &'a mut dyn FnMut(u32, RankTrace) -> Result<(), Problems>;
 
 /// Is this the beginning of a file in binary form?

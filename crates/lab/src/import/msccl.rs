@@ -34,7 +34,7 @@ pub fn is_algorithm(text: &str) -> bool {
     xml::root(text) == Some("algo")
 }
 
-/// What a step does.
+/// A step of a thread block.
 struct Step {
     receives: bool,
     reduces: bool,
@@ -249,7 +249,7 @@ fn build(
 }
 
 impl Algorithm {
-    /// What is in the file, and what was assumed, as lines of text.
+    /// The file's contents and our assumptions, as lines of text.
     pub fn describe(&self) -> String {
         let collective = match self.recipe.collective() {
             Collective::AllReduce => "all-reduce",

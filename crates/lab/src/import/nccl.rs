@@ -137,7 +137,7 @@ impl Server {
         format!("[servers]\ngpus = {}\n{nics}{rate}{rails}", self.gpus)
     }
 
-    /// What is in the file, and what was assumed, as lines of text.
+    /// The file's contents and our assumptions, as lines of text.
     pub fn describe(&self) -> String {
         let rate = |rate: Option<Rate>| rate.map_or("unknown".to_string(), |rate| rate.to_string());
         let skeleton = if self.skeleton { " (a skeleton: PCI devices only)" } else { "" };

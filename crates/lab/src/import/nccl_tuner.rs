@@ -46,7 +46,7 @@ impl Protocol {
     }
 }
 
-/// What a line chooses.
+/// The choice that a line makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// The algorithm.
@@ -170,7 +170,7 @@ impl Tuner {
         self.rules.iter().find(fits).map(|rule| rule.choice)
     }
 
-    /// What is in the file, and what was assumed, as lines of text.
+    /// The file's contents and our assumptions, as lines of text.
     pub fn describe(&self) -> String {
         let mut out = format!("a configuration of NCCL's example tuner: {} rules\n", self.rules.len());
         for rule in &self.rules {

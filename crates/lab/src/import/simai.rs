@@ -3,6 +3,7 @@
 //! The reader is SimAI's `astra-sim/workload/Workload.cc`: a header of pairs, the number of layers, then twelve fields per layer. Groups
 //! are those of Megatron-LM: tensor parallel fastest, then experts, data, stages outermost.
 
+use super::trace::Kind;
 use crate::problem::{Problem, Problems};
 use std::collections::BTreeMap;
 
@@ -23,21 +24,6 @@ pub enum Group {
     Expert,
     /// `_DP_EP`.
     ExpertData,
-}
-
-/// The kind of collective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `ALLREDUCE`.
-    AllReduce,
-    /// `ALLGATHER`.
-    AllGather,
-    /// `REDUCESCATTER`.
-    ReduceScatter,
-    /// `ALLTOALL`.
-    AllToAll,
-    /// `BROADCAST`.
-    Broadcast,
 }
 
 /// A collective of a layer.

@@ -63,7 +63,7 @@ impl Kind {
     }
 }
 
-/// What an operation does.
+/// The action of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Does {
     /// Computes on a lane of the rank: 0 is the GPU.
@@ -93,7 +93,7 @@ pub enum Does {
     Collective {
         /// An index into [`Trace::groups`].
         group: u32,
-        /// What it does.
+        /// The kind of collective.
         kind: Kind,
         /// Bytes as nccl-tests counts them: the whole buffer.
         bytes: u64,
@@ -105,11 +105,11 @@ pub enum Does {
 pub struct Operation {
     /// The name of the operation in its file: a node's number, or a line.
     pub id: u64,
-    /// What it does.
+    /// Its action.
     pub does: Does,
 }
 
-/// What one rank does.
+/// The operations of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankTrace {
     /// The operations. Each one waits only for operations before it, once the trace is sorted.
@@ -217,14 +217,14 @@ impl RankTrace {
     }
 }
 
-/// What all ranks do.
+/// The operations of all ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     /// The file, or the first of them, in messages.
     pub file: String,
     /// `a Chakra execution trace`, and so on.
     pub format: &'static str,
-    /// What an operation is called in messages: `node` or `line`.
+    /// The word for an operation in messages: `node` or `line`.
     pub noun: &'static str,
     /// The ranks. If `alike` is true there is one, and all ranks do what it does.
     pub ranks: Vec<RankTrace>,
@@ -232,11 +232,11 @@ pub struct Trace {
     pub alike: bool,
     /// The groups of collectives, by their members; an empty list stands for all ranks.
     pub groups: Vec<Vec<u32>>,
-    /// What was assumed, in sentences.
+    /// The assumptions of the import, in sentences.
     pub assumed: Vec<String>,
 }
 
-/// What a trace contains, counted while it is read: it needs no memory for each operation.
+/// The contents of a trace, counted while it is read: this needs no memory per operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
     /// Computations with a time, and all their time together.

@@ -5,6 +5,7 @@ use crate::node_file::{Far, NodeFile};
 use std::net::SocketAddrV6;
 use std::path::Path;
 use strandway_proto::{Rate, Span};
+use strandway_udp::Layout;
 
 /// The UDP port of plane 0; further planes use the following ports. 4791 is RoCEv2's port.
 pub const PORT: u16 = 4791;
@@ -55,6 +56,7 @@ pub fn node_file(fabric: &LinuxFabric, host: u16) -> NodeFile {
         devices: fabric.ports(Node::Host(host)).into_iter().map(|port| port.name).collect(),
         key: Some("key".into()),
         profile: fabric.profile.clone(),
+        layout: if fabric.mrc_layout { Layout::MRC } else { Layout::Frame },
         payload: fabric.payload,
         rate: Rate(fabric.node_rate),
         base_rtt: Span(fabric.base_rtt_ns * 1000),

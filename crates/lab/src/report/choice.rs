@@ -1,10 +1,53 @@
 //! The choices of `sdr_auto` for the messages of a run, and their reasons.
 
+use super::Report;
 use super::text::us;
-use super::{ChoiceFacts, ChoiceOption, PlanFacts, Report};
+use serde::{Deserialize, Serialize};
 use strandway_fabric::Measurements;
 use strandway_proto::Span;
 use strandway_proto::repair::Choices;
+
+/// The choices of `sdr_auto` for the messages of a run, over all connections.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ChoiceFacts {
+    /// Number of connections that chose.
+    pub connections: u64,
+    /// The repair schemes in use, and their messages.
+    pub plans: Vec<PlanFacts>,
+    /// Measured share of packets lost, mean over connections.
+    pub loss: f64,
+    /// Measured number of packets lost in a row, mean over connections.
+    pub burst: f64,
+    /// Measured round trip, mean over connections.
+    pub rtt_us: f64,
+    /// The last choice of the connection with the most messages, with the model's prediction for it.
+    pub last: Option<ChoiceOption>,
+    /// The next best scheme at that choice.
+    pub next: Option<ChoiceOption>,
+}
+
+/// A repair scheme, and the number of messages that used it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PlanFacts {
+    /// The name of the scheme.
+    pub plan: String,
+    /// Number of messages.
+    pub messages: u64,
+}
+
+/// A repair scheme, and the model's prediction for it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ChoiceOption {
+    /// The name of the scheme.
+    pub plan: String,
+    /// Predicted mean completion time.
+    pub mean_us: f64,
+    /// Predicted 99.9th percentile of the completion time.
+    pub p999_us: f64,
+}
 
 /// The choices of all connections; `None` if no connection chose.
 pub(super) fn facts(measured: &Measurements) -> Option<ChoiceFacts> {

@@ -1,11 +1,44 @@
 //! The changes of MRC's entropy values (EV events) in a report.
 
-use super::{EvEventFacts, EvFacts, Report};
+use super::Report;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use strandway_fabric::Measurements;
 use strandway_proto::path::PathChange;
 
 /// The most events with a row of their own; ours.
 const ROWS_MAX: usize = 1000;
+
+/// The changes of MRC's entropy values.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EvFacts {
+    /// Events by kind: `failed`, `kept`, `answered`, `unanswered`, `returned`, `denied`, `allowed`, `replaced`.
+    pub counts: BTreeMap<String, u64>,
+    /// Events that were lost because a connection had too many.
+    pub lost: u64,
+    /// The first 1,000 events, in order of time.
+    pub events: Vec<EvEventFacts>,
+}
+
+/// A change of an entropy value.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EvEventFacts {
+    /// When it happened.
+    pub at_us: f64,
+    /// The sender.
+    pub host: u32,
+    /// The receiver.
+    pub peer: u32,
+    /// The plane.
+    pub plane: u8,
+    /// The number of the path in the plane.
+    pub path: u32,
+    /// The kind of change, as in `counts`.
+    pub change: Cow<'static, str>,
+}
 
 /// The events of a run; `None` if there were none.
 pub(super) fn facts(measured: &Measurements) -> Option<EvFacts> {

@@ -71,8 +71,8 @@ pub struct JobFacts {
     pub timeline: Vec<TimelineFacts>,
     /// When the iteration of `timeline` and `lanes` began, in us since the run began.
     pub timeline_from_us: f64,
-    /// What some ranks did in that iteration, the slowest one among them; empty without time series (`run.sample`, or a
-    /// page), and if there were too many steps to keep their times.
+    /// The activities of some ranks in that iteration, the slowest one among them; empty without time series (`run.sample`,
+    /// or a page), and if there were too many steps to keep their times.
     pub lanes: Vec<LaneFacts>,
 }
 
@@ -118,7 +118,7 @@ pub struct OperationFacts {
     /// Mean part of the time until the last rank was ready for it; absent for messages between two ranks, and if there
     /// were too many steps to keep their times.
     pub late_us: Option<f64>,
-    /// What its messages spent their time on, as shares that add up to 1: `line`, queues (`collision`, `slow_link`, `incast`,
+    /// Time of its messages by cause, as shares that add up to 1: `line`, queues (`collision`, `slow_link`, `incast`,
     /// `fabric`), `window`, `recovery`, `timeout`, `paused`, `propagation`; absent without accounts (`run.why`).
     pub shares: BTreeMap<String, Option<f64>>,
     /// The link at which its packets waited, if one stands out.

@@ -4,12 +4,30 @@ use super::capacity::Capacity;
 use super::make::link_facts;
 use super::text::grid::{ALWAYS, Grid};
 use super::text::{bytes, count, gbps, percent, us};
-use super::{LongLinkFacts, Report};
+use super::{LinkFacts, Report};
 use crate::plan::Experiment;
+use serde::{Deserialize, Serialize};
 use strandway_fabric::Measurements;
 
 /// Limit on the rows that a terminal shows: the links of four sites. JSON has all of them.
 const SHOWN: usize = 12;
+
+/// One direction of a long link between sites.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LongLinkFacts {
+    /// Its rate.
+    pub rate_gbps: f64,
+    /// Its propagation delay.
+    pub latency_us: f64,
+    /// Limit on the bytes in the data queue of its port.
+    pub queue_bytes: u64,
+    /// Packets lost divided by packets sent onto it.
+    pub lost_share: f64,
+    /// Its counters.
+    #[serde(flatten)]
+    pub link: LinkFacts,
+}
 
 /// Every directed long link, in the order of its number.
 pub(super) fn facts(experiment: &Experiment, measured: &Measurements) -> Vec<LongLinkFacts> {

@@ -235,7 +235,7 @@ fn walk(
     free
 }
 
-/// What a rank did in the last iteration.
+/// The lane of a rank: its activities in the last iteration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LaneFacts {

@@ -448,7 +448,7 @@ fn made_of(f: &FabricFacts) -> String {
     }
     let mut rows = cost::rows(&f.cost, f.single_plane.as_ref(), f.tables);
     let single = if f.single_plane.is_some() { "on one plane of these switches" } else { "" };
-    rows.insert(0, ["what it is made of", "", single].map(str::to_string));
+    rows.insert(0, ["parts of the fabric", "", single].map(str::to_string));
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let (first, second) = (width(0), width(1));
     let line = |[name, here, there]: &[String; 3]| {

@@ -169,7 +169,7 @@ fn permutations(table: &mut Table, settings: &mut Vec<Place>) {
         }
     }
     for (place, _) in &places {
-        table.section(format!("What the switch gives, and what the selector: {}", place.name));
+        table.section(format!("Gains by the switch, and by the selector: {}", place.name));
         shares(table, place);
     }
     for (id, name, cell) in [

@@ -26,7 +26,7 @@ const LOSSES: [&str; 5] = ["1e-6", "1e-5", "1e-4", "1e-3", "1e-2"];
 /// Samples of an all-reduce, enough for its 99.9th percentile.
 const SAMPLES: u32 = 200_000;
 
-const TAIL: &str = "12.2 is (26.3 + 4 x 75) / 26.7 ms at 64 MiB: four timeouts. At 1e-2 so long a time is one of 6,000, the largest of a thousand samples \
+const TAIL: &str = "12.2 is (26.3 + 4 x 75) / 26.7 ms at 64 MiB: four timeouts. At 1e-2 one time of 6,000 is as long, the largest of a thousand samples \
                     in one experiment of seven; it becomes the 99.9th percentile at 2e-2 (row p999/2e-2)";
 const NACK: &str = "the model allows less than 3 at any loss, and 2.3 at the most on average: shorter timeouts save two of three round trips";
 const RARE: &str = "at 1e-6 rarely more than two timeouts of 75 ms meet in all steps, beside 154 ms without (4 sites); four sites gain 3 from 1e-5 on, \

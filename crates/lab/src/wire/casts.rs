@@ -157,7 +157,7 @@ impl<'a> Casting<'a> {
                     secret: team.secret,
                     rank,
                     members: team.members.hosts().iter().map(addresses).collect(),
-                    port: Options::PORT,
+                    port: Some(Options::PORT),
                     trees: teams.trees,
                 })
             };

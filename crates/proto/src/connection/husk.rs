@@ -27,7 +27,9 @@ pub(crate) struct Husk {
     received: Received,
     /// The byte count in the newest acknowledgement that the sender got.
     newest: u32,
-    /// `None` if it was never used.
+    /// True if it was awake before. Then the peer may know of it, even if it has sent nothing but letters, which are not counted.
+    has_woken: bool,
+    /// `None` if there is nothing to count.
     record: Option<Box<Record>>,
 }
 
@@ -59,12 +61,12 @@ impl Husk {
     pub(crate) fn new(kind: Arc<Kind>, peer: (HostId, ConnectionId), random: Random) -> Husk {
         let (peer, peer_connection) = peer;
         let received = Received::default();
-        Husk { kind, random, peer, peer_connection, sent: 0, received, newest: 0, record: None }
+        Husk { kind, random, peer, peer_connection, sent: 0, received, newest: 0, has_woken: false, record: None }
     }
 
     /// Was it never used?
     pub(crate) const fn is_unused(&self) -> bool {
-        self.record.is_none() && self.sent == 0 && self.received.next == 0
+        !self.has_woken
     }
 
     pub(crate) fn stats(&self) -> &ConnectionStats {
@@ -138,6 +140,7 @@ impl Connection {
             sent: sent.next,
             received,
             newest: sent.newest,
+            has_woken: true,
             record: used.then(|| std::mem::replace(&mut self.record, Record::new())),
         })
     }

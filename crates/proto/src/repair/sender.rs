@@ -465,7 +465,7 @@ impl Reliability for RepairSender {
             }
             let tries = state.tries;
             if begins || ends {
-                let due = now + self.timeout_of(tries);
+                let due = now + self.timeout_of(tries, path);
                 self.push_timeout(due, sequence, chunk);
             }
             self.in_flight += bytes.0;

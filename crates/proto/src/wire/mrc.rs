@@ -108,7 +108,8 @@ fn at_offset(from: Psn, offset: u16) -> Psn {
     Psn::new(u64::from(from.get()).wrapping_add(i64::from(offset as i16) as u64))
 }
 
-const fn reason_code(reason: NackReason, at_last_hop: bool) -> u8 {
+/// The code of a NACK's reason.
+pub(super) const fn reason_code(reason: NackReason, at_last_hop: bool) -> u8 {
     match reason {
         NackReason::Missing if at_last_hop => 0x02,
         NackReason::Missing => 0x01,
@@ -120,7 +121,8 @@ const fn reason_code(reason: NackReason, at_last_hop: bool) -> u8 {
     }
 }
 
-fn reason_of(code: u8) -> Result<NackReason, WireError> {
+/// The reason of a NACK's code.
+pub(super) fn reason_of(code: u8) -> Result<NackReason, WireError> {
     Ok(match code {
         0x01 | 0x02 => NackReason::Missing,
         0x06 => NackReason::NoTracker,
@@ -130,6 +132,11 @@ fn reason_of(code: u8) -> Result<NackReason, WireError> {
         0x19 => NackReason::Fatal,
         _ => return Err(WireError::Unknown),
     })
+}
+
+/// Does the code say that the last switch trimmed the packet?
+pub(super) const fn is_at_last_hop(code: u8) -> bool {
+    code == 0x02
 }
 
 /// A buffer for the largest header: the whole header is built before it is appended.
@@ -371,7 +378,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Packet, WireError> {
             if kind >> 4 != NACK_CC >> 4 || psn != number {
                 return Err(WireError::Inconsistent);
             }
-            standard |= if code == 0x02 { Flags::TRIMMED_AT_LAST_HOP.0 } else { 0 };
+            standard |= if is_at_last_hop(code) { Flags::TRIMMED_AT_LAST_HOP.0 } else { 0 };
             let cumulative = Psn::new(u64::from(psn.get()) + Psn::MODULUS - above);
             Header::Nack(Nack { psn, cumulative, path, reason })
         }

@@ -5,7 +5,7 @@
 use strandway_proto::congestion::{AckSample, Congestion, LossKind, LossSample};
 use strandway_proto::path::{PathFeedback, PathSelector};
 use strandway_proto::profile::WireFormat;
-use strandway_proto::wire::{self, frame};
+use strandway_proto::wire::{self, frame, ocp};
 use strandway_proto::{Bytes, PathId, Ports, Span, Time};
 
 /// Something that happens to a congestion control.
@@ -159,5 +159,35 @@ pub(crate) fn check_wire(bytes: &[u8]) {
         let whole = frame::write(format, &packet, &mut again).expect("a packet that was read can be written");
         assert_eq!(whole, usize::from(packet.size));
         assert_eq!(frame::read(format, &again), Ok(packet));
+    }
+}
+
+/// Reads the bytes as a datagram in MRC's published layout, as they are and with the lengths, the port and the ICRC made right,
+/// so that the bodies are read, too. A datagram that can be read can be written, and then says the same.
+pub(crate) fn check_ocp(bytes: &[u8]) {
+    read_ocp(bytes);
+    let mut right = bytes.to_vec();
+    if right.len() < ocp::FIXED + ocp::ICRC {
+        return;
+    }
+    let Ok(length) = u16::try_from(right.len() - 40) else { return };
+    (right[0], right[6]) = (0x60 | right[0] & 0xf, 17);
+    right[4..6].copy_from_slice(&length.to_be_bytes());
+    right[42..44].copy_from_slice(&ocp::PORT.to_be_bytes());
+    right[44..46].copy_from_slice(&length.to_be_bytes());
+    let at = right.len() - ocp::ICRC;
+    let sum = ocp::icrc(&right[..at]).expect("it is long enough");
+    right[at..].copy_from_slice(&sum);
+    read_ocp(&right);
+}
+
+fn read_ocp(bytes: &[u8]) {
+    let trimmed = ocp::read_trimmed(bytes, ocp::PORT);
+    if let Ok((datagram, payload)) = ocp::read(bytes, ocp::PORT) {
+        let mut again = Vec::new();
+        ocp::write(&datagram, ocp::PORT, payload, &mut again).expect("what was read fits");
+        assert_eq!(ocp::read(&again, ocp::PORT), Ok((datagram, payload)), "it says the same");
+        assert_eq!(again.len(), bytes.len());
+        assert_eq!(trimmed.is_ok(), matches!(datagram.body, ocp::Body::Write(_)));
     }
 }

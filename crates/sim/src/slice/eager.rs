@@ -75,7 +75,7 @@ impl Slice<'_> {
             services: vec![Service::IDLE; self.ports.len()],
             ..Switches::default()
         };
-        for node in self.facts.cut.nodes_of(self.facts.index).iter().skip(1).cloned().flatten() {
+        for node in self.facts.cut.nodes_of(self.facts.index).iter().skip(1).flatten().copied() {
             let number = switches.nodes.len() as u32;
             switches.of_node[(node - topology.hosts()) as usize] = number;
             switches.nodes.push(node);
@@ -290,7 +290,7 @@ impl Slice<'_> {
             self.books.hops += 1;
             let stop = match self.fabric.switches.of_node.get((port.to.wrapping_sub(self.facts.cut.hosts)) as usize) {
                 Some(switch) => switch * GROUP as u32,
-                None => self.facts.first_host_stop + port.to - self.facts.first_host,
+                None => self.facts.host_stop(port.to),
             };
             self.clock.calendar.put(end + port.delay, stop, port.link, packet);
         }

@@ -3,9 +3,9 @@
 use super::host::Host;
 use super::seat::{OpenMessage, Posted};
 use super::setup::World;
+use super::tables::Tables;
 use crate::fingerprint::Fingerprint;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use strandway_collective::{AnyApplication, Programs};
 use strandway_fabric::plan::Plan;
 use strandway_proto::account::Waits;
@@ -32,18 +32,20 @@ pub(crate) struct Edge<'a> {
     /// The environment of the connections of each profile.
     pub(super) environments: Vec<World>,
     pub(super) all_programs: &'a Programs<'a>,
+    /// PRIME's tables for switches that hash, if the run has any.
+    pub(super) tables: Option<Box<Tables>>,
     /// The flows that the hosts are sending.
     pub(super) under_way: BTreeMap<u32, Posted>,
 }
 
 impl<'a> Edge<'a> {
     /// The programs of these hosts, which have this many ports in all. The hosts themselves are made later.
-    pub(super) fn new(plan: &Plan, programs: &'a Programs<'a>, hosts: Range<u32>, ports: u32) -> Edge<'a> {
+    pub(super) fn new(plan: &Plan, programs: &'a Programs<'a>, hosts: &[u32], ports: u32) -> Edge<'a> {
         let count = hosts.len();
         Edge {
             hosts: Vec::new(),
             nics: vec![0; ports as usize],
-            programs: hosts.map(|h| programs.at(HostId(h))).collect(),
+            programs: hosts.iter().map(|&h| programs.at(HostId(h))).collect(),
             fingerprints: vec![Fingerprint::new(); count],
             open: vec![Vec::new(); count],
             heard: vec![BTreeMap::new(); count],
@@ -51,6 +53,7 @@ impl<'a> Edge<'a> {
             openings: vec![0; count],
             environments: plan.profiles.iter().map(|p| World::new(plan, p)).collect(),
             all_programs: programs,
+            tables: Tables::new(plan),
             under_way: BTreeMap::new(),
         }
     }

@@ -4,6 +4,7 @@ use super::fault::FaultEvent;
 use super::{Cut, Sources};
 use std::ops::Range;
 use strandway_fabric::plan::Plan;
+use strandway_proto::HostId;
 
 /// The facts of a run, as one slice needs them.
 pub(super) struct Facts<'a> {
@@ -20,8 +21,8 @@ pub(super) struct Facts<'a> {
     pub(super) first_host_stop: u32,
     /// The groups of stops to visit in each phase of a window. Slices exchange packets between phases.
     pub(super) phases: Vec<Vec<Range<usize>>>,
-    /// The first host of this slice.
-    pub(super) first_host: u32,
+    /// The hosts of this slice, ascending.
+    pub(super) hosts: &'a [u32],
     /// True if switch ports are eager, routing sometimes knows dead links, packets go to groups, or switches run
     /// programs.
     pub(super) special: bool,
@@ -39,9 +40,14 @@ pub(super) struct Facts<'a> {
 }
 
 impl Facts<'_> {
+    /// The number in the fabric of the slice's `h`th host.
+    pub(super) fn host(&self, h: usize) -> HostId {
+        HostId(self.hosts[h])
+    }
+
     /// The stop of a host of this slice.
     #[inline]
     pub(super) fn host_stop(&self, host: u32) -> u32 {
-        self.first_host_stop + host - self.first_host
+        self.first_host_stop + self.cut.place_of(host)
     }
 }

@@ -172,6 +172,14 @@ impl Slice<'_> {
             self.run_host(h, now);
         }
         let packet = self.fabric.cargo.look(transit);
+        let translated;
+        let packet = match &self.edge.tables {
+            None => packet,
+            Some(tables) => {
+                translated = tables.translate_back(packet);
+                &translated
+            }
+        };
         let is_data = matches!(packet.header, Header::Data(_));
         match &packet.header {
             Header::Chunk(chunk) => {
@@ -361,6 +369,10 @@ impl Slice<'_> {
                 self.note_sent(&packet);
             }
             _ => {}
+        }
+        let mut packet = packet;
+        if let Some(tables) = &mut self.edge.tables {
+            tables.translate(&self.fabric.router, &mut packet);
         }
         let uplinks = match packet.destination.as_group() {
             None => self.fabric.router.uplinks(&packet),

@@ -9,6 +9,7 @@
 use super::Cut;
 use crate::calendar::GROUP;
 use std::ops::Range;
+use std::sync::Arc;
 use strandway_fabric::plan::Plan;
 use strandway_fabric::topology::{LinkId, NodeKind, Topology};
 
@@ -24,7 +25,9 @@ pub(crate) struct Layout {
     leaf_node: [u32; 3],
     leaf_link: [u32; 3],
     ports_per: [u32; 3],
-    first_host_link: u32,
+    /// For each host, its place among the slice's hosts.
+    places: Arc<[u32]>,
+    planes: u32,
     /// Links by place. `u32::MAX` fills the gaps, so that each stage begins with a new group of stops.
     pub(super) links: Vec<u32>,
     /// The first place after the hosts' ports.
@@ -48,14 +51,14 @@ const CORES: usize = 2;
 const SPINES: usize = 3;
 
 impl Layout {
-    /// The places of the ports of these nodes: hosts, leaves, tier-1 switches, cores. `aligned`: each stage begins with
-    /// a new group.
-    pub(super) fn new(topology: &Topology, nodes: &[Range<u32>; 4], aligned: bool) -> Layout {
+    /// The places of the ports of these nodes: hosts, leaves, tier-1 switches, cores. `places`: of every host, its place
+    /// among the hosts of its slice. `aligned`: each stage begins with a new group.
+    pub(super) fn new(topology: &Topology, nodes: &[Vec<u32>; 4], places: Arc<[u32]>, aligned: bool) -> Layout {
         let bases = topology.node_bases();
         let links = topology.link_bases();
         let planes = u32::from(topology.planes());
         let switches = (topology.nodes() - topology.hosts()) as usize;
-        let host_links = nodes[0].start * planes..nodes[0].end * planes;
+        let host_links = nodes[0].iter().flat_map(|host| host * planes..(host + 1) * planes);
         let mut layout = Layout {
             down: vec![u32::MAX; switches],
             up: vec![u32::MAX; switches],
@@ -64,8 +67,9 @@ impl Layout {
             leaf_node: [bases[1], bases[2], bases[3]],
             leaf_link: [links[1], links[2], links[3]],
             ports_per: [topology.leaf_ports(), topology.spine_ports(), topology.core_ports()],
-            first_host_link: host_links.start,
-            switches: host_links.end - host_links.start,
+            places,
+            planes,
+            switches: nodes[0].len() as u32 * planes,
             links: host_links.collect(),
             phases: Default::default(),
         };
@@ -75,7 +79,7 @@ impl Layout {
             for (stage, (kind, up)) in STAGES.into_iter().enumerate() {
                 let k = kind as usize;
                 let first = layout.links.len() - layout.switches as usize;
-                for node in (nodes[k].start..nodes[k].end).filter(|n| (n - bases[k]) % planes == plane) {
+                for node in nodes[k].iter().copied().filter(|n| (n - bases[k]) % planes == plane) {
                     layout.add(topology, node, kind, up);
                 }
                 let stops = layout.links.len() - layout.switches as usize;
@@ -121,7 +125,8 @@ impl Layout {
     #[inline]
     pub(crate) fn place(&self, link: u32) -> usize {
         if link < self.leaf_link[0] {
-            return (link - self.first_host_link) as usize;
+            let (host, plane) = (link / self.planes, link % self.planes);
+            return (self.places[host as usize] * self.planes + plane) as usize;
         }
         let kind = usize::from(link >= self.leaf_link[1]) + usize::from(link >= self.leaf_link[2]);
         let at = link - self.leaf_link[kind];

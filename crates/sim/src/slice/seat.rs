@@ -122,7 +122,7 @@ impl Slice<'_> {
         })
     }
 
-    /// What a sender did since an earlier reading; nothing if its connection has been closed or put to sleep since then.
+    /// Time of a sender by activity since an earlier reading; zero if its connection has been closed or put to sleep since then.
     fn spent_since(&mut self, h: usize, connection: ConnectionId, before: &Spent, now: u64) -> Spent {
         let spent = self.edge.hosts[h].endpoint.spent(Time(now), connection);
         let whole = spent.0.iter().zip(&before.0).all(|(now, before)| now >= before);
@@ -246,7 +246,7 @@ impl Slice<'_> {
         profile: u16,
         peer_connection: Option<ConnectionId>,
     ) -> OpenConnection {
-        let host = HostId(self.facts.first_host + h as u32);
+        let host = self.facts.host(h);
         let profile = usize::from(profile).min(self.facts.plan.profiles.len() - 1);
         // The random streams of the plan's connections have much lower numbers.
         let stream = 1 << 62 | u64::from(host.0) << 32 | u64::from(self.edge.openings[h]);
@@ -352,7 +352,7 @@ impl Slice<'_> {
         let left: Vec<u32> = self.edge.under_way.keys().copied().collect();
         for flow in left {
             let source = self.facts.plan.connections[self.facts.plan.flows[flow as usize].connection as usize].source;
-            let h = (source.0 - self.facts.first_host) as usize;
+            let h = self.facts.cut.place_of(source.0) as usize;
             self.end_flow(h, flow, now.max(self.edge.hosts[h].now));
         }
     }
@@ -361,7 +361,7 @@ impl Slice<'_> {
     pub(crate) fn count_opened(&mut self) -> ConnectionStats {
         let mut sum = ConnectionStats::NONE;
         for h in (0..self.edge.hosts.len()).filter(|&h| self.edge.openings[h] > 0) {
-            let planned = self.facts.cut.planned[self.facts.first_host as usize + h];
+            let planned = self.facts.cut.planned[self.facts.hosts[h] as usize];
             let s = self.edge.hosts[h].endpoint.stats_from(planned);
             let counters =
                 [s.sent, s.retransmitted, s.acks, s.delivered_bytes, s.duplicates, s.marked, s.trimmed, s.timeouts];
@@ -371,15 +371,17 @@ impl Slice<'_> {
         sum
     }
 
-    /// The number of ends of connections that opened at first use and are not closed.
-    pub(crate) fn opened_left(&self) -> u64 {
+    /// The number of ends of connections that opened at first use and are not closed, and the number of those that still tell
+    /// their peers that they close.
+    pub(crate) fn opened_left(&self) -> (u64, u64) {
         let hosts = self.edge.hosts.iter().zip(&self.edge.openings).enumerate().filter(|(_, (_, n))| **n > 0);
         let left = hosts.map(|(h, (host, _))| {
-            let planned = self.facts.cut.planned[self.facts.first_host as usize + h] as usize;
+            let planned = self.facts.cut.planned[self.facts.hosts[h] as usize] as usize;
             let census = host.endpoint.census();
-            (census.awake + census.asleep + census.closing).saturating_sub(planned) as u64
+            let left = (census.awake + census.asleep + census.closing).saturating_sub(planned);
+            (left as u64, census.closing as u64)
         });
-        left.sum()
+        left.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
     /// Have the programs of all hosts finished their work?

@@ -1,4 +1,4 @@
-//! Cuts the fabric into slices, and builds a slice.
+//! Builds a slice.
 
 use super::books::Books;
 use super::clockwork::Clockwork;
@@ -10,127 +10,21 @@ use super::host::Host;
 use super::layout::{Layout, Lookahead};
 use super::station::Stations;
 use super::watch::Sampler;
-use super::{Slice, Sources};
+use super::{Cut, Slice, Sources};
 use crate::calendar::{Calendar, GROUP};
 use crate::port::{ColdPort, Port, flag};
 use crate::records::Records;
 use crate::route::Router;
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 use strandway_collective::Programs;
 use strandway_fabric::fault::FaultKind;
 use strandway_fabric::plan::{Plan, environment, environment_between};
-use strandway_fabric::topology::{LinkId, NodeId, NodeKind, Topology};
+use strandway_fabric::topology::{LinkId, NodeKind, Topology};
 use strandway_proto::application::Application;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Bytes, Rate, Time};
-use strandway_proto::{ConnectionId, Endpoint, Environment, HostId, OpenConnection, Profile};
-
-/// The cut of the fabric: the nodes that each slice owns.
-#[derive(Clone, Debug)]
-pub(crate) struct Cut {
-    pub(crate) slices: usize,
-    pub(crate) link_bases: [u32; 5],
-    pub(crate) hosts: u32,
-    /// For comparisons: use no plain first-in-first-out ports.
-    pub(crate) queued_only: bool,
-    /// For comparisons: windows of one link latency, even if wider ones are possible.
-    pub(crate) narrow: bool,
-    /// For comparisons: the number of parts into which narrow windows are cut.
-    pub(crate) parts: u64,
-    /// Per slice: its hosts, leaves, tier-1 switches, cores, as ranges of node numbers.
-    nodes: Vec<[Range<u32>; 4]>,
-    /// Each connection's number at its source and at its destination.
-    pub(crate) ends: Vec<(ConnectionId, ConnectionId)>,
-    /// For each host, the number of its ends of the plan's connections; these have the first numbers.
-    pub(crate) planned: Vec<u32>,
-}
-
-impl Cut {
-    /// Cuts into one slice per thread, but at most one per leaf or pod.
-    pub(crate) fn new(plan: &Plan) -> Cut {
-        let topology = &plan.topology;
-        let shape = topology.shape();
-        let planes = u32::from(shape.planes);
-        let units = if shape.pods.is_some() { topology.pods() } else { topology.leaves() };
-        let slices = plan.threads.min(threads_of_use(topology)).clamp(1, units as usize);
-        let part = |count: u32, i: usize| (u64::from(count) * i as u64 / slices as u64) as u32;
-        let [_, leaf, spine, core, _] = topology.node_bases();
-        let nodes = (0..slices)
-            .map(|i| {
-                let (from, to) = (part(units, i), part(units, i + 1));
-                let leaves = match shape.pods {
-                    None => from..to,
-                    Some(p) => {
-                        (from * p.leaves_per_pod).min(topology.leaves())..(to * p.leaves_per_pod).min(topology.leaves())
-                    }
-                };
-                let spines = match shape.pods {
-                    None => part(topology.spines(), i)..part(topology.spines(), i + 1),
-                    Some(_) => from * shape.spines..to * shape.spines,
-                };
-                let cores = part(topology.cores(), i)..part(topology.cores(), i + 1);
-                let hosts = (leaves.start * shape.hosts_per_leaf).min(shape.hosts)
-                    ..(leaves.end * shape.hosts_per_leaf).min(shape.hosts);
-                [
-                    hosts,
-                    leaf + leaves.start * planes..leaf + leaves.end * planes,
-                    spine + spines.start * planes..spine + spines.end * planes,
-                    core + cores.start * planes..core + cores.end * planes,
-                ]
-            })
-            .collect();
-        let mut next = vec![0u32; topology.hosts() as usize];
-        let mut number = |host: HostId| {
-            let n = &mut next[host.0 as usize];
-            *n += 1;
-            ConnectionId(*n - 1)
-        };
-        let ends: Vec<_> = plan.connections.iter().map(|c| (number(c.source), number(c.destination))).collect();
-        Cut {
-            slices,
-            link_bases: topology.link_bases(),
-            hosts: topology.hosts(),
-            queued_only: false,
-            narrow: false,
-            parts: 1,
-            nodes,
-            ends,
-            planned: next,
-        }
-    }
-
-    /// The nodes of a slice: its hosts, leaves, tier-1 switches, cores.
-    pub(crate) fn nodes_of(&self, slice: usize) -> &[Range<u32>; 4] {
-        &self.nodes[slice]
-    }
-
-    /// The slice that owns a node.
-    pub(crate) fn slice_of(&self, node: NodeId) -> usize {
-        if self.slices == 1 {
-            return 0;
-        }
-        let kind = (1..4).rev().find(|&k| node.0 >= self.nodes[0][k].start).unwrap_or(0);
-        self.nodes.partition_point(|ranges| ranges[kind].end <= node.0)
-    }
-
-    /// The slice that owns a host.
-    pub(crate) fn slice_of_host(&self, host: HostId) -> usize {
-        self.slice_of(NodeId(host.0))
-    }
-}
-
-/// A further thread is useful only if, with all links busy, each thread has this many packet hops per window.
-const HOPS_MIN: u64 = 64;
-
-/// The largest useful number of threads. With more, threads would mostly wait for each other, because windows are as
-/// short as the shortest link.
-fn threads_of_use(topology: &Topology) -> usize {
-    let packet = topology.level(0).rate.time_for(Bytes(4096)).0.max(1);
-    let hops = u128::from(topology.links()) * u128::from(topology.shortest_latency().0) / u128::from(packet);
-    usize::try_from(hops / u128::from(HOPS_MIN)).unwrap_or(usize::MAX)
-}
+use strandway_proto::{Endpoint, Environment, HostId, OpenConnection, Profile};
 
 /// The number of uplinks to choose from for a connection's packets, by tier.
 fn uplinks(topology: &Topology, from: HostId, to: HostId) -> [u16; 2] {
@@ -180,17 +74,18 @@ impl<'a> Slice<'a> {
         let topology = &plan.topology;
         let eager = plan.ports.pfc.is_some() || plan.ports.shared.is_some() || plan.routing.is_adaptive();
         let lookahead = Lookahead::new(plan, cut, eager || programs.signals() || programs.has_switches());
-        let layout = Layout::new(topology, &cut.nodes[index], lookahead.early > 0);
+        let nodes = cut.nodes_of(index);
+        let layout = Layout::new(topology, nodes, Arc::clone(cut.places()), lookahead.early > 0);
         let first_port = layout.switches;
-        let switches: u32 = cut.nodes[index][1..].iter().map(|range| range.len() as u32).sum();
+        let switches: u32 = nodes[1..].iter().map(|nodes| nodes.len() as u32).sum();
         let mut phases = layout.phases.to_vec();
         let first_host_stop = if eager { switches * GROUP as u32 } else { layout.links.len() as u32 - first_port };
         let router = Router::new(topology, plan.routing, plan.seed, layout, &faults.routing);
-        let stops = first_host_stop + cut.nodes[index][0].len() as u32;
+        let stops = first_host_stop + nodes[0].len() as u32;
         let early = (first_host_stop, lookahead.early);
         let stations = Stations::new(
             programs,
-            cut.nodes[index][1..].iter().cloned().flatten(),
+            nodes[1..].iter().flatten().copied(),
             topology.hosts(),
             topology.nodes(),
             (lookahead.span, ahead(topology)),
@@ -210,7 +105,7 @@ impl<'a> Slice<'a> {
             fault_events: &faults.events,
             first_port,
             first_host_stop,
-            first_host: cut.nodes[index][0].start,
+            hosts: &nodes[0],
             special: eager || router.has_detours() || !plan.multicast.is_empty() || !stations.is_empty(),
             eager,
             accounting: plan.ports.pfc.is_some(),
@@ -222,15 +117,14 @@ impl<'a> Slice<'a> {
         let calendar = Calendar::new(stops as usize, lookahead.span, ahead(topology), early);
         // Changes of routing after the end of the run count as events that were cut off.
         let cut_off = faults.routing.last().is_some_and(|&(time, ..)| time > plan.time_limit.0);
-        let hosts = cut.nodes[index][0].clone();
-        let sampler = Sampler::new(plan, cut, hosts.clone());
+        let sampler = Sampler::new(plan, cut, index);
         let mut slice = Slice {
             facts,
             clock: Clockwork::new(calendar, cut_off),
             ports: Vec::new(),
             limits: Vec::new(),
             fabric: Fabric::new(router, stations, cut.slices),
-            edge: Edge::new(plan, programs, hosts, first_port),
+            edge: Edge::new(plan, programs, &nodes[0], first_port),
             books: Books::new(records, programs.groups(), topology.planes(), sampler),
         };
         slice.make_ports();
@@ -325,12 +219,9 @@ impl<'a> Slice<'a> {
     }
 
     fn make_hosts(&mut self) {
-        let range = self.facts.cut.nodes[self.facts.index][0].clone();
-        self.edge.hosts = range
-            .clone()
-            .zip(&self.edge.programs)
-            .map(|(h, program)| Host::new(Endpoint::new(HostId(h)), program.poll_timeout().0))
-            .collect();
+        let hosts = self.facts.hosts.iter().zip(&self.edge.programs);
+        self.edge.hosts =
+            hosts.map(|(&h, program)| Host::new(Endpoint::new(HostId(h)), program.poll_timeout().0)).collect();
         let mut first = None;
         for (index, (connection, &(at_source, at_destination))) in
             self.facts.plan.connections.iter().zip(&self.facts.cut.ends).enumerate()
@@ -341,10 +232,10 @@ impl<'a> Slice<'a> {
                 (connection.destination, connection.source, at_source),
             ];
             for (side, (host, peer, peer_connection)) in ends.into_iter().enumerate() {
-                if range.contains(&host.0) {
+                if self.facts.cut.slice_of_host(host) == self.facts.index {
                     let random =
                         Random::new(self.facts.plan.seed, StreamKind::Connection, index as u64 * 2 + side as u64);
-                    let h = (host.0 - range.start) as usize;
+                    let h = self.facts.cut.place_of(host.0) as usize;
                     if self.edge.hosts[h].endpoint.connections() == 0 {
                         // The kinds of connections are computed once, and other hosts copy them.
                         let first = *first.get_or_insert(h);
@@ -352,16 +243,22 @@ impl<'a> Slice<'a> {
                             host.endpoint.learn_from(&first.endpoint);
                         }
                     }
-                    self.edge.hosts[h].endpoint.open(
+                    let environment = self.edge.environments[profile].between(&self.facts.plan.topology, host, peer);
+                    let uplinks = environment.uplinks;
+                    let ours = self.edge.hosts[h].endpoint.open(
                         Time::ZERO,
                         OpenConnection {
                             profile: Arc::clone(&self.facts.plan.profiles[profile]),
-                            environment: self.edge.environments[profile].between(&self.facts.plan.topology, host, peer),
+                            environment,
                             peer,
                             peer_connection: Some(peer_connection),
                             random,
                         },
                     );
+                    if let Some(tables) = &mut self.edge.tables {
+                        let profile = &self.facts.plan.profiles[profile];
+                        tables.open(self.facts.plan, profile, (host, ours), (peer, peer_connection), uplinks);
+                    }
                 }
             }
         }

@@ -3,7 +3,6 @@
 use super::visit::AtPort;
 use super::{Cut, Slice};
 use crate::port::DATA;
-use std::ops::Range;
 use strandway_fabric::measure::{GroupSeries, WatchPoint};
 use strandway_fabric::plan::Plan;
 use strandway_proto::{ConnectionId, Endpoint, HostId, Packet};
@@ -32,12 +31,13 @@ pub(crate) struct Taken {
 const POINTS_MAX: usize = 1 << 20;
 
 impl Sampler {
-    pub(super) fn new(plan: &Plan, cut: &Cut, hosts: Range<u32>) -> Sampler {
+    pub(super) fn new(plan: &Plan, cut: &Cut, slice: usize) -> Sampler {
         let every = plan.sample_every.map_or(u64::MAX, |s| s.0.max(1));
         let watch = plan.watch.filter(|_| plan.sample_every.is_some());
         let watched = watch.and_then(|c| Some((plan.connections.get(c as usize)?, cut.ends[c as usize])));
-        let mine =
-            |host: HostId, id: ConnectionId| hosts.contains(&host.0).then(|| ((host.0 - hosts.start) as usize, id));
+        let mine = |host: HostId, id: ConnectionId| {
+            (cut.slice_of_host(host) == slice).then(|| (cut.place_of(host.0) as usize, id))
+        };
         let planes = usize::from(plan.topology.planes());
         let taken = Taken {
             planes: vec![Vec::new(); if planes > 1 { planes } else { 0 }],

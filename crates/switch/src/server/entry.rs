@@ -44,6 +44,8 @@ pub(super) struct Entry {
     /// The new slot of its place in the list.
     pub(super) given: Option<u32>,
     pub(super) timer: Option<Time>,
+    /// When switches or workers were last asked for it.
+    pub(super) asked: Option<Time>,
     pub(super) patience: Span,
     pub(super) repeats: u32,
 }

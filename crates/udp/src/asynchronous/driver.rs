@@ -77,10 +77,16 @@ impl Driver {
                     }
                 }
             }
-            Command::Connect(peer, done) => match self.node.connect(&peer) {
-                Ok(connection) => drop(self.calling.insert(connection, done)),
-                Err(error) => drop(done.give(Err(error.into()))),
-            },
+            Command::Connect(peer, shard, done) => {
+                let begun = match shard {
+                    Some(shard) => self.node.connect_to_shard(&peer, shard),
+                    None => self.node.connect(&peer),
+                };
+                match begun {
+                    Ok(connection) => drop(self.calling.insert(connection, done)),
+                    Err(error) => drop(done.give(Err(error.into()))),
+                }
+            }
             Command::Close(link, done) => {
                 if self.open.contains_key(&link.connection) {
                     let _ = self.node.close(link.connection);

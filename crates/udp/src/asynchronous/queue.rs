@@ -27,7 +27,7 @@ pub(super) enum Posted {
 pub(super) enum Command {
     Post { link: Arc<Link>, what: Posted, region: Region, range: Range<usize>, done: Promise<Outcome<()>> },
     Receive { link: Arc<Link>, region: Region, range: Range<usize>, done: Promise<Outcome<u64>> },
-    Connect(Vec<SocketAddrV6>, Promise<Outcome<Arc<Owner>>>),
+    Connect(Vec<SocketAddrV6>, Option<u8>, Promise<Outcome<Arc<Owner>>>),
     Close(Arc<Link>, Option<Promise<Outcome<()>>>),
     Run(Box<dyn FnOnce(&mut Node) + Send>),
 }

@@ -59,14 +59,14 @@ impl Task {
 pub(crate) struct Team {
     rank: u32,
     members: Vec<Vec<SocketAddrV6>>,
-    /// By plane, by tree.
+    /// By plane, by tree; empty if the team does not use multicast.
     trees: Vec<Vec<SocketAddrV6>>,
     /// The numbers that members' datagrams carry, by rank.
     pub(crate) ids: Vec<u64>,
     sealer: Sealer,
     /// By rank.
     openers: Vec<Opener>,
-    /// By plane: the socket that receives datagrams along the plane's trees.
+    /// By plane: the socket that receives datagrams along the plane's trees. None if the team does not use multicast.
     pub(crate) sockets: Vec<Udp>,
     casts: Casts,
     tasks: HashMap<u32, Task>,
@@ -91,7 +91,7 @@ pub(crate) enum Chunked {
 }
 
 impl Team {
-    /// Takes part in a team: opens a socket for each plane and joins all its trees.
+    /// Takes part in a team: opens a socket for each plane and joins all its trees, if the team uses multicast.
     pub(crate) fn join(membership: &Membership, config: &Config, planes: &[Plane]) -> Result<Team, Error> {
         let wrong = |what: String| Err(Error::Config(what));
         let Membership { team, secret, rank, members, port, trees } = membership;
@@ -108,25 +108,21 @@ impl Team {
                 "rank {short} of team {team} has {theirs} addresses for {ours} planes: give one for each"
             ));
         }
-        if *port == 0 {
+        if *port == Some(0) {
             return wrong(format!("team {team}: give its group addresses a UDP port"));
         }
-        let tree = |plane: usize, tree| {
-            let address = membership.address(plane as u8, tree).address();
-            SocketAddrV6::new(address, *port, 0, 0)
-        };
-        let addresses: Vec<Vec<SocketAddrV6>> =
-            (0..planes.len()).map(|plane| (0..*trees).map(|number| tree(plane, number)).collect()).collect();
-        let mut sockets = Vec::new();
-        for (number, plane) in planes.iter().enumerate() {
+        let (mut addresses, mut sockets) = (Vec::new(), Vec::new());
+        for (port, (number, plane)) in port.iter().flat_map(|port| planes.iter().enumerate().map(move |at| (*port, at)))
+        {
             let ours = plane.address()?;
             let device = links::index_of(config, number).unwrap_or(0);
             // A member with the same address gets our datagrams only if this host loops them back.
             let others = || members.iter().zip(0..).filter(|(_, other)| other != rank);
             let shared = others().any(|(addresses, _)| addresses[number].ip() == ours.ip());
             plane.cast_from(device, shared)?;
-            let groups: Vec<_> = addresses[number].iter().map(|address| *address.ip()).collect();
-            sockets.push(Udp::of_groups(*port, config.socket_buffer, &groups, device)?);
+            let groups: Vec<_> = (0..*trees).map(|tree| membership.address(number as u8, tree).address()).collect();
+            sockets.push(Udp::of_groups(port, config.socket_buffer, &groups, device)?);
+            addresses.push(groups.into_iter().map(|group| SocketAddrV6::new(group, port, 0, 0)).collect());
         }
         let keys: Vec<(u64, [u8; 32])> = (0..ranks as u32).map(|rank| keys::member(secret, rank)).collect();
         let opener = |(_, secret): &(u64, [u8; 32])| Opener::new(secret, config.protection, 0);
@@ -228,7 +224,10 @@ impl Team {
 
     /// Queues chunks to be sent.
     pub(crate) fn cast(&mut self, cast: Cast) -> Result<(), Error> {
-        let known = cast.to.as_group().is_some() || (cast.to.0 as usize) < self.members.len();
+        let known = match cast.to.as_group() {
+            Some(_) => !self.trees.is_empty(),
+            None => (cast.to.0 as usize) < self.members.len(),
+        };
         let numbers = self.tasks.get(&cast.task).map_or(0, Task::numbers);
         let there = cast.count > 0 && u64::from(cast.first) + u64::from(cast.count) <= numbers.into();
         if !known || !there {
@@ -262,7 +261,7 @@ impl Team {
         let peer = self.members[to as usize][usize::from(plane)];
         let (address, source) =
             routes.resolve_small(peer, PathId::new(plane, self.counters.words[0] as u32 & 0xff_ffff));
-        let destination = Destination { to: address, source, owner: Owner::Nobody, late: false };
+        let destination = Destination { to: address, source, shard: 0, owner: Owner::Nobody, late: false };
         self.send_word(plane, 0, destination, WordBody { to_all: false, letter }, planes);
     }
 
@@ -271,7 +270,7 @@ impl Team {
         let Some(&to) = self.trees.get(usize::from(plane)).and_then(|trees| trees.get(usize::from(tree))) else {
             return;
         };
-        let destination = Destination { to, source: 0, owner: Owner::Nobody, late: false };
+        let destination = Destination { to, source: 0, shard: 0, owner: Owner::Nobody, late: false };
         self.send_word(plane, tree, destination, WordBody { to_all: true, letter }, planes);
     }
 
@@ -361,7 +360,7 @@ impl Team {
         self.counters.sent_bytes += payload.len() as u64;
         let size = HEADER + ChunkHead::BYTES + payload.len() + self.sealer.tag_bytes();
         let sealer = &mut self.sealer;
-        let destination = Destination { to, source, owner: Owner::Nobody, late: false };
+        let destination = Destination { to, source, shard: 0, owner: Owner::Nobody, late: false };
         planes[usize::from(plane)].push(destination, Class::Data, size, |out| {
             out[..HEADER].copy_from_slice(&sealed.to_bytes());
             out[HEADER..HEADER + ChunkHead::BYTES].copy_from_slice(&head.to_bytes());

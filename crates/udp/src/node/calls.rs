@@ -21,6 +21,8 @@ const ATTEMPT: Span = Span::from_ms(1_000 * (COOKIE_SECONDS - 1));
 pub(super) struct Calling {
     pub(super) id: u64,
     peers: Vec<SocketAddrV6>,
+    /// The shard that it asks for. All its hellos name the same, since a cookie is valid for one shard.
+    shard: u8,
     began: Time,
     again: Time,
     tries: usize,
@@ -33,10 +35,11 @@ pub(super) struct Calling {
 }
 
 impl Calling {
-    pub(super) fn new(now: Time, id: u64, peers: &[SocketAddrV6]) -> Calling {
+    pub(super) fn new(now: Time, id: u64, peers: &[SocketAddrV6], shard: u8) -> Calling {
         Calling {
             id,
             peers: peers.to_vec(),
+            shard,
             began: now,
             again: now,
             tries: 0,
@@ -90,11 +93,12 @@ impl Node {
         let Some(State::Calling(calling)) = &self.slots[index].state else { return };
         let nothing = ([0; COOKIE], [0; NOISE_HELLO]);
         let (cookie, noise) = calling.attempts[plane].as_ref().map_or(nothing, |(_, one)| (one.cookie, one.hello));
-        let hello = frame::hello(plane as u8, calling.id, &cookie, &noise, self.config.datagram());
+        let hello = frame::hello(plane as u8, calling.id, calling.shard, &cookie, &noise, self.config.datagram());
+        let shard = Destination::wish(calling.shard);
         let path = PathId::new(plane as u8, rounds as u32);
         let peer = calling.peers[plane];
         let (to, _) = self.config.routes.resolve(peer, path);
-        self.send_opening(plane, to, Owner::Call(peer), &hello);
+        self.send_opening(plane, (to, shard), Owner::Call(peer), &hello);
     }
 
     pub(super) fn handle_retry(&mut self, now: Time, plane: usize, from: SocketAddrV6, id: u64, cookie: &[u8; COOKIE]) {
@@ -114,15 +118,16 @@ impl Node {
         // Over another path each time, since one of them may be dead.
         self.replies = self.replies.wrapping_add(1);
         let (to, _) = self.config.routes.resolve(to, PathId::new(plane as u8, self.replies));
-        self.send_opening(plane, to, Owner::Nobody, datagram);
+        let shard = u16::from(datagram[frame::OPENING_SHARD]);
+        self.send_opening(plane, (to, shard), Owner::Nobody, datagram);
     }
 
     /// Sends a datagram that belongs to no connection yet. It leaves from the plane's own port, which receives the answers
     /// and which the hello was sent to.
-    fn send_opening(&mut self, plane: usize, to: SocketAddrV6, owner: Owner, datagram: &[u8]) {
+    fn send_opening(&mut self, plane: usize, (to, shard): (SocketAddrV6, u16), owner: Owner, datagram: &[u8]) {
         // If the socket is full, the datagram is dropped: no state is kept for strangers, and callers repeat their hellos.
         if self.planes[plane].has_room() {
-            let destination = Destination { to, source: 0, owner, late: false };
+            let destination = Destination { to, source: 0, shard, owner, late: false };
             self.planes[plane].push(destination, Class::Control, datagram.len(), |out| out.copy_from_slice(datagram));
         }
     }

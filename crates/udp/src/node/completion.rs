@@ -161,6 +161,8 @@ pub enum Completion {
 pub struct NodeCounters {
     /// Datagrams that have no valid layout.
     pub malformed: u64,
+    /// Datagrams of MRC's layout with a wrong ICRC, which count as malformed as well.
+    pub wrong_icrc: u64,
     /// Datagrams for connections that do not exist.
     pub strays: u64,
     /// Hellos whose sender does not know the key.
@@ -181,6 +183,10 @@ pub struct NodeCounters {
     pub retries: u64,
     /// Handshakes begun by callers that know the key.
     pub handshakes: u64,
+    /// Datagrams for other nodes that share our ports, which we handed over to them.
+    pub handed_over: u64,
+    /// Datagrams for other nodes that share our ports, which were dropped because those nodes had too many to read.
+    pub undelivered: u64,
     /// Turns in which the node moved packets.
     pub turns: u64,
     /// Connections that worked in those turns, because they had something to do; each visit counts.

@@ -57,12 +57,20 @@ impl Groups {
 }
 
 impl Node {
-    /// Takes part in a multicast team: opens a socket for each plane, joins all trees, derives all keys. The other members
-    /// are not told.
+    /// Takes part in a multicast team: derives all keys, and, if it has a port, opens a socket for each plane and joins all trees. The other
+    /// members are not told.
     ///
     /// # Errors
-    /// If the membership does not fit the node, the team's members are known from another group, or sockets cannot be opened.
+    /// If the membership does not fit the node, the team's members are known from another group, or sockets cannot be opened; also on any but the first
+    /// of the nodes that share their ports.
     pub fn join(&mut self, membership: &Membership) -> Result<Group, Error> {
+        if self.shard() > 0 {
+            return Err(Error::Config(format!(
+                "team {}: shard {} takes part in no team; join with the first of the nodes that share their ports",
+                membership.team,
+                self.shard()
+            )));
+        }
         let team = Team::join(membership, &self.config, &self.planes)?;
         if team.ids.iter().any(|id| self.groups.members.contains_key(id)) {
             return Err(Error::Config(format!(
@@ -207,7 +215,8 @@ impl Node {
             for plane in 0..self.planes.len() {
                 for _ in 0..CALLS_PER_TURN {
                     let Some(team) = self.groups.slots[index].team.as_deref() else { break };
-                    if !self.planes[plane].receive_cast(&team.sockets[plane], inbox) {
+                    let Some(socket) = team.sockets.get(plane) else { break };
+                    if !self.planes[plane].receive_cast(socket, inbox) {
                         break;
                     }
                     any = true;

@@ -1,10 +1,11 @@
 //! The table of connections: each has a slot, which is found by handle or by the number in the peer's datagrams.
 
 use super::{Calling, Completion, Connection, Node};
+use crate::config::Layout;
 use crate::error::{Error, Reason};
 use crate::frame::NOISE_HELLO;
 use crate::secure::random;
-use crate::session::{Session, Surroundings};
+use crate::session::{Session, Surroundings, queue_of};
 use strandway_proto::Time;
 
 pub(super) enum State {
@@ -24,10 +25,11 @@ pub(super) struct Slot {
 }
 
 impl Node {
-    /// A random number that this node does not use yet.
+    /// A random number that this node does not use yet. Its lowest byte is our shard.
     pub(super) fn fresh_id(&self) -> Result<u64, Error> {
         loop {
-            let id = u64::from_be_bytes(random()?);
+            let id = u64::from_be_bytes(random()?) & !0xff | u64::from(self.shard());
+            let id = if self.config.layout == Layout::Frame { id } else { super::mrc::number_with_queue(id) };
             if !self.ids.contains_key(&id) {
                 return Ok(id);
             }
@@ -54,6 +56,9 @@ impl Node {
         let slot = &mut self.slots[handle.index as usize];
         (slot.state, slot.id, slot.hello) = (Some(state), id, None);
         self.ids.insert(id, handle.index);
+        if self.config.layout != Layout::Frame {
+            self.queues.insert(queue_of(id), handle.index);
+        }
         self.open += 1;
         self.make_ready(handle.index);
         Ok(handle)
@@ -75,6 +80,7 @@ impl Node {
         self.free.push(index as u32);
         self.deadlines.set(index as u32, Time::NEVER);
         self.ids.remove(&slot.id);
+        self.queues.remove(&queue_of(slot.id));
         if let Some(hello) = slot.hello.take() {
             // The welcome did not arrive in time; the next hello must get one for a connection that exists.
             self.answered.forget(&hello);

@@ -1,19 +1,21 @@
 //! Turns of a node: receiving, timers, sending, waiting.
 
-use super::{Completion, Node, State, Waker};
+use super::{Completion, Node, Shard, State, Waker};
 use crate::clock::{earlier, span};
 use crate::config::Waiting;
 use crate::error::{Error, Reason};
 use crate::handshake::Cookies;
 use crate::plane::Failure;
 use crate::session::Surroundings;
-use crate::socket::Inbox;
+use crate::socket::{Arrival, Inbox};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::time::Duration;
 use strandway_proto::{Span, Time};
 
 /// The most receiving calls per plane and turn, so that sending has its turn; ours.
 const CALLS_PER_TURN: usize = 16;
+/// The most datagrams of MRC's layout per plane and turn; ours, as many as those calls return at least if they are full.
+const INNER_PER_TURN: usize = 256;
 /// A receiving call that returned fewer bytes has nearly emptied its socket; ours: two packets of 4 KiB.
 const BULK: usize = 8_192;
 /// If the application posts within this time after its last completion, the post counts as an answer; ours: less than a
@@ -101,21 +103,27 @@ impl Node {
                 PollFd::new(plane, if full { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN })
             })
             .collect();
+        sockets.extend(self.planes.iter().filter_map(|plane| {
+            let flags = if plane.is_tunnel_blocked() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+            plane.tunnel_fd().map(|fd| PollFd::from_borrowed_fd(fd, flags))
+        }));
         sockets.extend(self.groups.sockets().map(|socket| PollFd::new(socket, PollFlags::IN)));
         if let Some(links) = &self.links {
             sockets.push(PollFd::new(links, PollFlags::IN));
         }
-        if let Some(waker) = &self.waker {
-            if !waker.lie_down() {
-                return Ok(());
-            }
-            sockets.insert(0, PollFd::new(waker, PollFlags::IN));
+        // Other threads wake the node, and other shards of its ports.
+        let bells: Vec<&Waker> = self.waker.iter().chain(self.shard.as_ref().map(Shard::bell)).collect();
+        if !bells.iter().all(|bell| bell.lie_down()) {
+            bells.iter().for_each(|bell| bell.get_up());
+            return Ok(());
         }
+        let first = sockets.len();
+        sockets.extend(bells.iter().map(|bell| PollFd::new(*bell, PollFlags::IN)));
         let outcome = rustix::event::poll(&mut sockets, Some(&timeout));
-        if let Some(waker) = &self.waker {
-            waker.get_up();
-            if !sockets[0].revents().is_empty() {
-                waker.drain();
+        for (bell, polled) in bells.iter().zip(&sockets[first..]) {
+            bell.get_up();
+            if !polled.revents().is_empty() {
+                bell.drain();
             }
         }
         if let Some(links) = &mut self.links {
@@ -147,17 +155,18 @@ impl Node {
                 }
                 moved = true;
                 inbox.each(|arrival, datagram| {
-                    // The time at which the kernel received it, so that round trips exclude the time that this node slept.
-                    let at = Time(now.0.saturating_sub(span(arrival.age).0)).max(self.latest);
-                    self.latest = at;
-                    self.handle(at, plane, arrival, datagram);
+                    if !self.hand_over(plane, arrival, datagram) {
+                        self.arrive(now, plane, arrival, datagram);
+                    }
                 });
                 // Little came, and the application has a completion to answer: the rest is read in the next turn.
                 if inbox.size().0 < BULK && !self.completions.is_empty() {
                     break;
                 }
             }
+            moved |= self.receive_inner(now, plane, &mut inbox);
         }
+        moved |= self.receive_from_shards(|node, plane, arrival, datagram| node.arrive(now, plane, arrival, datagram));
         moved |= self.receive_of_groups(now, &mut inbox);
         self.inbox = Some(inbox);
         self.watch_ports();
@@ -172,6 +181,31 @@ impl Node {
             self.flush();
         }
         moved
+    }
+
+    /// Receives datagrams of MRC's layout, which come one by one.
+    fn receive_inner(&mut self, now: Time, plane: usize, inbox: &mut Inbox) -> bool {
+        let mut moved = false;
+        for _ in 0..INNER_PER_TURN {
+            if !self.planes[plane].receive_inner(inbox) {
+                break;
+            }
+            moved = true;
+            inbox.each(|arrival, datagram| {
+                let at = Time(now.0.saturating_sub(span(arrival.age).0)).max(self.latest);
+                self.latest = at;
+                self.handle_inner(at, plane, arrival, datagram);
+            });
+        }
+        moved
+    }
+
+    /// A datagram for this node arrived.
+    fn arrive(&mut self, now: Time, plane: usize, arrival: &Arrival, datagram: &mut [u8]) {
+        // The time at which the kernel received it, so that round trips exclude the time that this node slept.
+        let at = Time(now.0.saturating_sub(span(arrival.age).0)).max(self.latest);
+        self.latest = at;
+        self.handle(at, plane, arrival, datagram);
     }
 
     /// The clock was set back.

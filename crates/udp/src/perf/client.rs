@@ -13,7 +13,7 @@ use strandway_proto::rng::{Random, StreamKind};
 /// One connection, as the client sees it.
 struct Stream {
     connection: Connection,
-    /// What it measures, or [`Mode::Bandwidth`] beside round trips, and the bytes of its messages.
+    /// The quantity that it measures. Connections that only fill the wire beside round trips have [`Mode::Bandwidth`].
     mode: Mode,
     size: u64,
     /// Does it count, or only fill the wire?
@@ -60,10 +60,26 @@ pub fn run(
     stop: impl Fn() -> bool,
     each: impl FnMut(&Stretch),
 ) -> Result<Stretch, PerfError> {
-    measure(node, peer, options, stop, each, || true)
+    measure(node, peer, options, stop, each, || true, (0, 1))
 }
 
-/// The same, but connections stay open until `may_close` returns true; it is asked repeatedly.
+/// The same, with all connections to one shard of the server ([`Node::connect_to_shard`]).
+///
+/// # Errors
+/// As for [`run`].
+pub fn run_to_shard(
+    node: &mut Node,
+    peer: &[SocketAddrV6],
+    shard: u8,
+    options: &Options,
+    stop: impl Fn() -> bool,
+    each: impl FnMut(&Stretch),
+) -> Result<Stretch, PerfError> {
+    measure(node, peer, options, stop, each, || true, (shard.into(), 0))
+}
+
+/// The same, but connections stay open until `may_close` returns true; it is asked repeatedly. Connection `i` asks for shard `first + i * step` of the
+/// server.
 pub(super) fn measure(
     node: &mut Node,
     peer: &[SocketAddrV6],
@@ -71,6 +87,7 @@ pub(super) fn measure(
     stop: impl Fn() -> bool,
     mut each: impl FnMut(&Stretch),
     may_close: impl Fn() -> bool,
+    (first_shard, step): (usize, usize),
 ) -> Result<Stretch, PerfError> {
     check(options)?;
     let largest = if options.bulk > 0 { options.size.max(BULK_SIZE) } else { options.size };
@@ -88,7 +105,7 @@ pub(super) fn measure(
     for i in 0..options.connections + options.bulk {
         let counts = i < options.connections;
         let (mode, size) = if counts { (options.mode, options.size) } else { (Mode::Bandwidth, BULK_SIZE) };
-        let connection = node.connect(peer)?;
+        let connection = node.connect_to_shard(peer, (first_shard + i * step) as u8)?;
         let back = matches!(mode, Mode::Latency | Mode::Bidirectional);
         let inbox = node.register(vec![0; if back { size as usize } else { 0 }]);
         let control = node.register(vec![0; REQUEST]);

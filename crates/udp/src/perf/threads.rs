@@ -10,7 +10,8 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-/// Measures from several nodes, each with a thread: connections are dealt out in turn, and node `k` connects to `peers[k]`.
+/// Measures from several nodes, each with a thread: connections are dealt out in turn, and node `k` connects to `peers[k]`, to its shard `k` if several
+/// nodes share those addresses.
 /// Rates and counts are added up. The median round trip is that of the middle thread, and the 99th percentile is that of the
 /// worst thread. An interval is reported when every thread has reported it.
 ///
@@ -55,7 +56,7 @@ pub fn run_all(
                     left.load(Ordering::Relaxed) == 0
                 };
                 let each = |stretch: &Stretch| drop(told.send((thread, stretch.clone())));
-                let outcome = measure(node, peer, &options, stop, each, may_close);
+                let outcome = measure(node, peer, &options, stop, each, may_close, (thread, threads));
                 finish();
                 failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
                 outcome

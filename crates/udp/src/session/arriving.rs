@@ -49,6 +49,7 @@ impl Session {
             around.completions.push_back(Completion::Accepted { connection: self.handle, from: from.into() });
         }
         (self.heard, self.doubt.since) = (now, None);
+        self.open_mrc();
         around.watches.hear(node_now, self.watch, plane);
         let Some(side) = self.sides.get(plane) else { return Ok(()) };
         if (sealed.kind != Kind::Data || around.routes.data_tells_peer()) && side.peer != Some(from) {
@@ -63,6 +64,8 @@ impl Session {
             }
         }
         match sealed.kind {
+            // Data has another layout there.
+            Kind::Data if self.mrc.is_some() => self.counters.malformed += 1,
             Kind::Data => self.handle_data(around, plane, marked, sealed, body)?,
             Kind::Control => match wire::decode(self.format, body) {
                 Ok(packet) if !packet.header.has_payload() => {
@@ -153,7 +156,7 @@ impl Session {
     }
 
     /// Where a range of a message's bytes belongs.
-    fn place(
+    pub(super) fn place(
         &self,
         around: &mut Surroundings<'_>,
         descriptor: Descriptor,
@@ -225,17 +228,9 @@ impl Session {
                     around.memory.release(posted.place);
                     around.completions.push_back(Completion::Sent { connection, operation: posted.operation });
                 }
+                Event::Received { bytes, .. } if self.mrc.is_some() => self.finish_write(around, bytes.0)?,
                 Event::Received { message, bytes, .. } => match self.incoming.finish(message.0, bytes.0)? {
-                    Descriptor::Send { number } => {
-                        if number != self.receive_first || self.receives.is_empty() {
-                            return Err(Reason::Violation);
-                        }
-                        let Some(receive) = self.receives.pop_front() else { return Err(Reason::Violation) };
-                        self.receive_first = self.receive_first.wrapping_add(1);
-                        around.memory.release(receive.place);
-                        let (operation, bytes) = (receive.operation, bytes.0);
-                        around.completions.push_back(Completion::Received { connection, operation, bytes });
-                    }
+                    Descriptor::Send { number } => self.fill_receive(around, number, bytes.0)?,
                     Descriptor::Write { immediate: Some(immediate), .. } => {
                         let bytes = bytes.0;
                         around.completions.push_back(Completion::Written { connection, immediate, bytes });
@@ -253,6 +248,26 @@ impl Session {
                 Event::Failed { .. } | Event::Closed { .. } => return Err(Reason::PeerSilent),
             }
         }
+        Ok(())
+    }
+}
+
+impl Session {
+    /// The send of this number, of `bytes` bytes, fills the next receive.
+    pub(super) fn fill_receive(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        number: u32,
+        bytes: u64,
+    ) -> Result<(), Reason> {
+        if number != self.receive_first {
+            return Err(Reason::Violation);
+        }
+        let Some(receive) = self.receives.pop_front() else { return Err(Reason::Violation) };
+        self.receive_first = self.receive_first.wrapping_add(1);
+        around.memory.release(receive.place);
+        let (connection, operation) = (self.handle, receive.operation);
+        around.completions.push_back(Completion::Received { connection, operation, bytes });
         Ok(())
     }
 }

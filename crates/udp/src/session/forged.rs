@@ -102,6 +102,7 @@ proptest! {
             let mut around = Surroundings {
                 now, routes: &routes, planes: &mut planes, memory: &mut memory, completions: &mut completions,
                 watches: &mut watches, windows: &mut windows,
+                requests: &mut crate::node::Requests::default(),
             };
             session.handle(&mut around, 0, &arrival, &sealed, &mut bytes, &mut [0; 2_048]).expect("it stays open");
             session.work(&mut around, Span::ZERO).expect("it stays open");

@@ -98,6 +98,7 @@ impl Peer {
             completions: &mut self.completions,
             watches: &mut self.watches,
             windows: &mut self.windows,
+            requests: &mut crate::node::Requests::default(),
         };
         self.session.handle(&mut around, 0, &arrival, &sealed, &mut bytes, &mut [0; 2_048])
     }
@@ -265,7 +266,16 @@ fn what_waits_for_a_full_socket_is_not_pinged_over_it() {
         let (now, planes) = (peer.now, &mut peer.planes);
         let (memory, completions, watches) = (&mut peer.memory, &mut peer.completions, &mut peer.watches);
         let windows = &mut peer.windows;
-        let mut around = Surroundings { now, routes: &routes, planes, memory, completions, watches, windows };
+        let mut around = Surroundings {
+            now,
+            routes: &routes,
+            planes,
+            memory,
+            completions,
+            watches,
+            windows,
+            requests: &mut crate::node::Requests::default(),
+        };
         while let Some(watch) = around.watches.pop(now) {
             assert!(matches!(around.watches.judge(now, watch), Found::Due(1)), "it lives");
             let number = around.watches.ping(now, watch, 0);

@@ -1,24 +1,23 @@
 //! The peer's messages that have begun to arrive: the place of each, and how many bytes of it are placed.
 
 use crate::error::Reason;
-use crate::frame::Descriptor;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-struct Begun {
-    descriptor: Descriptor,
+struct Begun<D> {
+    descriptor: D,
     /// Bytes placed so far.
     bytes: u64,
 }
 
-/// At most `most` messages (`Config::incoming_max`).
-pub(super) struct Incoming {
-    begun: BTreeMap<u32, Begun>,
+/// At most `most` messages (`Config::incoming_max`). `D` is what all packets of a message say about its place.
+pub(super) struct Incoming<D> {
+    begun: BTreeMap<u32, Begun<D>>,
     most: usize,
 }
 
-impl Incoming {
-    pub(super) const fn new(most: usize) -> Incoming {
+impl<D: Copy + PartialEq> Incoming<D> {
+    pub(super) const fn new(most: usize) -> Incoming<D> {
         Incoming { begun: BTreeMap::new(), most }
     }
 
@@ -35,7 +34,7 @@ impl Incoming {
     ///
     /// # Errors
     /// If an earlier packet of the message named another place, or too many messages have begun.
-    pub(super) fn add(&mut self, message: u32, descriptor: Descriptor, bytes: usize) -> Result<(), Reason> {
+    pub(super) fn add(&mut self, message: u32, descriptor: D, bytes: usize) -> Result<(), Reason> {
         let full = self.begun.len() >= self.most;
         match self.begun.entry(message) {
             Entry::Occupied(mut begun) if begun.get().descriptor == descriptor => {
@@ -51,7 +50,7 @@ impl Incoming {
     }
 
     /// The place of a message that has begun to arrive.
-    pub(super) fn descriptor(&self, message: u32) -> Option<Descriptor> {
+    pub(super) fn descriptor(&self, message: u32) -> Option<D> {
         self.begun.get(&message).map(|begun| begun.descriptor)
     }
 
@@ -59,7 +58,7 @@ impl Incoming {
     ///
     /// # Errors
     /// If another number of bytes was placed.
-    pub(super) fn finish(&mut self, message: u32, bytes: u64) -> Result<Descriptor, Reason> {
+    pub(super) fn finish(&mut self, message: u32, bytes: u64) -> Result<D, Reason> {
         let begun = self.begun.remove(&message).filter(|begun| begun.bytes == bytes);
         begun.map(|begun| begun.descriptor).ok_or(Reason::Violation)
     }

@@ -1,7 +1,7 @@
 //! Leaving datagrams of a connection: packets of the engine with their payload, pings and pongs, sealed and handed to a
 //! plane.
 
-use super::{ONLY, Piece, Session, Surroundings};
+use super::{Mrc, ONLY, Piece, Session, Surroundings};
 use crate::clock::LIFE;
 use crate::error::Reason;
 use crate::frame::{HEADER, Kind, PROOF, Sealed};
@@ -31,7 +31,10 @@ impl Session {
         }
         let mut may_send = !shares || self.may_send(around);
         let (mut sent, mut hindered) = (0, false);
-        let mut free = self.free(around.planes);
+        // In MRC's layout data waits until the peer has answered a ping, and so has the connection, too.
+        let is_open = self.mrc.as_ref().is_none_or(|mrc| mrc.open);
+        let mut free = if is_open { self.free(around.planes) } else { 0 };
+        sent += usize::from(self.send_transport(around));
         while sent < self.turn && self.endpoint.wants_transmit() {
             let endpoint = &self.endpoint;
             let paced = self.pacer.as_mut().is_some_and(|pacer| !pacer.is_open(now, endpoint.window(ONLY).0));
@@ -71,6 +74,9 @@ impl Session {
     fn send_packet(&mut self, around: &mut Surroundings<'_>, packet: &Packet) {
         let plane = usize::from(packet.path.port());
         let Some(to) = self.sides.get(plane).and_then(|side| side.peer) else { return };
+        if self.mrc.is_some() && Mrc::carries(&packet.header) {
+            return self.send_mrc(around, to, packet);
+        }
         self.header.clear();
         // All numbers fit every format: the connection is 0, offsets have 64 bits.
         if wire::encode(self.format, packet, &mut self.header).is_err() {
@@ -111,7 +117,8 @@ impl Session {
         let head = HEADER + transport.len();
         let length = head + payload.len() + sealer.tag_bytes();
         let (resolved, source) = around.routes.resolve(to, packet.path);
-        let destination = Destination { to: resolved, source, owner: Owner::Peer(to), late: !self.in_order };
+        let shard = Destination::shard_of(self.remote);
+        let destination = Destination { to: resolved, source, shard, owner: Owner::Peer(to), late: !self.in_order };
         around.planes[plane].push(destination, Class::Data, length, |out| {
             out[..HEADER].copy_from_slice(&header.to_bytes());
             out[HEADER..head].copy_from_slice(transport);
@@ -138,7 +145,8 @@ impl Session {
         let sealer = &mut self.sealer;
         let length = HEADER + body.len() + sealer.tag_bytes();
         let (resolved, source) = around.routes.resolve_small(to, path);
-        let destination = Destination { to: resolved, source, owner: Owner::Peer(to), late: false };
+        let shard = Destination::shard_of(self.remote);
+        let destination = Destination { to: resolved, source, shard, owner: Owner::Peer(to), late: false };
         around.planes[usize::from(path.port())].push(destination, class, length, |out| {
             out[..HEADER].copy_from_slice(&header.to_bytes());
             sealer.seal_from(out, HEADER, body);
@@ -175,7 +183,9 @@ impl Session {
 
     /// Does it have packets to send that no plane takes at present?
     pub(crate) fn wants_transmit(&self) -> bool {
-        self.endpoint.wants_control() || (self.endpoint.wants_transmit() && !self.waits_for_turn)
+        self.owes_transport()
+            || self.endpoint.wants_control()
+            || (self.endpoint.wants_transmit() && !self.waits_for_turn)
     }
 
     /// Tells the peer that the connection ends: one datagram on each plane, without waiting for an answer.

@@ -176,7 +176,7 @@ proptest! {
             sealer.seal(&mut bytes, 0);
             now = now + Span::from_us(wait);
             let mut around =
-                Surroundings { now, routes: &routes, planes: &mut planes, memory: &mut memory, completions: &mut completions, watches: &mut watches, windows: &mut windows };
+                Surroundings { now, routes: &routes, planes: &mut planes, memory: &mut memory, completions: &mut completions, watches: &mut watches, windows: &mut windows, requests: &mut crate::node::Requests::default() };
             let alive = session.handle(&mut around, (path >> 30 & 1) as usize, &arrival, &sealed, &mut bytes, &mut [0; 4_096]).is_ok()
                 && session.work(&mut around, Span::ZERO).is_ok();
             let all = memory.bytes(buffer).expect("registered");
@@ -254,7 +254,7 @@ proptest! {
         let mut take = |session: &mut Session, memory: &mut Memory, planes: &mut [Plane], class: u8, bytes: &mut [u8]| {
             let arrival = Arrival { from, class, age: Duration::ZERO };
             now = now + Span::from_ns(1);
-            let mut around = Surroundings { now, routes: &routes, planes, memory, completions: &mut completions, watches: &mut watches, windows: &mut windows };
+            let mut around = Surroundings { now, routes: &routes, planes, memory, completions: &mut completions, watches: &mut watches, windows: &mut windows, requests: &mut crate::node::Requests::default() };
             if let Ok(crate::frame::Frame::Sealed(sealed)) = crate::frame::decode(bytes) {
                 session.handle(&mut around, 0, &arrival, &sealed, bytes, &mut [0; 4_096]).expect("it stays open");
             }

@@ -44,9 +44,10 @@ pub(super) fn is_same(one: &hmac::Key, other: &hmac::Key) -> bool {
 }
 
 impl Watches {
-    /// The watches at the addresses of a connection, the oldest first.
-    fn at(&self, peers: &[Option<SocketAddrV6>]) -> &[u32] {
-        let known = peers.iter().enumerate().find_map(|(plane, at)| at.map(|at| (plane, at)));
+    /// The watches at the addresses of a connection and over the same shard as its own watch, the oldest first.
+    fn at(&self, watch: u32, peers: &[Option<SocketAddrV6>]) -> &[u32] {
+        let shard = self.get(watch).map_or(0, |one| one.shard);
+        let known = peers.iter().enumerate().find_map(|(plane, at)| at.map(|at| (plane, at, shard)));
         known.and_then(|place| self.by_address.get(&place)).map_or(&[][..], Vec::as_slice)
     }
 
@@ -59,7 +60,7 @@ impl Watches {
         number: u64,
         remote: u64,
     ) -> Option<[u8; PROOF]> {
-        let &first = self.at(peers).first()?;
+        let &first = self.at(watch, peers).first()?;
         let older = self.get(first).filter(|one| first != watch && self.is_alone(watch) && one.fits(peers))?;
         Some(proof(&older.key, false, number, remote))
     }
@@ -74,7 +75,7 @@ impl Watches {
         given: &[u8; PROOF],
         (local, remote): (u64, u64),
     ) -> Option<[u8; PROOF]> {
-        let others = self.at(peers).iter().take(COMPARED_MAX).copied();
+        let others = self.at(watch, peers).iter().take(COMPARED_MAX).copied();
         let is_same = |&other: &u32| {
             self.get(other).is_some_and(|one| one.fits(peers) && proof(&one.key, false, number, local) == *given)
         };
@@ -95,7 +96,7 @@ impl Watches {
         given: &[u8; PROOF],
         local: u64,
     ) {
-        if let Some(&first) = self.at(peers).first()
+        if let Some(&first) = self.at(watch, peers).first()
             && first != watch
             && self.is_alone(watch)
             && self.get(first).is_some_and(|one| one.fits(peers) && proof(&one.key, true, number, local) == *given)

@@ -18,7 +18,7 @@ fn secrets(number: u8) -> Secrets {
 fn node(numbers: &[u8], address: &str) -> (Watches, Vec<u32>) {
     let mut watches = Watches::new(Span::from_ms(40), Span::from_ms(3_000));
     let begin = |(slot, &number): (usize, &u8)| {
-        watches.begin(Time::ZERO, key(&secrets(number)), at(address).into_iter(), &[], slot as u32, true)
+        watches.begin(Time::ZERO, (key(&secrets(number)), 0), at(address).into_iter(), &[], slot as u32, true)
     };
     let begun = numbers.iter().enumerate().map(begin).collect();
     (watches, begun)

@@ -57,7 +57,12 @@ impl Pair {
             }
         }
         let connection = client.connect(&addresses).expect("a call");
-        let mut pair = Pair { client, server, wires, ends: [connection; 2], seen: Default::default() };
+        Pair { wires, ..Pair::of(client, server, connection) }
+    }
+
+    /// Waits until both sides of a call are connected.
+    pub(crate) fn of(client: Node, server: Node, connection: Connection) -> Pair {
+        let mut pair = Pair { client, server, wires: Vec::new(), ends: [connection; 2], seen: Default::default() };
         let Completion::Connected { .. } = pair.next(0) else { panic!("the client is connected first") };
         let Completion::Accepted { connection, .. } = pair.next(1) else { panic!("then the server") };
         pair.ends[1] = connection;
@@ -134,9 +139,20 @@ pub(crate) fn cast_address() -> SocketAddrV6 {
 
 /// The same, with an interface of address [`cast_address`] that carries multicast. Datagrams sent there come back to all
 /// sockets of the host.
+///
+/// The kernel adds the local route of an address in the background, on a busy machine after `ip addr add` has returned. Until then datagrams
+/// to the address leave by the interface and are lost, so the test begins when the route is there.
 pub(crate) fn in_multicast_namespace(test: &str) -> bool {
     let port = "ip link add v0 type veth peer name v1 && ip link set v0 up && ip link set v1 up";
-    alone(test, &format!("ip link set lo up && {port} && ip addr add fd00::1/64 dev v0 nodad"))
+    let route = "until ip -6 route get fd00::1 | grep -q ^local; do sleep 0.01; done";
+    alone(test, &format!("ip link set lo up && {port} && ip addr add fd00::1/64 dev v0 nodad && {route}"))
+}
+
+/// The same, with addresses `fd00:PLANE::HOST` for two planes and hosts 1 and 2.
+pub(crate) fn in_mrc_namespace(test: &str) -> bool {
+    let add = |(plane, host)| format!(" && ip addr add fd00:{plane}::{host}/128 dev lo nodad");
+    let addresses: String = [(0, 1), (0, 2), (1, 1), (1, 2)].map(add).concat();
+    alone(test, &format!("ip link set lo up{addresses}"))
 }
 
 fn alone(test: &str, set_up: &str) -> bool {

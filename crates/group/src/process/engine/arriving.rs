@@ -18,8 +18,8 @@ impl Engine {
             Said::Offer(length) => self.handle_parcel(peer, group, tag, Parcel::Offer { number, length }),
             Said::Accept(landing) => {
                 let Some(task) = self.tasks.get_mut(&number) else { return Ok(()) };
-                if task.group == group && task.number.is_none() && !task.plan.sends.is_empty() {
-                    let to = task.plan.sends[0].to;
+                if task.call.group == group && task.call.number.is_none() && !task.call.plan.sends.is_empty() {
+                    let to = task.call.plan.sends[0].to;
                     if self.groups.get(&group).and_then(|one| one.ranks.get(&peer)) == Some(&to) {
                         task.opened.insert((to, tag), landing);
                         return self.progress(number);
@@ -54,14 +54,16 @@ impl Engine {
     /// A message of a collective that has begun here.
     pub(super) fn handle_early(&mut self, id: u64, peer: usize, early: Early) -> Outcome {
         let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
-        let Some(&from) = self.groups.get(&task.group).and_then(|group| group.ranks.get(&peer)) else { return Ok(()) };
+        let Some(&from) = self.groups.get(&task.call.group).and_then(|group| group.ranks.get(&peer)) else {
+            return Ok(());
+        };
         match early {
             Early::Bytes(tag, bytes) => match task.receive_of(from, tag) {
-                Some(receive) if task.plan.receives[receive].length == bytes.len() => {
+                Some(receive) if task.call.plan.receives[receive].length == bytes.len() => {
                     task.take(&mut self.node, &mut self.pool, receive, bytes)
                 }
                 Some(receive) => {
-                    let (theirs, ours) = (bytes.len(), task.plan.receives[receive].length);
+                    let (theirs, ours) = (bytes.len(), task.call.plan.receives[receive].length);
                     let what = format!(
                         "rank {from} sends {theirs} bytes where this rank expects {ours}: call all ranks alike"
                     );
@@ -71,15 +73,17 @@ impl Engine {
                     let what = format!(
                         "rank {from} sends {} bytes that {} does not expect: call all ranks alike",
                         bytes.len(),
-                        task.what
+                        task.call.what
                     );
                     self.fail(id, &Failure::Mismatch(what))
                 }
             },
             Early::Open(tag, landing) => {
-                if !task.plan.sends.iter().any(|send| send.to == from && send.tag == tag) {
-                    let what =
-                        format!("rank {from} expects bytes that {} does not send: call all ranks alike", task.what);
+                if !task.call.plan.sends.iter().any(|send| send.to == from && send.tag == tag) {
+                    let what = format!(
+                        "rank {from} expects bytes that {} does not send: call all ranks alike",
+                        task.call.what
+                    );
                     return self.fail(id, &Failure::Mismatch(what));
                 }
                 task.opened.insert((from, tag), landing);

@@ -83,8 +83,8 @@ impl Engine {
         let ids: Vec<u64> = self.tasks.keys().copied().collect();
         for id in ids {
             let Some(task) = self.tasks.get_mut(&id) else { continue };
-            let rank = self.groups.get(&task.group).and_then(|group| group.ranks.get(&peer)).copied();
-            for (send, stage) in task.plan.sends.iter().zip(&mut task.sent) {
+            let rank = self.groups.get(&task.call.group).and_then(|group| group.ranks.get(&peer)).copied();
+            for (send, stage) in task.call.plan.sends.iter().zip(&mut task.sent) {
                 if *stage == Stage::Begun && Some(send.to) == rank {
                     *stage = Stage::Done;
                     task.left -= 1;
@@ -119,17 +119,17 @@ impl Engine {
             .collect();
         for id in over {
             let Some(task) = self.tasks.get(&id) else { continue };
-            let hosts = |rank: u32| match self.peer_of(task.group, rank) {
+            let hosts = |rank: u32| match self.peer_of(task.call.group, rank) {
                 Some(peer) => format!("rank {rank} at {}", self.peers[peer].record.host),
                 None => "any rank".into(),
             };
             let waiting = task.waits_for().into_iter().take(8).map(hosts).collect();
-            let failure = Failure::TimedOut { what: task.what.into(), after: task.timeout, waiting };
+            let failure = Failure::TimedOut { what: task.call.what.into(), after: task.call.timeout, waiting };
             self.fail(id, &failure)?;
         }
         let mut awaited = HashSet::new();
         for task in self.tasks.values().filter(|task| task.began.elapsed() >= SILENCE) {
-            awaited.extend(task.waits_for().into_iter().filter_map(|rank| self.peer_of(task.group, rank)));
+            awaited.extend(task.waits_for().into_iter().filter_map(|rank| self.peer_of(task.call.group, rank)));
         }
         for peer in awaited {
             self.look_at(peer)?;

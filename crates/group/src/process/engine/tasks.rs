@@ -4,7 +4,7 @@ use super::super::failure::Failure;
 use super::super::memory::Bytes;
 use super::super::message::{Landing, Message, Said};
 use super::super::plan::{Arriving, EAGER, Gate, Into, Outgoing, Plan, Span};
-use super::super::task::{Stage, Start, Task};
+use super::super::task::{Call, Stage, Task};
 use super::arriving::{early_bytes, parcel_bytes};
 use super::{Begin, Early, Engine, Line, Opened, Outcome, Parcel, Remains, Sent, What};
 use std::ops::Range;
@@ -46,9 +46,9 @@ impl Engine {
                 ("recv", Plan { receives: vec![receive], ..Plan::default() })
             }
         };
-        let start =
-            Start { group, number, what: name, work, timeout, rank, ranks, element, reduction, plan, regions, owners };
-        let task = Task::new(&mut self.node, &mut self.pool, start)?;
+        let call =
+            Call { group, number, what: name, work, timeout, rank, ranks, element, reduction, plan, regions, owners };
+        let task = Task::new(&mut self.node, &mut self.pool, call)?;
         self.tasks.insert(id, task);
         match what {
             What::Job(_) => {
@@ -77,7 +77,7 @@ impl Engine {
     /// A rank that a task waits for and that is known to be gone.
     pub(super) fn find_gone(&self, id: u64) -> Option<Failure> {
         let task = self.tasks.get(&id)?;
-        let group = self.groups.get(&task.group)?;
+        let group = self.groups.get(&task.call.group)?;
         task.waits_for().into_iter().find_map(|rank| {
             let peer = &self.peers[(*group.members.get(rank as usize)?)?];
             match &peer.line {
@@ -91,12 +91,12 @@ impl Engine {
 
     fn begin_send(&mut self, id: u64, to: u32, tag: u32, at: &Span) -> Outcome {
         let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
-        let group = task.group;
+        let group = task.call.group;
         let Some(Some(peer)) = self.groups.get(&group).and_then(|group| group.members.get(to as usize)).copied() else {
             return Ok(());
         };
         if at.len() <= EAGER {
-            let bytes = self.node.memory(task.regions[at.buffer])?[at.bytes.clone()].to_vec();
+            let bytes = self.node.memory(task.call.regions[at.buffer])?[at.bytes.clone()].to_vec();
             task.sent[0] = Stage::Done;
             task.left -= 1;
             self.say(peer, &Message { tag, group, number: id, said: Said::Parcel(&bytes) })
@@ -106,7 +106,7 @@ impl Engine {
     }
 
     fn begin_receive(&mut self, id: u64, from: Option<u32>, tag: u32) -> Outcome {
-        let Some(group) = self.tasks.get(&id).map(|task| task.group) else { return Ok(()) };
+        let Some(group) = self.tasks.get(&id).map(|task| task.call.group) else { return Ok(()) };
         let Some(one) = self.groups.get_mut(&group) else { return Ok(()) };
         let fits = |of: u32, with: u32| with == tag && from.is_none_or(|from| from == of);
         match one.parcels.iter().position(|(of, with, _)| fits(*of, *with)) {
@@ -126,13 +126,13 @@ impl Engine {
     pub(super) fn deliver(&mut self, id: u64, from: u32, parcel: Parcel) -> Outcome {
         let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
         task.source = Some(from);
-        task.plan.receives[0].from = from;
+        task.call.plan.receives[0].from = from;
         let length = match &parcel {
             Parcel::Bytes(bytes) => bytes.len() as u64,
             Parcel::Offer { length, .. } => *length,
         };
-        if length != task.plan.receives[0].length as u64 {
-            let room = task.plan.receives[0].length;
+        if length != task.call.plan.receives[0].length as u64 {
+            let room = task.call.plan.receives[0].length;
             let what =
                 format!("rank {from} sends {length} bytes, and the receive has room for {room}: give both the same");
             return self.fail(id, &Failure::Mismatch(what));
@@ -143,7 +143,7 @@ impl Engine {
                 self.progress(id)
             }
             Parcel::Offer { number, .. } => {
-                let (group, tag) = (task.group, task.plan.receives[0].tag);
+                let (group, tag) = (task.call.group, task.call.plan.receives[0].tag);
                 let Some(peer) = self.peer_of(group, from) else { return Ok(()) };
                 if let Some(landing) = self.open(id, 0, peer)? {
                     self.say(peer, &Message { tag, group, number, said: Said::Accept(landing) })?;
@@ -163,9 +163,9 @@ impl Engine {
             return Ok(None);
         };
         let connection = *connection;
-        let arriving = &task.plan.receives[receive];
+        let arriving = &task.call.plan.receives[receive];
         let (region, range, staging): (Region, Range<usize>, _) = match &arriving.into {
-            Into::Place(span) => (task.regions[span.buffer], span.bytes.clone(), None),
+            Into::Place(span) => (task.call.regions[span.buffer], span.bytes.clone(), None),
             Into::Sum(_) => {
                 let region = self.node.register(self.pool.take(arriving.length));
                 (region, 0..arriving.length, Some(region))
@@ -186,20 +186,20 @@ impl Engine {
         let Some(task) = self.tasks.get(&id).filter(|task| task.left == 0) else { return Ok(()) };
         let source = task.source;
         let Some(mut task) = self.remove(id) else { return Ok(()) };
-        for region in std::mem::take(&mut task.regions) {
+        for region in std::mem::take(&mut task.call.regions) {
             self.node.deregister(region)?;
         }
         // The caller's memory is its own again before it hears of the end.
-        task.owners.clear();
-        task.work.end(Ok(source));
+        task.call.owners.clear();
+        task.call.work.end(Ok(source));
         Ok(())
     }
 
     /// Takes a task off all lists.
     fn remove(&mut self, id: u64) -> Option<Task> {
         let task = self.tasks.remove(&id)?;
-        if let Some(group) = self.groups.get_mut(&task.group) {
-            match task.number {
+        if let Some(group) = self.groups.get_mut(&task.call.group) {
+            match task.call.number {
                 Some(number) => drop(group.tasks.remove(&number)),
                 None => group.wanted.retain(|(wanted, _, _)| *wanted != id),
             }
@@ -209,12 +209,12 @@ impl Engine {
 
     fn open_receives(&mut self, id: u64) -> Outcome {
         let Some(task) = self.tasks.get(&id) else { return Ok(()) };
-        let Some(number) = task.number else { return Ok(()) };
-        let (group, mut at, end) = (task.group, task.first_receive, task.plan.receives.len());
+        let Some(number) = task.call.number else { return Ok(()) };
+        let (group, mut at, end) = (task.call.group, task.first_receive, task.call.plan.receives.len());
         let mut first = None;
         while at < end {
             let task = &self.tasks[&id];
-            let receive = &task.plan.receives[at];
+            let receive = &task.call.plan.receives[at];
             if task.received[at] == Stage::Waiting && receive.length > EAGER {
                 let (from, tag) = (receive.from, receive.tag);
                 if !task.may_receive(at) {
@@ -237,8 +237,8 @@ impl Engine {
 
     fn let_sends_leave(&mut self, id: u64) -> Outcome {
         let Some(task) = self.tasks.get(&id) else { return Ok(()) };
-        let (group, number) = (task.group, task.number);
-        let (mut at, end) = (task.first_send, task.plan.sends.len());
+        let (group, number) = (task.call.group, task.call.number);
+        let (mut at, end) = (task.first_send, task.call.plan.sends.len());
         let mut first = None;
         while at < end {
             let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
@@ -256,7 +256,7 @@ impl Engine {
     /// Lets one send leave; false if it has to wait.
     fn send_one(&mut self, id: u64, at: usize, group: u64, number: Option<u64>) -> Result<bool, Error> {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.is_open(at)) else { return Ok(false) };
-        let Outgoing { to, tag, from, .. } = task.plan.sends[at].clone();
+        let Outgoing { to, tag, from, .. } = task.call.plan.sends[at].clone();
         let Some(Some(peer)) = self.groups.get(&group).and_then(|group| group.members.get(to as usize)).copied() else {
             return Ok(false);
         };
@@ -265,7 +265,7 @@ impl Engine {
         {
             let bytes = match from.is_empty() {
                 true => Vec::new(),
-                false => self.node.memory(task.regions[from.buffer])?[from.bytes].to_vec(),
+                false => self.node.memory(task.call.regions[from.buffer])?[from.bytes].to_vec(),
             };
             task.sent[at] = Stage::Done;
             task.left -= 1;
@@ -282,7 +282,7 @@ impl Engine {
             self.fail(id, &Failure::Mismatch(what))?;
             return Ok(true);
         }
-        let (connection, region) = (*connection, task.regions[from.buffer]);
+        let (connection, region) = (*connection, task.call.regions[from.buffer]);
         match self.node.write(connection, region, from.bytes, landing.region, 0, Some(landing.number)) {
             Ok(operation) => {
                 task.opened.remove(&(to, tag));
@@ -300,7 +300,7 @@ impl Engine {
     pub(super) fn fail(&mut self, id: u64, failure: &Failure) -> Outcome {
         let Some(mut task) = self.remove(id) else { return Ok(()) };
         // The wire may use its memory for a while; the caller has it back now.
-        let mut regions = std::mem::take(&mut task.regions);
+        let mut regions = std::mem::take(&mut task.call.regions);
         for region in &regions {
             self.node.take_over(*region)?;
         }
@@ -313,24 +313,24 @@ impl Engine {
         } else {
             self.remains.insert(id, Remains { regions, uses });
         }
-        task.owners.clear();
-        if let Some(group) = self.groups.get(&task.group) {
+        task.call.owners.clear();
+        if let Some(group) = self.groups.get(&task.call.group) {
             group.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| failure.clone());
-            if let (Some(number), Failure::Gone { .. } | Failure::Mismatch(_)) = (task.number, failure) {
+            if let (Some(number), Failure::Gone { .. } | Failure::Mismatch(_)) = (task.call.number, failure) {
                 let text: String = failure.to_string().chars().take(2_000).collect();
                 let members: Vec<usize> = group.members.iter().flatten().copied().collect();
                 for peer in members {
-                    let told = Message { tag: 0, group: task.group, number, said: Said::Told(&text) };
+                    let told = Message { tag: 0, group: task.call.group, number, said: Said::Told(&text) };
                     self.say(peer, &told)?;
                 }
             }
         }
-        task.work.end(Err(failure.clone()));
+        task.call.work.end(Err(failure.clone()));
         Ok(())
     }
 
     pub(super) fn fail_group(&mut self, group: u64, failure: &Failure) -> Outcome {
-        let ids: Vec<u64> = self.tasks.iter().filter(|(_, task)| task.group == group).map(|(id, _)| *id).collect();
+        let ids: Vec<u64> = self.tasks.iter().filter(|(_, task)| task.call.group == group).map(|(id, _)| *id).collect();
         ids.into_iter().try_for_each(|id| self.fail(id, failure))
     }
 

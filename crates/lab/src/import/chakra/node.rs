@@ -80,7 +80,7 @@ impl Node {
     /// Reads a message.
     ///
     /// # Errors
-    /// What is wrong with it, as the end of a sentence about the message.
+    /// A malformed message: the error is the end of a sentence about it.
     pub(super) fn read(message: &[u8]) -> Result<Node, String> {
         let cut = |_: Malformed| "is no node: its fields do not fit".to_string();
         let mut node = Node {

@@ -24,7 +24,7 @@ struct Reading {
     requires: Vec<(String, String, bool, usize)>,
 }
 
-/// What is wrong with a statement: the value, and the reason.
+/// The error of a statement: the wrong value, and the reason.
 type Wrong = (String, String);
 
 fn wrong(value: &str, what: &str) -> Wrong {

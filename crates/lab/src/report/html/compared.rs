@@ -352,7 +352,7 @@ fn trouble(rows: &[Row]) -> String {
     let legend = chart::legend(rows.iter().enumerate().map(|(i, r)| (r.label.as_str(), i)));
     let none = if none.is_empty() { String::new() } else { format!("; none {}", none.join(", none ")) };
     let sub = format!("As a share of the data packets that each run sent{none}");
-    figure("What happened to packets", &sub, &format!("{}{legend}", chart::bars(&bars)))
+    figure("Fate of packets", &sub, &format!("{}{legend}", chart::bars(&bars)))
 }
 
 /// Least busy to busiest link of each tier, all planes together, one bar per run.

@@ -137,7 +137,7 @@ fn fault_marks(job: &JobFacts, faults: &[FaultFacts], size: f64, end: f64) -> Ve
     moved.collect()
 }
 
-/// What ranks did in the last iteration, a lane per rank.
+/// Draws the activities of ranks in the last iteration, a lane per rank.
 fn ranks(job: &JobFacts, faults: &[FaultFacts]) -> String {
     let most = job.lanes.iter().flat_map(|lane| &lane.pieces).map(|piece| piece.2).fold(0.0, f64::max);
     if most == 0.0 {
@@ -183,7 +183,7 @@ fn ranks(job: &JobFacts, faults: &[FaultFacts]) -> String {
         false => "every rank".to_string(),
     };
     let struck = if marks.is_empty() { "" } else { "; the red band is the time of the fault" };
-    let sub = format!("What {which} did in the last iteration{struck}. Drag over a time to zoom in");
+    let sub = format!("The last iteration of {which}{struck}. Drag over a time to zoom in");
     figure(&format!("{}: ranks over time", job.name), &sub, &drawing)
 }
 

@@ -117,7 +117,7 @@ mod tests {
         assert!(drawn.contains(&wanted), "{drawn}");
         assert!(drawn.contains(&format!("width=\"{:.1}\" height=\"22.0\"", (right - left) / 2.0 - 0.5)), "{drawn}");
         assert!(drawn.contains("<title>a &lt; b</title>"));
-        // What zooms is inside the inner drawing; the labels are not.
+        // The inner drawing zooms; the labels are outside of it.
         let (inner, labels) = drawn.split_once("<g class=\"marks\">").expect("labels of marks");
         assert!(inner.ends_with("</svg>") && inner.contains("rect class=\"mark\""), "{inner}");
         assert!(labels.contains("leaf1 down</text>") && !labels.contains("<rect"), "{labels}");

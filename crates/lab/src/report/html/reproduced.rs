@@ -33,7 +33,7 @@ pub(super) fn body(done: &Reproduction) -> String {
         let missed = done.rows.iter().filter(|r| r.verdict == Verdict::Missed);
         let missed: Vec<Row> =
             missed.map(|r| Row { what: format!("{}: {}", r.section, r.what), ..r.clone() }).collect();
-        out.push_str("<h2>What was missed</h2>\n");
+        out.push_str("<h2>Missed rows</h2>\n");
         out.push_str(&rows_table(&missed));
     }
     let charts = charts(&done.charts, None);

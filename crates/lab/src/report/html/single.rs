@@ -316,7 +316,7 @@ fn made_of(report: &Report) -> String {
         .collect();
     let head = ["", "this fabric", "one plane of these switches"];
     format!(
-        "<h2>What the fabric is made of</h2>\n<p class=\"sub\">{}</p>\n{}",
+        "<h2>Parts of the fabric</h2>\n<p class=\"sub\">{}</p>\n{}",
         escape(&cost::verdict(&f.cost, f.single_plane.as_ref(), f.planes)),
         table(&head[..columns], &rows).replace("<table>", "<table class=\"words\">")
     )
@@ -377,7 +377,7 @@ fn packets(report: &Report) -> String {
         count(p.timeouts),
         if report.is_simulated() { count(p.pauses) } else { "not counted".into() }
     );
-    figure("What happened to packets", &sub, &chart::bars(&rows))
+    figure("Fate of packets", &sub, &chart::bars(&rows))
 }
 
 fn entropies(report: &Report) -> String {

@@ -65,5 +65,5 @@ pub(super) fn chart(why: &[WhyFacts]) -> String {
         );
     }
     out.push_str("</p></div>");
-    figure("Why it took so long", "Share of the time by cause", &out)
+    figure("Where its time went", "Share of the time by cause", &out)
 }

@@ -2,7 +2,6 @@
 //! the one with the least lower bound.
 
 use super::place::Placer;
-use super::steps::Way;
 use crate::import::nccl_tuner::{Algorithm, Choice, Protocol, Tuner};
 use crate::import::trace::Kind;
 use crate::reader::Section;
@@ -56,44 +55,43 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<(Wish, 
 impl Placer<'_, '_> {
     /// How a collective of `bytes` bytes is done among `ranks` ranks of `servers` servers. `rail` has the hosts of one
     /// rail and the bytes of its part.
-    pub(super) fn choose(&self, way: Way, bytes: u64, (servers, ranks): (u32, u32), rail: (&[HostId], u64)) -> Chosen {
-        let kind = match way {
-            Way::AllReduce => Kind::AllReduce,
-            Way::AllGather => Kind::AllGather,
-            Way::ReduceScatter => Kind::ReduceScatter,
-            Way::Broadcast => Kind::Broadcast,
-            Way::Reduce => Kind::Reduce,
-            Way::AllToAll | Way::Gather | Way::Scatter => Kind::AllToAll,
-        };
-        let chosen = self.written.tuner.as_ref().and_then(|tuner| tuner.choice(kind, bytes, servers, ranks));
+    pub(super) fn choose(
+        &self,
+        collective: Kind,
+        bytes: u64,
+        (servers, ranks): (u32, u32),
+        rail: (&[HostId], u64),
+    ) -> Chosen {
+        let chosen = self.written.tuner.as_ref().and_then(|tuner| tuner.choice(collective, bytes, servers, ranks));
         if let Some(Choice { algorithm, protocol, channels }) = chosen {
-            let recipe = match way {
-                Way::AllReduce => algorithm == Algorithm::Tree,
-                Way::AllGather | Way::ReduceScatter => algorithm == Algorithm::Pat,
+            let recipe = match collective {
+                Kind::AllReduce => algorithm == Algorithm::Tree,
+                Kind::AllGather | Kind::ReduceScatter => algorithm == Algorithm::Pat,
                 _ => false,
             };
             return Chosen { recipe, protocol, parts: channels };
         }
-        let recipe = match (self.written.algorithm, way) {
-            (Wish::Tree, Way::AllReduce) | (Wish::Pat, Way::AllGather | Way::ReduceScatter) => true,
-            (Wish::Least, Way::AllReduce | Way::AllGather | Way::ReduceScatter) => self.is_faster(way, rail),
+        let recipe = match (self.written.algorithm, collective) {
+            (Wish::Tree, Kind::AllReduce) | (Wish::Pat, Kind::AllGather | Kind::ReduceScatter) => true,
+            (Wish::Least, Kind::AllReduce | Kind::AllGather | Kind::ReduceScatter) => self.is_faster(collective, rail),
             _ => false,
         };
         Chosen { recipe, protocol: Protocol::Simple, parts: None }
     }
 
     /// Whether the recipe has a lower bound below that of the ring.
-    fn is_faster(&self, way: Way, (hosts, bytes): (&[HostId], u64)) -> bool {
-        let ring = match way {
-            Way::AllReduce => Ring::RingAllReduce,
-            Way::AllGather => Ring::RingAllGather,
+    fn is_faster(&self, collective: Kind, (hosts, bytes): (&[HostId], u64)) -> bool {
+        let ring = match collective {
+            Kind::AllReduce => Ring::RingAllReduce,
+            Kind::AllGather => Ring::RingAllGather,
             _ => Ring::RingReduceScatter,
         };
         let ranks = hosts.len() as u32;
         let bytes = bytes.max(ranks.into());
         let ring = Schedule::new(ring, ranks, bytes, self.written.parts);
         let ring = ring.map_or(Span::ZERO, |schedule| self.maker.bound(&schedule, hosts));
-        let Ok(recipe) = super::place::recipe_of(way, ranks, super::place::slices(way, bytes, self.written.parts))
+        let Ok(recipe) =
+            super::place::recipe_of(collective, ranks, super::place::slices(collective, bytes, self.written.parts))
         else {
             return false;
         };

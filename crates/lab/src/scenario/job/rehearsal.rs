@@ -16,12 +16,13 @@ use strandway_proto::units::{Span, Time};
 pub(super) struct Call {
     /// The number of its group.
     pub(super) group: u32,
-    /// What it does and its bytes, as the first member says, and that member's rank and operation.
+    /// The operation of its first member: kind and bytes.
     pub(super) does: Does,
+    /// Rank and operation of that member.
     pub(super) first: (u32, u32),
 }
 
-/// What the rehearsal found.
+/// The findings of a rehearsal.
 #[derive(Debug, Default)]
 pub(super) struct Rehearsal {
     /// For each rank the sender of each message that it waits for, by operation: rank and operation.

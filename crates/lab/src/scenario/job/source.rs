@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(super) enum Source {
     /// Layers of one rank of one stage.
     Layers(Arc<Workload>),
-    /// What each rank does.
+    /// Operations of each rank.
     Trace(Arc<Trace>),
 }
 

@@ -6,7 +6,8 @@
 
 use super::pipeline::{Part, Pass};
 use super::{Recompute, Written};
-use crate::import::simai::{Group, Kind, Phase, Workload};
+use crate::import::simai::{Group, Phase, Workload};
+use crate::import::trace::Kind;
 use strandway_collective::script::COMPUTE;
 use strandway_collective::{Script, Step, Work};
 use strandway_proto::units::Span;
@@ -68,26 +69,12 @@ pub(super) enum Sort {
     Listed,
 }
 
-/// The kind of an operation of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Way {
-    AllReduce,
-    AllGather,
-    ReduceScatter,
-    AllToAll,
-    /// From and to the first rank of the group.
-    Broadcast,
-    Reduce,
-    Gather,
-    Scatter,
-}
-
 /// An operation, the same for all ranks of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Collective {
         sort: Sort,
-        way: Way,
+        collective: Kind,
         /// Counted as in nccl-tests.
         bytes: u64,
         /// The operation stands for this number of equal ones, one after the other.
@@ -269,14 +256,14 @@ impl<'a> Writer<'a> {
     }
 
     /// Adds a collective, which begins after the steps of `after`.
-    fn collective(&mut self, at: (u8, u8, u32), what: (Sort, Way, u64, u32), after: &[Option<u32>]) -> u32 {
+    fn collective(&mut self, at: (u8, u8, u32), what: (Sort, Kind, u64, u32), after: &[Option<u32>]) -> u32 {
         let (stream, kind, layer) = at;
-        let (sort, way, bytes, times) = what;
-        self.role.operate(stream, kind, layer, Operation::Collective { sort, way, bytes, times }, after)
+        let (sort, collective, bytes, times) = what;
+        self.role.operate(stream, kind, layer, Operation::Collective { sort, collective, bytes, times }, after)
     }
 
     /// Like `collective`, but the next compute step waits for it.
-    fn blocking(&mut self, at: (u8, u8, u32), what: (Sort, Way, u64, u32), after: &[Option<u32>]) -> u32 {
+    fn blocking(&mut self, at: (u8, u8, u32), what: (Sort, Kind, u64, u32), after: &[Option<u32>]) -> u32 {
         let step = self.collective(at, what, after);
         self.awaited.push(step);
         step
@@ -298,13 +285,13 @@ impl<'a> Writer<'a> {
                 None => self.weights(&layers, place, reduced),
             };
         }
-        let way = usize::from(backward);
+        let direction = usize::from(backward);
         let source = if backward { place < self.last_stage() } else { place > 0 };
         let target = if backward { place > 0 } else { place < self.last_stage() };
         if source {
             let from = if backward { place + 1 } else { place - 1 };
             let receive = Operation::Receive { from, backward, micro };
-            let step = self.role.operate(stream::RECEIVE[way], RECEIVE, layers.start, receive, &[]);
+            let step = self.role.operate(stream::RECEIVE[direction], RECEIVE, layers.start, receive, &[]);
             self.awaited.push(step);
         }
         let back = Back { split: pass.part == Part::Inputs, reduced: pass.part == Part::Backward && reduced };
@@ -318,7 +305,7 @@ impl<'a> Writer<'a> {
         if target {
             let send = Operation::Send { from: place, backward, micro };
             let after = [after, self.awaited.last().copied()];
-            self.role.operate(stream::SEND[way], SEND, layers.start, send, &after);
+            self.role.operate(stream::SEND[direction], SEND, layers.start, send, &after);
         }
     }
 
@@ -379,23 +366,16 @@ impl<'a> Writer<'a> {
             Group::Data => (Sort::Data, stream::SCATTER, SCATTER, copies),
             Group::ExpertData => (Sort::ExpertData, stream::EXPERT_SCATTER, SCATTER, copies / ep),
         };
-        let way = match made.kind {
-            Kind::AllReduce => Way::AllReduce,
-            Kind::AllGather => Way::AllGather,
-            Kind::ReduceScatter => Way::ReduceScatter,
-            Kind::AllToAll => Way::AllToAll,
-            Kind::Broadcast => Way::Broadcast,
-        };
-        let own = match way {
-            Way::AllReduce if own == SCATTER => REDUCE,
-            Way::AllGather if own == SCATTER => GATHER,
+        let own = match made.kind {
+            Kind::AllReduce if own == SCATTER => REDUCE,
+            Kind::AllGather if own == SCATTER => GATHER,
             _ => own,
         };
         let data = matches!(sort, Sort::Data | Sort::ExpertData);
         if ranks < 2 || (data && !reduced) {
             return step;
         }
-        let what = (sort, way, made.bytes, 1);
+        let what = (sort, made.kind, made.bytes, 1);
         if data && matches!(kind, BACKWARD | WEIGHTS) {
             let made = self.collective((stream, own, layer), what, &[Some(step)]);
             self.gradients.push(made);
@@ -418,7 +398,7 @@ impl<'a> Writer<'a> {
     fn tensor(&mut self, layer: u32, times: u32, after: u32) -> Option<u32> {
         let bytes = self.activations();
         (self.written.tp > 1).then(|| {
-            self.blocking((stream::TP, TP, layer), (Sort::Tensor, Way::AllReduce, bytes, times), &[Some(after)])
+            self.blocking((stream::TP, TP, layer), (Sort::Tensor, Kind::AllReduce, bytes, times), &[Some(after)])
         })
     }
 
@@ -470,17 +450,17 @@ impl<'a> Writer<'a> {
         let after = [before.or(self.updated)];
         let (dense, experts) = self.parameters(layer);
         if self.written.copies() > 1 {
-            let what = (Sort::Data, Way::AllGather, dense * BF16, 1);
+            let what = (Sort::Data, Kind::AllGather, dense * BF16, 1);
             self.blocking((stream::GATHER, GATHER, layer), what, &after);
         }
         if experts > 0 && self.written.copies() > self.written.ep {
-            let what = (Sort::ExpertData, Way::AllGather, experts * BF16, 1);
+            let what = (Sort::ExpertData, Kind::AllGather, experts * BF16, 1);
             self.blocking((stream::EXPERT_GATHER, GATHER, layer), what, &after);
         }
     }
 
     /// Keys and values of the whole sequence (arXiv 2407.21783, section 3.3.2: context parallelism by all-gathers).
-    fn context(&mut self, layer: u32, ways: &[Way]) {
+    fn context(&mut self, layer: u32, collectives: &[Kind]) {
         if self.written.cp == 1 {
             return;
         }
@@ -488,9 +468,9 @@ impl<'a> Writer<'a> {
         let tokens = self.written.micro_batch * model.sequence;
         let bytes = 2 * tokens * model.kv_heads * model.head_dim * BF16 / u64::from(self.written.tp);
         let last = self.last_computed();
-        for way in ways {
+        for collective in collectives {
             let after = [last, self.awaited.last().copied()];
-            self.blocking((stream::CP, CP, layer), (Sort::Context, *way, bytes, 1), &after);
+            self.blocking((stream::CP, CP, layer), (Sort::Context, *collective, bytes, 1), &after);
         }
     }
 
@@ -499,13 +479,13 @@ impl<'a> Writer<'a> {
         let bytes = self.activations() * self.written.model.top_k / u64::from(self.written.tp);
         if self.written.ep > 1 {
             let after = [Some(after), self.awaited.last().copied()];
-            self.blocking((stream::EP, EP, layer), (Sort::Expert, Way::AllToAll, bytes, 1), &after);
+            self.blocking((stream::EP, EP, layer), (Sort::Expert, Kind::AllToAll, bytes, 1), &after);
         }
     }
 
     fn layer_forward(&mut self, layer: u32, place: u32) -> u32 {
         self.gather(layer);
-        self.context(layer, &[Way::AllGather]);
+        self.context(layer, &[Kind::AllGather]);
         let last = layer + 1 == self.written.first_layer(place + 1);
         let logits = if last { self.logits(place) } else { Span::ZERO };
         let moe = self.written.model.experts > 0;
@@ -536,11 +516,11 @@ impl<'a> Writer<'a> {
             let end = self.compute(BACKWARD, layer, experts, None);
             self.experts(layer, end);
         }
-        self.context(layer, &[Way::AllGather]);
+        self.context(layer, &[Kind::AllGather]);
         let time = attention + if moe { Span::ZERO } else { logits };
         let end = self.compute(BACKWARD, layer, time, None);
         self.tensor(layer, self.times_back(), end);
-        self.context(layer, &[Way::ReduceScatter]);
+        self.context(layer, &[Kind::ReduceScatter]);
         self.computed.push(end);
         let after = self.awaited.last().copied().unwrap_or(end);
         if back.reduced || (self.written.zero == 3 && !back.split) {
@@ -574,12 +554,12 @@ impl<'a> Writer<'a> {
 
     /// Adds the operations that reduce the gradients of a bucket.
     fn scatter(&mut self, bucket: Bucket, after: u32) {
-        let (way, kind) = match self.written.zero {
-            0 => (Way::AllReduce, REDUCE),
-            _ => (Way::ReduceScatter, SCATTER),
+        let (collective, kind) = match self.written.zero {
+            0 => (Kind::AllReduce, REDUCE),
+            _ => (Kind::ReduceScatter, SCATTER),
         };
         let streams = [stream::SCATTER, stream::EXPERT_SCATTER];
-        let steps = self.share((streams, kind), way, (bucket, self.written.gradient_bytes), after);
+        let steps = self.share((streams, kind), collective, (bucket, self.written.gradient_bytes), after);
         self.gradients.extend(steps);
     }
 
@@ -587,7 +567,7 @@ impl<'a> Writer<'a> {
     fn share(
         &mut self,
         (streams, kind): ([u8; 2], u8),
-        way: Way,
+        collective: Kind,
         (bucket, each): (Bucket, u64),
         after: u32,
     ) -> Vec<u32> {
@@ -599,7 +579,7 @@ impl<'a> Writer<'a> {
         let there = all.into_iter().filter(|&(_, _, count, ranks)| ranks > 1 && count > 0);
         there
             .map(|(sort, stream, count, _)| {
-                self.collective((stream, kind, bucket.layer), (sort, way, count * each, 1), &[Some(after)])
+                self.collective((stream, kind, bucket.layer), (sort, collective, count * each, 1), &[Some(after)])
             })
             .collect()
     }
@@ -628,7 +608,7 @@ impl<'a> Writer<'a> {
         if self.written.zero == 1 {
             for bucket in buckets.iter().rev() {
                 let streams = [stream::GATHER, stream::EXPERT_GATHER];
-                let steps = self.share((streams, GATHER), Way::AllGather, (*bucket, BF16), end);
+                let steps = self.share((streams, GATHER), Kind::AllGather, (*bucket, BF16), end);
                 self.awaited.extend(steps);
             }
             end = self.compute(UPDATE, 0, Span::ZERO, None);

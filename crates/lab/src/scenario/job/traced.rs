@@ -2,7 +2,7 @@
 
 use super::place::Placer;
 use super::rehearsal::{Call, Rehearsal, rehearse};
-use super::steps::{Sort, Way};
+use super::steps::Sort;
 use crate::alone::Alone;
 use crate::import::trace::{Does, Kind, Trace};
 use crate::scenario::collective::Execution;
@@ -34,19 +34,19 @@ const SENDING: u8 = 2;
 const RECEIVING: u8 = 3;
 const FIRST_COLLECTIVE: u8 = 4;
 
-/// The kind of step, and the way in which it is done.
-fn way_of(kind: Kind) -> (u8, Way) {
-    let (offset, way) = match kind {
-        Kind::AllReduce | Kind::Barrier => (0, Way::AllReduce),
-        Kind::AllGather => (1, Way::AllGather),
-        Kind::ReduceScatter => (2, Way::ReduceScatter),
-        Kind::AllToAll => (3, Way::AllToAll),
-        Kind::Broadcast => (4, Way::Broadcast),
-        Kind::Reduce => (5, Way::Reduce),
-        Kind::Gather => (6, Way::Gather),
-        Kind::Scatter => (7, Way::Scatter),
+/// The kind of step of a collective.
+fn step_of(kind: Kind) -> u8 {
+    let offset = match kind {
+        Kind::AllReduce | Kind::Barrier => 0,
+        Kind::AllGather => 1,
+        Kind::ReduceScatter => 2,
+        Kind::AllToAll => 3,
+        Kind::Broadcast => 4,
+        Kind::Reduce => 5,
+        Kind::Gather => 6,
+        Kind::Scatter => 7,
     };
-    (FIRST_COLLECTIVE + offset, way)
+    FIRST_COLLECTIVE + offset
 }
 
 /// Where a message travels.
@@ -278,7 +278,9 @@ impl Placer<'_, '_> {
                 all.push(BTreeMap::new());
                 continue;
             }
-            let (step, way) = way_of(kind);
+            let step = step_of(kind);
+            // A barrier is an all-reduce without bytes.
+            let collective = if kind == Kind::Barrier { Kind::AllReduce } else { kind };
             let bytes = match kind {
                 Kind::AllGather | Kind::Gather => bytes.saturating_mul(members.len() as u64),
                 _ => bytes.max(members.len() as u64),
@@ -290,7 +292,7 @@ impl Placer<'_, '_> {
                     return None;
                 }
                 let mut group = self.communicators.remove(&(Sort::Listed, number))?;
-                let made = self.make(&mut group, step, (way, bytes, 1));
+                let made = self.make(&mut group, step, (collective, bytes, 1));
                 self.communicators.insert((Sort::Listed, number), group);
                 if self.failed {
                     return None;
@@ -467,7 +469,7 @@ fn script_of(
                 }
             }
             Does::Collective { kind, .. } => match calls[traced.call_of[&(own, place)] as usize].get(&rank) {
-                Some(&operation) => operate(FREE, way_of(kind).0, operation),
+                Some(&operation) => operate(FREE, step_of(kind), operation),
                 None => idle,
             },
         };

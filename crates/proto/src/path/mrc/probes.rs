@@ -13,7 +13,7 @@ pub(super) const fn is_ours(number: u32) -> bool {
     number & OURS != 0
 }
 
-/// What the answer of a probe means.
+/// The effect that the answer of a probe has on its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answered {
     /// No probe of that path and number was on its way.

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 /// The most events that wait to be read. Ours: four times the largest set.
 pub const PATH_EVENTS_MAX: usize = 1024;
 
-/// What happened to a path.
+/// A change of a path's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PathChange {
     /// It failed (a loss without trim, a timeout, "always skip", an unanswered probe) and is out of use: ASSUMED_BAD.
@@ -63,7 +63,7 @@ pub struct PathEvent {
     pub at: Time,
     /// The path.
     pub path: PathId,
-    /// What happened.
+    /// The change.
     pub change: PathChange,
     /// The number of events lost just before this one, because nothing read them in time.
     pub lost: u32,

@@ -1,6 +1,8 @@
 //! The timeouts of chunks, in order of time.
 
 use super::RepairSender;
+use crate::packet::PathId;
+use crate::rng::mix64;
 use crate::units::{Span, Time};
 use std::cmp::Reverse;
 
@@ -10,10 +12,18 @@ const PATIENT_AFTER: u8 = 3;
 const DOUBLINGS: u8 = 10;
 
 impl RepairSender {
-    /// The timeout of a chunk that was sent `tries` times.
-    pub(super) fn timeout_of(&self, tries: u8) -> Span {
+    /// The timeout of a chunk that was sent `tries` times, the last time over `path`.
+    ///
+    /// A doubled timeout is longer by up to a half, at random: senders that lost their packets in one full queue would otherwise meet
+    /// there again and again (ours). The path's entropy is the random number.
+    pub(super) fn timeout_of(&self, tries: u8, path: PathId) -> Span {
         let doublings = tries.max(self.rounds).saturating_sub(PATIENT_AFTER).min(DOUBLINGS);
-        Span(self.timing.rto().0 << doublings)
+        let timeout = self.timing.rto().0 << doublings;
+        if doublings == 0 {
+            return Span(timeout);
+        }
+        let random = mix64(u64::from(path.entropy())) >> 56;
+        Span(timeout + timeout / 512 * random)
     }
 
     /// Adds a timeout of a chunk that ends at `at`.

@@ -32,7 +32,16 @@ impl Peer {
         let (now, routes) = (self.now, Routes::default());
         let (planes, memory, completions) = (&mut self.planes, &mut self.memory, &mut self.completions);
         let (watches, windows) = (&mut self.watches, &mut self.windows);
-        let mut around = Surroundings { now, routes: &routes, planes, memory, completions, watches, windows };
+        let mut around = Surroundings {
+            now,
+            routes: &routes,
+            planes,
+            memory,
+            completions,
+            watches,
+            windows,
+            requests: &mut crate::node::Requests::default(),
+        };
         let worked = self.session.work(&mut around, Span::ZERO);
         planes.iter_mut().for_each(Plane::flush);
         worked

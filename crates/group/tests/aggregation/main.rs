@@ -1,130 +1,19 @@
 //! Teams that add up by a switch, in one process: exact sums under losses, and the deaths of switches and ranks.
 
-#[path = "../../udp/tests/support/mod.rs"]
+mod apart;
+mod common;
+mod exponents;
+mod racks;
+#[path = "../../../udp/tests/support/mod.rs"]
 mod support;
 
-use std::net::SocketAddrV6;
+use common::{Running, esa, number, numbers, options, reduce, run, some_ports, sums, switch, systems};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
-use strandway_group::aggregation::{
-    By, InNetwork, JobConfig, NetworkOptions, Reduced, Switch, SwitchConfig, SwitchStatus, Why,
-};
-use strandway_group::{GroupError, Options, Team};
-use strandway_proto::Rate;
-use strandway_switch::{Esa, ResultPath, System};
-use strandway_udp::Node;
-use support::{config, v6};
-
-const KEY: &[u8] = b"a key that the workers of a job know";
-
-fn esa() -> System {
-    System::Esa(Esa::default())
-}
-
-fn systems() -> [System; 5] {
-    let via = |results| System::Esa(Esa { results, ..Esa::default() });
-    [
-        esa(),
-        via(ResultPath::ViaServer),
-        via(ResultPath::ViaServerFree),
-        System::Atp,
-        System::SwitchMl { strict_order: true },
-    ]
-}
-
-fn job(number: u16) -> JobConfig {
-    JobConfig { number, key: [KEY, &number.to_be_bytes()].concat(), share: 0.75 }
-}
-
-fn switch(system: System, jobs: u16) -> SwitchConfig {
-    let config = SwitchConfig::new("[::1]:0".parse().expect("an address"), system);
-    SwitchConfig { jobs: (1..=jobs).map(job).collect(), slots: 256, socket_buffer: 4 << 20, ..config }
-}
-
-/// A switch that serves on a thread until it is dropped.
-struct Running {
-    stop: std::sync::Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<SwitchStatus>>,
-    doors: Vec<SocketAddrV6>,
-}
-
-impl Running {
-    fn start(config: SwitchConfig) -> Running {
-        let jobs: Vec<u16> = config.jobs.iter().map(|job| job.number).collect();
-        let mut switch = Switch::start(config).expect("it starts");
-        let doors = jobs.iter().map(|&job| switch.door(job).expect("a door")).collect();
-        let stop = std::sync::Arc::new(AtomicBool::new(false));
-        let ended = std::sync::Arc::clone(&stop);
-        let thread = std::thread::spawn(move || {
-            while !ended.load(Ordering::Relaxed) {
-                switch.turn(Duration::from_millis(5)).expect("sockets work");
-            }
-            switch.status()
-        });
-        Running { stop, thread: Some(thread), doors }
-    }
-
-    fn end(mut self) -> SwitchStatus {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.take().expect("it runs").join().expect("no panic")
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn options(door: SocketAddrV6, number: u16) -> NetworkOptions {
-    NetworkOptions { lanes: 64, window: 64, ..NetworkOptions::new(door, job(number).key) }
-}
-
-/// Runs `each` as every rank of a team, each on its own thread; returns the results.
-fn run<T: Send>(ranks: u32, each: impl Fn(Team) -> T + Sync) -> Vec<T> {
-    let nodes: Vec<Node> = (0..ranks).map(|_| Node::bind(config("uec", 1)).expect("sockets")).collect();
-    let members: Vec<Vec<SocketAddrV6>> =
-        nodes.iter().map(|node| node.addresses().expect("bound").into_iter().map(v6).collect()).collect();
-    let options = Options { no_multicast: true, patience: Duration::from_secs(8), ..Options::new(Rate::from_gbps(1)) };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..)
-            .zip(nodes)
-            .map(|(rank, node)| {
-                let (members, each) = (members.clone(), &each);
-                scope.spawn(move || each(Team::form(node, rank, members, options, &|| false).expect("it forms")))
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
-    })
-}
-
-/// A rank's number at a place: a multiple of 1/64, so that sums are exact as integers and as floats.
-fn number(rank: u32, place: usize, round: u32) -> f32 {
-    let mixed = (place as u32).wrapping_mul(2_654_435_761).wrapping_add(rank * 97 + round * 31) >> 16;
-    (mixed % 1_024) as f32 / 64.0 - 8.0
-}
-
-fn numbers(rank: u32, length: usize, round: u32) -> Vec<f32> {
-    (0..length).map(|place| number(rank, place, round)).collect()
-}
-
-fn sums(ranks: u32, length: usize, round: u32) -> Vec<f32> {
-    (0..length).map(|place| (0..ranks).map(|rank| number(rank, place, round)).sum()).collect()
-}
-
-fn reduce(team: &mut Team, network: &mut InNetwork, length: usize, round: u32) -> Reduced {
-    let (rank, ranks) = (team.rank(), team.ranks());
-    let mut buffer = numbers(rank, length, round);
-    let reduced = team.all_reduce(network, &mut buffer, &|| false).expect("it works");
-    let right = sums(ranks, length, round);
-    let wrong = buffer.iter().zip(&right).position(|(a, b)| a != b);
-    assert_eq!(wrong, None, "rank {rank} round {round} {}: {wrong:?}", reduced.by);
-    reduced
-}
+use strandway_group::GroupError;
+use strandway_group::aggregation::{By, NetworkOptions, SwitchConfig, Why};
+use strandway_switch::System;
 
 #[test]
 fn all_systems_add_buffers_of_any_length_exactly() {
@@ -265,12 +154,6 @@ fn ranks_that_come_late_or_differ_are_waited_for_or_named() {
     });
 }
 
-/// A port such that the ports around it, and those 1,000 above, are probably free.
-fn some_ports(test: u16) -> SocketAddrV6 {
-    let port = 20_000 + (std::process::id() as u16 % 1_000) * 20 + test;
-    format!("[::1]:{port}").parse().expect("an address")
-}
-
 #[test]
 fn a_switch_that_dies_is_replaced_by_the_ring_and_used_again_when_it_is_back() {
     for (test, system) in (1..).zip([esa(), System::Atp, System::SwitchMl { strict_order: true }]) {
@@ -336,6 +219,15 @@ fn a_worker_that_dies_is_named_and_nobody_hangs() {
     }
 }
 
+/// Is set when this goes out of scope, also by a panic: a thread that waits for it then ends, and the test fails instead of hanging.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn what_strangers_send_is_counted_and_changes_nothing() {
     let switch = Running::start(switch(esa(), 1));
@@ -355,13 +247,13 @@ fn what_strangers_send_is_counted_and_changes_nothing() {
                 let _ = socket.send_to(&bytes, door);
             }
         });
+        let _stop = SetAtEnd(&stop);
         run(2, |mut team| {
             let mut network = team.join_switch(options(door, 1), &|| false).expect("it lets us in");
             for round in 0..5 {
                 assert_eq!(reduce(&mut team, &mut network, 64 * 500, round).by, By::Switch);
             }
         });
-        stop.store(true, Ordering::Relaxed);
     });
 }
 

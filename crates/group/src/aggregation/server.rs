@@ -1,0 +1,309 @@
+//! A job's parameter server as a process of its own: it joins the switch's door with the job's key, and handles the
+//! fragments that the switch passes on.
+//!
+//! Its state is soft. With ESA a new process goes on in the middle of a session: workers still have the fragments and
+//! results that it needs. With ATP the session ends with its server.
+
+use super::desk::Desk;
+use super::lanes::read;
+use super::message::{BYTES, Message, Refusal, Welcome};
+use super::speech::name;
+use super::terms::{self, Terms};
+use crate::error::GroupError;
+use std::collections::BTreeMap;
+use std::net::SocketAddrV6;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use strandway_proto::Packet;
+use strandway_proto::aggregate::{Counts, Marks};
+use strandway_proto::units::Time;
+use strandway_switch::{Job, Server};
+use strandway_udp::fragments::{FragmentSocket, From, Opening, Received, Sealing, channel_of};
+use strandway_udp::{Completion, Connection, Node, Region};
+
+/// The time between two attempts to reach the switch: ours.
+const AGAIN: Duration = Duration::from_millis(100);
+/// The longest sleep, and so the longest delay of messages of the switch: ours.
+const NAP: Duration = Duration::from_millis(5);
+/// Calls of the socket between two checks of timers: ours.
+const CALLS: usize = 16;
+
+/// The settings of a parameter server. [`ServerConfig::new`] gives defaults.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// The address from which it reaches the switch. Port 0 takes any free one.
+    pub address: SocketAddrV6,
+    /// The door of the job at the switch.
+    pub door: SocketAddrV6,
+    /// The job's key.
+    pub key: Vec<u8>,
+    /// Bytes of the socket's buffers. Default 8 MiB.
+    pub socket_buffer: usize,
+    /// The share of arriving fragments that is dropped, for tests and experiments. Default 0.
+    pub loss: f64,
+}
+
+impl ServerConfig {
+    /// Defaults for the job with this door and key.
+    pub fn new(address: SocketAddrV6, door: SocketAddrV6, key: Vec<u8>) -> ServerConfig {
+        ServerConfig { address, door, key, socket_buffer: 8 << 20, loss: 0.0 }
+    }
+}
+
+/// An event at a parameter server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerEvent {
+    /// A session of this many workers is served, from its beginning or from its middle on.
+    Began {
+        /// Its workers.
+        workers: u16,
+    },
+    /// The switch is gone; the server tries to reach it again.
+    Lost,
+    /// The switch refused the server, and is asked again.
+    Refused {
+        /// Why.
+        reason: Refusal,
+    },
+}
+
+/// One session: the job, and for each port of the switch a part of the server.
+struct Session {
+    job: Arc<Job>,
+    parts: Vec<Part>,
+    began: Instant,
+}
+
+struct Part {
+    desk: Desk,
+    sealing: Sealing,
+    opening: Opening,
+    to: Arc<[SocketAddrV6]>,
+}
+
+enum State {
+    /// There is no connection; the next attempt is due at this time.
+    Away(Instant),
+    Calling,
+    Serving(Connection),
+}
+
+/// A running parameter server of one job.
+pub struct ParameterServer {
+    config: ServerConfig,
+    node: Node,
+    state: State,
+    inbox: Region,
+    hello: Region,
+    socket: FragmentSocket,
+    received: Received,
+    session: Option<Session>,
+    lanes: Vec<i32>,
+    strangers: u64,
+    past: Counts,
+    events: Vec<ServerEvent>,
+}
+
+impl ParameterServer {
+    /// Opens its sockets. [`ParameterServer::turn`] then reaches for the switch.
+    ///
+    /// # Errors
+    /// If the address is not available, or the key is too short.
+    pub fn start(config: ServerConfig) -> Result<ParameterServer, GroupError> {
+        let mut control =
+            terms::door(&config.key, SocketAddrV6::new(*config.address.ip(), 0, 0, config.address.scope_id()))?;
+        control.accept = false;
+        control.handshake_timeout = terms::GONE;
+        let mut socket = FragmentSocket::open(config.address, config.socket_buffer)?;
+        socket.lose(config.loss, 77);
+        let mut node = Node::bind(control)?;
+        let inbox = node.register(vec![0; BYTES]);
+        let hello = node.register(Message::Serve { port: socket.address()?.port() }.encode());
+        Ok(ParameterServer {
+            config,
+            node,
+            state: State::Away(Instant::now()),
+            inbox,
+            hello,
+            socket,
+            received: Received::new(),
+            session: None,
+            lanes: Vec::new(),
+            strangers: 0,
+            past: Counts::default(),
+            events: Vec::new(),
+        })
+    }
+
+    /// Serves for at most `at_most` if nothing comes; returns its events.
+    ///
+    /// # Errors
+    /// If a socket fails.
+    pub fn turn(&mut self, at_most: Duration) -> Result<Vec<ServerEvent>, GroupError> {
+        self.call()?;
+        while let Some(completion) = self.node.wait(Duration::ZERO)? {
+            self.heed(completion)?;
+        }
+        let mut moved = false;
+        let mut received = std::mem::take(&mut self.received);
+        for _ in 0..CALLS {
+            if !self.socket.receive(&mut received) {
+                break;
+            }
+            moved = true;
+            received.each(|from, datagram| self.handle_datagram(from, datagram));
+        }
+        self.received = received;
+        let nap = self.handle_timeouts();
+        self.socket.flush();
+        if !moved {
+            self.socket.wait(nap.min(at_most).min(NAP));
+        }
+        Ok(std::mem::take(&mut self.events))
+    }
+
+    /// Its counters in all sessions so far.
+    pub fn counts(&self) -> Counts {
+        let mut all = self.past;
+        all.add(&self.present());
+        all
+    }
+
+    /// Datagrams that were not fragments of its switch.
+    pub const fn strangers(&self) -> u64 {
+        self.strangers
+    }
+
+    fn present(&self) -> Counts {
+        let mut counts = BTreeMap::new();
+        for part in self.session.iter().flat_map(|session| &session.parts) {
+            part.desk.count(Time::ZERO, &mut counts);
+        }
+        counts.into_values().next().unwrap_or_default()
+    }
+
+    /// Reaches for the switch, if it is time.
+    fn call(&mut self) -> Result<(), GroupError> {
+        if let State::Away(at) = self.state
+            && Instant::now() >= at
+        {
+            self.node.connect(&[self.config.door])?;
+            self.state = State::Calling;
+        }
+        Ok(())
+    }
+
+    fn heed(&mut self, completion: Completion) -> Result<(), GroupError> {
+        match completion {
+            Completion::Connected { connection } => {
+                self.state = State::Serving(connection);
+                self.node.recv(connection, self.inbox, 0..BYTES)?;
+                self.node.send(connection, self.hello, 0..BYTES)?;
+            }
+            Completion::Received { connection, .. } => match Message::decode(self.node.memory(self.inbox)?) {
+                Some(Message::Welcome(welcome)) => {
+                    self.begin(*welcome);
+                    self.node.recv(connection, self.inbox, 0..BYTES)?;
+                }
+                answer => {
+                    let reason = if let Some(Message::Refused(reason)) = answer { reason } else { Refusal::Version };
+                    self.events.push(ServerEvent::Refused { reason });
+                    let _ = self.node.close(connection);
+                    self.end();
+                    self.state = State::Away(Instant::now() + AGAIN);
+                }
+            },
+            Completion::Closed { connection, .. } => {
+                if matches!(self.state, State::Serving(served) if served == connection) {
+                    self.events.push(ServerEvent::Lost);
+                }
+                self.end();
+                self.state = State::Away(Instant::now() + AGAIN);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        let present = self.present();
+        self.past.add(&present);
+        self.session = None;
+    }
+
+    /// A session begins; the one before is over.
+    fn begin(&mut self, welcome: Welcome) {
+        self.end();
+        let terms = Terms::of(&welcome);
+        let Welcome { system, up, down, layout, ports, .. } = welcome;
+        let workers = layout.racks.len() as u16;
+        let (Ok(job), Some(system)) = (terms.job(), terms::system_of(system)) else { return };
+        let door = self.config.door;
+        let part = |(port, &udp): (u16, &u16)| {
+            Some(Part {
+                desk: Desk::new(&job, system, Server::resumed)?,
+                sealing: Sealing::new(&up, port),
+                opening: Opening::new(&down, port),
+                to: Arc::from([SocketAddrV6::new(*door.ip(), udp, 0, door.scope_id())]),
+            })
+        };
+        let Some(parts) = (0..).zip(&ports).map(part).collect() else { return };
+        self.session = Some(Session { job, parts, began: Instant::now() });
+        self.events.push(ServerEvent::Began { workers });
+    }
+
+    fn handle_datagram(&mut self, from: From, datagram: &mut [u8]) {
+        let Some(session) = &mut self.session else { return };
+        let now = now(session.began);
+        let channel = channel_of(datagram);
+        let port = session.parts.iter().position(|part| Some(part.opening.id()) == channel);
+        let opened = port.map(|port| (port, session.parts[port].opening.open(datagram)));
+        let Some((port, Ok((mut fragment, bytes)))) = opened else {
+            self.strangers += 1;
+            return;
+        };
+        let whole = !fragment.kind.has_lanes() || { fragment.lanes } == session.job.shape.lanes;
+        if !whole || { fragment.job } != session.job.shape.number || !Server::hears(fragment.kind) {
+            self.strangers += 1;
+            return;
+        }
+        let lanes = read(bytes, &mut self.lanes);
+        fragment.marks = fragment.marks.with_if(from.marked && fragment.kind.has_lanes(), Marks::CONGESTED);
+        let (job, socket) = (&session.job, &mut self.socket);
+        let packet = job.packet(job.server(), job.server(), port as u8, fragment);
+        let Part { desk, sealing, to, .. } = &mut session.parts[port];
+        desk.handle(now, &packet, lanes, &mut |packet, lanes| push(socket, job, to, sealing, &packet, lanes));
+    }
+
+    /// Runs timers; returns the time to the next one.
+    fn handle_timeouts(&mut self) -> Duration {
+        let Some(session) = &mut self.session else { return NAP };
+        let (now, job, socket) = (now(session.began), &session.job, &mut self.socket);
+        let mut next = Time::NEVER;
+        for Part { desk, sealing, to, .. } in &mut session.parts {
+            if desk.poll_timeout() <= now {
+                desk.handle_timeout(now, &mut |packet, lanes| push(socket, job, to, sealing, &packet, lanes));
+            }
+            next = next.min(desk.poll_timeout());
+        }
+        if next == Time::NEVER { NAP } else { Duration::from_nanos(next.since(now.min(next)).0 / 1_000) }
+    }
+}
+
+/// Sends a packet to the switch, with the name of its destination.
+fn push(
+    socket: &mut FragmentSocket,
+    job: &Job,
+    to: &Arc<[SocketAddrV6]>,
+    sealing: &mut Sealing,
+    packet: &Packet,
+    lanes: &[i32],
+) {
+    if let strandway_proto::packet::Header::Fragment(fragment) = packet.header {
+        socket.push(to, sealing, &name(&fragment, job, packet.destination), lanes);
+    }
+}
+
+fn now(began: Instant) -> Time {
+    Time(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX / 1_000).saturating_mul(1_000))
+}

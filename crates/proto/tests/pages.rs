@@ -1,0 +1,180 @@
+//! Prose that can be checked: pages name files and tests that exist, and sentences begin with their subject.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Files whose names end so have prose.
+const PROSE: [&str; 5] = [".rs", ".md", ".py", ".toml", ".sh"];
+
+/// Riddles in the repository must be fewer: ours. Those that remain are questions that a reader would ask.
+const RIDDLES_MAX: usize = 30;
+
+fn root() -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "..", ".."].iter().collect()
+}
+
+/// All files and folders below `folder`, as paths from the root, without builds and hidden ones.
+fn walk(folder: &Path, from: &str, found: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).expect("a folder of the repository") {
+        let entry = entry.expect("an entry");
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with('.') || name == "target" || name == "__pycache__" {
+            continue;
+        }
+        let path = if from.is_empty() { name } else { format!("{from}/{name}") };
+        if entry.file_type().expect("a kind").is_dir() {
+            walk(&entry.path(), &path, found);
+        }
+        found.push(path);
+    }
+}
+
+fn repository() -> Vec<String> {
+    let mut found = Vec::new();
+    walk(&root(), "", &mut found);
+    found.sort();
+    found
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Sentences of a line that begin with a relative clause, and words that stand for a quantity.
+fn riddles(line: &str) -> usize {
+    let begins = |word: &str| {
+        let meant = |(at, _): &(usize, &str)| {
+            let after = line[at + word.len()..].strip_prefix(' ').and_then(|rest| rest.chars().next());
+            let (before, space) = (line[..*at].trim_end(), line[..*at].ends_with(' '));
+            let opens = match before.chars().next_back() {
+                None => true,
+                Some('.' | ':' | ';' | '!' | '?') => space,
+                Some(last) => !last.is_alphanumeric() && !"_,)&<".contains(last),
+            };
+            opens && after.is_some_and(|next| next.is_lowercase())
+        };
+        line.match_indices(word).filter(meant).count()
+    };
+    let small = line.to_lowercase();
+    let stands = |words: &str| small.matches(words).count();
+    ["What", "Who", "Whoever"].into_iter().map(begins).sum::<usize>()
+        + [["so", "many"], ["so", "long"], ["nobody", "who"]]
+            .map(|words| stands(&words.join(" ")))
+            .iter()
+            .sum::<usize>()
+}
+
+#[test]
+fn sentences_begin_with_their_subject() {
+    let mut found = Vec::new();
+    for path in repository().iter().filter(|path| PROSE.iter().any(|end| path.ends_with(end))) {
+        for (number, line) in (1..).zip(read(path).lines()) {
+            found.extend((0..riddles(line)).map(|_| format!("{path}:{number}: {}", line.trim())));
+        }
+    }
+    println!("{} sentences:\n{}", found.len(), found.join("\n"));
+    assert!(
+        found.len() < RIDDLES_MAX,
+        "{} riddles; name the subject of each sentence:\n{}",
+        found.len(),
+        found.join("\n")
+    );
+}
+
+#[test]
+fn riddles_are_found_where_sentences_begin() {
+    for (line, count) in [
+        ("/// What a rank does.", 1),
+        ("It waits. Whoever comes first, goes. Who is late, waits.", 2),
+        ("| What is it? | nothing |", 1),
+        ("# Who decides", 1),
+        ("packets wait for so long as", 1),
+        ("fn put(what: What, who: Who) -> Who {", 0),
+        ("the one who waits; what it does", 0),
+        ("Whole numbers. Whatever comes. WhatNow is", 0),
+        ("the song so longed for, by Dr Who and What", 1),
+    ] {
+        assert_eq!(riddles(line), count, "{line}");
+    }
+}
+
+/// The file or folder that a page names in backticks, if it names one.
+fn named(span: &str) -> Option<&str> {
+    let span = span.trim_end_matches('/');
+    let is_path = span.chars().all(|c| c.is_ascii_alphanumeric() || "_./-".contains(c)) && !span.starts_with('/');
+    let has_end = PROSE.iter().chain(&[".c", ".txt", ".ipynb"]).any(|end| span.ends_with(end));
+    // NAME and TARGET are for the reader to fill in.
+    let is_pattern = span.contains("NAME") || span.contains("TARGET");
+    (is_path && !is_pattern && (span.contains('/') || has_end)).then_some(span)
+}
+
+/// Names of a page that nothing in the repository has. A name may be a path from the root, or the end of a path in the crate
+/// of its section (`### lab`) or in a crate that the section has named before. Outside of such sections any crate will do.
+fn unknown_names(page: &str, files: &[String]) -> Vec<String> {
+    let folder = |name: &str| Some(format!("crates/{name}")).filter(|folder| files.contains(folder));
+    let exists = |name: &str, place: &str| {
+        files.iter().any(|file| file == name || file.starts_with(place) && file.ends_with(&format!("/{name}")))
+    };
+    let (mut unknown, mut places, mut code) = (Vec::new(), Vec::new(), false);
+    for line in page.lines() {
+        if line.starts_with("```") {
+            code = !code;
+        } else if line.starts_with('#') && !code {
+            places = folder(line.trim_start_matches('#').trim()).into_iter().collect();
+        }
+        for span in line.split('`').skip(1).step_by(2).filter(|_| !code) {
+            if !places.is_empty() {
+                places.extend(folder(span));
+            }
+            let here = |name: &&str| match places.is_empty() {
+                true => exists(name, ""),
+                false => places.iter().any(|place| exists(name, place)),
+            };
+            let missing = named(span).filter(|name| !here(name) && !root().join(name).exists());
+            unknown.extend(missing.map(|name| format!("{name} ({})", places.join(", "))));
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        for pair in words.windows(2).filter(|_| code) {
+            let wanted = match pair[0] {
+                "--manifest-path" => pair[1].to_string(),
+                "--test" => format!("tests/{}.rs", pair[1]),
+                "-p" => format!("crates/{}/Cargo.toml", pair[1].trim_start_matches("strandway-")),
+                "run" if line.contains("fuzz run") => format!("fuzz/fuzz_targets/{}.rs", pair[1]),
+                _ => continue,
+            };
+            if !exists(&wanted, "") {
+                unknown.push(wanted);
+            }
+        }
+    }
+    unknown
+}
+
+#[test]
+fn pages_name_files_that_exist() {
+    let files = repository();
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"] {
+        assert_eq!(unknown_names(&read(page), &files), Vec::<String>::new(), "{page}");
+    }
+    let page = "### lab\n`gone.rs` `run.rs` `docs/gone.md` `NAME.rs` `a + b`\n```\ncargo test -p strandway-lab --test golden\n\
+        cargo +nightly fuzz run gone\n```\n### proto\n`sweep.rs` of `lab`; `sweep.rs`\n";
+    let expected =
+        ["gone.rs (crates/lab)", "docs/gone.md (crates/lab)", "fuzz/fuzz_targets/gone.rs", "sweep.rs (crates/proto)"];
+    assert_eq!(unknown_names(page, &files), expected);
+}
+
+#[test]
+fn the_map_has_every_crate_example_and_bench() {
+    let page = read("ARCHITECTURE.md");
+    for folder in ["crates", "examples", "bench"] {
+        for entry in fs::read_dir(root().join(folder)).expect("a folder") {
+            let entry = entry.expect("an entry");
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let wanted = match folder {
+                "crates" => format!("`{name}`"),
+                _ => format!("`{folder}/{name}"),
+            };
+            assert!(page.contains(&wanted), "ARCHITECTURE.md does not name {wanted}");
+        }
+    }
+}
