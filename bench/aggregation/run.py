@@ -2,7 +2,7 @@
 """All-reduces by a switch that adds, beside rings, Gloo and MPI. One CSV row a cell.
 
     sudo bench/aggregation/run.py reduce     64 MiB by 4 workers at 200 Mb/s and by 8 at 100 Mb/s: time, and lane bytes of each host
-    sudo bench/aggregation/run.py slots      two jobs of four workers over 256 to 4,096 slots, under all three systems
+    sudo bench/aggregation/run.py slots      two jobs of four workers with stragglers over 256 to 4,096 slots, under all three systems, beside the simulator
     bench/aggregation/run.py ingress         on loopback: lane bytes that the switch takes in per second of its processor, and what bare UDP takes
 
 Fabrics are built by `strandway fabric`: all hosts below one leaf, whose namespace the switch runs in. Ports are shaped so that the cores are
@@ -54,6 +54,43 @@ kind = "permutation"
 size = "1 MiB"
 """
 
+# Two jobs of four workers at one leaf, each with a server at a host of its own; a worker's timer is the wire's.
+SIMULATED = """
+name = "two jobs"
+[fabric]
+kind = "leaf-spine"
+hosts = 10
+hosts_per_leaf = 10
+spines = 1
+rate = "100 Mbps"
+queue = "1 MiB"
+latency = "20 us"
+[switch]
+system = "{system}"
+slots = {slots}
+lanes = 256
+header = "120 B"
+control = "120 B"
+timeout = "{timeout} us"
+{more}
+[profile]
+name = "uec"
+[workload]
+kind = "training"
+ranks = 8
+group = 4
+size = "{size} B"
+layers = 1
+compute = "{compute} ms"
+stragglers = {straggle}
+noise = 0
+iterations = {runs}
+"""
+# Milliseconds that a worker of `slots` computes before each all-reduce, and the largest share by which it computes longer.
+COMPUTE = int(os.environ.get("COMPUTE", "40"))
+STRAGGLE = float(os.environ.get("STRAGGLE", "1"))
+
+
 def row(*cells):
     print(",".join(str(cell) for cell in cells), flush=True)
 
@@ -89,7 +126,7 @@ class Leaf(Fabric):
 
 
 @contextlib.contextmanager
-def switch(folder, prefix, address, system, slots, jobs):
+def switch(folder, prefix, address, system, slots, jobs, more=()):
     """A running switch: yields its process, and a function that returns its status."""
     path = os.path.join(folder, "socket")
     keys = []
@@ -97,7 +134,7 @@ def switch(folder, prefix, address, system, slots, jobs):
         with open(os.path.join(folder, f"key{job}"), "wb") as file:
             file.write(os.urandom(32))
         keys += ["--job", f"{job}={os.path.join(folder, f'key{job}')}"]
-    command = [*prefix, STRANDWAY, "switch", "--listen", address, "--system", system, "--slots", str(slots), "--socket", path, *keys]
+    command = [*prefix, STRANDWAY, "switch", "--listen", address, "--system", system, "--slots", str(slots), "--socket", path, *keys, *more]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     ask = lambda: json.loads(subprocess.run([STRANDWAY, "switch", "status", "--json", "--socket", path], capture_output=True, text=True, check=True).stdout)
     try:
@@ -111,14 +148,14 @@ def switch(folder, prefix, address, system, slots, jobs):
         process.wait()
 
 
-def start(fabric, hosts, job, size, algorithm):
+def start(fabric, hosts, job, size, algorithm, more=()):
     """The ranks of a team at these hosts: their processes, and the files of their output."""
     ranks = fabric.path(f"ranks{job}")
     with open(ranks, "w") as file:
         file.write("".join(f"h{host}\n" for host in hosts))
     how = ["--algorithm", "ring"]
     if algorithm != "ring":
-        how = ["--algorithm", "in-network", "--switch", LEAF, "--job", str(job), "--job-key", fabric.path(f"key{job}")]
+        how = ["--algorithm", "in-network", "--switch", LEAF, "--job", str(job), "--job-key", fabric.path(f"key{job}"), *more]
     processes, outs = [], []
     for rank, host in enumerate(hosts):
         outs.append(fabric.path(f"out{job}.{rank}"))
@@ -170,21 +207,55 @@ def reduce():
                 row(hosts, rate, algorithm, MB, RUNS, p50, low, high, round(ideal, 1), round(p50 / ideal, 3), *cells, round(worked / passed, 2))
 
 
+@contextlib.contextmanager
+def servers(fabric, system):
+    """The parameter servers of both jobs, each at a host of its own, if the system has servers."""
+    processes = []
+    for job in (1, 2) if system != "switchml" else ():
+        command = [STRANDWAY, "switch", "server", "--switch", LEAF, "--job", str(job), "--job-key", fabric.path(f"key{job}")]
+        processes.append(subprocess.Popen(fabric.inside(f"h{7 + job}", *command), stdout=subprocess.DEVNULL))
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.terminate()
+            process.wait()
+
+
+def simulated(system, count, window, size):
+    """The mean time of an iteration in the simulator, in ms, means of three seeds."""
+    timeout = max(10_000, int(4 * window * (4 * LANES + HEADERS) * 8 / 100))
+    more = "" if system == "switchml" else f"window = {window}\nwindow_start = {min(window, 200)}\n"
+    more += 'priority = "constant"\n' if system == "esa" else ""
+    text = SIMULATED.format(system=system, slots=count, timeout=timeout, more=more, size=size, compute=COMPUTE, straggle=STRAGGLE, runs=RUNS)
+    means = []
+    for seed in (1, 2, 3):
+        ran = subprocess.run([STRANDWAY, "run", "-", "--seed", str(seed), "-q", "--json", "-"], input=text, capture_output=True, text=True, check=True)
+        means.append(json.loads(ran.stdout)["switch"]["jct_mean_us"] / 1e3 / RUNS)
+    return statistics.mean(means)
+
+
 def slots():
-    row("slots", "system", "job", "mib", "runs", "p50_ms", "by_switch", "evicted", "refused", "sent_again", "cores_busy")
+    row("slots", "window", "system", "mib", "runs", "iteration_ms", "simulated_ms", "by_switch", "by_switch_of_job_2", "evicted", "refused", "sent_again", "by_ring", "cores_busy")
     size = MB << 20
-    with Leaf(100, 8) as fabric:
+    with Leaf(100, 10) as fabric:
         for count in (256, 1_024, 4_096):
-            for system in SYSTEMS:
-                with switch(fabric.folder, fabric.inside("t0-p0-0"), LEAF, system, count, (1, 2)) as (_, ask):
+            for system in ONLY or SYSTEMS:
+                # The sum of both windows is twice the slots; SwitchML divides its slots by two jobs and two versions.
+                window = count // 4 if system == "switchml" else count
+                with switch(fabric.folder, fabric.inside("t0-p0-0"), LEAF, system, count, (1, 2), ("--server-apart",) if system != "switchml" else ()) as (_, ask), servers(fabric, system):
                     worked, began = busy()
-                    teams = [start(fabric, range(job - 1, 8, 2), job, size, system) for job in (1, 2)]
+                    more = ("--window", str(window), "--compute", f"{COMPUTE}ms", "--straggle", str(STRAGGLE), "--join-patience", "10s", "--patience", "20s")
+                    teams = [start(fabric, range(job - 1, 8, 2), job, size, system, more) for job in (1, 2)]
                     teams = [end(*team) for team in teams]
                     worked, passed = busy()[0] - worked, busy()[1] - began
                     jobs = {job["job"]: job for job in ask()["jobs"]}
-                for job, ranks in zip((1, 2), teams):
-                    sent, again = (sum(rank["fragments"][key] for rank in ranks) for key in ("sent", "resent"))
-                    row(count, system, job, MB, RUNS, round(ranks[0]["sizes"][0]["time_us"]["p50"] / 1e3, 1), round(jobs[job]["merged"] / sent, 3), jobs[job]["evicted"], jobs[job]["refused"], again, round(worked / passed, 2))
+                ranks = [rank for team in teams for rank in team]
+                mean = statistics.mean(rank["sizes"][0]["time_us"]["mean"] for rank in ranks) / 1e3
+                again = sum(rank["fragments"]["resent"] for rank in ranks)
+                shares = [round(jobs[job]["merged"] / sum(rank["fragments"]["sent"] for rank in team), 3) for job, team in zip((1, 2), teams)]
+                totals = [sum(jobs[job][key] for job in (1, 2)) for key in ("evicted", "refused")]
+                row(count, window, system, MB, RUNS, round(mean, 1), round(simulated(system, count, window, size), 1), *shares, *totals, again, ranks[0]["sizes"][0]["by_ring"], round(worked / passed, 2))
 
 
 def bare(datagram, seconds=3.0):

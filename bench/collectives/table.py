@@ -6,24 +6,34 @@
     sudo bench/collectives/table.py --planes 500                  # 2 hosts in namespaces, planes of 500 Mb/s
 
 Each round runs every column once, so that a slow minute of the machine falls on all of them; a cell has the median of the rounds'
-medians. Columns over loopback: gloo, mpi (over TCP; left out if mpi4py is not there), strandway (encrypted), and strandway with
-STRANDWAY_PROTECTION=none. With --planes: gloo over one plane, strandway over one and over two planes, encrypted.
+medians. Columns over loopback: gloo, mpi (over TCP; left out if mpi4py is not there), strandway (encrypted), strandway with
+STRANDWAY_PROTECTION=none, and both of strandway again from Rust, without Python and torch (left out if
+`cargo build --release -p strandway-group --example collectives` was not run). With --planes: gloo over one plane, strandway over one and over
+two planes, encrypted.
 
-The last columns compare encrypted strandway (with --planes: over two planes) with Gloo and MPI: above 1, strandway is faster.
+The last columns compare encrypted strandway (with --planes: over two planes) with Gloo and MPI: above 1, strandway is faster. The last line
+holds the whole against the goals of docs/pytorch.md.
+
+--json FILE keeps every run as it ends. The same command with the same file goes on where it was interrupted.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
+
+import run
 
 HERE = pathlib.Path(__file__).parent
 UNITS = {"K": 1 << 10, "M": 1 << 20}
 MPI = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self"}
+OURS, PLAIN, RUST = "strandway, encrypted", "strandway, protection none", "Rust, encrypted"
 
 
 def bytes_of(text):
@@ -35,7 +45,7 @@ def named(size):
 
 
 def time_of(us):
-    return f"{us / 1e3:.1f} ms" if us >= 1_000 else f"{us:.0f} us"
+    return f"{us / 1e3:.1f} ms" if us >= 1_000 else f"{us:.0f} us" if us >= 100 else f"{us:.1f} us"
 
 
 def ip(*words, check=True):
@@ -79,16 +89,84 @@ def columns(options):
             ("strandway, one plane", "strandway", {}, on(one, options.planes)),
             ("strandway, two planes", "strandway", {}, on(two, 2 * options.planes)),
         ]
-    all_of_them = [("gloo", "gloo", {}, [])]
+    plain = {"STRANDWAY_PROTECTION": "none"}
+    table = [("gloo", "gloo", {}, [])]
     if subprocess.run([sys.executable, "-c", "import mpi4py.MPI"], capture_output=True).returncode == 0:
-        all_of_them.append(("mpi, TCP", "mpi", MPI, []))
+        table.append(("mpi, TCP", "mpi", MPI, []))
     else:
         print("mpi4py is not here: no column for MPI (pip install mpich mpi4py)", file=sys.stderr)
-    return [
-        *all_of_them,
-        ("strandway, encrypted", "strandway", {}, []),
-        ("strandway, protection none", "strandway", {"STRANDWAY_PROTECTION": "none"}, []),
-    ]
+    table += [(OURS, "strandway", {}, []), (PLAIN, "strandway", plain, [])]
+    if run.RUST.exists():
+        table += [(RUST, "rust", {}, []), ("Rust, protection none", "rust", plain, [])]
+    else:
+        print("no columns for Rust: cargo build --release -p strandway-group --example collectives", file=sys.stderr)
+    return [column for column in table if not options.columns or any(part in column[0] for part in options.columns.split(";"))]
+
+
+class Kept:
+    """The runs that have ended, in a file if there is one."""
+
+    def __init__(self, path, settings):
+        self.path, self.settings, self.runs = path, settings, []
+        if path and os.path.exists(path):
+            with open(path) as file:
+                kept = json.load(file)
+            if kept["settings"] != settings:
+                sys.exit(f"{path} is of other settings, {kept['settings']}: name another file, or give the same arguments")
+            self.runs = kept["runs"]
+
+    def has(self, turn, ranks, column):
+        return any((one["turn"], one["ranks"], one["column"]) == (turn, ranks, column) for one in self.runs)
+
+    def add(self, one):
+        self.runs.append(one)
+        if self.path:
+            # Never half a file, whenever it is interrupted.
+            with open(f"{self.path}.new", "w") as file:
+                json.dump({"settings": self.settings, "runs": self.runs}, file, indent=1)
+            os.replace(f"{self.path}.new", self.path)
+
+
+def measure(options, sizes, table, kept):
+    """Runs what is not in `kept` yet."""
+    for turn in range(options.rounds):
+        for ranks in options.ranks.split(","):
+            for name, backend, environment, more in table:
+                if kept.has(turn, ranks, name):
+                    continue
+                began = time.monotonic()
+                with tempfile.NamedTemporaryFile() as file:
+                    command = [sys.executable, HERE / "run.py", "--backend", backend, "--ranks", ranks, *more]
+                    command += ["--operations", options.operations, "--sizes", ",".join(map(str, sizes))]
+                    command += ["--seconds", str(options.seconds), "--json", file.name]
+                    subprocess.run(command, env=dict(os.environ, **environment), stdout=subprocess.DEVNULL, check=True)
+                    with open(file.name) as rows:
+                        report = json.load(rows)
+                kept.add({"turn": turn, "ranks": ranks, "column": name, "load": report["load_before"], "rows": report["rows"]})
+                took = time.monotonic() - began
+                print(f"round {turn + 1} of {options.rounds}, {ranks} ranks, {name}: {took:.0f} s", file=sys.stderr, flush=True)
+
+
+def goals(cells):
+    """The goals of docs/pytorch.md that rows of two ranks can meet: (goal, met of how many, rows that miss it)."""
+    found = {}
+    for (operation, ranks, size), row in cells.items():
+        best = min(row[name] for name in row if name in ("gloo", "mpi, TCP")) if "gloo" in row else None
+        if best is None or ranks != 2 or OURS not in row:
+            continue
+        asked = []
+        if size == 1024:
+            asked.append(("1 KiB: a quarter of Gloo's time", row[OURS] <= row["gloo"] / 4))
+            if RUST in row and "mpi, TCP" in row:
+                asked.append(("1 KiB from Rust: 2.5 times MPI's", row[RUST] <= 2.5 * row["mpi, TCP"]))
+        if size == 64 << 20 and operation in ("all_gather", "reduce_scatter"):
+            asked.append(("64 MiB: 2.5 times as fast as Gloo", row["gloo"] >= 2.5 * row[OURS]))
+            asked.append(("64 MiB: ahead of MPI", row[OURS] < row.get("mpi, TCP", float("inf"))))
+        if size == 64 << 20 and operation in ("all_reduce", "broadcast"):
+            asked.append(("64 MiB: no slower than the better of both", row[OURS] <= best))
+        for goal, met in asked:
+            found.setdefault(goal, []).append((met, operation))
+    return [(goal, sum(met for met, _ in all_), len(all_), [name for met, name in all_ if not met]) for goal, all_ in found.items()]
 
 
 def main():
@@ -99,46 +177,46 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.5, help="measuring time per row and round")
     parser.add_argument("--planes", type=int, metavar="MBPS", help="two hosts in namespaces, planes of this rate")
-    parser.add_argument("--json", help="file for all rows of all rounds")
+    parser.add_argument("--columns", help="only columns whose name has one of these parts, with semicolons between them")
+    parser.add_argument("--json", help="file that keeps all runs; the same command goes on with it")
     options = parser.parse_args()
     sizes = [bytes_of(size) for size in options.sizes.split(",")]
     if options.planes and options.ranks != "2":
         parser.error("--planes has two hosts with a rank each")
-    every, load = [], os.getloadavg()[0]
     table = columns(options)
+    settings = {"sizes": sizes, "operations": options.operations, "seconds": options.seconds, "planes": options.planes}
+    kept = Kept(options.json, settings)
+    # `kill` ends it as Ctrl-C does: namespaces are removed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if options.planes:
         remove_hosts()
         make_hosts(options.planes)
     try:
-        for turn in range(options.rounds):
-            for name, backend, environment, more in table:
-                with tempfile.NamedTemporaryFile() as file:
-                    command = [sys.executable, HERE / "run.py", "--backend", backend, "--ranks", options.ranks, *more]
-                    command += ["--operations", options.operations, "--sizes", ",".join(map(str, sizes))]
-                    command += ["--seconds", str(options.seconds), "--json", file.name]
-                    subprocess.run(command, env=dict(os.environ, **environment), stdout=subprocess.DEVNULL, check=True)
-                    every += [dict(row, column=name, turn=turn) for row in json.load(open(file.name))["rows"]]
+        measure(options, sizes, table, kept)
+    except KeyboardInterrupt:
+        sys.exit(f"interrupted after {len(kept.runs)} runs" + (f"; the same command goes on with {options.json}" if options.json else ""))
     finally:
         if options.planes:
             remove_hosts()
-    names = [name for name, *_ in table]
-    print(f"{os.cpu_count()} cores, load {load:.2f} before, {options.rounds} rounds of {options.seconds} s\n")
-    rivals = [name for name in names if not name.startswith("strandway")]
-    against = " | ".join(f"{name} / strandway" for name in rivals)
-    print(f"| operation | ranks | size | {' | '.join(names)} | {against} |")
+    every = [dict(row, column=one["column"]) for one in kept.runs for row in one["rows"]]
+    names = [name for name, *_ in table if any(row["column"] == name for row in every)]
+    cells = {}
+    for row in every:
+        cells.setdefault((row["operation"], row["ranks"], row["bytes"]), {}).setdefault(row["column"], []).append(row["median_us"])
+    cells = {key: {name: statistics.median(times) for name, times in row.items()} for key, row in cells.items()}
+    loads = [one["load"] for one in kept.runs]
+    print(f"{os.cpu_count()} cores, load {min(loads):.2f} to {max(loads):.2f}, {options.rounds} rounds of {options.seconds} s\n")
+    rivals = [name for name in names if name.startswith(("gloo", "mpi"))]
+    ours = names[-1] if options.planes else OURS
+    against = "".join(f" {name} / {'ours' if ours == OURS else ours} |" for name in rivals)
+    print(f"| operation | ranks | size | {' | '.join(names)} |{against}")
     print("|---" * (len(names) + len(rivals) + 3) + "|")
-    for key in dict.fromkeys((row["operation"], row["ranks"], row["bytes"]) for row in every):
-        cells = {}
-        for name in names:
-            rows = [row for row in every if (row["operation"], row["ranks"], row["bytes"], row["column"]) == (*key, name)]
-            cells[name] = statistics.median(row["median_us"] for row in rows)
-        ours = cells[names[-1] if options.planes else "strandway, encrypted"]
-        times = " | ".join(time_of(cells[name]) for name in names)
-        ratios = " | ".join(f"{cells[name] / ours:.2f}" for name in rivals)
-        print(f"| {key[0]} | {key[1]} | {named(key[2])} | {times} | {ratios} |")
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(every, file, indent=1)
+    for (operation, ranks, size), row in cells.items():
+        times = " | ".join(time_of(row[name]) if name in row else "" for name in names)
+        ratios = "".join(f" {row[name] / row[ours]:.2f} |" if name in row and ours in row else " |" for name in rivals)
+        print(f"| {operation} | {ranks} | {named(size)} | {times} |{ratios}")
+    for goal, met, of, missed in goals(cells):
+        print(f"\n{goal}: met by {met} of {of}" + (f"; missed by {', '.join(missed)}" if missed else ""))
 
 
 if __name__ == "__main__":

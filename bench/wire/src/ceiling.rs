@@ -33,6 +33,32 @@ fn socket(side: Side) -> Result<UdpSocket, String> {
     UdpSocket::bind(address).map_err(|error| format!("{address}: {error}"))
 }
 
+/// The bytes of a sender that have neither arrived nor been given up.
+struct UnderWay {
+    sent: u64,
+    lost: u64,
+    most: u64,
+    /// The bytes that had arrived when it last looked, and since when their number has been the same while no more could be sent.
+    arrived: (u64, Instant),
+}
+
+impl UnderWay {
+    fn new(most: u64) -> UnderWay {
+        UnderWay { sent: 0, lost: 0, most, arrived: (0, Instant::now()) }
+    }
+
+    /// May more be sent, if this number of bytes has arrived?
+    fn takes_more(&mut self, arrived: u64) -> bool {
+        let takes = self.sent - self.lost <= arrived + self.most;
+        if takes || arrived != self.arrived.0 {
+            self.arrived = (arrived, Instant::now());
+        } else if self.arrived.1.elapsed() > PATIENCE {
+            (self.lost, self.arrived.1) = (self.sent - arrived, Instant::now());
+        }
+        takes
+    }
+}
+
 /// Sends datagrams with `payload` bytes each.
 pub(crate) fn send(meter: &Meter, payload: u32) -> Result<(), String> {
     let socket = socket(Side::Sender)?;
@@ -42,25 +68,16 @@ pub(crate) fn send(meter: &Meter, payload: u32) -> Result<(), String> {
     let segment = payload as u16;
     let batch = BATCH / payload as usize * payload as usize;
     let source = vec![0x5a; MESSAGE + batch];
-    let (mut sent, mut lost, mut at) = (0, 0, 0);
-    let mut progress = (0, Instant::now());
+    let (mut under_way, mut at) = (UnderWay::new(WINDOW), 0);
     while !meter.is_over() {
-        let arrived = meter.total();
-        if sent - lost > arrived + WINDOW {
-            if arrived != progress.0 {
-                progress = (arrived, Instant::now());
-            } else if progress.1.elapsed() > PATIENCE {
-                lost = sent - arrived;
-                progress.1 = Instant::now();
-            }
+        if !under_way.takes_more(meter.total()) {
             continue;
         }
-        progress.1 = Instant::now();
         let slices = [IoSlice::new(&source[at..at + batch])];
         let control = [ControlMessage::UdpGsoSegments(&segment)];
         match sendmsg(socket.as_raw_fd(), &slices, &control, MsgFlags::MSG_DONTWAIT, Some(&to)) {
             Ok(bytes) => {
-                sent += bytes as u64;
+                under_way.sent += bytes as u64;
                 at = (at + bytes) % MESSAGE;
             }
             // The receiver may still be opening its socket, or the buffer is full and will empty.
@@ -108,23 +125,14 @@ pub(crate) fn send_many(meter: &Meter, size: usize) -> Result<(), String> {
     let to = vec![Some(SockaddrIn6::from(Side::Receiver.address(0, PORT))); MANY];
     let source = vec![0x5a; size];
     let slices = vec![[IoSlice::new(&source)]; MANY];
-    let (mut sent, mut lost) = (0, 0);
-    let mut progress = (0, Instant::now());
+    let mut under_way = UnderWay::new(MANY_WINDOW * size as u64);
     while !meter.is_over() {
-        let arrived = meter.total();
-        if sent - lost > arrived + MANY_WINDOW * size as u64 {
-            if arrived != progress.0 {
-                progress = (arrived, Instant::now());
-            } else if progress.1.elapsed() > PATIENCE {
-                lost = sent - arrived;
-                progress.1 = Instant::now();
-            }
+        if !under_way.takes_more(meter.total()) {
             continue;
         }
-        progress.1 = Instant::now();
         let mut headers = MultiHeaders::preallocate(MANY, None);
         match sendmmsg(socket.as_raw_fd(), &mut headers, &slices, &to, [], MsgFlags::MSG_DONTWAIT) {
-            Ok(each) => sent += (each.count() * size) as u64,
+            Ok(each) => under_way.sent += (each.count() * size) as u64,
             Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::ECONNREFUSED) => {}
             Err(error) => return Err(format!("sendmmsg: {error}")),
         }

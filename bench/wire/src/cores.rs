@@ -11,12 +11,28 @@ pub(crate) fn pin(side: Side) -> Result<(), String> {
         Side::Sender => allowed.first(),
         Side::Receiver => allowed.get(1).or(allowed.first()),
     };
+    bind(*core.ok_or("no core to run on")?)
+}
+
+/// Binds the calling thread to one of the cores that this process may use, by its place among them; places beyond the last core begin
+/// again with the first one.
+pub(crate) fn pin_to(place: usize) -> Result<(), String> {
+    let allowed = allowed()?;
+    bind(allowed[place % allowed.len()])
+}
+
+/// The number of cores that this process may use.
+pub(crate) fn count() -> Result<usize, String> {
+    Ok(allowed()?.len())
+}
+
+fn bind(core: usize) -> Result<(), String> {
     let mut set = CpuSet::new();
-    set.set(*core.ok_or("no core to run on")?);
+    set.set(core);
     sched_setaffinity(None, &set).map_err(|error| format!("cannot choose a core: {error}"))
 }
 
-/// The cores that this process may use.
+/// The cores that this process may use; at least one.
 fn allowed() -> Result<Vec<usize>, String> {
     // Asks for the process, whose first thread is never pinned.
     let process = rustix::process::getpid();

@@ -13,12 +13,13 @@ use strandway_udp::{Protection, Waiting};
 
 const RATES_MBPS: [u32; 3] = [500, 1_000, 5_000];
 const MTU: u32 = 1_500;
-const GIB: f64 = (1_u64 << 30) as f64;
+/// Bytes.
+pub(crate) const GIB: f64 = (1_u64 << 30) as f64;
 /// `USER_HZ`: the unit of /proc/stat on Linux.
 const TICKS_PER_S: f64 = 100.0;
 
 /// Processor time of the calling thread, in nanoseconds.
-fn thread_time() -> u64 {
+pub(crate) fn thread_time() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -16,6 +16,7 @@ mod network;
 mod ours;
 mod planes;
 mod quic;
+mod shards;
 mod tcp;
 
 use network::Network;
@@ -23,9 +24,9 @@ use std::io::Write;
 use std::process::ExitCode;
 use strandway_proto::Span;
 
-const SECTIONS: [&str; 8] = ["bandwidth", "latency", "messages", "bursts", "planes", "cut", "loss", "idle"];
+const SECTIONS: [&str; 9] = ["bandwidth", "latency", "messages", "shards", "bursts", "planes", "cut", "loss", "idle"];
 const USAGE: &str = "\
-usage: strandway-bench-wire [bandwidth|latency|messages|bursts|planes|cut|loss|idle|all]... [OPTIONS]
+usage: strandway-bench-wire [bandwidth|latency|messages|shards|bursts|planes|cut|loss|idle|all]... [OPTIONS]
 
   --only TEXT        only the rows whose table or name contains the text; repeat it for more
   --rounds N         rounds of every row (5)
@@ -139,6 +140,7 @@ fn run(options: &Options) -> Result<(), String> {
             "planes" => planes::contest,
             "cut" => cut::contest,
             "messages" => messages::contest,
+            "shards" => shards::contest,
             "idle" => idle::contest,
             _ => loss::contest,
         };

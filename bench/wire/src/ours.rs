@@ -65,6 +65,12 @@ impl Ours {
         Node::bind(config).map_err(text)
     }
 
+    /// Nodes of the receiver that share the address of its first pair.
+    pub(crate) fn shards(&self, shards: usize) -> Result<Vec<Node>, String> {
+        let config = Config { planes: self.peer(0), ..self.config.clone() };
+        Node::bind_shards(&config, shards).map_err(text)
+    }
+
     /// The receiver's addresses.
     pub(crate) fn peer(&self, pair: u16) -> Vec<std::net::SocketAddrV6> {
         Side::Receiver.addresses(self.planes, PORT + pair)
