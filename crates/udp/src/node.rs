@@ -189,8 +189,9 @@ impl Node {
             held: false,
             answers: false,
             replies: 0,
-            // A random one, so that callers with one connection each use all shards.
-            wish: random::<1>()?[0],
+            // A random one, so that callers with one connection each use all shards. It is below 128, so that the count does
+            // not wrap during the first 128 calls: 256 is not a multiple of every number of shards.
+            wish: random::<1>()?[0] / 2,
             shard,
             links: Links::watch(&config),
             patience,
