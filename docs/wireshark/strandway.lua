@@ -605,11 +605,25 @@ local ports = DissectorTable.get("udp.port")
 local infiniband = ports:get_dissector(4791)
 
 local shared = Proto("strandway_4791", "Strandway: MRC and RoCEv2")
-function shared.dissector(tvb, pinfo, tree)
+
+-- MRC as published: the number of bytes read, or 0 if it is another packet.
+local function published(tvb, pinfo, tree)
     local sources, destinations, labels = { ipv6_source() }, { ipv6_destination() }, { ipv6_flow() }
     if #sources > 1 and tvb:len() >= 16 and OCP_TYPES[tvb(0, 1):uint()] and tvb(1, 1):bitfield(4, 4) <= 1 then
         return ocp(tvb, pinfo, tree, sources, destinations, labels[#labels].value)
     end
+    return 0
+end
+
+-- MRC's source port is the lower part of the EV. Wireshark asks the dissector of the lower port first, and 49 is that of TACACS:
+-- with `udp.try_heuristic_first` it asks this function before.
+shared:register_heuristic("udp", function(tvb, pinfo, tree)
+    return pinfo.dst_port == 4791 and published(tvb, pinfo, tree) > 0
+end)
+
+function shared.dissector(tvb, pinfo, tree)
+    local read = published(tvb, pinfo, tree)
+    if read > 0 then return read end
     local around = outer(pinfo)
     if around and common(tvb) then
         return dissect(tvb, pinfo, tree, "common", around)
