@@ -2,6 +2,7 @@
 
 mod args;
 mod command;
+mod huge_pages;
 mod outputs;
 mod progress;
 
@@ -27,8 +28,12 @@ impl From<strandway_lab::Problems> for Failure {
 }
 
 fn main() -> ExitCode {
+    let command = Args::parse().command;
+    if command.as_ref().is_none_or(simulates) {
+        huge_pages::restart();
+    }
     progress::handle_interrupts();
-    let result = match Args::parse().command {
+    let result = match command {
         Some(Command::Run(args)) => command::run::run(&args),
         Some(Command::Compare(args)) => command::compare::compare(&args),
         Some(Command::Sweep(args)) => command::compare::sweep(&args),
@@ -58,4 +63,12 @@ fn main() -> ExitCode {
         outputs::complain(line);
     }
     ExitCode::from(status)
+}
+
+/// Does this command spend its time in simulations?
+fn simulates(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Run(_) | Command::Compare(_) | Command::Sweep(_) | Command::Search(_) | Command::Reproduce(_)
+    )
 }

@@ -10,6 +10,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
     let mut outputs = Outputs::open(Wanted { json: args.json.as_ref(), ..Wanted::default() }, &[])?;
     let mut findings = examine();
     findings.push(fabrics());
+    findings.push(crate::huge_pages::finding());
     outputs.show(&table(&findings));
     outputs.json(|| json(&findings))?;
     match findings.iter().filter(|finding| finding.verdict == Verdict::Missing).count() {
