@@ -39,7 +39,8 @@ fn bytes<'py, const N: usize, T: Copy>(
     })
 }
 
-/// The flows of a run: per column its format (`d` f64, `q` i64, `I` u32 into a list of names) and its bytes. An absent value is NaN, or -1.
+/// The flows of a run: per column its format (`d` f64, `q` i64, `I` u32 into a list of names) and its bytes. An absent
+/// value is NaN, or -1.
 pub(crate) fn flows<'py>(
     py: Python<'py>,
     experiment: &Experiment,

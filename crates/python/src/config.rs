@@ -36,8 +36,8 @@ fn wrong(what: impl ToString) -> PyErr {
 }
 
 impl Settings {
-    /// The configuration. `port`: that of planes without one; `peers`: hosts from which the planes follow if none are given; `profile`: the
-    /// default one.
+    /// The configuration. `port`: that of planes without one; `peers`: hosts from which the planes follow if none are
+    /// given; `profile`: the default one.
     pub(crate) fn settle(&self, port: u16, peers: &[String], profile: Option<&str>) -> PyResult<Settled> {
         let file = match &self.node {
             Some(path) => Some(NodeFile::load(path).map_err(wrong)?),

@@ -1,7 +1,7 @@
 //! Congestion controls written in Python, for simulated runs.
 //!
-//! A run has one thread and calls Python for every acknowledgement, so it is slow; in exchange a control is a class of a few lines. The
-//! first exception of a control ends the run.
+//! A run has one thread and calls Python for every acknowledgement, so it is slow; in exchange a control is a class of
+//! a few lines. The first exception of a control ends the run.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -99,8 +99,8 @@ pub(crate) struct Controls {
 }
 
 impl Controls {
-    /// Replaces the congestion controls of `experiment`: `wanted` makes the control of every connection, or is a dict with the names of
-    /// profiles.
+    /// Replaces the congestion controls of `experiment`: `wanted` makes the control of every connection, or is a dict
+    /// with the names of profiles.
     ///
     /// # Errors
     /// `ValueError`, if the experiment has no such profile; `TypeError`, if a value cannot be called.

@@ -1,4 +1,5 @@
-//! `strandway._lab`: what the Python package needs of the lab, of nodes and of process groups. Everything that a user sees is in `strandway/*.py`.
+//! `strandway._lab`: what the Python package needs of the lab, of nodes and of process groups. Everything that a user
+//! sees is in `strandway/*.py`.
 
 mod columns;
 mod config;
@@ -6,6 +7,7 @@ mod congestion;
 mod files;
 mod node;
 mod outcome;
+mod reproduction;
 mod results;
 mod scenario;
 mod wire;
@@ -39,6 +41,7 @@ fn _lab(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<scenario::Scenario>()?;
     module.add_class::<outcome::Outcome>()?;
+    module.add_class::<reproduction::Reproduction>()?;
     module.add_class::<congestion::Environment>()?;
     module.add_class::<congestion::AckSample>()?;
     module.add_class::<congestion::LossSample>()?;
@@ -50,6 +53,9 @@ fn _lab(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<node::WirePeer>()?;
     module.add_class::<node::Pending>()?;
     module.add_class::<files::FileServer>()?;
+    module.add_function(wrap_pyfunction!(reproduction::reproduction_sets, module)?)?;
+    module.add_function(wrap_pyfunction!(reproduction::reproduce, module)?)?;
+    module.add_function(wrap_pyfunction!(reproduction::describe_file, module)?)?;
     module.add_function(wrap_pyfunction!(files::copy, module)?)?;
     module.add_function(wrap_pyfunction!(files::cast, module)?)?;
     module.add_function(wrap_pyfunction!(wire::close_wire, module)?)?;

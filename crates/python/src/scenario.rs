@@ -113,9 +113,9 @@ impl Scenario {
         strandway_lab::compare(&self.inner, &profiles).map(variants).map_err(|problems| refused(py, &problems))
     }
 
-    /// Runs it. `progress` is called with packet hops done and expected, flows finished and all flows, and simulated microseconds. `rows`
-    /// keeps a row for every flow, `series` values over time. `congestion` replaces congestion controls, see `congestion.rs`. Ctrl-C ends the
-    /// run and raises KeyboardInterrupt.
+    /// Runs it. `progress` is called with packet hops done and expected, flows finished and all flows, and simulated
+    /// microseconds. `rows` keeps a row for every flow, `series` values over time. `congestion` replaces congestion
+    /// controls, see `congestion.rs`. Ctrl-C ends the run and raises KeyboardInterrupt.
     #[pyo3(signature = (progress=None, threads=None, rows=false, series=false, force=false, congestion=None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn run(

@@ -102,7 +102,8 @@ impl Drop for WireGroup {
 
 #[pymethods]
 impl WireGroup {
-    /// Meets the other ranks at a store. `apart`: with a node of its own, for several ranks in one process. `towards`: the address where ranks meet, from which ours follows.
+    /// Meets the other ranks at a store. `apart`: with a node of its own, for several ranks in one process. `towards`:
+    /// the address where ranks meet, from which ours follows.
     #[staticmethod]
     #[allow(clippy::too_many_arguments, reason = "one call for all ways to meet")]
     fn meet(
@@ -256,9 +257,9 @@ fn lend(buffers: Vec<Memory>, owner: Py<PyAny>) -> Vec<Buffer> {
     let lend = |(address, length, writable): Memory| {
         let (address, owner) = (std::ptr::with_exposed_provenance_mut::<u8>(address), owner.take());
         if writable {
-            // SAFETY: the package's own modules pass an array's address and length, and the array or a list of them as the owner, of which
-            // the first buffer has a reference and lives as long as the others. Programs that touch an array during its collective see
-            // any bytes, as with every library of collectives.
+            // SAFETY: the package's own modules pass an array's address and length, and the array or a list of them as
+            // the owner, of which the first buffer has a reference and lives as long as the others. Programs that touch
+            // an array during its collective see any bytes, as with every library of collectives.
             unsafe { Buffer::write(address, length, owner) }
         } else {
             // SAFETY: as above.

@@ -22,6 +22,7 @@ from .congestion import CongestionControl
 from .errors import Problem, ScenarioError, WireError, WireTimeout
 from .files import FileServer, cast, copy, receive, serve
 from .node import AsyncNode, AsyncPeer, AsyncRegion, Node, Peer, Region
+from .reproduction import Reproduction, import_, reproduce, reproduction_sets
 from .results import Result
 from .scenario import Scenario
 from .sweeps import Rows, compare, sweep
@@ -40,6 +41,7 @@ __all__ = [
     "Peer",
     "Problem",
     "Region",
+    "Reproduction",
     "Result",
     "Rows",
     "Scenario",
@@ -53,7 +55,10 @@ __all__ = [
     "cast",
     "compare",
     "copy",
+    "import_",
     "receive",
+    "reproduce",
+    "reproduction_sets",
     "serve",
     "sweep",
 ]
