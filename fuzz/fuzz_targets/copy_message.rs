@@ -1,7 +1,8 @@
-//! Messages and parcels of copies: reading one never panics, and a message that can be read is written as the same bytes.
+//! Messages and parcels of copies: reading one never panics, and a message that can be read is written as the same
+//! bytes.
 //!
-//! `cargo +nightly fuzz run copy_message` from the repository's root. Put its findings into `corpus/copy_message`, which
-//! `crates/udp/tests/fuzz_corpus.rs` replays as an ordinary test.
+//! `cargo +nightly fuzz run copy_message` from the repository's root. Put its findings into `corpus/copy_message`,
+//! which `crates/udp/tests/fuzz_corpus.rs` replays as an ordinary test.
 #![no_main]
 
 #[path = "../../crates/udp/tests/operations/mod.rs"]

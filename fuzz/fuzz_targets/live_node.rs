@@ -1,5 +1,5 @@
-//! Datagrams from a stranger to a node that serves a friend: nothing panics, no memory is written, and the friend is served
-//! as before.
+//! Datagrams from a stranger to a node that serves a friend: nothing panics, no memory is written, and the friend is
+//! served as before.
 //!
 //! `cargo +nightly fuzz run live_node` from the repository's root.
 #![no_main]

@@ -1,4 +1,5 @@
-//! MRC's datagrams as publicly laid out: reading one never panics, and what can be read can be written with the same meaning.
+//! MRC's datagrams as publicly laid out: reading one never panics, and what can be read can be written with the same
+//! meaning.
 //!
 //! `cargo +nightly fuzz run ocp_decode` from the repository's root. Put its findings into `corpus/ocp_decode`, which
 //! `crates/proto/tests/fuzz_corpus.rs` replays as an ordinary test.

@@ -4,10 +4,10 @@
 //! cargo run --release --manifest-path bench/cipher/Cargo.toml -- [MEGABYTES]
 //! ```
 //!
-//! A sender's payload comes from 8 MiB of memory, and datagrams go into a buffer of 64 kB, as in `strandway-udp`. A receiver's
-//! datagrams come from a buffer that was just written, and payload goes to 8 MiB of memory. The rows are measured in turns, five
-//! rounds; `ns` is the median per packet, `best` the fastest round. `direct` opens into the memory itself, which is not safe
-//! before the tag was checked; it shows what the copy costs.
+//! A sender's payload comes from 8 MiB of memory, and datagrams go into a buffer of 64 kB, as in `strandway-udp`. A
+//! receiver's datagrams come from a buffer that was just written, and payload goes to 8 MiB of memory. The rows are
+//! measured in turns, five rounds; `ns` is the median per packet, `best` the fastest round. `direct` opens into the
+//! memory itself, which is not safe before the tag was checked; it shows what the copy costs.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -43,8 +43,8 @@ pub(crate) fn all(k: usize, m: usize) -> Vec<Box<dyn Codec>> {
 struct Ours {
     encoder: Encoder,
     decoder: Decoder,
-    /// Pieces of data that are added to the parity at once. If that is not all of them, each rebuild has another pattern as
-    /// well.
+    /// Pieces of data that are added to the parity at once. If that is not all of them, each rebuild has another
+    /// pattern as well.
     at_once: usize,
     turn: usize,
 }
@@ -204,7 +204,8 @@ mod isal {
     impl Isal {
         pub(super) fn new(k: usize, m: usize) -> Isal {
             let (mut matrix, mut tables) = (vec![0; (k + m) * k], vec![0; 32 * k * m]);
-            // SAFETY: the matrix has k + m rows of k bytes, and the tables 32 bytes for each constant of the m rows of parity.
+            // SAFETY: the matrix has k + m rows of k bytes, and the tables 32 bytes for each constant of the m rows of
+            // parity.
             unsafe {
                 gf_gen_cauchy1_matrix(matrix.as_mut_ptr(), (k + m) as c_int, k as c_int);
                 ec_init_tables(k as c_int, m as c_int, matrix[k * k..].as_mut_ptr(), tables.as_mut_ptr());
@@ -218,8 +219,8 @@ mod isal {
             "ISA-L (Debian's)".into()
         }
 
-        /// Rebuilding is the same call with a row per lost piece. The constants are those of another matrix, which does not
-        /// change the time: this is the rate with the inverse cached.
+        /// Rebuilding is the same call with a row per lost piece. The constants are those of another matrix, which does
+        /// not change the time: this is the rate with the inverse cached.
         fn run(&mut self, operation: Operation, pieces: &mut [&mut [u8]]) {
             let rows = match operation {
                 Operation::Encode => self.m,

@@ -1,4 +1,5 @@
-//! Measures erasure codes: ours with each kernel and those of other projects, in gigabytes of data per second on one core.
+//! Measures erasure codes: ours with each kernel and those of other projects, in gigabytes of data per second on one
+//! core.
 
 mod codecs;
 

@@ -38,7 +38,8 @@ struct UnderWay {
     sent: u64,
     lost: u64,
     most: u64,
-    /// The bytes that had arrived when it last looked, and since when their number has been the same while no more could be sent.
+    /// The bytes that had arrived when it last looked, and since when their number has been the same while no more
+    /// could be sent.
     arrived: (u64, Instant),
 }
 

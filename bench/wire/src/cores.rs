@@ -14,8 +14,8 @@ pub(crate) fn pin(side: Side) -> Result<(), String> {
     bind(*core.ok_or("no core to run on")?)
 }
 
-/// Binds the calling thread to one of the cores that this process may use, by its place among them; places beyond the last core begin
-/// again with the first one.
+/// Binds the calling thread to one of the cores that this process may use, by its place among them; places beyond the
+/// last core begin again with the first one.
 pub(crate) fn pin_to(place: usize) -> Result<(), String> {
     let allowed = allowed()?;
     bind(allowed[place % allowed.len()])

@@ -1,5 +1,5 @@
-//! One of two planes is cut in the middle of a transfer, and comes back: the time until the other plane is fully used, and
-//! the time until both are.
+//! One of two planes is cut in the middle of a transfer, and comes back: the time until the other plane is fully used,
+//! and the time until both are.
 
 use crate::Options;
 use crate::contest::{Column, Contest, Row};
@@ -136,8 +136,8 @@ fn transfer(network: &Network, ours: &Ours, how: How, bytes: usize) -> Result<Ve
     judge(&samples, &moments, plane)
 }
 
-/// Milliseconds from cut and from healing to recovery, and the time that was lost in between. `plane`: bytes per second of
-/// one plane.
+/// Milliseconds from cut and from healing to recovery, and the time that was lost in between. `plane`: bytes per second
+/// of one plane.
 fn judge(samples: &[Sample], moments: &Moments, plane: f64) -> Result<Vec<f64>, String> {
     // The command takes effect some time after it began, at the latest with the last arrival on the plane.
     let pairs = samples.windows(2).filter(|pair| pair[0].at >= moments.cut && pair[1].at < moments.healed);
@@ -162,8 +162,8 @@ fn judge(samples: &[Sample], moments: &Moments, plane: f64) -> Result<Vec<f64>, 
     Ok(vec![after_cut, after_healing, missed, first / full, during / plane, last / full])
 }
 
-/// Milliseconds until goodput over a window that begins after `from` is enough of `rate`; infinite if that does not happen
-/// before `to`.
+/// Milliseconds until goodput over a window that begins after `from` is enough of `rate`; infinite if that does not
+/// happen before `to`.
 fn recovery(samples: &[Sample], from: Instant, to: Instant, rate: f64) -> f64 {
     let begins = samples.iter().enumerate().filter(|(_, sample)| sample.at >= from);
     for (i, begin) in begins {

@@ -34,7 +34,8 @@ fn busy() -> f64 {
     (user + nice + system + next() + next()) / TICKS_PER_S
 }
 
-/// Runs a transfer: processor seconds per gibibyte of both threads, of all cores of the machine, and the goodput in Mb/s.
+/// Runs a transfer: processor seconds per gibibyte of both threads, of all cores of the machine, and the goodput in
+/// Mb/s.
 fn cost(
     seconds: f64,
     sender: impl FnOnce(&Meter) -> Result<(), String> + Send,

@@ -119,7 +119,8 @@ pub(crate) fn nodes(ours: &Ours, pairs: u16, options: &perf::Options) -> Result<
     Ok(stretches.into_iter().flatten().collect())
 }
 
-/// The same three numbers for our nodes: the mean of the medians, the worst 99th percentile, and all round trips per second.
+/// The same three numbers for our nodes: the mean of the medians, the worst 99th percentile, and all round trips per
+/// second.
 fn round_trips(ours: &Ours, pairs: u16, seconds: f64) -> Result<Vec<f64>, String> {
     let duration = Duration::from_secs_f64(seconds);
     let options = perf::Options {

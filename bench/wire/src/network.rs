@@ -11,9 +11,11 @@ use std::sync::Mutex;
 
 /// Wires between the two sides.
 pub(crate) const PLANES: usize = 4;
-/// Bytes that a shaped port sends at once: within half a percent of the rate at 500 Mb/s; the shaper splits larger batches.
+/// Bytes that a shaped port sends at once: within half a percent of the rate at 500 Mb/s; the shaper splits larger
+/// batches.
 const SHAPER_BURST: u32 = 20_000;
-/// The most bytes that wait at a shaped port: more than a socket's send buffer, so that a host's own port drops nothing.
+/// The most bytes that wait at a shaped port: more than a socket's send buffer, so that a host's own port drops
+/// nothing.
 const SHAPER_LIMIT: u32 = 1_000_000;
 
 /// The side that sends the payload, or the one that receives it.

@@ -121,9 +121,9 @@ impl Ours {
         Err("no key to the receiver's memory came".into())
     }
 
-    /// Lets one sender write into `size` bytes of memory, and counts arriving bytes, until the measurement is over or the
-    /// last message is here. Returns the memory, and whether the last message is here. `each` gets the bytes that arrived on
-    /// each plane, at intervals.
+    /// Lets one sender write into `size` bytes of memory, and counts arriving bytes, until the measurement is over or
+    /// the last message is here. Returns the memory, and whether the last message is here. `each` gets the bytes that
+    /// arrived on each plane, at intervals.
     pub(crate) fn receive(
         &self,
         meter: &Meter,

@@ -31,7 +31,8 @@ fn per_thread(side: Side, pair: usize) -> usize {
     2 * pair + usize::from(side == Side::Receiver)
 }
 
-/// Runs `work` on each node, each in a thread on its core. Adds the processor time of the threads, in nanoseconds, to `spent`.
+/// Runs `work` on each node, each in a thread on its core. Adds the processor time of the threads, in nanoseconds, to
+/// `spent`.
 fn on_cores<T: Send>(
     nodes: Vec<Node>,
     core: impl Fn(usize) -> usize,

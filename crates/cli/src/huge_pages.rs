@@ -1,8 +1,9 @@
-//! Simulations in huge pages: a run touches megabytes in every window of a microsecond, and pages of 4 KiB cost it a tenth of
-//! its time and more in look-ups of addresses (`docs/performance.md`, "Memory").
+//! Simulations in huge pages: a run touches megabytes in every window of a microsecond, and pages of 4 KiB cost it a
+//! tenth of its time and more in look-ups of addresses (`docs/performance.md`, "Memory").
 //!
-//! Where the kernel gives huge pages only to programs that ask for them (`madvise`), glibc's allocator asks if a variable of the
-//! environment tells it to at the start of the process. So a command that simulates starts itself once more with this variable.
+//! Where the kernel gives huge pages only to programs that ask for them (`madvise`), glibc's allocator asks if a
+//! variable of the environment tells it to at the start of the process. So a command that simulates starts itself once
+//! more with this variable.
 
 use std::env;
 use std::ffi::OsString;
@@ -37,7 +38,8 @@ fn asking(kernel: &str, present: Option<OsString>) -> Option<OsString> {
     Some(present)
 }
 
-/// Starts this process once more, with an allocator that asks for huge pages, if that is of use. Returns if it is not, or fails.
+/// Starts this process once more, with an allocator that asks for huge pages, if that is of use. Returns if it is not,
+/// or fails.
 pub(crate) fn restart() {
     let Some(value) = kernel().and_then(|kernel| asking(&kernel, env::var_os(VARIABLE))) else { return };
     let mut words = env::args_os();

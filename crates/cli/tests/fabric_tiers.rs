@@ -1,5 +1,6 @@
-//! Namespaces with three tiers: paths, broken links that `fabric localise` finds, and parts that are denied to nodes. These fabrics
-//! take a second to build and lock others out meanwhile, so they are not beside tests whose faults must strike in time.
+//! Namespaces with three tiers: paths, broken links that `fabric localise` finds, and parts that are denied to nodes.
+//! These fabrics take a second to build and lock others out meanwhile, so they are not beside tests whose faults must
+//! strike in time.
 
 use namespaces::{Fabric, said};
 

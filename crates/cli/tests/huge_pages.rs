@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 const VARIABLE: &str = "GLIBC_TUNABLES";
 
-/// The variable as the running process has it, once it simulates: then it has more than one thread, or has run for a while.
+/// The variable as the running process has it, once it simulates: then it has more than one thread, or has run for a
+/// while.
 fn variable_of(present: Option<&str>) -> Option<String> {
     let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/bench/perm8192.toml");
     let mut command = Command::new(env!("CARGO_BIN_EXE_strandway"));

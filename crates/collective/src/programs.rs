@@ -188,7 +188,8 @@ pub struct Programs<'a> {
     jobs: &'a [ScriptedJob],
     pipes: &'a [Pipe],
     actors: Vec<(HostId, u32, u32)>,
-    /// Collectives that follow recipes; `followers` has host, index, and rank at this host, of those that no job begins.
+    /// Collectives that follow recipes; `followers` has host, index, and rank at this host, of those that no job
+    /// begins.
     listed: &'a [Listed],
     followers: Vec<(HostId, u32, u32)>,
     make_operation: Option<&'a OperationMaker<'a>>,

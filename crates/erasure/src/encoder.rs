@@ -7,7 +7,8 @@ use crate::{Code, CodeKind, PieceError};
 
 /// Makes the parity of one code. It only holds constants, so threads can share it.
 ///
-/// Parity of a shortened group ([`Code::shortened`]) comes from the same encoder: give it `k'` pieces of data and `m'` buffers.
+/// Parity of a shortened group ([`Code::shortened`]) comes from the same encoder: give it `k'` pieces of data and `m'`
+/// buffers.
 #[derive(Clone, Debug)]
 pub struct Encoder {
     code: Code,

@@ -144,8 +144,8 @@ impl Tables {
     }
 }
 
-/// For each output `r`: the sum over all inputs `i` of constant `r` of input `first + i` times the input. It is added to what is in
-/// the outputs if `accumulate`, and replaces it otherwise.
+/// For each output `r`: the sum over all inputs `i` of constant `r` of input `first + i` times the input. It is added
+/// to what is in the outputs if `accumulate`, and replaces it otherwise.
 ///
 /// # Panics
 /// If there are more than eight outputs, lengths differ, or the tables are another kernel's or too few.

@@ -12,7 +12,8 @@ fn times(a: u8, b: u8) -> u8 {
     product as u8
 }
 
-/// Parity from its definition: a sum over all data, byte by byte. MDS counts data `j` as `(x_0 + j) / (x_r + j)` with `x_r = 255 - r`.
+/// Parity from its definition: a sum over all data, byte by byte. MDS counts data `j` as `(x_0 + j) / (x_r + j)` with
+/// `x_r = 255 - r`.
 fn naive_parity(code: Code, data: &[Vec<u8>], parity: usize, length: usize) -> Vec<Vec<u8>> {
     let inverse = |a: u8| (1..=255).find(|b| times(a, *b) == 1).expect("no zero");
     let constant = |r: usize, j: usize| match code.kind() {
@@ -219,8 +220,8 @@ fn groups() -> impl Strategy<Value = (Code, usize, usize, usize, usize, u64)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Odd lengths, a short last piece, buffers at any address: each kernel gives the bytes of the definition, all at once or piece by
-    /// piece in any order, and gets lost data back from them.
+    /// Odd lengths, a short last piece, buffers at any address: each kernel gives the bytes of the definition, all at
+    /// once or piece by piece in any order, and gets lost data back from them.
     #[test]
     fn every_kernel_is_the_naive_field((code, used, length, cut, offset, seed) in groups()) {
         let code = code.shortened(used);

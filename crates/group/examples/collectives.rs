@@ -1,5 +1,5 @@
-//! Times collectives between processes through the Rust interface. `bench/collectives/run.py --backend rust` starts it, a process per rank,
-//! and `table.py` has it as a column. By hand, one process per rank:
+//! Times collectives between processes through the Rust interface. `bench/collectives/run.py --backend rust` starts it,
+//! a process per rank, and `table.py` has it as a column. By hand, one process per rank:
 //!
 //! ```sh
 //! cargo build --release -p strandway-group --example collectives
@@ -8,9 +8,10 @@
 //! done; wait
 //! ```
 //!
-//! Arguments: operations, sizes in bytes (as in nccl-tests: of the tensor, of the whole output of all_gather, of the whole input of
-//! reduce_scatter and all_to_all), and seconds for each row. Numbers are f32, reductions are sums. Each row has three batches; a batch counts
-//! as slow as its slowest rank. Rank 0 writes the rows as JSON into the file `BENCH_RESULT`, or prints them.
+//! Arguments: operations, sizes in bytes (as in nccl-tests: of the tensor, of the whole output of all_gather, of the
+//! whole input of reduce_scatter and all_to_all), and seconds for each row. Numbers are f32, reductions are sums. Each
+//! row has three batches; a batch counts as slow as its slowest rank. Rank 0 writes the rows as JSON into the file
+//! `BENCH_RESULT`, or prints them.
 
 use std::env;
 use std::error::Error;

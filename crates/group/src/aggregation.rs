@@ -1,5 +1,5 @@
-//! Gradients added by a switch on the wire: the programs of `strandway-switch` in a process with real bytes, and workers
-//! that use it.
+//! Gradients added by a switch on the wire: the programs of `strandway-switch` in a process with real bytes, and
+//! workers that use it.
 //!
 //! [`Switch`] is the process. [`Team::join_switch`](crate::Team::join_switch) makes a team its workers, and
 //! [`Team::all_reduce`](crate::Team::all_reduce) adds up buffers, by the switch or, if the switch is gone, by a ring of

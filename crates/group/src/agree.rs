@@ -1,5 +1,5 @@
-//! How ranks agree before they form a team: each sends rank 0 some bytes over a connection, and rank 0 sends all of them the
-//! same answer.
+//! How ranks agree before they form a team: each sends rank 0 some bytes over a connection, and rank 0 sends all of
+//! them the same answer.
 
 use crate::error::GroupError;
 use std::collections::HashMap;
@@ -63,8 +63,8 @@ impl Agreement {
         Ok(agreement)
     }
 
-    /// Sends rank 0 these words, and returns its answer. At rank 0, `answer` computes it from the words of all ranks, in
-    /// their order.
+    /// Sends rank 0 these words, and returns its answer. At rank 0, `answer` computes it from the words of all ranks,
+    /// in their order.
     ///
     /// The words of the first round begin with the rank (4 bytes, big-endian).
     pub(crate) fn round(

@@ -58,7 +58,8 @@ impl Team {
         Ok(())
     }
 
-    /// Handles a letter of a barrier; false if it is none. Rank 0 answers late letters, since its own may have been lost.
+    /// Handles a letter of a barrier; false if it is none. Rank 0 answers late letters, since its own may have been
+    /// lost.
     pub(crate) fn take_barrier(&mut self, from: u32, letter: &Letter) -> Result<bool, GroupError> {
         let Letter::Custom { kind: KIND, words: [what, number, ..] } = *letter else { return Ok(false) };
         if what == ALL && from == 0 {
@@ -74,8 +75,8 @@ impl Team {
         Ok(true)
     }
 
-    /// Sets a completion aside that does not belong to the operation under way: letters are handled or kept, completions of
-    /// connections are kept.
+    /// Sets a completion aside that does not belong to the operation under way: letters are handled or kept,
+    /// completions of connections are kept.
     pub(crate) fn set_aside(&mut self, completion: Completion) -> Result<(), GroupError> {
         match completion {
             Completion::Word { from, letter, to_all: false, .. } => self.heed(from, &letter),

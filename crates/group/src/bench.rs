@@ -1,5 +1,5 @@
-//! Measures collectives among the ranks of a team, as nccl-tests does: for each size some warm-up runs, then the counted
-//! runs.
+//! Measures collectives among the ranks of a team, as nccl-tests does: for each size some warm-up runs, then the
+//! counted runs.
 
 use crate::aggregation::{By, InNetwork};
 use crate::error::GroupError;
@@ -119,8 +119,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Measures all-reduces of 32-bit numbers by a switch; `each` gets the figures of every size. All ranks must call it.
-    /// Before each run the rank computes (sleeps) for the time that `compute` gives; the figures include it.
+    /// Measures all-reduces of 32-bit numbers by a switch; `each` gets the figures of every size. All ranks must call
+    /// it. Before each run the rank computes (sleeps) for the time that `compute` gives; the figures include it.
     ///
     /// # Errors
     /// If a rank dies.
@@ -148,8 +148,8 @@ impl Bench {
                     times.push(computing + reduced.time);
                 }
             }
-            // Sums of multiples of 1/64 are exact, both by the switch and by the ring. If the factors of integers are not powers
-            // of two, the error is far below 1/128.
+            // Sums of multiples of 1/64 are exact, both by the switch and by the ring. If the factors of integers are
+            // not powers of two, the error is far below 1/128.
             let near = if network.has_exponents() { 1.0 / 256.0 } else { 0.0 };
             let sum = |place: usize| (0..team.ranks()).map(|rank| small(rank, place)).sum::<f32>();
             let right = self.check.then(|| (0..length).all(|place| (buffer[place] - sum(place)).abs() <= near));

@@ -1,14 +1,15 @@
-//! Files from one host to many: [`send`] multicasts files and directories, [`receive`] writes them below a directory and nowhere else.
+//! Files from one host to many: [`send`] multicasts files and directories, [`receive`] writes them below a directory
+//! and nowhere else.
 //!
-//! The sender calls every receiver and offers its files, as a copy does ([`strandway_udp::copy`]). Blocks that any receiver
-//! lacks are cast to all of them, parcel by parcel. A parcel is a reliable broadcast in which receivers repair each other's
-//! losses, so the sender sends hardly more than each byte once. A receiver that dies is left behind; one that comes late is
-//! served when the others have everything. Each receiver keeps its blocks when a cast ends early, and the next cast sends
-//! only the rest.
+//! The sender calls every receiver and offers its files, as a copy does ([`strandway_udp::copy`]). Blocks that any
+//! receiver lacks are cast to all of them, parcel by parcel. A parcel is a reliable broadcast in which receivers repair
+//! each other's losses, so the sender sends hardly more than each byte once. A receiver that dies is left behind; one
+//! that comes late is served when the others have everything. Each receiver keeps its blocks when a cast ends early,
+//! and the next cast sends only the rest.
 //!
-//! Unless members trust each other, each parcel has a list of the hashes of its chunks, which is cast before it, or together
-//! with the parcel before it. The sender gives each receiver the hash of that list over their own connection. So chunks that
-//! another receiver forges are detected and have no effect.
+//! Unless members trust each other, each parcel has a list of the hashes of its chunks, which is cast before it, or
+//! together with the parcel before it. The sender gives each receiver the hash of that list over their own connection.
+//! So chunks that another receiver forges are detected and have no effect.
 
 mod chorus;
 mod note;
@@ -39,8 +40,8 @@ pub struct Options {
     pub block: u32,
     /// Parcels under way, from the first byte read to the last one written everywhere; 2 to 64. Default 4.
     pub slots: u16,
-    /// The team's multicast: its rate and pace, and its patience with a silent receiver, which is left behind after that
-    /// time.
+    /// The team's multicast: its rate and pace, and its patience with a silent receiver, which is left behind after
+    /// that time.
     pub team: TeamOptions,
     /// The longest wait for receivers that do not answer; then the cast begins without them. Default 3 s.
     pub wait: Duration,
@@ -158,8 +159,8 @@ const BLOCK_LOG2: std::ops::RangeInclusive<u8> = 12..=26;
 /// The operation that the members of a cast run for each parcel.
 const BROADCAST: What = What::Broadcast { root: 0 };
 
-/// The `nice` value of threads that read, hash or write, relative to the thread of their node: ours. If cores are short,
-/// files wait and packets do not.
+/// The `nice` value of threads that read, hash or write, relative to the thread of their node: ours. If cores are
+/// short, files wait and packets do not.
 const NICE: i32 = 10;
 
 /// Lowers the priority of the calling thread below that of threads that move packets.
@@ -220,8 +221,8 @@ impl List {
     }
 }
 
-/// The layout of a parcel in chunks, and its parity. Its last chunk is padded with zeros, so that its hash is the same with
-/// and without a list after it.
+/// The layout of a parcel in chunks, and its parity. Its last chunk is padded with zeros, so that its hash is the same
+/// with and without a list after it.
 fn cut(bytes: usize, chunk: u16, parity: Option<Code>) -> Result<(Layout, Option<Parity>), GroupError> {
     let many = || GroupError::Config(format!("a parcel of {bytes} bytes has more than four billion chunks"));
     let layout = Layout::new(with_list(bytes, 0, chunk.into()) as u64, 1, chunk).ok_or_else(many)?;
@@ -239,8 +240,8 @@ enum Hashes {
     Here(List),
 }
 
-/// Broadcasts a parcel of `bytes` bytes from rank 0. The list of the next parcel, of `next` bytes, follows it in new chunks.
-/// At rank 0 `buffer` holds both, at the other ranks it is empty; it is returned full.
+/// Broadcasts a parcel of `bytes` bytes from rank 0. The list of the next parcel, of `next` bytes, follows it in new
+/// chunks. At rank 0 `buffer` holds both, at the other ranks it is empty; it is returned full.
 fn broadcast(
     team: &mut Team,
     mut buffer: Vec<u8>,

@@ -1,8 +1,8 @@
 //! Collectives of messages on a team's connections: a schedule is prepared once and run any number of times.
 //!
-//! Each rank calls the ranks that it sends to, and those expose their staging areas to it. Two areas are used in turn. A
-//! rank that has ended a run may be one run ahead of another rank, but no more, since each run needs a message of every
-//! rank.
+//! Each rank calls the ranks that it sends to, and those expose their staging areas to it. Two areas are used in turn.
+//! A rank that has ended a run may be one run ahead of another rank, but no more, since each run needs a message of
+//! every rank.
 
 use crate::error::GroupError;
 use crate::space::RankSpace;
@@ -15,7 +15,8 @@ use strandway_proto::application::{Action, Application, Event};
 use strandway_proto::{Bytes, HostId, Message, MessageId, Time};
 use strandway_udp::{Completion, Connection, Error, Operation, Reason, Region, RemoteRegion};
 
-/// Bytes that the two ends of a connection send each other at its start: the caller sends its rank, the other end two keys.
+/// Bytes that the two ends of a connection send each other at its start: the caller sends its rank, the other end two
+/// keys.
 const WORDS: usize = 32;
 /// The longest that a rank sleeps before it asks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
@@ -54,8 +55,8 @@ impl Prepared {
 }
 
 impl Team {
-    /// Prepares a collective of messages: opens connections to all ranks that this one sends to, and allocates memory for
-    /// all messages. All ranks must call it with the same schedule.
+    /// Prepares a collective of messages: opens connections to all ranks that this one sends to, and allocates memory
+    /// for all messages. All ranks must call it with the same schedule.
     ///
     /// # Errors
     /// If ranks cannot be reached in time, or the schedule is for another number of ranks.
@@ -202,8 +203,8 @@ impl Team {
         Ok(())
     }
 
-    /// Runs a prepared collective once, until this rank has its result and its buffer may change. All ranks must call it the
-    /// same number of times. `stop` is asked repeatedly.
+    /// Runs a prepared collective once, until this rank has its result and its buffer may change. All ranks must call
+    /// it the same number of times. `stop` is asked repeatedly.
     ///
     /// # Errors
     /// If a connection ends; the error names the rank at its other end.

@@ -1,4 +1,5 @@
-//! Broadcasts and all-gathers by multicast, on a team's real buffers: the loop between a node and the program of a rank.
+//! Broadcasts and all-gathers by multicast, on a team's real buffers: the loop between a node and the program of a
+//! rank.
 
 use crate::error::GroupError;
 use crate::team::Team;
@@ -16,8 +17,8 @@ use strandway_udp::{Completion, Incoming, Region};
 
 /// The number of the group in an operation, which has only one: the team.
 const GROUP: u32 = 0;
-/// A rank that has closed an operation stays for this number of letter timeouts if its last letters are not acknowledged:
-/// ours. A rank that asks later gets the answer that the operation is over.
+/// A rank that has closed an operation stays for this number of letter timeouts if its last letters are not
+/// acknowledged: ours. A rank that asks later gets the answer that the operation is over.
 const LINGER: u64 = 10;
 /// The longest that a rank sleeps before it asks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
@@ -72,9 +73,9 @@ impl Team {
         Parity::new(layout, code).map(Some).ok_or_else(|| GroupError::Config(what()))
     }
 
-    /// Broadcasts or gathers a range of a region of our node by multicast. All ranks must call it with the same arguments,
-    /// in the same order. When it returns, the result may be read and the buffer changed, at all ranks. `stop` is asked
-    /// repeatedly.
+    /// Broadcasts or gathers a range of a region of our node by multicast. All ranks must call it with the same
+    /// arguments, in the same order. When it returns, the result may be read and the buffer changed, at all ranks.
+    /// `stop` is asked repeatedly.
     ///
     /// # Errors
     /// If a rank does not answer any more: all living ranks get an error with its number. If the buffer does not fit.
@@ -88,8 +89,8 @@ impl Team {
         self.multicast_checked(what, region, range, None, stop)
     }
 
-    /// The same with a list of hashes of the chunks, by their numbers: the first 16 bytes of BLAKE3 of each chunk. A chunk
-    /// with another hash is treated as lost.
+    /// The same with a list of hashes of the chunks, by their numbers: the first 16 bytes of BLAKE3 of each chunk. A
+    /// chunk with another hash is treated as lost.
     ///
     /// # Errors
     /// As [`Team::multicast`], and if the list does not have the length of the layout.

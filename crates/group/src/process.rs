@@ -1,8 +1,8 @@
 //! Process groups: collectives on a caller's buffers, between processes that find each other through a store.
 //!
-//! A [`Process`] is this process on the wire: one node on a thread of its own, with one connection to each process that it shares a group
-//! with. A [`Group`] is a set of ranks. All ranks call the same collectives in the same order; a call blocks, or gives a [`Work`] to
-//! wait for. Many groups share a process.
+//! A [`Process`] is this process on the wire: one node on a thread of its own, with one connection to each process that
+//! it shares a group with. A [`Group`] is a set of ranks. All ranks call the same collectives in the same order; a call
+//! blocks, or gives a [`Work`] to wait for. Many groups share a process.
 //!
 //! ```
 //! use std::thread;
@@ -67,7 +67,8 @@ use strandway_udp::{Config, Node, Protection, random_secret};
 
 /// Silence alone never ends a connection: a process that is stopped is waited for. Ours, a week.
 const PATIENCE: Duration = Duration::from_secs(7 * 24 * 3_600);
-/// A plane that is silent for this long, or for this number of round trips, while another one answers, is not used: ours.
+/// A plane that is silent for this long, or for this number of round trips, while another one answers, is not used:
+/// ours.
 const PLANE_TIMEOUT: Duration = Duration::from_millis(40);
 const PLANE_TRIPS: u32 = 4;
 /// How long the end of a process waits for what it has said last to arrive: ours.
@@ -75,7 +76,8 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Connections of a process: ours, one per process that it shares a group with.
 const CONNECTIONS: usize = 16_384;
 
-/// A process's settings on the wire. Rank 0 chooses those that must be equal everywhere (payload, protection, profile, tuning, key).
+/// A process's settings on the wire. Rank 0 chooses those that must be equal everywhere (payload, protection, profile,
+/// tuning, key).
 #[derive(Clone, Debug)]
 pub struct ProcessOptions {
     /// The local address of each plane, in the same order on all hosts. Port 0 takes any free one.
@@ -122,8 +124,8 @@ impl ProcessOptions {
     }
 }
 
-/// The largest payload that is taken by default: ours. Four such packets fill a system call. On loopback, encrypted, payloads of 12 to 21 kB take
-/// the least processor time of 4 to 32 kB, 3 to 5 % less than 8 kB.
+/// The largest payload that is taken by default: ours. Four such packets fill a system call. On loopback, encrypted,
+/// payloads of 12 to 21 kB take the least processor time of 4 to 32 kB, 3 to 5 % less than 8 kB.
 const PAYLOAD_MAX: u32 = 15_900;
 
 /// This process on the wire. A clone is the same one.
@@ -239,7 +241,8 @@ impl Process {
         Arc::clone(&self.0.helm)
     }
 
-    /// Tells the others good-bye, once all that was said has arrived, and ends the thread. Groups of the process fail from now on.
+    /// Tells the others good-bye, once all that was said has arrived, and ends the thread. Groups of the process fail
+    /// from now on.
     pub fn close(&self) {
         self.0.close();
     }

@@ -1,4 +1,5 @@
-//! The memory of a collective's rank on a real node: its numbers, its result, and the staging area for arriving messages.
+//! The memory of a collective's rank on a real node: its numbers, its result, and the staging area for arriving
+//! messages.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -45,8 +46,8 @@ impl RankSpace {
         RankSpace { group: group.clone(), rank, number, layout, buffer, result, staging, peers: HashMap::new() }
     }
 
-    /// Memory for the same collective with other message numbers, `group`: it shares buffer and result with this one, and
-    /// has its own staging area.
+    /// Memory for the same collective with other message numbers, `group`: it shares buffer and result with this one,
+    /// and has its own staging area.
     pub fn twin(&self, node: &mut Node, group: &Group) -> RankSpace {
         RankSpace {
             group: group.clone(),

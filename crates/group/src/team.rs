@@ -25,8 +25,8 @@ const EARLY_MAX: usize = 65_536;
 pub struct Options {
     /// The team's number; switches copy only for teams that they know. Default 0, the team of all hosts.
     pub team: u16,
-    /// The UDP port of group addresses. If it is taken at a rank, all ranks step to the next one, up to [`Options::PORTS`] times. Default
-    /// [`Options::PORT`].
+    /// The UDP port of group addresses. If it is taken at a rank, all ranks step to the next one, up to
+    /// [`Options::PORTS`] times. Default [`Options::PORT`].
     pub port: u16,
     /// Trees of each plane. Default 1.
     pub trees: u16,
@@ -38,8 +38,8 @@ pub struct Options {
     pub pace: f64,
     /// The rate at which the slowest rank receives, all planes together.
     pub rate: Rate,
-    /// A round trip between two ranks, including the time that either side takes to wake up. Default 2 ms: a slice of the
-    /// scheduler.
+    /// A round trip between two ranks, including the time that either side takes to wake up. Default 2 ms: a slice of
+    /// the scheduler.
     pub rtt: Span,
     /// The parity that roots cast after the data; receivers rebuild lost chunks from it. Default none.
     pub parity: Option<Code>,
@@ -88,8 +88,8 @@ impl Options {
         })
     }
 
-    /// The number of consecutive questions that a rank may leave unanswered: it is asked every four round trips, for the
-    /// time of the patience.
+    /// The number of consecutive questions that a rank may leave unanswered: it is asked every four round trips, for
+    /// the time of the patience.
     pub fn silent_max(&self) -> u32 {
         let patience = Span(u64::try_from(self.patience.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1_000));
         (patience.0 / (self.rtt.0 * 4).max(1)).clamp(8, 1 << 20) as u32
@@ -118,8 +118,8 @@ pub struct Team {
     pub(crate) began: Instant,
     /// Letters of operations that have not begun here: sender, operation, contents.
     pub(crate) early: VecDeque<(u32, u32, Word)>,
-    /// The number of barriers that this rank has called; at rank 0, the number that each rank has called; the number that
-    /// all have called, as far as this rank knows.
+    /// The number of barriers that this rank has called; at rank 0, the number that each rank has called; the number
+    /// that all have called, as far as this rank knows.
     pub(crate) barriers: u32,
     pub(crate) here: Vec<u32>,
     pub(crate) all: u32,
@@ -138,8 +138,8 @@ fn number(words: &Words, at: usize) -> u64 {
 }
 
 impl Team {
-    /// Forms a team of the ranks whose nodes have these addresses, plane by plane: waits for all of them, agrees on a secret
-    /// through rank 0, and tests on which planes multicast arrives. `stop` is asked repeatedly.
+    /// Forms a team of the ranks whose nodes have these addresses, plane by plane: waits for all of them, agrees on a
+    /// secret through rank 0, and tests on which planes multicast arrives. `stop` is asked repeatedly.
     ///
     /// # Errors
     /// If ranks do not come in time or have other settings, or the node cannot take part.
@@ -298,8 +298,8 @@ impl Team {
         Ok(heard)
     }
 
-    /// Sends letters along each tree of each plane, and listens. Returns the planes on which every other rank was heard on
-    /// every tree. Other completions go to `other`.
+    /// Sends letters along each tree of each plane, and listens. Returns the planes on which every other rank was heard
+    /// on every tree. Other completions go to `other`.
     pub(crate) fn probe(
         &mut self,
         mut other: impl FnMut(&mut Node, Completion) -> Result<(), GroupError>,
@@ -332,8 +332,8 @@ impl Team {
         }
     }
 
-    /// An operation has ended. Planes that were silent while others brought many chunks are not used any more, but tested,
-    /// until they are heard on every tree.
+    /// An operation has ended. Planes that were silent while others brought many chunks are not used any more, but
+    /// tested, until they are heard on every tree.
     pub(crate) fn judge_planes(&mut self) -> Result<(), GroupError> {
         for (plane, chunks) in self.silence.iter_mut().enumerate() {
             let used = self.planes & !self.deaf;
@@ -383,8 +383,8 @@ impl Team {
         self.members.len() as u32
     }
 
-    /// The planes on which multicast arrives from every rank at every rank, one bit each. If there is none, chunks go from
-    /// rank to rank by unicast in a chain.
+    /// The planes on which multicast arrives from every rank at every rank, one bit each. If there is none, chunks go
+    /// from rank to rank by unicast in a chain.
     pub const fn multicast_planes(&self) -> u32 {
         self.planes
     }

@@ -1,4 +1,5 @@
-//! Tests on which planes multicast arrives: every member sends letters along each tree, and notes the members that it hears.
+//! Tests on which planes multicast arrives: every member sends letters along each tree, and notes the members that it
+//! hears.
 
 use std::time::Duration;
 use strandway_proto::{Letter, PathId};
@@ -7,8 +8,8 @@ use strandway_udp::{Completion, Error, Group, Node};
 /// The letter of a trial; its kind is used by no program.
 pub(crate) const PROBE: Letter = Letter::Custom { kind: 0x4dff, words: [0; 4] };
 
-/// One member's part of a trial. Call [`Trial::say`] [`Trial::ROUNDS`] times, at intervals of [`Trial::EVERY`], and pass all
-/// completions to [`Trial::hear`].
+/// One member's part of a trial. Call [`Trial::say`] [`Trial::ROUNDS`] times, at intervals of [`Trial::EVERY`], and
+/// pass all completions to [`Trial::hear`].
 #[derive(Clone, Debug)]
 pub struct Trial {
     planes: usize,
@@ -23,7 +24,8 @@ impl Trial {
     /// The interval between them: ours.
     pub const EVERY: Duration = Duration::from_millis(15);
 
-    /// The trial of the member `rank` of a team with `members` members, `planes` planes, and `trees` trees of each plane.
+    /// The trial of the member `rank` of a team with `members` members, `planes` planes, and `trees` trees of each
+    /// plane.
     pub fn new(rank: u32, members: usize, planes: usize, trees: u16) -> Trial {
         let trees = usize::from(trees);
         let own = rank as usize * planes * trees..(rank as usize + 1) * planes * trees;

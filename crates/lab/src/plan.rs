@@ -451,7 +451,8 @@ impl Experiment {
         &self.plan.profiles[0]
     }
 
-    /// The same experiment with one job, and nothing beside it. Everything has the place and the numbers that it has beside the others.
+    /// The same experiment with one job, and nothing beside it. Everything has the place and the numbers that it has
+    /// beside the others.
     pub(crate) fn only_job(&self, job: usize) -> Experiment {
         let mut only = self.clone();
         only.plan.flows.iter_mut().for_each(|flow| flow.start = Start::Program);

@@ -144,8 +144,8 @@ pub struct FaultFacts {
     pub until_us: Option<f64>,
     /// Number of directed links with the fault.
     pub links: u64,
-    /// From its beginning to the last data packet that it swallowed: how long senders took to leave its links. Absent if it swallowed none, and
-    /// between real hosts.
+    /// From its beginning to the last data packet that it swallowed: how long senders took to leave its links. Absent
+    /// if it swallowed none, and between real hosts.
     pub avoided_after_us: Option<f64>,
 }
 

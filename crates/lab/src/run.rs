@@ -110,7 +110,8 @@ pub fn run_each<W>(
     in_parallel(variants.len(), jobs, stopped, one);
 }
 
-/// Calls `one` with every index below `count` on `jobs` threads, in order of their starts, until `stopped` returns true.
+/// Calls `one` with every index below `count` on `jobs` threads, in order of their starts, until `stopped` returns
+/// true.
 fn in_parallel(count: usize, jobs: usize, stopped: impl Fn() -> bool + Sync, one: impl Fn(usize) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {

@@ -137,8 +137,8 @@ impl Scenario {
     }
 
     /// A digest of what decides its result: the version of Strandway, its sections and keys after all changes, and the
-    /// contents of the files that it names, in hex. The number of threads, comments, and the places of files do not count.
-    /// It must have been checked before, so that all files are known.
+    /// contents of the files that it names, in hex. The number of threads, comments, and the places of files do not
+    /// count. It must have been checked before, so that all files are known.
     ///
     /// # Errors
     /// If one of its files cannot be read again.

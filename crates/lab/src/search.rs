@@ -1,8 +1,8 @@
 //! Searches for the failures that hurt a scenario most.
 //!
-//! The scenario runs once as it is, and then once for each link, port or switch, each moment and each effect. Links that
-//! are alike under the fabric's symmetry (`search/symmetry.rs`) are tried once. With several failures the search is greedy: it
-//! keeps the worst failure of each kind and moment and looks for the next one beside it.
+//! The scenario runs once as it is, and then once for each link, port or switch, each moment and each effect. Links
+//! that are alike under the fabric's symmetry (`search/symmetry.rs`) are tried once. With several failures the search
+//! is greedy: it keeps the worst failure of each kind and moment and looks for the next one beside it.
 
 mod outcome;
 mod symmetry;

@@ -172,8 +172,8 @@ fn a_trace_tells_every_step_of_every_rank() {
     assert!(of("C").len() > 100);
 }
 
-/// The trace of a pipeline that loses a link: every event has the fields of its kind, slices of a thread do not overlap, begins and ends of asynchronous
-/// events belong together, and the fault is there.
+/// The trace of a pipeline that loses a link: every event has the fields of its kind, slices of a thread do not
+/// overlap, begins and ends of asynchronous events belong together, and the fault is there.
 #[test]
 fn a_trace_of_a_model_s_job_has_the_form_of_perfetto() {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/golden/job_link_down.toml");

@@ -341,8 +341,8 @@ fn a_workload_of_simai_is_a_job() {
     assert!((us(job, "compute") - compute).abs() < 0.01 * compute, "{}", us(job, "compute"));
     let bubble = share(job, "bubble") / (share(job, "bubble") + share(job, "compute"));
     assert!((bubble - 0.25).abs() < 0.02, "{bubble}");
-    // Per rail of four copies: a gather and a scatter of what the file says, on eight rails; all-to-alls between two servers, each way of each
-    // micro-batch from each of 32 ranks; and messages between stages.
+    // Per rail of four copies: a gather and a scatter of what the file says, on eight rails; all-to-alls between two
+    // servers, each way of each micro-batch from each of 32 ranks; and messages between stages.
     let stages = 2 * 3 * 16 * 4096;
     let experts = 2 * 3 * 32 * 8000 / 2;
     let data = 8 * 3 * (64_000 + 128_000);

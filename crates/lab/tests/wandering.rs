@@ -21,9 +21,10 @@ use strandway_sim::{Control, simulate_programs};
 
 /// The seeds of every test run.
 const SEEDS: Range<u64> = 0..500;
-/// Seeds of a walk of 50,000 that once failed. Digests differed between one thread and three, because several events of one instant
-/// and link were put in order by an unstable sort; a switch whose program made packets on its own paused a port of another node; and a connection that carried only letters and then slept closed
-/// at one end only; in 34,657 ATP's workers met in one full queue for ever.
+/// Seeds of a walk of 50,000 that once failed. Digests differed between one thread and three, because several events of
+/// one instant and link were put in order by an unstable sort; a switch whose program made packets on its own paused a
+/// port of another node; and a connection that carried only letters and then slept closed at one end only; in 34,657
+/// ATP's workers met in one full queue for ever.
 const FOUND: [u64; 17] = [
     4889, 5269, 8213, 8692, 12_076, 13_993, 16_793, 18_457, 2985, 10_377, 21_677, 825, 5011, 10_429, 13_600, 15_616,
     34_657,
@@ -83,8 +84,8 @@ impl Wanderer {
             w.fault();
         }
         let seed = w.below(1000);
-        // With few slots over long links, switches that add take a round trip for every few packets. ATP over two levels with few
-        // slots and small queues makes progress mostly by timers.
+        // With few slots over long links, switches that add take a round trip for every few packets. ATP over two
+        // levels with few slots and small queues makes progress mostly by timers.
         let limit = if w.text.contains("[switch]") { 400 } else { 60 };
         w.line(format_args!("[run]\nseed = {seed}\ntime_limit = \"{limit} ms\""));
         if w.one_in(4) {

@@ -88,8 +88,8 @@ const FEATURES: [Feature; 6] = [
 /// The kernel's own types, which exist only on a kernel that can load programs that use them.
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
 
-/// The fabric that this machine can build: without copies of multicast, or without ECN and trimming, if a requirement of
-/// these is missing. A note names the requirement and the remedy.
+/// The fabric that this machine can build: without copies of multicast, or without ECN and trimming, if a requirement
+/// of these is missing. A note names the requirement and the remedy.
 #[must_use]
 pub fn feasible(mut fabric: LinuxFabric) -> LinuxFabric {
     let findings = look(fabric.has_program());

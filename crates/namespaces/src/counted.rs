@@ -9,9 +9,9 @@ use strandway_fabric::measure::LinkCounters;
 use strandway_fabric::{LinkId, Topology};
 use strandway_proto::Bytes;
 
-/// The counters of each link of the plan, between two readings of the fabric's state. A packet that a network card would
-/// have cut into several counts as one, and bytes include Ethernet headers. Ports of namespaces count neither queue lengths
-/// nor pauses.
+/// The counters of each link of the plan, between two readings of the fabric's state. A packet that a network card
+/// would have cut into several counts as one, and bytes include Ethernet headers. Ports of namespaces count neither
+/// queue lengths nor pauses.
 pub fn links(fabric: &LinuxFabric, topology: &Topology, before: &Status, after: &Status) -> Vec<LinkCounters> {
     let (ports_before, ports_after) = (by_name(before), by_name(after));
     let mut counted: Vec<LinkCounters> = (0..topology.links())

@@ -70,14 +70,15 @@ pub struct LinuxFabric {
     /// The third tier; `None` with two tiers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<PodShape>,
-    /// The long links, plane by plane and pair by pair of sites. Long link `i` of a plane runs through T1 `i`; a delay line
-    /// lies between this T1 and the site with the higher number. Empty for a fabric without sites.
+    /// The long links, plane by plane and pair by pair of sites. Long link `i` of a plane runs through T1 `i`; a delay
+    /// line lies between this T1 and the site with the higher number. Empty for a fabric without sites.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<Line>,
     /// Rates and round trips between sites and within them; empty for a fabric without sites.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ways: Vec<Way>,
-    /// The multicast teams for which switches copy: that of all hosts, and the scenario's. Empty if switches cannot copy.
+    /// The multicast teams for which switches copy: that of all hosts, and the scenario's. Empty if switches cannot
+    /// copy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub teams: Vec<Team>,
     /// How switches copy multicast.
@@ -162,9 +163,9 @@ impl fmt::Display for Node {
 }
 
 impl Node {
-    /// The node of that name, whether or not a fabric has it. The name is its own, such as `t0-p1-0`, or the scenario's,
-    /// such as `leaf0.p1`, `spine2.p0`, `core1.p0` and `host3`. A switch without a plane is in plane 0. The scenario's names
-    /// of aggregation switches contain a pod: [`LinuxFabric::named`] reads them.
+    /// The node of that name, whether or not a fabric has it. The name is its own, such as `t0-p1-0`, or the
+    /// scenario's, such as `leaf0.p1`, `spine2.p0`, `core1.p0` and `host3`. A switch without a plane is in plane 0. The
+    /// scenario's names of aggregation switches contain a pod: [`LinuxFabric::named`] reads them.
     pub fn named(name: &str) -> Option<Node> {
         let number = |text: &str| text.parse::<u16>().ok().filter(|n| n.to_string() == text);
         if let Some(host) = name.strip_prefix("host") {
@@ -199,8 +200,8 @@ impl Node {
 pub struct Port {
     /// The node that has the port.
     pub node: Node,
-    /// Its name in its namespace: `p0` (a host's, into plane 0), `h3` (to host 3), `u1` (up to T1 1 or T2 1), `d0` (down to
-    /// T0 0 or T1 0).
+    /// Its name in its namespace: `p0` (a host's, into plane 0), `h3` (to host 3), `u1` (up to T1 1 or T2 1), `d0`
+    /// (down to T0 0 or T1 0).
     pub name: String,
     /// The node at the other end.
     pub peer: Node,
@@ -259,7 +260,8 @@ impl LinuxFabric {
         self.nodes().contains(&node).then_some(node)
     }
 
-    /// The number of T1 switches between two sites of each plane, which is also that of long links; 0 for a fabric without sites.
+    /// The number of T1 switches between two sites of each plane, which is also that of long links; 0 for a fabric
+    /// without sites.
     fn t1s_per_pair(&self) -> u16 {
         let pairs = self.t0s() * (self.t0s() - 1) / 2;
         if self.lines.is_empty() { 0 } else { self.t1s / pairs }

@@ -1,5 +1,5 @@
-//! The ports of namespaces and the simulated ports judge alike: the judgement of `port.bpf.c`, compiled for this processor, and
-//! [`strandway_fabric::judgement`] answer the same questions.
+//! The ports of namespaces and the simulated ports judge alike: the judgement of `port.bpf.c`, compiled for this
+//! processor, and [`strandway_fabric::judgement`] answer the same questions.
 
 use crate::queue::PROGRAM;
 use std::cell::Cell;
@@ -9,14 +9,15 @@ use std::process::{Command, Stdio};
 use strandway_fabric::judgement::{Candidate, DATA, Marking, Thresholds, Verdict};
 use strandway_proto::rng::{Random, StreamKind};
 
-/// A program that reads questions (bytes that wait, bytes of the packet, a random word) and writes a judgement for each.
+/// A program that reads questions (bytes that wait, bytes of the packet, a random word) and writes a judgement for
+/// each.
 const FRAME: [&str; 2] = [
     "#include <stdio.h>\ntypedef unsigned u32; typedef unsigned long long u64;\nstatic u32 word; static u32 random_word(void) { return word; }\n",
     "int main(void) { u32 waiting, bytes; while (scanf(\"%u %u %u\", &waiting, &bytes, &word) == 3) printf(\"%d\\n\", judge(waiting, bytes)); return 0; }\n",
 ];
 
-/// Numbers of a port: the limit, the two thresholds, and the probability just below the higher one, in parts of 65,536. The
-/// distance of the thresholds is a power of two, so that floating point is exact too.
+/// Numbers of a port: the limit, the two thresholds, and the probability just below the higher one, in parts of 65,536.
+/// The distance of the thresholds is a power of two, so that floating point is exact too.
 const PORTS: [[u32; 4]; 6] = [
     [0, 0, 0, 0],
     [40_000, 0, 0, 0],

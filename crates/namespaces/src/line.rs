@@ -1,8 +1,8 @@
-//! The delay line: a long link between two network devices, made in user space. Kernels of virtual machines and containers
-//! often lack `netem`, and this line draws losses as the simulator does ([`strandway_fabric::loss`]).
+//! The delay line: a long link between two network devices, made in user space. Kernels of virtual machines and
+//! containers often lack `netem`, and this line draws losses as the simulator does ([`strandway_fabric::loss`]).
 //!
-//! Frames that arrive at one device and are not lost leave at the other device. They are delayed by the link's latency, and
-//! pass at the link's rate through a queue with a limited number of bytes. Each direction has a thread.
+//! Frames that arrive at one device and are not lost leave at the other device. They are delayed by the link's latency,
+//! and pass at the link's rate through a queue with a limited number of bytes. Each direction has a thread.
 
 mod bench;
 mod carrier;

@@ -18,8 +18,8 @@ use strandway_fabric::topology::SitesShape;
 use strandway_fabric::{LinkId, Plan, Topology};
 use strandway_proto::Time;
 
-/// The devices of a delay line in its T1's namespace: the first is connected to the T1's own port, the second to the T0 of
-/// the site with the higher number.
+/// The devices of a delay line in its T1's namespace: the first is connected to the T1's own port, the second to the T0
+/// of the site with the higher number.
 pub(crate) const ENDS: [&str; 2] = ["x", "y"];
 
 /// The longest time that the process may take to start or to end.
@@ -99,7 +99,8 @@ fn file(name: &str, what: &str) -> PathBuf {
     folder(name).join(what)
 }
 
-/// Starts the process that carries the lines of a fabric; their devices exist already. `program` is the `strandway` command.
+/// Starts the process that carries the lines of a fabric; their devices exist already. `program` is the `strandway`
+/// command.
 pub(crate) fn start(fabric: &LinuxFabric, program: &Path) -> Result<(), LinuxError> {
     if fabric.lines.is_empty() {
         return Ok(());

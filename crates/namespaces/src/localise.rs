@@ -10,8 +10,8 @@ use strandway_fabric::localise::{Findings, Probe, self_probes};
 /// Bytes of a probe. Switches do not trim packets this small.
 const LENGTH: usize = 16;
 
-/// Every host sends `rounds` datagrams to itself over each link of its T0, and over each link above these, in every plane. No
-/// host needs another one. Returns the links that explain which datagrams were lost.
+/// Every host sends `rounds` datagrams to itself over each link of its T0, and over each link above these, in every
+/// plane. No host needs another one. Returns the links that explain which datagrams were lost.
 ///
 /// # Errors
 /// If the fabric is not up or its namespaces cannot be entered.

@@ -33,8 +33,8 @@ pub struct Probed {
     pub arrived: u32,
 }
 
-/// Every host sends to the next host below its own T0, and to the host that is half the fabric further on; with sites, to a
-/// host of every other site. It sends over every plane, and every T1 and T2 that connect both.
+/// Every host sends to the next host below its own T0, and to the host that is half the fabric further on; with sites,
+/// to a host of every other site. It sends over every plane, and every T1 and T2 that connect both.
 ///
 /// # Errors
 /// If the fabric is not up or its namespaces cannot be entered.
@@ -115,8 +115,8 @@ fn through(way: &Way) -> (u8, Option<u16>, Option<u16>) {
     (way.plane, t1, t2)
 }
 
-/// After this time without an arrival, no more datagrams are expected: 200 ms, thousands of times a packet's time, and the
-/// longest line's latency.
+/// After this time without an arrival, no more datagrams are expected: 200 ms, thousands of times a packet's time, and
+/// the longest line's latency.
 pub(crate) fn silence(fabric: &LinuxFabric) -> Duration {
     let longest = fabric.lines.iter().map(|line| line.latency_ns).max().unwrap_or(0);
     Duration::from_millis(200) + Duration::from_nanos(longest)

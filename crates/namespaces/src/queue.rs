@@ -1,8 +1,9 @@
 //! Queues of ports: the lines for `tc` that shape a port, and mark, trim and lose packets.
 //!
-//! A port without marks and trimming is one queue behind a shaper (`tbf`). With either of them it has three classes (`htb`):
-//! control packets and packets trimmed here go before data. A program, `port.bpf.c`, judges each packet as it joins the
-//! queue, by the bytes that wait. The program is compiled for its numbers, and the object file is named after them.
+//! A port without marks and trimming is one queue behind a shaper (`tbf`). With either of them it has three classes
+//! (`htb`): control packets and packets trimmed here go before data. A program, `port.bpf.c`, judges each packet as it
+//! joins the queue, by the bytes that wait. The program is compiled for its numbers, and the object file is named after
+//! them.
 
 use crate::failure::PortState;
 use crate::{LinuxFabric, Node, Port};
@@ -53,8 +54,8 @@ impl Object {
         Object::new(path, &all)
     }
 
-    /// The lines that load both of its parts: one for packets that leave by a port, one for packets that arrive at another
-    /// port.
+    /// The lines that load both of its parts: one for packets that leave by a port, one for packets that arrive at
+    /// another port.
     pub(crate) fn filters(&self, leaves: &str, comes: &str) -> Vec<String> {
         let hooks = [leaves, comes].map(|port| format!("qdisc replace dev {port} clsact"));
         hooks.into_iter().chain([self.judge(leaves), self.lose(comes)]).collect()
@@ -95,8 +96,8 @@ pub(crate) struct Queue {
     pub(crate) object: Option<Object>,
 }
 
-/// The queue of a port that runs at `share` millionths of its rate, with limits and thresholds scaled alike; `None` if ports
-/// are not shaped.
+/// The queue of a port that runs at `share` millionths of its rate, with limits and thresholds scaled alike; `None` if
+/// ports are not shaped.
 pub(crate) fn queue(fabric: &LinuxFabric, port: &Port, share: u32) -> Option<Queue> {
     let is_host = matches!(port.node, Node::Host(_));
     let last_hop = matches!(port.peer, Node::Host(_));
@@ -164,8 +165,8 @@ pub(crate) fn burst(folder: &str, state: &PortState) -> Option<Object> {
     Some(Object::new(&format!("{folder}/burst"), &[("AFTER_NONE", none), ("AFTER_LOSS", lost)]))
 }
 
-/// The lines for packets that arrive at a port. A classic BPF filter loses packets independently, or all of them: it needs
-/// neither a compiler nor rights beyond those for namespaces.
+/// The lines for packets that arrive at a port. A classic BPF filter loses packets independently, or all of them: it
+/// needs neither a compiler nor rights beyond those for namespaces.
 pub(crate) fn arrivals(fabric: &LinuxFabric, port: &str, state: &PortState) -> Vec<String> {
     // The results of filters: the next filter decides (and copies); dropped and counted; removed without being counted.
     const NEXT: u32 = u32::MAX;

@@ -1,7 +1,8 @@
 //! Multicast by routers: the kernel of each switch routes multicast itself (`ip6mr`), as routers in other networks do.
 //!
-//! The kernel's routes live as long as the process that set them. So each switch has a static router process, `smcrouted` of the package
-//! `smcroute`, with a file of routes: one route per source, group and incoming port. A route lists the ports that get a copy.
+//! The kernel's routes live as long as the process that set them. So each switch has a static router process,
+//! `smcrouted` of the package `smcroute`, with a file of routes: one route per source, group and incoming port. A route
+//! lists the ports that get a copy.
 
 use crate::fabric::port_to;
 use crate::run::{LinuxError, run};

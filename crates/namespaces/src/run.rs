@@ -38,8 +38,9 @@ pub enum Up {
     Standing,
 }
 
-/// Builds a fabric, unless it is up already. A build that fails or is interrupted leaves nothing behind. Each host gets the
-/// node file that `node_file` makes for it. `program` is the `strandway` command; a process of it carries the long links.
+/// Builds a fabric, unless it is up already. A build that fails or is interrupted leaves nothing behind. Each host gets
+/// the node file that `node_file` makes for it. `program` is the `strandway` command; a process of it carries the long
+/// links.
 ///
 /// # Errors
 /// If another fabric has the name, or this machine lacks a requirement; with the remedy.
@@ -217,8 +218,9 @@ fn changing(name: &str, to: impl FnOnce(&State) -> Result<Failures, LinuxError>)
     Ok(true)
 }
 
-/// Denies a part of a fabric to its nodes, or allows it again (`None`: all parts): all node files are written anew by `node_file`,
-/// which gets the host and all denied parts. Nodes that run already do not change. Returns whether this changes anything.
+/// Denies a part of a fabric to its nodes, or allows it again (`None`: all parts): all node files are written anew by
+/// `node_file`, which gets the host and all denied parts. Nodes that run already do not change. Returns whether this
+/// changes anything.
 ///
 /// # Errors
 /// If there is no such fabric or part, or a file cannot be written.
@@ -398,8 +400,8 @@ pub(crate) fn carry_out(step: &Step) -> Result<(), LinuxError> {
     Err(LinuxError(format!("in {place}, `{program} {line}`: {first}")))
 }
 
-/// Runs a program, in a namespace if one is named. It gets a process group of its own, so that Ctrl-C ends a build between
-/// steps and not within one.
+/// Runs a program, in a namespace if one is named. It gets a process group of its own, so that Ctrl-C ends a build
+/// between steps and not within one.
 pub(crate) fn run(
     namespace: Option<&str>,
     program: &str,

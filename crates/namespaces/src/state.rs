@@ -1,5 +1,5 @@
-//! The stored state of a fabric while it is up: a folder under `/run`. A restart of the machine empties that folder, and
-//! removes the namespaces as well.
+//! The stored state of a fabric while it is up: a folder under `/run`. A restart of the machine empties that folder,
+//! and removes the namespaces as well.
 
 use crate::failure::{Failures, Target};
 use crate::run::LinuxError;
@@ -138,8 +138,8 @@ pub fn name_fits(name: &str) -> Result<(), LinuxError> {
     Err(LinuxError(format!("`{name}` cannot be the name of a fabric: write 1 to 20 letters, digits or underscores")))
 }
 
-/// A process's hold on a fabric while it runs a scenario there or removes it. Only one process has it at a time. The kernel
-/// releases it when the process ends, even by a crash.
+/// A process's hold on a fabric while it runs a scenario there or removes it. Only one process has it at a time. The
+/// kernel releases it when the process ends, even by a crash.
 #[derive(Debug)]
 pub struct Running {
     _file: File,
@@ -162,8 +162,8 @@ impl Running {
         let open = || File::options().create(true).truncate(false).read(true).write(true).open(&path);
         let mut file = open().map_err(fail)?;
         match file.try_lock() {
-            // The former holder may have removed the file after this process had opened it: then the lock is useless, and
-            // the new file is tried.
+            // The former holder may have removed the file after this process had opened it: then the lock is useless,
+            // and the new file is tried.
             Ok(()) if !is_at(&file, &path) => {
                 drop(file);
                 return Running::on(name);

@@ -210,15 +210,16 @@ fn tables(fabric: &LinuxFabric, node: Node) -> Vec<String> {
                 lines.push(format!("route replace local {own}/64 dev lo table local"));
             }
             if fabric.trimming {
-                // A large send must leave as separate packets, since switches cannot trim a packet that stands for several.
+                // A large send must leave as separate packets, since switches cannot trim a packet that stands for
+                // several.
                 lines.extend(fabric.ports(node).iter().map(|port| format!("link set {} gso_max_segs 1", port.name)));
             }
         }
         Node::T0(..) | Node::T1(..) | Node::T2(..) => {
             // A packet to an address without a route is dropped silently.
             lines.push(format!("route replace blackhole {block}/32 metric 4096"));
-            // Routes that consume a word need a device that no failure takes down. It must not be lo, for which the kernel
-            // makes rejecting routes. So each switch has a cable to itself.
+            // Routes that consume a word need a device that no failure takes down. It must not be lo, for which the
+            // kernel makes rejecting routes. So each switch has a cable to itself.
             lines.push("link add sid0 type veth peer name sid1".into());
             lines.push("link set sid0 up".into());
             lines.push("link set sid1 up".into());

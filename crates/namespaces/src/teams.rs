@@ -1,8 +1,9 @@
-//! Multicast teams: the hosts for which switches copy, the trees of copies, and the lines for `tc` that make switches copy.
+//! Multicast teams: the hosts for which switches copy, the trees of copies, and the lines for `tc` that make switches
+//! copy.
 //!
-//! A team has one group address per plane and tree ([`GroupAddress`]). A switch has a filter for this address at each port
-//! at which such packets arrive; the filter sends a copy to every port further down the tree. The trees are those of
-//! [`strandway_fabric::multicast`], walked link by link.
+//! A team has one group address per plane and tree ([`GroupAddress`]). A switch has a filter for this address at each
+//! port at which such packets arrive; the filter sends a copy to every port further down the tree. The trees are those
+//! of [`strandway_fabric::multicast`], walked link by link.
 
 use crate::fabric::port_to;
 use crate::faults::node;
@@ -16,7 +17,8 @@ use strandway_fabric::{NodeId, Topology};
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Rate, Span};
 
-/// The highest number of a team: the kernel orders filters by 16-bit numbers, and the lowest ones are used for losses. Ours.
+/// The highest number of a team: the kernel orders filters by 16-bit numbers, and the lowest ones are used for losses.
+/// Ours.
 pub const TEAM_MAX: u16 = 65_000;
 
 /// The most copies that one filter makes: the kernel allows 32 actions (`TCA_ACT_MAX_PRIO`).

@@ -1,5 +1,5 @@
-//! Real multicast copies: switches copy for teams; copies are counted, lost, marked and trimmed independently, and failures
-//! affect them. Needs root; without it every test prints why it does nothing.
+//! Real multicast copies: switches copy for teams; copies are counted, lost, marked and trimmed independently, and
+//! failures affect them. Needs root; without it every test prints why it does nothing.
 
 #![cfg(target_os = "linux")]
 
@@ -24,8 +24,8 @@ impl Drop for Standing {
     }
 }
 
-/// A fabric that is up: four hosts below two T0s and two T1s in each of two planes, changed by `change`. `None`, after a
-/// message on standard error, if this machine cannot build it. With `programs`, its ports need programs.
+/// A fabric that is up: four hosts below two T0s and two T1s in each of two planes, changed by `change`. `None`, after
+/// a message on standard error, if this machine cannot build it. With `programs`, its ports need programs.
 fn standing(programs: bool, change: impl FnOnce(LinuxFabric) -> LinuxFabric) -> Option<Standing> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let needed = |what: &str| what.contains("clsact") || what.contains("u32") || what.contains("bpf filter");
@@ -122,8 +122,8 @@ fn copies_vanish_where_failures_hit_them(fabric: &Standing) {
         }
     };
     whole(fabric, "at first");
-    // The effect on a tree of a plane: refused casts, and arriving copies of the 12 of four casts. 4 of these copies stay
-    // below one T0.
+    // The effect on a tree of a plane: refused casts, and arriving copies of the 12 of four casts. 4 of these copies
+    // stay below one T0.
     type Left = fn(u8, u16) -> (u32, u32);
     let cases: [(&str, Left); 10] = [
         ("link:p0:t0-0:t1-1", |plane, tree| if (plane, tree) == (0, 1) { (0, 4) } else { (0, 12) }),
@@ -175,13 +175,14 @@ fn random_loss_takes_its_share_of_copies_at_every_switch_and_none_elsewhere() {
         assert_eq!(c.arrived, rounds * 12, "{c:?}");
     }
     for c in lossy {
-        // The host below the same T0 gets a copy if the cast survives the first T0 (0.8). The two other hosts get theirs if
-        // it also survives the T1 and the other T0 (0.64). So 1.824 of 3 copies arrive, with a variance of 0.8 * (1 + 8 *
-        // 0.64) - 1.824^2 = 1.569. Five standard deviations for 400 casts.
+        // The host below the same T0 gets a copy if the cast survives the first T0 (0.8). The two other hosts get
+        // theirs if it also survives the T1 and the other T0 (0.64). So 1.824 of 3 copies arrive, with a variance of
+        // 0.8 * (1 + 8 * 0.64) - 1.824^2 = 1.569. Five standard deviations for 400 casts.
         let (mean, five) = (400.0 * 1.824, 5.0 * (400.0f64 * 1.569).sqrt());
         assert!((f64::from(c.arrived) - mean).abs() < five, "{c:?} instead of {mean} give or take {five}");
     }
-    // 800 casts meet the first T0, 640 a T1, 512 the other T0: a fifth of them is lost there, once for all further copies.
+    // 800 casts meet the first T0, 640 a T1, 512 the other T0: a fifth of them is lost there, once for all further
+    // copies.
     let status = fabric.status();
     let lost = |plane| status.ports.iter().filter(|p| p.plane == plane).map(|p| p.lost).sum::<u64>();
     let (mean, five) = (0.2 * 1952.0, 5.0 * (1952.0f64 * 0.2 * 0.8).sqrt());
@@ -202,8 +203,8 @@ fn copies_are_counted_at_the_ports_that_they_pass() {
     };
     for plane in 0..2 {
         let t0 = format!("t0-p{plane}-0");
-        // 50 casts of one host along two trees; copies of three others'; the casts of two hosts below along one tree, and
-        // the way back.
+        // 50 casts of one host along two trees; copies of three others'; the casts of two hosts below along one tree,
+        // and the way back.
         about(100, "h0", &format!("p{plane}"));
         about(300, &t0, "h1");
         about(100, &t0, "u0");

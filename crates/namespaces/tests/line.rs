@@ -1,5 +1,5 @@
-//! The real delay line: datagrams between two namespaces, with the line in a third one. Needs root, iproute2 and ethtool;
-//! without them every test prints why it does nothing.
+//! The real delay line: datagrams between two namespaces, with the line in a third one. Needs root, iproute2 and
+//! ethtool; without them every test prints why it does nothing.
 
 #![cfg(target_os = "linux")]
 
@@ -25,7 +25,8 @@ fn line() -> Line {
     }
 }
 
-/// Sends datagrams in packets of 1,500 B over this line for a second; `None`, after a message, if this machine cannot do it.
+/// Sends datagrams in packets of 1,500 B over this line for a second; `None`, after a message, if this machine cannot
+/// do it.
 fn second(line: &Line, mbps: u64) -> Option<Benched> {
     let _turn = TURN.lock().unwrap_or_else(|broken| broken.into_inner());
     let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
@@ -52,7 +53,8 @@ fn a_line_loses_what_its_model_says_and_counts_it() {
         let losses = Losses::new(0.1, burst);
         let Some(b) = second(&Line { loss: [losses; 2], ..line() }, 50) else { return };
         assert_eq!((b.arrived + b.carried.lost, b.carried.failed), (b.sent, 0), "{burst:?} {b:?}");
-        // Bursts of some frames make the share uncertain: 0.1 +- 0.05 is far beyond four standard deviations for 4,000 frames.
+        // Bursts of some frames make the share uncertain: 0.1 +- 0.05 is far beyond four standard deviations for 4,000
+        // frames.
         let share = b.carried.lost as f64 / b.sent as f64;
         assert!((0.05..0.15).contains(&share), "{share} with {burst:?}");
     }

@@ -25,7 +25,8 @@ fn nth(n: u64) -> Time {
     Time(n * PACKET.0)
 }
 
-// ---- Any combination -------------------------------------------------------------------------------------------------------
+// ---- Any combination
+// -------------------------------------------------------------------------------------------------------
 
 fn reliabilities() -> [(&'static str, ReliabilityConfig, bool); 8] {
     let selective = ReliabilityConfig::SelectiveRepeat(SelectiveRepeatConfig::default());
@@ -155,7 +156,8 @@ fn control_packets_go_first_but_leave_data_a_turn() {
     }
 }
 
-// ---- Ports -----------------------------------------------------------------------------------------------------------------
+// ---- Ports
+// -----------------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_spray_uses_all_ports_and_only_the_idle_ones() {
@@ -248,7 +250,8 @@ fn reps_freezes_after_a_timeout_and_keeps_to_eight_paths() {
     assert!(paths > 16, "{paths} paths after a trim");
 }
 
-// ---- Wandering -------------------------------------------------------------------------------------------------------------
+// ---- Wandering
+// -------------------------------------------------------------------------------------------------------------
 
 /// Picks profile, policies, messages, ports and wire by `seed`, and runs them.
 fn wander(seed: u64) {
@@ -323,7 +326,8 @@ fn the_wandering_of_one_seed_can_be_replayed() {
     wander(seed);
 }
 
-// ---- Hostile packets -------------------------------------------------------------------------------------------------------
+// ---- Hostile packets
+// -------------------------------------------------------------------------------------------------------
 
 fn endpoint(world: &World, connections: u32) -> Endpoint {
     let mut endpoint = Endpoint::new(HostId(0));

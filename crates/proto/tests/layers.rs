@@ -21,7 +21,8 @@ fn dependencies(manifest: &str) -> (BTreeSet<String>, bool) {
     for line in manifest.lines().map(str::trim) {
         if let Some(table) = line.strip_prefix('[') {
             let table = table.trim_end_matches(']');
-            // `dependencies`, `build-dependencies`, `target.….dependencies`, `dependencies.name`; tests may use what they like.
+            // `dependencies`, `build-dependencies`, `target.….dependencies`, `dependencies.name`; tests may use what
+            // they like.
             counts = table.contains("dependencies") && !table.contains("dev-dependencies");
             if let Some((_, name)) = table.split_once("dependencies.").filter(|_| counts) {
                 match name.strip_prefix("strandway-") {
@@ -120,7 +121,8 @@ fn files_with_unsafe(folder: &std::path::Path, found: &mut Vec<String>) {
     }
 }
 
-/// Crates that may have `unsafe`, and the files that have it: instructions of vectors, and memory of callers that is lent.
+/// Crates that may have `unsafe`, and the files that have it: instructions of vectors, and memory of callers that is
+/// lent.
 const WITH_UNSAFE: [(&str, &[&str]); 3] =
     [("erasure", &["kernel.rs", "x86.rs"]), ("group", &["memory.rs"]), ("python", &["wire.rs"])];
 

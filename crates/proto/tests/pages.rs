@@ -108,8 +108,9 @@ fn named(span: &str) -> Option<&str> {
     (is_path && !is_pattern && (span.contains('/') || has_end)).then_some(span)
 }
 
-/// Names of a page that nothing in the repository has. A name may be a path from the root, or the end of a path in the crate
-/// of its section (`### lab`) or in a crate that the section has named before. Outside of such sections any crate will do.
+/// Names of a page that nothing in the repository has. A name may be a path from the root, or the end of a path in the
+/// crate of its section (`### lab`) or in a crate that the section has named before. Outside of such sections any crate
+/// will do.
 fn unknown_names(page: &str, files: &[String]) -> Vec<String> {
     let folder = |name: &str| Some(format!("crates/{name}")).filter(|folder| files.contains(folder));
     let exists = |name: &str, place: &str| {

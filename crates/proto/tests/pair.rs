@@ -20,7 +20,8 @@ fn fixed(profile: &mut Profile, window_bdp: f64) {
     profile.congestion = CongestionConfig::Fixed(FixedConfig { window_bdp });
 }
 
-// ---- RoCEv2: go-back-N -------------------------------------------------------------------------------------------------
+// ---- RoCEv2: go-back-N
+// -------------------------------------------------------------------------------------------------
 
 #[test]
 fn go_back_n_acknowledges_every_16_kib_and_the_last_packet() {
@@ -85,7 +86,8 @@ fn marks_come_back_as_one_cnp_in_50_us_and_slow_the_sender_down() {
     assert!(cnps.windows(2).all(|w| w[1] - w[0] >= Span::from_us(50)), "{cnps:?}");
 }
 
-// ---- RoCEv2 with selective repeat: IRN -----------------------------------------------------------------------------------
+// ---- RoCEv2 with selective repeat: IRN
+// -----------------------------------------------------------------------------------
 
 #[test]
 fn irn_sends_each_hole_again_once() {
@@ -141,7 +143,8 @@ fn irn_keeps_at_most_one_bandwidth_delay_product_in_flight() {
     assert!(early >= bdp - 4160 && early < bdp + 4160, "{early} of {bdp}");
 }
 
-// ---- UEC with trimming ---------------------------------------------------------------------------------------------------
+// ---- UEC with trimming
+// ---------------------------------------------------------------------------------------------------
 
 /// 15 us and six times the drain time of a queue (baselines sheet, section 7.3).
 fn uec_rto(world: &World) -> Span {
@@ -190,7 +193,8 @@ fn uec_asks_for_an_acknowledgement_at_the_end_when_the_window_is_full_and_with_e
         let again = sent.packet.flags.has(Flags::RETRANSMITTED);
         assert_eq!(asks(sent), again || data.psn.get() == 63, "psn {}", data.psn.get());
     }
-    // A window of ten packets and a bit: the tenth fills it, and so does every one of those that leave one by one later.
+    // A window of ten packets and a bit: the tenth fills it, and so does every one of those that leave one by one
+    // later.
     let packet = world.environment.packet.0;
     let window = 10.5 * packet as f64 / world.environment.bdp().0 as f64;
     let outcome = check(&world.with(|p| fixed(p, window)), "", "again 0");
@@ -241,7 +245,8 @@ fn uec_echoes_the_path_and_the_mark_of_the_very_packet() {
     }
 }
 
-// ---- UEC without trimming: SLEEK -------------------------------------------------------------------------------------------
+// ---- UEC without trimming: SLEEK
+// -------------------------------------------------------------------------------------------
 
 #[test]
 fn without_trimming_a_hole_in_the_middle_is_found_by_counting_what_came_after_it() {

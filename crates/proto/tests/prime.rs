@@ -22,8 +22,8 @@ fn environment(uplinks: [u16; 2]) -> Environment {
     }
 }
 
-/// No exploration, so that penalties count from the first packet on; scans long enough to see every tuple however orders
-/// change on the way.
+/// No exploration, so that penalties count from the first packet on; scans long enough to see every tuple however
+/// orders change on the way.
 fn settled() -> PrimeConfig {
     PrimeConfig { explore_bdp: 0.0, scan: 1000, ..PrimeConfig::default() }
 }

@@ -57,8 +57,8 @@ struct Outcome {
     most: u64,
 }
 
-/// Sends messages over one link at the NIC's rate and a wire of half a round trip each way. `fate`: the numbers of packets, out of
-/// 256, that are lost, trimmed and marked.
+/// Sends messages over one link at the NIC's rate and a wire of half a round trip each way. `fate`: the numbers of
+/// packets, out of 256, that are lost, trimmed and marked.
 fn run(connections: u32, gbps: u64, sizes: &[u64], fate: [u8; 3], seed: u64, shared: bool) -> Outcome {
     let [mut a, mut b] = hosts(connections, gbps, shared);
     let mut random = Random::new(seed, StreamKind::Workload, 0);

@@ -59,7 +59,8 @@ fn change(config: StrackConfig, samples: &[AckSample]) -> i64 {
 fn the_four_quadrants_and_their_edges() {
     let target = BASE;
     let high = BASE * 3;
-    // Unmarked, short queue: grow in proportion to what is missing to the target. Per packet at an empty queue: alpha W / cwnd.
+    // Unmarked, short queue: grow in proportion to what is missing to the target. Per packet at an empty queue: alpha W
+    // / cwnd.
     let at = |delay: Span, marked: bool| change(bare(), &[ack(LATE, delay, marked)]);
     let full = at(Span::ZERO, false);
     let expected = 4.0 * 417_000.0 / 150_000.0 * BYTES as f64 * BYTES as f64 / 208_500.0;
@@ -144,8 +145,8 @@ fn incast(config: StrackConfig) -> Vec<u64> {
 fn in_a_32_to_1_incast_the_window_falls_at_once_to_the_share_that_gets_through() {
     let share = 417_000 / 32;
     let fair = |window: u64| (share / 2..=share * 3 / 2).contains(&window);
-    // One base RTT is 3.1 acknowledgements of each sender. With the gain of the first published code the average takes two
-    // to pass the target and the goodput meter up to two base RTTs for a whole interval.
+    // One base RTT is 3.1 acknowledgements of each sender. With the gain of the first published code the average takes
+    // two to pass the target and the goodput meter up to two base RTTs for a whole interval.
     let eighth = incast(StrackConfig { average_gain: 0.125, ..StrackConfig::default() });
     let at = eighth.iter().position(|&w| fair(w)).expect("it falls to its share");
     assert!(at <= 7, "after {at} acknowledgements");
@@ -204,7 +205,8 @@ fn its_selector_is_the_bitmap_that_skips_once() {
     assert!(matches!(profile.path, PathConfig::Bitmap(BitmapConfig { original: true, entropies: 64, .. })));
 }
 
-// ---- Recovery ----------------------------------------------------------------------------------------------------------------
+// ---- Recovery
+// ----------------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_lost_packet_is_found_by_counting_by_a_probe_or_never_by_the_timeout() {
@@ -227,8 +229,8 @@ fn a_lost_packet_is_found_by_counting_by_a_probe_or_never_by_the_timeout() {
 fn lateness_finds_a_loss_one_and_a_half_round_trips_after_it_without_counting_a_window() {
     let world = World::new("strack_fast").packets(489);
     let outcome = check(&world, "drop 20", "again 1, timeouts 0, duplicates 0");
-    // The first packet sent one and a half round trips later comes back one round trip after that; acknowledgements come
-    // every four packets, and each reports 64 packets of the window.
+    // The first packet sent one and a half round trips later comes back one round trip after that; acknowledgements
+    // come every four packets, and each reports 64 packets of the window.
     let sent = |n: u64| Time::ZERO + PACKET * n;
     let least = sent(20) + Span(RTT.0 * 5 / 2);
     let found = outcome.left(20, 1);
@@ -244,7 +246,8 @@ fn lateness_finds_a_lost_tail_by_probes_that_follow_closely() {
     let outcome = check(&world, "drop 480..488", "again 9, timeouts 0, duplicates 0");
     let end = Time::ZERO + PACKET * 489;
     assert!(outcome.probes()[0] < end + RTT, "{}", outcome.probes()[0]);
-    // A limit of one and a half round trips, a probe after it within a round trip, its way there and back, and the copy's.
+    // A limit of one and a half round trips, a probe after it within a round trip, its way there and back, and the
+    // copy's.
     assert!(outcome.finished < end + Span(RTT.0 * 9 / 2), "{} after the last packet", outcome.finished - end);
     check(&world, "drop 488; drop probe 0..2", "again 1, timeouts 0, duplicates 0");
 }

@@ -110,8 +110,8 @@ fn no_round_trip_counts_as_shorter_than_the_least() {
     assert!(floored.0 > 10 * short.0, "the window is for the round trip that is believed: {short:?}, {floored:?}");
 }
 
-/// When the world offers only one port, the losses that were counted against that port's paths must not lock the port for
-/// ever.
+/// When the world offers only one port, the losses that were counted against that port's paths must not lock the port
+/// for ever.
 #[test]
 fn the_only_port_that_is_offered_is_used_again_once_it_works() {
     let mut sender = endpoint("mrc", |_| {});
@@ -146,8 +146,8 @@ fn the_only_port_that_is_offered_is_used_again_once_it_works() {
     assert_eq!(receiver.stats(ONLY).delivered_bytes, 1 << 20, "{:?}", sender.planes(ONLY));
 }
 
-/// Two of three planes are dead, and there are too few paths to take any of them out. The turns among the planes must not
-/// fall into step with the retries: the last packet would then take a dead plane for ever.
+/// Two of three planes are dead, and there are too few paths to take any of them out. The turns among the planes must
+/// not fall into step with the retries: the last packet would then take a dead plane for ever.
 #[test]
 fn a_packet_gets_through_by_the_one_plane_that_works() {
     for bytes in [1_000, 4_096, 5_000, 9_000, 20_000, 50_000] {

@@ -1,7 +1,7 @@
 //! ATP's program for a switch: the first fragment gets the slot, and keeps it until the server's answer passes.
 //!
-//! Lao et al., "ATP: In-network Aggregation for Multi-tenant Learning", NSDI 2021; the steps are those of the released code (ESA sheet,
-//! section 11.2). Two levels are ours: the released code has one.
+//! Lao et al., "ATP: In-network Aggregation for Multi-tenant Learning", NSDI 2021; the steps are those of the released
+//! code (ESA sheet, section 11.2). Two levels are ours: the released code has one.
 
 use crate::job::Job;
 use crate::pool::{Slot, tag};

@@ -144,7 +144,8 @@ mod tests {
     #[test]
     fn layers_that_are_needed_first_and_jobs_that_end_soon_come_first() {
         let full = Priorities::default();
-        // ESA sheet, section 4.2: 149 at the back layer of the first iteration; the front layer is log2(10) * 4 steps above.
+        // ESA sheet, section 4.2: 149 at the back layer of the first iteration; the front layer is log2(10) * 4 steps
+        // above.
         assert_eq!((full.of(&moment(0, 9)), full.of(&moment(0, 0))), (149, 162));
         assert!((29..31).map(|i| full.of(&moment(i, 0))).all(|p| p > 162 && p < 255));
         let of = |policy| Priorities { policy, ..full };

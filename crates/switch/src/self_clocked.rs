@@ -2,9 +2,9 @@
 //! slot.
 //!
 //! Packet numbers run over the whole job: packet `p` uses slot `p mod s` and version `(p / s) mod 2`, so that a slot's
-//! versions alternate. With exponents, each round (an iteration, or an operation) has one more packet per slot: packet `j`
-//! of a round carries the exponents of block `j` and the lanes of block `j - s` (ESA sheet, section 11.1). In a round of
-//! fewer blocks than slots, the lanes follow the exponents by that number of packets instead of `s`.
+//! versions alternate. With exponents, each round (an iteration, or an operation) has one more packet per slot: packet
+//! `j` of a round carries the exponents of block `j` and the lanes of block `j - s` (ESA sheet, section 11.1). In a
+//! round of fewer blocks than slots, the lanes follow the exponents by that number of packets instead of `s`.
 
 use crate::job::Job;
 use crate::switchml::{VERSION, exponents, exponents_of};

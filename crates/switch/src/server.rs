@@ -126,8 +126,8 @@ impl Server {
         self
     }
 
-    /// Begins in the middle of a job: its first packet tells where the job is. Two windows below that packet's key all workers
-    /// are done, since each is less than a window behind or ahead of any other one.
+    /// Begins in the middle of a job: its first packet tells where the job is. Two windows below that packet's key all
+    /// workers are done, since each is less than a window behind or ahead of any other one.
     #[must_use]
     pub fn resumed(mut self) -> Server {
         self.resumes = true;
@@ -455,8 +455,9 @@ impl Server {
             return self.answer(key, worker);
         }
         entry.slot.get_or_insert(fragment.slot);
-        // All workers that lack a result remind the server at about the same time. The answers to a question that was asked for one
-        // of them less than a round trip ago are still on their way; if they are lost, the timer asks again.
+        // All workers that lack a result remind the server at about the same time. The answers to a question that was
+        // asked for one of them less than a round trip ago are still on their way; if they are lost, the timer asks
+        // again.
         let waits = !entry.askers.is_empty() && entry.asked.is_some_and(|at| now.since(at) < self.job.shape.rtt);
         entry.askers.insert(worker);
         if waits {
@@ -509,7 +510,8 @@ impl Program for Server {
                     self.handle_reminder(now, &fragment, key);
                 }
             }
-            // ATP: the owner of a key lacks its result. While the sum is not complete, the other workers send their fragments again.
+            // ATP: the owner of a key lacks its result. While the sum is not complete, the other workers send their
+            // fragments again.
             Kind::Remind => self.answer(key, fragment.sender),
             Kind::FlushMiss => self.handle_flush_answer(now, key, &fragment),
             Kind::ResultCopy if !packet.flags.has(Flags::TRIMMED) && self.keeps(key) => {

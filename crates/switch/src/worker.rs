@@ -19,8 +19,8 @@ use strandway_proto::units::{Span, Time};
 /// How a worker recovers a missing result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// It sends its fragment again, past the sums of switches; without a fragment (the owner in a reduce-scatter) it reminds the
-    /// server: ATP.
+    /// It sends its fragment again, past the sums of switches; without a fragment (the owner in a reduce-scatter) it
+    /// reminds the server: ATP.
     Resend,
     /// It reminds the server, and sends a fragment again when the server asks for it: ours, for ESA.
     Remind,
@@ -47,8 +47,8 @@ const TIMEOUT_MAX: Span = Span::from_ms(64);
 /// The largest number of keys that one timeout asks for. Ours.
 const ASKED_MAX: usize = 64;
 
-/// After this many timeouts without any result, further ones are longer by up to their length, at random: workers whose fragments
-/// did not fit into the queue to the server together would otherwise meet there for ever. Ours.
+/// After this many timeouts without any result, further ones are longer by up to their length, at random: workers whose
+/// fragments did not fit into the queue to the server together would otherwise meet there for ever. Ours.
 const HASTY: u32 = 4;
 
 /// The state of a key.

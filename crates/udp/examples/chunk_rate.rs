@@ -1,13 +1,14 @@
-//! How many chunks of a group one thread receives per second: opened, checked against the bitmap, copied to their places.
+//! How many chunks of a group one thread receives per second: opened, checked against the bitmap, copied to their
+//! places.
 //!
 //! ```text
 //! cargo run --release -p strandway-udp --example chunk_rate        # a second for each row
 //! cargo run --release -p strandway-udp --example chunk_rate -- 3   # three
 //! ```
 //!
-//! One node casts chunks to another one over loopback as fast as it can, each on its own thread. Chunks leave in trains of
-//! one system call. Chunks that the receiver does not read in time are lost and not fetched. Its rate is given by the clock
-//! and per second of its processor time; the latter is the rate of a thread that never waits for chunks.
+//! One node casts chunks to another one over loopback as fast as it can, each on its own thread. Chunks leave in trains
+//! of one system call. Chunks that the receiver does not read in time are lost and not fetched. Its rate is given by
+//! the clock and per second of its processor time; the latter is the rate of a thread that never waits for chunks.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::net::{SocketAddr, SocketAddrV6};

@@ -1,5 +1,5 @@
-//! Async form: two nodes on threads of their own, futures under an executor of ten lines; the same in blocking form beside it.
-//! Prints the median round trip of 64 bytes, written there and back.
+//! Async form: two nodes on threads of their own, futures under an executor of ten lines; the same in blocking form
+//! beside it. Prints the median round trip of 64 bytes, written there and back.
 //!
 //! ```text
 //! cargo run --release -p strandway-udp --example ping_pong -- 20000 adaptive
@@ -81,7 +81,8 @@ fn asynchronous(config: Config, rounds: usize) -> Result<f64, Failed> {
     Ok(median(times))
 }
 
-/// Exposes 64 bytes to the peer and receives the key to the peer's. A send waits for its receive, so one side must begin.
+/// Exposes 64 bytes to the peer and receives the key to the peer's. A send waits for its receive, so one side must
+/// begin.
 async fn exchange(peer: &Peer, begin: bool) -> Result<RemoteRegion, AsyncError> {
     let inbox = peer.register(vec![0; 64]).await?;
     let ours = peer.expose(inbox, 0..64).await?;

@@ -1,15 +1,16 @@
-//! How many packets per second one thread receives and counts in bitmaps, by packets of a chunk: SDR-RDMA's figures 14 to 16.
+//! How many packets per second one thread receives and counts in bitmaps, by packets of a chunk: SDR-RDMA's figures 14
+//! to 16.
 //!
 //! ```text
 //! cargo run --release -p strandway-udp --example receive_rate        # a second for each number
 //! cargo run --release -p strandway-udp --example receive_rate -- 3   # three
 //! ```
 //!
-//! Packets carry 64 bytes, messages 1,024 packets. *Engine*: packets from memory; the header is decoded, the packet counted,
-//! the payload copied to its place; no sockets, no protection. *Sockets*: one node sends over loopback as fast as it can,
-//! another one receives, each on its own thread. Packets that the receiver does not read in time are lost and not repaired.
-//! Its rate is given by the clock and per second of its processor time; the latter is the rate of a thread that never waits
-//! for packets.
+//! Packets carry 64 bytes, messages 1,024 packets. *Engine*: packets from memory; the header is decoded, the packet
+//! counted, the payload copied to its place; no sockets, no protection. *Sockets*: one node sends over loopback as fast
+//! as it can, another one receives, each on its own thread. Packets that the receiver does not read in time are lost
+//! and not repaired. Its rate is given by the clock and per second of its processor time; the latter is the rate of a
+//! thread that never waits for packets.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::net::SocketAddr;

@@ -35,7 +35,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let addresses: Vec<SocketAddrV6> =
         server.addresses()?.iter().map(|a| a.to_string().parse()).collect::<Result<_, _>>()?;
 
-    // A connecting client may write into one buffer, and gets its key at once. Runs until the client closes the connection.
+    // A connecting client may write into one buffer, and gets its key at once. Runs until the client closes the
+    // connection.
     let serving = std::thread::spawn(move || -> Result<(), strandway_udp::Error> {
         let inbox = server.register(vec![0; MESSAGE]);
         let keys = server.register(vec![0; 16]);

@@ -18,25 +18,25 @@
 //! }
 //! ```
 //!
-//! **Order.** Nothing happens before a future is polled for the first time; then its call is posted, behind all calls posted
-//! before. To have several operations under way, poll several futures.
+//! **Order.** Nothing happens before a future is polled for the first time; then its call is posted, behind all calls
+//! posted before. To have several operations under way, poll several futures.
 //!
 //! **Dropping.** A future that is dropped after it was polled gives up its answer, not its operation: the operation
 //! continues, and its memory is held until it has ended. Only a call that still waits for room (below) is withdrawn. A
-//! connection whose future was dropped is closed, and a buffer whose future was dropped is freed; connections and writes of
-//! peers are never lost.
+//! connection whose future was dropped is closed, and a buffer whose future was dropped is freed; connections and
+//! writes of peers are never lost.
 //!
 //! **Room.** A connection has at most [`Config::operations_max`] unfinished sends and writes, and the same number of
 //! receives; further futures wait until there is room, in order. So [`Error::Busy`] never comes.
 //!
-//! **Ends.** When a connection ends, all its futures return the reason. When the last clone of a [`Peer`] and of its futures
-//! is dropped, its connection is closed. When the last handle of a node is dropped, all its connections are closed and its
-//! thread ends. So await operations that must complete.
+//! **Ends.** When a connection ends, all its futures return the reason. When the last clone of a [`Peer`] and of its
+//! futures is dropped, its connection is closed. When the last handle of a node is dropped, all its connections are
+//! closed and its thread ends. So await operations that must complete.
 //!
 //! **Price.** Each call and each answer passes between two threads. 64 bytes written there and back over loopback, four
-//! threads on two cores, median of three runs: 46.6 us instead of 27.9 (nodes spin briefly, then sleep), 97.4 us instead of
-//! 82.4 (they sleep at once); `cargo run --release -p strandway-udp --example ping_pong -- 3000 adaptive`, or `sleep`. For
-//! the shortest latency call [`Node::wait`].
+//! threads on two cores, median of three runs: 46.6 us instead of 27.9 (nodes spin briefly, then sleep), 97.4 us
+//! instead of 82.4 (they sleep at once); `cargo run --release -p strandway-udp --example ping_pong -- 3000 adaptive`,
+//! or `sleep`. For the shortest latency call [`Node::wait`].
 
 mod answer;
 mod driver;
@@ -188,16 +188,16 @@ impl AsyncNode {
         Connecting(Pending::new(&self.shared, None, Command::Connect(peer.to_vec(), shard, done), answer))
     }
 
-    /// The next connection that a peer begins. Any number of futures may wait; each connection goes to one of them. If a
-    /// future is dropped, its connection goes to another.
+    /// The next connection that a peer begins. Any number of futures may wait; each connection goes to one of them. If
+    /// a future is dropped, its connection goes to another.
     ///
     /// Errors: [`AsyncError::Stopped`].
     pub fn accept(&self) -> Accepting {
         Accepting::new(&self.shared)
     }
 
-    /// Takes a buffer into the node. Peers can write to no part of it before it is exposed or posted as a receive. If the
-    /// future is dropped, the buffer is freed.
+    /// Takes a buffer into the node. Peers can write to no part of it before it is exposed or posted as a receive. If
+    /// the future is dropped, the buffer is freed.
     ///
     /// Errors: [`AsyncError::Stopped`].
     pub fn register(&self, buffer: Vec<u8>) -> Pending<Region> {
@@ -232,9 +232,9 @@ impl AsyncNode {
         })
     }
 
-    /// Runs `work` on a region's bytes, on the node's thread. No packet moves meanwhile, so it should be short. Concurrent
-    /// operations of peers and of this node behave as [`Node::memory_mut`] says. `work` must not wait for futures of this
-    /// node.
+    /// Runs `work` on a region's bytes, on the node's thread. No packet moves meanwhile, so it should be short.
+    /// Concurrent operations of peers and of this node behave as [`Node::memory_mut`] says. `work` must not wait for
+    /// futures of this node.
     ///
     /// Errors: [`Error::NoRegion`].
     pub fn with_memory<T: Send + 'static>(

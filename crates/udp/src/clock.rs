@@ -1,7 +1,7 @@
 //! The monotonic clock as the engines' [`Time`].
 //!
-//! [`Time`] counts 213 days. A node may run longer, so it sets its clock back now and then. Each connection adds the time by
-//! which the clock was set back since the connection began, so its own time never goes back.
+//! [`Time`] counts 213 days. A node may run longer, so it sets its clock back now and then. Each connection adds the
+//! time by which the clock was set back since the connection began, so its own time never goes back.
 
 use std::time::{Duration, Instant};
 use strandway_proto::{Span, Time};

@@ -1,14 +1,14 @@
-//! Files from one host to another: [`copy`] sends files and directories over a connection, [`serve`] writes them below a directory
-//! and nowhere else.
+//! Files from one host to another: [`copy`] sends files and directories over a connection, [`serve`] writes them below
+//! a directory and nowhere else.
 //!
-//! The client offers its files in batches. The server answers which blocks are missing. The contents follow as writes of
-//! *parcels* into registered memory, several under way at a time; a parcel is a block of a large file or many small files.
-//! Every file has a BLAKE3 hash, and the server compares it with the hash of the bytes that it wrote before it gives the
-//! file its name. An unfinished file lies beside its name with a journal of its blocks, and the next copy sends only the
-//! missing blocks.
+//! The client offers its files in batches. The server answers which blocks are missing. The contents follow as writes
+//! of *parcels* into registered memory, several under way at a time; a parcel is a block of a large file or many small
+//! files. Every file has a BLAKE3 hash, and the server compares it with the hash of the bytes that it wrote before it
+//! gives the file its name. An unfinished file lies beside its name with a journal of its blocks, and the next copy
+//! sends only the missing blocks.
 //!
-//! Disks are slow and block, so on either side each copy has a thread of its own for the disk. The calling thread works on
-//! the sockets.
+//! Disks are slow and block, so on either side each copy has a thread of its own for the disk. The calling thread works
+//! on the sockets.
 
 mod client;
 mod digest;
@@ -56,8 +56,8 @@ const RECEIVES: usize = 16;
 /// How to copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes of a block, a power of two from 4 KiB to 16 MiB. Default 4 MiB. A lost connection loses at most this much per
-    /// parcel under way.
+    /// Bytes of a block, a power of two from 4 KiB to 16 MiB. Default 4 MiB. A lost connection loses at most this much
+    /// per parcel under way.
     pub block: u32,
     /// Parcels under way, 2 to [`SLOTS_MAX`]; [`Options::for_path`] has a rule.
     pub slots: u16,

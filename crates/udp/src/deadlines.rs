@@ -1,5 +1,5 @@
-//! Deadlines of numbered things, at most one each: a binary heap with an index of places, so that a deadline can be changed
-//! or removed in place.
+//! Deadlines of numbered things, at most one each: a binary heap with an index of places, so that a deadline can be
+//! changed or removed in place.
 
 use strandway_proto::Time;
 

@@ -6,16 +6,16 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use strandway_proto::{Environment, Profile, Rate, Span};
 
-/// Peers whose way has another rate or round trip than [`Config::rate`] and [`Config::base_rtt`], such as those of another
-/// site.
+/// Peers whose way has another rate or round trip than [`Config::rate`] and [`Config::base_rtt`], such as those of
+/// another site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Distance {
     /// The peers' addresses on any plane, the first and the last.
     pub peers: RangeInclusive<Ipv6Addr>,
     /// The rate of the slowest stage of the way, all planes together. A value above [`Config::rate`] is reduced to it.
     pub rate: Rate,
-    /// Round trip without queueing. A value above [`Config::base_rtt`] is reduced to it, since socket buffers are sized by
-    /// that.
+    /// Round trip without queueing. A value above [`Config::base_rtt`] is reduced to it, since socket buffers are sized
+    /// by that.
     pub base_rtt: Span,
 }
 

@@ -47,10 +47,11 @@ pub enum Error {
     },
     /// The call is for connections with the reliability `partial`, and this one has another.
     OnlyPartial,
-    /// The connection has the reliability `partial`, which acknowledges nothing: it has its own calls to send and receive.
+    /// The connection has the reliability `partial`, which acknowledges nothing: it has its own calls to send and
+    /// receive.
     IsPartial,
-    /// The peer has posted no receive for another message, or all slots are taken. Try again after the next completion or
-    /// letter.
+    /// The peer has posted no receive for another message, or all slots are taken. Try again after the next completion
+    /// or letter.
     NoSlot,
     /// The stream or receive is not open: it was never opened, or it has ended, here or at the peer.
     NotOpen,
@@ -149,8 +150,8 @@ pub enum Reason {
     OtherProtection,
     /// The peer has `connections_max` connections, or accepts none (`accept`).
     PeerFull,
-    /// A write named memory that its owner has not exposed to this connection, or bytes beyond its end. Both sides get this
-    /// reason.
+    /// A write named memory that its owner has not exposed to this connection, or bytes beyond its end. Both sides get
+    /// this reason.
     RemoteAccess,
     /// A send was longer than the receive that was posted for it. Both sides get this reason.
     TooLong,
@@ -160,7 +161,8 @@ pub enum Reason {
     PayloadTooLarge,
     /// The connection is 200 days old, and its clock would soon reach its end: connect again.
     Aged,
-    /// Too many of the peer's writes with immediates wait for the application: see [`crate::asynchronous::Peer::written`].
+    /// Too many of the peer's writes with immediates wait for the application: see
+    /// [`crate::asynchronous::Peer::written`].
     Unheeded,
 }
 

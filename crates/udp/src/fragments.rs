@@ -1,8 +1,8 @@
 //! Fragments of gradients as datagrams: sealed, gathered, and sent to one address or to several.
 //!
-//! A channel goes one way and has a secret of its own. [`Sealing`] is its sending end, [`Opening`] its receiving one. The
-//! side that makes the secret sends it over an encrypted connection of a [`crate::Node`]; `strandway-group` does so.
-//! [`FragmentSocket`] moves datagrams. It has no protocol: the caller decides which fragment goes to whom.
+//! A channel goes one way and has a secret of its own. [`Sealing`] is its sending end, [`Opening`] its receiving one.
+//! The side that makes the secret sends it over an encrypted connection of a [`crate::Node`]; `strandway-group` does
+//! so. [`FragmentSocket`] moves datagrams. It has no protocol: the caller decides which fragment goes to whom.
 
 use crate::config::Protection;
 use crate::error::Error;

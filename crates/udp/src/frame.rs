@@ -24,22 +24,24 @@
 //! 8 close     reason 1
 //! ```
 //!
-//! Groups use the same header. Its connection is the number of a member, its counter counts that member's datagrams, its
-//! path is plane and tree, and its credits are zero. Bodies of groups are
+//! Groups use the same header. Its connection is the number of a member, its counter counts that member's datagrams,
+//! its path is plane and tree, and its credits are zero. Bodies of groups are
 //!
 //! ```text
 //! 10 chunk    task 4, chunk 4, payload bytes 2, flags 1 (1: the last one of its share, 2: for all), zero 1, payload
 //! 11 word     for whom 1 (0 one member, 1 all), zero 1, letter 34 as in `strandway_proto::wire`
 //! ```
 //!
-//! Fragments of gradients use it, too ([`crate::fragments`]). Its connection is the number of a channel, which goes one way,
-//! its counter counts that channel's datagrams, its path is the number of the switch's port that it goes to. Their body is
+//! Fragments of gradients use it, too ([`crate::fragments`]). Its connection is the number of a channel, which goes one
+//! way, its counter counts that channel's datagrams, its path is the number of the switch's port that it goes to. Their
+//! body is
 //!
 //! ```text
 //! 12 fragment  header 32 as in `strandway_proto::wire::aggregate`, then its lanes, 4 bytes each, little-endian
 //! ```
 //!
-//! A connection whose reliability is `partial` has no descriptors: the transport headers of its parts say where they belong.
+//! A connection whose reliability is `partial` has no descriptors: the transport headers of its parts say where they
+//! belong.
 //!
 //! Each data packet carries a descriptor, which says where its message belongs. So a packet can be placed alone and
 //! in any order: its payload goes `offset` bytes (transport header) behind that start.
@@ -50,7 +52,8 @@
 //! write with immediate  operation 1 (2), zero 3, immediate 4, key 8, start 8                           24
 //! ```
 //!
-//! Before a connection is established (see [`docs/security.md`](https://github.com/strandway/strandway) for the reasons),
+//! Before a connection is established (see [`docs/security.md`](https://github.com/strandway/strandway) for the
+//! reasons),
 //!
 //! ```text
 //! 1 hello     byte 1 plane, zero 2, connection 8 (chosen by the caller), cookie 32, Noise message 80 (both zeros until a
@@ -61,9 +64,9 @@
 //! 9 refusal   byte 1 plane, reason 1, zero 1, connection 8: a hint, not authenticated
 //! ```
 //!
-//! The Noise prologue is `S`, the version 1, connection 8, cookie 32: so a hello is valid for one node, for one address and
-//! for the life of its cookie. A refusal has this layout in every version, and carries the version of the hello that it
-//! answers. In version 1 the Noise message was made without a cookie; nothing else has changed since.
+//! The Noise prologue is `S`, the version 1, connection 8, cookie 32: so a hello is valid for one node, for one address
+//! and for the life of its cookie. A refusal has this layout in every version, and carries the version of the hello
+//! that it answers. In version 1 the Noise message was made without a cookie; nothing else has changed since.
 //!
 //! Decoding checks every bound, never panics and allocates nothing.
 
@@ -112,8 +115,8 @@ pub const COOKIE: usize = 32;
 pub const NOISE_HELLO: usize = 32 + TERMS + TAG;
 /// A public key, a status, a connection id and a tag.
 pub const NOISE_WELCOME: usize = 32 + 9 + TAG;
-/// The caller's terms for the connection: planes 1, flags 1, zero 2, payload bytes 4, wire format 1, layout 1 (1: MRC's),
-/// UDP port of that layout 2, zero 4, fingerprint of the profile 8, zero 8.
+/// The caller's terms for the connection: planes 1, flags 1, zero 2, payload bytes 4, wire format 1, layout 1 (1:
+/// MRC's), UDP port of that layout 2, zero 4, fingerprint of the profile 8, zero 8.
 pub const TERMS: usize = 32;
 
 const _: () =
@@ -233,8 +236,8 @@ pub enum Frame<'a> {
         /// 1 wrong key, 2 wrong version.
         reason: u8,
     },
-    /// A datagram of an established connection; its body follows the first [`HEADER`] bytes and ends before the tag, if it has
-    /// one.
+    /// A datagram of an established connection; its body follows the first [`HEADER`] bytes and ends before the tag, if
+    /// it has one.
     Sealed(Sealed),
 }
 
@@ -363,7 +366,8 @@ fn headers(format: WireFormat, header: Header) -> usize {
     HEADER + wire::header_bytes(format, &packet)
 }
 
-/// A hello, padded with zeros to `length` bytes; longer if it does not fit those. `shard`: the one that the caller wishes.
+/// A hello, padded with zeros to `length` bytes; longer if it does not fit those. `shard`: the one that the caller
+/// wishes.
 pub(crate) fn hello(
     plane: u8,
     connection: u64,

@@ -1,12 +1,12 @@
 //! Multicast groups of nodes: chunks that switches copy to all members, and letters between members.
 //!
-//! A *team* is a fixed list of members, each known by its rank. A member seals its datagrams with a key of its own, which
-//! all members derive from the team's secret: so counters never repeat, and each sender has a replay window. Chunks go to
-//! the addresses of trees ([`GroupAddress`]), letters to one member's addresses or to all. Nothing is acknowledged or
-//! repeated here: programs fetch missing chunks (`strandway_collective::multicast`).
+//! A *team* is a fixed list of members, each known by its rank. A member seals its datagrams with a key of its own,
+//! which all members derive from the team's secret: so counters never repeat, and each sender has a replay window.
+//! Chunks go to the addresses of trees ([`GroupAddress`]), letters to one member's addresses or to all. Nothing is
+//! acknowledged or repeated here: programs fetch missing chunks (`strandway_collective::multicast`).
 //!
-//! All members can forge each other's datagrams, since they share the keys. A receiver that does not trust the others gives
-//! [`Incoming::hashes`], the hash of each chunk.
+//! All members can forge each other's datagrams, since they share the keys. A receiver that does not trust the others
+//! gives [`Incoming::hashes`], the hash of each chunk.
 
 mod body;
 mod keys;
@@ -25,8 +25,8 @@ use strandway_fabric::multicast::GroupAddress;
 use strandway_proto::cast::Layout;
 use strandway_proto::repair::Code;
 
-/// A group that a node has joined. The handle stays valid after the node has left the group; calls with it then fail with
-/// [`crate::Error::NoGroup`].
+/// A group that a node has joined. The handle stays valid after the node has left the group; calls with it then fail
+/// with [`crate::Error::NoGroup`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Group {
     pub(crate) index: u32,
@@ -38,15 +38,15 @@ pub struct Group {
 pub struct Membership {
     /// The team's number, a part of its group addresses. Switches copy datagrams only for teams that they know.
     pub team: u16,
-    /// The team's secret, the same for all members and fresh for each team: random bytes. All keys follow from it. With a
-    /// secret that is used twice, members would accept recorded datagrams of the first team.
+    /// The team's secret, the same for all members and fresh for each team: random bytes. All keys follow from it. With
+    /// a secret that is used twice, members would accept recorded datagrams of the first team.
     pub secret: [u8; 32],
     /// Our rank.
     pub rank: u32,
     /// The addresses of every rank, plane by plane, ours among them.
     pub members: Vec<Vec<SocketAddrV6>>,
-    /// The UDP port of the team's group addresses. `None`: the team does not use multicast, and opens no sockets for it; members may still
-    /// send each other letters, and chunks one by one.
+    /// The UDP port of the team's group addresses. `None`: the team does not use multicast, and opens no sockets for
+    /// it; members may still send each other letters, and chunks one by one.
     pub port: Option<u16>,
     /// The number of trees of each plane; at most [`GroupAddress::TREES_MAX`].
     pub trees: u16,
@@ -67,9 +67,9 @@ pub struct Incoming {
     pub present: Vec<Range<u32>>,
     /// The code of the parity that may arrive or be cast, if any.
     pub parity: Option<Code>,
-    /// The hash that each chunk must have, by its number; parity chunks follow data chunks. A hash is the first 16 bytes of
-    /// BLAKE3. A chunk with another hash counts as forged, and is treated as lost. Chunks beyond the end of the list are not
-    /// checked.
+    /// The hash that each chunk must have, by its number; parity chunks follow data chunks. A hash is the first 16
+    /// bytes of BLAKE3. A chunk with another hash counts as forged, and is treated as lost. Chunks beyond the end of
+    /// the list are not checked.
     pub hashes: Option<Arc<[[u8; 16]]>>,
 }
 

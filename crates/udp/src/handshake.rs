@@ -1,9 +1,9 @@
 //! How two nodes that share a key agree on a connection: Noise NNpsk0, behind a cookie.
 //!
-//! The caller asks for a cookie first. Its first Noise message has that cookie in the prologue. So the message is valid for
-//! one node, for one address of the caller, and for the life of the cookie. It is sealed with the shared key alone, so a
-//! stranger costs the answering side only some hashing. Before it computes a Diffie-Hellman exchange or allocates memory,
-//! the answering side knows two things: the caller has the key, and it receives datagrams at its address.
+//! The caller asks for a cookie first. Its first Noise message has that cookie in the prologue. So the message is valid
+//! for one node, for one address of the caller, and for the life of the cookie. It is sealed with the shared key alone,
+//! so a stranger costs the answering side only some hashing. Before it computes a Diffie-Hellman exchange or allocates
+//! memory, the answering side knows two things: the caller has the key, and it receives datagrams at its address.
 
 use crate::clock::duration;
 use crate::config::{Layout, Protection};
@@ -26,8 +26,8 @@ pub(crate) const COOKIE_SECONDS: u64 = 10;
 pub struct Secret([u8; 32]);
 
 impl Secret {
-    /// Makes a secret from at least 16 bytes that cannot be guessed, such as those of `head -c 32 /dev/urandom`. A password
-    /// is not good enough: an attacker who records a handshake can try any number of passwords later.
+    /// Makes a secret from at least 16 bytes that cannot be guessed, such as those of `head -c 32 /dev/urandom`. A
+    /// password is not good enough: an attacker who records a handshake can try any number of passwords later.
     ///
     /// # Errors
     /// If there are fewer than 16 bytes.
@@ -193,8 +193,8 @@ impl Caller {
         Ok(Caller { state, hello, cookie: *cookie })
     }
 
-    /// Reads a welcome: the peer's number for the connection and the secrets, or the reason of a refusal. `None` if it is
-    /// forged; the state is then as before.
+    /// Reads a welcome: the peer's number for the connection and the secrets, or the reason of a refusal. `None` if it
+    /// is forged; the state is then as before.
     pub(crate) fn finish(&mut self, noise: &[u8; NOISE_WELCOME]) -> Option<Result<(u64, Secrets), Reason>> {
         let mut payload = [0; NOISE_WELCOME];
         let length = self.state.read_message(noise, &mut payload).ok()?;

@@ -1,8 +1,9 @@
 //! A bad wire for tests: a relay between two sockets that loses, reorders, repeats, delays, corrupts, marks and trims
 //! datagrams.
 //!
-//! Put it between a caller and a node: `front()` is the address to connect to, on one plane. The fate of the n-th datagram
-//! of a direction depends only on the seed. Its timing depends on the clock, so two runs are similar but not equal.
+//! Put it between a caller and a node: `front()` is the address to connect to, on one plane. The fate of the n-th
+//! datagram of a direction depends only on the seed. Its timing depends on the clock, so two runs are similar but not
+//! equal.
 
 use crate::error::Error;
 use crate::frame::{self, Frame, Kind, TRIMMED};
@@ -35,8 +36,8 @@ pub struct Impairment {
     pub corrupt: f64,
     /// Share that is marked CE, if its sender allows it (ECT).
     pub mark: f64,
-    /// Share that is trimmed to [`frame::TRIMMED`] bytes and gets the DSCP of control, as a switch treats data for which it
-    /// has no room.
+    /// Share that is trimmed to [`frame::TRIMMED`] bytes and gets the DSCP of control, as a switch treats data for
+    /// which it has no room.
     pub trim: f64,
 }
 

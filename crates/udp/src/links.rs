@@ -40,7 +40,8 @@ pub(crate) fn check(config: &Config) -> Result<(), Error> {
 }
 
 impl Links {
-    /// Watches the interfaces of a node's planes; `None` if the system does not allow it, or knows none of the interfaces.
+    /// Watches the interfaces of a node's planes; `None` if the system does not allow it, or knows none of the
+    /// interfaces.
     pub(crate) fn watch(config: &Config) -> Option<Links> {
         let planes: Vec<Option<(u32, bool)>> =
             (0..config.planes.len()).map(|plane| index_of(config, plane).map(|index| (index, true))).collect();

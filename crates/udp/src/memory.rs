@@ -16,8 +16,8 @@ pub struct Region {
     generation: u32,
 }
 
-/// The data with which a peer writes into a region of ours: a key that cannot be guessed, and the number of bytes that it
-/// opens.
+/// The data with which a peer writes into a region of ours: a key that cannot be guessed, and the number of bytes that
+/// it opens.
 ///
 /// Only the peer whose connection it was made for can use it. Send it with [`crate::Node::send`], or in any other way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,8 +267,8 @@ impl Memory {
         self.windows.retain(|_, window| window.owner != owner);
     }
 
-    /// The place of `length` bytes from `start` on in the range that `key` opens to `owner`; `None` if the key does not open
-    /// them.
+    /// The place of `length` bytes from `start` on in the range that `key` opens to `owner`; `None` if the key does not
+    /// open them.
     #[inline]
     pub(crate) fn open(&mut self, key: u64, owner: Connection, start: u64, length: usize) -> Option<Place> {
         let window = match self.recent {

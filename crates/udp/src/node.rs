@@ -1,7 +1,7 @@
 //! The node: sockets, memory and connections, driven by calls of [`Node::poll`] and [`Node::wait`].
 
-/// Collects the parts of a node that a session needs while it works. A macro, because the session itself is borrowed from
-/// the node's slots.
+/// Collects the parts of a node that a session needs while it works. A macro, because the session itself is borrowed
+/// from the node's slots.
 macro_rules! surroundings {
     ($node:expr, $now:expr) => {
         Surroundings {
@@ -62,16 +62,16 @@ use strandway_fabric::usid::Element;
 use strandway_proto::path::PathState;
 use strandway_proto::{Letter, PathId, Span, Time};
 
-/// The node remembers this number of answers to hellos for each of the connections it may have open: ours. More than one,
-/// because a connection can end before the cookie of its hello expires.
+/// The node remembers this number of answers to hellos for each of the connections it may have open: ours. More than
+/// one, because a connection can end before the cookie of its hello expires.
 const ANSWERS_PER_CONNECTION: usize = 4;
 
 /// A host on the wire: one socket per plane, registered memory, connections to peers.
 ///
 /// A node has no thread of its own: it runs on the thread that calls it. Packets move only in [`Node::poll`] and
 /// [`Node::wait`], so call one of them at least as often as peers expect answers (a peer gives a node up after its
-/// `peer_timeout` without one). To use more cores, run more nodes. A node is `Send`: a closure can move it to a thread of
-/// its own.
+/// `peer_timeout` without one). To use more cores, run more nodes. A node is `Send`: a closure can move it to a thread
+/// of its own.
 pub struct Node {
     config: Config,
     ways: Ways,
@@ -189,8 +189,8 @@ impl Node {
             held: false,
             answers: false,
             replies: 0,
-            // A random one, so that callers with one connection each use all shards. It is below 128, so that the count does
-            // not wrap during the first 128 calls: 256 is not a multiple of every number of shards.
+            // A random one, so that callers with one connection each use all shards. It is below 128, so that the count
+            // does not wrap during the first 128 calls: 256 is not a multiple of every number of shards.
             wish: random::<1>()?[0] / 2,
             shard,
             links: Links::watch(&config),
@@ -223,7 +223,8 @@ impl Node {
         self.memory.register(buffer)
     }
 
-    /// The same with memory that somebody else owns, and that nobody else touches while it is registered. Nothing is copied.
+    /// The same with memory that somebody else owns, and that nobody else touches while it is registered. Nothing is
+    /// copied.
     pub fn lend(&mut self, buffer: &'static mut [u8]) -> Region {
         self.memory.lend(buffer)
     }
@@ -233,8 +234,8 @@ impl Node {
         self.memory.show(buffer)
     }
 
-    /// Copies lent or shown memory into the node, which works on with the copy: operations and keys stay valid, and the lender has its
-    /// memory back.
+    /// Copies lent or shown memory into the node, which works on with the copy: operations and keys stay valid, and the
+    /// lender has its memory back.
     ///
     /// # Errors
     /// If it is not registered.
@@ -258,8 +259,8 @@ impl Node {
         self.memory.bytes(region)
     }
 
-    /// The same bytes, to change them. If an unfinished send or write reads a byte that changes, the peer may get the old or
-    /// the new one.
+    /// The same bytes, to change them. If an unfinished send or write reads a byte that changes, the peer may get the
+    /// old or the new one.
     ///
     /// # Errors
     /// If it is not registered.
@@ -275,8 +276,8 @@ impl Node {
         self.memory.copy_within(from, range, to, at)
     }
 
-    /// Allows the peer of one connection to write into a range of a region, until [`Node::revoke`], [`Node::deregister`] or
-    /// the end of the connection.
+    /// Allows the peer of one connection to write into a range of a region, until [`Node::revoke`],
+    /// [`Node::deregister`] or the end of the connection.
     ///
     /// # Errors
     /// If the range is not within the region, or too many keys are in use.
@@ -295,8 +296,9 @@ impl Node {
         self.memory.revoke(remote.key)
     }
 
-    /// Begins a connection; [`Completion::Connected`] or [`Completion::Closed`] follows. `peer`: its address on each plane, in
-    /// the order of ours. If several nodes share these addresses ([`Node::bind_shards`]), successive calls ask for them in turn.
+    /// Begins a connection; [`Completion::Connected`] or [`Completion::Closed`] follows. `peer`: its address on each
+    /// plane, in the order of ours. If several nodes share these addresses ([`Node::bind_shards`]), successive calls
+    /// ask for them in turn.
     ///
     /// # Errors
     /// If the number of addresses is not that of our planes, or too many connections are open.
@@ -305,8 +307,8 @@ impl Node {
         self.connect_to_shard(peer, self.wish)
     }
 
-    /// The same, and asks for shard `shard` modulo the number of nodes that share the peer's addresses. A node that shares them with none does not
-    /// heed it.
+    /// The same, and asks for shard `shard` modulo the number of nodes that share the peer's addresses. A node that
+    /// shares them with none does not heed it.
     ///
     /// # Errors
     /// As for [`Node::connect`].
@@ -333,8 +335,8 @@ impl Node {
         Ok(())
     }
 
-    /// Writes a range of a region of ours into the peer's memory, `at` bytes from the start of what its key opens. With an
-    /// immediate the peer gets [`Completion::Written`] when all bytes are there; without one it gets no completion.
+    /// Writes a range of a region of ours into the peer's memory, `at` bytes from the start of what its key opens. With
+    /// an immediate the peer gets [`Completion::Written`] when all bytes are there; without one it gets no completion.
     ///
     /// # Errors
     /// If the range or `at` does not fit, the connection is not established, or too many operations are unfinished.
@@ -354,8 +356,8 @@ impl Node {
         self.post(connection, region, &range, Descriptor::Write { key: remote.key, start: at, immediate })
     }
 
-    /// Sends a range of a region of ours into the next receive that the peer has posted. The send waits for that receive;
-    /// later sends and writes of this connection wait behind it.
+    /// Sends a range of a region of ours into the next receive that the peer has posted. The send waits for that
+    /// receive; later sends and writes of this connection wait behind it.
     ///
     /// # Errors
     /// As for [`Node::write`].
@@ -377,8 +379,8 @@ impl Node {
         Ok(())
     }
 
-    /// Posts a receive for one send of the peer; receives are filled in the order of posting. A send that is longer than its
-    /// receive ends the connection.
+    /// Posts a receive for one send of the peer; receives are filled in the order of posting. A send that is longer
+    /// than its receive ends the connection.
     ///
     /// # Errors
     /// As for [`Node::write`].
@@ -446,9 +448,9 @@ impl Node {
         self.session(connection).map(Session::counters)
     }
 
-    /// The round trips that pings of a connection measured since the last call, at most 1,024 of them. They include the time
-    /// that the other side takes to wake up. Each plane is pinged four times per `plane_timeout` while anything is under
-    /// way; the connections with that peer take turns at pinging.
+    /// The round trips that pings of a connection measured since the last call, at most 1,024 of them. They include the
+    /// time that the other side takes to wake up. Each plane is pinged four times per `plane_timeout` while anything is
+    /// under way; the connections with that peer take turns at pinging.
     ///
     /// # Errors
     /// As for [`Node::connection_counters`].
@@ -464,8 +466,8 @@ impl Node {
         self.session(connection).map(Session::path_states)
     }
 
-    /// Denies a path of a connection (MRC's DENIED): no packet takes it until it is allowed. False if the connection has no such
-    /// path.
+    /// Denies a path of a connection (MRC's DENIED): no packet takes it until it is allowed. False if the connection
+    /// has no such path.
     ///
     /// # Errors
     /// As for [`Node::connection_counters`].
@@ -483,8 +485,8 @@ impl Node {
         self.session_mut(connection).map(|session| session.allow_path(now, path))
     }
 
-    /// Denies or allows every path of all connections that crosses a part of the fabric, now and for connections that begin
-    /// later. Only with [`Routes::Srv6`](crate::Routes::Srv6) and profile `mrc`. Returns the number of paths.
+    /// Denies or allows every path of all connections that crosses a part of the fabric, now and for connections that
+    /// begin later. Only with [`Routes::Srv6`](crate::Routes::Srv6) and profile `mrc`. Returns the number of paths.
     pub fn order(&mut self, part: Element, denied: bool) -> usize {
         self.config.denied.retain(|other| *other != part);
         if denied {

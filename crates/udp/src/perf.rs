@@ -1,8 +1,8 @@
 //! Measures bandwidth and latency between two nodes, with the conventions of perftest and iperf3.
 //!
-//! For bandwidth, the client writes into the server's memory, again and again; in the bidirectional mode the server does the
-//! same. For latency, it writes a message and waits until the server has written it back. To verify, it waits for the
-//! server's digest of the message. [`serve`] answers any number of clients.
+//! For bandwidth, the client writes into the server's memory, again and again; in the bidirectional mode the server
+//! does the same. For latency, it writes a message and waits until the server has written it back. To verify, it waits
+//! for the server's digest of the message. [`serve`] answers any number of clients.
 
 mod client;
 mod server;
@@ -43,8 +43,8 @@ pub struct Options {
     pub depth: usize,
     /// The kind of the measurement.
     pub mode: Mode,
-    /// Further connections of each node that write messages of [`BULK_SIZE`] meanwhile, `depth` under way: 0 to 64, for latency
-    /// only.
+    /// Further connections of each node that write messages of [`BULK_SIZE`] meanwhile, `depth` under way: 0 to 64, for
+    /// latency only.
     pub bulk: usize,
     /// The interval between reports.
     pub interval: Duration,
@@ -61,8 +61,8 @@ pub enum Mode {
     Bidirectional,
     /// Round trips of messages, one at a time.
     Latency,
-    /// Writes of new contents each time, one at a time; the server returns a digest of the bytes that arrived, which must
-    /// equal ours.
+    /// Writes of new contents each time, one at a time; the server returns a digest of the bytes that arrived, which
+    /// must equal ours.
     Verify,
 }
 
@@ -94,8 +94,8 @@ pub struct Stretch {
     pub from_s: f64,
     /// Its end.
     pub to_s: f64,
-    /// Payload of finished messages, in Gb/s. For an interval: payload that left for the first time, which is ahead of the
-    /// payload that has arrived by less than a window.
+    /// Payload of finished messages, in Gb/s. For an interval: payload that left for the first time, which is ahead of
+    /// the payload that has arrived by less than a window.
     pub goodput_gbps: f64,
     /// Payload that arrived from the server, in Gb/s: [`Mode::Bidirectional`].
     pub back_gbps: f64,
@@ -103,8 +103,8 @@ pub struct Stretch {
     pub plane_gbps: Vec<f64>,
     /// Is each plane in use at the end of the stretch, on every connection?
     pub planes_up: Vec<bool>,
-    /// Paths in use of each plane at the end of the stretch, of the first connection; empty if the profile keeps no list of
-    /// paths.
+    /// Paths in use of each plane at the end of the stretch, of the first connection; empty if the profile keeps no
+    /// list of paths.
     pub active_paths: Vec<u32>,
     /// Messages that were finished.
     pub messages: u64,

@@ -18,11 +18,11 @@ use tunnel::Tunnel;
 pub(crate) const BATCH_BYTES: usize = 64_000;
 /// The most datagrams of one send: Linux, `UDP_MAX_SEGMENTS` before 6.9.
 const SEGMENTS_MAX: usize = 64;
-/// The most batches that are filled at a time, one per address, and that wait for a full socket; ours. A plane that is full
-/// still takes the rest of what was begun, so a few more may wait.
+/// The most batches that are filled at a time, one per address, and that wait for a full socket; ours. A plane that is
+/// full still takes the rest of what was begun, so a few more may wait.
 const BATCHES_MAX: usize = 8;
-/// The most refusals that are remembered until the node's next turn; ours. A refusal beyond them is noticed when it happens
-/// again.
+/// The most refusals that are remembered until the node's next turn; ours. A refusal beyond them is noticed when it
+/// happens again.
 const FAILURES_MAX: usize = 64;
 /// The number of datagrams of this length that fit one send.
 pub(crate) fn batch_of(length: usize) -> usize {
@@ -51,8 +51,8 @@ pub(crate) struct Destination {
     /// The number of the socket to send from.
     pub(crate) source: u16,
     pub(crate) owner: Owner,
-    /// Datagrams for different shards of a port leave by different system calls, since the kernel of the receiver looks at the first datagram of a call
-    /// only. The receiver's shard ([`Destination::wish`] for a hello).
+    /// Datagrams for different shards of a port leave by different system calls, since the kernel of the receiver looks
+    /// at the first datagram of a call only. The receiver's shard ([`Destination::wish`] for a hello).
     pub(crate) shard: u16,
     /// May it leave behind datagrams that are pushed after it? Then the short ends of messages share system calls.
     pub(crate) late: bool,
@@ -114,7 +114,8 @@ struct Batch {
     segment: usize,
     count: usize,
     closed: bool,
-    /// Bytes of the last datagram, if it is shorter than the others and may leave later than datagrams pushed after it; or 0.
+    /// Bytes of the last datagram, if it is shorter than the others and may leave later than datagrams pushed after it;
+    /// or 0.
     tail: usize,
 }
 
@@ -256,7 +257,8 @@ impl Plane {
         self.address()
     }
 
-    /// From now on this program chooses the receiving one among the sockets that share the port, by its place in the order in which they were opened.
+    /// From now on this program chooses the receiving one among the sockets that share the port, by its place in the
+    /// order in which they were opened.
     pub(crate) fn deal_out(&self, program: &[sock_filter]) -> Result<(), Error> {
         self.socket.deal_out(program)
     }
@@ -304,8 +306,8 @@ impl Plane {
         self.ip
     }
 
-    /// Adds a datagram of `length` bytes that `write` fills; whatever was in the buffer before is still there. Full batches leave at
-    /// once, the rest with [`Plane::flush`]; datagrams may be reordered.
+    /// Adds a datagram of `length` bytes that `write` fills; whatever was in the buffer before is still there. Full
+    /// batches leave at once, the rest with [`Plane::flush`]; datagrams may be reordered.
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -375,9 +377,9 @@ impl Plane {
         self.batches.len() - 1
     }
 
-    /// Reopens a batch that ends with a short datagram, such as the last one of a message: the short one goes to a batch of
-    /// datagrams of its own length. This lets messages of a few packets each leave with two system calls together, instead of
-    /// one call per message.
+    /// Reopens a batch that ends with a short datagram, such as the last one of a message: the short one goes to a
+    /// batch of datagrams of its own length. This lets messages of a few packets each leave with two system calls
+    /// together, instead of one call per message.
     fn reopen(&mut self, destination: Destination, class: Class, length: usize) -> Option<usize> {
         let (to, source, segments) = ((destination.to, destination.shard), destination.source, self.segments);
         if segments == 1 {

@@ -1,5 +1,5 @@
-//! The meaning of a path on this network: the address that a packet is sent to and its source port, for the plane and the
-//! entropy value that the engine has chosen.
+//! The meaning of a path on this network: the address that a packet is sent to and its source port, for the plane and
+//! the entropy value that the engine has chosen.
 
 use crate::error::Error;
 use std::net::SocketAddrV6;
@@ -15,11 +15,11 @@ pub enum Routes {
     /// A plane has one path: the peer's address on that plane. This is plain multi-homing, which any fabric supports.
     #[default]
     Addresses,
-    /// Each plane sends from this many source ports, 2 to [`SOURCE_PORTS_MAX`], which switches with ECMP hash to different
-    /// paths. Acknowledgements and all other small datagrams leave from the plane's own port.
+    /// Each plane sends from this many source ports, 2 to [`SOURCE_PORTS_MAX`], which switches with ECMP hash to
+    /// different paths. Acknowledgements and all other small datagrams leave from the plane's own port.
     SourcePorts(u16),
-    /// An SRv6 fabric: the destination address is a list of uSIDs, which the switches consume. All planes are bound to the
-    /// own address of our host number in that plane ([`Clos::host`]), each with its own port.
+    /// An SRv6 fabric: the destination address is a list of uSIDs, which the switches consume. All planes are bound to
+    /// the own address of our host number in that plane ([`Clos::host`]), each with its own port.
     Srv6 {
         /// The fabric's address plan.
         clos: Clos,
@@ -68,8 +68,8 @@ impl Routes {
         parts.iter().any(|part| part.is_on(clos, *host, &way))
     }
 
-    /// The number of entropy values that name paths of a plane: an entropy value modulo this names one. Each path keeps its
-    /// packets in order.
+    /// The number of entropy values that name paths of a plane: an entropy value modulo this names one. Each path keeps
+    /// its packets in order.
     pub(crate) fn distinct(&self) -> u16 {
         match self.uplinks() {
             [first, 0 | 1] => first.max(1),
@@ -109,8 +109,8 @@ impl Routes {
         !matches!(self, Routes::SourcePorts(_))
     }
 
-    /// Does a datagram from `from` show that a peer has moved there from `known`? Another source port of the same address
-    /// does not.
+    /// Does a datagram from `from` show that a peer has moved there from `known`? Another source port of the same
+    /// address does not.
     pub(crate) fn has_moved(&self, known: SocketAddrV6, from: SocketAddrV6) -> bool {
         match self {
             Routes::SourcePorts(_) => known.ip() != from.ip(),

@@ -10,10 +10,11 @@ use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk};
 const EPOCH_BITS: u32 = 23;
 /// The number of keys that are kept: those of the present epoch and its neighbours.
 const KEYS: usize = 4;
-/// From this length on a payload is encrypted in one pass from its place; below, copying it first takes less time. Ours, measured:
-/// docs/performance.md, section "The cipher".
+/// From this length on a payload is encrypted in one pass from its place; below, copying it first takes less time.
+/// Ours, measured: docs/performance.md, section "The cipher".
 const APART_MIN: usize = 256;
-/// The least number of counters that a datagram may be behind the highest one; ours: 512 words, of which the newest is not full.
+/// The least number of counters that a datagram may be behind the highest one; ours: 512 words, of which the newest is
+/// not full.
 const WINDOW_MIN: u64 = 511 * 64;
 
 const SHORT: &str = "a datagram is shorter than AES-GCM's limit";
@@ -86,9 +87,9 @@ impl Sealer {
         self.counter
     }
 
-    /// Fills a datagram that carries the counter [`Sealer::next`]. It has its final length; its first `head` bytes, the header
-    /// and the start of the body, are written. `payload` is the rest of the body: it is encrypted from where it lies to
-    /// behind the head, in one pass, if the connection is encrypted. The tag follows.
+    /// Fills a datagram that carries the counter [`Sealer::next`]. It has its final length; its first `head` bytes, the
+    /// header and the start of the body, are written. `payload` is the rest of the body: it is encrypted from where it
+    /// lies to behind the head, in one pass, if the connection is encrypted. The tag follows.
     ///
     /// # Panics
     /// If the datagram is not as long as these parts together.
@@ -161,7 +162,8 @@ impl Opener {
         if !self.window.is_fresh(counter) {
             return Err(Refused::Repeated);
         }
-        // At most one key beyond that of the newest datagram; otherwise a forger could make us derive keys again and again.
+        // At most one key beyond that of the newest datagram; otherwise a forger could make us derive keys again and
+        // again.
         let epoch = counter >> EPOCH_BITS;
         if epoch > (self.window.next >> EPOCH_BITS) + 1 {
             return Err(Refused::Forged);
@@ -169,8 +171,9 @@ impl Opener {
         Ok(self.keys.of(epoch))
     }
 
-    /// Makes the start of a body readable whose end, tag included, was cut off. This authenticates nothing: anyone who saw
-    /// the datagram may have changed it. The counter is not marked as seen. A counter that was opened before is refused.
+    /// Makes the start of a body readable whose end, tag included, was cut off. This authenticates nothing: anyone who
+    /// saw the datagram may have changed it. The counter is not marked as seen. A counter that was opened before is
+    /// refused.
     pub(crate) fn peek(&mut self, counter: u64, start: &mut [u8]) -> Result<(), Refused> {
         let protection = self.protection;
         let key = self.key(counter)?;
@@ -182,8 +185,8 @@ impl Opener {
         Ok(())
     }
 
-    /// Checks a whole datagram and returns its body. An encrypted body is decrypted into `room`, which has room for it; the
-    /// datagram stays as it is. If the datagram is refused, the bytes in `room` mean nothing.
+    /// Checks a whole datagram and returns its body. An encrypted body is decrypted into `room`, which has room for it;
+    /// the datagram stays as it is. If the datagram is refused, the bytes in `room` mean nothing.
     pub(crate) fn open_into<'a>(
         &mut self,
         counter: u64,
@@ -279,7 +282,8 @@ pub fn random_secret() -> Result<[u8; 32], Error> {
 
 /// Random bytes from the operating system.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
-    // Straight from the kernel: aws-lc's own generator first gathers jitter, some 450 million instructions in each process.
+    // Straight from the kernel: aws-lc's own generator first gathers jitter, some 450 million instructions in each
+    // process.
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {

@@ -134,7 +134,8 @@ pub struct SessionCounters {
     pub transport_acks_received: u64,
     /// The last round trip that a ping measured, in picoseconds, wake-ups included; zero before the first.
     pub ping_rtt: Span,
-    /// The engine's congestion window in wire bytes. Connections with one peer node share it, if the profile has one per destination.
+    /// The engine's congestion window in wire bytes. Connections with one peer node share it, if the profile has one
+    /// per destination.
     pub window: Bytes,
     /// Wire bytes that are in flight under it, of this connection.
     pub in_flight: Bytes,
@@ -159,10 +160,11 @@ pub(crate) struct Session {
     format: WireFormat,
     /// Must packets leave in order? RoCEv2's receivers take a later packet for the sign of a loss.
     in_order: bool,
-    /// The engine keeps a state of every path, and decides by that. The result of pings goes only into the counters then.
+    /// The engine keeps a state of every path, and decides by that. The result of pings goes only into the counters
+    /// then.
     engine_knows: bool,
-    /// Packets that it sends before another connection has a turn. Whole batches, since a system call costs the same for a
-    /// batch that is not full.
+    /// Packets that it sends before another connection has a turn. Whole batches, since a system call costs the same
+    /// for a batch that is not full.
     turn: usize,
     /// Present where a window is larger than the buffer of a receiving socket.
     pacer: Option<Pacer>,
@@ -213,7 +215,8 @@ pub(crate) struct Session {
     control_class: u8,
     /// Parity, if the profile's messages may have an erasure code.
     codes: Option<Box<Codes>>,
-    /// The memory of streams and receives, if the reliability is `partial`; sends, writes and receives are not used then.
+    /// The memory of streams and receives, if the reliability is `partial`; sends, writes and receives are not used
+    /// then.
     partial: Option<Box<Partial>>,
     header: Vec<u8>,
     /// Payload bytes of a full packet.
@@ -474,8 +477,8 @@ impl Session {
     }
 }
 
-/// The most packets under way on a connection whose reliability has no range of sequence numbers: ours, 3 s of 1 Gb/s in
-/// datagrams of 1,500 B.
+/// The most packets under way on a connection whose reliability has no range of sequence numbers: ours, 3 s of 1 Gb/s
+/// in datagrams of 1,500 B.
 const ONE_WAY_RANGE: u32 = 1 << 18;
 
 /// The most sequence numbers that a sender may be ahead of the oldest packet that its receiver misses.

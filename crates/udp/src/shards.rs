@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-/// Several [`AsyncNode`]s as one; each has a thread, sockets, memory and connections of its own. They share the configured addresses
-/// ([`Node::bind_shards`]), so a peer needs one address per plane.
+/// Several [`AsyncNode`]s as one; each has a thread, sockets, memory and connections of its own. They share the
+/// configured addresses ([`Node::bind_shards`]), so a peer needs one address per plane.
 ///
 /// A connection belongs to one shard for its life. Its operations use memory of that shard: register it with
 /// [`Peer::register`] or with [`Peer::node`], never with another peer's.
@@ -39,8 +39,8 @@ impl Shards {
         &self.nodes
     }
 
-    /// Connects to a host: its address on each plane, in the order of ours. Successive connections go to successive shards, both
-    /// ours and theirs.
+    /// Connects to a host: its address on each plane, in the order of ours. Successive connections go to successive
+    /// shards, both ours and theirs.
     ///
     /// Errors: as for [`AsyncNode::connect`].
     pub fn connect(&self, peer: &[SocketAddrV6]) -> Connecting {

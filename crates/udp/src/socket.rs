@@ -1,4 +1,5 @@
-//! A UDP/IPv6 socket: datagrams with their ECN bits, in batches if the kernel can (GSO, GRO), with their time of arrival.
+//! A UDP/IPv6 socket: datagrams with their ECN bits, in batches if the kernel can (GSO, GRO), with their time of
+//! arrival.
 
 mod raw;
 
@@ -22,8 +23,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(crate) const ECT: u8 = 2;
 /// Both ECN bits: marked.
 pub(crate) const CE: u8 = 3;
-/// The hop limit of datagrams to groups: more than any path through a fabric of three tiers has. Multicast sheet, section
-/// 11.
+/// The hop limit of datagrams to groups: more than any path through a fabric of three tiers has. Multicast sheet,
+/// section 11.
 const GROUP_HOPS: u32 = 8;
 
 sockopt_impl!(
@@ -36,8 +37,8 @@ sockopt_impl!(
 );
 
 sockopt_impl!(
-    /// The source of the MTU: with `IPV6_PMTUDISC_PROBE` the kernel uses that of the interface. It ignores ICMPv6 "packet
-    /// too big", which any host can forge.
+    /// The source of the MTU: with `IPV6_PMTUDISC_PROBE` the kernel uses that of the interface. It ignores ICMPv6
+    /// "packet too big", which any host can forge.
     MtuDiscover6,
     SetOnly,
     libc::IPPROTO_IPV6,
@@ -136,15 +137,16 @@ impl Udp {
         sockopt_of::set_socket_reuseport(&self.socket, true).map_err(|error| Error::Wait(error.into()))
     }
 
-    /// From now on this program chooses the receiving one among the sockets that share the port, by its place in the order in which they were opened.
+    /// From now on this program chooses the receiving one among the sockets that share the port, by its place in the
+    /// order in which they were opened.
     pub(crate) fn deal_out(&self, program: &[libc::sock_filter]) -> Result<(), Error> {
         // The kernel copies the program, and does not write to it.
         let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
         setsockopt(&self.socket, sockopt::AttachReusePortCbpf, &program).map_err(|errno| Error::Wait(errno.into()))
     }
 
-    /// Opens a socket that receives datagrams to these groups at one interface and this port. Other sockets of this host may
-    /// do the same.
+    /// Opens a socket that receives datagrams to these groups at one interface and this port. Other sockets of this
+    /// host may do the same.
     pub(crate) fn of_groups(port: u16, receive: usize, groups: &[Ipv6Addr], device: u32) -> Result<Udp, Error> {
         let address = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0);
         let wrong = |source| Error::Socket { address: address.into(), source };
@@ -162,8 +164,8 @@ impl Udp {
         Udp::set_up(UdpSocket::from(socket), address, receive, 4_096)
     }
 
-    /// From now on datagrams to groups leave by this interface, for at most eight hops; if `looped`, they arrive at this
-    /// host, too.
+    /// From now on datagrams to groups leave by this interface, for at most eight hops; if `looped`, they arrive at
+    /// this host, too.
     pub(crate) fn cast_from(&self, device: u32, looped: bool) -> Result<(), Error> {
         let address = self.address()?;
         let wrong = |error: rustix::io::Errno| Error::Socket { address: address.into(), source: error.into() };
@@ -217,8 +219,8 @@ impl Udp {
     }
 }
 
-/// Sets the options that every socket of a plane has: buffers of these many bytes, traffic classes and times of arrival with
-/// datagrams, and no fragments.
+/// Sets the options that every socket of a plane has: buffers of these many bytes, traffic classes and times of arrival
+/// with datagrams, and no fragments.
 fn prepare(socket: &impl AsFd, receive: usize, send: usize) -> nix::Result<()> {
     // Only a privileged process may exceed the system's limit; the plain call gives at most the limit.
     if setsockopt(socket, sockopt::RcvBufForce, &receive).is_err() {

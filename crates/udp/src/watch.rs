@@ -1,11 +1,11 @@
-//! Whether the peer nodes live, and which planes lead to them: one [`Watch`] per peer node, shared by all connections with
-//! that node.
+//! Whether the peer nodes live, and which planes lead to them: one [`Watch`] per peer node, shared by all connections
+//! with that node.
 //!
 //! A connection begins with a watch of its own. If there is an older watch at the same addresses, the side that called
-//! proves with a ping that both connections lead to the same node: the ping carries a code that only the two ends of the
-//! older connection can make. If the pong carries a code that the peer made in the same way, the connection joins the older
-//! watch. An address alone would prove nothing: a node that was started again has the address of the one before. `proof.rs`
-//! has the codes.
+//! proves with a ping that both connections lead to the same node: the ping carries a code that only the two ends of
+//! the older connection can make. If the pong carries a code that the peer made in the same way, the connection joins
+//! the older watch. An address alone would prove nothing: a node that was started again has the address of the one
+//! before. `proof.rs` has the codes.
 
 mod proof;
 
@@ -318,9 +318,9 @@ impl Watches {
         }
     }
 
-    /// A member's peer has answered from a new address; `peers` are its addresses on all planes now. Returns the member's
-    /// watch from now on. If the watch has other members, they may not have moved: the member leaves them, and joins those
-    /// that moved to the new address before it.
+    /// A member's peer has answered from a new address; `peers` are its addresses on all planes now. Returns the
+    /// member's watch from now on. If the watch has other members, they may not have moved: the member leaves them, and
+    /// joins those that moved to the new address before it.
     pub(crate) fn handle_move(
         &mut self,
         now: Time,
@@ -374,9 +374,9 @@ impl Watches {
         }
     }
 
-    /// The node was away for `absence`, and a peer, perhaps on the same host, may have been away, too. The peer then has
-    /// half a timeout left to answer. Shorter absences than those below do not reset the timers; otherwise a busy host would
-    /// never detect a dead peer.
+    /// The node was away for `absence`, and a peer, perhaps on the same host, may have been away, too. The peer then
+    /// has half a timeout left to answer. Shorter absences than those below do not reset the timers; otherwise a busy
+    /// host would never detect a dead peer.
     pub(crate) fn excuse(&mut self, now: Time, absence: Span) {
         let back = |timeout: Span| Time(now.0.saturating_sub(timeout.0 / 2));
         let (plane, peer) = (self.plane_timeout, self.peer_timeout);
@@ -437,8 +437,8 @@ impl Watches {
         one.members.get(one.turn).copied()
     }
 
-    /// Sets when to look at a watch again. Pings are frequent while something is under way or the last ping is not answered,
-    /// so that one lost ping does not make its plane seem dead.
+    /// Sets when to look at a watch again. Pings are frequent while something is under way or the last ping is not
+    /// answered, so that one lost ping does not make its plane seem dead.
     pub(crate) fn settle(&mut self, now: Time, watch: u32) {
         let (plane_timeout, peer_timeout) = (self.plane_timeout, self.peer_timeout);
         let Some(one) = self.get_mut(watch) else { return };

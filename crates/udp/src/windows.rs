@@ -1,9 +1,9 @@
 //! Congestion windows that the connections with one peer node share, and the order in which those connections send.
 //!
-//! A profile may have one window per destination (`mrc`: NSCC with `per_destination`). Each connection has an endpoint of
-//! its own here, so the node keeps the window and lends it to the connection that works. While the window is full,
-//! connections with something to send wait in a queue. The first of them has the turn, until it has sent a full batch that
-//! its peer acknowledges at once.
+//! A profile may have one window per destination (`mrc`: NSCC with `per_destination`). Each connection has an endpoint
+//! of its own here, so the node keeps the window and lends it to the connection that works. While the window is full,
+//! connections with something to send wait in a queue. The first of them has the turn, until it has sent a full batch
+//! that its peer acknowledges at once.
 
 use std::collections::{HashMap, VecDeque};
 use strandway_proto::SharedWindow;

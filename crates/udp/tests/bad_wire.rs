@@ -119,8 +119,8 @@ fn parity_rebuilds_in_place_what_the_wire_lost() {
     for profile in ["sdr_xor", "sdr_mds"] {
         for (loss, bytes) in [(0.01, 3_000_000), (0.2, 700_001), (0.05, 1)] {
             let lossy = Impairment { loss, ..Impairment::default() };
-            // On a busy machine packets are late, so the fallback waits for a round trip that is longer than the message
-            // takes.
+            // On a busy machine packets are late, so the fallback waits for a round trip that is longer than the
+            // message takes.
             let mut config = config(profile, 1);
             config.base_rtt = strandway_proto::Span::from_ms(200);
             let mut pair = Pair::new(config, Some(lossy), 11);

@@ -78,7 +78,7 @@ fn a_turn_looks_at_connections_that_have_something_to_do_and_at_no_others() {
         }
     }
     let visits = two.visits() - before;
-    // A few visits per message for the connection that works. If all 200 connections were visited in each of at least 1,000
-    // turns, there would be 200,000.
+    // A few visits per message for the connection that works. If all 200 connections were visited in each of at least
+    // 1,000 turns, there would be 200,000.
     assert!(visits < 40_000, "{visits} visits for 500 messages");
 }

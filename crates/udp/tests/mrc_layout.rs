@@ -172,8 +172,8 @@ impl Capture {
         Some(capture)
     }
 
-    /// Sends datagrams with this mark until one of them is in the file. A capture keeps the order of packets, so the file then
-    /// has all packets that were sent before.
+    /// Sends datagrams with this mark until one of them is in the file. A capture keeps the order of packets, so the
+    /// file then has all packets that were sent before.
     fn wait_for(&self, mark: &[u8]) {
         let socket = std::net::UdpSocket::bind("[::1]:0").expect("a socket");
         for _ in 0..1_000 {

@@ -1,5 +1,5 @@
-//! Partial completion over real sockets: every packet is written to its receive's place, bitmaps agree with the bytes, and
-//! nothing is written into a buffer that was given back.
+//! Partial completion over real sockets: every packet is written to its receive's place, bitmaps agree with the bytes,
+//! and nothing is written into a buffer that was given back.
 
 mod support;
 

@@ -158,7 +158,8 @@ fn a_peer_that_is_gone_ends_all_its_connections() {
     assert_eq!((many.peers(), many.caller.connections()), ([0, 0], 0));
 }
 
-/// The peer has ended one of several connections, and its message was lost. The other connections show that the peer lives.
+/// The peer has ended one of several connections, and its message was lost. The other connections show that the peer
+/// lives.
 #[test]
 fn a_connection_that_only_one_side_has_ends_and_the_others_stay() {
     let mut many = Many::new(&Config { peer_timeout: Duration::from_millis(900), ..config("uec", 1) }, 5);
@@ -226,8 +227,8 @@ fn connections_that_either_side_began_are_watched_as_one() {
     }
 }
 
-/// The caller's addresses change under way, as behind a router that was started again: every connection moves on its own,
-/// and all of them share one watch again.
+/// The caller's addresses change under way, as behind a router that was started again: every connection moves on its
+/// own, and all of them share one watch again.
 #[test]
 fn connections_that_move_together_are_watched_as_one_again() {
     let config = config("uec", 1);
@@ -291,8 +292,9 @@ fn connections_that_move_together_are_watched_as_one_again() {
     assert_eq!((caller.connections(), server.connections()), (6, 6));
 }
 
-/// The datagram that announces a new receive is lost in some cases. Its connection asks again by itself, although the pings
-/// of the watch go by other connections in turn. If it waited for seconds each time, this test would take minutes.
+/// The datagram that announces a new receive is lost in some cases. Its connection asks again by itself, although the
+/// pings of the watch go by other connections in turn. If it waited for seconds each time, this test would take
+/// minutes.
 #[test]
 fn lost_news_of_receives_is_told_again_soon() {
     let mut many = Many::new(&config("uec", 1), 8);

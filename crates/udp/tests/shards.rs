@@ -81,7 +81,8 @@ impl Host {
         [ours, connection]
     }
 
-    /// Writes bytes of a pattern on each of these connections with shards at the same time, and compares what has arrived.
+    /// Writes bytes of a pattern on each of these connections with shards at the same time, and compares what has
+    /// arrived.
     fn write_all(&mut self, ends: &[(usize, [Connection; 2])], seed: u64) {
         let mut under_way = Vec::new();
         for (i, &(shard, [ours, theirs])) in ends.iter().enumerate() {

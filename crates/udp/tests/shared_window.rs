@@ -1,4 +1,5 @@
-//! Connections between the same two nodes share one congestion window, if their profile has one per destination (`mrc`).
+//! Connections between the same two nodes share one congestion window, if their profile has one per destination
+//! (`mrc`).
 
 mod support;
 
@@ -67,8 +68,8 @@ impl Many {
         self.ends.iter().map(|&end| self.caller.connection_counters(end).expect("open")).collect()
     }
 
-    /// All connections send `bytes` each. Returns the most bytes that were in flight at a time, all connections together,
-    /// and the least bytes that any connection had sent when the first one finished.
+    /// All connections send `bytes` each. Returns the most bytes that were in flight at a time, all connections
+    /// together, and the least bytes that any connection had sent when the first one finished.
     fn transfer(&mut self, bytes: usize) -> (u64, u64) {
         let outbox = self.caller.register(vec![1; bytes]);
         for (&end, &remote) in self.ends.iter().zip(&self.remotes) {
@@ -146,7 +147,8 @@ fn a_connection_that_is_closed_while_it_sends_holds_nobody_up() {
     assert!(matches!(many.told[..], [Completion::Sent { connection, .. }] if connection == many.ends[0]));
 }
 
-/// Losses, duplicates, packets out of order, and a plane that falls silent for a while: every connection gets all of its bytes through.
+/// Losses, duplicates, packets out of order, and a plane that falls silent for a while: every connection gets all of
+/// its bytes through.
 #[test]
 fn every_byte_arrives_over_a_bad_wire_while_the_window_is_shared() {
     const COUNT: usize = 5;

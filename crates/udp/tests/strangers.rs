@@ -1,5 +1,5 @@
-//! Strangers, and attackers that record or forge datagrams of a handshake: they take no connection, plane or slot from other
-//! peers, and a node sends them less than they sent.
+//! Strangers, and attackers that record or forge datagrams of a handshake: they take no connection, plane or slot from
+//! other peers, and a node sends them less than they sent.
 
 mod support;
 
@@ -46,7 +46,8 @@ fn retry(hello: &[u8], cookie: u8) -> Vec<u8> {
     retry
 }
 
-/// The hello of a caller with the key, recorded by an attacker that lured the caller to its address and gave it a cookie.
+/// The hello of a caller with the key, recorded by an attacker that lured the caller to its address and gave it a
+/// cookie.
 fn recorded(config: &Config) -> Vec<u8> {
     let tap = socket();
     let mut caller = Node::bind(config.clone()).expect("sockets");
@@ -303,7 +304,8 @@ fn a_peer_without_a_route_loses_that_plane_until_there_is_one_and_others_keep_it
     until(&mut client, "the plane is back", &|node| up(node, 0) == [true; 2]);
 }
 
-/// A forged ICMPv6 "packet too big" for a datagram that was never sent: any host can send it, and it must have no effect.
+/// A forged ICMPv6 "packet too big" for a datagram that was never sent: any host can send it, and it must have no
+/// effect.
 #[test]
 fn a_forged_packet_too_big_changes_nothing() {
     if !in_namespace("a_forged_packet_too_big_changes_nothing") {

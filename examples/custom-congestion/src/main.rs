@@ -1,7 +1,7 @@
 //! A congestion control from outside Strandway's workspace, plugged in through `CongestionConfig::Custom`.
 //!
-//! `cargo run --manifest-path examples/custom-congestion/Cargo.toml` compares it with NSCC. CONTRIBUTING.md shows the part
-//! between the snippet marks.
+//! `cargo run --manifest-path examples/custom-congestion/Cargo.toml` compares it with NSCC. CONTRIBUTING.md shows the
+//! part between the snippet marks.
 
 use std::sync::Arc;
 use strandway_lab::{Report, run, scenario};
@@ -11,7 +11,8 @@ use strandway_sim::Control;
 use strandway_proto::congestion::{AckSample, Congestion, CongestionConfig, LossSample};
 use strandway_proto::{Bytes, Environment};
 
-/// Textbook AIMD: adds one packet per round trip, and halves the window after a mark or a loss, at most once per round trip.
+/// Textbook AIMD: adds one packet per round trip, and halves the window after a mark or a loss, at most once per round
+/// trip.
 struct Halving {
     window: u64,
     window_max: u64,

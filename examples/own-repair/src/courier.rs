@@ -1,5 +1,5 @@
-//! The scheme: the receiver looks at the bitmap four times in a round trip. After the first packet has come, it requests
-//! missing chunks by letter, one run of chunks at a time. The sender sends the requested chunks.
+//! The scheme: the receiver looks at the bitmap four times in a round trip. After the first packet has come, it
+//! requests missing chunks by letter, one run of chunks at a time. The sender sends the requested chunks.
 
 use strandway_proto::partial::Progress;
 use strandway_proto::{Letter, Span, Time};

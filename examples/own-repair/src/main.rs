@@ -1,6 +1,6 @@
 //! Your own reliability scheme on top of partial completion (SDR-RDMA): all of it is in `courier.rs`. It runs in both
-//! worlds, between two endpoints without sockets (`simulated.rs`) and between two nodes over loopback (`nodes.rs`), on wires
-//! that lose one packet in twenty.
+//! worlds, between two endpoints without sockets (`simulated.rs`) and between two nodes over loopback (`nodes.rs`), on
+//! wires that lose one packet in twenty.
 
 mod courier;
 mod nodes;

@@ -159,7 +159,8 @@ pub(crate) enum PerfSide {
     /// Measure a collective with one process per rank: all-reduce, all-gather, reduce-scatter, broadcast, all-to-all
     #[command(after_help = COLLECTIVE_EXAMPLES)]
     Collective(PerfCollectiveArgs),
-    /// Measure from which lengths on process groups (`strandway.Group`, the PyTorch backend) use which algorithm, and write the table
+    /// Measure from which lengths on process groups (`strandway.Group`, the PyTorch backend) use which algorithm, and
+    /// write the table
     #[command(after_help = TUNE_EXAMPLES)]
     Tune(PerfTuneArgs),
 }

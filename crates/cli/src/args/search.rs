@@ -81,8 +81,8 @@ pub(crate) struct SearchArgs {
     /// Members of each class of like parts that are tried; 0 for all [default: 1; with single paths all]
     #[arg(long, value_name = "N")]
     pub(crate) each: Option<u32>,
-    /// The number of the JSON report that failures make larger, such as fct_us.p99 [default: the time of the jobs, or the
-    /// time until the last flow finished]
+    /// The number of the JSON report that failures make larger, such as fct_us.p99 [default: the time of the jobs, or
+    /// the time until the last flow finished]
     #[arg(long, value_name = "KEY")]
     pub(crate) value: Option<String>,
     /// A run ends after this many times the time without a failure

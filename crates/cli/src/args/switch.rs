@@ -76,11 +76,12 @@ pub(crate) struct SwitchArgs {
     /// Other switches may join as racks (--parent); a session then begins when all workers have joined
     #[arg(long, conflicts_with = "parent")]
     pub(crate) racks: bool,
-    /// Add up one rack: the sums of racks go on to the switch at this address, with or without [..]:PORT, which has --racks and
-    /// the same --system, --slots, --ports and --job
+    /// Add up one rack: the sums of racks go on to the switch at this address, with or without [..]:PORT, which has
+    /// --racks and the same --system, --slots, --ports and --job
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) parent: Option<String>,
-    /// Parameter servers are processes of their own (`strandway switch server`); a session begins only if its server has joined
+    /// Parameter servers are processes of their own (`strandway switch server`); a session begins only if its server
+    /// has joined
     #[arg(long, conflicts_with = "parent")]
     pub(crate) server_apart: bool,
     /// Round trip between workers and the switch, including the time to wake up; parameter servers handle incomplete

@@ -27,8 +27,8 @@ pub(crate) struct WireArgs {
     /// none (only for fabrics that nobody else can reach)
     #[arg(long, value_name = "WHAT", default_value = "encrypted")]
     pub(crate) protection: Protection,
-    /// Bytes of datagrams that move data: frame (ours), or mrc (as publicly laid out: IPv6 in IPv6 from raw sockets; needs
-    /// profile mrc, --protection none and root) [default: that of the node file, or frame]
+    /// Bytes of datagrams that move data: frame (ours), or mrc (as publicly laid out: IPv6 in IPv6 from raw sockets;
+    /// needs profile mrc, --protection none and root) [default: that of the node file, or frame]
     #[arg(long, value_name = "WHICH")]
     pub(crate) layout: Option<Layout>,
     /// While no packet arrives: spin (lowest latency, uses a whole core), sleep, or adaptive (spin briefly, then sleep)

@@ -70,7 +70,8 @@ fn kept(args: &SweepArgs, scenario: &Scenario, variants: &[Variant], folder: &Pa
     let keys = variants.iter().map(|variant| variant.scenario.key()).collect::<Result<Vec<_>, _>>()?;
     let mut left: Vec<(bool, &String, Variant)> = Vec::new();
     for (key, variant) in keys.iter().zip(variants).filter(|_| !args.gather) {
-        // Failures are tried again: another machine may have more memory. Two variants of the same scenario are one run.
+        // Failures are tried again: another machine may have more memory. Two variants of the same scenario are one
+        // run.
         let failed = results.has(key);
         if failed != Some(false) && left.iter().all(|(_, other, _)| *other != key) {
             left.push((failed.is_some(), key, variant.clone()));

@@ -58,7 +58,8 @@ fn server(args: &PerfServerArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens a node for each thread of a client. With free ports each node has its own, since network cards deal packets out to cores by ports.
+/// Opens a node for each thread of a client. With free ports each node has its own, since network cards deal packets
+/// out to cores by ports.
 fn bind(config: &Config, threads: u16) -> Result<Vec<Node>, Error> {
     if config.planes.iter().any(|plane| plane.port() != 0) {
         return Node::bind_shards(config, usize::from(threads));

@@ -23,7 +23,8 @@ impl Recipe {
         let parts = parts.max(1);
         too_long(u64::from(ranks) * u64::from(parts) * 4)?;
         let mut made = RecipeBuilder::new(ranks, 2 * parts);
-        // The last node of each rank in each tree, for the order of parts; and a rank's nodes that received from children.
+        // The last node of each rank in each tree, for the order of parts; and a rank's nodes that received from
+        // children.
         for tree in 0..2u32 {
             // The rank at a place of the tree.
             let of = |place: u32| match tree {
@@ -68,9 +69,9 @@ impl Recipe {
     }
 
     /// All-gather by PAT, parallel aggregated trees, with all blocks of a step in one message: the step with distance
-    /// `d` sends all blocks that a rank has to the rank `d` later, for `d` = ..., 4, 2, 1. (Jeaugey: "PAT: a new algorithm
-    /// for all-gather and reduce-scatter operations at scale", arXiv 2506.20252, section 3.) The number of ranks need
-    /// not be a power of two.
+    /// `d` sends all blocks that a rank has to the rank `d` later, for `d` = ..., 4, 2, 1. (Jeaugey: "PAT: a new
+    /// algorithm for all-gather and reduce-scatter operations at scale", arXiv 2506.20252, section 3.) The number of
+    /// ranks need not be a power of two.
     ///
     /// # Errors
     /// If there are fewer than two ranks, or too many messages.

@@ -18,8 +18,8 @@ fn prefetch(address: *const u8) {
     }
 }
 
-/// The loops of a kernel. In scope must be: `WIDTH`, the bytes of a `Vector`; `Table`, a constant to multiply with; `load`, `store`,
-/// `zero`, `add`; `split`, which prepares an input, and `product` of that and a table.
+/// The loops of a kernel. In scope must be: `WIDTH`, the bytes of a `Vector`; `Table`, a constant to multiply with;
+/// `load`, `store`, `zero`, `add`; `split`, which prepares an input, and `product` of that and a table.
 macro_rules! multiply_loops {
     ($features:literal) => {
         /// See [`crate::kernel::multiply`].
@@ -59,7 +59,8 @@ macro_rules! multiply_loops {
             let (pairs, single) = inputs.as_chunks::<2>();
             let (table_pairs, single_table) = tables.as_chunks::<2>();
             let vector = |piece: &[u8], at: usize| {
-                // SAFETY: it is called below only, with pieces of `length` bytes (asserted above) and `at + WIDTH <= length`.
+                // SAFETY: it is called below only, with pieces of `length` bytes (asserted above) and `at + WIDTH <=
+                // length`.
                 load(unsafe { &*piece.as_ptr().add(at).cast() })
             };
             for at in (0..length / WIDTH).map(|v| v * WIDTH) {

@@ -1,8 +1,9 @@
 //! The door of a job at a switch: workers and racks join there, and sessions begin and end.
 //!
-//! Without racks and without a parent, a session begins with its first worker, and each worker is answered at once. A switch that
-//! takes racks answers when all workers are here, its own and those of racks, because only then it knows which rack has which
-//! workers. A switch with a parent passes on the wish of each of its workers, and answers them when the parent has answered.
+//! Without racks and without a parent, a session begins with its first worker, and each worker is answered at once. A
+//! switch that takes racks answers when all workers are here, its own and those of racks, because only then it knows
+//! which rack has which workers. A switch with a parent passes on the wish of each of its workers, and answers them
+//! when the parent has answered.
 
 use super::message::{BYTES, Join, Message, Refusal, Welcome};
 use super::speech::Speaker;
@@ -342,7 +343,8 @@ impl Door {
         self.welcome(setup, connection, 0)
     }
 
-    /// The places of all workers, and the rack of each connection. Racks are numbered in the order of their first workers.
+    /// The places of all workers, and the rack of each connection. Racks are numbered in the order of their first
+    /// workers.
     fn layout(&self) -> (Layout, Vec<(Connection, u8)>) {
         let mut order: Vec<Option<Connection>> = Vec::new();
         let (mut racks, mut connections) = (Vec::new(), Vec::new());

@@ -21,7 +21,8 @@ fn key(job: u16) -> Vec<u8> {
     [&[7; 32][..], &job.to_be_bytes()].concat()
 }
 
-/// Is set when this goes out of scope, also by a panic: a thread that waits for it then ends, and the test fails instead of hanging.
+/// Is set when this goes out of scope, also by a panic: a thread that waits for it then ends, and the test fails
+/// instead of hanging.
 struct SetAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {

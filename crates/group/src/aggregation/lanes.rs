@@ -1,12 +1,12 @@
 //! The numbers of fragments: registers that programs store into and add to, and gradients as 32-bit integers.
 //!
-//! Gradients become integers by a factor 2^k (ESA sheet, section 9). If an integer is so large that the sum of `workers`
-//! such integers could overflow, its fragment travels as floats. So no sum of honest workers overflows.
+//! Gradients become integers by a factor 2^k (ESA sheet, section 9). If an integer is so large that the sum of
+//! `workers` such integers could overflow, its fragment travels as floats. So no sum of honest workers overflows.
 
 use strandway_proto::program::Lanes;
 
-/// Numbered registers, each with the numbers of one fragment. They grow when a higher number is named, so the caller must
-/// bound the numbers.
+/// Numbered registers, each with the numbers of one fragment. They grow when a higher number is named, so the caller
+/// must bound the numbers.
 #[derive(Debug, Default)]
 pub(super) struct Registers {
     lanes: usize,
@@ -91,8 +91,8 @@ fn add(to: &mut [i32], from: &[i32], float: bool) {
     }
 }
 
-/// Adds integers, with saturation. Sums of honest workers never saturate: so all are added without a check first, and the
-/// rare overflows are corrected afterwards.
+/// Adds integers, with saturation. Sums of honest workers never saturate: so all are added without a check first, and
+/// the rare overflows are corrected afterwards.
 fn add_integers(to: &mut [i32], from: &[i32]) {
     let mut overflows = 0;
     for (sum, &more) in to.iter_mut().zip(from) {
@@ -147,9 +147,9 @@ impl Scale {
         Scale { factor: f64::from_bits(((k + 1023) as u64) << 52), limit: ((i32::MAX - 1) as u32 / workers) as i32 }
     }
 
-    /// For sums of `workers` numbers of a block whose exponent is `exponent`: all are below 2^`exponent`. The factor is not a
-    /// power of two. SwitchML; ESA sheet, section 9: `f = (2^31 - 1) / (n 2^e)`; ours is smaller by `1 / 2^(e+1)`, so that
-    /// rounding cannot make a sum overflow with any number of workers.
+    /// For sums of `workers` numbers of a block whose exponent is `exponent`: all are below 2^`exponent`. The factor is
+    /// not a power of two. SwitchML; ESA sheet, section 9: `f = (2^31 - 1) / (n 2^e)`; ours is smaller by `1 /
+    /// 2^(e+1)`, so that rounding cannot make a sum overflow with any number of workers.
     pub(super) fn of_block(workers: u32, exponent: i8) -> Scale {
         let most = f64::from(i32::MAX) / f64::from(workers.max(1));
         let unit = f64::from_bits(((1023 - i64::from(exponent)) as u64) << 52);

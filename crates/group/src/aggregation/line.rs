@@ -1,4 +1,5 @@
-//! A worker's connection to its switch: the worker joins over it, and its end means that the switch or the session is gone.
+//! A worker's connection to its switch: the worker joins over it, and its end means that the switch or the session is
+//! gone.
 
 use super::message::{BYTES, Join, Message, Refusal, Welcome};
 use super::terms;

@@ -1,6 +1,6 @@
 //! The messages of a worker and a switch before the first fragment, on a connection of a [`strandway_udp::Node`], which
-//! encrypts it. A switch that has a parent is a *rack*: it passes on the wishes of its workers, and gets one answer for all of
-//! them.
+//! encrypts it. A switch that has a parent is a *rack*: it passes on the wishes of its workers, and gets one answer for
+//! all of them.
 //!
 //! Everything is big-endian. A worker sends once for each session
 //!
@@ -19,7 +19,8 @@
 //!
 //! The token belongs to the team; the epoch counts its sessions.
 //!
-//! A parameter server in a process of its own sends `serve 5, version 2, UDP port 2`, and gets a welcome for each session.
+//! A parameter server in a process of its own sends `serve 5, version 2, UDP port 2`, and gets a welcome for each
+//! session.
 
 use super::terms::{Layout, WORKERS_MAX};
 use std::fmt;
@@ -222,8 +223,8 @@ impl Message {
         out
     }
 
-    /// Reads a message; `None` if the bytes are not a message. A message of another version is read as a refusal for that
-    /// reason.
+    /// Reads a message; `None` if the bytes are not a message. A message of another version is read as a refusal for
+    /// that reason.
     pub(super) fn decode(bytes: &[u8]) -> Option<Message> {
         let mut reader = Reader(bytes);
         let kind = reader.u8()?;

@@ -1,4 +1,5 @@
-//! `all_reduce` of real buffers: by a switch, or by a ring if there is none. All ranks agree on which of the two it was.
+//! `all_reduce` of real buffers: by a switch, or by a ring if there is none. All ranks agree on which of the two it
+//! was.
 
 use super::lanes::Scale;
 use super::line::Apart;
@@ -18,8 +19,8 @@ use strandway_proto::aggregate::Counts;
 use strandway_udp::PlaneCounters;
 use strandway_udp::fragments::LANES_MAX;
 
-/// The number of operations that go by the ring before a lost switch is tried again. The number doubles each time that the
-/// switch is still away, so that the attempts cost less and less. Ours.
+/// The number of operations that go by the ring before a lost switch is tried again. The number doubles each time that
+/// the switch is still away, so that the attempts cost less and less. Ours.
 const AWAY: u32 = 16;
 const AWAY_MAX: u32 = 4_096;
 /// Such an attempt lasts at most this part of the patience of the first one: ours.
@@ -38,14 +39,14 @@ pub struct NetworkOptions {
     pub key: Vec<u8>,
     /// Numbers in a fragment, 1 to 256. Default 256.
     pub lanes: u16,
-    /// The most fragments under way; the switch may allow fewer. Default 0: the number that fills two round trips of 2 ms at
-    /// the team's rate, 32 to 512. More fragments would wait in queues, and timers would have to allow for it.
+    /// The most fragments under way; the switch may allow fewer. Default 0: the number that fills two round trips of 2
+    /// ms at the team's rate, 32 to 512. More fragments would wait in queues, and timers would have to allow for it.
     pub window: u32,
-    /// Numbers up to this size become integers; larger ones are added as floats by the parameter server. Default 16: ESA sheet,
-    /// section 9.
+    /// Numbers up to this size become integers; larger ones are added as floats by the parameter server. Default 16:
+    /// ESA sheet, section 9.
     pub max_abs: f32,
-    /// SwitchML: the integers of each block of numbers (a fragment) have factors of their own, by the largest numbers of its two
-    /// halves; the workers agree on them one window ahead. Then `max_abs` is not used. Default false.
+    /// SwitchML: the integers of each block of numbers (a fragment) have factors of their own, by the largest numbers
+    /// of its two halves; the workers agree on them one window ahead. Then `max_abs` is not used. Default false.
     pub exponents: bool,
     /// ESA: the priority in the competition for slots, 1 to 255. Default 128.
     pub priority: u8,
@@ -297,8 +298,8 @@ impl Team {
         }
     }
 
-    /// Runs `work` on a thread of its own, and meanwhile moves the team's packets: other ranks may need them to get as far. `work`
-    /// is told when to stop.
+    /// Runs `work` on a thread of its own, and meanwhile moves the team's packets: other ranks may need them to get as
+    /// far. `work` is told when to stop.
     fn while_moving<T: Send>(
         &mut self,
         stop: &impl Fn() -> bool,
@@ -325,11 +326,12 @@ impl Team {
     }
 
     /// Replaces the numbers of `buffer` by their sums over all ranks. All ranks must call it, with buffers of the same
-    /// length. The switch adds. If it is gone, even in the middle of the operation, all ranks begin again by a ring, and
-    /// [`Reduced::by`] says so.
+    /// length. The switch adds. If it is gone, even in the middle of the operation, all ranks begin again by a ring,
+    /// and [`Reduced::by`] says so.
     ///
     /// # Errors
-    /// If a rank does not answer any more, or ranks call with buffers of different lengths. The buffer is unchanged then.
+    /// If a rank does not answer any more, or ranks call with buffers of different lengths. The buffer is unchanged
+    /// then.
     pub fn all_reduce(
         &mut self,
         network: &mut InNetwork,
@@ -398,7 +400,8 @@ impl Team {
         }
     }
 
-    /// Works on a task, if there is one, votes on its result, and waits for the verdict. Without a task it votes at once.
+    /// Works on a task, if there is one, votes on its result, and waits for the verdict. Without a task it votes at
+    /// once.
     fn ballot(
         &mut self,
         number: u32,
@@ -489,8 +492,8 @@ impl Team {
         let raw: Vec<u8> = buffer.iter().flat_map(|x| x.to_le_bytes()).collect();
         self.load(&prepared, &raw)?;
         self.run(&mut prepared, stop)?;
-        // A rank that is done may close its connections, for a buffer of another length or because its work is over, while others still
-        // wait for the acknowledgements of their last messages.
+        // A rank that is done may close its connections, for a buffer of another length or because its work is over,
+        // while others still wait for the acknowledgements of their last messages.
         self.barrier(stop)?;
         for (to, from) in buffer.iter_mut().zip(self.result(&prepared)?.chunks_exact(4)) {
             *to = f32::from_le_bytes([from[0], from[1], from[2], from[3]]);

@@ -1,8 +1,8 @@
 //! The fragments that each peer of a switch may send, and the destinations that fragments name.
 //!
-//! A worker speaks for itself, a rack (a switch below) for the workers of its rack. A fragment from the parent or from a
-//! parameter server goes on to others, so its bitmaps name its destination: one worker, or with empty bitmaps all of them.
-//! Workers do not read the bitmaps of such fragments.
+//! A worker speaks for itself, a rack (a switch below) for the workers of its rack. A fragment from the parent or from
+//! a parameter server goes on to others, so its bitmaps name its destination: one worker, or with empty bitmaps all of
+//! them. Workers do not read the bitmaps of such fragments.
 
 use strandway_proto::HostId;
 use strandway_proto::aggregate::{Fragment, Kind, Marks};

@@ -1,8 +1,8 @@
-//! One port of a switch on the wire: a socket, the program with its slots, the jobs' parameter servers, and registers with
-//! real numbers.
+//! One port of a switch on the wire: a socket, the program with its slots, the jobs' parameter servers, and registers
+//! with real numbers.
 //!
-//! Each fragment is compared with its channel before a program gets it: a peer may send only what [`super::speech`] allows.
-//! Unknown datagrams are counted and use no memory.
+//! Each fragment is compared with its channel before a program gets it: a peer may send only what [`super::speech`]
+//! allows. Unknown datagrams are counted and use no memory.
 
 use super::desk::Desk;
 use super::lanes::{Registers, read};

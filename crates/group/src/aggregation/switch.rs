@@ -1,7 +1,8 @@
 //! The switch as a process: a door for each job, where its workers join, and a thread for each port, which adds.
 //!
-//! A door is a [`Node`] with the job's key, so only workers with the key get in. Each worker gets its own secret for its
-//! fragments. When a worker's connection ends, its session ends. The thread that calls [`Switch::turn`] serves the doors.
+//! A door is a [`Node`] with the job's key, so only workers with the key get in. Each worker gets its own secret for
+//! its fragments. When a worker's connection ends, its session ends. The thread that calls [`Switch::turn`] serves the
+//! doors.
 //!
 //! A switch with a parent is a rack: it adds up its own workers, and the parent adds up the sums of racks.
 
@@ -50,14 +51,14 @@ pub struct SwitchConfig {
     pub jobs: Vec<JobConfig>,
     /// Do switches with this one as their parent join as racks? Then a session begins when all workers have joined.
     pub racks: bool,
-    /// The address of the switch that adds the sums of racks; the door of job `n` has its port plus `n`, and the same key. The
-    /// parent must have the same system, slots and ports.
+    /// The address of the switch that adds the sums of racks; the door of job `n` has its port plus `n`, and the same
+    /// key. The parent must have the same system, slots and ports.
     pub parent: Option<SocketAddrV6>,
-    /// Are the jobs' parameter servers processes of their own ([`ParameterServer`](super::ParameterServer))? Then a session
-    /// begins only if its server has joined.
+    /// Are the jobs' parameter servers processes of their own ([`ParameterServer`](super::ParameterServer))? Then a
+    /// session begins only if its server has joined.
     pub server_apart: bool,
-    /// A round trip between a worker and the switch, including the time that either takes to wake up. Default 2 ms: a slice
-    /// of the scheduler.
+    /// A round trip between a worker and the switch, including the time that either takes to wake up. Default 2 ms: a
+    /// slice of the scheduler.
     pub rtt: Span,
     /// Bytes of a port's socket buffers. Default 8 MiB.
     pub socket_buffer: usize,

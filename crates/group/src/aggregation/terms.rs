@@ -73,8 +73,8 @@ impl Terms {
         }
     }
 
-    /// The job: each rack is below one switch, with one plane for each of its ports. The hosts of rack `r` have the numbers from
-    /// 64 `r` on.
+    /// The job: each rack is below one switch, with one plane for each of its ports. The hosts of rack `r` have the
+    /// numbers from 64 `r` on.
     pub(super) fn job(&self) -> Result<Arc<Job>, JobError> {
         let Layout { racks, top } = &self.layout;
         let leaves = racks.iter().copied().chain([*top]).max().unwrap_or(0);
@@ -124,9 +124,9 @@ pub(super) fn usual_window(rate: Rate, lanes: u16) -> u32 {
     (2 * RTT.0 / one).clamp(32, 512) as u32
 }
 
-/// The time without a result after which something is sent again: ours. A window that waits in a queue on the way there, and
-/// one on the way back, take twice the time of a window. The timeout is twice that, and at least a few slices of the
-/// scheduler. SwitchML's released code waits 10 ms, too.
+/// The time without a result after which something is sent again: ours. A window that waits in a queue on the way
+/// there, and one on the way back, take twice the time of a window. The timeout is twice that, and at least a few
+/// slices of the scheduler. SwitchML's released code waits 10 ms, too.
 pub(super) fn timeout(rate: Rate, lanes: u16, window: u32) -> Span {
     let whole = rate.time_for(Bytes(bytes(lanes) * u64::from(window)));
     (whole * 4).max(Span::from_ms(10))

@@ -1,8 +1,8 @@
 //! Combines many receivers into one: it gathers their answers and results into the messages of one receiver, which the
 //! sending side of a copy expects.
 //!
-//! A file is wanted if one receiver wants it, and a block if one lacks it. A parcel is done when all receivers have written
-//! it. A failure at one receiver is noted for that receiver, and does not hold up the others.
+//! A file is wanted if one receiver wants it, and a block if one lacks it. A parcel is done when all receivers have
+//! written it. A failure at one receiver is noted for that receiver, and does not hold up the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use strandway_udp::copy::{Answer, Malformed, Message, Trouble};

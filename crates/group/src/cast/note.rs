@@ -1,5 +1,5 @@
-//! The messages between the two sides of a cast, over the connection between them, as bytes. Reading checks every length and
-//! allocates no more than was received.
+//! The messages between the two sides of a cast, over the connection between them, as bytes. Reading checks every
+//! length and allocates no more than was received.
 
 use std::net::{Ipv6Addr, SocketAddrV6};
 use strandway_udp::copy::parts::Reader;

@@ -44,8 +44,8 @@ pub enum Served {
     Ended(String),
 }
 
-/// Takes casts below `target` until `stop` returns true; it is asked repeatedly. `tell` gets the news, and ends the service
-/// by returning false.
+/// Takes casts below `target` until `stop` returns true; it is asked repeatedly. `tell` gets the news, and ends the
+/// service by returning false.
 ///
 /// # Errors
 /// If the node fails. A sender that does something wrong only ends its own cast.

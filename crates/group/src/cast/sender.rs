@@ -1,5 +1,5 @@
-//! The side that reads files: it calls receivers, forms teams of those that answer, and casts to them the blocks that they
-//! lack.
+//! The side that reads files: it calls receivers, forms teams of those that answer, and casts to them the blocks that
+//! they lack.
 
 use super::chorus::Chorus;
 use super::note::{Form, Note, Parcel, VERSION};
@@ -22,8 +22,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const NOTES_MAX: usize = 1_024;
 /// The time after which a receiver that does not answer is called again.
 const AGAIN: Duration = Duration::from_millis(1_000);
-/// Bytes around a datagram: the IPv6 header (40), the UDP header (8), and the Ethernet frame with preamble, checksum and gap
-/// (38).
+/// Bytes around a datagram: the IPv6 header (40), the UDP header (8), and the Ethernet frame with preamble, checksum
+/// and gap (38).
 const AROUND: u64 = 86;
 
 /// A receiver, as the caller describes it.
@@ -97,8 +97,8 @@ pub struct Summary {
     pub unread: Vec<(PathBuf, strandway_udp::copy::Trouble)>,
 }
 
-/// Casts `sources` to all receivers that answer, into the directories that they serve. The source `a` becomes `a` there; for
-/// `a/.` the contents go there. Ten times a second, `each` gets the status and `stop` is asked.
+/// Casts `sources` to all receivers that answer, into the directories that they serve. The source `a` becomes `a`
+/// there; for `a/.` the contents go there. Ten times a second, `each` gets the status and `stop` is asked.
 ///
 /// # Errors
 /// If options or sources are wrong, no receiver takes part, or one is lost and the cast had to reach all.

@@ -1,5 +1,5 @@
-//! The engine of a process: one node, its peers, and all collectives under way in all groups. Its thread runs it, or a caller that waits:
-//! see `helm.rs`.
+//! The engine of a process: one node, its peers, and all collectives under way in all groups. Its thread runs it, or a
+//! caller that waits: see `helm.rs`.
 
 mod arriving;
 mod ends;
@@ -29,7 +29,8 @@ const SLOT: usize = 16_384;
 /// Messages that a peer may have under way at once: ours.
 const SLOTS: usize = 16;
 const _: () = assert!(EAGER + HEAD <= SLOT);
-/// Limit on the bytes of all peers that arrive before a collective asks for them: ours. A peer that exceeds it is disconnected.
+/// Limit on the bytes of all peers that arrive before a collective asks for them: ours. A peer that exceeds it is
+/// disconnected.
 const EARLY_MAX: usize = 256 << 20;
 /// Groups that are remembered after their end, so that late messages are known as such: ours.
 const ENDED_MAX: usize = 65_536;
@@ -212,8 +213,8 @@ impl Engine {
         }
     }
 
-    /// Carries out commands, moves packets or waits for some for at most `longest`, and acts on what has come. False if it was told to end,
-    /// and has said everything.
+    /// Carries out commands, moves packets or waits for some for at most `longest`, and acts on what has come. False if
+    /// it was told to end, and has said everything.
     pub(super) fn turn(&mut self, commands: &Commands, longest: Duration) -> Result<bool, Error> {
         self.obey(commands)?;
         if self.ending.is_some_and(|until| self.sent.is_empty() || Instant::now() > until) {

@@ -116,8 +116,8 @@ impl Group {
         }
     }
 
-    /// A group of those ranks that call with the same color, in the order of their keys, then ranks; `None` for those without a color.
-    /// All ranks call it.
+    /// A group of those ranks that call with the same color, in the order of their keys, then ranks; `None` for those
+    /// without a color. All ranks call it.
     ///
     /// # Errors
     /// As for any collective.
@@ -143,8 +143,8 @@ impl Group {
         Ok(Some(Group::new(&self.process, id, rank, members, self.options())))
     }
 
-    /// The group without some of its ranks, in the same order; for survivors. Nothing is sent: all that remain call it, with the same
-    /// ranks, as often as each other. Collectives of this group that are under way stay so.
+    /// The group without some of its ranks, in the same order; for survivors. Nothing is sent: all that remain call it,
+    /// with the same ranks, as often as each other. Collectives of this group that are under way stay so.
     ///
     /// # Errors
     /// If there is no such rank, or it is this one, or nothing is excluded.
@@ -200,14 +200,15 @@ impl Group {
         *self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends all collectives of this group here, now: they fail, and so do later ones. Their memory is the caller's again.
+    /// Ends all collectives of this group here, now: they fail, and so do later ones. Their memory is the caller's
+    /// again.
     pub fn abort(&self) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(Failure::Aborted);
         self.process.submit(Command::Abort { group: self.id });
     }
 
-    /// Begins a collective on memory that is lent until its work has ended. Spans of the job name the buffers. `timeout`: default that of
-    /// the group.
+    /// Begins a collective on memory that is lent until its work has ended. Spans of the job name the buffers.
+    /// `timeout`: default that of the group.
     ///
     /// # Errors
     /// If the job does not fit the buffers, the element or the group.

@@ -1,8 +1,8 @@
 //! The helm of a process: its engine, the commands that wait for it, and the thread that steers.
 //!
-//! A process has a thread that steers, so that packets move while no caller is there. A caller that waits for its work takes the helm
-//! instead: its work begins and ends on its own thread, without a wake-up of the process's thread. When the caller leaves, the process's
-//! thread stays away for [`LEASE`], since the next call is likely to come soon.
+//! A process has a thread that steers, so that packets move while no caller is there. A caller that waits for its work
+//! takes the helm instead: its work begins and ends on its own thread, without a wake-up of the process's thread. When
+//! the caller leaves, the process's thread stays away for [`LEASE`], since the next call is likely to come soon.
 
 use super::engine::{Command, Engine};
 use super::failure::Failure;
@@ -14,10 +14,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use strandway_udp::{Error, Waker};
 
-/// How long the process's thread leaves the helm alone after a caller: ours. Long enough for a program that calls again at once, and not
-/// noticed by peers, who wait longer before they send something again.
+/// How long the process's thread leaves the helm alone after a caller: ours. Long enough for a program that calls again
+/// at once, and not noticed by peers, who wait longer before they send something again.
 const LEASE: Duration = Duration::from_micros(200);
-/// If a caller has had the helm for longer than this, it says when it leaves; otherwise the process's thread finds out by itself. Ours.
+/// If a caller has had the helm for longer than this, it says when it leaves; otherwise the process's thread finds out
+/// by itself. Ours.
 const LONG: Duration = Duration::from_millis(1);
 /// The longest turn of a thread at the helm.
 const LONGEST: Duration = Duration::from_secs(60);

@@ -125,10 +125,11 @@ impl Launch {
 static PROCESSES: Mutex<Vec<(u32, Process)>> = Mutex::new(Vec::new());
 
 impl Group {
-    /// Meets the other ranks at a store, with the process that this operating system process has already, if the group's key is its key;
-    /// else a new one is started, on the planes of `STRANDWAY_PLANES` (addresses with commas between them) or, without that, on the address
-    /// by which this host reaches `towards`. `STRANDWAY_PAYLOAD`, `STRANDWAY_PROTECTION`, `STRANDWAY_PROFILE` and `STRANDWAY_TUNING`
-    /// (at rank 0), `STRANDWAY_RATE` in Gb/s and `STRANDWAY_RTT` in milliseconds are read too.
+    /// Meets the other ranks at a store, with the process that this operating system process has already, if the
+    /// group's key is its key; else a new one is started, on the planes of `STRANDWAY_PLANES` (addresses with commas
+    /// between them) or, without that, on the address by which this host reaches `towards`. `STRANDWAY_PAYLOAD`,
+    /// `STRANDWAY_PROTECTION`, `STRANDWAY_PROFILE` and `STRANDWAY_TUNING` (at rank 0), `STRANDWAY_RATE` in Gb/s and
+    /// `STRANDWAY_RTT` in milliseconds are read too.
     ///
     /// # Errors
     /// If a rank does not come in time, or the store or an address does not work.
@@ -161,7 +162,8 @@ impl Group {
         Group::form(&process, store, rank, ranks, options)
     }
 
-    /// The same with a process of the group's own, which ends with it: for several ranks in one operating system process.
+    /// The same with a process of the group's own, which ends with it: for several ranks in one operating system
+    /// process.
     ///
     /// # Errors
     /// As for [`Group::meet`].
@@ -251,7 +253,8 @@ fn address_towards(host: Option<IpAddr>) -> Result<Ipv6Addr, GroupError> {
         Some(host) if host.is_loopback() => return Ok(Ipv6Addr::LOCALHOST),
         Some(IpAddr::V4(host)) => {
             if UdpSocket::bind((host, 0)).is_ok() {
-                // It is this host's: other ranks may not be here, but then they cannot be reached by this address either.
+                // It is this host's: other ranks may not be here, but then they cannot be reached by this address
+                // either.
                 return Ok(Ipv6Addr::LOCALHOST);
             }
             return Err(GroupError::Config(format!("ranks meet at {host}, and planes have IPv6 addresses: {remedy}")));

@@ -1,7 +1,7 @@
 //! Memory that callers lend to a process until a collective ends. All of this crate's `unsafe` is here.
 //!
-//! The node that moves bytes lives on a thread of its own, so it cannot borrow. A [`Buffer`] says who promises that the memory lives and
-//! that nobody else touches it: an owner that it carries, or a caller who waits.
+//! The node that moves bytes lives on a thread of its own, so it cannot borrow. A [`Buffer`] says who promises that the
+//! memory lives and that nobody else touches it: an owner that it carries, or a caller who waits.
 #![allow(unsafe_code, reason = "memory of a caller is lent to another thread for the time of a collective")]
 
 use std::any::Any;
@@ -22,8 +22,8 @@ impl Buffer {
     /// Memory that a collective reads.
     ///
     /// # Safety
-    /// `length` bytes from `first` on are readable, and nobody writes them, until the work of the collective has ended, or for as long as
-    /// `owner` lives.
+    /// `length` bytes from `first` on are readable, and nobody writes them, until the work of the collective has ended,
+    /// or for as long as `owner` lives.
     pub unsafe fn read(first: *const u8, length: usize, owner: Option<Box<dyn Any + Send>>) -> Buffer {
         if length == 0 {
             return Buffer { bytes: Bytes::Read(&[]), owner };
@@ -36,8 +36,8 @@ impl Buffer {
     /// Memory that a collective reads and writes.
     ///
     /// # Safety
-    /// `length` bytes from `first` on are readable and writable, and nobody else touches them, until the work of the collective has ended,
-    /// or for as long as `owner` lives.
+    /// `length` bytes from `first` on are readable and writable, and nobody else touches them, until the work of the
+    /// collective has ended, or for as long as `owner` lives.
     pub unsafe fn write(first: *mut u8, length: usize, owner: Option<Box<dyn Any + Send>>) -> Buffer {
         if length == 0 {
             return Buffer { bytes: Bytes::Write(&mut []), owner };
@@ -50,7 +50,8 @@ impl Buffer {
     /// A borrowed slice to read, for a caller who waits for the end of the work before it returns.
     pub(super) fn borrow<T: bytemuck::Pod>(slice: &[T]) -> Buffer {
         let bytes: &[u8] = bytemuck::cast_slice(slice);
-        // SAFETY: `Group`'s blocking calls, the only ones to call this, return when the work has ended and the process has let go.
+        // SAFETY: `Group`'s blocking calls, the only ones to call this, return when the work has ended and the process
+        // has let go.
         unsafe { Buffer::read(bytes.as_ptr(), bytes.len(), None) }
     }
 

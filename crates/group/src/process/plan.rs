@@ -1,14 +1,16 @@
 //! A rank's part in a collective: what it copies, sends, receives and adds, and what waits for what.
 //!
-//! Ranks talk to each other directly; nothing goes around a ring. Short messages take one hop. Long reductions are cut: rank `b` adds up
-//! block `b` of all ranks, part by part, in the order of ranks, so that every run gives the same bits; where all ranks want the sum, the
-//! blocks are gathered from there. Per rank that is `2 (n - 1) / n` of the buffer, as for a ring.
+//! Ranks talk to each other directly; nothing goes around a ring. Short messages take one hop. Long reductions are cut:
+//! rank `b` adds up block `b` of all ranks, part by part, in the order of ranks, so that every run gives the same bits;
+//! where all ranks want the sum, the blocks are gathered from there. Per rank that is `2 (n - 1) / n` of the buffer, as
+//! for a ring.
 
 use super::element::Element;
 use super::tuning::Tuning;
 use std::ops::Range;
 
-/// Messages of at most this many bytes are sent at once; longer ones wait until the receiver has opened its memory. Ours.
+/// Messages of at most this many bytes are sent at once; longer ones wait until the receiver has opened its memory.
+/// Ours.
 pub(super) const EAGER: usize = 16_000;
 /// The tags of a gathering that follows a scattering begin here.
 const GATHER: u32 = 1 << 31;

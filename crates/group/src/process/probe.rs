@@ -1,7 +1,8 @@
-//! Is a silent process gone, or slow? A port that nobody listens at refuses; the kernel says so for a process that has ended.
+//! Is a silent process gone, or slow? A port that nobody listens at refuses; the kernel says so for a process that has
+//! ended.
 //!
-//! Asked from sockets of their own, one per plane, since a node's sockets talk to many and hear no refusals. A refusal can be forged, so
-//! it counts only while nothing genuine is heard, and must be repeated.
+//! Asked from sockets of their own, one per plane, since a node's sockets talk to many and hear no refusals. A refusal
+//! can be forged, so it counts only while nothing genuine is heard, and must be repeated.
 
 use std::io;
 use std::net::{SocketAddr, SocketAddrV6, UdpSocket};

@@ -15,7 +15,8 @@ const VALUES_MAX: usize = 1 << 20;
 /// How long a look into a directory takes at least: ours.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A few values under names. Give your own, for instance one of a scheduler, or take [`DirectoryStore`] or [`TcpStore`].
+/// A few values under names. Give your own, for instance one of a scheduler, or take [`DirectoryStore`] or
+/// [`TcpStore`].
 ///
 /// A process that can read a store can join its groups and read their traffic: rank 0 puts a key there.
 pub trait Store {
@@ -65,7 +66,8 @@ impl<S: Store> Store for Prefixed<S> {
     }
 }
 
-/// A directory that all ranks see: a file per value. Each run takes a directory of its own, or finds the values of the one before.
+/// A directory that all ranks see: a file per value. Each run takes a directory of its own, or finds the values of the
+/// one before.
 #[derive(Clone, Debug)]
 pub struct DirectoryStore {
     path: PathBuf,
@@ -162,8 +164,9 @@ impl Store for Values {
 
 /// Values at one process that the others reach over TCP.
 ///
-/// Each request is a letter (`S` or `G`), two lengths or a length and milliseconds (4 bytes each, big-endian), the key and, to set, the
-/// value. The answer to `G` is a length and the value; the length is `u32::MAX` if there is none in time. The answer to `S` is a zero.
+/// Each request is a letter (`S` or `G`), two lengths or a length and milliseconds (4 bytes each, big-endian), the key
+/// and, to set, the value. The answer to `G` is a length and the value; the length is `u32::MAX` if there is none in
+/// time. The answer to `S` is a zero.
 #[derive(Debug)]
 pub struct TcpStore {
     stream: TcpStream,

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 /// Lengths, in bytes, at which collectives change their algorithm. All ranks of a group have those of rank 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// For reductions of at most this many bytes, every rank sends its whole buffer to all others, in one hop; at most 16,000. Default
-    /// 16,000: longer buffers take longer on the wire than a hop. Ours.
+    /// For reductions of at most this many bytes, every rank sends its whole buffer to all others, in one hop; at most
+    /// 16,000. Default 16,000: longer buffers take longer on the wire than a hop. Ours.
     pub whole: usize,
     /// Broadcasts longer than this are scattered and gathered, shorter ones go down a tree. Default 256 KiB. Ours.
     pub tree: usize,
-    /// Bytes of a part of a block that is reduced: a part is added while others are under way, and is in the cache then. A multiple of 64,
-    /// from 4 KiB to 64 MiB. Default 512 KiB. Ours.
+    /// Bytes of a part of a block that is reduced: a part is added while others are under way, and is in the cache
+    /// then. A multiple of 64, from 4 KiB to 64 MiB. Default 512 KiB. Ours.
     pub part: usize,
 }
 
@@ -85,15 +85,16 @@ pub struct Candidate {
     pub time: Duration,
 }
 
-/// The candidates of each key, and the collectives that it decides: whether all-reduce (else broadcast), and their sizes in bytes.
+/// The candidates of each key, and the collectives that it decides: whether all-reduce (else broadcast), and their
+/// sizes in bytes.
 const CANDIDATES: [(&str, &[usize], bool, &[usize]); 3] = [
     ("whole", &[1_024, 4_096, 8_192, EAGER], true, &[2_048, 6_144, 12_288]),
     ("tree", &[16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20], false, &[32 << 10, 128 << 10, 512 << 10, 2 << 20]),
     ("part", &[64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20], true, &[1 << 20, 4 << 20, 16 << 20]),
 ];
 
-/// Measures all candidates between the ranks that a launcher has started, and takes the fastest of each key. All ranks call it, and have
-/// the same result. `each` gets every candidate.
+/// Measures all candidates between the ranks that a launcher has started, and takes the fastest of each key. All ranks
+/// call it, and have the same result. `each` gets every candidate.
 ///
 /// # Errors
 /// If ranks do not meet, or one ends.

@@ -63,8 +63,8 @@ impl Work {
         if self.is_ended() { self.lock().outcome.clone() } else { None }
     }
 
-    /// Waits for the end for at most `timeout`. `None` if the collective has not ended by then; it goes on. The packets of the process move on
-    /// the thread that waits, meanwhile.
+    /// Waits for the end for at most `timeout`. `None` if the collective has not ended by then; it goes on. The packets
+    /// of the process move on the thread that waits, meanwhile.
     pub fn wait_for(&self, timeout: Duration) -> Option<Result<Option<u32>, Failure>> {
         let until = Instant::now().checked_add(timeout);
         if !self.is_ended() {

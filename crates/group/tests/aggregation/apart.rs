@@ -113,7 +113,8 @@ fn a_server_below_the_parent_serves_racks() {
     }
 }
 
-/// Runs rounds while the server is killed in the middle of round 3, and started again if `back`; how each round was added.
+/// Runs rounds while the server is killed in the middle of round 3, and started again if `back`; how each round was
+/// added.
 fn a_server_dies(system: System, test: u16, back: bool) -> Vec<By> {
     let config = SwitchConfig { address: some_ports(test), loss: 0.01, ..apart(system, 1) };
     let serving = Running::start(config);

@@ -126,8 +126,8 @@ pub(crate) fn reduce(team: &mut Team, network: &mut InNetwork, length: usize, ro
 /// The number of rounds in which a lost switch is tried again twice: after 16 operations, and after 32 more.
 pub(crate) const ROUNDS: u32 = 53;
 
-/// Runs rounds until the switch adds again, of which round 3 is long; how each was added. `begun` is called after each of them
-/// at rank 0.
+/// Runs rounds until the switch adds again, of which round 3 is long; how each was added. `begun` is called after each
+/// of them at rank 0.
 pub(crate) fn rounds(team: &mut Team, network: &mut InNetwork, begun: impl Fn(u32)) -> Vec<By> {
     let mut ways = Vec::new();
     for round in 0..ROUNDS {

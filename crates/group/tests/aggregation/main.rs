@@ -219,7 +219,8 @@ fn a_worker_that_dies_is_named_and_nobody_hangs() {
     }
 }
 
-/// Is set when this goes out of scope, also by a panic: a thread that waits for it then ends, and the test fails instead of hanging.
+/// Is set when this goes out of scope, also by a panic: a thread that waits for it then ends, and the test fails
+/// instead of hanging.
 struct SetAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {

@@ -1,7 +1,7 @@
 //! NCCL's topology of a server and its graphs (`.xml`, from `NCCL_TOPO_DUMP_FILE` and `NCCL_GRAPH_DUMP_FILE`).
 //!
-//! Readers of reference: NVIDIA/nccl `src/graph/xml.cc`, `topo.cc` and `search.cc`. Clouds ship skeletons that have only
-//! PCI devices with their class, so the class tells what a device is, and the number of NVLinks is not known.
+//! Readers of reference: NVIDIA/nccl `src/graph/xml.cc`, `topo.cc` and `search.cc`. Clouds ship skeletons that have
+//! only PCI devices with their class, so the class tells what a device is, and the number of NVLinks is not known.
 
 use super::xml::{self, Element};
 use crate::problem::Problems;

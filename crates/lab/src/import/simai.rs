@@ -1,7 +1,8 @@
-//! Workloads of SimAI and AICB (the text format of ASTRA-sim 1): one rank of one pipeline stage, layer by layer, with all its micro-batches.
+//! Workloads of SimAI and AICB (the text format of ASTRA-sim 1): one rank of one pipeline stage, layer by layer, with
+//! all its micro-batches.
 //!
-//! The reader is SimAI's `astra-sim/workload/Workload.cc`: a header of pairs, the number of layers, then twelve fields per layer. Groups
-//! are those of Megatron-LM: tensor parallel fastest, then experts, data, stages outermost.
+//! The reader is SimAI's `astra-sim/workload/Workload.cc`: a header of pairs, the number of layers, then twelve fields
+//! per layer. Groups are those of Megatron-LM: tensor parallel fastest, then experts, data, stages outermost.
 
 use super::trace::Kind;
 use crate::problem::{Problem, Problems};
@@ -219,8 +220,9 @@ struct Cut {
     others: usize,
 }
 
-/// The layers of one micro-batch, and those that are there once. A micro-batch begins with the first name that is there once per
-/// micro-batch, and holds the names that repeat. The values are those of the last one: the first has what is done once.
+/// The layers of one micro-batch, and those that are there once. A micro-batch begins with the first name that is there
+/// once per micro-batch, and holds the names that repeat. The values are those of the last one: the first has what is
+/// done once.
 fn cut(layers: Vec<Layer>, micros: u32) -> Result<Cut, String> {
     if micros <= 1 {
         return Ok(Cut { micro: layers, once: Vec::new(), others: 0 });

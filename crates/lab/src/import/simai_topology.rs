@@ -1,9 +1,9 @@
 //! Topology files of SimAI and of ASTRA-sim's ns-3 variant: a list of nodes, switches and links. A graph that is a
 //! leaf-spine fabric of equal servers becomes `[fabric]` and `[servers]`; any other one is refused with the reason.
 //!
-//! SimAI (`inputs/topo`, written by `gen_Topo_Template.py`): `nodes gpus_per_server nvswitches switches links gpu_type`,
-//! the numbers of NVSwitches and switches, then `source destination rate latency error_rate` per link. ASTRA-sim has
-//! `nodes switches links` in the first line.
+//! SimAI (`inputs/topo`, written by `gen_Topo_Template.py`): `nodes gpus_per_server nvswitches switches links
+//! gpu_type`, the numbers of NVSwitches and switches, then `source destination rate latency error_rate` per link.
+//! ASTRA-sim has `nodes switches links` in the first line.
 
 use super::trace::problem;
 use crate::problem::Problems;

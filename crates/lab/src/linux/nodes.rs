@@ -20,8 +20,8 @@ pub fn up(fabric: &LinuxFabric, program: &Path, interrupted: &dyn Fn() -> bool) 
     strandway_namespaces::up(fabric, &file, program, interrupted)
 }
 
-/// Denies a part of a fabric that is up: nodes that start from now on do not send over it. `allow` with `None` allows all parts
-/// again. Returns whether this changes anything.
+/// Denies a part of a fabric that is up: nodes that start from now on do not send over it. `allow` with `None` allows
+/// all parts again. Returns whether this changes anything.
 ///
 /// # Errors
 /// If there is no such fabric or part, or its node files cannot be written.

@@ -2,8 +2,8 @@
 //!
 //! A collective lasts from its first message to its last one. The time until its last rank was ready is *waiting for a
 //! rank*. The rest is divided by cause: sending, windows cut by queues (at one link, at the receivers, or all over the
-//! fabric), losses, pauses, and the way there and back. The causes come from the accounts of the senders' connections and
-//! from the queues that the packets met ([`Tally`]), summed over all collectives of one kind.
+//! fabric), losses, pauses, and the way there and back. The causes come from the accounts of the senders' connections
+//! and from the queues that the packets met ([`Tally`]), summed over all collectives of one kind.
 
 use super::capacity::Capacity;
 use super::job::OperationFacts;

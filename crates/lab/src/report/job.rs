@@ -71,8 +71,8 @@ pub struct JobFacts {
     pub timeline: Vec<TimelineFacts>,
     /// When the iteration of `timeline` and `lanes` began, in us since the run began.
     pub timeline_from_us: f64,
-    /// The activities of some ranks in that iteration, the slowest one among them; empty without time series (`run.sample`,
-    /// or a page), and if there were too many steps to keep their times.
+    /// The activities of some ranks in that iteration, the slowest one among them; empty without time series
+    /// (`run.sample`, or a page), and if there were too many steps to keep their times.
     pub lanes: Vec<LaneFacts>,
 }
 

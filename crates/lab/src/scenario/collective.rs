@@ -112,8 +112,8 @@ pub struct CollectivePlan {
 }
 
 impl Maker<'_> {
-    /// A collective of the job that is being made: what it is and its algorithm, its ranks and bytes. It has no name yet, and its messages
-    /// are counted.
+    /// A collective of the job that is being made: what it is and its algorithm, its ranks and bytes. It has no name
+    /// yet, and its messages are counted.
     pub(super) fn of_job(
         &self,
         (kind, algorithm): (Collective, &str),

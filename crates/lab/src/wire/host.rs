@@ -49,7 +49,8 @@ struct Host<'a> {
     /// Messages that wait because a connection has too many operations.
     stuck: VecDeque<(Channel, Message)>,
     posted: HashMap<Operation, MessageId>,
-    /// Denials of the controller that have not begun or ended yet, the next one last: time, fault of the plan, and whether it begins.
+    /// Denials of the controller that have not begun or ended yet, the next one last: time, fault of the plan, and
+    /// whether it begins.
     orders: Vec<(Time, usize, bool)>,
 }
 

@@ -13,8 +13,8 @@ pub const FABRIC: &str = "[fabric]\nhosts = 32\nhosts_per_leaf = 8\nspines = 4\n
 pub const PACKET: f64 = 4160.0 * 20e-6;
 pub const ACK: f64 = 64.0 * 20e-6;
 
-/// The time of a message of `bytes` bytes to a host below the same leaf, us: all packets leave one behind the other, the
-/// last one crosses two links, and the leaf forwards whole packets.
+/// The time of a message of `bytes` bytes to a host below the same leaf, us: all packets leave one behind the other,
+/// the last one crosses two links, and the leaf forwards whole packets.
 pub fn message(bytes: u64) -> f64 {
     let packets = bytes.div_ceil(4096);
     let wire = bytes + 64 * packets;

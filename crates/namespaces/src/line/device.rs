@@ -57,8 +57,8 @@ impl Device {
         }
     }
 
-    /// Hands waiting frames, at most [`BATCH`], to `each`, with their times of arrival. Returns the number of frames read,
-    /// including those that the kernel sends from here.
+    /// Hands waiting frames, at most [`BATCH`], to `each`, with their times of arrival. Returns the number of frames
+    /// read, including those that the kernel sends from here.
     pub(super) fn receive(&self, desk: &mut Desk, mut each: impl FnMut(Time, &[u8])) -> std::io::Result<usize> {
         let mut lengths = [None; BATCH];
         let mut count = 0;

@@ -163,8 +163,8 @@ impl Way {
         if let Some(space) = &self.device.namespace {
             move_into(space)?;
         }
-        // Frames must not wait: this thread gets a higher priority than those of hosts, if the system allows it. Sleeps end
-        // on time, and not up to 50 us later.
+        // Frames must not wait: this thread gets a higher priority than those of hosts, if the system allows it. Sleeps
+        // end on time, and not up to 50 us later.
         let _ = setpriority_process(None, URGENT);
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let mut desk = Desk::new(self.clock);
@@ -244,13 +244,13 @@ impl Way {
         Ok(gone)
     }
 
-    /// Publishes the counters. If the link is `idle`, frames that its device received and this thread did not read count as
-    /// failed.
+    /// Publishes the counters. If the link is `idle`, frames that its device received and this thread did not read
+    /// count as failed.
     fn tell(&mut self, shown: &Mutex<Carried>, idle: bool) {
         let moved = [self.carried.taken, self.carried.delivered];
         if idle && self.quiet == Some(moved) {
-            // A fabric of many sites has hundreds of idle directions; asking the kernel each time would take a fifth of a
-            // core.
+            // A fabric of many sites has hundreds of idle directions; asking the kernel each time would take a fifth of
+            // a core.
             return;
         }
         self.quiet = idle.then_some(moved);

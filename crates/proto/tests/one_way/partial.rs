@@ -175,8 +175,8 @@ fn what_makes_no_sense_is_counted_and_stored_nowhere() {
 }
 
 proptest! {
-    /// SDR-RDMA's sheet, checklist 2: packets that are late, repeated, out of order or of another generation never touch a receive
-    /// that is complete, or one that was posted again.
+    /// SDR-RDMA's sheet, checklist 2: packets that are late, repeated, out of order or of another generation never
+    /// touch a receive that is complete, or one that was posted again.
     #[test]
     fn late_packets_touch_nothing(
         operations in prop::collection::vec((0u8..4, 0u32..3000, 0u32..6), 1..200),

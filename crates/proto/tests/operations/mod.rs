@@ -162,8 +162,8 @@ pub(crate) fn check_wire(bytes: &[u8]) {
     }
 }
 
-/// Reads the bytes as a datagram in MRC's published layout, as they are and with the lengths, the port and the ICRC made right,
-/// so that the bodies are read, too. A datagram that can be read can be written, and then says the same.
+/// Reads the bytes as a datagram in MRC's published layout, as they are and with the lengths, the port and the ICRC
+/// made right, so that the bodies are read, too. A datagram that can be read can be written, and then says the same.
 pub(crate) fn check_ocp(bytes: &[u8]) {
     read_ocp(bytes);
     let mut right = bytes.to_vec();

@@ -217,8 +217,9 @@ impl Outcome {
 
 /// Runs `world` over a wire that follows `script` (and the world's chance) and compares counters with `expect`.
 ///
-/// A script is a list of `drop|dup|mark|trim|delay [data|ack|nack|cnp|probe|operation|answer] FROM[..TO] [xTIMES] [by MICROSECONDS]`. Data is
-/// named by PSN and struck the first `TIMES` times that it is sent (once if not said); other packets are counted from 0.
+/// A script is a list of `drop|dup|mark|trim|delay [data|ack|nack|cnp|probe|operation|answer] FROM[..TO] [xTIMES] [by
+/// MICROSECONDS]`. Data is named by PSN and struck the first `TIMES` times that it is sent (once if not said); other
+/// packets are counted from 0.
 pub(crate) fn check(world: &World, script: &str, expect: &str) -> Outcome {
     let mut pair = Pair::new(world, script);
     let outcome = pair.run();

@@ -8,7 +8,8 @@ use strandway_proto::aggregate::{Fragment, Kind, Marks};
 use strandway_proto::program::Lanes;
 use strandway_proto::units::{Span, Time};
 
-/// The longest time between two questions about a key is this, or [`FLUSH_MAX_RTTS`] round trips if those take longer. Ours.
+/// The longest time between two questions about a key is this, or [`FLUSH_MAX_RTTS`] round trips if those take longer.
+/// Ours.
 pub(super) const FLUSH_MAX: Span = Span::from_ms(1);
 const FLUSH_MAX_RTTS: u64 = 32;
 

@@ -1,4 +1,5 @@
-//! Every order of events of two workers, one slot and one or two keys: no sum is ever wrong, and from every state all results can come.
+//! Every order of events of two workers, one slot and one or two keys: no sum is ever wrong, and from every state all
+//! results can come.
 //!
 //! Messages are delivered in any order, lost or doubled within a budget; timers fire when no packet is in flight, and a
 //! few times early (ESA sheet, appendix A).

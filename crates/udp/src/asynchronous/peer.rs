@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An open connection. Clones stand for the same connection. It is closed by [`Peer::close`], or when the last clone and the
-/// last of their futures are dropped.
+/// An open connection. Clones stand for the same connection. It is closed by [`Peer::close`], or when the last clone
+/// and the last of their futures are dropped.
 ///
 /// Regions are those of its node: [`Peer::node`].
 #[derive(Clone)]
@@ -37,9 +37,9 @@ impl Peer {
         self.owner.link.from
     }
 
-    /// Writes a range of a region of ours into the peer's memory, `at` bytes from the start of what its key opens. Resolves
-    /// when all of it is there; sends and writes resolve in the order of posting. With an immediate the peer gets
-    /// [`Peer::written`].
+    /// Writes a range of a region of ours into the peer's memory, `at` bytes from the start of what its key opens.
+    /// Resolves when all of it is there; sends and writes resolve in the order of posting. With an immediate the peer
+    /// gets [`Peer::written`].
     ///
     /// Errors: as for [`Node::write`], but never [`crate::Error::Busy`]; or why the connection ended.
     pub fn write(
@@ -60,8 +60,8 @@ impl Peer {
         self.post(Posted::Send, region, range)
     }
 
-    /// Posts a receive for one send of the peer; resolves when it has come, with its number of bytes. Read the bytes from
-    /// the region with [`AsyncNode::read`].
+    /// Posts a receive for one send of the peer; resolves when it has come, with its number of bytes. Read the bytes
+    /// from the region with [`AsyncNode::read`].
     ///
     /// Errors: as for [`Peer::write`].
     pub fn recv(&self, region: Region, range: Range<usize>) -> Pending<u64> {
@@ -70,8 +70,8 @@ impl Peer {
     }
 
     /// The peer's next write with an immediate, once all its bytes are in our memory: the immediate, and the number of
-    /// bytes. Any number of futures may wait; each write goes to one of them, in order. If a future is dropped, its write
-    /// goes to another. If 262,144 such writes of a peer wait for a future, its connection is closed
+    /// bytes. Any number of futures may wait; each write goes to one of them, in order. If a future is dropped, its
+    /// write goes to another. If 262,144 such writes of a peer wait for a future, its connection is closed
     /// ([`crate::Reason::Unheeded`]).
     ///
     /// Errors: the reason why the connection ended, after all writes that came before its end.

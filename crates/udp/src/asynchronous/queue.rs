@@ -1,4 +1,5 @@
-//! The state that a node's handles and its thread share: commands on their way, and connections that wait to be accepted.
+//! The state that a node's handles and its thread share: commands on their way, and connections that wait to be
+//! accepted.
 
 use super::answer::Promise;
 use super::{AsyncError, Ending};
@@ -154,7 +155,8 @@ impl Link {
     }
 }
 
-/// Shared by all clones of a [`super::Peer`] and their futures: when the last of them is dropped, the connection is closed.
+/// Shared by all clones of a [`super::Peer`] and their futures: when the last of them is dropped, the connection is
+/// closed.
 pub(super) struct Owner {
     pub(super) link: Arc<Link>,
     pub(super) queue: Arc<Queue>,

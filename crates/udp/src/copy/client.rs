@@ -19,8 +19,8 @@ use strandway_proto::Rate;
 
 /// The interval at which `each` gets the status and `stop` is asked.
 const LOOK: Duration = Duration::from_millis(100);
-/// Bytes around a datagram: the IPv6 header (40), the UDP header (8), and the Ethernet frame with preamble, checksum and gap
-/// (38).
+/// Bytes around a datagram: the IPv6 header (40), the UDP header (8), and the Ethernet frame with preamble, checksum
+/// and gap (38).
 const AROUND: u64 = 86;
 
 /// The state of a copy.
@@ -94,9 +94,9 @@ pub struct Summary {
     pub failures: Vec<(PathBuf, Trouble)>,
 }
 
-/// Copies `sources` to the server at `peer` (its address on each plane), into `directory` below the server's directory; an
-/// empty `directory` is the server's own. The source `a` becomes `directory/a`; for `a/.` the contents of `a` go into
-/// `directory`. Ten times a second, `each` gets the status and `stop` is asked.
+/// Copies `sources` to the server at `peer` (its address on each plane), into `directory` below the server's directory;
+/// an empty `directory` is the server's own. The source `a` becomes `directory/a`; for `a/.` the contents of `a` go
+/// into `directory`. Ten times a second, `each` gets the status and `stop` is asked.
 ///
 /// Files that cannot be copied are among the summary's failures; the others are copied.
 ///
@@ -204,8 +204,8 @@ impl Copying {
         })
     }
 
-    /// Waits for the connection, says hello, and waits for the welcome: the server's memory, and the number of parcels that
-    /// fit it.
+    /// Waits for the connection, says hello, and waits for the welcome: the server's memory, and the number of parcels
+    /// that fit it.
     fn greet(
         &mut self,
         node: &mut Node,

@@ -8,8 +8,8 @@ pub(super) const fn blocks(size: u64, block: u64) -> u64 {
     size.div_ceil(block)
 }
 
-/// The digest of block `index` of a file of `size` bytes, where blocks have `block` bytes, a power of two above 1,024. It is
-/// a node of the file's hash tree; if the file has one block, its digest is the file's hash.
+/// The digest of block `index` of a file of `size` bytes, where blocks have `block` bytes, a power of two above 1,024.
+/// It is a node of the file's hash tree; if the file has one block, its digest is the file's hash.
 pub(super) fn of_block(bytes: &[u8], index: u64, size: u64, block: u64) -> [u8; 32] {
     if size <= block {
         return *blake3::hash(bytes).as_bytes();

@@ -1,5 +1,5 @@
-//! The journal of an unfinished copy: the list of blocks that are there. It lies beside the partial file. A block counts
-//! only if it has the digest in the journal.
+//! The journal of an unfinished copy: the list of blocks that are there. It lies beside the partial file. A block
+//! counts only if it has the digest in the journal.
 
 use super::message::Modified;
 
@@ -42,8 +42,8 @@ pub(super) fn record(block: u32, digest: &[u8; 32]) -> [u8; RECORD] {
     record
 }
 
-/// The blocks, with their digests, in a journal of a copy of `source`. The list is empty if the journal belongs to another
-/// source, and it stops at the first record that was not written completely.
+/// The blocks, with their digests, in a journal of a copy of `source`. The list is empty if the journal belongs to
+/// another source, and it stops at the first record that was not written completely.
 pub(super) fn read(journal: &[u8], source: &Source) -> Vec<(u32, [u8; 32])> {
     let Some(records) = journal.strip_prefix(&source.head()) else { return Vec::new() };
     let blocks = source.size.div_ceil(u64::from(source.block.max(1)));

@@ -1,8 +1,8 @@
-//! The messages of the two sides of a copy, as bytes. Reading checks every length, allocates no more than was received, and
-//! never panics.
+//! The messages of the two sides of a copy, as bytes. Reading checks every length, allocates no more than was received,
+//! and never panics.
 //!
-//! Messages are sends of at most [`MESSAGE_MAX`] bytes, numbers are big-endian. File contents travel in *parcels*, writes into
-//! the server's memory, each a row of [`Piece`]s.
+//! Messages are sends of at most [`MESSAGE_MAX`] bytes, numbers are big-endian. File contents travel in *parcels*,
+//! writes into the server's memory, each a row of [`Piece`]s.
 
 use super::names::PATH_MAX;
 use super::trouble::Trouble;
@@ -15,8 +15,8 @@ pub const VERSION: u16 = 1;
 pub const MESSAGE_MAX: usize = 65_536;
 /// The most entries of one offer, so that the answer fits a message.
 pub(super) const ENTRIES_MAX: usize = 512;
-/// The most runs of missing blocks that one answer names; if there are more, the last one reaches to the end of the file.
-/// 512 answers of 4 runs fit a message.
+/// The most runs of missing blocks that one answer names; if there are more, the last one reaches to the end of the
+/// file. 512 answers of 4 runs fit a message.
 pub(super) const RUNS_MAX: usize = 4;
 /// The largest size of a file: 4 TiB, 1 Mi blocks of 4 MiB.
 pub(super) const SIZE_MAX: u64 = 1 << 42;

@@ -14,8 +14,8 @@ pub(super) const PART: &str = ".part";
 /// The end of its journal's name.
 pub(super) const JOURNAL: &str = ".journal";
 
-/// Checks a path below the server's directory: names with single slashes between them, none of them `.` or `..`. All other
-/// bytes except NUL are allowed, UTF-8 or not.
+/// Checks a path below the server's directory: names with single slashes between them, none of them `.` or `..`. All
+/// other bytes except NUL are allowed, UTF-8 or not.
 ///
 /// # Errors
 /// [`Trouble::BadPath`], [`Trouble::NameTooLong`] or [`Trouble::Reserved`].
@@ -50,10 +50,10 @@ pub(super) fn join(folder: &[u8], name: &[u8]) -> Vec<u8> {
     if folder.is_empty() { name.to_vec() } else { [folder, b"/", name].concat() }
 }
 
-/// Does a symbolic link at a checked path stay within the tree, even if other links of the tree are followed? It does under
-/// three conditions: its target is relative; its target has `..` only at the beginning; and it has no more of them than
-/// there are folders above the link. A `..` after a name is refused: the name may be a link itself, and then `..` leads to
-/// another place.
+/// Does a symbolic link at a checked path stay within the tree, even if other links of the tree are followed? It does
+/// under three conditions: its target is relative; its target has `..` only at the beginning; and it has no more of
+/// them than there are folders above the link. A `..` after a name is refused: the name may be a link itself, and then
+/// `..` leads to another place.
 pub(super) fn stays_inside(path: &[u8], target: &[u8]) -> bool {
     let depth = path.iter().filter(|&&byte| byte == b'/').count();
     if target.is_empty() || target.len() >= PATH_MAX || target[0] == b'/' || target.contains(&0) {

@@ -9,16 +9,18 @@ use super::trouble::Trouble;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The most files of a client that were offered and are not finished; ours. A client that offers more breaks the protocol.
+/// The most files of a client that were offered and are not finished; ours. A client that offers more breaks the
+/// protocol.
 pub(super) const OFFERED_MAX: usize = 8_192;
-/// The most files of a client that are open at the same time; ours. A client sends one file after the other; the others are
-/// partial files of an earlier copy.
+/// The most files of a client that are open at the same time; ours. A client sends one file after the other; the others
+/// are partial files of an earlier copy.
 const OPEN_MAX: usize = 64;
 /// The most files that are published together: ours, to limit the number of open files.
 const BATCH_MAX: usize = 128;
 /// From this number of files on, one `syncfs` is less work than an `fsync` for each; ours.
 const SYNC_ALL: usize = 8;
-/// How long another copy may hold a file: ours, longer than it takes to detect that the client of an earlier copy is dead.
+/// How long another copy may hold a file: ours, longer than it takes to detect that the client of an earlier copy is
+/// dead.
 const BUSY_PATIENCE: Duration = Duration::from_secs(15);
 /// The time between two attempts to open such a file.
 const BUSY_LOOK: Duration = Duration::from_millis(50);

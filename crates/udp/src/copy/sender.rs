@@ -1,5 +1,5 @@
-//! The client's disk thread in a copy: it decides which entries to offer and which blocks to read, and takes the answers. No
-//! sockets here.
+//! The client's disk thread in a copy: it decides which entries to offer and which blocks to read, and takes the
+//! answers. No sockets here.
 
 use super::CopyError;
 use super::digest;
@@ -298,8 +298,8 @@ impl Sender {
         Ok(())
     }
 
-    /// The next parcel, filled with wanted blocks as far as there are any, and the bytes of files in it; empty if nothing is
-    /// wanted.
+    /// The next parcel, filled with wanted blocks as far as there are any, and the bytes of files in it; empty if
+    /// nothing is wanted.
     fn parcel(&mut self) -> (Vec<u8>, u64) {
         let room = parcel_bytes(self.block) as usize;
         let (mut parcel, mut payload) = (Vec::new(), 0);
@@ -416,8 +416,8 @@ pub const fn parcel_bytes(block: u32) -> u64 {
 }
 
 impl Reading {
-    /// Adds wanted blocks to a parcel of at most `room` bytes. Returns the bytes of the file that were added, and whether
-    /// the whole file is read and there is room for its end.
+    /// Adds wanted blocks to a parcel of at most `room` bytes. Returns the bytes of the file that were added, and
+    /// whether the whole file is read and there is room for its end.
     fn fill(&mut self, parcel: &mut Vec<u8>, room: usize, block: u64) -> Result<(u64, bool), Trouble> {
         let mut added = 0;
         let mut skipped = Vec::new();

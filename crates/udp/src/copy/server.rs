@@ -79,8 +79,8 @@ struct Serving<'a> {
     say: mpsc::Sender<(Connection, Said)>,
 }
 
-/// Serves clients until `stop` returns true; it is asked ten times a second and after each event. `tell` gets the news of
-/// clients.
+/// Serves clients until `stop` returns true; it is asked ten times a second and after each event. `tell` gets the news
+/// of clients.
 ///
 /// # Errors
 /// If the node fails. A client that does something wrong only ends its own connection.
@@ -279,7 +279,8 @@ impl Serving<'_> {
         }
     }
 
-    /// Gives a client's memory back; its disk thread ends because it gets no more work. False if there was no such client.
+    /// Gives a client's memory back; its disk thread ends because it gets no more work. False if there was no such
+    /// client.
     fn forget(&mut self, node: &mut Node, connection: Connection) -> bool {
         let Some(client) = self.clients.remove(&connection) else { return false };
         if let Some(copy) = client.copy {

@@ -1,7 +1,7 @@
 //! The server's directory: it writes files below it, and nowhere else.
 //!
-//! Folders are opened by `openat2`, which starts at the directory's descriptor, stays beneath it, and follows no symbolic
-//! link. Files are made, renamed and removed by a single name in such a folder, so no link can lead out of it.
+//! Folders are opened by `openat2`, which starts at the directory's descriptor, stays beneath it, and follows no
+//! symbolic link. Files are made, renamed and removed by a single name in such a folder, so no link can lead out of it.
 
 use super::digest;
 use super::journal::{self, HEAD, RECORD, Source};
@@ -214,8 +214,8 @@ impl Target {
         rustix::fs::renameat(&*folder, &part, &*folder, name).map_err(Trouble::of)
     }
 
-    /// Opens the partial file that an earlier copy of the same source has left. Its blocks are read; those with the digests
-    /// of the journal need not be sent again. `None` if there is nothing to continue.
+    /// Opens the partial file that an earlier copy of the same source has left. Its blocks are read; those with the
+    /// digests of the journal need not be sent again. `None` if there is nothing to continue.
     pub(super) fn resume(&mut self, entry: &Entry, source: Source) -> Result<Option<Partial>, Trouble> {
         let (folder, name) = names::split(&entry.path);
         let folder = match self.folder(folder) {
@@ -349,7 +349,8 @@ impl Partial {
         self.journal.is_some()
     }
 
-    /// Runs of missing blocks: first and number, at most `most` of them; if there are more, the last one reaches to the end.
+    /// Runs of missing blocks: first and number, at most `most` of them; if there are more, the last one reaches to the
+    /// end.
     pub(super) fn missing(&self, most: usize) -> Vec<(u32, u32)> {
         let count = digest::blocks(self.source.size, self.source.block.into()) as u32;
         let mut runs: Vec<(u32, u32)> = Vec::new();

@@ -1,4 +1,5 @@
-//! The tree that a client copies: files, directories and links below its sources, in the order in which they are offered.
+//! The tree that a client copies: files, directories and links below its sources, in the order in which they are
+//! offered.
 
 use super::CopyError;
 use super::message::{Entry, Kind, Modified, SIZE_MAX};

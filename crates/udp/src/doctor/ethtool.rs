@@ -1,4 +1,5 @@
-//! Questions to the kernel about network interfaces: its generic-netlink family `ethtool` (linux/ethtool_netlink.h, Linux 5.6).
+//! Questions to the kernel about network interfaces: its generic-netlink family `ethtool` (linux/ethtool_netlink.h,
+//! Linux 5.6).
 
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, setsockopt, socket,
@@ -120,7 +121,8 @@ pub(super) fn number(answer: &[u8], kind: u16) -> Option<u32> {
 
 /// The names of the bits that are set in a set of bits with names.
 pub(super) fn names(answer: &[u8], kind: u16) -> Vec<String> {
-    // ETHTOOL_A_BITSET_BITS, and of a bit ETHTOOL_A_BITSET_BIT_NAME and _VALUE. A set without a mask lists only bits that are set.
+    // ETHTOOL_A_BITSET_BITS, and of a bit ETHTOOL_A_BITSET_BIT_NAME and _VALUE. A set without a mask lists only bits
+    // that are set.
     let Some(set) = find(answer, kind) else { return Vec::new() };
     let lists_set_bits = find(set, 1).is_some();
     let bits = attributes(find(set, 3).unwrap_or_default());

@@ -1,5 +1,5 @@
-//! The parity of an operation at one member: made from its buffer when it leaves, kept when it arrives, and used to rebuild
-//! lost chunks.
+//! The parity of an operation at one member: made from its buffer when it leaves, kept when it arrives, and used to
+//! rebuild lost chunks.
 
 use crate::error::Error;
 use std::collections::BTreeMap;

@@ -205,8 +205,8 @@ impl Team {
         Ok(())
     }
 
-    /// Ends an operation: its memory is released, and its chunks are neither sent nor written any more. False if it is not
-    /// open.
+    /// Ends an operation: its memory is released, and its chunks are neither sent nor written any more. False if it is
+    /// not open.
     pub(crate) fn close(&mut self, task: u32, memory: &mut Memory) -> bool {
         let Some(old) = self.tasks.remove(&task) else { return false };
         memory.release(old.place);
@@ -242,8 +242,9 @@ impl Team {
         Ok(())
     }
 
-    /// Sends a letter to a member; letters take the planes in turn. Answers have a rotation of their own; otherwise question
-    /// and answer could alternate in such a way that all answers meet a dead plane. `up`: the planes whose ports work.
+    /// Sends a letter to a member; letters take the planes in turn. Answers have a rotation of their own; otherwise
+    /// question and answer could alternate in such a way that all answers meet a dead plane. `up`: the planes whose
+    /// ports work.
     pub(crate) fn say(
         &mut self,
         to: u32,
@@ -291,8 +292,8 @@ impl Team {
         Sealed { kind, path, credits: 0, connection: self.ids[self.rank as usize], counter: self.sealer.next() }
     }
 
-    /// Sends the chunks that are due, on planes that have room, and reports casts that have ended to `over`. True if any
-    /// chunk left.
+    /// Sends the chunks that are due, on planes that have room, and reports casts that have ended to `over`. True if
+    /// any chunk left.
     pub(crate) fn work(
         &mut self,
         now: Time,
@@ -454,8 +455,8 @@ impl Team {
         Chunked::Chunk(*head, false)
     }
 
-    /// The header of a chunk whose payload a switch has trimmed. It is not authenticated; its only effect may be that the
-    /// chunk is fetched.
+    /// The header of a chunk whose payload a switch has trimmed. It is not authenticated; its only effect may be that
+    /// the chunk is fetched.
     fn cut(&mut self, from: u32, arrival: &Arrival, sealed: &Sealed, datagram: &[u8]) -> Option<ChunkHead> {
         let above = self.trimmed_dscp.and_then(|dscp| arrival.dscp().checked_sub(dscp))?;
         if above > 1 || sealed.kind != Kind::Chunk {

@@ -7,8 +7,8 @@ use crate::handshake::COOKIE_SECONDS;
 use std::collections::{BTreeMap, HashMap};
 use strandway_proto::{Span, Time};
 
-/// How long an answer is kept: the life of the cookie in its hello, which is in whole seconds, and one second more. After
-/// that the hello is refused because of its cookie.
+/// How long an answer is kept: the life of the cookie in its hello, which is in whole seconds, and one second more.
+/// After that the hello is refused because of its cookie.
 const LIFE: Span = Span::from_ms(1_000 * (COOKIE_SECONDS + 1));
 
 struct Answered {

@@ -122,10 +122,11 @@ impl Node {
         self.send_opening(plane, (to, shard), Owner::Nobody, datagram);
     }
 
-    /// Sends a datagram that belongs to no connection yet. It leaves from the plane's own port, which receives the answers
-    /// and which the hello was sent to.
+    /// Sends a datagram that belongs to no connection yet. It leaves from the plane's own port, which receives the
+    /// answers and which the hello was sent to.
     fn send_opening(&mut self, plane: usize, (to, shard): (SocketAddrV6, u16), owner: Owner, datagram: &[u8]) {
-        // If the socket is full, the datagram is dropped: no state is kept for strangers, and callers repeat their hellos.
+        // If the socket is full, the datagram is dropped: no state is kept for strangers, and callers repeat their
+        // hellos.
         if self.planes[plane].has_room() {
             let destination = Destination { to, source: 0, shard, owner, late: false };
             self.planes[plane].push(destination, Class::Control, datagram.len(), |out| out.copy_from_slice(datagram));
@@ -226,8 +227,8 @@ impl Node {
         Some(Session::new(now, &self.config, &mut self.watches, opening))
     }
 
-    /// Ends all unconfirmed connections of one caller. It said hello on several planes, and uses the connection of the first
-    /// welcome.
+    /// Ends all unconfirmed connections of one caller. It said hello on several planes, and uses the connection of the
+    /// first welcome.
     pub(super) fn end_twins(&mut self, caller: u64) {
         for i in (0..self.unconfirmed.len()).rev() {
             let index = self.unconfirmed[i] as usize;

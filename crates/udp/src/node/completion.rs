@@ -40,24 +40,24 @@ pub enum Completion {
         /// Where its first datagram came from.
         from: SocketAddr,
     },
-    /// All bytes of a send or write of ours are in the peer's memory. Operations of one connection finish in the order of
-    /// posting.
+    /// All bytes of a send or write of ours are in the peer's memory. Operations of one connection finish in the order
+    /// of posting.
     Sent {
         /// On this connection.
         connection: Connection,
         /// The result of the posting call.
         operation: Operation,
     },
-    /// All packets of a one-shot have left ([`crate::Node::send_once`]), so its bytes may change. The node does not learn
-    /// whether they arrive. The one-shots of one connection leave in the order of posting.
+    /// All packets of a one-shot have left ([`crate::Node::send_once`]), so its bytes may change. The node does not
+    /// learn whether they arrive. The one-shots of one connection leave in the order of posting.
     Injected {
         /// On this connection.
         connection: Connection,
         /// The result of the posting call.
         operation: Operation,
     },
-    /// Every packet of a receive's message is there ([`crate::Node::expect`]). The receive stays open until it is completed.
-    /// This completion may also come after that.
+    /// Every packet of a receive's message is there ([`crate::Node::expect`]). The receive stays open until it is
+    /// completed. This completion may also come after that.
     Whole {
         /// On this connection.
         connection: Connection,
@@ -77,8 +77,8 @@ pub enum Completion {
         /// How many bytes came; at most the length of the receive's range.
         bytes: u64,
     },
-    /// All bytes of a peer's write with an immediate are in our memory, and so are those of everything that the peer posted
-    /// before it.
+    /// All bytes of a peer's write with an immediate are in our memory, and so are those of everything that the peer
+    /// posted before it.
     Written {
         /// On this connection.
         connection: Connection,
@@ -87,23 +87,25 @@ pub enum Completion {
         /// How many bytes it wrote.
         bytes: u64,
     },
-    /// A path of a connection with profile `mrc` has changed: it failed, was probed, came back, or was denied or allowed. Only if
-    /// [`Config::path_events`](crate::Config::path_events) is set; the event's time is that of [`Node::uptime`](crate::Node::uptime).
+    /// A path of a connection with profile `mrc` has changed: it failed, was probed, came back, or was denied or
+    /// allowed. Only if [`Config::path_events`](crate::Config::path_events) is set; the event's time is that of
+    /// [`Node::uptime`](crate::Node::uptime).
     Path {
         /// The connection.
         connection: Connection,
         /// The change.
         event: PathEvent,
     },
-    /// A letter of the peer's program is here. Letters may be lost: on their way, or here if the application does not poll.
+    /// A letter of the peer's program is here. Letters may be lost: on their way, or here if the application does not
+    /// poll.
     Letter {
         /// On this connection.
         connection: Connection,
         /// The letter.
         letter: Letter,
     },
-    /// A chunk of an open operation is here and in its place; or a switch has trimmed it, and only its number is here. A
-    /// chunk that comes again is reported again.
+    /// A chunk of an open operation is here and in its place; or a switch has trimmed it, and only its number is here.
+    /// A chunk that comes again is reported again.
     Chunk {
         /// In this group.
         group: Group,
@@ -146,8 +148,8 @@ pub enum Completion {
         /// The letter.
         letter: Letter,
     },
-    /// A connection has ended. Its unfinished operations, of which some bytes may be in the peer's memory, get no completion
-    /// of their own; their memory is released.
+    /// A connection has ended. Its unfinished operations, of which some bytes may be in the peer's memory, get no
+    /// completion of their own; their memory is released.
     Closed {
         /// This one.
         connection: Connection,

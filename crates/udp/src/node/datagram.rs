@@ -40,8 +40,8 @@ impl Node {
                     && length >= frame::HELLO
                     && let Some(id) = datagram.get(4..).and_then(|rest| rest.first_chunk())
                 {
-                    // The answer is shorter than the datagram that caused it, and only a datagram as long as a hello gets
-                    // one.
+                    // The answer is shorter than the datagram that caused it, and only a datagram as long as a hello
+                    // gets one.
                     let refusal = frame::refusal(version, plane as u8, u64::from_be_bytes(*id), 2);
                     self.counters.refuse(Reason::WrongVersion);
                     self.reply(plane, from, &refusal);

@@ -57,12 +57,12 @@ impl Groups {
 }
 
 impl Node {
-    /// Takes part in a multicast team: derives all keys, and, if it has a port, opens a socket for each plane and joins all trees. The other
-    /// members are not told.
+    /// Takes part in a multicast team: derives all keys, and, if it has a port, opens a socket for each plane and joins
+    /// all trees. The other members are not told.
     ///
     /// # Errors
-    /// If the membership does not fit the node, the team's members are known from another group, or sockets cannot be opened; also on any but the first
-    /// of the nodes that share their ports.
+    /// If the membership does not fit the node, the team's members are known from another group, or sockets cannot be
+    /// opened; also on any but the first of the nodes that share their ports.
     pub fn join(&mut self, membership: &Membership) -> Result<Group, Error> {
         if self.shard() > 0 {
             return Err(Error::Config(format!(
@@ -130,9 +130,9 @@ impl Node {
         self.groups.team_mut(group)?.rebuild(rebuild, &mut self.memory)
     }
 
-    /// Sends chunks of an open operation to all members ([`Cast::to`] is a group) or to one (its rank as a host's number).
-    /// They leave after the chunks that wait already, at the pace that the cast gives, and may be lost. [`Completion::Cast`]
-    /// follows when the last one has left.
+    /// Sends chunks of an open operation to all members ([`Cast::to`] is a group) or to one (its rank as a host's
+    /// number). They leave after the chunks that wait already, at the pace that the cast gives, and may be lost.
+    /// [`Completion::Cast`] follows when the last one has left.
     ///
     /// # Errors
     /// If there is no such group, operation, chunk or member.
@@ -140,8 +140,9 @@ impl Node {
         self.groups.team_mut(group)?.cast(cast)
     }
 
-    /// Sends a letter to a member. It may be lost. Letters to one member take the planes in turn. Answers have a rotation of
-    /// their own; otherwise question and answer could alternate in such a way that all answers meet a dead plane.
+    /// Sends a letter to a member. It may be lost. Letters to one member take the planes in turn. Answers have a
+    /// rotation of their own; otherwise question and answer could alternate in such a way that all answers meet a dead
+    /// plane.
     ///
     /// # Errors
     /// If there is no such group or member.

@@ -16,8 +16,8 @@ const REQUESTS_MAX: usize = 1_024;
 const FIRST_QUEUE: u32 = 3;
 const QUEUES: u32 = (1 << 24) - FIRST_QUEUE;
 
-/// The next queue pair of this process. Raw sockets of several nodes at one address get each other's datagrams, so no two of them
-/// may have the same.
+/// The next queue pair of this process. Raw sockets of several nodes at one address get each other's datagrams, so no
+/// two of them may have the same.
 static NEXT_QUEUE: AtomicU32 = AtomicU32::new(0);
 
 /// A number for a connection whose low 24 bits are a queue pair that no other node of this process has.
@@ -36,8 +36,9 @@ struct Asked {
     path: PathId,
 }
 
-/// Requests between NICs: a node has one sequence of numbers for port statuses and one for probes, and each connection's engine
-/// has its own. The two are apart because a receiver ignores a status with an older number, and probes are frequent.
+/// Requests between NICs: a node has one sequence of numbers for port statuses and one for probes, and each
+/// connection's engine has its own. The two are apart because a receiver ignores a status with an older number, and
+/// probes are frequent.
 #[derive(Default)]
 pub(crate) struct Requests {
     asked: VecDeque<Asked>,
@@ -110,8 +111,8 @@ impl Node {
         }
     }
 
-    /// The plane of a datagram: the one in its EV if that has the datagram's destination, or else the one whose socket it came
-    /// by. `None` if it is not for this node, or if another plane at the same address reads it, too.
+    /// The plane of a datagram: the one in its EV if that has the datagram's destination, or else the one whose socket
+    /// it came by. `None` if it is not for this node, or if another plane at the same address reads it, too.
     fn plane_of(&self, socket: usize, entropy: u32, destination: [u8; 16]) -> Option<usize> {
         let is_ours = |plane: usize| self.planes.get(plane).is_some_and(|one| one.ip().octets() == destination);
         let named = usize::from(ocp::path_of(entropy).port());

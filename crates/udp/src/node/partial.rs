@@ -8,14 +8,14 @@ use std::ops::Range;
 use strandway_proto::Time;
 use strandway_proto::partial::Progress;
 
-/// Partial completion (SDR-RDMA, section 3), on connections whose reliability is `partial`. On any other connection these
-/// calls fail with [`Error::OnlyPartial`]. On these connections [`Node::send`], [`Node::write`] and [`Node::recv`] fail with
-/// [`Error::IsPartial`].
+/// Partial completion (SDR-RDMA, section 3), on connections whose reliability is `partial`. On any other connection
+/// these calls fail with [`Error::OnlyPartial`]. On these connections [`Node::send`], [`Node::write`] and
+/// [`Node::recv`] fail with [`Error::IsPartial`].
 ///
-/// The i-th message that one side begins lands in the i-th receive that the other side posts. Nothing is acknowledged and
-/// nothing is repeated. The receiver's program looks at bitmaps while packets come, tells the sender's program by
-/// [`Node::send_letter`] which chunks to push again, and ends the receive at any time. The calls, in the order in which a
-/// caller makes them:
+/// The i-th message that one side begins lands in the i-th receive that the other side posts. Nothing is acknowledged
+/// and nothing is repeated. The receiver's program looks at bitmaps while packets come, tells the sender's program by
+/// [`Node::send_letter`] which chunks to push again, and ends the receive at any time. The calls, in the order in which
+/// a caller makes them:
 ///
 /// | SDR's call | receiver | sender |
 /// |---|---|---|
@@ -28,9 +28,9 @@ use strandway_proto::partial::Progress;
 ///
 /// `examples/own-repair` is a program of fifty lines that repairs losses itself.
 impl Node {
-    /// Posts the next receive into a range of a region, and tells the peer that it may send. Returns the receive's number.
-    /// Packets are written into the range from now on until [`Node::complete`]. A message may be as long as the range; no
-    /// packet of a longer message is written.
+    /// Posts the next receive into a range of a region, and tells the peer that it may send. Returns the receive's
+    /// number. Packets are written into the range from now on until [`Node::complete`]. A message may be as long as the
+    /// range; no packet of a longer message is written.
     ///
     /// # Errors
     /// [`Error::NoSlot`] if the receive with a number lower by 1,024 is still open. For this call and those below:
@@ -42,9 +42,9 @@ impl Node {
     }
 
     /// Which packets and chunks of a receive have come, as of the last turn of the node: bytes and bits change only in
-    /// [`Node::poll`] and [`Node::wait`]. Each packet carries [`Config::payload`](crate::Config::payload) bytes, the last
-    /// one the rest; the profile says how many packets make a chunk. Before the first packet, the totals are those of the
-    /// receive's range; after it, those of the message.
+    /// [`Node::poll`] and [`Node::wait`]. Each packet carries [`Config::payload`](crate::Config::payload) bytes, the
+    /// last one the rest; the profile says how many packets make a chunk. Before the first packet, the totals are those
+    /// of the receive's range; after it, those of the message.
     ///
     /// # Errors
     /// [`Error::NotOpen`] if the receive is not open.
@@ -52,8 +52,8 @@ impl Node {
         self.session(connection)?.progress(receive)
     }
 
-    /// The message that fills a receive: the sender's number for it (SDR's user immediate) and its bytes. `None` before its
-    /// first packet.
+    /// The message that fills a receive: the sender's number for it (SDR's user immediate) and its bytes. `None` before
+    /// its first packet.
     ///
     /// # Errors
     /// [`Error::NotOpen`] if the receive is not open.
@@ -61,8 +61,8 @@ impl Node {
         self.session(connection)?.arriving(receive)
     }
 
-    /// Ends a receive, with holes or without, and returns which packets had come. From now on nothing is written into its
-    /// range, even if packets are still on their way. If there are holes, the peer is told, and its stream ends.
+    /// Ends a receive, with holes or without, and returns which packets had come. From now on nothing is written into
+    /// its range, even if packets are still on their way. If there are holes, the peer is told, and its stream ends.
     ///
     /// # Errors
     /// [`Error::NotOpen`] if the receive is not open.
@@ -74,8 +74,8 @@ impl Node {
     /// [`Node::push_stream`]. `immediate` is for the peer's program.
     ///
     /// # Errors
-    /// [`Error::NoSlot`] if the peer has posted no receive for it (the node asks the peer again, since its notice may be
-    /// lost), if one-shots wait, or if the stream with a number lower by 1,024 is open: try again later.
+    /// [`Error::NoSlot`] if the peer has posted no receive for it (the node asks the peer again, since its notice may
+    /// be lost), if one-shots wait, or if the stream with a number lower by 1,024 is open: try again later.
     pub fn begin_stream(
         &mut self,
         connection: Connection,
@@ -87,8 +87,8 @@ impl Node {
         self.call_partial(connection, |session, memory, now| session.begin_stream(now, memory, place, immediate))
     }
 
-    /// Sends these chunks of a stream. Chunks pushed with `again` leave before all others. Chunk numbers that do not exist
-    /// are skipped, so `0..u32::MAX` is all chunks. Bytes are read when their packet leaves.
+    /// Sends these chunks of a stream. Chunks pushed with `again` leave before all others. Chunk numbers that do not
+    /// exist are skipped, so `0..u32::MAX` is all chunks. Bytes are read when their packet leaves.
     ///
     /// # Errors
     /// [`Error::NotOpen`] if the stream has ended, here or because the peer has completed its receive.
@@ -110,8 +110,8 @@ impl Node {
         self.session(connection)?.has_stream(stream)
     }
 
-    /// Ends a stream: nothing more of it leaves, not even chunks that were pushed. Its region may be given back. Call it for
-    /// each stream, even if the peer has ended the stream.
+    /// Ends a stream: nothing more of it leaves, not even chunks that were pushed. Its region may be given back. Call
+    /// it for each stream, even if the peer has ended the stream.
     ///
     /// # Errors
     /// [`Error::NotOpen`] if this side has ended it before.

@@ -1,8 +1,8 @@
 //! Shards: nodes that share the ports of their planes. Each has a thread, sockets and connections of its own.
 //!
-//! The kernel deals datagrams out by a number in clear text: the lowest byte of the connection's number is the shard that gave the number out, and a
-//! hello names the shard that its caller wishes. The kernel sees only the first datagram of a train that it received as one (GRO). So a
-//! datagram may reach another shard, which hands it over.
+//! The kernel deals datagrams out by a number in clear text: the lowest byte of the connection's number is the shard
+//! that gave the number out, and a hello names the shard that its caller wishes. The kernel sees only the first
+//! datagram of a train that it received as one (GRO). So a datagram may reach another shard, which hands it over.
 
 use super::{Node, Waker};
 use crate::config::Layout;
@@ -82,12 +82,14 @@ impl Shard {
 }
 
 impl Node {
-    /// Opens `shards` nodes that share the ports of `config.planes`: a peer needs one address per plane, however many shards there are. Run each on a
-    /// thread of its own. [`Config::connections_max`] and all other settings hold for each of them.
+    /// Opens `shards` nodes that share the ports of `config.planes`: a peer needs one address per plane, however many
+    /// shards there are. Run each on a thread of its own. [`Config::connections_max`] and all other settings hold for
+    /// each of them.
     ///
-    /// A connection belongs to one shard for its life. Callers ask for shards in turn ([`Node::connect`]) or for a certain one
-    /// ([`Node::connect_to_shard`]). Multicast groups belong to the first shard. The nodes must end together: when one of them ends, the kernel numbers
-    /// the sockets of the others anew, and they hand over each other's datagrams from then on.
+    /// A connection belongs to one shard for its life. Callers ask for shards in turn ([`Node::connect`]) or for a
+    /// certain one ([`Node::connect_to_shard`]). Multicast groups belong to the first shard. The nodes must end
+    /// together: when one of them ends, the kernel numbers the sockets of the others anew, and they hand over each
+    /// other's datagrams from then on.
     ///
     /// # Errors
     /// As for [`Node::bind`]; also if there are no shards, or more than 256, or several with MRC's published layout.
@@ -199,8 +201,8 @@ fn shard_of(datagram: &[u8], shards: usize) -> usize {
     }
 }
 
-/// [`shard_of`] as a program that the kernel runs on the first datagram of a train, without its UDP header. A read beyond the end returns 0. It is
-/// classic BPF, which needs no privilege.
+/// [`shard_of`] as a program that the kernel runs on the first datagram of a train, without its UDP header. A read
+/// beyond the end returns 0. It is classic BPF, which needs no privilege.
 fn program(shards: usize) -> Vec<sock_filter> {
     // Codes of linux/bpf_common.h. A jump has the numbers of instructions to skip if true and if not.
     const LOAD_BYTE: u16 = 0x30;

@@ -14,7 +14,8 @@ use strandway_proto::{Span, Time};
 
 /// The most receiving calls per plane and turn, so that sending has its turn; ours.
 const CALLS_PER_TURN: usize = 16;
-/// The most datagrams of MRC's layout per plane and turn; ours, as many as those calls return at least if they are full.
+/// The most datagrams of MRC's layout per plane and turn; ours, as many as those calls return at least if they are
+/// full.
 const INNER_PER_TURN: usize = 256;
 /// A receiving call that returned fewer bytes has nearly emptied its socket; ours: two packets of 4 KiB.
 const BULK: usize = 8_192;
@@ -25,8 +26,8 @@ const ANSWER: Span = Span::from_us(20);
 impl Node {
     /// The oldest completion, if there is one; if not, moves packets once and looks again. Never waits.
     ///
-    /// Packets move only when no completion is left. If the application takes no completions, its peers have to wait, and
-    /// memory does not grow.
+    /// Packets move only when no completion is left. If the application takes no completions, its peers have to wait,
+    /// and memory does not grow.
     pub fn poll(&mut self) -> Option<Completion> {
         self.let_go();
         if self.completions.is_empty() {
@@ -35,8 +36,8 @@ impl Node {
         self.completions.pop_front()
     }
 
-    /// The next completion; `None` if none comes within `timeout`, or if another thread wakes the node ([`Node::waker`]).
-    /// [`Waiting`] configures how the node waits.
+    /// The next completion; `None` if none comes within `timeout`, or if another thread wakes the node
+    /// ([`Node::waker`]). [`Waiting`] configures how the node waits.
     ///
     /// # Errors
     /// If the system cannot wait for sockets.
@@ -227,16 +228,16 @@ impl Node {
         self.make_all_ready();
     }
 
-    /// Sends the datagrams that were held back for an answer of the application that did not come. [`Node::poll`] and [`Node::wait`] do it as
-    /// well; call it if the application has no answer and calls neither for a while.
+    /// Sends the datagrams that were held back for an answer of the application that did not come. [`Node::poll`] and
+    /// [`Node::wait`] do it as well; call it if the application has no answer and calls neither for a while.
     pub fn let_go(&mut self) {
         if self.held {
             self.flush();
         }
     }
 
-    /// The application posts something. If it does so soon after its last completion, the next acknowledgements wait for its
-    /// answer.
+    /// The application posts something. If it does so soon after its last completion, the next acknowledgements wait
+    /// for its answer.
     pub(super) fn heed_answer(&mut self, now: Time) {
         self.answers = now.since(self.latest) < ANSWER;
     }

@@ -32,7 +32,8 @@ impl Waker {
         Ok(Waker(Arc::new(Bell { state: AtomicU8::new(AWAKE), event })))
     }
 
-    /// Wakes the node. When its `wait` returns, the node's thread sees everything that the caller wrote before this call.
+    /// Wakes the node. When its `wait` returns, the node's thread sees everything that the caller wrote before this
+    /// call.
     pub fn wake(&self) {
         if self.0.state.swap(CALLED, Ordering::AcqRel) == ASLEEP {
             // The write fails only when the counter is full, and then the node wakes anyway.

@@ -78,8 +78,8 @@ pub fn run_to_shard(
     measure(node, peer, options, stop, each, || true, (shard.into(), 0))
 }
 
-/// The same, but connections stay open until `may_close` returns true; it is asked repeatedly. Connection `i` asks for shard `first + i * step` of the
-/// server.
+/// The same, but connections stay open until `may_close` returns true; it is asked repeatedly. Connection `i` asks for
+/// shard `first + i * step` of the server.
 pub(super) fn measure(
     node: &mut Node,
     peer: &[SocketAddrV6],
@@ -211,8 +211,8 @@ impl Run {
             .is_some_and(|most| self.streams.iter().all(|stream| stream.done >= most || !stream.counts))
     }
 
-    /// The longest time without a finished message before the server counts as stalled: longer than a large message over a
-    /// slow network takes.
+    /// The longest time without a finished message before the server counts as stalled: longer than a large message
+    /// over a slow network takes.
     fn patience(&self) -> Duration {
         Duration::from_secs(30) + Duration::from_micros(self.options.size / 10)
     }

@@ -67,8 +67,8 @@ pub struct PlaneInterval {
     pub in_bytes: u64,
     /// Bytes of datagrams sent.
     pub out_bytes: u64,
-    /// Paths in use at the end, of all connections together; `None` if the profile keeps no list of paths or no client is
-    /// connected.
+    /// Paths in use at the end, of all connections together; `None` if the profile keeps no list of paths or no client
+    /// is connected.
     pub active_paths: Option<u32>,
 }
 
@@ -106,7 +106,8 @@ pub fn serve_all(
     })
 }
 
-/// Serves clients until `stop` returns true; it is asked at least twenty times a second. `tell` gets the events of clients.
+/// Serves clients until `stop` returns true; it is asked at least twenty times a second. `tell` gets the events of
+/// clients.
 ///
 /// # Errors
 /// If the node cannot wait for its sockets.

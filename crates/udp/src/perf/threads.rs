@@ -10,10 +10,10 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-/// Measures from several nodes, each with a thread: connections are dealt out in turn, and node `k` connects to `peers[k]`, to its shard `k` if several
-/// nodes share those addresses.
-/// Rates and counts are added up. The median round trip is that of the middle thread, and the 99th percentile is that of the
-/// worst thread. An interval is reported when every thread has reported it.
+/// Measures from several nodes, each with a thread: connections are dealt out in turn, and node `k` connects to
+/// `peers[k]`, to its shard `k` if several nodes share those addresses. Rates and counts are added up. The median round
+/// trip is that of the middle thread, and the 99th percentile is that of the worst thread. An interval is reported when
+/// every thread has reported it.
 ///
 /// # Errors
 /// As for [`run`]; also if there are fewer connections than nodes, or not one peer for each node.

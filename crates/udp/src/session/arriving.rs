@@ -1,5 +1,5 @@
-//! Arriving datagrams of a connection: they are opened and handed to the engine, their payload is written to its place, and
-//! the application gets its completions.
+//! Arriving datagrams of a connection: they are opened and handed to the engine, their payload is written to its place,
+//! and the application gets its completions.
 
 use super::codes::Codes;
 use super::{LETTERS_MAX, ONLY, Piece, Session, Surroundings};
@@ -14,8 +14,8 @@ use strandway_proto::repair::EndedGroup;
 use strandway_proto::{Event, Handled, Packet, PathId, wire};
 
 impl Session {
-    /// A datagram for this connection arrived by `plane`. Its body is decrypted into `room`: nothing that is not authenticated
-    /// reaches registered memory.
+    /// A datagram for this connection arrived by `plane`. Its body is decrypted into `room`: nothing that is not
+    /// authenticated reaches registered memory.
     pub(crate) fn handle(
         &mut self,
         around: &mut Surroundings<'_>,

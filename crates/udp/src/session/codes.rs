@@ -1,5 +1,5 @@
-//! Parity of a session: made from registered memory when it leaves, kept by the receiver until its group has ended, and used
-//! to rebuild missing data in place.
+//! Parity of a session: made from registered memory when it leaves, kept by the receiver until its group has ended, and
+//! used to rebuild missing data in place.
 
 use std::collections::BTreeMap;
 use strandway_erasure::{Decoder, Encoder, Pieces};

@@ -1,4 +1,5 @@
-//! Forged datagrams: whatever is changed in a datagram that was seen on the path, no byte of registered memory changes by it.
+//! Forged datagrams: whatever is changed in a datagram that was seen on the path, no byte of registered memory changes
+//! by it.
 
 use super::*;
 use crate::config::Protection;

@@ -11,8 +11,8 @@ use strandway_proto::packet::{Flags, Header};
 use strandway_proto::{Packet, PathId, Ports, Span, Time, wire};
 
 impl Session {
-    /// Runs timers, then sends packets while planes take them; true if anything was sent. `absence`: how long this node had
-    /// no turn.
+    /// Runs timers, then sends packets while planes take them; true if anything was sent. `absence`: how long this node
+    /// had no turn.
     pub(crate) fn work(&mut self, around: &mut Surroundings<'_>, absence: Span) -> Result<bool, Reason> {
         let around = &mut around.at(self.own(around.now));
         let now = around.now;

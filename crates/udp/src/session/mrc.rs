@@ -1,5 +1,5 @@
-//! A connection in MRC's layout: packets of the engine as WRITEs, SACKs and NACKs between two queue pairs, and the transport
-//! acknowledgements above them.
+//! A connection in MRC's layout: packets of the engine as WRITEs, SACKs and NACKs between two queue pairs, and the
+//! transport acknowledgements above them.
 //!
 //! | ours | on the wire |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | a send into the receive of number `n` | a WRITE with immediate to key [`MAILBOX`], address `n` times 4 GiB |
 //! | credits, pings, letters, closes, the handshake | not there: our own datagrams between the same sockets carry them |
 //!
-//! Nothing here is authenticated: a host that reaches this one and knows or guesses a queue pair, a key and a PSN can write
-//! what its peer could write (docs/security.md).
+//! Nothing here is authenticated: a host that reaches this one and knows or guesses a queue pair, a key and a PSN can
+//! write what its peer could write (docs/security.md).
 
 mod arriving;
 mod leaving;
@@ -60,8 +60,8 @@ pub(super) struct Mrc {
     ticks: Ticks,
     /// Messages of the peer that have begun.
     claims: Claims,
-    /// PSNs of ends of messages and of packets that asked for an acknowledgement: when all below has arrived, the transport
-    /// acknowledges.
+    /// PSNs of ends of messages and of packets that asked for an acknowledgement: when all below has arrived, the
+    /// transport acknowledges.
     owed: BTreeSet<u64>,
     /// A transport acknowledgement is due, by this path.
     pub(super) due: Option<PathId>,

@@ -1,5 +1,5 @@
-//! Paces a window over the base round trip, where the receiving socket cannot hold a window. Data leaves at the rate of one
-//! window per base round trip instead of in one burst, and never faster than the line rate.
+//! Paces a window over the base round trip, where the receiving socket cannot hold a window. Data leaves at the rate of
+//! one window per base round trip instead of in one burst, and never faster than the line rate.
 
 use crate::plane::BATCH_BYTES;
 use strandway_proto::{Bytes, Span, Time};

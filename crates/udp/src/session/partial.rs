@@ -1,8 +1,8 @@
 //! Partial completion on sockets: the registered memory of the engine's streams and receives.
 //!
-//! The engine knows which packets have come; this module knows where their bytes belong. A receive has a place from the time
-//! it is posted until it is completed. A packet is written only if the engine says that it is fresh. So a packet that is
-//! late, repeated or of another generation never touches a buffer that was given back or posted again.
+//! The engine knows which packets have come; this module knows where their bytes belong. A receive has a place from the
+//! time it is posted until it is completed. A packet is written only if the engine says that it is fresh. So a packet
+//! that is late, repeated or of another generation never touches a buffer that was given back or posted again.
 
 use super::{ONLY, Session, Surroundings};
 use crate::error::Error;
@@ -38,8 +38,8 @@ struct Room {
     place: Place,
 }
 
-/// The slot of a count. The count on the wire is truncated, but names the same slot, since its range is a multiple of the
-/// number of slots.
+/// The slot of a count. The count on the wire is truncated, but names the same slot, since its range is a multiple of
+/// the number of slots.
 const fn slot(sequence: u64) -> usize {
     const { assert!((SEQUENCES as u64).is_multiple_of(SLOTS), "a truncated count names the same slot") };
     (sequence % SLOTS) as usize

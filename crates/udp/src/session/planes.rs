@@ -1,5 +1,5 @@
-//! The planes of a connection: which of them its packets may take, by the findings of the watch over its peer. Also whether
-//! the peer still has this connection, since a peer that lives may have ended it.
+//! The planes of a connection: which of them its packets may take, by the findings of the watch over its peer. Also
+//! whether the peer still has this connection, since a peer that lives may have ended it.
 
 use super::roaming::Candidate;
 use super::{ONLY, RTTS_MAX, Session, Surroundings};
@@ -27,7 +27,8 @@ pub(super) struct Side {
     routed: bool,
 }
 
-/// Whether the peer still has this connection. If no other connection leads to that peer, the watch answers this question.
+/// Whether the peer still has this connection. If no other connection leads to that peer, the watch answers this
+/// question.
 #[derive(Default)]
 pub(super) struct Doubt {
     /// When the first ping left since the connection last heard something.
@@ -41,7 +42,8 @@ impl Side {
         Side { peer, candidate: None, up: true, port, routed: true }
     }
 
-    /// May packets take this plane? An engine that keeps a state of every path finds out for itself which paths are dead.
+    /// May packets take this plane? An engine that keeps a state of every path finds out for itself which paths are
+    /// dead.
     pub(super) fn is_used(&self, engine_knows: bool) -> bool {
         (self.up || engine_knows) && self.is_connected()
     }
@@ -220,8 +222,8 @@ impl Session {
         }
     }
 
-    /// This node had no turn for `absence`, and its peer may have had none either. The peer has half of the timeout left to
-    /// be heard.
+    /// This node had no turn for `absence`, and its peer may have had none either. The peer has half of the timeout
+    /// left to be heard.
     pub(super) fn excuse(&mut self, now: Time, absence: Span) {
         if absence > Span(self.peer_timeout.0 / 2) {
             let back = Time(now.0.saturating_sub(self.peer_timeout.0 / 2));
@@ -231,8 +233,8 @@ impl Session {
     }
 
     /// Finds out whether a living peer still has this connection: it may have ended it, and its message was lost. So a
-    /// connection with unfinished work sends a ping when it has heard nothing for `peer_timeout`, and again if there is no
-    /// answer.
+    /// connection with unfinished work sends a ping when it has heard nothing for `peer_timeout`, and again if there is
+    /// no answer.
     pub(super) fn doubt(&mut self, around: &mut Surroundings<'_>) -> Result<(), Reason> {
         let now = around.now;
         if around.watches.is_alone(self.watch) {

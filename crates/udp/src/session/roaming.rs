@@ -1,5 +1,5 @@
-//! The peer's address on each plane. The peer moves to a new address only after it has answered from there. Until then an
-//! address from which genuine datagrams come is a candidate: it gets a ping with random bytes and few other bytes.
+//! The peer's address on each plane. The peer moves to a new address only after it has answered from there. Until then
+//! an address from which genuine datagrams come is a candidate: it gets a ping with random bytes and few other bytes.
 
 use super::{Session, Surroundings};
 use crate::frame::{HEADER, Kind, PROOF};
@@ -47,8 +47,8 @@ impl Candidate {
 }
 
 impl Session {
-    /// A genuine datagram of `bytes` bytes came in by `plane` from an address at which the peer expects answers. `newest`:
-    /// no datagram with a higher counter has come.
+    /// A genuine datagram of `bytes` bytes came in by `plane` from an address at which the peer expects answers.
+    /// `newest`: no datagram with a higher counter has come.
     pub(super) fn watch_address(
         &mut self,
         around: &mut Surroundings<'_>,

@@ -205,8 +205,8 @@ fn forgeries() -> impl Strategy<Value = (usize, Vec<usize>, u8)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// An attacker that can read datagrams but has no key can cut and change them, again and again. Each costs a NACK at the
-    /// most; the genuine datagram is accepted as if there had been no forgery.
+    /// An attacker that can read datagrams but has no key can cut and change them, again and again. Each costs a NACK
+    /// at the most; the genuine datagram is accepted as if there had been no forgery.
     #[test]
     fn a_forger_of_cut_datagrams_gets_a_packet_sent_again_and_nothing_else(
         forgeries in prop::collection::vec(forgeries(), 1..40),

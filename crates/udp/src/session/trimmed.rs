@@ -1,8 +1,8 @@
 //! Datagrams that a switch has trimmed instead of dropped: the rest says which packet to request again.
 //!
-//! The tag went with the payload, so nothing here is authenticated. The only effect may be a NACK, which goes to the peer,
-//! not to the datagram's source address. No byte is written, nothing is acknowledged, no counter is marked as seen, no
-//! address is learnt, and the datagram does not count as a sign of life (docs/security.md).
+//! The tag went with the payload, so nothing here is authenticated. The only effect may be a NACK, which goes to the
+//! peer, not to the datagram's source address. No byte is written, nothing is acknowledged, no counter is marked as
+//! seen, no address is learnt, and the datagram does not count as a sign of life (docs/security.md).
 
 use super::arriving::complete;
 use super::{Piece, Session};

@@ -53,8 +53,8 @@ impl Session {
         self.share.is_none() || around.windows.get_mut(self.watch).is_none_or(|one| one.may_send(self.handle.index))
     }
 
-    /// A packet has left. Does the turn end here? A turn has at least one full batch. It ends where the engine ends its own
-    /// turn, since the last packet of an engine's turn is acknowledged at once.
+    /// A packet has left. Does the turn end here? A turn has at least one full batch. It ends where the engine ends its
+    /// own turn, since the last packet of an engine's turn is acknowledged at once.
     pub(super) fn ends_turn(&mut self) -> bool {
         self.turn_sent += 1;
         2 * self.turn_sent >= self.turn && self.endpoint.is_between_turns(ONLY)

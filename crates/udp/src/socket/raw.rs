@@ -21,8 +21,8 @@ sockopt_impl!(
     bool
 );
 
-/// A raw socket of protocol 41 that never blocks, at one address of this host. It receives the datagrams of all senders to that
-/// address, and gives them without their outer headers.
+/// A raw socket of protocol 41 that never blocks, at one address of this host. It receives the datagrams of all senders
+/// to that address, and gives them without their outer headers.
 pub(crate) struct Raw {
     socket: OwnedFd,
 }

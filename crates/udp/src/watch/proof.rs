@@ -1,5 +1,5 @@
-//! Codes that show that two connections lead to the same node: only the two ends of the older one can make them. Each code
-//! is valid for one ping or pong of one connection, so repeating it elsewhere is useless.
+//! Codes that show that two connections lead to the same node: only the two ends of the older one can make them. Each
+//! code is valid for one ping or pong of one connection, so repeating it elsewhere is useless.
 
 use super::Watches;
 use crate::frame::PROOF;
@@ -65,8 +65,8 @@ impl Watches {
         Some(proof(&older.key, false, number, remote))
     }
 
-    /// A ping for the connection that we call `local` and its peer `remote` carries a proof. Returns the proof for the pong,
-    /// if it holds.
+    /// A ping for the connection that we call `local` and its peer `remote` carries a proof. Returns the proof for the
+    /// pong, if it holds.
     pub(crate) fn recognise(
         &mut self,
         (watch, member): (u32, u32),

@@ -49,8 +49,8 @@ pub(crate) fn check_copy(bytes: &[u8]) {
     }
 }
 
-/// Reads the bytes as the opened body of a fragment's datagram, and as a datagram of a channel; a value that can be read
-/// must be written as the same bytes.
+/// Reads the bytes as the opened body of a fragment's datagram, and as a datagram of a channel; a value that can be
+/// read must be written as the same bytes.
 pub(crate) fn check_fragment(bytes: &[u8]) {
     if let Some((fragment, lanes)) = fragments::decode_body(bytes) {
         let mut again = Vec::new();
@@ -146,8 +146,8 @@ impl Live {
         Live { server, client, inbox, stranger, path, ends: [connection, accepted] }
     }
 
-    /// Sends the bytes as datagrams, each behind a word of two bytes (cut at the end), and lets the node work on them. The word:
-    /// its length in 11 bits, then [`FRIEND`], [`URGENT`] and [`LAST_HOP`].
+    /// Sends the bytes as datagrams, each behind a word of two bytes (cut at the end), and lets the node work on them.
+    /// The word: its length in 11 bits, then [`FRIEND`], [`URGENT`] and [`LAST_HOP`].
     pub(crate) fn check(&mut self, mut bytes: &[u8]) {
         while let Some((length, rest)) = bytes.split_first_chunk::<2>() {
             let word = u16::from_be_bytes(*length);

@@ -126,8 +126,8 @@ pub(crate) fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Runs this test alone in a network namespace, which it may change freely; false, after a message, if we lack the rights
-/// for that.
+/// Runs this test alone in a network namespace, which it may change freely; false, after a message, if we lack the
+/// rights for that.
 pub(crate) fn in_namespace(test: &str) -> bool {
     alone(test, "ip link set lo up")
 }
@@ -137,11 +137,11 @@ pub(crate) fn cast_address() -> SocketAddrV6 {
     "[fd00::1]:0".parse().expect("an address")
 }
 
-/// The same, with an interface of address [`cast_address`] that carries multicast. Datagrams sent there come back to all
-/// sockets of the host.
+/// The same, with an interface of address [`cast_address`] that carries multicast. Datagrams sent there come back to
+/// all sockets of the host.
 ///
-/// The kernel adds the local route of an address in the background, on a busy machine after `ip addr add` has returned. Until then datagrams
-/// to the address leave by the interface and are lost, so the test begins when the route is there.
+/// The kernel adds the local route of an address in the background, on a busy machine after `ip addr add` has returned.
+/// Until then datagrams to the address leave by the interface and are lost, so the test begins when the route is there.
 pub(crate) fn in_multicast_namespace(test: &str) -> bool {
     let port = "ip link add v0 type veth peer name v1 && ip link set v0 up && ip link set v1 up";
     let route = "until ip -6 route get fd00::1 | grep -q ^local; do sleep 0.01; done";

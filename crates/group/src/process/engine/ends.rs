@@ -78,7 +78,8 @@ impl Engine {
         }
     }
 
-    /// A peer has left in good order: it has received what it wanted, and its last acknowledgements may have been overtaken.
+    /// A peer has left in good order: it has received what it wanted, and its last acknowledgements may have been
+    /// overtaken.
     fn forgive_sends(&mut self, peer: usize) -> Outcome {
         let ids: Vec<u64> = self.tasks.keys().copied().collect();
         for id in ids {

@@ -43,8 +43,8 @@ pub(super) const NAMES: [&str; 14] = [
     "qwen3-235b-a22b",
 ];
 
-/// A model of the table. Sources: arXiv 2307.09288 (Llama 2), 2407.21783 (Llama 3), 2104.04473 table 1 and 2205.05198 (GPT), the
-/// published configurations of Mixtral and Qwen3.
+/// A model of the table. Sources: arXiv 2307.09288 (Llama 2), 2407.21783 (Llama 3), 2104.04473 table 1 and 2205.05198
+/// (GPT), the published configurations of Mixtral and Qwen3.
 fn named(name: &str) -> Model {
     let llama = |layers, hidden, heads, kv_heads, ffn| Model {
         layers,
@@ -228,7 +228,8 @@ mod tests {
         }
     }
 
-    /// arXiv 2104.04473, equation 3 without its last term: 72 L h^2 (1 + s / 6h) per token of an iteration, three times forward.
+    /// arXiv 2104.04473, equation 3 without its last term: 72 L h^2 (1 + s / 6h) per token of an iteration, three times
+    /// forward.
     #[test]
     fn operations_are_those_of_the_megatron_paper() {
         let gpt = named("gpt-175b");

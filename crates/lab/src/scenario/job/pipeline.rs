@@ -9,8 +9,8 @@ pub(super) enum Pipeline {
     OneForwardOneBackward,
     /// The same with several chunks of layers per stage (section 2.2.2).
     Interleaved,
-    /// ZB-H1 (arXiv 2401.10241, section 2.2): the gradients of weights are computed later than those of inputs, when the
-    /// stage would wait. No stage keeps more micro-batches than the first one does with 1F1B.
+    /// ZB-H1 (arXiv 2401.10241, section 2.2): the gradients of weights are computed later than those of inputs, when
+    /// the stage would wait. No stage keeps more micro-batches than the first one does with 1F1B.
     ZeroBubble,
 }
 
@@ -36,7 +36,8 @@ pub(super) struct Pass {
 }
 
 impl Pipeline {
-    /// All passes of stage `stage` of `stages`, in order, with `micros` micro-batches and `chunks` chunks of layers per stage.
+    /// All passes of stage `stage` of `stages`, in order, with `micros` micro-batches and `chunks` chunks of layers per
+    /// stage.
     pub(super) fn passes(self, stage: u32, stages: u32, micros: u32, chunks: u32) -> Vec<Pass> {
         let all = micros * chunks;
         let ahead = match self {

@@ -1,7 +1,9 @@
-//! Places the ranks of a job on servers: `groups` makes their collectives, `messages` the messages between pipeline stages.
+//! Places the ranks of a job on servers: `groups` makes their collectives, `messages` the messages between pipeline
+//! stages.
 //!
-//! Ranks are numbered as Megatron-LM numbers them: tensor parallel fastest, then context, data, and the pipeline's stages outermost; rank `r`
-//! runs on GPU `r mod gpus` of the job's server `r / gpus`. Expert-parallel groups are neighbours among the ranks that hold one share of a layer.
+//! Ranks are numbered as Megatron-LM numbers them: tensor parallel fastest, then context, data, and the pipeline's
+//! stages outermost; rank `r` runs on GPU `r mod gpus` of the job's server `r / gpus`. Expert-parallel groups are
+//! neighbours among the ranks that hold one share of a layer.
 
 mod groups;
 mod messages;

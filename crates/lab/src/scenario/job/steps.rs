@@ -406,7 +406,8 @@ impl<'a> Writer<'a> {
         if self.written.recompute == Recompute::All { 4 } else { 2 }
     }
 
-    /// Times of a backward pass: of attention, of experts, and of the output embedding as a multiple of its forward time.
+    /// Times of a backward pass: of attention, of experts, and of the output embedding as a multiple of its forward
+    /// time.
     fn back(&self, back: Back) -> (Span, Span, u64) {
         let times = &self.times;
         match back.split {

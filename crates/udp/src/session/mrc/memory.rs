@@ -72,8 +72,8 @@ impl Claims {
     }
 }
 
-/// The ticks of the latest packets, by PSN or by the number of a probe or request. An acknowledgement of an older packet echoes
-/// zero.
+/// The ticks of the latest packets, by PSN or by the number of a probe or request. An acknowledgement of an older
+/// packet echoes zero.
 pub(super) struct Ticks {
     packets: Box<[(u32, u16)]>,
     probes: [(u32, u16); PROBES],
