@@ -93,10 +93,11 @@ def reproduce(
 ) -> Reproduction:
     """Runs the experiments of papers and judges our numbers by theirs, as `strandway reproduce` does.
 
-    `sets`: names of `reproduction_sets`; by default all of them, which takes twenty minutes on two processors. `only`: a pattern for ids, in which
-    `*` stands for any text, such as `"healthy/512/*"`. `full`: slow rows, too. `jobs`: runs at a time; by default one per processor.
-    `progress`: True draws a line on standard error, a function is called with the runs that have ended and all runs; by default a line
-    in a terminal. Other Python threads continue meanwhile; Ctrl-C ends the runs.
+    `sets`: names of `reproduction_sets`; by default all of them, which takes twenty minutes on two processors. `only`: a
+    pattern for ids, in which `*` stands for any text, such as `"healthy/512/*"`. `full`: slow rows, too. `jobs`: runs at a
+    time; by default one per processor. `progress`: True draws a line on standard error, a function is called with the runs
+    that have ended and all runs; by default a line in a terminal. Other Python threads continue meanwhile; Ctrl-C ends the
+    runs.
 
     Raises `ScenarioError` if a name is unknown or no row matches.
 
@@ -120,9 +121,9 @@ def reproduce(
 def import_(path: str | PathLike[str]) -> str:
     """Says what is in a file of another project, and what is assumed of it.
 
-    Known are traffic matrices of htsim, Chakra traces (a file, a folder, or the prefix of their names), GOAL schedules, workloads and topologies of
-    SimAI and AICB, algorithms of MSCCL, and topologies, graphs and tuner files of NCCL. `Scenario(path)` runs a matrix; `docs/training.md` names the keys
-    of a scenario that take the others.
+    Known are traffic matrices of htsim, Chakra traces (a file, a folder, or the prefix of their names), GOAL schedules,
+    workloads and topologies of SimAI and AICB, algorithms of MSCCL, and topologies, graphs and tuner files of NCCL.
+    `Scenario(path)` runs a matrix; `docs/training.md` names the keys of a scenario that take the others.
 
     Raises `ScenarioError` with file, line and remedy if it cannot be read.
     """

@@ -15,7 +15,7 @@ def test_rows_have_the_verdicts_of_the_command_line(tmp_path: Path) -> None:
     done = strandway.reproduce("test", jobs=2, progress=lambda *counts: told.append(counts))
     assert done.counts == {"met": 2, "missed": 1, "study": 1} and done.missed == ["test/missed"]
     rows = done.rows
-    assert rows.rows == 4 and list(rows["id"])[0] == "test/met"
+    assert rows.rows == 4 and rows["id"][0] == "test/met"
     assert rows["least"][0] <= rows["ours"][0] <= rows["most"][0]
     assert told[-1] == (2, 2), "each of two seeds is one run"
     assert "test/missed" in str(done) and "missed" in repr(done)
@@ -24,7 +24,7 @@ def test_rows_have_the_verdicts_of_the_command_line(tmp_path: Path) -> None:
         done.save(tmp_path / name)
     assert json.loads((tmp_path / "rows.json").read_text())["format"] == 1
     assert "test/met" in (tmp_path / "rows.md").read_text()
-    with pytest.raises(ValueError, match="write .html"):
+    with pytest.raises(ValueError, match=r"write \.html"):
         done.save(tmp_path / "rows.txt")
 
 
@@ -58,7 +58,7 @@ def test_a_file_of_another_project_is_described(tmp_path: Path) -> None:
     path.write_text(MATRIX)
     assert "2 " in strandway.import_(path)
     path.write_text("Nodes 16\nConnections x\n")
-    with pytest.raises(ScenarioError, match="mine.cm"):
+    with pytest.raises(ScenarioError, match=r"mine\.cm"):
         strandway.import_(path)
     with pytest.raises(ScenarioError):
         strandway.import_(tmp_path / "absent")
