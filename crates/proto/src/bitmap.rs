@@ -66,6 +66,13 @@ impl SlidingBitmap {
         self.words[word] & bit != 0
     }
 
+    /// The address of the word of the first missing number.
+    #[inline]
+    pub(crate) fn address(&self) -> *const u8 {
+        let words = self.words.len();
+        self.words.as_ptr().wrapping_add((self.base >> 6) as usize & words.saturating_sub(1)).cast()
+    }
+
     fn grow(&mut self, needed: u64) {
         let bits = needed.next_power_of_two().max(256).min(u64::from(self.limit));
         let old = core::mem::replace(&mut self.words, vec![0; (bits / 64) as usize]);

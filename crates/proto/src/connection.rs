@@ -23,25 +23,13 @@ pub(crate) use husk::Husk;
 pub(crate) use kind::Kind;
 use record::Record;
 use sharing::Sharing;
+use std::mem::offset_of;
 use std::sync::Arc;
-
-/// The header of a segment that leaves.
-#[inline]
-fn header_of(segment: &Segment) -> Header {
-    let Segment { psn, message, offset, length, .. } = *segment;
-    let wait = Wait::default();
-    match segment.whole {
-        None => Header::Data(Data { psn: Psn::new(psn), message, offset, length, wait }),
-        Some(Whole { packet, packets, tail, parity, plan }) => {
-            Header::Part(Part { sequence: psn as u32, message, packet, packets, tail, length, wait, parity, plan })
-        }
-    }
-}
 
 /// The result of asking a connection for a packet.
 pub(crate) enum Polled {
-    /// This one; `more` says whether to ask again.
-    Packet(Packet, bool),
+    /// The one that was written; `more` says whether to ask again.
+    Packet { more: bool },
     /// Nothing until the next acknowledgement or timeout.
     Blocked,
     /// There is a packet, but its path leaves by no free port.
@@ -257,16 +245,27 @@ impl Connection {
         self.window = self.congestion.window().0.max(self.kind.window_min);
     }
 
-    /// Reads a field of each part that the next data packet or an acknowledgement needs, to bring it into the cache.
+    /// Calls `fetch` with the addresses of its fields that a data packet needs which arrives, or (not `arrives`) that
+    /// the next data packet or an acknowledgement needs.
     #[inline]
-    pub(crate) fn prefetch_sender(&self) -> u64 {
-        self.reliability.prefetch() ^ self.window ^ self.record.clock.heard.0 ^ self.timer.0
+    pub(crate) fn name_fields(&self, arrives: bool, fetch: impl Fn(*const u8)) {
+        let all = std::ptr::from_ref(self).cast::<u8>();
+        let lines = |from: usize, to: usize| (from..to).step_by(64).for_each(|at| fetch(all.wrapping_add(at)));
+        let halves = [offset_of!(Connection, reliability), offset_of!(Connection, receiver), size_of::<Connection>()];
+        lines(0, halves[0]);
+        if arrives { lines(halves[1], halves[2]) } else { lines(halves[0], halves[1]) }
     }
 
-    /// Reads a field of each part that an arriving data packet needs, to bring it into the cache.
+    /// The same for memory behind its pointers.
     #[inline]
-    pub(crate) fn prefetch_receiver(&self) -> u64 {
-        self.receiver.prefetch() ^ self.record.waits.packets
+    pub(crate) fn name_parts(&self, arrives: bool, fetch: impl Fn(*const u8)) {
+        let record = std::ptr::from_ref::<Record>(&self.record).cast::<u8>();
+        (0..size_of::<Record>()).step_by(64).for_each(|at| fetch(record.wrapping_add(at)));
+        if arrives {
+            self.receiver.name_memory(fetch);
+        } else {
+            self.reliability.name_memory(fetch);
+        }
     }
 
     pub(crate) fn post(&mut self, now: Time, message: Message) {
@@ -303,9 +302,9 @@ impl Connection {
     }
 
     /// Decides in a fixed order: whether to send, by which path, and which packet. The path is drawn only when a packet
-    /// will surely be sent, because each draw advances the spray.
+    /// will surely be sent, because each draw advances the spray. The packet is written into `into`.
     #[inline]
-    pub(crate) fn poll_transmit(&mut self, now: Time, free: Ports) -> Polled {
+    pub(crate) fn poll_transmit(&mut self, now: Time, free: Ports, into: &mut Packet) -> Polled {
         let mut probes = false;
         if self.outlook.wants_probe {
             // If these ports have no good path, only a probe of a path can bring one back, so path probes come next.
@@ -316,7 +315,8 @@ impl Connection {
                 };
                 self.look();
                 self.record.stats.probes += 1;
-                return Polled::Packet(self.control(path, Flags::NONE, Header::Probe { number }), true);
+                *into = self.control(path, Flags::NONE, Header::Probe { number });
+                return Polled::Packet { more: true };
             }
         }
         if self.watches_paths {
@@ -324,7 +324,8 @@ impl Connection {
         }
         if probes && let Some(probe) = self.path.take_probe(now, free) {
             self.record.stats.probes += 1;
-            return Polled::Packet(self.path_probe(probe), true);
+            *into = self.path_probe(probe);
+            return Polled::Packet { more: true };
         }
         if !self.outlook.has_next || now < self.pace_at || !self.window_open() {
             let doing = self.doing(now, false, self.record.again);
@@ -368,7 +369,20 @@ impl Connection {
             .with_if(segment.again, Flags::RETRANSMITTED)
             .with_if(segment.last, Flags::LAST)
             .with_if(segment.again || full || turn_ends || !more, Flags::ACK_REQUEST);
-        Polled::Packet(self.packet(path, size, flags, header_of(&segment)), more)
+        let Segment { psn, message, offset, length, .. } = segment;
+        let wait = Wait::default();
+        match segment.whole {
+            None => {
+                let data = Data { psn: Psn::new(psn), message, offset, length, wait };
+                *into = self.packet(path, size, flags, Header::Data(data));
+            }
+            Some(Whole { packet, packets, tail, parity, plan }) => {
+                let sequence = psn as u32;
+                let part = Part { sequence, message, packet, packets, tail, length, wait, parity, plan };
+                *into = self.packet(path, size, flags, Header::Part(part));
+            }
+        }
+        Polled::Packet { more }
     }
 
     /// Computes when the next packet may be sent, after one was sent.

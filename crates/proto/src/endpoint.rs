@@ -6,6 +6,7 @@ mod event;
 mod life;
 mod partial;
 mod ports;
+mod prefetch;
 mod ready;
 mod table;
 mod watch;
@@ -24,6 +25,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 pub use event::{Event, Handled, OpenConnection};
+pub use prefetch::PrefetchStep;
 pub use watch::Census;
 pub use window::SharedWindow;
 
@@ -415,36 +417,42 @@ impl Endpoint {
     /// packet each.
     #[inline]
     pub fn poll_transmit(&mut self, now: Time, free: Ports) -> Option<Packet> {
+        let mut packet = Packet::BLANK;
+        self.poll_transmit_into(now, free, &mut packet).then_some(packet)
+    }
+
+    /// As [`Endpoint::poll_transmit`], but writes the packet to its place. False if there is none; then the place may
+    /// hold anything.
+    #[inline]
+    pub fn poll_transmit_into(&mut self, now: Time, free: Ports, into: &mut Packet) -> bool {
         let no_data = self.ready.is_empty() && !self.casting;
         let control_first = self.streak < self.control_burst || no_data || free.data == 0;
-        if control_first && let Some(packet) = self.take_control(free) {
+        if control_first && self.take_control(free, into) {
             self.streak += 1;
-            return Some(packet);
+            return true;
         }
-        if free.data != 0
-            && let Some(packet) = self.take_data_or_chunk(now, free)
-        {
+        if free.data != 0 && self.take_data_or_chunk(now, free, into) {
             self.streak = 0;
-            return Some(packet);
+            return true;
         }
-        if control_first { None } else { self.take_control(free) }
+        !control_first && self.take_control(free, into)
     }
 
     /// Connections and chunks take turns.
     #[inline]
-    fn take_data_or_chunk(&mut self, now: Time, free: Ports) -> Option<Packet> {
-        if self.casting { self.take_chunk_in_turn(now, free) } else { self.take_data(now, free) }
+    fn take_data_or_chunk(&mut self, now: Time, free: Ports, into: &mut Packet) -> bool {
+        if self.casting { self.take_chunk_in_turn(now, free, into) } else { self.take_data(now, free, into) }
     }
 
     /// The packet of the first ready connection whose path leaves by a free port.
     #[inline]
-    fn take_data(&mut self, now: Time, free: Ports) -> Option<Packet> {
+    fn take_data(&mut self, now: Time, free: Ports, into: &mut Packet) -> bool {
         let mut tries = self.ready.len();
         while let Some(id) = self.ready.pop(free.data, &mut tries) {
             let connection = &mut self.connections[id as usize];
             if connection.sharing.is_some() {
-                match self.poll_sharing(now, id, free) {
-                    Polled::Packet(packet, _) => return Some(packet),
+                match self.poll_sharing(now, id, free, into) {
+                    Polled::Packet { .. } => return true,
                     Polled::Blocked => {
                         // Another connection may now have the turn.
                         tries += usize::from(self.end_turn(id));
@@ -454,15 +462,15 @@ impl Endpoint {
                 }
                 continue;
             }
-            match connection.poll_transmit(now, free) {
-                Polled::Packet(packet, more) => {
+            match connection.poll_transmit(now, free, into) {
+                Polled::Packet { more } => {
                     if more {
                         self.ready.push_back(id);
                     } else {
                         connection.ready = false;
                     }
                     arm(&mut self.timers, connection, now, id);
-                    return Some(packet);
+                    return true;
                 }
                 Polled::Blocked => {
                     connection.ready = false;
@@ -474,22 +482,29 @@ impl Endpoint {
                 },
             }
         }
-        None
+        false
     }
 
     /// A control packet leaves by the port by which its data arrived, or else by the lowest free port. With MRC it
     /// leaves only by its own port, because another plane may be idle because it is broken.
     #[inline]
-    fn take_control(&mut self, free: Ports) -> Option<Packet> {
+    fn take_control(&mut self, free: Ports, into: &mut Packet) -> bool {
+        if self.control.is_empty() {
+            return false;
+        }
         if self.planes_differ {
-            return self.take_control_of(free.control);
+            return self.take_control_of(free.control).map(|packet| *into = packet).is_some();
         }
         let free = free.control & self.up;
         if free == 0 {
-            return None;
+            return false;
         }
-        let packet = self.control.pop_front()?;
-        Some(if has(free, packet.path.port()) { packet } else { redirected(packet, free) })
+        let Some(packet) = self.control.pop_front() else { return false };
+        *into = packet;
+        if !has(free, packet.path.port()) {
+            *into = redirected(packet, free);
+        }
+        true
     }
 
     /// Could `poll_transmit` return a packet, if ports and pace allow it?
@@ -510,25 +525,16 @@ impl Endpoint {
         self.events.pop_front()
     }
 
+    /// Is there an event for the application?
+    #[inline]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// When to call [`Endpoint::handle_timeout`]; may be early, never late. `None` if no timer runs.
     #[inline]
     pub fn poll_timeout(&self) -> Option<Time> {
         self.timers.peek().map(|&Reverse((at, _))| at)
-    }
-
-    /// Reads the memory that `handle_packet` will need for this packet, so that it is in the cache by then. It changes
-    /// nothing, and the value has no meaning.
-    #[inline]
-    pub fn prefetch(&self, packet: &Packet) -> u64 {
-        let Some(connection) = self.connections.get(packet.connection.slot() as usize) else { return 0 };
-        if let Header::Data(_) = packet.header { connection.prefetch_receiver() } else { connection.prefetch_sender() }
-    }
-
-    /// As [`Endpoint::prefetch`], for the connection that is asked first when a port falls idle.
-    #[inline]
-    pub fn prefetch_ready(&self) -> u64 {
-        let first = self.ready.first().and_then(|id| self.connections.get(id as usize));
-        first.map_or(0, Connection::prefetch_sender)
     }
 
     /// Our host number.

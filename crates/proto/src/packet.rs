@@ -487,6 +487,17 @@ pub struct Packet {
 const _: () = assert!(size_of::<Packet>() <= 52, "a packet and its 12 bytes of fabric state share a cache line");
 
 impl Packet {
+    /// A packet without meaning, whose place another one will take.
+    pub const BLANK: Packet = Packet {
+        source: HostId(0),
+        destination: HostId(0),
+        connection: ConnectionId(0),
+        path: PathId(0),
+        size: 0,
+        flags: Flags::NONE,
+        header: Header::Cnp,
+    };
+
     /// Bytes on the wire.
     #[inline]
     pub const fn bytes(&self) -> Bytes {

@@ -168,10 +168,6 @@ pub trait Reliability: Send {
     fn take_finished(&mut self) -> Option<Message>;
     /// Wire bytes in flight.
     fn in_flight(&self) -> Bytes;
-    /// Reads the memory that the next packet will need, so that it is in the cache by then; the value has no meaning.
-    fn prefetch(&self) -> u64 {
-        self.in_flight().0
-    }
     /// If the next packet is a retransmission: the path by which it was last sent, if that is known.
     fn retry_path(&self) -> Option<PathId> {
         None
@@ -313,6 +309,15 @@ macro_rules! each {
 }
 
 impl AnyReliability {
+    /// Calls `fetch` with the addresses of memory outside the reliability that the next packet or acknowledgement will
+    /// need.
+    #[inline]
+    pub(crate) fn name_memory(&self, fetch: impl Fn(*const u8)) {
+        if let AnyReliability::SelectiveRepeat(sender) = self {
+            sender.name_window(fetch);
+        }
+    }
+
     /// For a repair scheme: tells the sender that the receiver counts arriving packets. Must be the first call.
     pub(crate) fn count_arrivals(&mut self, environment: &Environment) {
         if let AnyReliability::Repair(sender) = self {
@@ -395,10 +400,6 @@ impl Reliability for AnyReliability {
     #[inline]
     fn in_flight(&self) -> Bytes {
         each!(self, r => r.in_flight())
-    }
-    #[inline]
-    fn prefetch(&self) -> u64 {
-        each!(self, r => r.prefetch())
     }
     #[inline]
     fn retry_path(&self) -> Option<PathId> {

@@ -121,10 +121,14 @@ fn files_with_unsafe(folder: &std::path::Path, found: &mut Vec<String>) {
     }
 }
 
-/// Crates that may have `unsafe`, and the files that have it: instructions of vectors, and memory of callers that is
-/// lent.
-const WITH_UNSAFE: [(&str, &[&str]); 3] =
-    [("erasure", &["kernel.rs", "x86.rs"]), ("group", &["memory.rs"]), ("python", &["wire.rs"])];
+/// Crates that may have `unsafe`, and the files that have it: instructions of vectors, memory of callers that is lent,
+/// and prefetches.
+const WITH_UNSAFE: [(&str, &[&str]); 4] = [
+    ("erasure", &["kernel.rs", "x86.rs"]),
+    ("group", &["memory.rs"]),
+    ("python", &["wire.rs"]),
+    ("sim", &["prefetch.rs"]),
+];
 
 #[test]
 fn unsafe_is_forbidden_but_where_it_is_named() {

@@ -4,6 +4,7 @@
 //! visited in the same window ([`crate::slice`]). The calendar only sorts entries by window and by group of
 //! neighbouring ports or hosts; the entries of one port are sorted when the port is visited.
 
+use crate::prefetch::prefetch;
 use crate::road::Transit;
 use std::collections::BTreeMap;
 
@@ -59,18 +60,16 @@ impl Visits {
     fn count(&self) -> usize {
         self.0.iter().map(|w| w.count_ones() as usize).sum()
     }
+}
 
-    /// The stops, in order.
-    #[inline]
-    fn each(self) -> impl Iterator<Item = usize> {
-        self.0.into_iter().enumerate().flat_map(|(n, mut word)| {
-            std::iter::from_fn(move || {
-                let bit = word.trailing_zeros() as usize;
-                word &= word.wrapping_sub(1);
-                (bit < 64).then_some(n * 64 + bit)
-            })
-        })
-    }
+/// The numbers of the bits that are set, in order.
+#[inline]
+fn ones(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = word.trailing_zeros() as usize;
+        word &= word.wrapping_sub(1);
+        (bit < 64).then_some(bit)
+    })
 }
 
 impl Batch {
@@ -105,6 +104,18 @@ impl Batch {
                 self.blocks = list;
             }
             self.blocks.push(full);
+        }
+    }
+
+    /// As [`Batch::each`], for the first time: the block after the present one is brought into the cache meanwhile.
+    #[inline]
+    fn each_at_first(&self, mut tell: impl FnMut(&Transit)) {
+        for (n, block) in self.blocks.iter().chain(std::iter::once(&self.open)).enumerate() {
+            let next = self.blocks.get(n + 1).unwrap_or(&self.open);
+            for (at, two) in block.chunks(2).enumerate() {
+                prefetch(next.as_ptr().wrapping_add(2 * at).cast());
+                two.iter().for_each(&mut tell);
+            }
         }
     }
 
@@ -231,13 +242,13 @@ impl Calendar {
             self.counts[slot] += 1;
             self.ring[slot * self.groups + (stop >> GROUP_SHIFT) as usize].add(entry, &mut self.spare);
         } else {
-            self.add_far(windows, stop, entry);
+            self.add_far(windows, stop, entry.words());
         }
     }
 
     #[cold]
-    fn add_far(&mut self, windows: u64, stop: u32, entry: Transit) {
-        self.far.entry(self.window + windows).or_default().push((stop, entry));
+    fn add_far(&mut self, windows: u64, stop: u32, entry: [u64; 4]) {
+        self.far.entry(self.window + windows).or_default().push((stop, Transit::of_words(entry)));
     }
 
     /// Adds a packet that arrives at a stop at `time`, in the present window or later.
@@ -260,7 +271,7 @@ impl Calendar {
             let batch = &mut self.ring[slot * self.groups + (stop >> GROUP_SHIFT) as usize];
             self.counts[slot] += u64::from(batch.visits.add(stop as usize));
         } else {
-            self.add_far(windows, stop, Transit::note(VISIT, 0));
+            self.add_far(windows, stop, Transit::note(VISIT, 0).words());
         }
     }
 
@@ -354,12 +365,14 @@ pub(crate) struct Order {
     entries: Vec<Transit>,
     /// The index of each bucket's first entry.
     starts: Vec<u32>,
+    /// The bucket of each entry of the batch.
+    buckets: Vec<u16>,
     /// The binary logarithm of the number of buckets per stop.
     bits: u32,
     /// Entries of a group of one stop.
     count: usize,
-    /// Stops that have entries, or that are visited without one.
-    touched: Visits,
+    /// Stops that have entries, or that are visited without one, in order.
+    stops: Vec<u8>,
 }
 
 impl Order {
@@ -370,30 +383,46 @@ impl Order {
         let scale = (1u64 << (32 + bits)) / span;
         let buckets = GROUP << bits;
         self.bits = bits;
-        let mut touched = batch.visits;
         self.starts.clear();
         self.starts.resize(buckets + 2, 0);
         let starts = &mut self.starts[..];
-        let bucket =
-            |e: &Transit| ((usize::from(e.place()) << bits) + ((e.offset() * scale) >> 32) as usize) & (buckets - 1);
-        batch.each(|e| {
-            starts[bucket(e) + 2] += 1;
-            touched.add(usize::from(e.place()));
-        });
-        self.touched = touched;
-        for i in 2..buckets + 2 {
-            starts[i] += starts[i - 1];
-        }
         if self.entries.len() < count {
             self.entries.resize(count, Transit::note(0, 0));
         }
-        let entries = &mut self.entries[..];
+        if self.buckets.len() < count {
+            self.buckets.resize(count, 0);
+        }
+        let entries = &mut self.entries[..count];
+        let mut places = self.buckets.iter_mut();
+        batch.each_at_first(|e| {
+            let bucket = (usize::from(e.place()) << bits) + ((e.offset() * scale) >> 32) as usize;
+            let bucket = bucket & (buckets - 1);
+            starts[bucket + 2] += 1;
+            if let Some(place) = places.next() {
+                *place = bucket as u16;
+            }
+        });
+        let mut sum = 0;
+        for start in &mut starts[2..] {
+            sum += *start;
+            *start = sum;
+        }
+        // Until its entries are in place, a bucket's start stands one place further to the right.
+        self.stops.clear();
+        for (word, visits) in batch.visits.0.into_iter().enumerate() {
+            let first_of = |stop: usize| starts[((word * 64 + stop) << bits) + 1];
+            let touched = (0..64).fold(visits, |set, n| set | u64::from(first_of(n) != first_of(n + 1)) << n);
+            self.stops.extend(ones(touched).map(|bit| (word * 64 + bit) as u8));
+        }
+        let mut places = self.buckets.iter();
         batch.each(|e| {
-            let start = &mut starts[bucket(e) + 1];
+            let bucket = places.next().map_or(0, |place| usize::from(*place));
+            let start = &mut starts[bucket + 1];
             entries[*start as usize] = *e;
             *start += 1;
         });
-        for stop in touched.each() {
+        for &stop in &self.stops {
+            let stop = usize::from(stop);
             let (from, to) = (self.starts[stop << bits] as usize, self.starts[(stop + 1) << bits] as usize);
             sort(&mut self.entries[from..to], bits);
         }
@@ -438,8 +467,8 @@ impl Order {
 
     /// The stops of the group to visit, in order.
     #[inline]
-    pub(crate) fn stops(&self) -> impl Iterator<Item = usize> + use<> {
-        self.touched.each()
+    pub(crate) fn stops(&self) -> &[u8] {
+        &self.stops
     }
 }
 
@@ -483,10 +512,38 @@ mod tests {
             let batch = calendar.take(0);
             let mut order = Order::default();
             order.arrange(&batch, 4096);
-            for n in order.stops() {
+            for n in order.stops().iter().map(|&n| usize::from(n)) {
                 let found: Vec<(u64, u32)> = order.of(n).iter().map(|e| (e.offset(), e.cargo())).collect();
                 assert!(found.is_sorted(), "{count} events at {stops} stops, stop {n}: {found:?}");
             }
+        }
+    }
+
+    /// The memory of an `Order` is shared by switches and groups, which arrive in any sequence.
+    #[test]
+    fn a_group_is_sorted_after_a_larger_switch_was() {
+        let mut order = Order::default();
+        for (count, one) in [(2000, true), (300, false), (50, true), (2000, false), (1, false)] {
+            let mut calendar = Calendar::new(128, 4096, 8 * 4096, (0, 0));
+            for data in 0..count {
+                calendar.note(4096 + u64::from(data * 7919 % 4096), if one { 0 } else { data % 100 }, 3, data);
+            }
+            calendar.begin(1);
+            let batch = calendar.take(0);
+            let mut found = 0;
+            if one {
+                order.arrange_one(&batch, 4096);
+                assert!(order.all().is_sorted_by_key(Transit::key));
+                found = order.all().len();
+            } else {
+                order.arrange(&batch, 4096);
+                for &n in order.stops() {
+                    assert!(order.of(n.into()).iter().all(|e| e.place() == n));
+                    assert!(order.of(n.into()).is_sorted_by_key(Transit::key));
+                    found += order.of(n.into()).len();
+                }
+            }
+            assert_eq!(found, count as usize);
         }
     }
 
@@ -521,7 +578,7 @@ mod tests {
                     for group in 0..calendar.groups {
                         let batch = calendar.take(group);
                         order.arrange(&batch, span);
-                        for n in order.stops() {
+                        for n in order.stops().iter().map(|&n| usize::from(n)) {
                             let stop = (group * GROUP + n) as u32;
                             let wanted = visits.remove(&(window, stop));
                             prop_assert!(wanted || !order.of(n).is_empty(), "nothing calls for a visit to {}", stop);

@@ -6,6 +6,7 @@ mod detour;
 mod fingerprint;
 mod meeting;
 mod port;
+mod prefetch;
 mod queue;
 mod records;
 mod road;

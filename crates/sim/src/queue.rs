@@ -3,6 +3,7 @@
 //! A queue only takes memory for its waiting packets, and a free chunk is reused while it is in the cache. With one
 //! ring per port, a short queue that is never empty would move through the whole memory of its ring.
 
+use crate::prefetch::prefetch_all;
 use crate::road::Transit;
 
 /// Packets in a chunk: four cache lines.
@@ -52,27 +53,22 @@ impl Queue {
     /// Adds a packet at the end.
     #[inline(always)]
     pub(crate) fn push(&mut self, arena: &mut Arena, waiting: Transit) {
+        // An empty queue has `first` 0.
         let place = (self.first + self.len) % CHUNK;
-        if place == 0 || self.len == 0 {
-            let chunk = arena.take(waiting);
-            if self.len == 0 {
-                *self = Queue { head: chunk, tail: chunk, first: 0, len: 1 };
-                return;
-            }
-            arena.next[self.tail as usize] = chunk;
+        if place == 0 {
+            let chunk = arena.take();
+            let before = if self.len == 0 { &mut self.head } else { &mut arena.next[self.tail as usize] };
+            *before = chunk;
             self.tail = chunk;
-        } else {
-            arena.chunk_mut(self.tail).items[place as usize] = waiting;
         }
+        arena.chunk_mut(self.tail).items[place as usize] = waiting;
         self.len += 1;
     }
 
-    /// Takes out the first packet.
+    /// Takes out the first packet; there must be one.
     #[inline(always)]
-    pub(crate) fn pop(&mut self, arena: &mut Arena) -> Option<Transit> {
-        if self.len == 0 {
-            return None;
-        }
+    pub(crate) fn pop(&mut self, arena: &mut Arena) -> Transit {
+        debug_assert!(self.len > 0, "an empty queue has no first packet");
         let waiting = arena.chunk(self.head).items[(self.first % CHUNK) as usize];
         self.len -= 1;
         self.first += 1;
@@ -81,7 +77,7 @@ impl Queue {
             self.head = arena.next[self.head as usize];
             self.first = 0;
         }
-        Some(waiting)
+        waiting
     }
 
     /// The last packet.
@@ -92,10 +88,21 @@ impl Queue {
         Some(&mut arena.chunk_mut(self.tail).items[((self.first + self.len - 1) % CHUNK) as usize])
     }
 
-    /// Reads the first packet, so that it is in the cache when it is needed.
+    /// Brings the first chunk, and the place of the next packet in the last one, into the cache.
     #[inline]
-    pub(crate) fn touch(&self, arena: &Arena) -> u32 {
-        if self.len == 0 { 0 } else { arena.chunk(self.head).items[(self.first % CHUNK) as usize].cargo() }
+    pub(crate) fn prefetch_ends(&self, arena: &Arena) {
+        if self.len > 0 {
+            prefetch_all(&arena.chunk(self.head).items[(self.first % CHUNK) as usize..]);
+            prefetch_all(&arena.chunk(self.tail).items[((self.first + self.len) % CHUNK) as usize]);
+        }
+    }
+
+    /// Brings the second chunk into the cache.
+    #[inline]
+    pub(crate) fn prefetch_second(&self, arena: &Arena) {
+        if self.len > 0 && self.head != self.tail {
+            prefetch_all(arena.chunk(arena.next[self.head as usize]));
+        }
     }
 }
 
@@ -110,28 +117,24 @@ impl Arena {
         &mut self.segments[index as usize / SEGMENT][index as usize % SEGMENT]
     }
 
-    /// A chunk that begins with this packet.
+    /// A chunk for a queue.
     #[inline]
-    fn take(&mut self, waiting: Transit) -> u32 {
+    fn take(&mut self) -> u32 {
         match self.free.pop() {
-            Some(index) => {
-                self.chunk_mut(index).items[0] = waiting;
-                index
-            }
-            None => self.grow(waiting),
+            Some(index) => index,
+            None => self.grow(),
         }
     }
 
     #[cold]
-    fn grow(&mut self, waiting: Transit) -> u32 {
-        let chunk = Chunk { items: [waiting; CHUNK as usize] };
+    fn grow(&mut self) -> u32 {
+        let chunk = Chunk { items: [Transit::note(0, 0); CHUNK as usize] };
         if self.used == self.segments.len() * SEGMENT {
             self.segments.push(Box::new([chunk; SEGMENT]));
         }
         let index = self.used as u32;
         self.used += 1;
         self.next.push(NIL);
-        *self.chunk_mut(index) = chunk;
         index
     }
 }
@@ -155,7 +158,8 @@ mod tests {
                     queues[which].push(&mut arena, packet.waiting(0, ingress));
                     models[which].push_back(ingress);
                 } else {
-                    let got = queues[which].pop(&mut arena).map(|w| w.ingress());
+                    let queue = &mut queues[which];
+                    let got = (!queue.is_empty()).then(|| queue.pop(&mut arena).ingress());
                     prop_assert_eq!(got, models[which].pop_front());
                 }
                 prop_assert_eq!(queues[which].is_empty(), models[which].is_empty());
@@ -163,9 +167,9 @@ mod tests {
             }
             for (queue, model) in queues.iter_mut().zip(&mut models) {
                 while let Some(expected) = model.pop_front() {
-                    prop_assert_eq!(queue.pop(&mut arena).map(|w| w.ingress()), Some(expected));
+                    prop_assert_eq!(queue.pop(&mut arena).ingress(), expected);
                 }
-                prop_assert!(queue.pop(&mut arena).is_none());
+                prop_assert!(queue.is_empty());
             }
             prop_assert_eq!(arena.free.len(), arena.used);
         }

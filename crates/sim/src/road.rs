@@ -1,6 +1,7 @@
 //! A packet in the fabric: the 32 bytes that switches read. The whole packet is stored in [`Cargo`] and is read only at
 //! the two hosts.
 
+use crate::prefetch::prefetch_all;
 use crate::queue::NIL;
 use strandway_proto::packet::{Flags, Header, Wait};
 use strandway_proto::{HostId, Packet};
@@ -145,7 +146,8 @@ impl Transit {
         self.way as u32
     }
 
-    /// Its four words, for storage without alignment.
+    /// Its four words, for storage without alignment. A function that is rarely called also takes these instead of a
+    /// `Transit`: a value that is passed by address stays in memory, and then every copy waits for the stores before it.
     #[inline]
     pub(crate) fn words(&self) -> [u64; 4] {
         [self.key, self.wait, self.way, self.rest]
@@ -247,24 +249,45 @@ pub(crate) struct Cargo {
 }
 
 impl Cargo {
-    /// Stores a packet that a host sends.
-    #[inline]
+    /// Stores a packet that a switch's program sends.
     pub(crate) fn put(&mut self, packet: &Packet, uplinks: u32) -> Transit {
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None => self.grow(packet),
-        };
+        let index = self.open();
         self.slot(index).packet = *packet;
         Transit::new(packet, index, uplinks)
+    }
+
+    /// Takes the place of a packet that a host may send. [`Cargo::at`] gives the place. Then [`Cargo::close`] must follow,
+    /// or [`Cargo::sent`].
+    #[inline]
+    pub(crate) fn open(&mut self) -> u32 {
+        match self.free.pop() {
+            Some(index) => index,
+            None => self.grow(),
+        }
+    }
+
+    /// The packet in a place.
+    #[inline]
+    pub(crate) fn at(&mut self, index: u32) -> &mut Packet {
+        &mut self.slot(index).packet
+    }
+
+    /// Gives a place back in which there is no packet.
+    #[inline]
+    pub(crate) fn close(&mut self, index: u32) {
+        self.free.push(index);
+    }
+
+    /// The packet in a place is sent by these uplinks.
+    #[inline(always)]
+    pub(crate) fn sent(&mut self, index: u32, uplinks: u32) -> Transit {
+        Transit::new(self.at(index), index, uplinks)
     }
 
     /// Stores a packet that comes from another slice.
     #[inline]
     pub(crate) fn put_again(&mut self, packet: &Packet, transit: &Transit) -> Transit {
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None => self.grow(packet),
-        };
+        let index = self.open();
         self.slot(index).packet = *packet;
         Transit { key: 0, rest: word(index, transit.rest as u32), ..*transit }
     }
@@ -278,9 +301,9 @@ impl Cargo {
 
     /// Adds a slot.
     #[cold]
-    fn grow(&mut self, packet: &Packet) -> u32 {
+    fn grow(&mut self) -> u32 {
         if self.used == self.segments.len() * SEGMENT {
-            self.segments.push(Box::new([Slot { packet: *packet }; SEGMENT]));
+            self.segments.push(Box::new([Slot { packet: Packet::BLANK }; SEGMENT]));
         }
         let index = self.used as u32;
         assert!(index != NIL, "fewer packets on the road than numbers for them");
@@ -318,6 +341,12 @@ impl Cargo {
     pub(crate) fn packet(&self, transit: &Transit) -> &Packet {
         let index = transit.cargo() as usize;
         &self.segments[index / SEGMENT][index % SEGMENT].packet
+    }
+
+    /// Brings a stored packet into the cache.
+    #[inline]
+    pub(crate) fn prefetch(&self, transit: &Transit) {
+        prefetch_all(self.packet(transit));
     }
 
     /// Frees the slot of a packet that has left the fabric.

@@ -29,6 +29,7 @@ mod watch;
 use crate::calendar::{GROUP, Order};
 use crate::control::Control;
 use crate::port::{DATA, Limits, Port, flag};
+use crate::prefetch::{prefetch, prefetch_all};
 use crate::road::Transit;
 use books::Books;
 use clockwork::Clockwork;
@@ -49,7 +50,7 @@ use strandway_proto::RankTimes;
 use strandway_proto::aggregate::Counts;
 use strandway_proto::application::Application;
 use strandway_proto::units::Time;
-use strandway_proto::{ConnectionId, HostId};
+use strandway_proto::{ConnectionId, HostId, PrefetchStep};
 
 pub(crate) use crossing::Mail;
 pub(crate) use cut::Cut;
@@ -78,10 +79,11 @@ impl Sources {
     }
 }
 
-/// State is read this many ports, hosts or packets before it is used, so that cache misses overlap with work.
-const FETCH_PORTS: usize = 3;
-const FETCH_HOSTS: usize = 2;
-const FETCH_CARGO: usize = 3;
+/// A stop's memory is brought into the cache in this many steps, one for each of the visits before its own.
+const STEPS: usize = 4;
+
+/// A packet is brought into the cache this many packets before its host receives it.
+const PACKETS_AHEAD: usize = 4;
 
 /// The state of one slice.
 pub(crate) struct Slice<'a> {
@@ -204,49 +206,61 @@ impl<'a> Slice<'a> {
     /// Visits the ports and hosts of a group that have events before `until`, which is the end of their window or of
     /// the run. The first window of early stops begins before time zero; then `from` wraps below zero.
     fn visit_group(&mut self, group: usize, order: &Order, from: u64, until: u64) {
-        for n in order.stops() {
-            let entries = order.of(n);
-            let stop = group * GROUP + n;
+        let stops = order.stops();
+        for at in 0..stops.len() + STEPS {
+            for step in 0..STEPS {
+                if let Some(&n) = stops.get(at.wrapping_sub(step)) {
+                    self.prefetch_stop(group * GROUP + usize::from(n), order.of(n.into()), step);
+                }
+            }
+            let Some(&n) = stops.get(at.wrapping_sub(STEPS)) else { continue };
+            let (entries, stop) = (order.of(n.into()), group * GROUP + usize::from(n));
             match stop.checked_sub(self.facts.first_host_stop as usize) {
-                None => {
-                    let port = stop + self.facts.first_port as usize;
-                    if let Some(next) = self.ports.get(port + FETCH_PORTS) {
-                        std::hint::black_box(next.waiting[DATA].touch(&self.fabric.arena));
-                    }
-                    if let Some(later) = self.ports.get(port + 2 * FETCH_PORTS) {
-                        std::hint::black_box(later.busy_until);
-                    }
-                    self.visit_port(port, entries, from, until);
-                }
-                Some(host) => {
-                    self.fetch_cargo(order.of((n + FETCH_CARGO) % GROUP));
-                    self.fetch_host(host + FETCH_HOSTS, order.of((n + FETCH_HOSTS) % GROUP));
-                    self.visit_host(host, entries, from, until);
-                }
+                None => self.visit_port(stop + self.facts.first_port as usize, entries, from, until),
+                Some(host) => self.visit_host(host, entries, from, until),
             }
         }
     }
 
-    /// Reads the stored packets that arrive at a host, to bring them into the cache.
+    /// Brings memory into the cache that the visit to a stop will need. Each step needs what the one before it has
+    /// brought.
     #[inline]
-    fn fetch_cargo(&self, entries: &[Transit]) {
-        let mut sum = 0;
-        for entry in entries.iter().filter(|e| e.source() < self.facts.sources.look) {
-            sum ^= self.fabric.cargo.packet(entry).connection.0;
+    fn prefetch_stop(&self, stop: usize, entries: &[Transit], step: usize) {
+        match stop.checked_sub(self.facts.first_host_stop as usize) {
+            None => self.prefetch_port(stop + self.facts.first_port as usize, step),
+            Some(host) => self.prefetch_host(host, entries, step),
         }
-        std::hint::black_box(sum);
     }
 
-    /// Reads the memory that a visit to a host will use, all at once, so that its cache misses overlap. Changes
-    /// nothing.
     #[inline]
-    fn fetch_host(&self, host: usize, entries: &[Transit]) {
-        let Some(host) = self.edge.hosts.get(host) else { return };
-        let mut sum = host.endpoint.prefetch_ready();
-        for entry in entries.iter().take(2).filter(|e| e.source() < self.facts.sources.look) {
-            sum ^= host.endpoint.prefetch(self.fabric.cargo.packet(entry));
+    fn prefetch_port(&self, port: usize, step: usize) {
+        let Some(port) = self.ports.get(port) else { return };
+        match step {
+            0 => prefetch_all(port),
+            2 => port.waiting.iter().for_each(|queue| queue.prefetch_ends(&self.fabric.arena)),
+            3 => port.waiting[DATA].prefetch_second(&self.fabric.arena),
+            _ => {}
         }
-        std::hint::black_box(sum);
+    }
+
+    #[inline]
+    fn prefetch_host(&self, h: usize, entries: &[Transit], step: usize) {
+        let Some(host) = self.edge.hosts.get(h) else { return };
+        let mut packets = entries.iter().filter(|e| e.source() < self.facts.sources.look);
+        let step = match step {
+            0 => {
+                prefetch_all(host);
+                prefetch_all(&self.ports[h * self.facts.planes..(h + 1) * self.facts.planes]);
+                return packets.take(PACKETS_AHEAD).for_each(|entry| self.fabric.cargo.prefetch(entry));
+            }
+            1 => PrefetchStep::Lists,
+            2 => PrefetchStep::Connections,
+            _ => PrefetchStep::Parts,
+        };
+        host.endpoint.prefetch_ready(step, prefetch);
+        for entry in packets.by_ref().take(2) {
+            host.endpoint.prefetch(step, self.fabric.cargo.packet(entry), prefetch);
+        }
     }
 
     /// Reports the progress to `control`.

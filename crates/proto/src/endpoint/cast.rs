@@ -19,12 +19,14 @@ impl Endpoint {
 
     /// Lets chunks and the data of connections take turns, one packet each. If the chunks wait for their pace, data
     /// goes.
-    pub(super) fn take_chunk_in_turn(&mut self, now: Time, free: Ports) -> Option<Packet> {
+    pub(super) fn take_chunk_in_turn(&mut self, now: Time, free: Ports, into: &mut Packet) -> bool {
         self.casts_first = !self.casts_first;
-        if self.casts_first {
-            return self.take_chunk(now, free).or_else(|| self.take_data(now, free));
+        let mut took = !self.casts_first && self.take_data(now, free, into);
+        if !took && let Some(packet) = self.take_chunk(now, free) {
+            *into = packet;
+            took = true;
         }
-        self.take_data(now, free).or_else(|| self.take_chunk(now, free))
+        took || self.casts_first && self.take_data(now, free, into)
     }
 
     /// Sends a fragment of a gradient or of a sum, by the port in its path. Fragments of one port are sent in order,

@@ -10,7 +10,7 @@
 use super::Endpoint;
 use crate::congestion::Nscc;
 use crate::connection::{Connection, Polled};
-use crate::packet::{HostId, Ports};
+use crate::packet::{HostId, Packet, Ports};
 use crate::units::Time;
 
 /// One window for several connections.
@@ -146,12 +146,12 @@ impl Endpoint {
 
     /// Polls a connection of the ready list that may share its window.
     #[inline(never)]
-    pub(super) fn poll_sharing(&mut self, now: Time, id: u32, free: Ports) -> Polled {
+    pub(super) fn poll_sharing(&mut self, now: Time, id: u32, free: Ports, into: &mut Packet) -> Polled {
         let context = self.lend(id);
-        let polled = self.connections[id as usize].poll_transmit(now, free);
+        let polled = self.connections[id as usize].poll_transmit(now, free, into);
         self.take_back(id, context);
         match polled {
-            Polled::Packet(_, more) => {
+            Polled::Packet { more } => {
                 let goes_on = more && self.keeps_turn(id);
                 self.connections[id as usize].ready = goes_on;
                 if goes_on {

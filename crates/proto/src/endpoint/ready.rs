@@ -41,6 +41,12 @@ impl Ready {
         self.queue.front().copied()
     }
 
+    /// The address of the round's memory.
+    #[inline]
+    pub(super) fn address(&self) -> *const u8 {
+        self.queue.as_slices().0.as_ptr().cast()
+    }
+
     pub(super) fn at(&self, index: usize) -> u32 {
         self.queue[index]
     }

@@ -116,6 +116,12 @@ impl Connections {
         if let Seat::Awake(connection) = self.seat(slot) { Some(connection) } else { None }
     }
 
+    /// The address of a slot, which may not exist.
+    #[inline]
+    pub(super) fn address(&self, slot: usize) -> *const u8 {
+        self.slots.as_ptr().wrapping_add(slot).cast()
+    }
+
     /// The same, mutable.
     #[inline]
     pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut Connection> {

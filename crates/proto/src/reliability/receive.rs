@@ -72,10 +72,6 @@ pub trait Receiver {
     }
     /// Continues from the state that `rest` returned. Must be the first call.
     fn resume(&mut self, _from: Received) {}
-    /// Reads the memory that the next packet will need, so that it is in the cache by then; the value has no meaning.
-    fn prefetch(&self) -> u64 {
-        self.cumulative()
-    }
 }
 
 /// A receiver, stored without an outer box.
@@ -99,6 +95,14 @@ macro_rules! each {
 }
 
 impl AnyReceiver {
+    /// Calls `fetch` with the address of memory outside the receiver that the next packet will need.
+    #[inline]
+    pub(crate) fn name_memory(&self, fetch: impl Fn(*const u8)) {
+        if let AnyReceiver::Selective(receiver) = self {
+            fetch(receiver.next_word());
+        }
+    }
+
     /// For a repair scheme: counts arriving packets and reports them to the sender. Must be the first call.
     pub(crate) fn count_arrivals(&mut self) {
         if let AnyReceiver::Repair(receiver) = self {
@@ -154,9 +158,5 @@ impl Receiver for AnyReceiver {
     }
     fn resume(&mut self, from: Received) {
         each!(self, r => r.resume(from))
-    }
-    #[inline]
-    fn prefetch(&self) -> u64 {
-        each!(self, r => r.prefetch())
     }
 }

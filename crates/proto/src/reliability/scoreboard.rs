@@ -26,6 +26,9 @@ pub(super) struct Sent {
 
 const _: () = assert!(size_of::<Sent>() == 16, "four entries to a cache line");
 
+/// At most this many entries of the window are named for a prefetch: 32 cache lines.
+const NAMED_MAX: u64 = 128;
+
 /// A ring of [`Sent`] over `[una, next)`; `in_flight` is the sum of the sizes of those in flight.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scoreboard {
@@ -65,11 +68,14 @@ impl Scoreboard {
         (psn & (self.ring.len() as u64 - 1)) as usize
     }
 
-    /// Reads the entries at both ends of the window.
+    /// Calls `fetch` with the addresses of the window's entries, one for each cache line: those that the next
+    /// acknowledgement may read, and the one of the next packet.
     #[inline]
-    pub(super) fn prefetch(&self) -> u64 {
-        let entry = |psn: u64| self.ring.get(psn as usize & self.ring.len().wrapping_sub(1)).map_or(0, |s| s.at.0);
-        entry(self.una) ^ entry(self.next)
+    pub(super) fn name_window(&self, fetch: impl Fn(*const u8)) {
+        let mask = self.ring.len().saturating_sub(1);
+        let address = |psn: u64| self.ring.as_ptr().wrapping_add(psn as usize & mask).cast();
+        (self.una..self.next.min(self.una + NAMED_MAX)).step_by(4).for_each(|psn| fetch(address(psn)));
+        fetch(address(self.next));
     }
 
     /// The entry of `psn`, if it lies in `[una, next)`.

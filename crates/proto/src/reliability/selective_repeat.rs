@@ -224,6 +224,12 @@ impl SelectiveRepeat {
         }
     }
 
+    /// Calls `fetch` with the addresses of the window's entries.
+    #[inline]
+    pub(super) fn name_window(&self, fetch: impl Fn(*const u8)) {
+        self.board.name_window(fetch);
+    }
+
     /// The time from a probe to the next one, if the first is not answered.
     fn probe_again(&self) -> Span {
         let gap = self.probe.as_ref().map_or(Span::ZERO, |p| p.gap);
@@ -517,11 +523,6 @@ impl Reliability for SelectiveRepeat {
     #[inline]
     fn in_flight(&self) -> Bytes {
         self.board.in_flight()
-    }
-
-    #[inline]
-    fn prefetch(&self) -> u64 {
-        self.board.prefetch() ^ self.backlog.end()
     }
 
     #[inline]

@@ -145,17 +145,22 @@ impl Slice<'_> {
     /// A packet has completely arrived at a switch.
     #[inline]
     fn arrive(&mut self, node: u32, packet: &Transit, now: u64) {
-        let mut packet = *packet;
         let ingress = if self.facts.accounting { self.ingress(node, packet.source()) } else { 0 };
         if let Some(group) = packet.group() {
-            return self.arrive_for_group(node, group, &packet, ingress, now);
+            return self.arrive_for_group(node, group, packet, ingress, now);
         }
-        let place = if self.fabric.switches.adaptive.is_some() && !packet.is_control() {
-            self.place_adaptively(node, &mut packet, now)
+        let (place, packet) = if self.fabric.router.has_detours() || self.fabric.switches.adaptive.is_some() {
+            let mut packet = *packet;
+            let place = if self.fabric.switches.adaptive.is_some() && !packet.is_control() {
+                self.place_adaptively(node, &mut packet, now)
+            } else {
+                self.place_usually(node, &mut packet, now)
+            };
+            let Some(place) = place else { return self.lead_nowhere(packet.words(), now) };
+            (place, Transit::of_words(packet.words()))
         } else {
-            self.place_usually(node, &mut packet, now)
+            (self.fabric.router.place(node, packet, &self.fabric.cargo), *packet)
         };
-        let Some(place) = place else { return self.lead_nowhere(&packet, now) };
         let port = place as usize;
         self.sample_port(port, now);
         self.enqueue_eager(port, packet, ingress, now);
@@ -193,7 +198,7 @@ impl Slice<'_> {
         let members = &self.facts.plan.multicast[group];
         self.fabric.router.copies(members, node, source, packet.uplinks(), |port| ports.push(port));
         if ports.is_empty() {
-            self.lead_nowhere(packet, now);
+            self.lead_nowhere(packet.words(), now);
         }
         self.books.copies[usize::from(!packet.is_whole_data())] += (ports.len() as u64).saturating_sub(1);
         let share = (ports.len() > 1).then(|| self.share(ingress));
@@ -237,22 +242,22 @@ impl Slice<'_> {
     }
 
     /// Puts a packet into an eager port at `now`.
-    #[inline]
+    #[inline(always)]
     fn enqueue_eager(&mut self, i: usize, packet: Transit, ingress: u32, now: u64) {
         let size = u64::from(packet.size());
         let port = &self.ports[i];
         if port.has(flag::DOWN) {
-            return self.at(i).lose_packet(&packet);
+            return self.at(i).lose_packet(packet.words());
         }
         let class = if self.facts.priority && packet.is_control() { CONTROL } else { DATA };
         if class == CONTROL {
             if port.queued[CONTROL] + size > self.limits[usize::from(port.limits)].thresholds.control {
-                return self.at(i).drop_packet(&packet);
+                return self.at(i).drop_packet(packet.words());
             }
         } else if self.room(i, ingress, size) {
             self.account(i, ingress, size, now);
         } else {
-            return self.refuse(i, packet, ingress, now);
+            return self.refuse(i, packet.words(), ingress, now);
         }
         let port = &self.ports[i];
         let open = class == CONTROL || !port.has(flag::PAUSED);
@@ -266,17 +271,18 @@ impl Slice<'_> {
 
     /// Trims or drops a packet for which the switch has no room.
     #[cold]
-    fn refuse(&mut self, i: usize, packet: Transit, ingress: u32, now: u64) {
+    fn refuse(&mut self, i: usize, packet: [u64; 4], ingress: u32, now: u64) {
+        let packet = Transit::of_words(packet);
         let mut at = self.at(i);
         if at.trim(packet, ingress, now) {
             self.serve(i, now);
         } else {
-            at.drop_packet(&packet);
+            at.drop_packet(packet.words());
         }
     }
 
     /// Eager ports: begins to send a packet at `now`.
-    #[inline]
+    #[inline(always)]
     fn begin(&mut self, i: usize, packet: Transit, ingress: u32, class: usize, now: u64) {
         let port = &mut self.ports[i];
         if port.flags & flag::ON_DEPARTURE != 0
@@ -284,7 +290,7 @@ impl Slice<'_> {
             || self.facts.cut_rate != 0
             || packet.is_fragment()
         {
-            self.at(i).transmit(packet, now);
+            self.at(i).transmit_slowly(packet.words(), now);
         } else {
             let end = port.depart(packet.size(), now, &self.limits[usize::from(port.limits)]);
             self.books.hops += 1;
@@ -509,7 +515,7 @@ impl Slice<'_> {
     }
 
     /// Plans the next check of an eager port: when its transmission ends, or when its next one can begin.
-    #[inline]
+    #[inline(always)]
     fn look_later(&mut self, i: usize) {
         let (port, service) = (&self.ports[i], &mut self.fabric.switches.services[i]);
         let at = if service.bytes > 0 {

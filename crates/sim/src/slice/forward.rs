@@ -27,7 +27,7 @@ impl Road<'_, '_> {
         if node < self.facts.cut.hosts {
             self.calendar.put(time, self.facts.host_stop(node), link, packet);
         } else if self.facts.special {
-            return self.send_on_slowly(time, link, node, packet);
+            return self.send_on_slowly(time, link, node, packet.words());
         } else {
             let port = self.fabric.router.place(node, &packet, &self.fabric.cargo);
             self.calendar.put(time, port - self.facts.first_port, link, packet);
@@ -36,7 +36,8 @@ impl Road<'_, '_> {
     }
 
     #[inline(never)]
-    fn send_on_slowly(&mut self, time: u64, link: u32, node: u32, packet: Transit) -> bool {
+    fn send_on_slowly(&mut self, time: u64, link: u32, node: u32, packet: [u64; 4]) -> bool {
+        let packet = Transit::of_words(packet);
         let stations = &mut self.fabric.stations;
         if packet.is_fragment()
             && let Some(&station) = stations.of_node.get((node - self.facts.cut.hosts) as usize)
@@ -121,20 +122,20 @@ impl<'a> Slice<'a> {
     /// Sends a packet from another slice over a link to `node`.
     pub(super) fn send_on(&mut self, time: u64, link: u32, node: u32, packet: Transit) {
         if !self.road().send_on(time, link, node, packet) {
-            self.lead_nowhere(&packet, time);
+            self.lead_nowhere(packet.words(), time);
         }
     }
 
     /// Sends a packet on from a switch whose program has seen or created it.
     pub(super) fn send_past(&mut self, time: u64, link: u32, node: u32, packet: Transit) {
         if !self.road().send_past(time, link, node, packet) {
-            self.lead_nowhere(&packet, time);
+            self.lead_nowhere(packet.words(), time);
         }
     }
 
     /// Loses a packet that arrives at a switch which knows no way for it.
     #[cold]
-    pub(super) fn lead_nowhere(&mut self, packet: &Transit, time: u64) {
+    pub(super) fn lead_nowhere(&mut self, packet: [u64; 4], time: u64) {
         lead_nowhere(self.facts.plan, &mut self.books, &mut self.fabric.cargo, packet, time);
     }
 
@@ -170,7 +171,8 @@ impl<'a> Slice<'a> {
 
 /// Loses a packet that arrives at `time` at a switch which knows no way for it.
 #[cold]
-pub(super) fn lead_nowhere(plan: &Plan, books: &mut Books<'_>, cargo: &mut Cargo, packet: &Transit, time: u64) {
+pub(super) fn lead_nowhere(plan: &Plan, books: &mut Books<'_>, cargo: &mut Cargo, packet: [u64; 4], time: u64) {
+    let packet = &Transit::of_words(packet);
     if time <= plan.time_limit.0 {
         books.packets.lost += 1;
         books.packets.lost_control += u64::from(!packet.is_whole_data());

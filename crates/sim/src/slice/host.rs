@@ -1,7 +1,8 @@
 //! A host in the fabric: an endpoint and its NIC ports.
 
+use super::fabric::Fabric;
 use super::seat::{CHUNK, FRAGMENT};
-use super::{FaultEvent, Slice};
+use super::{FaultEvent, PACKETS_AHEAD, Slice};
 use crate::calendar::Note;
 use crate::port::flag;
 use crate::road::Transit;
@@ -56,7 +57,10 @@ impl Host {
 impl Slice<'_> {
     /// Processes all events of a host from `from` up to `until`, which is a window or a part of one.
     pub(super) fn visit_host(&mut self, h: usize, entries: &[Transit], from: u64, until: u64) {
-        for entry in entries {
+        for (n, entry) in entries.iter().enumerate() {
+            if let Some(later) = entries.get(n + PACKETS_AHEAD).filter(|e| e.source() < self.facts.sources.look) {
+                self.fabric.cargo.prefetch(later);
+            }
             let time = from + entry.offset();
             if time >= until {
                 self.clock.cut_off = true;
@@ -343,42 +347,53 @@ impl Slice<'_> {
                 next_free = next_free.min(port.busy_until);
             }
         }
-        let Some(packet) = self.edge.hosts[h].endpoint.poll_transmit(Time(now), free) else {
+        let place = self.fabric.cargo.open();
+        let packet = self.fabric.cargo.at(place);
+        if !self.edge.hosts[h].endpoint.poll_transmit_into(Time(now), free, packet) {
             // Ready packets may have no free port. The next input or the next idle port can change that.
             self.edge.hosts[h].ask_again_at = next_free;
+            self.fabric.cargo.close(place);
             return;
-        };
-        let plane = usize::from(packet.path.port());
+        }
+        let (path, flags, group) = (packet.path, packet.flags, packet.destination.as_group());
+        let plane = usize::from(path.port());
         assert!(free.control >> plane & 1 == 1, "an endpoint sends only by ports that are free");
-        match packet.header {
-            Header::Data(data) => self.note_data(h, &packet, data.message.0, data.offset.get() == 0, now),
+        let mut is_chunk = false;
+        match &packet.header {
+            Header::Data(data) => {
+                let (message, first) = (data.message.0, data.offset.get() == 0);
+                self.note_data(h, (path, flags), message, first, now);
+            }
             // A parity packet is not the first packet of its message.
             Header::Part(part) => {
-                self.note_data(h, &packet, { part.message }.0, part.packet == 0 && !part.parity, now);
+                let (message, first) = ({ part.message }.0, part.packet == 0 && !part.parity);
+                self.note_data(h, (path, flags), message, first, now);
             }
             Header::Ack(_) | Header::Letter(Letter::Have(_) | Letter::Recovered(_)) => self.books.packets.acks += 1,
             Header::Nack(_) | Header::Letter(Letter::Missing(_)) => self.books.packets.nacks += 1,
             Header::Cnp => self.books.packets.notifications += 1,
             Header::Chunk(_) => {
+                is_chunk = true;
                 self.books.packets.chunks += 1;
-                self.books.packets.repairs += u64::from(packet.destination.as_group().is_none());
-                self.note_sent(&packet);
+                self.books.packets.repairs += u64::from(group.is_none());
+                self.note_sent(path);
             }
             Header::Fragment(fragment) => {
                 self.books.packets.fragments += u64::from(fragment.kind.has_lanes());
-                self.note_sent(&packet);
+                self.note_sent(path);
             }
             _ => {}
         }
-        let mut packet = packet;
+        let Fabric { router, cargo, .. } = &mut self.fabric;
+        let packet = cargo.at(place);
         if let Some(tables) = &mut self.edge.tables {
-            tables.translate(&self.fabric.router, &mut packet);
+            tables.translate(router, packet);
         }
-        let uplinks = match packet.destination.as_group() {
-            None => self.fabric.router.uplinks(&packet),
-            Some(_) => self.fabric.router.tree(&self.facts.plan.multicast, &packet, now),
+        let uplinks = match group {
+            None => router.uplinks(packet),
+            Some(_) => router.tree(&self.facts.plan.multicast, packet, now),
         };
-        let transit = self.fabric.cargo.put(&packet, uplinks);
+        let transit = cargo.sent(place, uplinks);
         let mut at = self.at(first + plane);
         at.transmit(transit, now);
         let busy = at.port.busy_until;
@@ -386,24 +401,24 @@ impl Slice<'_> {
         let host = &mut self.edge.hosts[h];
         host.idle &= !(1 << plane);
         host.idle_next = host.idle_next.min(busy);
-        if let Header::Chunk(_) = packet.header {
+        if is_chunk {
             // It may be the last chunk of a cast, and then the program gets an event.
             self.tell(h, now);
         }
     }
 
     #[inline]
-    fn note_sent(&mut self, packet: &Packet) {
-        let slot = usize::from(packet.path.port()) * PATH_SLOTS + packet.path.entropy() as usize % PATH_SLOTS;
+    fn note_sent(&mut self, path: PathId) {
+        let slot = usize::from(path.port()) * PATH_SLOTS + path.entropy() as usize % PATH_SLOTS;
         self.books.paths[slot].sent += 1;
     }
 
     /// Counts a sent packet of a message; `first`: it is the message's first packet.
     #[inline]
-    fn note_data(&mut self, h: usize, packet: &Packet, message: u32, first: bool, now: u64) {
-        self.note_sent(packet);
-        let last = packet.flags.has(Flags::LAST);
-        if (last || first) && !packet.flags.has(Flags::RETRANSMITTED) {
+    fn note_data(&mut self, h: usize, (path, flags): (PathId, Flags), message: u32, first: bool, now: u64) {
+        self.note_sent(path);
+        let last = flags.has(Flags::LAST);
+        if (last || first) && !flags.has(Flags::RETRANSMITTED) {
             self.note_progress(h, message, now, last);
         }
     }

@@ -53,17 +53,20 @@ impl Slice<'_> {
     /// event.
     #[inline]
     pub(super) fn tell(&mut self, h: usize, now: u64) -> bool {
-        let mut any = false;
+        let any = self.edge.hosts[h].endpoint.has_events();
+        if any {
+            self.tell_all(h, now);
+        }
+        any
+    }
+
+    fn tell_all(&mut self, h: usize, now: u64) {
         while let Some(told) = self.edge.hosts[h].endpoint.poll_event() {
-            any = true;
             if let Some(event) = self.witness(h, now, told) {
                 self.edge.programs[h].handle_event(Time(now), &event);
             }
         }
-        if any {
-            self.act(h, now);
-        }
-        any
+        self.act(h, now);
     }
 
     /// Records an endpoint's event, and returns the event for its program.

@@ -5,7 +5,7 @@
 //! station in the same window. Stations are visited before all ports, because the packets that they send join ports at
 //! the same instant.
 
-use super::Slice;
+use super::{PACKETS_AHEAD, Slice};
 use crate::calendar::{Calendar, GROUP, Order};
 use crate::road::Transit;
 use std::ops::Range;
@@ -78,7 +78,10 @@ impl Slice<'_> {
 
     /// Processes all events of a station from `from` up to `until`.
     fn visit_station(&mut self, station: usize, entries: &[Transit], from: u64, until: u64) {
-        for entry in entries {
+        for (n, entry) in entries.iter().enumerate() {
+            if let Some(later) = entries.get(n + PACKETS_AHEAD) {
+                self.fabric.cargo.prefetch(later);
+            }
             let now = from + entry.offset();
             if now >= until {
                 self.clock.cut_off = true;

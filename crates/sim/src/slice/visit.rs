@@ -106,7 +106,7 @@ impl AtPort<'_, '_> {
     #[inline(never)]
     pub(super) fn enqueue(&mut self, packet: Transit, now: u64) {
         if self.port.has(flag::DOWN) {
-            self.lose_packet(&packet);
+            self.lose_packet(packet.words());
         } else if self.port.has(flag::FIFO) {
             self.drain_fifo(now);
             self.enqueue_fifo(packet, now);
@@ -160,7 +160,7 @@ impl AtPort<'_, '_> {
         let port = &mut *self.port;
         let mut unlucky = packet.waiting(stamp(now), 0);
         if class == CONTROL {
-            return self.drop_packet(packet);
+            return self.drop_packet(packet.words());
         }
         if self.facts.priority
             && !port.waiting[DATA].is_empty()
@@ -174,13 +174,14 @@ impl AtPort<'_, '_> {
             }
         }
         if !self.trim(unlucky, unlucky.ingress(), now) {
-            self.drop_packet(&unlucky);
+            self.drop_packet(unlucky.words());
         }
     }
 
     /// Drops a packet for which this port has no room.
     #[cold]
-    pub(super) fn drop_packet(&mut self, packet: &Transit) {
+    pub(super) fn drop_packet(&mut self, packet: [u64; 4]) {
+        let packet = &Transit::of_words(packet);
         self.port.counters.dropped += 1;
         self.books.packets.dropped_control += u64::from(!packet.is_whole_data());
         self.fabric.cargo.release(packet);
@@ -188,7 +189,8 @@ impl AtPort<'_, '_> {
 
     /// Loses a packet to a fault of this port's link.
     #[cold]
-    pub(super) fn lose_packet(&mut self, packet: &Transit) {
+    pub(super) fn lose_packet(&mut self, packet: [u64; 4]) {
+        let packet = &Transit::of_words(packet);
         self.fabric.colds[self.i].lost += 1;
         self.books.packets.lost += 1;
         self.books.packets.lost_control += u64::from(!packet.is_whole_data());
@@ -219,7 +221,7 @@ impl AtPort<'_, '_> {
         let start = self.port.busy_until.max(now);
         if self.port.busy_until > now || !self.fabric.fifos[self.i].is_empty() {
             if self.port.queued[DATA] + u64::from(size) > self.limits.thresholds.data {
-                return self.drop_packet(&packet);
+                return self.drop_packet(packet.words());
             }
             self.port.queued[DATA] += u64::from(size);
             let port = &mut *self.port;
@@ -261,8 +263,7 @@ impl AtPort<'_, '_> {
     /// Takes the first packet of a class's queue. Marks it if packets are marked on leaving.
     #[inline(always)]
     pub(super) fn take(&mut self, class: usize, now: u64) -> Transit {
-        let mut packet =
-            self.port.waiting[class].pop(&mut self.fabric.arena).expect("a class that is next has a packet");
+        let mut packet = self.port.waiting[class].pop(&mut self.fabric.arena);
         let port = &mut *self.port;
         port.queued[class] -= u64::from(packet.size());
         let since = packet.since();
@@ -274,6 +275,12 @@ impl AtPort<'_, '_> {
             }
         }
         packet
+    }
+
+    /// The same from an eager port in a run with cut-through, faults, series or programs.
+    #[inline(never)]
+    pub(super) fn transmit_slowly(&mut self, packet: [u64; 4], start: u64) {
+        self.transmit(Transit::of_words(packet), start);
     }
 
     /// Sends a packet from `start` on.
@@ -293,14 +300,15 @@ impl AtPort<'_, '_> {
             self.books.sampler.left(port.group, start, u64::from(packet.size()));
         }
         if port.flags & flag::ON_DEPARTURE != 0 {
-            return self.depart_special(&packet, start, time);
+            return self.depart_special(packet.words(), start, time);
         }
         self.send_on(time, link, to, packet);
     }
 
     /// Sends a packet from a port whose link is faulty, is recorded, or leads to another slice.
     #[inline(never)]
-    fn depart_special(&mut self, packet: &Transit, start: u64, time: u64) {
+    fn depart_special(&mut self, packet: [u64; 4], start: u64, time: u64) {
+        let packet = &Transit::of_words(packet);
         let (link, to) = (self.port.link, self.port.to);
         if self.port.has(flag::CAPTURED) {
             self.capture(Time(start), link, packet);
@@ -314,7 +322,7 @@ impl AtPort<'_, '_> {
                 if packet.is_whole_data() {
                     cold.lost_data_last = start;
                 }
-                return self.lose_packet(packet);
+                return self.lose_packet(packet.words());
             }
         }
         if self.port.has(flag::REMOTE) {
@@ -331,7 +339,7 @@ impl AtPort<'_, '_> {
         let mut road =
             Road { facts: self.facts, calendar: self.calendar, fabric: self.fabric, copies: &mut self.books.copies };
         if !road.send_on(time, link, node, packet) {
-            lead_nowhere(self.facts.plan, self.books, &mut self.fabric.cargo, &packet, time);
+            lead_nowhere(self.facts.plan, self.books, &mut self.fabric.cargo, packet.words(), time);
         }
     }
 

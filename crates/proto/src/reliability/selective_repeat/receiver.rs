@@ -61,6 +61,12 @@ impl SelectiveReceiver {
         self
     }
 
+    /// The address of the bitmap's word with the next packet.
+    #[inline]
+    pub(in crate::reliability) fn next_word(&self) -> *const u8 {
+        self.bitmap.address()
+    }
+
     /// The first PSN to report in the acknowledgement that packet `psn` causes.
     fn report_from(&mut self, psn: u64, pressing: bool) -> u64 {
         let first = self.bitmap.base() + 1;
@@ -196,11 +202,6 @@ impl Receiver for SelectiveReceiver {
         self.bitmap = SlidingBitmap::starting_at(from.next, self.bitmap.limit());
         self.received_bytes = from.bytes;
         self.started = true;
-    }
-
-    #[inline]
-    fn prefetch(&self) -> u64 {
-        u64::from(self.bitmap.contains(self.bitmap.base() + 1)) ^ u64::from(self.unacknowledged)
     }
 }
 
