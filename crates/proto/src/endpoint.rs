@@ -8,6 +8,7 @@ mod partial;
 mod ports;
 mod ready;
 mod table;
+mod telemetry;
 mod watch;
 mod window;
 
@@ -82,6 +83,8 @@ pub struct Endpoint {
     casts_first: bool,
     /// Among chunks and fragments, the next packet is a fragment.
     fragments_first: bool,
+    /// The records that waiting answers take along; `None` before the first ones.
+    echoes: Option<Box<telemetry::Echoes>>,
 }
 
 /// Is `port` in the set `ports`?
@@ -173,6 +176,7 @@ impl Endpoint {
             casting: false,
             casts_first: false,
             fragments_first: false,
+            echoes: None,
         }
     }
 
