@@ -161,8 +161,14 @@ fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
     let devices = devices(&section, planes.as_ref().map_or(0, Vec::len));
     let key = section.text("key").map(PathBuf::from);
     let profile = section.text("profile").unwrap_or_else(|| "mrc".to_string());
-    if let Err(said) = profile::named(&profile) {
-        section.wrong("profile", said, "`strandway explain` lists them all");
+    match profile::named(&profile) {
+        Err(said) => section.wrong("profile", said, "`strandway explain` lists them all"),
+        Ok(profile) if profile.congestion.needs_telemetry() => {
+            let said =
+                format!("`{}` needs records of switches, which only the simulator has", profile.congestion.name());
+            section.wrong("profile", said, "take another congestion control, such as dcqcn or swift");
+        }
+        Ok(_) => {}
     }
     let layout = layout(&section);
     let payload = section.count("payload", 64, PAYLOAD_MAX).unwrap_or(4096);
@@ -530,6 +536,7 @@ neutral = true
             ),
             ("]:4792", "", "is no IPv6 address with a port"),
             ("mrc", "mrq", "`mrq` is no profile; did you mean `mrc`?"),
+            ("mrc", "rocev2/hpcc", "`hpcc` needs records of switches, which only the simulator has; take another"),
             ("\"1 Gbps\"", "1", "node.rate = 1: needs a unit"),
             ("250 us", "0 us", "must be above zero"),
             ("::/32", "::/33", "is no block of 32 bits"),

@@ -7,6 +7,7 @@
 mod dcqcn;
 mod dctcp;
 mod fixed;
+mod hpcc;
 mod longhaul;
 mod nscc;
 mod paced;
@@ -16,16 +17,18 @@ mod swift;
 pub use dcqcn::{Dcqcn, DcqcnConfig};
 pub use dctcp::{Dctcp, DctcpConfig};
 pub use fixed::{Fixed, FixedConfig};
+pub use hpcc::{Hpcc, HpccConfig};
 pub use longhaul::{LongHaul, LongHaulConfig};
 pub use nscc::{Nscc, NsccConfig};
 pub use paced::{Paced, PacedConfig};
 pub use strack::{Strack, StrackConfig};
 pub use swift::{Swift, SwiftConfig};
 
-use crate::environment::Environment;
+use crate::environment::{Environment, TransportConfig};
 use crate::host::HostTraits;
 use crate::parameter::ParameterSet;
 use crate::policy::{configurations, dispatch, states};
+use crate::telemetry::Telemetry;
 use crate::units::{Bytes, Rate, Span, Time};
 use std::sync::Arc;
 
@@ -49,6 +52,8 @@ macro_rules! congestions {
             paced: Paced(PacedConfig, Paced),
             /// Window control by delay, for long and lossy links.
             longhaul: LongHaul(LongHaulConfig, LongHaul),
+            /// Window control by the load that switches report.
+            hpcc: Hpcc(HpccConfig, Hpcc),
         }
     };
 }
@@ -93,7 +98,7 @@ pub enum Cut {
     /// It was never cut.
     #[default]
     Never,
-    /// Marks, or notifications of them.
+    /// Marks, notifications of them, or other reports of switches ([`Telemetry`]).
     Marks,
     /// Delay.
     Delay,
@@ -126,6 +131,9 @@ pub trait Congestion: Send {
     fn on_loss(&mut self, loss: &LossSample);
     /// A congestion notification packet (CNP) arrived.
     fn on_notification(&mut self, _now: Time) {}
+    /// The records of the packet that the next acknowledgement or NACK describes. Called only in the simulator, just
+    /// before `on_ack` or `on_loss` for the same answer.
+    fn on_telemetry(&mut self, _now: Time, _telemetry: &Telemetry) {}
     /// Wire bytes that may be in flight.
     fn window(&self) -> Bytes;
     /// The reason for the latest cut of the window or rate. It is used only in reports.
@@ -158,6 +166,12 @@ pub(crate) trait CongestionPolicy: ParameterSet {
     fn wants_counts(&self) -> bool {
         false
     }
+    /// Is it useless without the records of switches ([`Telemetry`])?
+    fn needs_telemetry(&self) -> bool {
+        false
+    }
+    /// Changes packet sizes and acknowledgements to what it needs, when it is chosen by its name.
+    fn shape(&self, _transport: &mut TransportConfig) {}
     /// Adapts the parameters to a host with these traits.
     fn adapt_to(&mut self, _host: &HostTraits) {}
 }
@@ -195,6 +209,16 @@ impl CongestionConfig {
         self.policy().is_some_and(|policy| policy.wants_counts())
     }
 
+    /// Does it read the records of switches ([`Telemetry`])? Custom ones may. Only the simulator has them.
+    pub fn reads_telemetry(&self) -> bool {
+        self.policy().is_none_or(|policy| policy.needs_telemetry())
+    }
+
+    /// Is it useless without these records?
+    pub fn needs_telemetry(&self) -> bool {
+        self.policy().is_some_and(|policy| policy.needs_telemetry())
+    }
+
     /// The state for one connection.
     pub fn build(&self, environment: &Environment) -> AnyCongestion {
         match (self, self.policy()) {
@@ -230,6 +254,9 @@ impl Congestion for AnyCongestion {
     }
     fn on_notification(&mut self, now: Time) {
         each!(self, c => c.on_notification(now))
+    }
+    fn on_telemetry(&mut self, now: Time, telemetry: &Telemetry) {
+        each!(self, c => c.on_telemetry(now, telemetry))
     }
     #[inline]
     fn window(&self) -> Bytes {

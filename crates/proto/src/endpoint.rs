@@ -9,6 +9,7 @@ mod ports;
 mod prefetch;
 mod ready;
 mod table;
+mod telemetry;
 mod watch;
 mod window;
 
@@ -84,6 +85,8 @@ pub struct Endpoint {
     casts_first: bool,
     /// Among chunks and fragments, the next packet is a fragment.
     fragments_first: bool,
+    /// The records that waiting answers take along; `None` before the first ones.
+    echoes: Option<Box<telemetry::Echoes>>,
 }
 
 /// Is `port` in the set `ports`?
@@ -175,6 +178,7 @@ impl Endpoint {
             casting: false,
             casts_first: false,
             fragments_first: false,
+            echoes: None,
         }
     }
 

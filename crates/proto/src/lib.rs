@@ -28,6 +28,7 @@ pub mod reliability;
 pub mod repair;
 pub mod rng;
 pub mod stats;
+pub mod telemetry;
 pub mod units;
 pub mod wire;
 

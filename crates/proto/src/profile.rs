@@ -175,7 +175,7 @@ impl Profile {
             if let Some(path) = PathConfig::named(part) {
                 profile.path = path;
             } else if let Some(congestion) = CongestionConfig::named(part) {
-                profile.congestion = congestion;
+                profile.choose_congestion(congestion);
             } else if let Some(reliability) = ReliabilityConfig::named(part) {
                 profile.reliability = reliability;
             } else {
@@ -184,6 +184,14 @@ impl Profile {
         }
         profile.name = name.to_string();
         Ok(profile)
+    }
+
+    /// Takes another congestion control, with the packet sizes and acknowledgements that it needs.
+    pub fn choose_congestion(&mut self, congestion: CongestionConfig) {
+        if let Some(policy) = congestion.policy() {
+            policy.shape(&mut self.transport);
+        }
+        self.congestion = congestion;
     }
 
     /// The presets' names.

@@ -6,8 +6,9 @@ mod operations;
 use operations::CongestionOperation;
 use proptest::prelude::*;
 use strandway_proto::congestion::{
-    AckSample, AnyCongestion, Congestion, CongestionConfig, Dcqcn, DcqcnConfig, LossKind, LossSample,
+    AckSample, AnyCongestion, Congestion, CongestionConfig, Dcqcn, DcqcnConfig, Hpcc, HpccConfig, LossKind, LossSample,
 };
+use strandway_proto::telemetry::{HopRecord, Telemetry};
 use strandway_proto::{Bytes, Environment, Rate, Span, Time};
 
 const PACKET: u64 = 4160;
@@ -193,6 +194,156 @@ fn dcqcn_halves_recovers_and_then_probes() {
         rates(&DcqcnConfig::aggressive(), &[30, 80, 130], &at),
         [4000, 2000, 1000, 500, 750, 937, 968, 1610, 3200, 3999, 4000, 4000, 4000]
     );
+}
+
+/// Records of one link at 400 Gb/s: 50 bytes per nanosecond.
+fn records(at: Time, sent: u64, queue: u32) -> Telemetry {
+    let mut telemetry = Telemetry::NONE;
+    telemetry.push(HopRecord { link: 7, queue, time: at, sent, rate: Rate::from_gbps(400) });
+    telemetry
+}
+
+/// Plays a script for HPCC round by round, and returns the window after each round in whole packets.
+///
+/// Rounds are separated by `;`. Each is `[COUNTx] LOAD QUEUE`: for a base RTT, the link carries `LOAD` percent of its rate
+/// and holds a queue of `QUEUE` packets, while all packets of the window are acknowledged one by one.
+fn hpcc_curve(script: &str) -> Vec<u64> {
+    let mut hpcc = CongestionConfig::named("hpcc").expect("a name").build(&environment(false));
+    let (mut now, mut sent) = (Time::ZERO + RTT, 0);
+    let mut windows = Vec::new();
+    for round in script.split(';') {
+        let words: Vec<&str> = round.split_whitespace().collect();
+        let (count, words) = match words[0].strip_suffix('x') {
+            Some(count) => (count.parse().expect("a count"), &words[1..]),
+            None => (1, &words[..]),
+        };
+        let load: u64 = words[0].parse().expect("a load in percent");
+        let queue: u32 = words[1].parse().expect("a queue in packets");
+        for _ in 0..count {
+            let packets = hpcc.window().0 / PACKET;
+            for _ in 0..packets {
+                let step = RTT.0 / packets;
+                now = now + Span(step);
+                sent += step * load / 100 / 20;
+                hpcc.on_telemetry(now, &records(now, sent, queue * PACKET as u32));
+                let in_flight = Bytes((packets - 1) * PACKET);
+                let (rtt, bytes) = (Some(RTT), Bytes(PACKET));
+                hpcc.on_ack(&AckSample { now, rtt, bytes, packets: 1, marked: false, lost: None, in_flight });
+            }
+            windows.push(hpcc.window().0 / PACKET);
+        }
+    }
+    windows
+}
+
+#[test]
+fn hpcc_divides_its_window_by_the_excess_load_and_grows_slowly_below_the_target() {
+    assert_eq!(
+        hpcc_curve("3x 95 0; 4x 100 0; 4x 100 100; 3x 95 0; 12x 30 0; 4x 100 20"),
+        [
+            98, 97, 97, 94, 90, 85, 81, 47, 24, 11, 5, 4, 4, 4, 4, 4, 4, 4, 15, 15, 15, 15, 15, 15, 49, 49, 49, 43, 35,
+            28
+        ]
+    );
+}
+
+#[test]
+fn hpcc_measures_the_busiest_link_of_a_path() {
+    let bdp = environment(false).bdp().0;
+    let config = HpccConfig::default();
+    let hops = |at: Time, sent: [u64; 2], queues: [u64; 2]| {
+        let mut telemetry = Telemetry::NONE;
+        for (link, gbps) in [(1, 400), (2, 100)] {
+            let i = link as usize - 1;
+            let (queue, rate) = (queues[i] as u32, Rate::from_gbps(gbps));
+            telemetry.push(HopRecord { link, queue, time: at, sent: sent[i], rate });
+        }
+        telemetry
+    };
+    let start = Time::ZERO + RTT;
+    // In a base RTT the first link carries half of its rate and has a queue of a tenth of a BDP at both ends: 0.6. The second
+    // one, at a quarter of the rate, carries 40 % and has a queue of a twentieth, which is a fifth of its own BDP: 0.6 too.
+    // Then it carries one half: 0.7.
+    for (second, expect) in [(10, 0.6), (8, 0.7)] {
+        let mut hpcc = Hpcc::new(&config, &environment(false));
+        hpcc.on_telemetry(start, &hops(start, [1_000, 0], [bdp / 10, bdp / 20]));
+        assert_eq!(hpcc.utilisation(), 1.0, "one record of a link gives no rate");
+        // Of two queues the shorter one counts.
+        hpcc.on_telemetry(start + RTT, &hops(start + RTT, [1_000 + bdp / 2, bdp / second], [bdp, bdp / 20]));
+        assert!((hpcc.utilisation() - expect).abs() < 1e-4, "{} for {expect}", hpcc.utilisation());
+        // A quarter of a base RTT without traffic has a quarter of the weight.
+        let later = start + RTT + Span(RTT.0 / 4);
+        hpcc.on_telemetry(later, &hops(later, [1_000 + bdp / 2, bdp / second], [0, 0]));
+        assert!((hpcc.utilisation() - 0.75 * expect).abs() < 1e-4, "{} for {expect}", hpcc.utilisation());
+    }
+}
+
+#[test]
+fn hpcc_learns_nothing_from_two_links_or_from_one_instant() {
+    let mut hpcc = Hpcc::new(&HpccConfig::default(), &environment(false));
+    let first = hpcc.window();
+    let ack = |hpcc: &mut Hpcc, now| {
+        let (bytes, in_flight) = (Bytes(PACKET), Bytes(0));
+        hpcc.on_ack(&AckSample { now, rtt: None, bytes, packets: 1, marked: false, lost: None, in_flight });
+    };
+    let mut now = Time::ZERO + RTT;
+    for link in 1..20 {
+        now = now + RTT;
+        let mut telemetry = Telemetry::NONE;
+        telemetry.push(HopRecord { link, queue: 1 << 20, time: now, sent: 0, rate: Rate::from_gbps(400) });
+        for _ in 0..2 {
+            hpcc.on_telemetry(now, &telemetry);
+            ack(&mut hpcc, now);
+        }
+    }
+    assert_eq!((hpcc.utilisation(), hpcc.window()), (1.0, first));
+}
+
+proptest! {
+    /// Utilisation, from any records of up to five links in any order of time, equals the paper's formula in nanoseconds and
+    /// bytes; the window stays between a packet and a BDP, and the rate below the line rate.
+    #[test]
+    fn hpcc_measures_what_the_formula_says(
+        steps in prop::collection::vec((0u64..20_000, prop::collection::vec((0u64..2_000_000, 0u32..3_000_000), 1..=5)), 1..60),
+    ) {
+        let environment = environment(false);
+        let mut hpcc = Hpcc::new(&HpccConfig::default(), &environment);
+        let rtt = RTT.0 as f64 / 1e3;
+        let (mut now, mut totals) = (1_000_000_u64, [0u64; 5]);
+        let mut last: Vec<(u64, u64, u32)> = Vec::new();
+        let mut expect = 1.0;
+        let mut settled = 0;
+        for (ns, hops) in steps {
+            now += ns;
+            let mut telemetry = Telemetry::NONE;
+            let mut records = Vec::new();
+            for (i, (bytes, queue)) in hops.into_iter().enumerate() {
+                totals[i] += bytes;
+                let (link, rate) = (i as u32, Rate::from_gbps(100 << (i % 3)));
+                telemetry.push(HopRecord { link, queue, time: Time(now * 1000), sent: totals[i], rate });
+                records.push((now, totals[i], queue));
+            }
+            let loads = records.iter().zip(&last).enumerate().filter(|(_, (new, old))| new.0 > old.0).map(|(i, (new, old))| {
+                // Bytes per nanosecond.
+                let line = 12.5 * f64::from(1 << (i % 3));
+                let time = (new.0 - old.0) as f64;
+                ((new.1 - old.1) as f64 / time / line + f64::from(new.2.min(old.2)) / (line * rtt), time)
+            });
+            if let Some((load, time)) = loads.max_by(|a, b| a.0.total_cmp(&b.0)) {
+                let time = time.min(rtt);
+                expect = ((rtt - time) * expect + time * load) / rtt;
+            }
+            last = records;
+            hpcc.on_telemetry(Time(now * 1000), &telemetry);
+            prop_assert!((hpcc.utilisation() - expect).abs() <= 1e-9 * expect.max(1.0), "{} for {expect}", hpcc.utilisation());
+            settled += PACKET;
+            let (now, in_flight) = (Time(now * 1000), Bytes(settled % (20 * PACKET)));
+            let bytes = Bytes(PACKET);
+            hpcc.on_ack(&AckSample { now, rtt: None, bytes, packets: 1, marked: false, lost: None, in_flight });
+            prop_assert!(hpcc.window().0 >= PACKET && hpcc.window() <= environment.bdp());
+            prop_assert!(hpcc.rate(now).is_none_or(|rate| rate.0 > 0 && rate < environment.rate));
+        }
+    }
 }
 
 /// DCQCN's sender as a loop that fires every timer in its time.

@@ -13,6 +13,7 @@ mod road;
 mod route;
 mod simulation;
 mod slice;
+mod telemetry;
 
 pub use control::Control;
 pub use simulation::{simulate, simulate_programs};

@@ -24,8 +24,8 @@ pub(crate) mod flag {
     pub(crate) const PAUSED: u8 = 1;
     /// Its link has faults at some time.
     pub(crate) const FAULTY: u8 = 2;
-    /// Its packets are recorded.
-    pub(crate) const CAPTURED: u8 = 4;
+    /// Its departures are recorded: in a capture, or in the telemetry of the packets.
+    pub(crate) const OBSERVED: u8 = 4;
     /// Its link leads to another slice.
     pub(crate) const REMOTE: u8 = 8;
     /// Down, and its own NIC or switch knows.
@@ -37,7 +37,7 @@ pub(crate) mod flag {
     /// Leads from a switch to a host.
     pub(crate) const LAST: u8 = 128;
     /// Flags that must be checked for a departing packet.
-    pub(crate) const ON_DEPARTURE: u8 = FAULTY | CAPTURED | REMOTE;
+    pub(crate) const ON_DEPARTURE: u8 = FAULTY | OBSERVED | REMOTE;
 }
 
 /// A port. The fields that every packet needs come first.

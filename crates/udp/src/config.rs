@@ -372,6 +372,13 @@ impl Config {
         if let Err(error) = self.profile.reliability.code() {
             return wrong(format!("the profile's k and m: {error}"));
         }
+        if self.profile.congestion.needs_telemetry() {
+            let (profile, control) = (&self.profile.name, self.profile.congestion.name());
+            let what = format!("`{control}` needs records of switches, which only the simulator has");
+            return wrong(format!(
+                "profile {profile}: {what}: take another congestion control, such as dcqcn or swift"
+            ));
+        }
         if self.control_dscp > 63 {
             return wrong(format!("control_dscp is {}: take 0 to 63", self.control_dscp));
         }

@@ -111,8 +111,8 @@ pub struct WhyFacts {
     pub host: Option<String>,
     /// The congestion control.
     pub control: String,
-    /// The last cause of a cut of its window, at the times when the flow waited for the window: `marks`, `delay` or
-    /// `loss`; absent if the window was never cut.
+    /// The last cause of a cut of its window, at the times when the flow waited for the window: `marks` (with HPCC,
+    /// reports of switches), `delay` or `loss`; absent if the window was never cut.
     pub cut: Option<String>,
     /// The result in words.
     pub sentence: String,
@@ -354,6 +354,7 @@ impl WhyFacts {
         let control = &self.control;
         let cut = match self.cut.as_deref() {
             Some("marks") if control == "dcqcn" => Some("marks cut its rate".to_string()),
+            Some("marks") if control == "hpcc" => Some("reports of switches cut its window".to_string()),
             Some("loss") => Some("losses cut its window".to_string()),
             Some(cut) => Some(format!("{cut} cut its window")),
             None => None,

@@ -24,6 +24,7 @@ const DEGRADED: Template = template!("strack_degraded.toml");
 const LOSS: Template = template!("strack_loss.toml");
 const INCAST: Template = template!("strack_incast.toml");
 const PFC_ONLY: Template = template!("rocev2_pfc.toml");
+const HPCC_INCAST: Template = template!("hpcc_incast.toml");
 
 /// A transport with its profile.
 struct Transport {
@@ -37,6 +38,7 @@ const OBLIVIOUS: Transport = Transport { id: "nscc-oblivious", name: "NSCC, obli
 const STRACK: Transport = Transport { id: "strack", name: "STrack", profile: "strack" };
 const FAST: Transport = Transport { id: "strack-fast", name: "STrack with fast recovery", profile: "strack_fast" };
 const ROCE: Transport = Transport { id: "roce", name: "RoCEv2 with DCQCN and PFC", profile: "rocev2" };
+const HPCC: Transport = Transport { id: "hpcc", name: "RoCEv2 with HPCC and PFC", profile: "rocev2/hpcc" };
 
 impl Transport {
     fn on(&self, cell: &Cell) -> Cell {
@@ -58,6 +60,7 @@ fn table() -> Table {
     ratios(&mut table);
     headline(&mut table);
     one_cell(&mut table);
+    hpcc(&mut table);
     permutation_table(&mut table);
     cores(&mut table);
     incasts(&mut table);
@@ -179,6 +182,8 @@ fn one_cell(table: &mut Table) {
             ("dcqcn", "DCQCN with the paper's constants, scaled with the rate, and PFC", dcqcn.clone()),
             ("dcqcn-htsim", "DCQCN with htsim's increases and its marking from 50 packets on, and PFC", htsim),
             ("pfc", "PFC alone", pfc_only.clone()),
+            // Headers of 54 B, and 42 B of telemetry.
+            ("hpcc", "HPCC and PFC", HPCC.on(&cell).set("profile.transport.header", 96)),
             (
                 "dcqcn-flowlet",
                 "DCQCN and PFC, switches choose uplinks by flowlet",
@@ -204,6 +209,35 @@ fn one_cell(table: &mut Table) {
             table.row(if hosts == 8192 { row.full() } else { row });
         }
     }
+}
+
+/// Claims of HPCC's paper (Li et al., SIGCOMM 2019), which is one of STrack's rivals, in an incast.
+fn hpcc(table: &mut Table) {
+    table.section("HPCC: 16 to 1 of 8 MB over switches with 32 MB, and eight messages of 1 kB to the same host");
+    let cell = Cell::new(HPCC_INCAST);
+    let (hpcc, dcqcn) = (HPCC.on(&cell), ROCE.on(&cell));
+    let of = |cell: &Cell, key: &'static str| Value::Of(cell.clone(), key);
+    let slowdown = "classes.short.slowdown.p99";
+    let row = RowSpec::new("hpcc/short", "HPCC: slowdown of the short messages, slowest", "", of(&hpcc, slowdown));
+    let note = "\"near-zero in-network queues\"; our bound is a tenth of a round trip";
+    table.row(row.at_most(1.1, Source::Published).note(note));
+    let row = RowSpec::new("hpcc/short-dcqcn", "DCQCN: the same", "", of(&dcqcn, slowdown));
+    table.row(row);
+    let gain = of(&hpcc, "classes.short.fct_us.p99").below(of(&dcqcn, "classes.short.fct_us.p99"));
+    let row = RowSpec::new("hpcc/short-gain", "HPCC: the slowest short message, sooner than with DCQCN by", "%", gain);
+    table.row(row.at_least(95.0, Source::Published, 0.0).note("\"by up to 95 %\""));
+    let load = of(&hpcc, "links.leaf->host.utilisation_max");
+    let row = RowSpec::new("hpcc/use", "HPCC: use of the receiver's link", "", load);
+    let note = "eta is 95 %; the mean includes the end, when flows that are left grow slowly";
+    table.row(row.near(0.95, Source::Published, SLOWEST).note(note));
+    let load = of(&dcqcn, "links.leaf->host.utilisation_max");
+    table.row(RowSpec::new("hpcc/use-dcqcn", "DCQCN: the same", "", load));
+    let row = RowSpec::new("hpcc/pauses", "HPCC: PFC pauses", "", of(&hpcc, "packets.pauses"));
+    table.row(
+        row.at_most(0.0, Source::Published)
+            .note("\"little congestion even under large-scale incasts\"; our bound is none"),
+    );
+    table.row(RowSpec::new("hpcc/pauses-dcqcn", "DCQCN: the same", "", of(&dcqcn, "packets.pauses")));
 }
 
 /// A run of the UEC simulator with two results: of 30 July 2024, and of 2 August 2024 after a fix of its windows

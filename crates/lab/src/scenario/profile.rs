@@ -18,9 +18,9 @@ pub(crate) const KEYS: [&str; 6] = ["name", "label", "reliability", "congestion"
 /// Reads a profile name of `--profiles` or a sweep: a preset, perhaps with other policies, such as `uec/reps/swift`.
 ///
 /// # Errors
-/// A sentence with its remedy, if a part is not known.
+/// A sentence with its remedy, if a part is not known, or the parts do not fit.
 pub fn named(name: &str) -> Result<Profile, String> {
-    Profile::named(name).map_err(|unknown| {
+    let profile = Profile::named(name).map_err(|unknown| {
         let (part, remedy) = (unknown.part(), suggest(unknown.part(), &unknown.known()));
         match unknown {
             UnknownName::Preset(_) => format!("`{part}` is no profile; {remedy}"),
@@ -28,7 +28,11 @@ pub fn named(name: &str) -> Result<Profile, String> {
                 format!("`{part}` is no path selector, congestion control or reliability; {remedy}")
             }
         }
-    })
+    })?;
+    match deaf(&profile) {
+        Some(what) => Err(format!("{what}; {HEAR}")),
+        None => Ok(profile),
+    }
 }
 
 pub(crate) fn read(sink: &Sink, root: &Table) -> Option<Profile> {
@@ -51,7 +55,7 @@ pub(crate) fn read(sink: &Sink, root: &Table) -> Option<Profile> {
     if let Some(congestion) = section.choice("congestion", &CongestionConfig::NAMES) {
         changed.push(congestion);
         if congestion != profile.congestion.name() {
-            profile.congestion = CongestionConfig::named(congestion)?;
+            profile.choose_congestion(CongestionConfig::named(congestion)?);
         }
     }
     if let Some(path) = section.choice("path", &PathConfig::NAMES) {
@@ -76,9 +80,24 @@ pub(crate) fn read(sink: &Sink, root: &Table) -> Option<Profile> {
     Some(profile)
 }
 
+/// The reason why a profile's congestion control cannot work, if it cannot: records of switches come back with
+/// acknowledgements, and connections of SDR-RDMA have none.
+fn deaf(profile: &Profile) -> Option<String> {
+    let (control, reliability) = (profile.congestion.name(), profile.reliability.name());
+    let is_deaf = profile.congestion.needs_telemetry() && profile.reliability.is_one_way();
+    is_deaf.then(|| format!("`{control}` reads records in acknowledgements, and `{reliability}` has none"))
+}
+
+/// The remedy for it.
+const HEAR: &str = "take another congestion control, or a profile with acknowledgements, such as `rocev2/hpcc`";
+
 /// Checks rules that involve several parameters: erasure codes must exist, and connections without repair need programs
 /// that a scenario cannot have.
 fn repair_fits(sink: &Sink, root: &Table, profile: &Profile) {
+    if let Some(what) = deaf(profile) {
+        let shown = root.get("profile").and_then(|p| p.get("congestion").or(p.get("reliability"))).map(show);
+        sink.add("profile.congestion", shown.unwrap_or_default(), what, HEAR.to_string());
+    }
     let written = |key: &str| root.get("profile")?.get(profile.reliability.name())?.get(key);
     if let Err(error) = profile.reliability.code() {
         let (name, shown) = (profile.reliability.name(), written("m").or(written("k")).map(show));

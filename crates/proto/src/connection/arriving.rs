@@ -8,6 +8,7 @@ use crate::letter::Letter;
 use crate::packet::{Ack, Data, Flags, Header, Nack, NackReason, Packet, Part};
 use crate::path::{PathFeedback, PathSelector};
 use crate::reliability::{Receiver, Reliability, Settled};
+use crate::telemetry::Telemetry;
 use crate::units::{Bytes, Span, Time};
 
 impl Connection {
@@ -189,6 +190,11 @@ impl Connection {
         } else {
             self.take_losses(now);
         }
+    }
+
+    /// The records of the packet that the next acknowledgement or NACK describes.
+    pub(crate) fn handle_telemetry(&mut self, now: Time, telemetry: &Telemetry) {
+        self.congestion.on_telemetry(now, telemetry);
     }
 
     pub(crate) fn handle_notification(&mut self, now: Time) {

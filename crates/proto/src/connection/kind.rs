@@ -24,6 +24,8 @@ pub(crate) struct Kind {
     pub(crate) is_one_way: bool,
     /// The smallest window in wire bytes. A receiver that acknowledges whole chunks must be sent whole chunks.
     pub(super) window_min: u64,
+    /// Congestion control reads the records of switches.
+    pub(crate) reads_telemetry: bool,
     /// Connections to one host share one window.
     pub(crate) shares_window: bool,
     /// Congestion control and path selector start again as new after this much idle time; `None`: never.
@@ -57,6 +59,7 @@ impl Kind {
             paces: profile.congestion.paces(),
             probes_idle: mrc.is_some_and(|config| config.probe_idle),
             is_one_way: profile.reliability.is_one_way(),
+            reads_telemetry: profile.congestion.reads_telemetry(),
             window_min: profile.reliability.chunk_packets() * environment.packet.0,
             shares_window,
             sleep_after: (!keeps).then_some(profile.transport.sleep_after),

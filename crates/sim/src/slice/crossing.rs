@@ -3,6 +3,7 @@
 use super::Slice;
 use crate::road::Transit;
 use strandway_proto::Packet;
+use strandway_proto::telemetry::Telemetry;
 
 /// The packets and signals to another slice in one window. The stored packets are read together when the window is
 /// over, so that cache misses overlap.
@@ -65,6 +66,8 @@ impl Outbox {
 #[derive(Debug, Default)]
 pub(crate) struct Mail {
     packets: Vec<Freight>,
+    /// The records of switches that each packet carries; empty if no profile reads them.
+    telemetry: Vec<Telemetry>,
     news: Vec<News>,
 }
 
@@ -79,6 +82,9 @@ impl Slice<'_> {
             first = first.min(leaving.time);
             let transit = Transit::of_words(leaving.words);
             mail.packets.push(Freight { leaving, packet: *self.fabric.cargo.packet(&transit) });
+            if self.facts.telemetry {
+                mail.telemetry.push(*self.fabric.carried.of(&transit));
+            }
             self.fabric.cargo.release(&transit);
         }
         for news in outbox.news.drain(..) {
@@ -90,6 +96,7 @@ impl Slice<'_> {
 
     /// Receives the packets and signals of another slice.
     pub(crate) fn receive(&mut self, mail: &mut Mail) {
+        let mut telemetry = mail.telemetry.drain(..);
         for batch in mail.packets.chunks(BATCH) {
             // They are in the other core's cache; this read fetches them all at once.
             std::hint::black_box(batch.iter().fold(0, |sum, f| sum ^ f.leaving.time ^ u64::from(f.packet.size)));
@@ -98,9 +105,13 @@ impl Slice<'_> {
                 // `Outbox::send` has stored link and node in these fields.
                 let (link, node) = (transit.since(), transit.ingress());
                 let transit = self.fabric.cargo.put_again(&freight.packet, &transit);
+                if let Some(telemetry) = telemetry.next() {
+                    self.fabric.carried.put(&transit, telemetry);
+                }
                 self.send_on(freight.leaving.time, link, node, transit);
             }
         }
+        drop(telemetry);
         mail.packets.clear();
         for news in mail.news.drain(..) {
             match news {

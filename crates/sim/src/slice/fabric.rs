@@ -8,6 +8,7 @@ use crate::port::ColdPort;
 use crate::queue::Arena;
 use crate::road::Cargo;
 use crate::route::Router;
+use crate::telemetry::Carried;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Routing, stored packets, and the parts of ports that few runs need.
@@ -17,6 +18,8 @@ pub(super) struct Fabric {
     pub(super) arena: Arena,
     /// The transport headers of all packets on the road.
     pub(super) cargo: Cargo,
+    /// The records of switches that these packets carry; only if a profile reads them.
+    pub(super) carried: Carried,
     /// The rarely used fields of the ports; only with faults, pauses or series.
     pub(super) colds: Vec<ColdPort>,
     /// For each plain first-in-first-out port, the start times and sizes of its waiting packets; empty if there is no
@@ -38,6 +41,7 @@ impl Fabric {
             router,
             arena: Arena::default(),
             cargo: Cargo::default(),
+            carried: Carried::default(),
             colds: Vec::new(),
             fifos: Vec::new(),
             faults: BTreeMap::new(),

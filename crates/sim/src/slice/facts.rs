@@ -34,6 +34,8 @@ pub(super) struct Facts<'a> {
     pub(super) priority: bool,
     /// Time series are wanted.
     pub(super) sampling: bool,
+    /// A profile of the run reads the records of switches.
+    pub(super) telemetry: bool,
     /// The rate, in bits per second, of the links from which switches cut through; 0 if they store and forward.
     pub(super) cut_rate: u64,
     pub(super) planes: usize,

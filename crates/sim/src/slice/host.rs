@@ -204,7 +204,11 @@ impl Slice<'_> {
         // The payload series do not include channels that open at first use.
         if self.facts.sampling && host.endpoint.is_open(packet.connection) {
             let before = host.endpoint.stats(packet.connection).delivered_bytes;
-            host.endpoint.handle_packet(Time(now), packet);
+            if self.facts.telemetry {
+                host.endpoint.handle_packet_with(Time(now), packet, self.fabric.carried.of(transit));
+            } else {
+                host.endpoint.handle_packet(Time(now), packet);
+            }
             // The packet may have closed the connection.
             let after = host.endpoint.is_open(packet.connection).then(|| host.endpoint.stats(packet.connection));
             let news = after.map_or(0, |stats| stats.delivered_bytes - before);
@@ -212,12 +216,17 @@ impl Slice<'_> {
                 self.books.sampler.delivered(h, now, packet, news);
             }
         } else {
-            match host.endpoint.handle_packet(Time(now), packet) {
+            let handled = if self.facts.telemetry {
+                host.endpoint.handle_packet_with(Time(now), packet, self.fabric.carried.of(transit))
+            } else {
+                host.endpoint.handle_packet(Time(now), packet)
+            };
+            match handled {
                 Handled::Here | Handled::Fresh => {}
                 Handled::Stray => self.books.packets.discarded += u64::from(transit.is_whole_data()),
                 Handled::Unknown => {
                     let packet = *packet;
-                    self.accept(h, now, &packet);
+                    self.accept(h, now, &packet, transit);
                 }
             }
         }
@@ -394,6 +403,10 @@ impl Slice<'_> {
             Some(_) => router.tree(&self.facts.plan.multicast, packet, now),
         };
         let transit = cargo.sent(place, uplinks);
+        if self.facts.telemetry {
+            let telemetry = self.edge.hosts[h].endpoint.take_telemetry(cargo.look(&transit));
+            self.fabric.carried.put(&transit, telemetry);
+        }
         let mut at = self.at(first + plane);
         at.transmit(transit, now);
         let busy = at.port.busy_until;

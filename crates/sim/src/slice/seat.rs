@@ -2,6 +2,7 @@
 
 use super::Slice;
 use super::crossing::News;
+use crate::road::Transit;
 use std::sync::Arc;
 use strandway_fabric::measure::FlowTime;
 use strandway_fabric::tally::Tally;
@@ -266,7 +267,7 @@ impl Slice<'_> {
     /// The first packet of a connection that a peer has opened has arrived: opens our end with the profile of the
     /// program that sent it.
     #[cold]
-    pub(super) fn accept(&mut self, h: usize, now: u64, packet: &Packet) {
+    pub(super) fn accept(&mut self, h: usize, now: u64, packet: &Packet, transit: &Transit) {
         let profile = match packet.header {
             Header::Data(data) => self.edge.all_programs.profile_of(data.message.0),
             Header::Part(part) => self.edge.all_programs.profile_of({ part.message }.0),
@@ -276,7 +277,7 @@ impl Slice<'_> {
         let open = self.opening(h, packet.source, profile, Some(packet.connection));
         let endpoint = &mut self.edge.hosts[h].endpoint;
         endpoint.accept(Time(now), open);
-        endpoint.handle_packet(Time(now), packet);
+        endpoint.handle_packet_with(Time(now), packet, self.fabric.carried.of(transit));
     }
 
     /// A program closes a channel that opened at first use.

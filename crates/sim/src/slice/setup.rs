@@ -15,6 +15,7 @@ use crate::calendar::{Calendar, GROUP};
 use crate::port::{ColdPort, Port, flag};
 use crate::records::Records;
 use crate::route::Router;
+use crate::telemetry;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use strandway_collective::Programs;
@@ -111,6 +112,7 @@ impl<'a> Slice<'a> {
             accounting: plan.ports.pfc.is_some(),
             priority: plan.ports.priority,
             sampling: plan.sample_every.is_some(),
+            telemetry: telemetry::is_wanted(plan),
             cut_rate: topology.cut_through().map_or(0, |rate| rate.0),
             planes: usize::from(topology.planes()),
         };
@@ -150,6 +152,8 @@ impl<'a> Slice<'a> {
         let marks_on_leaving = settings.ecn.is_some_and(|e| e.at_dequeue);
         let fifo =
             !self.facts.cut.queued_only && !eager && !settings.priority && settings.trim.is_none() && !marks_on_leaving;
+        // A record tells the queue at the departure, which is not known on arrival.
+        let fifo = fifo && !self.facts.telemetry;
         for link in links {
             let random = Random::new(self.facts.plan.seed, StreamKind::Port, u64::from(link));
             let ends = if link == u32::MAX { None } else { topology.ends(LinkId(link)) };
@@ -165,6 +169,7 @@ impl<'a> Slice<'a> {
             port.set(flag::FIFO, fifo && is_switch);
             port.group = topology.group_index(&ends) as u16;
             port.set(flag::LAST, is_switch && ends.level == 0);
+            port.set(flag::OBSERVED, self.facts.telemetry && is_switch);
             port.limits = self.limits_at(&ends, 1.0, port.has(flag::LAST));
             port.set(flag::REMOTE, self.facts.cut.slice_of(ends.to) != self.facts.index);
             self.ports.push(port);
@@ -195,7 +200,7 @@ impl<'a> Slice<'a> {
         }
         for link in captured {
             let i = self.local(link);
-            self.ports[i].set(flag::CAPTURED, true);
+            self.ports[i].set(flag::OBSERVED, true);
             // Departures must be recorded when they happen, not when they are decided.
             self.ports[i].set(flag::FIFO, false);
         }

@@ -305,12 +305,15 @@ impl AtPort<'_, '_> {
         self.send_on(time, link, to, packet);
     }
 
-    /// Sends a packet from a port whose link is faulty, is recorded, or leads to another slice.
+    /// Sends a packet from a port whose link is faulty, is observed, or leads to another slice.
     #[inline(never)]
     fn depart_special(&mut self, packet: [u64; 4], start: u64, time: u64) {
         let packet = &Transit::of_words(packet);
         let (link, to) = (self.port.link, self.port.to);
-        if self.port.has(flag::CAPTURED) {
+        if self.port.has(flag::OBSERVED) {
+            if self.facts.telemetry {
+                self.fabric.carried.note(packet, self.port, self.limits, start);
+            }
             self.capture(Time(start), link, packet);
         }
         if self.port.has(flag::FAULTY) {
@@ -344,7 +347,11 @@ impl AtPort<'_, '_> {
     }
 
     fn capture(&mut self, at: Time, link: u32, packet: &Transit) {
-        let limit = self.facts.plan.capture.as_ref().map_or(0, |c| c.limit);
+        let Some(wanted) = &self.facts.plan.capture else { return };
+        let limit = wanted.limit;
+        if self.facts.telemetry && !wanted.links.contains(&LinkId(link)) {
+            return;
+        }
         // Recording goes on to the end of the window of the last packet wanted. Only then it is known which packets
         // were first.
         let last = limit.checked_sub(1).and_then(|l| self.books.captured.get(l));
