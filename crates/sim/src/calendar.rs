@@ -4,7 +4,7 @@
 //! visited in the same window ([`crate::slice`]). The calendar only sorts entries by window and by group of
 //! neighbouring ports or hosts; the entries of one port are sorted when the port is visited.
 
-use crate::prefetch::prefetch;
+use crate::prefetch::{prefetch, prefetch_all};
 use crate::road::Transit;
 use std::collections::BTreeMap;
 
@@ -48,13 +48,15 @@ pub(crate) struct Batch {
 struct Visits([u64; GROUP / 64]);
 
 impl Visits {
-    /// Adds a stop; false if it was already in the set.
+    /// Adds a stop.
     #[inline]
-    fn add(&mut self, place: usize) -> bool {
-        let word = &mut self.0[place % GROUP / 64];
-        let before = *word;
-        *word |= 1 << (place % 64);
-        *word != before
+    fn add(&mut self, place: usize) {
+        self.0[place % GROUP / 64] |= 1 << (place % 64);
+    }
+
+    #[inline]
+    fn is_empty(self) -> bool {
+        self.0 == [0; GROUP / 64]
     }
 
     fn count(&self) -> usize {
@@ -84,17 +86,31 @@ impl Batch {
         self.blocks.len() * BLOCK + self.open.len()
     }
 
+    /// Adds an entry, and to `due` one if it is the first.
     #[inline(always)]
-    fn add(&mut self, entry: Transit, spare: &mut Spare) {
+    fn add(&mut self, entry: Transit, spare: &mut Spare, due: &mut u32) {
         if self.open.len() == self.open.capacity() {
-            self.renew(spare);
+            *due += u32::from(self.renew(spare));
         }
         self.open.push(entry);
     }
 
-    /// Opens a new block.
+    /// Adds a visit to a stop, and to `due` one if it is the first.
+    #[inline]
+    fn visit(&mut self, stop: u32, due: &mut u32) {
+        *due += u32::from(self.visits.is_empty());
+        self.visits.add(stop as usize);
+    }
+
+    /// The value by which its entries and visits have raised `due`.
+    fn due(&self) -> u32 {
+        u32::from(self.open.capacity() > 0) + u32::from(!self.visits.is_empty())
+    }
+
+    /// Opens a new block. True if it is the batch's first one.
     #[cold]
-    fn renew(&mut self, spare: &mut Spare) {
+    fn renew(&mut self, spare: &mut Spare) -> bool {
+        let is_first = self.open.capacity() == 0;
         let block = spare.blocks.pop().unwrap_or_else(|| Vec::with_capacity(BLOCK));
         let full = std::mem::replace(&mut self.open, block);
         if !full.is_empty() {
@@ -105,6 +121,7 @@ impl Batch {
             }
             self.blocks.push(full);
         }
+        is_first
     }
 
     /// As [`Batch::each`], for the first time: the block after the present one is brought into the cache meanwhile.
@@ -169,8 +186,8 @@ pub(crate) struct Calendar {
     groups: usize,
     /// By window, then group.
     ring: Vec<Batch>,
-    /// Entries and visits per window of the ring.
-    counts: Vec<u64>,
+    /// By window of the ring: the number of batches with entries, plus the number of those with visits.
+    due: Vec<u32>,
     /// The present window; all entries are in it or in later windows.
     window: u64,
     /// When it starts.
@@ -199,7 +216,7 @@ impl Calendar {
             mask: windows - 1,
             groups,
             ring: vec![Batch::default(); windows as usize * groups],
-            counts: vec![0; windows as usize],
+            due: vec![0; windows as usize],
             window: 0,
             start: 0,
             far: BTreeMap::new(),
@@ -239,8 +256,8 @@ impl Calendar {
         let entry = entry.at(offset, source, (stop % GROUP as u32) as u8);
         if windows <= self.mask {
             let slot = self.slot(windows);
-            self.counts[slot] += 1;
-            self.ring[slot * self.groups + (stop >> GROUP_SHIFT) as usize].add(entry, &mut self.spare);
+            let batch = &mut self.ring[slot * self.groups + (stop >> GROUP_SHIFT) as usize];
+            batch.add(entry, &mut self.spare, &mut self.due[slot]);
         } else {
             self.add_far(windows, stop, entry.words());
         }
@@ -269,7 +286,7 @@ impl Calendar {
         if windows <= self.mask {
             let slot = self.slot(windows);
             let batch = &mut self.ring[slot * self.groups + (stop >> GROUP_SHIFT) as usize];
-            self.counts[slot] += u64::from(batch.visits.add(stop as usize));
+            batch.visit(stop, &mut self.due[slot]);
         } else {
             self.add_far(windows, stop, Transit::note(VISIT, 0).words());
         }
@@ -306,12 +323,12 @@ impl Calendar {
 
     /// Has this window, which is not far ahead, entries or visits?
     pub(crate) fn is_due(&self, window: u64) -> bool {
-        self.counts[(window & self.mask) as usize] > 0
+        self.due[(window & self.mask) as usize] > 0
     }
 
     /// The first window that has entries or visits.
     pub(crate) fn next_window(&self) -> Option<u64> {
-        let near = (0..=self.mask).find(|ahead| self.counts[((self.window + ahead) & self.mask) as usize] > 0);
+        let near = (0..=self.mask).find(|ahead| self.due[((self.window + ahead) & self.mask) as usize] > 0);
         let far = self.far.keys().next().copied();
         match near.map(|ahead| self.window + ahead) {
             Some(near) => Some(far.map_or(near, |far| near.min(far))),
@@ -328,12 +345,19 @@ impl Calendar {
             for (stop, entry) in self.far.remove(&near).unwrap_or_default() {
                 let batch = &mut self.ring[slot * self.groups + (stop >> GROUP_SHIFT) as usize];
                 if entry.source() == VISIT {
-                    self.counts[slot] += u64::from(batch.visits.add(stop as usize));
+                    batch.visit(stop, &mut self.due[slot]);
                 } else {
-                    self.counts[slot] += 1;
-                    batch.add(entry, &mut self.spare);
+                    batch.add(entry, &mut self.spare, &mut self.due[slot]);
                 }
             }
+        }
+    }
+
+    /// Brings the first block of a group's batch of the present window into the cache.
+    pub(crate) fn prefetch(&self, group: usize) {
+        if group < self.groups {
+            let batch = &self.ring[(self.window & self.mask) as usize * self.groups + group];
+            prefetch_all(&batch.blocks.first().unwrap_or(&batch.open)[..]);
         }
     }
 
@@ -341,7 +365,7 @@ impl Calendar {
     pub(crate) fn take(&mut self, group: usize) -> Batch {
         let slot = (self.window & self.mask) as usize;
         let batch = std::mem::take(&mut self.ring[slot * self.groups + group]);
-        self.counts[slot] -= batch.len() as u64;
+        self.due[slot] -= batch.due();
         batch
     }
 

@@ -113,6 +113,7 @@ pub(crate) struct ColdPort {
 }
 
 const _: () = assert!(size_of::<Port>() <= 128, "a port takes two cache lines");
+const _: () = assert!(CONTROL == 0 && DATA == 1, "see `Port::next_class`");
 
 /// Counters of a port.
 #[derive(Clone, Copy, Debug, Default)]
@@ -185,13 +186,10 @@ impl Port {
     /// The class of the next packet to send.
     #[inline]
     pub(crate) fn next_class(&self) -> Option<usize> {
-        if !self.waiting[CONTROL].is_empty() {
-            Some(CONTROL)
-        } else if !self.waiting[DATA].is_empty() && !self.has(flag::PAUSED) {
-            Some(DATA)
-        } else {
-            None
-        }
+        // The class is computed, because no processor could predict a branch.
+        let class = usize::from(self.waiting[CONTROL].is_empty());
+        let held = self.waiting[class].is_empty() || class == DATA && self.has(flag::PAUSED);
+        (!held).then_some(class)
     }
 
     pub(crate) fn counters(&self, cold: Option<&ColdPort>) -> LinkCounters {

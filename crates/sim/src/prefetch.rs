@@ -22,8 +22,10 @@ pub(crate) fn prefetch(address: *const u8) {
 #[inline(always)]
 pub(crate) fn prefetch_all<T: ?Sized>(value: &T) {
     let first = std::ptr::from_ref(value).cast::<u8>();
-    for at in (0..size_of_val(value)).step_by(64) {
-        prefetch(first.wrapping_add(at));
+    // A value need not begin where a line begins.
+    let skew = first.addr() % 64;
+    for at in (0..skew + size_of_val(value)).step_by(64) {
+        prefetch(first.wrapping_sub(skew).wrapping_add(at));
     }
 }
 

@@ -1,7 +1,7 @@
 //! A packet in the fabric: the 32 bytes that switches read. The whole packet is stored in [`Cargo`] and is read only at
 //! the two hosts.
 
-use crate::prefetch::prefetch_all;
+use crate::prefetch::prefetch;
 use crate::queue::NIL;
 use strandway_proto::packet::{Flags, Header, Wait};
 use strandway_proto::{HostId, Packet};
@@ -208,9 +208,10 @@ impl Transit {
     /// Notes a wait at a port; the longest wait is kept.
     #[inline]
     pub(crate) fn waited(&mut self, length: u32, link: u32) {
-        if self.is_data() && u64::from(length) > self.wait >> 32 {
-            self.wait = word(length, link);
-        }
+        let is_longer = self.is_data() && u64::from(length) > self.wait >> 32;
+        // Without a branch, because no processor could predict it.
+        let mask = u64::from(is_longer).wrapping_neg();
+        self.wait = self.wait & !mask | word(length, link) & mask;
     }
 
     /// Sets CE, because a switch's queue is long.
@@ -346,7 +347,7 @@ impl Cargo {
     /// Brings a stored packet into the cache.
     #[inline]
     pub(crate) fn prefetch(&self, transit: &Transit) {
-        prefetch_all(self.packet(transit));
+        prefetch(std::ptr::from_ref(self.packet(transit)).cast());
     }
 
     /// Frees the slot of a packet that has left the fabric.

@@ -430,7 +430,7 @@ impl Router {
     }
 
     /// The choice of a packet among ways.
-    #[inline]
+    #[inline(always)]
     fn choose(&self, node: u32, packet: &Packet, ways: &Ways, attempt: u32) -> u32 {
         if ways.count == 1 {
             return 0;

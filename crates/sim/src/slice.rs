@@ -171,6 +171,7 @@ impl<'a> Slice<'a> {
     #[inline]
     fn run_group(&mut self, group: usize, order: &mut Order, window: Range<u64>, limit: u64) {
         let batch = self.clock.calendar.take(group);
+        self.clock.calendar.prefetch(group + 1);
         let count = batch.len();
         let early = self.clock.calendar.early_of((group * GROUP) as u32);
         if window.start >= limit.saturating_add(early) {

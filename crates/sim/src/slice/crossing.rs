@@ -1,12 +1,12 @@
 //! Packets and signals from one slice to another, handed over at window edges.
 
 use super::Slice;
+use crate::prefetch::prefetch_all;
 use crate::road::Transit;
 use strandway_proto::Packet;
 use strandway_proto::telemetry::Telemetry;
 
-/// The packets and signals to another slice in one window. The stored packets are read together when the window is
-/// over, so that cache misses overlap.
+/// The packets and signals to another slice in one window. The stored packets are read when the window is over.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outbox {
     packets: Vec<Leaving>,
@@ -30,8 +30,8 @@ struct Freight {
 
 const _: () = assert!(size_of::<Freight>() <= 96, "one cache line and a half");
 
-/// The number of packets that are received together.
-const BATCH: usize = 64;
+/// A packet is brought into the cache this many packets before it is handed over or received.
+const AHEAD: usize = 12;
 
 /// Events other than packets that cross.
 #[derive(Clone, Copy, Debug)]
@@ -78,15 +78,19 @@ impl Slice<'_> {
         let outbox = &mut self.fabric.outboxes[to];
         let mut first = u64::MAX;
         mail.packets.reserve(outbox.packets.len());
-        for leaving in outbox.packets.drain(..) {
+        for (n, leaving) in outbox.packets.iter().enumerate() {
+            if let Some(later) = outbox.packets.get(n + AHEAD) {
+                self.fabric.cargo.prefetch(&Transit::of_words(later.words));
+            }
             first = first.min(leaving.time);
-            let transit = Transit::of_words(leaving.words);
+            let (leaving, transit) = (*leaving, Transit::of_words(leaving.words));
             mail.packets.push(Freight { leaving, packet: *self.fabric.cargo.packet(&transit) });
             if self.facts.telemetry {
                 mail.telemetry.push(*self.fabric.carried.of(&transit));
             }
             self.fabric.cargo.release(&transit);
         }
+        outbox.packets.clear();
         for news in outbox.news.drain(..) {
             first = first.min(news.time());
             mail.news.push(news);
@@ -97,19 +101,19 @@ impl Slice<'_> {
     /// Receives the packets and signals of another slice.
     pub(crate) fn receive(&mut self, mail: &mut Mail) {
         let mut telemetry = mail.telemetry.drain(..);
-        for batch in mail.packets.chunks(BATCH) {
-            // They are in the other core's cache; this read fetches them all at once.
-            std::hint::black_box(batch.iter().fold(0, |sum, f| sum ^ f.leaving.time ^ u64::from(f.packet.size)));
-            for freight in batch {
-                let transit = Transit::of_words(freight.leaving.words);
-                // `Outbox::send` has stored link and node in these fields.
-                let (link, node) = (transit.since(), transit.ingress());
-                let transit = self.fabric.cargo.put_again(&freight.packet, &transit);
-                if let Some(telemetry) = telemetry.next() {
-                    self.fabric.carried.put(&transit, telemetry);
-                }
-                self.send_on(freight.leaving.time, link, node, transit);
+        for (n, freight) in mail.packets.iter().enumerate() {
+            // They are in the other core's cache.
+            if let Some(later) = mail.packets.get(n + AHEAD) {
+                prefetch_all(later);
             }
+            let transit = Transit::of_words(freight.leaving.words);
+            // `Outbox::send` has stored link and node in these fields.
+            let (link, node) = (transit.since(), transit.ingress());
+            let transit = self.fabric.cargo.put_again(&freight.packet, &transit);
+            if let Some(telemetry) = telemetry.next() {
+                self.fabric.carried.put(&transit, telemetry);
+            }
+            self.send_on(freight.leaving.time, link, node, transit);
         }
         drop(telemetry);
         mail.packets.clear();

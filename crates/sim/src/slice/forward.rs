@@ -6,6 +6,7 @@ use super::fabric::Fabric;
 use super::facts::Facts;
 use super::visit::AtPort;
 use crate::calendar::{Calendar, GROUP};
+use crate::port::flag;
 use crate::road::{Cargo, Transit};
 use strandway_fabric::Members;
 use strandway_fabric::plan::Plan;
@@ -99,9 +100,13 @@ impl<'a> Slice<'a> {
     #[inline]
     pub(super) fn at(&mut self, i: usize) -> AtPort<'_, 'a> {
         let port = &mut self.ports[i];
+        let limits = &self.limits[usize::from(port.limits)];
+        let cut_rate = self.facts.cut_rate;
         AtPort {
             i,
-            limits: &self.limits[usize::from(port.limits)],
+            limits,
+            cuts_through: cut_rate != 0 && limits.rate.0 == cut_rate && !port.has(flag::LAST),
+            special: self.facts.sampling || port.flags & flag::ON_DEPARTURE != 0,
             port,
             facts: &self.facts,
             calendar: &mut self.clock.calendar,

@@ -19,6 +19,10 @@ pub(super) struct AtPort<'s, 'a> {
     pub(super) i: usize,
     pub(super) port: &'s mut Port,
     pub(super) limits: &'s Limits,
+    /// A switch at the other end of its link cuts packets through that come from it.
+    pub(super) cuts_through: bool,
+    /// Departing packets are sampled, or pass [`AtPort::depart_special`].
+    pub(super) special: bool,
     pub(super) facts: &'s Facts<'a>,
     pub(super) calendar: &'s mut Calendar,
     pub(super) fabric: &'s mut Fabric,
@@ -290,26 +294,26 @@ impl AtPort<'_, '_> {
         let end = port.depart(packet.size(), start, self.limits);
         self.books.hops += 1;
         // A switch that cuts through acts as soon as it has the packet's header; a host needs the whole packet.
-        let time = if self.facts.cut_rate != 0 && self.limits.rate.0 == self.facts.cut_rate && !port.has(flag::LAST) {
+        let time = if self.cuts_through {
             start + port.transmission(packet.size().min(CUT_THROUGH_BYTES as u16), self.limits) + port.delay
         } else {
             end + port.delay
         };
         let (link, to) = (port.link, port.to);
-        if self.facts.sampling {
-            self.books.sampler.left(port.group, start, u64::from(packet.size()));
-        }
-        if port.flags & flag::ON_DEPARTURE != 0 {
+        if self.special {
             return self.depart_special(packet.words(), start, time);
         }
         self.send_on(time, link, to, packet);
     }
 
-    /// Sends a packet from a port whose link is faulty, is observed, or leads to another slice.
+    /// Sends a packet from a port whose link is sampled, faulty or observed, or leads to another slice.
     #[inline(never)]
     fn depart_special(&mut self, packet: [u64; 4], start: u64, time: u64) {
         let packet = &Transit::of_words(packet);
         let (link, to) = (self.port.link, self.port.to);
+        if self.facts.sampling {
+            self.books.sampler.left(self.port.group, start, u64::from(packet.size()));
+        }
         if self.port.has(flag::OBSERVED) {
             if self.facts.telemetry {
                 self.fabric.carried.note(packet, self.port, self.limits, start);
