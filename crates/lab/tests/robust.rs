@@ -51,6 +51,11 @@ fn every_mistake_names_key_value_and_remedy() {
         ("[profile.nscc]\ngamma = 1e308", &["profile.nscc.gamma", "is out of range; write a value from"]),
         ("[profile.transport]\nack_every = 16384", &["profile.transport.ack_every = 16384: needs a unit"]),
         ("[profile.transport]\nmtu = \"big\"", &["must be a whole number; its default is 4096"]),
+        // HPCC reads acknowledgements, which one-way connections do not have.
+        (
+            "[profile]\nname = \"sdr_nack\"\ncongestion = \"hpcc\"",
+            &["profile.congestion = \"hpcc\"", "`sdr_nack` has none", "such as `rocev2/hpcc`"],
+        ),
         // Fabrics with contradictions.
         ("[fabric]\nkind = \"fat-tree\"\nk = 5", &["needs an even number of switch ports; write 4 or 6"]),
         ("[fabric]\nkind = \"fat-tree\"\nk = 4\nhosts = 17", &["more than a fat tree of k = 4 holds, 16"]),

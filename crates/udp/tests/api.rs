@@ -99,6 +99,14 @@ fn nodes_that_do_not_fit_each_other_say_why() {
 }
 
 #[test]
+fn a_control_that_reads_records_of_switches_is_refused_by_nodes() {
+    let mut ours = config("rocev2", 1);
+    ours.profile.choose_congestion(strandway_proto::congestion::CongestionConfig::named("hpcc").expect("a control"));
+    let Err(Error::Config(said)) = Node::bind(ours).map(drop) else { panic!("it was accepted") };
+    assert!(said.contains("`hpcc` needs records of switches") && said.contains("dcqcn or swift"), "{said}");
+}
+
+#[test]
 fn a_full_node_refuses_and_says_so() {
     let mut ours = config("uec", 1);
     ours.connections_max = 1;
