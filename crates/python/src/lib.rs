@@ -10,6 +10,7 @@ mod outcome;
 mod reproduction;
 mod results;
 mod scenario;
+mod watch;
 mod wire;
 
 use pyo3::prelude::*;

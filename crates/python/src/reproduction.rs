@@ -1,17 +1,14 @@
 //! Published results next to ours, and the contents of files of other projects.
 
 use crate::refused;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use crate::watch::{failed, finish};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
 use strandway_lab::{report, reproduce as lab};
 use strandway_sim::Control;
-
-/// The interval at which the runs are checked for Ctrl-C and report their progress.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// Rows with their verdicts.
 #[pyclass(frozen, module = "strandway._lab")]
@@ -41,7 +38,7 @@ impl Reproduction {
     }
 }
 
-/// What the thread of the runs and the caller tell each other.
+/// The state that the thread of the runs and its caller share.
 #[derive(Default)]
 struct Watch {
     stopped: AtomicBool,
@@ -114,29 +111,14 @@ pub(crate) fn reproduce(
         std::thread::Builder::new().name("strandway".into()).spawn(run)?
     };
     let mut told = None;
-    let mut look = || -> PyResult<()> {
-        py.check_signals()?;
+    let tell = || -> PyResult<()> {
         let ended = watch.ended.load(Ordering::Relaxed);
-        if let Some(progress) = &progress
-            && told != Some(ended)
-        {
-            told = Some(ended);
-            progress.call1(py, (ended, all))?;
+        match &progress {
+            Some(progress) if told.replace(ended) != Some(ended) => progress.call1(py, (ended, all)).map(drop),
+            _ => Ok(()),
         }
-        Ok(())
     };
-    let mut watched = Ok(());
-    while watched.is_ok() && !thread.is_finished() {
-        watched = look();
-        py.detach(|| std::thread::sleep(LOOK));
-    }
-    if watched.is_err() {
-        watch.stop();
-    }
-    let ended = py.detach(|| thread.join());
-    watched?;
-    look()?;
-    let done = ended.map_err(|_| PyRuntimeError::new_err("the simulator failed"))?;
+    let done = finish(py, thread, tell, || watch.stop())?.map_err(|panic| failed(&*panic))?;
     let done = done.map_err(|problems| refused(py, &problems))?;
     Ok(Reproduction { done })
 }

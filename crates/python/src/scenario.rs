@@ -3,21 +3,14 @@
 use crate::congestion::Controls;
 use crate::outcome::Outcome;
 use crate::refused;
-use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
+use crate::watch::{failed, finish};
+use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use strandway_lab::{Estimate, Experiment, Variant};
 use strandway_sim::Control;
-
-/// The interval at which a run is checked for Ctrl-C and reports its progress.
-const LOOK: Duration = Duration::from_millis(50);
-
-/// Until this time a run is checked more often, so that a short one returns without delay.
-const BRISK: Duration = Duration::from_millis(100);
-const BRISK_LOOK: Duration = Duration::from_millis(1);
 
 /// Several scenarios: for each its label, the keys that it sets, and the scenario.
 type Variants = Vec<(String, BTreeMap<String, String>, Scenario)>;
@@ -158,22 +151,17 @@ impl Scenario {
                 .name("strandway".into())
                 .spawn(move || if calls_python { Python::attach(|py| py.detach(simulate)) } else { simulate() })?
         };
-        let watched = watch(py, &thread, &control, &experiment, progress.as_ref());
-        if watched.is_err() {
-            control.stop();
-        }
-        let ended = py.detach(|| thread.join());
-        watched?;
+        let (hops, flows) = (experiment.expected_hops(), experiment.plan.flows.len() as u64);
+        let tell = || -> PyResult<()> {
+            let Some(progress) = &progress else { return Ok(()) };
+            let at = control.simulated().as_us();
+            progress.call1(py, (control.packet_hops(), hops, control.finished(), flows, at)).map(drop)
+        };
+        let ended = finish(py, thread, tell, || control.stop())?;
         if let Some(failure) = controls.and_then(|controls| controls.failure()) {
             return Err(failure);
         }
-        match ended {
-            Ok(ran) => Ok(Outcome::new(experiment, ran)),
-            Err(panic) => {
-                let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-                Err(PyRuntimeError::new_err(format!("the simulator failed: {}", text.unwrap_or("no reason given"))))
-            }
-        }
+        ended.map(|ran| Outcome::new(experiment, ran)).map_err(|panic| failed(&*panic))
     }
 }
 
@@ -185,35 +173,4 @@ impl Scenario {
 
 fn variants(of: Vec<Variant>) -> Variants {
     of.into_iter().map(|variant| (variant.label, variant.set, Scenario { inner: variant.scenario })).collect()
-}
-
-/// Waits for a run with the lock released, and checks it at intervals.
-fn watch<T>(
-    py: Python<'_>,
-    thread: &std::thread::JoinHandle<T>,
-    control: &Control,
-    experiment: &Experiment,
-    progress: Option<&Py<PyAny>>,
-) -> PyResult<()> {
-    let began = Instant::now();
-    let (hops, flows) = (experiment.expected_hops(), experiment.plan.flows.len() as u64);
-    let tell = || -> PyResult<()> {
-        let Some(progress) = progress else { return Ok(()) };
-        let at = control.simulated().as_us();
-        progress.call1(py, (control.packet_hops(), hops, control.finished(), flows, at)).map(drop)
-    };
-    while !thread.is_finished() {
-        let pause = if began.elapsed() < BRISK { BRISK_LOOK } else { LOOK };
-        py.detach(|| {
-            let until = Instant::now() + pause;
-            while !thread.is_finished() && Instant::now() < until {
-                std::thread::sleep(BRISK_LOOK.min(pause));
-            }
-        });
-        py.check_signals()?;
-        if began.elapsed() >= BRISK {
-            tell()?;
-        }
-    }
-    tell()
 }
