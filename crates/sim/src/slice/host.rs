@@ -202,13 +202,14 @@ impl Slice<'_> {
         host.now = now;
         host.ask_again_at = 0;
         // The payload series do not include channels that open at first use.
-        if self.facts.sampling && host.endpoint.is_open(packet.connection) {
-            let before = host.endpoint.stats(packet.connection).delivered_bytes;
-            if self.facts.telemetry {
-                host.endpoint.handle_packet_with(Time(now), packet, self.fabric.carried.of(transit));
-            } else {
-                host.endpoint.handle_packet(Time(now), packet);
-            }
+        let sampled = self.facts.sampling && host.endpoint.is_open(packet.connection);
+        let before = if sampled { host.endpoint.stats(packet.connection).delivered_bytes } else { 0 };
+        let handled = if self.facts.telemetry {
+            host.endpoint.handle_packet_with(Time(now), packet, self.fabric.carried.of(transit))
+        } else {
+            host.endpoint.handle_packet(Time(now), packet)
+        };
+        if sampled {
             // The packet may have closed the connection.
             let after = host.endpoint.is_open(packet.connection).then(|| host.endpoint.stats(packet.connection));
             let news = after.map_or(0, |stats| stats.delivered_bytes - before);
@@ -216,11 +217,6 @@ impl Slice<'_> {
                 self.books.sampler.delivered(h, now, packet, news);
             }
         } else {
-            let handled = if self.facts.telemetry {
-                host.endpoint.handle_packet_with(Time(now), packet, self.fabric.carried.of(transit))
-            } else {
-                host.endpoint.handle_packet(Time(now), packet)
-            };
             match handled {
                 Handled::Here | Handled::Fresh => {}
                 Handled::Stray => self.books.packets.discarded += u64::from(transit.is_whole_data()),
