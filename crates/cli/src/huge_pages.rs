@@ -19,7 +19,7 @@ const VARIABLE: &str = "GLIBC_TUNABLES";
 const TUNABLE: &str = "glibc.malloc.hugetlb";
 const ASK: &str = "glibc.malloc.hugetlb=1";
 
-/// What the kernel gives: `always [madvise] never`.
+/// The kernel's setting, such as `always [madvise] never`.
 fn kernel() -> Option<String> {
     fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok()
 }
@@ -51,7 +51,7 @@ pub(crate) fn restart() {
     let _ = again.args(words).env(VARIABLE, value).exec();
 }
 
-/// What `strandway doctor` says of them.
+/// The line of `strandway doctor` about them.
 pub(crate) fn finding() -> Finding {
     let what = "huge pages for simulations";
     let slow = |value: &str, advice: &str| Finding {

@@ -1,5 +1,5 @@
-//! What a server asks for when parts of a key are missing: first the switches for their partial sums, then workers for
-//! their fragments.
+//! The questions of a server that lacks parts of a key. It asks the switches for their partial sums first, then workers
+//! for their fragments.
 
 use super::Server;
 use super::cover::cover;
