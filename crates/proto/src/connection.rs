@@ -176,6 +176,11 @@ impl Connection {
         if let AnyCongestion::Nscc(nscc) = &mut self.congestion { Some(nscc) } else { None }
     }
 
+    /// The same, to read it.
+    pub(crate) fn kept_nscc(&self) -> Option<&Nscc> {
+        if let AnyCongestion::Nscc(nscc) = &self.congestion { Some(nscc) } else { None }
+    }
+
     /// Wire bytes in flight under the window: its own, and those of the connections that share the window.
     #[inline]
     pub(crate) fn in_flight(&self) -> Bytes {
@@ -264,8 +269,18 @@ impl Connection {
         if arrives {
             self.receiver.name_memory(fetch);
         } else {
-            self.reliability.name_memory(fetch);
+            self.reliability.name_memory(&fetch);
+            self.path.name_memory(&fetch);
+            if let Some(sharing) = &self.sharing {
+                fetch(std::ptr::from_ref::<Sharing>(sharing).cast());
+            }
         }
+    }
+
+    /// The same for the paths of the next packets.
+    #[inline]
+    pub(crate) fn name_paths(&self, fetch: impl Fn(*const u8)) {
+        self.path.name_paths(fetch);
     }
 
     pub(crate) fn post(&mut self, now: Time, message: Message) {
@@ -399,13 +414,13 @@ impl Connection {
         self.read_window();
     }
 
-    /// The path selector's choice, or its last one while a burst goes on.
-    #[inline]
     /// Draws a path for a packet that is not data.
     pub(crate) fn draw_path(&mut self, now: Time, ports: Ports) -> Option<PathId> {
         self.path.next(now, ports)
     }
 
+    /// The path selector's choice, or its last one while a burst goes on.
+    #[inline]
     fn next_path(&mut self, now: Time, free: Ports) -> Option<PathId> {
         let port = 1u32.checked_shl(u32::from(self.burst_path.port())).unwrap_or(0);
         if self.burst_left > 0 && free.data & port != 0 {

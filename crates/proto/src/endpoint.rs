@@ -2,6 +2,7 @@
 
 mod cast;
 mod contexts;
+mod control;
 mod event;
 mod life;
 mod partial;
@@ -21,6 +22,7 @@ use crate::packet::{Answer, ConnectionId, Header, HostId, Operation, Packet, Par
 use crate::reliability::Receiver;
 use crate::stats::ConnectionStats;
 use crate::units::{Bytes, Span, Time};
+use control::{CONTROL_MAX, ControlQueue};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
@@ -50,7 +52,7 @@ pub struct Endpoint {
     keeps_records: bool,
     /// Connections that may have something to send, each at most once, in round-robin order.
     ready: ready::Ready,
-    control: VecDeque<Packet>,
+    control: ControlQueue,
     /// Control packets sent since the last data packet.
     streak: u32,
     /// The smallest `control_burst` of all connections' profiles.
@@ -119,15 +121,6 @@ fn set_timer(timers: &mut Timers, connection: &mut Connection, deadline: Time, i
     }
 }
 
-/// Queues a control packet until a port is free.
-#[inline]
-fn push_control(control: &mut VecDeque<Packet>, packet: Packet) {
-    if control.len() >= CONTROL_MAX {
-        control.pop_front();
-    }
-    control.push_back(packet);
-}
-
 /// The packet with the lowest of `ports` as its port.
 fn redirected(packet: Packet, ports: u32) -> Packet {
     Packet { path: PathId::new(ports.trailing_zeros() as u8, packet.path.entropy()), ..packet }
@@ -138,10 +131,6 @@ const PORTS_TIMER: u32 = u32::MAX;
 
 /// In the timer heap: an entry for the pace of chunks.
 const CASTS_TIMER: u32 = u32::MAX - 1;
-
-/// At most this many control packets wait for a port. A further one replaces the oldest, because later acknowledgements
-/// contain more.
-const CONTROL_MAX: usize = 65_536;
 
 /// A deadline that has already passed is set to this much after `now`, so that no policy can fire again and again at
 /// the same instant. Ours: far below any round trip.
@@ -158,7 +147,7 @@ impl Endpoint {
             closed_stats: ConnectionStats::NONE,
             keeps_records: true,
             ready: ready::Ready::new(),
-            control: VecDeque::new(),
+            control: ControlQueue::default(),
             streak: 0,
             control_burst: u32::MAX,
             control_size: 0,
@@ -203,7 +192,7 @@ impl Endpoint {
             && let Some(connection) = self.connections.awake_at(packet.connection)
         {
             let control = &mut self.control;
-            let fresh = connection.handle_data(now, packet, data, &mut |packet| push_control(control, packet));
+            let fresh = connection.handle_data(now, packet, data, &mut |packet| control.push(packet));
             let settles = connection.wants_idle_probe();
             while let Some((message, bytes)) = connection.receiver.take_received() {
                 let connection = packet.connection;
@@ -245,7 +234,7 @@ impl Endpoint {
     fn deliver_part(&mut self, now: Time, slot: usize, packet: &Packet, part: &Part) -> Handled {
         let connection = &mut self.connections[slot];
         let control = &mut self.control;
-        let fresh = connection.handle_part(now, packet, part, &mut |packet| push_control(control, packet));
+        let fresh = connection.handle_part(now, packet, part, &mut |packet| control.push(packet));
         while let Some((message, bytes)) = self.connections[slot].receiver.take_received() {
             let connection = self.connections.id(slot);
             self.events.push_back(Event::Received { connection, message, bytes: Bytes(bytes) });
@@ -259,7 +248,7 @@ impl Endpoint {
         let id = slot as u32;
         let connection = &mut self.connections[slot];
         let control = &mut self.control;
-        let mut reply = |packet: Packet| push_control(control, packet);
+        let mut reply = |packet: Packet| control.push(packet);
         match &packet.header {
             Header::Data(_) | Header::Part(_) | Header::Chunk(_) | Header::Fragment(_) => {
                 unreachable!("data takes another way")
@@ -294,7 +283,7 @@ impl Endpoint {
                 let context = self.lend(id);
                 let control = &mut self.control;
                 let connection = &mut self.connections[id as usize];
-                connection.handle_letter(now, packet, letter, &mut |packet| push_control(control, packet));
+                connection.handle_letter(now, packet, letter, &mut |packet| control.push(packet));
                 self.take_back(id, context);
                 self.look_for_failure(slot);
             }
@@ -361,7 +350,7 @@ impl Endpoint {
                 connection.timer = std::mem::replace(&mut connection.timer_behind, Time::NEVER);
                 let context = self.lend(id);
                 let control = &mut self.control;
-                self.connections[id as usize].handle_timeout(now, &mut |packet| push_control(control, packet));
+                self.connections[id as usize].handle_timeout(now, &mut |packet| control.push(packet));
                 self.take_back(id, context);
                 self.look_for_failure(id as usize);
                 if self.connections[id as usize].is_one_way() {
@@ -503,7 +492,7 @@ impl Endpoint {
         if free == 0 {
             return false;
         }
-        let Some(packet) = self.control.pop_front() else { return false };
+        let Some(packet) = self.control.pop() else { return false };
         *into = packet;
         if !has(free, packet.path.port()) {
             *into = redirected(packet, free);

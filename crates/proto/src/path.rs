@@ -245,6 +245,23 @@ impl AnyPath {
         if let AnyPath::Single(single) = self { Some(single.port()) } else { None }
     }
 
+    /// Calls `fetch` with the addresses of memory behind its pointers that the next packet will need.
+    #[inline]
+    pub(crate) fn name_memory(&self, fetch: impl Fn(*const u8)) {
+        if let AnyPath::Mrc(mrc) = self {
+            let first = std::ptr::from_ref::<Mrc>(mrc).cast::<u8>();
+            (0..size_of::<Mrc>()).step_by(64).for_each(|at| fetch(first.wrapping_add(at)));
+        }
+    }
+
+    /// The same for the paths of the next packets; [`AnyPath::name_memory`] must have named what leads to them.
+    #[inline]
+    pub(crate) fn name_paths(&self, fetch: impl Fn(*const u8)) {
+        if let AnyPath::Mrc(mrc) = self {
+            mrc.name_paths(fetch);
+        }
+    }
+
     #[inline(never)]
     fn next_of_others(&mut self, now: Time, free: Ports) -> Option<PathId> {
         each!(self, s => s.next(now, free))

@@ -80,7 +80,7 @@ impl Sources {
 }
 
 /// A stop's memory is brought into the cache in this many steps, one for each of the visits before its own.
-const STEPS: usize = 4;
+const STEPS: usize = 5;
 
 /// A packet is brought into the cache this many packets before its host receives it.
 const PACKETS_AHEAD: usize = 4;
@@ -256,7 +256,8 @@ impl<'a> Slice<'a> {
             }
             1 => PrefetchStep::Lists,
             2 => PrefetchStep::Connections,
-            _ => PrefetchStep::Parts,
+            3 => PrefetchStep::Parts,
+            _ => return host.endpoint.prefetch_ready(PrefetchStep::Paths, prefetch),
         };
         host.endpoint.prefetch_ready(step, prefetch);
         for entry in packets.by_ref().take(2) {

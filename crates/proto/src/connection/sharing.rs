@@ -5,8 +5,8 @@
 pub(crate) struct Sharing {
     /// The endpoint's number of the congestion context; `None` while no other connection shares it.
     pub(crate) context: Option<u32>,
-    /// True while it waits for its turn.
-    pub(crate) waiting: bool,
+    /// Its place among the members of the context.
+    pub(crate) place: u32,
     /// The number of payload bytes that it may still send in this turn; zero before a turn.
     pub(crate) turn_left: u32,
     /// True if it shares a window that the world lends, with connections of other endpoints.

@@ -2,7 +2,7 @@
 //!
 //! A context begins when a second connection to the same host, with the same profile, posts its first message; until
 //! then a connection has its own window. Before each call that needs the window, the context's state is copied into the
-//! connection ([`Endpoint::lend`]). Only one member at a time is in the endpoint's ready list, so that a destination
+//! connection ([`Endpoint::lend`]), unless the connection was the last one that used it. Only one member at a time is in the endpoint's ready list, so that a destination
 //! counts once, whatever its number of connections; the other members wait. A turn has the number of bytes that the
 //! receiver acknowledges together (`ack_every`). With shorter turns, unacknowledged packets of many connections would
 //! fill the window while their connections wait for the next turn.
@@ -15,10 +15,13 @@ use crate::units::Time;
 
 /// One window for several connections.
 pub(super) struct Context {
+    /// The window's state, unless a member keeps it.
     congestion: Nscc,
-    /// Wire bytes in flight, all members together.
+    /// Wire bytes in flight, all members together; out of date while a member keeps the window.
     in_flight: u64,
-    members: Vec<u32>,
+    /// The member that used the window last: its connection has the window's state.
+    keeper: Option<u32>,
+    members: Vec<Member>,
     /// Does the window have room for a packet?
     pub(super) is_open: bool,
     /// The member that has the turn; it is in the endpoint's ready list.
@@ -26,6 +29,14 @@ pub(super) struct Context {
     /// The number of members that wait for a turn, and the index at which the search for the next one starts.
     waiting: u32,
     turn: usize,
+}
+
+/// A connection that shares a window.
+#[derive(Clone, Copy)]
+struct Member {
+    id: u32,
+    /// It waits for a turn.
+    waiting: bool,
 }
 
 /// Connections to one host with one profile: the host, and the profile's fingerprint.
@@ -51,8 +62,16 @@ impl Endpoint {
         let connection = &mut self.connections[first as usize];
         let in_flight = connection.in_flight().0;
         let congestion = *connection.nscc().expect("only NSCC's windows are shared");
-        let begun =
-            Context { congestion, in_flight, members: Vec::new(), is_open: true, holder: None, waiting: 0, turn: 0 };
+        let begun = Context {
+            congestion,
+            in_flight,
+            keeper: None,
+            members: Vec::new(),
+            is_open: true,
+            holder: None,
+            waiting: 0,
+            turn: 0,
+        };
         let context = if let Some(free) = self.free_contexts.pop() {
             self.contexts[free as usize] = begun;
             free
@@ -66,44 +85,72 @@ impl Endpoint {
 
     fn set_context(&mut self, id: u32, context: u32) {
         if let Some(sharing) = &mut self.connections[id as usize].sharing {
-            sharing.context = Some(context);
-            self.contexts[context as usize].members.push(id);
+            let members = &mut self.contexts[context as usize].members;
+            (sharing.context, sharing.place) = (Some(context), members.len() as u32);
+            members.push(Member { id, waiting: false });
         }
     }
 
-    /// Copies the shared window into a connection. [`Endpoint::take_back`] must follow after the call that uses it.
+    /// Copies the shared window into a connection, if another one used it last. [`Endpoint::take_back`] must follow
+    /// after the call that uses it.
     #[inline]
     pub(super) fn lend(&mut self, id: u32) -> Option<u32> {
-        let connection = &mut self.connections[id as usize];
-        let context = connection.context()?;
-        self.contexts[context as usize].lend(connection);
+        let context = self.connections[id as usize].context()?;
+        if self.contexts[context as usize].keeper != Some(id) {
+            self.hand_on(context, id);
+        }
         Some(context)
     }
 
-    /// Copies the window that [`Endpoint::lend`] gave back into the context.
+    /// Hands the shared window from the member that used it last to another one.
+    #[inline(never)]
+    fn hand_on(&mut self, context: u32, id: u32) {
+        self.collect(context);
+        let context = &mut self.contexts[context as usize];
+        context.lend(&mut self.connections[id as usize]);
+        context.keeper = Some(id);
+    }
+
+    /// Copies the shared window from the member that used it last back into the context.
+    fn collect(&mut self, context: u32) {
+        let context = &mut self.contexts[context as usize];
+        if let Some(keeper) = context.keeper.take() {
+            context.collect(&mut self.connections[keeper as usize]);
+        }
+    }
+
+    /// A connection has used the window that [`Endpoint::lend`] gave it: notes whether the window has room now.
     #[inline]
     pub(super) fn take_back(&mut self, id: u32, context: Option<u32>) {
         if let Some(context) = context {
-            self.contexts[context as usize].take_back(&mut self.connections[id as usize]);
+            self.contexts[context as usize].is_open = self.connections[id as usize].window_open();
         }
     }
 
     /// Removes a closed connection from its shared window.
     pub(super) fn leave_context(&mut self, id: u32) {
+        if let Some(context) = self.connections[id as usize].context() {
+            self.collect(context);
+        }
         let connection = &mut self.connections[id as usize];
         let Some(sharing) = connection.sharing.take() else { return };
         let (key, in_flight) = (connection.destination(), connection.own_in_flight());
         let mut heir = None;
         if let Some(number) = sharing.context {
             let context = &mut self.contexts[number as usize];
-            context.members.retain(|&member| member != id);
+            let gone = context.members.remove(sharing.place as usize);
             context.in_flight -= in_flight;
-            context.waiting -= u32::from(sharing.waiting);
+            context.waiting -= u32::from(gone.waiting);
             context.turn = 0;
             if context.holder == Some(id) {
                 context.holder = None;
             }
-            heir = context.members.first().copied();
+            heir = context.members.first().map(|member| member.id);
+            for member in &self.contexts[number as usize].members[sharing.place as usize..] {
+                if let Some(later) = &mut self.connections[member.id as usize].sharing {
+                    later.place -= 1;
+                }
+            }
         }
         if self.destinations.get(&key) == Some(&id) {
             match heir {
@@ -136,8 +183,9 @@ impl Endpoint {
                 context.holder = None;
                 sharing.turn_left = 0;
             }
-            if wants && !sharing.waiting && context.holder != Some(id) {
-                sharing.waiting = true;
+            let member = &mut context.members[sharing.place as usize];
+            if wants && !member.waiting && context.holder != Some(id) {
+                member.waiting = true;
                 context.waiting += 1;
             }
         }
@@ -199,11 +247,14 @@ impl Endpoint {
         }
         let count = context.members.len();
         for step in 0..count {
-            let at = (context.turn + step) % count;
-            let id = context.members[at];
+            let at = context.turn + step;
+            let at = if at < count { at } else { at - count };
+            let Some(Member { id, waiting }) = context.members.get_mut(at).filter(|member| member.waiting) else {
+                continue;
+            };
+            *waiting = false;
+            let id = *id;
             let connection = &mut self.connections[id as usize];
-            let Some(sharing) = connection.sharing.as_mut().filter(|s| s.waiting) else { continue };
-            sharing.waiting = false;
             context.waiting -= 1;
             context.turn = at + 1;
             context.holder = Some(id);
@@ -218,13 +269,13 @@ impl Endpoint {
 
     /// The window of a connection's context, if it shares one.
     pub(super) fn shared_window(&self, id: u32) -> Option<u64> {
-        let context = self.connections[id as usize].context()?;
-        Some(self.contexts[context as usize].congestion.window_bytes())
+        let context = &self.contexts[self.connections[id as usize].context()? as usize];
+        let kept = context.keeper.and_then(|keeper| self.connections[keeper as usize].kept_nscc());
+        Some(kept.unwrap_or(&context.congestion).window_bytes())
     }
 }
 
 impl Context {
-    #[inline(never)]
     fn lend(&self, connection: &mut Connection) {
         let beside = self.in_flight - connection.in_flight().0;
         if let Some(sharing) = &mut connection.sharing {
@@ -236,10 +287,8 @@ impl Context {
         connection.read_window();
     }
 
-    #[inline(never)]
-    fn take_back(&mut self, connection: &mut Connection) {
+    fn collect(&mut self, connection: &mut Connection) {
         self.in_flight = connection.in_flight().0;
-        self.is_open = connection.window_open();
         if let Some(sharing) = &mut connection.sharing {
             sharing.beside = 0;
         }

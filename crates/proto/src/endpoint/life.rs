@@ -6,7 +6,7 @@
 //! for the life of a packet, so that a late copy of its first packet does not open it again.
 
 use super::table::{Closing, Seat};
-use super::{CONTROL_MAX, Endpoint, Event, Handled, OpenConnection};
+use super::{Endpoint, Event, Handled, OpenConnection};
 use crate::connection::{Husk, Kind};
 use crate::letter::Letter;
 use crate::packet::{ConnectionId, Flags, Header, HostId, Operation, Packet, PathId, Ports};
@@ -355,10 +355,7 @@ impl Endpoint {
     }
 
     pub(super) fn queue_control(&mut self, packet: Packet) {
-        if self.control.len() >= CONTROL_MAX {
-            self.control.pop_front();
-        }
-        self.control.push_back(packet);
+        self.control.push(packet);
     }
 
     /// Whether sleeping connections keep their counters and accounts; the default is true. Otherwise a connection

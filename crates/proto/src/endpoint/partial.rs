@@ -42,7 +42,7 @@ impl Endpoint {
         let AnyReceiver::Partial(receiver) = &mut connection.receiver else { return None };
         let done = act(receiver);
         let control = &mut self.control;
-        connection.take_letters(now, &mut |packet| super::push_control(control, packet));
+        connection.take_letters(now, &mut |packet| control.push(packet));
         self.settle(now, id.slot());
         done
     }

@@ -70,10 +70,6 @@ const AGAIN: Span = Span::from_ms(1);
 /// After this many, only the periodic refresh is sent: a peer that has answered none of them is probably gone.
 const TRIES: u32 = 8;
 
-/// The number of control packets that are searched for one whose port is free. Ours: about the number that arrive
-/// during one packet's time.
-const LOOKAHEAD: usize = 32;
-
 impl PortStates {
     fn next(&self) -> Time {
         let rising = self.rising.iter().map(|r| r.at);
@@ -148,9 +144,7 @@ impl Endpoint {
             ports.probe = ports.probe.wrapping_add(1);
             rising.asked = Some((ports.probe, path));
             let header = Header::Operation { number: ports.probe, operation: Operation::PathProbe };
-            if self.control.len() < super::CONTROL_MAX {
-                self.control.push_back(connection.control(path, Flags::NONE, header));
-            }
+            self.control.push_if_room(connection.control(path, Flags::NONE, header));
         }
         if ready != 0 {
             ports.rising.retain(|r| ready >> r.port & 1 == 0);
@@ -207,9 +201,7 @@ impl Endpoint {
             let planes = (0..32u8).filter(|port| self.up >> port & 1 == 1);
             for path in planes.filter_map(|port| connection.plane_path(port)).take(copies as usize).collect::<Vec<_>>()
             {
-                if self.control.len() < super::CONTROL_MAX {
-                    self.control.push_back(connection.control(path, Flags::NONE, header));
-                }
+                self.control.push_if_room(connection.control(path, Flags::NONE, header));
             }
             peer.sent += 1;
             let again = Span(AGAIN.0 << peer.sent.min(TRIES)).min(ports.config.status_refresh);
@@ -243,20 +235,20 @@ impl Endpoint {
 
     /// The first control packet whose own port is free. Only a packet whose port is down may leave by another port,
     /// because it is not known here which planes lead to its peer. A port that is up but not used yet sends only its
-    /// probes. At most `LOOKAHEAD` packets are searched.
+    /// probes.
     pub(super) fn take_control_of(&mut self, free: u32) -> Option<Packet> {
         if free == 0 {
             return None;
         }
         let usable = free & self.up;
         // A peer may name a port that our NIC does not have.
-        let strange = |port: u8| usable != 0 && !has(self.up & self.nic, port);
+        let ports = self.up & self.nic;
+        let strange = |port: u8| usable != 0 && !has(ports, port);
         let may = |packet: &Packet| {
             let port = packet.path.port();
             if is_probe(packet) { has(free, port) } else { has(usable, port) || strange(port) }
         };
-        let at = self.control.iter().take(LOOKAHEAD).position(may)?;
-        let packet = self.control.remove(at)?;
+        let packet = self.control.take(free, ports, may)?;
         let stays = is_probe(&packet) || has(usable, packet.path.port());
         Some(if stays { packet } else { redirected(packet, usable) })
     }

@@ -1,6 +1,6 @@
 //! Names the memory that an endpoint will need soon, for a world that brings it into the cache ahead of time.
 //!
-//! A packet's state lies behind three pointers, one after the other. A world that serves many endpoints takes one step
+//! A packet's state lies behind three or four pointers, one after the other. A world that serves many endpoints takes one step
 //! for each of several endpoints, then the next step. So it never waits for a pointer.
 
 use super::Endpoint;
@@ -16,6 +16,8 @@ pub enum PrefetchStep {
     Connections,
     /// Names the parts of connections that have memory of their own.
     Parts,
+    /// Names the paths that the next packets will take, where a path selector keeps them in memory of its own.
+    Paths,
 }
 
 impl Endpoint {
@@ -39,7 +41,7 @@ impl Endpoint {
         if step == PrefetchStep::Lists {
             fetch(self.ready.address());
             fetch(self.timers.as_slice().as_ptr().cast());
-            fetch(self.control.as_slices().0.as_ptr().cast());
+            fetch(self.control.address());
             return;
         }
         let Some(slot) = self.ready.first() else { return };
@@ -51,9 +53,10 @@ impl Endpoint {
 
 #[inline]
 fn name(connection: &Connection, step: PrefetchStep, arrives: bool, fetch: impl Fn(*const u8)) {
-    if step == PrefetchStep::Connections {
-        connection.name_fields(arrives, fetch);
-    } else {
-        connection.name_parts(arrives, fetch);
+    match step {
+        PrefetchStep::Lists => {}
+        PrefetchStep::Connections => connection.name_fields(arrives, fetch),
+        PrefetchStep::Parts => connection.name_parts(arrives, fetch),
+        PrefetchStep::Paths => connection.name_paths(fetch),
     }
 }

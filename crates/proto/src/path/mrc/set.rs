@@ -8,14 +8,50 @@ use crate::rng::Random;
 /// The number of paths of a plane if the fabric does not tell it; as sprays have.
 const UNKNOWN: u32 = 64;
 
-/// The entropy of a slot without a path; no fabric has that many paths.
-const NO_PATH: u32 = u32::MAX;
+/// A place of the set: a path's entropy and its state in one word, so that a packet reads one cache line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slot(u32);
+
+impl Slot {
+    /// A place without a path; controllers never allow it.
+    const EMPTY: Slot = Slot(1 << 31 | (State::Denied as u32) << PathId::ENTROPY_LIMIT.trailing_zeros());
+
+    const fn new(entropy: u32, state: State) -> Slot {
+        Slot((state as u32) << PathId::ENTROPY_LIMIT.trailing_zeros() | entropy)
+    }
+
+    const fn is_empty(self) -> bool {
+        self.0 >> 31 == 1
+    }
+
+    const fn entropy(self) -> u32 {
+        self.0 & (PathId::ENTROPY_LIMIT - 1)
+    }
+
+    const fn state(self) -> State {
+        match self.0 >> PathId::ENTROPY_LIMIT.trailing_zeros() & 3 {
+            0 => State::Good,
+            1 => State::Skip,
+            2 => State::AssumedBad,
+            _ => State::Denied,
+        }
+    }
+
+    /// The same path in another state; an empty place stays empty.
+    const fn with(self, state: State) -> Slot {
+        Slot(Slot::new(self.entropy(), state).0 | self.0 & 1 << 31)
+    }
+
+    /// Does it hold the path of this entropy?
+    const fn is(self, entropy: u32) -> bool {
+        self.0 & (1 << 31 | (PathId::ENTROPY_LIMIT - 1)) == entropy
+    }
+}
 
 /// The set. Each plane has a row of slots, the active ones first, then those in reserve.
 #[derive(Clone, Debug)]
 pub(super) struct EvSet {
-    entropies: Box<[u32]>,
-    states: Box<[State]>,
+    slots: Box<[Slot]>,
     planes: Box<[Plane]>,
     /// Slots of a row.
     row: u16,
@@ -51,8 +87,7 @@ impl EvSet {
         let all_active = active * u32::from(ports);
         let active_min = ((count as f64 * config.active_min) as u32).clamp(1, all_active);
         EvSet {
-            states: vec![State::Good; count].into(),
-            entropies: entropies.into(),
+            slots: entropies.into_iter().map(|entropy| Slot::new(entropy, State::Good)).collect(),
             planes: vec![Plane { cursor: 0, good: active as u16, skip: 0 }; usize::from(ports)].into(),
             row: row as u16,
             active: active as u16,
@@ -73,13 +108,13 @@ impl EvSet {
         let longest = rows.iter().map(Vec::len).max().unwrap_or(0).clamp(1, usize::from(u16::MAX));
         let wanted = u32::from(share) * self.planes.len() as u32;
         (self.row, self.active) = (longest as u16, share.min(longest as u16));
-        self.entropies = vec![NO_PATH; longest * rows.len()].into();
-        self.states = vec![State::Denied; longest * rows.len()].into();
+        self.slots = vec![Slot::EMPTY; longest * rows.len()].into();
         for (plane, row) in rows.iter_mut().enumerate() {
             random.shuffle(row);
             let start = plane * longest;
-            self.entropies[start..start + row.len()].copy_from_slice(row);
-            self.states[start..start + row.len()].fill(State::Good);
+            for (slot, &entropy) in self.slots[start..].iter_mut().zip(&*row) {
+                *slot = Slot::new(entropy, State::Good);
+            }
             let good = row.len().min(usize::from(self.active)) as u16;
             self.planes[plane] = Plane { cursor: 0, good, skip: 0 };
         }
@@ -90,7 +125,15 @@ impl EvSet {
 
     /// Gives a slot another path of its plane, in the slot's state.
     pub(super) fn rename(&mut self, slot: usize, path: PathId) {
-        self.entropies[slot] = path.entropy();
+        self.slots[slot] = Slot::new(path.entropy(), self.slots[slot].state());
+    }
+
+    /// Calls `fetch` with the address of the next active slot of each plane.
+    #[inline]
+    pub(super) fn name_paths(&self, fetch: impl Fn(*const u8)) {
+        for (plane, row) in self.planes.iter().zip(self.slots.chunks_exact(usize::from(self.row).max(1))) {
+            fetch(row.as_ptr().wrapping_add(usize::from(plane.cursor)).cast());
+        }
     }
 
     fn start(&self, port: u8) -> usize {
@@ -104,22 +147,19 @@ impl EvSet {
             return None;
         }
         let start = self.start(path.port());
-        if path.entropy() == NO_PATH {
-            return None;
-        }
-        let row = &self.entropies[start..start + usize::from(self.row)];
-        row.iter().position(|&entropy| entropy == path.entropy()).map(|at| start + at)
+        let row = &self.slots[start..start + usize::from(self.row)];
+        row.iter().position(|slot| slot.is(path.entropy())).map(|at| start + at)
     }
 
     pub(super) fn state(&self, slot: usize) -> State {
-        self.states[slot]
+        self.slots[slot].state()
     }
 
     /// All of them, plane by plane.
     pub(super) fn states(&self) -> impl Iterator<Item = PathState> + '_ {
-        (0..self.states.len()).filter(|slot| self.entropies[*slot] != NO_PATH).map(|slot| PathState {
-            path: PathId::new((slot / usize::from(self.row)) as u8, self.entropies[slot]),
-            status: self.states[slot],
+        (0..self.slots.len()).filter(|slot| !self.slots[*slot].is_empty()).map(|slot| PathState {
+            path: PathId::new((slot / usize::from(self.row)) as u8, self.slots[slot].entropy()),
+            status: self.slots[slot].state(),
             active: self.is_active(slot),
         })
     }
@@ -135,7 +175,8 @@ impl EvSet {
 
     pub(super) fn set_state(&mut self, slot: usize, state: State) {
         let usable = |state: State| matches!(state, State::Good | State::Skip);
-        let before = core::mem::replace(&mut self.states[slot], state);
+        let before = self.slots[slot].state();
+        self.slots[slot] = self.slots[slot].with(state);
         if self.is_active(slot) {
             let plane = &mut self.planes[slot / usize::from(self.row)];
             plane.good -= u16::from(usable(before));
@@ -147,10 +188,10 @@ impl EvSet {
 
     /// Exchanges two slots of one plane, an active one and one in reserve.
     fn swap(&mut self, active: usize, backup: usize) {
-        let (a, b) = (self.states[active], self.states[backup]);
-        self.entropies.swap(active, backup);
-        self.set_state(active, b);
-        self.set_state(backup, a);
+        let (a, b) = (self.slots[active], self.slots[backup]);
+        self.set_state(active, b.state());
+        self.set_state(backup, a.state());
+        (self.slots[active], self.slots[backup]) = (b, a);
     }
 
     /// Replaces an unusable active slot by a good one in reserve on the same plane, if there is one.
@@ -160,7 +201,7 @@ impl EvSet {
         }
         let start = slot - slot % usize::from(self.row);
         let reserve = start + usize::from(self.active)..start + usize::from(self.row);
-        if let Some(backup) = reserve.into_iter().find(|&b| self.states[b] == State::Good) {
+        if let Some(backup) = reserve.into_iter().find(|&b| self.slots[b].state() == State::Good) {
             self.swap(slot, backup);
         }
     }
@@ -169,7 +210,7 @@ impl EvSet {
     pub(super) fn promote(&mut self, slot: usize) {
         let start = slot - slot % usize::from(self.row);
         let active = start..start + usize::from(self.active);
-        let lame = |s: &usize| matches!(self.states[*s], State::AssumedBad | State::Denied);
+        let lame = |s: &usize| matches!(self.slots[*s].state(), State::AssumedBad | State::Denied);
         if !self.is_active(slot)
             && let Some(lame) = active.into_iter().find(lame)
         {
@@ -193,8 +234,8 @@ impl EvSet {
         for _ in 0..2 * u32::from(self.active) {
             let cursor = self.planes[usize::from(port)].cursor;
             let slot = start + usize::from(cursor);
-            let path = PathId::new(port, self.entropies[slot]);
-            let state = self.states[slot];
+            let path = PathId::new(port, self.slots[slot].entropy());
+            let state = self.slots[slot].state();
             if state == State::Skip && wanted == State::Good && restored.is_none() {
                 self.set_state(slot, State::Good);
                 restored = Some(path);
@@ -216,8 +257,7 @@ impl EvSet {
     fn shuffle(&mut self, start: usize, random: &mut Random) {
         for i in (1..usize::from(self.active)).rev() {
             let j = random.below(i as u32 + 1) as usize;
-            self.entropies.swap(start + i, start + j);
-            self.states.swap(start + i, start + j);
+            self.slots.swap(start + i, start + j);
         }
     }
 
@@ -226,9 +266,9 @@ impl EvSet {
         let (start, row) = (self.start(port), usize::from(self.row));
         let first = random.below(u32::from(self.row)) as usize;
         let slots = (0..row).map(|i| start + (first + i) % row);
-        let real = slots.clone().find(|&slot| self.states[slot] != State::Denied);
-        let real = real.or_else(|| slots.into_iter().find(|&slot| self.entropies[slot] != NO_PATH));
-        PathId::new(port, real.map_or(0, |slot| self.entropies[slot]))
+        let real = slots.clone().find(|&slot| self.slots[slot].state() != State::Denied);
+        let real = real.or_else(|| slots.into_iter().find(|&slot| !self.slots[slot].is_empty()));
+        PathId::new(port, real.map_or(0, |slot| self.slots[slot].entropy()))
     }
 
     /// A path of a plane that packets may take.
@@ -239,19 +279,19 @@ impl EvSet {
         let start = self.start(port);
         let first = random.below(u32::from(self.active)) as usize;
         let slots = (0..usize::from(self.active)).map(|i| start + (first + i) % usize::from(self.active));
-        let good = slots.into_iter().find(|&s| matches!(self.states[s], State::Good | State::Skip));
-        Some(good.map_or_else(|| self.draw(port, random), |slot| PathId::new(port, self.entropies[slot])))
+        let good = slots.into_iter().find(|&s| matches!(self.slots[s].state(), State::Good | State::Skip));
+        Some(good.map_or_else(|| self.draw(port, random), |slot| PathId::new(port, self.slots[slot].entropy())))
     }
 
     /// The number of a plane's paths in each state.
     pub(super) fn count(&self, port: u8) -> PlaneStates {
         let start = self.start(port);
         let mut counts = PlaneStates { port, usable: true, ..PlaneStates::default() };
-        for (i, state) in self.states[start..start + usize::from(self.row)].iter().enumerate() {
-            if self.entropies[start + i] == NO_PATH {
+        for (i, slot) in self.slots[start..start + usize::from(self.row)].iter().enumerate() {
+            if slot.is_empty() {
                 continue;
             }
-            match (state, i < usize::from(self.active)) {
+            match (slot.state(), i < usize::from(self.active)) {
                 (State::Good, true) => counts.good += 1,
                 (State::Skip, true) => counts.skip += 1,
                 (State::Good | State::Skip, false) => counts.backup += 1,
