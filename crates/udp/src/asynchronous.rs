@@ -145,7 +145,7 @@ impl Drop for Shared {
 }
 
 impl AsyncNode {
-    /// Opens a socket per plane and starts the thread that drives them.
+    /// Opens the sockets of each plane and starts the thread that drives them.
     ///
     /// # Errors
     /// As for [`Node::bind`], and [`Error::Wait`] if the system gives no descriptor or no thread.

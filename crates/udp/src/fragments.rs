@@ -69,8 +69,14 @@ impl Sealing {
     fn seal(&mut self, fragment: &Fragment, lanes: &[i32], out: &mut Vec<u8>) {
         let start = out.len();
         let path = PathId::new(self.port as u8, 0);
-        let sealed =
-            Sealed { kind: Kind::Fragment, path, credits: 0, connection: self.id, counter: self.sealer.next() };
+        let sealed = Sealed {
+            kind: Kind::Fragment,
+            urgent: false,
+            path,
+            credits: 0,
+            connection: self.id,
+            counter: self.sealer.next(),
+        };
         frame::encode_sealed(&sealed, out);
         aggregate::encode(fragment, out);
         let body = out.len();

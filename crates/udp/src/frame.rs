@@ -3,8 +3,8 @@
 //! Everything is big-endian. A datagram of an established connection is
 //!
 //! ```text
-//! byte 0       version (upper four bits, 2) and kind (lower four bits)
-//! byte 1       zero
+//! byte 0       version (upper four bits, 3) and kind (lower four bits)
+//! byte 1       1: urgent, the receiver should read it before others; else zero. Only data is urgent.
 //! bytes 2-3    credits: receives that the sender of this datagram has posted so far, modulo 65,536
 //! bytes 4-7    path: the plane that it left by, and 24 bits of entropy that acknowledgements of data repeat
 //! bytes 8-15   connection: a number that the *receiver* of this datagram chose: 56 random bits, and in byte 15 the receiver's
@@ -66,7 +66,7 @@
 //!
 //! The Noise prologue is `S`, the version 1, connection 8, cookie 32: so a hello is valid for one node, for one address
 //! and for the life of its cookie. A refusal has this layout in every version, and carries the version of the hello
-//! that it answers. In version 1 the Noise message was made without a cookie; nothing else has changed since.
+//! that it answers. In version 1 the Noise message was made without a cookie; in version 2 nothing was urgent.
 //!
 //! Decoding checks every bound, never panics and allocates nothing.
 
@@ -78,7 +78,7 @@ use strandway_proto::{ConnectionId, HostId, Packet, PathId, wire};
 pub use strandway_fabric::datagram::TRIMMED;
 
 /// The version of this layout; datagrams of other versions are refused.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// Bytes before the body of an established connection's datagram.
 pub const HEADER: usize = 24;
@@ -94,10 +94,13 @@ pub(crate) const HELLO_SHARD: usize = HELLO;
 pub(crate) const OPENING_SHARD: usize = 11;
 /// The same of an established connection's datagram, with the receiver's shard.
 pub(crate) const SEALED_SHARD: usize = 15;
+/// The byte of the same that is 1 if it is urgent.
+pub(crate) const SEALED_URGENT: usize = 1;
 /// Kinds of datagrams before a connection is established, and of groups, whose numbers say nothing about shards.
 pub(crate) const KIND_HELLO: u8 = 1;
 pub(crate) const KIND_RETRY: u8 = 2;
 pub(crate) const KIND_WELCOME: u8 = 3;
+pub(crate) const KIND_DATA: u8 = 4;
 pub(crate) const KIND_REFUSAL: u8 = 9;
 pub(crate) const KIND_CHUNK: u8 = 10;
 pub(crate) const KIND_WORD: u8 = 11;
@@ -174,7 +177,7 @@ pub enum Kind {
 impl Kind {
     const fn number(self) -> u8 {
         match self {
-            Kind::Data => 4,
+            Kind::Data => KIND_DATA,
             Kind::Control => 5,
             Kind::Ping => 6,
             Kind::Pong => 7,
@@ -191,6 +194,8 @@ impl Kind {
 pub struct Sealed {
     /// The kind of its body.
     pub kind: Kind,
+    /// The receiver should read it before datagrams that are not urgent. Only data may be urgent.
+    pub urgent: bool,
     /// The plane that it left by and its entropy.
     pub path: PathId,
     /// Receives that its sender has posted so far, modulo 65,536.
@@ -283,7 +288,7 @@ pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
             zeros(b3 == 0 && bytes.len() == REFUSAL)?;
             return Ok(Frame::Refusal { connection, reason: b2 });
         }
-        4 => Kind::Data,
+        KIND_DATA => Kind::Data,
         5 => Kind::Control,
         6 => Kind::Ping,
         7 => Kind::Pong,
@@ -296,10 +301,11 @@ pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     if bytes.len() < HEADER {
         return Err(FrameError::Short);
     }
-    zeros(plane == 0)?;
+    zeros(plane == 0 || (plane == 1 && kind == Kind::Data))?;
+    let urgent = plane == 1;
     let path = PathId(u32::from_be_bytes(*array(bytes, 4)?));
     let credits = u16::from_be_bytes([b2, b3]);
-    Ok(Frame::Sealed(Sealed { kind, path, credits, connection, counter: u64_at(bytes, 16)? }))
+    Ok(Frame::Sealed(Sealed { kind, urgent, path, credits, connection, counter: u64_at(bytes, 16)? }))
 }
 
 impl Sealed {
@@ -307,6 +313,7 @@ impl Sealed {
     pub fn to_bytes(self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[0] = VERSION << 4 | self.kind.number();
+        bytes[SEALED_URGENT] = u8::from(self.urgent);
         bytes[2..4].copy_from_slice(&self.credits.to_be_bytes());
         bytes[4..8].copy_from_slice(&self.path.0.to_be_bytes());
         bytes[8..16].copy_from_slice(&self.connection.to_be_bytes());
@@ -508,14 +515,17 @@ mod tests {
         }
 
         #[test]
-        fn a_sealed_header_survives_the_wire(path: u32, credits: u16, connection: u64, counter: u64, kind in 0usize..7) {
+        fn a_sealed_header_survives_the_wire(path: u32, credits: u16, connection: u64, counter: u64, kind in 0usize..7, urgent: bool) {
             let kind = [Kind::Data, Kind::Control, Kind::Ping, Kind::Pong, Kind::Close, Kind::Chunk, Kind::Word][kind];
-            let sealed = Sealed { kind, path: PathId(path), credits, connection, counter };
+            let urgent = urgent && kind == Kind::Data;
+            let sealed = Sealed { kind, urgent, path: PathId(path), credits, connection, counter };
             let mut bytes = Vec::new();
             encode_sealed(&sealed, &mut bytes);
             prop_assert_eq!(bytes.len(), HEADER);
             prop_assert_eq!(decode(&bytes[..HEADER - 1]), Err(FrameError::Short));
             prop_assert_eq!(decode(&bytes), Ok(Frame::Sealed(sealed)));
+            bytes[SEALED_URGENT] = if kind == Kind::Data { 2 } else { 1 };
+            prop_assert_eq!(decode(&bytes), Err(FrameError::Inconsistent));
         }
 
         #[test]
@@ -544,6 +554,6 @@ mod tests {
         assert_eq!(decode(&retry(0, 7, &cookie)), Ok(Frame::Retry { connection: 7, cookie: &cookie }));
         assert_eq!(decode(&welcome(0, 7, &second)), Ok(Frame::Welcome { connection: 7, noise: &second }));
         assert_eq!(decode(&refusal(VERSION + 1, 0, 7, 2)), Ok(Frame::Refusal { connection: 7, reason: 2 }));
-        assert_eq!(decode(&[0x31, 0, 0, 0]), Err(FrameError::Version(3)));
+        assert_eq!(decode(&[0x41, 0, 0, 0]), Err(FrameError::Version(4)));
     }
 }

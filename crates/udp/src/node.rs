@@ -28,10 +28,12 @@ mod partial;
 mod shard;
 mod slots;
 mod turn;
+mod urgent;
 mod wake;
 
 pub use completion::{Completion, Connection, NodeCounters, Operation};
 pub(crate) use mrc::Requests;
+pub(crate) use urgent::URGENT_MAX;
 pub use wake::Waker;
 
 use crate::clock::{Clock, span};
@@ -61,12 +63,13 @@ use std::time::Duration;
 use strandway_fabric::usid::Element;
 use strandway_proto::path::PathState;
 use strandway_proto::{Letter, PathId, Span, Time};
+use urgent::Urgent;
 
 /// The node remembers this number of answers to hellos for each of the connections it may have open: ours. More than
 /// one, because a connection can end before the cookie of its hello expires.
 const ANSWERS_PER_CONNECTION: usize = 4;
 
-/// A host on the wire: one socket per plane, registered memory, connections to peers.
+/// A host on the wire: a UDP port per plane, registered memory, connections to peers.
 ///
 /// A node has no thread of its own: it runs on the thread that calls it. Packets move only in [`Node::poll`] and
 /// [`Node::wait`], so call one of them at least as often as peers expect answers (a peer gives a node up after its
@@ -127,18 +130,21 @@ pub struct Node {
     links: Option<Links>,
     /// How long a wait spins at present before it sleeps.
     patience: Span,
+    urgent: Urgent,
     /// Other threads wake the node with it; made at the first call of [`Node::waker`].
     waker: Option<Waker>,
 }
 
 impl Node {
-    /// Opens a socket per plane.
+    /// Opens the sockets of each plane.
     ///
     /// # Errors
     /// If the configuration is invalid or an address cannot be bound; the message says what would work.
     pub fn bind(config: Config) -> Result<Node, Error> {
         Node::check(&config)?;
-        let planes = config.planes.iter().map(|&address| Plane::open(address, &config)).collect::<Result<_, _>>()?;
+        let mut planes: Vec<Plane> =
+            config.planes.iter().map(|&address| Plane::open(address, &config)).collect::<Result<_, _>>()?;
+        urgent::listen(&mut planes, &config);
         Node::start(config, planes, None)
     }
 
@@ -195,6 +201,7 @@ impl Node {
             shard,
             links: Links::watch(&config),
             patience,
+            urgent: Urgent::default(),
             waker: None,
             clock,
             config,
@@ -429,6 +436,7 @@ impl Node {
         self.memory.hold(place);
         self.operations += 1;
         self.heed_answer(now);
+        self.urgent.post(now, place.len());
         self.latest = now;
         self.make_ready(connection.index);
         if alone {

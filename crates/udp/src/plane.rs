@@ -39,6 +39,8 @@ fn new_buffer() -> Vec<u8> {
 pub(crate) enum Class {
     /// May be marked.
     Data,
+    /// Data of a small message: it may be marked, and the receiver reads it before other data.
+    Urgent,
     /// Goes before data, where the fabric has a class for it.
     Control,
 }
@@ -179,6 +181,8 @@ pub struct PlaneCounters {
     pub send_calls: u64,
     /// Datagrams received.
     pub received: u64,
+    /// Those among them that came by the socket for urgent datagrams.
+    pub urgent: u64,
     /// Their bytes.
     pub received_bytes: u64,
     /// System calls for receiving, including those that found nothing.
@@ -189,6 +193,8 @@ pub struct PlaneCounters {
 
 pub(crate) struct Plane {
     socket: Udp,
+    /// The kernel puts urgent datagrams into this socket of the same port, so that they do not wait behind others.
+    urgent: Option<Udp>,
     /// More sockets, each on a port of its own, for sending only: ECMP tells paths apart by the source port.
     sources: Vec<Udp>,
     /// IPv6 in IPv6, if connections move data in MRC's layout.
@@ -233,6 +239,7 @@ impl Plane {
         };
         Ok(Plane {
             socket,
+            urgent: None,
             sources,
             tunnel,
             ip: *address.ip(),
@@ -261,6 +268,24 @@ impl Plane {
     /// order in which they were opened.
     pub(crate) fn deal_out(&self, program: &[sock_filter]) -> Result<(), Error> {
         self.socket.deal_out(program)
+    }
+
+    /// Opens the socket for urgent datagrams, on the same port. After it, [`Plane::deal_out`] must tell the kernel which
+    /// datagrams are urgent; the new socket's place is behind all that were opened before it.
+    pub(crate) fn open_urgent(&mut self, address: SocketAddrV6, config: &Config) -> Result<(), Error> {
+        // It only receives.
+        self.urgent = Some(Udp::open_shared(address, config.socket_buffer, 4_096)?);
+        Ok(())
+    }
+
+    /// Closes the socket for urgent datagrams again.
+    pub(crate) fn close_urgent(&mut self) {
+        self.urgent = None;
+    }
+
+    /// The socket for urgent datagrams, if there is one.
+    pub(crate) fn urgent_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.urgent.as_ref().map(Udp::as_fd)
     }
 
     /// From now on datagrams to groups leave by this interface; if `looped`, they arrive at this host, too.
@@ -411,7 +436,7 @@ impl Plane {
                 Some(i) => self.sources.get(usize::from(i)).unwrap_or(&self.socket),
             };
             let class = match batch.class {
-                Class::Data => ECT,
+                Class::Data | Class::Urgent => ECT,
                 Class::Control => self.control,
             };
             self.counters.send_calls += 1;
@@ -478,6 +503,14 @@ impl Plane {
     /// Receives the datagrams of one call; false if there were none.
     pub(crate) fn receive(&mut self, inbox: &mut Inbox) -> bool {
         let any = self.socket.receive(inbox);
+        self.count_received(any, inbox)
+    }
+
+    /// The same for urgent datagrams.
+    pub(crate) fn receive_urgent(&mut self, inbox: &mut Inbox) -> bool {
+        let Some(socket) = &self.urgent else { return false };
+        let any = socket.receive(inbox);
+        self.counters.urgent += if any { inbox.size().1 as u64 } else { 0 };
         self.count_received(any, inbox)
     }
 

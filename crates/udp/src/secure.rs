@@ -307,6 +307,7 @@ mod tests {
         let mut out = Vec::new();
         let header = Sealed {
             kind: Kind::Ping,
+            urgent: false,
             path: strandway_proto::PathId(1),
             credits: 2,
             connection: 3,

@@ -19,7 +19,7 @@ use crate::config::{Config, Layout};
 use crate::frame::Descriptor;
 use crate::handshake::Secrets;
 use crate::memory::{Memory, Place};
-use crate::node::{Completion, Connection, Operation, Requests};
+use crate::node::{Completion, Connection, Operation, Requests, URGENT_MAX};
 use crate::plane::{Plane, batch_of};
 use crate::routes::Routes;
 use crate::secure::{Opener, Sealer};
@@ -196,6 +196,8 @@ pub(crate) struct Session {
     flying: VecDeque<Posted>,
     /// The engine's number for the first of `flying`.
     first: u32,
+    /// Unfinished sends and writes that are too long to be urgent.
+    long: usize,
     /// Sends that were given to the engine so far.
     sends: u32,
     /// Sends for which the peer has posted receives so far.
@@ -341,6 +343,7 @@ impl Session {
             waiting: VecDeque::new(),
             flying: VecDeque::new(),
             first: 0,
+            long: 0,
             sends: 0,
             credits: 0,
             receives: VecDeque::new(),
@@ -424,6 +427,7 @@ impl Session {
         let immediates = self.immediates;
         let has_immediate = !matches!(descriptor, Descriptor::Write { immediate: None, .. });
         self.immediates = immediates.wrapping_add(u16::from(has_immediate));
+        self.long += usize::from(is_long(place));
         self.waiting.push_back(Posted { operation, place, descriptor, immediates });
         self.admit(now);
     }
@@ -475,6 +479,11 @@ impl Session {
             memory.release(place);
         }
     }
+}
+
+/// Is an operation too long to be urgent?
+fn is_long(place: Place) -> bool {
+    place.len() > URGENT_MAX
 }
 
 /// The most packets under way on a connection whose reliability has no range of sequence numbers: ours, 3 s of 1 Gb/s

@@ -109,6 +109,7 @@ fn a_storm_of_strange_datagrams_changes_nothing() {
                 // A well-formed datagram, for a connection that may even exist.
                 let sealed = Sealed {
                     kind: kinds[(word >> 8) as usize % kinds.len()],
+                    urgent: word >> 8 & 0xff == 0,
                     path: strandway_proto::PathId(random.next_u64() as u32),
                     credits: (word >> 16) as u16,
                     connection: random.next_u64() >> (word >> 32 & 63),

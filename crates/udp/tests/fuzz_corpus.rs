@@ -23,7 +23,10 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let sealed = |kind, body: usize| {
         let mut bytes = Vec::new();
         let path = PathId::new(2, 0x5678);
-        encode_sealed(&Sealed { kind, path, credits: 7, connection: 0x1122, counter: 1 << 33 }, &mut bytes);
+        encode_sealed(
+            &Sealed { kind, urgent: false, path, credits: 7, connection: 0x1122, counter: 1 << 33 },
+            &mut bytes,
+        );
         bytes.resize(bytes.len() + body + TAG, 0xaa);
         bytes
     };
@@ -58,7 +61,10 @@ fn cuts() -> Vec<(&'static str, Vec<u8>)> {
     let cut = |bits: u16, psn: u64| {
         let mut bytes = Vec::new();
         let path = PathId::new(0, 5);
-        encode_sealed(&Sealed { kind: Kind::Data, path, credits: 0, connection: 0, counter: 77 }, &mut bytes);
+        encode_sealed(
+            &Sealed { kind: Kind::Data, urgent: false, path, credits: 0, connection: 0, counter: 77 },
+            &mut bytes,
+        );
         let data = Data {
             psn: Psn::new(psn),
             message: MessageId(0),
@@ -190,7 +196,10 @@ fn fragment_seeds() -> Vec<(String, Vec<u8>)> {
     let mut all: Vec<(String, Vec<u8>)> = FragmentKind::ALL.into_iter().map(body).collect();
     let mut datagram = Vec::new();
     let path = PathId::new(1, 0);
-    encode_sealed(&Sealed { kind: Kind::Fragment, path, credits: 0, connection: 0x1122, counter: 9 }, &mut datagram);
+    encode_sealed(
+        &Sealed { kind: Kind::Fragment, urgent: false, path, credits: 0, connection: 0x1122, counter: 9 },
+        &mut datagram,
+    );
     datagram.resize(datagram.len() + 32 + 12 + TAG, 0xaa);
     all.push(("datagram".into(), datagram));
     all

@@ -94,7 +94,10 @@ fn a_forger_who_guesses_numbers_reaches_no_connection() {
     for counter in [0, 1, 2, 1 << 22, 1 << 24, u64::MAX] {
         let mut bytes = Vec::new();
         let path = strandway_proto::PathId(0);
-        encode_sealed(&Sealed { kind: Kind::Close, path, credits: 0, connection: counter, counter }, &mut bytes);
+        encode_sealed(
+            &Sealed { kind: Kind::Close, urgent: false, path, credits: 0, connection: counter, counter },
+            &mut bytes,
+        );
         bytes.resize(64, 0);
         stranger.send_to(&bytes, address).expect("loopback takes it");
     }

@@ -211,6 +211,7 @@ fn add_counters(all: &mut PlaneCounters, more: PlaneCounters) {
     all.sent_bytes += more.sent_bytes;
     all.send_calls += more.send_calls;
     all.received += more.received;
+    all.urgent += more.urgent;
     all.received_bytes += more.received_bytes;
     all.receive_calls += more.receive_calls;
     all.refused += more.refused;

@@ -289,7 +289,14 @@ impl Team {
     }
 
     fn sealed(&self, kind: Kind, path: PathId) -> Sealed {
-        Sealed { kind, path, credits: 0, connection: self.ids[self.rank as usize], counter: self.sealer.next() }
+        Sealed {
+            kind,
+            urgent: false,
+            path,
+            credits: 0,
+            connection: self.ids[self.rank as usize],
+            counter: self.sealer.next(),
+        }
     }
 
     /// Sends the chunks that are due, on planes that have room, and reports casts that have ended to `over`. True if

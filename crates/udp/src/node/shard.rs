@@ -4,7 +4,7 @@
 //! that gave the number out, and a hello names the shard that its caller wishes. The kernel sees only the first
 //! datagram of a train that it received as one (GRO). So a datagram may reach another shard, which hands it over.
 
-use super::{Node, Waker};
+use super::{Node, Waker, urgent};
 use crate::config::Layout;
 use crate::error::Error;
 use crate::plane::Plane;
@@ -113,7 +113,14 @@ impl Node {
             for planes in &mut planes[1..] {
                 planes.push(Plane::open_shared(address, config)?);
             }
-            planes[0][planes[0].len() - 1].deal_out(&program(shards))?;
+            let last = planes[0].len() - 1;
+            if urgent::is_possible(config) {
+                // Their places are behind those of the sockets for other datagrams.
+                for planes in &mut planes {
+                    planes[last].open_urgent(address, config)?;
+                }
+            }
+            planes[0][last].deal_out(&program(shards, urgent::is_possible(config)))?;
         }
         let row = Shard::row(shards, config.socket_buffer)?;
         planes.into_iter().zip(row).map(|(planes, shard)| Node::start(config.clone(), planes, Some(shard))).collect()
@@ -201,11 +208,16 @@ fn shard_of(datagram: &[u8], shards: usize) -> usize {
     }
 }
 
-/// [`shard_of`] as a program that the kernel runs on the first datagram of a train, without its UDP header. A read
-/// beyond the end returns 0. It is classic BPF, which needs no privilege.
-fn program(shards: usize) -> Vec<sock_filter> {
+/// [`shard_of`] as a program that the kernel runs on the first datagram of a train, without its UDP header. If `urgent`,
+/// it adds the number of shards for urgent datagrams. A read beyond the end returns 0. It is classic BPF, which needs no
+/// privilege.
+pub(super) fn program(shards: usize, urgent: bool) -> Vec<sock_filter> {
     // Codes of linux/bpf_common.h. A jump has the numbers of instructions to skip if true and if not.
+    const LOAD: u16 = 0x00;
     const LOAD_BYTE: u16 = 0x30;
+    const COPY_TO_INDEX: u16 = 0x07;
+    const ADD_INDEX: u16 = 0x0c;
+    const MULTIPLY: u16 = 0x24;
     const AND: u16 = 0x54;
     const MODULO: u16 = 0x94;
     const JUMP_IF_EQUAL: u16 = 0x15;
@@ -215,6 +227,17 @@ fn program(shards: usize) -> Vec<sock_filter> {
     let one = |code, k: usize| sock_filter { code, jt: 0, jf: 0, k: k as u32 };
     let jump = |code, k: usize, otherwise: usize| sock_filter { jf: otherwise as u8, ..one(code, k) };
     let block = |kind| match Named::by(kind) {
+        Named::Given(at) if urgent && kind == frame::KIND_DATA => vec![
+            one(LOAD_BYTE, at),
+            jump(JUMP_IF_NOT_LESS, shards, 1),
+            one(LOAD, 0),
+            one(COPY_TO_INDEX, 0),
+            one(LOAD_BYTE, frame::SEALED_URGENT),
+            one(AND, 1),
+            one(MULTIPLY, shards),
+            one(ADD_INDEX, 0),
+            one(RETURN_LOADED, 0),
+        ],
         Named::Given(at) => {
             vec![one(LOAD_BYTE, at), jump(JUMP_IF_NOT_LESS, shards, 1), one(RETURN, 0), one(RETURN_LOADED, 0)]
         }
@@ -268,8 +291,11 @@ mod tests {
                 }
                 stranger.send_to(&datagram, to).expect("sent");
                 let shard = shard_of(&datagram, count);
+                let urgent =
+                    datagram[0] & 15 == frame::KIND_DATA && datagram.get(1).is_some_and(|flags| flags & 1 == 1);
+                let plane = &mut shards[shard].planes[0];
                 assert!(
-                    shards[shard].planes[0].receive(&mut inbox),
+                    if urgent { plane.receive_urgent(&mut inbox) } else { plane.receive(&mut inbox) },
                     "{count} {:?} is not at {shard}",
                     &datagram[..16.min(datagram.len())]
                 );

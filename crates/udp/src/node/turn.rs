@@ -5,7 +5,7 @@ use crate::clock::{earlier, span};
 use crate::config::Waiting;
 use crate::error::{Error, Reason};
 use crate::handshake::Cookies;
-use crate::plane::Failure;
+use crate::plane::{Failure, Plane};
 use crate::session::Surroundings;
 use crate::socket::{Arrival, Inbox};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -109,6 +109,11 @@ impl Node {
             plane.tunnel_fd().map(|fd| PollFd::from_borrowed_fd(fd, flags))
         }));
         sockets.extend(self.groups.sockets().map(|socket| PollFd::new(socket, PollFlags::IN)));
+        let others = sockets.len();
+        sockets.extend(
+            self.planes.iter().filter_map(Plane::urgent_fd).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+        );
+        let urgent = others..sockets.len();
         if let Some(links) = &self.links {
             sockets.push(PollFd::new(links, PollFlags::IN));
         }
@@ -121,11 +126,15 @@ impl Node {
         let first = sockets.len();
         sockets.extend(bells.iter().map(|bell| PollFd::new(*bell, PollFlags::IN)));
         let outcome = rustix::event::poll(&mut sockets, Some(&timeout));
+        let told = sockets[urgent].iter().any(|polled| !polled.revents().is_empty());
         for (bell, polled) in bells.iter().zip(&sockets[first..]) {
             bell.get_up();
             if !polled.revents().is_empty() {
                 bell.drain();
             }
+        }
+        if told {
+            self.urgent.tell();
         }
         if let Some(links) = &mut self.links {
             links.read();
@@ -150,21 +159,12 @@ impl Node {
         let mut moved = false;
         let mut inbox = self.inbox.take().unwrap_or_else(Inbox::new);
         for plane in 0..self.planes.len() {
-            for _ in 0..CALLS_PER_TURN {
-                if !self.planes[plane].receive(&mut inbox) {
-                    break;
-                }
-                moved = true;
-                inbox.each(|arrival, datagram| {
-                    if !self.hand_over(plane, arrival, datagram) {
-                        self.arrive(now, plane, arrival, datagram);
-                    }
-                });
-                // Little came, and the application has a completion to answer: the rest is read in the next turn.
-                if inbox.size().0 < BULK && !self.completions.is_empty() {
-                    break;
-                }
-            }
+            let Some(received) = self.receive(now, plane, &mut inbox) else {
+                // The application answers an urgent message first.
+                self.inbox = Some(inbox);
+                return true;
+            };
+            moved |= received;
             moved |= self.receive_inner(now, plane, &mut inbox);
         }
         moved |= self.receive_from_shards(|node, plane, arrival, datagram| node.arrive(now, plane, arrival, datagram));
@@ -182,6 +182,43 @@ impl Node {
             self.flush();
         }
         moved
+    }
+
+    /// Receives datagrams of a plane, urgent ones first; true if there were any. `None` if the turn ends here, because
+    /// an urgent message has come for the application.
+    fn receive(&mut self, now: Time, plane: usize, inbox: &mut Inbox) -> Option<bool> {
+        let mut moved = false;
+        for _ in 0..CALLS_PER_TURN {
+            let urgent = self.urgent.is_due(now) && self.planes[plane].receive_urgent(inbox);
+            if urgent {
+                self.urgent.hear(now);
+                self.take_in(now, plane, inbox);
+                if !self.completions.is_empty() && self.urgent.may_pass_over() {
+                    return None;
+                }
+            }
+            let others = self.planes[plane].receive(inbox);
+            let bytes = if others { inbox.size().0 } else { 0 };
+            self.urgent.pass(bytes);
+            if others {
+                self.take_in(now, plane, inbox);
+            }
+            moved |= urgent || others;
+            // Nothing came, or little, and the application has a completion to answer.
+            if !(urgent || others) || (bytes < BULK && !self.completions.is_empty()) {
+                break;
+            }
+        }
+        Some(moved)
+    }
+
+    /// Takes in the datagrams of one receiving call.
+    fn take_in(&mut self, now: Time, plane: usize, inbox: &mut Inbox) {
+        inbox.each(|arrival, datagram| {
+            if !self.hand_over(plane, arrival, datagram) {
+                self.arrive(now, plane, arrival, datagram);
+            }
+        });
     }
 
     /// Receives datagrams of MRC's layout, which come one by one.
@@ -224,6 +261,7 @@ impl Node {
                 None => {}
             }
         }
+        self.urgent.go_back(self.clock.now());
         self.watches.go_back(self.clock.now(), back);
         self.make_all_ready();
     }
@@ -312,11 +350,12 @@ impl Node {
     /// Timers and packets of the connection in a slot; true if it sent anything.
     pub(super) fn let_one_work(&mut self, index: usize, now: Time, absence: Span) -> bool {
         let slot = index as u32;
+        let brisk = self.urgent.is_expected(now);
         match &mut self.slots[index].state {
             Some(State::Open(session)) => {
                 let mut around = surroundings!(self, now);
                 let confirmed = session.confirmed;
-                match session.work(&mut around, absence) {
+                match session.work(&mut around, absence, brisk) {
                     Err(reason) => self.end(index, reason, confirmed),
                     Ok(sent) => {
                         session.count(now, &mut self.watches);

@@ -2,7 +2,7 @@
 //! and the application gets its completions.
 
 use super::codes::Codes;
-use super::{LETTERS_MAX, ONLY, Piece, Session, Surroundings};
+use super::{LETTERS_MAX, ONLY, Piece, Session, Surroundings, is_long};
 use crate::error::Reason;
 use crate::frame::{Descriptor, Kind, PROOF, Sealed};
 use crate::memory::Place;
@@ -225,6 +225,7 @@ impl Session {
                         unreachable!("the engine finishes only operations that it has")
                     };
                     self.first = self.first.wrapping_add(1);
+                    self.long -= usize::from(is_long(posted.place));
                     around.memory.release(posted.place);
                     around.completions.push_back(Completion::Sent { connection, operation: posted.operation });
                 }

@@ -67,7 +67,7 @@ proptest! {
         let mut session = Session::new(Time::ZERO, &config, &mut watches, opening);
         let mut sealer = Sealer::new(&secrets.from_caller, protection);
         let datagrams: Vec<Vec<u8>> = (0..PACKETS).map(|i| {
-            let sealed = Sealed { kind: Kind::Data, path: PathId(0), credits: 0, connection: 1, counter: sealer.next() };
+            let sealed = Sealed { kind: Kind::Data, urgent: false, path: PathId(0), credits: 0, connection: 1, counter: sealer.next() };
             let mut bytes = sealed.to_bytes().to_vec();
             let offset = Offset::new((i * length) as u64);
             let data = Data { psn: Psn::new(i as u64), message: MessageId(0), offset, length: length as u16, wait: Wait::default() };
@@ -106,7 +106,7 @@ proptest! {
                 requests: &mut crate::node::Requests::default(),
             };
             session.handle(&mut around, 0, &arrival, &sealed, &mut bytes, &mut [0; 2_048]).expect("it stays open");
-            session.work(&mut around, Span::ZERO).expect("it stays open");
+            session.work(&mut around, Span::ZERO, false).expect("it stays open");
             if let Step::Genuine(of) = step {
                 expected[of * length..(of + 1) * length].fill(0xa0 + of as u8);
                 there[of] = true;

@@ -82,7 +82,7 @@ impl Peer {
 
     fn says(&mut self, kind: Kind, body: &[u8]) -> Result<(), Reason> {
         let counter = self.sealer.next();
-        let sealed = Sealed { kind, path: PathId(0), credits: 0, connection: 1, counter };
+        let sealed = Sealed { kind, urgent: false, path: PathId(0), credits: 0, connection: 1, counter };
         let mut bytes = Vec::new();
         encode_sealed(&sealed, &mut bytes);
         bytes.extend_from_slice(body);
@@ -283,7 +283,7 @@ fn what_waits_for_a_full_socket_is_not_pinged_over_it() {
             around.watches.settle(now, watch);
             pings += 1;
         }
-        peer.session.work(&mut around, Span::ZERO).expect("it lives");
+        peer.session.work(&mut around, Span::ZERO, false).expect("it lives");
     }
     assert!(pings > 1_000, "{pings} pings");
     assert!(peer.planes[0].waiting() < 64 << 10, "{} bytes wait", peer.planes[0].waiting());

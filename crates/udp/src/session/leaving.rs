@@ -1,7 +1,7 @@
 //! Leaving datagrams of a connection: packets of the engine with their payload, pings and pongs, sealed and handed to a
 //! plane.
 
-use super::{Mrc, ONLY, Piece, Session, Surroundings};
+use super::{Mrc, ONLY, Piece, Session, Surroundings, is_long};
 use crate::clock::LIFE;
 use crate::error::Reason;
 use crate::frame::{HEADER, Kind, PROOF, Sealed};
@@ -10,10 +10,13 @@ use std::net::SocketAddrV6;
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::{Packet, PathId, Ports, Span, Time, wire};
 
+/// A short turn is this part of a whole one: ours, one full batch.
+const BRISK: usize = 2;
+
 impl Session {
     /// Runs timers, then sends packets while planes take them; true if anything was sent. `absence`: how long this node
-    /// had no turn.
-    pub(crate) fn work(&mut self, around: &mut Surroundings<'_>, absence: Span) -> Result<bool, Reason> {
+    /// had no turn. `brisk`: its turn is a short one, because the node expects urgent datagrams.
+    pub(crate) fn work(&mut self, around: &mut Surroundings<'_>, absence: Span, brisk: bool) -> Result<bool, Reason> {
         let around = &mut around.at(self.own(around.now));
         let now = around.now;
         if now > Time::ZERO + LIFE {
@@ -29,13 +32,14 @@ impl Session {
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             self.endpoint.handle_timeout(now);
         }
+        let turn = if brisk { self.turn.div_ceil(BRISK) } else { self.turn };
         let mut may_send = !shares || self.may_send(around);
         let (mut sent, mut hindered) = (0, false);
         // In MRC's layout data waits until the peer has answered a ping, and so has the connection, too.
         let is_open = self.mrc.as_ref().is_none_or(|mrc| mrc.open);
         let mut free = if is_open { self.free(around.planes) } else { 0 };
         sent += usize::from(self.send_transport(around));
-        while sent < self.turn && self.endpoint.wants_transmit() {
+        while sent < turn && self.endpoint.wants_transmit() {
             let endpoint = &self.endpoint;
             let paced = self.pacer.as_mut().is_some_and(|pacer| !pacer.is_open(now, endpoint.window(ONLY).0));
             hindered = free == 0 || paced;
@@ -55,7 +59,7 @@ impl Session {
         }
         if shares {
             self.return_window(around);
-            self.end_work(around, hindered || sent == self.turn);
+            self.end_work(around, hindered || sent == turn);
         }
         if self.credits_told != self.granted() {
             // No packet carried the number of new receives: a ping does.
@@ -65,10 +69,10 @@ impl Session {
         Ok(sent > 0)
     }
 
-    fn header(&mut self, kind: Kind, path: PathId) -> Sealed {
+    fn header(&mut self, kind: Kind, path: PathId, urgent: bool) -> Sealed {
         let granted = self.granted();
         self.credits_told = granted;
-        Sealed { kind, path, credits: granted as u16, connection: self.remote, counter: self.sealer.next() }
+        Sealed { kind, urgent, path, credits: granted as u16, connection: self.remote, counter: self.sealer.next() }
     }
 
     fn send_packet(&mut self, around: &mut Surroundings<'_>, packet: &Packet) {
@@ -99,16 +103,20 @@ impl Session {
     #[inline]
     fn send_data(&mut self, around: &mut Surroundings<'_>, to: SocketAddrV6, packet: &Packet, piece: &Piece) {
         let plane = usize::from(packet.path.port());
-        let header = self.header(Kind::Data, packet.path);
+        let mut urgent = false;
         let place = match (&self.partial, &packet.header) {
             // The part's header says where its payload lies.
             (Some(partial), Header::Part(part)) => partial.source(part).expect("a stream that sends is open"),
             _ => {
                 let posted = &self.flying[piece.message.wrapping_sub(self.first) as usize];
                 posted.descriptor.encode(&mut self.header);
+                // Data that the peer may take for a sign of loss never overtakes other data of its connection.
+                urgent = self.long == 0 && !self.in_order && !is_long(posted.place);
                 posted.place
             }
         };
+        let header = self.header(Kind::Data, packet.path, urgent);
+        let class = if urgent { Class::Urgent } else { Class::Data };
         let payload = match (&piece.parity, &mut self.codes) {
             (Some(part), Some(codes)) => codes.parity(around.memory.read_all(place), part),
             _ => around.memory.read(place, piece.offset, piece.length),
@@ -119,7 +127,7 @@ impl Session {
         let (resolved, source) = around.routes.resolve(to, packet.path);
         let shard = Destination::shard_of(self.remote);
         let destination = Destination { to: resolved, source, shard, owner: Owner::Peer(to), late: !self.in_order };
-        around.planes[plane].push(destination, Class::Data, length, |out| {
+        around.planes[plane].push(destination, class, length, |out| {
             out[..HEADER].copy_from_slice(&header.to_bytes());
             out[HEADER..head].copy_from_slice(transport);
             sealer.seal_from(out, head, payload);
@@ -141,7 +149,7 @@ impl Session {
         path: PathId,
         body: &[u8],
     ) {
-        let header = self.header(kind, path);
+        let header = self.header(kind, path, false);
         let sealer = &mut self.sealer;
         let length = HEADER + body.len() + sealer.tag_bytes();
         let (resolved, source) = around.routes.resolve_small(to, path);

@@ -148,7 +148,7 @@ proptest! {
                 Body::Data { .. } => Kind::Data,
                 Body::Control { .. } => Kind::Control,
             };
-            let sealed = Sealed { kind, path: PathId(path), credits, connection: 1, counter: sealer.next() };
+            let sealed = Sealed { kind, urgent: false, path: PathId(path), credits, connection: 1, counter: sealer.next() };
             encode_sealed(&sealed, &mut bytes);
             match body {
                 Body::Noise(noise) => bytes.extend(noise),
@@ -178,7 +178,7 @@ proptest! {
             let mut around =
                 Surroundings { now, routes: &routes, planes: &mut planes, memory: &mut memory, completions: &mut completions, watches: &mut watches, windows: &mut windows, requests: &mut crate::node::Requests::default() };
             let alive = session.handle(&mut around, (path >> 30 & 1) as usize, &arrival, &sealed, &mut bytes, &mut [0; 4_096]).is_ok()
-                && session.work(&mut around, Span::ZERO).is_ok();
+                && session.work(&mut around, Span::ZERO, false).is_ok();
             let all = memory.bytes(buffer).expect("registered");
             for told in completions.drain(..) {
                 if let Completion::Received { bytes, .. } | Completion::Written { bytes, .. } = told {
@@ -236,7 +236,7 @@ proptest! {
         let mut completions = VecDeque::new();
         let routes = Routes::default();
         let genuine = |sealer: &mut Sealer, psn: u64| {
-            let sealed = Sealed { kind: Kind::Data, path: PathId(0), credits: 0, connection: 1, counter: sealer.next() };
+            let sealed = Sealed { kind: Kind::Data, urgent: false, path: PathId(0), credits: 0, connection: 1, counter: sealer.next() };
             let mut bytes = Vec::new();
             encode_sealed(&sealed, &mut bytes);
             let data = Data { psn: Psn::new(psn), message: MessageId(0), offset: Offset::new(200 * psn), length: 200, wait: Wait::default() };
@@ -258,7 +258,7 @@ proptest! {
             if let Ok(crate::frame::Frame::Sealed(sealed)) = crate::frame::decode(bytes) {
                 session.handle(&mut around, 0, &arrival, &sealed, bytes, &mut [0; 4_096]).expect("it stays open");
             }
-            session.work(&mut around, Span::ZERO).expect("it stays open");
+            session.work(&mut around, Span::ZERO, false).expect("it stays open");
             for plane in planes.iter_mut() {
                 plane.flush();
             }

@@ -42,7 +42,7 @@ impl Peer {
             windows,
             requests: &mut crate::node::Requests::default(),
         };
-        let worked = self.session.work(&mut around, Span::ZERO);
+        let worked = self.session.work(&mut around, Span::ZERO, false);
         planes.iter_mut().for_each(Plane::flush);
         worked
     }

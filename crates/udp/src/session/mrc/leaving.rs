@@ -128,7 +128,7 @@ impl Session {
         let Some(port) = self.mrc.as_ref().map(|mrc| mrc.port) else { return };
         let plane = &mut around.planes[usize::from(path.port())];
         let class = match class {
-            Class::Data => ECT,
+            Class::Data | Class::Urgent => ECT,
             Class::Control => self.control_class,
         };
         let entropy = ocp::entropy_of(path);

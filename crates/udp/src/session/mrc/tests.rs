@@ -100,7 +100,7 @@ impl Side {
     /// Works, and puts what leaves on its way.
     fn work(&mut self, now: Time, random: &mut Random, fate: Fate) {
         let routes = Routes::default();
-        self.session.work(&mut around!(self, now, &routes), Span::ZERO).expect("it stays open");
+        self.session.work(&mut around!(self, now, &routes), Span::ZERO, false).expect("it stays open");
         for (parcel, mut inner) in self.planes[0].take_inner() {
             assert_eq!(parcel.label, ocp::read(&inner, ocp::PORT).expect("valid").0.entropy >> 16);
             let mut chance = |percent: u32| random.below(100) < percent;

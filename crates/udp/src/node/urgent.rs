@@ -1,0 +1,247 @@
+//! Urgent datagrams: small messages that do not wait behind the data of other connections.
+//!
+//! A receiving socket holds hundreds of kilobytes while a connection sends at full speed. So each plane has a second
+//! socket on the same port, into which the kernel puts the datagrams that their sender calls urgent. A node reads it
+//! before each piece of other data. The design is ours; fabrics do the same with a class of traffic for control.
+
+use super::shard::program;
+use crate::config::{Config, Layout};
+use crate::plane::Plane;
+use strandway_proto::profile::WireFormat;
+use strandway_proto::{Span, Time};
+
+/// A message of at most this number of bytes is urgent if its connection has no longer one under way. Ours: it fits one
+/// packet at an MTU of 1,500.
+pub(crate) const URGENT_MAX: usize = 1_024;
+
+/// A node expects urgent datagrams for this long after the last one: it looks for them in each turn, and gives other
+/// connections shorter turns. Ours.
+const EXPECTED: Span = Span::from_ms(1);
+
+/// Otherwise it looks for them this often, because each look is a system call. Ours: less than a wake-up costs.
+const INTERVAL: Span = Span::from_us(10);
+
+/// While a node reads other data, it looks for urgent datagrams after this number of bytes. Ours: about ten microseconds
+/// of work.
+const STRETCH: usize = 32 << 10;
+
+/// When a node looks for urgent datagrams.
+#[derive(Debug, Default)]
+pub(super) struct Urgent {
+    /// Urgent datagrams are expected until this time.
+    until: Time,
+    looked: Time,
+    /// The system said that one had arrived.
+    told: bool,
+    /// Bytes of other data that were read since the last look.
+    bytes: usize,
+    /// The last turn read no other data, for the sake of an urgent message.
+    passed_over: bool,
+}
+
+impl Urgent {
+    /// A message of this length was posted. A small one may have a small answer.
+    pub(super) fn post(&mut self, now: Time, length: usize) {
+        if length <= URGENT_MAX {
+            self.until = now + EXPECTED;
+        }
+    }
+
+    /// Are urgent datagrams expected?
+    pub(super) fn is_expected(&self, now: Time) -> bool {
+        now < self.until
+    }
+
+    /// The system says that an urgent datagram has arrived.
+    pub(super) fn tell(&mut self) {
+        self.told = true;
+    }
+
+    /// Is it time to look for urgent datagrams?
+    pub(super) fn is_due(&mut self, now: Time) -> bool {
+        let due = self.told || self.bytes >= STRETCH || self.is_expected(now) || now.since(self.looked) >= INTERVAL;
+        if due {
+            (self.looked, self.told, self.bytes) = (now, false, 0);
+        }
+        due
+    }
+
+    /// Urgent datagrams came.
+    pub(super) fn hear(&mut self, now: Time) {
+        self.until = now + EXPECTED;
+    }
+
+    /// Other data of this many bytes was read.
+    pub(super) fn pass(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.passed_over = false;
+    }
+
+    /// May the turn end before other data is read? Not twice in succession, so that small messages never stop the
+    /// others.
+    pub(super) fn may_pass_over(&mut self) -> bool {
+        !std::mem::replace(&mut self.passed_over, true)
+    }
+
+    /// The clock was set back.
+    pub(super) fn go_back(&mut self, now: Time) {
+        (self.until, self.looked) = (self.until.min(now), now);
+    }
+}
+
+/// May data of these connections overtake other data? Not where receivers take that for a loss, and not where data is
+/// not made of messages.
+pub(super) fn is_possible(config: &Config) -> bool {
+    let profile = &config.profile;
+    config.layout == Layout::Frame && profile.wire != WireFormat::Rocev2 && !profile.reliability.is_one_way()
+}
+
+/// Opens the sockets for urgent datagrams, where the kernel can tell them apart. Without, they arrive with the others.
+pub(super) fn listen(planes: &mut [Plane], config: &Config) {
+    if !is_possible(config) {
+        return;
+    }
+    for plane in planes {
+        let opened = plane.share().and_then(|address| plane.open_urgent(address, config));
+        if opened.and_then(|()| plane.deal_out(&program(1, true))).is_err() {
+            plane.close_urgent();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Node;
+    use crate::{Completion, Connection, RemoteRegion, frame};
+    use std::net::{SocketAddr, SocketAddrV6, UdpSocket};
+    use std::time::{Duration, Instant};
+
+    const BYTES: usize = 40_000;
+
+    fn config(profile: &str) -> Config {
+        let config = Config::new(&[7; 32]).expect("long enough").plane("[::1]:0".parse().expect("an address"));
+        config.profile(profile).expect("a preset")
+    }
+
+    fn address(node: &Node) -> SocketAddrV6 {
+        let SocketAddr::V6(address) = node.addresses().expect("bound")[0] else { panic!("an IPv6 address") };
+        address
+    }
+
+    /// Two nodes with two connections; the second one's memory is open for both.
+    struct Pair {
+        nodes: [Node; 2],
+        connections: Vec<Connection>,
+        remotes: Vec<RemoteRegion>,
+        outbox: crate::Region,
+    }
+
+    impl Pair {
+        fn new(profile: &str) -> Pair {
+            let mut nodes = [(); 2].map(|()| Node::bind(config(profile)).expect("sockets"));
+            let to = address(&nodes[1]);
+            let inbox = nodes[1].register(vec![0; BYTES]);
+            let outbox = nodes[0].register(vec![1; BYTES]);
+            let mut pair = Pair { nodes, connections: vec![], remotes: vec![], outbox };
+            for _ in 0..2 {
+                pair.connections.push(pair.nodes[0].connect(&[to]).expect("a call"));
+                let Completion::Accepted { connection, .. } =
+                    pair.until(1, |told| matches!(told, Completion::Accepted { .. }))
+                else {
+                    unreachable!("that was wanted")
+                };
+                pair.remotes.push(pair.nodes[1].expose(connection, inbox, 0..BYTES).expect("a key"));
+            }
+            pair
+        }
+
+        fn until(&mut self, which: usize, wanted: impl Fn(&Completion) -> bool) -> Completion {
+            let began = Instant::now();
+            loop {
+                let told = self.nodes.each_mut().map(Node::poll);
+                if let Some(told) = told[which].as_ref().filter(|told| wanted(told)) {
+                    return told.clone();
+                }
+                assert!(began.elapsed() < Duration::from_secs(60), "nothing comes");
+            }
+        }
+
+        fn write(&mut self, by: usize, bytes: usize, immediate: u32) {
+            let (connection, remote) = (self.connections[by], self.remotes[by]);
+            self.nodes[0].write(connection, self.outbox, 0..bytes, remote, 0, Some(immediate)).expect("posted");
+        }
+
+        /// The immediates of the next two messages that arrive.
+        fn arrivals(&mut self) -> [u32; 2] {
+            [(); 2].map(|()| {
+                let told = self.until(1, |told| matches!(told, Completion::Written { .. }));
+                let Completion::Written { immediate, .. } = told else { unreachable!("that was wanted") };
+                immediate
+            })
+        }
+
+        fn urgent(&self) -> u64 {
+            self.nodes[1].plane_counters()[0].urgent
+        }
+    }
+
+    #[test]
+    fn a_small_message_passes_the_data_of_another_connection_but_not_of_its_own() {
+        let mut pair = Pair::new("uec");
+        // Both leave before the receiver looks.
+        pair.write(0, BYTES, 1);
+        pair.write(1, 64, 2);
+        assert_eq!((pair.arrivals(), pair.urgent()), ([2, 1], 1));
+        pair.until(0, |told| matches!(told, Completion::Sent { .. }));
+        while pair.nodes[0].poll().is_some() {}
+        pair.write(0, BYTES, 3);
+        pair.write(0, 64, 4);
+        assert_eq!((pair.arrivals(), pair.urgent()), ([3, 4], 1));
+        // After RoCEv2's receiver has got a later packet it asks for all earlier ones again.
+        let mut pair = Pair::new("rocev2");
+        pair.write(0, BYTES, 1);
+        pair.write(1, 64, 2);
+        assert_eq!((pair.arrivals(), pair.urgent()), ([1, 2], 0));
+    }
+
+    #[test]
+    fn a_flood_of_urgent_datagrams_does_not_stop_the_others() {
+        let mut pair = Pair::new("uec");
+        let (to, stranger) = (address(&pair.nodes[1]), UdpSocket::bind("[::1]:0").expect("a socket"));
+        let mut forged = [0; 64];
+        (forged[0], forged[frame::SEALED_URGENT]) = (frame::VERSION << 4 | frame::KIND_DATA, 1);
+        pair.write(0, BYTES, 1);
+        let began = Instant::now();
+        loop {
+            // More than the node takes per turn.
+            (0..64).for_each(|_| drop(stranger.send_to(&forged, to)));
+            let told = pair.nodes.each_mut().map(Node::poll);
+            if matches!(told[1], Some(Completion::Written { .. })) {
+                break;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "nothing comes");
+        }
+        assert!(pair.urgent() > 0 && pair.nodes[1].counters().strays > 0);
+    }
+
+    #[test]
+    fn looks_are_rare_while_nothing_urgent_comes() {
+        let at = |us: u64| Time::ZERO + Span::from_us(us);
+        let mut urgent = Urgent::default();
+        assert!(urgent.is_due(at(100)));
+        let looks = |urgent: &mut Urgent, from: u64| (from..from + 100).filter(|&us| urgent.is_due(at(us))).count();
+        assert_eq!(looks(&mut urgent, 101), 10);
+        urgent.hear(at(200));
+        assert_eq!(looks(&mut urgent, 201), 100);
+        assert!(!urgent.is_expected(at(1_200)));
+        assert!(urgent.is_due(at(1_300)) && !urgent.is_due(at(1_301)));
+        urgent.pass(STRETCH);
+        assert!(urgent.is_due(at(1_301)));
+        urgent.tell();
+        assert!(urgent.is_due(at(1_301)) && !urgent.is_due(at(1_301)));
+        assert!(urgent.may_pass_over() && !urgent.may_pass_over());
+        urgent.pass(1);
+        assert!(urgent.may_pass_over());
+    }
+}
