@@ -1,6 +1,6 @@
 //! A congestion control from outside Strandway's workspace, plugged in through `CongestionConfig::Custom`.
 //!
-//! `cargo run --manifest-path examples/custom-congestion/Cargo.toml` compares it with NSCC. CONTRIBUTING.md shows the
+//! `cargo run -p custom-congestion` compares it with NSCC. CONTRIBUTING.md shows the
 //! part between the snippet marks.
 
 use std::sync::Arc;

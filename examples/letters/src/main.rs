@@ -1,6 +1,6 @@
 //! Your own program at two hosts: they play ping-pong with letters, first simulated, then between real nodes.
 //!
-//! `cargo run --manifest-path examples/letters/Cargo.toml` prints the round trips of both worlds.
+//! `cargo run -p letters` prints the round trips of both worlds.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
