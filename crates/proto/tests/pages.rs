@@ -139,7 +139,8 @@ fn unknown_names(page: &str, files: &[String]) -> Vec<String> {
             let wanted = match pair[0] {
                 "--manifest-path" => pair[1].to_string(),
                 "--test" => format!("tests/{}.rs", pair[1]),
-                "-p" => format!("crates/{}/Cargo.toml", pair[1].trim_start_matches("strandway-")),
+                // In `crates` or in `examples`.
+                "-p" => format!("{}/Cargo.toml", pair[1].trim_start_matches("strandway-")),
                 "run" if line.contains("fuzz run") => format!("fuzz/fuzz_targets/{}.rs", pair[1]),
                 _ => continue,
             };
