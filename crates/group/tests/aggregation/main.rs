@@ -242,7 +242,7 @@ fn what_strangers_send_is_counted_and_changes_nothing() {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let mut bytes: Vec<u8> = (0..seed >> 54).map(|i| (seed >> (i % 56)) as u8).collect();
                 if let Some(first) = bytes.first_mut() {
-                    *first = 0x2c;
+                    *first = strandway_udp::frame::VERSION << 4 | 12;
                 }
                 // The bytes go to the door, as an example of the switch's ports.
                 let _ = socket.send_to(&bytes, door);
