@@ -107,9 +107,10 @@ fn a_storm_of_strange_datagrams_changes_nothing() {
             let kinds = [Kind::Data, Kind::Control, Kind::Ping, Kind::Pong, Kind::Close];
             if word & 3 == 0 {
                 // A well-formed datagram, for a connection that may even exist.
+                let kind = kinds[(word >> 8) as usize % kinds.len()];
                 let sealed = Sealed {
-                    kind: kinds[(word >> 8) as usize % kinds.len()],
-                    urgent: word >> 8 & 0xff == 0,
+                    kind,
+                    urgent: kind == Kind::Data && word >> 4 & 1 == 1,
                     path: strandway_proto::PathId(random.next_u64() as u32),
                     credits: (word >> 16) as u16,
                     connection: random.next_u64() >> (word >> 32 & 63),

@@ -156,7 +156,8 @@ fn forged_numbers_of_shards_and_connections_do_no_harm() {
     let to = addresses(&host.nodes[0])[0];
     for shard in 0..=u8::MAX {
         for kind in 1..13 {
-            // Numbers that end with every byte, wishes for every shard, urgent ones, and datagrams that end before the byte.
+            // Numbers that end with every byte, wishes for every shard, urgent data, and datagrams that end before the
+            // byte.
             let mut datagram = vec![shard; 1_400];
             (datagram[0], datagram[1]) = (VERSION << 4 | kind, u8::from(kind == 4 && shard % 2 == 1));
             for length in [1, 8, 24, 124, 1_400] {

@@ -1,7 +1,6 @@
-//! A congestion control from outside Strandway's workspace, plugged in through `CongestionConfig::Custom`.
+//! A congestion control from outside Strandway's libraries, plugged in through `CongestionConfig::Custom`.
 //!
-//! `cargo run -p custom-congestion` compares it with NSCC. CONTRIBUTING.md shows the
-//! part between the snippet marks.
+//! `cargo run -p custom-congestion` compares it with NSCC. CONTRIBUTING.md shows the part between the snippet marks.
 
 use std::sync::Arc;
 use strandway_lab::{Report, run, scenario};

@@ -113,14 +113,14 @@ impl Node {
             for planes in &mut planes[1..] {
                 planes.push(Plane::open_shared(address, config)?);
             }
-            let last = planes[0].len() - 1;
-            if urgent::is_possible(config) {
+            let (last, urgent) = (planes[0].len() - 1, urgent::is_possible(config));
+            if urgent {
                 // Their places are behind those of the sockets for other datagrams.
                 for planes in &mut planes {
                     planes[last].open_urgent(address, config)?;
                 }
             }
-            planes[0][last].deal_out(&program(shards, urgent::is_possible(config)))?;
+            planes[0][last].deal_out(&program(shards, urgent))?;
         }
         let row = Shard::row(shards, config.socket_buffer)?;
         planes.into_iter().zip(row).map(|(planes, shard)| Node::start(config.clone(), planes, Some(shard))).collect()

@@ -170,6 +170,7 @@ impl Node {
         moved |= self.receive_from_shards(|node, plane, arrival, datagram| node.arrive(now, plane, arrival, datagram));
         moved |= self.receive_of_groups(now, &mut inbox);
         self.inbox = Some(inbox);
+        self.urgent.end_turn();
         self.watch_ports();
         moved |= self.let_connections_work(absence);
         moved |= self.let_groups_work();

@@ -35,7 +35,7 @@ pub(super) struct Urgent {
     told: bool,
     /// Bytes of other data that were read since the last look.
     bytes: usize,
-    /// The last turn read no other data, for the sake of an urgent message.
+    /// The last turn ended early, for the sake of an urgent message.
     passed_over: bool,
 }
 
@@ -74,13 +74,17 @@ impl Urgent {
     /// Other data of this many bytes was read.
     pub(super) fn pass(&mut self, bytes: usize) {
         self.bytes += bytes;
-        self.passed_over = false;
     }
 
-    /// May the turn end before other data is read? Not twice in succession, so that small messages never stop the
-    /// others.
+    /// May the turn end here? Not twice in succession, so that small messages never stop other data, acknowledgements
+    /// and other planes.
     pub(super) fn may_pass_over(&mut self) -> bool {
         !std::mem::replace(&mut self.passed_over, true)
+    }
+
+    /// A turn has come to its end: everything had its part of it.
+    pub(super) fn end_turn(&mut self) {
+        self.passed_over = false;
     }
 
     /// The clock was set back.
@@ -242,6 +246,8 @@ mod tests {
         assert!(urgent.is_due(at(1_301)) && !urgent.is_due(at(1_301)));
         assert!(urgent.may_pass_over() && !urgent.may_pass_over());
         urgent.pass(1);
+        assert!(!urgent.may_pass_over(), "the turn goes on, to the other planes and to what is to be sent");
+        urgent.end_turn();
         assert!(urgent.may_pass_over());
     }
 }
