@@ -194,7 +194,7 @@ impl Node {
             if urgent {
                 self.urgent.hear(now);
                 self.take_in(now, plane, inbox);
-                if !self.completions.is_empty() && self.urgent.may_pass_over() {
+                if !self.completions.is_empty() && self.urgent.may_end_early() {
                     return None;
                 }
             }
@@ -205,8 +205,8 @@ impl Node {
                 self.take_in(now, plane, inbox);
             }
             moved |= urgent || others;
-            // Nothing came, or little, and the application has a completion to answer.
-            if !(urgent || others) || (bytes < BULK && !self.completions.is_empty()) {
+            // Nothing came; or the application has a completion to answer, and little came, or something urgent.
+            if !(urgent || others) || ((urgent || bytes < BULK) && !self.completions.is_empty()) {
                 break;
             }
         }
