@@ -10,6 +10,7 @@ mod lines;
 mod localise;
 mod probe;
 mod queue;
+mod ready;
 mod routers;
 mod run;
 mod state;

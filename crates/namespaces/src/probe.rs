@@ -64,8 +64,11 @@ pub fn probe(name: &str) -> Result<Vec<Probed>, LinuxError> {
     }
     let wanted: u32 = ways.values().map(|way| way.wanted - way.refused).sum();
     let (mut arrived, mut last) = (0, Instant::now());
-    while arrived < wanted && last.elapsed() < silence {
+    let mut late = false;
+    while arrived < wanted && !late {
         std::thread::sleep(Duration::from_millis(1));
+        // The clock is read first: datagrams that came while this thread could not run are read in any case.
+        late = last.elapsed() >= silence;
         for (to, (plane, socket)) in
             hosts.iter().zip(0..).flat_map(|(h, to)| h.iter().zip(0..).map(move |(s, p)| (to, (p, s))))
         {
@@ -80,7 +83,7 @@ pub fn probe(name: &str) -> Result<Vec<Probed>, LinuxError> {
                 }
                 let Some(way) = sent.remove(&*text).and_then(|key| ways.get_mut(&key)) else { continue };
                 way.arrived += 1;
-                (arrived, last) = (arrived + 1, Instant::now());
+                (arrived, last, late) = (arrived + 1, Instant::now(), false);
             }
         }
     }

@@ -4,6 +4,7 @@ use crate::check::check;
 use crate::failure::{Failures, Target};
 use crate::lines;
 use crate::queue::PROGRAM;
+use crate::ready::until_ready;
 use crate::routers;
 use crate::state::{self, Running, State, folder, netns};
 use crate::steps::{Step, Tool, build, change, regroup};
@@ -85,6 +86,7 @@ pub fn up(
         if fabric.copying == Copying::Routers {
             routers::set(fabric, &fabric.teams)?;
         }
+        until_ready(fabric, None, &Failures::default())?;
         state.complete = true;
         state.save()
     });
@@ -163,10 +165,11 @@ pub fn fail(name: &str, target: &str) -> Result<bool, LinuxError> {
     })
 }
 
-/// Mends a target, or all of them; returns whether anything was broken.
+/// Mends a target, or all of them; returns whether anything was broken. Returns when the kernel sends on the ports that
+/// came up.
 ///
 /// # Errors
-/// If there is no such fabric or target.
+/// If there is no such fabric or target, or a port that came up has no carrier.
 pub fn heal(name: &str, target: Option<&str>) -> Result<bool, LinuxError> {
     changing(name, |state| {
         let target = target.map(|text| Target::parse(&state.fabric, text)).transpose().map_err(LinuxError)?;
@@ -192,7 +195,7 @@ pub fn standing(name: &str) -> Result<(LinuxFabric, Failures), LinuxError> {
     Ok((state.fabric, failures))
 }
 
-/// Breaks exactly these targets, and mends all others.
+/// Breaks exactly these targets, and mends all others. Returns when the kernel sends on the ports that came up.
 ///
 /// # Errors
 /// If there is no such fabric, or a target cannot be broken or mended.
@@ -215,6 +218,7 @@ fn changing(name: &str, to: impl FnOnce(&State) -> Result<Failures, LinuxError>)
     }
     state.failures = to.0.iter().map(Target::to_string).collect();
     state.save()?;
+    until_ready(&state.fabric, Some(&from), &to)?;
     Ok(true)
 }
 

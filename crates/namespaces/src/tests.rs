@@ -4,7 +4,7 @@ use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Four hosts below two T0s and two T1s in each of two planes, whose ports neither mark nor trim.
-fn fabric() -> LinuxFabric {
+pub(crate) fn fabric() -> LinuxFabric {
     LinuxFabric {
         name: "sw".into(),
         scenario: "two_planes.toml".into(),

@@ -166,6 +166,27 @@ fn copies_vanish_where_failures_hit_them(fabric: &Standing) {
 }
 
 #[test]
+fn a_healed_port_sends_at_once_at_both_ends_and_one_without_a_carrier_is_named() {
+    let Some(fabric) = standing(false, |fabric| fabric) else { return };
+    let ip = |space: &str, line: &str| {
+        let mut command = std::process::Command::new("ip");
+        let said = command.args(["-n", space]).args(line.split(' ')).output().expect("ip runs");
+        assert!(said.status.success(), "{line}: {}", String::from_utf8_lossy(&said.stderr));
+        String::from_utf8_lossy(&said.stdout).into_owned()
+    };
+    let t0 = format!("{}-t0-p1-0", fabric.name());
+    for _ in 0..20 {
+        fabric.fail("port:h0:p1");
+        assert_eq!(heal(fabric.name(), Some("port:h0:p1")), Ok(true));
+        assert!(ip(&t0, "-o link show h0").contains("state UP"));
+    }
+    fabric.fail("port:h0:p1");
+    ip(&t0, "link set h0 down");
+    let said = heal(fabric.name(), Some("port:h0:p1")).expect_err("the other end is down").to_string();
+    assert!(said.contains("port p1 of h0 has no carrier"), "{said}");
+}
+
+#[test]
 fn random_loss_takes_its_share_of_copies_at_every_switch_and_none_elsewhere() {
     let Some(fabric) = standing(false, |fabric| fabric) else { return };
     fabric.fail("loss:p0:20%");
