@@ -71,9 +71,10 @@ pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Con
         Column::new("goodput", "Mb/s"),
     ];
     let (seconds, mut rows) = (options.seconds, Vec::new());
-    for rate in RATES_MBPS {
-        let table = format!("processor time at {rate} Mb/s");
-        let wire = Wire::shaped(MTU, rate);
+    for (rate, whole) in RATES_MBPS.into_iter().flat_map(|rate| [(rate, false), (rate, true)]) {
+        let what = if whole { ", batches in one piece" } else { "" };
+        let table = format!("processor time at {rate} Mb/s{what}");
+        let wire = if whole { Wire::shaped_whole(MTU, rate) } else { Wire::shaped(MTU, rate) };
         let (plain, sealed) = ("TCP cubic", "TCP cubic, TLS 1.3");
         rows.push(Row::new(&table, plain, &columns, move || {
             network.set(wire)?;

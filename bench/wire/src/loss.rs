@@ -20,7 +20,7 @@ pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Con
             None => "unshaped; what is under way is limited by windows".to_string(),
             Some(rate) => format!("shaped to {rate} Mb/s per plane"),
         };
-        let wire = move |loss_ppm| Wire { mtu: MTU, rate_mbps: shaped, loss_ppm, batches: false };
+        let wire = move |loss_ppm| Wire { rate_mbps: shaped, loss_ppm, batches: false, ..Wire::plain(MTU) };
         for ppm in LOSSES {
             for profile in ["uec", "strack_fast", "mrc"] {
                 let mut ours = Ours::new(profile, PAYLOAD)?;

@@ -14,6 +14,8 @@ pub(crate) const PLANES: usize = 4;
 /// Bytes that a shaped port sends at once: within half a percent of the rate at 500 Mb/s; the shaper splits larger
 /// batches.
 const SHAPER_BURST: u32 = 20_000;
+/// The same where no batch is split, as by a network card that cuts batches itself.
+const SHAPER_BURST_WHOLE: u32 = 75_000;
 /// The most bytes that wait at a shaped port: more than a socket's send buffer, so that a host's own port drops
 /// nothing.
 const SHAPER_LIMIT: u32 = 1_000_000;
@@ -55,6 +57,8 @@ pub(crate) struct Wire {
     pub(crate) mtu: u32,
     /// Rate of each port; `None` if it is not shaped.
     pub(crate) rate_mbps: Option<u32>,
+    /// Bytes that a shaped port sends at once; it splits larger batches.
+    pub(crate) burst: u32,
     /// Packets in a million that are lost on the way.
     pub(crate) loss_ppm: u32,
     /// Do batches cross in one piece? If not, the sending host splits them, and packets are lost one by one.
@@ -64,12 +68,17 @@ pub(crate) struct Wire {
 impl Wire {
     /// Unshaped wires.
     pub(crate) const fn plain(mtu: u32) -> Wire {
-        Wire { mtu, rate_mbps: None, loss_ppm: 0, batches: true }
+        Wire { mtu, rate_mbps: None, burst: SHAPER_BURST, loss_ppm: 0, batches: true }
     }
 
     /// Each port sends at that rate.
     pub(crate) const fn shaped(mtu: u32, rate_mbps: u32) -> Wire {
         Wire { rate_mbps: Some(rate_mbps), ..Wire::plain(mtu) }
+    }
+
+    /// The same, but no batch is split.
+    pub(crate) const fn shaped_whole(mtu: u32, rate_mbps: u32) -> Wire {
+        Wire { burst: SHAPER_BURST_WHOLE, ..Wire::shaped(mtu, rate_mbps) }
     }
 }
 
@@ -141,8 +150,8 @@ impl Network {
                     if now.mtu != wire.mtu {
                         run("ip", &["link", "set", &port, "mtu", &wire.mtu.to_string()])?;
                     }
-                    if now.rate_mbps != wire.rate_mbps {
-                        shape(&port, wire.rate_mbps)?;
+                    if (now.rate_mbps, now.burst) != (wire.rate_mbps, wire.burst) {
+                        shape(&port, wire.rate_mbps, wire.burst)?;
                     }
                     if now.loss_ppm != wire.loss_ppm {
                         lose(&port, wire.loss_ppm)?;
@@ -212,9 +221,9 @@ fn port(plane: usize) -> String {
     format!("p{plane}")
 }
 
-fn shape(port: &str, rate_mbps: Option<u32>) -> Result<(), String> {
+fn shape(port: &str, rate_mbps: Option<u32>, burst: u32) -> Result<(), String> {
     let Some(rate) = rate_mbps else { return run("tc", &["qdisc", "delete", "dev", port, "root"]) };
-    let (rate, burst, limit) = (format!("{rate}mbit"), SHAPER_BURST.to_string(), SHAPER_LIMIT.to_string());
+    let (rate, burst, limit) = (format!("{rate}mbit"), burst.to_string(), SHAPER_LIMIT.to_string());
     let tbf = ["qdisc", "replace", "dev", port, "root", "tbf", "rate", &rate, "burst", &burst, "limit", &limit];
     run("tc", &tbf)
 }

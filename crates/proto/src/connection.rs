@@ -255,7 +255,9 @@ impl Connection {
     #[inline]
     pub(crate) fn name_fields(&self, arrives: bool, fetch: impl Fn(*const u8)) {
         let all = std::ptr::from_ref(self).cast::<u8>();
-        let lines = |from: usize, to: usize| (from..to).step_by(64).for_each(|at| fetch(all.wrapping_add(at)));
+        let lines = |from: usize, to: usize| {
+            (0..(to - from).div_ceil(64)).for_each(|line| fetch(all.wrapping_add(from + 64 * line)))
+        };
         let halves = [offset_of!(Connection, reliability), offset_of!(Connection, receiver), size_of::<Connection>()];
         lines(0, halves[0]);
         if arrives { lines(halves[1], halves[2]) } else { lines(halves[0], halves[1]) }
@@ -265,7 +267,7 @@ impl Connection {
     #[inline]
     pub(crate) fn name_parts(&self, arrives: bool, fetch: impl Fn(*const u8)) {
         let record = std::ptr::from_ref::<Record>(&self.record).cast::<u8>();
-        (0..size_of::<Record>()).step_by(64).for_each(|at| fetch(record.wrapping_add(at)));
+        (0..size_of::<Record>().div_ceil(64)).for_each(|line| fetch(record.wrapping_add(64 * line)));
         if arrives {
             self.receiver.name_memory(fetch);
         } else {

@@ -250,7 +250,7 @@ impl AnyPath {
     pub(crate) fn name_memory(&self, fetch: impl Fn(*const u8)) {
         if let AnyPath::Mrc(mrc) = self {
             let first = std::ptr::from_ref::<Mrc>(mrc).cast::<u8>();
-            (0..size_of::<Mrc>()).step_by(64).for_each(|at| fetch(first.wrapping_add(at)));
+            (0..size_of::<Mrc>().div_ceil(64)).for_each(|line| fetch(first.wrapping_add(64 * line)));
         }
     }
 

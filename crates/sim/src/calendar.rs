@@ -433,10 +433,17 @@ impl Order {
         }
         // Until its entries are in place, a bucket's start stands one place further to the right.
         self.stops.clear();
-        for (word, visits) in batch.visits.0.into_iter().enumerate() {
-            let first_of = |stop: usize| starts[((word * 64 + stop) << bits) + 1];
-            let touched = (0..64).fold(visits, |set, n| set | u64::from(first_of(n) != first_of(n + 1)) << n);
-            self.stops.extend(ones(touched).map(|bit| (word * 64 + bit) as u8));
+        let mut touched = batch.visits;
+        if count < GROUP {
+            self.buckets[..count].iter().for_each(|bucket| touched.add(usize::from(*bucket) >> bits));
+        } else {
+            for (word, set) in touched.0.iter_mut().enumerate() {
+                let first_of = |stop: usize| starts[((word * 64 + stop) << bits) + 1];
+                *set = (0..64).fold(*set, |set, n| set | u64::from(first_of(n) != first_of(n + 1)) << n);
+            }
+        }
+        for (word, set) in touched.0.into_iter().enumerate() {
+            self.stops.extend(ones(set).map(|bit| (word * 64 + bit) as u8));
         }
         let mut places = self.buckets.iter();
         batch.each(|e| {

@@ -18,11 +18,22 @@ pub(crate) fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// The same for all cache lines of a value.
+/// The same for all cache lines of a value. Their number is known when this is compiled, so there is no loop.
 #[inline(always)]
-pub(crate) fn prefetch_all<T: ?Sized>(value: &T) {
+pub(crate) fn prefetch_value<T>(value: &T) {
     let first = std::ptr::from_ref(value).cast::<u8>();
+    for line in 0..size_of::<T>() / 64 {
+        prefetch(first.wrapping_add(64 * line));
+    }
     // A value need not begin where a line begins.
+    prefetch(first.wrapping_add(size_of::<T>().saturating_sub(1)));
+}
+
+/// The same for all cache lines of a slice.
+#[inline(always)]
+pub(crate) fn prefetch_all<T>(value: &[T]) {
+    let first = value.as_ptr().cast::<u8>();
+    // A slice need not begin where a line begins.
     let skew = first.addr() % 64;
     for at in (0..skew + size_of_val(value)).step_by(64) {
         prefetch(first.wrapping_sub(skew).wrapping_add(at));
@@ -39,9 +50,9 @@ mod tests {
             prefetch(std::ptr::without_provenance(address));
         }
         let value = [7u8; 200];
-        prefetch_all(&value);
-        prefetch_all(&());
-        prefetch_all::<[u8]>(&value[3..77]);
+        prefetch_value(&value);
+        prefetch_value(&());
+        prefetch_all(&value[3..77]);
         assert_eq!(value, [7u8; 200]);
     }
 }

@@ -57,23 +57,18 @@ impl Transit {
     #[inline]
     pub(crate) fn new(packet: &Packet, cargo: u32, uplinks: u32) -> Transit {
         let mut rest = word(cargo, u32::from(packet.size) << 16);
-        let mut wait = 0;
-        let waited = match &packet.header {
-            Header::Data(data) => Some(data.wait),
-            Header::Part(part) => Some(part.wait),
-            Header::Chunk(chunk) => Some(chunk.wait),
-            _ => None,
+        let trimmed = if packet.flags.has(Flags::TRIMMED) { bit::CONTROL } else { 0 };
+        let data = |waited: Wait| (word(waited.length, waited.link), bit::DATA | trimmed);
+        let (wait, bits) = match &packet.header {
+            Header::Data(header) => data(header.wait),
+            Header::Part(header) => data(header.wait),
+            Header::Chunk(header) => data(header.wait),
+            Header::Fragment(fragment) if fragment.kind.has_lanes() => (0, bit::FRAGMENT | bit::DATA | trimmed),
+            Header::Fragment(_) => (0, bit::FRAGMENT | bit::CONTROL),
+            _ => (0, if packet.is_control() { bit::CONTROL } else { 0 }),
         };
-        if let Some(waited) = waited {
-            rest |= bit::DATA;
-            wait = word(waited.length, waited.link);
-        }
-        if let Header::Fragment(fragment) = &packet.header {
-            rest |= bit::FRAGMENT | if fragment.kind.has_lanes() { bit::DATA } else { 0 };
-        }
-        if packet.is_control() {
-            rest |= bit::CONTROL;
-        }
+        debug_assert_eq!(bits & bit::CONTROL != 0, packet.is_control(), "{packet:?}");
+        rest |= bits;
         for (flag, bit) in SET_BY_SWITCHES {
             rest |= if packet.flags.has(flag) { bit } else { 0 };
         }

@@ -29,7 +29,7 @@ mod watch;
 use crate::calendar::{GROUP, Order};
 use crate::control::Control;
 use crate::port::{DATA, Limits, Port, flag};
-use crate::prefetch::{prefetch, prefetch_all};
+use crate::prefetch::{prefetch, prefetch_all, prefetch_value};
 use crate::road::Transit;
 use books::Books;
 use clockwork::Clockwork;
@@ -81,6 +81,8 @@ impl Sources {
 
 /// A stop's memory is brought into the cache in this many steps, one for each of the visits before its own.
 const STEPS: usize = 5;
+/// The same for a port.
+const PORT_STEPS: usize = 4;
 
 /// A packet is brought into the cache this many packets before its host receives it.
 const PACKETS_AHEAD: usize = 4;
@@ -207,18 +209,37 @@ impl<'a> Slice<'a> {
     /// Visits the ports and hosts of a group that have events before `until`, which is the end of their window or of
     /// the run. The first window of early stops begins before time zero; then `from` wraps below zero.
     fn visit_group(&mut self, group: usize, order: &Order, from: u64, until: u64) {
-        let stops = order.stops();
+        let (stops, first) = (order.stops(), group * GROUP);
+        if first + GROUP <= self.facts.first_host_stop as usize {
+            return self.visit_ports(first + self.facts.first_port as usize, order, from, until);
+        }
         for at in 0..stops.len() + STEPS {
             for step in 0..STEPS {
                 if let Some(&n) = stops.get(at.wrapping_sub(step)) {
-                    self.prefetch_stop(group * GROUP + usize::from(n), order.of(n.into()), step);
+                    self.prefetch_stop(first + usize::from(n), order.of(n.into()), step);
                 }
             }
             let Some(&n) = stops.get(at.wrapping_sub(STEPS)) else { continue };
-            let (entries, stop) = (order.of(n.into()), group * GROUP + usize::from(n));
+            let (entries, stop) = (order.of(n.into()), first + usize::from(n));
             match stop.checked_sub(self.facts.first_host_stop as usize) {
                 None => self.visit_port(stop + self.facts.first_port as usize, entries, from, until),
                 Some(host) => self.visit_host(host, entries, from, until),
+            }
+        }
+    }
+
+    /// The same for a group of ports only; `first` is the first one.
+    fn visit_ports(&mut self, first: usize, order: &Order, from: u64, until: u64) {
+        let stops = order.stops();
+        let port = |at: usize| stops.get(at).map(|&n| first + usize::from(n));
+        for at in 0..stops.len() + PORT_STEPS {
+            for step in 0..PORT_STEPS {
+                if let Some(port) = port(at.wrapping_sub(step)) {
+                    self.prefetch_port(port, step);
+                }
+            }
+            if let Some(&n) = stops.get(at.wrapping_sub(PORT_STEPS)) {
+                self.visit_port(first + usize::from(n), order.of(n.into()), from, until);
             }
         }
     }
@@ -237,7 +258,7 @@ impl<'a> Slice<'a> {
     fn prefetch_port(&self, port: usize, step: usize) {
         let Some(port) = self.ports.get(port) else { return };
         match step {
-            0 => prefetch_all(port),
+            0 => prefetch_value(port),
             2 => port.waiting.iter().for_each(|queue| queue.prefetch_ends(&self.fabric.arena)),
             3 => port.waiting[DATA].prefetch_second(&self.fabric.arena),
             _ => {}
@@ -250,7 +271,7 @@ impl<'a> Slice<'a> {
         let mut packets = entries.iter().filter(|e| e.source() < self.facts.sources.look);
         let step = match step {
             0 => {
-                prefetch_all(host);
+                prefetch_value(host);
                 prefetch_all(&self.ports[h * self.facts.planes..(h + 1) * self.facts.planes]);
                 return packets.take(PACKETS_AHEAD).for_each(|entry| self.fabric.cargo.prefetch(entry));
             }

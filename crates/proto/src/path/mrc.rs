@@ -145,7 +145,7 @@ impl Mrc {
     /// Calls `fetch` with the addresses of the paths that the next packets will take.
     #[inline]
     pub(super) fn name_paths(&self, fetch: impl Fn(*const u8)) {
-        self.set.name_paths(fetch);
+        self.set.name_paths(self.turn, fetch);
     }
 
     fn is_usable(&self, port: u8) -> bool {

@@ -1,7 +1,7 @@
 //! Packets and signals from one slice to another, handed over at window edges.
 
 use super::Slice;
-use crate::prefetch::prefetch_all;
+use crate::prefetch::prefetch_value;
 use crate::road::Transit;
 use strandway_proto::Packet;
 use strandway_proto::telemetry::Telemetry;
@@ -104,7 +104,7 @@ impl Slice<'_> {
         for (n, freight) in mail.packets.iter().enumerate() {
             // They are in the other core's cache.
             if let Some(later) = mail.packets.get(n + AHEAD) {
-                prefetch_all(later);
+                prefetch_value(later);
             }
             let transit = Transit::of_words(freight.leaving.words);
             // `Outbox::send` has stored link and node in these fields.
