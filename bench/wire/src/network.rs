@@ -224,7 +224,9 @@ fn port(plane: usize) -> String {
 fn shape(port: &str, rate_mbps: Option<u32>, burst: u32) -> Result<(), String> {
     let Some(rate) = rate_mbps else { return run("tc", &["qdisc", "delete", "dev", port, "root"]) };
     let (rate, burst, limit) = (format!("{rate}mbit"), burst.to_string(), SHAPER_LIMIT.to_string());
-    let tbf = ["qdisc", "replace", "dev", port, "root", "tbf", "rate", &rate, "burst", &burst, "limit", &limit];
+    let tbf = ["qdisc", "add", "dev", port, "root", "tbf", "rate", &rate, "burst", &burst, "limit", &limit];
+    // A shaper whose burst becomes smaller while packets wait in it may stop for ever. So each wire gets a new one.
+    let _ = run("tc", &["qdisc", "delete", "dev", port, "root"]);
     run("tc", &tbf)
 }
 

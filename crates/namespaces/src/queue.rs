@@ -19,6 +19,9 @@ const HOST_QUEUE: u64 = 64 << 20;
 /// Bytes of an Ethernet header, which queues count.
 const ETHERNET: u64 = 14;
 
+/// More bytes than the largest batch that a socket sends at once, headers included.
+const BATCH: u64 = 70_000;
+
 /// Millionths of a whole.
 pub(crate) const WHOLE: u32 = 1_000_000;
 
@@ -108,12 +111,16 @@ pub(crate) fn queue(fabric: &LinuxFabric, port: &Port, share: u32) -> Option<Que
         (false, true) => fabric.core_rate,
         (false, false) => fabric.uplink_rate,
     };
-    let rate = scaled(full?).max(1000);
+    let full = full?;
+    let rate = scaled(full).max(1000);
     // The burst is two packets, and above 500 Mb/s the bytes of one millisecond, since timers wake too rarely for less.
     // Measured.
     let packet = u64::from(fabric.mtu) + ETHERNET;
     let packets = u64::from(fabric.mtu) * 2 + 2000;
-    let burst = if rate > 500_000_000 { packets.max(rate / 8 / 1000) } else { packets };
+    let burst_at = |rate: u64| if rate > 500_000_000 { packets.max(rate / 8 / 1000) } else { packets };
+    // A batch of packets that waits while the burst becomes smaller than the batch is never sent, nor is anything behind
+    // it. So the burst of a degraded port is at least that of the whole port, or the largest batch.
+    let burst = burst_at(rate).max(burst_at(full).min(BATCH));
     let name = &port.name;
     // A queue holds at least one packet, even at a very slow port.
     let limit = scaled(fabric.queue).max(packet);

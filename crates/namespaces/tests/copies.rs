@@ -187,6 +187,31 @@ fn a_healed_port_sends_at_once_at_both_ends_and_one_without_a_carrier_is_named()
 }
 
 #[test]
+fn a_port_that_is_degraded_while_batches_wait_in_it_goes_on() {
+    let fast = |fabric| LinuxFabric { host_rate: Some(2_000_000_000), uplink_rate: Some(2_000_000_000), ..fabric };
+    let Some(fabric) = standing(false, fast) else { return };
+    let clos = fabric.0.clos();
+    let (from, to) = (clos.host(0, 0), SocketAddrV6::new(clos.path(0, 0, 1, 0), 9, 0, 0));
+    let space = netns(&fabric.0.namespace(Node::Host(0)));
+    let socket = std::thread::spawn(move || {
+        move_into(&space).expect("as root");
+        UdpSocket::bind((from, 0)).expect("its own address")
+    });
+    let socket = socket.join().expect("a socket");
+    // Batches of 60 packets: 20 MB, which take 80 ms at the whole rate.
+    nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::UdpGsoSegment, &1_000).expect("batches");
+    nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::SndBufForce, &(64 << 20)).expect("as root");
+    (0..333).for_each(|_| assert_eq!(socket.send_to(&[7; 60_000], to).expect("room"), 60_000));
+    fabric.fail("degrade:p0:h0:t0-0:25%");
+    let waiting = || port(&fabric.status(), "h0", "p0", |port| port.backlog);
+    assert!(waiting() > 0, "the test is too slow to see anything");
+    let began = std::time::Instant::now();
+    while waiting() > 0 {
+        assert!(began.elapsed() < Duration::from_secs(20), "{} bytes wait for ever", waiting());
+    }
+}
+
+#[test]
 fn random_loss_takes_its_share_of_copies_at_every_switch_and_none_elsewhere() {
     let Some(fabric) = standing(false, |fabric| fabric) else { return };
     fabric.fail("loss:p0:20%");
