@@ -79,7 +79,7 @@ impl Sources {
     }
 }
 
-/// A stop's memory is brought into the cache in this many steps, one for each of the visits before its own.
+/// A host's memory is brought into the cache in this many steps, one for each of the visits before its own.
 const STEPS: usize = 5;
 /// The same for a port.
 const PORT_STEPS: usize = 4;
@@ -209,51 +209,35 @@ impl<'a> Slice<'a> {
     /// Visits the ports and hosts of a group that have events before `until`, which is the end of their window or of
     /// the run. The first window of early stops begins before time zero; then `from` wraps below zero.
     fn visit_group(&mut self, group: usize, order: &Order, from: u64, until: u64) {
-        let (stops, first) = (order.stops(), group * GROUP);
-        if first + GROUP <= self.facts.first_host_stop as usize {
-            return self.visit_ports(first + self.facts.first_port as usize, order, from, until);
-        }
-        for at in 0..stops.len() + STEPS {
-            for step in 0..STEPS {
-                if let Some(&n) = stops.get(at.wrapping_sub(step)) {
-                    self.prefetch_stop(first + usize::from(n), order.of(n.into()), step);
-                }
-            }
-            let Some(&n) = stops.get(at.wrapping_sub(STEPS)) else { continue };
-            let (entries, stop) = (order.of(n.into()), first + usize::from(n));
-            match stop.checked_sub(self.facts.first_host_stop as usize) {
-                None => self.visit_port(stop + self.facts.first_port as usize, entries, from, until),
-                Some(host) => self.visit_host(host, entries, from, until),
-            }
-        }
-    }
-
-    /// The same for a group of ports only; `first` is the first one.
-    fn visit_ports(&mut self, first: usize, order: &Order, from: u64, until: u64) {
-        let stops = order.stops();
-        let port = |at: usize| stops.get(at).map(|&n| first + usize::from(n));
-        for at in 0..stops.len() + PORT_STEPS {
+        // Stops are in order, and ports come before hosts; one group may have both.
+        let (first, host) = (group * GROUP, self.facts.first_host_stop as usize);
+        let (ports, hosts) = order.stops().split_at(order.stops().partition_point(|&n| first + usize::from(n) < host));
+        let first_port = first + self.facts.first_port as usize;
+        let at_port = |n: u8| first_port + usize::from(n);
+        for at in 0..ports.len() + PORT_STEPS {
             for step in 0..PORT_STEPS {
-                if let Some(port) = port(at.wrapping_sub(step)) {
-                    self.prefetch_port(port, step);
+                if let Some(&n) = ports.get(at.wrapping_sub(step)) {
+                    self.prefetch_port(at_port(n), step);
                 }
             }
-            if let Some(&n) = stops.get(at.wrapping_sub(PORT_STEPS)) {
-                self.visit_port(first + usize::from(n), order.of(n.into()), from, until);
+            if let Some(&n) = ports.get(at.wrapping_sub(PORT_STEPS)) {
+                self.visit_port(at_port(n), order.of(n.into()), from, until);
+            }
+        }
+        for at in 0..hosts.len() + STEPS {
+            for step in 0..STEPS {
+                if let Some(&n) = hosts.get(at.wrapping_sub(step)) {
+                    self.prefetch_host(first + usize::from(n) - host, order.of(n.into()), step);
+                }
+            }
+            if let Some(&n) = hosts.get(at.wrapping_sub(STEPS)) {
+                self.visit_host(first + usize::from(n) - host, order.of(n.into()), from, until);
             }
         }
     }
 
-    /// Brings memory into the cache that the visit to a stop will need. Each step needs what the one before it has
+    /// Brings memory into the cache that the visit to a port will need. Each step needs what the one before it has
     /// brought.
-    #[inline]
-    fn prefetch_stop(&self, stop: usize, entries: &[Transit], step: usize) {
-        match stop.checked_sub(self.facts.first_host_stop as usize) {
-            None => self.prefetch_port(stop + self.facts.first_port as usize, step),
-            Some(host) => self.prefetch_host(host, entries, step),
-        }
-    }
-
     #[inline]
     fn prefetch_port(&self, port: usize, step: usize) {
         let Some(port) = self.ports.get(port) else { return };
@@ -265,6 +249,7 @@ impl<'a> Slice<'a> {
         }
     }
 
+    /// The same for a host.
     #[inline]
     fn prefetch_host(&self, h: usize, entries: &[Transit], step: usize) {
         let Some(host) = self.edge.hosts.get(h) else { return };
