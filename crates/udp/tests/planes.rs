@@ -89,6 +89,22 @@ fn a_plane_that_goes_silent_and_comes_back_costs_no_byte() {
     }
 }
 
+#[test]
+fn small_messages_go_on_by_whichever_plane_is_left() {
+    for left in 0..3 {
+        let mut pair = Pair::new(config("uec", 3), Some(Impairment::default()), 13);
+        write_rounds(&mut pair, 64, |_, round| round == 3);
+        (0..3).filter(|&plane| plane != left).for_each(|plane| pair.wires[plane].silence(true));
+        let cut = Instant::now();
+        write_rounds(&mut pair, 64, |pair, round| {
+            let up = pair.client.connection_counters(pair.ends[0]).expect("open").up;
+            assert!(cut.elapsed() < PATIENCE, "the silence is found out: {up:?}");
+            (0..3).all(|plane| up[plane] == (plane == left)) && round >= 200
+        });
+        assert!(pair.server.plane_counters()[left].urgent > 100);
+    }
+}
+
 /// Of fifty pings some are lost, but almost never four in a row on one plane.
 #[test]
 fn pings_that_are_lost_at_random_silence_no_plane() {

@@ -126,15 +126,16 @@ impl Node {
         let first = sockets.len();
         sockets.extend(bells.iter().map(|bell| PollFd::new(*bell, PollFlags::IN)));
         let outcome = rustix::event::poll(&mut sockets, Some(&timeout));
-        let told = sockets[urgent].iter().any(|polled| !polled.revents().is_empty());
+        let told: Vec<bool> = sockets[urgent].iter().map(|polled| !polled.revents().is_empty()).collect();
         for (bell, polled) in bells.iter().zip(&sockets[first..]) {
             bell.get_up();
             if !polled.revents().is_empty() {
                 bell.drain();
             }
         }
-        if told {
-            self.urgent.tell();
+        let with_urgent = (0..self.planes.len()).filter(|&plane| self.planes[plane].urgent_fd().is_some());
+        for (plane, _) in with_urgent.zip(told).filter(|&(_, told)| told) {
+            self.urgent.tell(plane);
         }
         if let Some(links) = &mut self.links {
             links.read();
@@ -190,7 +191,7 @@ impl Node {
     fn receive(&mut self, now: Time, plane: usize, inbox: &mut Inbox) -> Option<bool> {
         let mut moved = false;
         for _ in 0..CALLS_PER_TURN {
-            let urgent = self.urgent.is_due(now) && self.planes[plane].receive_urgent(inbox);
+            let urgent = self.urgent.is_due(now, plane) && self.planes[plane].receive_urgent(inbox);
             if urgent {
                 self.urgent.hear(now);
                 self.take_in(now, plane, inbox);
@@ -200,7 +201,7 @@ impl Node {
             }
             let others = self.planes[plane].receive(inbox);
             let bytes = if others { inbox.size().0 } else { 0 };
-            self.urgent.pass(bytes);
+            self.urgent.pass(plane, bytes);
             if others {
                 self.take_in(now, plane, inbox);
             }

@@ -30,20 +30,32 @@ const STRETCH: usize = 32 << 10;
 const EARLY_MAX: u8 = 8;
 
 /// When a node looks for urgent datagrams.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Urgent {
-    /// Urgent datagrams are expected until this time.
+    /// Urgent datagrams are expected until this time, on every plane.
     until: Time,
-    looked: Time,
-    /// The system said that one had arrived.
-    told: bool,
-    /// Bytes of other data that were read since the last look.
-    bytes: usize,
+    /// The last look at each plane's socket. The looks at one plane say nothing about another: it may be the only one
+    /// that still brings something.
+    looks: Vec<Look>,
     /// The number of turns in succession that ended early for an urgent message.
     early: u8,
 }
 
+/// The last look at the socket of a plane.
+#[derive(Clone, Copy, Debug, Default)]
+struct Look {
+    at: Time,
+    /// The system said since then that a datagram had arrived.
+    told: bool,
+    /// Bytes of other data that were read from this plane since then.
+    bytes: usize,
+}
+
 impl Urgent {
+    pub(super) fn new(planes: usize) -> Urgent {
+        Urgent { until: Time::ZERO, looks: vec![Look::default(); planes], early: 0 }
+    }
+
     /// A message of this length was posted. A small one may have a small answer.
     pub(super) fn post(&mut self, now: Time, length: usize) {
         if length <= URGENT_MAX {
@@ -56,16 +68,18 @@ impl Urgent {
         now < self.until
     }
 
-    /// The system says that an urgent datagram has arrived.
-    pub(super) fn tell(&mut self) {
-        self.told = true;
+    /// The system says that an urgent datagram has arrived on a plane.
+    pub(super) fn tell(&mut self, plane: usize) {
+        self.looks[plane].told = true;
     }
 
-    /// Is it time to look for urgent datagrams?
-    pub(super) fn is_due(&mut self, now: Time) -> bool {
-        let due = self.told || self.bytes >= STRETCH || self.is_expected(now) || now.since(self.looked) >= INTERVAL;
+    /// Is it time to look for urgent datagrams on a plane? If so, the caller looks now.
+    pub(super) fn is_due(&mut self, now: Time, plane: usize) -> bool {
+        let expected = self.is_expected(now);
+        let Look { at, told, bytes } = self.looks[plane];
+        let due = told || bytes >= STRETCH || expected || now.since(at) >= INTERVAL;
         if due {
-            (self.looked, self.told, self.bytes) = (now, false, 0);
+            self.looks[plane] = Look { at: now, told: false, bytes: 0 };
         }
         due
     }
@@ -75,9 +89,9 @@ impl Urgent {
         self.until = now + EXPECTED;
     }
 
-    /// Other data of this many bytes was read.
-    pub(super) fn pass(&mut self, bytes: usize) {
-        self.bytes += bytes;
+    /// Other data of this many bytes was read from a plane.
+    pub(super) fn pass(&mut self, plane: usize, bytes: usize) {
+        self.looks[plane].bytes += bytes;
     }
 
     /// May the turn end here? Not too often in succession, so that small messages never stop other data,
@@ -95,7 +109,8 @@ impl Urgent {
 
     /// The clock was set back.
     pub(super) fn go_back(&mut self, now: Time) {
-        (self.until, self.looked) = (self.until.min(now), now);
+        self.until = self.until.min(now);
+        self.looks.iter_mut().for_each(|look| look.at = now);
     }
 }
 
@@ -236,22 +251,42 @@ mod tests {
     }
 
     #[test]
+    fn an_urgent_message_arrives_by_the_last_plane_that_is_left() {
+        let two = config("uec").plane("[::1]:0".parse().expect("an address"));
+        let mut node = Node::bind(two).expect("sockets");
+        let SocketAddr::V6(to) = node.addresses().expect("bound")[1] else { panic!("an IPv6 address") };
+        let stranger = UdpSocket::bind("[::1]:0").expect("a socket");
+        let mut forged = [0; 64];
+        (forged[0], forged[frame::SEALED_URGENT]) = (frame::VERSION << 4 | frame::KIND_DATA, 1);
+        stranger.send_to(&forged, to).expect("sent");
+        let began = Instant::now();
+        while node.counters().strays == 0 {
+            let slept = node.wait(Duration::from_millis(1)).expect("sockets");
+            assert_eq!(slept, None);
+            assert!(began.elapsed() < Duration::from_secs(60), "nobody looks at plane 1");
+        }
+        let urgent: Vec<u64> = node.plane_counters().iter().map(|plane| plane.urgent).collect();
+        assert_eq!(urgent, [0, 1]);
+    }
+
+    #[test]
     fn looks_are_rare_while_nothing_urgent_comes() {
         let at = |us: u64| Time::ZERO + Span::from_us(us);
-        let mut urgent = Urgent::default();
-        assert!(urgent.is_due(at(100)));
-        let looks = |urgent: &mut Urgent, from: u64| (from..from + 100).filter(|&us| urgent.is_due(at(us))).count();
-        assert_eq!(looks(&mut urgent, 101), 10);
+        let mut urgent = Urgent::new(2);
+        assert!(urgent.is_due(at(100), 0) && urgent.is_due(at(100), 1));
+        let looks = |urgent: &mut Urgent, plane: usize, from: u64| {
+            (from..from + 100).filter(|&us| urgent.is_due(at(us), plane)).count()
+        };
+        assert_eq!([0, 1].map(|plane| looks(&mut urgent, plane, 101)), [10, 10]);
         urgent.hear(at(200));
-        assert_eq!(looks(&mut urgent, 201), 100);
+        assert_eq!([0, 1].map(|plane| looks(&mut urgent, plane, 201)), [100, 100]);
         assert!(!urgent.is_expected(at(1_200)));
-        assert!(urgent.is_due(at(1_300)) && !urgent.is_due(at(1_301)));
-        urgent.pass(STRETCH);
-        assert!(urgent.is_due(at(1_301)));
-        urgent.tell();
-        assert!(urgent.is_due(at(1_301)) && !urgent.is_due(at(1_301)));
+        assert!(urgent.is_due(at(1_300), 1) && !urgent.is_due(at(1_301), 1));
+        urgent.pass(1, STRETCH);
+        assert!(urgent.is_due(at(1_301), 1));
+        urgent.tell(1);
+        assert!(urgent.is_due(at(1_301), 1) && !urgent.is_due(at(1_301), 1));
         assert!((0..EARLY_MAX).all(|_| urgent.may_end_early()));
-        urgent.pass(1);
         assert!(!urgent.may_end_early(), "the turn goes on, to the other planes and to what is to be sent");
         urgent.end_turn();
         assert!(urgent.may_end_early());
