@@ -45,7 +45,7 @@ pub(crate) fn contest<'a>(network: &'a Network, options: &Options) -> Result<Con
         rows.push(row.against(CEILING));
         rivals.push("quinn".into());
         let row = Row::new(&table, "libfabric rxd", &columns, move || {
-            if !libfabric::is_here() {
+            if !libfabric::is_here(libfabric::PINGPONG) {
                 return Err("not installed".into());
             }
             network.set(wire)?;

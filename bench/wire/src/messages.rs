@@ -6,7 +6,7 @@ use crate::goodput::{Meter, goodput};
 use crate::latency::nodes;
 use crate::network::{Network, Wire};
 use crate::ours::{MESSAGE, Ours};
-use crate::{Options, ceiling};
+use crate::{Options, ceiling, libfabric};
 use std::time::Duration;
 use strandway_udp::Protection;
 use strandway_udp::perf::{self, Mode};
@@ -17,6 +17,8 @@ const DEPTH: usize = 128;
 const MTU: u32 = 1_500;
 /// The largest message that bare UDP sends in one packet.
 const DATAGRAM_MAX: u64 = 1_452;
+/// Enough for some tenths of a second.
+const LIBFABRIC_MESSAGES: usize = 20_000;
 const CONNECTIONS: [usize; 4] = [1, 4, 16, 64];
 
 /// Measurements of one second each hold for all rows of a kind.
@@ -54,6 +56,19 @@ pub(crate) fn contest<'a>(network: &'a Network, options_of: &Options) -> Result<
                 Ok(vec![gbps * 1e3 / 8.0 / size as f64, gbps])
             }));
         }
+        let mut rivals: Vec<String> = Vec::new();
+        for provider in [libfabric::UDP, libfabric::TCP] {
+            let name = format!("libfabric, {provider}");
+            rows.push(Row::new(&table, &name, &columns[..2], move || {
+                if !libfabric::is_here(libfabric::WRITES) {
+                    return Err(format!("no {} here: it is one of libfabric's tests (fabtests)", libfabric::WRITES));
+                }
+                network.set(wire)?;
+                let rate = libfabric::write(provider, LIBFABRIC_MESSAGES, size as usize, DEPTH)?;
+                Ok(vec![rate, rate * size as f64 * 8.0 / 1e3])
+            }));
+            rivals.push(name);
+        }
         for protection in [Protection::None, Protection::Encrypted] {
             let mut ours = Ours::new("uec", 1_344)?;
             ours.config.protection = protection;
@@ -63,7 +78,8 @@ pub(crate) fn contest<'a>(network: &'a Network, options_of: &Options) -> Result<
                 let rate = whole.messages as f64 / whole.to_s / 1e6;
                 Ok(vec![rate, whole.goodput_gbps, whole.retransmitted as f64])
             });
-            rows.push(if size <= DATAGRAM_MAX { row.against(udp) } else { row });
+            let row = if size <= DATAGRAM_MAX { row.against(udp) } else { row };
+            rows.push(rivals.iter().fold(row, |row, rival| row.against(rival)));
         }
     }
     let table = "64 B there and back, beside writes of 1 MiB on another connection of the same nodes";

@@ -344,7 +344,11 @@ impl<'a> Programs<'a> {
     pub fn at(&self, host: HostId) -> AnyApplication<'_> {
         let planned = self.planned_at(host);
         let Some(own) = self.make.and_then(|make| make(host)) else { return planned };
-        AnyApplication::Several(Several(vec![AnyApplication::Custom(own), planned]))
+        let own = AnyApplication::Custom(own);
+        match planned {
+            AnyApplication::Flows(_) if self.flows.starts_nothing_at(host) => own,
+            others => AnyApplication::Several(Several(vec![own, others])),
+        }
     }
 
     /// The plan's flows and the ranks of collectives at a host.

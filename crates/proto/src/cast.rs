@@ -15,6 +15,7 @@ pub use parity::{Coded, Parity, Rebuild};
 
 use crate::endpoint::Event;
 use crate::packet::{Chunk, ConnectionId, Flags, Header, HostId, Packet, PathId, Ports, Wait};
+use crate::queue::take_oldest;
 use crate::units::{Bytes, Rate, Span, Time};
 use std::collections::VecDeque;
 
@@ -103,17 +104,27 @@ impl Fragments {
         self.waiting == 0
     }
 
-    /// The next fragment for one of the free ports.
-    pub(crate) fn take(&mut self, free: Ports) -> Option<Packet> {
-        let mut ports = self.queues.iter_mut().zip(0..);
-        let packet = ports.find_map(|([words, numbers], port)| {
-            let open = |mask: u32| mask >> port & 1 == 1;
-            let word = if open(free.control) { words.pop_front() } else { None };
-            word.or_else(|| if open(free.data) { numbers.pop_front() } else { None })
-        })?;
-        self.waiting -= 1;
-        Some(packet)
+    /// Writes the next fragment for one of the free ports to `into`. False if there is none.
+    pub(crate) fn take(&mut self, free: Ports, into: &mut Packet) -> bool {
+        for ([words, numbers], port) in self.queues.iter_mut().zip(0..) {
+            let is_open = |mask: u32| mask >> port & 1 == 1;
+            let took = is_open(free.control) && take(words, into) || is_open(free.data) && take(numbers, into);
+            if took {
+                self.waiting -= 1;
+                return true;
+            }
+        }
+        false
     }
+}
+
+/// Moves the oldest packet of a queue to `into`.
+fn take(queue: &mut VecDeque<Packet>, into: &mut Packet) -> bool {
+    let oldest = take_oldest(queue);
+    if let Some(packet) = oldest {
+        *into = packet;
+    }
+    oldest.is_some()
 }
 
 /// The result of asking for a chunk.

@@ -23,6 +23,7 @@ pub mod path;
 mod policy;
 pub mod profile;
 pub mod program;
+pub mod queue;
 pub mod rank_times;
 pub mod reliability;
 pub mod repair;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use strandway_proto::Packet;
 use strandway_proto::aggregate::{Counts, Fragment, Marks};
 use strandway_proto::program::{Act, Fate, Lanes, Program};
+use strandway_proto::queue::take_oldest;
 use strandway_proto::units::{Span, Time};
 
 /// The slot of a fragment. The slots for sums of racks are shifted by half the number of slots, so that a switch that
@@ -98,7 +99,7 @@ impl<D: Discipline> Program for Pooled<D> {
     fn handle_timeout(&mut self, _now: Time) {}
 
     fn poll_act(&mut self) -> Option<Act> {
-        self.acts.pop_front()
+        take_oldest(&mut self.acts)
     }
 
     fn poll_timeout(&self) -> Time {

@@ -24,6 +24,7 @@ use strandway_proto::Packet;
 use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks, key_of, number_of};
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::program::{Act, Fate, Lanes, Program};
+use strandway_proto::queue::take_oldest;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::Time;
 
@@ -546,7 +547,7 @@ impl Program for Server {
     }
 
     fn poll_act(&mut self) -> Option<Act> {
-        self.acts.pop_front()
+        take_oldest(&mut self.acts)
     }
 
     fn poll_timeout(&self) -> Time {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks, key_of};
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::program::{Act, Fate, Lanes, Program};
+use strandway_proto::queue::take_oldest;
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{HostId, Packet};
 
@@ -277,7 +278,7 @@ impl Program for SwitchMlProgram {
     fn handle_timeout(&mut self, _now: Time) {}
 
     fn poll_act(&mut self) -> Option<Act> {
-        self.acts.pop_front()
+        take_oldest(&mut self.acts)
     }
 
     fn poll_timeout(&self) -> Time {

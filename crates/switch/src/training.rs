@@ -14,6 +14,7 @@ use strandway_proto::MessageId;
 use strandway_proto::aggregate::Counts;
 use strandway_proto::application::{Action, Application, Event, Stage};
 use strandway_proto::program::{Act, Program};
+use strandway_proto::queue::take_oldest;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Span, Time};
 
@@ -308,7 +309,7 @@ impl Application for Training {
     }
 
     fn poll_action(&mut self, _now: Time) -> Option<Action> {
-        self.out.pop_front()
+        take_oldest(&mut self.out)
     }
 
     fn poll_timeout(&self) -> Time {

@@ -13,6 +13,7 @@ use strandway_proto::Packet;
 use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks, key_of, number_of};
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::program::{Act, Fate, Lanes, Program};
+use strandway_proto::queue::take_oldest;
 use strandway_proto::rng::mix64;
 use strandway_proto::units::{Span, Time};
 
@@ -464,7 +465,7 @@ impl Program for Worker {
     }
 
     fn poll_act(&mut self) -> Option<Act> {
-        self.acts.pop_front()
+        take_oldest(&mut self.acts)
     }
 
     fn poll_timeout(&self) -> Time {

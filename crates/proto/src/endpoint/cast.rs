@@ -22,10 +22,7 @@ impl Endpoint {
     pub(super) fn take_chunk_in_turn(&mut self, now: Time, free: Ports, into: &mut Packet) -> bool {
         self.casts_first = !self.casts_first;
         let mut took = !self.casts_first && self.take_data(now, free, into);
-        if !took && let Some(packet) = self.take_chunk(now, free) {
-            *into = packet;
-            took = true;
-        }
+        took = took || self.take_chunk(now, free, into);
         took || self.casts_first && self.take_data(now, free, into)
     }
 
@@ -37,18 +34,20 @@ impl Endpoint {
     }
 
     /// Fragments and chunks take turns.
-    fn take_chunk(&mut self, now: Time, free: Ports) -> Option<Packet> {
+    fn take_chunk(&mut self, now: Time, free: Ports, into: &mut Packet) -> bool {
         self.fragments_first = !self.fragments_first;
         if self.fragments_first {
-            return self.take_fragment(free).or_else(|| self.take_cast(now, free));
+            return self.take_fragment(free, into) || self.take_cast(now, free, into);
         }
-        self.take_cast(now, free).or_else(|| self.take_fragment(free))
+        self.take_cast(now, free, into) || self.take_fragment(free, into)
     }
 
-    fn take_fragment(&mut self, free: Ports) -> Option<Packet> {
-        let packet = self.fragments.as_mut()?.take(free)?;
-        self.casting = self.still_casting();
-        Some(packet)
+    fn take_fragment(&mut self, free: Ports, into: &mut Packet) -> bool {
+        let took = self.fragments.as_mut().is_some_and(|fragments| fragments.take(free, into));
+        if took {
+            self.casting = self.still_casting();
+        }
+        took
     }
 
     fn still_casting(&self) -> bool {
@@ -56,24 +55,25 @@ impl Endpoint {
             || self.fragments.as_ref().is_some_and(|fragments| !fragments.is_empty())
     }
 
-    fn take_cast(&mut self, now: Time, free: Ports) -> Option<Packet> {
-        let casts = self.casts.as_mut()?;
+    fn take_cast(&mut self, now: Time, free: Ports, into: &mut Packet) -> bool {
+        let Some(casts) = self.casts.as_mut() else { return false };
         match casts.take(now, self.host, free.data, self.up) {
             Asked::Chunk(packet, over) => {
                 if let Some(end) = over {
                     self.events.push_back(end);
                     self.casting = self.still_casting();
                 }
-                Some(packet)
+                *into = packet;
+                true
             }
             Asked::Paced(at) => {
                 if casts.timer.is_none_or(|timer| timer <= now || timer > at) {
                     casts.timer = Some(at);
                     self.timers.push(Reverse((at, CASTS_TIMER)));
                 }
-                None
+                false
             }
-            Asked::Nothing => None,
+            Asked::Nothing => false,
         }
     }
 }
