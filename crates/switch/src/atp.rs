@@ -5,7 +5,7 @@
 
 use crate::job::Job;
 use crate::pool::{Slot, tag};
-use crate::pooled::{Discipline, Pooled, slot_of};
+use crate::pooled::{Desk, Discipline, Pooled, slot_of};
 use std::sync::Arc;
 use strandway_proto::Packet;
 use strandway_proto::aggregate::{Fragment, Kind, Marks, key_of};
@@ -26,7 +26,9 @@ impl AtpProgram {
     pub fn new(jobs: &[Arc<Job>], leaf: u32, slots: u32, rtt: Span, every: Span) -> AtpProgram {
         Pooled::with(FirstCome, jobs, leaf, slots, rtt, every)
     }
+}
 
+impl Desk<'_, FirstCome> {
     fn send_to_server(&mut self, job: &Job, fragment: Fragment, lanes: Lanes, plane: u8) {
         let fragment = Fragment { kind: Kind::Partial, ..fragment };
         let worker = job.workers().get(usize::from(fragment.sender)).copied();
@@ -34,7 +36,7 @@ impl AtpProgram {
         self.send(job.packet(source, job.server(), plane, fragment), lanes);
     }
 
-    fn handle_data(&mut self, now: Time, job: &Arc<Job>, fragment: Fragment, lanes: Lanes, plane: u8) {
+    fn handle_data(&mut self, now: Time, job: &Job, fragment: Fragment, lanes: Lanes, plane: u8) {
         if fragment.marks.has(Marks::FLOAT) || fragment.marks.has(Marks::BYPASS) {
             return self.send_to_server(job, fragment, lanes, plane);
         }
@@ -92,7 +94,7 @@ impl AtpProgram {
     }
 
     /// Sends a slot's sum: a rack's whole sum to the switch that adds racks, any other sum to the server.
-    fn give_out(&mut self, now: Time, job: &Arc<Job>, at: u32, fragment: Fragment, plane: u8) {
+    fn give_out(&mut self, now: Time, job: &Job, at: u32, fragment: Fragment, plane: u8) {
         let slot = *self.pool.slot(at);
         let marks = fragment.marks.with_if(slot.congested, Marks::CONGESTED);
         if slot.is_full() && !slot.level && slot.fan_in_other > 1 && !marks.has(Marks::RESEND) {
@@ -107,9 +109,7 @@ impl AtpProgram {
         let out = Fragment { marks, workers: whole.0, racks: whole.1, ..fragment };
         self.send_to_server(job, out, Lanes::Register(at), plane);
     }
-}
 
-impl AtpProgram {
     /// Frees the slot of a key at one level.
     fn forget(&mut self, now: Time, fragment: &Fragment, marks: Marks) {
         let level = marks == Marks::LEVEL;
@@ -122,7 +122,7 @@ impl AtpProgram {
 
     /// A retransmitted fragment passes the switch that adds racks: this switch's partial sum of its key goes to the
     /// server as well.
-    fn pull_racks(&mut self, now: Time, job: &Arc<Job>, fragment: &Fragment, plane: u8) {
+    fn pull_racks(&mut self, now: Time, job: &Job, fragment: &Fragment, plane: u8) {
         let at = slot_of(&Fragment { marks: Marks::LEVEL, ..*fragment }, self.pool.len());
         let slot = *self.pool.slot(at);
         if slot.key == tag(fragment.job, fragment.number) && slot.level {
@@ -138,29 +138,30 @@ impl AtpProgram {
 impl Discipline for FirstCome {
     fn handle_packet(program: &mut AtpProgram, now: Time, packet: &Packet) -> Fate {
         let Header::Fragment(fragment) = packet.header else { return Fate::Forward };
-        let Some(job) = program.jobs.get(fragment.job).map(Arc::clone) else { return Fate::Consume };
+        let mut desk = program.desk();
+        let Some(job) = desk.jobs.get(fragment.job) else { return Fate::Consume };
         let marks = fragment.marks.with_if(packet.flags.has(Flags::CE), Marks::CONGESTED);
         let fragment = Fragment { marks, ..fragment };
         let plane = packet.path.port();
         match fragment.kind {
             Kind::Data if packet.flags.has(Flags::TRIMMED) => Fate::Consume,
-            Kind::Data if program.jobs.adds(&job, &fragment) => {
+            Kind::Data if desk.jobs.adds(job, &fragment) => {
                 if key_of(fragment.number, job.shape.first).is_some_and(|key| job.admits(&fragment, key)) {
-                    program.handle_data(now, &job, fragment, Lanes::Incoming, plane);
+                    desk.handle_data(now, job, fragment, Lanes::Incoming, plane);
                 } else {
-                    program.pool.counts(fragment.job).odd += 1;
+                    desk.pool.counts(fragment.job).odd += 1;
                 }
                 Fate::Consume
             }
             Kind::Partial if marks.has(Marks::RESEND) => {
-                if program.jobs.adds(&job, &Fragment { marks: Marks::LEVEL, ..fragment }) {
-                    program.pull_racks(now, &job, &fragment, plane);
+                if desk.jobs.adds(job, &Fragment { marks: Marks::LEVEL, ..fragment }) {
+                    desk.pull_racks(now, job, &fragment, plane);
                 }
                 Fate::Forward
             }
             Kind::Result | Kind::Credit => {
                 for marks in [Marks::NONE, Marks::LEVEL] {
-                    program.forget(now, &fragment, marks);
+                    desk.forget(now, &fragment, marks);
                 }
                 Fate::Forward
             }

@@ -5,7 +5,7 @@
 
 use crate::job::Job;
 use crate::pool::{Slot, tag};
-use crate::pooled::{Discipline, Pooled, slot_of};
+use crate::pooled::{Desk, Discipline, Pooled, slot_of};
 use crate::settings::{Aging, Esa, Refresh, ResultPath};
 use std::sync::Arc;
 use strandway_proto::aggregate::{Fragment, Kind, Marks, key_of};
@@ -41,7 +41,29 @@ impl EsaProgram {
             assert!(slot.key != 0 || slot.priority == 0, "slot {at}: an empty slot has priority 0");
         }
     }
+}
 
+/// The header of a slot's sum. All its fields come from the slot, none from the packet that caused the sending.
+fn header(slot: &Slot, at: u32, slots: u32, kind: Kind, marks: Marks) -> Fragment {
+    let marks = marks.with_if(slot.level, Marks::LEVEL).with_if(slot.congested, Marks::CONGESTED);
+    let away = if slot.level { slots - slots / 2 } else { 0 };
+    Fragment {
+        kind,
+        marks,
+        priority: slot.priority.max(1),
+        job: slot.job(),
+        fan_in: if slot.level { [slot.fan_in_other, slot.fan_in] } else { [slot.fan_in, slot.fan_in_other] },
+        number: slot.number(),
+        workers: if slot.level { 0 } else { slot.bitmap },
+        racks: if slot.level { slot.bitmap } else { slot.racks },
+        slot: (at + away) % slots,
+        watermark: 0,
+        lanes: slot.lanes,
+        sender: Fragment::SWITCH,
+    }
+}
+
+impl Desk<'_, Esa> {
     /// Sends a fragment on to the job's server.
     fn send_to_server(&mut self, job: &Job, arrival: Arrival, marks: Marks) {
         let Arrival { fragment, lanes, plane } = arrival;
@@ -55,31 +77,11 @@ impl EsaProgram {
         self.send(job.packet(source, job.server(), plane, fragment), lanes);
     }
 
-    /// The header of a slot's sum. All its fields come from the slot, none from the packet that caused the sending.
-    fn header(slot: &Slot, at: u32, slots: u32, kind: Kind, marks: Marks) -> Fragment {
-        let marks = marks.with_if(slot.level, Marks::LEVEL).with_if(slot.congested, Marks::CONGESTED);
-        let away = if slot.level { slots - slots / 2 } else { 0 };
-        Fragment {
-            kind,
-            marks,
-            priority: slot.priority.max(1),
-            job: slot.job(),
-            fan_in: if slot.level { [slot.fan_in_other, slot.fan_in] } else { [slot.fan_in, slot.fan_in_other] },
-            number: slot.number(),
-            workers: if slot.level { 0 } else { slot.bitmap },
-            racks: if slot.level { slot.bitmap } else { slot.racks },
-            slot: (at + away) % slots,
-            watermark: 0,
-            lanes: slot.lanes,
-            sender: Fragment::SWITCH,
-        }
-    }
-
     /// Sends a slot's sum to the server of the slot's job.
     fn give_out(&mut self, at: u32, kind: Kind, marks: Marks, plane: u8) {
         let slot = *self.pool.slot(at);
-        let Some(job) = self.jobs.get(slot.job()).map(Arc::clone) else { return };
-        let fragment = EsaProgram::header(&slot, at, self.pool.len(), kind, marks);
+        let Some(job) = self.jobs.get(slot.job()) else { return };
+        let fragment = header(&slot, at, self.pool.len(), kind, marks);
         self.send(job.packet(job.server().near(), job.server(), plane, fragment), Lanes::Register(at));
     }
 
@@ -102,7 +104,7 @@ impl EsaProgram {
         self.acts.push_back(Act::Store { to: at, from: arrival.lanes });
     }
 
-    fn handle_data(&mut self, now: Time, job: &Arc<Job>, arrival: Arrival) {
+    fn handle_data(&mut self, now: Time, job: &Job, arrival: Arrival) {
         let fragment = arrival.fragment;
         let at = slot_of(&fragment, self.pool.len());
         if fragment.priority == 0 {
@@ -171,11 +173,11 @@ impl EsaProgram {
     }
 
     /// A slot is complete.
-    fn complete(&mut self, now: Time, job: &Arc<Job>, at: u32, plane: u8) {
+    fn complete(&mut self, now: Time, job: &Job, at: u32, plane: u8) {
         let slot = *self.pool.slot(at);
         if !slot.level && slot.fan_in_other > 1 {
             // The rack is complete: its sum goes to the switch that adds racks, with the rack's bit.
-            let header = EsaProgram::header(&slot, at, self.pool.len(), Kind::Data, Marks::LEVEL);
+            let header = header(&slot, at, self.pool.len(), Kind::Data, Marks::LEVEL);
             let fragment = Fragment { workers: 0, ..header };
             let counts = self.pool.counts(slot.job());
             counts.merged += u64::from(slot.fan_in);
@@ -202,13 +204,13 @@ impl EsaProgram {
     }
 
     /// Sends the sum of all workers to its receivers.
-    fn send_result(&mut self, job: &Arc<Job>, slot: &Slot, at: u32, plane: u8) {
-        let header = EsaProgram::header(slot, at, self.pool.len(), Kind::Result, Marks::NONE);
+    fn send_result(&mut self, job: &Job, slot: &Slot, at: u32, plane: u8) {
+        let header = header(slot, at, self.pool.len(), Kind::Result, Marks::NONE);
         let fragment = Fragment { marks: header.marks.without(Marks::LEVEL), ..header };
         send_to_owners(job, fragment, plane, Lanes::Register(at), &mut |act| self.acts.push_back(act));
     }
 
-    fn handle_flush(&mut self, now: Time, job: &Arc<Job>, fragment: Fragment, plane: u8) {
+    fn handle_flush(&mut self, now: Time, job: &Job, fragment: Fragment, plane: u8) {
         let at = slot_of(&fragment, self.pool.len());
         let slot = self.pool.slot(at);
         let level = fragment.marks.has(Marks::LEVEL);
@@ -252,28 +254,27 @@ pub(crate) fn send_to_owners(job: &Job, fragment: Fragment, plane: u8, lanes: La
 impl Discipline for Esa {
     fn handle_packet(program: &mut EsaProgram, now: Time, packet: &Packet) -> Fate {
         let Header::Fragment(fragment) = packet.header else { return Fate::Forward };
-        let Some(job) = program.jobs.get(fragment.job).map(Arc::clone) else {
-            return Fate::Consume;
-        };
+        let mut desk = program.desk();
+        let Some(job) = desk.jobs.get(fragment.job) else { return Fate::Consume };
         let marks = fragment.marks.with_if(packet.flags.has(Flags::CE), Marks::CONGESTED);
         let fragment = Fragment { marks, ..fragment };
         let plane = packet.path.port();
         match fragment.kind {
             Kind::Data if packet.flags.has(Flags::TRIMMED) => Fate::Consume,
-            Kind::Data if program.jobs.adds(&job, &fragment) => {
+            Kind::Data if desk.jobs.adds(job, &fragment) => {
                 if key_of(fragment.number, job.shape.first).is_some_and(|key| job.admits(&fragment, key)) {
-                    program.handle_data(now, &job, Arrival { fragment, lanes: Lanes::Incoming, plane });
+                    desk.handle_data(now, job, Arrival { fragment, lanes: Lanes::Incoming, plane });
                 } else {
-                    program.pool.counts(fragment.job).odd += 1;
+                    desk.pool.counts(fragment.job).odd += 1;
                 }
                 Fate::Consume
             }
-            Kind::Flush if program.jobs.adds(&job, &fragment) => {
-                program.handle_flush(now, &job, fragment, plane);
+            Kind::Flush if desk.jobs.adds(job, &fragment) => {
+                desk.handle_flush(now, job, fragment, plane);
                 Fate::Consume
             }
             Kind::Result | Kind::Credit => {
-                program.forget(now, &fragment);
+                desk.forget(now, &fragment);
                 Fate::Forward
             }
             _ => Fate::Forward,

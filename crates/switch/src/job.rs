@@ -192,13 +192,22 @@ impl Job {
     }
 
     /// The plane of all packets of a key.
+    #[inline]
     pub fn plane(&self, key: u64) -> u8 {
-        (key % u64::from(self.planes)) as u8
+        // A division takes as long as the rest of a header.
+        if self.planes == 1 { 0 } else { (key % u64::from(self.planes)) as u8 }
     }
 
     /// The only receiver of a key's sum; `None` if all workers get it.
+    #[inline]
     pub fn owner(&self, key: u64) -> Option<u16> {
-        let Sharing::Scatter { per_share, chains } = self.shape.sharing else { return None };
+        match self.shape.sharing {
+            Sharing::All => None,
+            Sharing::Scatter { per_share, chains } => Some(self.owner_of_share(key, per_share, chains)),
+        }
+    }
+
+    fn owner_of_share(&self, key: u64, per_share: u64, chains: u32) -> u16 {
         let workers = self.workers.len() as u64;
         let (chains, per_share) = (u64::from(chains).clamp(1, workers), per_share.max(1));
         // Consecutive workers form chains; if lengths cannot be equal, the first chains have one more.
@@ -207,7 +216,7 @@ impl Job {
         let step = (at / (chains * per_share)).min(each);
         let side_by_side = if step < each { chains } else { longer };
         let chain = (at - step * chains * per_share) % side_by_side.max(1);
-        Some((chain * each + chain.min(longer) + step) as u16)
+        (chain * each + chain.min(longer) + step) as u16
     }
 
     /// Does a worker send its fragment of a key?
@@ -221,6 +230,7 @@ impl Job {
     }
 
     /// The number of workers of a rack in a key's sum, and the number of racks.
+    #[inline]
     pub fn fan_in(&self, rack: usize, key: u64) -> [u8; 2] {
         match self.owner(key) {
             None => [self.racks[rack].workers.len() as u8, self.racks.len() as u8],
@@ -277,6 +287,12 @@ impl Job {
 
     /// A header for a key, from the server, with empty bitmaps.
     pub fn fragment(&self, kind: Kind, key: u64) -> Fragment {
+        self.fragment_at(self.slot(key), kind, key)
+    }
+
+    /// The same for a key whose slot is known.
+    #[inline]
+    pub fn fragment_at(&self, slot: u32, kind: Kind, key: u64) -> Fragment {
         Fragment {
             kind,
             marks: Marks::NONE,
@@ -286,7 +302,7 @@ impl Job {
             number: number_of(key),
             workers: 0,
             racks: 0,
-            slot: self.slot(key),
+            slot,
             watermark: 0,
             lanes: if kind.has_lanes() { self.shape.lanes } else { 0 },
             sender: Fragment::SERVER,
@@ -294,6 +310,7 @@ impl Job {
     }
 
     /// The packet with this header. All packets of one slot between two hosts take the same path.
+    #[inline]
     pub fn packet(&self, source: HostId, destination: HostId, plane: u8, fragment: Fragment) -> Packet {
         let bytes = if fragment.kind.has_lanes() { self.shape.data_bytes } else { self.shape.control_bytes };
         Packet {

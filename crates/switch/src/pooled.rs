@@ -27,10 +27,10 @@ pub trait Discipline: Send + Sized {
 /// The program of one switch whose jobs share one pool of slots.
 #[derive(Clone, Debug)]
 pub struct Pooled<D> {
-    pub(crate) discipline: D,
-    pub(crate) jobs: Jobs,
+    discipline: D,
+    jobs: Jobs,
     pub(crate) pool: Pool,
-    pub(crate) acts: VecDeque<Act>,
+    acts: VecDeque<Act>,
 }
 
 impl<D> PartialEq for Pooled<D> {
@@ -86,6 +86,22 @@ impl<D: Discipline> Pooled<D> {
         self.jobs.remove(job);
     }
 
+    /// The program at work.
+    pub(crate) fn desk(&mut self) -> Desk<'_, D> {
+        let Pooled { discipline, jobs, pool, acts } = self;
+        Desk { discipline, jobs, pool, acts }
+    }
+}
+
+/// A program at work on a packet. It reads a job while it changes slots, so it borrows the two apart.
+pub(crate) struct Desk<'a, D> {
+    pub(crate) discipline: &'a D,
+    pub(crate) jobs: &'a Jobs,
+    pub(crate) pool: &'a mut Pool,
+    pub(crate) acts: &'a mut VecDeque<Act>,
+}
+
+impl<D> Desk<'_, D> {
     pub(crate) fn send(&mut self, packet: Packet, lanes: Lanes) {
         self.acts.push_back(Act::Send { packet, lanes });
     }

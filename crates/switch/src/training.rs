@@ -9,14 +9,15 @@ use crate::priority::{Moment, Priorities};
 use crate::self_clocked::SelfClocked;
 use crate::worker::Worker;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
-use strandway_proto::MessageId;
 use strandway_proto::aggregate::Counts;
 use strandway_proto::application::{Action, Application, Event, Stage};
-use strandway_proto::program::{Act, Program};
+use strandway_proto::program::{Act, Fate, Program};
 use strandway_proto::queue::take_oldest;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Span, Time};
+use strandway_proto::{MessageId, Packet};
 
 /// A layer of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,28 +102,46 @@ impl AnyWorker {
         }
     }
 
-    /// The engine.
-    pub fn program(&mut self) -> &mut dyn Program {
-        match self {
-            AnyWorker::Windowed(worker) => worker,
-            AnyWorker::SelfClocked(worker) => worker,
-        }
-    }
-
-    /// When to call its `handle_timeout`.
-    pub fn timeout(&self) -> Time {
-        match self {
-            AnyWorker::Windowed(worker) => worker.poll_timeout(),
-            AnyWorker::SelfClocked(worker) => worker.poll_timeout(),
-        }
-    }
-
     /// Are all produced keys done?
     pub fn is_done(&self) -> bool {
         match self {
             AnyWorker::Windowed(worker) => worker.is_done(),
             AnyWorker::SelfClocked(worker) => worker.is_done(),
         }
+    }
+}
+
+/// Calls the same method on any transport.
+macro_rules! each {
+    ($any:expr, $worker:ident => $call:expr) => {
+        match $any {
+            AnyWorker::Windowed($worker) => $call,
+            AnyWorker::SelfClocked($worker) => $call,
+        }
+    };
+}
+
+impl Program for AnyWorker {
+    fn handle_packet(&mut self, now: Time, packet: &Packet) -> Fate {
+        each!(self, worker => worker.handle_packet(now, packet))
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        each!(self, worker => worker.handle_timeout(now))
+    }
+
+    #[inline]
+    fn poll_act(&mut self) -> Option<Act> {
+        each!(self, worker => worker.poll_act())
+    }
+
+    #[inline]
+    fn poll_timeout(&self) -> Time {
+        each!(self, worker => worker.poll_timeout())
+    }
+
+    fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
+        each!(self, worker => worker.count(now, into));
     }
 }
 
@@ -157,6 +176,8 @@ pub struct Training {
     begins: Vec<u64>,
     /// The number of results that each layer still lacks.
     missing: Vec<u64>,
+    /// A layer, and its keys of an iteration: those of the last result. The next result most often belongs to it, too.
+    recent: (usize, Range<u64>),
     out: VecDeque<Action>,
 }
 
@@ -181,6 +202,7 @@ impl Training {
             random: Random::new(plan.seed, StreamKind::Workload, stream),
             missing: vec![0; plan.layers.len()],
             begins,
+            recent: (0, 0..0),
             out: VecDeque::new(),
         }
     }
@@ -266,17 +288,28 @@ impl Training {
     }
 
     /// The layer of a key.
-    fn layer_of(&self, key: u64) -> usize {
+    #[inline]
+    fn layer_of(&mut self, key: u64) -> usize {
+        if !self.recent.1.contains(&key) {
+            self.recent = self.find_layer(key);
+        }
+        self.recent.0
+    }
+
+    /// The layer of a key, and its keys of the same iteration.
+    fn find_layer(&self, key: u64) -> (usize, Range<u64>) {
         let at = (key - self.plan.job.shape.first) % self.plan.keys().max(1);
         // `begins` decreases from the first layer to the last; layers without keys share a beginning.
         let layer = self.begins.partition_point(|&begin| begin > at);
         let own = (layer..self.begins.len()).find(|&l| at < self.begins[l] + self.plan.layers[l].keys);
-        own.unwrap_or(layer)
+        let layer = own.unwrap_or(layer);
+        let first = key - at + self.begins[layer];
+        (layer, first..first + self.plan.layers[layer].keys)
     }
 
     /// Passes on the acts of its transport.
     fn relay(&mut self) {
-        while let Some(act) = self.worker.program().poll_act() {
+        while let Some(act) = self.worker.poll_act() {
             match act {
                 Act::Send { packet, .. } => self.out.push_back(Action::Fragment(packet)),
                 Act::Take { key, .. } => {
@@ -292,7 +325,7 @@ impl Training {
 impl Application for Training {
     fn handle_event(&mut self, now: Time, event: &Event) {
         if let Event::Fragment(packet) = event {
-            self.worker.program().handle_packet(now, packet);
+            self.worker.handle_packet(now, packet);
             self.relay();
             self.advance(now);
             self.relay();
@@ -300,8 +333,8 @@ impl Application for Training {
     }
 
     fn handle_timeout(&mut self, now: Time) {
-        if self.worker.timeout() <= now {
-            self.worker.program().handle_timeout(now);
+        if self.worker.poll_timeout() <= now {
+            self.worker.handle_timeout(now);
         }
         self.relay();
         self.advance(now);
@@ -315,7 +348,7 @@ impl Application for Training {
     fn poll_timeout(&self) -> Time {
         let computes = matches!(self.phase, Phase::Idle | Phase::Forward(_) | Phase::Backward(_));
         let step = if computes { self.until } else { Time::NEVER };
-        step.min(self.worker.timeout())
+        step.min(self.worker.poll_timeout())
     }
 
     fn owns(&self, message: MessageId) -> bool {
@@ -323,10 +356,7 @@ impl Application for Training {
     }
 
     fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
-        match &self.worker {
-            AnyWorker::Windowed(worker) => worker.count(now, into),
-            AnyWorker::SelfClocked(worker) => worker.count(now, into),
-        }
+        self.worker.count(now, into);
     }
 
     fn begin(&mut self, now: Time) {

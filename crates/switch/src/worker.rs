@@ -4,7 +4,7 @@
 //! order, which is the same at all workers. A key is sent when it is produced and is within the window above the lowest
 //! key that is not done.
 
-use crate::job::Job;
+use crate::job::{Index, Job};
 use crate::window::Window;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -76,7 +76,7 @@ pub struct Worker {
     base: u64,
     next: u64,
     produced: u64,
-    /// The states of the keys from `base` on, by remainder modulo the length.
+    /// The states of the keys from `base` on, by remainder modulo the length, which is a power of two.
     states: Vec<State>,
     /// The slots of keys; ATP's server replaces slots after collisions.
     slots: Vec<u32>,
@@ -127,7 +127,7 @@ impl Worker {
             base: first,
             next: first,
             produced: first,
-            states: vec![State::default(); job.shape.window as usize],
+            states: vec![State::default(); job.shape.window.next_power_of_two() as usize],
             slots: job.list().to_vec(),
             highest: vec![first; settings.out_of_order as usize],
             looked: first,
@@ -200,11 +200,11 @@ impl Worker {
     /// Sends this worker's watermark to the server, so that the server can forget keys below it.
     pub fn tell_watermark(&mut self) {
         let fragment = Fragment { priority: 1, ..self.word(Kind::Watermark, self.base) };
-        self.send_to_server(fragment, Lanes::None);
+        self.send_to_server(self.base, fragment, Lanes::None);
     }
 
     fn at(&self, key: u64) -> usize {
-        (key % self.states.len() as u64) as usize
+        key as usize & (self.states.len() - 1)
     }
 
     fn of(&self, key: u64) -> &State {
@@ -222,30 +222,29 @@ impl Worker {
     }
 
     fn priority(&self, key: u64) -> u8 {
-        let at = self.priorities.partition_point(|&(from, _)| from <= key);
-        at.checked_sub(1).map_or(1, |at| self.priorities[at].1)
+        // Most keys are among the newest.
+        self.priorities.iter().rev().find(|&&(from, _)| from <= key).map_or(1, |&(_, priority)| priority)
     }
 
     /// A header of this worker about a key.
     fn word(&self, kind: Kind, key: u64) -> Fragment {
         let (rack, bit) = self.job.place(self.worker);
+        let slot = match self.job.shape.index {
+            Index::List => self.slots[(key % self.slots.len() as u64) as usize],
+            Index::PerKey => self.job.slot(key),
+        };
         Fragment {
             priority: self.priority(key),
             fan_in: self.job.fan_in(usize::from(rack), key),
             workers: 1 << bit,
             racks: 1 << rack,
-            slot: match self.job.shape.index {
-                crate::job::Index::List => self.slots[(key % self.slots.len() as u64) as usize],
-                crate::job::Index::PerKey => self.job.slot(key),
-            },
             watermark: number_of(self.base),
             sender: self.worker,
-            ..self.job.fragment(kind, key)
+            ..self.job.fragment_at(slot, kind, key)
         }
     }
 
-    fn send_to_server(&mut self, fragment: Fragment, lanes: Lanes) {
-        let key = key_of(fragment.number, self.base).unwrap_or(self.base);
+    fn send_to_server(&mut self, key: u64, fragment: Fragment, lanes: Lanes) {
         let host = self.job.workers()[usize::from(self.worker)];
         let packet = self.job.packet(host, self.job.server(), self.job.plane(key), fragment);
         self.acts.push_back(Act::Send { packet, lanes });
@@ -257,7 +256,7 @@ impl Worker {
         let marks = marks.with_if(float, Marks::FLOAT.with(Marks::BYPASS));
         let fragment = Fragment { marks, ..self.word(Kind::Data, key) };
         self.counts.floats += u64::from(float);
-        self.send_to_server(fragment, Lanes::Own(key));
+        self.send_to_server(key, fragment, Lanes::Own(key));
     }
 
     /// Sends new keys while the window has room.
@@ -266,8 +265,9 @@ impl Worker {
         while self.next < end {
             let key = self.next;
             self.next += 1;
-            let bypass = std::mem::take(&mut self.state_mut(key).bypass);
-            *self.state_mut(key) = State { sent: now, acted: now, ..State::default() };
+            let state = self.state_mut(key);
+            let bypass = state.bypass;
+            *state = State { sent: now, acted: now, ..State::default() };
             if !self.job.contributes(self.worker, key) {
                 continue;
             }
@@ -301,7 +301,7 @@ impl Worker {
             Recovery::Remind | Recovery::Resend => {
                 self.counts.reminders += 1;
                 let fragment = self.word(Kind::Remind, key);
-                self.send_to_server(fragment, Lanes::None);
+                self.send_to_server(key, fragment, Lanes::None);
             }
         }
     }
@@ -386,11 +386,11 @@ impl Worker {
             if key + self.settings.retain < self.base {
                 self.counts.obsolete += 1;
                 let word = self.word(Kind::Obsolete, key);
-                return self.send_to_server(word, Lanes::None);
+                return self.send_to_server(key, word, Lanes::None);
             }
             if self.job.owner(key).is_none_or(|owner| owner == self.worker) {
                 let word = self.word(Kind::ResultCopy, key);
-                return self.send_to_server(word, Lanes::Result(key));
+                return self.send_to_server(key, word, Lanes::Result(key));
             }
         } else if key >= self.next {
             // The key is not sent yet. When it is sent, it will bypass the switches.
@@ -401,7 +401,7 @@ impl Worker {
                 }
             }
             let word = self.word(Kind::NotYet, key);
-            return self.send_to_server(word, Lanes::None);
+            return self.send_to_server(key, word, Lanes::None);
         }
         if !self.has_result(key) {
             self.state_mut(key).acted = now;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use strandway_proto::Packet;
 use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks};
 use strandway_proto::packet::{Flags, Header};
-use strandway_proto::program::{Act, Lanes};
+use strandway_proto::program::{Act, Lanes, Program};
 use strandway_proto::units::{Rate, Time};
 use strandway_switch::training::AnyWorker;
 use strandway_switch::window::START;
@@ -233,7 +233,7 @@ impl Session {
     pub(super) fn counts(&mut self) -> Counts {
         let mut all = std::collections::BTreeMap::new();
         let now = self.now();
-        self.engine.program().count(now, &mut all);
+        self.engine.count(now, &mut all);
         all.into_values().next().unwrap_or_default()
     }
 
@@ -303,13 +303,13 @@ impl Session {
         }
         self.received = received;
         let now = self.now();
-        if self.engine.timeout() <= now {
-            self.engine.program().handle_timeout(now);
+        if self.engine.poll_timeout() <= now {
+            self.engine.handle_timeout(now);
             self.act(operation, None);
         }
         self.socket.flush();
         if !moved {
-            let at = self.engine.timeout();
+            let at = self.engine.poll_timeout();
             let nap = if at == Time::NEVER {
                 at_most
             } else {
@@ -359,13 +359,13 @@ impl Session {
         let lanes = read(bytes, &mut copy);
         let mut packet = self.job.packet(self.job.server(), self.job.server(), port as u8, fragment);
         packet.flags = if from.marked { Flags::CE } else { Flags::NONE };
-        self.engine.program().handle_packet(now, &packet);
+        self.engine.handle_packet(now, &packet);
         self.act(operation, Some((&fragment, lanes)));
         self.lanes = copy;
     }
 
     fn act(&mut self, operation: &mut Operation<'_>, incoming: Option<(&Fragment, &[i32])>) {
-        while let Some(act) = self.engine.program().poll_act() {
+        while let Some(act) = self.engine.poll_act() {
             match act {
                 Act::Take { key, .. } => {
                     let (Some((fragment, lanes)), Some(place)) = (incoming, operation.place(key)) else { continue };
