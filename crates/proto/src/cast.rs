@@ -120,11 +120,11 @@ impl Fragments {
 
 /// Moves the oldest packet of a queue to `into`.
 fn take(queue: &mut VecDeque<Packet>, into: &mut Packet) -> bool {
-    let oldest = take_oldest(queue);
-    if let Some(packet) = oldest {
-        *into = packet;
-    }
-    oldest.is_some()
+    // Copied from the queue's memory itself. An optional packet would be copied in odd parts, by way of the stack.
+    let Some(oldest) = queue.front() else { return false };
+    *into = *oldest;
+    take_oldest(queue);
+    true
 }
 
 /// The result of asking for a chunk.

@@ -142,6 +142,11 @@ impl SelfClocked {
         self.agreed.get(&key).copied()
     }
 
+    /// Its acts that were not polled yet.
+    pub(crate) const fn acts_mut(&mut self) -> &mut VecDeque<Act> {
+        &mut self.acts
+    }
+
     fn slots(&self) -> u64 {
         self.turns.len() as u64
     }

@@ -102,6 +102,17 @@ impl AnyWorker {
         }
     }
 
+    /// The next act, if it is that a result has arrived: its key.
+    fn take_result(&mut self) -> Option<u64> {
+        let acts = match self {
+            AnyWorker::Windowed(worker) => worker.acts_mut(),
+            AnyWorker::SelfClocked(worker) => worker.acts_mut(),
+        };
+        let Some(&Act::Take { key, .. }) = acts.front() else { return None };
+        take_oldest(acts);
+        Some(key)
+    }
+
     /// Are all produced keys done?
     pub fn is_done(&self) -> bool {
         match self {
@@ -178,6 +189,8 @@ pub struct Training {
     missing: Vec<u64>,
     /// A layer, and its keys of an iteration: those of the last result. The next result most often belongs to it, too.
     recent: (usize, Range<u64>),
+    /// Stages to tell of. Fragments stay with the transport until they are asked for, since copies of packets are a
+    /// large part of the work.
     out: VecDeque<Action>,
 }
 
@@ -284,7 +297,6 @@ impl Training {
         let first = self.plan.job.shape.first + u64::from(self.iteration) * self.plan.keys();
         let priority = self.plan.priority(self.iteration, layer);
         self.worker.produce(now, first + self.begins[layer] + keys, priority);
-        self.relay();
     }
 
     /// The layer of a key.
@@ -307,18 +319,10 @@ impl Training {
         (layer, first..first + self.plan.layers[layer].keys)
     }
 
-    /// Passes on the acts of its transport.
-    fn relay(&mut self) {
-        while let Some(act) = self.worker.poll_act() {
-            match act {
-                Act::Send { packet, .. } => self.out.push_back(Action::Fragment(packet)),
-                Act::Take { key, .. } => {
-                    let layer = self.layer_of(key);
-                    self.missing[layer] -= 1;
-                }
-                Act::Store { .. } | Act::Add { .. } | Act::Fail { .. } => {}
-            }
-        }
+    /// A result has arrived.
+    fn count_result(&mut self, key: u64) {
+        let layer = self.layer_of(key);
+        self.missing[layer] -= 1;
     }
 }
 
@@ -326,9 +330,10 @@ impl Application for Training {
     fn handle_event(&mut self, now: Time, event: &Event) {
         if let Event::Fragment(packet) = event {
             self.worker.handle_packet(now, packet);
-            self.relay();
+            while let Some(key) = self.worker.take_result() {
+                self.count_result(key);
+            }
             self.advance(now);
-            self.relay();
         }
     }
 
@@ -336,13 +341,23 @@ impl Application for Training {
         if self.worker.poll_timeout() <= now {
             self.worker.handle_timeout(now);
         }
-        self.relay();
         self.advance(now);
-        self.relay();
     }
 
-    fn poll_action(&mut self, _now: Time) -> Option<Action> {
-        take_oldest(&mut self.out)
+    fn poll_action(&mut self, now: Time) -> Option<Action> {
+        if let Some(stage) = take_oldest(&mut self.out) {
+            return Some(stage);
+        }
+        loop {
+            match self.worker.poll_act()? {
+                Act::Send { packet, .. } => return Some(Action::Fragment(packet)),
+                Act::Take { key, .. } => {
+                    self.count_result(key);
+                    self.advance(now);
+                }
+                Act::Store { .. } | Act::Add { .. } | Act::Fail { .. } => {}
+            }
+        }
     }
 
     fn poll_timeout(&self) -> Time {

@@ -203,6 +203,11 @@ impl Worker {
         self.send_to_server(self.base, fragment, Lanes::None);
     }
 
+    /// Its acts that were not polled yet.
+    pub(crate) const fn acts_mut(&mut self) -> &mut VecDeque<Act> {
+        &mut self.acts
+    }
+
     fn at(&self, key: u64) -> usize {
         key as usize & (self.states.len() - 1)
     }
