@@ -253,11 +253,10 @@ pub(crate) fn send_to_owners(job: &Job, fragment: Fragment, plane: u8, lanes: La
 
 impl Discipline for Esa {
     fn handle_packet(program: &mut EsaProgram, now: Time, packet: &Packet) -> Fate {
-        let Header::Fragment(fragment) = packet.header else { return Fate::Forward };
+        let Header::Fragment(mut fragment) = packet.header else { return Fate::Forward };
         let mut desk = program.desk();
         let Some(job) = desk.jobs.get(fragment.job) else { return Fate::Consume };
-        let marks = fragment.marks.with_if(packet.flags.has(Flags::CE), Marks::CONGESTED);
-        let fragment = Fragment { marks, ..fragment };
+        fragment.marks = fragment.marks.with_if(packet.flags.has(Flags::CE), Marks::CONGESTED);
         let plane = packet.path.port();
         match fragment.kind {
             Kind::Data if packet.flags.has(Flags::TRIMMED) => Fate::Consume,

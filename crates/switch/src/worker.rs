@@ -311,7 +311,7 @@ impl Worker {
         }
     }
 
-    fn handle_result(&mut self, now: Time, fragment: Fragment, marked: bool, trimmed: bool) {
+    fn handle_result(&mut self, now: Time, fragment: &Fragment, marked: bool, trimmed: bool) {
         let Some(key) = key_of(fragment.number, self.base) else { return };
         if self.has_result(key) {
             self.counts.late_results += 1;
@@ -384,7 +384,7 @@ impl Worker {
     }
 
     /// The server asks for this worker's fragment of a key.
-    fn handle_solicit(&mut self, now: Time, fragment: Fragment) {
+    fn handle_solicit(&mut self, now: Time, fragment: &Fragment) {
         let Some(key) = key_of(fragment.number, self.base) else { return };
         let float = fragment.marks.has(Marks::FLOAT);
         if self.has_result(key) {
@@ -420,7 +420,7 @@ impl Worker {
 
 impl Program for Worker {
     fn handle_packet(&mut self, now: Time, packet: &Packet) -> Fate {
-        let Header::Fragment(fragment) = packet.header else { return Fate::Forward };
+        let Header::Fragment(fragment) = &packet.header else { return Fate::Forward };
         if fragment.job != self.job.shape.number {
             return Fate::Forward;
         }

@@ -190,9 +190,10 @@ impl Slice<'_> {
                 let (chunk, packet) = (*chunk, *packet);
                 return self.deliver_chunk(h, now, transit, &packet, chunk);
             }
-            Header::Fragment(_) => {
-                let packet = *packet;
-                return self.deliver_fragment(h, now, transit, &packet);
+            Header::Fragment(fragment) => {
+                let what = u64::from(fragment.number) << 24 | u64::from(fragment.job) << 8 | fragment.kind as u64;
+                let event = Event::Fragment(*packet);
+                return self.deliver_fragment(h, now, transit, what, &event);
             }
             Header::Ack(ack) => note_feedback(&mut self.books.paths, ack.path, packet.flags, false),
             Header::Nack(nack) => note_feedback(&mut self.books.paths, nack.path, packet.flags, true),
@@ -260,18 +261,16 @@ impl Slice<'_> {
         }
     }
 
-    /// A fragment has arrived at a host: passes it to the program, because it belongs to no connection.
-    fn deliver_fragment(&mut self, h: usize, now: u64, transit: &Transit, packet: &Packet) {
+    /// A fragment has arrived at a host: passes it to the program, because it belongs to no connection. `what` is its
+    /// part of the fingerprint.
+    fn deliver_fragment(&mut self, h: usize, now: u64, transit: &Transit, what: u64, event: &Event) {
         self.books.packets.fragments_arrived += u64::from(transit.is_whole_data());
         self.fabric.cargo.release(transit);
         let host = &mut self.edge.hosts[h];
         host.now = now;
         let wake_at = host.wake_at;
-        if let Header::Fragment(fragment) = packet.header {
-            let what = u64::from(fragment.number) << 24 | u64::from(fragment.job) << 8 | fragment.kind as u64;
-            self.edge.fingerprints[h].add([FRAGMENT, what, now]);
-        }
-        self.edge.programs[h].handle_event(Time(now), &Event::Fragment(*packet));
+        self.edge.fingerprints[h].add([FRAGMENT, what, now]);
+        self.edge.programs[h].handle_event(Time(now), event);
         if self.act(h, now) || self.edge.hosts[h].wake_at < wake_at {
             self.run_host(h, now + 1);
         }
