@@ -213,13 +213,15 @@ pub struct FragmentSocket {
 }
 
 impl FragmentSocket {
-    /// Opens a socket with buffers of `buffer` bytes, if the system gives them. Port 0 takes any free one.
+    /// Opens a socket with buffers of `receive` and `send` bytes, if the system gives them. Port 0 takes any free one.
+    /// What the send buffer holds is on its way to the port: nothing that is sent later, by any socket of the host, can
+    /// overtake it.
     ///
     /// # Errors
     /// If the address is not ours, or the port is taken.
-    pub fn open(address: SocketAddrV6, buffer: usize) -> Result<FragmentSocket, Error> {
+    pub fn open(address: SocketAddrV6, receive: usize, send: usize) -> Result<FragmentSocket, Error> {
         Ok(FragmentSocket {
-            udp: Udp::open(address, buffer, buffer)?,
+            udp: Udp::open(address, receive, send)?,
             batches: VecDeque::new(),
             spare: Vec::new(),
             waiting: 0,
@@ -413,7 +415,7 @@ mod tests {
     fn what_is_pushed_to_several_arrives_at_each_of_them_in_few_calls() {
         let any: SocketAddrV6 = "[::1]:0".parse().expect("an address");
         let mut sockets: Vec<FragmentSocket> =
-            (0..3).map(|_| FragmentSocket::open(any, 1 << 20).expect("a socket")).collect();
+            (0..3).map(|_| FragmentSocket::open(any, 1 << 20, 1 << 20).expect("a socket")).collect();
         let to: Arc<[SocketAddrV6]> = sockets[1..].iter().map(|socket| socket.address().expect("bound")).collect();
         let mut sealing = Sealing::new(&[9; 32], 0);
         for number in 1..=40 {

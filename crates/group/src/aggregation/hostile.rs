@@ -142,7 +142,7 @@ fn attack(door: SocketAddrV6, stop: &AtomicBool) {
         let joined = Line::open(Ipv6Addr::LOCALHOST, door, &key, join(worker, 2), Duration::from_secs(5), &|| false);
         parts.push(joined.unwrap_or_else(|apart| panic!("worker {worker}: {apart}")));
     }
-    let mut socket = FragmentSocket::open("[::1]:0".parse().expect("an address"), 1 << 20).expect("a socket");
+    let mut socket = FragmentSocket::open("[::1]:0".parse().expect("an address"), 1 << 20, 1 << 20).expect("a socket");
     let mut random = Random::new(5, StreamKind::Workload, 9);
     let port = SocketAddrV6::new(Ipv6Addr::LOCALHOST, parts[0].1.ports[0], 0, 0);
     let to: Arc<[SocketAddrV6]> = Arc::new([port]);

@@ -114,7 +114,7 @@ impl ParameterServer {
             terms::door(&config.key, SocketAddrV6::new(*config.address.ip(), 0, 0, config.address.scope_id()))?;
         control.accept = false;
         control.handshake_timeout = terms::GONE;
-        let mut socket = FragmentSocket::open(config.address, config.socket_buffer)?;
+        let mut socket = FragmentSocket::open(config.address, config.socket_buffer, config.socket_buffer)?;
         socket.lose(config.loss, 77);
         let mut node = Node::bind(control)?;
         let inbox = node.register(vec![0; BYTES]);

@@ -220,7 +220,11 @@ impl Switch {
         let (mut ports, mut orders, mut threads) = (Vec::new(), Vec::new(), Vec::new());
         let slots = config.slots / u32::from(config.ports);
         for number in 0..config.ports {
-            let mut socket = FragmentSocket::open(at(SwitchConfig::FRAGMENTS + number)?, config.socket_buffer)?;
+            let mut socket = FragmentSocket::open(
+                at(SwitchConfig::FRAGMENTS + number)?,
+                config.socket_buffer,
+                config.socket_buffer,
+            )?;
             socket.lose(config.loss, u64::from(number) + 1);
             ports.push(socket.address()?.port());
             let (sender, receiver) = channel();

@@ -20,6 +20,9 @@ pub(super) const RTT: Span = Span::from_ms(2);
 pub(super) const FIRST: u64 = 1 << 40;
 /// A switch or a worker counts as gone if nothing was heard of it for this time: ours.
 pub(super) const GONE: Duration = Duration::from_secs(1);
+/// A worker hands the system no more than its port sends in this time: ours, some slices of the scheduler, so that the
+/// port stays busy while the worker sleeps.
+const HELD: Span = Span::from_ms(10);
 /// The most fragments under way: ours.
 const WINDOW_MAX: u32 = 4_096;
 /// The most workers of a job: 32 racks of 32. The bitmaps of a header have room for no more.
@@ -132,6 +135,13 @@ pub(super) fn timeout(rate: Rate, lanes: u16, window: u32) -> Span {
     (whole * 4).max(Span::from_ms(10))
 }
 
+/// The send buffer of a worker's socket, between 64 KiB and `most`. The rest of a window waits in the worker's own memory.
+/// In the port it would delay all other packets of the host: at 25 Mb/s a window of 4,096 fragments takes 1.5 s, and
+/// after a second of silence the switch counts as gone. Ours.
+pub(super) fn send_buffer(rate: Rate, most: usize) -> usize {
+    (rate.bytes_in(HELD).0 as usize).clamp(1 << 16, most.max(1 << 16))
+}
+
 /// The window of a session: the requested one, limited by the slots, and a multiple of the ports.
 pub(super) fn window(wanted: u32, slots: u32, ports: u32) -> u32 {
     let most = wanted.clamp(1, WINDOW_MAX).min(slots);
@@ -194,6 +204,8 @@ mod tests {
         assert_eq!(of(100), (43, Span(4 * 43 * 91_520_000)));
         assert_eq!(of(40_000), (512, Span::from_ms(10)));
         assert_eq!(of(1).0, 32);
+        let held = |mbps: u64| send_buffer(Rate(mbps * 1_000_000), 4 << 20);
+        assert_eq!([1, 100, 1_000, 400_000].map(held), [1 << 16, 125_000, 1_250_000, 4 << 20]);
     }
 
     #[test]

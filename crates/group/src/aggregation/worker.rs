@@ -166,8 +166,9 @@ impl Session {
         }
         let numbers = 0..ports.len() as u16;
         let job = terms.job().map_err(|_| odd())?;
+        let address = SocketAddrV6::new(way.ours, 0, 0, way.door.scope_id());
         let mut socket =
-            FragmentSocket::open(SocketAddrV6::new(way.ours, 0, 0, way.door.scope_id()), way.socket_buffer)
+            FragmentSocket::open(address, way.socket_buffer, terms::send_buffer(way.rate, way.socket_buffer))
                 .map_err(|error| Apart::Failed(error.into()))?;
         socket.lose(way.loss, u64::from(join.worker) + 100);
         let to = ports
