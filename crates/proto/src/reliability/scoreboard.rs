@@ -29,6 +29,9 @@ const _: () = assert!(size_of::<Sent>() == 16, "four entries to a cache line");
 /// At most this many entries of the window are named for a prefetch: 32 cache lines.
 const NAMED_MAX: u64 = 128;
 
+/// The first length of the ring: a connection that sends one short message needs no more. Ours.
+const FIRST: usize = 16;
+
 /// A ring of [`Sent`] over `[una, next)`; `in_flight` is the sum of the sizes of those in flight.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scoreboard {
@@ -89,7 +92,7 @@ impl Scoreboard {
 
     fn grow(&mut self) {
         let old_len = self.ring.len() as u64;
-        let old = core::mem::replace(&mut self.ring, vec![EMPTY; (old_len as usize * 2).max(64)]);
+        let old = core::mem::replace(&mut self.ring, vec![EMPTY; (old_len as usize * 2).max(FIRST)]);
         for psn in self.una..self.next {
             let to = self.index(psn);
             self.ring[to] = old[(psn & (old_len - 1)) as usize];
