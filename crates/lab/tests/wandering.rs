@@ -6,7 +6,7 @@
 //! without faults, at every switch. If a flow does not finish, there is a fault. Connections that opened at first use
 //! are closed at the end.
 //!
-//! A failure prints a command that replays it. `WANDER=FROM..TO` selects the seeds: `WANDER=0..50000` takes a night.
+//! A failure prints a command that replays it. `WANDER=FROM..TO` selects the seeds: `WANDER=0..50000` takes an hour.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -84,9 +84,14 @@ impl Wanderer {
             w.fault();
         }
         let seed = w.below(1000);
-        // With few slots over long links, switches that add take a round trip for every few packets. ATP over two
-        // levels with few slots and small queues makes progress mostly by timers.
-        let limit = if w.text.contains("[switch]") { 400 } else { 60 };
+        // Without a fault a run must end by itself. With few slots over long links, switches that add take a round trip
+        // for every few packets, up to seconds in all. ATP over two levels with few slots and small queues makes progress
+        // mostly by timers.
+        let limit = match (lossy || faults > 0, w.text.contains("[switch]")) {
+            (false, _) => 8_000,
+            (true, true) => 400,
+            (true, false) => 60,
+        };
         w.line(format_args!("[run]\nseed = {seed}\ntime_limit = \"{limit} ms\""));
         if w.one_in(4) {
             w.line("sample = \"3 us\"");
