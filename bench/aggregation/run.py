@@ -35,6 +35,15 @@ LANES = 256
 HEADERS = 48 + 24 + 16 + 32
 LEAF = "fcbb:bb00:7ff::1"
 
+# Ports mark alike in namespaces and in the simulator.
+MARKS = """
+ecn = true
+ecn_low = "80 KB"
+ecn_high = "80 KB"
+ecn_last_hop = true
+trimming = false
+"""
+
 SCENARIO = """
 name = "aggregation bench"
 [fabric]
@@ -45,12 +54,7 @@ spines = 1
 rate = "{rate} Mbps"
 queue = "1 MiB"
 routing = "source"
-ecn = true
-ecn_low = "80 KB"
-ecn_high = "80 KB"
-ecn_last_hop = true
-trimming = false
-[profile]
+{marks}[profile]
 name = "mrc"
 [workload]
 kind = "permutation"
@@ -69,12 +73,7 @@ spines = 1
 rate = "{rate} Mbps"
 queue = "1 MiB"
 latency = "500 us"
-ecn = true
-ecn_low = "80 KB"
-ecn_high = "80 KB"
-ecn_last_hop = true
-trimming = false
-[switch]
+{marks}[switch]
 system = "{system}"
 slots = {slots}
 lanes = 256
@@ -122,7 +121,7 @@ class Leaf(Fabric):
     """Hosts below one leaf, whose namespace a switch can run in. `rate` is a host's in Mb/s."""
 
     def __init__(self, rate, hosts):
-        super().__init__("ag", SCENARIO.format(hosts=hosts, rate=rate))
+        super().__init__("ag", SCENARIO.format(hosts=hosts, rate=rate, marks=MARKS))
 
     def __enter__(self):
         super().__enter__()
@@ -238,7 +237,7 @@ def simulated(system, count, window, size):
     timeout = max(10_000, int(4 * window * (4 * LANES + HEADERS) * 8 / RATE))
     more = "" if system == "switchml" else f"window = {window}\nwindow_start = {min(window, 200)}\n"
     more += 'priority = "constant"\n' if system == "esa" else ""
-    text = SIMULATED.format(rate=RATE, system=system, slots=count, timeout=timeout, more=more, size=size, compute=COMPUTE, straggle=STRAGGLE, runs=RUNS)
+    text = SIMULATED.format(rate=RATE, marks=MARKS, system=system, slots=count, timeout=timeout, more=more, size=size, compute=COMPUTE, straggle=STRAGGLE, runs=RUNS)
     means = []
     for seed in (1, 2, 3):
         ran = subprocess.run([STRANDWAY, "run", "-", "--seed", str(seed), "-q", "--json", "-"], input=text, capture_output=True, text=True)

@@ -342,17 +342,7 @@ impl<'a> Programs<'a> {
 
     /// The program of one host in its initial state.
     pub fn at(&self, host: HostId) -> AnyApplication<'_> {
-        let planned = self.planned_at(host);
-        let Some(own) = self.make.and_then(|make| make(host)) else { return planned };
-        let own = AnyApplication::Custom(own);
-        match planned {
-            AnyApplication::Flows(_) if self.flows.starts_nothing_at(host) => own,
-            others => AnyApplication::Several(Several(vec![own, others])),
-        }
-    }
-
-    /// The plan's flows and the ranks of collectives at a host.
-    fn planned_at(&self, host: HostId) -> AnyApplication<'_> {
+        let own = self.make.and_then(|make| make(host)).map(AnyApplication::Custom);
         let flows = AnyApplication::Flows(Flows::new(&self.flows, host));
         let ranks = self.bounds[host.0 as usize] as usize..self.bounds[host.0 as usize + 1] as usize;
         let member = |&(group, rank): &(u32, Rank)| {
@@ -377,8 +367,9 @@ impl<'a> Programs<'a> {
         let actors = actors.iter().take_while(|actor| actor.0 == host).map(|&(_, number, rank)| {
             AnyApplication::Actor(Box::new(Actor::new(&self.jobs[number as usize], rank, all)))
         });
+        let ranks = self.ranks[ranks].iter().map(member);
         let mut all: Vec<AnyApplication<'_>> =
-            self.ranks[ranks].iter().map(member).chain(casters).chain(actors).chain(followers).collect();
+            own.into_iter().chain(ranks).chain(casters).chain(actors).chain(followers).collect();
         match all.pop() {
             None => flows,
             Some(only) if all.is_empty() && self.flows.starts_nothing_at(host) => only,

@@ -93,6 +93,16 @@ pub enum AnyWorker {
     SelfClocked(SelfClocked),
 }
 
+/// Calls the same method on any transport.
+macro_rules! each {
+    ($any:expr, $worker:ident => $call:expr) => {
+        match $any {
+            AnyWorker::Windowed($worker) => $call,
+            AnyWorker::SelfClocked($worker) => $call,
+        }
+    };
+}
+
 impl AnyWorker {
     /// Produces all keys below `end`; the new ones get this priority, if the system has priorities.
     pub fn produce(&mut self, now: Time, end: u64, priority: u8) {
@@ -104,10 +114,7 @@ impl AnyWorker {
 
     /// The next act, if it is that a result has arrived: its key.
     fn take_result(&mut self) -> Option<u64> {
-        let acts = match self {
-            AnyWorker::Windowed(worker) => worker.acts_mut(),
-            AnyWorker::SelfClocked(worker) => worker.acts_mut(),
-        };
+        let acts = each!(self, worker => worker.acts_mut());
         let Some(&Act::Take { key, .. }) = acts.front() else { return None };
         take_oldest(acts);
         Some(key)
@@ -115,21 +122,8 @@ impl AnyWorker {
 
     /// Are all produced keys done?
     pub fn is_done(&self) -> bool {
-        match self {
-            AnyWorker::Windowed(worker) => worker.is_done(),
-            AnyWorker::SelfClocked(worker) => worker.is_done(),
-        }
+        each!(self, worker => worker.is_done())
     }
-}
-
-/// Calls the same method on any transport.
-macro_rules! each {
-    ($any:expr, $worker:ident => $call:expr) => {
-        match $any {
-            AnyWorker::Windowed($worker) => $call,
-            AnyWorker::SelfClocked($worker) => $call,
-        }
-    };
 }
 
 impl Program for AnyWorker {
@@ -189,7 +183,7 @@ pub struct Training {
     missing: Vec<u64>,
     /// A layer, and its keys of an iteration: those of the last result. The next result most often belongs to it, too.
     recent: (usize, Range<u64>),
-    /// Stages to tell of. Fragments stay with the transport until they are asked for, since copies of packets are a
+    /// Stages to tell of. The acts of the transport stay there until an action is polled, since copies of packets are a
     /// large part of the work.
     out: VecDeque<Action>,
 }
@@ -330,6 +324,7 @@ impl Application for Training {
     fn handle_event(&mut self, now: Time, event: &Event) {
         if let Event::Fragment(packet) = event {
             self.worker.handle_packet(now, packet);
+            // Not left to `poll_action`: a job that runs this program as one of its steps reads its phase after each event.
             while let Some(key) = self.worker.take_result() {
                 self.count_result(key);
             }
@@ -345,10 +340,10 @@ impl Application for Training {
     }
 
     fn poll_action(&mut self, now: Time) -> Option<Action> {
-        if let Some(stage) = take_oldest(&mut self.out) {
-            return Some(stage);
-        }
         loop {
+            if let Some(stage) = take_oldest(&mut self.out) {
+                return Some(stage);
+            }
             match self.worker.poll_act()? {
                 Act::Send { packet, .. } => return Some(Action::Fragment(packet)),
                 Act::Take { key, .. } => {

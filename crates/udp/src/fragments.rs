@@ -214,8 +214,7 @@ pub struct FragmentSocket {
 
 impl FragmentSocket {
     /// Opens a socket with buffers of `receive` and `send` bytes, if the system gives them. Port 0 takes any free one.
-    /// What the send buffer holds is on its way to the port: nothing that is sent later, by any socket of the host, can
-    /// overtake it.
+    /// Packets that any socket of the host sends later wait behind the bytes in the send buffer.
     ///
     /// # Errors
     /// If the address is not ours, or the port is taken.

@@ -21,9 +21,9 @@ impl Endpoint {
     /// goes.
     pub(super) fn take_chunk_in_turn(&mut self, now: Time, free: Ports, into: &mut Packet) -> bool {
         self.casts_first = !self.casts_first;
-        let mut took = !self.casts_first && self.take_data(now, free, into);
-        took = took || self.take_chunk(now, free, into);
-        took || self.casts_first && self.take_data(now, free, into)
+        !self.casts_first && self.take_data(now, free, into)
+            || self.take_chunk(now, free, into)
+            || self.casts_first && self.take_data(now, free, into)
     }
 
     /// Sends a fragment of a gradient or of a sum, by the port in its path. Fragments of one port are sent in order,

@@ -126,16 +126,17 @@ impl Node {
         let first = sockets.len();
         sockets.extend(bells.iter().map(|bell| PollFd::new(*bell, PollFlags::IN)));
         let outcome = rustix::event::poll(&mut sockets, Some(&timeout));
-        let told: Vec<bool> = sockets[urgent].iter().map(|polled| !polled.revents().is_empty()).collect();
+        let with_urgent = (0..self.planes.len()).filter(|&plane| self.planes[plane].urgent_fd().is_some());
+        for (plane, polled) in with_urgent.zip(&sockets[urgent]) {
+            if !polled.revents().is_empty() {
+                self.urgent.tell(plane);
+            }
+        }
         for (bell, polled) in bells.iter().zip(&sockets[first..]) {
             bell.get_up();
             if !polled.revents().is_empty() {
                 bell.drain();
             }
-        }
-        let with_urgent = (0..self.planes.len()).filter(|&plane| self.planes[plane].urgent_fd().is_some());
-        for (plane, _) in with_urgent.zip(told).filter(|&(_, told)| told) {
-            self.urgent.tell(plane);
         }
         if let Some(links) = &mut self.links {
             links.read();

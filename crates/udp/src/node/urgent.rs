@@ -287,6 +287,7 @@ mod tests {
         urgent.tell(1);
         assert!(urgent.is_due(at(1_301), 1) && !urgent.is_due(at(1_301), 1));
         assert!((0..EARLY_MAX).all(|_| urgent.may_end_early()));
+        urgent.pass(1, 1);
         assert!(!urgent.may_end_early(), "the turn goes on, to the other planes and to what is to be sent");
         urgent.end_turn();
         assert!(urgent.may_end_early());
