@@ -145,6 +145,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     group.barrier()?;
-    strandway_group::process::close_all();
+    if let Err(failure) = strandway_group::process::close_all() {
+        eprintln!("{failure}");
+        std::process::exit(1);
+    }
     Ok(())
 }

@@ -34,6 +34,7 @@ mod failure;
 mod group;
 mod helm;
 mod launch;
+mod meeting;
 mod memory;
 mod message;
 mod plan;
@@ -47,7 +48,7 @@ mod work;
 pub use element::{Element, Reduction};
 pub use failure::Failure;
 pub use group::{Group, GroupOptions, Number};
-pub use launch::{Launch, StoreAt, close_all};
+pub use launch::{Launch, StoreAt, close_all, descriptors};
 pub use memory::Buffer;
 pub use plan::{Job, Span};
 pub use store::{DirectoryStore, Prefixed, Store, TcpStore, Values};
@@ -55,7 +56,8 @@ pub use tuning::{Candidate, Tuning, tune};
 pub use work::Work;
 
 use crate::error::GroupError;
-use engine::{Command, Engine};
+pub use engine::Waiting;
+use engine::{Command, Engine, Lost};
 use helm::Helm;
 use record::{Record, Terms, Wire};
 use std::net::{SocketAddr, SocketAddrV6};
@@ -71,8 +73,6 @@ const PATIENCE: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// ours.
 const PLANE_TIMEOUT: Duration = Duration::from_millis(40);
 const PLANE_TRIPS: u32 = 4;
-/// How long the end of a process waits for what it has said last to arrive: ours.
-const LINGER: Duration = Duration::from_secs(2);
 /// Connections of a process: ours, one per process that it shares a group with.
 const CONNECTIONS: usize = 16_384;
 
@@ -96,7 +96,17 @@ pub struct ProcessOptions {
     pub base_rtt: TimeSpan,
     /// How long the store is asked for ranks that come late. Default 5 minutes.
     pub patience: Duration,
+    /// Bytes of short messages that one process may send to another one before a call there asks for them; rank 0
+    /// chooses. Beyond it, a message waits at its sender, and so does a call that needs it to have left. Each process
+    /// keeps at most twice as much for each peer. Default 4 MiB, at least 64 KiB.
+    pub credit: u32,
+    /// How long the end of a process waits until its last messages have arrived, as long as their receivers may live.
+    /// Default 30 s.
+    pub linger: Duration,
 }
+
+/// Least [`ProcessOptions::credit`]: ours, room for a few short messages.
+const CREDIT_MIN: u32 = 1 << 16;
 
 impl ProcessOptions {
     /// Defaults on these planes.
@@ -110,6 +120,8 @@ impl ProcessOptions {
             rate: Rate::from_gbps(40),
             base_rtt: TimeSpan::from_us(100),
             patience: Duration::from_secs(300),
+            credit: 4 << 20,
+            linger: Duration::from_secs(30),
         }
     }
 
@@ -137,53 +149,22 @@ struct Inner {
     record: Record,
     wire: Wire,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// The operating system process that it was started in.
+    pid: u32,
+    linger: Duration,
+    lost: Lost,
+    /// The terms with which it has joined, until a group is formed.
+    invitation: Mutex<Option<Terms>>,
+    /// Descriptors of its node's sockets.
+    descriptors: Vec<i32>,
 }
 
 impl Process {
-    /// Reads from a group's store what all have in common, or writes it as rank 0, and starts a process on the wire.
-    ///
-    /// # Errors
-    /// If the store or an address does not work.
-    pub fn join(store: &mut impl Store, rank: u32, options: &ProcessOptions) -> Result<Process, GroupError> {
-        Process::join_or(store, rank, options, |_| None)
-    }
-
-    /// The same, with a process that exists if `known` has one with the group's key.
-    pub(crate) fn join_or(
-        store: &mut impl Store,
-        rank: u32,
-        options: &ProcessOptions,
-        known: impl Fn(Option<&[u8; 32]>) -> Option<Process>,
-    ) -> Result<Process, GroupError> {
-        let wire = if rank == 0 {
-            let process = known(None);
-            let wire = match &process {
-                Some(process) => process.0.wire.clone(),
-                None => {
-                    let secret = random_secret()?;
-                    Wire {
-                        secret,
-                        payload: options.payload()?,
-                        protection: options.protection,
-                        profile: options.profile.clone(),
-                        tuning: options.tuning,
-                    }
-                }
-            };
-            let group = u64::from_be_bytes(*random_secret()?.first_chunk().expect("32 bytes"));
-            let terms = Terms { group, wire: wire.clone() };
-            store.set("group", &terms.encode()).map_err(broken)?;
-            wire
-        } else {
-            terms(store, options.patience)?.wire
-        };
-        match known(Some(&wire.secret)) {
-            Some(process) => Ok(process),
-            None => Process::start(options, wire),
-        }
-    }
-
     fn start(options: &ProcessOptions, wire: Wire) -> Result<Process, GroupError> {
+        if wire.credit < CREDIT_MIN {
+            let credit = wire.credit;
+            return Err(GroupError::Config(format!("a credit of {credit} bytes: give at least {CREDIT_MIN}")));
+        }
         let config = Config {
             planes: options.planes.clone(),
             payload: wire.payload,
@@ -195,6 +176,7 @@ impl Process {
             // A process may be stopped in the middle of a handshake, too. One side alone must not give it up.
             handshake_timeout: PATIENCE,
             connections_max: CONNECTIONS,
+            hear_refusals: true,
             ..Config::new(&wire.secret)?.profile(&wire.profile)?
         };
         let mut node = Node::bind(config)?;
@@ -210,11 +192,25 @@ impl Process {
         let id = *random_secret()?.first_chunk().expect("32 bytes");
         let host = format!("{} (process {})", launch::host_name(), std::process::id());
         let record = Record { id, host, addresses };
-        let helm = Arc::new(Helm::new(Engine::new(node, id, record.addresses.clone(), wire.tuning), waker));
+        let lost = Lost::default();
+        let descriptors = node.descriptors();
+        let limits = (wire.tuning, wire.credit as usize);
+        let engine = Engine::new(node, id, record.addresses.clone(), limits, Arc::clone(&lost));
+        let helm = Arc::new(Helm::new(engine, waker));
         let steered = Arc::clone(&helm);
         let thread = std::thread::Builder::new().name("strandway-wire".into()).spawn(move || steered.run());
         let thread = thread.map_err(|error| GroupError::Config(format!("no thread for the wire: {error}")))?;
-        Ok(Process(Arc::new(Inner { helm, record, wire, thread: Mutex::new(Some(thread)) })))
+        Ok(Process(Arc::new(Inner {
+            helm,
+            record,
+            wire,
+            thread: Mutex::new(Some(thread)),
+            pid: std::process::id(),
+            linger: options.linger,
+            lost,
+            invitation: Mutex::new(None),
+            descriptors,
+        })))
     }
 
     /// Its address on each plane.
@@ -227,13 +223,42 @@ impl Process {
         self.0.helm.is_alive()
     }
 
+    /// Is this a child of the operating system process that it was started in? Its threads are not here then.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.0.pid != std::process::id()
+    }
+
+    /// The descriptors of its sockets. A child of a fork that keeps them open hides the death of its parent from the
+    /// other ranks.
+    pub fn descriptors(&self) -> &[i32] {
+        &self.0.descriptors
+    }
+
+    fn keep_invitation(&self, terms: Option<Terms>) {
+        *self.0.invitation.lock().unwrap_or_else(PoisonError::into_inner) = terms;
+    }
+
+    fn take_invitation(&self) -> Option<Terms> {
+        self.0.invitation.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The operations under way in all groups, the oldest first; empty if the process has ended.
+    pub fn waiting(&self) -> Vec<Waiting> {
+        let (answer, report) = std::sync::mpsc::channel();
+        self.submit(Command::Report(answer));
+        report.recv_timeout(Duration::from_secs(10)).unwrap_or_default()
+    }
+
     pub(crate) fn secret(&self) -> &[u8; 32] {
         &self.0.wire.secret
     }
 
     /// Leaves a command for the thread.
     fn submit(&self, command: Command) {
-        self.0.helm.submit(command);
+        // In the child of a fork nobody carries it out, and a lock may be held for ever.
+        if !self.is_forked() {
+            self.0.helm.submit(command);
+        }
     }
 
     /// The helm that moves its packets.
@@ -243,14 +268,28 @@ impl Process {
 
     /// Tells the others good-bye, once all that was said has arrived, and ends the thread. Groups of the process fail
     /// from now on.
-    pub fn close(&self) {
+    ///
+    /// # Errors
+    /// [`Failure::Undelivered`] if messages did not arrive whose calls had ended well here: their receivers are gone, or
+    /// have not answered for [`ProcessOptions::linger`].
+    pub fn close(&self) -> Result<(), Failure> {
         self.0.close();
+        if self.is_forked() {
+            return Ok(());
+        }
+        let lost = std::mem::take(&mut *self.0.lost.lock().unwrap_or_else(PoisonError::into_inner));
+        if lost.is_empty() { Ok(()) } else { Err(Failure::Undelivered(lost)) }
     }
 }
 
 impl Inner {
     fn close(&self) {
-        self.helm.submit(Command::End(LINGER));
+        if self.pid != std::process::id() {
+            // The node is the parent's. Its threads are not here, and nothing may leave by its sockets.
+            std::mem::forget(Arc::clone(&self.helm));
+            return;
+        }
+        self.helm.submit(Command::End(self.linger));
         self.helm.call_back();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
@@ -263,17 +302,9 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.close();
+        if self.pid == std::process::id() {
+            let lost = std::mem::take(&mut *self.lost.lock().unwrap_or_else(PoisonError::into_inner));
+            launch::note_undelivered(lost);
+        }
     }
-}
-
-fn broken(error: std::io::Error) -> GroupError {
-    GroupError::Config(format!("the store of the group: {error}"))
-}
-
-/// The record of rank 0.
-fn terms(store: &mut impl Store, patience: Duration) -> Result<Terms, GroupError> {
-    let text = store.get("group", patience).map_err(broken)?;
-    Terms::decode(&text).ok_or_else(|| {
-        GroupError::Config("the store's value `group` is none of this version: start all ranks alike".into())
-    })
 }

@@ -1,7 +1,7 @@
 //! Process groups for Python. Memory comes as an address and a length, with an object that keeps it alive.
 #![allow(unsafe_code, reason = "arrays of Python are lent by address, each with a reference to its owner")]
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTimeoutError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::any::Any;
 use std::io;
@@ -30,6 +30,7 @@ fn failed(py: Python<'_>, failure: &Failure) -> PyErr {
         Failure::Aborted => ("aborted", None),
         Failure::Mismatch(_) => ("mismatch", None),
         Failure::Node(_) => ("node", None),
+        Failure::Undelivered(_) => ("undelivered", None),
     };
     let name = if kind == "timeout" { "WireTimeout" } else { "WireError" };
     let made = || py.import("strandway.errors")?.getattr(name)?.call1((failure.to_string(), kind, rank));
@@ -47,7 +48,7 @@ pub(crate) fn seconds(timeout: f64) -> PyResult<Duration> {
         .map_err(|_| PyValueError::new_err(format!("a time of {timeout} s: give 0 or more")))
 }
 
-/// A store of Python: `set(key, value)` and `get(key, seconds)`.
+/// A store of Python: `set(key, value)`, `get(key, seconds)` and, if it has it, `remove(key)`.
 struct Given(Py<PyAny>);
 
 impl Store for Given {
@@ -56,9 +57,23 @@ impl Store for Given {
     }
 
     fn get(&mut self, key: &str, timeout: Duration) -> io::Result<Vec<u8>> {
+        let began = Instant::now();
         Python::attach(|py| {
-            let value = self.0.call_method1(py, "get", (key, timeout.as_secs_f64())).map_err(io::Error::other)?;
+            let value = self.0.call_method1(py, "get", (key, timeout.as_secs_f64())).map_err(|error| {
+                // Stores have exceptions of their own; one that took all the time says that there is no value.
+                let late = error.is_instance_of::<PyTimeoutError>(py) || began.elapsed() >= timeout.mul_f64(0.9);
+                let kind = if late { io::ErrorKind::TimedOut } else { io::ErrorKind::Other };
+                io::Error::new(kind, error)
+            })?;
             value.extract(py).map_err(|_| io::Error::other(format!("the store's value {key} is not bytes")))
+        })
+    }
+
+    fn remove(&mut self, key: &str) -> io::Result<()> {
+        Python::attach(|py| match self.0.getattr(py, "remove") {
+            Ok(remove) => remove.call1(py, (key,)).map(drop).map_err(io::Error::other),
+            // A store without removal keeps the value.
+            Err(_) => Ok(()),
         })
     }
 }
@@ -164,6 +179,18 @@ impl WireGroup {
         self.group().abort();
     }
 
+    /// A call was refused before it came here: it takes its number, and fails at the other ranks, which hear why.
+    fn refuse(&self, what: &str, why: &str) {
+        self.group().refuse(&format!("{what}: {why}"));
+    }
+
+    /// The operations under way in all groups of this process, the oldest first: name, seconds since they began, and the
+    /// ranks that they wait for.
+    fn waiting(&self, py: Python<'_>) -> Vec<(String, f64, Vec<String>)> {
+        let all = py.detach(|| self.group().waiting());
+        all.into_iter().map(|one| (one.what, one.since.as_secs_f64(), one.ranks)).collect()
+    }
+
     /// The kind and text of the first failure.
     fn failure(&self) -> Option<(bool, String)> {
         self.group().failure().map(|failure| (matches!(failure, Failure::TimedOut { .. }), failure.to_string()))
@@ -213,8 +240,15 @@ impl WireGroup {
             "barrier" => Job::Barrier,
             other => return Err(PyValueError::new_err(format!("no collective {other:?}"))),
         };
-        let element = Element::named(element)
-            .ok_or_else(|| PyValueError::new_err(format!("numbers of the kind {element} are not combined")))?;
+        let reduces = matches!(job, Job::AllReduce(_) | Job::Reduce { .. } | Job::ReduceScatter { .. });
+        let element = match Element::moved(element) {
+            Element::Other(_) if reduces => {
+                let what = format!("numbers of the kind {element} are not combined");
+                self.group().refuse(&what);
+                return Err(PyTypeError::new_err(what));
+            }
+            known => known,
+        };
         let reduction = Reduction::named(reduction, factor)
             .ok_or_else(|| PyValueError::new_err(format!("no reduction {reduction:?}")))?;
         let timeout = timeout.map(seconds).transpose()?;
@@ -328,15 +362,23 @@ impl Endings {
     }
 }
 
-/// Ends everything on the wire, once what was said has arrived.
+/// Ends everything on the wire, once what was said has arrived. An exception names what did not arrive.
 #[pyfunction]
-pub(crate) fn close_wire(py: Python<'_>) {
-    py.detach(|| {
-        process::close_all();
+pub(crate) fn close_wire(py: Python<'_>) -> PyResult<()> {
+    let closed = py.detach(|| {
         let leaving = std::mem::take(&mut *LEAVING.lock().unwrap_or_else(PoisonError::into_inner));
         for (_, thread) in leaving.into_iter().filter(|(pid, _)| *pid == std::process::id()) {
             // A panic there was told.
             let _ = thread.join();
         }
+        process::close_all()
     });
+    closed.map_err(|failure| failed(py, &failure))
+}
+
+/// The descriptors of all sockets of this process's nodes. A child of a fork covers them, or it hides the death of its
+/// parent from the other ranks.
+#[pyfunction]
+pub(crate) fn wire_descriptors() -> Vec<i32> {
+    process::descriptors()
 }

@@ -142,6 +142,9 @@ pub struct Config {
     /// DSCP of acknowledgements and all other small and urgent datagrams. Default 48 (CS6), which a fabric with two classes
     /// sends before data. Data has DSCP 0.
     pub control_dscp: u8,
+    /// Does the node take the ICMP errors that its datagrams meet ([`crate::Node::take_refusal`])? Default no: a program
+    /// that does not ask for them pays nothing for them.
+    pub hear_refusals: bool,
     /// Do switches on the way trim packets for which they have no room, instead of dropping them? If so, a datagram of data
     /// that arrives short is requested again, if it has the DSCP of control (or the next higher one, if the last switch
     /// trimmed it). Losses are then found by timeouts and NACKs only (profile `uec`). Hosts need not have the same value: a
@@ -192,6 +195,7 @@ impl Config {
             path_events: false,
             devices: Vec::new(),
             control_dscp: CONTROL_DSCP,
+            hear_refusals: false,
             trimming: false,
             accept: true,
             connections_max: 1_024,

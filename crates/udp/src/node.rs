@@ -216,6 +216,18 @@ impl Node {
         self.planes.iter().map(|plane| plane.address().map(Into::into)).collect()
     }
 
+    /// The plane and address of a port that has refused a datagram of this node (ICMP "port unreachable"), once for each
+    /// refusal, while [`Config::hear_refusals`] is set. The kernel of the other host limits how many it sends. A refusal
+    /// can be forged: count it only while nothing genuine is heard of the peer.
+    pub fn take_refusal(&mut self) -> Option<(usize, SocketAddr)> {
+        self.planes.iter_mut().enumerate().find_map(|(plane, one)| Some((plane, one.take_refusal()?.into())))
+    }
+
+    /// The descriptors of all sockets. A child of a fork that does not close them keeps the node's ports open.
+    pub fn descriptors(&self) -> Vec<i32> {
+        self.planes.iter().flat_map(Plane::descriptors).collect()
+    }
+
     /// A handle with which other threads wake this node while it sleeps in [`Node::wait`].
     ///
     /// # Errors

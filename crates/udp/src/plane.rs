@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::libc::sock_filter;
 use std::collections::VecDeque;
 use std::net::{Ipv6Addr, SocketAddrV6};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use tunnel::Tunnel;
 
 /// The most bytes of one send: what a UDP datagram over IPv6 can hold, less some.
@@ -211,6 +211,10 @@ pub(crate) struct Plane {
     blocked: bool,
     /// Peers to whom datagrams were refused since the last [`Plane::take_failure`]; at most [`FAILURES_MAX`].
     failures: Vec<(SocketAddrV6, Failure)>,
+    /// ICMP errors are taken from the sockets.
+    hears_refusals: bool,
+    /// Addresses whose ports refused datagrams since [`Plane::take_refusal`]; at most [`FAILURES_MAX`].
+    refusals: Vec<SocketAddrV6>,
     /// The kernel says that the interface is down or gone.
     pub(crate) dead: bool,
     pub(crate) counters: PlaneCounters,
@@ -233,6 +237,10 @@ impl Plane {
         // These sockets only send.
         let sources = (0..config.routes.more_sources()).map(|_| Udp::open(any_port, 4_096, send));
         let sources = sources.collect::<Result<_, _>>()?;
+        let sources: Vec<Udp> = sources;
+        if config.hear_refusals {
+            std::iter::once(&socket).chain(&sources).try_for_each(Udp::hear_refusals)?;
+        }
         let tunnel = match config.layout {
             Layout::Frame => None,
             Layout::Mrc { .. } => Some(Tunnel::open(*address.ip(), receive, send)?),
@@ -249,6 +257,8 @@ impl Plane {
             spare: Vec::new(),
             blocked: false,
             failures: Vec::new(),
+            hears_refusals: config.hear_refusals,
+            refusals: Vec::new(),
             dead: false,
             counters: PlaneCounters::default(),
         })
@@ -274,7 +284,12 @@ impl Plane {
     /// datagrams are urgent; the new socket's place is behind all that were opened before it.
     pub(crate) fn open_urgent(&mut self, address: SocketAddrV6, config: &Config) -> Result<(), Error> {
         // It only receives.
-        self.urgent = Some(Udp::open_shared(address, config.socket_buffer, 4_096)?);
+        let socket = Udp::open_shared(address, config.socket_buffer, 4_096)?;
+        if self.hears_refusals {
+            // The kernel chooses among the sockets of a port to which it gives an error.
+            socket.hear_refusals()?;
+        }
+        self.urgent = Some(socket);
         Ok(())
     }
 
@@ -430,6 +445,7 @@ impl Plane {
     pub(crate) fn flush(&mut self) {
         self.flush_tunnel();
         self.blocked = false;
+        let mut again = true;
         while let Some((source, batch)) = self.batches.front() {
             let socket = match source.checked_sub(1) {
                 None => &self.socket,
@@ -460,6 +476,11 @@ impl Plane {
                     self.segments = 1;
                     continue;
                 }
+                // The error belongs to datagrams that left earlier, and these have not left.
+                Err(error) if self.hears_refusals && std::mem::take(&mut again) && error != Errno::EMSGSIZE => {
+                    self.take_refusals();
+                    continue;
+                }
                 // Such a datagram is lost, as on a wire. The engine sends data again, and pings find a plane that stays
                 // silent.
                 Err(error) => {
@@ -467,6 +488,7 @@ impl Plane {
                     self.refuse(owner, error, count);
                 }
             }
+            again = true;
             if let Some((_, batch)) = self.batches.pop_front()
                 && self.spare.len() <= BATCHES_MAX
             {
@@ -500,9 +522,38 @@ impl Plane {
         self.failures.pop()
     }
 
+    /// Takes the ICMP errors that datagrams of this plane have met; true if there were any.
+    fn take_refusals(&mut self) -> bool {
+        let refusals = &mut self.refusals;
+        let mut any = false;
+        for socket in std::iter::once(&self.socket).chain(&self.urgent).chain(&self.sources) {
+            any |= socket.take_refusals(|to| {
+                if refusals.len() < FAILURES_MAX {
+                    refusals.push(to);
+                }
+            });
+        }
+        any
+    }
+
+    /// An address whose port has refused a datagram of ours: once for each refusal.
+    pub(crate) fn take_refusal(&mut self) -> Option<SocketAddrV6> {
+        self.refusals.pop()
+    }
+
+    /// The descriptors of all sockets.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = i32> + '_ {
+        let udp = std::iter::once(&self.socket).chain(&self.urgent).chain(&self.sources);
+        udp.map(|socket| socket.as_fd().as_raw_fd())
+    }
+
     /// Receives the datagrams of one call; false if there were none.
     pub(crate) fn receive(&mut self, inbox: &mut Inbox) -> bool {
-        let any = self.socket.receive(inbox);
+        let mut any = self.socket.receive(inbox);
+        if !any && inbox.failed() && self.hears_refusals && self.take_refusals() {
+            // What failed was the call for an earlier datagram of ours.
+            any = self.socket.receive(inbox);
+        }
         self.count_received(any, inbox)
     }
 
@@ -510,6 +561,9 @@ impl Plane {
     pub(crate) fn receive_urgent(&mut self, inbox: &mut Inbox) -> bool {
         let Some(socket) = &self.urgent else { return false };
         let any = socket.receive(inbox);
+        if inbox.failed() && self.hears_refusals {
+            self.take_refusals();
+        }
         self.counters.urgent += if any { inbox.size().1 as u64 } else { 0 };
         self.count_received(any, inbox)
     }

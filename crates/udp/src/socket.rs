@@ -82,6 +82,8 @@ pub(crate) struct Inbox {
     arrival: Arrival,
     length: usize,
     stride: usize,
+    /// The last call found no datagram, but an error that an earlier one of ours has met.
+    failed: bool,
 }
 
 impl Inbox {
@@ -94,12 +96,18 @@ impl Inbox {
             arrival: Arrival { from: nowhere, class: 0, age: Duration::ZERO },
             length: 0,
             stride: 0,
+            failed: false,
         }
     }
 
     /// Bytes and datagrams of the last call.
     pub(crate) fn size(&self) -> (usize, usize) {
         (self.length, self.length.div_ceil(self.stride.max(1)))
+    }
+
+    /// Did the last call find an error instead of datagrams?
+    pub(crate) const fn failed(&self) -> bool {
+        self.failed
     }
 
     /// Gives every datagram of the last call to `take`.
@@ -114,6 +122,9 @@ impl Inbox {
 pub(crate) struct Udp {
     socket: UdpSocket,
 }
+
+/// Errors of a socket that are taken at a time: ours. Whoever forges more of them must not keep a node busy.
+const ERRORS_MAX: usize = 64;
 
 impl Udp {
     /// Opens it, with buffers of `receive` and `send` bytes if the system gives them.
@@ -217,6 +228,34 @@ impl Udp {
     pub(crate) fn receive(&self, inbox: &mut Inbox) -> bool {
         receive(self.socket.as_raw_fd(), inbox)
     }
+
+    /// From now on the kernel keeps the ICMP errors that datagrams of this socket meet: [`Udp::take_refusals`]. Each of
+    /// them makes one later call on the socket fail.
+    pub(crate) fn hear_refusals(&self) -> Result<(), Error> {
+        setsockopt(&self.socket, sockopt::Ipv6RecvErr, &true).map_err(|errno| Error::Wait(errno.into()))
+    }
+
+    /// Takes the errors that the kernel keeps; `refused` hears of each address whose port refused a datagram. True if
+    /// there was any error.
+    pub(crate) fn take_refusals(&self, mut refused: impl FnMut(SocketAddrV6)) -> bool {
+        let (mut bytes, mut control) = ([0; 64], cmsg_space!(libc::sock_extended_err, libc::sockaddr_in6, [u8; 128]));
+        for count in 0..ERRORS_MAX {
+            let mut slices = [IoSliceMut::new(&mut bytes)];
+            let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
+            let Ok(got) = recvmsg::<SockaddrIn6>(self.socket.as_raw_fd(), &mut slices, Some(&mut control), flags)
+            else {
+                return count > 0;
+            };
+            for message in got.cmsgs().into_iter().flatten() {
+                if let (ControlMessageOwned::Ipv6RecvErr(error, _), Some(to)) = (message, got.address)
+                    && error.ee_errno == Errno::ECONNREFUSED as u32
+                {
+                    refused(to.into());
+                }
+            }
+        }
+        true
+    }
 }
 
 /// Sets the options that every socket of a plane has: buffers of these many bytes, traffic classes and times of arrival
@@ -239,12 +278,16 @@ fn prepare(socket: &impl AsFd, receive: usize, send: usize) -> nix::Result<()> {
 
 /// Receives the datagrams of one call from a socket; false if there were none.
 fn receive(fd: RawFd, inbox: &mut Inbox) -> bool {
-    inbox.length = 0;
+    (inbox.length, inbox.failed) = (0, false);
     let mut slices = [IoSliceMut::new(&mut inbox.bytes)];
     let control = Some(inbox.control.as_mut_slice());
-    // An error here belongs to an earlier send (a peer's port is closed), so it is enough to try again later.
-    let Ok(got) = recvmsg::<SockaddrIn6>(fd, &mut slices, control, MsgFlags::MSG_DONTWAIT) else {
-        return false;
+    let got = match recvmsg::<SockaddrIn6>(fd, &mut slices, control, MsgFlags::MSG_DONTWAIT) {
+        Ok(got) => got,
+        Err(error) => {
+            // An error here belongs to an earlier send (a peer's port is closed), so it is enough to try again later.
+            inbox.failed = error != Errno::EAGAIN;
+            return false;
+        }
     };
     let Some(from) = got.address else { return false };
     (inbox.length, inbox.stride) = (got.bytes, got.bytes);

@@ -10,17 +10,16 @@ use super::element::{Element, Reduction};
 use super::failure::Failure;
 use super::helm::Commands;
 use super::memory::Buffer;
-use super::message::{HEAD, Id, Landing};
+use super::message::{HEAD, Id, Landing, Message, Said, Signature};
 use super::plan::{EAGER, Job, Span};
 use super::probe::Probe;
 use super::record::Record;
 use super::task::{Pool, Task};
 use super::tuning::Tuning;
 use super::work::Work;
-use arriving::parcel_bytes;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::net::SocketAddrV6;
-use std::sync::{Arc, Mutex};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::net::{SocketAddr, SocketAddrV6};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use strandway_udp::{Connection, Error, Node, Operation, Region};
 
@@ -29,9 +28,18 @@ const SLOT: usize = 16_384;
 /// Messages that a peer may have under way at once: ours.
 const SLOTS: usize = 16;
 const _: () = assert!(EAGER + HEAD <= SLOT);
-/// Limit on the bytes of all peers that arrive before a collective asks for them: ours. A peer that exceeds it is
-/// disconnected.
-const EARLY_MAX: usize = 256 << 20;
+/// A peer's announcements, reports and requests that wait here, in bytes, beyond its credit: ours. Only a peer that
+/// breaks the protocol exceeds it; it is disconnected.
+const NOTES_MAX: usize = 64 << 20;
+/// Memory of failed operations that peers may still write to or read from: ours. Beyond it, the peers that have kept it
+/// longest are disconnected.
+const REMAINS_MAX: usize = 256 << 20;
+/// Failed calls of a group that are remembered: ours.
+const FAILED_MAX: usize = 4_096;
+/// Lines of a report on messages that did not arrive: ours.
+const LOST_MAX: usize = 64;
+/// How long the end of a process waits until its good-byes are acknowledged: ours.
+const FAREWELL: Duration = Duration::from_secs(2);
 /// Groups that are remembered after their end, so that late messages are known as such: ours.
 const ENDED_MAX: usize = 65_536;
 /// How often silent peers are looked at: ours.
@@ -57,6 +65,14 @@ pub(super) enum Command {
         failure: Arc<Mutex<Option<Failure>>>,
     },
     Begin(Box<Begin>),
+    /// A call that was refused here for its own arguments: it has its number, and the other ranks hear of it.
+    Refuse {
+        group: u64,
+        number: u64,
+        text: String,
+    },
+    /// Asks for the operations under way.
+    Report(std::sync::mpsc::Sender<Vec<Waiting>>),
     Abort {
         group: u64,
     },
@@ -78,6 +94,17 @@ pub(super) struct Begin {
     pub(super) work: Work,
 }
 
+/// An operation under way, for reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The operation: `all_reduce`, `send`, ...
+    pub what: String,
+    /// The time since it began.
+    pub since: Duration,
+    /// The ranks that it waits for, as `rank R at HOST`.
+    pub ranks: Vec<String>,
+}
+
 enum Line {
     Calling(Connection),
     /// The peer begins.
@@ -87,15 +114,87 @@ enum Line {
     Gone(String),
 }
 
+/// A message that leaves, and its purpose.
+struct Letter {
+    bytes: Vec<u8>,
+    about: About,
+}
+
+/// The purpose of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum About {
+    /// It keeps the two sides in step.
+    Control,
+    /// It has bytes of this call of this group, whose sender goes on before they arrive.
+    Call { group: u64, number: u64 },
+    /// It has the bytes of this task, a send.
+    Send { task: u64 },
+}
+
+/// Messages with bytes, and writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    messages: u64,
+    writes: u64,
+}
+
+/// Ports of a peer have refused datagrams.
+struct Refusals {
+    /// Where and when the first time.
+    plane: usize,
+    address: SocketAddrV6,
+    first: Instant,
+    count: u32,
+}
+
 struct Peer {
     record: Record,
     line: Line,
     /// Messages that wait for the line, or for room on it.
-    backlog: VecDeque<Vec<u8>>,
+    backlog: VecDeque<Letter>,
     met: Instant,
     /// It is silent, and was sent something that it would acknowledge.
     nudged: bool,
     probe: Option<Probe>,
+    /// Refusals of its ports that this node's own datagrams have met since the peer was heard last.
+    refusals: Option<Refusals>,
+    /// Short messages to it that were sent unasked and of which it has not said that they were taken, in bytes.
+    owed: usize,
+    /// Such messages of it that were taken here since it was told last, in bytes.
+    taken: usize,
+    /// All that waits here for a call, in bytes.
+    early: usize,
+    /// Calls wait for credit.
+    starved: bool,
+    /// What was posted to it, and what was accepted from it.
+    posted: Counts,
+    accepted: Counts,
+    /// What it had accepted when it said good-bye.
+    bye: Option<Counts>,
+    /// Tasks whose writes found no room in the queue of operations.
+    crowded: VecDeque<u64>,
+}
+
+impl Peer {
+    fn new(record: Record, line: Line) -> Peer {
+        Peer {
+            record,
+            line,
+            backlog: VecDeque::new(),
+            met: Instant::now(),
+            nudged: false,
+            probe: None,
+            refusals: None,
+            owed: 0,
+            taken: 0,
+            early: 0,
+            starved: false,
+            posted: Counts::default(),
+            accepted: Counts::default(),
+            bye: None,
+            crowded: VecDeque::new(),
+        }
+    }
 }
 
 struct Group {
@@ -106,12 +205,16 @@ struct Group {
     /// Collectives with lower numbers have begun here.
     begun: u64,
     tasks: BTreeMap<u64, u64>,
-    /// Receives that wait for a message, in the order of their calls: task, rank, tag.
-    wanted: VecDeque<(u64, Option<u32>, u32)>,
-    /// Messages that wait for a receive, in the order of their arrival.
-    parcels: VecDeque<(u32, u32, Parcel)>,
+    /// Calls that have failed here, the newest [`FAILED_MAX`].
+    failed: BTreeSet<u64>,
+    /// Receives that wait for a message, by tag, in the order of their calls: task and rank.
+    wanted: HashMap<u32, VecDeque<(u64, Option<u32>)>>,
+    /// Messages that wait for a receive, by tag, in the order of their arrival: from this rank.
+    parcels: HashMap<u32, VecDeque<(u32, Parcel)>>,
     /// The first failure of a task, for those who ask.
     failure: Arc<Mutex<Option<Failure>>>,
+    /// A call that ended well here has failed at another rank: why. No later call can be right.
+    broken: Option<Failure>,
     aborted: bool,
 }
 
@@ -120,10 +223,39 @@ enum Parcel {
     Offer { number: u64, length: u64 },
 }
 
+impl Parcel {
+    /// What it counts as while it waits.
+    fn bytes(&self) -> usize {
+        match self {
+            Parcel::Bytes(bytes) => cost(bytes.len()),
+            Parcel::Offer { .. } => NOTE,
+        }
+    }
+}
+
+/// What a short message counts as while it waits for a call: its bytes, and those of the lists that it is in.
+const fn cost(length: usize) -> usize {
+    length + NOTE
+}
+
+/// What an announcement counts as: ours.
+const NOTE: usize = 128;
+
+impl Early {
+    fn bytes(&self) -> usize {
+        match self {
+            Early::Bytes(_, _, bytes) => cost(bytes.len()),
+            Early::Told(text) => cost(text.len()),
+            Early::Ready(..) | Early::Open(..) => NOTE,
+        }
+    }
+}
+
 /// A message of a collective that has not begun here.
 enum Early {
-    Bytes(u32, Vec<u8>),
-    Open(u32, Landing),
+    Bytes(u32, Signature, Vec<u8>),
+    Ready(u32, Signature),
+    Open(u32, Signature, Landing),
     Told(String),
 }
 
@@ -134,11 +266,13 @@ struct Opened {
     landing: Landing,
     /// The staging area, if it is not the caller's memory.
     staging: Option<Region>,
+    /// The number of the offer that it is for, if it is for one.
+    offer: Option<u64>,
 }
 
 /// The purpose of a send of the node.
 enum Sent {
-    Message(Region),
+    Message(Region, About),
     Long { task: u64, send: usize },
 }
 
@@ -146,6 +280,7 @@ enum Sent {
 struct Remains {
     regions: Vec<Region>,
     uses: usize,
+    bytes: usize,
 }
 
 pub(super) struct Engine {
@@ -153,27 +288,49 @@ pub(super) struct Engine {
     id: Id,
     ours: Vec<SocketAddrV6>,
     tuning: Tuning,
+    /// Bytes of short messages that a peer may have sent without a call that takes them.
+    credit: usize,
     peers: Vec<Peer>,
     by_id: HashMap<Id, usize>,
     by_connection: HashMap<Connection, usize>,
+    /// Peers by their addresses.
+    by_address: HashMap<SocketAddrV6, usize>,
     /// Accepted, and not said who it is.
     strangers: HashSet<Connection>,
     groups: HashMap<u64, Group>,
     ended: (HashSet<u64>, VecDeque<u64>),
     tasks: HashMap<u64, Task>,
+    /// When the time of each task is over.
+    deadlines: BTreeSet<(Instant, u64)>,
     next_task: u64,
-    remains: HashMap<u64, Remains>,
+    /// Oldest first.
+    remains: BTreeMap<u64, Remains>,
+    remains_bytes: usize,
     early: HashMap<(u64, u64), Vec<(usize, Early)>>,
     /// Messages for receives in groups that are not known here yet.
     unknown: HashMap<u64, Vec<(usize, u32, Parcel)>>,
-    early_bytes: usize,
     landings: HashMap<(Connection, u32), Opened>,
     next_landing: u32,
+    /// Receives that found no key free.
+    keyless: VecDeque<u64>,
     sent: HashMap<Operation, (Connection, Sent)>,
     slots: HashMap<Connection, Slots>,
     pool: Pool,
     ticked: Instant,
-    ending: Option<Instant>,
+    ending: Option<Ending>,
+    /// Messages whose senders went on, and which have not arrived.
+    lost: Lost,
+}
+
+/// Lines that name what did not arrive. The engine writes them; whoever closes the process reads them.
+pub(super) type Lost = Arc<Mutex<Vec<String>>>;
+
+/// The end of an engine.
+struct Ending {
+    /// The latest moment.
+    until: Instant,
+    /// Good-byes were said; until when their acknowledgements are waited for.
+    bye: Option<Instant>,
 }
 
 /// Room for a connection's messages; filled in turn.
@@ -184,32 +341,53 @@ struct Slots {
 
 type Outcome = Result<(), Error>;
 
+/// What concerns one connection must not end the others: `None` if the connection has ended. Its end is told by
+/// [`strandway_udp::Completion::Closed`].
+fn while_connected<T>(outcome: Result<T, Error>) -> Result<Option<T>, Error> {
+    match outcome {
+        Ok(value) => Ok(Some(value)),
+        Err(Error::NoConnection | Error::NotConnected) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 impl Engine {
-    pub(super) fn new(node: Node, id: Id, ours: Vec<SocketAddrV6>, tuning: Tuning) -> Engine {
+    pub(super) fn new(
+        node: Node,
+        id: Id,
+        ours: Vec<SocketAddrV6>,
+        (tuning, credit): (Tuning, usize),
+        lost: Lost,
+    ) -> Engine {
         Engine {
             node,
             id,
             ours,
             tuning,
+            credit,
             peers: Vec::new(),
             by_id: HashMap::new(),
             by_connection: HashMap::new(),
+            by_address: HashMap::new(),
             strangers: HashSet::new(),
             groups: HashMap::new(),
             ended: Default::default(),
             tasks: HashMap::new(),
+            deadlines: BTreeSet::new(),
             next_task: 1,
-            remains: HashMap::new(),
+            remains: BTreeMap::new(),
+            remains_bytes: 0,
             early: HashMap::new(),
             unknown: HashMap::new(),
-            early_bytes: 0,
             landings: HashMap::new(),
             next_landing: 0,
+            keyless: VecDeque::new(),
             sent: HashMap::new(),
             slots: HashMap::new(),
             pool: Pool::default(),
             ticked: Instant::now(),
             ending: None,
+            lost,
         }
     }
 
@@ -217,13 +395,16 @@ impl Engine {
     /// it was told to end, and has said everything.
     pub(super) fn turn(&mut self, commands: &Commands, longest: Duration) -> Result<bool, Error> {
         self.obey(commands)?;
-        if self.ending.is_some_and(|until| self.sent.is_empty() || Instant::now() > until) {
+        if self.may_end()? {
             return Ok(false);
         }
         let busy = !self.tasks.is_empty() || self.ending.is_some();
         let timeout = if busy { self.until_next() } else { QUIET };
         if let Some(completion) = self.node.wait(timeout.min(longest))? {
             self.heed(completion)?;
+        }
+        while let Some((plane, address)) = self.node.take_refusal() {
+            self.handle_refusal(plane, address);
         }
         if busy && self.ticked.elapsed() >= TICK.min(timeout) {
             self.ticked = Instant::now();
@@ -257,8 +438,7 @@ impl Engine {
 
     /// Until the next look at peers or the next task whose time is over.
     fn until_next(&self) -> Duration {
-        let first = self.tasks.values().filter_map(Task::deadline).min();
-        let left = first.map_or(TICK, |at| at.saturating_duration_since(Instant::now()));
+        let left = self.deadlines.first().map_or(TICK, |(at, _)| at.saturating_duration_since(Instant::now()));
         left.clamp(Duration::from_millis(1), TICK)
     }
 
@@ -266,32 +446,43 @@ impl Engine {
         match command {
             Command::Meet { group, rank, members, failure } => self.meet(group, rank, members, failure)?,
             Command::Begin(begin) => self.begin(*begin)?,
+            Command::Refuse { group, number, text } => self.refuse(group, number, &text)?,
+            Command::Report(answer) => drop(answer.send(self.report())),
             Command::Abort { group } => {
                 if let Some(one) = self.groups.get_mut(&group) {
                     one.aborted = true;
                 }
                 self.fail_group(group, &Failure::Aborted)?;
             }
-            Command::Leave { group } => {
-                self.fail_group(group, &Failure::Aborted)?;
-                if let Some(one) = self.groups.remove(&group) {
-                    for (_, _, parcel) in one.parcels {
-                        self.early_bytes -= parcel_bytes(&parcel);
-                    }
-                }
-                let late: Vec<(u64, u64)> = self.early.keys().copied().filter(|(of, _)| *of == group).collect();
-                late.into_iter().for_each(|key| drop(self.take_early(key)));
-                self.ended.0.insert(group);
-                self.ended.1.push_back(group);
-                if self.ended.1.len() > ENDED_MAX
-                    && let Some(oldest) = self.ended.1.pop_front()
-                {
-                    self.ended.0.remove(&oldest);
-                }
+            Command::Leave { group } => self.leave(group)?,
+            Command::End(patience) => {
+                self.ending = Some(Ending { until: Instant::now() + patience, bye: None });
             }
-            Command::End(patience) => self.ending = Some(Instant::now() + patience),
         }
         Ok(())
+    }
+
+    /// Every operation under way, the oldest first.
+    fn report(&self) -> Vec<Waiting> {
+        let mut all: Vec<Waiting> = self
+            .tasks
+            .values()
+            .map(|task| Waiting {
+                what: task.call.what.into(),
+                since: task.began.elapsed(),
+                ranks: self.names_of(task).collect(),
+            })
+            .collect();
+        all.sort_by_key(|waiting| std::cmp::Reverse(waiting.since));
+        all
+    }
+
+    /// The ranks that a task waits for, with their hosts.
+    fn names_of<'a>(&'a self, task: &'a Task) -> impl Iterator<Item = String> + 'a {
+        task.waits_for().into_iter().map(|rank| match self.peer_of(task.call.group, rank) {
+            Some(peer) => format!("rank {rank} at {}", self.peers[peer].record.host),
+            None => "any rank".into(),
+        })
     }
 
     fn meet(&mut self, group: u64, rank: u32, members: Vec<Record>, failure: Arc<Mutex<Option<Failure>>>) -> Outcome {
@@ -301,9 +492,11 @@ impl Engine {
             ranks: HashMap::new(),
             begun: 0,
             tasks: BTreeMap::new(),
-            wanted: VecDeque::new(),
-            parcels: VecDeque::new(),
+            failed: BTreeSet::new(),
+            wanted: HashMap::new(),
+            parcels: HashMap::new(),
             failure,
+            broken: None,
             aborted: false,
         };
         for (at, record) in (0..).zip(members) {
@@ -315,6 +508,7 @@ impl Engine {
                 Some(&peer) => {
                     if self.peers[peer].record.addresses.is_empty() {
                         // It has called before this group was known here.
+                        self.note_addresses(&record, peer);
                         self.peers[peer].record = record;
                     }
                     peer
@@ -326,31 +520,103 @@ impl Engine {
         }
         self.groups.insert(group, one);
         for (peer, tag, parcel) in self.unknown.remove(&group).unwrap_or_default() {
-            self.early_bytes -= parcel_bytes(&parcel);
+            self.peers[peer].early -= parcel.bytes();
             self.handle_parcel(peer, group, tag, parcel)?;
         }
         Ok(())
     }
 
+    /// This process leaves a group: nothing waits for its messages any more.
+    fn leave(&mut self, group: u64) -> Outcome {
+        self.fail_group(group, &Failure::Aborted)?;
+        if let Some(one) = self.groups.remove(&group) {
+            for (tag, list) in one.parcels {
+                for (from, parcel) in list {
+                    let Some(peer) = one.members.get(from as usize).copied().flatten() else { continue };
+                    self.peers[peer].early -= parcel.bytes();
+                    self.reject(peer, group, tag, &parcel)?;
+                }
+            }
+        }
+        let late: Vec<(u64, u64)> = self.early.keys().copied().filter(|(of, _)| *of == group).collect();
+        for key in late {
+            drop(self.take_early(key)?);
+        }
+        self.ended.0.insert(group);
+        self.ended.1.push_back(group);
+        if self.ended.1.len() > ENDED_MAX
+            && let Some(oldest) = self.ended.1.pop_front()
+        {
+            self.ended.0.remove(&oldest);
+        }
+        Ok(())
+    }
+
+    /// Nobody will take a message: its sender has its credit back, or hears that its offer is refused.
+    fn reject(&mut self, peer: usize, group: u64, tag: u32, parcel: &Parcel) -> Outcome {
+        match parcel {
+            Parcel::Bytes(bytes) => self.give_back(peer, bytes.len()),
+            Parcel::Offer { number, .. } => {
+                let signature = Signature::default();
+                self.say(peer, &Message { signature, tag, group, number: *number, said: Said::Refuse })
+            }
+        }
+    }
+
     fn add_peer(&mut self, record: Record) -> Result<usize, Error> {
         let peer = self.peers.len();
-        // One of the two calls.
-        let line = if self.id < record.id {
-            let connection = self.node.connect(&record.addresses)?;
-            self.by_connection.insert(connection, peer);
-            Line::Calling(connection)
-        } else {
-            Line::Expected
-        };
         self.by_id.insert(record.id, peer);
-        self.peers.push(Peer {
-            record,
-            line,
-            backlog: VecDeque::new(),
-            met: Instant::now(),
-            nudged: false,
-            probe: None,
-        });
+        self.note_addresses(&record, peer);
+        // One of the two calls.
+        let calls = self.id < record.id;
+        self.peers.push(Peer::new(record, Line::Expected));
+        if calls {
+            self.call(peer)?;
+        }
         Ok(peer)
+    }
+
+    /// Calls a peer. A node that has no room for another connection does without this peer.
+    fn call(&mut self, peer: usize) -> Outcome {
+        match self.node.connect(&self.peers[peer].record.addresses) {
+            Ok(connection) => {
+                self.by_connection.insert(connection, peer);
+                self.peers[peer].line = Line::Calling(connection);
+                Ok(())
+            }
+            Err(error @ (Error::TooManyConnections { .. } | Error::Config(_))) => {
+                self.set_gone(peer, error.to_string())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn note_addresses(&mut self, record: &Record, peer: usize) {
+        // Without the scope, which the kernel writes as it likes.
+        let plain = |address: &SocketAddrV6| SocketAddrV6::new(*address.ip(), address.port(), 0, 0);
+        self.by_address.extend(record.addresses.iter().map(|address| (plain(address), peer)));
+    }
+
+    /// A port has refused a datagram of ours.
+    fn handle_refusal(&mut self, plane: usize, address: SocketAddr) {
+        let SocketAddr::V6(address) = address else { return };
+        let plain = SocketAddrV6::new(*address.ip(), address.port(), 0, 0);
+        let Some(&peer) = self.by_address.get(&plain) else { return };
+        let one = &mut self.peers[peer];
+        let silence = match one.line {
+            Line::Open(connection) => self.node.silence(connection).unwrap_or(Duration::ZERO),
+            _ => one.met.elapsed(),
+        };
+        // Refusals before the peer was heard last say nothing.
+        let known = one.refusals.take().filter(|known| known.first.elapsed() <= silence);
+        let before = known.unwrap_or_else(|| Refusals { plane, address, first: Instant::now(), count: 0 });
+        one.refusals = Some(Refusals { count: before.count + 1, ..before });
+    }
+
+    fn note_lost(&self, line: String) {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        if lost.len() < LOST_MAX {
+            lost.push(line);
+        }
     }
 }

@@ -38,6 +38,8 @@ pub enum Failure {
     Mismatch(String),
     /// The process's node does not work any more: why.
     Node(String),
+    /// Messages whose calls had ended well did not arrive before the process ended: which.
+    Undelivered(Vec<String>),
 }
 
 impl Failure {
@@ -70,6 +72,7 @@ impl fmt::Display for Failure {
             }
             Failure::Aborted => f.write_str("the group was aborted"),
             Failure::Mismatch(what) => f.write_str(what),
+            Failure::Undelivered(lines) => write!(f, "these did not arrive: {}", lines.join("; ")),
             Failure::Node(what) => write!(f, "the node of this process has stopped: {what}"),
         }
     }

@@ -1,19 +1,15 @@
 //! A set of ranks, and its collectives.
 
+use super::Process;
 use super::element::{Element, Reduction};
-use super::engine::{Begin, Command, What};
+use super::engine::{Begin, Command, Waiting, What};
 use super::failure::Failure;
 use super::memory::Buffer;
 use super::plan::{Job, Span};
 use super::record::Record;
 use super::work::Work;
-use super::{Process, Store, broken, terms};
-use crate::error::GroupError;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-/// Ranks of a group at the most: ours. Every rank reads a record of every other one.
-const RANKS_MAX: u32 = 65_536;
 
 /// How a group behaves. Ranks need not agree.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +36,8 @@ macro_rules! numbers {
     ($($kind:ty = $element:ident),*) => { $(impl Number for $kind { const ELEMENT: Element = Element::$element; })* };
 }
 
-numbers!(f64 = F64, f32 = F32, half::f16 = F16, half::bf16 = Bf16, i64 = I64, i32 = I32, i16 = I16, i8 = I8, u8 = U8);
+numbers!(f64 = F64, f32 = F32, half::f16 = F16, half::bf16 = Bf16, i64 = I64, i32 = I32, i16 = I16, i8 = I8);
+numbers!(u64 = U64, u32 = U32, u16 = U16, u8 = U8);
 
 /// One rank's side of a group. Dropping it leaves the group; collectives under way fail here.
 pub struct Group {
@@ -57,50 +54,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// Meets the other ranks at a store: the one that [`Process::join`] was called with. Returns when all have come.
-    ///
-    /// # Errors
-    /// If a rank does not come in time, or the store does not work.
-    pub fn form(
-        process: &Process,
-        store: &mut impl Store,
-        rank: u32,
-        ranks: u32,
-        options: GroupOptions,
-    ) -> Result<Group, GroupError> {
-        if ranks == 0 || ranks > RANKS_MAX || rank >= ranks {
-            return Err(GroupError::Config(format!(
-                "rank {rank} of {ranks}: count ranks from 0, at most {RANKS_MAX} of them"
-            )));
-        }
-        let id = terms(store, options.patience)?.group;
-        store.set(&format!("rank{rank}"), &process.0.record.encode()).map_err(broken)?;
-        let mut members = Vec::with_capacity(ranks as usize);
-        for other in 0..ranks {
-            if other == rank {
-                members.push(process.0.record.clone());
-                continue;
-            }
-            let text = store.get(&format!("rank{other}"), options.patience).map_err(broken)?;
-            let record = Record::decode(&text).ok_or_else(|| {
-                GroupError::Config(format!(
-                    "rank {other} has written a record of another version: start all ranks alike"
-                ))
-            })?;
-            let (ours, theirs) = (process.addresses().len() as u64, record.addresses.len() as u64);
-            if ours != theirs {
-                return Err(GroupError::Differs { rank: other, what: "a number of planes of", theirs, ours });
-            }
-            if record.id == process.0.record.id {
-                let what = format!("ranks {rank} and {other} are in one process: give each its own (`meet_apart`)");
-                return Err(GroupError::Config(what));
-            }
-            members.push(record);
-        }
-        Ok(Group::new(process, id, rank, members, options))
-    }
-
-    fn new(process: &Process, id: u64, rank: u32, members: Vec<Record>, options: GroupOptions) -> Group {
+    pub(super) fn new(process: &Process, id: u64, rank: u32, members: Vec<Record>, options: GroupOptions) -> Group {
         let failure = Arc::default();
         process.submit(Command::Meet { group: id, rank, members: members.clone(), failure: Arc::clone(&failure) });
         Group {
@@ -211,7 +165,8 @@ impl Group {
     /// `timeout`: default that of the group.
     ///
     /// # Errors
-    /// If the job does not fit the buffers, the element or the group.
+    /// If the job does not fit the buffers, the element or the group. The call has its number all the same, and fails
+    /// at the other ranks, which hear why: otherwise later calls of the ranks would meet wrong ones.
     pub fn start(
         &self,
         job: Job,
@@ -220,8 +175,25 @@ impl Group {
         reduction: Reduction,
         timeout: Option<Duration>,
     ) -> Result<Work, Failure> {
-        self.check(&job, &buffers, element, reduction).map_err(Failure::Mismatch)?;
+        if let Err(why) = self.check(&job, &buffers, element, reduction) {
+            self.refuse(&why);
+            return Err(Failure::Mismatch(why));
+        }
         Ok(self.begin(What::Job(job), buffers, element, reduction, timeout))
+    }
+
+    /// A collective call that the caller has found wrong before it came here, for the reason `why`: it takes its number,
+    /// and fails at the other ranks, which hear why.
+    pub fn refuse(&self, why: &str) {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = format!("the call was refused there: {why}");
+        self.process.submit(Command::Refuse { group: self.id, number: *next, text });
+        *next += 1;
+    }
+
+    /// The operations under way in all groups of the process, the oldest first; empty if the process has ended.
+    pub fn waiting(&self) -> Vec<Waiting> {
+        self.process.waiting()
     }
 
     /// Begins to send a buffer to a rank, to a receive with the same tag.
@@ -267,6 +239,10 @@ impl Group {
         let timeout = timeout.unwrap_or_else(|| self.options().timeout);
         let counts = matches!(what, What::Job(_));
         let begin = |number| {
+            if self.process.is_forked() {
+                let what = "this process was forked from the one that has the group: make a group of its own";
+                return work.end(Err(Failure::Node(what.into())));
+            }
             let begin =
                 Begin { group: self.id, number, what, buffers, element, reduction, timeout, work: work.clone() };
             self.process.submit(Command::Begin(Box::new(begin)));
@@ -360,10 +336,12 @@ impl Group {
                 return Err(format!("{name}: a result needs memory that may be written"));
             }
             let whole = span.bytes.start.is_multiple_of(size) && span.bytes.end.is_multiple_of(size);
-            if reduces && (!whole || !buffer.is_aligned(size)) {
+            let alignment = if reduces { element.alignment() } else { 1 };
+            if !whole || !buffer.is_aligned(alignment) {
                 return Err(format!(
-                    "{name}: a buffer of {} must begin and end at multiples of {size} bytes",
-                    element.name()
+                    "{name}: a buffer of {} must begin and end at multiples of {size} bytes, and bytes {:?} do not",
+                    element.name(),
+                    span.bytes
                 ));
             }
         }
@@ -431,6 +409,7 @@ impl Group {
     /// As above.
     pub fn all_gather<T: Number>(&self, input: &[T], output: &mut [T]) -> Result<(), Failure> {
         let length = size_of_val(input);
+        self.fits("all_gather", "the output", size_of_val(output), length)?;
         let job = Job::AllGather { input: Some(Span::whole(0, length)), outputs: self.blocks(1, length) };
         self.run(job, vec![Buffer::borrow(input), Buffer::borrow_mut(output)], T::ELEMENT, Reduction::Sum)
     }
@@ -446,6 +425,7 @@ impl Group {
         reduction: Reduction,
     ) -> Result<(), Failure> {
         let length = size_of_val(output);
+        self.fits("reduce_scatter", "the input", size_of_val(input), length)?;
         let job = Job::ReduceScatter { inputs: self.blocks(0, length), output: Span::whole(1, length) };
         self.run(job, vec![Buffer::borrow(input), Buffer::borrow_mut(output)], T::ELEMENT, reduction)
     }
@@ -455,7 +435,9 @@ impl Group {
     /// # Errors
     /// As above.
     pub fn all_to_all<T: Number>(&self, input: &[T], output: &mut [T]) -> Result<(), Failure> {
-        let length = size_of_val(input) / self.ranks() as usize;
+        let length = input.len() / self.ranks() as usize * size_of::<T>();
+        self.fits("all_to_all", "the input", size_of_val(input), length)?;
+        self.fits("all_to_all", "the output", size_of_val(output), length)?;
         let job = Job::AllToAll { inputs: self.blocks(0, length), outputs: self.blocks(1, length) };
         self.run(job, vec![Buffer::borrow(input), Buffer::borrow_mut(output)], T::ELEMENT, Reduction::Sum)
     }
@@ -466,6 +448,9 @@ impl Group {
     /// As above.
     pub fn gather<T: Number>(&self, input: &[T], output: &mut [T], root: u32) -> Result<(), Failure> {
         let length = size_of_val(input);
+        if root == self.rank {
+            self.fits("gather", "the output", size_of_val(output), length)?;
+        }
         let outputs = if root == self.rank { self.blocks(1, length) } else { Vec::new() };
         let job = Job::Gather { input: Span::whole(0, length), outputs, root };
         self.run(job, vec![Buffer::borrow(input), Buffer::borrow_mut(output)], T::ELEMENT, Reduction::Sum)
@@ -477,6 +462,9 @@ impl Group {
     /// As above.
     pub fn scatter<T: Number>(&self, input: &[T], output: &mut [T], root: u32) -> Result<(), Failure> {
         let length = size_of_val(output);
+        if root == self.rank {
+            self.fits("scatter", "the input", size_of_val(input), length)?;
+        }
         let inputs = if root == self.rank { self.blocks(0, length) } else { Vec::new() };
         let job = Job::Scatter { inputs, output: Span::whole(1, length), root };
         self.run(job, vec![Buffer::borrow(input), Buffer::borrow_mut(output)], T::ELEMENT, Reduction::Sum)
@@ -505,6 +493,17 @@ impl Group {
     /// As above.
     pub fn barrier(&self) -> Result<(), Failure> {
         self.run(Job::Barrier, Vec::new(), Element::U8, Reduction::Sum)
+    }
+
+    /// Are `bytes` a block of `length` bytes for each rank? If not, the call is refused.
+    fn fits(&self, name: &str, which: &str, bytes: usize, length: usize) -> Result<(), Failure> {
+        let ranks = self.ranks() as usize;
+        if bytes == length * ranks {
+            return Ok(());
+        }
+        let why = format!("{name}: {which} has {bytes} bytes, and {ranks} ranks take {length} each: give equal blocks");
+        self.refuse(&why);
+        Err(Failure::Mismatch(why))
     }
 
     /// A block for each rank.

@@ -2,7 +2,7 @@
 
 use super::record::protection_named;
 use super::store::{DirectoryStore, Store, TcpStore};
-use super::{Group, GroupOptions, Prefixed, Process, ProcessOptions, Tuning};
+use super::{Failure, Group, GroupOptions, Prefixed, Process, ProcessOptions, Tuning};
 use crate::error::GroupError;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs, UdpSocket};
@@ -18,6 +18,8 @@ const LAUNCHERS: [(&str, &str, &str); 5] = [
 ];
 /// The store's port follows that of torchrun's own: ours.
 const PORT_AFTER: u16 = 1;
+/// Lines on messages of dropped processes that did not arrive: ours.
+const UNDELIVERED_MAX: usize = 64;
 
 /// Where ranks meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +150,7 @@ impl Group {
             let fits = |process: &Process| process.is_alive() && secret.is_none_or(|secret| secret == process.secret());
             processes.iter().find(|(of, process)| *of == pid && fits(process)).map(|(_, process)| process.clone())
         };
-        let process = Process::join_or(store, rank, &process_options, known)?;
+        let (process, terms) = Process::join_or(store, rank, &process_options, known)?;
         {
             let mut processes = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
             let (ours, parents) = processes.drain(..).partition::<Vec<_>, _>(|(of, _)| *of == pid);
@@ -159,7 +161,7 @@ impl Group {
                 processes.push((pid, process.clone()));
             }
         }
-        Group::form(&process, store, rank, ranks, options)
+        Group::form_by(&process, terms, store, rank, ranks, options)
     }
 
     /// The same with a process of the group's own, which ends with it: for several ranks in one operating system
@@ -180,16 +182,38 @@ impl Group {
     }
 }
 
+/// What processes that were dropped could not deliver.
+static UNDELIVERED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Keeps it for [`close_all`].
+pub(super) fn note_undelivered(lines: Vec<String>) {
+    let mut all = UNDELIVERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let room = UNDELIVERED_MAX.saturating_sub(all.len());
+    all.extend(lines.into_iter().take(room));
+}
+
 /// Ends the processes of this operating system process, once what they have said has arrived. For the end of a program.
-pub fn close_all() {
+///
+/// # Errors
+/// [`Failure::Undelivered`] names messages that did not arrive, of all processes, also of those that were dropped.
+pub fn close_all() -> Result<(), Failure> {
     let processes = std::mem::take(&mut *PROCESSES.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut lost = std::mem::take(&mut *UNDELIVERED.lock().unwrap_or_else(PoisonError::into_inner));
     for (pid, process) in processes {
-        if pid == std::process::id() {
-            process.close();
-        } else {
+        if pid != std::process::id() {
             std::mem::forget(process);
+        } else if let Err(Failure::Undelivered(lines)) = process.close() {
+            lost.extend(lines);
         }
     }
+    if lost.is_empty() { Ok(()) } else { Err(Failure::Undelivered(lost)) }
+}
+
+/// The descriptors of the sockets of all processes of this operating system process. See [`Process::descriptors`].
+pub fn descriptors() -> Vec<i32> {
+    let processes = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
+    let ours = processes.iter().filter(|(pid, _)| *pid == std::process::id());
+    ours.flat_map(|(_, process)| process.descriptors().to_vec()).collect()
 }
 
 pub(super) fn from_env(towards: Option<IpAddr>) -> Result<ProcessOptions, GroupError> {

@@ -3,18 +3,21 @@
 //! | bytes | meaning |
 //! |---|---|
 //! | 1 | kind |
+//! | 1 | version |
+//! | 3 | of a collective: its job, element and reduction |
 //! | 3 | zero |
+//! | 4 | of a collective: its root |
 //! | 4 | tag |
 //! | 8 | group |
 //! | 8 | number: of the collective, or of a sender's offer |
-//! | rest | by kind: payload, a text, or 4 bytes landing and 16 bytes of a key and a length |
+//! | rest | by kind: payload, a text, numbers, or 4 bytes landing and 16 bytes of a key and a length |
 
 use strandway_udp::RemoteRegion;
 
 /// Bytes before the rest.
-pub(super) const HEAD: usize = 24;
+pub(super) const HEAD: usize = 32;
 /// The version of this table; processes of different versions do not talk.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 const HELLO: u8 = 1;
 const BYTES: u8 = 2;
@@ -24,6 +27,13 @@ const PARCEL: u8 = 5;
 const OFFER: u8 = 6;
 const ACCEPT: u8 = 7;
 const NUDGE: u8 = 8;
+const READY: u8 = 9;
+const PULL: u8 = 10;
+const PULLED: u8 = 11;
+const CREDIT: u8 = 12;
+const WITHDRAW: u8 = 13;
+const REFUSE: u8 = 14;
+const BYE: u8 = 15;
 
 /// A name of a process that nobody else has.
 pub(super) type Id = [u8; 16];
@@ -35,17 +45,44 @@ pub(super) struct Landing {
     pub(super) region: RemoteRegion,
 }
 
+/// The call of a collective, as each of its messages names it: ranks that disagree find out. Zero for other messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Signature {
+    /// [`super::plan::Job::code`].
+    pub(super) job: u8,
+    /// [`super::element::Element::code`].
+    pub(super) element: u8,
+    /// [`super::element::Reduction::code`]; 0 if the job does not reduce.
+    pub(super) reduction: u8,
+    /// Rank of the root; 0 if the job has none.
+    pub(super) root: u32,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Said<'a> {
     /// The first message of who began a connection: its name.
     Hello(Id),
-    /// A short message of a collective.
+    /// A short message of a collective. It costs credit until the receiver has asked for it.
     Bytes(&'a [u8]),
+    /// A short message of a collective is ready, and the sender has no credit to send it unasked.
+    Ready,
+    /// The receiver asks for a message that is ready.
+    Pull,
+    /// A short message of a collective that the receiver has asked for.
+    Pulled(&'a [u8]),
+    /// The receiver has used this many bytes of messages: the sender has that credit again.
+    Credit(u64),
+    /// An offer is withdrawn: its sender has given up.
+    Withdraw,
+    /// The receive for an offer was given up.
+    Refuse,
+    /// The sender of this ends. Messages and writes of the receiver that it has accepted.
+    Bye { messages: u64, writes: u64 },
     /// Memory is open for a long message of a collective.
     Open(Landing),
     /// The collective has failed at the sender: why.
     Told(&'a str),
-    /// A short message for a receive.
+    /// A short message for a receive. It costs credit until a receive takes it.
     Parcel(&'a [u8]),
     /// A long message for a receive: its length.
     Offer(u64),
@@ -57,6 +94,7 @@ pub(super) enum Said<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Message<'a> {
+    pub(super) signature: Signature,
     pub(super) tag: u32,
     pub(super) group: u64,
     pub(super) number: u64,
@@ -64,6 +102,11 @@ pub(super) struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
+    /// A message that belongs to no group.
+    pub(super) fn of_process(said: Said<'a>) -> Message<'a> {
+        Message { signature: Signature::default(), tag: 0, group: 0, number: 0, said }
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         let (kind, rest): (u8, &[u8]) = match &self.said {
             Said::Hello(id) => (HELLO, id),
@@ -74,9 +117,18 @@ impl<'a> Message<'a> {
             Said::Accept(_) => (ACCEPT, &[]),
             Said::Offer(_) => (OFFER, &[]),
             Said::Nudge => (NUDGE, &[]),
+            Said::Ready => (READY, &[]),
+            Said::Pull => (PULL, &[]),
+            Said::Pulled(bytes) => (PULLED, bytes),
+            Said::Credit(_) => (CREDIT, &[]),
+            Said::Withdraw => (WITHDRAW, &[]),
+            Said::Refuse => (REFUSE, &[]),
+            Said::Bye { .. } => (BYE, &[]),
         };
+        let Signature { job, element, reduction, root } = self.signature;
         let mut out = Vec::with_capacity(HEAD + rest.len().max(20));
-        out.extend_from_slice(&[kind, 0, 0, VERSION]);
+        out.extend_from_slice(&[kind, VERSION, job, element, reduction, 0, 0, 0]);
+        out.extend_from_slice(&root.to_be_bytes());
         out.extend_from_slice(&self.tag.to_be_bytes());
         out.extend_from_slice(&self.group.to_be_bytes());
         out.extend_from_slice(&self.number.to_be_bytes());
@@ -86,7 +138,11 @@ impl<'a> Message<'a> {
                 out.extend_from_slice(&landing.number.to_be_bytes());
                 out.extend_from_slice(&landing.region.to_bytes());
             }
-            Said::Offer(length) => out.extend_from_slice(&length.to_be_bytes()),
+            Said::Offer(number) | Said::Credit(number) => out.extend_from_slice(&number.to_be_bytes()),
+            Said::Bye { messages, writes } => {
+                out.extend_from_slice(&messages.to_be_bytes());
+                out.extend_from_slice(&writes.to_be_bytes());
+            }
             _ => {}
         }
         out
@@ -95,28 +151,40 @@ impl<'a> Message<'a> {
     /// `None` if it makes no sense.
     pub(super) fn decode(bytes: &'a [u8]) -> Option<Message<'a>> {
         let (head, rest) = bytes.split_at_checked(HEAD)?;
-        if head[1..4] != [0, 0, VERSION] {
-            return None;
-        }
+        let &[kind, VERSION, job, element, reduction, 0, 0, 0] = head.first_chunk::<8>()? else { return None };
         let landing = || -> Option<Landing> {
             let (number, region) = rest.split_first_chunk::<4>()?;
             let region = RemoteRegion::from_bytes(region.try_into().ok()?);
             Some(Landing { number: u32::from_be_bytes(*number), region })
         };
-        let said = match head[0] {
+        let number = || -> Option<u64> { Some(u64::from_be_bytes(rest.try_into().ok()?)) };
+        let said = match kind {
             HELLO => Said::Hello(rest.try_into().ok()?),
             BYTES => Said::Bytes(rest),
             OPEN => Said::Open(landing()?),
             TOLD => Said::Told(std::str::from_utf8(rest).ok()?),
             PARCEL => Said::Parcel(rest),
-            OFFER => Said::Offer(u64::from_be_bytes(rest.try_into().ok()?)),
+            OFFER => Said::Offer(number()?),
             ACCEPT => Said::Accept(landing()?),
-            NUDGE if rest.is_empty() => Said::Nudge,
+            PULLED => Said::Pulled(rest),
+            CREDIT => Said::Credit(number()?),
+            BYE => {
+                let (messages, writes) = rest.split_first_chunk::<8>()?;
+                let writes = u64::from_be_bytes(writes.try_into().ok()?);
+                Said::Bye { messages: u64::from_be_bytes(*messages), writes }
+            }
+            NUDGE | READY | PULL | WITHDRAW | REFUSE if !rest.is_empty() => return None,
+            NUDGE => Said::Nudge,
+            READY => Said::Ready,
+            PULL => Said::Pull,
+            WITHDRAW => Said::Withdraw,
+            REFUSE => Said::Refuse,
             _ => return None,
         };
-        let word = |at: usize| u64::from_be_bytes(*head[at..].first_chunk().expect("24 bytes"));
-        let tag = u32::from_be_bytes(*head[4..].first_chunk().expect("24 bytes"));
-        Some(Message { tag, group: word(8), number: word(16), said })
+        let half = |at: usize| u32::from_be_bytes(*head[at..].first_chunk().expect("32 bytes"));
+        let word = |at: usize| u64::from_be_bytes(*head[at..].first_chunk().expect("32 bytes"));
+        let signature = Signature { job, element, reduction, root: half(8) };
+        Some(Message { signature, tag: half(12), group: word(16), number: word(24), said })
     }
 }
 
@@ -126,7 +194,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_said_is_understood() {
+    fn every_message_is_decoded_as_it_was_encoded() {
         let landing = Landing { number: 7, region: RemoteRegion { key: 1 << 63, bytes: 5 } };
         let all = [
             Said::Hello([3; 16]),
@@ -137,19 +205,28 @@ mod tests {
             Said::Offer(1 << 40),
             Said::Accept(landing),
             Said::Nudge,
+            Said::Ready,
+            Said::Pull,
+            Said::Pulled(b"xyz"),
+            Said::Credit(1 << 41),
+            Said::Withdraw,
+            Said::Refuse,
+            Said::Bye { messages: 5, writes: u64::MAX },
         ];
+        let signature = Signature { job: 1, element: 200, reduction: 3, root: 1 << 31 };
         for said in all {
-            let message = Message { tag: 9, group: u64::MAX, number: 2, said };
+            let message = Message { signature, tag: 9, group: u64::MAX, number: 2, said };
             assert_eq!(Message::decode(&message.encode()), Some(message));
         }
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(mut bytes: Vec<u8>, kind in 0u8..10) {
+        fn any_bytes_are_read_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..80), kind in 0u8..17) {
             let _ = Message::decode(&bytes);
-            if bytes.len() >= 4 {
-                bytes[..4].copy_from_slice(&[kind, 0, 0, VERSION]);
+            if bytes.len() >= 8 {
+                bytes[..2].copy_from_slice(&[kind, VERSION]);
+                bytes[5..8].fill(0);
                 if let Some(message) = Message::decode(&bytes) {
                     prop_assert_eq!(message.encode(), bytes);
                 }

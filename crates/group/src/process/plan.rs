@@ -5,7 +5,8 @@
 //! where all ranks want the sum, the blocks are gathered from there. Per rank that is `2 (n - 1) / n` of the buffer, as
 //! for a ring.
 
-use super::element::Element;
+use super::element::{Element, Reduction};
+use super::message::Signature;
 use super::tuning::Tuning;
 use std::ops::Range;
 
@@ -121,6 +122,42 @@ impl Job {
             Job::Scatter { .. } => "scatter",
             Job::Barrier => "barrier",
         }
+    }
+
+    const NAMES: [&'static str; 9] = [
+        "all_reduce",
+        "reduce",
+        "broadcast",
+        "all_gather",
+        "reduce_scatter",
+        "all_to_all",
+        "gather",
+        "scatter",
+        "barrier",
+    ];
+
+    /// Its number in messages.
+    pub(super) fn code(&self) -> u8 {
+        Job::NAMES.iter().position(|name| *name == self.name()).unwrap_or_default() as u8 + 1
+    }
+
+    /// The name of the job with this number in messages.
+    pub(super) fn name_of(code: u8) -> &'static str {
+        usize::from(code).checked_sub(1).and_then(|at| Job::NAMES.get(at)).copied().unwrap_or("an unknown call")
+    }
+
+    /// What each message of the job says about the call.
+    pub(super) fn signature(&self, element: Element, reduction: Reduction) -> Signature {
+        let reduces = matches!(self, Job::AllReduce(_) | Job::Reduce { .. } | Job::ReduceScatter { .. });
+        let root = match self {
+            Job::Reduce { root, .. }
+            | Job::Broadcast { root, .. }
+            | Job::Gather { root, .. }
+            | Job::Scatter { root, .. } => *root,
+            _ => 0,
+        };
+        let element = if matches!(self, Job::Barrier) { 0 } else { element.code() };
+        Signature { job: self.code(), element, reduction: if reduces { reduction.code() } else { 0 }, root }
     }
 }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::net::{SocketAddr, SocketAddrV6, UdpSocket};
 
 /// Refusals on one plane that show that a process is gone: ours.
-const ENOUGH: u32 = 2;
+pub(super) const ENOUGH: u32 = 2;
 
 /// Questions to one silent process.
 pub(super) struct Probe {

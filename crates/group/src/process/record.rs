@@ -31,6 +31,8 @@ pub(super) struct Terms {
 pub(super) struct Wire {
     pub(super) secret: [u8; 32],
     pub(super) payload: u32,
+    /// Bytes of short messages that a process may send to another one before it asks for them.
+    pub(super) credit: u32,
     pub(super) protection: Protection,
     /// The name of the protocol.
     pub(super) profile: String,
@@ -86,9 +88,9 @@ impl Terms {
             Protection::Authenticated => "authenticated",
             Protection::None => "none",
         };
-        let (group, payload) = (self.group, self.wire.payload);
+        let (group, payload, credit) = (self.group, self.wire.payload, self.wire.credit);
         format!(
-            "strandway group 1\ngroup={group}\nsecret={}\npayload={payload}\nprotection={protection}\nprofile={}\n{}",
+            "strandway group 2\ngroup={group}\nsecret={}\npayload={payload}\ncredit={credit}\nprotection={protection}\nprofile={}\n{}",
             hex(&self.wire.secret),
             self.wire.profile,
             self.wire.tuning
@@ -98,19 +100,28 @@ impl Terms {
 
     pub(super) fn decode(text: &[u8]) -> Option<Terms> {
         let (mut group, mut secret, mut payload, mut protection, mut profile) = (None, None, None, None, None);
+        let mut credit = None;
         let mut tuning = Tuning::default();
-        for (name, value) in lines(text, "strandway group 1")? {
+        for (name, value) in lines(text, "strandway group 2")? {
             match name {
                 "group" => group = value.parse().ok(),
                 "secret" => secret = unhex(value),
                 "payload" => payload = value.parse().ok(),
+                "credit" => credit = value.parse().ok(),
                 "protection" => protection = protection_named(value),
                 "profile" => profile = Some(value.chars().take(100).collect()),
                 // Keys of other versions say nothing here.
                 _ => drop(tuning.set(name, value)),
             }
         }
-        let wire = Wire { secret: secret?, payload: payload?, protection: protection?, profile: profile?, tuning };
+        let wire = Wire {
+            secret: secret?,
+            payload: payload?,
+            credit: credit?,
+            protection: protection?,
+            profile: profile?,
+            tuning,
+        };
         Some(Terms { group: group?, wire })
     }
 }
@@ -138,6 +149,7 @@ mod tests {
         let wire = Wire {
             secret: [9; 32],
             payload: 1_344,
+            credit: 65_536,
             protection: Protection::None,
             profile: "uec".into(),
             tuning: Tuning { part: 4_096, ..Tuning::default() },
@@ -152,7 +164,7 @@ mod tests {
             let _ = (Record::decode(&text), Terms::decode(&text));
             for line in ["id", "plane", "host", "secret", "group"] {
                 let _ = Record::decode(format!("strandway rank 1\n{line}={value}\n").as_bytes());
-                let _ = Terms::decode(format!("strandway group 1\n{line}={value}\n").as_bytes());
+                let _ = Terms::decode(format!("strandway group 2\n{line}={value}\n").as_bytes());
             }
         }
     }

@@ -3,15 +3,25 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Bytes of a key or value at the most: ours.
 const VALUE_MAX: usize = 1 << 16;
-/// Values of a store at the most: ours.
-const VALUES_MAX: usize = 1 << 20;
+/// Bytes of all keys and values of a store at the most: ours. The records of 65,536 ranks take 20 MB.
+const STORE_MAX: usize = 64 << 20;
+/// Connections that a store serves at a time: ours. Each has a thread.
+const CLIENTS_MAX: usize = 16_384;
+/// How long a store waits before it looks again for clients, if the system gives it no descriptor: ours.
+const NO_DESCRIPTOR: Duration = Duration::from_millis(100);
+/// How long an answer may take beyond the time that was asked for: ours.
+const SLACK: Duration = Duration::from_secs(5);
+/// Files of earlier attempts that a new value may meet: ours.
+const DRAFTS_MAX: u32 = 1_000;
 /// How long a look into a directory takes at least: ours.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -31,6 +41,15 @@ pub trait Store {
     /// # Errors
     /// [`io::ErrorKind::TimedOut`] if there is none after `timeout`; or if the store cannot be reached.
     fn get(&mut self, key: &str, timeout: Duration) -> io::Result<Vec<u8>>;
+
+    /// Removes a value that nobody needs any more. A store that cannot keeps it.
+    ///
+    /// # Errors
+    /// If the store cannot be reached.
+    fn remove(&mut self, key: &str) -> io::Result<()> {
+        let _ = key;
+        Ok(())
+    }
 }
 
 impl<S: Store + ?Sized> Store for &mut S {
@@ -41,6 +60,10 @@ impl<S: Store + ?Sized> Store for &mut S {
     fn get(&mut self, key: &str, timeout: Duration) -> io::Result<Vec<u8>> {
         (**self).get(key, timeout)
     }
+
+    fn remove(&mut self, key: &str) -> io::Result<()> {
+        (**self).remove(key)
+    }
 }
 
 impl<S: Store + ?Sized> Store for Box<S> {
@@ -50,6 +73,10 @@ impl<S: Store + ?Sized> Store for Box<S> {
 
     fn get(&mut self, key: &str, timeout: Duration) -> io::Result<Vec<u8>> {
         (**self).get(key, timeout)
+    }
+
+    fn remove(&mut self, key: &str) -> io::Result<()> {
+        (**self).remove(key)
     }
 }
 
@@ -64,10 +91,14 @@ impl<S: Store> Store for Prefixed<S> {
     fn get(&mut self, key: &str, timeout: Duration) -> io::Result<Vec<u8>> {
         self.0.get(&format!("{}/{key}", self.1), timeout)
     }
+
+    fn remove(&mut self, key: &str) -> io::Result<()> {
+        self.0.remove(&format!("{}/{key}", self.1))
+    }
 }
 
-/// A directory that all ranks see: a file per value. Each run takes a directory of its own, or finds the values of the
-/// one before.
+/// A directory that all ranks see: a file per value, which only its user may read. Runs may share a directory one after
+/// the other, not at the same time.
 #[derive(Clone, Debug)]
 pub struct DirectoryStore {
     path: PathBuf,
@@ -92,11 +123,28 @@ impl DirectoryStore {
 
 impl Store for DirectoryStore {
     fn set(&mut self, key: &str, value: &[u8]) -> io::Result<()> {
-        // A reader sees all of a value or nothing.
-        let file = self.file(key);
-        let draft = file.with_extension(format!("draft{}", std::process::id()));
-        fs::write(&draft, value)?;
-        fs::rename(&draft, &file)
+        // A reader sees all of a value or nothing. The draft is a file of ours: no link, and nobody else may read it.
+        let name = self.file(key);
+        let plain = name.file_name().unwrap_or_default().to_string_lossy();
+        for attempt in 0u32.. {
+            let draft = self.path.join(format!(".{plain}.draft{}-{attempt}", std::process::id()));
+            match fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft) {
+                Ok(mut file) => {
+                    let written = file.write_all(value).and_then(|()| fs::rename(&draft, &name));
+                    return written.inspect_err(|_| drop(fs::remove_file(&draft)));
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < DRAFTS_MAX => {}
+                Err(error) => return Err(error),
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    fn remove(&mut self, key: &str) -> io::Result<()> {
+        match fs::remove_file(self.file(key)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn get(&mut self, key: &str, timeout: Duration) -> io::Result<Vec<u8>> {
@@ -124,12 +172,27 @@ pub struct Values(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    values: Mutex<HashMap<String, Vec<u8>>>,
+    values: Mutex<Kept>,
     changed: Condvar,
 }
 
+#[derive(Debug, Default)]
+struct Kept {
+    values: HashMap<String, Vec<u8>>,
+    /// Bytes of keys and values.
+    bytes: usize,
+}
+
+impl Kept {
+    fn remove(&mut self, key: &str) {
+        if let Some(value) = self.values.remove(key) {
+            self.bytes -= key.len() + value.len();
+        }
+    }
+}
+
 impl Values {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<u8>>> {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
         self.0.values.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
@@ -137,11 +200,19 @@ impl Values {
 impl Store for Values {
     fn set(&mut self, key: &str, value: &[u8]) -> io::Result<()> {
         let mut values = self.lock();
-        if values.len() >= VALUES_MAX && !values.contains_key(key) {
-            return Err(io::Error::other(format!("the store holds {VALUES_MAX} values, which is all that it takes")));
+        let before = values.values.get(key).map_or(0, |value| key.len() + value.len());
+        let bytes = values.bytes - before + key.len() + value.len();
+        if bytes > STORE_MAX {
+            return Err(io::Error::other(format!("the store holds {STORE_MAX} bytes, which is all that it takes")));
         }
-        values.insert(key.into(), value.into());
+        values.bytes = bytes;
+        values.values.insert(key.into(), value.into());
         self.0.changed.notify_all();
+        Ok(())
+    }
+
+    fn remove(&mut self, key: &str) -> io::Result<()> {
+        self.lock().remove(key);
         Ok(())
     }
 
@@ -149,7 +220,7 @@ impl Store for Values {
         let until = Instant::now() + timeout;
         let mut values = self.lock();
         loop {
-            if let Some(value) = values.get(key) {
+            if let Some(value) = values.values.get(key) {
                 return Ok(value.clone());
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -164,9 +235,12 @@ impl Store for Values {
 
 /// Values at one process that the others reach over TCP.
 ///
-/// Each request is a letter (`S` or `G`), two lengths or a length and milliseconds (4 bytes each, big-endian), the key
-/// and, to set, the value. The answer to `G` is a length and the value; the length is `u32::MAX` if there is none in
-/// time. The answer to `S` is a zero.
+/// Each request is a letter (`S`, `G` or `R`), two lengths or a length and milliseconds (4 bytes each, big-endian), the
+/// key and, to set, the value. The answer to `G` is a length and the value; the length is `u32::MAX` if there is none in
+/// time. The answer to `S` and `R` is a zero.
+///
+/// Whoever reaches its port can read and write its values, the group's key among them: let only the job's hosts reach
+/// it. What a stranger can take is bounded: 64 MB of values, 16,384 connections.
 #[derive(Debug)]
 pub struct TcpStore {
     stream: TcpStream,
@@ -185,12 +259,27 @@ impl TcpStore {
         let values = Values::default();
         let served = values.clone();
         std::thread::Builder::new().name("strandway-store".into()).spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let values = served.clone();
+            let clients = Arc::new(AtomicUsize::new(0));
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else {
+                    // No descriptor is left, for instance: the others go on.
+                    std::thread::sleep(NO_DESCRIPTOR);
+                    continue;
+                };
+                if clients.fetch_add(1, Ordering::Relaxed) >= CLIENTS_MAX {
+                    clients.fetch_sub(1, Ordering::Relaxed);
+                    continue;
+                }
+                let (values, counted) = (served.clone(), Arc::clone(&clients));
                 // A thread per rank, which waits most of the time.
-                let _ = std::thread::Builder::new()
-                    .name("strandway-store".into())
-                    .spawn(move || while answer(&stream, &mut values.clone()).is_ok() {});
+                let serving = std::thread::Builder::new().name("strandway-store".into()).spawn(move || {
+                    while answer(&stream, &mut values.clone()).is_ok() {}
+                    counted.fetch_sub(1, Ordering::Relaxed);
+                });
+                if serving.is_err() {
+                    clients.fetch_sub(1, Ordering::Relaxed);
+                    std::thread::sleep(NO_DESCRIPTOR);
+                }
             }
         })?;
         let at = if address.ip().is_unspecified() {
@@ -208,7 +297,8 @@ impl TcpStore {
     pub fn connect(address: impl ToSocketAddrs, timeout: Duration) -> io::Result<TcpStore> {
         let until = Instant::now() + timeout;
         loop {
-            match TcpStream::connect(&address) {
+            let left = until.saturating_duration_since(Instant::now());
+            match connect_any(&address, left) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
                     return Ok(TcpStore { stream, _values: None });
@@ -219,7 +309,8 @@ impl TcpStore {
         }
     }
 
-    fn ask(&mut self, letter: u8, second: u32, key: &str, value: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    /// Asks for something that the server answers within `time`.
+    fn ask(&mut self, letter: u8, second: u32, key: &str, value: &[u8], time: Duration) -> io::Result<Option<Vec<u8>>> {
         if key.len().max(value.len()) > VALUE_MAX {
             return Err(io::Error::other(format!("a value of {} bytes: {VALUE_MAX} are allowed", value.len())));
         }
@@ -228,7 +319,21 @@ impl TcpStore {
         request.extend_from_slice(&second.to_be_bytes());
         request.extend_from_slice(key.as_bytes());
         request.extend_from_slice(value);
-        self.stream.write_all(&request)?;
+        self.stream.set_read_timeout(Some(time.saturating_add(SLACK)))?;
+        self.stream.set_write_timeout(Some(SLACK))?;
+        self.exchange(&request).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                // A late answer must not be taken for that to another question.
+                let _ = self.stream.shutdown(std::net::Shutdown::Both);
+                let what = format!("the store's process has not answered for {:.1} s", (time + SLACK).as_secs_f64());
+                io::Error::other(what)
+            }
+            _ => error,
+        })
+    }
+
+    fn exchange(&self, request: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        (&self.stream).write_all(request)?;
         match read_number(&mut &self.stream)? {
             u32::MAX => Ok(None),
             length => read_bytes(&mut &self.stream, length).map(Some),
@@ -238,13 +343,30 @@ impl TcpStore {
 
 impl Store for TcpStore {
     fn set(&mut self, key: &str, value: &[u8]) -> io::Result<()> {
-        self.ask(b'S', value.len() as u32, key, value).map(drop)
+        self.ask(b'S', value.len() as u32, key, value, Duration::ZERO).map(drop)
     }
 
     fn get(&mut self, key: &str, timeout: Duration) -> io::Result<Vec<u8>> {
         let milliseconds = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
-        self.ask(b'G', milliseconds, key, &[])?.ok_or_else(|| late(key, timeout))
+        self.ask(b'G', milliseconds, key, &[], timeout)?.ok_or_else(|| late(key, timeout))
     }
+
+    fn remove(&mut self, key: &str) -> io::Result<()> {
+        self.ask(b'R', 0, key, &[], Duration::ZERO).map(drop)
+    }
+}
+
+/// Connects with the first of the addresses that answers.
+fn connect_any(address: &impl ToSocketAddrs, timeout: Duration) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let all: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
+    for address in all {
+        match TcpStream::connect_timeout(&address, timeout.max(Duration::from_millis(100))) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 fn read_number(stream: &mut impl Read) -> io::Result<u32> {
@@ -276,6 +398,10 @@ fn answer(mut stream: &TcpStream, values: &mut Values) -> io::Result<()> {
             values.set(&key, &value)?;
             reply.extend_from_slice(&0u32.to_be_bytes());
         }
+        b'R' => {
+            values.remove(&key)?;
+            reply.extend_from_slice(&0u32.to_be_bytes());
+        }
         b'G' => match values.get(&key, Duration::from_millis(second.into())) {
             Ok(value) => {
                 reply.extend_from_slice(&(value.len() as u32).to_be_bytes());
@@ -297,6 +423,9 @@ mod tests {
         std::thread::sleep(Duration::from_millis(20));
         one.set("a/b", b"value").expect("written");
         assert_eq!(waiting.join().expect("ends").expect("there"), b"value");
+        one.remove("a/b").expect("removed");
+        one.remove("a/b").expect("nothing to remove");
+        assert!(one.get("a/b", Duration::from_millis(10)).is_err(), "removed");
         let late = one.get("none", Duration::from_millis(10)).expect_err("nobody wrote it");
         assert_eq!(late.kind(), io::ErrorKind::TimedOut);
     }
@@ -311,6 +440,47 @@ mod tests {
         let free = TcpListener::bind("[::1]:0").and_then(|listener| listener.local_addr()).expect("a port");
         let one = TcpStore::serve(free).expect("serves");
         use_it(one, TcpStore::connect(free, Duration::from_secs(1)).expect("reached"));
+    }
+
+    #[test]
+    fn a_store_is_bounded_in_bytes_and_removal_makes_room() {
+        let mut values = Values::default();
+        let value = vec![0; VALUE_MAX];
+        let fit = STORE_MAX / (VALUE_MAX + 8);
+        for number in 0..fit {
+            values.set(&format!("{number:08}"), &value).expect("room");
+        }
+        values.set("00000000", &value).expect("the same value again");
+        assert!(values.set("another!", &value).is_err());
+        values.remove("00000000").expect("removed");
+        values.set("another!", &value).expect("room again");
+    }
+
+    #[test]
+    fn a_directory_keeps_values_to_its_user_and_follows_no_planted_link() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("strandway-private-{}", std::process::id()));
+        let mut store = DirectoryStore::new(&path).expect("a folder");
+        let victim = path.join("victim");
+        fs::write(&victim, b"theirs").expect("written");
+        let planted = path.join(format!(".key.draft{}-0", std::process::id()));
+        std::os::unix::fs::symlink(&victim, planted).expect("a link");
+        store.set("key", b"secret").expect("written");
+        store.set("key.one", b"1").expect("written");
+        assert_eq!(fs::read(&victim).expect("there"), b"theirs");
+        assert_eq!(fs::metadata(path.join("key")).expect("there").permissions().mode() & 0o777, 0o600);
+        assert_eq!(store.get("key", Duration::ZERO).expect("there"), b"secret");
+        fs::remove_dir_all(path).expect("removed");
+    }
+
+    #[test]
+    fn a_store_whose_process_is_stopped_is_not_waited_for_without_end() {
+        // It accepts, and answers nothing.
+        let listener = TcpListener::bind("[::1]:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let mut store = TcpStore::connect(address, Duration::from_secs(1)).expect("reached");
+        let error = store.get("group", Duration::from_millis(100)).expect_err("no answer");
+        assert!(error.to_string().contains("has not answered"), "{error}");
     }
 
     #[test]

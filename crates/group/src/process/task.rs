@@ -2,7 +2,7 @@
 
 use super::element::{Element, Reduction, combine, divide, scale};
 use super::failure::Failure;
-use super::message::Landing;
+use super::message::{Landing, Signature};
 use super::plan::{EAGER, Gate, Into, Plan, Span};
 use super::work::Work;
 use std::any::Any;
@@ -19,6 +19,8 @@ const KEPT: usize = 32;
 pub(super) enum Stage {
     /// Nothing has happened.
     Waiting,
+    /// The receiver knows that it is ready, and will ask for it.
+    Announced,
     /// Memory is open for it, or it is on its way.
     Begun,
     Done,
@@ -45,7 +47,7 @@ impl Pool {
         }
     }
 
-    fn keep(&mut self, buffer: Vec<u8>) {
+    pub(super) fn keep(&mut self, buffer: Vec<u8>) {
         if buffer.len() > EAGER && self.0.len() < KEPT {
             self.0.push(buffer);
         }
@@ -55,6 +57,8 @@ impl Pool {
 /// The call that a task performs.
 pub(super) struct Call {
     pub(super) group: u64,
+    /// What each message of a collective says about the call.
+    pub(super) signature: Signature,
     /// The collective's number in its group; for a send or receive, nothing.
     pub(super) number: Option<u64>,
     pub(super) what: &'static str,
@@ -88,6 +92,14 @@ pub(super) struct Task {
     pub(super) left: usize,
     /// The rank that a receive from anybody was filled by.
     pub(super) source: Option<u32>,
+    /// The rank that a receive asks for; none if any will do.
+    pub(super) asked: Option<u32>,
+    /// The peer's offer that a receive has taken, by its number.
+    pub(super) offer: Option<(usize, u64)>,
+    /// Bytes of announced sends, whose place a sum may take before they leave.
+    pub(super) kept: HashMap<usize, Vec<u8>>,
+    /// Keys that are open, and writes under way.
+    pub(super) uses: usize,
 }
 
 impl Task {
@@ -106,6 +118,10 @@ impl Task {
             opened: HashMap::new(),
             left: sends.len() + receives.len() + sums.len(),
             source: None,
+            asked: None,
+            offer: None,
+            kept: HashMap::new(),
+            uses: 0,
             call,
         };
         task.prepare(node)?;

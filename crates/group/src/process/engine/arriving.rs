@@ -1,54 +1,122 @@
 //! Messages of peers, for tasks that have begun here and for those that have not.
 
+use super::super::element::{Element, Reduction};
 use super::super::failure::Failure;
-use super::super::message::{Message, Said};
-use super::{EARLY_MAX, Early, Engine, Outcome, Parcel};
+use super::super::message::{Message, Said, Signature};
+use super::super::plan::Job;
+use super::super::task::{Stage, Task};
+use super::{About, Counts, Early, Engine, NOTES_MAX, Opened, Outcome, Parcel};
+use std::sync::PoisonError;
+use strandway_udp::{Connection, Error};
 
 impl Engine {
     pub(super) fn handle(&mut self, peer: usize, message: &Message<'_>) -> Outcome {
-        let &Message { tag, group, number, said } = message;
-        if self.ended.0.contains(&group) {
-            return Ok(());
+        let &Message { signature, tag, group, number, said } = message;
+        if matches!(said, Said::Bytes(_) | Said::Pulled(_) | Said::Parcel(_)) {
+            self.peers[peer].accepted.messages += 1;
         }
         match said {
-            Said::Bytes(bytes) => self.handle_collective(peer, (group, number), Early::Bytes(tag, bytes.to_vec())),
-            Said::Open(landing) => self.handle_collective(peer, (group, number), Early::Open(tag, landing)),
-            Said::Told(text) => self.handle_collective(peer, (group, number), Early::Told(text.into())),
+            Said::Credit(bytes) => return self.handle_credit(peer, bytes),
+            Said::Bye { messages, writes } => {
+                self.peers[peer].bye = Some(Counts { messages, writes });
+                return Ok(());
+            }
+            _ => {}
+        }
+        if self.ended.0.contains(&group) {
+            return match said {
+                Said::Bytes(bytes) | Said::Parcel(bytes) => self.give_back(peer, bytes.len()),
+                Said::Offer(length) => self.reject(peer, group, tag, &Parcel::Offer { number, length }),
+                _ => Ok(()),
+            };
+        }
+        let key = (group, number);
+        match said {
+            Said::Bytes(bytes) => {
+                let length = bytes.len();
+                match self.handle_collective(peer, key, Early::Bytes(tag, signature, bytes.to_vec()))? {
+                    true => Ok(()),
+                    false => self.give_back(peer, length),
+                }
+            }
+            Said::Pulled(bytes) => {
+                let Some(id) = self.task_of(key) else { return Ok(()) };
+                self.handle_early(id, peer, Early::Bytes(tag, signature, bytes.to_vec()))?;
+                self.progress(id)
+            }
+            Said::Ready => self.handle_collective(peer, key, Early::Ready(tag, signature)).map(drop),
+            Said::Open(landing) => self.handle_collective(peer, key, Early::Open(tag, signature, landing)).map(drop),
+            Said::Told(text) => self.handle_collective(peer, key, Early::Told(text.into())).map(drop),
+            Said::Pull => self.handle_pull(peer, key, tag),
             Said::Parcel(bytes) => self.handle_parcel(peer, group, tag, Parcel::Bytes(bytes.to_vec())),
             Said::Offer(length) => self.handle_parcel(peer, group, tag, Parcel::Offer { number, length }),
             Said::Accept(landing) => {
-                let Some(task) = self.tasks.get_mut(&number) else { return Ok(()) };
-                if task.call.group == group && task.call.number.is_none() && !task.call.plan.sends.is_empty() {
-                    let to = task.call.plan.sends[0].to;
-                    if self.groups.get(&group).and_then(|one| one.ranks.get(&peer)) == Some(&to) {
+                if let Some(to) = self.sends_to(number, group, peer) {
+                    if let Some(task) = self.tasks.get_mut(&number) {
                         task.opened.insert((to, tag), landing);
-                        return self.progress(number);
                     }
+                    return self.progress(number);
                 }
                 Ok(())
             }
-            Said::Hello(_) | Said::Nudge => Ok(()),
+            Said::Refuse => match self.sends_to(number, group, peer) {
+                Some(by) => {
+                    let what = "its receive for this send was given up".into();
+                    self.fail(number, &Failure::Told { by, what })
+                }
+                None => Ok(()),
+            },
+            Said::Withdraw => self.handle_withdrawal(peer, group, tag, number),
+            Said::Hello(_) | Said::Nudge | Said::Credit(_) | Said::Bye { .. } => Ok(()),
         }
     }
 
-    fn handle_collective(&mut self, peer: usize, key: (u64, u64), early: Early) -> Outcome {
-        if let Some(group) = self.groups.get(&key.0) {
-            if let Some(&id) = group.tasks.get(&key.1) {
-                self.handle_early(id, peer, early)?;
-                return self.progress(id);
-            }
-            if key.1 < group.begun {
-                // It has failed here.
-                return Ok(());
-            }
+    fn task_of(&self, key: (u64, u64)) -> Option<u64> {
+        self.groups.get(&key.0)?.tasks.get(&key.1).copied()
+    }
+
+    /// The rank to which a task of ours sends, if it is a send of that group to that peer.
+    fn sends_to(&self, task: u64, group: u64, peer: usize) -> Option<u32> {
+        let call = &self.tasks.get(&task)?.call;
+        let to = call.plan.sends.first().filter(|_| call.group == group && call.number.is_none())?.to;
+        (self.peer_of(group, to) == Some(peer)).then_some(to)
+    }
+
+    /// A message of a collective. True if it was stored for a call that has not begun here.
+    fn handle_collective(&mut self, peer: usize, key: (u64, u64), early: Early) -> Result<bool, Error> {
+        if let Some(id) = self.task_of(key) {
+            self.handle_early(id, peer, early)?;
+            self.progress(id)?;
+            return Ok(false);
         }
-        let bytes = early_bytes(&early);
-        if self.early_bytes + bytes > EARLY_MAX {
-            return self.cut_off_peer(peer, "it sends more than anybody here has asked for");
+        if let Some(group) = self.groups.get_mut(&key.0)
+            && key.1 < group.begun
+        {
+            // It has ended here. If it ended well, and another rank has failed in it, the ranks no longer agree.
+            if let (Early::Told(what), Some(&by), false) =
+                (early, group.ranks.get(&peer), group.failed.contains(&key.1))
+            {
+                let failure = Failure::Told { by, what };
+                group.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| failure.clone());
+                group.broken.get_or_insert(failure);
+            }
+            return Ok(false);
         }
-        self.early_bytes += bytes;
+        if !self.store(peer, early.bytes())? {
+            return Ok(true);
+        }
         self.early.entry(key).or_default().push((peer, early));
-        Ok(())
+        Ok(true)
+    }
+
+    /// Counts bytes that wait here for a call. False if they are more than the peer may send; it is disconnected then.
+    fn store(&mut self, peer: usize, bytes: usize) -> Result<bool, Error> {
+        if self.peers[peer].early + bytes > 2 * self.credit + NOTES_MAX {
+            self.cut_off_peer(peer, "it sends more than anybody here has asked for")?;
+            return Ok(false);
+        }
+        self.peers[peer].early += bytes;
+        Ok(true)
     }
 
     /// A message of a collective that has begun here.
@@ -57,8 +125,19 @@ impl Engine {
         let Some(&from) = self.groups.get(&task.call.group).and_then(|group| group.ranks.get(&peer)) else {
             return Ok(());
         };
+        if let Early::Bytes(_, theirs, _) | Early::Ready(_, theirs) | Early::Open(_, theirs, _) = &early
+            && *theirs != task.call.signature
+        {
+            let what = format!(
+                "rank {from} calls {} where this rank calls {} (call {} of the group): call all ranks alike",
+                describe(*theirs),
+                describe(task.call.signature),
+                task.call.number.unwrap_or_default()
+            );
+            return self.fail(id, &Failure::Mismatch(what));
+        }
         match early {
-            Early::Bytes(tag, bytes) => match task.receive_of(from, tag) {
+            Early::Bytes(tag, _, bytes) => match task.receive_of(from, tag) {
                 Some(receive) if task.call.plan.receives[receive].length == bytes.len() => {
                     task.take(&mut self.node, &mut self.pool, receive, bytes)
                 }
@@ -78,7 +157,16 @@ impl Engine {
                     self.fail(id, &Failure::Mismatch(what))
                 }
             },
-            Early::Open(tag, landing) => {
+            Early::Ready(tag, _) => match task.receive_of(from, tag) {
+                Some(_) => {
+                    let (signature, group) = (task.call.signature, task.call.group);
+                    let number = task.call.number.unwrap_or_default();
+                    self.say(peer, &Message { signature, tag, group, number, said: Said::Pull })
+                }
+                // Its bytes are here already.
+                None => Ok(()),
+            },
+            Early::Open(tag, _, landing) => {
                 if !task.call.plan.sends.iter().any(|send| send.to == from && send.tag == tag) {
                     let what = format!(
                         "rank {from} expects bytes that {} does not send: call all ranks alike",
@@ -93,41 +181,138 @@ impl Engine {
         }
     }
 
-    pub(super) fn handle_parcel(&mut self, peer: usize, group: u64, tag: u32, parcel: Parcel) -> Outcome {
-        let bytes = parcel_bytes(&parcel);
-        if self.early_bytes + bytes > EARLY_MAX {
-            return self.cut_off_peer(peer, "it sends more than anybody here has asked for");
-        }
-        let Some(one) = self.groups.get_mut(&group) else {
-            self.early_bytes += bytes;
-            self.unknown.entry(group).or_default().push((peer, tag, parcel));
+    /// A peer asks for a short message that was announced.
+    fn handle_pull(&mut self, peer: usize, key: (u64, u64), tag: u32) -> Outcome {
+        let (Some(id), Some(&to)) =
+            (self.task_of(key), self.groups.get(&key.0).and_then(|group| group.ranks.get(&peer)))
+        else {
             return Ok(());
         };
+        let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
+        let sends = task.call.plan.sends.iter().zip(&task.sent);
+        let waiting = sends.enumerate().find_map(|(at, (send, stage))| {
+            (send.to == to && send.tag == tag && *stage == Stage::Announced).then_some(at)
+        });
+        let Some(at) = waiting else { return Ok(()) };
+        let bytes = Engine::bytes_of(&self.node, task, at)?;
+        task.sent[at] = Stage::Done;
+        task.left -= 1;
+        let message =
+            Message { signature: task.call.signature, tag, group: key.0, number: key.1, said: Said::Pulled(&bytes) };
+        self.post(peer, &message, About::Call { group: key.0, number: key.1 })?;
+        self.progress(id)
+    }
+
+    pub(super) fn handle_parcel(&mut self, peer: usize, group: u64, tag: u32, parcel: Parcel) -> Outcome {
+        if !self.groups.contains_key(&group) {
+            if self.store(peer, parcel.bytes())? {
+                self.unknown.entry(group).or_default().push((peer, tag, parcel));
+            }
+            return Ok(());
+        }
+        let Some(one) = self.groups.get_mut(&group) else { return Ok(()) };
         let Some(&from) = one.ranks.get(&peer) else { return Ok(()) };
-        match one.wanted.iter().position(|(_, of, with)| *with == tag && of.is_none_or(|of| of == from)) {
-            Some(at) => match one.wanted.remove(at) {
-                Some((id, _, _)) => self.deliver(id, from, parcel),
-                None => Ok(()),
-            },
+        let list = one.wanted.get_mut(&tag);
+        let found = list.and_then(|list| {
+            let at = list.iter().position(|(_, of)| of.is_none_or(|of| of == from))?;
+            list.remove(at)
+        });
+        match found {
+            Some((id, _)) => {
+                if let Parcel::Bytes(bytes) = &parcel {
+                    self.give_back(peer, bytes.len())?;
+                }
+                self.deliver(id, from, parcel)
+            }
             None => {
-                self.early_bytes += bytes;
-                one.parcels.push_back((from, tag, parcel));
+                if self.store(peer, parcel.bytes())?
+                    && let Some(one) = self.groups.get_mut(&group)
+                {
+                    one.parcels.entry(tag).or_default().push_back((from, parcel));
+                }
                 Ok(())
             }
         }
     }
-}
 
-pub(super) fn parcel_bytes(parcel: &Parcel) -> usize {
-    match parcel {
-        Parcel::Bytes(bytes) => bytes.len() + 64,
-        Parcel::Offer { .. } => 64,
+    /// A peer has given up a send that it had offered.
+    fn handle_withdrawal(&mut self, peer: usize, group: u64, tag: u32, number: u64) -> Outcome {
+        let Some(one) = self.groups.get_mut(&group) else {
+            let list = self.unknown.get_mut(&group);
+            let gone = list.and_then(|list| {
+                let of = |(by, _, parcel): &(usize, u32, Parcel)| *by == peer && parcel.is_offer(number);
+                list.iter().position(of).map(|at| list.remove(at))
+            });
+            if let Some((_, _, parcel)) = gone {
+                self.peers[peer].early -= parcel.bytes();
+            }
+            return Ok(());
+        };
+        let Some(&from) = one.ranks.get(&peer) else { return Ok(()) };
+        if let Some(list) = one.parcels.get_mut(&tag)
+            && let Some(at) = list.iter().position(|(of, parcel)| *of == from && parcel.is_offer(number))
+            && let Some((_, parcel)) = list.remove(at)
+        {
+            self.peers[peer].early -= parcel.bytes();
+            return Ok(());
+        }
+        // A receive has accepted it, and its key will not be used.
+        let accepted = |((of, _), opened): &(&(Connection, u32), &Opened)| {
+            opened.offer == Some(number) && self.by_connection.get(of) == Some(&peer)
+        };
+        let landing = self.landings.iter().find(accepted).map(|(key, _)| *key);
+        if let Some(opened) = landing.and_then(|key| self.landings.remove(&key)) {
+            self.node.revoke(opened.landing.region);
+            self.clear(opened.task)?;
+        }
+        // If it still waits, then for the next message.
+        let of = |task: &Task| task.call.group == group && task.offer == Some((peer, number));
+        let Some((&id, task)) = self.tasks.iter_mut().find(|(_, task)| of(task)) else { return Ok(()) };
+        (task.offer, task.source, task.received[0]) = (None, None, Stage::Waiting);
+        let asked = task.asked;
+        task.call.plan.receives[0].from = asked.unwrap_or(u32::MAX);
+        self.begin_receive(id, asked, tag)
+    }
+
+    fn handle_credit(&mut self, peer: usize, bytes: u64) -> Outcome {
+        let one = &mut self.peers[peer];
+        one.owed = one.owed.saturating_sub(usize::try_from(bytes).unwrap_or(usize::MAX));
+        if std::mem::take(&mut one.starved) {
+            let ids: Vec<u64> = self.tasks.keys().copied().collect();
+            return ids.into_iter().try_for_each(|id| self.progress(id));
+        }
+        Ok(())
+    }
+
+    /// A short message of `length` bytes that came unasked was taken, or nobody will take it: its sender may send more.
+    pub(super) fn give_back(&mut self, peer: usize, length: usize) -> Outcome {
+        let one = &mut self.peers[peer];
+        one.taken += super::cost(length);
+        if one.taken < self.credit / 4 {
+            return Ok(());
+        }
+        let bytes = std::mem::take(&mut one.taken) as u64;
+        self.say(peer, &Message::of_process(Said::Credit(bytes)))
     }
 }
 
-pub(super) fn early_bytes(early: &Early) -> usize {
-    match early {
-        Early::Bytes(_, bytes) => bytes.len() + 64,
-        Early::Open(..) | Early::Told(_) => 128,
+impl Parcel {
+    fn is_offer(&self, with: u64) -> bool {
+        matches!(self, Parcel::Offer { number, .. } if *number == with)
     }
+}
+
+/// A call in words: "all_reduce of float32 by sum".
+fn describe(call: Signature) -> String {
+    let mut words = Job::name_of(call.job).to_string();
+    if call.element != 0 {
+        words.push_str(&format!(" of {}", Element::name_of(call.element)));
+    }
+    if call.reduction != 0 {
+        words.push_str(&format!(" by {}", Reduction::name_of(call.reduction)));
+    }
+    if ["reduce", "broadcast", "gather", "scatter"].contains(&Job::name_of(call.job)) {
+        words.push_str(&format!(" with root {}", call.root));
+    }
+    words
 }

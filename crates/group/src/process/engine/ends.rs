@@ -2,9 +2,9 @@
 
 use super::super::failure::Failure;
 use super::super::message::{Message, Said};
-use super::super::probe::Probe;
+use super::super::probe::{ENOUGH, Probe};
 use super::super::task::Stage;
-use super::{Engine, Line, Outcome, SILENCE, Sent};
+use super::{About, Counts, Engine, FAREWELL, Line, Outcome, REMAINS_MAX, SILENCE, Sent};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 use strandway_udp::{Connection, Operation, Reason};
@@ -32,7 +32,7 @@ impl Engine {
     /// A connection is no more: what it used is free.
     fn forget(&mut self, connection: Connection) -> Outcome {
         self.strangers.remove(&connection);
-        self.by_connection.remove(&connection);
+        let peer = self.by_connection.remove(&connection);
         if let Some(slots) = self.slots.remove(&connection) {
             self.node.deregister(slots.region)?;
         }
@@ -47,39 +47,64 @@ impl Engine {
         }
         let lost: Vec<Operation> =
             self.sent.iter().filter(|(_, (of, _))| *of == connection).map(|(operation, _)| *operation).collect();
+        let mut calls = Vec::new();
         for operation in lost {
             match self.sent.remove(&operation) {
-                Some((_, Sent::Message(region))) => drop(self.node.deregister(region)?),
+                Some((_, Sent::Message(region, about))) => {
+                    self.node.deregister(region)?;
+                    calls.push(about);
+                }
                 Some((_, Sent::Long { task, .. })) => self.clear(task)?,
                 None => {}
             }
         }
+        if let Some(peer) = peer {
+            self.note_undelivered(peer, &calls);
+        }
         Ok(())
+    }
+
+    /// Messages to a peer whose acknowledgements will not come. Senders that wait for them hear of it as the peer is
+    /// gone; those that have gone on are noted.
+    fn note_undelivered(&mut self, peer: usize, abouts: &[About]) {
+        let one = &self.peers[peer];
+        if one.bye == Some(one.posted) {
+            return;
+        }
+        let ended = |about: &&About| match about {
+            About::Call { group, number } => self
+                .groups
+                .get(group)
+                .is_none_or(|group| !group.tasks.contains_key(number) && !group.failed.contains(number)),
+            About::Control | About::Send { .. } => false,
+        };
+        let count = abouts.iter().chain(one.backlog.iter().map(|letter| &letter.about)).filter(ended).count();
+        if count > 0 {
+            let host = &one.record.host;
+            self.note_lost(format!("{count} messages to {host}, whose calls had ended well here"));
+        }
     }
 
     pub(super) fn handle_closed(&mut self, connection: Connection, reason: Reason) -> Outcome {
         let peer = self.by_connection.get(&connection).copied();
+        if let Some(peer) = peer
+            && !matches!(self.peers[peer].line, Line::Calling(_))
+            && reason == Reason::ByPeer
+            && self.peers[peer].bye == Some(self.peers[peer].posted)
+        {
+            self.forgive_sends(peer)?;
+        }
         self.forget(connection)?;
         let Some(peer) = peer else { return Ok(()) };
         match (&self.peers[peer].line, reason) {
             // It may be stopped; whether it is gone, its port says.
-            (Line::Calling(_), Reason::NoAnswer | Reason::PeerFull) => {
-                let again = self.node.connect(&self.peers[peer].record.addresses)?;
-                self.by_connection.insert(again, peer);
-                self.peers[peer].line = Line::Calling(again);
-                Ok(())
-            }
-            (_, reason) => {
-                if reason == Reason::ByPeer {
-                    self.forgive_sends(peer)?;
-                }
-                self.set_gone(peer, reason.to_string())
-            }
+            (Line::Calling(_), Reason::NoAnswer | Reason::PeerFull) => self.call(peer),
+            (_, reason) => self.set_gone(peer, reason.to_string()),
         }
     }
 
-    /// A peer has left in good order: it has received what it wanted, and its last acknowledgements may have been
-    /// overtaken.
+    /// A peer has left in good order, and has said that all was accepted that was posted to it. Its last
+    /// acknowledgements may have been overtaken.
     fn forgive_sends(&mut self, peer: usize) -> Outcome {
         let ids: Vec<u64> = self.tasks.keys().copied().collect();
         for id in ids {
@@ -96,10 +121,13 @@ impl Engine {
         Ok(())
     }
 
-    fn set_gone(&mut self, peer: usize, evidence: String) -> Outcome {
-        self.peers[peer].line = Line::Gone(evidence);
-        self.peers[peer].backlog.clear();
-        self.peers[peer].probe = None;
+    pub(super) fn set_gone(&mut self, peer: usize, evidence: String) -> Outcome {
+        self.note_undelivered(peer, &[]);
+        let one = &mut self.peers[peer];
+        one.line = Line::Gone(evidence);
+        one.backlog.clear();
+        one.crowded.clear();
+        one.probe = None;
         let ids: Vec<u64> = self.tasks.keys().copied().collect();
         for id in ids {
             if let Some(failure) = self.find_gone(id) {
@@ -109,35 +137,105 @@ impl Engine {
         Ok(())
     }
 
+    /// Has the engine said everything, or is its time over? Before the end it says good-bye.
+    pub(super) fn may_end(&mut self) -> Result<bool, strandway_udp::Error> {
+        let Some(ending) = &self.ending else { return Ok(false) };
+        let (now, until, bye) = (Instant::now(), ending.until, ending.bye);
+        if let Some(bye) = bye {
+            return Ok(self.sent.is_empty() || now > bye);
+        }
+        let is_gone = |line: &Line| matches!(line, Line::Gone(_));
+        let said = self.sent.is_empty() && self.peers.iter().all(|one| one.backlog.is_empty() || is_gone(&one.line));
+        if !said && now <= until {
+            return Ok(false);
+        }
+        for peer in 0..self.peers.len() {
+            if !said {
+                self.note_waiting(peer);
+            }
+            if matches!(self.peers[peer].line, Line::Open(_)) {
+                let Counts { messages, writes } = self.peers[peer].accepted;
+                self.say(peer, &Message::of_process(Said::Bye { messages, writes }))?;
+            }
+        }
+        if let Some(ending) = &mut self.ending {
+            ending.bye = Some(if said { now + FAREWELL } else { now });
+        }
+        Ok(self.sent.is_empty())
+    }
+
+    /// The time of the end is over: what has not arrived at a peer is noted.
+    fn note_waiting(&mut self, peer: usize) {
+        let Line::Open(connection) = self.peers[peer].line else { return self.note_undelivered(peer, &[]) };
+        let abouts: Vec<About> = self
+            .sent
+            .values()
+            .filter_map(|(of, sent)| match sent {
+                Sent::Message(_, about) if *of == connection => Some(*about),
+                _ => None,
+            })
+            .collect();
+        self.note_undelivered(peer, &abouts);
+    }
+
     /// Ends tasks whose time is over, and asks about peers that are silent.
     pub(super) fn tick(&mut self) -> Outcome {
         let now = Instant::now();
-        let over: Vec<u64> = self
-            .tasks
-            .iter()
-            .filter(|(_, task)| task.deadline().is_some_and(|deadline| deadline <= now))
-            .map(|(id, _)| *id)
-            .collect();
+        let over: Vec<u64> =
+            self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now).map(|(_, id)| *id).collect();
         for id in over {
             let Some(task) = self.tasks.get(&id) else { continue };
-            let hosts = |rank: u32| match self.peer_of(task.call.group, rank) {
-                Some(peer) => format!("rank {rank} at {}", self.peers[peer].record.host),
-                None => "any rank".into(),
-            };
-            let waiting = task.waits_for().into_iter().take(8).map(hosts).collect();
+            let waiting = self.names_of(task).take(8).collect();
             let failure = Failure::TimedOut { what: task.call.what.into(), after: task.call.timeout, waiting };
             self.fail(id, &failure)?;
         }
         let mut awaited = HashSet::new();
         for task in self.tasks.values().filter(|task| task.began.elapsed() >= SILENCE) {
-            awaited.extend(task.waits_for().into_iter().filter_map(|rank| self.peer_of(task.call.group, rank)));
+            for rank in task.waits_for() {
+                match self.peer_of(task.call.group, rank) {
+                    Some(peer) => drop(awaited.insert(peer)),
+                    // A receive from anybody waits for all.
+                    None => awaited.extend(self.members_of(task.call.group)),
+                }
+            }
+        }
+        if self.ending.is_some() {
+            // Nobody else looks at those who are to hear the last messages.
+            awaited.extend((0..self.peers.len()).filter(|peer| self.is_owed(*peer)));
         }
         for peer in awaited {
             self.look_at(peer)?;
         }
         // Messages that found no room in their queue are tried again.
         let ids: Vec<u64> = self.tasks.keys().copied().collect();
-        ids.into_iter().try_for_each(|id| self.progress(id))
+        ids.into_iter().try_for_each(|id| self.progress(id))?;
+        self.bound_remains()
+    }
+
+    /// Is something on its way to a peer?
+    fn is_owed(&self, peer: usize) -> bool {
+        let one = &self.peers[peer];
+        let under_way = |connection: Connection| self.sent.values().any(|(of, _)| *of == connection);
+        !one.backlog.is_empty() || matches!(one.line, Line::Open(connection) if under_way(connection))
+    }
+
+    /// Peers that do not answer keep memory of failed operations: beyond a limit, those that have kept it longest are
+    /// disconnected.
+    fn bound_remains(&mut self) -> Outcome {
+        while self.remains_bytes > REMAINS_MAX
+            && let Some((&oldest, _)) = self.remains.first_key_value()
+        {
+            let landing = self.landings.iter().find(|(_, opened)| opened.task == oldest).map(|((of, _), _)| *of);
+            let writing = |sent: &Sent| matches!(sent, Sent::Long { task, .. } if *task == oldest);
+            let keeper = landing.or_else(|| self.sent.values().find(|(_, sent)| writing(sent)).map(|(of, _)| *of));
+            let Some(connection) = keeper else { return Ok(()) };
+            if self.node.silence(connection).is_ok_and(|silence| silence < SILENCE) {
+                // It lives, and may be late.
+                return Ok(());
+            }
+            self.cut_off(connection, "it answers nothing, and memory of many failed operations waits for it")?;
+        }
+        Ok(())
     }
 
     fn look_at(&mut self, peer: usize) -> Outcome {
@@ -149,14 +247,24 @@ impl Engine {
         };
         let is_open = matches!(one.line, Line::Open(_));
         if silence < SILENCE {
-            (self.peers[peer].probe, self.peers[peer].nudged) = (None, false);
+            let one = &mut self.peers[peer];
+            (one.probe, one.nudged, one.refusals) = (None, false, None);
             return Ok(());
         }
         if is_open && !std::mem::replace(&mut self.peers[peer].nudged, true) {
             // A peer that has nothing to say acknowledges it: whoever forges refusals changes nothing then.
-            return self.say(peer, &Message { tag: 0, group: 0, number: 0, said: Said::Nudge });
+            return self.say(peer, &Message::of_process(Said::Nudge));
         }
         let (ours, one) = (&self.ours, &mut self.peers[peer]);
+        // Refusals of this node's datagrams count as those of the probe: a kernel that limits its ICMP messages may answer
+        // only some of either.
+        if let Some(refusals) = &one.refusals
+            && refusals.count >= ENOUGH
+            && refusals.first.elapsed() <= silence
+        {
+            let why = Failure::refused(refusals.plane, refusals.address, silence);
+            return self.cut_off_peer(peer, &why);
+        }
         let probe = one.probe.get_or_insert_with(|| Probe::new(ours, &one.record.addresses));
         let Some((plane, address)) = probe.ask() else { return Ok(()) };
         self.cut_off_peer(peer, &Failure::refused(plane, address, silence))

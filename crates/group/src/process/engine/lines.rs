@@ -4,49 +4,60 @@ use super::super::failure::Failure;
 use super::super::message::{Id, Message, Said};
 use super::super::record::Record;
 use super::super::task::Stage;
-use super::{Engine, Line, Outcome, Peer, SLOT, SLOTS, Sent, Slots};
-use std::collections::VecDeque;
-use std::time::Instant;
+use super::{About, Engine, Letter, Line, Outcome, Peer, SLOT, SLOTS, Sent, Slots, while_connected};
 use strandway_udp::{Completion, Connection, Error};
 
 impl Engine {
+    /// Sends a message that keeps the two sides in step.
     pub(super) fn say(&mut self, peer: usize, message: &Message<'_>) -> Outcome {
-        let bytes = message.encode();
+        self.post(peer, message, About::Control)
+    }
+
+    pub(super) fn post(&mut self, peer: usize, message: &Message<'_>, about: About) -> Outcome {
+        let letter = Letter { bytes: message.encode(), about };
         let one = &mut self.peers[peer];
         match &one.line {
             Line::Open(connection) if one.backlog.is_empty() => {
                 let connection = *connection;
-                if let Some(bytes) = self.send(connection, bytes)? {
-                    self.peers[peer].backlog.push_back(bytes);
+                if let Some(letter) = self.send(connection, letter)? {
+                    self.peers[peer].backlog.push_back(letter);
                 }
             }
             Line::Gone(_) => {}
-            _ => one.backlog.push_back(bytes),
+            _ => one.backlog.push_back(letter),
         }
         Ok(())
     }
 
-    /// Gives the message back if the line has no room for it now.
-    fn send(&mut self, connection: Connection, bytes: Vec<u8>) -> Result<Option<Vec<u8>>, Error> {
+    /// Gives the message back if the line has no room for it now, or has just ended.
+    fn send(&mut self, connection: Connection, letter: Letter) -> Result<Option<Letter>, Error> {
+        let Letter { bytes, about } = letter;
         let length = bytes.len();
         let region = self.node.register(bytes);
         match self.node.send(connection, region, 0..length) {
             Ok(operation) => {
-                self.sent.insert(operation, (connection, Sent::Message(region)));
+                if about != About::Control
+                    && let Some(&peer) = self.by_connection.get(&connection)
+                {
+                    self.peers[peer].posted.messages += 1;
+                }
+                self.sent.insert(operation, (connection, Sent::Message(region, about)));
                 Ok(None)
             }
-            Err(Error::Busy { .. }) => self.node.deregister(region).map(Some),
-            // Its end is told elsewhere.
-            Err(Error::NoConnection | Error::NotConnected) => self.node.deregister(region).map(|_| None),
+            // The end of a line is told elsewhere.
+            Err(Error::Busy { .. } | Error::NoConnection | Error::NotConnected) => {
+                let bytes = self.node.deregister(region)?;
+                Ok(Some(Letter { bytes, about }))
+            }
             Err(error) => Err(error),
         }
     }
 
     fn flush(&mut self, peer: usize) -> Outcome {
         while let Line::Open(connection) = self.peers[peer].line {
-            let Some(bytes) = self.peers[peer].backlog.pop_front() else { break };
-            if let Some(bytes) = self.send(connection, bytes)? {
-                self.peers[peer].backlog.push_front(bytes);
+            let Some(letter) = self.peers[peer].backlog.pop_front() else { break };
+            if let Some(letter) = self.send(connection, letter)? {
+                self.peers[peer].backlog.push_front(letter);
                 break;
             }
         }
@@ -58,8 +69,8 @@ impl Engine {
             Completion::Connected { connection } => {
                 self.listen(connection)?;
                 let Some(&peer) = self.by_connection.get(&connection) else { return Ok(()) };
-                let hello = Message { tag: 0, group: 0, number: 0, said: Said::Hello(self.id) }.encode();
-                self.send(connection, hello)?;
+                let bytes = Message::of_process(Said::Hello(self.id)).encode();
+                self.send(connection, Letter { bytes, about: About::Control })?;
                 self.set_open(peer, connection)
             }
             Completion::Accepted { connection, .. } => {
@@ -71,8 +82,15 @@ impl Engine {
                 let Some(opened) = self.landings.remove(&(connection, immediate)) else { return Ok(()) };
                 self.node.revoke(opened.landing.region);
                 let staged = opened.staging.map(|region| self.node.deregister(region)).transpose()?;
+                if let Some(waiting) = self.keyless.pop_front() {
+                    self.progress(waiting)?;
+                }
                 let id = opened.task;
-                let Some(task) = self.tasks.get_mut(&id) else { return self.clear(id) };
+                self.clear(id)?;
+                let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
+                if let Some(&peer) = self.by_connection.get(&connection) {
+                    self.peers[peer].accepted.writes += 1;
+                }
                 if bytes != opened.landing.region.bytes {
                     let what = format!("{bytes} bytes came where {} were due", opened.landing.region.bytes);
                     return self.fail(id, &Failure::Mismatch(what));
@@ -83,33 +101,54 @@ impl Engine {
                 }
                 self.progress(id)
             }
-            Completion::Sent { operation, .. } => match self.sent.remove(&operation) {
-                Some((connection, Sent::Message(region))) => {
-                    self.node.deregister(region)?;
-                    match self.by_connection.get(&connection) {
-                        Some(&peer) if !self.peers[peer].backlog.is_empty() => self.flush(peer),
-                        _ => Ok(()),
+            Completion::Sent { operation, .. } => {
+                let Some((connection, sent)) = self.sent.remove(&operation) else { return Ok(()) };
+                let peer = self.by_connection.get(&connection).copied();
+                match sent {
+                    Sent::Message(region, about) => {
+                        self.node.deregister(region)?;
+                        if let About::Send { task } = about {
+                            self.end_send(task, 0)?;
+                        }
+                    }
+                    Sent::Long { task, send } => {
+                        self.clear(task)?;
+                        self.end_send(task, send)?;
                     }
                 }
-                Some((_, Sent::Long { task: id, send })) => {
-                    let Some(task) = self.tasks.get_mut(&id) else { return self.clear(id) };
-                    task.sent[send] = Stage::Done;
-                    task.left -= 1;
-                    self.progress(id)
+                let Some(peer) = peer else { return Ok(()) };
+                if !self.peers[peer].backlog.is_empty() {
+                    self.flush(peer)?;
                 }
-                None => Ok(()),
-            },
+                // There is room for one more operation.
+                match self.peers[peer].crowded.pop_front() {
+                    Some(waiting) => self.progress(waiting),
+                    None => Ok(()),
+                }
+            }
             Completion::Closed { connection, reason } => self.handle_closed(connection, reason),
             _ => Ok(()),
         }
     }
 
+    /// A send has arrived.
+    fn end_send(&mut self, id: u64, send: usize) -> Outcome {
+        let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
+        if task.sent[send] != Stage::Done {
+            task.sent[send] = Stage::Done;
+            task.left -= 1;
+        }
+        self.progress(id)
+    }
+
     fn listen(&mut self, connection: Connection) -> Outcome {
         let region = self.node.register(vec![0; SLOT * SLOTS]);
-        for slot in 0..SLOTS {
-            self.node.recv(connection, region, slot * SLOT..(slot + 1) * SLOT)?;
-        }
         self.slots.insert(connection, Slots { region, next: 0 });
+        for slot in 0..SLOTS {
+            if while_connected(self.node.recv(connection, region, slot * SLOT..(slot + 1) * SLOT))?.is_none() {
+                break;
+            }
+        }
         Ok(())
     }
 
@@ -129,7 +168,8 @@ impl Engine {
         slots.next = (slots.next + 1) % SLOTS;
         // Copied out: what it says changes the node that holds it.
         let bytes = self.node.memory(region)?[start..start + length.min(SLOT)].to_vec();
-        self.node.recv(connection, region, start..start + SLOT)?;
+        // The connection may have ended behind this message.
+        while_connected(self.node.recv(connection, region, start..start + SLOT))?;
         let Some(message) = Message::decode(&bytes) else { return self.cut_off(connection, "it breaks the protocol") };
         if let Said::Hello(id) = message.said {
             return self.handle_hello(connection, id);
@@ -151,15 +191,7 @@ impl Engine {
                 let record = Record { id, host: "an unknown host".into(), addresses: Vec::new() };
                 let peer = self.peers.len();
                 self.by_id.insert(id, peer);
-                let met = Instant::now();
-                self.peers.push(Peer {
-                    record,
-                    line: Line::Expected,
-                    backlog: VecDeque::new(),
-                    met,
-                    nudged: false,
-                    probe: None,
-                });
+                self.peers.push(Peer::new(record, Line::Expected));
                 peer
             }
         };

@@ -2,14 +2,15 @@
 
 use super::super::failure::Failure;
 use super::super::memory::Bytes;
-use super::super::message::{Landing, Message, Said};
+use super::super::message::{Landing, Message, Said, Signature};
 use super::super::plan::{Arriving, EAGER, Gate, Into, Outgoing, Plan, Span};
 use super::super::task::{Call, Stage, Task};
-use super::arriving::{early_bytes, parcel_bytes};
-use super::{Begin, Early, Engine, Line, Opened, Outcome, Parcel, Remains, Sent, What};
+use super::{
+    About, Begin, Early, Engine, FAILED_MAX, Line, Opened, Outcome, Parcel, Remains, Sent, What, cost, while_connected,
+};
 use std::ops::Range;
 use std::sync::PoisonError;
-use strandway_udp::{Error, Region};
+use strandway_udp::{Error, Node, Region};
 
 impl Engine {
     pub(super) fn begin(&mut self, begin: Begin) -> Outcome {
@@ -18,6 +19,12 @@ impl Engine {
             work.end(Err(Failure::Aborted));
             return Ok(());
         };
+        if let (Some(number), Some(broken)) = (number, one.broken.clone()) {
+            // The others must not wait for this rank.
+            self.refuse(group, number, &broken.to_string())?;
+            work.end(Err(broken));
+            return Ok(());
+        }
         let (rank, ranks) = (one.rank, one.members.len() as u32);
         let id = self.next_task;
         self.next_task += 1;
@@ -46,21 +53,44 @@ impl Engine {
                 ("recv", Plan { receives: vec![receive], ..Plan::default() })
             }
         };
-        let call =
-            Call { group, number, what: name, work, timeout, rank, ranks, element, reduction, plan, regions, owners };
+        let signature = match &what {
+            What::Job(job) => job.signature(element, reduction),
+            _ => Signature::default(),
+        };
+        let call = Call {
+            group,
+            signature,
+            number,
+            what: name,
+            work,
+            timeout,
+            rank,
+            ranks,
+            element,
+            reduction,
+            plan,
+            regions,
+            owners,
+        };
         let task = Task::new(&mut self.node, &mut self.pool, call)?;
+        self.deadlines.extend(task.deadline().map(|deadline| (deadline, id)));
         self.tasks.insert(id, task);
         match what {
             What::Job(_) => {
                 let key = (group, number.unwrap_or_default());
                 // This rank's blocks leave before anything is added to them in place.
                 self.let_sends_leave(id)?;
-                for (peer, early) in self.take_early(key) {
+                for (peer, early) in self.take_early(key)? {
                     self.handle_early(id, peer, early)?;
                 }
             }
             What::Send { to, tag, at } => self.begin_send(id, to, tag, &at)?,
-            What::Receive { from, tag, .. } => self.begin_receive(id, from, tag)?,
+            What::Receive { from, tag, .. } => {
+                if let Some(task) = self.tasks.get_mut(&id) {
+                    task.asked = from;
+                }
+                self.begin_receive(id, from, tag)?;
+            }
         }
         if let Some(failure) = self.find_gone(id) {
             return self.fail(id, &failure);
@@ -68,17 +98,42 @@ impl Engine {
         self.progress(id)
     }
 
-    pub(super) fn take_early(&mut self, key: (u64, u64)) -> Vec<(usize, Early)> {
+    /// What has come for a call before it began here. Its senders may send more now.
+    pub(super) fn take_early(&mut self, key: (u64, u64)) -> Result<Vec<(usize, Early)>, Error> {
         let early = self.early.remove(&key).unwrap_or_default();
-        self.early_bytes -= early.iter().map(|(_, early)| early_bytes(early)).sum::<usize>();
-        early
+        for (peer, early) in &early {
+            self.peers[*peer].early -= early.bytes();
+            if let Early::Bytes(_, _, bytes) = early {
+                self.give_back(*peer, bytes.len())?;
+            }
+        }
+        Ok(early)
+    }
+
+    /// A call was refused at this rank: it has had its number, and the others hear why.
+    pub(super) fn refuse(&mut self, group: u64, number: u64, text: &str) -> Outcome {
+        let Some(one) = self.groups.get_mut(&group) else { return Ok(()) };
+        one.begun = one.begun.max(number + 1);
+        one.note_failed(number);
+        drop(self.take_early((group, number))?);
+        self.tell_all(group, number, text)
+    }
+
+    /// Tells the other ranks that a call has failed here.
+    fn tell_all(&mut self, group: u64, number: u64, text: &str) -> Outcome {
+        let Some(one) = self.groups.get(&group) else { return Ok(()) };
+        let text: String = text.chars().take(2_000).collect();
+        let members: Vec<usize> = one.members.iter().flatten().copied().collect();
+        let signature = Signature::default();
+        let told = Message { signature, tag: 0, group, number, said: Said::Told(&text) };
+        members.into_iter().try_for_each(|peer| self.say(peer, &told))
     }
 
     /// A rank that a task waits for and that is known to be gone.
     pub(super) fn find_gone(&self, id: u64) -> Option<Failure> {
         let task = self.tasks.get(&id)?;
         let group = self.groups.get(&task.call.group)?;
-        task.waits_for().into_iter().find_map(|rank| {
+        let gone = |rank: u32| {
             let peer = &self.peers[(*group.members.get(rank as usize)?)?];
             match &peer.line {
                 Line::Gone(evidence) => {
@@ -86,37 +141,78 @@ impl Engine {
                 }
                 _ => None,
             }
+        };
+        task.waits_for().into_iter().find_map(|rank| match rank {
+            // From anybody: as long as one is left, it may come.
+            u32::MAX => {
+                let others = (0..group.members.len() as u32).filter(|other| *other != group.rank);
+                let all: Option<Vec<Failure>> = others.map(gone).collect();
+                all.and_then(|all| all.into_iter().next())
+            }
+            rank => gone(rank),
         })
     }
 
     fn begin_send(&mut self, id: u64, to: u32, tag: u32, at: &Span) -> Outcome {
-        let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
-        let group = task.call.group;
-        let Some(Some(peer)) = self.groups.get(&group).and_then(|group| group.members.get(to as usize)).copied() else {
-            return Ok(());
-        };
-        if at.len() <= EAGER {
-            let bytes = self.node.memory(task.call.regions[at.buffer])?[at.bytes.clone()].to_vec();
-            task.sent[0] = Stage::Done;
-            task.left -= 1;
-            self.say(peer, &Message { tag, group, number: id, said: Said::Parcel(&bytes) })
+        let Some(group) = self.tasks.get(&id).map(|task| task.call.group) else { return Ok(()) };
+        let Some(peer) = self.peer_of(group, to) else { return Ok(()) };
+        let signature = Signature::default();
+        // Beyond the credit, even a short message is announced first.
+        if at.len() <= EAGER && self.spend(peer, at.len()) {
+            let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
+            task.sent[0] = Stage::Begun;
+            let bytes = Engine::bytes_of(&self.node, task, 0)?;
+            let message = Message { signature, tag, group, number: id, said: Said::Parcel(&bytes) };
+            self.post(peer, &message, About::Send { task: id })
         } else {
-            self.say(peer, &Message { tag, group, number: id, said: Said::Offer(at.len() as u64) })
+            self.say(peer, &Message { signature, tag, group, number: id, said: Said::Offer(at.len() as u64) })
         }
     }
 
-    fn begin_receive(&mut self, id: u64, from: Option<u32>, tag: u32) -> Outcome {
+    /// Takes from a peer's credit what a short message costs. False if there is not enough.
+    fn spend(&mut self, peer: usize, length: usize) -> bool {
+        let one = &mut self.peers[peer];
+        let fits = one.owed + cost(length) <= self.credit;
+        if fits {
+            one.owed += cost(length);
+        }
+        fits
+    }
+
+    /// The bytes of a short message of a task.
+    pub(super) fn bytes_of(node: &Node, task: &mut Task, send: usize) -> Result<Vec<u8>, Error> {
+        if let Some(bytes) = task.kept.remove(&send) {
+            return Ok(bytes);
+        }
+        let from = &task.call.plan.sends[send].from;
+        match from.is_empty() {
+            true => Ok(Vec::new()),
+            false => Ok(node.memory(task.call.regions[from.buffer])?[from.bytes.clone()].to_vec()),
+        }
+    }
+
+    pub(super) fn begin_receive(&mut self, id: u64, from: Option<u32>, tag: u32) -> Outcome {
         let Some(group) = self.tasks.get(&id).map(|task| task.call.group) else { return Ok(()) };
         let Some(one) = self.groups.get_mut(&group) else { return Ok(()) };
-        let fits = |of: u32, with: u32| with == tag && from.is_none_or(|from| from == of);
-        match one.parcels.iter().position(|(of, with, _)| fits(*of, *with)) {
-            Some(at) => {
-                let Some((of, _, parcel)) = one.parcels.remove(at) else { return Ok(()) };
-                self.early_bytes -= parcel_bytes(&parcel);
+        let found = one.parcels.get_mut(&tag).and_then(|list| {
+            let at = list.iter().position(|(of, _)| from.is_none_or(|from| from == *of))?;
+            list.remove(at)
+        });
+        match found {
+            Some((of, parcel)) => {
+                if let Some(peer) = self.peer_of(group, of) {
+                    self.peers[peer].early -= parcel.bytes();
+                    if let Parcel::Bytes(bytes) = &parcel {
+                        self.give_back(peer, bytes.len())?;
+                    }
+                }
                 self.deliver(id, of, parcel)
             }
             None => {
-                one.wanted.push_back((id, from, tag));
+                // In the order of calls: one that waits again was called before later ones.
+                let list = one.wanted.entry(tag).or_default();
+                let at = list.partition_point(|(other, _)| *other < id);
+                list.insert(at, (id, from));
                 Ok(())
             }
         }
@@ -135,6 +231,10 @@ impl Engine {
             let room = task.call.plan.receives[0].length;
             let what =
                 format!("rank {from} sends {length} bytes, and the receive has room for {room}: give both the same");
+            let (group, tag) = (task.call.group, task.call.plan.receives[0].tag);
+            if let (Parcel::Offer { .. }, Some(peer)) = (&parcel, self.peer_of(group, from)) {
+                self.reject(peer, group, tag, &parcel)?;
+            }
             return self.fail(id, &Failure::Mismatch(what));
         }
         match parcel {
@@ -143,14 +243,34 @@ impl Engine {
                 self.progress(id)
             }
             Parcel::Offer { number, .. } => {
-                let (group, tag) = (task.call.group, task.call.plan.receives[0].tag);
-                let Some(peer) = self.peer_of(group, from) else { return Ok(()) };
-                if let Some(landing) = self.open(id, 0, peer)? {
-                    self.say(peer, &Message { tag, group, number, said: Said::Accept(landing) })?;
+                let group = task.call.group;
+                if let Some(peer) = self.peer_of(group, from)
+                    && let Some(task) = self.tasks.get_mut(&id)
+                {
+                    task.offer = Some((peer, number));
                 }
-                Ok(())
+                self.accept(id)
             }
         }
+    }
+
+    /// Opens memory for the offer that a receive has taken.
+    fn accept(&mut self, id: u64) -> Outcome {
+        let Some(task) = self.tasks.get(&id).filter(|task| task.call.number.is_none()) else { return Ok(()) };
+        let (Some((peer, number)), Some(Stage::Waiting)) = (task.offer, task.received.first()) else { return Ok(()) };
+        let (group, tag) = (task.call.group, task.call.plan.receives[0].tag);
+        match self.open(id, 0, peer)? {
+            Some(landing) => {
+                let signature = Signature::default();
+                self.say(peer, &Message { signature, tag, group, number, said: Said::Accept(landing) })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// All peers of a group.
+    pub(super) fn members_of(&self, group: u64) -> Vec<usize> {
+        self.groups.get(&group).map_or(Vec::new(), |group| group.members.iter().flatten().copied().collect())
     }
 
     pub(super) fn peer_of(&self, group: u64, rank: u32) -> Option<usize> {
@@ -171,16 +291,33 @@ impl Engine {
                 (region, 0..arriving.length, Some(region))
             }
         };
+        let exposed = match while_connected(self.node.expose(connection, region, range)) {
+            Err(Error::TooManyKeys { .. }) => {
+                self.keyless.push_back(id);
+                None
+            }
+            other => other?,
+        };
+        let Some(region) = exposed else {
+            if let Some(staging) = staging {
+                let area = self.node.deregister(staging)?;
+                self.pool.keep(area);
+            }
+            return Ok(None);
+        };
         let number = self.next_landing;
         self.next_landing = self.next_landing.wrapping_add(1);
-        let landing = Landing { number, region: self.node.expose(connection, region, range)? };
+        let landing = Landing { number, region };
         task.received[receive] = Stage::Begun;
-        self.landings.insert((connection, number), Opened { task: id, receive, landing, staging });
+        task.uses += 1;
+        let offer = task.offer.map(|(_, number)| number);
+        self.landings.insert((connection, number), Opened { task: id, receive, landing, staging, offer });
         Ok(Some(landing))
     }
 
     /// Sends and opens what may be sent and opened; ends a task that has nothing left.
     pub(super) fn progress(&mut self, id: u64) -> Outcome {
+        self.accept(id)?;
         self.open_receives(id)?;
         self.let_sends_leave(id)?;
         let Some(task) = self.tasks.get(&id).filter(|task| task.left == 0) else { return Ok(()) };
@@ -198,10 +335,23 @@ impl Engine {
     /// Takes a task off all lists.
     fn remove(&mut self, id: u64) -> Option<Task> {
         let task = self.tasks.remove(&id)?;
+        if let Some(deadline) = task.deadline() {
+            self.deadlines.remove(&(deadline, id));
+        }
         if let Some(group) = self.groups.get_mut(&task.call.group) {
-            match task.call.number {
-                Some(number) => drop(group.tasks.remove(&number)),
-                None => group.wanted.retain(|(wanted, _, _)| *wanted != id),
+            match (task.call.number, task.call.plan.receives.first()) {
+                (Some(number), _) => drop(group.tasks.remove(&number)),
+                (None, Some(receive)) => {
+                    if let Some(list) = group.wanted.get_mut(&receive.tag) {
+                        if let Ok(at) = list.binary_search_by_key(&id, |(wanted, _)| *wanted) {
+                            list.remove(at);
+                        }
+                        if list.is_empty() {
+                            group.wanted.remove(&receive.tag);
+                        }
+                    }
+                }
+                (None, None) => {}
             }
         }
         Some(task)
@@ -211,6 +361,7 @@ impl Engine {
         let Some(task) = self.tasks.get(&id) else { return Ok(()) };
         let Some(number) = task.call.number else { return Ok(()) };
         let (group, mut at, end) = (task.call.group, task.first_receive, task.call.plan.receives.len());
+        let signature = task.call.signature;
         let mut first = None;
         while at < end {
             let task = &self.tasks[&id];
@@ -223,7 +374,9 @@ impl Engine {
                 }
                 let Some(peer) = self.peer_of(group, from) else { return Ok(()) };
                 match self.open(id, at, peer)? {
-                    Some(landing) => self.say(peer, &Message { tag, group, number, said: Said::Open(landing) })?,
+                    Some(landing) => {
+                        self.say(peer, &Message { signature, tag, group, number, said: Said::Open(landing) })?;
+                    }
                     None => drop(first.get_or_insert(at)),
                 }
             }
@@ -242,7 +395,7 @@ impl Engine {
         let mut first = None;
         while at < end {
             let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
-            if task.sent[at] == Stage::Waiting && !self.send_one(id, at, group, number)? {
+            if matches!(task.sent[at], Stage::Waiting | Stage::Announced) && !self.send_one(id, at, group, number)? {
                 first.get_or_insert(at);
             }
             at += 1;
@@ -256,22 +409,37 @@ impl Engine {
     /// Lets one send leave; false if it has to wait.
     fn send_one(&mut self, id: u64, at: usize, group: u64, number: Option<u64>) -> Result<bool, Error> {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.is_open(at)) else { return Ok(false) };
-        let Outgoing { to, tag, from, .. } = task.call.plan.sends[at].clone();
-        let Some(Some(peer)) = self.groups.get(&group).and_then(|group| group.members.get(to as usize)).copied() else {
+        let Outgoing { to, tag, from, gate } = task.call.plan.sends[at].clone();
+        let signature = task.call.signature;
+        let Some(peer) = self.peer_of(group, to).filter(|peer| !matches!(self.peers[*peer].line, Line::Gone(_))) else {
             return Ok(false);
         };
         if let Some(number) = number
             && from.len() <= EAGER
         {
-            let bytes = match from.is_empty() {
-                true => Vec::new(),
-                false => self.node.memory(task.call.regions[from.buffer])?[from.bytes].to_vec(),
-            };
+            let enough = self.spend(peer, from.len());
+            let Some(task) = self.tasks.get_mut(&id) else { return Ok(false) };
+            if !enough {
+                self.peers[peer].starved = true;
+                if task.sent[at] == Stage::Waiting {
+                    task.sent[at] = Stage::Announced;
+                    // This rank's own numbers may become a sum before the receiver asks for them.
+                    if gate == Gate::Open && !task.call.plan.sums.is_empty() {
+                        let bytes = Engine::bytes_of(&self.node, task, at)?;
+                        task.kept.insert(at, bytes);
+                    }
+                    self.say(peer, &Message { signature, tag, group, number, said: Said::Ready })?;
+                }
+                return Ok(false);
+            }
+            let bytes = Engine::bytes_of(&self.node, task, at)?;
             task.sent[at] = Stage::Done;
             task.left -= 1;
-            self.say(peer, &Message { tag, group, number, said: Said::Bytes(&bytes) })?;
+            let message = Message { signature, tag, group, number, said: Said::Bytes(&bytes) };
+            self.post(peer, &message, About::Call { group, number })?;
             return Ok(true);
         }
+        let Some(task) = self.tasks.get_mut(&id) else { return Ok(false) };
         let (Some(landing), Line::Open(connection)) = (task.opened.get(&(to, tag)).copied(), &self.peers[peer].line)
         else {
             return Ok(false);
@@ -287,11 +455,17 @@ impl Engine {
             Ok(operation) => {
                 task.opened.remove(&(to, tag));
                 task.sent[at] = Stage::Begun;
+                task.uses += 1;
+                self.peers[peer].posted.writes += 1;
                 self.sent.insert(operation, (connection, Sent::Long { task: id, send: at }));
                 Ok(true)
             }
-            // It is tried again when something of the task has ended.
-            Err(Error::Busy { .. } | Error::NoConnection | Error::NotConnected) => Ok(false),
+            // It is tried again when an operation of the connection has ended.
+            Err(Error::Busy { .. }) => {
+                self.peers[peer].crowded.push_back(id);
+                Ok(false)
+            }
+            Err(Error::NoConnection | Error::NotConnected) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -300,28 +474,28 @@ impl Engine {
     pub(super) fn fail(&mut self, id: u64, failure: &Failure) -> Outcome {
         let Some(mut task) = self.remove(id) else { return Ok(()) };
         // The wire may use its memory for a while; the caller has it back now.
-        let mut regions = std::mem::take(&mut task.call.regions);
+        let regions = std::mem::take(&mut task.call.regions);
         for region in &regions {
             self.node.take_over(*region)?;
         }
-        let uses = self.landings.values().filter(|opened| opened.task == id).count()
-            + self.sent.values().filter(|(_, sent)| matches!(sent, Sent::Long { task, .. } if *task == id)).count();
-        if uses == 0 {
-            for region in regions.drain(..) {
+        if task.uses == 0 {
+            for region in regions {
                 self.node.deregister(region)?;
             }
         } else {
-            self.remains.insert(id, Remains { regions, uses });
+            let lengths = regions.iter().map(|region| self.node.memory(*region).map(<[u8]>::len));
+            let bytes = lengths.sum::<Result<usize, Error>>()?;
+            self.remains_bytes += bytes;
+            self.remains.insert(id, Remains { regions, uses: task.uses, bytes });
         }
+        self.settle_pair(id, &task)?;
         task.call.owners.clear();
-        if let Some(group) = self.groups.get(&task.call.group) {
+        if let Some(group) = self.groups.get_mut(&task.call.group) {
             group.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| failure.clone());
-            if let (Some(number), Failure::Gone { .. } | Failure::Mismatch(_)) = (task.call.number, failure) {
-                let text: String = failure.to_string().chars().take(2_000).collect();
-                let members: Vec<usize> = group.members.iter().flatten().copied().collect();
-                for peer in members {
-                    let told = Message { tag: 0, group: task.call.group, number, said: Said::Told(&text) };
-                    self.say(peer, &told)?;
+            if let Some(number) = task.call.number {
+                group.note_failed(number);
+                if matches!(failure, Failure::Gone { .. } | Failure::Mismatch(_)) {
+                    self.tell_all(task.call.group, number, &failure.to_string())?;
                 }
             }
         }
@@ -329,22 +503,71 @@ impl Engine {
         Ok(())
     }
 
+    /// After a failed send or receive the peer must not wait for the other half, nor may a later call meet it.
+    fn settle_pair(&mut self, id: u64, task: &Task) -> Outcome {
+        let (group, signature) = (task.call.group, Signature::default());
+        if task.call.number.is_some() {
+            return Ok(());
+        }
+        if let Some(receive) = task.call.plan.receives.first() {
+            // An offer that was taken is not taken after all.
+            return match task.offer {
+                Some((peer, number)) => {
+                    self.say(peer, &Message { signature, tag: receive.tag, group, number, said: Said::Refuse })
+                }
+                None => Ok(()),
+            };
+        }
+        let Some((send, peer)) =
+            task.call.plan.sends.first().and_then(|send| Some((send, self.peer_of(group, send.to)?)))
+        else {
+            return Ok(());
+        };
+        let one = &mut self.peers[peer];
+        if let Some(at) = one.backlog.iter().position(|letter| letter.about == (About::Send { task: id })) {
+            // It has not left.
+            one.backlog.remove(at);
+            one.owed = one.owed.saturating_sub(cost(send.from.len()));
+            return Ok(());
+        }
+        match task.sent[0] {
+            Stage::Waiting => {
+                self.say(peer, &Message { signature, tag: send.tag, group, number: id, said: Said::Withdraw })
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn fail_group(&mut self, group: u64, failure: &Failure) -> Outcome {
         let ids: Vec<u64> = self.tasks.iter().filter(|(_, task)| task.call.group == group).map(|(id, _)| *id).collect();
         ids.into_iter().try_for_each(|id| self.fail(id, failure))
     }
 
-    /// A use of a failed task's memory has ended.
+    /// A use of a task's memory has ended: of one that has failed, unless its connection has ended.
     pub(super) fn clear(&mut self, id: u64) -> Outcome {
+        if let Some(task) = self.tasks.get_mut(&id) {
+            task.uses -= 1;
+            return Ok(());
+        }
         let Some(remains) = self.remains.get_mut(&id) else { return Ok(()) };
         remains.uses -= 1;
         if remains.uses == 0
             && let Some(remains) = self.remains.remove(&id)
         {
+            self.remains_bytes -= remains.bytes;
             for region in remains.regions {
                 self.node.deregister(region)?;
             }
         }
         Ok(())
+    }
+}
+
+impl super::Group {
+    fn note_failed(&mut self, number: u64) {
+        self.failed.insert(number);
+        if self.failed.len() > FAILED_MAX {
+            self.failed.pop_first();
+        }
     }
 }
