@@ -34,6 +34,10 @@ const NOTES_MAX: usize = 64 << 20;
 /// Memory of failed operations that peers may still write to or read from: ours. Beyond it, the peers that have kept it
 /// longest are disconnected.
 const REMAINS_MAX: usize = 256 << 20;
+/// Processes of no known group that have left, and whose messages may be for a group that is to come: how many, and bytes
+/// of their messages. Ours.
+const DEPARTED_MAX: usize = 1_024;
+const DEPARTED_BYTES_MAX: usize = 64 << 20;
 /// Failed calls of a group that are remembered: ours.
 const FAILED_MAX: usize = 4_096;
 /// Lines of a report on messages that did not arrive: ours.
@@ -292,6 +296,9 @@ pub(super) struct Engine {
     credit: usize,
     peers: Vec<Peer>,
     by_id: HashMap<Id, usize>,
+    /// Peers of no group here that have left, the oldest first; and places of such peers that are free.
+    departed: VecDeque<usize>,
+    vacant: Vec<usize>,
     by_connection: HashMap<Connection, usize>,
     /// Peers by their addresses.
     by_address: HashMap<SocketAddrV6, usize>,
@@ -367,6 +374,8 @@ impl Engine {
             credit,
             peers: Vec::new(),
             by_id: HashMap::new(),
+            departed: VecDeque::new(),
+            vacant: Vec::new(),
             by_connection: HashMap::new(),
             by_address: HashMap::new(),
             strangers: HashSet::new(),
@@ -564,16 +573,59 @@ impl Engine {
     }
 
     fn add_peer(&mut self, record: Record) -> Result<usize, Error> {
-        let peer = self.peers.len();
-        self.by_id.insert(record.id, peer);
-        self.note_addresses(&record, peer);
         // One of the two calls.
         let calls = self.id < record.id;
-        self.peers.push(Peer::new(record, Line::Expected));
+        let peer = self.place_peer(record);
         if calls {
             self.call(peer)?;
         }
         Ok(peer)
+    }
+
+    /// Gives a peer a place.
+    fn place_peer(&mut self, record: Record) -> usize {
+        let (id, peer) = (record.id, self.vacant.pop().unwrap_or(self.peers.len()));
+        self.note_addresses(&record, peer);
+        let one = Peer::new(record, Line::Expected);
+        match self.peers.get_mut(peer) {
+            Some(place) => *place = one,
+            None => self.peers.push(one),
+        }
+        self.by_id.insert(id, peer);
+        peer
+    }
+
+    /// A peer has left before a group here had it. Its messages are kept for that group, within limits: whoever has the
+    /// key may come and leave as often as it likes.
+    fn depart(&mut self, peer: usize) {
+        self.departed.push_back(peer);
+        // Those that have got a group since are members like others.
+        let peers = &self.peers;
+        self.departed.retain(|peer| peers[*peer].record.addresses.is_empty());
+        let bytes = |departed: &VecDeque<usize>| departed.iter().map(|peer| peers[*peer].early).sum::<usize>();
+        let mut gone = HashSet::new();
+        let mut left = bytes(&self.departed);
+        while self.departed.len() > DEPARTED_MAX || left > DEPARTED_BYTES_MAX {
+            let Some(oldest) = self.departed.pop_front() else { break };
+            left -= peers[oldest].early;
+            gone.insert(oldest);
+        }
+        if gone.is_empty() {
+            return;
+        }
+        self.early.retain(|_, list| {
+            list.retain(|(peer, _)| !gone.contains(peer));
+            !list.is_empty()
+        });
+        self.unknown.retain(|_, list| {
+            list.retain(|(peer, ..)| !gone.contains(peer));
+            !list.is_empty()
+        });
+        for peer in gone {
+            self.by_id.remove(&self.peers[peer].record.id);
+            self.peers[peer].early = 0;
+            self.vacant.push(peer);
+        }
     }
 
     /// Calls a peer. A node that has no room for another connection does without this peer.

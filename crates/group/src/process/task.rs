@@ -134,7 +134,7 @@ impl Task {
 
     /// Scales what this rank contributes, and copies what stays at it.
     fn prepare(&self, node: &mut Node) -> Result<(), Error> {
-        if let Reduction::ScaledSum(factor) = self.call.reduction {
+        if let Some(factor) = self.factor() {
             let results = self.call.plan.sums.iter().map(|sum| sum.out.buffer);
             let mut inputs: Vec<usize> = self.call.plan.sums.iter().map(|sum| sum.own.buffer).collect();
             inputs.extend(self.call.plan.sends.iter().map(|send| send.from.buffer));
@@ -156,6 +156,16 @@ impl Task {
             self.copy(node, from, to)?;
         }
         Ok(())
+    }
+
+    /// What each rank's numbers are multiplied with before they are added. Averages of `F16` are divided before, since
+    /// their sum may exceed 65,504.
+    fn factor(&self) -> Option<f64> {
+        match self.call.reduction {
+            Reduction::ScaledSum(factor) => Some(factor),
+            Reduction::Average if self.call.element == Element::F16 => Some(1.0 / f64::from(self.call.ranks)),
+            _ => None,
+        }
     }
 
     fn copy(&self, node: &mut Node, from: &Span, to: &Span) -> Result<(), Error> {
@@ -255,7 +265,7 @@ impl Task {
             }
             self.sums[at].next += 1;
         }
-        if reduction == Reduction::Average {
+        if reduction == Reduction::Average && self.factor().is_none() {
             divide(element, &mut node.memory_mut(region)?[out.bytes], self.call.ranks);
         }
         self.added[at] = true;

@@ -92,13 +92,8 @@ impl Engine {
         if let Some(group) = self.groups.get_mut(&key.0)
             && key.1 < group.begun
         {
-            // It has ended here. If it ended well, and another rank has failed in it, the ranks no longer agree.
-            if let (Early::Told(what), Some(&by), false) =
-                (early, group.ranks.get(&peer), group.failed.contains(&key.1))
-            {
-                let failure = Failure::Told { by, what };
-                group.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| failure.clone());
-                group.broken.get_or_insert(failure);
+            if let (Some(&from), false) = (group.ranks.get(&peer), group.failed.contains(&key.1)) {
+                self.handle_disagreement(from, key, early)?;
             }
             return Ok(false);
         }
@@ -107,6 +102,32 @@ impl Engine {
         }
         self.early.entry(key).or_default().push((peer, early));
         Ok(true)
+    }
+
+    /// A message for a call that has ended well here: the other rank has called something else, or has failed in it. The
+    /// ranks no longer agree on what they have done, so no later call can be right.
+    fn handle_disagreement(&mut self, from: u32, key: (u64, u64), early: Early) -> Outcome {
+        let failure = match early {
+            Early::Told(what) => Failure::Told { by: from, what },
+            Early::Ready(..) => return Ok(()),
+            Early::Bytes(_, theirs, _) | Early::Open(_, theirs, _) => Failure::Mismatch(format!(
+                "rank {from} calls {} where the call of this rank has ended (call {} of the group): call all ranks alike",
+                describe(theirs),
+                key.1
+            )),
+        };
+        let Some(group) = self.groups.get_mut(&key.0) else { return Ok(()) };
+        group.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| failure.clone());
+        if group.broken.is_some() {
+            return Ok(());
+        }
+        group.broken = Some(failure.clone());
+        let later: Vec<(u64, u64)> = group.tasks.iter().map(|(number, task)| (*number, *task)).collect();
+        for (number, task) in later {
+            self.fail(task, &failure)?;
+            self.tell_all(key.0, number, &failure.to_string())?;
+        }
+        Ok(())
     }
 
     /// Counts bytes that wait here for a call. False if they are more than the peer may send; it is disconnected then.

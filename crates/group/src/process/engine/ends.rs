@@ -128,6 +128,9 @@ impl Engine {
         one.backlog.clear();
         one.crowded.clear();
         one.probe = None;
+        if one.record.addresses.is_empty() {
+            self.depart(peer);
+        }
         let ids: Vec<u64> = self.tasks.keys().copied().collect();
         for id in ids {
             if let Some(failure) = self.find_gone(id) {

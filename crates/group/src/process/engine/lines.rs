@@ -4,7 +4,7 @@ use super::super::failure::Failure;
 use super::super::message::{Id, Message, Said};
 use super::super::record::Record;
 use super::super::task::Stage;
-use super::{About, Engine, Letter, Line, Outcome, Peer, SLOT, SLOTS, Sent, Slots, while_connected};
+use super::{About, Engine, Letter, Line, Outcome, SLOT, SLOTS, Sent, Slots, while_connected};
 use strandway_udp::{Completion, Connection, Error};
 
 impl Engine {
@@ -189,10 +189,7 @@ impl Engine {
             None => {
                 // Its group is not known here yet; its record comes with that.
                 let record = Record { id, host: "an unknown host".into(), addresses: Vec::new() };
-                let peer = self.peers.len();
-                self.by_id.insert(id, peer);
-                self.peers.push(Peer::new(record, Line::Expected));
-                peer
+                self.place_peer(record)
             }
         };
         if !matches!(self.peers[peer].line, Line::Expected) {

@@ -120,7 +120,7 @@ impl Engine {
     }
 
     /// Tells the other ranks that a call has failed here.
-    fn tell_all(&mut self, group: u64, number: u64, text: &str) -> Outcome {
+    pub(super) fn tell_all(&mut self, group: u64, number: u64, text: &str) -> Outcome {
         let Some(one) = self.groups.get(&group) else { return Ok(()) };
         let text: String = text.chars().take(2_000).collect();
         let members: Vec<usize> = one.members.iter().flatten().copied().collect();

@@ -1,31 +1,15 @@
 //! Process groups on loopback: every collective against arithmetic, and ranks that fail.
 
+mod calls;
+mod ends;
+mod hostile;
+mod meeting;
+mod support;
+
 use std::thread;
 use std::time::{Duration, Instant};
-use strandway_group::process::{
-    Buffer, Element, Failure, Group, GroupOptions, Job, Process, ProcessOptions, Reduction, Span, Values,
-};
-
-fn planes(count: usize) -> ProcessOptions {
-    ProcessOptions::on(vec!["[::1]:0".parse().expect("an address"); count])
-}
-
-/// Runs `work` at `ranks` ranks, each with a thread and a process on the wire of its own.
-fn ranks<T: Send + 'static>(ranks: u32, count: usize, work: impl Fn(&Group) -> T + Clone + Send + 'static) -> Vec<T> {
-    let store = Values::default();
-    let all: Vec<_> = (0..ranks)
-        .map(|rank| {
-            let (mut store, work) = (store.clone(), work.clone());
-            thread::spawn(move || {
-                let process = Process::join(&mut store, rank, &planes(count)).expect("a process");
-                let options = GroupOptions { timeout: Duration::from_secs(20), ..GroupOptions::default() };
-                let group = Group::form(&process, &mut store, rank, ranks, options).expect("a group");
-                work(&group)
-            })
-        })
-        .collect();
-    all.into_iter().map(|rank| rank.join().expect("no panic")).collect()
-}
+use strandway_group::process::{Element, Failure, Job, Reduction, Span};
+use support::{inout, lent, ranks, result};
 
 fn number(rank: u32, place: usize) -> i64 {
     (place as i64 * 31 + i64::from(rank) * 17) % 101 - 50
@@ -132,14 +116,6 @@ fn sends_meet_receives_by_tag_and_in_order() {
     });
 }
 
-/// Memory that its buffer keeps alive.
-#[allow(unsafe_code, reason = "the buffer owns what it lends")]
-fn lent(numbers: Vec<i64>) -> Buffer {
-    let (first, length) = (numbers.as_ptr().cast(), size_of_val(numbers.as_slice()));
-    // SAFETY: the vector goes along as the owner, and nobody else has it.
-    unsafe { Buffer::read(first, length, Some(Box::new(numbers))) }
-}
-
 #[test]
 fn many_at_once_and_groups_of_groups() {
     ranks(4, 2, |group| {
@@ -165,20 +141,6 @@ fn many_at_once_and_groups_of_groups() {
         assert_eq!(sum, [6]);
         works.iter().for_each(|work| assert_eq!(work.wait(), Ok(None)));
     });
-}
-
-/// Memory for a result that nobody looks at.
-fn result(length: usize) -> Buffer {
-    inout(vec![0; length])
-}
-
-/// Numbers that become a result that nobody looks at.
-#[allow(unsafe_code, reason = "the buffer owns what it lends")]
-fn inout(mut numbers: Vec<i64>) -> Buffer {
-    let length = numbers.len();
-    let first = numbers.as_mut_ptr().cast();
-    // SAFETY: the vector goes along as the owner, and nobody else has it.
-    unsafe { Buffer::write(first, 8 * length, Some(Box::new(numbers))) }
 }
 
 #[test]

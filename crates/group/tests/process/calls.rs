@@ -1,0 +1,163 @@
+//! Calls that do not belong together fail at all ranks, and later calls are right.
+
+use super::support::{lent, ranks, result};
+use std::thread;
+use std::time::{Duration, Instant};
+use strandway_group::process::{Failure, Group, Reduction};
+
+/// The sums of ten calls, which are right only if the ranks' calls meet as they were made.
+fn sums_are_right(group: &Group) {
+    for i in 0..10i64 {
+        let mut sum = [i * 100 + i64::from(group.rank())];
+        group.all_reduce(&mut sum, Reduction::Sum).expect("as good as before");
+        assert_eq!(sum, [200 * i + 1], "sum {i} at rank {}", group.rank());
+    }
+}
+
+#[test]
+fn a_call_that_is_refused_at_one_rank_fails_at_all_and_later_sums_are_right() {
+    ranks(2, 1, |group| {
+        let error = if group.rank() == 0 {
+            group.all_gather(&[1i64], &mut [0i64; 3]).expect_err("three for two ranks")
+        } else {
+            let error = group.all_gather(&[1i64], &mut [0i64; 2]).expect_err("rank 0 was refused");
+            assert!(matches!(&error, Failure::Told { by: 0, .. }), "{error}");
+            error
+        };
+        assert!(error.to_string().contains("the output has 24 bytes"), "{error}");
+        sums_are_right(group);
+        if group.rank() == 1 {
+            group.refuse("the caller's own reason");
+        } else {
+            let error = group.barrier().expect_err("rank 1 was refused").to_string();
+            assert!(error.contains("the caller's own reason"), "{error}");
+        }
+        sums_are_right(group);
+    });
+}
+
+#[test]
+fn ranks_that_call_differently_hear_at_once_who_called_what() {
+    type Call = fn(&Group) -> Result<(), Failure>;
+    let calls: [(&str, Call); 8] = [
+        ("all_reduce of float32 by sum", |group| group.all_reduce(&mut [1.0f32], Reduction::Sum)),
+        ("all_reduce of float32 by max", |group| group.all_reduce(&mut [1.0f32], Reduction::Max)),
+        ("all_reduce of int32 by sum", |group| group.all_reduce(&mut [1i32], Reduction::Sum)),
+        ("broadcast of int32 with root 0", |group| group.broadcast(&mut [1i32], 0)),
+        ("broadcast of int32 with root 1", |group| group.broadcast(&mut [1i32], 1)),
+        ("all_gather of int32", |group| group.all_gather(&[1i32], &mut [0i32; 2])),
+        ("gather of int32 with root 0", |group| {
+            group.gather(&[1i32], &mut [0i32; 2][..2 - 2 * group.rank() as usize], 0)
+        }),
+        ("barrier", |group| group.barrier()),
+    ];
+    for (one, (ours, call)) in calls.into_iter().enumerate() {
+        for (theirs, other) in calls.into_iter().skip(one + 1) {
+            ranks(2, 1, move |group| {
+                let began = Instant::now();
+                let mine = if group.rank() == 0 { call } else { other };
+                // A root may have gone on before the other rank looks; it hears in its next call.
+                let error = mine(group).and_then(|()| group.barrier()).and_then(|()| group.barrier());
+                let error = error.expect_err("the ranks differ").to_string();
+                let named = [ours, theirs].into_iter().filter(|call| error.contains(call)).count();
+                assert!(named > 0 && error.contains("call all ranks alike"), "{ours} and {theirs}: {error}");
+                assert!(began.elapsed() < Duration::from_secs(5), "{error}");
+                // The others hear before this one leaves.
+                thread::sleep(Duration::from_millis(20));
+            });
+        }
+    }
+}
+
+#[test]
+fn a_send_that_was_given_up_meets_no_later_receive() {
+    for length in [10, 100_000] {
+        ranks(2, 1, move |group| {
+            if group.rank() == 0 {
+                let late = group.start_send(1, 4, lent(vec![1; length]), Some(Duration::from_millis(200)));
+                let outcome = late.expect("begun").wait();
+                // A short one may be on its way already.
+                assert!(outcome.is_ok() || matches!(outcome, Err(Failure::TimedOut { .. })), "{outcome:?}");
+                assert!(length == 10 || outcome.is_err());
+                group.barrier().expect("after it");
+                group.send(&vec![2i64; length], 1, 4).expect("the next one");
+                let mut back = vec![0i64; length];
+                group.recv(&mut back, Some(1), 4).expect("and back");
+            } else {
+                thread::sleep(Duration::from_millis(400));
+                group.barrier().expect("after it");
+                let mut numbers = vec![0i64; length];
+                group.recv(&mut numbers, Some(0), 4).expect("one of the two");
+                if length == 10 && numbers[0] == 1 {
+                    group.recv(&mut numbers, Some(0), 4).expect("the other one");
+                }
+                assert_eq!(numbers, vec![2i64; length]);
+                group.send(&numbers, 0, 4).expect("and back");
+            }
+            group.barrier().expect("to the end");
+        });
+    }
+}
+
+#[test]
+fn a_receive_that_was_given_up_takes_no_later_message() {
+    for length in [10, 100_000] {
+        ranks(2, 1, move |group| {
+            if group.rank() == 1 {
+                let late = group.start_recv(Some(0), 4, result(length), Some(Duration::from_millis(100)));
+                assert!(matches!(late.expect("begun").wait(), Err(Failure::TimedOut { .. })));
+                group.barrier().expect("after it");
+                let mut numbers = vec![0i64; length];
+                group.recv(&mut numbers, Some(0), 4).expect("arrives");
+                assert_eq!(numbers, vec![7i64; length]);
+            } else {
+                group.barrier().expect("after it");
+                group.send(&vec![7i64; length], 1, 4).expect("taken");
+            }
+            group.barrier().expect("to the end");
+        });
+    }
+}
+
+#[test]
+fn a_send_whose_receiver_leaves_the_group_fails_at_once() {
+    ranks(2, 1, |group| {
+        let part = group.split(Some(0), 0).expect("split").expect("a color");
+        if group.rank() == 0 {
+            let outcome = part.start_send(1, 4, lent(vec![1; 100_000]), None).expect("begun").wait();
+            assert!(matches!(outcome, Err(Failure::Told { by: 1, .. })), "{outcome:?}");
+        } else {
+            thread::sleep(Duration::from_millis(100));
+            drop(part);
+        }
+        group.barrier().expect("the other group goes on");
+    });
+}
+
+#[test]
+fn averages_of_short_floats_do_not_overflow() {
+    ranks(2, 1, |group| {
+        let mut numbers = [half::f16::from_f32(60_000.0); 9];
+        group.all_reduce(&mut numbers, Reduction::Average).expect("averaged");
+        assert!(numbers.iter().all(|x| x.to_f32() == 60_000.0), "{numbers:?}");
+    });
+}
+
+#[test]
+fn operations_under_way_are_reported_with_the_ranks_that_they_wait_for() {
+    ranks(2, 1, |group| {
+        if group.rank() == 0 {
+            let waiting = group.start_recv(Some(1), 9, result(4), None).expect("begun");
+            let report = group.waiting();
+            assert_eq!(report.len(), 1);
+            assert!(report[0].what == "recv" && report[0].ranks[0].starts_with("rank 1 at "), "{report:?}");
+            group.barrier().expect("now it comes");
+            waiting.wait().expect("received");
+            assert!(group.waiting().is_empty());
+        } else {
+            group.barrier().expect("now it comes");
+            group.send(&[1i64; 4], 0, 9).expect("sent");
+        }
+        group.barrier().expect("to the end");
+    });
+}

@@ -1,0 +1,59 @@
+//! Ranks meet as often as they like, also where an earlier run has left its values.
+
+use super::support::planes;
+use std::thread;
+use std::time::Duration;
+use strandway_group::process::{
+    DirectoryStore, Group, GroupOptions, Process, ProcessOptions, Reduction, Store, Values,
+};
+
+fn options() -> (ProcessOptions, GroupOptions) {
+    let patience = Duration::from_secs(20);
+    (ProcessOptions { patience, ..planes(1) }, GroupOptions { timeout: patience, patience })
+}
+
+/// One life of a job of three ranks at a store; the last rank comes late. Every rank meets twice.
+fn live(store: impl Store + Clone + Send + 'static) {
+    let ranks: Vec<_> = (0..3u32)
+        .map(|rank| {
+            let mut store = store.clone();
+            thread::spawn(move || {
+                if rank == 2 {
+                    // Rank 0 has welcomed the word that an earlier life has left by now.
+                    thread::sleep(Duration::from_millis(700));
+                }
+                let (process_options, options) = options();
+                let process = Process::join(&mut store, rank, &process_options).expect("joined");
+                let first = Group::form(&process, &mut store, rank, 3, options).expect("met");
+                first.barrier().expect("all are here");
+                let second = Group::form(&process, &mut store, rank, 3, options).expect("met again");
+                drop(first);
+                let mut sum = [i64::from(rank)];
+                second.all_reduce(&mut sum, Reduction::Sum).expect("summed");
+                assert_eq!(sum, [3]);
+                drop(second);
+                process.close().expect("all has arrived");
+            })
+        })
+        .collect();
+    ranks.into_iter().for_each(|rank| rank.join().expect("no panic"));
+}
+
+#[test]
+fn a_store_serves_several_lives_and_several_groups() {
+    let mut values = Values::default();
+    // Left by ranks that died before they were met.
+    values.set("join/1", b"0123456789abcdef").expect("kept");
+    values.set("join/2", b"fedcba9876543210").expect("kept");
+    live(values.clone());
+    live(values);
+    let path = std::env::temp_dir().join(format!("strandway-lives-{}", std::process::id()));
+    let mut store = DirectoryStore::new(&path).expect("a folder");
+    store.set("join/2", b"fedcba9876543210").expect("kept");
+    live(store.clone());
+    let left = || std::fs::read_dir(&path).expect("there").count();
+    let after_one = left();
+    live(store);
+    assert_eq!(left(), after_one, "the second life has removed what the first one left");
+    std::fs::remove_dir_all(path).expect("removed");
+}
