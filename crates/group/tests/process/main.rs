@@ -3,6 +3,7 @@
 mod calls;
 mod ends;
 mod hostile;
+mod killed;
 mod meeting;
 mod support;
 
