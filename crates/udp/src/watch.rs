@@ -283,6 +283,12 @@ impl Watches {
         }
     }
 
+    /// Does the peer answer over another plane than this one?
+    pub(crate) fn has_way_beside(&self, watch: u32, plane: usize) -> bool {
+        let sides = self.get(watch).map_or(&[][..], |one| &one.sides);
+        sides.iter().enumerate().any(|(other, side)| other != plane && side.up && side.port && side.routed)
+    }
+
     fn note_change(&mut self, watch: u32) {
         if let Some(one) = self.get_mut(watch)
             && !std::mem::replace(&mut one.changed, true)

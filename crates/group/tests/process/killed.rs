@@ -1,5 +1,5 @@
-//! A process that is killed on another host is found in a moment: namespaces with two planes and the kernel's own limit of
-//! ICMP messages, which loopback does not have.
+//! Ranks in namespaces with two planes. A process that is killed on another host is found in a moment: there the kernel
+//! limits its ICMP messages, which it does not on loopback. A plane whose MTU shrinks is lost, and the group goes on.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ fn rank_in_a_namespace() {
     let (rank, folder) = (rank.parse::<u32>().expect("a number"), PathBuf::from(folder));
     let planes = (0..2).map(|plane| format!("[fd5a:{plane}::{}]:0", rank + 1).parse().expect("an address")).collect();
     let patience = Duration::from_secs(30);
-    let options = ProcessOptions { patience, payload: Some(1_200), ..ProcessOptions::on(planes) };
+    let options = ProcessOptions { patience, payload: Some(1_300), ..ProcessOptions::on(planes) };
     let mut store = DirectoryStore::new(folder.join("store")).expect("a folder");
     let process = Process::join(&mut store, rank, &options).expect("joined");
     let group = Group::form(&process, &mut store, rank, 2, GroupOptions { timeout: patience, patience }).expect("met");
@@ -30,7 +30,12 @@ fn rank_in_a_namespace() {
             fs::write(folder.join(format!("busy{rank}")), "").expect("written");
         }
         let began = Instant::now();
-        match group.all_reduce(&mut vec![1.0f32; 100_000], Reduction::Sum) {
+        let mut numbers = vec![f32::from(u8::from(folder.join("stop").exists())); 100_000];
+        match group.all_reduce(&mut numbers, Reduction::Sum) {
+            Ok(()) if numbers.iter().all(|sum| *sum == 2.0) => {
+                fs::write(folder.join(format!("over{rank}")), "").expect("written");
+                return;
+            }
             Ok(()) => {}
             Err(failure @ Failure::Gone { .. }) => {
                 fs::write(folder.join("found"), format!("{:?} {failure}", began.elapsed())).expect("written");
@@ -45,8 +50,8 @@ struct Fabric([String; 2]);
 
 impl Fabric {
     /// Two hosts with a link for each plane; none where that is not allowed.
-    fn new() -> Option<Fabric> {
-        let name = |host: u32| format!("strandway-killed-{}-{host}", std::process::id());
+    fn new(name: &str) -> Option<Fabric> {
+        let name = |host: u32| format!("strandway-{name}-{}-{host}", std::process::id());
         let fabric = Fabric([name(0), name(1)]);
         let [one, other] = &fabric.0;
         let mut steps = vec![format!("netns add {one}"), format!("netns add {other}")];
@@ -86,28 +91,63 @@ fn ip(arguments: &str) -> bool {
     outcome.is_ok_and(|status| status.success())
 }
 
-#[test]
-fn a_process_that_is_killed_on_another_host_is_found_in_a_moment() {
-    let Some(fabric) = Fabric::new() else {
-        eprintln!("skipped: no network namespaces can be made here");
-        return;
-    };
-    let folder = std::env::temp_dir().join(format!("strandway-killed-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder");
-    let mut ranks = [fabric.start(0, &folder), fabric.start(1, &folder)];
-    let wait_for = |name: &str, longest: Duration| {
+/// A folder of a test's own.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("strandway-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+
+    fn wait_for(&self, name: &str, longest: Duration) {
         let until = Instant::now() + longest;
-        while !folder.join(name).exists() {
+        while !self.0.join(name).exists() {
             assert!(Instant::now() < until, "no {name} after {longest:?}");
             thread::sleep(Duration::from_millis(5));
         }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Two ranks in namespaces that have begun; none where that is not allowed.
+fn begin(name: &str) -> Option<(Fabric, Folder, [Child; 2])> {
+    let Some(fabric) = Fabric::new(name) else {
+        eprintln!("skipped: no network namespaces can be made here");
+        return None;
     };
-    wait_for("busy0", Duration::from_secs(60));
-    wait_for("busy1", Duration::from_secs(60));
+    let folder = Folder::new(name);
+    let ranks = [fabric.start(0, &folder.0), fabric.start(1, &folder.0)];
+    folder.wait_for("busy0", Duration::from_secs(60));
+    folder.wait_for("busy1", Duration::from_secs(60));
+    Some((fabric, folder, ranks))
+}
+
+#[test]
+fn a_process_that_is_killed_on_another_host_is_found_in_a_moment() {
+    let Some((_fabric, folder, mut ranks)) = begin("killed") else { return };
     ranks[1].kill().expect("killed");
-    wait_for("found", MOMENT);
+    folder.wait_for("found", MOMENT);
     ranks.iter_mut().for_each(|rank| drop(rank.wait()));
-    let found = fs::read_to_string(folder.join("found")).expect("there");
+    let found = fs::read_to_string(folder.0.join("found")).expect("there");
     assert!(found.contains("refuses"), "{found}");
-    fs::remove_dir_all(folder).expect("removed");
+}
+
+#[test]
+fn a_plane_whose_mtu_shrinks_is_lost_and_the_group_goes_on() {
+    let Some((fabric, folder, mut ranks)) = begin("shrinks") else { return };
+    for mtu in [1_280, 1_500, 1_280] {
+        fabric.0.iter().for_each(|name| assert!(ip(&format!("-n {name} link set p1 mtu {mtu}"))));
+        thread::sleep(Duration::from_millis(300));
+    }
+    fs::write(folder.0.join("stop"), "").expect("written");
+    folder.wait_for("over0", Duration::from_secs(20));
+    folder.wait_for("over1", Duration::from_secs(20));
+    ranks.iter_mut().for_each(|rank| assert!(rank.wait().expect("ended").success()));
 }

@@ -338,7 +338,12 @@ impl Node {
                             self.watches.lose_route(session.watch, plane);
                         }
                         (Some(State::Open(session)), Failure::TooLarge) if session.is_at(plane, peer) => {
-                            self.end(index, Reason::PayloadTooLarge, true);
+                            // An interface whose MTU shrinks costs its plane, not the connection, while another one works.
+                            if self.watches.has_way_beside(session.watch, plane) {
+                                self.watches.lose_route(session.watch, plane);
+                            } else {
+                                self.end(index, Reason::PayloadTooLarge, true);
+                            }
                         }
                         (Some(State::Calling(calling)), Failure::TooLarge) if calling.is_peer(plane, peer) => {
                             self.end(index, Reason::PayloadTooLarge, true);
