@@ -4,24 +4,27 @@
 mod arriving;
 mod ends;
 mod lines;
+mod state;
 mod tasks;
 
 use super::element::{Element, Reduction};
 use super::failure::Failure;
 use super::helm::Commands;
 use super::memory::Buffer;
-use super::message::{HEAD, Id, Landing, Message, Said, Signature};
+use super::message::{HEAD, Id, Message, Said, Signature};
 use super::plan::{EAGER, Job, Span};
-use super::probe::Probe;
 use super::record::Record;
 use super::task::{Pool, Task};
 use super::tuning::Tuning;
 use super::work::Work;
+use state::{
+    About, Counts, Early, Ending, Group, Letter, Line, Opened, Parcel, Peer, Refusals, Remains, Sent, Slots, cost,
+};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::{SocketAddr, SocketAddrV6};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use strandway_udp::{Connection, Error, Node, Operation, Region};
+use strandway_udp::{Connection, Error, Node, Operation};
 
 /// Room for one message.
 const SLOT: usize = 16_384;
@@ -109,184 +112,6 @@ pub struct Waiting {
     pub ranks: Vec<String>,
 }
 
-enum Line {
-    Calling(Connection),
-    /// The peer begins.
-    Expected,
-    Open(Connection),
-    /// Why.
-    Gone(String),
-}
-
-/// A message that leaves, and its purpose.
-struct Letter {
-    bytes: Vec<u8>,
-    about: About,
-}
-
-/// The purpose of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum About {
-    /// It keeps the two sides in step.
-    Control,
-    /// It has bytes of this call of this group, whose sender goes on before they arrive.
-    Call { group: u64, number: u64 },
-    /// It has the bytes of this task, a send.
-    Send { task: u64 },
-}
-
-/// Messages with bytes, and writes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts {
-    messages: u64,
-    writes: u64,
-}
-
-/// Ports of a peer have refused datagrams.
-struct Refusals {
-    /// Where and when the first time.
-    plane: usize,
-    address: SocketAddrV6,
-    first: Instant,
-    count: u32,
-}
-
-struct Peer {
-    record: Record,
-    line: Line,
-    /// Messages that wait for the line, or for room on it.
-    backlog: VecDeque<Letter>,
-    met: Instant,
-    /// It is silent, and was sent something that it would acknowledge.
-    nudged: bool,
-    probe: Option<Probe>,
-    /// Refusals of its ports that this node's own datagrams have met since the peer was heard last.
-    refusals: Option<Refusals>,
-    /// Short messages to it that were sent unasked and of which it has not said that they were taken, in bytes.
-    owed: usize,
-    /// Such messages of it that were taken here since it was told last, in bytes.
-    taken: usize,
-    /// All that waits here for a call, in bytes.
-    early: usize,
-    /// Calls wait for credit.
-    starved: bool,
-    /// What was posted to it, and what was accepted from it.
-    posted: Counts,
-    accepted: Counts,
-    /// What it had accepted when it said good-bye.
-    bye: Option<Counts>,
-    /// Tasks whose writes found no room in the queue of operations.
-    crowded: VecDeque<u64>,
-}
-
-impl Peer {
-    fn new(record: Record, line: Line) -> Peer {
-        Peer {
-            record,
-            line,
-            backlog: VecDeque::new(),
-            met: Instant::now(),
-            nudged: false,
-            probe: None,
-            refusals: None,
-            owed: 0,
-            taken: 0,
-            early: 0,
-            starved: false,
-            posted: Counts::default(),
-            accepted: Counts::default(),
-            bye: None,
-            crowded: VecDeque::new(),
-        }
-    }
-}
-
-struct Group {
-    rank: u32,
-    /// Peers by rank; our own place has nobody.
-    members: Vec<Option<usize>>,
-    ranks: HashMap<usize, u32>,
-    /// Collectives with lower numbers have begun here.
-    begun: u64,
-    tasks: BTreeMap<u64, u64>,
-    /// Calls that have failed here, the newest [`FAILED_MAX`].
-    failed: BTreeSet<u64>,
-    /// Receives that wait for a message, by tag, in the order of their calls: task and rank.
-    wanted: HashMap<u32, VecDeque<(u64, Option<u32>)>>,
-    /// Messages that wait for a receive, by tag, in the order of their arrival: from this rank.
-    parcels: HashMap<u32, VecDeque<(u32, Parcel)>>,
-    /// The first failure of a task, for those who ask.
-    failure: Arc<Mutex<Option<Failure>>>,
-    /// A call that ended well here has failed at another rank: why. No later call can be right.
-    broken: Option<Failure>,
-    aborted: bool,
-}
-
-enum Parcel {
-    Bytes(Vec<u8>),
-    Offer { number: u64, length: u64 },
-}
-
-impl Parcel {
-    /// What it counts as while it waits.
-    fn bytes(&self) -> usize {
-        match self {
-            Parcel::Bytes(bytes) => cost(bytes.len()),
-            Parcel::Offer { .. } => NOTE,
-        }
-    }
-}
-
-/// What a short message counts as while it waits for a call: its bytes, and those of the lists that it is in.
-const fn cost(length: usize) -> usize {
-    length + NOTE
-}
-
-/// What an announcement counts as: ours.
-const NOTE: usize = 128;
-
-impl Early {
-    fn bytes(&self) -> usize {
-        match self {
-            Early::Bytes(_, _, bytes) => cost(bytes.len()),
-            Early::Told(text) => cost(text.len()),
-            Early::Ready(..) | Early::Open(..) => NOTE,
-        }
-    }
-}
-
-/// A message of a collective that has not begun here.
-enum Early {
-    Bytes(u32, Signature, Vec<u8>),
-    Ready(u32, Signature),
-    Open(u32, Signature, Landing),
-    Told(String),
-}
-
-/// Memory that is open to a peer: for a receive of a task.
-struct Opened {
-    task: u64,
-    receive: usize,
-    landing: Landing,
-    /// The staging area, if it is not the caller's memory.
-    staging: Option<Region>,
-    /// The number of the offer that it is for, if it is for one.
-    offer: Option<u64>,
-}
-
-/// The purpose of a send of the node.
-enum Sent {
-    Message(Region, About),
-    Long { task: u64, send: usize },
-}
-
-/// Memory of a task that has failed, which the wire still uses.
-struct Remains {
-    regions: Vec<Region>,
-    uses: usize,
-    bytes: usize,
-}
-
 pub(super) struct Engine {
     node: Node,
     id: Id,
@@ -331,20 +156,6 @@ pub(super) struct Engine {
 
 /// Lines that name what did not arrive. The engine writes them; whoever closes the process reads them.
 pub(super) type Lost = Arc<Mutex<Vec<String>>>;
-
-/// The end of an engine.
-struct Ending {
-    /// The latest moment.
-    until: Instant,
-    /// Good-byes were said; until when their acknowledgements are waited for.
-    bye: Option<Instant>,
-}
-
-/// Room for a connection's messages; filled in turn.
-struct Slots {
-    region: Region,
-    next: usize,
-}
 
 type Outcome = Result<(), Error>;
 

@@ -1,0 +1,203 @@
+//! What the engine keeps of its peers, groups, messages and memory.
+
+use super::super::failure::Failure;
+use super::super::message::{Landing, Signature};
+use super::super::probe::Probe;
+use super::super::record::Record;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::net::SocketAddrV6;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use strandway_udp::{Connection, Region};
+
+pub(super) enum Line {
+    Calling(Connection),
+    /// The peer begins.
+    Expected,
+    Open(Connection),
+    /// Why.
+    Gone(String),
+}
+
+/// A message that leaves, and its purpose.
+pub(super) struct Letter {
+    pub(super) bytes: Vec<u8>,
+    pub(super) about: About,
+}
+
+/// The purpose of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum About {
+    /// It keeps the two sides in step.
+    Control,
+    /// It has bytes of this call of this group, whose sender goes on before they arrive.
+    Call { group: u64, number: u64 },
+    /// It has the bytes of this task, a send.
+    Send { task: u64 },
+}
+
+/// Messages with bytes, and writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) messages: u64,
+    pub(super) writes: u64,
+}
+
+/// Ports of a peer have refused datagrams.
+pub(super) struct Refusals {
+    /// Where and when the first time.
+    pub(super) plane: usize,
+    pub(super) address: SocketAddrV6,
+    pub(super) first: Instant,
+    pub(super) count: u32,
+}
+
+pub(super) struct Peer {
+    pub(super) record: Record,
+    pub(super) line: Line,
+    /// Messages that wait for the line, or for room on it.
+    pub(super) backlog: VecDeque<Letter>,
+    pub(super) met: Instant,
+    /// It is silent, and was sent something that it would acknowledge.
+    pub(super) nudged: bool,
+    pub(super) probe: Option<Probe>,
+    /// Refusals of its ports that this node's own datagrams have met since the peer was heard last.
+    pub(super) refusals: Option<Refusals>,
+    /// Short messages to it that were sent unasked and of which it has not said that they were taken, in bytes.
+    pub(super) owed: usize,
+    /// Such messages of it that were taken here since it was told last, in bytes.
+    pub(super) taken: usize,
+    /// All that waits here for a call, in bytes.
+    pub(super) early: usize,
+    /// Calls wait for credit.
+    pub(super) starved: bool,
+    /// What was posted to it, and what was accepted from it.
+    pub(super) posted: Counts,
+    pub(super) accepted: Counts,
+    /// What it had accepted when it said good-bye.
+    pub(super) bye: Option<Counts>,
+    /// Tasks whose writes found no room in the queue of operations.
+    pub(super) crowded: VecDeque<u64>,
+}
+
+impl Peer {
+    pub(super) fn new(record: Record, line: Line) -> Peer {
+        Peer {
+            record,
+            line,
+            backlog: VecDeque::new(),
+            met: Instant::now(),
+            nudged: false,
+            probe: None,
+            refusals: None,
+            owed: 0,
+            taken: 0,
+            early: 0,
+            starved: false,
+            posted: Counts::default(),
+            accepted: Counts::default(),
+            bye: None,
+            crowded: VecDeque::new(),
+        }
+    }
+}
+
+pub(super) struct Group {
+    pub(super) rank: u32,
+    /// Peers by rank; our own place has nobody.
+    pub(super) members: Vec<Option<usize>>,
+    pub(super) ranks: HashMap<usize, u32>,
+    /// Collectives with lower numbers have begun here.
+    pub(super) begun: u64,
+    pub(super) tasks: BTreeMap<u64, u64>,
+    /// Calls that have failed here, the newest [`FAILED_MAX`].
+    pub(super) failed: BTreeSet<u64>,
+    /// Receives that wait for a message, by tag, in the order of their calls: task and rank.
+    pub(super) wanted: HashMap<u32, VecDeque<(u64, Option<u32>)>>,
+    /// Messages that wait for a receive, by tag, in the order of their arrival: from this rank.
+    pub(super) parcels: HashMap<u32, VecDeque<(u32, Parcel)>>,
+    /// The first failure of a task, for those who ask.
+    pub(super) failure: Arc<Mutex<Option<Failure>>>,
+    /// A call that ended well here has failed at another rank: why. No later call can be right.
+    pub(super) broken: Option<Failure>,
+    pub(super) aborted: bool,
+}
+
+pub(super) enum Parcel {
+    Bytes(Vec<u8>),
+    Offer { number: u64, length: u64 },
+}
+
+impl Parcel {
+    /// What it counts as while it waits.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Parcel::Bytes(bytes) => cost(bytes.len()),
+            Parcel::Offer { .. } => NOTE,
+        }
+    }
+}
+
+/// What a short message counts as while it waits for a call: its bytes, and those of the lists that it is in.
+pub(super) const fn cost(length: usize) -> usize {
+    length + NOTE
+}
+
+/// What an announcement counts as: ours.
+pub(super) const NOTE: usize = 128;
+
+impl Early {
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Early::Bytes(_, _, bytes) => cost(bytes.len()),
+            Early::Told(text) => cost(text.len()),
+            Early::Ready(..) | Early::Open(..) => NOTE,
+        }
+    }
+}
+
+/// A message of a collective that has not begun here.
+pub(super) enum Early {
+    Bytes(u32, Signature, Vec<u8>),
+    Ready(u32, Signature),
+    Open(u32, Signature, Landing),
+    Told(String),
+}
+
+/// Memory that is open to a peer: for a receive of a task.
+pub(super) struct Opened {
+    pub(super) task: u64,
+    pub(super) receive: usize,
+    pub(super) landing: Landing,
+    /// The staging area, if it is not the caller's memory.
+    pub(super) staging: Option<Region>,
+    /// The number of the offer that it is for, if it is for one.
+    pub(super) offer: Option<u64>,
+}
+
+/// The purpose of a send of the node.
+pub(super) enum Sent {
+    Message(Region, About),
+    Long { task: u64, send: usize },
+}
+
+/// Memory of a task that has failed, which the wire still uses.
+pub(super) struct Remains {
+    pub(super) regions: Vec<Region>,
+    pub(super) uses: usize,
+    pub(super) bytes: usize,
+}
+
+/// The end of an engine.
+pub(super) struct Ending {
+    /// The latest moment.
+    pub(super) until: Instant,
+    /// Good-byes were said; until when their acknowledgements are waited for.
+    pub(super) bye: Option<Instant>,
+}
+
+/// Room for a connection's messages; filled in turn.
+pub(super) struct Slots {
+    pub(super) region: Region,
+    pub(super) next: usize,
+}
