@@ -109,7 +109,7 @@ fn visit(chance: &mut Chance, config: Config, addresses: &[std::net::SocketAddrV
 
 #[test]
 fn a_peer_that_says_anything_and_leaves_ends_only_itself() {
-    let rounds: u64 = std::env::var("HOSTILE").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(150);
+    let rounds: u64 = std::env::var("HOSTILE").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(60);
     for planes_of in [1, 2] {
         let (store, over) = (Watched::default(), Arc::new(AtomicBool::new(false)));
         let ranks: Vec<_> = (0..2u32)
