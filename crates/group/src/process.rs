@@ -48,7 +48,7 @@ mod work;
 pub use element::{Element, Reduction};
 pub use failure::Failure;
 pub use group::{Group, GroupOptions, Number};
-pub use launch::{Launch, StoreAt, close_all, descriptors};
+pub use launch::{Launch, StoreAt, close_all, descriptors, waiting};
 pub use memory::Buffer;
 pub use plan::{Job, Span};
 pub use store::{DirectoryStore, Prefixed, Store, TcpStore, Values};

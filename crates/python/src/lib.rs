@@ -61,6 +61,7 @@ fn _lab(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(files::cast, module)?)?;
     module.add_function(wrap_pyfunction!(wire::close_wire, module)?)?;
     module.add_function(wrap_pyfunction!(wire::wire_descriptors, module)?)?;
+    module.add_function(wrap_pyfunction!(wire::wire_waiting, module)?)?;
     module.add_function(wrap_pyfunction!(outcome::page_of_rows, module)?)?;
     module.add_function(wrap_pyfunction!(outcome::table_of_rows, module)?)?;
     Ok(())

@@ -184,13 +184,6 @@ impl WireGroup {
         self.group().refuse(&format!("{what}: {why}"));
     }
 
-    /// The operations under way in all groups of this process, the oldest first: name, seconds since they began, and the
-    /// ranks that they wait for.
-    fn waiting(&self, py: Python<'_>) -> Vec<(String, f64, Vec<String>)> {
-        let all = py.detach(|| self.group().waiting());
-        all.into_iter().map(|one| (one.what, one.since.as_secs_f64(), one.ranks)).collect()
-    }
-
     /// The kind and text of the first failure.
     fn failure(&self) -> Option<(bool, String)> {
         self.group().failure().map(|failure| (matches!(failure, Failure::TimedOut { .. }), failure.to_string()))
@@ -314,6 +307,11 @@ impl Work {
         self.0.is_ended()
     }
 
+    /// Has it ended without its result?
+    fn failed(&self) -> bool {
+        matches!(self.0.poll(), Some(Err(_)))
+    }
+
     /// Waits with the interpreter's lock released: false if the time is over, an exception if it failed.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
@@ -381,4 +379,12 @@ pub(crate) fn close_wire(py: Python<'_>) -> PyResult<()> {
 #[pyfunction]
 pub(crate) fn wire_descriptors() -> Vec<i32> {
     process::descriptors()
+}
+
+/// The operations under way in all groups of this process, the oldest first: name, seconds since they began, and the ranks
+/// that they wait for.
+#[pyfunction]
+pub(crate) fn wire_waiting(py: Python<'_>) -> Vec<(String, f64, Vec<String>)> {
+    let all = py.detach(process::waiting);
+    all.into_iter().map(|one| (one.what, one.since.as_secs_f64(), one.ranks)).collect()
 }

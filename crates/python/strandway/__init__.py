@@ -27,7 +27,7 @@ from .results import Result
 from .scenario import Scenario
 from .sweeps import Rows, compare, sweep
 from .tables import Table
-from .wire import Group, MemoryStore, Store, Work
+from .wire import Group, MemoryStore, Store, Work, waiting
 
 __all__ = [
     "AsyncNode",
@@ -61,4 +61,5 @@ __all__ = [
     "reproduction_sets",
     "serve",
     "sweep",
+    "waiting",
 ]

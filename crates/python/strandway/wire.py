@@ -26,14 +26,19 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
+import os
+import signal
+import sys
 import threading
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar, cast
 
 from . import _lab
 
-atexit.register(_lab.close_wire)
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
+# Kinds of numpy (`dtype.str` without the byte order) that are reduced.
 _KINDS = {
     "f8": "float64",
     "f4": "float32",
@@ -42,13 +47,98 @@ _KINDS = {
     "i4": "int32",
     "i2": "int16",
     "i1": "int8",
+    "u8": "uint64",
+    "u4": "uint32",
+    "u2": "uint16",
     "u1": "uint8",
+    "c16": "complex128",
+    "c8": "complex64",
     "b1": "bool",
+}
+# The same kinds as buffers name them; the size decides for `l` and `L`.
+_FORMATS = {
+    "d": "f8",
+    "f": "f4",
+    "e": "f2",
+    "q": "i8",
+    "l": "i",
+    "i": "i4",
+    "h": "i2",
+    "b": "i1",
+    "Q": "u8",
+    "L": "u",
+    "I": "u4",
+    "H": "u2",
+    "B": "u1",
+    "?": "b1",
 }
 
 
+def _close() -> None:
+    try:
+        _lab.close_wire()
+    except Exception as error:
+        # A program that ends cannot catch it.
+        print(f"strandway: {error}", file=sys.stderr)
+
+
+atexit.register(_close)
+
+_descriptors: list[int] = []
+
+
+def _before_fork() -> None:
+    _descriptors[:] = _lab.wire_descriptors()
+
+
+def _after_fork() -> None:
+    # A child that holds the sockets would hide the death of its parent from the other ranks.
+    if _descriptors:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in _descriptors:
+            os.dup2(nothing, descriptor, inheritable=False)
+        os.close(nothing)
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+
+
+def waiting() -> list[tuple[str, float, list[str]]]:
+    """The operations under way in this process, the oldest first: name, seconds since they began, and the ranks that they wait for."""
+    return _lab.wire_waiting()
+
+
+def _print_waiting() -> None:
+    lines = [f"strandway: operations under way in process {os.getpid()}:"]
+    for what, seconds, ranks in waiting():
+        lines.append(f"  {what}, for {seconds:.1f} s, waits for {', '.join(ranks) or 'the wire'}")
+    print("\n".join(lines if len(lines) > 1 else [*lines, "  none"]), file=sys.stderr, flush=True)
+
+
+def _print_on_signal() -> None:
+    # The interpreter's handler writes a byte at once, also while the main thread waits in a call.
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+    def read() -> None:
+        while True:
+            if signal.SIGUSR1 in os.read(reader, 64):
+                _print_waiting()
+
+    threading.Thread(target=read, name="strandway-signals", daemon=True).start()
+
+
+if os.environ.get("STRANDWAY_DUMP_ON_SIGUSR1") == "1" and threading.current_thread() is threading.main_thread():
+    _print_on_signal()
+
+
 class Store(Protocol):
-    """Where ranks find each other: a few values under names. A process that can read it can join the group."""
+    """Where ranks find each other: a few values under names. A process that can read it can join the group.
+
+    A store with `remove(key)` does not keep what nobody needs any more.
+    """
 
     def set(self, key: str, value: bytes) -> None:
         """Writes a value."""
@@ -78,6 +168,11 @@ class MemoryStore:
                 raise TimeoutError(f"no value for {key} within {seconds:.1f} s")
             return self._values[key]
 
+    def remove(self, key: str) -> None:
+        """Removes a value, if there is one."""
+        with self._changed:
+            self._values.pop(key, None)
+
 
 class Work:
     """A collective under way, or ended."""
@@ -103,39 +198,63 @@ class _Call:
     def __init__(self) -> None:
         self.buffers: list[tuple[int, int, bool]] = []
         self.keep: list[Any] = []
-        self.element = "uint8"
+        self.kinds: list[str] = []
 
     def add(self, array: Any, writable: bool) -> tuple[int, int, int]:
         address, length, kind = _memory(array, writable)
+        for other, size, written in self.buffers:
+            if (writable or written) and length and size and address < other + size and other < address + length:
+                raise ValueError("an input and an output share memory: pass a copy of one of them")
         self.buffers.append((address, length, writable))
         self.keep.append(array)
-        self.element = kind
+        self.kinds.append(kind)
         return (len(self.buffers) - 1, 0, length)
+
+    def element(self, reduces: bool) -> str:
+        """The kind of all arrays of the call."""
+        kinds = sorted(set(self.kinds))
+        if len(kinds) > 1:
+            raise TypeError(f"the arrays of a call have one kind of numbers, and these have {' and '.join(kinds)}")
+        kind = kinds[0] if kinds else "uint8"
+        if reduces and kind not in _KINDS.values():
+            known = ", ".join(_KINDS.values())
+            raise TypeError(f"numbers of the kind {kind} are not reduced: pass array.astype(...) with one of {known}")
+        return kind
 
 
 def _memory(array: Any, writable: bool) -> tuple[int, int, str]:
     """Address, bytes and kind of an array."""
     interface = getattr(array, "__array_interface__", None)
     if interface is not None:
-        (address, readonly), kind = interface["data"], _KINDS.get(interface["typestr"][1:], "uint8")
+        (address, readonly), typestr = interface["data"], interface["typestr"]
+        if typestr[1:2] == "O":
+            raise TypeError("the array holds Python objects, which cannot be moved: pass numbers")
         if interface.get("strides") is not None:
             raise ValueError("the array is not contiguous: pass numpy.ascontiguousarray(array)")
         if writable and readonly:
             raise ValueError("the array is read-only, and the result goes there")
-        if interface["typestr"][:1] == ">":
+        if typestr[:1] == ">":
             raise ValueError("the array is big-endian: pass array.astype(array.dtype.newbyteorder('='))")
-        length = int(interface["typestr"][2:])
+        length = _item_size(array, typestr)
         for extent in interface["shape"]:
             length *= extent
-        return address, length, kind
+        return address, length, _KINDS.get(typestr[1:], typestr[1:])
     view = memoryview(array)
     if not view.c_contiguous:
         raise ValueError("the buffer is not contiguous")
     if view.readonly:
         raise ValueError("the buffer is read-only: pass a numpy array or a bytearray")
-    kind = {"d": "float64", "f": "float32", "q": "int64", "l": "int64", "i": "int32", "h": "int16", "b": "int8"}.get(view.format, "uint8")
+    layout = view.format.lstrip("@=<") if sys.byteorder == "little" else view.format.lstrip("@=>!")
+    name = _FORMATS.get(layout, view.format)
+    name = f"{name}{view.itemsize}" if name in ("i", "u") else name
     address = ctypes.addressof((ctypes.c_char * view.nbytes).from_buffer(view)) if view.nbytes else 0
-    return address, view.nbytes, kind
+    return address, view.nbytes, _KINDS.get(name, name)
+
+
+def _item_size(array: Any, typestr: str) -> int:
+    # A text's typestr counts characters, not bytes.
+    size = getattr(array, "itemsize", None)
+    return int(size) if size is not None else int(typestr[2:])
 
 
 def _blocks(part: tuple[int, int, int], sizes: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -146,6 +265,22 @@ def _blocks(part: tuple[int, int, int], sizes: Sequence[int]) -> list[tuple[int,
     if end != part[2]:
         raise ValueError(f"a buffer of {part[2]} bytes does not consist of blocks of {list(sizes)} bytes")
     return blocks
+
+
+def _numbered(method: _Method) -> _Method:
+    """A collective that takes its number also if it is refused, and fails at the other ranks then: later calls must meet the right ones."""
+
+    @functools.wraps(method)
+    def call(self: Group, *arguments: Any, **options: Any) -> Any:
+        begun = self._inner.begun()
+        try:
+            return method(self, *arguments, **options)
+        except (TypeError, ValueError) as error:
+            if self._inner.begun() == begun:
+                self._inner.refuse(method.__name__, str(error))
+            raise
+
+    return cast(_Method, call)
 
 
 class Group:
@@ -210,28 +345,32 @@ class Group:
         factor: float = 1.0,
         reduces: bool = False,
     ) -> Any:
-        element = call.element if reduces else "uint8"
+        element = call.element(reduces)
         work = Work(self._inner.start(job, call.buffers, inputs, outputs, element, op, factor, root, None, call.keep), result)
         return work.wait() if wait else work
 
+    @_numbered
     def all_reduce(self, array: Any, op: str = "sum", *, factor: float = 1.0, wait: bool = True) -> Any:
         """Every rank's array becomes the reduction: `sum`, `avg`, `premul_sum`, `min`, `max`, `product`, `band`, `bor`, `bxor`."""
         call = _Call()
         part = call.add(array, True)
         return self._run("all_reduce", call, [], [part], array, wait, op=op, factor=factor, reduces=True)
 
+    @_numbered
     def reduce(self, array: Any, root: int = 0, op: str = "sum", *, factor: float = 1.0, wait: bool = True) -> Any:
         """The root's array becomes the reduction."""
         call = _Call()
         part = call.add(array, self.rank == root)
         return self._run("reduce", call, [], [part], array, wait, root, op, factor, True)
 
+    @_numbered
     def broadcast(self, array: Any, root: int = 0, *, wait: bool = True) -> Any:
         """Every rank gets the root's array."""
         call = _Call()
         part = call.add(array, self.rank != root)
         return self._run("broadcast", call, [], [part], array, wait, root)
 
+    @_numbered
     def all_gather(self, array: Any, output: Any = None, *, wait: bool = True) -> Any:
         """Every rank gets the arrays of all: in a new array, in `output`, or in a list of arrays whose lengths may differ."""
         call = _Call()
@@ -244,6 +383,7 @@ class Group:
             parts = _blocks(call.add(output, True), [own[2]] * self.ranks)
         return self._run("all_gather", call, [own], parts, output, wait)
 
+    @_numbered
     def reduce_scatter(self, array: Any, output: Any, op: str = "sum", *, factor: float = 1.0, wait: bool = True) -> Any:
         """Rank r gets the reduction of everybody's block r, each as long as `output`."""
         call = _Call()
@@ -251,6 +391,7 @@ class Group:
         parts = _blocks(whole, [part[2]] * self.ranks)
         return self._run("reduce_scatter", call, parts, [part], output, wait, op=op, factor=factor, reduces=True)
 
+    @_numbered
     def all_to_all(self, arrays: Any, outputs: Any, *, wait: bool = True) -> Any:
         """Rank r gets everybody's array r. Two lists of arrays, or two arrays of equal blocks."""
         call = _Call()
@@ -263,6 +404,7 @@ class Group:
 
         return self._run("all_to_all", call, parts(arrays, False), parts(outputs, True), outputs, wait)
 
+    @_numbered
     def gather(self, array: Any, output: Any = None, root: int = 0, *, wait: bool = True) -> Any:
         """The root gets the arrays of all, in a new array, in `output`, or in a list; others get None."""
         call = _Call()
@@ -277,6 +419,7 @@ class Group:
             parts = _blocks(call.add(output, True), [own[2]] * self.ranks)
         return self._run("gather", call, [own], parts, output, wait, root)
 
+    @_numbered
     def scatter(self, array: Any, output: Any, root: int = 0, *, wait: bool = True) -> Any:
         """Rank r gets the root's block r, as long as `output`, or its array r of a list; others pass None."""
         call = _Call()
@@ -303,6 +446,7 @@ class Group:
         work = Work(self._inner.recv(call.buffers[0], source, tag, None, call.keep), array)
         return work.wait() if wait else work
 
+    @_numbered
     def barrier(self, *, wait: bool = True) -> Any:
         """Returns when all ranks have called it."""
         return self._run("barrier", _Call(), [], [], None, wait)

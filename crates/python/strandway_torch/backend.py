@@ -6,19 +6,22 @@ of a process. Nothing is started before the first group is made, so that program
 
 from __future__ import annotations
 
-import atexit
+import contextlib
+import functools
 import itertools
 import multiprocessing.util
 import os
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from strandway import _lab
 from strandway.errors import WireError, WireTimeout
+from strandway.wire import _close
 from torch._C._distributed_c10d import Backend, ErrorType, ReduceOp, Work
 
 _ELEMENTS = {
@@ -30,7 +33,12 @@ _ELEMENTS = {
     torch.int32: "int32",
     torch.int16: "int16",
     torch.int8: "int8",
+    torch.uint64: "uint64",
+    torch.uint32: "uint32",
+    torch.uint16: "uint16",
     torch.uint8: "uint8",
+    torch.complex128: "complex128",
+    torch.complex64: "complex64",
     torch.bool: "bool",
 }
 _REDUCTIONS = {
@@ -64,26 +72,61 @@ class _Store:
         self.store.set("strandway/" + key, value)
 
     def get(self, key: str, seconds: float) -> bytes:
-        self.store.wait(["strandway/" + key], timedelta(seconds=seconds))
-        return bytes(self.store.get("strandway/" + key))
+        name = "strandway/" + key
+        if seconds < 0.1 and not self.store.check([name]):
+            raise TimeoutError(f"no value for {key}")
+        self.store.wait([name], timedelta(seconds=seconds))
+        return bytes(self.store.get(name))
+
+    def remove(self, key: str) -> None:
+        # Some stores cannot; what is left there is ignored.
+        with contextlib.suppress(Exception):
+            self.store.delete_key("strandway/" + key)
 
 
 class _Endings:
-    """A thread that completes futures once their works have ended."""
+    """Threads that complete futures once their works have ended.
+
+    One of them listens. Before it runs the callbacks of a future it makes sure that another one listens, since a callback may wait for
+    the future of another work, and be slow.
+    """
+
+    IDLE_MAX = 4
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.endings = _lab.Endings()
         self.waiting: dict[int, Callable[[], None]] = {}
         self.numbers = itertools.count(1)
+        self.turn = threading.Lock()
+        self.guard = threading.Lock()
+        self.idle = 0
+        self.begin()
+
+    def begin(self) -> None:
+        self.idle += 1
         threading.Thread(target=self.run, name="strandway-futures", daemon=True).start()
 
     def run(self) -> None:
         while True:
-            number = self.endings.next(3600.0)
+            with self.turn:
+                number = self.endings.next(3600.0)
             call = None if number is None else self.waiting.pop(number, None)
-            if call is not None:
+            if call is None:
+                continue
+            with self.guard:
+                self.idle -= 1
+                if self.idle == 0:
+                    self.begin()
+            try:
                 call()
+            except Exception:
+                # A callback's error is its future's; this one is nobody's.
+                traceback.print_exc()
+            with self.guard:
+                if self.idle >= self.IDLE_MAX:
+                    return
+                self.idle += 1
 
     def add(self, work: _lab.Work, call: Callable[[], None]) -> None:
         number = next(self.numbers)
@@ -112,8 +155,8 @@ def _close_at_exit() -> None:
     global _closing
     if _closing != os.getpid():
         _closing = os.getpid()
-        atexit.register(_lab.close_wire)
-        multiprocessing.util.Finalize(None, _lab.close_wire, exitpriority=1)
+        # The package itself has registered what closes the wire; children of multiprocessing do not run that.
+        multiprocessing.util.Finalize(None, _close, exitpriority=1)
 
 
 class StrandwayWork(Work):  # type: ignore[misc]
@@ -180,8 +223,12 @@ class StrandwayWork(Work):  # type: ignore[misc]
         return self._source_rank()
 
     def is_completed(self) -> bool:
-        """Has it ended?"""
-        return all(work.is_ended() for work in self._works)
+        """Has it ended? Its results are in their tensors then."""
+        if not all(work.is_ended() for work in self._works):
+            return False
+        if self._finish and not any(work.failed() for work in self._works):
+            self._finished()
+        return True
 
     def result(self) -> list[torch.Tensor]:
         """The tensors of the result."""
@@ -240,6 +287,66 @@ def _blocks(part: tuple[int, int, int], sizes: Sequence[int]) -> list[tuple[int,
     if ends[-1:] != [part[2]]:
         raise ValueError(f"a tensor of {part[2]} bytes does not consist of blocks of {list(sizes)} bytes")
     return [(part[0], end - size, end) for size, end in zip(sizes, ends, strict=True)]
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return _ELEMENTS.get(dtype) or str(dtype).removeprefix("torch.")
+
+
+def _alike(tensors: Sequence[torch.Tensor]) -> str:
+    """The kind of all tensors of a call."""
+    dtypes = {tensor.dtype for tensor in tensors}
+    if len(dtypes) > 1:
+        names = " and ".join(sorted(map(str, dtypes)))
+        raise TypeError(f"the tensors of a call have one type, inputs and outputs alike, and these have {names}")
+    return _dtype_name(dtypes.pop()) if dtypes else "uint8"
+
+
+def _tag(tag: int) -> int:
+    if not 0 <= tag < 1 << 31:
+        raise ValueError(f"tag {tag}: give 0 to {(1 << 31) - 1}")
+    return tag
+
+
+def _one(tensors: Sequence[Any], what: str) -> Any:
+    if len(tensors) != 1:
+        raise ValueError(f"{len(tensors)} {what}: give one")
+    return tensors[0]
+
+
+def _rank_list(tensors: Sequence[Any], size: int, what: str) -> list[Any]:
+    if len(tensors) != size:
+        raise ValueError(f"{len(tensors)} {what} for {size} ranks: give one for each rank")
+    return list(tensors)
+
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _numbered(calls: Callable[[tuple[Any, ...]], int] = lambda _: 1) -> Callable[[_Method], _Method]:
+    """A method of `calls(arguments)` collectives, which take their numbers also if they are refused here.
+
+    They fail at the other ranks then, which hear why. Otherwise later calls of the ranks would meet wrong ones.
+    """
+
+    def decorate(method: _Method) -> _Method:
+        @functools.wraps(method)
+        def call(self: StrandwayBackend, *arguments: Any) -> Any:
+            begun = self._group.begun()
+            try:
+                return method(self, *arguments)
+            except Exception as error:
+                try:
+                    due = calls(arguments)
+                except Exception:
+                    due = 1
+                for _ in range(due - (self._group.begun() - begun)):
+                    self._group.refuse(method.__name__, str(error))
+                raise
+
+        return cast(_Method, call)
+
+    return decorate
 
 
 def _timeout(options: Any) -> float | None:
@@ -385,18 +492,21 @@ class StrandwayBackend(Backend):  # type: ignore[misc]
         outputs: list[tuple[int, int, int]],
         options: Any = None,
         root: int = 0,
-        reduces: tuple[str, str, float] = ("uint8", "sum", 1.0),
+        reduces: tuple[str, str, float] | None = None,
     ) -> _lab.Work:
-        element, reduction, factor = reduces
+        kind = _alike(call.keep)
+        element, reduction, factor = reduces or (kind, "sum", 1.0)
         return self._group.start(job, call.buffers, inputs, outputs, element, reduction, factor, root, _timeout(options), call.keep)
 
+    @_numbered()
     def broadcast(self, tensors: list[torch.Tensor], options: Any) -> Work:
         """Everybody gets the root's tensor."""
         call = _Call()
-        part = call.write(tensors[0])
+        part = call.write(_one(tensors, "tensors"))
         work = self._start("broadcast", call, [], [part], options, options.rootRank)
         return StrandwayWork([work], tensors, call.finish)
 
+    @_numbered(lambda arguments: len(arguments[0]))
     def allreduce(self, tensors: list[torch.Tensor], options: Any) -> Work:
         """Everybody's tensor becomes the reduction."""
         if tensors[0].is_sparse:
@@ -413,6 +523,7 @@ class StrandwayBackend(Backend):  # type: ignore[misc]
             finish.extend(call.finish)
         return StrandwayWork(works, tensors, finish)
 
+    @_numbered(lambda arguments: len(arguments[0]))
     def allreduce_coalesced(self, tensors: list[torch.Tensor], options: Any) -> Work:
         """The same for several tensors."""
         return self._allreduce(tensors, options)
@@ -435,10 +546,12 @@ class StrandwayBackend(Backend):  # type: ignore[misc]
             tensor.copy_(merged)
         return StrandwayWork([], tensors, [])
 
+    @_numbered()
     def reduce(self, tensors: list[torch.Tensor], options: Any) -> Work:
         """The root's tensor becomes the reduction."""
         call = _Call()
-        part = call.write(tensors[0]) if options.rootRank == self.rank() else call.read(tensors[0])
+        tensor = _one(tensors, "tensors")
+        part = call.write(tensor) if options.rootRank == self.rank() else call.read(tensor)
         reduces = self._reduction(options, tensors[0].dtype)
         work = self._start("reduce", call, [], [part], options, options.rootRank, reduces)
         return StrandwayWork([work], tensors, call.finish)
@@ -449,10 +562,13 @@ class StrandwayBackend(Backend):  # type: ignore[misc]
         own = call.read(tensor.clone() if any(_overlap(tensor, output) for output in outputs) else tensor)
         return StrandwayWork([self._start("all_gather", call, [own], parts, options)], outputs, call.finish)
 
+    @_numbered()
     def allgather(self, outputs: list[list[torch.Tensor]], tensors: list[torch.Tensor], options: Any) -> Work:
         """Everybody gets the tensors of all; their lengths may differ."""
-        return self._gather_all(outputs[0], tensors[0], options)
+        lists = _rank_list(_one(outputs, "lists of outputs"), self.size(), "outputs")
+        return self._gather_all(lists, _one(tensors, "inputs"), options)
 
+    @_numbered(lambda arguments: len(arguments[1]))
     def allgather_coalesced(self, outputs: list[list[torch.Tensor]], tensors: list[torch.Tensor], options: Any) -> Work:
         """The same for several tensors. Outputs are by rank or by tensor, as torch's generations have them."""
         if len(outputs) == self.size() and all(len(some) == len(tensors) for some in outputs):
@@ -460,6 +576,7 @@ class StrandwayBackend(Backend):  # type: ignore[misc]
         works = [self._gather_all(some, tensor, options) for some, tensor in zip(outputs, tensors, strict=True)]
         return _together(works)
 
+    @_numbered()
     def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, options: Any) -> Work:
         """Everybody gets the tensors of all, one behind the other."""
         call = _Call()
@@ -471,6 +588,7 @@ class StrandwayBackend(Backend):  # type: ignore[misc]
             inputs = [call.read(tensor.clone() if _overlap(tensor, output) else tensor)]
         return StrandwayWork([self._start("all_gather", call, inputs, parts, options)], [output], call.finish)
 
+    @_numbered(lambda arguments: len(arguments[1]))
     def all_gather_single_coalesced(self, outputs: list[torch.Tensor], tensors: list[torch.Tensor], options: Any) -> Work:
         """The same for several tensors."""
         pairs = zip(outputs, tensors, strict=True)
@@ -484,11 +602,14 @@ class StrandwayBackend(Backend):  # type: ignore[misc]
         work = self._start("reduce_scatter", call, parts, [part], options, reduces=reduces)
         return StrandwayWork([work], [output], call.finish)
 
+    @_numbered(lambda arguments: len(arguments[0]))
     def reduce_scatter(self, outputs: list[torch.Tensor], tensors: list[list[torch.Tensor]], options: Any) -> Work:
         """Rank r gets the reduction of everybody's tensor r."""
         pairs = zip(outputs, tensors, strict=True)
-        return _together([self._scatter_sums(output, some, options) for output, some in pairs])
+        whole = [(output, _rank_list(some, self.size(), "inputs")) for output, some in pairs]
+        return _together([self._scatter_sums(output, some, options) for output, some in whole])
 
+    @_numbered()
     def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, options: Any) -> Work:
         """The same, from one tensor of blocks."""
         call = _Call()
@@ -499,18 +620,22 @@ class StrandwayBackend(Backend):  # type: ignore[misc]
         work = self._start("reduce_scatter", call, parts, [part], options, reduces=reduces)
         return StrandwayWork([work], [output], call.finish)
 
+    @_numbered(lambda arguments: len(arguments[1]))
     def reduce_scatter_single_coalesced(self, outputs: list[torch.Tensor], tensors: list[torch.Tensor], options: Any) -> Work:
         """The same for several tensors."""
         pairs = zip(outputs, tensors, strict=True)
         return _together([self.reduce_scatter_single(output, tensor, options) for output, tensor in pairs])
 
+    @_numbered()
     def alltoall(self, outputs: list[torch.Tensor], tensors: list[torch.Tensor], options: Any) -> Work:
         """Rank r gets everybody's tensor r."""
         call = _Call()
-        parts = [call.write(output) for output in outputs]
-        inputs = [call.read(tensor) for tensor in tensors]
+        parts = [call.write(output) for output in _rank_list(outputs, self.size(), "outputs")]
+        some = _rank_list(tensors, self.size(), "inputs")
+        inputs = [call.read(tensor.clone() if any(_overlap(tensor, output) for output in outputs) else tensor) for tensor in some]
         return StrandwayWork([self._start("all_to_all", call, inputs, parts, options)], outputs, call.finish)
 
+    @_numbered()
     def all_to_all_single(
         self,
         output: torch.Tensor,
@@ -522,32 +647,47 @@ class StrandwayBackend(Backend):  # type: ignore[misc]
         """The same, from and into one tensor, cut along its first dimension."""
         call = _Call()
 
-        def sizes(of: torch.Tensor, given: Sequence[int]) -> list[int]:
-            length = of.numel() * of.element_size()
+        def sizes(of: torch.Tensor, given: Sequence[int], which: str) -> list[int]:
+            length, rows = of.numel() * of.element_size(), of.shape[0] if of.dim() else 0
             if not given:
+                if rows % self.size():
+                    raise ValueError(f"the {which} has {rows} rows, which {self.size()} ranks cannot share equally: give split sizes")
                 return [length // self.size()] * self.size()
-            row = length // of.shape[0] if of.dim() and of.shape[0] else 0
-            return [count * row for count in given]
+            counts = _rank_list(given, self.size(), f"{which} split sizes")
+            if min(counts) < 0 or sum(counts) != rows:
+                raise ValueError(
+                    f"the {which} has {rows} rows, and its split sizes are {counts}: they are 0 or more, and their sum is the rows"
+                )
+            return [count * (length // rows if rows else 0) for count in counts]
 
         whole, source = call.write(output), call.read(tensor.clone() if _overlap(tensor, output) else tensor)
-        outputs, inputs = _blocks(whole, sizes(output, output_sizes)), _blocks(source, sizes(tensor, input_sizes))
+        outputs = _blocks(whole, sizes(output, output_sizes, "output"))
+        inputs = _blocks(source, sizes(tensor, input_sizes, "input"))
         return StrandwayWork([self._start("all_to_all", call, inputs, outputs, options)], [output], call.finish)
 
+    @_numbered()
     def gather(self, outputs: list[list[torch.Tensor]], tensors: list[torch.Tensor], options: Any) -> Work:
         """The root gets the tensors of all."""
         call = _Call()
-        own = call.read(tensors[0])
-        some = outputs[0] if options.rootRank == self.rank() else []
+        some = _rank_list(_one(outputs, "lists of outputs"), self.size(), "outputs") if options.rootRank == self.rank() else []
+        tensor = _one(tensors, "inputs")
+        own = call.read(tensor.clone() if any(_overlap(tensor, output) for output in some) else tensor)
         parts = [call.write(output) for output in some]
         return StrandwayWork([self._start("gather", call, [own], parts, options, options.rootRank)], some, call.finish)
 
+    @_numbered()
     def scatter(self, outputs: list[torch.Tensor], tensors: list[list[torch.Tensor]], options: Any) -> Work:
         """Rank r gets the root's tensor r."""
         call = _Call()
-        part = call.write(outputs[0])
-        parts = [call.read(tensor) for tensor in tensors[0]] if options.rootRank == self.rank() else []
+        output = _one(outputs, "outputs")
+        part = call.write(output)
+        parts = []
+        if options.rootRank == self.rank():
+            some = _rank_list(_one(tensors, "lists of inputs"), self.size(), "inputs")
+            parts = [call.read(tensor.clone() if _overlap(tensor, output) else tensor) for tensor in some]
         return StrandwayWork([self._start("scatter", call, parts, [part], options, options.rootRank)], outputs, call.finish)
 
+    @_numbered()
     def barrier(self, options: Any) -> Work:
         """Ends when all ranks have called it."""
         return StrandwayWork([self._start("barrier", _Call(), [], [], options)], [], [])
@@ -555,20 +695,20 @@ class StrandwayBackend(Backend):  # type: ignore[misc]
     def send(self, tensors: list[torch.Tensor], to: int, tag: int) -> Work:
         """Sends a tensor to a receive with the same tag."""
         call = _Call()
-        call.read(tensors[0])
-        return StrandwayWork([self._group.send(call.buffers[0], to, tag, None, call.keep)], tensors, [])
+        call.read(_one(tensors, "tensors"))
+        return StrandwayWork([self._group.send(call.buffers[0], to, _tag(tag), None, call.keep)], tensors, [])
 
     def recv(self, tensors: list[torch.Tensor], source: int, tag: int) -> Work:
         """Receives a tensor from a rank."""
         call = _Call()
-        call.write(tensors[0])
-        return StrandwayWork([self._group.recv(call.buffers[0], source, tag, None, call.keep)], tensors, call.finish)
+        call.write(_one(tensors, "tensors"))
+        return StrandwayWork([self._group.recv(call.buffers[0], source, _tag(tag), None, call.keep)], tensors, call.finish)
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> Work:
         """Receives a tensor from any rank."""
         call = _Call()
-        call.write(tensors[0])
-        return StrandwayWork([self._group.recv(call.buffers[0], None, tag, None, call.keep)], tensors, call.finish)
+        call.write(_one(tensors, "tensors"))
+        return StrandwayWork([self._group.recv(call.buffers[0], None, _tag(tag), None, call.keep)], tensors, call.finish)
 
     def monitored_barrier(self, options: Any, wait_all_ranks: bool = False) -> None:
         """A barrier of which rank 0 says who has not come."""
@@ -635,3 +775,16 @@ def create(options: Any, backend_options: Any) -> StrandwayBackend:
     ranks = list(options.global_ranks_in_group or [])
     name = options.group_id or ""
     return StrandwayBackend(options.store, options.group_rank, options.group_size, options.timeout, name, ranks)
+
+
+def receive_from_any(tensor: torch.Tensor, group: Any, tag: int) -> int | None:
+    """Receives a tensor from any rank of a group of this backend; gives the sender's global rank, or None for other groups."""
+    from torch.distributed import distributed_c10d
+
+    whole = group or distributed_c10d._get_default_group()
+    mine = [backend for backend in _ALIVE if backend._options.group_name == getattr(whole, "group_name", None)]
+    if len(mine) != 1 or tensor.device.type != "cpu":
+        return None
+    work = mine[0].recv_anysource([tensor], tag)
+    work.wait()
+    return int(distributed_c10d.get_global_rank(whole, work.source_rank())) if group is not None else work.source_rank()

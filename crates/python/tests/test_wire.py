@@ -149,7 +149,7 @@ print(group.all_reduce(np.ones(1_000_000))[0], flush=True)
 
 
 def test_ranks_that_do_not_come_are_an_error(tmp_path):
-    with pytest.raises(strandway.WireError, match="no value for rank1"):
+    with pytest.raises(strandway.WireError, match="rank 1 has not come"):
         strandway.Group.meet(strandway.MemoryStore(), 0, 2, patience=0.2, apart=True)
 
 

@@ -2,7 +2,7 @@
 
 use super::record::protection_named;
 use super::store::{DirectoryStore, Store, TcpStore};
-use super::{Failure, Group, GroupOptions, Prefixed, Process, ProcessOptions, Tuning};
+use super::{Failure, Group, GroupOptions, Prefixed, Process, ProcessOptions, Tuning, Waiting};
 use crate::error::GroupError;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs, UdpSocket};
@@ -180,6 +180,16 @@ impl Group {
         let process = Process::join(store, rank, &process_options)?;
         Group::form(&process, store, rank, ranks, options)
     }
+}
+
+/// The operations under way in all processes of this operating system process, but for those that groups have for
+/// themselves ([`Group::meet_apart`]).
+pub fn waiting() -> Vec<Waiting> {
+    let processes: Vec<Process> = {
+        let processes = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
+        processes.iter().filter(|(pid, _)| *pid == std::process::id()).map(|(_, process)| process.clone()).collect()
+    };
+    processes.iter().flat_map(Process::waiting).collect()
 }
 
 /// What processes that were dropped could not deliver.

@@ -29,6 +29,14 @@ fn broken(error: io::Error) -> GroupError {
     GroupError::Config(format!("the store of the group: {error}"))
 }
 
+/// A rank's value is missing, or the store does not work.
+fn missing(rank: u32, error: io::Error) -> GroupError {
+    match error.kind() {
+        io::ErrorKind::TimedOut => GroupError::Config(format!("rank {rank} has not come: {error}")),
+        _ => broken(error),
+    }
+}
+
 fn random_word() -> Result<u64, GroupError> {
     Ok(u64::from_be_bytes(*random_secret()?.first_chunk().expect("32 bytes")))
 }
@@ -80,7 +88,7 @@ fn invitation(store: &mut impl Store, rank: u32, patience: Duration) -> Result<T
     let (join, word) = (format!("join/{rank}"), format!("{:016x}", random_word()?));
     store.set(&join, word.as_bytes()).map_err(broken)?;
     let welcome = format!("welcome/{word}");
-    let text = store.get(&welcome, patience).map_err(broken)?;
+    let text = store.get(&welcome, patience).map_err(|error| missing(0, error))?;
     // What is left there is ignored by later meetings.
     let _ = store.remove(&welcome).and_then(|()| store.remove(&join));
     Terms::decode(&text)
@@ -130,7 +138,8 @@ impl Group {
         store.set(&of(rank), &process.0.record.encode()).map_err(broken)?;
         let mut words = Vec::new();
         for other in (1..ranks).take_while(|_| rank == 0) {
-            let word = store.get(&format!("join/{other}"), options.patience).map_err(broken)?;
+            let join = format!("join/{other}");
+            let word = store.get(&join, options.patience).map_err(|error| missing(other, error))?;
             welcome(store, &word, &terms)?;
             words.push(word);
         }
@@ -142,7 +151,7 @@ impl Group {
             }
             let text = match words.get_mut((other as usize).wrapping_sub(1)) {
                 Some(word) => expect(store, (other, word), &of(other), &terms, options.patience)?,
-                None => store.get(&of(other), options.patience).map_err(broken)?,
+                None => store.get(&of(other), options.patience).map_err(|error| missing(other, error))?,
             };
             let record = Record::decode(&text).ok_or_else(|| {
                 GroupError::Config(format!(
@@ -185,7 +194,9 @@ fn expect(
         let left = until.saturating_duration_since(Instant::now());
         match store.get(key, left.min(LOOK_AGAIN)) {
             Ok(text) => return Ok(text),
-            Err(error) if error.kind() != io::ErrorKind::TimedOut || left.is_zero() => return Err(broken(error)),
+            Err(error) if error.kind() != io::ErrorKind::TimedOut || left.is_zero() => {
+                return Err(missing(rank, error));
+            }
             Err(_) => {}
         }
         if let Ok(newest) = store.get(&format!("join/{rank}"), AT_ONCE)
