@@ -14,16 +14,16 @@ use strandway_proto::rng::{Random, StreamKind};
 use strandway_switch::{Esa, ResultPath, System};
 use strandway_udp::fragments::{FragmentSocket, Received, Sealing};
 
-const LANES: u16 = 16;
-const SLOTS: u32 = 64;
+pub(super) const LANES: u16 = 16;
+pub(super) const SLOTS: u32 = 64;
 
-fn key(job: u16) -> Vec<u8> {
+pub(super) fn key(job: u16) -> Vec<u8> {
     [&[7; 32][..], &job.to_be_bytes()].concat()
 }
 
 /// Is set when this goes out of scope, also by a panic: a thread that waits for it then ends, and the test fails
 /// instead of hanging.
-struct SetAtEnd<'a>(&'a AtomicBool);
+pub(super) struct SetAtEnd<'a>(pub(super) &'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
     fn drop(&mut self) {
@@ -59,25 +59,29 @@ fn serving(system: System, work: impl FnOnce(&[SocketAddrV6]) + Send) -> SwitchS
     })
 }
 
-fn join(worker: u16, workers: u16) -> Join {
+pub(super) fn join(worker: u16, workers: u16) -> Join {
     Join { worker, workers, lanes: LANES, window: 16, epoch: 1, token: [3; 16], exponents: false }
 }
 
-fn way(door: SocketAddrV6, key: &[u8]) -> Way<'_> {
+pub(super) fn way(door: SocketAddrV6, key: &[u8]) -> Way<'_> {
     let (patience, rate) = (Duration::from_secs(5), strandway_proto::Rate::from_gbps(1));
     Way { ours: Ipv6Addr::LOCALHOST, door, key, patience, socket_buffer: 1 << 20, loss: 0.0, rate }
 }
 
 /// Two honest workers of job 2 add up until `stop`; returns the number of rounds. Every sum is right.
-fn honest(door: SocketAddrV6, stop: &AtomicBool) -> u32 {
+pub(super) fn honest(door: SocketAddrV6, stop: &AtomicBool) -> u32 {
     let key = key(2);
-    let mut sessions: Vec<Session> = Vec::new();
-    for worker in 0..2 {
-        match Session::join(&way(door, &key), join(worker, 2), &|| false) {
-            Ok(session) => sessions.push(session),
-            Err(apart) => panic!("worker {worker}: {apart}"),
-        }
-    }
+    // A switch that takes racks answers when both are there.
+    let mut sessions: Vec<Session> = std::thread::scope(|scope| {
+        let joining = [0, 1].map(|worker| {
+            let key = &key;
+            scope.spawn(move || {
+                let joined = Session::join(&way(door, key), join(worker, 2), &|| false);
+                joined.unwrap_or_else(|apart| panic!("worker {worker}: {apart}"))
+            })
+        });
+        joining.map(|thread| thread.join().expect("it joins")).into()
+    });
     let scale = Scale::new(2, 16.0);
     let mut rounds = 0;
     while !stop.load(Ordering::Relaxed) || rounds == 0 {

@@ -89,8 +89,10 @@ impl Line {
             }
             match node.wait(NAP).map_err(failed)? {
                 Some(Completion::Connected { .. }) => {
-                    node.recv(connection, inbox, 0..BYTES).map_err(failed)?;
-                    node.send(connection, out, 0..BYTES).map_err(failed)?;
+                    // A connection can end in the turn in which it begins: `Closed` follows, with the reason.
+                    if node.recv(connection, inbox, 0..BYTES).is_ok() {
+                        let _ = node.send(connection, out, 0..BYTES);
+                    }
                 }
                 Some(Completion::Received { .. }) => {
                     return match Message::decode(node.memory(inbox).map_err(failed)?) {

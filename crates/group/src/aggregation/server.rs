@@ -91,7 +91,7 @@ enum State {
 /// A running parameter server of one job.
 pub struct ParameterServer {
     config: ServerConfig,
-    node: Node,
+    pub(super) node: Node,
     state: State,
     inbox: Region,
     hello: Region,
@@ -140,7 +140,7 @@ impl ParameterServer {
     /// # Errors
     /// If a socket fails.
     pub fn turn(&mut self, at_most: Duration) -> Result<Vec<ServerEvent>, GroupError> {
-        self.call()?;
+        self.call();
         while let Some(completion) = self.node.wait(Duration::ZERO)? {
             self.heed(completion)?;
         }
@@ -183,27 +183,31 @@ impl ParameterServer {
     }
 
     /// Reaches for the switch, if it is time.
-    fn call(&mut self) -> Result<(), GroupError> {
+    pub(super) fn call(&mut self) {
         if let State::Away(at) = self.state
             && Instant::now() >= at
         {
-            self.node.connect(&[self.config.door])?;
-            self.state = State::Calling;
+            self.state = match self.node.connect(&[self.config.door]) {
+                Ok(_) => State::Calling,
+                Err(_) => State::Away(Instant::now() + AGAIN),
+            };
         }
-        Ok(())
     }
 
-    fn heed(&mut self, completion: Completion) -> Result<(), GroupError> {
+    pub(super) fn heed(&mut self, completion: Completion) -> Result<(), GroupError> {
         match completion {
             Completion::Connected { connection } => {
                 self.state = State::Serving(connection);
-                self.node.recv(connection, self.inbox, 0..BYTES)?;
-                self.node.send(connection, self.hello, 0..BYTES)?;
+                // A connection can end in the turn in which it begins: `Closed` follows.
+                if self.node.recv(connection, self.inbox, 0..BYTES).is_ok() {
+                    let _ = self.node.send(connection, self.hello, 0..BYTES);
+                }
             }
             Completion::Received { connection, .. } => match Message::decode(self.node.memory(self.inbox)?) {
                 Some(Message::Welcome(welcome)) => {
                     self.begin(*welcome);
-                    self.node.recv(connection, self.inbox, 0..BYTES)?;
+                    // If the connection has ended meanwhile, `Closed` follows.
+                    let _ = self.node.recv(connection, self.inbox, 0..BYTES);
                 }
                 answer => {
                     let reason = if let Some(Message::Refused(reason)) = answer { reason } else { Refusal::Version };

@@ -192,8 +192,8 @@ pub struct JobStatus {
 
 /// A running switch.
 pub struct Switch {
-    setup: Setup,
-    doors: Vec<Door>,
+    pub(super) setup: Setup,
+    pub(super) doors: Vec<Door>,
     threads: Vec<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
 }
