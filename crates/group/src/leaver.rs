@@ -45,11 +45,10 @@ const MOMENTS: [Moment; 8] = [
     Moment::Silent,
 ];
 
-pub(crate) fn address(node: &Node) -> SocketAddrV6 {
-    match node.addresses().expect("bound").first() {
-        Some(SocketAddr::V6(address)) => *address,
-        _ => unreachable!("nodes have IPv6 addresses"),
-    }
+/// The addresses of a node, plane by plane.
+pub(crate) fn addresses(node: &Node) -> Vec<SocketAddrV6> {
+    let v6 = |address| if let SocketAddr::V6(address) = address { Some(address) } else { None };
+    node.addresses().expect("bound").into_iter().filter_map(v6).collect()
 }
 
 /// Bytes that are nearly right: the message as it is, or with some of its bytes changed, or cut off, or too long, or
@@ -75,6 +74,8 @@ pub(crate) struct Leaver {
     node: Node,
     pub(crate) random: Random,
     silent: Vec<Connection>,
+    /// May it leave connections open, and say nothing more?
+    pub(crate) may_be_silent: bool,
     /// Rounds in which words have left.
     pub(crate) spoke: u32,
 }
@@ -94,17 +95,23 @@ struct Round {
 impl Leaver {
     pub(crate) fn new(config: Config, seed: u64) -> Leaver {
         let node = Node::bind(config).expect("a node");
-        Leaver { node, random: Random::new(seed, StreamKind::Workload, 3), silent: Vec::new(), spoke: 0 }
+        Leaver {
+            node,
+            random: Random::new(seed, StreamKind::Workload, 3),
+            silent: Vec::new(),
+            may_be_silent: true,
+            spoke: 0,
+        }
     }
 
-    pub(crate) fn address(&self) -> SocketAddrV6 {
-        address(&self.node)
+    pub(crate) fn addresses(&self) -> Vec<SocketAddrV6> {
+        addresses(&self.node)
     }
 
     /// Connects, says these words and leaves. `serve` is called between its turns. Answers of up to `inbox` bytes are
     /// taken.
-    pub(crate) fn call(&mut self, to: SocketAddrV6, words: &[Vec<u8>], inbox: usize, serve: &mut dyn FnMut()) {
-        let calling = self.node.connect(&[to]).expect("fewer than a node may have");
+    pub(crate) fn call(&mut self, to: &[SocketAddrV6], words: &[Vec<u8>], inbox: usize, serve: &mut dyn FnMut()) {
+        let calling = self.node.connect(to).expect("fewer than a node may have");
         self.live(words, inbox, serve, Some(calling));
     }
 
@@ -113,9 +120,44 @@ impl Leaver {
         self.live(words, inbox, serve, None);
     }
 
+    /// Connects, says these words, and stays until the peer closes or `over` says so.
+    pub(crate) fn stay(
+        &mut self,
+        to: &[SocketAddrV6],
+        words: &[Vec<u8>],
+        inbox: usize,
+        over: &mut dyn FnMut() -> bool,
+    ) {
+        let until = Instant::now() + PATIENCE;
+        self.node.connect(to).expect("fewer than a node may have");
+        while !over() {
+            assert!(Instant::now() < until, "a round ends");
+            match self.node.poll() {
+                Some(Completion::Connected { connection }) => {
+                    self.begin(connection, Moment::Answered, words, inbox);
+                }
+                Some(Completion::Closed { .. }) => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// Moves packets between two rounds. Callers are heard by nobody.
+    pub(crate) fn rest(&mut self) {
+        while let Some(completion) = self.node.poll() {
+            if let Completion::Accepted { connection, .. } = completion {
+                let _ = self.node.close(connection);
+            }
+        }
+    }
+
     fn live(&mut self, words: &[Vec<u8>], inbox: usize, serve: &mut dyn FnMut(), calling: Option<Connection>) {
         let until = Instant::now() + PATIENCE;
-        let moment = MOMENTS[self.random.below(MOMENTS.len() as u32) as usize];
+        let moment = match MOMENTS[self.random.below(MOMENTS.len() as u32) as usize] {
+            // Who waits for one that is silent and alive waits for ever.
+            Moment::Silent if !self.may_be_silent || calling.is_none() => Moment::Answered,
+            moment => moment,
+        };
         let mut round: Option<Round> = None;
         loop {
             serve();

@@ -199,9 +199,23 @@ impl Letters {
     pub fn send(&mut self, node: &mut Node, message: Vec<u8>) -> Result<(), Error> {
         let length = message.len();
         let region = node.register(message);
-        let operation = node.send(self.connection, region, 0..length)?;
-        self.sending.push_back((operation, region));
-        Ok(())
+        let sent = node.send(self.connection, region, 0..length);
+        self.keep(node, region, sent)
+    }
+
+    /// Keeps the memory of an operation until it ends; gives it back at once if the operation did not begin.
+    fn keep(&mut self, node: &mut Node, region: Region, begun: Result<Operation, Error>) -> Result<(), Error> {
+        match begun {
+            Ok(operation) => {
+                self.sending.push_back((operation, region));
+                Ok(())
+            }
+            Err(error) => {
+                // Nothing uses it.
+                let _ = node.deregister(region);
+                Err(error)
+            }
+        }
     }
 
     /// An operation has ended; gives its memory back.

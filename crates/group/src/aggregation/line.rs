@@ -90,9 +90,7 @@ impl Line {
             match node.wait(NAP).map_err(failed)? {
                 Some(Completion::Connected { .. }) => {
                     // A connection can end in the turn in which it begins: `Closed` follows, with the reason.
-                    if node.recv(connection, inbox, 0..BYTES).is_ok() {
-                        let _ = node.send(connection, out, 0..BYTES);
-                    }
+                    let _ = node.recv(connection, inbox, 0..BYTES).and_then(|_| node.send(connection, out, 0..BYTES));
                 }
                 Some(Completion::Received { .. }) => {
                     return match Message::decode(node.memory(inbox).map_err(failed)?) {
