@@ -257,3 +257,28 @@ const fn connection_of(completion: &Completion) -> Option<Connection> {
         Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    #[test]
+    fn a_message_that_is_not_sent_gives_its_memory_back() {
+        let config = Config::new(&[5; 32]).expect("a key").plane("[::1]:0".parse().expect("an address"));
+        let mut node = Node::bind(config).expect("a node");
+        let connection = node.connect(&["[::1]:9".parse().expect("an address")]).expect("a connection");
+        let mut letters = Letters::new(&mut node, connection);
+        // The memory of a region that was given back has its number.
+        let number = |region: Region| format!("{region:?}").split(',').next().map(String::from);
+        let free = node.register(vec![0; 10]);
+        node.deregister(free).expect("nothing uses it");
+        for _ in 0..3 {
+            let sent = letters.send(&mut node, vec![1; 100]);
+            assert!(matches!(sent, Err(Error::NotConnected)), "{sent:?}");
+            let next = node.register(vec![0; 10]);
+            assert_eq!(number(next), number(free));
+            node.deregister(next).expect("nothing uses it");
+        }
+    }
+}

@@ -1,13 +1,14 @@
 //! Peers with a job's key that say anything and leave at any moment end nothing but themselves.
 
 use super::hostile::{LANES, SLOTS, SetAtEnd, honest, join, key};
+use super::line::{Apart, Line};
 use super::message::{BYTES, Join, Message, Refusal, Welcome};
 use super::terms::{self, Layout};
 use super::{JobConfig, ParameterServer, ServerConfig, Switch, SwitchConfig};
 use crate::leaver::{Leaver, rounds, spoiled};
 use std::net::SocketAddrV6;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_switch::{Esa, System};
 use strandway_udp::{Completion, Node, Reason};
@@ -217,4 +218,72 @@ fn a_switch_that_says_anything_and_leaves_does_not_end_a_parameter_server() {
         });
     }
     assert!(switch.spoke >= rounds(60) / 4, "{} switches have spoken", switch.spoke);
+}
+
+/// The reason with which a switch refuses these wishes, serving until all have an answer; `None` for a welcome.
+fn answers_to(config: SwitchConfig, wishes: &[Join]) -> Vec<Option<Refusal>> {
+    let mut switch = Switch::start(config).expect("it starts");
+    let door = switch.door(1).expect("a door");
+    std::thread::scope(|scope| {
+        let asking: Vec<_> = wishes
+            .iter()
+            .map(|&wish| {
+                scope.spawn(move || {
+                    let patience = Duration::from_secs(20);
+                    match Line::open(*door.ip(), door, &key(1), wish, patience, &|| false) {
+                        Ok((_line, _welcome)) => None,
+                        Err(Apart::Refused(reason)) => Some(reason),
+                        Err(apart) => panic!("{apart}"),
+                    }
+                })
+            })
+            .collect();
+        while !asking.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            switch.turn(Duration::from_millis(1)).expect("sockets work");
+        }
+        asking.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    })
+}
+
+#[test]
+fn a_worker_has_a_number_below_that_of_all_workers() {
+    for (racks, most) in [(false, 32), (true, 1_024)] {
+        let config = SwitchConfig { racks, ..of(System::Atp) };
+        for (worker, workers) in [(2, 2), (3, 2), (0, 0), (most, most), (0, most + 1), (0xffff, 0xffff)] {
+            let said = answers_to(config.clone(), &[Join { worker, workers, ..join(0, 2) }]);
+            assert_eq!(said, [Some(Refusal::TooLarge)], "worker {worker} of {workers}");
+        }
+        assert_eq!(answers_to(config, &[join(0, 1)]), [None]);
+    }
+}
+
+#[test]
+fn a_rack_that_takes_no_answers_is_cut_off() {
+    let mut switch = Switch::start(SwitchConfig { racks: true, ..of(System::Atp) }).expect("it starts");
+    let door = switch.door(1).expect("a door");
+    let mut rack = Node::bind(terms::door(&key(1), loopback()).expect("a key")).expect("a node");
+    let connection = rack.connect(&[door]).expect("a connection");
+    // Each wish is refused, and the rack posts no receive for an answer.
+    let wish = Message::Pass(Join { lanes: 0, ..join(0, 2) }).encode();
+    let until = Instant::now() + Duration::from_secs(20);
+    let mut sent = 0;
+    let ended = loop {
+        assert!(Instant::now() < until, "{sent} wishes have arrived, and the rack is still there");
+        switch.turn(Duration::ZERO).expect("sockets work");
+        match rack.poll() {
+            Some(Completion::Connected { .. } | Completion::Sent { .. }) => {
+                sent += 1;
+                let out = rack.register(wish.clone());
+                // `Closed` follows if it has been cut off already.
+                let _ = rack.send(connection, out, 0..BYTES);
+            }
+            Some(Completion::Closed { reason, .. }) => break reason,
+            _ => {}
+        }
+        if sent > 40 {
+            panic!("{sent} wishes without taking an answer");
+        }
+    };
+    assert_eq!(ended, Reason::ByPeer);
+    assert!(sent > 8, "some answers may be on their way: {sent}");
 }
