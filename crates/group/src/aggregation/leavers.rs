@@ -1,6 +1,6 @@
 //! Peers with a job's key that say anything and leave at any moment end nothing but themselves.
 
-use super::hostile::{LANES, SLOTS, SetAtEnd, honest, join, key};
+use super::hostile::{LANES, SILENCE, SLOTS, SetAtEnd, honest, join, key, way};
 use super::line::{Apart, Line};
 use super::message::{BYTES, Join, Message, Refusal, Welcome};
 use super::terms::{self, Layout};
@@ -20,7 +20,13 @@ fn loopback() -> SocketAddrV6 {
 
 fn of(system: System) -> SwitchConfig {
     let jobs = [1, 2].map(|number| JobConfig { number, key: key(number), share: 0.5 });
-    SwitchConfig { jobs: jobs.into(), slots: SLOTS, lanes: LANES, ..SwitchConfig::new(loopback(), system) }
+    SwitchConfig {
+        jobs: jobs.into(),
+        slots: SLOTS,
+        lanes: LANES,
+        silence: SILENCE,
+        ..SwitchConfig::new(loopback(), system)
+    }
 }
 
 /// A message that a peer of a door might send, or nearly one.
@@ -96,7 +102,7 @@ fn attack(what: &str, mut switches: Vec<Switch>, server_apart: bool, few: u32) {
     let doors: Vec<SocketAddrV6> = switches.iter().map(|switch| switch.door(1).expect("a door")).collect();
     let last = switches.last().expect("a switch").door(2).expect("a door");
     let above = switches[0].door(2).expect("a door");
-    let mut leaver = Leaver::new(terms::door(&key(1), loopback()).expect("a key"), 11);
+    let mut leaver = Leaver::new(terms::door(&key(1), loopback(), SILENCE).expect("a key"), 11);
     let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let _over = SetAtEnd(&over);
@@ -165,14 +171,14 @@ fn a_peer_that_says_anything_and_leaves_ends_neither_a_rack_nor_its_parent() {
 
 #[test]
 fn a_parent_that_says_anything_and_leaves_does_not_end_its_rack() {
-    let mut parent = Leaver::new(terms::door(&key(1), loopback()).expect("a key"), 12);
+    let mut parent = Leaver::new(terms::door(&key(1), loopback(), SILENCE).expect("a key"), 12);
     let address = SocketAddrV6::new(*loopback().ip(), parent.addresses()[0].port() - 1, 0, 0);
     let mut rack =
         Switch::start(SwitchConfig { parent: Some(address), ..of(System::Esa(Esa::default())) }).expect("it starts");
     let door = rack.door(1).expect("a door");
     let mut cuts = Random::new(5, StreamKind::Workload, 2);
     for round in 0..rounds(100) {
-        let mut worker = Node::bind(terms::door(&key(1), loopback()).expect("a key")).expect("a node");
+        let mut worker = Node::bind(terms::door(&key(1), loopback(), SILENCE).expect("a key")).expect("a node");
         let mut connection = worker.connect(&[door]).expect("a connection");
         let (out, inbox) = (
             worker.register(Message::Join(Join { epoch: round + 1, ..join(0, 2) }).encode()),
@@ -200,7 +206,7 @@ fn a_parent_that_says_anything_and_leaves_does_not_end_its_rack() {
 
 #[test]
 fn a_switch_that_says_anything_and_leaves_does_not_end_a_parameter_server() {
-    let mut switch = Leaver::new(terms::door(&key(1), loopback()).expect("a key"), 13);
+    let mut switch = Leaver::new(terms::door(&key(1), loopback(), SILENCE).expect("a key"), 13);
     let door = switch.addresses()[0];
     let mut server = ParameterServer::start(ServerConfig::new(loopback(), door, key(1))).expect("it starts");
     let mut cuts = Random::new(5, StreamKind::Workload, 3);
@@ -228,13 +234,10 @@ fn answers_to(config: SwitchConfig, wishes: &[Join]) -> Vec<Option<Refusal>> {
         let asking: Vec<_> = wishes
             .iter()
             .map(|&wish| {
-                scope.spawn(move || {
-                    let patience = Duration::from_secs(20);
-                    match Line::open(*door.ip(), door, &key(1), wish, patience, &|| false) {
-                        Ok((_line, _welcome)) => None,
-                        Err(Apart::Refused(reason)) => Some(reason),
-                        Err(apart) => panic!("{apart}"),
-                    }
+                scope.spawn(move || match Line::open(&way(door, &key(1)), wish, &|| false) {
+                    Ok((_line, _welcome)) => None,
+                    Err(Apart::Refused(reason)) => Some(reason),
+                    Err(apart) => panic!("{apart}"),
                 })
             })
             .collect();
@@ -261,7 +264,7 @@ fn a_worker_has_a_number_below_that_of_all_workers() {
 fn a_rack_that_takes_no_answers_is_cut_off() {
     let mut switch = Switch::start(SwitchConfig { racks: true, ..of(System::Atp) }).expect("it starts");
     let door = switch.door(1).expect("a door");
-    let mut rack = Node::bind(terms::door(&key(1), loopback()).expect("a key")).expect("a node");
+    let mut rack = Node::bind(terms::door(&key(1), loopback(), SILENCE).expect("a key")).expect("a node");
     let connection = rack.connect(&[door]).expect("a connection");
     // Each wish is refused, and the rack posts no receive for an answer.
     let wish = Message::Pass(Join { lanes: 0, ..join(0, 2) }).encode();

@@ -37,6 +37,8 @@ pub struct ServerConfig {
     pub door: SocketAddrV6,
     /// The job's key.
     pub key: Vec<u8>,
+    /// A switch that is silent for this time counts as gone. Default 1 s.
+    pub silence: Duration,
     /// Bytes of the socket's buffers. Default 8 MiB.
     pub socket_buffer: usize,
     /// The share of arriving fragments that is dropped, for tests and experiments. Default 0.
@@ -46,7 +48,7 @@ pub struct ServerConfig {
 impl ServerConfig {
     /// Defaults for the job with this door and key.
     pub fn new(address: SocketAddrV6, door: SocketAddrV6, key: Vec<u8>) -> ServerConfig {
-        ServerConfig { address, door, key, socket_buffer: 8 << 20, loss: 0.0 }
+        ServerConfig { address, door, key, silence: terms::GONE, socket_buffer: 8 << 20, loss: 0.0 }
     }
 }
 
@@ -110,8 +112,8 @@ impl ParameterServer {
     /// # Errors
     /// If the address is not available, or the key is too short.
     pub fn start(config: ServerConfig) -> Result<ParameterServer, GroupError> {
-        let mut control =
-            terms::door(&config.key, SocketAddrV6::new(*config.address.ip(), 0, 0, config.address.scope_id()))?;
+        let address = SocketAddrV6::new(*config.address.ip(), 0, 0, config.address.scope_id());
+        let mut control = terms::door(&config.key, address, config.silence)?;
         control.accept = false;
         control.handshake_timeout = terms::GONE;
         let mut socket = FragmentSocket::open(config.address, config.socket_buffer, config.socket_buffer)?;
