@@ -233,3 +233,32 @@ fn a_read_only_directory_is_not_served() {
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(text.contains(&there) && text.contains("mount it writable"), "{text}");
 }
+
+#[test]
+fn a_server_with_few_descriptors_copies_fewer_files_at_a_time() {
+    let folder = Folder::new("few");
+    for i in 0..300 {
+        folder.file(&format!("file{i}"), 100 + i);
+    }
+    folder.file("large", 9_000_000);
+    let there = folder.there().display().to_string();
+    let script = format!(
+        "ulimit -n 40 && exec '{}' copy --serve '{there}' --plane '[::1]:0'",
+        env!("CARGO_BIN_EXE_strandway")
+    );
+    let server = Server::of(Command::new("sh").args(["-c", &script])).expect("it serves");
+    let source = format!("{}/.", folder.0.join("here").display());
+    // Two clients share the descriptors.
+    let clients = ["one", "two"].map(|to| {
+        let place = format!("{}{to}", server.place);
+        strandway(&[&source, &place]).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("it starts")
+    });
+    for client in clients {
+        let output = client.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{}", said(&output));
+    }
+    for to in ["one", "two"] {
+        let same = Command::new("diff").args(["-r", &source]).arg(folder.there().join(to)).status().expect("diff");
+        assert!(same.success());
+    }
+}

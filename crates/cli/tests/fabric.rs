@@ -35,7 +35,16 @@ fn a_fabric_stands_until_it_is_taken_down_and_leaves_nothing() {
     assert_eq!((node.host, node.planes.len(), node.profile.as_str()), (3, 2, "mrc"));
     let text = fabric.good(&["status"]);
     assert!(text.contains("failed: nothing") && text.contains("not as simulated: priority"), "{text}");
+    // A namespace that the fabric has not made stays, although its name would fit.
+    let stranger = format!("{}-h99", fabric.name);
+    assert!(Command::new("ip").args(["netns", "add", &stranger]).status().expect("ip runs").success());
     assert!(fabric.good(&["down"]).contains("12 namespaces removed"));
+    assert_eq!(fabric.namespaces(), std::slice::from_ref(&stranger));
+    let refused = fabric.run(&["down"]);
+    assert!(!refused.status.success() && said(&refused).contains("--force"), "{}", said(&refused));
+    let refused = fabric.run(&["up", SCENARIO]);
+    assert!(!refused.status.success() && said(&refused).contains("--force"), "{}", said(&refused));
+    assert!(fabric.good(&["down", "--force"]).contains("1 namespaces removed"));
     fabric.assert_gone();
     assert!(fabric.good(&["down"]).contains("nothing to remove"));
     let gone = fabric.run(&["status"]);

@@ -10,6 +10,8 @@ mod door;
 #[cfg(test)]
 mod hostile;
 mod lanes;
+#[cfg(test)]
+mod leavers;
 mod line;
 mod message;
 mod reduce;

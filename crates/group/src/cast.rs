@@ -12,6 +12,8 @@
 //! So chunks that another receiver forges are detected and have no effect.
 
 mod chorus;
+#[cfg(test)]
+mod leavers;
 mod note;
 mod ready;
 mod receiver;
@@ -30,6 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strandway_proto::cast::{Layout, Parity};
 use strandway_proto::repair::Code;
+use strandway_proto::units::Span;
 use strandway_udp::copy::{CopyError, Malformed, Trouble};
 use strandway_udp::{Error, parity_chunks};
 
@@ -155,6 +158,11 @@ pub type Failures = Vec<(String, PathBuf, Trouble)>;
 
 /// Sizes of blocks that both sides accept, as powers of two: 4 KiB to 64 MiB. Ours.
 const BLOCK_LOG2: std::ops::RangeInclusive<u8> = 12..=26;
+
+/// The longest patience with a silent member, and the longest round trip, that both sides accept: ours. A receiver
+/// waits for a sender that has gone for about that time.
+const PATIENCE_MAX: Duration = Duration::from_secs(600);
+const RTT_MAX: Span = Span::from_ms(10_000);
 
 /// The operation that the members of a cast run for each parcel.
 const BROADCAST: What = What::Broadcast { root: 0 };

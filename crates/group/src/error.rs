@@ -36,6 +36,11 @@ pub enum GroupError {
         /// Its value at rank 0.
         ours: u64,
     },
+    /// These two ranks called an operation with buffers of different sizes.
+    Sizes {
+        /// The ranks.
+        ranks: [u32; 2],
+    },
     /// A rank does not answer any more: the operation has no result.
     Dead {
         /// The rank.
@@ -67,6 +72,9 @@ impl fmt::Display for GroupError {
             }
             GroupError::Differs { rank, what, theirs, ours } => {
                 write!(f, "rank {rank} has {what} {theirs}, rank 0 has {ours}: start all ranks alike")
+            }
+            GroupError::Sizes { ranks: [a, b] } => {
+                write!(f, "ranks {a} and {b} call with buffers of different sizes: all must have the same one")
             }
             GroupError::Dead { rank } => write!(f, "rank {rank} does not answer any more"),
             GroupError::Switch(why) => f.write_str(why),

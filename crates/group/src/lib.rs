@@ -8,6 +8,8 @@ mod barrier;
 pub mod bench;
 pub mod cast;
 mod error;
+#[cfg(test)]
+mod leaver;
 mod messages;
 mod multicast;
 pub mod process;

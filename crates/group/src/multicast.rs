@@ -193,10 +193,8 @@ impl Team {
                     self.dead = Some(dead);
                     return Err(GroupError::Dead { rank: dead });
                 }
-                Outcome::Differs { ranks: [a, b] } if closed.is_some_and(|at| now > at + linger) => {
-                    return Err(GroupError::Config(format!(
-                        "ranks {a} and {b} call with buffers of different sizes: all must have the same one"
-                    )));
+                Outcome::Differs { ranks } if closed.is_some_and(|at| now > at + linger) => {
+                    return Err(GroupError::Sizes { ranks });
                 }
                 Outcome::Aborted { .. } | Outcome::Differs { .. } => {
                     closed.get_or_insert(now);

@@ -262,6 +262,18 @@ fn a_job_that_makes_no_sense_is_explained() {
 }
 
 #[test]
+fn a_fabric_whose_leaves_do_not_fit_the_rails_is_refused_whatever_its_job_sends() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/golden/job_moe.toml");
+    for per_leaf in [1, 3, 5, 7, 9, 15] {
+        let mut scenario = strandway_lab::Scenario::load(&file).unwrap_or_else(|e| panic!("{e}"));
+        scenario.set(&format!("fabric.hosts_per_leaf={per_leaf}")).unwrap_or_else(|e| panic!("{e}"));
+        let problems = scenario.check().err().map_or("nothing is wrong".to_string(), |problems| problems.to_string());
+        let fits = 16 % (2 * per_leaf) == 0;
+        assert_eq!(problems.contains("full leaves per group"), !fits, "{per_leaf}: {problems}");
+    }
+}
+
+#[test]
 fn tenants_slow_each_other_down_by_what_they_take_longer_than_alone() {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/golden/job_two_tenants.toml");
     let mut scenario = strandway_lab::Scenario::load(&file).unwrap_or_else(|e| panic!("{e}"));

@@ -3,6 +3,7 @@
 use crate::lines::whole_frames;
 use crate::queue::{CLASSES, Object};
 use crate::run::{carry_out, run};
+use crate::state::{self, FOLDER};
 use crate::steps::{Step, Tool};
 use crate::{Copying, LinuxFabric};
 use serde::Serialize;
@@ -193,11 +194,16 @@ fn program(space: &str) -> Vec<Finding> {
         said: outcome.err().unwrap_or_else(|| good.to_string()),
         remedy,
     };
-    let object = Object::trial(&std::env::temp_dir().join(space).display().to_string());
+    let fresh = state::fresh(space);
+    let object = Object::trial(&fresh.as_deref().unwrap_or(Path::new(FOLDER)).join("port").display().to_string());
     let step = |namespace: Option<&str>, tool, lines| {
         carry_out(&Step { namespace: namespace.map(str::to_string), tool, lines }).map_err(|e| e.0)
     };
-    let made = step(None, Tool::Clang, vec![object.line()]);
+    // What is loaded with root's rights lies where only root can have put it.
+    let made = match &fresh {
+        Ok(_) => step(None, Tool::Clang, vec![object.line()]),
+        Err(error) => Err(error.0.clone()),
+    };
     let types = if Path::new(TYPES).exists() { Ok(()) } else { Err(format!("there is no {TYPES}")) };
     let classes = CLASSES.map(String::from).to_vec();
     let mut findings = vec![
@@ -215,6 +221,8 @@ fn program(space: &str) -> Vec<Finding> {
         let remedy = "use Linux 6.2 or later, and root (CAP_BPF and CAP_PERFMON) outside of any user namespace";
         findings.push(optional("ECN, trimming, bursts of losses (eBPF)", loaded, "work", remedy));
     }
-    let _ = std::fs::remove_file(&object.path);
+    if let Ok(folder) = fresh {
+        let _ = std::fs::remove_dir_all(folder);
+    }
     findings
 }

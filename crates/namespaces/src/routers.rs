@@ -9,7 +9,7 @@ use crate::run::{LinuxError, run};
 use crate::state::{folder, netns};
 use crate::teams::Team;
 use crate::{LinuxFabric, Node};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -110,11 +110,23 @@ pub(crate) fn set(fabric: &LinuxFabric, teams: &[Team]) -> Result<(), LinuxError
     Ok(())
 }
 
-/// The process of a router whose number is in a file, if it still runs.
+/// The process of a router whose number is in a file, if it still runs. Another process that has got the number since
+/// does not name this file.
 fn running(file: &Path) -> Option<Pid> {
     let number: i32 = fs::read_to_string(file).ok()?.trim().parse().ok()?;
-    let program = fs::read_to_string(format!("/proc/{number}/comm")).ok()?;
-    (program.trim() == ROUTER).then(|| Pid::from_raw(number)).flatten()
+    let called = fs::read(format!("/proc/{number}/cmdline")).ok()?;
+    let named = called.split(|byte| *byte == 0).any(|argument| argument == file.as_os_str().as_encoded_bytes());
+    named.then(|| Pid::from_raw(number)).flatten()
+}
+
+/// Signals the router whose number is in a file, if it still runs. The descriptor stays that of one process, so the
+/// signal cannot reach another one that gets the number meanwhile.
+fn signal(file: &Path, signal: Signal) {
+    let Some(pid) = running(file) else { return };
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+    if running(file) == Some(pid) {
+        let _ = pidfd_send_signal(process, signal);
+    }
 }
 
 fn start(namespace: &str, switch: &Node, files: &Files) -> Result<(), LinuxError> {
@@ -159,15 +171,11 @@ pub(crate) fn stop(name: &str) -> Result<(), LinuxError> {
     let paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     let numbers: Vec<&PathBuf> =
         paths.iter().filter(|path| path.extension().is_some_and(|kind| kind == "pid")).collect();
-    for path in &numbers {
-        if let Some(pid) = running(path) {
-            let _ = kill_process(pid, Signal::TERM);
-        }
-    }
+    numbers.iter().for_each(|path| signal(path, Signal::TERM));
     let began = Instant::now();
-    while let Some(pid) = numbers.iter().find_map(|path| running(path)) {
+    while let Some((path, pid)) = numbers.iter().find_map(|path| Some((path, running(path)?))) {
         if began.elapsed() > PATIENCE {
-            let _ = kill_process(pid, Signal::KILL);
+            signal(path, Signal::KILL);
         }
         if began.elapsed() > 2 * PATIENCE {
             return Err(LinuxError(format!("{ROUTER} does not end (process {})", pid.as_raw_nonzero())));
@@ -175,4 +183,31 @@ pub(crate) fn stop(name: &str) -> Result<(), LinuxError> {
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_has_got_a_router_s_number_is_not_taken_for_it() {
+        let home = std::env::temp_dir().join(format!("strandway-routers-{}", std::process::id()));
+        fs::create_dir_all(&home).expect("a folder");
+        // Another fabric's router has the same name.
+        let (other, file) = (home.join(ROUTER), home.join("t0-p0-0.pid"));
+        fs::copy("/bin/sleep", &other).expect("there is a sleep");
+        let mut child = Command::new(&other).arg("20").spawn().expect("it runs");
+        fs::write(&file, format!("{}\n", child.id())).expect("a file");
+        let comm = || fs::read_to_string(format!("/proc/{}/comm", child.id())).unwrap_or_default();
+        while comm().trim() != ROUTER {
+            std::thread::yield_now();
+        }
+        assert_eq!(running(&file), None);
+        signal(&file, Signal::KILL);
+        let lives = child.try_wait().expect("it is ours").is_none();
+        let _ = child.kill();
+        let _ = child.wait();
+        let _ = fs::remove_dir_all(&home);
+        assert!(lives, "it is not signalled");
+    }
 }

@@ -10,9 +10,11 @@ use crate::state::{self, Running, State, folder, netns};
 use crate::steps::{Step, Tool, build, change, regroup};
 use crate::teams::{TEAM_MAX, Team};
 use crate::{Copying, LinuxFabric, Node};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -67,9 +69,9 @@ pub fn up(
         return Ok(Up::Standing);
     }
     if let Some(space) = state::namespaces(name).first() {
-        let down = format!("strandway fabric down --name {name}");
         return Err(LinuxError(format!(
-            "a namespace {space} is there already and no fabric is known to own it; remove it ({down}) or choose another --name"
+            "a namespace {space} is there already and no fabric is known to own it; choose another --name, or remove it \
+             if no one needs it: strandway fabric down --name {name} --force"
         )));
     }
     let mut state =
@@ -91,7 +93,7 @@ pub fn up(
         state.save()
     });
     if let Err(error) = built {
-        let clean = remove(name);
+        let clean = remove(name, false);
         drop(lock);
         // A missing command or kernel feature explains more than the error text of `ip`.
         let missing = check().into_iter().find(|finding| !finding.works && finding.needed);
@@ -107,17 +109,32 @@ pub fn up(
     Ok(Up::Built)
 }
 
-/// Removes a fabric, also the rest of an incomplete one; returns the number of its namespaces.
+/// Removes a fabric, also the rest of an incomplete one; returns the number of its namespaces. Namespaces with such
+/// names that no stored fabric has made are removed only by `force`.
 ///
 /// # Errors
-/// If a scenario is running on it, or a namespace cannot be removed.
-pub fn down(name: &str) -> Result<usize, LinuxError> {
+/// If a scenario is running on it, a namespace cannot be removed, or no fabric of this name is stored and there are
+/// namespaces with its names.
+pub fn down(name: &str, force: bool) -> Result<usize, LinuxError> {
     state::name_fits(name)?;
-    if !folder(name).exists() && state::namespaces(name).is_empty() {
+    let spaces = state::namespaces(name);
+    if !folder(name).exists() && spaces.is_empty() {
         return Ok(0);
     }
+    if !folder(name).exists() && !force {
+        let more = if spaces.len() > 8 { ", ..." } else { "" };
+        let some = spaces.iter().take(8).map(String::as_str).collect::<Vec<_>>().join(", ");
+        return Err(LinuxError(format!(
+            "no fabric `{name}` is stored, but there are {} namespaces with such names: {some}{more}; if no one needs \
+             them: strandway fabric down --name {name} --force",
+            spaces.len()
+        )));
+    }
     let running = Running::on(name)?;
-    down_after(name, &running)
+    let _lock = state::lock()?;
+    let removed = remove(name, force);
+    drop(running);
+    removed
 }
 
 /// The same for a caller that already holds the fabric.
@@ -125,17 +142,23 @@ pub fn down(name: &str) -> Result<usize, LinuxError> {
 /// # Errors
 /// If a namespace cannot be removed.
 pub fn down_after(name: &str, _running: &Running) -> Result<usize, LinuxError> {
-    if folder(name).exists() || !state::namespaces(name).is_empty() {
+    if folder(name).exists() {
         let _lock = state::lock()?;
-        return remove(name);
+        return remove(name, false);
     }
     Ok(0)
 }
 
-fn remove(name: &str) -> Result<usize, LinuxError> {
+/// Removes what belongs to a fabric; `all`: also namespaces with such names that it has not made.
+fn remove(name: &str, all: bool) -> Result<usize, LinuxError> {
     lines::stop(name)?;
     routers::stop(name)?;
-    let spaces = state::namespaces(name);
+    let mut spaces = state::namespaces(name);
+    // Without a state that can be read, its nodes are not known.
+    if let (false, Ok(Some(state))) = (all, State::load(name)) {
+        let own: BTreeSet<String> = state.fabric.nodes().into_iter().map(|node| state.fabric.namespace(node)).collect();
+        spaces.retain(|space| own.contains(space));
+    }
     if !spaces.is_empty() {
         let lines = spaces.iter().map(|space| format!("netns del {space}")).collect();
         carry_out(&Step { namespace: None, tool: Tool::Ip, lines })?;
@@ -363,11 +386,14 @@ pub fn prepare<'a>(name: &str, failures: impl Iterator<Item = &'a Failures>) -> 
     steps.filter(|step| step.tool == Tool::Clang).try_for_each(|step| carry_out(&step))
 }
 
-/// Compiles the program of a port with the definitions in the line, unless its object file exists.
+/// Compiles the program of a port with the definitions in the line, unless its object file exists. The kernel runs it
+/// with root's rights, so a file counts only if no other user can have written it.
 fn compile(line: &str) -> Result<(), LinuxError> {
     let (object, definitions) = line.split_once(' ').unwrap_or((line, ""));
-    if Path::new(object).exists() {
-        return Ok(());
+    match fs::symlink_metadata(object) {
+        Ok(there) if is_ours(&there) => return Ok(()),
+        Ok(_) => return Err(LinuxError(format!("{object}: another user can have written it; remove it"))),
+        Err(_) => {}
     }
     let mut arguments: Vec<&str> = "-O2 -g -target bpf -x c -c -o".split(' ').collect();
     arguments.push(object);
@@ -375,11 +401,17 @@ fn compile(line: &str) -> Result<(), LinuxError> {
     arguments.push("-");
     let output = run(None, "clang", &arguments, PROGRAM)?;
     if output.status.success() {
-        return Ok(());
+        let readable = fs::set_permissions(object, fs::Permissions::from_mode(0o644));
+        return readable.map_err(|e| LinuxError(format!("{object}: {e}")));
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let first = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason was given");
     Err(LinuxError(format!("`clang` cannot compile the program of a port: {first}; it must know `-target bpf`")))
+}
+
+/// Is it a plain file that belongs to this user, and that no one else can write?
+fn is_ours(file: &fs::Metadata) -> bool {
+    file.is_file() && file.uid() == rustix::process::geteuid().as_raw() && file.mode() & 0o022 == 0
 }
 
 /// Executes one step.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 #[cfg(doc)]
 use strandway_fabric::usid::Element;
@@ -86,7 +86,7 @@ impl State {
     pub(crate) fn save(&self) -> Result<(), LinuxError> {
         let folder = folder(&self.fabric.name);
         let fail = |what: &Path, e: std::io::Error| LinuxError(format!("{}: cannot be written: {e}", what.display()));
-        fs::create_dir_all(&folder).map_err(|e| fail(&folder, e))?;
+        make_folder(&folder).map_err(|e| fail(&folder, e))?;
         let text = toml::to_string(self).map_err(|e| LinuxError(format!("fabric.toml: {e}")))?;
         let (path, new) = (folder.join("fabric.toml"), folder.join("fabric.toml.new"));
         fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(|e| fail(&path, e))
@@ -158,7 +158,7 @@ impl Running {
             let remedy = "run it as root: sudo strandway fabric ...";
             LinuxError(format!("{}: cannot be locked: {e}; {remedy}", path.display()))
         };
-        fs::create_dir_all(FOLDER).map_err(fail)?;
+        make_folder(Path::new(FOLDER)).map_err(fail)?;
         let open = || File::options().create(true).truncate(false).read(true).write(true).open(&path);
         let mut file = open().map_err(fail)?;
         match file.try_lock() {
@@ -195,6 +195,19 @@ impl Drop for Running {
 /// Is this open file the one at the path?
 fn is_at(file: &File, path: &Path) -> bool {
     matches!((file.metadata(), fs::metadata(path)), (Ok(open), Ok(there)) if (open.dev(), open.ino()) == (there.dev(), there.ino()))
+}
+
+/// Makes a folder that only its owner can write, and those above it.
+fn make_folder(path: &Path) -> std::io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(path)
+}
+
+/// Makes a new folder that only its owner can use. It never takes one that is there, nor a link.
+pub(crate) fn fresh(name: &str) -> Result<PathBuf, LinuxError> {
+    let path = Path::new(FOLDER).join(name);
+    let made = make_folder(Path::new(FOLDER)).and_then(|()| fs::DirBuilder::new().mode(0o700).create(&path));
+    made.map_err(|e| LinuxError(format!("{}: cannot be made: {e}", path.display())))?;
+    Ok(path)
 }
 
 /// The folder of a fabric.
@@ -248,7 +261,7 @@ pub(crate) fn lock() -> Result<File, LinuxError> {
         let remedy = "run it as root: sudo strandway fabric ...";
         LinuxError(format!("{}: cannot be locked: {e}; {remedy}", path.display()))
     };
-    fs::create_dir_all(FOLDER).map_err(fail)?;
+    make_folder(Path::new(FOLDER)).map_err(fail)?;
     let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(fail)?;
     file.lock().map_err(fail)?;
     Ok(file)

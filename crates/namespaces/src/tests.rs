@@ -512,6 +512,6 @@ fn names_of_nodes_are_read_as_they_are_written() {
         assert_eq!(Node::named(other), None, "{other}");
     }
     for name in ["", "a/b", "..", "a b", "abcdefghijklmnopqrstu"] {
-        assert!(down(name).is_err() && status(name).is_err() && fail(name, "plane:p0").is_err(), "{name}");
+        assert!(down(name, true).is_err() && status(name).is_err() && fail(name, "plane:p0").is_err(), "{name}");
     }
 }

@@ -20,7 +20,7 @@ struct Standing(LinuxFabric);
 
 impl Drop for Standing {
     fn drop(&mut self) {
-        let _ = down(&self.0.name);
+        let _ = down(&self.0.name, true);
     }
 }
 

@@ -199,9 +199,23 @@ impl Letters {
     pub fn send(&mut self, node: &mut Node, message: Vec<u8>) -> Result<(), Error> {
         let length = message.len();
         let region = node.register(message);
-        let operation = node.send(self.connection, region, 0..length)?;
-        self.sending.push_back((operation, region));
-        Ok(())
+        let sent = node.send(self.connection, region, 0..length);
+        self.keep(node, region, sent)
+    }
+
+    /// Keeps the memory of an operation until it ends; gives it back at once if the operation did not begin.
+    fn keep(&mut self, node: &mut Node, region: Region, begun: Result<Operation, Error>) -> Result<(), Error> {
+        match begun {
+            Ok(operation) => {
+                self.sending.push_back((operation, region));
+                Ok(())
+            }
+            Err(error) => {
+                // Nothing uses it.
+                let _ = node.deregister(region);
+                Err(error)
+            }
+        }
     }
 
     /// An operation has ended; gives its memory back.
@@ -241,5 +255,30 @@ const fn connection_of(completion: &Completion) -> Option<Connection> {
         | Completion::Whole { connection, .. }
         | Completion::Closed { connection, .. } => Some(*connection),
         Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    #[test]
+    fn a_message_that_is_not_sent_gives_its_memory_back() {
+        let config = Config::new(&[5; 32]).expect("a key").plane("[::1]:0".parse().expect("an address"));
+        let mut node = Node::bind(config).expect("a node");
+        let connection = node.connect(&["[::1]:9".parse().expect("an address")]).expect("a connection");
+        let mut letters = Letters::new(&mut node, connection);
+        // The memory of a region that was given back has its number.
+        let number = |region: Region| format!("{region:?}").split(',').next().map(String::from);
+        let free = node.register(vec![0; 10]);
+        node.deregister(free).expect("nothing uses it");
+        for _ in 0..3 {
+            let sent = letters.send(&mut node, vec![1; 100]);
+            assert!(matches!(sent, Err(Error::NotConnected)), "{sent:?}");
+            let next = node.register(vec![0; 10]);
+            assert_eq!(number(next), number(free));
+            node.deregister(next).expect("nothing uses it");
+        }
     }
 }

@@ -284,6 +284,9 @@ pub(crate) struct FabricExecArgs {
 pub(crate) struct FabricDownArgs {
     #[command(flatten)]
     pub(crate) fabric: FabricName,
+    /// Also remove namespaces with such names that no fabric here has made
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -65,7 +65,7 @@ pub(crate) fn fabric(args: &FabricArgs) -> Result<(), Failure> {
         FabricCommand::Exec(args) => exec(args),
         FabricCommand::Down(args) => {
             let name = &args.fabric.name;
-            match linux::down(name)? {
+            match linux::down(name, args.force)? {
                 0 => print(&format!("{name}: there was nothing to remove\n")),
                 count => print(&format!("{name}: {count} namespaces removed\n")),
             }

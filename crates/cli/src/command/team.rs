@@ -19,6 +19,7 @@ impl From<GroupError> for Failure {
     fn from(error: GroupError) -> Failure {
         match error {
             GroupError::Config(said) => Failure::Usage(said),
+            error @ GroupError::Sizes { .. } => Failure::Usage(error.to_string()),
             GroupError::Node(error) => error.into(),
             other => Failure::Run(other.to_string()),
         }

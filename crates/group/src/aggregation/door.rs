@@ -5,9 +5,11 @@
 //! which rack has which workers. A switch with a parent passes on the wish of each of its workers, and answers them
 //! when the parent has answered.
 
+mod uplink;
+
 use super::message::{BYTES, Join, Message, Refusal, Welcome};
 use super::speech::Speaker;
-use super::station::{Above, Order, Parent, Share};
+use super::station::{Above, Order, Share};
 use super::switch::{JobConfig, JobStatus, SwitchConfig, SwitchEvent};
 use super::terms::{self, Layout, Terms, WORKERS_MAX};
 use crate::error::GroupError;
@@ -19,9 +21,13 @@ use std::time::Duration;
 use strandway_switch::who::RACK_MAX;
 use strandway_switch::{SwitchMlProgram, System};
 use strandway_udp::{Completion, Connection, Node, Region, random_secret};
+use uplink::Uplink;
 
 /// Answers to one caller that are still on their way; a caller that asks for more is cut off.
 const ANSWERS_MAX: usize = 8;
+
+/// Completions that a door handles in one turn: ours.
+const HEEDED_MAX: usize = 256;
 
 /// The parts of a switch that its doors need.
 pub(super) struct Setup {
@@ -99,16 +105,6 @@ struct Caller {
     role: Role,
 }
 
-/// The connection to the parent, for one session.
-struct Uplink {
-    connection: Connection,
-    inbox: Region,
-    out: Vec<Region>,
-    /// Wishes that wait for the connection.
-    waiting: Vec<Join>,
-    open: bool,
-}
-
 /// The place where the workers of one job join.
 pub(super) struct Door {
     job: JobConfig,
@@ -146,10 +142,13 @@ impl Door {
         self.job.number
     }
 
-    /// Serves the door once, for at most `at_most`; returns its events.
+    /// Serves the door once, for at most `at_most`; returns its events. A peer can only end itself and its session: an
+    /// error is one of this machine.
     pub(super) fn turn(&mut self, setup: &Setup, at_most: Duration) -> Result<Vec<SwitchEvent>, GroupError> {
         let mut wait = at_most;
-        while let Some(completion) = self.node.wait(wait)? {
+        // The doors of other jobs have their turn even if this one's peers never pause.
+        for _ in 0..HEEDED_MAX {
+            let Some(completion) = self.node.wait(wait)? else { break };
             self.heed(setup, completion)?;
             wait = Duration::ZERO;
         }
@@ -171,16 +170,16 @@ impl Door {
         }
     }
 
-    fn heed(&mut self, setup: &Setup, completion: Completion) -> Result<(), GroupError> {
+    pub(super) fn heed(&mut self, setup: &Setup, completion: Completion) -> Result<(), GroupError> {
         match completion {
             Completion::Accepted { connection, from } => {
                 let SocketAddr::V6(from) = from else { return Ok(()) };
                 let inbox = self.node.register(vec![0; BYTES]);
-                self.node.recv(connection, inbox, 0..BYTES)?;
                 let caller = Caller { host: *from.ip(), inbox, out: Vec::new(), role: Role::Unknown };
                 self.callers.insert(connection, caller);
+                self.listen(setup, connection);
             }
-            Completion::Connected { connection } => self.open_uplink(connection)?,
+            Completion::Connected { connection } => self.open_uplink(setup, connection),
             Completion::Received { connection, .. } if self.is_uplink(connection) => self.hear_parent(setup)?,
             Completion::Received { connection, .. } => self.hear(setup, connection)?,
             Completion::Sent { connection, .. } => {
@@ -190,20 +189,33 @@ impl Door {
                 // Sends of one connection end in the order of posting.
                 if let Some(out) = out.filter(|out| !out.is_empty()) {
                     let sent = out.remove(0);
-                    self.node.deregister(sent)?;
+                    // Nothing uses it any more.
+                    let _ = self.node.deregister(sent);
                 }
             }
-            Completion::Closed { connection, .. } if self.is_uplink(connection) => {
-                self.drop_uplink();
-                match self.session.as_ref().is_some_and(|session| session.layout.is_some()) {
-                    true => self.end_session(setup),
-                    false => self.refuse_all(setup, Refusal::NoParent)?,
-                }
-            }
+            Completion::Closed { connection, .. } if self.is_uplink(connection) => self.lose_parent(setup),
             Completion::Closed { connection, .. } => self.leave(setup, connection),
             _ => {}
         }
         Ok(())
+    }
+
+    /// Posts the receive for the next message of a caller; false if the caller has gone. A connection can end in the
+    /// same turn in which its messages arrive.
+    fn listen(&mut self, setup: &Setup, connection: Connection) -> bool {
+        let Some(caller) = self.callers.get(&connection) else { return false };
+        let posted = self.node.recv(connection, caller.inbox, 0..BYTES).is_ok();
+        if !posted {
+            self.cut_off(setup, connection);
+        }
+        posted
+    }
+
+    /// Ends a caller's connection, and with it the caller's session.
+    fn cut_off(&mut self, setup: &Setup, connection: Connection) {
+        // It may have ended by itself.
+        let _ = self.node.close(connection);
+        self.leave(setup, connection);
     }
 
     /// A message of a caller has arrived.
@@ -217,27 +229,33 @@ impl Door {
                 caller.role = Role::Server(port);
                 return self.hear_server(setup, connection);
             }
-            _ => return self.refuse(connection, Refusal::Version),
-        };
-        caller.role = role;
-        if role == Role::Rack {
-            if caller.out.len() >= ANSWERS_MAX {
-                let _ = self.node.close(connection);
-                self.leave(setup, connection);
+            _ => {
+                self.refuse(connection, Refusal::Version);
                 return Ok(());
             }
-            self.node.recv(connection, caller.inbox, 0..BYTES)?;
+        };
+        caller.role = role;
+        let passed = role == Role::Rack;
+        if passed && caller.out.len() >= ANSWERS_MAX {
+            self.cut_off(setup, connection);
+            return Ok(());
         }
-        match self.admit(setup, connection, join, role == Role::Rack) {
+        // A rack has more to say; a worker says one thing.
+        if passed && setup.config.racks && !self.listen(setup, connection) {
+            return Ok(());
+        }
+        match self.admit(setup, connection, join, passed) {
             Some(reason) => self.refuse(connection, reason),
-            None => self.go_on(setup, connection, join),
+            None => self.go_on(setup, connection, join)?,
         }
+        Ok(())
     }
 
     /// A parameter server offers itself. A new one replaces an old one, whose end may not have been noticed yet.
     fn hear_server(&mut self, setup: &Setup, connection: Connection) -> Result<(), GroupError> {
         if !setup.config.server_apart {
-            return self.refuse(connection, Refusal::OwnServer);
+            self.refuse(connection, Refusal::OwnServer);
+            return Ok(());
         }
         if let Some(old) = self.server.replace(connection) {
             let _ = self.node.close(old);
@@ -322,10 +340,12 @@ impl Door {
         let Some(session) = &self.session else { return Ok(()) };
         if let Some(parent) = setup.config.parent {
             let join = Join { window: session.window, ..join };
-            return self.pass(setup, parent, join);
+            self.pass(setup, parent, join);
+            return Ok(());
         }
         if setup.config.server_apart && self.server.is_none() {
-            return self.refuse_all(setup, Refusal::NoServer);
+            self.refuse_all(setup, Refusal::NoServer);
+            return Ok(());
         }
         if setup.config.racks {
             if session.members.len() < usize::from(session.join.workers) {
@@ -333,12 +353,14 @@ impl Door {
             }
             let (layout, racks) = self.layout();
             if !self.begin(setup, layout.clone(), layout.top, setup.above())? {
-                return self.refuse_all(setup, Refusal::TooLarge);
+                self.refuse_all(setup, Refusal::TooLarge);
+                return Ok(());
             }
             return racks.into_iter().try_for_each(|(connection, rack)| self.welcome(setup, connection, rack));
         }
         if session.layout.is_none() && !self.begin(setup, Layout::flat(join.workers), 0, setup.above())? {
-            return self.refuse_all(setup, Refusal::TooLarge);
+            self.refuse_all(setup, Refusal::TooLarge);
+            return Ok(());
         }
         self.welcome(setup, connection, 0)
     }
@@ -437,101 +459,23 @@ impl Door {
         }
     }
 
-    fn refuse(&mut self, connection: Connection, reason: Refusal) -> Result<(), GroupError> {
+    fn refuse(&mut self, connection: Connection, reason: Refusal) {
         self.refused += 1;
         self.events.push(SwitchEvent::Refused { job: self.job.number, reason });
         self.answer(connection, &Message::Refused(reason));
-        Ok(())
     }
 
     /// The session cannot begin: all its members are told why.
-    fn refuse_all(&mut self, setup: &Setup, reason: Refusal) -> Result<(), GroupError> {
+    fn refuse_all(&mut self, setup: &Setup, reason: Refusal) {
         // A rack is several members.
         let mut told: Vec<Connection> = Vec::new();
         for connection in self.session.take().into_iter().flat_map(|session| session.members.into_values()) {
             if !told.contains(&connection) {
                 told.push(connection);
-                self.refuse(connection, reason)?;
+                self.refuse(connection, reason);
             }
         }
         self.end_session(setup);
-        Ok(())
-    }
-
-    fn is_uplink(&self, connection: Connection) -> bool {
-        self.uplink.as_ref().is_some_and(|uplink| uplink.connection == connection)
-    }
-
-    /// Passes a worker's wish on to the parent.
-    fn pass(&mut self, setup: &Setup, parent: SocketAddrV6, join: Join) -> Result<(), GroupError> {
-        if self.uplink.is_none() {
-            let port = parent.port().saturating_add(self.job.number);
-            let door = SocketAddrV6::new(*parent.ip(), port, 0, parent.scope_id());
-            let Ok(connection) = self.node.connect(&[door]) else {
-                return self.refuse_all(setup, Refusal::NoParent);
-            };
-            let inbox = self.node.register(vec![0; BYTES]);
-            self.uplink = Some(Uplink { connection, inbox, out: Vec::new(), waiting: Vec::new(), open: false });
-        }
-        let Some(uplink) = &mut self.uplink else { return Ok(()) };
-        uplink.waiting.push(join);
-        if uplink.open { self.send_wishes() } else { Ok(()) }
-    }
-
-    fn open_uplink(&mut self, connection: Connection) -> Result<(), GroupError> {
-        let Some(uplink) = self.uplink.as_mut().filter(|uplink| uplink.connection == connection) else { return Ok(()) };
-        uplink.open = true;
-        self.node.recv(connection, uplink.inbox, 0..BYTES)?;
-        self.send_wishes()
-    }
-
-    fn send_wishes(&mut self) -> Result<(), GroupError> {
-        let Some(uplink) = &mut self.uplink else { return Ok(()) };
-        for join in std::mem::take(&mut uplink.waiting) {
-            let out = self.node.register(Message::Pass(join).encode());
-            self.node.send(uplink.connection, out, 0..BYTES)?;
-            uplink.out.push(out);
-        }
-        Ok(())
-    }
-
-    /// The parent has answered.
-    fn hear_parent(&mut self, setup: &Setup) -> Result<(), GroupError> {
-        let (Some(uplink), Some(session), Some(parent)) = (&self.uplink, &mut self.session, setup.config.parent) else {
-            return Ok(());
-        };
-        if session.layout.is_some() {
-            return Ok(());
-        }
-        let welcome = match Message::decode(self.node.memory(uplink.inbox)?) {
-            Some(Message::Welcome(welcome)) => *welcome,
-            Some(Message::Refused(reason)) => return self.refuse_all(setup, reason),
-            _ => return self.refuse_all(setup, Refusal::Version),
-        };
-        let ours = (terms::system_number(setup.config.system), setup.slots(), setup.ports.len());
-        let whole = welcome.layout.racks.len() == usize::from(session.join.workers)
-            && session.members.keys().all(|&worker| welcome.layout.racks[usize::from(worker)] == welcome.rack);
-        let window = (1..=session.window).contains(&welcome.window) && welcome.lanes == session.join.lanes;
-        if ours != (welcome.system, welcome.slots, welcome.ports.len()) || !whole || !window {
-            return self.refuse_all(setup, Refusal::Unlike);
-        }
-        session.window = welcome.window;
-        let members: Vec<Connection> = session.members.values().copied().collect();
-        let at = |port: &u16| SocketAddrV6::new(*parent.ip(), *port, 0, parent.scope_id());
-        let way = Parent { up: welcome.up, down: welcome.down, ports: welcome.ports.iter().map(at).collect() };
-        if !self.begin(setup, welcome.layout, welcome.rack, Above::Parent(way))? {
-            return self.refuse_all(setup, Refusal::Unlike);
-        }
-        members.into_iter().try_for_each(|connection| self.welcome(setup, connection, welcome.rack))
-    }
-
-    fn drop_uplink(&mut self) {
-        let Some(uplink) = self.uplink.take() else { return };
-        let _ = self.node.close(uplink.connection);
-        for region in uplink.out.into_iter().chain([uplink.inbox]) {
-            // A connection that has ended uses no memory.
-            let _ = self.node.deregister(region);
-        }
     }
 
     /// A connection has ended. A session that has lost a member ends, and the connections of the others are closed.

@@ -14,16 +14,18 @@ use strandway_proto::rng::{Random, StreamKind};
 use strandway_switch::{Esa, ResultPath, System};
 use strandway_udp::fragments::{FragmentSocket, Received, Sealing};
 
-const LANES: u16 = 16;
-const SLOTS: u32 = 64;
+pub(super) const LANES: u16 = 16;
+pub(super) const SLOTS: u32 = 64;
+/// Longer than a busy machine keeps a thread waiting.
+pub(super) const SILENCE: Duration = Duration::from_secs(20);
 
-fn key(job: u16) -> Vec<u8> {
+pub(super) fn key(job: u16) -> Vec<u8> {
     [&[7; 32][..], &job.to_be_bytes()].concat()
 }
 
 /// Is set when this goes out of scope, also by a panic: a thread that waits for it then ends, and the test fails
 /// instead of hanging.
-struct SetAtEnd<'a>(&'a AtomicBool);
+pub(super) struct SetAtEnd<'a>(pub(super) &'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
     fn drop(&mut self) {
@@ -35,7 +37,7 @@ impl Drop for SetAtEnd<'_> {
 fn serving(system: System, work: impl FnOnce(&[SocketAddrV6]) + Send) -> SwitchStatus {
     let jobs = [(1, 0.25), (2, 1.0)].map(|(number, share)| JobConfig { number, key: key(number), share });
     let config = SwitchConfig::new("[::1]:0".parse().expect("an address"), system);
-    let config = SwitchConfig { jobs: jobs.into(), slots: SLOTS, lanes: LANES, ..config };
+    let config = SwitchConfig { jobs: jobs.into(), slots: SLOTS, lanes: LANES, silence: SILENCE, ..config };
     let mut switch = Switch::start(config).expect("it starts");
     let doors = [1, 2].map(|job| switch.door(job).expect("a door"));
     let done = AtomicBool::new(false);
@@ -59,25 +61,29 @@ fn serving(system: System, work: impl FnOnce(&[SocketAddrV6]) + Send) -> SwitchS
     })
 }
 
-fn join(worker: u16, workers: u16) -> Join {
+pub(super) fn join(worker: u16, workers: u16) -> Join {
     Join { worker, workers, lanes: LANES, window: 16, epoch: 1, token: [3; 16], exponents: false }
 }
 
-fn way(door: SocketAddrV6, key: &[u8]) -> Way<'_> {
-    let (patience, rate) = (Duration::from_secs(5), strandway_proto::Rate::from_gbps(1));
-    Way { ours: Ipv6Addr::LOCALHOST, door, key, patience, socket_buffer: 1 << 20, loss: 0.0, rate }
+pub(super) fn way(door: SocketAddrV6, key: &[u8]) -> Way<'_> {
+    let (patience, rate) = (Duration::from_secs(20), strandway_proto::Rate::from_gbps(1));
+    Way { ours: Ipv6Addr::LOCALHOST, door, key, patience, silence: SILENCE, socket_buffer: 1 << 20, loss: 0.0, rate }
 }
 
 /// Two honest workers of job 2 add up until `stop`; returns the number of rounds. Every sum is right.
-fn honest(door: SocketAddrV6, stop: &AtomicBool) -> u32 {
+pub(super) fn honest(door: SocketAddrV6, stop: &AtomicBool) -> u32 {
     let key = key(2);
-    let mut sessions: Vec<Session> = Vec::new();
-    for worker in 0..2 {
-        match Session::join(&way(door, &key), join(worker, 2), &|| false) {
-            Ok(session) => sessions.push(session),
-            Err(apart) => panic!("worker {worker}: {apart}"),
-        }
-    }
+    // A switch that takes racks answers when both are there.
+    let mut sessions: Vec<Session> = std::thread::scope(|scope| {
+        let joining = [0, 1].map(|worker| {
+            let key = &key;
+            scope.spawn(move || {
+                let joined = Session::join(&way(door, key), join(worker, 2), &|| false);
+                joined.unwrap_or_else(|apart| panic!("worker {worker}: {apart}"))
+            })
+        });
+        joining.map(|thread| thread.join().expect("it joins")).into()
+    });
     let scale = Scale::new(2, 16.0);
     let mut rounds = 0;
     while !stop.load(Ordering::Relaxed) || rounds == 0 {
@@ -139,7 +145,7 @@ fn attack(door: SocketAddrV6, stop: &AtomicBool) {
     let key = key(1);
     let mut parts: Vec<(Line, Welcome)> = Vec::new();
     for worker in 0..2 {
-        let joined = Line::open(Ipv6Addr::LOCALHOST, door, &key, join(worker, 2), Duration::from_secs(5), &|| false);
+        let joined = Line::open(&way(door, &key), join(worker, 2), &|| false);
         parts.push(joined.unwrap_or_else(|apart| panic!("worker {worker}: {apart}")));
     }
     let mut socket = FragmentSocket::open("[::1]:0".parse().expect("an address"), 1 << 20, 1 << 20).expect("a socket");

@@ -291,6 +291,25 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_integer_that_fits_leaves_room_for_all_workers() {
+        // By powers of two, the limit and the integer above it have exact floats.
+        for (workers, limit) in [(128, (1 << 24) - 1), (256, (1 << 23) - 1), (1_024, (1 << 21) - 1)] {
+            let scale = Scale { factor: 1.0, ..Scale::new(workers, 16.0) };
+            assert_eq!(scale.limit, limit);
+            assert!(
+                i64::from(limit) * i64::from(workers) < i64::from(i32::MAX),
+                "no sum looks as if it had overflowed"
+            );
+            let mut integers = [0; 2];
+            assert!(scale.quantise(&[limit as f32, -limit as f32], &mut integers));
+            assert_eq!(integers, [limit, -limit]);
+            for beyond in [(limit + 1) as f32, -(limit + 1) as f32] {
+                assert!(!scale.quantise(&[1.0, beyond], &mut integers), "{workers} workers, {beyond}");
+            }
+        }
+    }
+
+    #[test]
     fn lanes_are_read_in_place_or_from_odd_places() {
         let bytes: Vec<u8> = (0..44).collect();
         for start in 0..4 {

@@ -3,8 +3,9 @@
 
 use super::message::{BYTES, Join, Message, Refusal, Welcome};
 use super::terms;
+use super::worker::Way;
 use crate::error::GroupError;
-use std::net::{Ipv6Addr, SocketAddrV6};
+use std::net::SocketAddrV6;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -42,19 +43,12 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Joins a job at its door, from this address of ours, and waits at most `patience` for the answer.
-    pub(super) fn open(
-        ours: Ipv6Addr,
-        door: SocketAddrV6,
-        key: &[u8],
-        join: Join,
-        patience: Duration,
-        stop: &dyn Fn() -> bool,
-    ) -> Result<(Line, Welcome), Apart> {
-        let until = Instant::now() + patience;
+    /// Joins a job at its door, and waits at most the way's patience for the answer.
+    pub(super) fn open(way: &Way<'_>, join: Join, stop: &dyn Fn() -> bool) -> Result<(Line, Welcome), Apart> {
+        let until = Instant::now() + way.patience;
         let mut refused = None;
         loop {
-            match Line::try_open(ours, door, key, join, until, stop) {
+            match Line::try_open(way, join, until, stop) {
                 // An earlier session may end soon, since its switch has not noticed yet that its workers are gone.
                 Err(Apart::Refused(reason)) if reason.passes() && Instant::now() + AGAIN < until => {
                     refused = Some(reason);
@@ -66,17 +60,11 @@ impl Line {
         }
     }
 
-    fn try_open(
-        ours: Ipv6Addr,
-        door: SocketAddrV6,
-        key: &[u8],
-        join: Join,
-        until: Instant,
-        stop: &dyn Fn() -> bool,
-    ) -> Result<(Line, Welcome), Apart> {
+    fn try_open(way: &Way<'_>, join: Join, until: Instant, stop: &dyn Fn() -> bool) -> Result<(Line, Welcome), Apart> {
+        let door = way.door;
         let failed = |error: strandway_udp::Error| Apart::Failed(error.into());
-        let ours = SocketAddrV6::new(ours, 0, 0, door.scope_id());
-        let mut config = terms::door(key, ours).map_err(Apart::Failed)?;
+        let ours = SocketAddrV6::new(way.ours, 0, 0, door.scope_id());
+        let mut config = terms::door(way.key, ours, way.silence).map_err(Apart::Failed)?;
         config.accept = false;
         config.handshake_timeout = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(50));
         let mut node = Node::bind(config).map_err(failed)?;
@@ -89,8 +77,8 @@ impl Line {
             }
             match node.wait(NAP).map_err(failed)? {
                 Some(Completion::Connected { .. }) => {
-                    node.recv(connection, inbox, 0..BYTES).map_err(failed)?;
-                    node.send(connection, out, 0..BYTES).map_err(failed)?;
+                    // A connection can end in the turn in which it begins: `Closed` follows, with the reason.
+                    let _ = node.recv(connection, inbox, 0..BYTES).and_then(|_| node.send(connection, out, 0..BYTES));
                 }
                 Some(Completion::Received { .. }) => {
                     return match Message::decode(node.memory(inbox).map_err(failed)?) {

@@ -52,6 +52,8 @@ pub struct NetworkOptions {
     pub priority: u8,
     /// The longest wait for the switch's answer; a quarter of it when a lost switch is tried again. Default 2 s.
     pub patience: Duration,
+    /// A switch that is silent for this time counts as gone. Default 1 s.
+    pub silence: Duration,
     /// Bytes of the socket's buffers. Default 4 MiB.
     pub socket_buffer: usize,
     /// The share of arriving fragments that is dropped, for tests and experiments. Default 0.
@@ -70,6 +72,7 @@ impl NetworkOptions {
             exponents: false,
             priority: 128,
             patience: Duration::from_secs(2),
+            silence: terms::GONE,
             socket_buffer: 4 << 20,
             loss: 0.0,
         }
@@ -274,11 +277,12 @@ impl Team {
         stop: &impl Fn() -> bool,
     ) -> Result<Result<(), String>, GroupError> {
         network.epoch += 1;
-        let NetworkOptions { door, key, lanes, window, socket_buffer, loss, .. } = &network.options;
+        let NetworkOptions { door, key, lanes, window, silence, socket_buffer, loss, .. } = &network.options;
         let rate = self.options.rate;
         let window = if *window == 0 { terms::usual_window(rate, *lanes) } else { *window };
         let ours = *self.members[self.rank as usize][0].ip();
-        let way = Way { ours, door: *door, key, patience, socket_buffer: *socket_buffer, loss: *loss, rate };
+        let (silence, socket_buffer, loss) = (*silence, *socket_buffer, *loss);
+        let way = Way { ours, door: *door, key, patience, silence, socket_buffer, loss, rate };
         let join = Join {
             worker: self.rank as u16,
             workers: self.ranks() as u16,

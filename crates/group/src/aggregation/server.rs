@@ -37,6 +37,8 @@ pub struct ServerConfig {
     pub door: SocketAddrV6,
     /// The job's key.
     pub key: Vec<u8>,
+    /// A switch that is silent for this time counts as gone. Default 1 s.
+    pub silence: Duration,
     /// Bytes of the socket's buffers. Default 8 MiB.
     pub socket_buffer: usize,
     /// The share of arriving fragments that is dropped, for tests and experiments. Default 0.
@@ -46,7 +48,7 @@ pub struct ServerConfig {
 impl ServerConfig {
     /// Defaults for the job with this door and key.
     pub fn new(address: SocketAddrV6, door: SocketAddrV6, key: Vec<u8>) -> ServerConfig {
-        ServerConfig { address, door, key, socket_buffer: 8 << 20, loss: 0.0 }
+        ServerConfig { address, door, key, silence: terms::GONE, socket_buffer: 8 << 20, loss: 0.0 }
     }
 }
 
@@ -91,7 +93,7 @@ enum State {
 /// A running parameter server of one job.
 pub struct ParameterServer {
     config: ServerConfig,
-    node: Node,
+    pub(super) node: Node,
     state: State,
     inbox: Region,
     hello: Region,
@@ -110,8 +112,8 @@ impl ParameterServer {
     /// # Errors
     /// If the address is not available, or the key is too short.
     pub fn start(config: ServerConfig) -> Result<ParameterServer, GroupError> {
-        let mut control =
-            terms::door(&config.key, SocketAddrV6::new(*config.address.ip(), 0, 0, config.address.scope_id()))?;
+        let address = SocketAddrV6::new(*config.address.ip(), 0, 0, config.address.scope_id());
+        let mut control = terms::door(&config.key, address, config.silence)?;
         control.accept = false;
         control.handshake_timeout = terms::GONE;
         let mut socket = FragmentSocket::open(config.address, config.socket_buffer, config.socket_buffer)?;
@@ -140,7 +142,7 @@ impl ParameterServer {
     /// # Errors
     /// If a socket fails.
     pub fn turn(&mut self, at_most: Duration) -> Result<Vec<ServerEvent>, GroupError> {
-        self.call()?;
+        self.call();
         while let Some(completion) = self.node.wait(Duration::ZERO)? {
             self.heed(completion)?;
         }
@@ -183,27 +185,31 @@ impl ParameterServer {
     }
 
     /// Reaches for the switch, if it is time.
-    fn call(&mut self) -> Result<(), GroupError> {
+    pub(super) fn call(&mut self) {
         if let State::Away(at) = self.state
             && Instant::now() >= at
         {
-            self.node.connect(&[self.config.door])?;
-            self.state = State::Calling;
+            self.state = match self.node.connect(&[self.config.door]) {
+                Ok(_) => State::Calling,
+                Err(_) => State::Away(Instant::now() + AGAIN),
+            };
         }
-        Ok(())
     }
 
-    fn heed(&mut self, completion: Completion) -> Result<(), GroupError> {
+    pub(super) fn heed(&mut self, completion: Completion) -> Result<(), GroupError> {
         match completion {
             Completion::Connected { connection } => {
                 self.state = State::Serving(connection);
-                self.node.recv(connection, self.inbox, 0..BYTES)?;
-                self.node.send(connection, self.hello, 0..BYTES)?;
+                // A connection can end in the turn in which it begins: `Closed` follows.
+                if self.node.recv(connection, self.inbox, 0..BYTES).is_ok() {
+                    let _ = self.node.send(connection, self.hello, 0..BYTES);
+                }
             }
             Completion::Received { connection, .. } => match Message::decode(self.node.memory(self.inbox)?) {
                 Some(Message::Welcome(welcome)) => {
                     self.begin(*welcome);
-                    self.node.recv(connection, self.inbox, 0..BYTES)?;
+                    // If the connection has ended meanwhile, `Closed` follows.
+                    let _ = self.node.recv(connection, self.inbox, 0..BYTES);
                 }
                 answer => {
                     let reason = if let Some(Message::Refused(reason)) = answer { reason } else { Refusal::Version };

@@ -136,6 +136,13 @@ mod tests {
     fn a_worker_speaks_for_itself_and_a_rack_for_its_workers() {
         let own = of(Kind::Data, 2, 2, 2, Marks::NONE);
         assert!(may(&own, Speaker::Worker(2)) && !may(&own, Speaker::Worker(1)));
+        for racks in [0, 1, 3, 4] {
+            assert!(!may(&Fragment { racks, ..own }, Speaker::Worker(2)), "it names its own rack: {racks}");
+        }
+        for workers in [0, 1, 3, 4] {
+            assert!(!may(&Fragment { workers, ..own }, Speaker::Worker(2)), "it names itself: {workers}");
+        }
+        assert!(!may(&Fragment { sender: 1, ..own }, Speaker::Worker(2)), "in another one's name");
         assert!(!may(&own, Speaker::Rack(1)), "a rack sends its sum, or parts for the server");
         assert!(may(&of(Kind::Remind, 2, 2, 2, Marks::NONE), Speaker::Rack(1)));
         assert!(!may(&of(Kind::Remind, 1, 1, 0, Marks::NONE), Speaker::Rack(1)), "a worker of another rack");

@@ -60,6 +60,8 @@ pub struct SwitchConfig {
     /// A round trip between a worker and the switch, including the time that either takes to wake up. Default 2 ms: a
     /// slice of the scheduler.
     pub rtt: Span,
+    /// A peer that is silent for this time counts as gone. Default 1 s.
+    pub silence: Duration,
     /// Bytes of a port's socket buffers. Default 8 MiB.
     pub socket_buffer: usize,
     /// The share of arriving fragments that is dropped, for tests and experiments. Default 0.
@@ -83,6 +85,7 @@ impl SwitchConfig {
             parent: None,
             server_apart: false,
             rtt: terms::RTT,
+            silence: terms::GONE,
             socket_buffer: 8 << 20,
             loss: 0.0,
         }
@@ -192,8 +195,8 @@ pub struct JobStatus {
 
 /// A running switch.
 pub struct Switch {
-    setup: Setup,
-    doors: Vec<Door>,
+    pub(super) setup: Setup,
+    pub(super) doors: Vec<Door>,
     threads: Vec<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
 }
@@ -213,7 +216,7 @@ impl Switch {
         };
         let mut doors = Vec::new();
         for (place, job) in (0..).zip(&config.jobs) {
-            let node = Node::bind(terms::door(&job.key, at(job.number)?)?)?;
+            let node = Node::bind(terms::door(&job.key, at(job.number)?, config.silence)?)?;
             doors.push(Door::new(job.clone(), place, node));
         }
         let stop = Arc::new(AtomicBool::new(false));

@@ -18,7 +18,7 @@ use strandway_udp::{Config, Waiting};
 pub(super) const RTT: Span = Span::from_ms(2);
 /// The first key: far from 0, so that every number on the wire belongs to a key.
 pub(super) const FIRST: u64 = 1 << 40;
-/// A switch or a worker counts as gone if nothing was heard of it for this time: ours.
+/// The default silence after which a switch, a worker or a parameter server counts as gone: ours.
 pub(super) const GONE: Duration = Duration::from_secs(1);
 /// A worker hands the system no more than its port sends in this time: ours, some slices of the scheduler, so that the
 /// port stays busy while the worker sleeps.
@@ -167,11 +167,12 @@ pub(super) fn system_of(number: u8) -> Option<System> {
     }
 }
 
-/// The configuration of both sides of the connection between a worker and a switch.
-pub(super) fn door(key: &[u8], address: SocketAddrV6) -> Result<Config, GroupError> {
+/// The configuration of both sides of the connection between a worker and a switch; a peer that is silent for `silence`
+/// counts as gone.
+pub(super) fn door(key: &[u8], address: SocketAddrV6, silence: Duration) -> Result<Config, GroupError> {
     let mut config = Config::new(key)?.plane(address);
     config.waiting = Waiting::Sleep;
-    config.peer_timeout = GONE;
+    config.peer_timeout = silence;
     config.handshake_timeout = GONE;
     config.socket_buffer = 256 << 10;
     config.connections_max = 128;

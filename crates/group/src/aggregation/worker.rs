@@ -144,6 +144,8 @@ pub(super) struct Way<'a> {
     pub(super) door: SocketAddrV6,
     pub(super) key: &'a [u8],
     pub(super) patience: Duration,
+    /// A switch that is silent for this time counts as gone.
+    pub(super) silence: Duration,
     pub(super) socket_buffer: usize,
     pub(super) loss: f64,
     /// The rate at which it receives.
@@ -153,7 +155,7 @@ pub(super) struct Way<'a> {
 impl Session {
     /// Joins a session.
     pub(super) fn join(way: &Way<'_>, join: Join, stop: &dyn Fn() -> bool) -> Result<Session, Apart> {
-        let (line, welcome) = Line::open(way.ours, way.door, way.key, join, way.patience, stop)?;
+        let (line, welcome) = Line::open(way, join, stop)?;
         let odd = || Apart::Refused(Refusal::Differs);
         let terms = Terms::of(&welcome);
         let Welcome { system, lanes, rack, window, slots, up, down, layout, ports, .. } = welcome;

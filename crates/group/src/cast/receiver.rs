@@ -2,7 +2,7 @@
 
 use super::note::{Form, Note, Parcel, VERSION};
 use super::seat::Seat;
-use super::{BLOCK_LOG2, CastError, Hashes, List, step_back, with_list};
+use super::{BLOCK_LOG2, CastError, Hashes, List, PATIENCE_MAX, RTT_MAX, step_back, with_list};
 use crate::error::GroupError;
 use crate::team::Options;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use strandway_proto::repair::Code;
 use strandway_proto::units::Rate;
 use strandway_udp::copy::parts::{Receiver, Said, Target, Work, parcel_bytes, work};
 use strandway_udp::copy::{Letters, Malformed, Message, Trouble};
-use strandway_udp::{Completion, Connection, Error, Membership, Node};
+use strandway_udp::{Completion, Connection, Membership, Node};
 
 /// The longest that a receiver sleeps before it checks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
@@ -67,9 +67,7 @@ pub fn receive(
         let goes_on = match ended {
             Ok(()) => tell(Served::Over { bytes }),
             Err(CastError::Stopped) => return Ok(()),
-            Err(CastError::Node(error)) if !matches!(error, Error::NoConnection | Error::NotConnected) => {
-                return Err(error.into());
-            }
+            // If the node is to blame, its next call says so.
             Err(error) => tell(Served::Ended(error.to_string())),
         };
         if !goes_on {
@@ -153,9 +151,10 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
         match completion {
             Completion::Received { connection, bytes, .. } if connection == self.connection => {
                 let (part, bytes) = self.letters.take(self.seat.node(), bytes)?;
-                let note = Note::decode(bytes);
-                self.letters.post(self.seat.node(), part)?;
-                Ok(Some(note?))
+                let note = Note::decode(bytes)?;
+                // If the connection has ended since, the note still counts, and `Closed` follows.
+                let _ = self.letters.post(self.seat.node(), part);
+                Ok(Some(note))
             }
             Completion::Sent { connection, operation } if connection == self.connection => {
                 self.letters.sent(self.seat.node(), operation)?;
@@ -271,7 +270,8 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
             && form.members.iter().all(|member| member.len() == ours)
             && form.rate >= RATE_MIN
             && (1..=1_000_000).contains(&form.pace)
-            && form.rtt_us > 0;
+            && Duration::from_millis(form.patience_ms.into()) <= PATIENCE_MAX
+            && (Span::from_us(1)..=RTT_MAX).contains(&Span::from_us(form.rtt_us.into()));
         let parity = match form.parity {
             [0, 0] => None,
             [k, m] => Some(Code::mds(k.into(), m.into()).map_err(|_| Malformed)?),

@@ -1,20 +1,23 @@
 //! The side that reads files: it calls receivers, forms teams of those that answer, and casts to them the blocks that
 //! they lack.
 
+mod forming;
+
 use super::chorus::Chorus;
-use super::note::{Form, Note, Parcel, VERSION};
+use super::note::{Note, Parcel, VERSION};
 use super::ready::{Ready, Step, hasher};
 use super::seat::Seat;
-use super::{BLOCK_LOG2, CastError, Failures, Hashes, Options, step_back, with_list};
+use super::{BLOCK_LOG2, CastError, Failures, Hashes, Options, PATIENCE_MAX, RTT_MAX, step_back, with_list};
 use crate::error::GroupError;
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use strandway_proto::units::Span;
 use strandway_udp::copy::parts::{Order, Outcome, Sender, Tree, parcel_bytes};
 use strandway_udp::copy::{CopyError, Letters, Message};
-use strandway_udp::{Completion, Connection, Membership, Node, Reason, random_secret};
+use strandway_udp::{Completion, Connection, Error, Node, Reason};
 
 /// The interval at which `each` gets the status; also the longest that the sender sleeps.
 const LOOK: Duration = Duration::from_millis(100);
@@ -116,6 +119,10 @@ pub fn send(
     }
     if !(2..=64).contains(&options.slots) {
         return Err(CastError::Option(format!("{} parcels under way: take 2 to 64", options.slots)));
+    }
+    if options.team.patience > PATIENCE_MAX || !(Span::from_us(1)..=RTT_MAX).contains(&options.team.rtt) {
+        let what = "the team's patience and round trip: take at most 600 s, and 1 us to 10 s";
+        return Err(CastError::Option(what.into()));
     }
     if listeners.is_empty() {
         return Err(CastError::Option("name at least one receiver".into()));
@@ -291,8 +298,12 @@ impl<S: Fn() -> bool> Casting<'_, S> {
             let peer = &self.peers[who];
             if peer.state == State::Absent && peer.connection.is_none() && peer.call_at <= Instant::now() {
                 let addresses = peer.listener.addresses.clone();
-                let connection = self.seat.node().connect(&addresses)?;
-                self.peers[who].connection = Some(connection);
+                match self.seat.node().connect(&addresses) {
+                    Ok(connection) => self.peers[who].connection = Some(connection),
+                    // Its addresses do not fit, however often it is called.
+                    Err(error @ Error::Config(_)) => self.peers[who].state = State::Lost(error.to_string()),
+                    Err(_) => self.peers[who].call_at = Instant::now() + AGAIN,
+                }
             }
         }
         if let Some(completion) = self.seat.wait(nap)? {
@@ -314,20 +325,25 @@ impl<S: Fn() -> bool> Casting<'_, S> {
             Completion::Connected { connection } => {
                 let Some(who) = of(self, connection) else { return Ok(()) };
                 let mut letters = Letters::new(self.seat.node(), connection);
-                letters.post_all(self.seat.node())?;
+                let posted = letters.post_all(self.seat.node());
                 self.peers[who].letters = Some(letters);
                 let (block, slots) = (self.options.block, self.options.slots);
                 let hello = Note::Hello { version: VERSION, block_log2: block.trailing_zeros() as u8, slots };
-                self.say(who, &hello)?;
+                // If the connection has ended in the turn in which it began, `Closed` follows.
+                let _ = posted.map_err(CastError::from).and_then(|()| self.say(who, &hello));
             }
             Completion::Received { connection, bytes, .. } => {
                 let Some(who) = of(self, connection) else { return Ok(()) };
                 let Some(letters) = &mut self.peers[who].letters else { return Ok(()) };
-                let (part, bytes) = letters.take(self.seat.node(), bytes)?;
-                let note = Note::decode(bytes);
-                if letters.post(self.seat.node(), part).is_err() {
-                    return Ok(());
-                }
+                let (part, note) = match letters.take(self.seat.node(), bytes) {
+                    Ok((part, bytes)) => (part, Note::decode(bytes)),
+                    Err(error) => {
+                        self.give_up(who, &error.to_string());
+                        return Ok(());
+                    }
+                };
+                // If the connection has ended since, the note still counts, and `Closed` follows.
+                let _ = letters.post(self.seat.node(), part);
                 match note {
                     Ok(Note::Welcome) if self.peers[who].state == State::Absent => self.peers[who].state = State::Waits,
                     Ok(Note::Refused(trouble)) => self.give_up(who, &trouble.to_string()),
@@ -341,8 +357,9 @@ impl<S: Fn() -> bool> Casting<'_, S> {
             Completion::Sent { connection, operation } => {
                 if let Some(who) = of(self, connection)
                     && let Some(letters) = &mut self.peers[who].letters
+                    && let Err(error) = letters.sent(self.seat.node(), operation)
                 {
-                    letters.sent(self.seat.node(), operation)?;
+                    self.give_up(who, &error.to_string());
                 }
             }
             Completion::Closed { connection, reason } => {
@@ -376,125 +393,6 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         }
         if let Some(letters) = self.peers[who].letters.take() {
             letters.leave(self.seat.node());
-        }
-    }
-
-    /// Waits until every member has sent a note that `wanted` accepts, or is lost.
-    fn hear_all(
-        &mut self,
-        members: &[usize],
-        wanted: impl Fn(&Note) -> Option<u32>,
-        each: &mut impl FnMut(&Status),
-    ) -> Result<Vec<Option<u32>>, CastError> {
-        let until = Instant::now() + self.options.team.patience;
-        let mut said: Vec<Option<u32>> = vec![None; members.len()];
-        loop {
-            for (place, &who) in members.iter().enumerate() {
-                let notes = &mut self.peers[who].notes;
-                if said[place].is_none()
-                    && let Some(at) = notes.iter().position(|note| wanted(note).is_some())
-                {
-                    said[place] = notes.remove(at).as_ref().and_then(&wanted);
-                }
-            }
-            let waits = |who: usize| self.peers[who].state == State::Receives;
-            if members.iter().zip(&said).all(|(&who, said)| said.is_some() || !waits(who)) {
-                return Ok(said);
-            }
-            if Instant::now() > until {
-                for (place, &who) in members.iter().enumerate() {
-                    if said[place].is_none() {
-                        self.give_up(who, "it did not answer in time when the team formed");
-                    }
-                }
-                return Ok(said);
-            }
-            self.turn(LOOK, each)?;
-        }
-    }
-
-    /// Forms a team of these receivers, without those that are lost meanwhile.
-    fn form(&mut self, members: &mut Vec<usize>, each: &mut impl FnMut(&Status)) -> Result<(), CastError> {
-        let mut port = (!self.options.team.no_multicast).then_some(self.options.team.port);
-        loop {
-            members.retain(|&who| self.peers[who].state == State::Receives);
-            if members.is_empty() {
-                return Err(CastError::Nobody(self.reasons()));
-            }
-            let team = &self.options.team;
-            let mut addresses = Vec::new();
-            for address in self.seat.node().addresses()? {
-                if let std::net::SocketAddr::V6(address) = address {
-                    addresses.push(address);
-                }
-            }
-            let mut all = vec![addresses];
-            all.extend(members.iter().map(|&who| self.peers[who].listener.addresses.clone()));
-            let membership = Membership {
-                team: team.team,
-                secret: random_secret()?,
-                rank: 0,
-                members: all,
-                port,
-                trees: team.trees,
-            };
-            match self.seat.join(&membership, *team) {
-                Err(GroupError::Node(error)) if error.is_port_taken() => {
-                    port = Some(team.next_port(port)?);
-                    continue;
-                }
-                joined => joined?,
-            }
-            for (rank, &who) in (1..).zip(members.iter()) {
-                let form = Form {
-                    rank,
-                    team: team.team,
-                    port,
-                    trees: team.trees,
-                    secret: membership.secret,
-                    rate: team.rate.0,
-                    pace: (team.pace * 1e6) as u32,
-                    rtt_us: (team.rtt.0 / 1_000_000).max(1) as u32,
-                    patience_ms: team.patience.as_millis() as u32,
-                    trusting: self.options.trusting,
-                    parity: team.parity.map_or([0, 0], |code| [code.data() as u16, code.parity() as u16]),
-                    members: membership.members.clone(),
-                };
-                self.peers[who].notes.retain(|note| matches!(note, Note::Copy(_)));
-                // A lost receiver is noticed below.
-                let _ = self.say(who, &Note::Form(form));
-            }
-            let joined = |note: &Note| match note {
-                Note::Joined => Some(1),
-                Note::Taken => Some(0),
-                _ => None,
-            };
-            let joined = self.hear_all(members, joined, each)?;
-            if joined.contains(&Some(0)) {
-                port = Some(self.options.team.next_port(port)?);
-                continue;
-            }
-            if joined.contains(&None) {
-                continue;
-            }
-            members.iter().for_each(|&who| {
-                let _ = self.say(who, &Note::Try);
-            });
-            let Some(team) = self.seat.team() else { continue };
-            let own = team.try_planes()?;
-            let heard =
-                self.hear_all(members, |note| if let Note::Heard(planes) = note { Some(*planes) } else { None }, each)?;
-            if heard.contains(&None) {
-                continue;
-            }
-            let planes = heard.into_iter().flatten().fold(own, |planes, heard| planes & heard);
-            if let Some(team) = self.seat.team() {
-                team.planes = planes;
-            }
-            members.iter().for_each(|&who| {
-                let _ = self.say(who, &Note::Planes(planes));
-            });
-            return Ok(());
         }
     }
 
@@ -671,6 +569,17 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                     if let Some(&who) = members.get((rank as usize).wrapping_sub(1)) {
                         self.give_up(who, "it was silent for too long");
                     }
+                }
+                // All have the sender's number over their own connections.
+                Err((back, GroupError::Sizes { ranks })) => {
+                    buffer = back;
+                    let wrong =
+                        ranks.into_iter().filter_map(|rank| members.get((rank as usize).wrapping_sub(1)).copied());
+                    let wrong: Vec<usize> = wrong.collect();
+                    if wrong.is_empty() {
+                        return Err(GroupError::Sizes { ranks }.into());
+                    }
+                    wrong.into_iter().for_each(|who| self.give_up(who, "it has another size of a parcel"));
                 }
                 Err((_, error)) => return Err(error.into()),
             }

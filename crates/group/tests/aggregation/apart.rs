@@ -1,6 +1,8 @@
 //! Parameter servers in processes of their own: exact sums, also while one is killed and started again.
 
-use crate::common::{Running, esa, job, options, reduce, rounds, run, some_ports, switch, systems};
+use crate::common::{
+    Running, SILENCE, assert_refused, esa, job, options, reduce, rounds, run, some_ports, switch, systems,
+};
 use std::net::SocketAddrV6;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -22,7 +24,7 @@ struct Serving {
 impl Serving {
     fn start(door: SocketAddrV6, number: u16, loss: f64) -> Serving {
         let config = ServerConfig::new("[::1]:0".parse().expect("an address"), door, job(number).key);
-        let mut server = ParameterServer::start(ServerConfig { loss, ..config }).expect("it starts");
+        let mut server = ParameterServer::start(ServerConfig { loss, silence: SILENCE, ..config }).expect("it starts");
         let stop = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
@@ -185,16 +187,12 @@ fn sums_are_exact_by_the_ring_if_the_server_stays_away() {
 fn a_session_without_its_server_and_a_server_without_a_place_say_so() {
     let serving = Running::start(apart(esa(), 1));
     let door = serving.doors[0];
-    let errors = run(2, |mut team| {
-        let hasty = NetworkOptions { patience: Duration::from_millis(400), ..options(door, 1) };
-        team.join_switch(hasty, &|| false).err().map(|error| error.to_string())
-    });
     let said = "the job's parameter server has not joined: start `strandway switch server`";
-    assert!(errors.iter().flatten().any(|error| error.contains(said)), "{errors:?}");
+    assert_refused(&options(door, 1), |errors| errors.iter().flatten().any(|error| error.contains(said)));
     let plain = Running::start(switch(esa(), 1));
     let config = ServerConfig::new("[::1]:0".parse().expect("an address"), plain.doors[0], job(1).key);
     let mut server = ParameterServer::start(config).expect("it starts");
-    let until = std::time::Instant::now() + Duration::from_secs(5);
+    let until = std::time::Instant::now() + Duration::from_secs(30);
     let mut events = Vec::new();
     while events.is_empty() && std::time::Instant::now() < until {
         events = server.turn(Duration::from_millis(5)).expect("sockets work");

@@ -14,6 +14,9 @@ use strandway_udp::Node;
 
 pub(crate) const KEY: &[u8] = b"a key that the workers of a job know";
 
+/// Longer than a busy machine keeps a thread waiting. Switches and ranks of these tests that end say so.
+pub(crate) const SILENCE: Duration = Duration::from_secs(20);
+
 pub(crate) fn esa() -> System {
     System::Esa(Esa::default())
 }
@@ -35,7 +38,7 @@ pub(crate) fn job(number: u16) -> JobConfig {
 
 pub(crate) fn switch(system: System, jobs: u16) -> SwitchConfig {
     let config = SwitchConfig::new("[::1]:0".parse().expect("an address"), system);
-    SwitchConfig { jobs: (1..=jobs).map(job).collect(), slots: 256, socket_buffer: 4 << 20, ..config }
+    SwitchConfig { jobs: (1..=jobs).map(job).collect(), slots: 256, silence: SILENCE, socket_buffer: 4 << 20, ..config }
 }
 
 /// A switch that serves on a thread until it is dropped.
@@ -78,7 +81,22 @@ impl Drop for Running {
 
 pub(crate) fn options(door: SocketAddrV6, number: u16) -> NetworkOptions {
     let patience = Duration::from_secs(10);
-    NetworkOptions { lanes: 64, window: 64, patience, ..NetworkOptions::new(door, job(number).key) }
+    NetworkOptions { lanes: 64, window: 64, patience, silence: SILENCE, ..NetworkOptions::new(door, job(number).key) }
+}
+
+/// Asserts that a team of two cannot join, and that `enough` accepts what its ranks say. A rank has its reason only
+/// when its patience ends, and on a busy machine no answer comes in a short time: so the patience grows.
+pub(crate) fn assert_refused(options: &NetworkOptions, enough: impl Fn(&[Option<String>]) -> bool) {
+    let mut errors = Vec::new();
+    for tenths in [4, 16, 64, 128] {
+        let options = NetworkOptions { patience: Duration::from_millis(100 * tenths), ..options.clone() };
+        errors = run(2, |mut team| team.join_switch(options.clone(), &|| false).err().map(|error| error.to_string()));
+        assert!(errors.iter().all(Option::is_some), "nobody is let in");
+        if enough(&errors) {
+            return;
+        }
+    }
+    panic!("{errors:?}");
 }
 
 /// Runs `each` as every rank of a team, each on its own thread; returns the results.

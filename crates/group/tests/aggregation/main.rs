@@ -7,7 +7,7 @@ mod racks;
 #[path = "../../../udp/tests/support/mod.rs"]
 mod support;
 
-use common::{Running, esa, number, numbers, options, reduce, run, some_ports, sums, switch, systems};
+use common::{Running, assert_refused, esa, number, numbers, options, reduce, run, some_ports, sums, switch, systems};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -262,24 +262,18 @@ fn what_strangers_send_is_counted_and_changes_nothing() {
 fn a_wrong_key_and_a_busy_job_are_told() {
     let switch = Running::start(switch(esa(), 1));
     let door = switch.doors[0];
-    let errors = run(2, |mut team| {
-        let wrong = NetworkOptions { key: vec![1; 32], patience: Duration::from_millis(500), ..options(door, 1) };
-        team.join_switch(wrong, &|| false).err().map(|error| error.to_string())
-    });
-    assert!(
-        errors.iter().all(|error| error.as_deref().is_some_and(|said| said.contains("key is wrong"))),
-        "{errors:?}"
-    );
+    let wrong = NetworkOptions { key: vec![1; 32], ..options(door, 1) };
+    let all = |errors: &[Option<String>], said: &str| errors.iter().flatten().all(|error| error.contains(said));
+    assert_refused(&wrong, |errors| all(errors, "key is wrong"));
     run(2, |mut team| {
         let _network = team.join_switch(options(door, 1), &|| false).expect("it lets us in");
+        // Rank 1 waits as long as rank 0's other team may take.
+        team.set_patience(Duration::from_secs(120));
         team.barrier(&|| false).expect("all are in");
         if team.rank() == 0 {
-            let errors = run(2, |mut other| {
-                let hasty = NetworkOptions { patience: Duration::from_millis(400), ..options(door, 1) };
-                other.join_switch(hasty, &|| false).err().map(|error| error.to_string())
-            });
             let busy = "another team uses the job: end it, or take another job's key";
-            assert!(errors.iter().all(|error| error.as_deref() == Some(busy)), "{errors:?}");
+            let said = |errors: &[Option<String>]| errors.iter().all(|error| error.as_deref() == Some(busy));
+            assert_refused(&options(door, 1), said);
         }
         team.barrier(&|| false).expect("all are still in");
     });

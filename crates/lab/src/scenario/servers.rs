@@ -52,7 +52,7 @@ pub(crate) fn read(sink: &Sink, scenario: &Scenario, fabric: &Fabric) -> Servers
     let rate = section.rate("rate").or(file.inside).unwrap_or(Rate::from_gbps(3600));
     let known = fabric.described.as_ref().and_then(|made| Some(made.inside?.1));
     let latency = section.span("latency").or(known).unwrap_or(Span::from_us(1));
-    let wiring = match section.choice("wiring", &["by-server", "rail-optimised", "rail-only"]) {
+    let mut wiring = match section.choice("wiring", &["by-server", "rail-optimised", "rail-only"]) {
         Some("rail-optimised") => Wiring::RailOptimised,
         Some("rail-only") => Wiring::RailOnly,
         None if file.rails > 1 => Wiring::RailOptimised,
@@ -71,9 +71,11 @@ pub(crate) fn read(sink: &Sink, scenario: &Scenario, fabric: &Fabric) -> Servers
         let what =
             format!("needs {nics} full leaves per group of {hosts_per_leaf} servers, and there are {hosts} hosts");
         section.wrong("wiring", what, "make fabric.hosts a multiple of hosts_per_leaf times servers.nics");
+        // The scenario is refused. Until all its problems are known, every GPU needs a host that exists.
+        wiring = Wiring::ByServer;
     }
     section.finish_knowing(&KEYS);
-    let per_block = if rails { hosts_per_leaf } else { (hosts_per_leaf / nics).max(1) };
+    let per_block = if wiring != Wiring::ByServer { hosts_per_leaf } else { (hosts_per_leaf / nics).max(1) };
     Servers { gpus, nics, rate, latency, wiring, count: hosts / nics, per_block, hosts_per_leaf }
 }
 

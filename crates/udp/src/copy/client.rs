@@ -294,9 +294,8 @@ impl Copying {
         let Some(memory) = self.memory else { return Ok(()) };
         let (length, at) = (parcel.len(), u64::from(slot) * self.slot_bytes);
         let region = node.register(parcel);
-        let operation = node.write(self.connection, region, 0..length, memory, at, Some(slot.into()))?;
-        self.letters.sending.push_back((operation, region));
-        Ok(())
+        let written = node.write(self.connection, region, 0..length, memory, at, Some(slot.into()));
+        Ok(self.letters.keep(node, region, written)?)
     }
 
     /// The message of a completion, if it has one, and its part of the inbox.

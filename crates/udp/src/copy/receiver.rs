@@ -12,10 +12,14 @@ use std::time::{Duration, Instant};
 /// The most files of a client that were offered and are not finished; ours. A client that offers more breaks the
 /// protocol.
 pub(super) const OFFERED_MAX: usize = 8_192;
+/// The most partial files of an earlier copy that a client has open at the same time; ours. With few descriptors it is
+/// an eighth of those.
+const OPEN_MAX: usize = 64;
 /// The most files of a client that are open at the same time; ours. A client sends one file after the other; the others
 /// are partial files of an earlier copy.
-const OPEN_MAX: usize = 64;
-/// The most files that are published together: ours, to limit the number of open files.
+const BEGUN_MAX: usize = 2 * OPEN_MAX;
+/// The most files that are published together: ours, to limit the number of open files. With few descriptors it is a
+/// quarter of those.
 const BATCH_MAX: usize = 128;
 /// From this number of files on, one `syncfs` is less work than an `fsync` for each; ours.
 const SYNC_ALL: usize = 8;
@@ -56,6 +60,8 @@ pub struct Receiver {
     shared: bool,
     offered: BTreeMap<u32, Incoming>,
     open: usize,
+    open_max: usize,
+    batch_max: usize,
     /// Written completely, and without their names yet.
     finished: Vec<(u32, Partial)>,
     results: Results,
@@ -65,7 +71,10 @@ impl Receiver {
     /// A copy into `target` by blocks of `block` bytes.
     pub fn new(target: Target, block: u32, dry_run: bool) -> Receiver {
         let (offered, finished, results) = Default::default();
-        Receiver { target, block, dry_run, shared: false, offered, open: 0, finished, results }
+        let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let part = |of: u64, most: usize| descriptors.map_or(most, |all| (all / of).clamp(1, most as u64) as usize);
+        let (open_max, batch_max) = (part(8, OPEN_MAX), part(4, BATCH_MAX));
+        Receiver { target, block, dry_run, shared: false, offered, open: 0, open_max, batch_max, finished, results }
     }
 
     /// A receiver that shares its parcels with others; it takes only the files that were offered to it.
@@ -124,7 +133,14 @@ impl Receiver {
         }
         let source = Source { size, modified: entry.modified, block: self.block };
         let target = &mut self.target;
-        let left = if self.open < OPEN_MAX { patiently(|| target.resume(&entry, source))? } else { None };
+        let left = match self.open < self.open_max {
+            true => match patiently(|| target.resume(&entry, source)) {
+                // It is sent from its beginning.
+                Err(trouble) if trouble.is_no_descriptor() => None,
+                other => other?,
+            },
+            false => None,
+        };
         let (missing, state) = match left {
             Some(partial) => (partial.missing(RUNS_MAX), State::Open(partial)),
             None => (all, State::Offered),
@@ -155,7 +171,7 @@ impl Receiver {
                     }
                 }
             }
-            if self.finished.len() >= BATCH_MAX {
+            if self.finished.len() >= self.batch_max {
                 self.publish();
             }
         }
@@ -165,14 +181,20 @@ impl Receiver {
 
     /// A file that was offered, opened; `None` if it failed.
     fn opened(&mut self, id: u32) -> Result<Option<&mut Partial>, Malformed> {
-        let incoming = self.offered.get_mut(&id).ok_or(Malformed)?;
+        let incoming = self.offered.get(&id).ok_or(Malformed)?;
         if let State::Offered = incoming.state {
-            if self.open >= OPEN_MAX {
+            if self.open >= BEGUN_MAX {
                 return Err(Malformed);
             }
             let source = Source { size: incoming.size, modified: incoming.entry.modified, block: self.block };
-            let (target, entry) = (&mut self.target, &incoming.entry);
-            incoming.state = match patiently(|| target.begin(entry, source)) {
+            let entry = incoming.entry.clone();
+            let mut begun = patiently(|| self.target.begin(&entry, source));
+            if begun.as_ref().is_err_and(|trouble| trouble.is_no_descriptor()) && !self.finished.is_empty() {
+                // Finished files give theirs back.
+                self.publish();
+                begun = patiently(|| self.target.begin(&entry, source));
+            }
+            let state = match begun {
                 Ok(partial) => {
                     self.open += 1;
                     State::Open(partial)
@@ -182,10 +204,11 @@ impl Receiver {
                     State::Failed
                 }
             };
+            self.offered.insert(id, Incoming { entry, size: source.size, state });
         }
-        match &mut incoming.state {
-            State::Open(partial) => Ok(Some(partial)),
-            State::Offered | State::Failed => Ok(None),
+        match self.offered.get_mut(&id).map(|incoming| &mut incoming.state) {
+            Some(State::Open(partial)) => Ok(Some(partial)),
+            _ => Ok(None),
         }
     }
 
@@ -227,10 +250,11 @@ impl Receiver {
 
     /// Gives finished files their names, once their bytes are on the disk.
     fn publish(&mut self) {
-        let all = self.finished.len() >= SYNC_ALL;
-        let synced = if all { self.target.sync_all() } else { Ok(()) };
+        let together = (self.finished.len() >= SYNC_ALL).then(|| self.target.sync_all());
+        // Without a descriptor for the folder, each file is synchronised by its own.
+        let together = together.filter(|synced| !synced.is_err_and(Trouble::is_no_descriptor));
         for (id, partial) in self.finished.drain(..) {
-            let own = if all { synced } else { partial.sync() };
+            let own = together.unwrap_or_else(|| partial.sync());
             self.results.push((id, own.and_then(|()| partial.publish())));
         }
     }

@@ -95,11 +95,15 @@ pub fn serve(
     let mut serving = Serving { target: &mut server.target, clients: HashMap::new(), waker, said, say };
     let (mut refused, mut looked) = (node.counters(), Instant::now());
     while !stop() {
-        if let Some(completion) = node.wait(LOOK)? {
-            harmless(serving.take(node, completion, &mut tell))?;
+        if let Some(completion) = node.wait(LOOK)?
+            && let Some(connection) = super::connection_of(&completion)
+        {
+            let taken = serving.take(node, connection, completion, &mut tell);
+            serving.judge(node, connection, taken, &mut tell);
         }
         while let Ok((connection, said)) = serving.said.try_recv() {
-            harmless(serving.obey(node, connection, said, &mut tell))?;
+            let obeyed = serving.obey(node, connection, said, &mut tell);
+            serving.judge(node, connection, obeyed, &mut tell);
         }
         if looked.elapsed() >= SECOND {
             looked = Instant::now();
@@ -109,14 +113,6 @@ pub fn serve(
     let connections: Vec<Connection> = serving.clients.keys().copied().collect();
     connections.into_iter().for_each(|connection| serving.end(node, connection, Reason::ByPeer, &mut |_| {}));
     Ok(())
-}
-
-/// A call for a connection that has ended in the meantime is not an error: [`Completion::Closed`] follows.
-fn harmless(outcome: Result<(), Error>) -> Result<(), Error> {
-    match outcome {
-        Err(Error::NoConnection | Error::NotConnected) => Ok(()),
-        other => other,
-    }
 }
 
 fn tell_refused(before: &mut NodeCounters, now: NodeCounters, tell: &mut impl FnMut(Served)) {
@@ -129,8 +125,29 @@ fn tell_refused(before: &mut NodeCounters, now: NodeCounters, tell: &mut impl Fn
 }
 
 impl Serving<'_> {
-    fn take(&mut self, node: &mut Node, completion: Completion, tell: &mut impl FnMut(Served)) -> Result<(), Error> {
-        let Some(connection) = super::connection_of(&completion) else { return Ok(()) };
+    /// Every error of a call for a client's connection is that client's. A connection that has ended in the meantime
+    /// is no error: [`Completion::Closed`] follows.
+    fn judge(
+        &mut self,
+        node: &mut Node,
+        connection: Connection,
+        outcome: Result<(), Error>,
+        tell: &mut impl FnMut(Served),
+    ) {
+        match outcome {
+            Ok(()) | Err(Error::NoConnection | Error::NotConnected) => {}
+            // Such as a client that does not take the messages that it asked for.
+            Err(_) => self.end(node, connection, Reason::Violation, tell),
+        }
+    }
+
+    fn take(
+        &mut self,
+        node: &mut Node,
+        connection: Connection,
+        completion: Completion,
+        tell: &mut impl FnMut(Served),
+    ) -> Result<(), Error> {
         let broken = match completion {
             Completion::Accepted { from, .. } => {
                 let letters = Letters::new(node, connection);
@@ -240,7 +257,7 @@ impl Serving<'_> {
         tell: &mut impl FnMut(Served),
     ) -> Result<(), Error> {
         let Some(client) = self.clients.get_mut(&connection) else { return Ok(()) };
-        let done = match (said, &mut client.copy) {
+        match (said, &mut client.copy) {
             (Said::Ready(Ok(())), Some(copy)) => {
                 let range = 0..copy.bytes() as usize;
                 node.expose(connection, copy.memory, range).and_then(|memory| {
@@ -257,17 +274,9 @@ impl Serving<'_> {
             }
             (Said::Broken, _) => {
                 self.end(node, connection, Reason::Violation, tell);
-                return Ok(());
-            }
-            (_, None) => Ok(()),
-        };
-        match done {
-            // The client does not take the messages that it asked for.
-            Err(Error::Busy { .. } | Error::TooManyKeys { .. }) => {
-                self.end(node, connection, Reason::Violation, tell);
                 Ok(())
             }
-            other => other,
+            (_, None) => Ok(()),
         }
     }
 

@@ -101,6 +101,11 @@ impl Trouble {
         error.raw_os_error().map_or(Other(0), |number| Trouble::of(Errno::from_raw_os_error(number)))
     }
 
+    /// Has this process, or the system, no descriptor left for another file?
+    pub(super) const fn is_no_descriptor(self) -> bool {
+        matches!(self, Other(number) if number == Errno::MFILE.raw_os_error() as u16 || number == Errno::NFILE.raw_os_error() as u16)
+    }
+
     /// Would every further file have the same trouble?
     pub(super) const fn is_everywhere(self) -> bool {
         matches!(self, Full | ReadOnly | NoOpenat2 | NoMemory | Version)
