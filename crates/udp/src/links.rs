@@ -1,9 +1,10 @@
 //! The state of our own ports in the kernel: rtnetlink reports at once when a port loses its carrier or is taken down.
 
+use crate::address::is_loopback;
 use crate::config::Config;
 use crate::error::Error;
-use nix::ifaddrs::getifaddrs;
-use nix::net::if_::if_nametoindex;
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, socket,
 };
@@ -96,12 +97,18 @@ pub(crate) fn index_of(config: &Config, plane: usize) -> Option<u32> {
     if_nametoindex(name.as_str()).ok()
 }
 
-/// The interface that has an address.
+/// The interface that has an address. Loopback has every address of `127.0.0.0/8`, and the system lists one.
 fn device_of(address: Ipv6Addr) -> Option<String> {
     let each = getifaddrs().ok()?;
-    each.into_iter()
-        .find(|one| one.address.as_ref().and_then(|a| a.as_sockaddr_in6()).is_some_and(|a| a.ip() == address))
-        .map(|one| one.interface_name)
+    let has = |one: &InterfaceAddress| {
+        let of_loopback = is_loopback(address) && one.flags.contains(InterfaceFlags::IFF_LOOPBACK);
+        let listed = one.address.as_ref().and_then(|listed| match address.to_ipv4_mapped() {
+            Some(address) => listed.as_sockaddr_in().map(|listed| listed.ip() == address),
+            None => listed.as_sockaddr_in6().map(|listed| listed.ip() == address),
+        });
+        of_loopback || listed == Some(true)
+    };
+    each.into_iter().find(has).map(|one| one.interface_name)
 }
 
 /// Reads the messages of one datagram.
@@ -154,9 +161,12 @@ mod tests {
 
     #[test]
     fn loopback_is_up() {
-        let config = Config::new(&[0; 16]).expect("a key").plane("[::1]:0".parse().expect("an address"));
-        let links = Links::watch(&config).expect("rtnetlink needs no privilege");
-        assert!(links.is_up(0) && links.planes[0].is_some());
+        for address in ["[::1]:0", "127.0.0.1", "127.0.0.2"] {
+            let address = crate::address::parse(address, 0).expect("an address");
+            let config = Config::new(&[0; 16]).expect("a key").plane(address);
+            let links = Links::watch(&config).expect("rtnetlink needs no privilege");
+            assert!(links.is_up(0) && links.planes[0].is_some(), "{address}");
+        }
     }
 
     proptest! {

@@ -1,21 +1,24 @@
-//! A UDP/IPv6 socket: datagrams with their ECN bits, in batches if the kernel can (GSO, GRO), with their time of
-//! arrival.
+//! A UDP socket over IPv6 or IPv4: datagrams with their ECN bits, in batches if the kernel can (GSO, GRO), with their
+//! time of arrival.
 
+mod family;
 mod raw;
 
+pub(crate) use family::Family;
 pub(crate) use raw::Raw;
 
+use crate::address::{kept, shown, unspecified};
 use crate::error::Error;
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrIn6, recvmsg, sendmsg, setsockopt, sockopt,
+    ControlMessageOwned, MsgFlags, SockaddrIn, SockaddrIn6, SockaddrLike, recvmsg, setsockopt, sockopt,
 };
 use nix::sys::time::TimeSpec;
 use nix::{libc, setsockopt_impl, sockopt_impl};
-use rustix::net::{AddressFamily as RustixFamily, SocketFlags, SocketType, sockopt as sockopt_of};
-use std::io::{IoSlice, IoSliceMut};
-use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
+use rustix::net::sockopt as sockopt_of;
+use std::io::IoSliceMut;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -33,25 +36,6 @@ sockopt_impl!(
     SetOnly,
     libc::SOL_UDP,
     libc::UDP_NO_CHECK6_RX,
-    bool
-);
-
-sockopt_impl!(
-    /// The source of the MTU: with `IPV6_PMTUDISC_PROBE` the kernel uses that of the interface. It ignores ICMPv6
-    /// "packet too big", which any host can forge.
-    MtuDiscover6,
-    SetOnly,
-    libc::IPPROTO_IPV6,
-    libc::IPV6_MTU_DISCOVER,
-    libc::c_int
-);
-
-sockopt_impl!(
-    /// Does a socket receive datagrams to groups that other sockets of this host have joined?
-    MulticastAll6,
-    SetOnly,
-    libc::IPPROTO_IPV6,
-    libc::IPV6_MULTICAST_ALL,
     bool
 );
 
@@ -113,22 +97,22 @@ impl Inbox {
 /// A socket that never blocks.
 pub(crate) struct Udp {
     socket: UdpSocket,
+    family: Family,
 }
 
 impl Udp {
     /// Opens it, with buffers of `receive` and `send` bytes if the system gives them.
     pub(crate) fn open(address: SocketAddrV6, receive: usize, send: usize) -> Result<Udp, Error> {
-        let socket = UdpSocket::bind(address).map_err(|source| Error::Socket { address: address.into(), source })?;
+        let socket = UdpSocket::bind(shown(address)).map_err(|source| refused(address, source))?;
         Udp::set_up(socket, address, receive, send)
     }
 
     /// The same with a port that another socket of this process has, and shares ([`Udp::share`]).
     pub(crate) fn open_shared(address: SocketAddrV6, receive: usize, send: usize) -> Result<Udp, Error> {
-        let os = |error: rustix::io::Errno| Error::Socket { address: address.into(), source: error.into() };
-        let flags = SocketFlags::CLOEXEC;
-        let socket = rustix::net::socket_with(RustixFamily::INET6, SocketType::DGRAM, flags, None).map_err(os)?;
+        let os = |error: rustix::io::Errno| refused(address, error.into());
+        let socket = Family::of(*address.ip()).socket().map_err(|source| refused(address, source))?;
         sockopt_of::set_socket_reuseport(&socket, true).map_err(os)?;
-        rustix::net::bind(&socket, &address).map_err(os)?;
+        rustix::net::bind(&socket, &shown(address)).map_err(os)?;
         Udp::set_up(UdpSocket::from(socket), address, receive, send)
     }
 
@@ -146,20 +130,23 @@ impl Udp {
     }
 
     /// Opens a socket that receives datagrams to these groups at one interface and this port. Other sockets of this
-    /// host may do the same.
-    pub(crate) fn of_groups(port: u16, receive: usize, groups: &[Ipv6Addr], device: u32) -> Result<Udp, Error> {
-        let address = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0);
-        let wrong = |source| Error::Socket { address: address.into(), source };
-        let os = |error: rustix::io::Errno| wrong(error.into());
-        let flags = SocketFlags::CLOEXEC;
-        let socket = rustix::net::socket_with(RustixFamily::INET6, SocketType::DGRAM, flags, None).map_err(os)?;
+    /// host may do the same. The groups are of the family of `ours`, the plane's address.
+    pub(crate) fn of_groups(
+        ours: Ipv6Addr,
+        port: u16,
+        receive: usize,
+        groups: &[Ipv6Addr],
+        device: u32,
+    ) -> Result<Udp, Error> {
+        let (address, family) = (SocketAddrV6::new(unspecified(ours), port, 0, 0), Family::of(ours));
+        let os = |error: rustix::io::Errno| refused(address, error.into());
+        let socket = family.socket().map_err(|source| refused(address, source))?;
         sockopt_of::set_socket_reuseaddr(&socket, true).map_err(os)?;
-        sockopt_of::set_ipv6_v6only(&socket, true).map_err(os)?;
-        rustix::net::bind(&socket, &address).map_err(os)?;
-        setsockopt(&socket, MulticastAll6, &false).map_err(|errno| wrong(errno.into()))?;
-        for group in groups {
-            sockopt_of::set_ipv6_add_membership(&socket, group, device).map_err(os)?;
+        if family == Family::V6 {
+            sockopt_of::set_ipv6_v6only(&socket, true).map_err(os)?;
         }
+        rustix::net::bind(&socket, &shown(address)).map_err(os)?;
+        family.join(&socket, groups, device).map_err(|source| refused(address, source))?;
         // The socket only receives, so its send buffer is small.
         Udp::set_up(UdpSocket::from(socket), address, receive, 4_096)
     }
@@ -168,29 +155,25 @@ impl Udp {
     /// this host, too.
     pub(crate) fn cast_from(&self, device: u32, looped: bool) -> Result<(), Error> {
         let address = self.address()?;
-        let wrong = |error: rustix::io::Errno| Error::Socket { address: address.into(), source: error.into() };
-        sockopt_of::set_ipv6_multicast_if(&self.socket, device).map_err(wrong)?;
-        sockopt_of::set_ipv6_multicast_hops(&self.socket, GROUP_HOPS).map_err(wrong)?;
-        sockopt_of::set_ipv6_multicast_loop(&self.socket, looped).map_err(wrong)
+        self.family.cast_from(&self.socket, device, looped).map_err(|source| refused(address, source))
     }
 
     fn set_up(socket: UdpSocket, address: SocketAddrV6, receive: usize, send: usize) -> Result<Udp, Error> {
-        let wrong = |source| Error::Socket { address: address.into(), source };
-        socket.set_nonblocking(true).map_err(wrong)?;
-        let set = |outcome: nix::Result<()>| outcome.map_err(|errno| wrong(errno.into()));
-        set(prepare(&socket, receive, send))?;
-        set(setsockopt(&socket, NoCheck6Rx, &true))?;
+        let family = Family::of(*address.ip());
+        socket.set_nonblocking(true).map_err(|source| refused(address, source))?;
+        let set = |outcome: nix::Result<()>| outcome.map_err(|errno| refused(address, errno.into()));
+        set(prepare(&socket, family, receive, send))?;
+        // Over IPv4 every socket accepts datagrams without a checksum.
+        if family == Family::V6 {
+            set(setsockopt(&socket, NoCheck6Rx, &true))?;
+        }
         // Optional: without it, datagrams come one by one.
         let _ = setsockopt(&socket, sockopt::UdpGroSegment, &true);
-        Ok(Udp { socket })
+        Ok(Udp { socket, family })
     }
 
     pub(crate) fn address(&self) -> Result<SocketAddrV6, Error> {
-        match self.socket.local_addr() {
-            Ok(std::net::SocketAddr::V6(address)) => Ok(address),
-            Ok(std::net::SocketAddr::V4(_)) => unreachable!("it was bound to an IPv6 address"),
-            Err(error) => Err(Error::Wait(error)),
-        }
+        self.socket.local_addr().map(kept).map_err(Error::Wait)
     }
 
     /// Bytes of arrived datagrams that it can hold, as the kernel counts them.
@@ -200,28 +183,27 @@ impl Udp {
 
     /// Sends `bytes` as one datagram, or as datagrams of `segment` bytes each (the last may be shorter).
     pub(crate) fn send(&self, to: SocketAddrV6, class: u8, bytes: &[u8], segment: Option<u16>) -> nix::Result<()> {
-        let (to, class) = (SockaddrIn6::from(to), i32::from(class));
-        let class = ControlMessage::Ipv6TClass(&class);
-        let (fd, slices) = (self.socket.as_raw_fd(), [IoSlice::new(bytes)]);
-        match &segment {
-            Some(segment) => {
-                let control = [class, ControlMessage::UdpGsoSegments(segment)];
-                sendmsg(fd, &slices, &control, MsgFlags::MSG_DONTWAIT, Some(&to))
-            }
-            None => sendmsg(fd, &slices, &[class], MsgFlags::MSG_DONTWAIT, Some(&to)),
-        }
-        .map(|_| ())
+        self.family.send(self.socket.as_raw_fd(), to, class, bytes, segment)
     }
 
     /// Receives the datagrams of one call; false if there were none.
     pub(crate) fn receive(&self, inbox: &mut Inbox) -> bool {
-        receive(self.socket.as_raw_fd(), inbox)
+        let fd = self.socket.as_raw_fd();
+        match self.family {
+            Family::V4 => receive(fd, inbox, |from: SockaddrIn| kept(SocketAddrV4::from(from))),
+            Family::V6 => receive(fd, inbox, |from: SockaddrIn6| from.into()),
+        }
     }
+}
+
+/// The system refused a socket on this address.
+fn refused(address: SocketAddrV6, source: std::io::Error) -> Error {
+    Error::Socket { address: SocketAddr::V6(address), source }
 }
 
 /// Sets the options that every socket of a plane has: buffers of these many bytes, traffic classes and times of arrival
 /// with datagrams, and no fragments.
-fn prepare(socket: &impl AsFd, receive: usize, send: usize) -> nix::Result<()> {
+fn prepare(socket: &impl AsFd, family: Family, receive: usize, send: usize) -> nix::Result<()> {
     // Only a privileged process may exceed the system's limit; the plain call gives at most the limit.
     if setsockopt(socket, sockopt::RcvBufForce, &receive).is_err() {
         setsockopt(socket, sockopt::RcvBuf, &receive)?;
@@ -229,29 +211,28 @@ fn prepare(socket: &impl AsFd, receive: usize, send: usize) -> nix::Result<()> {
     if setsockopt(socket, sockopt::SndBufForce, &send).is_err() {
         setsockopt(socket, sockopt::SndBuf, &send)?;
     }
-    setsockopt(socket, sockopt::Ipv6RecvTClass, &true)?;
-    setsockopt(socket, sockopt::Ipv6DontFrag, &true)?;
-    setsockopt(socket, MtuDiscover6, &libc::IPV6_PMTUDISC_PROBE)?;
+    family.prepare(socket)?;
     // Optional: without it, round trips include the time that the receiver slept.
     let _ = setsockopt(socket, sockopt::ReceiveTimestampns, &true);
     Ok(())
 }
 
 /// Receives the datagrams of one call from a socket; false if there were none.
-fn receive(fd: RawFd, inbox: &mut Inbox) -> bool {
+fn receive<A: SockaddrLike + Copy>(fd: RawFd, inbox: &mut Inbox, origin: impl FnOnce(A) -> SocketAddrV6) -> bool {
     inbox.length = 0;
     let mut slices = [IoSliceMut::new(&mut inbox.bytes)];
     let control = Some(inbox.control.as_mut_slice());
     // An error here belongs to an earlier send (a peer's port is closed), so it is enough to try again later.
-    let Ok(got) = recvmsg::<SockaddrIn6>(fd, &mut slices, control, MsgFlags::MSG_DONTWAIT) else {
+    let Ok(got) = recvmsg::<A>(fd, &mut slices, control, MsgFlags::MSG_DONTWAIT) else {
         return false;
     };
     let Some(from) = got.address else { return false };
     (inbox.length, inbox.stride) = (got.bytes, got.bytes);
-    inbox.arrival = Arrival { from: from.into(), class: 0, age: Duration::ZERO };
+    inbox.arrival = Arrival { from: origin(from), class: 0, age: Duration::ZERO };
     for message in got.cmsgs().into_iter().flatten() {
         match message {
             ControlMessageOwned::Ipv6TClass(class) => inbox.arrival.class = class as u8,
+            ControlMessageOwned::Ipv4Tos(class) => inbox.arrival.class = class,
             ControlMessageOwned::UdpGroSegments(stride) if stride > 0 => inbox.stride = stride as usize,
             ControlMessageOwned::ScmTimestampns(at) => {
                 let at = UNIX_EPOCH + Duration::from(at);
