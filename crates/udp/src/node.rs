@@ -534,6 +534,16 @@ impl Node {
         self.planes.iter().map(|plane| plane.counters).collect()
     }
 
+    /// Bytes that have left by all planes, with UDP and IP headers, and Ethernet frames (38 bytes each, preamble, checksum
+    /// and gap included).
+    pub fn wire_bytes(&self) -> u64 {
+        let each = self.planes.iter().zip(&self.config.planes).map(|(plane, ours)| {
+            let headers = if is_ipv4(*ours.ip()) { 28 } else { 48 };
+            plane.counters.sent_bytes + plane.counters.sent * (headers + 38)
+        });
+        each.sum()
+    }
+
     /// Is the port of each plane up, as far as the system tells?
     pub fn ports_up(&self) -> &[bool] {
         &self.ports
