@@ -3,6 +3,8 @@
 //! The wire keeps every address as an IPv6 one. The IPv4 address `10.0.0.1` has the mapped form `::ffff:10.0.0.1` (RFC
 //! 4291, section 2.5.5.2). A plane whose address is mapped has IPv4 sockets, also on hosts without IPv6.
 
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use nix::net::if_::InterfaceFlags;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs, UdpSocket};
@@ -118,6 +120,20 @@ pub fn local_for(peer: SocketAddrV6) -> io::Result<SocketAddrV6> {
     let mut address = kept(socket.local_addr()?);
     address.set_port(0);
     Ok(address)
+}
+
+/// The name of the interface that has an address. Loopback has every address of `127.0.0.0/8`, and the system lists one.
+pub fn device_of(address: Ipv6Addr) -> Option<String> {
+    let each = getifaddrs().ok()?;
+    let has = |one: &InterfaceAddress| {
+        let of_loopback = is_loopback(address) && one.flags.contains(InterfaceFlags::IFF_LOOPBACK);
+        let listed = one.address.as_ref().and_then(|listed| match address.to_ipv4_mapped() {
+            Some(address) => listed.as_sockaddr_in().map(|listed| listed.ip() == address),
+            None => listed.as_sockaddr_in6().map(|listed| listed.ip() == address),
+        });
+        of_loopback || listed == Some(true)
+    };
+    each.into_iter().find(has).map(|one| one.interface_name)
 }
 
 #[cfg(test)]

@@ -1,14 +1,12 @@
 //! The state of our own ports in the kernel: rtnetlink reports at once when a port loses its carrier or is taken down.
 
-use crate::address::is_loopback;
+use crate::address::device_of;
 use crate::config::Config;
 use crate::error::Error;
-use nix::ifaddrs::{InterfaceAddress, getifaddrs};
-use nix::net::if_::{InterfaceFlags, if_nametoindex};
+use nix::net::if_::if_nametoindex;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, socket,
 };
-use std::net::Ipv6Addr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// `RTMGRP_LINK` of linux/rtnetlink.h.
@@ -95,20 +93,6 @@ pub(crate) fn index_of(config: &Config, plane: usize) -> Option<u32> {
         None => device_of(*config.planes[plane].ip())?,
     };
     if_nametoindex(name.as_str()).ok()
-}
-
-/// The interface that has an address. Loopback has every address of `127.0.0.0/8`, and the system lists one.
-fn device_of(address: Ipv6Addr) -> Option<String> {
-    let each = getifaddrs().ok()?;
-    let has = |one: &InterfaceAddress| {
-        let of_loopback = is_loopback(address) && one.flags.contains(InterfaceFlags::IFF_LOOPBACK);
-        let listed = one.address.as_ref().and_then(|listed| match address.to_ipv4_mapped() {
-            Some(address) => listed.as_sockaddr_in().map(|listed| listed.ip() == address),
-            None => listed.as_sockaddr_in6().map(|listed| listed.ip() == address),
-        });
-        of_loopback || listed == Some(true)
-    };
-    each.into_iter().find(has).map(|one| one.interface_name)
 }
 
 /// Reads the messages of one datagram.

@@ -5,6 +5,7 @@ mod support;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, socket as raw};
 use std::net::{Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::AsRawFd;
+use strandway_udp::impair::{Impairment, Wire};
 use strandway_udp::{Completion, Error, Layout, Node, Protection, Routes, address};
 use support::{Pair, config, in_namespace, in_namespace_of_ipv4, local, over_ipv4, pattern, v6};
 
@@ -67,9 +68,13 @@ fn a_plane_at_all_addresses_of_ipv6_serves_ipv4_with_its_marks() {
     let port = server.addresses().expect("bound")[0].port();
     over_ipv4(|| {
         let mut client = Node::bind(config("uec", 1)).expect("a socket");
-        let connection = client.connect(&[SocketAddrV6::new(*local().ip(), port, 0, 0)]).expect("a call");
+        let mark = Impairment { mark: 1.0, ..Impairment::default() };
+        let wire = Wire::to(SocketAddrV6::new(*local().ip(), port, 0, 0), mark, 1).expect("sockets");
+        let connection = client.connect(&[wire.front()]).expect("a call");
         let mut pair = Pair::of(client, server, connection);
         write(&mut pair, 2, || {});
+        let received = pair.server.connection_counters(pair.ends[1]).expect("open").engine;
+        assert_eq!(received.marked, received.delivered + received.duplicates);
     });
 }
 
