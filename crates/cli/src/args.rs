@@ -97,7 +97,7 @@ pub(crate) enum Command {
     Reproduce(ReproduceArgs),
     /// Calculate completion times without a run: which reliability scheme suits a long, lossy link
     Model(ModelArgs),
-    /// Measure bandwidth or latency between two hosts, with the same engines over real UDP/IPv6 sockets
+    /// Measure bandwidth or latency between two hosts, with the same engines over real UDP sockets
     #[command(after_help = perf::PERF_EXAMPLES)]
     Perf(PerfArgs),
     /// Copy files and directories to another host over a long or lossy path; a stopped copy can be continued

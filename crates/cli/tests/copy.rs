@@ -242,10 +242,8 @@ fn a_server_with_few_descriptors_copies_fewer_files_at_a_time() {
     }
     folder.file("large", 9_000_000);
     let there = folder.there().display().to_string();
-    let script = format!(
-        "ulimit -n 40 && exec '{}' copy --serve '{there}' --plane '[::1]:0'",
-        env!("CARGO_BIN_EXE_strandway")
-    );
+    let script =
+        format!("ulimit -n 40 && exec '{}' copy --serve '{there}' --plane '[::1]:0'", env!("CARGO_BIN_EXE_strandway"));
     let server = Server::of(Command::new("sh").args(["-c", &script])).expect("it serves");
     let source = format!("{}/.", folder.0.join("here").display());
     // Two clients share the descriptors.

@@ -1,5 +1,8 @@
 //! `perf` and `doctor` as processes, over loopback.
 
+mod hosts;
+
+use hosts::{Family, Hosts, run};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -116,7 +119,9 @@ fn what_does_not_work_is_said_with_a_remedy() {
     let key = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     for (arguments, status, word) in [
         (vec!["perf", "client", "fd00::1", "--plane", "::2"], 2, "--key FILE"),
-        (vec!["perf", "client", "localhost"], 2, "not an IPv6 address"),
+        (vec!["perf", "client", "[::1"], 2, "write it as 10.0.0.2, 10.0.0.2:47930, fd00:1::2"),
+        (vec!["perf", "client", "10.0.0.2", "--plane", "::1", "--key", key], 2, "take addresses of one family"),
+        (vec!["perf", "server", "--plane", "192.0.2.1", "--key", key], 1, "see `ip addr`"),
         (vec!["perf", "client", "::1", "--profile", "tcp"], 2, "strack_fast"),
         (vec!["perf", "client", "::1", "--size", "0"], 2, "1 byte to 1 GiB"),
         (vec!["perf", "client", "::1", "--bulk", "1"], 2, "--latency"),
@@ -141,62 +146,18 @@ fn the_doctor_examines_and_advises() {
     assert_eq!(output.status.code(), Some(i32::from(missing)), "{report}");
 }
 
-/// Two network namespaces with a link per plane between them; removed when dropped.
-struct Hosts {
-    names: [String; 2],
-}
-
-impl Hosts {
-    /// The error says which feature is missing.
-    fn new(planes: usize) -> Result<Hosts, String> {
-        let hosts = Hosts { names: ["a", "b"].map(|host| format!("strandway-{}-{host}", std::process::id())) };
-        for name in &hosts.names {
-            run("ip", &["netns", "add", name])?;
-        }
-        for plane in 0..planes {
-            let (link, peer) = (format!("p{plane}"), &hosts.names[1]);
-            run("ip", &["-n", &hosts.names[0], "link", "add", &link, "type", "veth", "peer", &link, "netns", peer])?;
-            for (host, name) in hosts.names.iter().enumerate() {
-                let address = format!("{}/64", hosts.address(plane, host));
-                run("ip", &["-n", name, "addr", "add", &address, "dev", &link, "nodad"])?;
-                run("ip", &["-n", name, "link", "set", &link, "up"])?;
-            }
-        }
-        Ok(hosts)
-    }
-
-    fn address(&self, plane: usize, host: usize) -> String {
-        format!("fd00:0:0:{plane}::{}", host + 1)
-    }
-
-    fn strandway(&self, host: usize, arguments: &[&str]) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/run/netns/{}", self.names[host])).arg(env!("CARGO_BIN_EXE_strandway"));
-        command.args(arguments);
-        command
-    }
-}
-
-impl Drop for Hosts {
-    fn drop(&mut self) {
-        for name in &self.names {
-            let _ = run("ip", &["netns", "del", name]);
-        }
-    }
-}
-
-fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
-    let output = Command::new(program).args(arguments).output().map_err(|error| format!("{program}: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if output.status.success() { Ok(()) } else { Err(format!("{program} {}: {said}", arguments.join(" "))) }
+#[test]
+fn a_link_that_goes_down_between_two_hosts_stops_neither_transfer_nor_application() {
+    a_link_goes_down(Family::V6);
 }
 
 #[test]
-fn a_link_that_goes_down_between_two_hosts_stops_neither_transfer_nor_application() {
-    let hosts = match Hosts::new(2) {
-        Ok(hosts) => hosts,
-        Err(missing) => return println!("skipped: network namespaces do not work here: {missing}"),
-    };
+fn a_link_that_goes_down_between_two_hosts_of_ipv4_stops_neither_transfer_nor_application() {
+    a_link_goes_down(Family::V4);
+}
+
+fn a_link_goes_down(family: Family) {
+    let Some(hosts) = Hosts::new(family, 2) else { return };
     let key = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     let arguments = ["perf", "client", &hosts.address(0, 1), "--key", key, "--plane", &hosts.address(0, 0)];
     let large = hosts.strandway(0, &arguments).args(["--payload", "4096"]).output().expect("it runs");

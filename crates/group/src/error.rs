@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddrV6;
+use strandway_udp::address::shown;
 use strandway_udp::{Error, Reason};
 
 /// Why a team could not form, or an operation ended without its result.
@@ -68,7 +69,7 @@ impl fmt::Display for GroupError {
                 )
             }
             GroupError::Unreachable { address, reason } => {
-                write!(f, "rank 0 at {address}: {reason}; all ranks must reach rank 0")
+                write!(f, "rank 0 at {}: {reason}; all ranks must reach rank 0", shown(*address))
             }
             GroupError::Differs { rank, what, theirs, ours } => {
                 write!(f, "rank {rank} has {what} {theirs}, rank 0 has {ours}: start all ranks alike")

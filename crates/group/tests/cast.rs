@@ -14,7 +14,7 @@ use strandway_proto::Rate;
 use strandway_proto::repair::Code;
 use strandway_udp::copy::parts::Target;
 use strandway_udp::{Config, Node};
-use support::{cast_address, config, in_multicast_namespace, pattern, v6};
+use support::{cast_address, config, in_multicast_namespace, over_ipv4, pattern, v6};
 
 fn two_planes(address: SocketAddrV6) -> Config {
     let mut config = config("uec", 2);
@@ -149,6 +149,11 @@ fn a_tree_reaches_all_receivers_and_the_next_cast_has_nothing_to_send() {
             assert_eq!(told.iter().filter(|news| matches!(news, Served::Over { .. })).count(), 2, "{told:?}");
         }
     }
+}
+
+#[test]
+fn a_tree_reaches_all_receivers_over_ipv4() {
+    over_ipv4(a_tree_reaches_all_receivers_and_the_next_cast_has_nothing_to_send);
 }
 
 #[test]

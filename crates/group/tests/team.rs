@@ -11,7 +11,7 @@ use strandway_group::bench::{Bench, Row, Way};
 use strandway_group::{Done, GroupError, Options, Team, What};
 use strandway_proto::Rate;
 use strandway_udp::{Config, Node};
-use support::{cast_address, config, in_multicast_namespace, pattern, v6};
+use support::{cast_address, config, in_multicast_namespace, over_ipv4, pattern, v6};
 
 fn two_planes(address: SocketAddrV6) -> Config {
     let mut config = config("uec", 2);
@@ -128,6 +128,11 @@ fn everybody_gets_every_share_and_every_broadcast() {
         },
     );
     assert!(counts.iter().flatten().all(|done: &Done| done.complete <= done.closed && done.complete > Duration::ZERO));
+}
+
+#[test]
+fn everybody_gets_every_share_and_every_broadcast_over_ipv4() {
+    over_ipv4(everybody_gets_every_share_and_every_broadcast);
 }
 
 #[test]

@@ -4,11 +4,12 @@ use crate::problem::{Problems, suggest};
 use crate::reader::{Section, Sink, show};
 use crate::scenario::{parse_toml, profile, read_file};
 use std::fmt;
-use std::net::{Ipv6Addr, SocketAddrV6};
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::path::{Path, PathBuf};
 use strandway_fabric::usid::{BLOCK, Clos, ClosError, Element, HOSTS_MAX, PLANE_BITS_MAX, Pods, SWITCHES_MAX, T1S_MAX};
 use strandway_proto::wire::ocp;
 use strandway_proto::{Rate, Span};
+use strandway_udp::address::{is_ipv4, kept, shown};
 use strandway_udp::{Config, Distance, Layout, PLANES_MAX, Protection, Routes};
 use toml::{Table, Value};
 
@@ -266,6 +267,11 @@ fn belongs(section: &Section<'_>, clos: &Clos, host: u32, planes: &[SocketAddrV6
     }
     for (plane, number) in planes.iter().zip(0..) {
         let own = clos.host(number, host);
+        if is_ipv4(*plane.ip()) {
+            let what = format!("{} is an IPv4 address, and SRv6 source routes need IPv6", shown(*plane).ip());
+            section.wrong("planes", what, format!("write \"[{own}]:PORT\", or leave [srv6] out"));
+            return;
+        }
         if *plane.ip() != own {
             let what = format!("{} is not the address of host {host} in plane {number}", plane.ip());
             section.wrong("planes", what, format!("write \"[{own}]:PORT\""));
@@ -325,20 +331,29 @@ fn planes(section: &Section<'_>) -> Option<Vec<SocketAddrV6>> {
         section.wrong("planes", "has the wrong length", format!("write 1 to {PLANES_MAX} addresses"));
         return None;
     }
-    let parsed: Vec<Option<SocketAddrV6>> = items.iter().map(|item| item.as_str()?.parse().ok()).collect();
+    let parsed: Vec<Option<SocketAddrV6>> = items.iter().map(|item| with_port(item.as_str()?)).collect();
     if let Some(at) = parsed.iter().position(Option::is_none) {
-        let what = format!("{} is no IPv6 address with a port", show(&items[at]));
-        section.wrong("planes", what, "write, say, \"[fcbb:bb00:1:8001::]:4791\"");
+        let what = format!("{} is no address with a port", show(&items[at]));
+        section.wrong("planes", what, "write, say, \"10.0.0.1:4791\" or \"[fcbb:bb00:1:8001::]:4791\"");
         return None;
     }
     let planes: Vec<SocketAddrV6> = parsed.into_iter().flatten().collect();
     for (i, plane) in planes.iter().enumerate() {
         if plane.port() != 0 && planes[..i].contains(plane) {
-            section.wrong("planes", format!("{plane} is in the list twice"), "give each plane a port of its own");
+            section.wrong(
+                "planes",
+                format!("{} is in the list twice", shown(*plane)),
+                "give each plane a port of its own",
+            );
             return None;
         }
     }
     Some(planes)
+}
+
+/// An address of either family, with its port.
+fn with_port(text: &str) -> Option<SocketAddrV6> {
+    text.parse::<SocketAddr>().ok().map(kept)
 }
 
 fn srv6(section: Section<'_>) -> Option<Clos> {
@@ -397,7 +412,7 @@ fn block(text: &str) -> Option<u32> {
 impl fmt::Display for NodeFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |text: &str| Value::String(text.to_string());
-        let planes: Vec<Value> = self.planes.iter().map(|plane| text(&plane.to_string())).collect();
+        let planes: Vec<Value> = self.planes.iter().map(|plane| text(&shown(*plane).to_string())).collect();
         writeln!(f, "[node]")?;
         writeln!(f, "name = {}", text(&self.name))?;
         writeln!(f, "host = {}", self.host)?;
@@ -503,7 +518,11 @@ neutral = true
         assert_eq!(NodeFile::from_text("h2.toml", &told.to_string()).expect("its own text"), told);
         assert_eq!(told.config(Some(&[1; 32])).expect("a key").denied, denied);
         let plain = NodeFile { srv6: None, ..node };
-        assert_eq!(NodeFile::from_text("plain", &plain.to_string()), Ok(plain));
+        assert_eq!(NodeFile::from_text("plain", &plain.to_string()), Ok(plain.clone()));
+        let planes = ["10.0.0.2:4791", "10.1.0.2:4791"].map(|text| with_port(text).expect("an address")).to_vec();
+        let ipv4 = NodeFile { planes, ..plain };
+        assert!(ipv4.to_string().contains("planes = [\"10.0.0.2:4791\", \"10.1.0.2:4791\"]"), "{ipv4}");
+        assert_eq!(NodeFile::from_text("ipv4", &ipv4.to_string()), Ok(ipv4));
     }
 
     #[test]
@@ -534,7 +553,8 @@ neutral = true
                 "fcbb:bb00:2:8001::]:4791",
                 "is in the list twice; give each plane a port of its own",
             ),
-            ("]:4792", "", "is no IPv6 address with a port"),
+            ("]:4792", "", "is no address with a port"),
+            ("[fcbb:bb00:802:8801::]:4792", "10.0.0.1:4792", "10.0.0.1 is an IPv4 address, and SRv6 source routes"),
             ("mrc", "mrq", "`mrq` is no profile; did you mean `mrc`?"),
             ("mrc", "rocev2/hpcc", "`hpcc` needs records of switches, which only the simulator has; take another"),
             ("\"1 Gbps\"", "1", "node.rate = 1: needs a unit"),

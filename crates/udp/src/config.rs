@@ -1,5 +1,6 @@
 //! The configuration of a node.
 
+use crate::address::is_ipv4;
 use crate::distance::Distance;
 use crate::error::Error;
 use crate::frame::{self, DESCRIPTOR_MAX, HEADER, TAG};
@@ -70,7 +71,8 @@ pub enum Waiting {
     Adaptive(Duration),
 }
 
-/// IPv6 and UDP headers.
+/// IPv6 and UDP headers. IPv4's headers are 20 bytes shorter. IPv6's count for both families, so that hosts with the same
+/// MTU have the same payload.
 const IP_UDP: u32 = 48;
 /// An IPv6 header.
 const IPV6: u32 = 40;
@@ -94,6 +96,7 @@ pub struct Config {
     /// The key that all nodes share.
     pub secret: Secret,
     /// The local address of each plane, in the same order on all hosts; at most [`PLANES_MAX`]. Port 0 takes any free one.
+    /// A plane is of one family: with the mapped form of an IPv4 address ([`crate::address::kept`]) it has IPv4 sockets.
     pub planes: Vec<SocketAddrV6>,
     /// The protocol; both sides must have the same. The node adapts it to sockets (see [`Config::wire_profile`]).
     pub profile: Profile,
@@ -394,7 +397,7 @@ impl Config {
             let (devices, planes) = (self.devices.len(), self.planes.len());
             return wrong(format!("{devices} devices for {planes} planes: name one for each plane, in order, or none"));
         }
-        self.routes.check(self.planes.len())?;
+        self.routes.check(&self.planes)?;
         self.check_layout()?;
         let shortest = self.handshake_timeout.min(self.peer_timeout).min(self.plane_timeout);
         if shortest < Duration::from_millis(1) {
@@ -422,6 +425,9 @@ impl Config {
         }
         if self.profile.reliability.range().is_none_or(|range| range > OFFSET_MAX) {
             return wrong(&format!("acknowledgements reach {OFFSET_MAX} PSNs: take a smaller window_psn"));
+        }
+        if self.planes.iter().any(|plane| is_ipv4(*plane.ip())) {
+            return wrong("its datagrams are IPv6 in IPv6: give IPv6 addresses, or take our own layout");
         }
         if port == 0 || self.planes.iter().any(|plane| plane.ip().is_unspecified()) {
             return wrong("give a UDP port above 0, and an address for each plane: they are in the packets");

@@ -3,9 +3,10 @@
 mod ethtool;
 mod interfaces;
 
+use crate::address::{loopback, shown};
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use std::fs;
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -176,14 +177,12 @@ fn aes() -> Finding {
 }
 
 fn sockets() -> Vec<Finding> {
-    let socket = match UdpSocket::bind("[::1]:0") {
-        Ok(socket) => socket,
-        Err(error) => {
-            let advice = "nodes speak IPv6: `sysctl net.ipv6.conf.all.disable_ipv6=0`, `ip link set lo up`";
-            return vec![Finding::judged("IPv6 socket", error.to_string(), false, Verdict::Missing, advice)];
-        }
-    };
-    let mut findings = vec![Finding::good("IPv6 socket", "yes")];
+    let found = families(
+        UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map(|_| ()),
+        UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).map(|_| ()),
+    );
+    let Ok(socket) = UdpSocket::bind(shown((loopback(), 0))) else { return found.into() };
+    let mut findings = Vec::from(found);
     let gso = setsockopt(&socket, sockopt::UdpGsoSegment, &1_200).is_ok();
     let gro = setsockopt(&socket, sockopt::UdpGroSegment, &true).is_ok();
     let advice = "one system call per packet: about eight times slower in large transfers; take Linux 5.0 or later";
@@ -216,6 +215,24 @@ fn sockets() -> Vec<Finding> {
         "sends are cut short more often: `sysctl -w net.core.wmem_max=4194304`",
     ));
     findings
+}
+
+/// Either family will do. Only source routes need IPv6.
+fn families(ipv4: std::io::Result<()>, ipv6: std::io::Result<()>) -> [Finding; 2] {
+    let bad = if ipv4.is_err() && ipv6.is_err() { Verdict::Missing } else { Verdict::Slow };
+    let judged = |what, outcome: std::io::Result<()>, advice: &str| {
+        let value = outcome.as_ref().map_or_else(ToString::to_string, |()| "yes".to_string());
+        Finding::judged(what, value, outcome.is_ok(), bad, advice)
+    };
+    [
+        judged("IPv4 sockets", ipv4, "hosts are reached over IPv6 only: `ip link set lo up`"),
+        judged(
+            "IPv6 sockets",
+            ipv6,
+            "hosts are reached over IPv4 only, without SRv6 source routes: `sysctl net.ipv6.conf.all.disable_ipv6=0`, \
+             `ip link set lo up`",
+        ),
+    ]
 }
 
 fn privileges() -> Vec<Finding> {
@@ -260,8 +277,9 @@ fn open_files() -> Finding {
 
 /// Bare UDP over loopback between two threads: the lower bound for a node.
 fn round_trip(what: &'static str, spin: bool) -> Finding {
+    let at = shown((loopback(), 0));
     let measure = || -> std::io::Result<f64> {
-        let (a, b) = (UdpSocket::bind("[::1]:0")?, UdpSocket::bind("[::1]:0")?);
+        let (a, b) = (UdpSocket::bind(at)?, UdpSocket::bind(at)?);
         a.connect(b.local_addr()?)?;
         b.connect(a.local_addr()?)?;
         for socket in [&a, &b] {
@@ -309,9 +327,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn one_family_of_sockets_is_enough() {
+        let refused = || Err(std::io::Error::from(std::io::ErrorKind::AddrNotAvailable));
+        let verdicts = |ipv4, ipv6| families(ipv4, ipv6).map(|finding| finding.verdict);
+        assert_eq!(verdicts(Ok(()), Ok(())), [Verdict::Good; 2]);
+        assert_eq!(verdicts(Ok(()), refused()), [Verdict::Good, Verdict::Slow]);
+        assert_eq!(verdicts(refused(), Ok(())), [Verdict::Slow, Verdict::Good]);
+        assert_eq!(verdicts(refused(), refused()), [Verdict::Missing; 2]);
+    }
+
+    #[test]
     fn an_examination_finds_what_every_linux_has_and_advises_where_something_is_amiss() {
         let findings = examine();
-        for what in ["kernel", "cores that we may use", "AES instructions", "IPv6 socket"] {
+        for what in ["kernel", "cores that we may use", "AES instructions", "IPv4 sockets", "IPv6 sockets"] {
             assert!(findings.iter().any(|finding| finding.what == what), "{what}");
         }
         for finding in findings {

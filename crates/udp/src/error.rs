@@ -1,5 +1,6 @@
 //! Errors of calls and reasons of ended connections, each with its remedy.
 
+use crate::address::shown;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -74,12 +75,19 @@ impl fmt::Display for Error {
             Error::Socket { address, source } => {
                 let remedy = match source.kind() {
                     io::ErrorKind::AddrInUse => "another process has it: choose another port, or 0 for any free one",
-                    io::ErrorKind::AddrNotAvailable => "no interface of this host has it: see `ip -6 addr`",
+                    io::ErrorKind::AddrNotAvailable if shown(*address).is_ipv4() => {
+                        "no interface of this host has it: see `ip addr`"
+                    }
+                    io::ErrorKind::AddrNotAvailable => {
+                        "no interface of this host has it: see `ip -6 addr`; IPv4 addresses work, too"
+                    }
                     io::ErrorKind::PermissionDenied => "ports below 1024 need a privilege: choose another one",
+                    // EAFNOSUPPORT
+                    _ if source.raw_os_error() == Some(97) => "this host has no IPv6: take an IPv4 address",
                     _ if source.raw_os_error() == Some(24) => "too many open files: raise `ulimit -n`",
                     _ => "see `strandway doctor`",
                 };
-                write!(f, "cannot open a UDP socket on {address}: {source}; {remedy}")
+                write!(f, "cannot open a UDP socket on {}: {source}; {remedy}", shown(*address))
             }
             Error::Wait(source) => write!(f, "cannot wait for the sockets: {source}"),
             Error::Random => f.write_str("the operating system gave no random numbers"),

@@ -1,6 +1,7 @@
-//! The engines of [`strandway_proto`] over UDP/IPv6 sockets.
+//! The engines of [`strandway_proto`] over UDP sockets, IPv6 or IPv4.
 #![doc = include_str!("../README.md")]
 
+pub mod address;
 pub mod asynchronous;
 mod clock;
 mod config;

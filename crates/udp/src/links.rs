@@ -1,13 +1,12 @@
 //! The state of our own ports in the kernel: rtnetlink reports at once when a port loses its carrier or is taken down.
 
+use crate::address::device_of;
 use crate::config::Config;
 use crate::error::Error;
-use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, socket,
 };
-use std::net::Ipv6Addr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// `RTMGRP_LINK` of linux/rtnetlink.h.
@@ -96,14 +95,6 @@ pub(crate) fn index_of(config: &Config, plane: usize) -> Option<u32> {
     if_nametoindex(name.as_str()).ok()
 }
 
-/// The interface that has an address.
-fn device_of(address: Ipv6Addr) -> Option<String> {
-    let each = getifaddrs().ok()?;
-    each.into_iter()
-        .find(|one| one.address.as_ref().and_then(|a| a.as_sockaddr_in6()).is_some_and(|a| a.ip() == address))
-        .map(|one| one.interface_name)
-}
-
 /// Reads the messages of one datagram.
 fn take(mut bytes: &[u8], planes: &mut [Option<(u32, bool)>]) {
     let word = |bytes: &[u8], at: usize| bytes.get(at..).and_then(|b| b.first_chunk()).map(|b| u32::from_ne_bytes(*b));
@@ -154,9 +145,12 @@ mod tests {
 
     #[test]
     fn loopback_is_up() {
-        let config = Config::new(&[0; 16]).expect("a key").plane("[::1]:0".parse().expect("an address"));
-        let links = Links::watch(&config).expect("rtnetlink needs no privilege");
-        assert!(links.is_up(0) && links.planes[0].is_some());
+        for address in ["[::1]:0", "127.0.0.1", "127.0.0.2"] {
+            let address = crate::address::parse(address, 0).expect("an address");
+            let config = Config::new(&[0; 16]).expect("a key").plane(address);
+            let links = Links::watch(&config).expect("rtnetlink needs no privilege");
+            assert!(links.is_up(0) && links.planes[0].is_some(), "{address}");
+        }
     }
 
     proptest! {

@@ -36,6 +36,7 @@ pub(crate) use mrc::Requests;
 pub(crate) use urgent::URGENT_MAX;
 pub use wake::Waker;
 
+use crate::address::{is_ipv4, shown};
 use crate::clock::{Clock, span};
 use crate::config::{Config, Layout, Waiting};
 use crate::deadlines::Deadlines;
@@ -57,7 +58,7 @@ use groups::Groups;
 use shard::Shard;
 use slots::{Slot, State};
 use std::collections::{HashMap, VecDeque};
-use std::net::{SocketAddr, SocketAddrV6};
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::ops::Range;
 use std::time::Duration;
 use strandway_fabric::usid::Element;
@@ -208,7 +209,8 @@ impl Node {
         })
     }
 
-    /// Our address on each plane, with the ports that the system chose. Peers pass them to [`Node::connect`].
+    /// Our address on each plane, with the ports that the system chose. Peers pass them to [`Node::connect`]. An IPv4
+    /// address has its mapped form; [`crate::address::shown`] is the usual one.
     ///
     /// # Errors
     /// If the system cannot report them.
@@ -320,7 +322,7 @@ impl Node {
     /// ask for them in turn.
     ///
     /// # Errors
-    /// If the number of addresses is not that of our planes, or too many connections are open.
+    /// If the addresses are not those of our planes in number and family, or too many connections are open.
     pub fn connect(&mut self, peer: &[SocketAddrV6]) -> Result<Connection, Error> {
         self.wish = self.wish.wrapping_add(1);
         self.connect_to_shard(peer, self.wish)
@@ -337,6 +339,16 @@ impl Node {
             return Err(Error::Config(format!(
                 "{theirs} addresses for {ours} planes: give one for each plane, in order"
             )));
+        }
+        for (number, (ours, theirs)) in self.config.planes.iter().zip(peer).enumerate() {
+            // A plane at `::` serves both families.
+            if is_ipv4(*ours.ip()) != is_ipv4(*theirs.ip()) && *ours.ip() != Ipv6Addr::UNSPECIFIED {
+                return Err(Error::Config(format!(
+                    "plane {number} is at {}, the peer at {}: take addresses of one family, IPv4 or IPv6",
+                    shown(*ours),
+                    shown(*theirs)
+                )));
+            }
         }
         let id = self.fresh_id()?;
         let calling = Calling::new(self.clock.now(), id, peer, shard);
@@ -532,6 +544,16 @@ impl Node {
     /// The counters of each plane.
     pub fn plane_counters(&self) -> Vec<PlaneCounters> {
         self.planes.iter().map(|plane| plane.counters).collect()
+    }
+
+    /// Bytes that have left by all planes, with UDP and IP headers, and Ethernet frames (38 bytes each, preamble, checksum
+    /// and gap included).
+    pub fn wire_bytes(&self) -> u64 {
+        let each = self.planes.iter().zip(&self.config.planes).map(|(plane, ours)| {
+            let headers = if is_ipv4(*ours.ip()) { 28 } else { 48 };
+            plane.counters.sent_bytes + plane.counters.sent * (headers + 38)
+        });
+        each.sum()
     }
 
     /// Is the port of each plane up, as far as the system tells?

@@ -476,8 +476,9 @@ impl Plane {
                     self.segments = 1;
                     continue;
                 }
-                // The error belongs to datagrams that left earlier, and these have not left.
-                Err(error) if self.hears_refusals && std::mem::take(&mut again) && error != Errno::EMSGSIZE => {
+                // The error may belong to datagrams that left earlier: an ICMP message, which can be forged. These here have
+                // not left.
+                Err(_) if self.hears_refusals && std::mem::take(&mut again) => {
                     self.take_refusals();
                     continue;
                 }

@@ -1,6 +1,7 @@
 //! The meaning of a path on this network: the address that a packet is sent to and its source port, for the plane and
 //! the entropy value that the engine has chosen.
 
+use crate::address::is_ipv4;
 use crate::error::Error;
 use std::net::SocketAddrV6;
 use strandway_fabric::usid::{Clos, Element};
@@ -16,7 +17,7 @@ pub enum Routes {
     #[default]
     Addresses,
     /// Each plane sends from this many source ports, 2 to [`SOURCE_PORTS_MAX`], which switches with ECMP hash to
-    /// different paths. Acknowledgements and all other small datagrams leave from the plane's own port.
+    /// different paths, over IPv6 and IPv4. Acknowledgements and all other small datagrams leave from the plane's own port.
     SourcePorts(u16),
     /// An SRv6 fabric: the destination address is a list of uSIDs, which the switches consume. All planes are bound to
     /// the own address of our host number in that plane ([`Clos::host`]), each with its own port.
@@ -30,15 +31,18 @@ pub enum Routes {
 
 impl Routes {
     /// Checks the values.
-    pub(crate) fn check(&self, planes: usize) -> Result<(), Error> {
+    pub(crate) fn check(&self, planes: &[SocketAddrV6]) -> Result<(), Error> {
         match self {
             Routes::Addresses => Ok(()),
             Routes::SourcePorts(count) if (2..=SOURCE_PORTS_MAX).contains(count) => Ok(()),
             Routes::SourcePorts(count) => {
                 Err(Error::Config(format!("{count} source ports: take 2 to {SOURCE_PORTS_MAX} for each plane")))
             }
+            Routes::Srv6 { .. } if planes.iter().any(|plane| is_ipv4(*plane.ip())) => Err(Error::Config(
+                "SRv6 source routes are IPv6 addresses: give planes the host's IPv6 addresses".into(),
+            )),
             Routes::Srv6 { clos, host } => clos
-                .holds(planes as u32, host.saturating_add(1))
+                .holds(planes.len() as u32, host.saturating_add(1))
                 .map_err(|error| Error::Config(format!("SRv6 address plan: {error}"))),
         }
     }

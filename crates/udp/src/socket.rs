@@ -1,21 +1,24 @@
-//! A UDP/IPv6 socket: datagrams with their ECN bits, in batches if the kernel can (GSO, GRO), with their time of
-//! arrival.
+//! A UDP socket over IPv6 or IPv4: datagrams with their ECN bits, in batches if the kernel can (GSO, GRO), with their
+//! time of arrival.
 
+mod family;
 mod raw;
 
+pub(crate) use family::Family;
 pub(crate) use raw::Raw;
 
+use crate::address::{kept, shown, unspecified};
 use crate::error::Error;
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrIn6, recvmsg, sendmsg, setsockopt, sockopt,
+    ControlMessageOwned, MsgFlags, SockaddrIn, SockaddrIn6, SockaddrLike, recvmsg, setsockopt, sockopt,
 };
 use nix::sys::time::TimeSpec;
 use nix::{libc, setsockopt_impl, sockopt_impl};
-use rustix::net::{AddressFamily as RustixFamily, SocketFlags, SocketType, sockopt as sockopt_of};
-use std::io::{IoSlice, IoSliceMut};
-use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
+use rustix::net::sockopt as sockopt_of;
+use std::io::IoSliceMut;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -33,25 +36,6 @@ sockopt_impl!(
     SetOnly,
     libc::SOL_UDP,
     libc::UDP_NO_CHECK6_RX,
-    bool
-);
-
-sockopt_impl!(
-    /// The source of the MTU: with `IPV6_PMTUDISC_PROBE` the kernel uses that of the interface. It ignores ICMPv6
-    /// "packet too big", which any host can forge.
-    MtuDiscover6,
-    SetOnly,
-    libc::IPPROTO_IPV6,
-    libc::IPV6_MTU_DISCOVER,
-    libc::c_int
-);
-
-sockopt_impl!(
-    /// Does a socket receive datagrams to groups that other sockets of this host have joined?
-    MulticastAll6,
-    SetOnly,
-    libc::IPPROTO_IPV6,
-    libc::IPV6_MULTICAST_ALL,
     bool
 );
 
@@ -121,6 +105,7 @@ impl Inbox {
 /// A socket that never blocks.
 pub(crate) struct Udp {
     socket: UdpSocket,
+    family: Family,
 }
 
 /// Errors of a socket that are taken at a time: ours. Whoever forges more of them must not keep a node busy.
@@ -129,17 +114,16 @@ const ERRORS_MAX: usize = 64;
 impl Udp {
     /// Opens it, with buffers of `receive` and `send` bytes if the system gives them.
     pub(crate) fn open(address: SocketAddrV6, receive: usize, send: usize) -> Result<Udp, Error> {
-        let socket = UdpSocket::bind(address).map_err(|source| Error::Socket { address: address.into(), source })?;
+        let socket = UdpSocket::bind(shown(address)).map_err(|source| refused(address, source))?;
         Udp::set_up(socket, address, receive, send)
     }
 
     /// The same with a port that another socket of this process has, and shares ([`Udp::share`]).
     pub(crate) fn open_shared(address: SocketAddrV6, receive: usize, send: usize) -> Result<Udp, Error> {
-        let os = |error: rustix::io::Errno| Error::Socket { address: address.into(), source: error.into() };
-        let flags = SocketFlags::CLOEXEC;
-        let socket = rustix::net::socket_with(RustixFamily::INET6, SocketType::DGRAM, flags, None).map_err(os)?;
+        let os = |error: rustix::io::Errno| refused(address, error.into());
+        let socket = Family::of(*address.ip()).socket().map_err(|source| refused(address, source))?;
         sockopt_of::set_socket_reuseport(&socket, true).map_err(os)?;
-        rustix::net::bind(&socket, &address).map_err(os)?;
+        rustix::net::bind(&socket, &shown(address)).map_err(os)?;
         Udp::set_up(UdpSocket::from(socket), address, receive, send)
     }
 
@@ -157,20 +141,23 @@ impl Udp {
     }
 
     /// Opens a socket that receives datagrams to these groups at one interface and this port. Other sockets of this
-    /// host may do the same.
-    pub(crate) fn of_groups(port: u16, receive: usize, groups: &[Ipv6Addr], device: u32) -> Result<Udp, Error> {
-        let address = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0);
-        let wrong = |source| Error::Socket { address: address.into(), source };
-        let os = |error: rustix::io::Errno| wrong(error.into());
-        let flags = SocketFlags::CLOEXEC;
-        let socket = rustix::net::socket_with(RustixFamily::INET6, SocketType::DGRAM, flags, None).map_err(os)?;
+    /// host may do the same. The groups are of the family of `ours`, the plane's address.
+    pub(crate) fn of_groups(
+        ours: Ipv6Addr,
+        port: u16,
+        receive: usize,
+        groups: &[Ipv6Addr],
+        device: u32,
+    ) -> Result<Udp, Error> {
+        let (address, family) = (SocketAddrV6::new(unspecified(ours), port, 0, 0), Family::of(ours));
+        let os = |error: rustix::io::Errno| refused(address, error.into());
+        let socket = family.socket().map_err(|source| refused(address, source))?;
         sockopt_of::set_socket_reuseaddr(&socket, true).map_err(os)?;
-        sockopt_of::set_ipv6_v6only(&socket, true).map_err(os)?;
-        rustix::net::bind(&socket, &address).map_err(os)?;
-        setsockopt(&socket, MulticastAll6, &false).map_err(|errno| wrong(errno.into()))?;
-        for group in groups {
-            sockopt_of::set_ipv6_add_membership(&socket, group, device).map_err(os)?;
+        if family == Family::V6 {
+            sockopt_of::set_ipv6_v6only(&socket, true).map_err(os)?;
         }
+        rustix::net::bind(&socket, &shown(address)).map_err(os)?;
+        family.join(&socket, groups, device).map_err(|source| refused(address, source))?;
         // The socket only receives, so its send buffer is small.
         Udp::set_up(UdpSocket::from(socket), address, receive, 4_096)
     }
@@ -179,29 +166,25 @@ impl Udp {
     /// this host, too.
     pub(crate) fn cast_from(&self, device: u32, looped: bool) -> Result<(), Error> {
         let address = self.address()?;
-        let wrong = |error: rustix::io::Errno| Error::Socket { address: address.into(), source: error.into() };
-        sockopt_of::set_ipv6_multicast_if(&self.socket, device).map_err(wrong)?;
-        sockopt_of::set_ipv6_multicast_hops(&self.socket, GROUP_HOPS).map_err(wrong)?;
-        sockopt_of::set_ipv6_multicast_loop(&self.socket, looped).map_err(wrong)
+        self.family.cast_from(&self.socket, device, looped).map_err(|source| refused(address, source))
     }
 
     fn set_up(socket: UdpSocket, address: SocketAddrV6, receive: usize, send: usize) -> Result<Udp, Error> {
-        let wrong = |source| Error::Socket { address: address.into(), source };
-        socket.set_nonblocking(true).map_err(wrong)?;
-        let set = |outcome: nix::Result<()>| outcome.map_err(|errno| wrong(errno.into()));
-        set(prepare(&socket, receive, send))?;
-        set(setsockopt(&socket, NoCheck6Rx, &true))?;
+        let family = Family::of(*address.ip());
+        socket.set_nonblocking(true).map_err(|source| refused(address, source))?;
+        let set = |outcome: nix::Result<()>| outcome.map_err(|errno| refused(address, errno.into()));
+        set(prepare(&socket, family, receive, send))?;
+        // Over IPv4 every socket accepts datagrams without a checksum.
+        if family == Family::V6 {
+            set(setsockopt(&socket, NoCheck6Rx, &true))?;
+        }
         // Optional: without it, datagrams come one by one.
         let _ = setsockopt(&socket, sockopt::UdpGroSegment, &true);
-        Ok(Udp { socket })
+        Ok(Udp { socket, family })
     }
 
     pub(crate) fn address(&self) -> Result<SocketAddrV6, Error> {
-        match self.socket.local_addr() {
-            Ok(std::net::SocketAddr::V6(address)) => Ok(address),
-            Ok(std::net::SocketAddr::V4(_)) => unreachable!("it was bound to an IPv6 address"),
-            Err(error) => Err(Error::Wait(error)),
-        }
+        self.socket.local_addr().map(kept).map_err(Error::Wait)
     }
 
     /// Bytes of arrived datagrams that it can hold, as the kernel counts them.
@@ -211,56 +194,70 @@ impl Udp {
 
     /// Sends `bytes` as one datagram, or as datagrams of `segment` bytes each (the last may be shorter).
     pub(crate) fn send(&self, to: SocketAddrV6, class: u8, bytes: &[u8], segment: Option<u16>) -> nix::Result<()> {
-        let (to, class) = (SockaddrIn6::from(to), i32::from(class));
-        let class = ControlMessage::Ipv6TClass(&class);
-        let (fd, slices) = (self.socket.as_raw_fd(), [IoSlice::new(bytes)]);
-        match &segment {
-            Some(segment) => {
-                let control = [class, ControlMessage::UdpGsoSegments(segment)];
-                sendmsg(fd, &slices, &control, MsgFlags::MSG_DONTWAIT, Some(&to))
-            }
-            None => sendmsg(fd, &slices, &[class], MsgFlags::MSG_DONTWAIT, Some(&to)),
-        }
-        .map(|_| ())
+        self.family.send(self.socket.as_raw_fd(), to, class, bytes, segment)
     }
 
     /// Receives the datagrams of one call; false if there were none.
     pub(crate) fn receive(&self, inbox: &mut Inbox) -> bool {
-        receive(self.socket.as_raw_fd(), inbox)
+        let fd = self.socket.as_raw_fd();
+        match self.family {
+            Family::V4 => receive(fd, inbox, |from: SockaddrIn| kept(SocketAddrV4::from(from))),
+            Family::V6 => receive(fd, inbox, |from: SockaddrIn6| from.into()),
+        }
     }
 
     /// From now on the kernel keeps the ICMP errors that datagrams of this socket meet: [`Udp::take_refusals`]. Each of
     /// them makes one later call on the socket fail.
     pub(crate) fn hear_refusals(&self) -> Result<(), Error> {
-        setsockopt(&self.socket, sockopt::Ipv6RecvErr, &true).map_err(|errno| Error::Wait(errno.into()))
+        let heard = match self.family {
+            Family::V4 => setsockopt(&self.socket, sockopt::Ipv4RecvErr, &true),
+            Family::V6 => setsockopt(&self.socket, sockopt::Ipv6RecvErr, &true),
+        };
+        heard.map_err(|errno| Error::Wait(errno.into()))
     }
 
     /// Takes the errors that the kernel keeps; `refused` hears of each address whose port refused a datagram. True if
     /// there was any error.
-    pub(crate) fn take_refusals(&self, mut refused: impl FnMut(SocketAddrV6)) -> bool {
-        let (mut bytes, mut control) = ([0; 64], cmsg_space!(libc::sock_extended_err, libc::sockaddr_in6, [u8; 128]));
-        for count in 0..ERRORS_MAX {
-            let mut slices = [IoSliceMut::new(&mut bytes)];
-            let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
-            let Ok(got) = recvmsg::<SockaddrIn6>(self.socket.as_raw_fd(), &mut slices, Some(&mut control), flags)
-            else {
-                return count > 0;
+    pub(crate) fn take_refusals(&self, refused: impl FnMut(SocketAddrV6)) -> bool {
+        let fd = self.socket.as_raw_fd();
+        match self.family {
+            Family::V4 => take_refusals(fd, |to: SockaddrIn| kept(SocketAddrV4::from(to)), refused),
+            Family::V6 => take_refusals(fd, |to: SockaddrIn6| to.into(), refused),
+        }
+    }
+}
+
+fn take_refusals<A: SockaddrLike + Copy>(
+    fd: RawFd,
+    address: impl Fn(A) -> SocketAddrV6,
+    mut refused: impl FnMut(SocketAddrV6),
+) -> bool {
+    let (mut bytes, mut control) = ([0; 64], cmsg_space!(libc::sock_extended_err, libc::sockaddr_in6, [u8; 128]));
+    for count in 0..ERRORS_MAX {
+        let mut slices = [IoSliceMut::new(&mut bytes)];
+        let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
+        let Ok(got) = recvmsg::<A>(fd, &mut slices, Some(&mut control), flags) else { return count > 0 };
+        for message in got.cmsgs().into_iter().flatten() {
+            let error = match message {
+                ControlMessageOwned::Ipv4RecvErr(error, _) | ControlMessageOwned::Ipv6RecvErr(error, _) => error,
+                _ => continue,
             };
-            for message in got.cmsgs().into_iter().flatten() {
-                if let (ControlMessageOwned::Ipv6RecvErr(error, _), Some(to)) = (message, got.address)
-                    && error.ee_errno == Errno::ECONNREFUSED as u32
-                {
-                    refused(to.into());
-                }
+            if let (true, Some(to)) = (error.ee_errno == Errno::ECONNREFUSED as u32, got.address) {
+                refused(address(to));
             }
         }
-        true
     }
+    true
+}
+
+/// The system refused a socket on this address.
+fn refused(address: SocketAddrV6, source: std::io::Error) -> Error {
+    Error::Socket { address: SocketAddr::V6(address), source }
 }
 
 /// Sets the options that every socket of a plane has: buffers of these many bytes, traffic classes and times of arrival
 /// with datagrams, and no fragments.
-fn prepare(socket: &impl AsFd, receive: usize, send: usize) -> nix::Result<()> {
+fn prepare(socket: &impl AsFd, family: Family, receive: usize, send: usize) -> nix::Result<()> {
     // Only a privileged process may exceed the system's limit; the plain call gives at most the limit.
     if setsockopt(socket, sockopt::RcvBufForce, &receive).is_err() {
         setsockopt(socket, sockopt::RcvBuf, &receive)?;
@@ -268,20 +265,18 @@ fn prepare(socket: &impl AsFd, receive: usize, send: usize) -> nix::Result<()> {
     if setsockopt(socket, sockopt::SndBufForce, &send).is_err() {
         setsockopt(socket, sockopt::SndBuf, &send)?;
     }
-    setsockopt(socket, sockopt::Ipv6RecvTClass, &true)?;
-    setsockopt(socket, sockopt::Ipv6DontFrag, &true)?;
-    setsockopt(socket, MtuDiscover6, &libc::IPV6_PMTUDISC_PROBE)?;
+    family.prepare(socket)?;
     // Optional: without it, round trips include the time that the receiver slept.
     let _ = setsockopt(socket, sockopt::ReceiveTimestampns, &true);
     Ok(())
 }
 
 /// Receives the datagrams of one call from a socket; false if there were none.
-fn receive(fd: RawFd, inbox: &mut Inbox) -> bool {
+fn receive<A: SockaddrLike + Copy>(fd: RawFd, inbox: &mut Inbox, origin: impl FnOnce(A) -> SocketAddrV6) -> bool {
     (inbox.length, inbox.failed) = (0, false);
     let mut slices = [IoSliceMut::new(&mut inbox.bytes)];
     let control = Some(inbox.control.as_mut_slice());
-    let got = match recvmsg::<SockaddrIn6>(fd, &mut slices, control, MsgFlags::MSG_DONTWAIT) {
+    let got = match recvmsg::<A>(fd, &mut slices, control, MsgFlags::MSG_DONTWAIT) {
         Ok(got) => got,
         Err(error) => {
             // An error here belongs to an earlier send (a peer's port is closed), so it is enough to try again later.
@@ -291,10 +286,11 @@ fn receive(fd: RawFd, inbox: &mut Inbox) -> bool {
     };
     let Some(from) = got.address else { return false };
     (inbox.length, inbox.stride) = (got.bytes, got.bytes);
-    inbox.arrival = Arrival { from: from.into(), class: 0, age: Duration::ZERO };
+    inbox.arrival = Arrival { from: origin(from), class: 0, age: Duration::ZERO };
     for message in got.cmsgs().into_iter().flatten() {
         match message {
             ControlMessageOwned::Ipv6TClass(class) => inbox.arrival.class = class as u8,
+            ControlMessageOwned::Ipv4Tos(class) => inbox.arrival.class = class,
             ControlMessageOwned::UdpGroSegments(stride) if stride > 0 => inbox.stride = stride as usize,
             ControlMessageOwned::ScmTimestampns(at) => {
                 let at = UNIX_EPOCH + Duration::from(at);

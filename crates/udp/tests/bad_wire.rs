@@ -5,7 +5,7 @@ mod support;
 use std::time::{Duration, Instant};
 use strandway_udp::impair::Impairment;
 use strandway_udp::{Completion, Config, Protection, Reason, Waiting};
-use support::{PATIENCE, Pair, config, pattern};
+use support::{PATIENCE, Pair, config, over_ipv4, pattern};
 
 const BAD: Impairment = Impairment {
     loss: 0.05,
@@ -74,6 +74,11 @@ fn messages_arrive_intact(profile: &str, encrypt: bool) {
 #[test]
 fn uec_delivers_every_byte_over_a_bad_wire_by_its_recovery_without_trimming() {
     messages_arrive_intact("uec", false);
+}
+
+#[test]
+fn uec_delivers_every_byte_over_a_bad_wire_of_ipv4() {
+    over_ipv4(uec_delivers_every_byte_over_a_bad_wire_by_its_recovery_without_trimming);
 }
 
 #[test]
@@ -179,6 +184,11 @@ fn marks_go_all_the_way_to_the_congestion_control_and_back() {
     assert!(sent.acks > 0 && sent.acks_marked == sent.acks, "acknowledgements echo it: {sent:?}");
 }
 
+#[test]
+fn marks_of_ipv4_go_all_the_way_to_the_congestion_control_and_back() {
+    over_ipv4(marks_go_all_the_way_to_the_congestion_control_and_back);
+}
+
 /// Timers so slow that every kind of recovery except NACKs would take seconds.
 fn only_nacks(profile: &str, protection: Protection) -> strandway_udp::Config {
     let slow = strandway_proto::Span::from_ms(5_000);
@@ -215,6 +225,11 @@ fn what_a_switch_cuts_is_asked_for_again_and_sent_again_without_a_timeout() {
             assert_eq!((theirs.forged, theirs.malformed, theirs.repeated), (0, 0, 0), "{profile}, {protection:?}");
         }
     }
+}
+
+#[test]
+fn what_a_switch_cuts_of_ipv4_is_asked_for_again() {
+    over_ipv4(what_a_switch_cuts_is_asked_for_again_and_sent_again_without_a_timeout);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use strandway_proto::{HostId, Letter, PathId, Rate};
 use strandway_udp::{
     Completion, Config, Error, Group, GroupCounters, Incoming, Membership, Node, Region, parity_chunks,
 };
-use support::{PATIENCE, cast_address, config, in_multicast_namespace, pattern, v6};
+use support::{PATIENCE, cast_address, config, in_multicast_namespace, over_ipv4, pattern, v6};
 
 const TEAM: u16 = 7;
 const PORT: u16 = 47_999;
@@ -165,6 +165,11 @@ fn chunks_reach_all_members_by_all_trees_each_in_its_place() {
 }
 
 #[test]
+fn chunks_reach_all_members_by_groups_of_ipv4() {
+    over_ipv4(chunks_reach_all_members_by_all_trees_each_in_its_place);
+}
+
+#[test]
 fn chunks_of_operations_that_are_closed_or_odd_go_nowhere() {
     if !in_multicast_namespace("chunks_of_operations_that_are_closed_or_odd_go_nowhere") {
         return;
@@ -233,6 +238,11 @@ fn letters_reach_one_member_or_all_and_strangers_none() {
         assert_eq!(words(seen), 0);
         ranks.nodes.iter().zip(&before).all(|(node, before)| node.counters().strays > *before)
     });
+}
+
+#[test]
+fn letters_reach_one_member_or_all_over_ipv4() {
+    over_ipv4(letters_reach_one_member_or_all_and_strangers_none);
 }
 
 #[test]

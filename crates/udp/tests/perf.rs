@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use strandway_udp::perf::{self, Mode, Options, PerfError, Served, Stretch};
 use strandway_udp::{Completion, Config, Node, Reason};
-use support::{PATIENCE, config, v6};
+use support::{PATIENCE, config, over_ipv4, v6};
 
 fn measure(planes: usize, options: Options) -> Result<(Stretch, Vec<Stretch>), PerfError> {
     let mut server = Node::bind(config("uec", planes)).expect("sockets");
@@ -45,6 +45,11 @@ fn bandwidth_counts_what_arrived_and_names_the_planes_that_carried_it() {
     assert!(whole.plane_gbps.iter().all(|&rate| rate > 0.0), "{whole:?}");
     assert!(whole.plane_gbps.iter().sum::<f64>() >= whole.goodput_gbps * 0.95, "{whole:?}");
     assert!(whole.rtt_p50_us > 0.0 && whole.rtt_p50_us <= whole.rtt_p99_us, "{whole:?}");
+}
+
+#[test]
+fn bandwidth_over_ipv4_counts_what_arrived() {
+    over_ipv4(bandwidth_counts_what_arrived_and_names_the_planes_that_carried_it);
 }
 
 #[test]

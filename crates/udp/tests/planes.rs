@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use strandway_proto::Span;
 use strandway_udp::impair::Impairment;
 use strandway_udp::{Completion, Config, Routes};
-use support::{PATIENCE, Pair, config, pattern};
+use support::{PATIENCE, Pair, config, over_ipv4, pattern};
 
 /// Writes rounds of `bytes` until `enough` returns true; each round is checked byte by byte.
 fn write_rounds(pair: &mut Pair, bytes: usize, mut enough: impl FnMut(&mut Pair, u32) -> bool) -> u32 {
@@ -52,10 +52,20 @@ fn one_connection_uses_every_plane() {
 }
 
 #[test]
+fn one_connection_uses_every_plane_of_ipv4() {
+    over_ipv4(one_connection_uses_every_plane);
+}
+
+#[test]
 fn nodes_that_send_from_several_ports_meet() {
     let config = Config { routes: Routes::SourcePorts(8), ..config("uec", 1) };
     let mut pair = Pair::new(config, None, 0);
     write_rounds(&mut pair, 500_000, |_, round| round == 4);
+}
+
+#[test]
+fn nodes_that_send_from_several_ports_meet_over_ipv4() {
+    over_ipv4(nodes_that_send_from_several_ports_meet);
 }
 
 #[test]
@@ -87,6 +97,11 @@ fn a_plane_that_goes_silent_and_comes_back_costs_no_byte() {
             now.up == [true; 3] && now.sent_bytes[1] > after.sent_bytes[1]
         });
     }
+}
+
+#[test]
+fn a_plane_of_ipv4_that_goes_silent_and_comes_back_costs_no_byte() {
+    over_ipv4(a_plane_that_goes_silent_and_comes_back_costs_no_byte);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use strandway_udp::frame::VERSION;
 use strandway_udp::perf::{self, Mode, Options, PerfError, Served};
 use strandway_udp::{Completion, Config, Connection, Error, Membership, Node, Protection, Shards};
 use support::executor::block_on;
-use support::{PATIENCE, config, local, pattern, v6};
+use support::{PATIENCE, config, local, over_ipv4, pattern, v6};
 
 const BYTES: usize = 200_000;
 
@@ -146,6 +146,11 @@ fn one_port_serves_three_shards_and_each_gets_the_connections_that_ask_for_it() 
         host.until(shard, |told| matches!(told, Completion::Closed { .. }));
         host.write_all(&ends, 10);
     }
+}
+
+#[test]
+fn one_port_of_ipv4_serves_three_shards() {
+    over_ipv4(one_port_serves_three_shards_and_each_gets_the_connections_that_ask_for_it);
 }
 
 #[test]

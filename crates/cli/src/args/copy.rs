@@ -17,12 +17,13 @@ A directory keeps its name, as with cp -r: data becomes DIR/data, but data/. cop
 kept; owners are not. A symbolic link is copied as a link if it points into the copied directory.
 
 Examples, on one host:
-  strandway copy --serve backup &                             listens on [::1]:47931
+  strandway copy --serve backup &                             listens on [::1]:47931, or 127.0.0.1:47931 without IPv6
   strandway copy data '[::1]:'                                backup/data
 Two hosts:
   head -c 32 /dev/urandom > key                               copy it to both hosts
   strandway copy --serve /srv/backup --key key --plane fd00:1::2
   strandway copy data notes.txt '[fd00:1::2]:monday' --key key    /srv/backup/monday/data, /srv/backup/monday/notes.txt
+  strandway copy data 10.0.0.2:monday --key key               with IPv4, if the server has --plane 10.0.0.2
 A line of 10 Gb/s, 80 ms there and back (both sides):
   strandway copy data '[fd00:1::2]:' --key key --rate 10Gbps --rtt 80ms
 Two planes:
@@ -36,7 +37,7 @@ For scripts:
 
 Exit status: 0 all files are there, 1 some files are missing (each with its reason), 2 bad usage.";
 
-const PATHS: &str = "Files and directories to copy, then the destination: [ADDRESS]:DIR, [ADDRESS]:PORT:DIR, NAME:DIR, or one \
+const PATHS: &str = "Files and directories to copy, then the destination: [IPv6]:DIR, [IPv6]:PORT:DIR, IPv4:DIR, NAME:DIR, NAME:PORT:DIR, or one \
                      address per plane, separated by commas, such as [fd00:1::2],[fd00:2::2]:DIR. DIR is inside the served \
                      directory, or empty";
 

@@ -10,7 +10,7 @@ A plane is a pair of addresses, a local one and one of the other host. Both side
 key. Without --plane, a server listens on loopback.
 
 Examples, on one host:
-  strandway perf server &                                     listens on [::1]:47930
+  strandway perf server &                                     listens on [::1]:47930, or 127.0.0.1:47930 without IPv6
   strandway perf client ::1                                   ten seconds of 1 MiB writes, a line per second
   strandway perf client ::1 --latency --size 64               round trips instead
   strandway perf client ::1 --latency --size 64 --bulk 1      the same beside a connection that fills the wire
@@ -19,6 +19,7 @@ Two hosts, two planes:
   head -c 32 /dev/urandom > key                               copy it to both hosts
   strandway perf server --key key --plane fd00:1::2 --plane fd00:2::2
   strandway perf client fd00:1::2 fd00:2::2 --key key --plane fd00:1::1 --plane fd00:2::1
+  strandway perf client 10.0.1.2 10.0.2.2 --key key --plane 10.0.1.1 --plane 10.0.2.1     with IPv4
 Between two hosts of a fabric of namespaces (see strandway fabric):
   strandway fabric exec h2 -- strandway perf server --node /run/strandway/sw/h2.toml
   strandway fabric exec h0 -- strandway perf client h2 --node /run/strandway/sw/h0.toml

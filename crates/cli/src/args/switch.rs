@@ -48,9 +48,9 @@ Exit status: 0 after --seconds or Ctrl-C, 1 if a socket cannot be opened or fail
 pub(crate) struct SwitchArgs {
     #[command(subcommand)]
     pub(crate) command: Option<SwitchCommand>,
-    /// Address to listen on, with or without [..]:PORT
-    #[arg(long, value_name = "ADDRESS", default_value = "::1")]
-    pub(crate) listen: String,
+    /// Address to listen on, IPv6 or IPv4, with or without a port [default: ::1, or 127.0.0.1 without IPv6]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<String>,
     /// A job: its number and the file with its key; may be repeated [default on loopback: job 1, with a public key]
     #[arg(long, value_name = "N=KEYFILE")]
     pub(crate) job: Vec<String>,
@@ -110,7 +110,7 @@ pub(crate) enum SwitchCommand {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct SwitchServerArgs {
-    /// The switch's address, with or without [..]:PORT
+    /// The switch's address, with or without a port
     #[arg(long, value_name = "ADDRESS", default_value = "::1")]
     pub(crate) switch: String,
     /// The number of the job at the switch
@@ -119,9 +119,9 @@ pub(crate) struct SwitchServerArgs {
     /// The file with the job's key; not needed on loopback
     #[arg(long, value_name = "FILE")]
     pub(crate) job_key: Option<PathBuf>,
-    /// Address from which it reaches the switch [default: ::1 if the switch is there, otherwise any]
+    /// Address from which it reaches the switch [default: loopback if the switch is there, otherwise any]
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) listen: Option<std::net::Ipv6Addr>,
+    pub(crate) listen: Option<String>,
     /// Drop this share of the arriving fragments, for experiments
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     pub(crate) lose: f64,

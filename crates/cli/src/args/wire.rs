@@ -10,7 +10,7 @@ pub(crate) struct WireArgs {
     /// take precedence over it
     #[arg(long, value_name = "FILE", conflicts_with = "plane")]
     pub(crate) node: Option<PathBuf>,
-    /// Local address of a plane, with or without [..]:PORT; may be repeated
+    /// Local address of a plane, IPv6 or IPv4, with or without a port; may be repeated
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) plane: Vec<String>,
     /// File with the key that both sides share (16 bytes or more); not needed on loopback
@@ -19,7 +19,7 @@ pub(crate) struct WireArgs {
     /// Payload bytes per packet: 1344 for an MTU of 1500; 4096 for an MTU of 4300, and on loopback [default: 1344]
     #[arg(long, value_name = "BYTES")]
     pub(crate) payload: Option<u32>,
-    /// Choose the largest payload for packets of this many bytes, IPv6 header included, with this profile and
+    /// Choose the largest payload for packets of this many bytes, IP header included, with this profile and
     /// protection
     #[arg(long, value_name = "BYTES", conflicts_with = "payload")]
     pub(crate) mtu: Option<u32>,

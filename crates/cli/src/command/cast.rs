@@ -5,7 +5,6 @@ use crate::Failure;
 use crate::args::{CastArgs, Trust};
 use crate::outputs::{Outputs, Wanted};
 use crate::progress::{self, RealBar};
-use std::net::{Ipv6Addr, SocketAddrV6};
 use std::path::Path;
 use std::time::Duration;
 use strandway_group::cast::{self, CastError, Listener, Options, Served, State, Status, Summary};
@@ -46,13 +45,12 @@ pub(crate) fn cast(args: &CastArgs) -> Result<(), Failure> {
 
 fn receive(args: &CastArgs, directory: &Path) -> Result<(), Failure> {
     let outputs = Outputs::open(Wanted { quiet: args.quiet, ..Wanted::default() }, &[])?;
-    let ours = || Ok(vec![SocketAddrV6::new(Ipv6Addr::LOCALHOST, PORT, 0, 0)]);
-    let (mut config, _) = wire::config(&args.wire, None, ours, PORT)?;
+    let (mut config, _) = wire::config(&args.wire, None, || Ok(wire::loopback(PORT)), PORT)?;
     config.plane_timeout = PLANE_TIMEOUT;
     let target = Target::open(directory).map_err(Failure::Usage)?;
     let node = Node::bind(config)?;
-    let at: Vec<String> = node.addresses()?.iter().map(ToString::to_string).collect();
-    outputs.show(&format!("receiving below {} on {}; Ctrl-C ends\n", shown(directory), at.join(" ")));
+    let at = wire::shown(node.addresses()?);
+    outputs.show(&format!("receiving below {} on {at}; Ctrl-C ends\n", shown(directory)));
     let mut failed = false;
     cast::receive(node, target, &progress::interrupted, |served| {
         failed = matches!(served, Served::Ended(_));

@@ -6,7 +6,7 @@ use crate::args::CopyArgs;
 use crate::outputs::{Outputs, Wanted};
 use crate::progress::{self, RealBar};
 use std::ffi::OsStr;
-use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
+use std::net::SocketAddrV6;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,11 +60,11 @@ fn config(
 
 fn serve(args: &CopyArgs, directory: &Path) -> Result<(), Failure> {
     let outputs = Outputs::open(Wanted { quiet: args.quiet, ..Wanted::default() }, &[])?;
-    let (config, _) = config(args, || Ok(vec![SocketAddrV6::new(Ipv6Addr::LOCALHOST, PORT, 0, 0)]), PORT)?;
+    let (config, _) = config(args, || Ok(wire::loopback(PORT)), PORT)?;
     let mut server = Server::open(directory)?;
     let mut node = Node::bind(config)?;
-    let at: Vec<String> = node.addresses()?.iter().map(ToString::to_string).collect();
-    outputs.show(&format!("serving {} on {}; Ctrl-C ends\n", shown(directory), at.join(" ")));
+    let at = wire::shown(node.addresses()?);
+    outputs.show(&format!("serving {} on {at}; Ctrl-C ends\n", shown(directory)));
     let gone = AtomicBool::new(false);
     let stop = || progress::interrupted() || (args.once && gone.load(Ordering::Relaxed));
     copy::serve(&mut node, &mut server, stop, |served| match served {
@@ -84,11 +84,11 @@ fn send(args: &CopyArgs) -> Result<(), Failure> {
     };
     let sources: Vec<PathBuf> = sources.iter().map(PathBuf::from).collect();
     let (hosts, directory) = parse(place)?;
-    let ours = || addresses(&hosts)?.into_iter().map(wire::local_for).collect();
+    let ours = || wire::addresses(&hosts, PORT, &[])?.into_iter().map(wire::local_for).collect();
     let (config, file) = config(args, ours, 0)?;
     let peer = match &file {
         Some(file) => wire::peer(file, &hosts, PORT)?,
-        None => addresses(&hosts)?,
+        None => wire::addresses(&hosts, PORT, &config.planes)?,
     };
     let wanted = Wanted { json: args.json.as_ref(), quiet: args.quiet, ..Wanted::default() };
     let mut outputs = Outputs::open(wanted, &wire::inputs(&args.wire))?;
@@ -116,11 +116,11 @@ fn send(args: &CopyArgs) -> Result<(), Failure> {
     Err(Failure::Run(lines.join("\n")))
 }
 
-/// `[ADDRESS]:DIR`, `[ADDRESS]:PORT:DIR`, `NAME:DIR`, or several hosts separated by commas. Returns the hosts and the
+/// `[ADDRESS]:DIR`, `[ADDRESS]:PORT:DIR`, `NAME:DIR`, `NAME:PORT:DIR` (a name, or an IPv4 address), or several hosts separated by commas. Returns the hosts and the
 /// directory.
 fn parse(place: &OsStr) -> Result<(Vec<String>, Vec<u8>), Failure> {
     let wrong = || {
-        let how = "write it as HOST:DIR, such as '[fd00:1::2]:backup'; DIR may be empty, but the colon is needed";
+        let how = "write it as HOST:DIR, such as 10.0.0.2:backup or '[fd00:1::2]:backup'; DIR may be empty, but the colon is needed";
         Failure::Usage(format!("{}: not a destination; {how}", shown(Path::new(place))))
     };
     let mut hosts = Vec::new();
@@ -155,29 +155,6 @@ fn parse(place: &OsStr) -> Result<(Vec<String>, Vec<u8>), Failure> {
             _ => return Err(wrong()),
         }
     }
-}
-
-/// Parses addresses, and looks names up.
-fn addresses(hosts: &[String]) -> Result<Vec<SocketAddrV6>, Failure> {
-    let one = |host: &String| {
-        if let Ok(found) = wire::addresses(std::slice::from_ref(host), PORT) {
-            return Ok(found);
-        }
-        let with_port = if host.contains(':') { host.clone() } else { format!("{host}:{PORT}") };
-        let found = with_port.to_socket_addrs().map_err(|error| {
-            Failure::Usage(format!("{host}: {error}; name a host that has an IPv6 address, or write [ADDRESS]:DIR"))
-        })?;
-        let found = found.filter_map(|address| match address {
-            SocketAddr::V6(address) => Some(address),
-            SocketAddr::V4(_) => None,
-        });
-        let first: Vec<SocketAddrV6> = found.take(1).collect();
-        if first.is_empty() {
-            return Err(Failure::Usage(format!("{host}: it has no IPv6 address, which nodes need")));
-        }
-        Ok(first)
-    };
-    Ok(hosts.iter().map(one).collect::<Result<Vec<_>, Failure>>()?.concat())
 }
 
 /// The line next to the progress bar.
@@ -273,6 +250,9 @@ mod tests {
             ("[fd00::2]:5000:a:b", vec!["[fd00::2]:5000"], "a:b"),
             ("[fd00::2]:5000", vec!["fd00::2"], "5000"),
             ("h2:x", vec!["h2"], "x"),
+            ("10.0.0.2:x", vec!["10.0.0.2"], "x"),
+            ("10.0.0.2:5000:x", vec!["10.0.0.2:5000"], "x"),
+            ("10.0.0.2,10.1.0.2:9:", vec!["10.0.0.2", "10.1.0.2:9"], ""),
             ("localhost:5000:x", vec!["localhost:5000"], "x"),
             ("[a::1],[b::1]:9,h:x", vec!["a::1", "[b::1]:9", "h"], "x"),
         ] {

@@ -36,17 +36,10 @@ pub(crate) fn node(args: &NodeArgs) -> Result<(), Failure> {
     )?;
     let profile = config.profile.name.clone();
     let mut node = Node::bind(config)?;
-    let at: Vec<String> = node.addresses()?.iter().map(ToString::to_string).collect();
+    let at = super::wire::shown(node.addresses()?);
     outputs.show(&format!(
         "{} listens on {}, profile {profile}; Ctrl-C ends\n{:>13}  {:>5}  {:>8}  {:>8}  {:>7}  {}\n",
-        file.name,
-        at.join(" "),
-        "seconds",
-        "conns",
-        "in Gb/s",
-        "out Gb/s",
-        "resent",
-        "planes: MB in/out"
+        file.name, at, "seconds", "conns", "in Gb/s", "out Gb/s", "resent", "planes: MB in/out"
     ));
     let began = Instant::now();
     let mut written = Ok(());

@@ -5,7 +5,7 @@ use crate::Failure;
 use crate::args::{PerfArgs, PerfClientArgs, PerfCommon, PerfServerArgs, PerfSide};
 use crate::outputs::{Outputs, Wanted, print};
 use crate::progress;
-use std::net::{Ipv6Addr, SocketAddrV6};
+use std::net::SocketAddrV6;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use strandway_lab::NodeFile;
@@ -29,14 +29,14 @@ pub(crate) fn perf(args: &PerfArgs) -> Result<(), Failure> {
 }
 
 fn server(args: &PerfServerArgs) -> Result<(), Failure> {
-    let (config, _) = config(&args.common, || Ok(vec![SocketAddrV6::new(Ipv6Addr::LOCALHOST, PORT, 0, 0)]), PORT)?;
+    let (config, _) = config(&args.common, || Ok(wire::loopback(PORT)), PORT)?;
     let mut nodes = Node::bind_shards(&config, usize::from(args.common.threads))?;
-    let at: Vec<String> = nodes[0].addresses()?.iter().map(ToString::to_string).collect();
+    let at = wire::shown(nodes[0].addresses()?);
     let threads = match nodes.len() {
         1 => String::new(),
         threads => format!("{threads} threads share it; "),
     };
-    print(&format!("listening on {}; {threads}Ctrl-C ends\n", at.join(" ")));
+    print(&format!("listening on {at}; {threads}Ctrl-C ends\n"));
     // The number of open connections, and whether there was one before. A client with several threads closes its
     // connections one by one.
     let (open, gone) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -68,12 +68,11 @@ fn bind(config: &Config, threads: u16) -> Result<Vec<Node>, Error> {
 }
 
 fn client(args: &PerfClientArgs) -> Result<(), Failure> {
-    let server = || wire::addresses(&args.server, PORT);
-    let ours = || server()?.into_iter().map(wire::local_for).collect();
+    let ours = || wire::addresses(&args.server, PORT, &[])?.into_iter().map(wire::local_for).collect();
     let (config, file) = config(&args.common, ours, 0)?;
     let server = match &file {
         Some(file) => wire::peer(file, &args.server, PORT)?,
-        None => server()?,
+        None => wire::addresses(&args.server, PORT, &config.planes)?,
     };
     if !args.seconds.is_finite() || !(0.01..=86_400.0).contains(&args.seconds) {
         return Err(Failure::Usage("--seconds: take 0.01 to 86400".into()));

@@ -8,7 +8,7 @@ use crate::args::{
 use crate::outputs::print;
 use crate::progress;
 use std::io::{Read, Write};
-use std::net::{Ipv6Addr, SocketAddrV6};
+use std::net::SocketAddrV6;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ use strandway_group::aggregation::{
     SwitchEvent, SwitchStatus, System,
 };
 use strandway_proto::rng::{Random, StreamKind};
+use strandway_udp::address;
 
 /// The default first port of a switch; from the dynamic range, ours.
 const PORT: u16 = 48_000;
@@ -33,12 +34,12 @@ pub(crate) fn switch(args: &SwitchArgs) -> Result<(), Failure> {
     let lasts = lasts(args.seconds)?;
     let config = config(args)?;
     let jobs: Vec<u16> = config.jobs.iter().map(|job| job.number).collect();
-    let (system, slots) = (config.system.name(), config.slots);
+    let (system, slots, at) = (config.system.name(), config.slots, address::shown(config.address).ip());
     let mut switch = Switch::start(config)?;
     let asked = listen(args.socket.as_deref())?;
-    print(&format!("{system} with {slots} slots; fragments at {:?} of {}; Ctrl-C ends\n", switch.ports(), args.listen));
+    print(&format!("{system} with {slots} slots; fragments at {:?} of {at}; Ctrl-C ends\n", switch.ports()));
     for job in jobs {
-        print(&format!("job {job}: workers join at {}\n", switch.door(job)?));
+        print(&format!("job {job}: workers join at {}\n", address::shown(switch.door(job)?)));
     }
     let began = Instant::now();
     while !progress::interrupted() && lasts.is_none_or(|lasts| began.elapsed() < lasts) {
@@ -79,10 +80,18 @@ fn loss(share: f64) -> Result<f64, Failure> {
 fn server(args: &SwitchServerArgs) -> Result<(), Failure> {
     let (lasts, loss) = (lasts(args.seconds)?, loss(args.lose)?);
     let (door, key) = door(&args.switch, args.job, args.job_key.as_deref())?;
-    let any = if door.ip().is_loopback() { Ipv6Addr::LOCALHOST } else { Ipv6Addr::UNSPECIFIED };
-    let from = SocketAddrV6::new(args.listen.unwrap_or(any), 0, 0, door.scope_id());
+    let any = match address::is_loopback(*door.ip()) {
+        true => *wire::local_for(door)?.ip(),
+        false => address::unspecified(*door.ip()),
+    };
+    let listen = args.listen.as_deref().map(self::address).transpose()?;
+    let from = SocketAddrV6::new(listen.map_or(any, |listen| *listen.ip()), 0, 0, door.scope_id());
     let mut server = ParameterServer::start(ServerConfig { loss, ..ServerConfig::new(from, door, key) })?;
-    print(&format!("the parameter server of job {} for the switch at {door}; Ctrl-C ends\n", args.job));
+    print(&format!(
+        "the parameter server of job {} for the switch at {}; Ctrl-C ends\n",
+        args.job,
+        address::shown(door)
+    ));
     let began = Instant::now();
     let mut refused = None;
     while !progress::interrupted() && lasts.is_none_or(|lasts| began.elapsed() < lasts) {
@@ -141,7 +150,8 @@ fn listen(given: Option<&Path>) -> Result<Asked, Failure> {
 }
 
 fn config(args: &SwitchArgs) -> Result<SwitchConfig, Failure> {
-    let address = address(&args.listen)?;
+    let listen = args.listen.as_deref().map(self::address).transpose()?;
+    let address = listen.unwrap_or_else(|| SocketAddrV6::new(address::loopback(), PORT, 0, 0));
     let system = match args.system {
         SystemName::Esa => System::Esa(Esa {
             results: match args.results {
@@ -157,7 +167,7 @@ fn config(args: &SwitchArgs) -> Result<SwitchConfig, Failure> {
     let share = args.share.unwrap_or(SwitchConfig::usual_share(args.job.len()));
     let mut jobs = args.job.iter().map(|text| job(text, share)).collect::<Result<Vec<_>, _>>()?;
     if jobs.is_empty() {
-        if !address.ip().is_loopback() {
+        if !address::is_loopback(*address.ip()) {
             let said =
                 "except on loopback, each job needs a key: --job 1=KEYFILE (`head -c 32 /dev/urandom > KEYFILE`)";
             return Err(Failure::Usage(said.into()));
@@ -172,7 +182,7 @@ fn config(args: &SwitchArgs) -> Result<SwitchConfig, Failure> {
 }
 
 fn address(text: &str) -> Result<SocketAddrV6, Failure> {
-    Ok(wire::addresses(&[text.to_string()], PORT)?[0])
+    Ok(wire::addresses(&[text.to_string()], PORT, &[])?[0])
 }
 
 fn job(text: &str, share: f64) -> Result<JobConfig, Failure> {
@@ -190,7 +200,7 @@ fn door(switch: &str, job: u16, key: Option<&Path>) -> Result<(SocketAddrV6, Vec
         Some(file) => {
             std::fs::read(file).map_err(|error| Failure::Usage(format!("--job-key {}: {error}", file.display())))?
         }
-        None if door.ip().is_loopback() => wire::LOOPBACK_KEY.to_vec(),
+        None if address::is_loopback(*door.ip()) => wire::LOOPBACK_KEY.to_vec(),
         None => {
             let said = "a switch that is not on loopback needs --job-key FILE with the job's key";
             return Err(Failure::Usage(said.into()));
@@ -204,7 +214,7 @@ fn door(switch: &str, job: u16, key: Option<&Path>) -> Result<(SocketAddrV6, Vec
 /// The settings of a worker for the switch that the command line names.
 pub(super) fn network(args: &UseSwitchArgs) -> Result<NetworkOptions, Failure> {
     let Some(switch) = &args.switch else {
-        return Err(Failure::Usage("--algorithm in-network: name the switch, such as --switch fd00:1::9".into()));
+        return Err(Failure::Usage("--algorithm in-network: name the switch, such as --switch 10.0.0.9".into()));
     };
     let (door, key) = door(switch, args.job, args.job_key.as_deref())?;
     Ok(NetworkOptions {

@@ -55,7 +55,9 @@ pub(super) fn lines(
         all.push((line.to_string(), addresses));
     }
     match all.len() {
-        0 => Err(wrong(format!("it has no line: write one per node, such as [fd00:1::1]:{port},[fd00:2::1]:{port}"))),
+        0 => Err(wrong(format!(
+            "it has no line: write one per node, such as 10.0.0.1:{port} or [fd00:1::1]:{port},[fd00:2::1]:{port}"
+        ))),
         1..=65_536 => Ok(all),
         many => Err(wrong(format!("{many} lines: at most 65,536 are possible"))),
     }
@@ -66,7 +68,7 @@ pub(super) fn one(text: &str, file: Option<&NodeFile>, port: u16) -> Result<Vec<
     let names: Vec<String> = text.split([',', ' ', '\t']).filter(|word| !word.is_empty()).map(String::from).collect();
     match (file, &names[..]) {
         (Some(file), [_]) => wire::peer(file, &names, port),
-        _ => wire::addresses(&names, port),
+        _ => wire::addresses(&names, port, &[]),
     }
 }
 

@@ -2,10 +2,10 @@
 
 use crate::Failure;
 use crate::args::{Waiting, WireArgs};
-use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
+use std::net::{SocketAddr, SocketAddrV6};
 use std::path::PathBuf;
 use strandway_lab::NodeFile;
-use strandway_udp::{Config, Error, Reason, Routes};
+use strandway_udp::{Config, Error, Reason, Routes, address};
 
 /// The key without --key, which is possible only on loopback. It is public: other processes of this host may connect,
 /// too.
@@ -20,36 +20,30 @@ impl From<Error> for Failure {
     }
 }
 
-/// `ADDRESS` or `[ADDRESS]:PORT`.
-pub(super) fn addresses(texts: &[String], port: u16) -> Result<Vec<SocketAddrV6>, Failure> {
-    let parse = |text: &String| {
-        let bare = text.parse::<Ipv6Addr>().map(|ip| SocketAddrV6::new(ip, port, 0, 0));
-        bare.or_else(|_| text.parse()).map_err(|_| {
-            Failure::Usage(format!("{text}: not an IPv6 address; write it as fd00:1::2 or [fd00:1::2]:{port}"))
-        })
-    };
-    texts.iter().map(parse).collect()
+/// The addresses of hosts, one for each plane: `ADDRESS`, `ADDRESS:PORT` or `[ADDRESS]:PORT` of either family, or a name,
+/// with or without a port. A name is looked up in the family of the plane, if `ours` has its address.
+pub(super) fn addresses(texts: &[String], port: u16, ours: &[SocketAddrV6]) -> Result<Vec<SocketAddrV6>, Failure> {
+    let one = |(i, text): (usize, &String)| address::find(text, port, ours.get(i).map(|ours| *ours.ip()));
+    texts.iter().enumerate().map(one).collect::<Result<_, _>>().map_err(|unknown| Failure::Usage(unknown.to_string()))
+}
+
+/// Addresses as people write them.
+pub(super) fn shown(addresses: impl IntoIterator<Item = SocketAddr>) -> String {
+    addresses.into_iter().map(|one| address::shown(one).to_string()).collect::<Vec<_>>().join(" ")
+}
+
+/// The plane of a server that was given none: loopback.
+pub(super) fn loopback(port: u16) -> Vec<SocketAddrV6> {
+    vec![SocketAddrV6::new(address::loopback(), port, 0, 0)]
 }
 
 /// The local address from which this host reaches another one.
 pub(super) fn local_for(peer: SocketAddrV6) -> Result<SocketAddrV6, Failure> {
-    let find = || -> std::io::Result<Option<SocketAddrV6>> {
-        let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?;
-        // This sends no packet; it only looks up the route.
-        socket.connect(peer)?;
-        Ok(match socket.local_addr()? {
-            std::net::SocketAddr::V6(mut address) => {
-                address.set_port(0);
-                Some(address)
-            }
-            std::net::SocketAddr::V4(_) => None,
-        })
-    };
-    match find() {
-        Ok(Some(address)) => Ok(address),
-        Ok(None) => Err(Failure::Usage(format!("{peer}: give --plane, the local address to reach it from"))),
-        Err(error) => Err(Failure::Run(format!("no way to {peer}: {error}; see `ip -6 route get {}`", peer.ip()))),
-    }
+    address::local_for(peer).map_err(|error| {
+        let ip = address::shown(peer).ip();
+        let command = if ip.is_ipv4() { "ip" } else { "ip -6" };
+        Failure::Run(format!("no way to {ip}: {error}; see `{command} route get {ip}`"))
+    })
 }
 
 /// The addresses of a host of the node file's fabric, by name or number.
@@ -60,12 +54,12 @@ pub(super) fn peer(file: &NodeFile, names: &[String], port: u16) -> Result<Vec<S
     let number = name.strip_prefix("host").or(name.strip_prefix('h')).unwrap_or(name).parse().ok();
     match number.map(|host| file.peer(host)) {
         Some(Some(addresses)) => Ok(addresses),
-        Some(None) if file.srv6.is_none() => addresses(names, port),
+        Some(None) if file.srv6.is_none() => addresses(names, port, &file.planes),
         Some(None) => Err(Failure::Usage(match file.hosts {
             Some(hosts) => format!("{name}: there is no such host; the fabric has h0 to h{}", hosts - 1),
             None => format!("{name}: the fabric's address plan has no such host"),
         })),
-        None => addresses(names, port),
+        None => addresses(names, port, &file.planes),
     }
 }
 
@@ -102,13 +96,13 @@ pub(super) fn configure(
     let mut config = match file {
         Some(file) => file.config(key.as_deref()).map_err(Failure::Usage)?,
         None => {
-            let mut planes = addresses(&args.plane, port)?;
+            let mut planes = addresses(&args.plane, port, &[])?;
             if planes.is_empty() {
                 planes = ours()?;
             }
             let key = match key {
                 Some(key) => key,
-                None if planes.iter().all(|plane| plane.ip().is_loopback()) => LOOPBACK_KEY.to_vec(),
+                None if planes.iter().all(|plane| address::is_loopback(*plane.ip())) => LOOPBACK_KEY.to_vec(),
                 None => {
                     let said = "beyond loopback both sides need the same --key FILE: `head -c 32 /dev/urandom > key`, \
                                 then copy it";

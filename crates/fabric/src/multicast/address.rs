@@ -1,4 +1,4 @@
-//! The IPv6 addresses of multicast groups, computed from plane, tree and team.
+//! The addresses of multicast groups, computed from plane, tree and team.
 //!
 //! A team is the members of a group. It has one address for each plane and tree. A sender chooses the way of a packet
 //! by its destination address, as with micro segments ([`crate::usid`]).
@@ -12,8 +12,16 @@
 //! registered (RFC 3307, section 4.3). The prefix is `ff1e::/96`: transient, global scope. `ff3e::/96` would stand for
 //! source-specific multicast (RFC 4607), in which receivers name the sources when they join; here switches keep no
 //! state per source, and hosts join for every source. The layout is ours: the papers give none.
+//!
+//! Planes of IPv4 have groups in `239.0.0.0/9`, which RFC 2365 (section 6.2.1) reserves for organisations that need more
+//! than `239.192.0.0/14`. The Ethernet address has 23 bits of the group's address (RFC 1112, section 6.4), and the fields
+//! use exactly these:
+//!
+//! ```text
+//! 239.0PPP TTTT.MMMM MMMM.MMMM MMMM                  plane (3 bits), tree (4 bits), team (16 bits)
+//! ```
 
-use core::net::Ipv6Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
 
 /// Transient groups of global scope.
 const PREFIX: u128 = 0xff1e << 112;
@@ -39,7 +47,22 @@ impl GroupAddress {
     /// Number of trees of a plane that addresses can distinguish.
     pub const TREES_MAX: u16 = 1 << 10;
 
-    /// The address to send to and to join.
+    /// Number of planes that IPv4 addresses can distinguish.
+    pub const IPV4_PLANES_MAX: u8 = 1 << 3;
+
+    /// Number of trees of a plane that IPv4 addresses can distinguish.
+    pub const IPV4_TREES_MAX: u16 = 1 << 4;
+
+    /// The address to send to and to join over IPv4; `None` if plane or tree do not fit.
+    pub const fn ipv4(self) -> Option<Ipv4Addr> {
+        if self.plane >= GroupAddress::IPV4_PLANES_MAX || self.tree >= GroupAddress::IPV4_TREES_MAX {
+            return None;
+        }
+        let [high, low] = self.team.to_be_bytes();
+        Some(Ipv4Addr::new(239, self.plane << 4 | self.tree as u8, high, low))
+    }
+
+    /// The address to send to and to join over IPv6.
     ///
     /// # Panics
     /// If plane or tree do not fit.
@@ -84,6 +107,18 @@ mod tests {
                 None => prop_assert!(bits >> 32 != PREFIX >> 32 || bits as u32 & FIRST == 0),
             }
         }
+    }
+
+    #[test]
+    fn groups_of_ipv4_differ_in_the_23_bits_that_ethernet_has_of_them() {
+        let group = |plane, tree, team| GroupAddress { plane, tree, team }.ipv4();
+        assert_eq!(group(0, 0, 7), Some(Ipv4Addr::new(239, 0, 0, 7)));
+        assert_eq!(group(7, 15, 65_535), Some(Ipv4Addr::new(239, 127, 255, 255)));
+        assert_eq!((group(8, 0, 0), group(0, 16, 0)), (None, None));
+        let ethernet = |(plane, tree)| group(plane, tree, 3).expect("it fits").to_bits() & 0x7f_ffff;
+        let all = (0..8).flat_map(|plane| (0..16).map(move |tree| (plane, tree)));
+        let different: std::collections::BTreeSet<u32> = all.map(ethernet).collect();
+        assert_eq!(different.len(), 128);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use strandway_udp::address::shown;
 use strandway_udp::{Completion, Node};
 
 /// The longest that a thread sleeps before it checks whether to end.
@@ -88,9 +89,11 @@ impl Line {
                     };
                 }
                 Some(Completion::Closed { reason, .. }) => {
-                    return Err(Apart::Silent(format!("no switch at {door}: {reason}")));
+                    return Err(Apart::Silent(format!("no switch at {}: {reason}", shown(door))));
                 }
-                _ if Instant::now() > until => return Err(Apart::Silent(format!("the switch at {door} is silent"))),
+                _ if Instant::now() > until => {
+                    return Err(Apart::Silent(format!("the switch at {} is silent", shown(door))));
+                }
                 _ => {}
             }
         }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use strandway_proto::Span;
 use strandway_proto::repair::Code;
 use strandway_proto::units::Rate;
+use strandway_udp::address::shown;
 use strandway_udp::copy::parts::{Receiver, Said, Target, Work, parcel_bytes, work};
 use strandway_udp::copy::{Letters, Malformed, Message, Trouble};
 use strandway_udp::{Completion, Connection, Membership, Node};
@@ -57,7 +58,7 @@ pub fn receive(
 ) -> Result<(), CastError> {
     while !stop() {
         let Some(Completion::Accepted { connection, from }) = node.wait(LOOK)? else { continue };
-        if !tell(Served::Came(from)) {
+        if !tell(Served::Came(shown(from))) {
             return Ok(());
         }
         let mut session = Session::new(node, connection, &mut target, stop);

@@ -25,9 +25,6 @@ const LOOK: Duration = Duration::from_millis(100);
 const NOTES_MAX: usize = 1_024;
 /// The time after which a receiver that does not answer is called again.
 const AGAIN: Duration = Duration::from_millis(1_000);
-/// Bytes around a datagram: the IPv6 header (40), the UDP header (8), and the Ethernet frame with preamble, checksum
-/// and gap (38).
-const AROUND: u64 = 86;
 
 /// A receiver, as the caller describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,7 +125,7 @@ pub fn send(
         return Err(CastError::Option("name at least one receiver".into()));
     }
     let tree = Tree::of(sources)?;
-    let wire = wire(&node);
+    let wire = node.wire_bytes();
     let peers = listeners.iter().map(|listener| Peer::new(listener.clone())).collect();
     let mut casting = Casting {
         seat: Seat::new(node),
@@ -143,11 +140,6 @@ pub fn send(
         cast_bytes: 0,
     };
     casting.run(tree, sources, each)
-}
-
-/// Bytes on the wire that a node has sent so far.
-fn wire(node: &Node) -> u64 {
-    node.plane_counters().iter().map(|plane| plane.sent_bytes + plane.sent * AROUND).sum()
 }
 
 struct Peer {
@@ -196,7 +188,7 @@ struct Casting<'a, S> {
 impl<S: Fn() -> bool> Casting<'_, S> {
     fn status(&mut self) -> Status {
         let planes = self.seat.team().map_or(0, |team| team.multicast_planes());
-        let wire_bytes = wire(self.seat.node()) - self.wire;
+        let wire_bytes = self.seat.node().wire_bytes() - self.wire;
         let progress = |peer: &Peer| Progress {
             name: peer.listener.name.clone(),
             state: peer.state.clone(),

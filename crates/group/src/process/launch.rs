@@ -5,8 +5,9 @@ use super::store::{DirectoryStore, Store, TcpStore};
 use super::{Failure, Group, GroupOptions, Prefixed, Process, ProcessOptions, Tuning, Waiting};
 use crate::error::GroupError;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 use std::sync::{Mutex, PoisonError};
+use strandway_udp::address::{device_of, kept, local_for, loopback, parse};
 
 /// Names of variables with the rank, the number of ranks and the launcher.
 const LAUNCHERS: [(&str, &str, &str); 5] = [
@@ -234,16 +235,8 @@ pub(super) fn from_env(towards: Option<IpAddr>) -> Result<ProcessOptions, GroupE
             .split(',')
             .map(|address| {
                 let address = address.trim();
-                let bare = address.trim_start_matches('[').trim_end_matches(']').parse().ok();
-                bare.map(|ip: Ipv6Addr| SocketAddrV6::new(ip, 0, 0, 0)).or_else(|| address.parse().ok()).ok_or_else(
-                    || {
-                        wrong(
-                            "STRANDWAY_PLANES",
-                            address,
-                            "give this host's IPv6 address on each plane, with commas between them",
-                        )
-                    },
-                )
+                let wanted = "give this host's address on each plane, with commas between them";
+                parse(address, 0).ok_or_else(|| wrong("STRANDWAY_PLANES", address, wanted))
             })
             .collect::<Result<_, _>>()?,
         None => vec![SocketAddrV6::new(address_towards(towards)?, 0, 0, 0)],
@@ -281,27 +274,12 @@ pub(super) fn from_env(towards: Option<IpAddr>) -> Result<ProcessOptions, GroupE
 
 /// Our address on the way to a host; loopback if the host is this one, or none is named.
 fn address_towards(host: Option<IpAddr>) -> Result<Ipv6Addr, GroupError> {
-    let remedy = "set STRANDWAY_PLANES to this host's IPv6 address on each plane, with commas between them";
-    let host = match host {
-        None => return Ok(Ipv6Addr::LOCALHOST),
-        Some(host) if host.is_loopback() => return Ok(Ipv6Addr::LOCALHOST),
-        Some(IpAddr::V4(host)) => {
-            if UdpSocket::bind((host, 0)).is_ok() {
-                // It is this host's: other ranks may not be here, but then they cannot be reached by this address
-                // either.
-                return Ok(Ipv6Addr::LOCALHOST);
-            }
-            return Err(GroupError::Config(format!("ranks meet at {host}, and planes have IPv6 addresses: {remedy}")));
-        }
-        Some(IpAddr::V6(host)) => host,
-    };
-    let found = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
-        .and_then(|socket| socket.connect((host, 9)).and_then(|()| socket.local_addr()));
-    match found {
-        Ok(SocketAddr::V6(address)) => Ok(*address.ip()),
-        Ok(SocketAddr::V4(_)) => unreachable!("an IPv6 socket"),
-        Err(error) => Err(GroupError::Config(format!("no way to {host}, where ranks meet: {error}; {remedy}"))),
-    }
+    let Some(host) = host else { return Ok(loopback()) };
+    let remedy = "set STRANDWAY_PLANES to this host's address on each plane, with commas between them";
+    let found = local_for(kept(SocketAddr::new(host, 9)));
+    found
+        .map(|address| *address.ip())
+        .map_err(|error| GroupError::Config(format!("no way to {host}, where ranks meet: {error}; {remedy}")))
 }
 
 /// This host's name, for messages.
@@ -311,9 +289,7 @@ pub(super) fn host_name() -> String {
 
 /// The MTU of the device that has an address, as the kernel lists them.
 pub(super) fn mtu_of(address: Ipv6Addr) -> Option<u32> {
-    let hex: String = address.octets().iter().map(|byte| format!("{byte:02x}")).collect();
-    let list = std::fs::read_to_string("/proc/net/if_inet6").ok()?;
-    let device = list.lines().find(|line| line.starts_with(&hex))?.split_whitespace().nth(5)?;
+    let device = device_of(address)?;
     std::fs::read_to_string(format!("/sys/class/net/{device}/mtu")).ok()?.trim().parse().ok()
 }
 
@@ -342,8 +318,19 @@ mod tests {
     }
 
     #[test]
+    fn ranks_take_the_family_of_the_address_where_they_meet() {
+        for (host, ours) in [(None, loopback()), (Some("127.0.0.1"), "::ffff:127.0.0.1".parse().expect("an address"))] {
+            let host = host.map(|host| host.parse().expect("an address"));
+            assert_eq!(address_towards(host).expect("a way"), ours);
+        }
+    }
+
+    #[test]
     fn loopback_has_an_mtu() {
-        assert!(mtu_of(Ipv6Addr::LOCALHOST).is_some_and(|mtu| mtu >= 1_280));
+        for address in ["::1", "127.0.0.1"] {
+            let address = parse(address, 0).expect("an address");
+            assert!(mtu_of(*address.ip()).is_some_and(|mtu| mtu >= 1_280), "{address}");
+        }
         assert_eq!(mtu_of("2001:db8::77".parse().expect("an address")), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Switches on threads, teams of threads, and buffers whose sums are known.
 
-use crate::support::{config, v6};
+use crate::support::{config, local, v6};
 use std::net::SocketAddrV6;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(crate) fn job(number: u16) -> JobConfig {
 }
 
 pub(crate) fn switch(system: System, jobs: u16) -> SwitchConfig {
-    let config = SwitchConfig::new("[::1]:0".parse().expect("an address"), system);
+    let config = SwitchConfig::new(local(), system);
     SwitchConfig { jobs: (1..=jobs).map(job).collect(), slots: 256, silence: SILENCE, socket_buffer: 4 << 20, ..config }
 }
 

@@ -44,6 +44,11 @@ fn all_systems_add_buffers_of_any_length_exactly() {
 }
 
 #[test]
+fn all_systems_add_buffers_exactly_over_ipv4() {
+    support::over_ipv4(all_systems_add_buffers_of_any_length_exactly);
+}
+
+#[test]
 fn sums_are_exact_while_fragments_are_lost() {
     for system in systems() {
         for (loss, ports) in [(0.003, 1), (0.03, 2)] {

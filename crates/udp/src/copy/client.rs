@@ -19,10 +19,6 @@ use strandway_proto::Rate;
 
 /// The interval at which `each` gets the status and `stop` is asked.
 const LOOK: Duration = Duration::from_millis(100);
-/// Bytes around a datagram: the IPv6 header (40), the UDP header (8), and the Ethernet frame with preamble, checksum
-/// and gap (38).
-const AROUND: u64 = 86;
-
 /// The state of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Status {
@@ -170,7 +166,7 @@ impl Copying {
         stop: &impl Fn() -> bool,
         each: impl FnMut(&Status),
     ) -> Result<Summary, CopyError> {
-        let wire = wire(node);
+        let wire = node.wire_bytes();
         let (memory, slots) = self.greet(node, directory, options, stop)?;
         self.memory = Some(memory);
         let (bytes, files) = (tree.bytes, tree.files);
@@ -332,12 +328,7 @@ impl Telling {
             fresh_bytes: counters.fresh_bytes,
             again_bytes: counters.engine.retransmitted * u64::from(node.payload()),
             rebuilt_bytes: read(&self.done.rebuilt),
-            wire_bytes: wire(node) - self.wire,
+            wire_bytes: node.wire_bytes() - self.wire,
         })
     }
-}
-
-/// Bytes on the wire that a node has sent so far.
-fn wire(node: &Node) -> u64 {
-    node.plane_counters().iter().map(|plane| plane.sent_bytes + plane.sent * AROUND).sum()
 }

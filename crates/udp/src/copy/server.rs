@@ -8,6 +8,7 @@ use super::target::Target;
 use super::trouble::Trouble;
 use super::{CopyError, Letters, SLOTS_MAX};
 use crate::Region;
+use crate::address::shown;
 use crate::error::{Error, Reason};
 use crate::node::{Completion, Connection, Node, NodeCounters, Waker};
 use std::collections::HashMap;
@@ -152,7 +153,7 @@ impl Serving<'_> {
             Completion::Accepted { from, .. } => {
                 let letters = Letters::new(node, connection);
                 let client = self.clients.entry(connection).or_insert(Client { letters, copy: None });
-                tell(Served::Came(from));
+                tell(Served::Came(shown(from)));
                 client.letters.post_all(node)?;
                 false
             }

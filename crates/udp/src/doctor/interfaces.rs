@@ -40,7 +40,7 @@ pub(super) fn interfaces(cores: usize) -> Vec<Finding> {
     findings
 }
 
-/// Ethernet interfaces that are up: those with hardware first, then others that have an IPv6 address beyond their link.
+/// Ethernet interfaces that are up: those with hardware first, then others that have an address beyond their link.
 fn candidates() -> Vec<String> {
     let folder = Path::new("/sys/class/net");
     let mut all: Vec<String> = fs::read_dir(folder)
@@ -52,8 +52,10 @@ fn candidates() -> Vec<String> {
     all.retain(|name| of(name, "type").as_deref() == Some("1") && of(name, "operstate").as_deref() == Some("up"));
     let addressed: Vec<String> = getifaddrs().map_or(Vec::new(), |each| {
         each.filter(|one| {
-            let address = one.address.as_ref().and_then(|address| address.as_sockaddr_in6().copied());
-            address.is_some_and(|address| !address.ip().is_unicast_link_local())
+            one.address.as_ref().is_some_and(|address| match address.as_sockaddr_in6() {
+                Some(address) => !address.ip().is_unicast_link_local(),
+                None => address.as_sockaddr_in().is_some_and(|address| !address.ip().is_link_local()),
+            })
         })
         .map(|one| one.interface_name)
         .collect()
@@ -68,7 +70,7 @@ fn candidates() -> Vec<String> {
 fn offloads(name: &str, possible: &[String], active: &[String]) -> Finding {
     const WHAT: &str = "offloads";
     let has = |set: &[String], names: &[&str]| set.iter().any(|one| names.contains(&one.as_str()));
-    let checksums = ["tx-checksum-ip-generic", "tx-checksum-ipv6"];
+    let checksums = ["tx-checksum-ip-generic", "tx-checksum-ipv6", "tx-checksum-ipv4"];
     let wrong = [
         (!has(active, &checksums), "no transmit checksum", "without it the kernel sends packets one by one", "tx on"),
         (
@@ -118,7 +120,7 @@ fn queues(name: &str, now: u32, most: u32, cores: usize) -> Finding {
     let wanted = most.min(cores as u32);
     let advice = format!(
         "one core handles the packets of several connections or shards: `ethtool -L {name} combined {wanted}` (or `rx {wanted}`), and \
-         `ethtool -N {name} rx-flow-hash udp6 sdfn` so that ports count"
+         `ethtool -N {name} rx-flow-hash udp6 sdfn` (or `udp4`) so that ports count"
     );
     let value = format!("{name}: {now} of at most {most}, {cores} cores");
     Finding::judged("receive queues (RSS)", value, now >= wanted, Verdict::Slow, &advice)

@@ -2,6 +2,7 @@
 
 use super::parity::Coding;
 use super::{ChunkHead, GroupCounters, Incoming, Membership, WordBody, keys};
+use crate::address::is_ipv4;
 use crate::config::{Config, Protection};
 use crate::error::Error;
 use crate::frame::{HEADER, Kind, Sealed};
@@ -12,7 +13,7 @@ use crate::routes::Routes;
 use crate::secure::{Opener, Refused, Sealer};
 use crate::socket::{Arrival, Udp};
 use std::collections::HashMap;
-use std::net::SocketAddrV6;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
 use std::sync::Arc;
 use strandway_fabric::multicast::GroupAddress;
 use strandway_proto::cast::{Asked, Cast, Casts, Layout, Parity, Rebuild};
@@ -53,6 +54,20 @@ impl Task {
         let hash = self.hashes.as_ref().and_then(|hashes| hashes.get(chunk as usize));
         hash.is_none_or(|hash| *hash == blake3::hash(payload).as_bytes()[..16])
     }
+}
+
+/// The addresses of a plane's trees, in the family of our address `ours` on the plane.
+fn groups_of(membership: &Membership, plane: u8, ours: Ipv6Addr) -> Result<Vec<Ipv6Addr>, Error> {
+    let all = (0..membership.trees).map(|tree| membership.address(plane, tree));
+    if !is_ipv4(ours) {
+        return Ok(all.map(GroupAddress::address).collect());
+    }
+    let all: Option<Vec<Ipv4Addr>> = all.map(GroupAddress::ipv4).collect();
+    let (team, trees, most) = (membership.team, membership.trees, GroupAddress::IPV4_TREES_MAX);
+    let all = all.ok_or_else(|| {
+        Error::Config(format!("team {team} with {trees} trees for each plane: over IPv4 take at most {most}"))
+    })?;
+    Ok(all.iter().map(Ipv4Addr::to_ipv6_mapped).collect())
 }
 
 /// A member's side of a team.
@@ -120,8 +135,8 @@ impl Team {
             let others = || members.iter().zip(0..).filter(|(_, other)| other != rank);
             let shared = others().any(|(addresses, _)| addresses[number].ip() == ours.ip());
             plane.cast_from(device, shared)?;
-            let groups: Vec<_> = (0..*trees).map(|tree| membership.address(number as u8, tree).address()).collect();
-            sockets.push(Udp::of_groups(port, config.socket_buffer, &groups, device)?);
+            let groups = groups_of(membership, number as u8, *ours.ip())?;
+            sockets.push(Udp::of_groups(*ours.ip(), port, config.socket_buffer, &groups, device)?);
             addresses.push(groups.into_iter().map(|group| SocketAddrV6::new(group, port, 0, 0)).collect());
         }
         let keys: Vec<(u64, [u8; 32])> = (0..ranks as u32).map(|rank| keys::member(secret, rank)).collect();

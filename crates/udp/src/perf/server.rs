@@ -1,6 +1,7 @@
 //! The server of a measurement.
 
 use super::{BACK_DEPTH, DIGEST, MEMORY_MAX, Mode, REQUEST, SIZE_MAX};
+use crate::address::shown;
 use crate::error::{Error, Reason};
 use crate::node::{Completion, Connection, Node};
 use crate::plane::PlaneCounters;
@@ -181,7 +182,7 @@ impl Server {
                 let back = RemoteRegion { key: 0, bytes: 0 };
                 let client = Client { control, memory: None, size: 0, mode: Mode::Bandwidth, back };
                 self.clients.insert(connection, client);
-                tell(Served::Came(from));
+                tell(Served::Came(shown(from)));
                 node.recv(connection, control, 0..REQUEST)?;
             }
             Completion::Received { connection, .. } => {

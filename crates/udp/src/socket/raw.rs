@@ -1,6 +1,6 @@
 //! A raw socket for IPv6 in IPv6: it writes the outer header, and its caller the inner one.
 
-use super::{Inbox, prepare, receive};
+use super::{Family, Inbox, prepare, receive};
 use crate::error::Error;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn6, sendmsg, setsockopt};
 use nix::{libc, setsockopt_impl, sockopt_impl};
@@ -45,7 +45,7 @@ impl Raw {
         let bound = rustix::net::bind(&socket, &SocketAddrV6::new(address, 0, 0, 0));
         bound.map_err(|error| failed(error.into()))?;
         let set = |outcome: nix::Result<()>| outcome.map_err(|errno| failed(errno.into()));
-        set(prepare(&socket, receive, send))?;
+        set(prepare(&socket, Family::V6, receive, send))?;
         set(setsockopt(&socket, FlowinfoSend, &true))?;
         Ok(Raw { socket })
     }
@@ -62,7 +62,7 @@ impl Raw {
 
     /// Receives one datagram; false if there was none.
     pub(crate) fn receive(&self, inbox: &mut Inbox) -> bool {
-        receive(self.socket.as_raw_fd(), inbox)
+        receive(self.socket.as_raw_fd(), inbox, |from: SockaddrIn6| from.into())
     }
 }
 

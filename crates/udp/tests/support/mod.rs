@@ -3,18 +3,38 @@
 
 pub(crate) mod executor;
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use strandway_udp::impair::{Impairment, Wire};
-use strandway_udp::{Completion, Config, Connection, Node, RemoteRegion};
+use strandway_udp::{Completion, Config, Connection, Node, RemoteRegion, address};
 
 /// The longest wait for a certain event, even on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Set for a test that runs over IPv4 in a namespace.
+const OVER_IPV4: &str = "STRANDWAY_OVER_IPV4";
+
+thread_local! {
+    /// Are the addresses that this thread asks for of IPv4?
+    static IPV4: Cell<bool> = Cell::new(std::env::var_os(OVER_IPV4).is_some());
+}
+
+/// Runs a test over IPv4 that otherwise runs over IPv6.
+pub(crate) fn over_ipv4(test: impl FnOnce()) {
+    IPV4.set(true);
+    test();
+}
+
+/// The first address, or over IPv4 the second.
+fn either(ipv6: &str, ipv4: &str) -> SocketAddrV6 {
+    address::parse(if IPV4.get() { ipv4 } else { ipv6 }, 0).expect("an address")
+}
+
 pub(crate) fn local() -> SocketAddrV6 {
-    "[::1]:0".parse().expect("an address")
+    either("::1", "127.0.0.1")
 }
 
 pub(crate) fn v6(address: SocketAddr) -> SocketAddrV6 {
@@ -132,9 +152,14 @@ pub(crate) fn in_namespace(test: &str) -> bool {
     alone(test, "ip link set lo up")
 }
 
+/// The same, without IPv6.
+pub(crate) fn in_namespace_of_ipv4(test: &str) -> bool {
+    alone(test, "ip link set lo up && sysctl -qw net.ipv6.conf.all.disable_ipv6=1")
+}
+
 /// The address of nodes in a namespace that carries multicast.
 pub(crate) fn cast_address() -> SocketAddrV6 {
-    "[fd00::1]:0".parse().expect("an address")
+    either("fd00::1", "10.0.0.1")
 }
 
 /// The same, with an interface of address [`cast_address`] that carries multicast. Datagrams sent there come back to
@@ -144,8 +169,9 @@ pub(crate) fn cast_address() -> SocketAddrV6 {
 /// Until then datagrams to the address leave by the interface and are lost, so the test begins when the route is there.
 pub(crate) fn in_multicast_namespace(test: &str) -> bool {
     let port = "ip link add v0 type veth peer name v1 && ip link set v0 up && ip link set v1 up";
+    let addresses = "ip addr add fd00::1/64 dev v0 nodad && ip addr add 10.0.0.1/24 dev v0";
     let route = "until ip -6 route get fd00::1 | grep -q ^local; do sleep 0.01; done";
-    alone(test, &format!("ip link set lo up && {port} && ip addr add fd00::1/64 dev v0 nodad && {route}"))
+    alone(test, &format!("ip link set lo up && {port} && {addresses} && {route}"))
 }
 
 /// The same, with addresses `fd00:PLANE::HOST` for two planes and hosts 1 and 2.
@@ -166,7 +192,12 @@ fn alone(test: &str, set_up: &str) -> bool {
         eprintln!("{test}: skipped, it needs root and unshare");
         return false;
     }
-    let outcome = Command::new("unshare").args(arguments).env("STRANDWAY_IN_NAMESPACE", "1").output().expect("it runs");
+    let mut command = Command::new("unshare");
+    command.args(arguments).env("STRANDWAY_IN_NAMESPACE", "1");
+    if IPV4.get() {
+        command.env(OVER_IPV4, "1");
+    }
+    let outcome = command.output().expect("it runs");
     assert!(outcome.status.success(), "{}", String::from_utf8_lossy(&outcome.stderr));
     assert!(String::from_utf8_lossy(&outcome.stdout).contains("1 passed"));
     false
