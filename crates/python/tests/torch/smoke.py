@@ -144,6 +144,118 @@ def failures(rank, ranks):
     assert time.monotonic() - began < 1
 
 
+def sums_are_right(rank, ranks):
+    for i in range(5):
+        number = torch.tensor([100.0 * i + rank])
+        dist.all_reduce(number)
+        assert number.item() == 100 * i * ranks + sum(range(ranks)), (i, number)
+
+
+def refused(kinds, call):
+    try:
+        call()
+    except kinds:
+        return
+    raise AssertionError("the call is wrong")
+
+
+def refused_calls(rank, ranks):
+    """A call that one rank alone has made wrong fails at all of them, and later sums are those of the same call everywhere."""
+    outputs = [torch.empty(3) for _ in range(ranks if rank else ranks + 1)]
+    refused((ValueError, RuntimeError), lambda: dist.all_gather(outputs, torch.ones(3)))
+    sums_are_right(rank, ranks)
+    refused(ValueError, lambda: dist.all_to_all_single(torch.empty(2 * ranks + 1), torch.ones(2 * ranks + 1)))
+    sums_are_right(rank, ranks)
+    splits = [-1] * ranks
+    refused((ValueError, RuntimeError), lambda: dist.all_to_all_single(torch.empty(ranks), torch.ones(ranks), splits, splits))
+    sums_are_right(rank, ranks)
+    for dtype in (torch.float64, torch.int32):
+        # Another type, in as many bytes where that is possible.
+        length = 2 * ranks * 4 // torch.empty(0, dtype=dtype).element_size()
+        refused((TypeError, ValueError), lambda: dist.all_gather_into_tensor(torch.empty(length, dtype=dtype), torch.ones(2)))
+        sums_are_right(rank, ranks)
+    refused((TypeError, RuntimeError), lambda: dist.all_reduce(torch.ones(3).to(torch.float8_e4m3fn)))
+    sums_are_right(rank, ranks)
+    other = [dist.ReduceOp.SUM, dist.ReduceOp.MAX][rank % 2]
+    refused(RuntimeError, lambda: dist.all_reduce(torch.ones(3), op=other))
+    sums_are_right(rank, ranks)
+
+
+def numbers_of_all_kinds(rank, ranks):
+    total = sum(range(ranks))
+    for dtype in (torch.complex64, torch.complex128, torch.uint16, torch.uint32, torch.uint64):
+        one = torch.ones(4).to(dtype)
+        for call in (dist.all_reduce, lambda number: dist.reduce(number, 0)):
+            number = (one.to(torch.complex128).real * (rank + 1)).to(dtype)
+            call(number)
+            if rank == 0 or call is dist.all_reduce:
+                assert number.to(torch.complex128).real.tolist() == [total + ranks] * 4, (dtype, number)
+    whole, mine = torch.full((2 * ranks,), complex(rank, 1)), torch.empty(2, dtype=torch.complex64)
+    dist.reduce_scatter_tensor(mine, whole, op=dist.ReduceOp.AVG)
+    assert mine.tolist() == [complex(total / ranks, 1)] * 2, mine
+
+
+def receives_from_any_rank(rank, ranks):
+    if rank == 0:
+        numbers = torch.empty(2)
+        sources = {dist.recv(numbers) for _ in range(1, ranks)}
+        assert sources == set(range(1, ranks)), sources
+    else:
+        dist.send(torch.full((2,), float(rank)), 0)
+    refused((ValueError, RuntimeError, TypeError), lambda: dist.send(torch.ones(1), (rank + 1) % ranks, tag=-1))
+
+
+def futures_that_wait(rank, ranks):
+    """Callbacks start collectives and wait for them; one raises."""
+
+    def again(future):
+        number = future.value()[0] * 10
+        return dist.all_reduce(number, async_op=True).get_future().wait()[0]
+
+    futures = [dist.all_reduce(torch.tensor([1.0 + i]), async_op=True).get_future().then(again) for i in range(3)]
+    assert [future.wait().item() for future in futures] == [10 * ranks * ranks * (1 + i) for i in range(3)]
+
+    def wrong(future):
+        raise ArithmeticError("of the callback")
+
+    bad = dist.all_reduce(torch.ones(1), async_op=True).get_future().then(wrong)
+    refused((ArithmeticError, RuntimeError), bad.wait)
+    sums_are_right(rank, ranks)
+
+
+def communication_hooks(rank, ranks):
+    """Every hook of torch gives the losses that it gives over Gloo."""
+    from torch.distributed.algorithms.ddp_comm_hooks import DDPCommHookType, register_ddp_comm_hook
+    from torch.distributed.algorithms.ddp_comm_hooks import quantization_hooks as quantization
+
+    def losses(group, register):
+        ours = DistributedDataParallel(model(), process_group=group)
+        register(ours, group)
+        steps = torch.optim.SGD(ours.parameters(), 0.05)
+        found = []
+        for step in range(4):
+            loss = ours(batch(rank + 10 * step)).square().mean()
+            steps.zero_grad()
+            loss.backward()
+            steps.step()
+            found.append(loss.item())
+        return found
+
+    def known(kind):
+        return lambda ours, group: register_ddp_comm_hook(kind, ours, group)
+
+    hooks = {kind.name: known(kind) for kind in DDPCommHookType if "POST_LOCAL" not in kind.name}
+    hooks["per tensor"] = lambda ours, group: ours.register_comm_hook(group, quantization.quantization_pertensor_hook)
+    hooks["per channel"] = lambda ours, group: ours.register_comm_hook(group, quantization.quantization_perchannel_hook)
+    gloo, ours = dist.new_group(backend="gloo"), dist.new_group()
+    for name, register in hooks.items():
+        torch.manual_seed(7)
+        right = losses(gloo, register)
+        torch.manual_seed(7)
+        mine = losses(ours, register)
+        torch.testing.assert_close(mine, right, rtol=1e-3, atol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+
+
 def work(rank, ranks, folder):
     torch.set_num_threads(1)
     dist.init_process_group("strandway", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
@@ -158,6 +270,11 @@ def work(rank, ranks, folder):
     if os.environ.get("TORCH_DISTRIBUTED_DEBUG") != "DETAIL":
         objects_and_groups(rank, ranks)
         failures(rank, ranks)
+        refused_calls(rank, ranks)
+        numbers_of_all_kinds(rank, ranks)
+        receives_from_any_rank(rank, ranks)
+        futures_that_wait(rank, ranks)
+        communication_hooks(rank, ranks)
     dist.barrier()
     dist.destroy_process_group()
 
