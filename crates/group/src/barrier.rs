@@ -1,4 +1,5 @@
 //! A barrier among the ranks of a team: each tells rank 0 that it has called it, and rank 0 tells all when all have.
+//! And the end of a team: rank 0 stays until the others need no answers of it.
 
 use crate::error::GroupError;
 use crate::team::Team;
@@ -10,8 +11,16 @@ use strandway_udp::Completion;
 const KIND: u16 = 0x4dfe;
 const HERE: u32 = 0;
 const ALL: u32 = 1;
+/// "I have all that I was told of, and leave", and rank 0's answer.
+const LEAVES: u32 = 2;
+const LEFT: u32 = 3;
 /// The time after which a rank without an answer repeats that it is here.
 const AGAIN: Duration = Duration::from_millis(5);
+/// A rank leaves without rank 0's answer after this time: ours, many repetitions.
+const FAREWELL: Duration = Duration::from_millis(200);
+/// Rank 0 leaves ranks behind that have not said anything for this time: ours. A rank that waits for an answer of rank 0
+/// repeats its letter every few milliseconds.
+const LINGER: Duration = Duration::from_secs(2);
 
 impl Team {
     /// Returns when every rank has called it the same number of times as this one.
@@ -58,12 +67,55 @@ impl Team {
         Ok(())
     }
 
+    /// Ends this rank's part in the team, after its last operation. Letters may be lost: a rank that has not heard yet
+    /// how the last operation or barrier ended asks rank 0 for it. So rank 0 stays until all others have called this,
+    /// too, or say nothing any more for two seconds. The other ranks leave at once, or a fifth of a second later if rank
+    /// 0 does not answer.
+    ///
+    /// # Errors
+    /// If the node fails, or the caller asked it to stop.
+    pub fn end(mut self, stop: &impl Fn() -> bool) -> Result<(), GroupError> {
+        let began = Instant::now();
+        let (mut next, mut heard) = (began, began);
+        loop {
+            let over = match self.rank {
+                _ if self.dead.is_some() || self.ranks() == 1 => true,
+                0 => self.left[1..].iter().all(|left| *left) || heard.elapsed() > LINGER,
+                _ => self.left[0] || began.elapsed() > FAREWELL,
+            };
+            if over {
+                return Ok(());
+            }
+            if stop() {
+                return Err(GroupError::Stopped);
+            }
+            if self.rank != 0 && Instant::now() >= next {
+                let letter = Letter::Custom { kind: KIND, words: [LEAVES, 0, 0, 0] };
+                self.node.say(self.group, 0, letter, false)?;
+                next = Instant::now() + AGAIN;
+            }
+            if let Some(completion) = self.node.wait(AGAIN)? {
+                if matches!(completion, Completion::Word { .. }) {
+                    heard = Instant::now();
+                }
+                self.set_aside(completion)?;
+            }
+        }
+    }
+
     /// Handles a letter of a barrier; false if it is none. Rank 0 answers late letters, since its own may have been
     /// lost.
     pub(crate) fn take_barrier(&mut self, from: u32, letter: &Letter) -> Result<bool, GroupError> {
         let Letter::Custom { kind: KIND, words: [what, number, ..] } = *letter else { return Ok(false) };
         if what == ALL && from == 0 {
             self.all = self.all.max(number);
+        }
+        if what == LEAVES && self.rank == 0 {
+            self.left[from as usize] = true;
+            self.node.say(self.group, from, Letter::Custom { kind: KIND, words: [LEFT, 0, 0, 0] }, true)?;
+        }
+        if what == LEFT && from == 0 {
+            self.left[0] = true;
         }
         if what == HERE && self.rank == 0 {
             let here = &mut self.here[from as usize];

@@ -123,6 +123,8 @@ pub struct Team {
     pub(crate) barriers: u32,
     pub(crate) here: Vec<u32>,
     pub(crate) all: u32,
+    /// At rank 0, the ranks that leave; at another rank, whether rank 0 knows that it leaves.
+    pub(crate) left: Vec<bool>,
     /// The votes and verdicts about operations by a switch.
     pub(crate) ballots: Ballots,
     /// Completions that did not belong to the operation under way.
@@ -273,6 +275,7 @@ impl Team {
             barriers: 0,
             here: vec![0; membership.members.len()],
             all: 0,
+            left: vec![false; membership.members.len()],
             ballots: Ballots::new(membership.members.len()),
             others: VecDeque::new(),
             spare_root: false,

@@ -85,6 +85,8 @@ pub(super) fn collective(args: &PerfCollectiveArgs) -> Result<(), Failure> {
     let bytes = sent(&formed.node().plane_counters()) - sent(&before);
     let wrong = rows.iter().filter(|row| row.right == Some(false)).count();
     let fragments = network.as_mut().map(|network| fragments(system, network));
+    drop(network);
+    formed.end(&progress::interrupted)?;
     outputs.json(|| json(args, way, (count, rank, planes), (&profile, payload), &rows, (bytes, fragments)))?;
     if wrong > 0 {
         return Err(Failure::Run(format!(

@@ -332,7 +332,8 @@ impl Team {
 
     /// Replaces the numbers of `buffer` by their sums over all ranks. All ranks must call it, with buffers of the same
     /// length. The switch adds. If it is gone, even in the middle of the operation, all ranks begin again by a ring,
-    /// and [`Reduced::by`] says so.
+    /// and [`Reduced::by`] says so. After the last operation, call [`Team::end`]: other ranks may not have heard yet that
+    /// it has succeeded.
     ///
     /// # Errors
     /// If a rank does not answer any more, or ranks call with buffers of different lengths. The buffer is unchanged

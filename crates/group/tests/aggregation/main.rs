@@ -2,6 +2,7 @@
 
 mod apart;
 mod common;
+mod ends;
 mod exponents;
 mod racks;
 #[path = "../../../udp/tests/support/mod.rs"]
