@@ -172,7 +172,8 @@ def refused_calls(rank, ranks):
     for dtype in (torch.float64, torch.int32):
         # Another type, in as many bytes where that is possible.
         length = 2 * ranks * 4 // torch.empty(0, dtype=dtype).element_size()
-        refused((TypeError, ValueError), lambda: dist.all_gather_into_tensor(torch.empty(length, dtype=dtype), torch.ones(2)))
+        output = torch.empty(length, dtype=dtype)
+        refused((TypeError, ValueError), lambda output=output: dist.all_gather_into_tensor(output, torch.ones(2)))
         sums_are_right(rank, ranks)
     refused((TypeError, RuntimeError), lambda: dist.all_reduce(torch.ones(3).to(torch.float8_e4m3fn)))
     sums_are_right(rank, ranks)
