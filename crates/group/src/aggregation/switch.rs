@@ -11,7 +11,7 @@ use super::message::{PORTS_MAX, Refusal};
 use super::station::{Order, PortStatus, Station};
 use super::terms;
 use crate::error::GroupError;
-use std::net::{SocketAddr, SocketAddrV6};
+use std::net::SocketAddrV6;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -20,6 +20,7 @@ use std::time::Duration;
 use strandway_proto::units::Span;
 use strandway_switch::System;
 use strandway_udp::Node;
+use strandway_udp::address::kept;
 use strandway_udp::fragments::{FragmentSocket, LANES_MAX};
 
 /// A job that a switch serves.
@@ -246,10 +247,8 @@ impl Switch {
     pub fn door(&self, job: u16) -> Result<SocketAddrV6, GroupError> {
         let door = self.doors.iter().find(|door| door.number() == job);
         let door = door.ok_or_else(|| GroupError::Config(format!("job {job}: the switch has no such job")))?;
-        match door.node.addresses()?.first() {
-            Some(SocketAddr::V6(address)) => Ok(*address),
-            _ => Err(GroupError::Config("a door without an IPv6 address".into())),
-        }
+        let address = door.node.addresses()?.first().copied().map(kept);
+        address.ok_or_else(|| GroupError::Config(format!("job {job}: its door has no address")))
     }
 
     /// The UDP ports of fragments.
