@@ -227,8 +227,9 @@ impl Engine {
             self.handle_refusal(plane, address);
         }
         if busy && self.ticked.elapsed() >= TICK.min(timeout) {
-            self.ticked = Instant::now();
             self.tick()?;
+            // From its end on: with thousands of tasks a look takes as long as it waits, and packets must move meanwhile.
+            self.ticked = Instant::now();
         }
         Ok(true)
     }
