@@ -1,4 +1,4 @@
-//! What a copy or a cast reports as done is there, although every other process is killed in the same moment.
+//! Files that a copy or a cast reports as done are there, although every other process is killed in the same moment.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// What is to be sent: the contents of the tree.
+    /// The contents of the tree that is sent.
     fn source(&self) -> String {
         format!("{}/.", self.0.join("here").display())
     }

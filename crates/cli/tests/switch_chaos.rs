@@ -81,7 +81,7 @@ fn until_lanes(folder: &Folder, port: u16) {
     }
 }
 
-/// What happens to one process in a round.
+/// The fault of one process in a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,

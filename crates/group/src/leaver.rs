@@ -154,7 +154,7 @@ impl Leaver {
     fn live(&mut self, words: &[Vec<u8>], inbox: usize, serve: &mut dyn FnMut(), calling: Option<Connection>) {
         let until = Instant::now() + PATIENCE;
         let moment = match MOMENTS[self.random.below(MOMENTS.len() as u32) as usize] {
-            // Who waits for one that is silent and alive waits for ever.
+            // A peer that is silent and alive is waited for without end.
             Moment::Silent if !self.may_be_silent || calling.is_none() => Moment::Answered,
             moment => moment,
         };

@@ -287,7 +287,7 @@ fn a_client_that_says_anything_and_leaves_does_not_end_a_server_of_copies() {
     assert!(leaver.spoke >= rounds(200) / 3, "{} clients have spoken", leaver.spoke);
 }
 
-/// What a receiver says about a cast whose sender says these notes.
+/// The notes of a receiver in a cast whose sender says these notes.
 fn said_of(notes: &[Note]) -> String {
     let (folder, stop) = (Folder::new("said"), AtomicBool::new(false));
     let node = Node::bind(config()).expect("a node");

@@ -159,7 +159,7 @@ pub(super) type Lost = Arc<Mutex<Vec<String>>>;
 
 type Outcome = Result<(), Error>;
 
-/// What concerns one connection must not end the others: `None` if the connection has ended. Its end is told by
+/// An error of one connection must not end the others: `None` if the connection has ended. Its end is told by
 /// [`strandway_udp::Completion::Closed`].
 fn while_connected<T>(outcome: Result<T, Error>) -> Result<Option<T>, Error> {
     match outcome {

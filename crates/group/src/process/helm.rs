@@ -221,5 +221,4 @@ fn refuse(command: Command, why: &str) {
     if let Command::Begin(begin) = command {
         begin.work.end(Err(Failure::Node(why.into())));
     }
-    // Others have nobody who waits; a channel for a report closes.
 }

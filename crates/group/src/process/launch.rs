@@ -193,7 +193,7 @@ pub fn waiting() -> Vec<Waiting> {
     processes.iter().flat_map(Process::waiting).collect()
 }
 
-/// What processes that were dropped could not deliver.
+/// Messages that processes which were dropped could not deliver.
 static UNDELIVERED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Keeps it for [`close_all`].

@@ -89,7 +89,7 @@ fn invitation(store: &mut impl Store, rank: u32, patience: Duration) -> Result<T
     store.set(&join, word.as_bytes()).map_err(broken)?;
     let welcome = format!("welcome/{word}");
     let text = store.get(&welcome, patience).map_err(|error| missing(0, error))?;
-    // What is left there is ignored by later meetings.
+    // Later meetings ignore keys that are left there.
     let _ = store.remove(&welcome).and_then(|()| store.remove(&join));
     Terms::decode(&text)
         .ok_or_else(|| GroupError::Config("rank 0 has another version of this software: start all ranks alike".into()))

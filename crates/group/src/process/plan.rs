@@ -146,7 +146,7 @@ impl Job {
         usize::from(code).checked_sub(1).and_then(|at| Job::NAMES.get(at)).copied().unwrap_or("an unknown call")
     }
 
-    /// What each message of the job says about the call.
+    /// The words about the call that each message of the job has.
     pub(super) fn signature(&self, element: Element, reduction: Reduction) -> Signature {
         let reduces = matches!(self, Job::AllReduce(_) | Job::Reduce { .. } | Job::ReduceScatter { .. });
         let root = match self {

@@ -239,8 +239,8 @@ impl Store for Values {
 /// key and, to set, the value. The answer to `G` is a length and the value; the length is `u32::MAX` if there is none in
 /// time. The answer to `S` and `R` is a zero.
 ///
-/// Whoever reaches its port can read and write its values, the group's key among them: let only the job's hosts reach
-/// it. What a stranger can take is bounded: 64 MB of values, 16,384 connections.
+/// A program that reaches its port can read and write its values, the group's key among them: let only the job's hosts
+/// reach it. A stranger can take 64 MB of values and 16,384 connections, not more.
 #[derive(Debug)]
 pub struct TcpStore {
     stream: TcpStream,

@@ -57,7 +57,7 @@ impl Pool {
 /// The call that a task performs.
 pub(super) struct Call {
     pub(super) group: u64,
-    /// What each message of a collective says about the call.
+    /// The words about the call that each message of a collective has.
     pub(super) signature: Signature,
     /// The collective's number in its group; for a send or receive, nothing.
     pub(super) number: Option<u64>,
@@ -158,7 +158,7 @@ impl Task {
         Ok(())
     }
 
-    /// What each rank's numbers are multiplied with before they are added. Averages of `F16` are divided before, since
+    /// The factor of each rank's numbers before they are added. Averages of `F16` are divided before, since
     /// their sum may exceed 65,504.
     fn factor(&self) -> Option<f64> {
         match self.call.reduction {

@@ -1,4 +1,4 @@
-//! What was reported as done has arrived, and a fast rank waits for a busy one.
+//! Messages that were reported as done have arrived, and a fast rank waits for a busy one.
 
 use super::support::{inout, lent, planes, ranks, result, with};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the engine keeps of its peers, groups, messages and memory.
+//! The engine's state: peers, groups, messages and memory.
 
 use super::super::failure::Failure;
 use super::super::message::{Landing, Signature};
@@ -71,10 +71,10 @@ pub(super) struct Peer {
     pub(super) early: usize,
     /// Calls wait for credit.
     pub(super) starved: bool,
-    /// What was posted to it, and what was accepted from it.
+    /// Messages and writes that were posted to it, and those that were accepted from it.
     pub(super) posted: Counts,
     pub(super) accepted: Counts,
-    /// What it had accepted when it said good-bye.
+    /// Messages and writes that it had accepted when it said good-bye.
     pub(super) bye: Option<Counts>,
     /// Tasks whose writes found no room in the queue of operations.
     pub(super) crowded: VecDeque<u64>,
@@ -129,7 +129,7 @@ pub(super) enum Parcel {
 }
 
 impl Parcel {
-    /// What it counts as while it waits.
+    /// Its cost in bytes while it waits.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Parcel::Bytes(bytes) => cost(bytes.len()),
@@ -138,12 +138,12 @@ impl Parcel {
     }
 }
 
-/// What a short message counts as while it waits for a call: its bytes, and those of the lists that it is in.
+/// The cost of a short message while it waits for a call: its bytes, and those of the lists that it is in.
 pub(super) const fn cost(length: usize) -> usize {
     length + NOTE
 }
 
-/// What an announcement counts as: ours.
+/// The cost of an announcement in bytes: ours.
 pub(super) const NOTE: usize = 128;
 
 impl Early {

@@ -98,7 +98,7 @@ impl Engine {
         self.progress(id)
     }
 
-    /// What has come for a call before it began here. Its senders may send more now.
+    /// Takes the messages that have come for a call before it began here. Their senders may send more now.
     pub(super) fn take_early(&mut self, key: (u64, u64)) -> Result<Vec<(usize, Early)>, Error> {
         let early = self.early.remove(&key).unwrap_or_default();
         for (peer, early) in &early {
