@@ -55,7 +55,7 @@ _KINDS = {
     "c8": "complex64",
     "b1": "bool",
 }
-# The same kinds as buffers name them; the size decides for `l` and `L`.
+# The same kinds as buffers name them; the size decides where there is none.
 _FORMATS = {
     "d": "f8",
     "f": "f4",
@@ -70,7 +70,11 @@ _FORMATS = {
     "I": "u4",
     "H": "u2",
     "B": "u1",
+    "n": "i",
+    "N": "u",
     "?": "b1",
+    "Zd": "c16",
+    "Zf": "c8",
 }
 
 
@@ -202,21 +206,26 @@ class _Call:
 
     def add(self, array: Any, writable: bool) -> tuple[int, int, int]:
         address, length, kind = _memory(array, writable)
-        for other, size, written in self.buffers:
-            if (writable or written) and length and size and address < other + size and other < address + length:
-                raise ValueError("an input and an output share memory: pass a copy of one of them")
         self.buffers.append((address, length, writable))
         self.keep.append(array)
         self.kinds.append(kind)
         return (len(self.buffers) - 1, 0, length)
 
     def element(self, reduces: bool) -> str:
-        """The kind of all arrays of the call."""
+        """The kind of all arrays of the call, of which none is written that shares memory with another one."""
+        end = end_written = 0
+        for address, length, writable in sorted(buffer for buffer in self.buffers if buffer[1]):
+            if address < end_written or (writable and address < end):
+                raise ValueError("an input and an output, or two outputs, share memory: pass a copy of one of them")
+            end = max(end, address + length)
+            end_written = max(end_written, address + length if writable else 0)
         kinds = sorted(set(self.kinds))
         if len(kinds) > 1:
             raise TypeError(f"the arrays of a call have one kind of numbers, and these have {' and '.join(kinds)}")
         kind = kinds[0] if kinds else "uint8"
         if reduces and kind not in _KINDS.values():
+            if kind[1:] in _KINDS:
+                raise TypeError(f"numbers of the kind {kind} are not reduced: pass array.astype(array.dtype.newbyteorder('='))")
             known = ", ".join(_KINDS.values())
             raise TypeError(f"numbers of the kind {kind} are not reduced: pass array.astype(...) with one of {known}")
         return kind
@@ -233,12 +242,12 @@ def _memory(array: Any, writable: bool) -> tuple[int, int, str]:
             raise ValueError("the array is not contiguous: pass numpy.ascontiguousarray(array)")
         if writable and readonly:
             raise ValueError("the array is read-only, and the result goes there")
-        if typestr[:1] == ">":
-            raise ValueError("the array is big-endian: pass array.astype(array.dtype.newbyteorder('='))")
         length = _item_size(array, typestr)
         for extent in interface["shape"]:
             length *= extent
-        return address, length, _KINDS.get(typestr[1:], typestr[1:])
+        # Numbers in the other byte order are a kind of their own, which is moved as it is.
+        foreign = typestr[:1] == (">" if sys.byteorder == "little" else "<")
+        return address, length, typestr if foreign else _KINDS.get(typestr[1:], typestr[1:])
     view = memoryview(array)
     if not view.c_contiguous:
         raise ValueError("the buffer is not contiguous")
@@ -267,6 +276,13 @@ def _blocks(part: tuple[int, int, int], sizes: Sequence[int]) -> list[tuple[int,
     return blocks
 
 
+def _check_pair(rank: int, tag: int) -> None:
+    if rank < 0:
+        raise ValueError(f"rank {rank}: give 0 or more")
+    if not 0 <= tag < 1 << 32:
+        raise ValueError(f"tag {tag}: give 0 to {(1 << 32) - 1}")
+
+
 def _numbered(method: _Method) -> _Method:
     """A collective that takes its number also if it is refused, and fails at the other ranks then: later calls must meet the right ones."""
 
@@ -275,7 +291,7 @@ def _numbered(method: _Method) -> _Method:
         begun = self._inner.begun()
         try:
             return method(self, *arguments, **options)
-        except (TypeError, ValueError) as error:
+        except Exception as error:
             if self._inner.begun() == begun:
                 self._inner.refuse(method.__name__, str(error))
             raise
@@ -345,6 +361,8 @@ class Group:
         factor: float = 1.0,
         reduces: bool = False,
     ) -> Any:
+        if root < 0:
+            raise ValueError(f"root {root}: give a rank, 0 to {self.ranks - 1}")
         element = call.element(reduces)
         work = Work(self._inner.start(job, call.buffers, inputs, outputs, element, op, factor, root, None, call.keep), result)
         return work.wait() if wait else work
@@ -399,7 +417,9 @@ class Group:
         def parts(given: Any, writable: bool) -> list[tuple[int, int, int]]:
             if isinstance(given, list):
                 return [call.add(one, writable) for one in given]
-            whole = call.add(given, writable)
+            whole, rows = call.add(given, writable), (getattr(given, "shape", None) or memoryview(given).shape or (1,))[0]
+            if rows % self.ranks:
+                raise ValueError(f"an array of {rows} rows cannot be shared equally by {self.ranks} ranks: pass lists of arrays")
             return _blocks(whole, [whole[2] // self.ranks] * self.ranks)
 
         return self._run("all_to_all", call, parts(arrays, False), parts(outputs, True), outputs, wait)
@@ -434,6 +454,7 @@ class Group:
 
     def send(self, array: Any, to: int, tag: int = 0, *, wait: bool = True) -> Any:
         """Sends an array to a receive with the same tag and length."""
+        _check_pair(to, tag)
         call = _Call()
         call.add(array, False)
         work = Work(self._inner.send(call.buffers[0], to, tag, None, call.keep))
@@ -441,6 +462,7 @@ class Group:
 
     def recv(self, array: Any, source: int | None = None, tag: int = 0, *, wait: bool = True) -> Any:
         """Receives an array from a rank, or from anybody; gives the array."""
+        _check_pair(0 if source is None else source, tag)
         call = _Call()
         call.add(array, True)
         work = Work(self._inner.recv(call.buffers[0], source, tag, None, call.keep), array)

@@ -53,7 +53,11 @@ def processes(count, body, folder):
         for rank in range(count)
     ]
     for process in started:
-        assert process.stdout.readline() == "here\n"
+        # Byte by byte, since `communicate` does not see what a buffer here has read ahead.
+        line = b""
+        while not line.endswith(b"\n") and (byte := os.read(process.stdout.fileno(), 1)):
+            line += byte
+        assert line == b"here\n", line
     return started
 
 
@@ -109,78 +113,6 @@ def test_wrong_arrays_are_refused():
             group.broadcast(np.zeros(4), root=5)
 
     ranks(1, work)
-
-
-KINDS = "f8 f4 f2 i8 i4 i2 i1 u8 u4 u2 u1 c16 c8 b1".split()
-REDUCTIONS = {"sum": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum, "band": np.bitwise_and, "bxor": np.bitwise_xor}
-
-
-@pytest.mark.parametrize("count", [2, 3])
-def test_every_kind_of_numbers_is_reduced_right_or_refused(count):
-    def work(group):
-        done = 0
-        for kind in KINDS:
-            inputs = [(np.arange(1, 6) * (40 if kind != "b1" else rank % 2) + rank).astype(kind) for rank in range(count)]
-            for name, reduce in REDUCTIONS.items():
-                try:
-                    right = inputs[0]
-                    for more in inputs[1:]:
-                        right = reduce(right, more).astype(kind)
-                    defined = kind[0] != "c" or name in ("sum", "product")
-                except TypeError:
-                    defined = False
-                mine = inputs[group.rank].copy()
-                if not defined:
-                    with pytest.raises(strandway.WireError, match="not defined"):
-                        group.all_reduce(mine, name)
-                    continue
-                group.all_reduce(mine, name)
-                np.testing.assert_array_equal(mine, right, f"{name} of {kind}")
-                block, whole = np.zeros(5, kind), np.tile(inputs[group.rank], count)
-                group.reduce_scatter(whole, block, name)
-                np.testing.assert_array_equal(block, right, f"{name} of {kind}, scattered")
-                done += 1
-            moved = group.all_gather(inputs[group.rank])
-            np.testing.assert_array_equal(moved, np.stack(inputs))
-        return done
-
-    assert len(set(ranks(count, work))) == 1
-
-
-def test_other_kinds_are_moved_and_refused_where_they_would_be_reduced():
-    import array
-
-    def work(group):
-        text = np.array(["ab", "c"])
-        np.testing.assert_array_equal(group.all_gather(text), np.stack([text, text]))
-        for wrong in (text, np.zeros(2, "M8[s]")):
-            with pytest.raises(TypeError, match="are not reduced"):
-                group.all_reduce(wrong)
-        with pytest.raises(TypeError, match="one kind"):
-            group.reduce_scatter(np.zeros(4, "f4"), np.zeros(4, "i2"))
-        whole = np.zeros(4)
-        with pytest.raises(ValueError, match="share memory"):
-            group.reduce_scatter(whole, whole[:2])
-        # Refused calls have kept their numbers.
-        numbers = array.array("I", [3_000_000_000, group.rank])
-        group.all_reduce(numbers, "max")
-        assert numbers.tolist() == [3_000_000_000, 1]
-        half = memoryview(np.full(3, 1.5, "f2"))
-        group.all_reduce(half)
-        assert np.asarray(half).tolist() == [3.0] * 3
-
-    ranks(2, work)
-
-
-def test_a_call_that_one_rank_refuses_fails_at_all_and_later_sums_are_right():
-    def work(group):
-        wrong = TypeError if group.rank == 0 else strandway.WireError
-        with pytest.raises(wrong):
-            group.all_reduce(np.zeros(2, "M8[s]") if group.rank == 0 else np.zeros(2))
-        for i in range(5):
-            assert group.all_reduce(np.array([10 * i + group.rank]))[0] == 20 * i + 1
-
-    ranks(2, work)
 
 
 def test_the_first_message_of_a_program_arrives_though_it_is_the_last(tmp_path):
