@@ -116,7 +116,13 @@ impl Engine {
                 key.1
             )),
         };
-        let Some(group) = self.groups.get_mut(&key.0) else { return Ok(()) };
+        self.break_group(key.0, &failure)
+    }
+
+    /// The ranks of a group do not agree on what they have called: which of their calls belong together is not known any
+    /// more. The calls under way fail, and so do all later ones.
+    fn break_group(&mut self, id: u64, failure: &Failure) -> Outcome {
+        let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         group.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| failure.clone());
         if group.broken.is_some() {
             return Ok(());
@@ -124,10 +130,18 @@ impl Engine {
         group.broken = Some(failure.clone());
         let later: Vec<(u64, u64)> = group.tasks.iter().map(|(number, task)| (*number, *task)).collect();
         for (number, task) in later {
-            self.fail(task, &failure)?;
-            self.tell_all(key.0, number, &failure.to_string())?;
+            self.fail(task, failure)?;
+            self.tell_all(id, number, &failure.to_string())?;
         }
         Ok(())
+    }
+
+    /// Another rank has not called what a task here is for.
+    pub(super) fn disagree(&mut self, id: u64, what: String) -> Outcome {
+        match self.tasks.get(&id).map(|task| task.call.group) {
+            Some(group) => self.break_group(group, &Failure::Mismatch(what)),
+            None => Ok(()),
+        }
     }
 
     /// Counts bytes that wait here for a call. False if they are more than the peer may send; it is disconnected then.
@@ -155,7 +169,7 @@ impl Engine {
                 describe(task.call.signature),
                 task.call.number.unwrap_or_default()
             );
-            return self.fail(id, &Failure::Mismatch(what));
+            return self.disagree(id, what);
         }
         match early {
             Early::Bytes(tag, _, bytes) => match task.receive_of(from, tag) {
@@ -167,7 +181,7 @@ impl Engine {
                     let what = format!(
                         "rank {from} sends {theirs} bytes where this rank expects {ours}: call all ranks alike"
                     );
-                    self.fail(id, &Failure::Mismatch(what))
+                    self.disagree(id, what)
                 }
                 None => {
                     let what = format!(
@@ -175,7 +189,7 @@ impl Engine {
                         bytes.len(),
                         task.call.what
                     );
-                    self.fail(id, &Failure::Mismatch(what))
+                    self.disagree(id, what)
                 }
             },
             Early::Ready(tag, _) => match task.receive_of(from, tag) {
@@ -193,7 +207,7 @@ impl Engine {
                         "rank {from} expects bytes that {} does not send: call all ranks alike",
                         task.call.what
                     );
-                    return self.fail(id, &Failure::Mismatch(what));
+                    return self.disagree(id, what);
                 }
                 task.opened.insert((from, tag), landing);
                 Ok(())

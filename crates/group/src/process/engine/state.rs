@@ -118,7 +118,7 @@ pub(super) struct Group {
     pub(super) parcels: HashMap<u32, VecDeque<(u32, Parcel)>>,
     /// The first failure of a task, for those who ask.
     pub(super) failure: Arc<Mutex<Option<Failure>>>,
-    /// A call that ended well here has failed at another rank: why. No later call can be right.
+    /// Why the ranks no longer agree on which of their calls belong together. No later call can be right.
     pub(super) broken: Option<Failure>,
     pub(super) aborted: bool,
 }

@@ -447,7 +447,7 @@ impl Engine {
         if landing.region.bytes != from.len() as u64 {
             let (theirs, ours) = (landing.region.bytes, from.len());
             let what = format!("rank {to} expects {theirs} bytes where this rank sends {ours}: call all ranks alike");
-            self.fail(id, &Failure::Mismatch(what))?;
+            self.disagree(id, what)?;
             return Ok(true);
         }
         let (connection, region) = (*connection, task.call.regions[from.buffer]);
