@@ -213,12 +213,8 @@ class _Call:
 
     def element(self, reduces: bool) -> str:
         """The kind of all arrays of the call, of which none is written that shares memory with another one."""
-        end = end_written = 0
-        for address, length, writable in sorted(buffer for buffer in self.buffers if buffer[1]):
-            if address < end_written or (writable and address < end):
-                raise ValueError("an input and an output, or two outputs, share memory: pass a copy of one of them")
-            end = max(end, address + length)
-            end_written = max(end_written, address + length if writable else 0)
+        if share_memory(self.buffers):
+            raise ValueError("an input and an output, or two outputs, share memory: pass a copy of one of them")
         kinds = sorted(set(self.kinds))
         if len(kinds) > 1:
             raise TypeError(f"the arrays of a call have one kind of numbers, and these have {' and '.join(kinds)}")
@@ -229,6 +225,17 @@ class _Call:
             known = ", ".join(_KINDS.values())
             raise TypeError(f"numbers of the kind {kind} are not reduced: pass array.astype(...) with one of {known}")
         return kind
+
+
+def share_memory(buffers: Sequence[tuple[int, int, bool]]) -> bool:
+    """Has one of the buffers that are written a byte of another one?"""
+    end = end_written = 0
+    for address, length, writable in sorted(buffer for buffer in buffers if buffer[1]):
+        if address < end_written or (writable and address < end):
+            return True
+        end = max(end, address + length)
+        end_written = max(end_written, address + length if writable else 0)
+    return False
 
 
 def _memory(array: Any, writable: bool) -> tuple[int, int, str]:

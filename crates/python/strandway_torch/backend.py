@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 import torch
 from strandway import _lab
 from strandway.errors import WireError, WireTimeout
-from strandway.wire import _close
+from strandway.wire import _close, share_memory
 from torch._C._distributed_c10d import Backend, ErrorType, ReduceOp, Work
 
 _ELEMENTS = {
@@ -195,28 +195,26 @@ class StrandwayWork(Work):  # type: ignore[misc]
         return True
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """A future of the result, completed by a thread of the package."""
-        future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+        """A future of the result, completed by a thread of the package; it fails as `wait` does."""
+        end: torch.futures.Future[None] = torch.futures.Future()
         left = [len(self._works)]
         lock = threading.Lock()
+
+        def value(_: torch.futures.Future[None]) -> list[torch.Tensor]:
+            self.wait()
+            return self._result
 
         def ended() -> None:
             with lock:
                 left[0] -= 1
                 if left[0] > 0:
                     return
-            try:
-                self.wait()
-            except Exception as error:
-                future.set_exception(error)  # type: ignore[no-untyped-call]
-            else:
-                future.set_result(self._result)
+            end.set_result(None)
 
-        if not self._works:
-            future.set_result(self._result)
-        elif all(work.is_ended() for work in self._works):
-            left[0] = 1
-            ended()
+        # An error that `set_exception` gives to a future is lost in C++; one that a callback raises is the future's.
+        future = end.then(value)
+        if all(work.is_ended() for work in self._works):
+            end.set_result(None)
         else:
             completer = _completer()
             for work in self._works:
@@ -254,6 +252,8 @@ class _Call:
 
     def _add(self, tensor: torch.Tensor, writable: bool) -> tuple[int, int, int]:
         length = tensor.numel() * tensor.element_size()
+        if length and not tensor.data_ptr():
+            raise ValueError(f"a tensor of {length} bytes has no memory of its own: pass tensor.clone()")
         self.buffers.append((tensor.data_ptr(), length, writable))
         self.keep.append(tensor)
         return (len(self.buffers) - 1, 0, length)
@@ -266,6 +266,9 @@ class _Call:
         _check(tensor)
         if tensor.is_contiguous():
             return self._add(tensor, True)
+        # 1: yes. Where torch does not know, the copy at the end fails.
+        if torch._debug_has_internal_overlap(tensor) == 1:
+            raise ValueError("several numbers of the tensor are one place of its memory (it is expanded): pass tensor.clone()")
         whole = tensor.detach().contiguous()
         self.finish.append(lambda: _copy_back(tensor, whole))
         return self._add(whole, True)
@@ -340,10 +343,10 @@ def _numbered(calls: Callable[[tuple[Any, ...]], int] = lambda _: 1) -> Callable
 
     def decorate(method: _Method) -> _Method:
         @functools.wraps(method)
-        def call(self: StrandwayBackend, *arguments: Any) -> Any:
+        def call(self: StrandwayBackend, *arguments: Any, **options: Any) -> Any:
             begun = self._group.begun()
             try:
-                return method(self, *arguments)
+                return method(self, *arguments, **options)
             except Exception as error:
                 try:
                     due = calls(arguments)
@@ -503,6 +506,10 @@ class StrandwayBackend(Backend):  # type: ignore[misc]
         root: int = 0,
         reduces: tuple[str, str, float] | None = None,
     ) -> _lab.Work:
+        if root < 0:
+            raise ValueError(f"root {root}: give a rank of the group, 0 to {self.size() - 1}")
+        if share_memory(call.buffers):
+            raise ValueError("two outputs share memory: give each rank's its own")
         kind = _alike(call.keep)
         element, reduction, factor = reduces or (kind, "sum", 1.0)
         return self._group.start(job, call.buffers, inputs, outputs, element, reduction, factor, root, _timeout(options), call.keep)
@@ -588,12 +595,14 @@ class StrandwayBackend(Backend):  # type: ignore[misc]
     @_numbered()
     def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, options: Any) -> Work:
         """Everybody gets the tensors of all, one behind the other."""
+        _alike([output, tensor])
         call = _Call()
         whole = call.write(output)
         length = tensor.numel() * tensor.element_size()
         parts = _blocks(whole, [length] * self.size())
         inputs = []
-        if tensor.data_ptr() != output.data_ptr() + self.rank() * length or not tensor.is_contiguous():
+        in_place = tensor.data_ptr() == output.data_ptr() + self.rank() * length and tensor.is_contiguous() and output.is_contiguous()
+        if not in_place:
             inputs = [call.read(tensor.clone() if _overlap(tensor, output) else tensor)]
         return StrandwayWork([self._start("all_gather", call, inputs, parts, options)], [output], call.finish)
 
@@ -657,7 +666,9 @@ class StrandwayBackend(Backend):  # type: ignore[misc]
         call = _Call()
 
         def sizes(of: torch.Tensor, given: Sequence[int], which: str) -> list[int]:
-            length, rows = of.numel() * of.element_size(), of.shape[0] if of.dim() else 0
+            if not of.dim():
+                raise ValueError(f"the {which} is one number without a dimension: the ranks share the first dimension")
+            length, rows = of.numel() * of.element_size(), of.shape[0]
             if not given:
                 if rows % self.size():
                     raise ValueError(f"the {which} has {rows} rows, which {self.size()} ranks cannot share equally: give split sizes")
@@ -669,6 +680,11 @@ class StrandwayBackend(Backend):  # type: ignore[misc]
                 )
             return [count * (length // rows if rows else 0) for count in counts]
 
+        rows = (output.shape[1:], tensor.shape[1:])
+        if rows[0].numel() != rows[1].numel():
+            raise ValueError(
+                f"rows of the output have the shape {list(rows[0])}, and those of the input {list(rows[1])}: give both the same"
+            )
         whole, source = call.write(output), call.read(tensor.clone() if _overlap(tensor, output) else tensor)
         outputs = _blocks(whole, sizes(output, output_sizes, "output"))
         inputs = _blocks(source, sizes(tensor, input_sizes, "input"))

@@ -177,8 +177,10 @@ def refused_calls(rank, ranks):
         sums_are_right(rank, ranks)
     refused((TypeError, RuntimeError), lambda: dist.all_reduce(torch.ones(3).to(torch.float8_e4m3fn)))
     sums_are_right(rank, ranks)
-    other = [dist.ReduceOp.SUM, dist.ReduceOp.MAX][rank % 2]
-    refused(RuntimeError, lambda: dist.all_reduce(torch.ones(3), op=other))
+    group, other = dist.new_group(list(range(ranks))), [dist.ReduceOp.SUM, dist.ReduceOp.MAX][rank % 2]
+    refused(RuntimeError, lambda: dist.all_reduce(torch.ones(3), op=other, group=group))
+    # Which calls belong together is not known any more in that group.
+    refused(RuntimeError, lambda: dist.all_reduce(torch.ones(3), group=group))
     sums_are_right(rank, ranks)
 
 
