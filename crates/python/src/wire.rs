@@ -195,6 +195,10 @@ impl WireGroup {
         Ok(split.map(|group| WireGroup::new(group, self.apart)))
     }
 
+    fn twin(&self, key: u64) -> WireGroup {
+        WireGroup::new(self.group().twin(key), self.apart)
+    }
+
     fn shrink(&self, py: Python<'_>, excluded: Vec<u32>) -> PyResult<WireGroup> {
         let left = self.group().shrink(&excluded).map_err(|failure| failed(py, &failure))?;
         Ok(WireGroup::new(left, self.apart))

@@ -13,7 +13,6 @@ import multiprocessing.util
 import os
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, cast
@@ -23,6 +22,8 @@ from strandway import _lab
 from strandway.errors import WireError, WireTimeout
 from strandway.wire import _close, share_memory
 from torch._C._distributed_c10d import Backend, ErrorType, ReduceOp, Work
+
+from .futures import Line, complete, in_callback, note
 
 _ELEMENTS = {
     torch.float64: "float64",
@@ -84,78 +85,6 @@ class _Store:
             self.store.delete_key("strandway/" + key)
 
 
-class _Endings:
-    """Threads that complete futures once their works have ended.
-
-    One of them listens. Before it runs the callbacks of a future it makes sure that another one listens, since a callback may wait for
-    the future of another work, and be slow. Callbacks that return soon run one after the other, in the order in which their works
-    ended: they may start collectives, whose order is that of the other ranks then.
-    """
-
-    IDLE_MAX = 4
-    SOON = 0.005
-
-    def __init__(self) -> None:
-        self.pid = os.getpid()
-        self.endings = _lab.Endings()
-        self.waiting: dict[int, Callable[[], None]] = {}
-        self.numbers = itertools.count(1)
-        self.turn = threading.Lock()
-        self.guard = threading.Lock()
-        self.order = threading.Lock()
-        self.idle = 0
-        self.begin()
-
-    def begin(self) -> None:
-        self.idle += 1
-        threading.Thread(target=self.run, name="strandway-futures", daemon=True).start()
-
-    def run(self) -> None:
-        while True:
-            with self.turn:
-                number = self.endings.next(3600.0)
-                # A callback that is slow, or waits, is not waited for.
-                first = self.order.acquire(timeout=self.SOON)
-            call = None if number is None else self.waiting.pop(number, None)
-            if call is None:
-                if first:
-                    self.order.release()
-                continue
-            with self.guard:
-                self.idle -= 1
-                if self.idle == 0:
-                    self.begin()
-            try:
-                call()
-            except Exception:
-                # A callback's error is its future's; this one is nobody's.
-                traceback.print_exc()
-            if first:
-                self.order.release()
-            with self.guard:
-                if self.idle >= self.IDLE_MAX:
-                    return
-                self.idle += 1
-
-    def add(self, work: _lab.Work, call: Callable[[], None]) -> None:
-        number = next(self.numbers)
-        self.waiting[number] = call
-        work.tell(self.endings, number)
-
-
-_endings: _Endings | None = None
-_endings_lock = threading.Lock()
-
-
-def _completer() -> _Endings:
-    global _endings
-    with _endings_lock:
-        # A child of a fork has none of its parent's threads.
-        if _endings is None or _endings.pid != os.getpid():
-            _endings = _Endings()
-        return _endings
-
-
 _closing: int | None = None
 
 
@@ -175,6 +104,7 @@ class StrandwayWork(Work):  # type: ignore[misc]
         """Takes the works, the tensors of the result, and what copies results into tensors that are not contiguous."""
         super().__init__()
         self._works, self._result, self._finish = works, result, finish
+        self._line: Line | None = None
         self._lock = threading.Lock()
 
     def _finished(self) -> None:
@@ -197,28 +127,14 @@ class StrandwayWork(Work):  # type: ignore[misc]
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """A future of the result, completed by a thread of the package; it fails as `wait` does."""
         end: torch.futures.Future[None] = torch.futures.Future()
-        left = [len(self._works)]
-        lock = threading.Lock()
 
         def value(_: torch.futures.Future[None]) -> list[torch.Tensor]:
             self.wait()
             return self._result
 
-        def ended() -> None:
-            with lock:
-                left[0] -= 1
-                if left[0] > 0:
-                    return
-            end.set_result(None)
-
         # An error that `set_exception` gives to a future is lost in C++; one that a callback raises is the future's.
         future = end.then(value)
-        if all(work.is_ended() for work in self._works):
-            end.set_result(None)
-        else:
-            completer = _completer()
-            for work in self._works:
-                completer.add(work, ended)
+        complete(self._works, lambda: end.set_result(None), self._line)
         return future
 
     def _source_rank(self) -> int:
@@ -344,16 +260,19 @@ def _numbered(calls: Callable[[tuple[Any, ...]], int] = lambda _: 1) -> Callable
     def decorate(method: _Method) -> _Method:
         @functools.wraps(method)
         def call(self: StrandwayBackend, *arguments: Any, **options: Any) -> Any:
-            begun = self._group.begun()
+            group = self._numbers()
+            begun = group.begun()
             try:
-                return method(self, *arguments, **options)
+                work = method(self, *arguments, **options)
+                work._line = self._line
+                return work
             except Exception as error:
                 try:
                     due = calls(arguments)
                 except Exception:
                     due = 1
-                for _ in range(due - (self._group.begun() - begun)):
-                    self._group.refuse(method.__name__, str(error))
+                for _ in range(due - (group.begun() - begun)):
+                    group.refuse(method.__name__, str(error))
                 raise
 
         return cast(_Method, call)
@@ -393,6 +312,10 @@ class StrandwayBackend(Backend):  # type: ignore[misc]
             towards = os.environ.get("MASTER_ADDR") or None
             group = _lab.WireGroup.meet(_Store(store), rank, size, towards, seconds, max(seconds, _PATIENCE), apart)
         self._group = group
+        self._twin: _lab.WireGroup | None = None
+        self._twin_lock = threading.Lock()
+        self._aborted = False
+        self._line = Line()
         self._barriers = 0
         self._splits = 0
         _close_at_exit()
@@ -419,28 +342,37 @@ class StrandwayBackend(Backend):  # type: ignore[misc]
 
     def abort(self) -> None:
         """Ends all operations of the group here, now; they fail."""
+        with self._twin_lock:
+            self._aborted = True
+            if self._twin is not None:
+                self._twin.abort()
         self._group.abort()
 
     def shutdown(self) -> None:
         """Leaves the group."""
         _ALIVE.discard(self)
-        self._group.abort()
+        self.abort()
 
     def set_timeout(self, timeout: timedelta) -> None:
         """How long operations may take from now on."""
         self._options._timeout = timeout
         self._group.set_timeout(timeout.total_seconds())
+        if self._twin is not None:
+            self._twin.set_timeout(timeout.total_seconds())
+
+    def _failure(self) -> tuple[bool, str] | None:
+        return self._group.failure() or (self._twin.failure() if self._twin is not None else None)
 
     def get_error(self) -> ErrorType:
         """Has an operation of the group failed, and by its timeout?"""
-        failure = self._group.failure()
+        failure = self._failure()
         if failure is None:
             return ErrorType.SUCCESS
         return ErrorType.TIMEOUT if failure[0] else ErrorType.COMM_ERROR
 
     def errored(self) -> Exception | None:
         """The first failure of an operation, which names rank, host and plane."""
-        failure = self._group.failure()
+        failure = self._failure()
         return None if failure is None else WireError(failure[1])
 
     def split(self, store: Any, ranks: Sequence[int], options: Any) -> StrandwayBackend | None:
@@ -512,7 +444,22 @@ class StrandwayBackend(Backend):  # type: ignore[misc]
             raise ValueError("two outputs share memory: give each rank's its own")
         kind = _alike(call.keep)
         element, reduction, factor = reduces or (kind, "sum", 1.0)
-        return self._group.start(job, call.buffers, inputs, outputs, element, reduction, factor, root, _timeout(options), call.keep)
+        group = self._numbers()
+        work = group.start(job, call.buffers, inputs, outputs, element, reduction, factor, root, _timeout(options), call.keep)
+        note(work)
+        return work
+
+    def _numbers(self) -> _lab.WireGroup:
+        """The group that numbers a collective which is called here and now."""
+        if not in_callback():
+            return self._group
+        with self._twin_lock:
+            if self._twin is None:
+                self._twin = self._group.twin(0)
+                self._twin.set_timeout(self._options._timeout.total_seconds())
+                if self._aborted:
+                    self._twin.abort()
+            return self._twin
 
     @_numbered()
     def broadcast(self, tensors: list[torch.Tensor], options: Any) -> Work:

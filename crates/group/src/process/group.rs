@@ -97,6 +97,13 @@ impl Group {
         Ok(Some(Group::new(&self.process, id, rank, members, self.options())))
     }
 
+    /// A group of the same ranks whose calls have numbers of their own, for a part of the program whose calls come in no
+    /// fixed order with the others. Nothing is sent: all ranks call it, once with each `key`.
+    pub fn twin(&self, key: u64) -> Group {
+        let id = derive([self.id, u64::MAX - 1, key]);
+        Group::new(&self.process, id, self.rank, self.members.to_vec(), self.options())
+    }
+
     /// The group without some of its ranks, in the same order; for survivors. Nothing is sent: all that remain call it,
     /// with the same ranks, as often as each other. Collectives of this group that are under way stay so.
     ///

@@ -1,9 +1,9 @@
 //! Calls that do not belong together fail at all ranks, and later calls are right.
 
-use super::support::{lent, ranks, result};
+use super::support::{inout, lent, ranks, result};
 use std::thread;
 use std::time::{Duration, Instant};
-use strandway_group::process::{Failure, Group, Reduction};
+use strandway_group::process::{Element, Failure, Group, Job, Reduction, Span};
 
 /// The sums of ten calls, which are right only if the ranks' calls meet as they were made.
 fn sums_are_right(group: &Group) {
@@ -92,6 +92,30 @@ fn ranks_that_disagreed_once_get_no_later_result() {
             thread::sleep(Duration::from_millis(100));
         });
     }
+}
+
+#[test]
+fn a_twin_of_a_group_has_numbers_of_its_own() {
+    ranks(3, 1, |group| {
+        let begin = |group: &Group, reduction: Reduction| {
+            let job = Job::AllReduce(Span { buffer: 0, bytes: 0..16 });
+            group.start(job, vec![inout(vec![1, 2])], Element::I64, reduction, None).expect("begun")
+        };
+        let (twin, other) = (group.twin(1), group.twin(2));
+        // Every rank mixes the calls of the three groups in another order.
+        let mut works = Vec::new();
+        for turn in 0..30 {
+            match (turn + group.rank()) % 3 {
+                0 => works.push(begin(group, Reduction::Sum)),
+                1 => works.push(begin(&twin, Reduction::Max)),
+                _ => works.push(begin(&other, Reduction::Min)),
+            }
+        }
+        for work in works {
+            work.wait().expect("each group's calls meet each other");
+        }
+        group.barrier().expect("to the end");
+    });
 }
 
 #[test]
