@@ -64,6 +64,16 @@
 //! 9 refusal   byte 1 plane, reason 1, zero 1, connection 8: a hint, not authenticated
 //! ```
 //!
+//! Whether datagrams of some length pass between two nodes with one key is asked and answered without a connection:
+//!
+//! ```text
+//! 13 probe    zero 3, bytes of the datagram 4, number 8, proof 16, then zeros up to that length
+//! 14 echo     the same with the number and length of the probe that it answers, and a proof of its own
+//! ```
+//!
+//! The proof is a keyed hash of kind, length and number, so a stranger gets no echo. An echo is as long as its probe:
+//! one exchange shows that the length passes both ways.
+//!
 //! The Noise prologue is `S`, the version 1, connection 8, cookie 32: so a hello is valid for one node, for one address
 //! and for the life of its cookie. A refusal has this layout in every version, and carries the version of the hello
 //! that it answers. In version 1 the Noise message was made without a cookie; in version 2 nothing was urgent.
@@ -104,6 +114,10 @@ pub(crate) const KIND_DATA: u8 = 4;
 pub(crate) const KIND_REFUSAL: u8 = 9;
 pub(crate) const KIND_CHUNK: u8 = 10;
 pub(crate) const KIND_WORD: u8 = 11;
+pub(crate) const KIND_PROBE: u8 = 13;
+pub(crate) const KIND_ECHO: u8 = 14;
+/// Bytes of a probe or an echo before its padding.
+pub const PROBE: usize = 32;
 /// Bytes of the proof in a ping or a pong.
 pub const PROOF: usize = 8;
 /// Bytes of a retry.
@@ -241,6 +255,17 @@ pub enum Frame<'a> {
         /// 1 wrong key, 2 wrong version.
         reason: u8,
     },
+    /// Asks whether datagrams of this length pass, or answers that.
+    Probe {
+        /// Is it an answer?
+        echo: bool,
+        /// Bytes of the datagram.
+        length: u32,
+        /// The number of the question.
+        number: u64,
+        /// Shows that its sender has the key.
+        proof: &'a [u8; 16],
+    },
     /// A datagram of an established connection; its body follows the first [`HEADER`] bytes and ends before the tag, if
     /// it has one.
     Sealed(Sealed),
@@ -287,6 +312,12 @@ pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
         KIND_REFUSAL => {
             zeros(b3 == 0 && bytes.len() == REFUSAL)?;
             return Ok(Frame::Refusal { connection, reason: b2 });
+        }
+        KIND_PROBE | KIND_ECHO => {
+            let length = u32::from_be_bytes(*array(bytes, 4)?);
+            zeros(plane == 0 && b2 == 0 && b3 == 0 && length as usize == bytes.len())?;
+            let echo = number == KIND_ECHO;
+            return Ok(Frame::Probe { echo, length, number: u64_at(bytes, 8)?, proof: array(bytes, 16)? });
         }
         KIND_DATA => Kind::Data,
         5 => Kind::Control,
@@ -407,6 +438,18 @@ pub(crate) fn welcome(plane: u8, connection: u64, noise: &[u8; NOISE_WELCOME]) -
 pub(crate) fn refusal(version: u8, plane: u8, connection: u64, reason: u8) -> Vec<u8> {
     let mut out = opening(KIND_REFUSAL, plane, reason, connection);
     out[0] = version << 4 | KIND_REFUSAL;
+    out
+}
+
+/// A probe or an echo of this length, at least [`PROBE`] bytes.
+pub(crate) fn probe(echo: bool, number: u64, length: u32, proof: &[u8; 16]) -> Vec<u8> {
+    let length = length.max(PROBE as u32);
+    let kind = if echo { KIND_ECHO } else { KIND_PROBE };
+    let mut out = vec![VERSION << 4 | kind, 0, 0, 0];
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(&number.to_be_bytes());
+    out.extend_from_slice(proof);
+    out.resize(length as usize, 0);
     out
 }
 

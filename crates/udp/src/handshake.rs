@@ -46,6 +46,16 @@ impl Secret {
             .expect("32 bytes are within HKDF's limit");
         Ok(Secret(key))
     }
+
+    /// Shows that a probe or an echo was made with this key.
+    pub(crate) fn proof_of_probe(&self, echo: bool, number: u64, length: u32) -> [u8; 16] {
+        let key = blake3::derive_key("strandway 2026 probes of path lengths", &self.0);
+        let mut text = [0; 13];
+        text[0] = u8::from(echo);
+        text[1..9].copy_from_slice(&number.to_be_bytes());
+        text[9..].copy_from_slice(&length.to_be_bytes());
+        *blake3::keyed_hash(&key, &text).as_bytes().first_chunk().expect("32 bytes")
+    }
 }
 
 impl std::fmt::Debug for Secret {

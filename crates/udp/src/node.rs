@@ -25,6 +25,7 @@ mod groups;
 mod liveness;
 mod mrc;
 mod partial;
+mod probe;
 mod shard;
 mod slots;
 mod turn;
@@ -55,6 +56,7 @@ use crate::windows::Windows;
 use answers::Answers;
 use calls::Calling;
 use groups::Groups;
+use probe::Askers;
 use shard::Shard;
 use slots::{Slot, State};
 use std::collections::{HashMap, VecDeque};
@@ -106,6 +108,7 @@ pub struct Node {
     queues: HashMap<u32, u32>,
     requests: Requests,
     groups: Groups,
+    askers: Askers,
     /// The connection of the last datagram, and its slot. The next datagram is likely to belong to it as well.
     recent: Option<(u64, u32)>,
     answered: Answers,
@@ -187,6 +190,7 @@ impl Node {
             queues: HashMap::new(),
             requests: Requests::default(),
             groups: Groups::default(),
+            askers: Askers::default(),
             recent: None,
             answered: Answers::new(ANSWERS_PER_CONNECTION * config.connections_max),
             completions: VecDeque::new(),

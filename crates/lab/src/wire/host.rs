@@ -430,7 +430,7 @@ impl<'a> Host<'a> {
                 }
             }
             // Completions of partial completion, which no workload uses.
-            Completion::Injected { .. } | Completion::Whole { .. } => {}
+            Completion::Injected { .. } | Completion::Whole { .. } | Completion::Probed { .. } => {}
             Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {
                 if let Some(event) = self.casting.event(&completion) {
                     self.tell(self.shared.now(), &event)?;

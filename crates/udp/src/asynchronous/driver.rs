@@ -146,7 +146,7 @@ impl Driver {
             // Futures exist for operations only. Programs that use letters or repair losses themselves drive a [`Node`]
             // directly.
             Completion::Letter { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
-            Completion::Path { .. } => {}
+            Completion::Path { .. } | Completion::Probed { .. } => {}
             // Completions of groups.
             Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {}
             Completion::Closed { connection, reason } => match self.calling.remove(&connection) {

@@ -148,6 +148,15 @@ pub enum Completion {
         /// The letter.
         letter: Letter,
     },
+    /// A probe of ours was answered ([`crate::Node::probe`]): datagrams of its length pass, there and back.
+    Probed {
+        /// On this plane.
+        plane: usize,
+        /// The number of the probe.
+        number: u64,
+        /// Bytes of the datagram, without IP and UDP headers.
+        length: u32,
+    },
     /// A connection has ended. Its unfinished operations, of which some bytes may be in the peer's memory, get no
     /// completion of their own; their memory is released.
     Closed {

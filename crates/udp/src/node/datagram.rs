@@ -34,6 +34,10 @@ impl Node {
                 }
                 return;
             }
+            Ok(Frame::Probe { echo, length, number, proof }) => {
+                let proof = *proof;
+                return self.handle_probe(plane, from, (echo, number, length), &proof);
+            }
             Err(error) => {
                 self.counters.malformed += 1;
                 if let frame::FrameError::Version(version) = error

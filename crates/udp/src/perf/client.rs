@@ -292,7 +292,7 @@ impl Run {
                 }
             }
             Completion::Letter { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
-            Completion::Path { .. } => {}
+            Completion::Path { .. } | Completion::Probed { .. } => {}
             // Completions of groups.
             Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {}
             Completion::Closed { connection, reason } => {

@@ -231,7 +231,7 @@ impl Server {
                 }
             }
             Completion::Letter { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
-            Completion::Path { .. } => {}
+            Completion::Path { .. } | Completion::Probed { .. } => {}
             // Completions of groups.
             Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {}
             Completion::Closed { connection, reason } => {

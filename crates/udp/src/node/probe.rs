@@ -1,0 +1,178 @@
+//! Probes: do datagrams of some length pass between two nodes, there and back? Asked without a connection, so before the
+//! payload of connections is chosen.
+
+use super::{Completion, Node};
+use crate::distance::Ways;
+use crate::error::Error;
+use crate::frame::{self, PROBE};
+use crate::handshake::Terms;
+use crate::plane::{Class, Destination, Owner, Plane};
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use std::collections::BTreeSet;
+use std::net::SocketAddrV6;
+use strandway_proto::PathId;
+
+/// Addresses whose probes have come that are remembered: ours.
+const ASKERS_MAX: usize = 4_096;
+/// Bytes of a probe at the most: what UDP over either family carries.
+const LENGTH_MAX: u32 = 65_487;
+
+/// The nodes that have sent a probe here: plane and address.
+#[derive(Default)]
+pub(super) struct Askers(BTreeSet<(usize, SocketAddrV6)>);
+
+impl Node {
+    /// Asks whether a datagram of `length` bytes (without IP and UDP headers) passes to a node with our key, and back.
+    /// [`Completion::Probed`] with this number follows if it does. A probe may be lost; ask again then. `number` should
+    /// be random.
+    ///
+    /// # Errors
+    /// If there is no such plane, or `length` is not from 32 to 65,487.
+    pub fn probe(&mut self, plane: usize, to: SocketAddrV6, number: u64, length: u32) -> Result<(), Error> {
+        if plane >= self.planes.len() || !(PROBE as u32..=LENGTH_MAX).contains(&length) {
+            let planes = self.planes.len();
+            return Err(Error::Config(format!(
+                "a probe of {length} bytes on plane {plane} of {planes}: {PROBE} to {LENGTH_MAX} bytes are possible"
+            )));
+        }
+        self.send_probe(plane, to, (false, number, length));
+        self.flush();
+        Ok(())
+    }
+
+    /// Has a probe of a node with our key come from this address?
+    pub fn was_probed_by(&self, plane: usize, from: SocketAddrV6) -> bool {
+        self.askers.0.contains(&(plane, from))
+    }
+
+    /// Changes the payload of full packets. Both sides of a connection must have the same, so it is for the time before
+    /// connections are opened.
+    ///
+    /// # Errors
+    /// If connections are open or wanted, or the payload is not possible.
+    pub fn set_payload(&mut self, payload: u32) -> Result<(), Error> {
+        if self.open > 0 {
+            return Err(Error::Config("the payload changes only while no connection is open".into()));
+        }
+        let before = std::mem::replace(&mut self.config.payload, payload);
+        if let Err(error) = self.config.check() {
+            self.config.payload = before;
+            return Err(error);
+        }
+        let config = &self.config;
+        self.terms = Terms::new(&config.profile, payload, self.planes.len(), config.protection, config.layout);
+        self.ways = Ways::new(config, self.planes.iter().map(Plane::buffer).min().unwrap_or(0));
+        Ok(())
+    }
+
+    pub(super) fn handle_probe(
+        &mut self,
+        plane: usize,
+        from: SocketAddrV6,
+        (echo, number, length): (bool, u64, u32),
+        proof: &[u8; 16],
+    ) {
+        let wanted = self.config.secret.proof_of_probe(echo, number, length);
+        if verify_slices_are_equal(&wanted, proof).is_err() {
+            self.counters.malformed += 1;
+            return;
+        }
+        if echo {
+            return self.completions.push_back(Completion::Probed { plane, number, length });
+        }
+        if self.askers.0.len() < ASKERS_MAX {
+            self.askers.0.insert((plane, from));
+        }
+        // As long as the question: a stranger who repeats an old one gains nothing.
+        self.send_probe(plane, from, (true, number, length));
+    }
+
+    fn send_probe(&mut self, plane: usize, to: SocketAddrV6, (echo, number, length): (bool, u64, u32)) {
+        let proof = self.config.secret.proof_of_probe(echo, number, length);
+        let datagram = frame::probe(echo, number, length, &proof);
+        // Like data, since it shows what data will meet. If the socket is full, it counts as lost.
+        if self.planes[plane].has_room() {
+            let (to, _) = self.config.routes.resolve(to, PathId::new(plane as u8, number as u32));
+            let destination = Destination { to, source: 0, shard: 0, owner: Owner::Nobody, late: false };
+            self.planes[plane].push(destination, Class::Data, datagram.len(), |out| out.copy_from_slice(&datagram));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use std::net::{SocketAddr, UdpSocket};
+    use std::time::{Duration, Instant};
+
+    fn node(secret: u8, plane: &str) -> (Node, SocketAddrV6) {
+        let config = Config::new(&[secret; 32]).expect("long enough").plane(plane.parse().expect("an address"));
+        let node = Node::bind(config).expect("sockets");
+        let SocketAddr::V6(address) = node.addresses().expect("bound")[0] else { panic!("an IPv6 address") };
+        (node, address)
+    }
+
+    /// The answer to a probe, while the other node moves too.
+    fn answer(asker: &mut Node, other: &mut Node) -> Option<Completion> {
+        let until = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < until {
+            assert_eq!(other.wait(Duration::from_millis(1)).expect("works"), None);
+            if let Some(completion) = asker.wait(Duration::from_millis(1)).expect("works") {
+                return Some(completion);
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn a_probe_of_any_length_is_answered_in_both_families() {
+        for plane in ["[::1]:0", "[::ffff:127.0.0.1]:0"] {
+            let ((mut one, from), (mut other, to)) = (node(7, plane), node(7, plane));
+            for length in [PROBE as u32, 1_452, 9_000, 64_000] {
+                one.probe(0, to, 5, length).expect("sent");
+                let completion = answer(&mut one, &mut other);
+                assert_eq!(completion, Some(Completion::Probed { plane: 0, number: 5, length }), "{plane}");
+            }
+            assert!(other.was_probed_by(0, from) && !one.was_probed_by(0, to));
+            assert!(one.probe(1, to, 5, 100).is_err() && one.probe(0, to, 5, 8).is_err());
+        }
+    }
+
+    #[test]
+    fn a_probe_without_the_key_gets_no_answer() {
+        let (mut one, to) = node(7, "[::1]:0");
+        let (mut stranger, _) = node(8, "[::1]:0");
+        stranger.probe(0, to, 5, 1_000).expect("sent");
+        let socket = UdpSocket::bind("[::1]:0").expect("a socket");
+        for length in [0u32, 32, 1_000] {
+            let mut forged = frame::probe(false, 9, length, &[3; 16]);
+            socket.send_to(&forged, to).expect("sent");
+            forged.truncate(20);
+            socket.send_to(&forged, to).expect("sent");
+        }
+        for _ in 0..20 {
+            assert_eq!(one.wait(Duration::from_millis(1)).expect("works"), None);
+            assert_eq!(stranger.wait(Duration::from_millis(1)).expect("works"), None);
+        }
+        assert_eq!(one.counters().malformed, 7);
+        socket.set_nonblocking(true).expect("set");
+        assert!(socket.recv(&mut [0; 100]).is_err(), "no answer");
+    }
+
+    #[test]
+    fn the_payload_changes_until_a_connection_is_open() {
+        let ((mut one, _), (mut other, to)) = (node(7, "[::1]:0"), node(7, "[::1]:0"));
+        one.set_payload(512).expect("possible");
+        other.set_payload(512).expect("possible");
+        assert!(one.set_payload(1 << 20).is_err() && one.payload() == 512);
+        let connection = one.connect(&[to]).expect("called");
+        let until = Instant::now() + Duration::from_secs(5);
+        let mut connected = false;
+        while !connected && Instant::now() < until {
+            let _ = other.wait(Duration::from_millis(1)).expect("works");
+            connected = one.wait(Duration::from_millis(1)).expect("works") == Some(Completion::Connected { connection });
+        }
+        assert!(connected && one.set_payload(1_344).is_err());
+    }
+}
