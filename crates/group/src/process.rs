@@ -37,7 +37,10 @@ mod launch;
 mod meeting;
 mod memory;
 mod message;
+mod offer;
+mod paths;
 mod plan;
+mod planes;
 mod probe;
 mod record;
 mod store;
@@ -60,12 +63,15 @@ pub use engine::Waiting;
 use engine::{Command, Engine, Lost};
 use helm::Helm;
 use record::{Record, Terms, Wire};
-use std::net::{SocketAddr, SocketAddrV6};
+use std::net::SocketAddrV6;
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use strandway_proto::{Rate, Span as TimeSpan};
-use strandway_udp::{Config, Node, Protection, random_secret};
+use strandway_udp::address::kept;
+use strandway_udp::{Config, Error, Node, Protection, random_secret};
 
 /// Silence alone never ends a connection: a process that is stopped is waited for. Ours, a week.
 const PATIENCE: Duration = Duration::from_secs(7 * 24 * 3_600);
@@ -82,7 +88,14 @@ const CONNECTIONS: usize = 16_384;
 pub struct ProcessOptions {
     /// The local address of each plane, in the same order on all hosts. Port 0 takes any free one.
     pub planes: Vec<SocketAddrV6>,
-    /// Payload bytes of a full packet; default: what fits the MTU of every plane's device.
+    /// The addresses by which others reach this host on each plane, if they are not its own: behind a NAT. Port 0 stands
+    /// for the port of the plane. Default: none.
+    pub advertise: Vec<SocketAddrV6>,
+    /// The UDP ports that it may take where a plane has port 0, so that a firewall's rule can name them. Default: any
+    /// free one. If a process ends, and another one takes its port at once, its peers find its death more slowly.
+    pub ports: Option<RangeInclusive<u16>>,
+    /// Payload bytes of a full packet; default: what passes on all ways, and no more than
+    /// 15,900 bytes.
     pub payload: Option<u32>,
     /// The protection of datagrams against reading, changes and forgery. Default: encrypted.
     pub protection: Protection,
@@ -113,6 +126,8 @@ impl ProcessOptions {
     pub fn on(planes: Vec<SocketAddrV6>) -> ProcessOptions {
         ProcessOptions {
             planes,
+            advertise: Vec::new(),
+            ports: None,
             payload: None,
             protection: Protection::default(),
             profile: "uec".into(),
@@ -129,10 +144,70 @@ impl ProcessOptions {
         if let Some(payload) = self.payload {
             return Ok(payload);
         }
-        let mtu = self.planes.iter().map(|plane| launch::mtu_of(*plane.ip())).min().flatten().unwrap_or(1_500);
         let config = Config { protection: self.protection, ..Config::new(&[0; 32])?.profile(&self.profile)? };
+        self.fits(config)
+    }
+
+    /// The payload of the largest packets that every plane's device takes.
+    fn fits(&self, config: Config) -> Result<u32, GroupError> {
+        let mtu = self.planes.iter().map(|plane| launch::mtu_of(*plane.ip())).min().flatten().unwrap_or(1_500);
         // Beyond this a packet costs more in the cache than it saves in calls.
         Ok(config.mtu(mtu)?.payload.min(PAYLOAD_MAX))
+    }
+
+    /// The planes with ports from the range, the next ones at each attempt; `None` beyond the last attempt.
+    fn with_ports(&self, first: u16, attempt: u32) -> Option<Vec<SocketAddrV6>> {
+        let Some(range) = &self.ports else { return (attempt == 0).then(|| self.planes.clone()) };
+        let count = u32::from(range.end() - range.start()) + 1;
+        if attempt >= count {
+            return None;
+        }
+        let port = |plane: u32| range.start() + ((u32::from(first) + attempt + plane) % count) as u16;
+        let mut planes = self.planes.clone();
+        for (number, plane) in (0..).zip(&mut planes).filter(|(_, plane)| plane.port() == 0) {
+            plane.set_port(port(number));
+        }
+        Some(planes)
+    }
+
+    /// The addresses that others use, of a node at these.
+    fn advertised(&self, ours: &[SocketAddrV6]) -> Result<Vec<SocketAddrV6>, GroupError> {
+        if self.advertise.is_empty() {
+            return Ok(ours.to_vec());
+        }
+        let (given, planes) = (self.advertise.len(), ours.len());
+        if given != planes {
+            let what =
+                format!("{given} addresses to advertise for {planes} planes: give one for each (STRANDWAY_ADVERTISE)");
+            return Err(GroupError::Config(what));
+        }
+        let one = |(given, ours): (&SocketAddrV6, &SocketAddrV6)| {
+            let port = if given.port() == 0 { ours.port() } else { given.port() };
+            SocketAddrV6::new(*given.ip(), port, 0, given.scope_id())
+        };
+        Ok(self.advertise.iter().zip(ours).map(one).collect())
+    }
+
+    /// A node on ports of the range.
+    fn bind(&self, config: &Config) -> Result<Node, GroupError> {
+        // Processes of one host begin at different places, so that they do not ask for each other's ports.
+        let first = u16::from_be_bytes(*random_secret()?.first_chunk().expect("32 bytes"));
+        let mut refused = None;
+        for attempt in 0.. {
+            let Some(planes) = self.with_ports(first, attempt) else { break };
+            match Node::bind(Config { planes, ..config.clone() }) {
+                Ok(node) => return Ok(node),
+                Err(error @ Error::Socket { .. }) => refused = Some(error),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let error = refused.expect("there was an attempt");
+        Err(match &self.ports {
+            Some(range) => {
+                GroupError::Config(format!("no free UDP port in {}-{}: {error}", range.start(), range.end()))
+            }
+            None => error.into(),
+        })
     }
 }
 
@@ -148,6 +223,16 @@ struct Inner {
     helm: Arc<Helm>,
     record: Record,
     wire: Wire,
+    /// The local address of each plane, as it was asked for.
+    planes: Vec<SocketAddrV6>,
+    /// The payload that its devices take, and whether the user has set the one in `wire`.
+    fits: u32,
+    fixed: bool,
+    /// The payload of its packets, once it has met others; before that zero.
+    settled: AtomicU32,
+    base_rtt: TimeSpan,
+    /// The range of its ports, for messages.
+    ports: Option<String>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// The operating system process that it was started in.
     pid: u32,
@@ -179,23 +264,17 @@ impl Process {
             hear_refusals: true,
             ..Config::new(&wire.secret)?.profile(&wire.profile)?
         };
-        let mut node = Node::bind(config)?;
+        let fits = options.fits(config.clone())?;
+        let mut node = options.bind(&config)?;
         let waker = node.waker()?;
-        let addresses: Vec<SocketAddrV6> = node
-            .addresses()?
-            .into_iter()
-            .filter_map(|address| match address {
-                SocketAddr::V6(address) => Some(address),
-                SocketAddr::V4(_) => None,
-            })
-            .collect();
+        let ours: Vec<SocketAddrV6> = node.addresses()?.into_iter().map(kept).collect();
+        let addresses = options.advertised(&ours)?;
         let id = *random_secret()?.first_chunk().expect("32 bytes");
-        let host = format!("{} (process {})", launch::host_name(), std::process::id());
-        let record = Record { id, host, addresses };
+        let record = Record { id, host: launch::label(), addresses, settled: None };
         let lost = Lost::default();
         let descriptors = node.descriptors();
         let limits = (wire.tuning, wire.credit as usize);
-        let engine = Engine::new(node, id, record.addresses.clone(), limits, Arc::clone(&lost));
+        let engine = Engine::new(node, id, ours, limits, Arc::clone(&lost));
         let helm = Arc::new(Helm::new(engine, waker));
         let steered = Arc::clone(&helm);
         let thread = std::thread::Builder::new().name("strandway-wire".into()).spawn(move || steered.run());
@@ -204,6 +283,12 @@ impl Process {
             helm,
             record,
             wire,
+            planes: options.planes.clone(),
+            fits,
+            fixed: options.payload.is_some(),
+            settled: AtomicU32::new(0),
+            base_rtt: options.base_rtt,
+            ports: options.ports.as_ref().map(|range| format!("{}-{}", range.start(), range.end())),
             thread: Mutex::new(Some(thread)),
             pid: std::process::id(),
             linger: options.linger,
@@ -216,6 +301,25 @@ impl Process {
     /// Its address on each plane.
     pub fn addresses(&self) -> &[SocketAddrV6] {
         &self.0.record.addresses
+    }
+
+    /// Its own address on each plane, as it was asked for.
+    fn planes(&self) -> &[SocketAddrV6] {
+        &self.0.planes
+    }
+
+    /// What others have to know of it.
+    fn record(&self) -> Record {
+        Record { settled: self.settled(), ..self.0.record.clone() }
+    }
+
+    /// The payload of its packets, once it has met others.
+    fn settled(&self) -> Option<u32> {
+        Some(self.0.settled.load(Ordering::Acquire)).filter(|payload| *payload > 0)
+    }
+
+    fn note_settled(&self, payload: u32) {
+        self.0.settled.store(payload, Ordering::Release);
     }
 
     /// Does its thread run?

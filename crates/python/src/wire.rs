@@ -118,7 +118,7 @@ impl Drop for WireGroup {
 #[pymethods]
 impl WireGroup {
     /// Meets the other ranks at a store. `apart`: with a node of its own, for several ranks in one process. `towards`:
-    /// the address where ranks meet, from which ours follows.
+    /// the host where ranks meet, the way to which may be that to the others.
     #[staticmethod]
     #[allow(clippy::too_many_arguments, reason = "one call for all ways to meet")]
     fn meet(
@@ -132,10 +132,6 @@ impl WireGroup {
         apart: bool,
     ) -> PyResult<WireGroup> {
         let options = GroupOptions { timeout: seconds(timeout)?, patience: seconds(patience)? };
-        let towards = towards.and_then(|host| {
-            use std::net::ToSocketAddrs;
-            host.parse().ok().or_else(|| (host, 0).to_socket_addrs().ok()?.next().map(|address| address.ip()))
-        });
         let met = py.detach(|| {
             let mut store = Given(store);
             match apart {

@@ -254,7 +254,9 @@ const fn connection_of(completion: &Completion) -> Option<Connection> {
         | Completion::Injected { connection, .. }
         | Completion::Whole { connection, .. }
         | Completion::Closed { connection, .. } => Some(*connection),
-        Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } | Completion::Probed { .. } => None,
+        Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } | Completion::Probed { .. } => {
+            None
+        }
     }
 }
 

@@ -74,9 +74,8 @@ pub fn interfaces() -> Vec<Interface> {
 
 fn list(states: &[(Ipv6Addr, u32)]) -> Vec<Interface> {
     let Ok(each) = getifaddrs() else { return Vec::new() };
-    let usable = |address: Ipv6Addr| {
-        states.iter().all(|(of, flags)| *of != address || flags & (TENTATIVE | DUPLICATE) == 0)
-    };
+    let usable =
+        |address: Ipv6Addr| states.iter().all(|(of, flags)| *of != address || flags & (TENTATIVE | DUPLICATE) == 0);
     let one = |one: InterfaceAddress| {
         let works = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
         let ip = ip_of(one.address.as_ref()?)?;

@@ -3,6 +3,7 @@
 
 mod arriving;
 mod ends;
+mod explore;
 mod lines;
 mod state;
 mod tasks;
@@ -17,6 +18,8 @@ use super::record::Record;
 use super::task::{Pool, Task};
 use super::tuning::Tuning;
 use super::work::Work;
+use explore::Exploration;
+pub(super) use explore::{Explore, Found, Way};
 use state::{
     About, Counts, Early, Ending, Group, Letter, Line, Opened, Parcel, Peer, Refusals, Remains, Sent, Slots, cost,
 };
@@ -78,6 +81,10 @@ pub(super) enum Command {
         number: u64,
         text: String,
     },
+    /// Asks which packet sizes pass.
+    Explore(Explore),
+    /// Sets the payload of full packets, and answers whether it could.
+    Payload(u32, std::sync::mpsc::Sender<Result<(), Error>>),
     /// Asks for the operations under way.
     Report(std::sync::mpsc::Sender<Vec<Waiting>>),
     Abort {
@@ -149,6 +156,9 @@ pub(super) struct Engine {
     slots: HashMap<Connection, Slots>,
     pool: Pool,
     ticked: Instant,
+    explorations: Vec<Exploration>,
+    /// The number of the newest probe.
+    next_probe: u64,
     ending: Option<Ending>,
     /// Messages whose senders went on, and which have not arrived.
     lost: Lost,
@@ -206,6 +216,9 @@ impl Engine {
             slots: HashMap::new(),
             pool: Pool::default(),
             ticked: Instant::now(),
+            explorations: Vec::new(),
+            // A random one: a process of an earlier meeting may answer late.
+            next_probe: u64::from_be_bytes(*id.first_chunk().expect("16 bytes")),
             ending: None,
             lost,
         }
@@ -219,12 +232,18 @@ impl Engine {
             return Ok(false);
         }
         let busy = !self.tasks.is_empty() || self.ending.is_some();
-        let timeout = if busy { self.until_next() } else { QUIET };
+        let mut timeout = if busy { self.until_next() } else { QUIET };
+        if let Some(next) = self.next_exploration() {
+            timeout = timeout.min(next);
+        }
         if let Some(completion) = self.node.wait(timeout.min(longest))? {
             self.heed(completion)?;
         }
         while let Some((plane, address)) = self.node.take_refusal() {
             self.handle_refusal(plane, address);
+        }
+        if !self.explorations.is_empty() {
+            self.go_exploring()?;
         }
         if busy && self.ticked.elapsed() >= TICK.min(timeout) {
             self.tick()?;
@@ -268,6 +287,8 @@ impl Engine {
             Command::Meet { group, rank, members, failure } => self.meet(group, rank, members, failure)?,
             Command::Begin(begin) => self.begin(*begin)?,
             Command::Refuse { group, number, text } => self.refuse(group, number, &text)?,
+            Command::Explore(explore) => self.explore(explore),
+            Command::Payload(payload, answer) => drop(answer.send(self.node.set_payload(payload))),
             Command::Report(answer) => drop(answer.send(self.report())),
             Command::Abort { group } => {
                 if let Some(one) = self.groups.get_mut(&group) {

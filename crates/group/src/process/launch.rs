@@ -1,13 +1,14 @@
 //! The variables by which launchers (torchrun, Open MPI, PMI, Slurm) describe a process, and the addresses of a host.
 
+use super::offer::{Names, Offer};
 use super::record::protection_named;
 use super::store::{DirectoryStore, Store, TcpStore};
 use super::{Failure, Group, GroupOptions, Prefixed, Process, ProcessOptions, Tuning, Waiting};
 use crate::error::GroupError;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::{Mutex, PoisonError};
-use strandway_udp::address::{device_of, kept, local_for, loopback, parse};
+use strandway_udp::address::{device_of, parse};
 
 /// Names of variables with the rank, the number of ranks and the launcher.
 const LAUNCHERS: [(&str, &str, &str); 5] = [
@@ -95,14 +96,14 @@ impl Launch {
     /// If any of it fails.
     pub fn form(&self, options: GroupOptions) -> Result<Group, GroupError> {
         let (mut store, towards) = self.open(&options)?;
-        let group = Group::meet(&mut store, self.rank, self.ranks, towards, options)?;
+        let group = Group::meet(&mut store, self.rank, self.ranks, towards.as_deref(), options)?;
         // The server stays as long as the process: the last rank may still be reading.
         std::mem::forget(store);
         Ok(group)
     }
 
-    /// The store, and the address by which other ranks are reached.
-    pub(super) fn open(&self, options: &GroupOptions) -> Result<(Box<dyn Store>, Option<IpAddr>), GroupError> {
+    /// The store, and the host where it is, if it is at one.
+    pub(super) fn open(&self, options: &GroupOptions) -> Result<(Box<dyn Store>, Option<String>), GroupError> {
         let failed = |error: io::Error| GroupError::Config(format!("the store at {:?}: {error}", self.store));
         match &self.store {
             StoreAt::Directory(path) => {
@@ -113,11 +114,13 @@ impl Launch {
                 let store = if self.rank == 0 {
                     // Every address of the host: ranks may come by any.
                     let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(0);
-                    TcpStore::serve((Ipv6Addr::UNSPECIFIED, port)).map_err(failed)?
+                    let both: [SocketAddr; 2] =
+                        [(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()];
+                    TcpStore::serve(&both[..]).map_err(failed)?
                 } else {
                     TcpStore::connect(address.as_str(), options.patience).map_err(failed)?
                 };
-                let host = address.to_socket_addrs().ok().and_then(|mut all| all.next()).map(|address| address.ip());
+                let host = address.rsplit_once(':').map(|(host, _)| host.trim_matches(['[', ']']).to_string());
                 Ok((Box::new(store), host))
             }
         }
@@ -129,21 +132,25 @@ static PROCESSES: Mutex<Vec<(u32, Process)>> = Mutex::new(Vec::new());
 
 impl Group {
     /// Meets the other ranks at a store, with the process that this operating system process has already, if the
-    /// group's key is its key; else a new one is started, on the planes of `STRANDWAY_PLANES` (addresses with commas
-    /// between them) or, without that, on the address by which this host reaches `towards`. `STRANDWAY_PAYLOAD`,
+    /// group's key is its key; else a new one is started. `towards`: the host where ranks meet, if it is a host.
+    ///
+    /// Planes are the addresses of `STRANDWAY_PLANES` (with commas between them) or, without that, those that rank 0
+    /// chooses from what all ranks have: loopback if they share a host, else a plane for each subnet that all are in,
+    /// else the way to where they meet. `STRANDWAY_IFNAME` names the interfaces. `STRANDWAY_ADVERTISE` has the addresses
+    /// that others use instead (behind a NAT), `STRANDWAY_PORTS` a range of UDP ports. `STRANDWAY_PAYLOAD`,
     /// `STRANDWAY_PROTECTION`, `STRANDWAY_PROFILE` and `STRANDWAY_TUNING` (at rank 0), `STRANDWAY_RATE` in Gb/s and
-    /// `STRANDWAY_RTT` in milliseconds are read too.
+    /// `STRANDWAY_RTT` in milliseconds are read too. With `STRANDWAY_LOG=info` the addresses in use are printed.
     ///
     /// # Errors
-    /// If a rank does not come in time, or the store or an address does not work.
+    /// If a rank does not come in time or cannot come, packets do not pass between two ranks, or the store or an address
+    /// does not work. All ranks get the error.
     pub fn meet(
         store: &mut impl Store,
         rank: u32,
         ranks: u32,
-        towards: Option<IpAddr>,
+        towards: Option<&str>,
         options: GroupOptions,
     ) -> Result<Group, GroupError> {
-        let process_options = ProcessOptions { patience: options.patience, ..from_env(towards)? };
         // A child of a fork has none of its parent's threads, and so none of its processes.
         let pid = std::process::id();
         let known = |secret: Option<&[u8; 32]>| {
@@ -151,18 +158,16 @@ impl Group {
             let fits = |process: &Process| process.is_alive() && secret.is_none_or(|secret| secret == process.secret());
             processes.iter().find(|(of, process)| *of == pid && fits(process)).map(|(_, process)| process.clone())
         };
-        let (process, terms) = Process::join_or(store, rank, &process_options, known)?;
-        {
-            let mut processes = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
-            let (ours, parents) = processes.drain(..).partition::<Vec<_>, _>(|(of, _)| *of == pid);
-            // Their threads are in the parent: nothing here may wait for them.
-            parents.into_iter().for_each(std::mem::forget);
-            *processes = ours.into_iter().filter(|(_, process)| process.is_alive()).collect();
-            if !processes.iter().any(|(_, known)| known.secret() == process.secret()) {
-                processes.push((pid, process.clone()));
-            }
+        let (process, group) = meet_with(store, rank, ranks, towards, options, known)?;
+        let mut processes = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
+        let (ours, parents) = processes.drain(..).partition::<Vec<_>, _>(|(of, _)| *of == pid);
+        // Their threads are in the parent: nothing here may wait for them.
+        parents.into_iter().for_each(std::mem::forget);
+        *processes = ours.into_iter().filter(|(_, process)| process.is_alive()).collect();
+        if !processes.iter().any(|(_, known)| known.secret() == process.secret()) {
+            processes.push((pid, process));
         }
-        Group::form_by(&process, terms, store, rank, ranks, options)
+        Ok(group)
     }
 
     /// The same with a process of the group's own, which ends with it: for several ranks in one operating system
@@ -174,12 +179,60 @@ impl Group {
         store: &mut impl Store,
         rank: u32,
         ranks: u32,
-        towards: Option<IpAddr>,
+        towards: Option<&str>,
         options: GroupOptions,
     ) -> Result<Group, GroupError> {
-        let process_options = ProcessOptions { patience: options.patience, ..from_env(towards)? };
-        let process = Process::join(store, rank, &process_options)?;
-        Group::form(&process, store, rank, ranks, options)
+        meet_with(store, rank, ranks, towards, options, |_| None).map(|(_, group)| group)
+    }
+}
+
+fn meet_with(
+    store: &mut impl Store,
+    rank: u32,
+    ranks: u32,
+    towards: Option<&str>,
+    options: GroupOptions,
+    known: impl Fn(Option<&[u8; 32]>) -> Option<Process>,
+) -> Result<(Process, Group), GroupError> {
+    // A process has its planes already.
+    let given = known(None).map_or_else(Vec::new, |process| process.planes().to_vec());
+    let prepared = prepare(towards, &options, &given);
+    let (offer, settings) = prepared.inspect_err(|error| Group::cannot_come(store, rank, ranks, error))?;
+    let met = Group::form_by(store, (rank, ranks), options, &offer, &settings, known);
+    if let (Ok((process, _)), true) = (&met, is_logging()) {
+        let planes: Vec<String> = process.planes().iter().map(|plane| shown_plane(*plane)).collect();
+        let (label, payload) = (label(), process.settled().unwrap_or_default());
+        eprintln!(
+            "strandway: rank {rank} of {ranks} at {label}: planes {}; {payload} bytes of payload in a packet",
+            planes.join(", ")
+        );
+    }
+    met
+}
+
+/// What this host offers, and the settings of a process here. `given`: planes that a process has already.
+pub(super) fn prepare(
+    towards: Option<&str>,
+    options: &GroupOptions,
+    given: &[SocketAddrV6],
+) -> Result<(Offer, ProcessOptions), GroupError> {
+    let (settings, names) = from_env()?;
+    let planes = if given.is_empty() { &settings.planes } else { given };
+    let offer = Offer { advertises: !settings.advertise.is_empty(), ..Offer::of_host(towards, &names, planes)? };
+    Ok((offer, ProcessOptions { patience: options.patience, ..settings }))
+}
+
+/// Are the addresses in use to be printed?
+fn is_logging() -> bool {
+    std::env::var("STRANDWAY_LOG")
+        .is_ok_and(|level| ["info", "debug", "trace"].contains(&level.to_lowercase().as_str()))
+}
+
+fn shown_plane(plane: SocketAddrV6) -> String {
+    let at = strandway_udp::address::shown(plane);
+    match device_of(*plane.ip()) {
+        Some(device) => format!("{at} ({device}, MTU {})", mtu_of(*plane.ip()).unwrap_or_default()),
+        None => at.to_string(),
     }
 }
 
@@ -227,7 +280,8 @@ pub fn descriptors() -> Vec<i32> {
     ours.flat_map(|(_, process)| process.descriptors().to_vec()).collect()
 }
 
-pub(super) fn from_env(towards: Option<IpAddr>) -> Result<ProcessOptions, GroupError> {
+/// The settings of a process, and the interfaces that it may use, by the environment. Without planes they are found.
+pub(super) fn from_env() -> Result<(ProcessOptions, Names), GroupError> {
     let get = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let wrong = |name: &str, value: &str, wanted: &str| GroupError::Config(format!("{name} is {value:?}: {wanted}"));
     let planes = match get("STRANDWAY_PLANES") {
@@ -239,9 +293,24 @@ pub(super) fn from_env(towards: Option<IpAddr>) -> Result<ProcessOptions, GroupE
                 parse(address, 0).ok_or_else(|| wrong("STRANDWAY_PLANES", address, wanted))
             })
             .collect::<Result<_, _>>()?,
-        None => vec![SocketAddrV6::new(address_towards(towards)?, 0, 0, 0)],
+        None => Vec::new(),
     };
     let mut options = ProcessOptions::on(planes);
+    let names = Names::parse(&get("STRANDWAY_IFNAME").unwrap_or_default());
+    if let Some(list) = get("STRANDWAY_ADVERTISE") {
+        let wanted = "give the address by which others reach this host on each plane, with commas between them";
+        let each =
+            list.split(',').map(|one| parse(one.trim(), 0).ok_or_else(|| wrong("STRANDWAY_ADVERTISE", &list, wanted)));
+        options.advertise = each.collect::<Result<_, _>>()?;
+    }
+    if let Some(range) = get("STRANDWAY_PORTS") {
+        let wanted = "give two UDP ports, as 29600-29699";
+        let ports = range.split_once('-').or(Some((range.as_str(), range.as_str()))).and_then(|(first, last)| {
+            let (first, last): (u16, u16) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+            (first > 0 && first <= last).then_some(first..=last)
+        });
+        options.ports = Some(ports.ok_or_else(|| wrong("STRANDWAY_PORTS", &range, wanted))?);
+    }
     if let Some(payload) = get("STRANDWAY_PAYLOAD") {
         options.payload = Some(payload.parse().map_err(|_| wrong("STRANDWAY_PAYLOAD", &payload, "give bytes"))?);
     }
@@ -269,22 +338,17 @@ pub(super) fn from_env(towards: Option<IpAddr>) -> Result<ProcessOptions, GroupE
         }
         options.base_rtt = strandway_proto::Span((ms * 1e9) as u64);
     }
-    Ok(options)
-}
-
-/// Our address on the way to a host; loopback if the host is this one, or none is named.
-fn address_towards(host: Option<IpAddr>) -> Result<Ipv6Addr, GroupError> {
-    let Some(host) = host else { return Ok(loopback()) };
-    let remedy = "set STRANDWAY_PLANES to this host's address on each plane, with commas between them";
-    let found = local_for(kept(SocketAddr::new(host, 9)));
-    found
-        .map(|address| *address.ip())
-        .map_err(|error| GroupError::Config(format!("no way to {host}, where ranks meet: {error}; {remedy}")))
+    Ok((options, names))
 }
 
 /// This host's name, for messages.
 pub(super) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// This process, for messages.
+pub(super) fn label() -> String {
+    format!("{} (process {})", host_name(), std::process::id())
 }
 
 /// The MTU of the device that has an address, as the kernel lists them.
@@ -315,14 +379,6 @@ mod tests {
         assert!(read(&[]).expect_err("nothing").contains("OMPI_COMM_WORLD_RANK"));
         assert!(read(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]).expect_err("no store").contains("STRANDWAY_STORE"));
         assert!(read(&[("PMI_RANK", "2"), ("PMI_SIZE", "2")]).expect_err("beyond").contains("count from 0"));
-    }
-
-    #[test]
-    fn ranks_take_the_family_of_the_address_where_they_meet() {
-        for (host, ours) in [(None, loopback()), (Some("127.0.0.1"), "::ffff:127.0.0.1".parse().expect("an address"))] {
-            let host = host.map(|host| host.parse().expect("an address"));
-            assert_eq!(address_towards(host).expect("a way"), ours);
-        }
     }
 
     #[test]

@@ -2,28 +2,43 @@
 //!
 //! | key | by | value |
 //! |---|---|---|
-//! | `join/R` | rank R | a word of its own, new for each meeting |
-//! | `welcome/WORD` | rank 0 | the terms of the group, for the rank with that word |
+//! | `join/R` | rank R | a word of its own, new for each meeting, and its addresses; or why it cannot come |
+//! | `welcome/WORD` | rank 0 | the terms of the group, for the rank with that word, and its planes |
 //! | `GROUP/rankR` | rank R | its record, under the number of this group |
-//! | `group` | rank 0 | the number of the newest group and how many ranks it has, so that its records can be removed |
+//! | `GROUP/pathR` | rank R | which packets pass to some others ([`super::paths`]) |
+//! | `GROUP/go` | rank 0 | the payload of packets: the group is formed |
+//! | `group` | rank 0 | the number of the newest group and how many ranks it has, so that its values can be removed |
 //!
 //! A rank reads only keys that bear a word or number of this meeting, so values of an earlier one are never taken for
 //! new. If rank R starts again before it was met, rank 0 sees another word, and welcomes that one, too.
+//!
+//! A rank that cannot go on writes the reason in place of its value. So all ranks end with it, within seconds.
 
 use super::group::{Group, GroupOptions};
-use super::record::{Record, Terms, Wire};
+use super::offer::{Join, Names, Offer, one_line};
+use super::paths::{Report, are_settled};
+use super::planes;
+use super::record::{Record, Terms, Wire, lines};
 use super::{Process, ProcessOptions, Store};
 use crate::error::GroupError;
 use std::io;
+use std::net::SocketAddrV6;
 use std::time::{Duration, Instant};
 use strandway_udp::random_secret;
 
 /// Ranks of a group at the most: ours. Every rank reads a record of every other one.
 const RANKS_MAX: u32 = 65_536;
-/// How long rank 0 waits for a rank that it has welcomed until it looks for another word of it: ours.
+/// How long rank 0 waits for one rank until it looks for others: ours.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// How long a value may take that is there or not: ours.
 const AT_ONCE: Duration = Duration::from_millis(10);
+/// An earlier run may have left the reason why a rank could not come. It counts if nothing replaces it for this time:
+/// ours.
+const STALE: Duration = Duration::from_secs(5);
+/// How long rank 0 stays to tell ranks that come late why there is no group: ours.
+const REFUSING: Duration = Duration::from_secs(5);
+
+const REFUSED: &str = "strandway refused 1";
 
 fn broken(error: io::Error) -> GroupError {
     GroupError::Config(format!("the store of the group: {error}"))
@@ -37,8 +52,22 @@ fn missing(rank: u32, error: io::Error) -> GroupError {
     }
 }
 
+fn other_version(rank: u32) -> GroupError {
+    GroupError::Config(format!("rank {rank} has another version of this software: start all ranks alike"))
+}
+
 fn random_word() -> Result<u64, GroupError> {
     Ok(u64::from_be_bytes(*random_secret()?.first_chunk().expect("32 bytes")))
+}
+
+fn refusal(why: &str) -> Vec<u8> {
+    format!("{REFUSED}\nwhy={}\n", one_line(why)).into_bytes()
+}
+
+/// The reason, if a value is a refusal.
+fn refused(text: &[u8]) -> Option<GroupError> {
+    let why = lines(text, REFUSED)?.find(|(name, _)| *name == "why")?.1;
+    Some(GroupError::Config(why.to_string()))
 }
 
 impl Process {
@@ -48,59 +77,41 @@ impl Process {
     /// # Errors
     /// If the store or an address does not work.
     pub fn join(store: &mut impl Store, rank: u32, options: &ProcessOptions) -> Result<Process, GroupError> {
-        let (process, terms) = Process::join_or(store, rank, options, |_| None)?;
-        process.keep_invitation(terms);
+        if options.planes.is_empty() {
+            let what = "a process needs the addresses of its planes; `Group::meet` finds them";
+            return Err(GroupError::Config(what.into()));
+        }
+        if rank == 0 {
+            return Process::first(options);
+        }
+        let offer = Offer::of_host(None, &Names::default(), &options.planes)?;
+        let terms = Guest { store, rank, patience: options.patience }.invitation(&offer)?;
+        let process = Process::start(options, terms.wire.clone())?;
+        process.keep_invitation(Some(terms));
         Ok(process)
     }
 
-    /// Joins with a process that exists if `known` has one with the group's key. Ranks but 0 also get the group's terms.
-    pub(super) fn join_or(
-        store: &mut impl Store,
-        rank: u32,
-        options: &ProcessOptions,
-        known: impl Fn(Option<&[u8; 32]>) -> Option<Process>,
-    ) -> Result<(Process, Option<Terms>), GroupError> {
-        if rank == 0 {
-            if let Some(process) = known(None) {
-                return Ok((process, None));
-            }
-            let wire = Wire {
-                secret: random_secret()?,
-                payload: options.payload()?,
-                credit: options.credit,
-                protection: options.protection,
-                profile: options.profile.clone(),
-                tuning: options.tuning,
-            };
-            return Ok((Process::start(options, wire)?, None));
-        }
-        let terms = invitation(store, rank, options.patience)?;
-        let process = match known(Some(&terms.wire.secret)) {
-            Some(process) => process,
-            None => Process::start(options, terms.wire.clone())?,
+    /// Rank 0's process, whose settings are those of all.
+    fn first(options: &ProcessOptions) -> Result<Process, GroupError> {
+        let wire = Wire {
+            secret: random_secret()?,
+            payload: options.payload()?,
+            credit: options.credit,
+            protection: options.protection,
+            profile: options.profile.clone(),
+            tuning: options.tuning,
         };
-        Ok((process, Some(terms)))
+        Process::start(options, wire)
     }
 }
 
-/// Asks rank 0 for the terms of a group.
-fn invitation(store: &mut impl Store, rank: u32, patience: Duration) -> Result<Terms, GroupError> {
-    let (join, word) = (format!("join/{rank}"), format!("{:016x}", random_word()?));
-    store.set(&join, word.as_bytes()).map_err(broken)?;
-    let welcome = format!("welcome/{word}");
-    let text = store.get(&welcome, patience).map_err(|error| missing(0, error))?;
-    // Later meetings ignore keys that are left there.
-    let _ = store.remove(&welcome).and_then(|()| store.remove(&join));
-    Terms::decode(&text)
-        .ok_or_else(|| GroupError::Config("rank 0 has another version of this software: start all ranks alike".into()))
-}
-
 impl Group {
-    /// Meets the other ranks at a store: the one that [`Process::join`] was called with. Returns when all have come. The
-    /// ranks of a process may meet again at the same store, for another group.
+    /// Meets the other ranks at a store: the one that [`Process::join`] was called with. Returns when all have come, and
+    /// packets pass between them. The ranks of a process may meet again at the same store, for another group.
     ///
     /// # Errors
-    /// If a rank does not come in time, or the store does not work.
+    /// If a rank does not come in time or cannot come, packets do not pass between two ranks, or the store does not work.
+    /// All ranks get such an error.
     pub fn form(
         process: &Process,
         store: &mut impl Store,
@@ -108,117 +119,415 @@ impl Group {
         ranks: u32,
         options: GroupOptions,
     ) -> Result<Group, GroupError> {
-        let terms = process.take_invitation();
-        Group::form_by(process, terms, store, rank, ranks, options)
+        let offer = Offer::of_host(None, &Names::default(), process.planes())?;
+        if rank == 0 {
+            let start = |_: &[SocketAddrV6]| Ok(process.clone());
+            return Ok(host(store, ranks, options, &offer, Some(process.clone()), start)?.1);
+        }
+        let known = process.take_invitation();
+        let start = |_: &Terms| Ok(process.clone());
+        Ok(visit(store, (rank, ranks), options, &offer, known, start)?.1)
     }
 
+    /// The same for processes that are there or are started when the planes are known.
     pub(super) fn form_by(
-        process: &Process,
-        terms: Option<Terms>,
         store: &mut impl Store,
-        rank: u32,
-        ranks: u32,
+        (rank, ranks): (u32, u32),
         options: GroupOptions,
-    ) -> Result<Group, GroupError> {
-        if ranks == 0 || ranks > RANKS_MAX || rank >= ranks {
-            return Err(GroupError::Config(format!(
-                "rank {rank} of {ranks}: count ranks from 0, at most {RANKS_MAX} of them"
-            )));
-        }
-        let terms = match terms {
-            Some(terms) => terms,
-            None if rank == 0 => Terms { group: random_word()?, wire: process.0.wire.clone() },
-            None => invitation(store, rank, options.patience)?,
+        offer: &Offer,
+        settings: &ProcessOptions,
+        known: impl Fn(Option<&[u8; 32]>) -> Option<Process>,
+    ) -> Result<(Process, Group), GroupError> {
+        let on = |planes: &[SocketAddrV6]| {
+            let planes = if settings.planes.is_empty() { planes.to_vec() } else { settings.planes.clone() };
+            ProcessOptions { planes, ..settings.clone() }
         };
+        if rank == 0 {
+            return host(store, ranks, options, offer, known(None), |planes| Process::first(&on(planes)));
+        }
+        visit(store, (rank, ranks), options, offer, None, |terms| match known(Some(&terms.wire.secret)) {
+            Some(process) => Ok(process),
+            None => Process::start(&on(&terms.planes), terms.wire.clone()),
+        })
+    }
+
+    /// This rank cannot come: the others hear why.
+    pub(super) fn cannot_come(store: &mut impl Store, rank: u32, ranks: u32, why: &GroupError) {
+        if rank == 0 {
+            let mut host = Host::new(store, ranks, Duration::ZERO);
+            host.refuse(None, why);
+        } else if let Ok(word) = random_word() {
+            let _ =
+                store.set(&format!("join/{rank}"), &Join::encode_failure(&format!("{word:016x}"), &why.to_string()));
+        }
+    }
+}
+
+fn check(rank: u32, ranks: u32) -> Result<(), GroupError> {
+    if ranks == 0 || ranks > RANKS_MAX || rank >= ranks {
+        let what = format!("rank {rank} of {ranks}: count ranks from 0, at most {RANKS_MAX} of them");
+        return Err(GroupError::Config(what));
+    }
+    Ok(())
+}
+
+/// Rank 0's part of a meeting.
+fn host(
+    store: &mut impl Store,
+    ranks: u32,
+    options: GroupOptions,
+    offer: &Offer,
+    process: Option<Process>,
+    start: impl FnOnce(&[SocketAddrV6]) -> Result<Process, GroupError>,
+) -> Result<(Process, Group), GroupError> {
+    check(0, ranks)?;
+    let group = random_word()?;
+    let mut host = Host::new(store, ranks, options.patience);
+    host.meet(group, offer, process, start, options).inspect_err(|error| host.refuse(Some(group), error))
+}
+
+/// A rank other than 0 at a meeting.
+fn visit(
+    store: &mut impl Store,
+    (rank, ranks): (u32, u32),
+    options: GroupOptions,
+    offer: &Offer,
+    terms: Option<Terms>,
+    start: impl FnOnce(&Terms) -> Result<Process, GroupError>,
+) -> Result<(Process, Group), GroupError> {
+    check(rank, ranks)?;
+    let mut guest = Guest { store, rank, patience: options.patience };
+    let terms = match terms {
+        Some(terms) => terms,
+        None => guest.invitation(offer)?,
+    };
+    guest.meet(&terms, ranks, start, options).inspect_err(|error| {
+        // In place of the values that others still wait for.
+        for key in ["rank", "path"] {
+            let _ = guest.store.set(&of(terms.group, key, rank), &refusal(&guest.named(error)));
+        }
+    })
+}
+
+fn of(group: u64, what: &str, rank: u32) -> String {
+    format!("{group:016x}/{what}{rank}")
+}
+
+fn go_of(group: u64) -> String {
+    format!("{group:016x}/go")
+}
+
+/// Rank 0 at a store.
+struct Host<'a, S: Store> {
+    store: &'a mut S,
+    ranks: u32,
+    patience: Duration,
+    began: Instant,
+    /// What each rank has said when it joined; those of ranks that were welcomed stay.
+    joins: Vec<Option<Join>>,
+    /// Words that have got their answer.
+    answered: Vec<String>,
+}
+
+impl<'a, S: Store> Host<'a, S> {
+    fn new(store: &'a mut S, ranks: u32, patience: Duration) -> Host<'a, S> {
+        let joins = vec![None; ranks.min(RANKS_MAX) as usize];
+        Host { store, ranks, patience, began: Instant::now(), joins, answered: Vec::new() }
+    }
+
+    fn meet(
+        &mut self,
+        group: u64,
+        offer: &Offer,
+        process: Option<Process>,
+        start: impl FnOnce(&[SocketAddrV6]) -> Result<Process, GroupError>,
+        options: GroupOptions,
+    ) -> Result<(Process, Group), GroupError> {
+        self.collect()?;
+        let ours = match &process {
+            Some(process) => Offer { given: process.planes().to_vec(), ..offer.clone() },
+            None => offer.clone(),
+        };
+        let rest = self.joins.iter().skip(1).flatten().filter_map(|join| join.offer.clone().ok());
+        let offers: Vec<Offer> = std::iter::once(ours.clone()).chain(rest).collect();
+        let planes = planes::choose(&offers).map_err(GroupError::Config)?;
+        let process = match process {
+            Some(process) => process,
+            None => start(&planes[0])?,
+        };
+        let ours = Offer { given: process.planes().to_vec(), ..ours };
+        let terms = |planes: &[SocketAddrV6]| Terms {
+            group,
+            wire: process.0.wire.clone(),
+            fixed: process.0.fixed,
+            planes: planes.to_vec(),
+        };
+        let words: Vec<String> = self.joins.iter().skip(1).flatten().map(|join| join.word.clone()).collect();
+        for (word, planes) in words.into_iter().zip(&planes[1..]) {
+            self.answer(word, &terms(planes).encode())?;
+        }
+        self.store.set(&of(group, "rank", 0), &process.record().encode()).map_err(broken)?;
+        let mut members = vec![process.record()];
+        for rank in 1..self.ranks {
+            let text = self.expect(rank, &of(group, "rank", rank), |offer| {
+                let planes = planes::choose(&[ours.clone(), offer.clone()]).map_err(GroupError::Config)?;
+                Ok(terms(&planes[1]).encode())
+            })?;
+            members.push(read_record(rank, &text)?);
+        }
+        check_members(&process, 0, &members)?;
+        if !are_settled(&members) {
+            let mut reports = vec![process.find_paths(&members, 0, process.0.fixed)?];
+            for rank in 1..self.ranks {
+                let text = self.store.get(&of(group, "path", rank), self.patience);
+                let text = text.map_err(|error| missing(rank, error))?;
+                if let Some(error) = refused(&text) {
+                    return Err(error);
+                }
+                reports.push(Report::decode(&text).ok_or_else(|| other_version(rank))?);
+            }
+            let payload = process.judge(&members, &reports, process.0.fixed).map_err(GroupError::Config)?;
+            process.settle(payload)?;
+            self.store.set(&go_of(group), format!("strandway go 1\npayload={payload}\n").as_bytes()).map_err(broken)?;
+        }
+        self.remove_former(group).map_err(broken)?;
+        Ok((process.clone(), Group::new(&process, group, 0, members, options)))
+    }
+
+    /// Waits until all ranks have said by which addresses they could be reached.
+    fn collect(&mut self) -> Result<(), GroupError> {
+        let until = Instant::now() + self.patience;
+        let mut first_look = true;
+        // Reasons that were there at the first look: they may be those of an earlier run.
+        let mut old: Vec<(u32, String)> = Vec::new();
+        loop {
+            let wanted: Vec<u32> = (1..self.ranks).filter(|rank| self.joins[*rank as usize].is_none()).collect();
+            let Some(first) = wanted.first().copied() else { return Ok(()) };
+            let left = until.saturating_duration_since(Instant::now());
+            for rank in wanted {
+                let patience = if rank == first && !first_look { left.min(LOOK_AGAIN) } else { Duration::ZERO };
+                let text = match self.store.get(&format!("join/{rank}"), patience) {
+                    Ok(text) => text,
+                    Err(error) if error.kind() == io::ErrorKind::TimedOut => continue,
+                    Err(error) => return Err(broken(error)),
+                };
+                let (word, why) = match Join::decode(&text) {
+                    Some(Join { word, offer: Err((host, why)) }) => {
+                        (word, format!("rank {rank} at {host} cannot come: {why}"))
+                    }
+                    Some(join) => {
+                        self.joins[rank as usize] = Some(join);
+                        continue;
+                    }
+                    None => (String::new(), other_version(rank).to_string()),
+                };
+                if first_look {
+                    old.push((rank, word.clone()));
+                }
+                if self.began.elapsed() > STALE || !old.contains(&(rank, word)) {
+                    return Err(GroupError::Config(why));
+                }
+            }
+            if left.is_zero() {
+                return Err(self.late());
+            }
+            first_look = false;
+        }
+    }
+
+    /// The ranks that have not come, and those that have.
+    fn late(&self) -> GroupError {
+        let list = |ranks: Vec<usize>| {
+            let shown: Vec<String> = ranks.iter().take(8).map(ToString::to_string).collect();
+            let more = if ranks.len() > 8 { format!(" and {} more", ranks.len() - 8) } else { String::new() };
+            format!("rank{} {}{more}", if ranks.len() == 1 { "" } else { "s" }, shown.join(", "))
+        };
+        let of =
+            |come: bool| (1..self.joins.len()).filter(|rank| self.joins[*rank].is_some() == come).collect::<Vec<_>>();
+        let (come, away) = (of(true), of(false));
+        let verb = if away.len() == 1 { "has" } else { "have" };
+        let others = if come.is_empty() { "no other has".to_string() } else { format!("{} came", list(come)) };
+        let seconds = self.patience.as_secs_f64();
+        GroupError::Config(format!(
+            "{} {verb} not come within {seconds:.1} s ({others}): have they been started, and do they reach the store?",
+            list(away)
+        ))
+    }
+
+    fn answer(&mut self, word: String, text: &[u8]) -> Result<(), GroupError> {
+        self.store.set(&format!("welcome/{word}"), text).map_err(broken)?;
+        self.answered.push(word);
+        Ok(())
+    }
+
+    /// Waits for a value of a rank that was welcomed. Its word may be one that an earlier run has left: the rank is
+    /// welcomed by its newest one.
+    fn expect(
+        &mut self,
+        rank: u32,
+        key: &str,
+        terms: impl Fn(&Offer) -> Result<Vec<u8>, GroupError>,
+    ) -> Result<Vec<u8>, GroupError> {
+        let until = Instant::now() + self.patience;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.store.get(key, left.min(LOOK_AGAIN)) {
+                Ok(text) => return Ok(text),
+                Err(error) if error.kind() != io::ErrorKind::TimedOut || left.is_zero() => {
+                    return Err(missing(rank, error));
+                }
+                Err(_) => {}
+            }
+            let Ok(text) = self.store.get(&format!("join/{rank}"), AT_ONCE) else { continue };
+            let Some(join) = Join::decode(&text).filter(|join| !self.answered.contains(&join.word)) else { continue };
+            let text = match &join.offer {
+                Ok(offer) => terms(offer)?,
+                Err((host, why)) => {
+                    return Err(GroupError::Config(format!("rank {rank} at {host} cannot come: {why}")));
+                }
+            };
+            self.answer(join.word.clone(), &text)?;
+            self.joins[rank as usize] = Some(join);
+        }
+    }
+
+    /// There will be no group: tells all ranks that have come, and those that come within a few seconds.
+    fn refuse(&mut self, group: Option<u64>, why: &GroupError) {
+        let text = refusal(&why.to_string());
+        if let Some(group) = group.filter(|_| !self.answered.is_empty()) {
+            // Those that were welcomed wait for these.
+            let _ = self.store.set(&of(group, "rank", 0), &text);
+            let _ = self.store.set(&go_of(group), &text);
+        }
+        let until = Instant::now() + REFUSING;
+        let mut waiting: Vec<u32> = (1..self.ranks.min(RANKS_MAX)).collect();
+        while !waiting.is_empty() {
+            let mut failed = false;
+            waiting.retain(|rank| match self.store.get(&format!("join/{rank}"), Duration::ZERO) {
+                Ok(value) => match Join::decode(&value) {
+                    // It knows already, or was told by the values of the group.
+                    Some(join) if join.offer.is_err() || self.answered.contains(&join.word) => false,
+                    Some(join) => self.store.set(&format!("welcome/{}", join.word), &text).is_err(),
+                    None => true,
+                },
+                Err(error) => {
+                    failed |= error.kind() != io::ErrorKind::TimedOut;
+                    // A rank that was welcomed has removed its word.
+                    self.joins[*rank as usize].is_none()
+                }
+            });
+            if failed || Instant::now() >= until {
+                return;
+            }
+            if !waiting.is_empty() {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+    }
+
+    /// All ranks have come: nobody reads the values of the group before any more.
+    fn remove_former(&mut self, group: u64) -> io::Result<()> {
+        let former = self.store.get("group", AT_ONCE).ok().and_then(|text| {
+            let text = String::from_utf8(text).ok()?;
+            let (group, ranks) = text.split_once(' ')?;
+            Some((u64::from_str_radix(group, 16).ok()?, ranks.parse::<u32>().ok()?.min(RANKS_MAX)))
+        });
+        if let Some((group, ranks)) = former {
+            for rank in 0..ranks {
+                self.store.remove(&of(group, "rank", rank))?;
+                self.store.remove(&of(group, "path", rank))?;
+            }
+            self.store.remove(&go_of(group))?;
+        }
+        let ranks = self.ranks;
+        self.store.set("group", format!("{group:016x} {ranks}").as_bytes())
+    }
+}
+
+/// Another rank at a store.
+struct Guest<'a, S: Store> {
+    store: &'a mut S,
+    rank: u32,
+    patience: Duration,
+}
+
+impl<S: Store> Guest<'_, S> {
+    /// Asks rank 0 for the terms of a group.
+    fn invitation(&mut self, offer: &Offer) -> Result<Terms, GroupError> {
+        let (join, word) = (format!("join/{}", self.rank), format!("{:016x}", random_word()?));
+        self.store.set(&join, &offer.encode(&word)).map_err(broken)?;
+        let welcome = format!("welcome/{word}");
+        let text = self.store.get(&welcome, self.patience).map_err(|error| missing(0, error))?;
+        // Later meetings ignore keys that are left there.
+        let _ = self.store.remove(&welcome).and_then(|()| self.store.remove(&join));
+        match refused(&text) {
+            Some(error) => Err(error),
+            None => Terms::decode(&text).ok_or_else(|| other_version(0)),
+        }
+    }
+
+    /// An error of this rank, for the others. One that came from them is not told again.
+    fn named(&self, error: &GroupError) -> String {
+        format!("rank {} at {} cannot go on: {error}", self.rank, super::launch::label())
+    }
+
+    fn meet(
+        &mut self,
+        terms: &Terms,
+        ranks: u32,
+        start: impl FnOnce(&Terms) -> Result<Process, GroupError>,
+        options: GroupOptions,
+    ) -> Result<(Process, Group), GroupError> {
+        let (rank, group) = (self.rank, terms.group);
+        let process = start(terms)?;
         if terms.wire.secret != process.0.wire.secret {
             let what = "rank 0 has another key than this process: join its group with a process of its own";
             return Err(GroupError::Config(what.into()));
         }
-        let of = |rank: u32| format!("{:016x}/rank{rank}", terms.group);
-        store.set(&of(rank), &process.0.record.encode()).map_err(broken)?;
-        let mut words = Vec::new();
-        for other in (1..ranks).take_while(|_| rank == 0) {
-            let join = format!("join/{other}");
-            let word = store.get(&join, options.patience).map_err(|error| missing(other, error))?;
-            welcome(store, &word, &terms)?;
-            words.push(word);
-        }
+        self.store.set(&of(group, "rank", rank), &process.record().encode()).map_err(broken)?;
         let mut members = Vec::with_capacity(ranks as usize);
         for other in 0..ranks {
             if other == rank {
-                members.push(process.0.record.clone());
+                members.push(process.record());
                 continue;
             }
-            let text = match words.get_mut((other as usize).wrapping_sub(1)) {
-                Some(word) => expect(store, (other, word), &of(other), &terms, options.patience)?,
-                None => store.get(&of(other), options.patience).map_err(|error| missing(other, error))?,
-            };
-            let record = Record::decode(&text).ok_or_else(|| {
-                GroupError::Config(format!(
-                    "rank {other} has written a record of another version: start all ranks alike"
-                ))
-            })?;
-            let (ours, theirs) = (process.addresses().len() as u64, record.addresses.len() as u64);
-            if ours != theirs {
-                return Err(GroupError::Differs { rank: other, what: "a number of planes of", theirs, ours });
-            }
-            if record.id == process.0.record.id {
-                let what = format!("ranks {rank} and {other} are in one process: give each its own (`meet_apart`)");
-                return Err(GroupError::Config(what));
-            }
-            members.push(record);
+            let text = self.store.get(&of(group, "rank", other), self.patience);
+            members.push(read_record(other, &text.map_err(|error| missing(other, error))?)?);
         }
-        if rank == 0 {
-            remove_former(store, terms.group, ranks).map_err(broken)?;
+        check_members(&process, rank, &members)?;
+        if !are_settled(&members) {
+            let report = process.find_paths(&members, rank, terms.fixed)?;
+            self.store.set(&of(group, "path", rank), &report.encode()).map_err(broken)?;
+            let text = self.store.get(&go_of(group), self.patience).map_err(|error| missing(0, error))?;
+            if let Some(error) = refused(&text) {
+                return Err(error);
+            }
+            let payload = lines(&text, "strandway go 1")
+                .and_then(|mut all| all.find(|(name, _)| *name == "payload")?.1.parse().ok())
+                .ok_or_else(|| other_version(0))?;
+            process.settle(payload)?;
         }
-        Ok(Group::new(process, terms.group, rank, members, options))
+        Ok((process.clone(), Group::new(&process, group, rank, members, options)))
     }
 }
 
-fn welcome(store: &mut impl Store, word: &[u8], terms: &Terms) -> Result<(), GroupError> {
-    let word = String::from_utf8_lossy(word);
-    store.set(&format!("welcome/{word}"), &terms.encode()).map_err(broken)
-}
-
-/// Waits at rank 0 for the record of a rank that was welcomed by this word. The word may be one that an earlier run has
-/// left: the rank is welcomed by its newest one.
-fn expect(
-    store: &mut impl Store,
-    (rank, word): (u32, &mut Vec<u8>),
-    key: &str,
-    terms: &Terms,
-    patience: Duration,
-) -> Result<Vec<u8>, GroupError> {
-    let until = Instant::now() + patience;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        match store.get(key, left.min(LOOK_AGAIN)) {
-            Ok(text) => return Ok(text),
-            Err(error) if error.kind() != io::ErrorKind::TimedOut || left.is_zero() => {
-                return Err(missing(rank, error));
-            }
-            Err(_) => {}
-        }
-        if let Ok(newest) = store.get(&format!("join/{rank}"), AT_ONCE)
-            && newest != *word
-        {
-            welcome(store, &newest, terms)?;
-            *word = newest;
-        }
+fn read_record(rank: u32, text: &[u8]) -> Result<Record, GroupError> {
+    match refused(text) {
+        Some(error) => Err(error),
+        None => Record::decode(text).ok_or_else(|| other_version(rank)),
     }
 }
 
-/// All ranks have come: nobody reads the records of the group before any more.
-fn remove_former(store: &mut impl Store, group: u64, ranks: u32) -> io::Result<()> {
-    let former = store.get("group", AT_ONCE).ok().and_then(|text| {
-        let text = String::from_utf8(text).ok()?;
-        let (group, ranks) = text.split_once(' ')?;
-        Some((group.to_string(), ranks.parse::<u32>().ok()?.min(RANKS_MAX)))
-    });
-    if let Some((group, ranks)) = former {
-        for rank in 0..ranks {
-            store.remove(&format!("{group}/rank{rank}"))?;
+fn check_members(process: &Process, rank: u32, members: &[Record]) -> Result<(), GroupError> {
+    for (other, record) in (0..).zip(members).filter(|(other, _)| *other != rank) {
+        let (ours, theirs) = (process.planes().len() as u64, record.addresses.len() as u64);
+        if ours != theirs {
+            return Err(GroupError::Differs { rank: other, what: "a number of planes of", theirs, ours });
+        }
+        if record.id == members[rank as usize].id {
+            let what = format!("ranks {rank} and {other} are in one process: give each its own (`meet_apart`)");
+            return Err(GroupError::Config(what));
         }
     }
-    store.set("group", format!("{group:016x} {ranks}").as_bytes())
+    Ok(())
 }

@@ -5,7 +5,8 @@
 //! can be forged, so it counts only while nothing genuine is heard, and must be repeated.
 
 use std::io;
-use std::net::{SocketAddr, SocketAddrV6, UdpSocket};
+use std::net::{SocketAddrV6, UdpSocket};
+use strandway_udp::address::shown;
 
 /// Refusals on one plane that show that a process is gone: ours.
 pub(super) const ENOUGH: u32 = 2;
@@ -26,10 +27,9 @@ impl Probe {
     /// From our addresses to those of the process; planes without a way are left out.
     pub(super) fn new(ours: &[SocketAddrV6], theirs: &[SocketAddrV6]) -> Probe {
         let open = |(number, (ours, theirs)): (usize, (&SocketAddrV6, &SocketAddrV6))| {
-            let from: SocketAddr = SocketAddrV6::new(*ours.ip(), 0, 0, ours.scope_id()).into();
-            let socket = UdpSocket::bind(from).ok()?;
+            let socket = UdpSocket::bind(shown(SocketAddrV6::new(*ours.ip(), 0, 0, ours.scope_id()))).ok()?;
             socket.set_nonblocking(true).ok()?;
-            socket.connect(theirs).ok()?;
+            socket.connect(shown(*theirs)).ok()?;
             Some(Plane { number, address: *theirs, socket, refusals: 0 })
         };
         Probe { planes: ours.iter().zip(theirs).enumerate().filter_map(open).collect() }
@@ -55,6 +55,7 @@ impl Probe {
 mod tests {
     use super::*;
     use std::time::Duration;
+    use strandway_udp::address::kept;
 
     fn asked(probe: &mut Probe) -> Option<(usize, SocketAddrV6)> {
         (0..4).find_map(|_| {
@@ -65,15 +66,15 @@ mod tests {
 
     #[test]
     fn a_port_without_a_process_is_gone_and_one_that_does_not_answer_is_not() {
-        let slow = UdpSocket::bind("[::1]:0").expect("a socket");
-        let address = |socket: &UdpSocket| match socket.local_addr() {
-            Ok(SocketAddr::V6(address)) => address,
-            other => panic!("{other:?}"),
-        };
-        let ours = "[::1]:0".parse().expect("an address");
-        assert_eq!(asked(&mut Probe::new(&[ours], &[address(&slow)])), None);
-        let gone = address(&UdpSocket::bind("[::1]:0").expect("a socket"));
-        let planes = [address(&slow), gone];
-        assert_eq!(asked(&mut Probe::new(&[ours, ours], &planes)), Some((1, gone)));
+        for family in ["[::1]:0", "127.0.0.1:0"] {
+            let socket = || UdpSocket::bind(family).expect("a socket");
+            let address = |socket: &UdpSocket| kept(socket.local_addr().expect("bound"));
+            let slow = socket();
+            let ours = SocketAddrV6::new(*address(&slow).ip(), 0, 0, 0);
+            assert_eq!(asked(&mut Probe::new(&[ours], &[address(&slow)])), None);
+            let gone = address(&socket());
+            let planes = [address(&slow), gone];
+            assert_eq!(asked(&mut Probe::new(&[ours, ours], &planes)), Some((1, gone)));
+        }
     }
 }

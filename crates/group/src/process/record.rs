@@ -16,6 +16,8 @@ pub(super) struct Record {
     pub(super) host: String,
     /// Its address on each plane.
     pub(super) addresses: Vec<SocketAddrV6>,
+    /// The payload of its packets, if that can change no more: it has met others before.
+    pub(super) settled: Option<u32>,
 }
 
 /// The settings that all processes of a group share; rank 0 chooses them.
@@ -24,6 +26,10 @@ pub(super) struct Terms {
     /// The group's number.
     pub(super) group: u64,
     pub(super) wire: Wire,
+    /// The user has set the payload: it is not lowered to what the ways take.
+    pub(super) fixed: bool,
+    /// The receiver's address on each plane.
+    pub(super) planes: Vec<SocketAddrV6>,
 }
 
 /// The settings that the nodes of all connected processes share.
@@ -55,7 +61,7 @@ fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
 }
 
 /// The lines of a text that begins with `first`, as names and values.
-fn lines<'a>(text: &'a [u8], first: &str) -> Option<impl Iterator<Item = (&'a str, &'a str)>> {
+pub(super) fn lines<'a>(text: &'a [u8], first: &str) -> Option<impl Iterator<Item = (&'a str, &'a str)>> {
     let mut lines = std::str::from_utf8(text).ok()?.lines();
     (lines.next()? == first).then(|| lines.filter_map(|line| line.split_once('=')))
 }
@@ -64,20 +70,24 @@ impl Record {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut text = format!("strandway rank 1\nid={}\nhost={}\n", hex(&self.id), self.host);
         self.addresses.iter().for_each(|address| text.push_str(&format!("plane={address}\n")));
+        if let Some(payload) = self.settled {
+            text.push_str(&format!("settled={payload}\n"));
+        }
         text.into_bytes()
     }
 
     pub(super) fn decode(text: &[u8]) -> Option<Record> {
-        let (mut id, mut host, mut addresses) = (None, String::new(), Vec::new());
+        let (mut id, mut host, mut addresses, mut settled) = (None, String::new(), Vec::new(), None);
         for (name, value) in lines(text, "strandway rank 1")? {
             match name {
+                "settled" => settled = Some(value.parse().ok()?),
                 "id" => id = Some(unhex(value)?),
                 "host" => host = value.chars().take(200).collect(),
                 "plane" if addresses.len() < PLANES_MAX => addresses.push(value.parse().ok()?),
                 _ => {}
             }
         }
-        Some(Record { id: id?, host, addresses })
+        Some(Record { id: id?, host, addresses, settled })
     }
 }
 
@@ -89,8 +99,10 @@ impl Terms {
             Protection::None => "none",
         };
         let (group, payload, credit) = (self.group, self.wire.payload, self.wire.credit);
+        let fixed = u8::from(self.fixed);
+        let planes: String = self.planes.iter().map(|plane| format!("plane={plane}\n")).collect();
         format!(
-            "strandway group 2\ngroup={group}\nsecret={}\npayload={payload}\ncredit={credit}\nprotection={protection}\nprofile={}\n{}",
+            "strandway group 3\nfixed={fixed}\n{planes}group={group}\nsecret={}\npayload={payload}\ncredit={credit}\nprotection={protection}\nprofile={}\n{}",
             hex(&self.wire.secret),
             self.wire.profile,
             self.wire.tuning
@@ -100,10 +112,12 @@ impl Terms {
 
     pub(super) fn decode(text: &[u8]) -> Option<Terms> {
         let (mut group, mut secret, mut payload, mut protection, mut profile) = (None, None, None, None, None);
-        let mut credit = None;
+        let (mut credit, mut fixed, mut planes) = (None, false, Vec::new());
         let mut tuning = Tuning::default();
-        for (name, value) in lines(text, "strandway group 2")? {
+        for (name, value) in lines(text, "strandway group 3")? {
             match name {
+                "fixed" => fixed = value == "1",
+                "plane" if planes.len() < PLANES_MAX => planes.push(value.parse().ok()?),
                 "group" => group = value.parse().ok(),
                 "secret" => secret = unhex(value),
                 "payload" => payload = value.parse().ok(),
@@ -122,7 +136,7 @@ impl Terms {
             profile: profile?,
             tuning,
         };
-        Some(Terms { group: group?, wire })
+        Some(Terms { group: group?, wire, fixed, planes })
     }
 }
 
@@ -144,7 +158,8 @@ mod tests {
     #[test]
     fn records_and_terms_are_read_as_they_were_written() {
         let addresses = vec!["[::1]:5".parse().expect("an address"), "[2001:db8::1]:6".parse().expect("an address")];
-        let record = Record { id: [0xa5; 16], host: "here (process 5)".into(), addresses };
+        let planes = addresses.clone();
+        let record = Record { id: [0xa5; 16], host: "here (process 5)".into(), addresses, settled: Some(1_344) };
         assert_eq!(Record::decode(&record.encode()), Some(record));
         let wire = Wire {
             secret: [9; 32],
@@ -154,7 +169,7 @@ mod tests {
             profile: "uec".into(),
             tuning: Tuning { part: 4_096, ..Tuning::default() },
         };
-        let terms = Terms { group: u64::MAX, wire };
+        let terms = Terms { group: u64::MAX, wire, fixed: true, planes };
         assert_eq!(Terms::decode(&terms.encode()), Some(terms));
     }
 
@@ -164,7 +179,7 @@ mod tests {
             let _ = (Record::decode(&text), Terms::decode(&text));
             for line in ["id", "plane", "host", "secret", "group"] {
                 let _ = Record::decode(format!("strandway rank 1\n{line}={value}\n").as_bytes());
-                let _ = Terms::decode(format!("strandway group 2\n{line}={value}\n").as_bytes());
+                let _ = Terms::decode(format!("strandway group 3\n{line}={value}\n").as_bytes());
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -249,10 +249,11 @@ pub struct TcpStore {
 }
 
 impl TcpStore {
-    /// Serves values at this address, and is their first user. The server ends with the process.
+    /// Serves values at the first of these addresses that can be had, and is their first user. `[::]` also serves IPv4,
+    /// where the host has it. The server ends with the process.
     ///
     /// # Errors
-    /// If the address is taken.
+    /// If none can be had.
     pub fn serve(address: impl ToSocketAddrs) -> io::Result<TcpStore> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
@@ -282,12 +283,14 @@ impl TcpStore {
                 }
             }
         })?;
-        let at = if address.ip().is_unspecified() {
-            (std::net::Ipv6Addr::LOCALHOST, address.port()).into()
-        } else {
-            address
+        let port = address.port();
+        let at: Vec<SocketAddr> = match address {
+            _ if !address.ip().is_unspecified() => vec![address],
+            SocketAddr::V4(_) => vec![(Ipv4Addr::LOCALHOST, port).into()],
+            // Loopback may have one family only.
+            SocketAddr::V6(_) => vec![(Ipv6Addr::LOCALHOST, port).into(), (Ipv4Addr::LOCALHOST, port).into()],
         };
-        Ok(TcpStore { _values: Some(values), ..TcpStore::connect(at, Duration::from_secs(5))? })
+        Ok(TcpStore { _values: Some(values), ..TcpStore::connect(&at[..], Duration::from_secs(5))? })
     }
 
     /// Connects with the process that serves values, which may come later.

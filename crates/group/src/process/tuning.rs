@@ -1,8 +1,8 @@
 //! Which collectives go which way, by their length: a table, and the measurement that fills it.
 
-use super::launch::from_env;
+use super::launch::prepare;
 use super::plan::EAGER;
-use super::{Group, GroupOptions, Launch, Prefixed, Process, ProcessOptions, Reduction};
+use super::{Group, GroupOptions, Launch, Prefixed, ProcessOptions, Reduction};
 use crate::error::GroupError;
 use std::fmt;
 use std::path::Path;
@@ -101,7 +101,7 @@ const CANDIDATES: [(&str, &[usize], bool, &[usize]); 3] = [
 pub fn tune(launch: &Launch, runs: u32, mut each: impl FnMut(&Candidate)) -> Result<Tuning, GroupError> {
     let options = GroupOptions::default();
     let (mut store, towards) = launch.open(&options)?;
-    let wire = ProcessOptions { patience: options.patience, ..from_env(towards)? };
+    let (offer, wire) = prepare(towards.as_deref(), &options, &[])?;
     let mut best = wire.tuning;
     for (key, lengths, reduces, sizes) in CANDIDATES {
         let mut fastest: Option<Candidate> = None;
@@ -109,8 +109,8 @@ pub fn tune(launch: &Launch, runs: u32, mut each: impl FnMut(&Candidate)) -> Res
             let mut tuning = best;
             tuning.set(key, &bytes.to_string()).map_err(GroupError::Config)?;
             let mut part = Prefixed(&mut store, format!("{key}{bytes}"));
-            let process = Process::join(&mut part, launch.rank, &ProcessOptions { tuning, ..wire.clone() })?;
-            let group = Group::form(&process, &mut part, launch.rank, launch.ranks, options)?;
+            let (wire, ranks) = (ProcessOptions { tuning, ..wire.clone() }, (launch.rank, launch.ranks));
+            let (_, group) = Group::form_by(&mut part, ranks, options, &offer, &wire, |_| None)?;
             let measured = sizes.iter().map(|size| measure(&group, reduces, *size, runs)).sum::<Result<Duration, _>>();
             let time = measured.map_err(|failure| GroupError::Config(failure.to_string()))?;
             let candidate = Candidate { key, bytes, time };

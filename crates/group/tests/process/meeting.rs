@@ -43,13 +43,14 @@ fn live(store: impl Store + Clone + Send + 'static) {
 fn a_store_serves_several_lives_and_several_groups() {
     let mut values = Values::default();
     // Left by ranks that died before they were met.
-    values.set("join/1", b"0123456789abcdef").expect("kept");
-    values.set("join/2", b"fedcba9876543210").expect("kept");
+    let stale = |word: &str| format!("strandway join 1\nword={word}\nhost=a\nplace=b\ngiven=[::1]:0\n").into_bytes();
+    values.set("join/1", &stale("0123456789abcdef")).expect("kept");
+    values.set("join/2", &stale("fedcba9876543210")).expect("kept");
     live(values.clone());
     live(values);
     let path = std::env::temp_dir().join(format!("strandway-lives-{}", std::process::id()));
     let mut store = DirectoryStore::new(&path).expect("a folder");
-    store.set("join/2", b"fedcba9876543210").expect("kept");
+    store.set("join/2", &stale("fedcba9876543210")).expect("kept");
     live(store.clone());
     let left = || std::fs::read_dir(&path).expect("there").count();
     let after_one = left();

@@ -171,7 +171,8 @@ mod tests {
         let mut connected = false;
         while !connected && Instant::now() < until {
             let _ = other.wait(Duration::from_millis(1)).expect("works");
-            connected = one.wait(Duration::from_millis(1)).expect("works") == Some(Completion::Connected { connection });
+            connected =
+                one.wait(Duration::from_millis(1)).expect("works") == Some(Completion::Connected { connection });
         }
         assert!(connected && one.set_payload(1_344).is_err());
     }

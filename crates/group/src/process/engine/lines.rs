@@ -127,6 +127,10 @@ impl Engine {
                 }
             }
             Completion::Closed { connection, reason } => self.handle_closed(connection, reason),
+            Completion::Probed { number, .. } => {
+                self.handle_probed(number);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -188,7 +192,7 @@ impl Engine {
             Some(&peer) => peer,
             None => {
                 // Its group is not known here yet; its record comes with that.
-                let record = Record { id, host: "an unknown host".into(), addresses: Vec::new() };
+                let record = Record { id, host: "an unknown host".into(), addresses: Vec::new(), settled: None };
                 self.place_peer(record)
             }
         };

@@ -1,0 +1,142 @@
+//! Finds out which lengths of datagrams pass to other processes, before a connection is opened.
+
+use super::{Engine, Outcome};
+use std::collections::HashMap;
+use std::net::SocketAddrV6;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+/// IPv6 and UDP headers, which count for both families: see [`strandway_udp::Config`].
+const IP_UDP: u32 = 48;
+/// The next probes of a way follow after this time, then after twice as long, up to the second: ours.
+const AGAIN: Duration = Duration::from_millis(25);
+const AGAIN_MAX: Duration = Duration::from_millis(100);
+/// From this round of probes on, all lengths are tried: ours. Most ways take the largest one at once.
+const ALL: u32 = 2;
+
+/// A way to another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct Way {
+    /// The rank of the process, for the caller.
+    pub(in super::super) rank: u32,
+    pub(in super::super) plane: usize,
+    pub(in super::super) to: SocketAddrV6,
+}
+
+/// What was found on a way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct Found {
+    pub(in super::super) way: Way,
+    /// The largest packet that passes there and back, IP headers included; `None` if there was no answer at all.
+    pub(in super::super) mtu: Option<u32>,
+    /// Have probes of the other process come?
+    pub(in super::super) heard: bool,
+}
+
+/// A request of a caller: which of these sizes pass on these ways?
+pub(in super::super) struct Explore {
+    pub(in super::super) ways: Vec<Way>,
+    /// Packet sizes, IP headers included, the largest one first.
+    pub(in super::super) mtus: Vec<u32>,
+    /// A way that has answered is given this time to answer larger ones.
+    pub(in super::super) settle: Duration,
+    /// A process that has not answered by then is not reached.
+    pub(in super::super) limit: Duration,
+    pub(in super::super) answer: Sender<Vec<Found>>,
+}
+
+/// An exploration under way.
+pub(super) struct Exploration {
+    explore: Explore,
+    until: Instant,
+    next: Instant,
+    round: u32,
+    /// Numbers of probes: the way and the size.
+    probes: HashMap<u64, (usize, u32)>,
+    /// For each way, the largest size that has passed, and when something passed first.
+    passed: Vec<Option<(u32, Instant)>>,
+}
+
+impl Exploration {
+    /// The largest size has passed, or there was time enough.
+    fn is_done(&self, way: usize) -> bool {
+        let Explore { ways, mtus, settle, .. } = &self.explore;
+        let settled = |passed: &Option<(u32, Instant)>| passed.is_some_and(|(_, first)| first.elapsed() > *settle);
+        let whole = self.passed[way].is_some_and(|(mtu, _)| Some(&mtu) == mtus.first());
+        // Another plane leads there: this one does not work, which costs the plane only.
+        let beside = || ways.iter().zip(&self.passed).any(|(o, passed)| o.rank == ways[way].rank && settled(passed));
+        whole || settled(&self.passed[way]) || beside()
+    }
+}
+
+impl Engine {
+    pub(super) fn explore(&mut self, explore: Explore) {
+        let now = Instant::now();
+        let passed = vec![None; explore.ways.len()];
+        let until = now + explore.limit;
+        self.explorations.push(Exploration { explore, until, next: now, round: 0, probes: HashMap::new(), passed });
+    }
+
+    /// When to look at explorations again.
+    pub(super) fn next_exploration(&self) -> Option<Duration> {
+        let next = self.explorations.iter().map(|one| one.next).min()?;
+        Some(next.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)))
+    }
+
+    /// A probe was answered.
+    pub(super) fn handle_probed(&mut self, number: u64) {
+        for one in &mut self.explorations {
+            let Some((way, mtu)) = one.probes.remove(&number) else { continue };
+            let (largest, first) = one.passed[way].unwrap_or((0, Instant::now()));
+            one.passed[way] = Some((largest.max(mtu), first));
+            // The end may be here.
+            one.next = one.next.min(Instant::now());
+        }
+    }
+
+    /// Sends the probes that are due, and ends explorations.
+    pub(super) fn go_exploring(&mut self) -> Outcome {
+        let now = Instant::now();
+        let mut at = 0;
+        while let Some(one) = self.explorations.get_mut(at) {
+            let ways = one.explore.ways.len();
+            if one.until <= now || (0..ways).all(|way| one.is_done(way)) {
+                let one = self.explorations.swap_remove(at);
+                let found = one.explore.ways.iter().zip(&one.passed).map(|(way, passed)| Found {
+                    way: *way,
+                    mtu: passed.map(|(mtu, _)| mtu),
+                    heard: self.node.was_probed_by(way.plane, way.to),
+                });
+                let _ = one.explore.answer.send(found.collect());
+                continue;
+            }
+            at += 1;
+            if one.next > now {
+                continue;
+            }
+            let (first, last) = (one.explore.mtus.first().copied(), one.explore.mtus.last().copied());
+            let mtus: Vec<u32> = one
+                .explore
+                .mtus
+                .iter()
+                .copied()
+                .filter(|mtu| one.round >= ALL || [first, last].contains(&Some(*mtu)))
+                .collect();
+            for way in 0..ways {
+                if one.is_done(way) {
+                    continue;
+                }
+                let Way { plane, to, .. } = one.explore.ways[way];
+                let passed = one.passed[way].map_or(0, |(mtu, _)| mtu);
+                for mtu in mtus.iter().copied().filter(|mtu| *mtu > passed) {
+                    self.next_probe = self.next_probe.wrapping_add(1);
+                    one.probes.insert(self.next_probe, (way, mtu));
+                    self.node.probe(plane, to, self.next_probe, mtu.saturating_sub(IP_UDP))?;
+                }
+            }
+            one.next = now + (AGAIN * 2u32.saturating_pow(one.round.min(8))).min(AGAIN_MAX);
+            one.round += 1;
+        }
+        Ok(())
+    }
+}
