@@ -77,9 +77,10 @@ fn list(states: &[(Ipv6Addr, u32)]) -> Vec<Interface> {
     let usable =
         |address: Ipv6Addr| states.iter().all(|(of, flags)| *of != address || flags & (TENTATIVE | DUPLICATE) == 0);
     let one = |one: InterfaceAddress| {
-        let works = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
         let ip = ip_of(one.address.as_ref()?)?;
-        if !one.flags.contains(works) || ip.is_unspecified() || ip.is_multicast() {
+        // The flag "running" comes up to a second late.
+        let works = one.flags.contains(InterfaceFlags::IFF_UP) && number(&one.interface_name, "carrier") != Some(0);
+        if !works || ip.is_unspecified() || ip.is_multicast() {
             return None;
         }
         let address = *kept(SocketAddr::new(ip, 0)).ip();

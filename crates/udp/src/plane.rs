@@ -24,6 +24,8 @@ const BATCHES_MAX: usize = 8;
 /// The most refusals that are remembered until the node's next turn; ours. A refusal beyond them is noticed when it
 /// happens again.
 const FAILURES_MAX: usize = 64;
+/// The most attempts to send a batch that the interface has no room for; then it counts as lost. Ours.
+const PUSHED_BACK_MAX: u32 = 16;
 /// The number of datagrams of this length that fit one send.
 pub(crate) fn batch_of(length: usize) -> usize {
     (BATCH_BYTES / length.max(1)).clamp(1, SEGMENTS_MAX)
@@ -209,6 +211,8 @@ pub(crate) struct Plane {
     spare: Vec<Vec<u8>>,
     /// The socket's send buffer is full.
     blocked: bool,
+    /// How often the interface has refused the oldest batch.
+    pushed_back: u32,
     /// Peers to whom datagrams were refused since the last [`Plane::take_failure`]; at most [`FAILURES_MAX`].
     failures: Vec<(SocketAddrV6, Failure)>,
     /// ICMP errors are taken from the sockets.
@@ -256,6 +260,7 @@ impl Plane {
             batches: VecDeque::new(),
             spare: Vec::new(),
             blocked: false,
+            pushed_back: 0,
             failures: Vec::new(),
             hears_refusals: config.hear_refusals,
             refusals: Vec::new(),
@@ -468,7 +473,14 @@ impl Plane {
                     self.counters.sent_bytes += batch.used as u64;
                     self.dead = false;
                 }
-                Err(Errno::EAGAIN | Errno::ENOBUFS) => {
+                Err(Errno::EAGAIN) => {
+                    self.blocked = true;
+                    return;
+                }
+                // The queue of the interface is full; or it drops just these datagrams each time, as a veth does whose
+                // other end has a smaller MTU. Sockets that hear of ICMP errors are told of such drops.
+                Err(Errno::ENOBUFS) if self.pushed_back < PUSHED_BACK_MAX => {
+                    self.pushed_back += 1;
                     self.blocked = true;
                     return;
                 }
@@ -489,7 +501,7 @@ impl Plane {
                     self.refuse(owner, error, count);
                 }
             }
-            again = true;
+            (again, self.pushed_back) = (true, 0);
             if let Some((_, batch)) = self.batches.pop_front()
                 && self.spare.len() <= BATCHES_MAX
             {

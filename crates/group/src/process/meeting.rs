@@ -21,6 +21,7 @@ use super::planes;
 use super::record::{Record, Terms, Wire, lines};
 use super::{Process, ProcessOptions, Store};
 use crate::error::GroupError;
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddrV6;
 use std::time::{Duration, Instant};
@@ -401,28 +402,54 @@ impl<'a, S: Store> Host<'a, S> {
         }
         let until = Instant::now() + REFUSING;
         let mut waiting: Vec<u32> = (1..self.ranks.min(RANKS_MAX)).collect();
-        while !waiting.is_empty() {
-            let mut failed = false;
-            waiting.retain(|rank| match self.store.get(&format!("join/{rank}"), Duration::ZERO) {
-                Ok(value) => match Join::decode(&value) {
-                    // It knows already, or was told by the values of the group.
-                    Some(join) if join.offer.is_err() || self.answered.contains(&join.word) => false,
-                    Some(join) => self.store.set(&format!("welcome/{}", join.word), &text).is_err(),
-                    None => true,
-                },
-                Err(error) => {
-                    failed |= error.kind() != io::ErrorKind::TimedOut;
-                    // A rank that was welcomed has removed its word.
-                    self.joins[*rank as usize].is_none()
+        let mut told: HashMap<u32, String> = HashMap::new();
+        while !waiting.is_empty() && Instant::now() < until {
+            let before = waiting.len();
+            let mut left = Vec::new();
+            for rank in waiting {
+                match self.has_heard(group, rank, &text, &mut told) {
+                    Ok(true) => {}
+                    Ok(false) => left.push(rank),
+                    // The store works no more.
+                    Err(_) => return,
                 }
-            });
-            if failed || Instant::now() >= until {
-                return;
             }
-            if !waiting.is_empty() {
-                std::thread::sleep(Duration::from_millis(50));
+            waiting = left;
+            if waiting.len() == before {
+                std::thread::sleep(Duration::from_millis(20));
             }
         }
+    }
+
+    /// Does a rank know that there is no group? If it waits for an answer, it gets one. The store may end with this
+    /// process, so it must have read that.
+    fn has_heard(
+        &mut self,
+        group: Option<u64>,
+        rank: u32,
+        text: &[u8],
+        told: &mut HashMap<u32, String>,
+    ) -> io::Result<bool> {
+        let mut look = |key: &str| match self.store.get(key, Duration::ZERO) {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(None),
+            Err(error) => Err(error),
+        };
+        if let Some(word) = told.get(&rank) {
+            // It removes its answer when it has read it.
+            return Ok(look(&format!("welcome/{word}"))?.is_none());
+        }
+        let welcomed = self.joins[rank as usize].as_ref().is_some_and(|join| self.answered.contains(&join.word));
+        if let (true, Some(group)) = (welcomed, group) {
+            return Ok(look(&of(group, "path", rank))?.is_some_and(|text| refused(&text).is_some()));
+        }
+        let Some(join) = look(&format!("join/{rank}"))?.and_then(|text| Join::decode(&text)) else { return Ok(false) };
+        if join.offer.is_err() {
+            return Ok(true);
+        }
+        self.store.set(&format!("welcome/{}", join.word), text)?;
+        told.insert(rank, join.word);
+        Ok(false)
     }
 
     /// All ranks have come: nobody reads the values of the group before any more.

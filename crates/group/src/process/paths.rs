@@ -105,10 +105,10 @@ impl Process {
         let payload = settled.unwrap_or_else(|| config.payload.min(self.0.fits));
         let widest = payload + config.overhead();
         let mut mtus = vec![widest];
-        let narrower = MTUS.into_iter().filter(|mtu| *mtu < widest);
+        let mut narrower = MTUS.into_iter().filter(|mtu| *mtu < widest);
         match settled.is_some() || fixed {
             // Only to know whether anything passes.
-            true => mtus.extend(narrower.last()),
+            true => mtus.extend(narrower.next_back()),
             false => mtus.extend(narrower),
         }
         let ways = asked(rank, members.len() as u32).flat_map(|other| {

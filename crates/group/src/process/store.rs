@@ -20,6 +20,8 @@ const CLIENTS_MAX: usize = 16_384;
 const NO_DESCRIPTOR: Duration = Duration::from_millis(100);
 /// How long an answer may take beyond the time that was asked for: ours.
 const SLACK: Duration = Duration::from_secs(5);
+/// How long one attempt to connect may take: ours, a SYN and two more.
+const ATTEMPT: Duration = Duration::from_secs(4);
 /// Files of earlier attempts that a new value may meet: ours.
 const DRAFTS_MAX: u32 = 1_000;
 /// How long a look into a directory takes at least: ours.
@@ -364,7 +366,10 @@ fn connect_any(address: &impl ToSocketAddrs, timeout: Duration) -> io::Result<Tc
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let all: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
     for address in all {
-        match TcpStream::connect_timeout(&address, timeout.max(Duration::from_millis(100))) {
+        // A connection attempt keeps the source address that it began with. While the kernel still checks whether an
+        // IPv6 address is a duplicate, that is a wrong one: a later attempt takes the right one.
+        let timeout = timeout.clamp(Duration::from_millis(100), ATTEMPT);
+        match TcpStream::connect_timeout(&address, timeout) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }

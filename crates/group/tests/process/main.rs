@@ -6,6 +6,7 @@ mod ends;
 mod hostile;
 mod killed;
 mod meeting;
+mod networks;
 mod support;
 
 use std::thread;

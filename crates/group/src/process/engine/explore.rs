@@ -128,7 +128,8 @@ impl Engine {
                 }
                 let Way { plane, to, .. } = one.explore.ways[way];
                 let passed = one.passed[way].map_or(0, |(mtu, _)| mtu);
-                for mtu in mtus.iter().copied().filter(|mtu| *mtu > passed) {
+                // The smallest first: an interface that drops a packet may hold up those behind it.
+                for mtu in mtus.iter().rev().copied().filter(|mtu| *mtu > passed) {
                     self.next_probe = self.next_probe.wrapping_add(1);
                     one.probes.insert(self.next_probe, (way, mtu));
                     self.node.probe(plane, to, self.next_probe, mtu.saturating_sub(IP_UDP))?;
