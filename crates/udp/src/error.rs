@@ -165,7 +165,7 @@ pub enum Reason {
     TooLong,
     /// The peer broke the protocol.
     Violation,
-    /// A full packet does not fit an interface: lower `payload`, or raise the MTU.
+    /// A full packet does not fit an interface, or does not pass on any path: lower `payload`, or raise the MTU.
     PayloadTooLarge,
     /// The connection is 200 days old, and its clock would soon reach its end: connect again.
     Aged,
@@ -181,6 +181,7 @@ impl Reason {
             Reason::RemoteAccess => 1,
             Reason::TooLong => 2,
             Reason::Violation => 3,
+            Reason::PayloadTooLarge => 4,
             _ => 0,
         }
     }
@@ -190,6 +191,7 @@ impl Reason {
             1 => Reason::RemoteAccess,
             2 => Reason::TooLong,
             3 => Reason::Violation,
+            4 => Reason::PayloadTooLarge,
             _ => Reason::ByPeer,
         }
     }
@@ -212,7 +214,7 @@ impl fmt::Display for Reason {
             Reason::TooLong => "a send was longer than the receive that waited for it: post larger receives",
             Reason::Violation => "the peer broke the protocol",
             Reason::PayloadTooLarge => {
-                "a full packet does not fit an interface's MTU: lower the payload size, or raise the MTU (see `ip link`)"
+                "full packets do not pass: one does not fit an interface's MTU, or the path to the peer has become narrower; lower the payload size, or raise the MTU (see `ip link`)"
             }
             Reason::Aged => "the connection is 200 days old, the most that a connection may be: connect again",
             Reason::Unheeded => "the application does not take the peer's immediates: await Peer::written, or let the peer write without immediates",

@@ -19,7 +19,8 @@
 //! ```text
 //! 4 data      transport header, descriptor, payload
 //! 5 control   transport header of an acknowledgement, NACK, CNP or probe
-//! 6 ping      number 8, and perhaps a proof 8 that its connection leads to the same node as another
+//! 6 ping      number 8, and perhaps a proof 8 that its connection leads to the same node as another; or zeros up to the
+//!             length of a full packet
 //! 7 pong      number 8, of the ping that it answers, and a proof 8 if that of the ping holds
 //! 8 close     reason 1
 //! ```

@@ -32,6 +32,8 @@ pub struct Impairment {
     pub hold: Duration,
     /// How long every datagram is on its way.
     pub delay: Duration,
+    /// Bytes of the longest datagram that passes; 0: any length.
+    pub widest: usize,
     /// Share in which one bit is flipped.
     pub corrupt: f64,
     /// Share that is marked CE, if its sender allows it (ECT).
@@ -203,13 +205,14 @@ impl Relay {
     /// A datagram came in by one end.
     fn take(&mut self, now: Instant, from: usize, mut class: u8, datagram: &[u8]) {
         let present = self.shared.impairment.lock().map_or_else(|poisoned| *poisoned.into_inner(), |present| *present);
-        let Impairment { loss, duplicate, reorder, hold, delay, corrupt, mark, trim } = present;
+        let Impairment { loss, duplicate, reorder, hold, delay, corrupt, mark, trim, widest } = present;
         let random = &mut self.random[from];
         // Always the same number of draws, so that changing one share does not change the other decisions.
         let draws: [f64; 6] = std::array::from_fn(|_| random.unit());
         let place = random.next_u64();
         let mut bytes = datagram.to_vec();
-        if draws[0] < loss || self.shared.silent.load(Ordering::Relaxed) || self.held.len() >= HELD_MAX {
+        let too_long = widest > 0 && datagram.len() > widest;
+        if too_long || draws[0] < loss || self.shared.silent.load(Ordering::Relaxed) || self.held.len() >= HELD_MAX {
             return self.add(LOST);
         }
         let mut at = now + delay;

@@ -223,6 +223,8 @@ pub(crate) struct Session {
     header: Vec<u8>,
     /// Payload bytes of a full packet.
     mtu: u64,
+    /// Bytes of a full datagram.
+    datagram: usize,
     rtts: Vec<Span>,
     counters: SessionCounters,
 }
@@ -360,6 +362,7 @@ impl Session {
             partial,
             header: Vec::with_capacity(64),
             mtu,
+            datagram: config.datagram(),
             rtts: Vec::new(),
             counters: SessionCounters {
                 sent_bytes: vec![0; planes],

@@ -8,12 +8,14 @@
 //! before. `proof.rs` has the codes.
 
 mod proof;
+mod size;
 
 pub(crate) use proof::key;
 
 use crate::clock::earlier;
 use crate::deadlines::Deadlines;
 use aws_lc_rs::hmac;
+use size::Size;
 use std::collections::HashMap;
 use std::net::SocketAddrV6;
 use strandway_proto::{Span, Time};
@@ -40,6 +42,18 @@ pub(crate) struct Side {
     port: bool,
     /// Has the kernel a route to the peer, as far as we know?
     pub(crate) routed: bool,
+    size: Size,
+}
+
+impl Side {
+    /// Does it answer, and take full packets?
+    pub(crate) const fn is_up(&self) -> bool {
+        self.up && !self.size.narrow
+    }
+
+    const fn is_usable(&self) -> bool {
+        self.is_up() && self.port && self.routed && self.at.is_some()
+    }
 }
 
 /// One peer node.
@@ -66,6 +80,8 @@ pub(crate) struct Watch {
 pub(crate) enum Found {
     /// Nothing was heard of the peer for too long.
     Gone,
+    /// Full packets pass on no plane.
+    Narrow,
     /// Ping these planes, one bit each.
     Due(u32),
 }
@@ -123,7 +139,17 @@ impl Watches {
         let side = |(i, at): (usize, Option<SocketAddrV6>)| {
             let port = ports.get(i).is_none_or(|&up| up);
             let (latest, ping_at) = ((0, now), now);
-            Side { at, heard: now, unanswered: None, latest, ping_at, up: true, port, routed: true }
+            Side {
+                at,
+                heard: now,
+                unanswered: None,
+                latest,
+                ping_at,
+                up: true,
+                port,
+                routed: true,
+                size: Size::default(),
+            }
         };
         let sides: Vec<Side> = peers.enumerate().map(side).collect();
         let members = vec![member];
@@ -239,6 +265,7 @@ impl Watches {
     /// A ping was answered. Returns the round trip if it was the latest ping.
     pub(crate) fn handle_pong(&mut self, now: Time, watch: u32, plane: usize, number: u64) -> Option<Span> {
         let quiet = now + Span(self.peer_timeout.0 / PINGS);
+        self.handle_full_pong(now, watch, plane, number);
         let one = self.get_mut(watch)?;
         let active = one.active > 0;
         let side = one.sides.get_mut(plane)?;
@@ -286,7 +313,7 @@ impl Watches {
     /// Does the peer answer over another plane than this one?
     pub(crate) fn has_way_beside(&self, watch: u32, plane: usize) -> bool {
         let sides = self.get(watch).map_or(&[][..], |one| &one.sides);
-        sides.iter().enumerate().any(|(other, side)| other != plane && side.up && side.port && side.routed)
+        sides.iter().enumerate().any(|(other, side)| other != plane && side.is_usable())
     }
 
     fn note_change(&mut self, watch: u32) {
@@ -430,10 +457,11 @@ impl Watches {
                 due |= 1 << i;
             }
         }
-        if is_news {
+        let (is_narrow, is_lost) = one.judge_sizes(now, Span(2 * plane_timeout.0));
+        if is_news || is_narrow {
             self.note_change(watch);
         }
-        Found::Due(due)
+        if is_lost { Found::Narrow } else { Found::Due(due) }
     }
 
     /// The member by which the next ping goes; members take turns.
@@ -485,6 +513,7 @@ impl Watches {
                 side.heard = earlier(side.heard, back);
                 side.latest.1 = earlier(side.latest.1, back);
                 side.ping_at = earlier(side.ping_at, back);
+                side.size.go_back(|at| earlier(at, back));
                 side.unanswered = side.unanswered.map(|(number, at)| (number, earlier(at, back)));
             }
         }

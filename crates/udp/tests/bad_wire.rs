@@ -16,6 +16,7 @@ const BAD: Impairment = Impairment {
     corrupt: 0.0,
     mark: 0.0,
     trim: 0.0,
+    widest: 0,
 };
 
 /// Writes of many sizes, back to back, into one region; and sends among them.

@@ -87,6 +87,7 @@ const LOSSY: Impairment = Impairment {
     corrupt: 0.001,
     mark: 0.0,
     trim: 0.0,
+    widest: 0,
 };
 
 /// Small blocks, so that small files have several.

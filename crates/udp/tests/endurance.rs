@@ -34,6 +34,7 @@ fn weather(random: &mut Random) -> (Impairment, bool) {
         hold: Duration::from_micros(500),
         delay: Duration::ZERO,
         trim: share(0.1),
+        widest: 0,
     };
     (impairment, random.unit() < 0.2)
 }

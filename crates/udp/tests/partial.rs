@@ -32,6 +32,7 @@ const BAD: Impairment = Impairment {
     corrupt: 0.01,
     mark: 0.0,
     trim: 0.0,
+    widest: 0,
 };
 
 /// Moves packets until `is_so` holds.

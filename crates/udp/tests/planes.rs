@@ -5,7 +5,7 @@ mod support;
 use std::time::{Duration, Instant};
 use strandway_proto::Span;
 use strandway_udp::impair::Impairment;
-use strandway_udp::{Completion, Config, Routes};
+use strandway_udp::{Completion, Config, Reason, Routes};
 use support::{PATIENCE, Pair, config, over_ipv4, pattern};
 
 /// Writes rounds of `bytes` until `enough` returns true; each round is checked byte by byte.
@@ -160,4 +160,36 @@ fn many_source_ports_on_several_planes_leave_every_plane_in_use() {
     let client = pair.client.connection_counters(pair.ends[0]).expect("open");
     assert_eq!((client.up, client.silences), (vec![true; 2], vec![0; 2]));
     assert!(client.sent_bytes.iter().all(|&bytes| bytes > 5_000_000), "{:?}", client.sent_bytes);
+}
+
+/// The path of a plane becomes narrower without a word: small datagrams pass, full ones are lost.
+#[test]
+fn a_plane_that_loses_full_packets_only_is_given_up_and_taken_back() {
+    let mut pair = Pair::new(config("uec", 2), Some(Impairment::default()), 17);
+    write_rounds(&mut pair, 300_000, |_, round| round == 3);
+    pair.wires[1].change(Impairment { widest: 1_000, ..Impairment::default() });
+    let cut = Instant::now();
+    write_rounds(&mut pair, 300_000, |pair, _| {
+        let now = pair.client.connection_counters(pair.ends[0]).expect("open");
+        assert!(cut.elapsed() < PATIENCE, "the narrow path is found out: {now:?}");
+        now.up == [true, false]
+    });
+    pair.wires[1].change(Impairment::default());
+    let healed = Instant::now();
+    write_rounds(&mut pair, 300_000, |pair, _| {
+        let now = pair.client.connection_counters(pair.ends[0]).expect("open");
+        assert!(healed.elapsed() < PATIENCE, "the plane is taken back: {now:?}");
+        now.up == [true, true]
+    });
+}
+
+#[test]
+fn a_connection_whose_only_path_loses_full_packets_ends_and_says_so() {
+    let mut pair = Pair::new(config("uec", 1), Some(Impairment::default()), 19);
+    pair.wires[0].change(Impairment { widest: 1_000, ..Impairment::default() });
+    let (_, remote) = pair.exposed(100_000);
+    let outbox = pair.client.register(pattern(3, 100_000));
+    pair.client.write(pair.ends[0], outbox, 0..100_000, remote, 0, None).expect("posted");
+    let connection = pair.ends[0];
+    assert_eq!(pair.next(0), Completion::Closed { connection, reason: Reason::PayloadTooLarge });
 }

@@ -16,7 +16,8 @@ impl Node {
         }
         while let Some(watch) = self.watches.pop(now) {
             match self.watches.judge(now, watch) {
-                Found::Gone => self.end_all(watch),
+                Found::Gone => self.end_all(watch, Reason::PeerSilent),
+                Found::Narrow => self.end_all(watch, Reason::PayloadTooLarge),
                 Found::Due(planes) => {
                     for plane in (0..self.planes.len()).filter(|plane| planes >> plane & 1 == 1) {
                         self.ping(now, watch, plane);
@@ -43,14 +44,17 @@ impl Node {
         let Some(State::Open(session)) = &mut self.slots[member as usize].state else { return };
         let mut around = surroundings!(self, now);
         session.ping_for_watch(&mut around, plane, number);
+        if session.has_full_pings() && around.watches.wants_full_ping(now, watch, plane) {
+            session.ping_in_full(&mut around, plane);
+        }
         self.deadlines.set(member, session.deadline(&self.watches).min(self.deadlines.of(member)));
     }
 
-    /// The peer of a watch is gone: all connections with it end.
-    fn end_all(&mut self, watch: u32) {
+    /// The peer of a watch is gone or out of reach: all connections with it end.
+    fn end_all(&mut self, watch: u32, reason: Reason) {
         let members = self.watches.get(watch).map_or(Vec::new(), |watch| watch.members.clone());
         for member in members {
-            self.end(member as usize, Reason::PeerSilent, true);
+            self.end(member as usize, reason, true);
         }
     }
 

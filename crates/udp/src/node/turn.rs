@@ -340,7 +340,7 @@ impl Node {
                         (Some(State::Open(session)), Failure::TooLarge) if session.is_at(plane, peer) => {
                             // An interface whose MTU shrinks costs its plane, not the connection, while another one works.
                             if self.watches.has_way_beside(session.watch, plane) {
-                                self.watches.lose_route(session.watch, plane);
+                                self.watches.set_narrow(self.latest, session.watch, plane);
                             } else {
                                 self.end(index, Reason::PayloadTooLarge, true);
                             }

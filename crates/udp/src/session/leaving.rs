@@ -183,6 +183,19 @@ impl Session {
         self.send(around, to, (kind, Class::Control), path, body);
     }
 
+    /// Sends a ping that is padded with zeros to the length of a full packet.
+    pub(super) fn send_full_ping(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        to: SocketAddrV6,
+        path: PathId,
+        number: u64,
+    ) {
+        let mut body = vec![0; self.datagram.saturating_sub(HEADER + self.sealer.tag_bytes()).max(8)];
+        body[..8].copy_from_slice(&number.to_be_bytes());
+        self.send(around, to, (Kind::Ping, Class::Control), path, &body);
+    }
+
     pub(super) fn send_small(&mut self, around: &mut Surroundings<'_>, path: PathId, kind: Kind, body: &[u8]) {
         if let Some(to) = self.sides[usize::from(path.port())].peer {
             self.send(around, to, (kind, Class::Control), path, body);

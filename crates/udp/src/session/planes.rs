@@ -108,6 +108,21 @@ impl Session {
         }
     }
 
+    /// Are its pings like its data in all but their length? MRC's layout sends data by other sockets.
+    pub(crate) const fn has_full_pings(&self) -> bool {
+        self.mrc.is_none()
+    }
+
+    /// Sends a ping of the length of a full packet, for its peer's watch.
+    pub(crate) fn ping_in_full(&mut self, around: &mut Surroundings<'_>, plane: usize) {
+        let now = around.now;
+        let Some(to) = self.sides[plane].peer.filter(|_| around.planes[plane].has_room()) else { return };
+        let number = around.watches.ping_in_full(now, self.watch, plane);
+        let around = &mut around.at(self.own(now));
+        let path = PathId::new(plane as u8, number as u32 % u32::from(around.routes.distinct()));
+        self.send_full_ping(around, to, path, number);
+    }
+
     /// Tells the peer of new receives, by a ping.
     pub(super) fn tell_credits(&mut self, around: &mut Surroundings<'_>) -> bool {
         let up = (0..self.sides.len()).find(|&i| self.sides[i].is_used(false) && self.sides[i].peer.is_some());
@@ -174,8 +189,8 @@ impl Session {
             if mine.peer.is_none() && known.at.is_some() {
                 (mine.peer, mine.candidate) = (known.at, None);
             }
-            self.counters.silences[i] += u64::from(mine.up && !known.up);
-            mine.up = known.up;
+            self.counters.silences[i] += u64::from(mine.up && !known.is_up());
+            mine.up = known.is_up();
             let before = mine.is_connected();
             if std::mem::replace(&mut mine.routed, known.routed) && !known.routed {
                 self.counters.routes_lost[i] += 1;
