@@ -40,6 +40,7 @@ mod message;
 mod plan;
 mod probe;
 mod record;
+mod registry;
 mod store;
 mod task;
 mod tuning;
@@ -200,7 +201,7 @@ impl Process {
         let steered = Arc::clone(&helm);
         let thread = std::thread::Builder::new().name("strandway-wire".into()).spawn(move || steered.run());
         let thread = thread.map_err(|error| GroupError::Config(format!("no thread for the wire: {error}")))?;
-        Ok(Process(Arc::new(Inner {
+        let process = Process(Arc::new(Inner {
             helm,
             record,
             wire,
@@ -210,7 +211,9 @@ impl Process {
             lost,
             invitation: Mutex::new(None),
             descriptors,
-        })))
+        }));
+        registry::note(&process);
+        Ok(process)
     }
 
     /// Its address on each plane.
