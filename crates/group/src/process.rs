@@ -256,12 +256,14 @@ impl Process {
         &self.0.wire.secret
     }
 
-    /// Leaves a command for the thread.
-    fn submit(&self, command: Command) {
-        // In the child of a fork nobody carries it out, and a lock may be held for ever.
-        if !self.is_forked() {
+    /// Leaves a command for the thread. False in the child of a fork: nobody carries it out there, and a lock may be held
+    /// for ever. The question costs a system call, so each command asks it once.
+    fn submit(&self, command: Command) -> bool {
+        let ours = !self.is_forked();
+        if ours {
             self.0.helm.submit(command);
         }
+        ours
     }
 
     /// The helm that moves its packets.
