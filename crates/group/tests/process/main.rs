@@ -6,6 +6,7 @@ mod ends;
 mod hostile;
 mod killed;
 mod meeting;
+mod remains;
 mod support;
 
 use std::thread;
