@@ -43,6 +43,7 @@ mod plan;
 mod planes;
 mod probe;
 mod record;
+mod registry;
 mod store;
 mod task;
 mod tuning;
@@ -279,7 +280,7 @@ impl Process {
         let steered = Arc::clone(&helm);
         let thread = std::thread::Builder::new().name("strandway-wire".into()).spawn(move || steered.run());
         let thread = thread.map_err(|error| GroupError::Config(format!("no thread for the wire: {error}")))?;
-        Ok(Process(Arc::new(Inner {
+        let process = Process(Arc::new(Inner {
             helm,
             record,
             wire,
@@ -295,7 +296,9 @@ impl Process {
             lost,
             invitation: Mutex::new(None),
             descriptors,
-        })))
+        }));
+        registry::note(&process);
+        Ok(process)
     }
 
     /// Its address on each plane.
@@ -357,12 +360,14 @@ impl Process {
         &self.0.wire.secret
     }
 
-    /// Leaves a command for the thread.
-    fn submit(&self, command: Command) {
-        // In the child of a fork nobody carries it out, and a lock may be held for ever.
-        if !self.is_forked() {
+    /// Leaves a command for the thread. False in the child of a fork: nobody carries it out there, and a lock may be held
+    /// for ever. The question costs a system call, so each command asks it once.
+    fn submit(&self, command: Command) -> bool {
+        let ours = !self.is_forked();
+        if ours {
             self.0.helm.submit(command);
         }
+        ours
     }
 
     /// The helm that moves its packets.

@@ -132,6 +132,19 @@ else:
         assert started[0].communicate(timeout=30)[0] == ""
 
 
+def test_a_forked_child_has_no_sockets_of_groups_with_a_node_of_their_own():
+    group = strandway.Group.meet(strandway.MemoryStore(), 0, 1, apart=True)
+    sockets = [name for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
+    sockets = [name for name in sockets if os.readlink(f"/proc/self/fd/{name}").startswith("socket:")]
+    ours = [str(descriptor) for descriptor in strandway._lab.wire_descriptors()]
+    assert ours and set(ours) <= set(sockets)
+    if (child := os.fork()) == 0:
+        covered = all(os.readlink(f"/proc/self/fd/{name}") == "/dev/null" for name in ours)
+        os._exit(0 if covered else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    group.barrier()
+
+
 def test_a_forked_child_gets_an_error_and_does_not_hide_the_death_of_its_parent(tmp_path):
     body = """
 group.barrier()

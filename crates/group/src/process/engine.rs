@@ -2,9 +2,11 @@
 //! caller that waits: see `helm.rs`.
 
 mod arriving;
+mod credit;
 mod ends;
 mod explore;
 mod lines;
+mod local;
 mod state;
 mod tasks;
 
@@ -20,8 +22,10 @@ use super::tuning::Tuning;
 use super::work::Work;
 use explore::Exploration;
 pub(super) use explore::{Explore, Found, Way};
+use local::{LocalMap, LocalSet};
 use state::{
-    About, Counts, Early, Ending, Group, Letter, Line, Opened, Parcel, Peer, Refusals, Remains, Sent, Slots, cost,
+    About, Counts, Early, Ending, Group, Letter, Line, Opened, Parcel, Peer, Refusals, Remains, Sent, Slots, Starved,
+    cost,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::{SocketAddr, SocketAddrV6};
@@ -131,14 +135,14 @@ pub(super) struct Engine {
     /// Peers of no group here that have left, the oldest first; and places of such peers that are free.
     departed: VecDeque<usize>,
     vacant: Vec<usize>,
-    by_connection: HashMap<Connection, usize>,
+    by_connection: LocalMap<Connection, usize>,
     /// Peers by their addresses.
     by_address: HashMap<SocketAddrV6, usize>,
     /// Accepted, and not said who it is.
     strangers: HashSet<Connection>,
-    groups: HashMap<u64, Group>,
-    ended: (HashSet<u64>, VecDeque<u64>),
-    tasks: HashMap<u64, Task>,
+    groups: LocalMap<u64, Group>,
+    ended: (LocalSet<u64>, VecDeque<u64>),
+    tasks: LocalMap<u64, Task>,
     /// When the time of each task is over.
     deadlines: BTreeSet<(Instant, u64)>,
     next_task: u64,
@@ -148,12 +152,14 @@ pub(super) struct Engine {
     early: HashMap<(u64, u64), Vec<(usize, Early)>>,
     /// Messages for receives in groups that are not known here yet.
     unknown: HashMap<u64, Vec<(usize, u32, Parcel)>>,
-    landings: HashMap<(Connection, u32), Opened>,
+    /// Room for the message that is heard now.
+    heard: Vec<u8>,
+    landings: LocalMap<(Connection, u32), Opened>,
     next_landing: u32,
     /// Receives that found no key free.
-    keyless: VecDeque<u64>,
-    sent: HashMap<Operation, (Connection, Sent)>,
-    slots: HashMap<Connection, Slots>,
+    keyless: BTreeSet<u64>,
+    sent: LocalMap<Operation, (Connection, Sent)>,
+    slots: LocalMap<Connection, Slots>,
     pool: Pool,
     ticked: Instant,
     explorations: Vec<Exploration>,
@@ -197,23 +203,24 @@ impl Engine {
             by_id: HashMap::new(),
             departed: VecDeque::new(),
             vacant: Vec::new(),
-            by_connection: HashMap::new(),
+            by_connection: LocalMap::default(),
             by_address: HashMap::new(),
             strangers: HashSet::new(),
-            groups: HashMap::new(),
+            groups: LocalMap::default(),
             ended: Default::default(),
-            tasks: HashMap::new(),
+            tasks: LocalMap::default(),
             deadlines: BTreeSet::new(),
             next_task: 1,
             remains: BTreeMap::new(),
             remains_bytes: 0,
             early: HashMap::new(),
             unknown: HashMap::new(),
-            landings: HashMap::new(),
+            heard: Vec::new(),
+            landings: LocalMap::default(),
             next_landing: 0,
-            keyless: VecDeque::new(),
-            sent: HashMap::new(),
-            slots: HashMap::new(),
+            keyless: BTreeSet::new(),
+            sent: LocalMap::default(),
+            slots: LocalMap::default(),
             pool: Pool::default(),
             ticked: Instant::now(),
             explorations: Vec::new(),
@@ -331,7 +338,7 @@ impl Engine {
         let mut one = Group {
             rank,
             members: Vec::with_capacity(members.len()),
-            ranks: HashMap::new(),
+            ranks: LocalMap::default(),
             begun: 0,
             tasks: BTreeMap::new(),
             failed: BTreeSet::new(),

@@ -246,13 +246,12 @@ impl Group {
         let timeout = timeout.unwrap_or_else(|| self.options().timeout);
         let counts = matches!(what, What::Job(_));
         let begin = |number| {
-            if self.process.is_forked() {
-                let what = "this process was forked from the one that has the group: make a group of its own";
-                return work.end(Err(Failure::Node(what.into())));
-            }
             let begin =
                 Begin { group: self.id, number, what, buffers, element, reduction, timeout, work: work.clone() };
-            self.process.submit(Command::Begin(Box::new(begin)));
+            if !self.process.submit(Command::Begin(Box::new(begin))) {
+                let what = "this process was forked from the one that has the group: make a group of its own";
+                work.end(Err(Failure::Node(what.into())));
+            }
         };
         if counts {
             let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);

@@ -3,7 +3,7 @@
 use super::offer::{Names, Offer};
 use super::record::protection_named;
 use super::store::{DirectoryStore, Store, TcpStore};
-use super::{Failure, Group, GroupOptions, Prefixed, Process, ProcessOptions, Tuning, Waiting};
+use super::{Failure, Group, GroupOptions, Prefixed, Process, ProcessOptions, Tuning, Waiting, registry};
 use crate::error::GroupError;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -236,14 +236,10 @@ fn shown_plane(plane: SocketAddrV6) -> String {
     }
 }
 
-/// The operations under way in all processes of this operating system process, but for those that groups have for
+/// The operations under way in all processes of this operating system process, also in those that groups have for
 /// themselves ([`Group::meet_apart`]).
 pub fn waiting() -> Vec<Waiting> {
-    let processes: Vec<Process> = {
-        let processes = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
-        processes.iter().filter(|(pid, _)| *pid == std::process::id()).map(|(_, process)| process.clone()).collect()
-    };
-    processes.iter().flat_map(Process::waiting).collect()
+    registry::living().iter().flat_map(Process::waiting).collect()
 }
 
 /// Messages that processes which were dropped could not deliver.
@@ -256,28 +252,27 @@ pub(super) fn note_undelivered(lines: Vec<String>) {
     all.extend(lines.into_iter().take(room));
 }
 
-/// Ends the processes of this operating system process, once what they have said has arrived. For the end of a program.
+/// Ends the processes of this operating system process, also those that groups have for themselves, once what they have
+/// said has arrived. For the end of a program.
 ///
 /// # Errors
 /// [`Failure::Undelivered`] names messages that did not arrive, of all processes, also of those that were dropped.
 pub fn close_all() -> Result<(), Failure> {
     let processes = std::mem::take(&mut *PROCESSES.lock().unwrap_or_else(PoisonError::into_inner));
     let mut lost = std::mem::take(&mut *UNDELIVERED.lock().unwrap_or_else(PoisonError::into_inner));
-    for (pid, process) in processes {
-        if pid != std::process::id() {
-            std::mem::forget(process);
-        } else if let Err(Failure::Undelivered(lines)) = process.close() {
+    for process in registry::living() {
+        if let Err(Failure::Undelivered(lines)) = process.close() {
             lost.extend(lines);
         }
     }
+    // The threads of a parent's processes are in the parent: nothing here may wait for them.
+    processes.into_iter().filter(|(pid, _)| *pid != std::process::id()).for_each(std::mem::forget);
     if lost.is_empty() { Ok(()) } else { Err(Failure::Undelivered(lost)) }
 }
 
 /// The descriptors of the sockets of all processes of this operating system process. See [`Process::descriptors`].
 pub fn descriptors() -> Vec<i32> {
-    let processes = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
-    let ours = processes.iter().filter(|(pid, _)| *pid == std::process::id());
-    ours.flat_map(|(_, process)| process.descriptors().to_vec()).collect()
+    registry::living().iter().flat_map(|process| process.descriptors().to_vec()).collect()
 }
 
 /// The settings of a process, and the interfaces that it may use, by the environment. Without planes they are found.

@@ -19,6 +19,8 @@ const KEPT: usize = 32;
 pub(super) enum Stage {
     /// Nothing has happened.
     Waiting,
+    /// It waits for credit of its receiver.
+    Starved,
     /// The receiver knows that it is ready, and will ask for it.
     Announced,
     /// Memory is open for it, or it is on its way.
@@ -96,7 +98,7 @@ pub(super) struct Task {
     pub(super) asked: Option<u32>,
     /// The peer's offer that a receive has taken, by its number.
     pub(super) offer: Option<(usize, u64)>,
-    /// Bytes of announced sends, whose place a sum may take before they leave.
+    /// Bytes of sends that wait for credit, whose place a sum may take before they leave.
     pub(super) kept: HashMap<usize, Vec<u8>>,
     /// Keys that are open, and writes under way.
     pub(super) uses: usize,
@@ -276,15 +278,19 @@ impl Task {
         Ok(())
     }
 
-    /// The ranks that it waits for.
-    pub(super) fn waits_for(&self) -> Vec<u32> {
+    /// The ranks that it waits for; some more than once.
+    pub(super) fn awaited(&self) -> impl Iterator<Item = u32> {
         let receives = self.call.plan.receives.iter().zip(&self.received);
         let sends = self.call.plan.sends.iter().zip(&self.sent);
-        let mut ranks: Vec<u32> = receives
+        receives
             .filter(|(_, stage)| **stage != Stage::Done)
             .map(|(receive, _)| receive.from)
             .chain(sends.filter(|(_, stage)| **stage != Stage::Done).map(|(send, _)| send.to))
-            .collect();
+    }
+
+    /// The ranks that it waits for, once each.
+    pub(super) fn waits_for(&self) -> Vec<u32> {
+        let mut ranks: Vec<u32> = self.awaited().collect();
         ranks.sort_unstable();
         ranks.dedup();
         ranks

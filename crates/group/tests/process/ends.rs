@@ -140,6 +140,30 @@ fn calls_without_credit_hold_up_no_other_group_and_have_the_right_sums() {
 }
 
 #[test]
+fn a_message_without_credit_arrives_when_its_receiver_asks_for_it() {
+    with(2, &small_credit(), |_, group| {
+        let other = group.split(Some(0), group.rank()).expect("split").expect("a color");
+        let begin = |i: i64| {
+            let job = Job::Broadcast { at: Span::whole(0, 8 * LENGTH), root: 0 };
+            group.start(job, vec![inout(vec![i; LENGTH])], Element::I64, Reduction::Sum, None).expect("fits")
+        };
+        let began = Instant::now();
+        // More than the credit, for calls that rank 1 makes later.
+        let early: Vec<_> = if group.rank() == 0 { (0..20).map(begin).collect() } else { Vec::new() };
+        for i in 0..20 {
+            let mut numbers = vec![if group.rank() == 0 { i } else { -1 }; LENGTH];
+            other.broadcast(&mut numbers, 0).expect("rank 1 asks for it");
+            assert_eq!(numbers, vec![i; LENGTH]);
+        }
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        assert!(early.iter().filter(|work| work.is_ended()).count() < 20, "rank 1 has called none of them");
+        let works = if group.rank() == 0 { early } else { (0..20).map(begin).collect() };
+        works.iter().for_each(|work| assert_eq!(work.wait(), Ok(None)));
+        group.barrier().expect("to the end");
+    });
+}
+
+#[test]
 fn sums_in_place_are_right_while_messages_wait_for_credit() {
     const COUNT: usize = 60;
     with(3, &small_credit(), |_, group| {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use strandway_group::process::{Group, GroupOptions, Process, ProcessOptions, Reduction, Store, Values};
-use strandway_udp::{Completion, Config, Connection, Node, Protection, Region};
+use strandway_udp::{Completion, Config, Connection, Node, Protection, Reason, Region};
 
 /// A store that shows what is written to it.
 #[derive(Clone, Default)]
@@ -35,6 +35,13 @@ impl Watched {
         let all = self.1.lock().expect("no panic");
         let texts = all.iter().filter(|(of, _)| of.contains(key)).flat_map(|(_, text)| text.lines());
         texts.filter_map(|line| Some(line.strip_prefix(name)?.strip_prefix('=')?.to_string())).collect()
+    }
+
+    /// The group's key.
+    fn secret(&self) -> Vec<u8> {
+        let hex = self.values("welcome/", "secret").remove(0);
+        let pairs = hex.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).expect("hex"));
+        pairs.map(|pair| u8::from_str_radix(pair, 16).expect("hex")).collect()
     }
 }
 
@@ -67,6 +74,16 @@ fn message(chance: &mut Chance, group: u64, call: u64) -> Vec<u8> {
         bytes.truncate(cut);
     }
     bytes
+}
+
+/// A visitor's settings: those of the ranks.
+fn config(secret: &[u8], planes: usize) -> Config {
+    Config {
+        planes: vec!["[::1]:0".parse().expect("an address"); planes],
+        payload: 1_200,
+        protection: Protection::default(),
+        ..Config::new(secret).expect("long enough").profile("uec").expect("known")
+    }
 }
 
 /// One visit: hello, a few messages, and a leave at any moment.
@@ -138,22 +155,12 @@ fn a_peer_that_says_anything_and_leaves_ends_only_itself() {
             assert!(Instant::now() < until, "ranks meet");
             thread::sleep(Duration::from_millis(5));
         }
-        let hex = store.values("welcome/", "secret").remove(0);
-        let secret: Vec<u8> = hex
-            .as_bytes()
-            .chunks(2)
-            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).expect("hex"), 16).expect("hex"))
-            .collect();
+        let secret = store.secret();
         let group: u64 = store.values("welcome/", "group").remove(0).parse().expect("a number");
         let addresses: Vec<_> = store.values("/rank", "plane").iter().map(|text| text.parse().expect("v6")).collect();
         let mut chance = Chance(0x9e37_79b9_7f4a_7c15);
         for round in 0..rounds {
-            let config = Config {
-                planes: vec!["[::1]:0".parse().expect("an address"); planes_of],
-                payload: 1_200,
-                protection: Protection::default(),
-                ..Config::new(&secret).expect("long enough").profile("uec").expect("known")
-            };
+            let config = config(&secret, planes_of);
             let victim = (round % 2) as usize * planes_of;
             visit(&mut chance, config, &addresses[victim..victim + planes_of], group, round);
             assert!(ranks.iter().all(|rank| !rank.is_finished()), "a rank has ended in round {round}");
@@ -161,4 +168,52 @@ fn a_peer_that_says_anything_and_leaves_ends_only_itself() {
         over.store(true, Ordering::Relaxed);
         ranks.into_iter().for_each(|rank| rank.join().expect("no panic"));
     }
+}
+
+#[test]
+fn a_peer_that_ignores_its_credit_is_disconnected() {
+    let store = Watched::default();
+    let join = |rank: u32| {
+        let mut store = store.clone();
+        move || {
+            let options = ProcessOptions { payload: Some(1_200), ..planes(1) };
+            let process = Process::join(&mut store, rank, &options).expect("joined");
+            let group = Group::form(&process, &mut store, rank, 2, GroupOptions::default()).expect("met");
+            (process, group)
+        }
+    };
+    let other = thread::spawn({
+        let mut join = join(1);
+        move || join().1.barrier()
+    });
+    let (process, group) = join(0)();
+    let mut node = Node::bind(config(&store.secret(), 1)).expect("a node");
+    let connection = node.connect(process.addresses()).expect("calls");
+    // Short messages of 14,000 bytes for the first call of a group that nobody has; the first message says who it is.
+    let mut head = vec![2, 2, 0, 0, 0, 0, 0, 0];
+    head.extend([0; 8]);
+    head.extend(77u64.to_be_bytes());
+    head.extend([0; 8]);
+    let mut hello = vec![1, 2];
+    hello.extend([0; 30]);
+    hello.extend([7; 16]);
+    let (hello, bytes) = (node.register(hello), node.register([head, vec![0; 14_000]].concat()));
+    let (mut arrived, until) = (0, Instant::now() + Duration::from_secs(100));
+    let reason = loop {
+        assert!(Instant::now() < until && arrived < 20_000, "{arrived} messages of 14,000 bytes have come");
+        match node.wait(Duration::from_millis(20)).expect("it works") {
+            Some(Completion::Connected { .. }) => drop(node.send(connection, hello, 0..48).expect("sent")),
+            Some(Completion::Sent { .. }) => {
+                arrived += 1;
+                while node.send(connection, bytes, 0..14_032).is_ok() {}
+            }
+            Some(Completion::Closed { reason, .. }) => break reason,
+            _ => {}
+        }
+    };
+    assert_eq!(reason, Reason::ByPeer);
+    // 64 MiB beyond twice the credit, which is 4 MiB.
+    assert!((5_000..6_000).contains(&arrived), "{arrived} messages of 14,000 bytes");
+    group.barrier().expect("the ranks go on");
+    assert_eq!(other.join().expect("no panic"), Ok(()));
 }

@@ -7,6 +7,7 @@ mod hostile;
 mod killed;
 mod meeting;
 mod networks;
+mod remains;
 mod support;
 
 use std::thread;

@@ -308,27 +308,6 @@ impl Engine {
         task.call.plan.receives[0].from = asked.unwrap_or(u32::MAX);
         self.begin_receive(id, asked, tag)
     }
-
-    fn handle_credit(&mut self, peer: usize, bytes: u64) -> Outcome {
-        let one = &mut self.peers[peer];
-        one.owed = one.owed.saturating_sub(usize::try_from(bytes).unwrap_or(usize::MAX));
-        if std::mem::take(&mut one.starved) {
-            let ids: Vec<u64> = self.tasks.keys().copied().collect();
-            return ids.into_iter().try_for_each(|id| self.progress(id));
-        }
-        Ok(())
-    }
-
-    /// A short message of `length` bytes that came unasked was taken, or nobody will take it: its sender may send more.
-    pub(super) fn give_back(&mut self, peer: usize, length: usize) -> Outcome {
-        let one = &mut self.peers[peer];
-        one.taken += super::cost(length);
-        if one.taken < self.credit / 4 {
-            return Ok(());
-        }
-        let bytes = std::mem::take(&mut one.taken) as u64;
-        self.say(peer, &Message::of_process(Said::Credit(bytes)))
-    }
 }
 
 impl Parcel {

@@ -4,8 +4,8 @@ use super::super::failure::Failure;
 use super::super::message::{Message, Said};
 use super::super::probe::{ENOUGH, Probe};
 use super::super::task::Stage;
-use super::{About, Counts, Engine, FAREWELL, Line, Outcome, REMAINS_MAX, SILENCE, Sent};
-use std::collections::HashSet;
+use super::{About, Counts, Engine, FAREWELL, Line, Outcome, REMAINS_MAX, SILENCE, Sent, Starved};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use strandway_udp::{Connection, Operation, Reason};
 
@@ -127,6 +127,7 @@ impl Engine {
         one.line = Line::Gone(evidence);
         one.backlog.clear();
         one.crowded.clear();
+        one.starved = Starved::default();
         one.probe = None;
         if one.record.addresses.is_empty() {
             self.depart(peer);
@@ -192,27 +193,66 @@ impl Engine {
             let failure = Failure::TimedOut { what: task.call.what.into(), after: task.call.timeout, waiting };
             self.fail(id, &failure)?;
         }
-        let mut awaited = HashSet::new();
-        for task in self.tasks.values().filter(|task| task.began.elapsed() >= SILENCE) {
-            for rank in task.waits_for() {
+        for peer in self.find_silent(now) {
+            self.ask(peer)?;
+        }
+        // Tasks that found no room are tried again: it may have come without an event.
+        self.resume(|engine| &mut engine.keyless)?;
+        for peer in 0..self.peers.len() {
+            if !self.peers[peer].crowded.is_empty() {
+                self.resume(|engine| &mut engine.peers[peer].crowded)?;
+            }
+            self.announce_starved(peer, now)?;
+        }
+        self.bound_remains()
+    }
+
+    /// The peers that are silent, and that something waits for. Tasks are looked at only as long as there are other silent
+    /// peers: thousands of them usually wait for the same few.
+    fn find_silent(&mut self, now: Instant) -> Vec<usize> {
+        let mut silent = BTreeSet::new();
+        for peer in 0..self.peers.len() {
+            match self.silence_of(peer) {
+                Some(silence) if silence >= SILENCE => drop(silent.insert(peer)),
+                Some(_) => {
+                    let one = &mut self.peers[peer];
+                    (one.probe, one.nudged, one.refusals) = (None, false, None);
+                }
+                None => {}
+            }
+        }
+        let mut found = Vec::new();
+        if self.ending.is_some() {
+            // Nobody else looks at those who are to hear the last messages.
+            found.extend(silent.iter().copied().filter(|peer| self.is_owed(*peer)));
+            silent.retain(|peer| !found.contains(peer));
+        }
+        for task in self.tasks.values() {
+            if silent.is_empty() {
+                break;
+            }
+            if now.saturating_duration_since(task.began) < SILENCE {
+                continue;
+            }
+            for rank in task.awaited() {
                 match self.peer_of(task.call.group, rank) {
-                    Some(peer) => drop(awaited.insert(peer)),
+                    Some(peer) => found.extend(silent.take(&peer)),
                     // A receive from anybody waits for all.
-                    None => awaited.extend(self.members_of(task.call.group)),
+                    None => found.extend(self.members_of(task.call.group).iter().filter_map(|peer| silent.take(peer))),
                 }
             }
         }
-        if self.ending.is_some() {
-            // Nobody else looks at those who are to hear the last messages.
-            awaited.extend((0..self.peers.len()).filter(|peer| self.is_owed(*peer)));
+        found
+    }
+
+    /// How long nothing was heard of a peer; nothing if it is gone.
+    fn silence_of(&self, peer: usize) -> Option<Duration> {
+        let one = &self.peers[peer];
+        match &one.line {
+            Line::Open(connection) => Some(self.node.silence(*connection).unwrap_or(Duration::ZERO)),
+            Line::Calling(_) | Line::Expected => Some(one.met.elapsed()),
+            Line::Gone(_) => None,
         }
-        for peer in awaited {
-            self.look_at(peer)?;
-        }
-        // Messages that found no room in their queue are tried again.
-        let ids: Vec<u64> = self.tasks.keys().copied().collect();
-        ids.into_iter().try_for_each(|id| self.progress(id))?;
-        self.bound_remains()
     }
 
     /// Is something on its way to a peer?
@@ -241,19 +281,10 @@ impl Engine {
         Ok(())
     }
 
-    fn look_at(&mut self, peer: usize) -> Outcome {
-        let one = &self.peers[peer];
-        let silence = match &one.line {
-            Line::Open(connection) => self.node.silence(*connection).unwrap_or(Duration::ZERO),
-            Line::Calling(_) | Line::Expected => one.met.elapsed(),
-            Line::Gone(_) => return Ok(()),
-        };
-        let is_open = matches!(one.line, Line::Open(_));
-        if silence < SILENCE {
-            let one = &mut self.peers[peer];
-            (one.probe, one.nudged, one.refusals) = (None, false, None);
-            return Ok(());
-        }
+    /// Is a silent peer gone? Its port knows.
+    fn ask(&mut self, peer: usize) -> Outcome {
+        let Some(silence) = self.silence_of(peer).filter(|silence| *silence >= SILENCE) else { return Ok(()) };
+        let is_open = matches!(self.peers[peer].line, Line::Open(_));
         if is_open && !std::mem::replace(&mut self.peers[peer].nudged, true) {
             // A peer that has nothing to say acknowledges it: whoever forges refusals changes nothing then.
             return self.say(peer, &Message::of_process(Said::Nudge));

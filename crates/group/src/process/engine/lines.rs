@@ -82,7 +82,7 @@ impl Engine {
                 let Some(opened) = self.landings.remove(&(connection, immediate)) else { return Ok(()) };
                 self.node.revoke(opened.landing.region);
                 let staged = opened.staging.map(|region| self.node.deregister(region)).transpose()?;
-                if let Some(waiting) = self.keyless.pop_front() {
+                if let Some(waiting) = self.keyless.pop_first() {
                     self.progress(waiting)?;
                 }
                 let id = opened.task;
@@ -121,7 +121,7 @@ impl Engine {
                     self.flush(peer)?;
                 }
                 // There is room for one more operation.
-                match self.peers[peer].crowded.pop_front() {
+                match self.peers[peer].crowded.pop_first() {
                     Some(waiting) => self.progress(waiting),
                     None => Ok(()),
                 }
@@ -171,10 +171,18 @@ impl Engine {
         let (region, start) = (slots.region, slots.next * SLOT);
         slots.next = (slots.next + 1) % SLOTS;
         // Copied out: what it says changes the node that holds it.
-        let bytes = self.node.memory(region)?[start..start + length.min(SLOT)].to_vec();
+        let mut bytes = std::mem::take(&mut self.heard);
+        bytes.clear();
+        bytes.extend_from_slice(&self.node.memory(region)?[start..start + length.min(SLOT)]);
         // The connection may have ended behind this message.
         while_connected(self.node.recv(connection, region, start..start + SLOT))?;
-        let Some(message) = Message::decode(&bytes) else { return self.cut_off(connection, "it breaks the protocol") };
+        let heeded = self.hear_message(connection, &bytes);
+        self.heard = bytes;
+        heeded
+    }
+
+    fn hear_message(&mut self, connection: Connection, bytes: &[u8]) -> Outcome {
+        let Some(message) = Message::decode(bytes) else { return self.cut_off(connection, "it breaks the protocol") };
         if let Said::Hello(id) = message.said {
             return self.handle_hello(connection, id);
         }

@@ -4,6 +4,7 @@ use super::super::failure::Failure;
 use super::super::message::{Landing, Signature};
 use super::super::probe::Probe;
 use super::super::record::Record;
+use super::local::LocalMap;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddrV6;
 use std::sync::{Arc, Mutex};
@@ -69,15 +70,25 @@ pub(super) struct Peer {
     pub(super) taken: usize,
     /// All that waits here for a call, in bytes.
     pub(super) early: usize,
-    /// Calls wait for credit.
-    pub(super) starved: bool,
+    pub(super) starved: Starved,
     /// Messages and writes that were posted to it, and those that were accepted from it.
     pub(super) posted: Counts,
     pub(super) accepted: Counts,
     /// Messages and writes that it had accepted when it said good-bye.
     pub(super) bye: Option<Counts>,
     /// Tasks whose writes found no room in the queue of operations.
-    pub(super) crowded: VecDeque<u64>,
+    pub(super) crowded: BTreeSet<u64>,
+}
+
+/// Tasks whose short messages wait for credit of a peer. After a while the peer is told of a message that still waits, and
+/// asks for it if it needs it. Credit usually comes sooner, and costs less than such an announcement of each message.
+#[derive(Default)]
+pub(super) struct Starved {
+    pub(super) tasks: BTreeSet<u64>,
+    /// Tasks with messages of which the peer has not been told, and since when they wait. Some may have left.
+    pub(super) untold: VecDeque<(Instant, u64)>,
+    /// The peer was told of a message, and there have been messages that wait ever since: it is told of more at once.
+    pub(super) tells: bool,
 }
 
 impl Peer {
@@ -93,11 +104,11 @@ impl Peer {
             owed: 0,
             taken: 0,
             early: 0,
-            starved: false,
+            starved: Starved::default(),
             posted: Counts::default(),
             accepted: Counts::default(),
             bye: None,
-            crowded: VecDeque::new(),
+            crowded: BTreeSet::new(),
         }
     }
 }
@@ -106,7 +117,7 @@ pub(super) struct Group {
     pub(super) rank: u32,
     /// Peers by rank; our own place has nobody.
     pub(super) members: Vec<Option<usize>>,
-    pub(super) ranks: HashMap<usize, u32>,
+    pub(super) ranks: LocalMap<usize, u32>,
     /// Collectives with lower numbers have begun here.
     pub(super) begun: u64,
     pub(super) tasks: BTreeMap<u64, u64>,

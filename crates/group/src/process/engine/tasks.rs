@@ -10,6 +10,7 @@ use super::{
 };
 use std::ops::Range;
 use std::sync::PoisonError;
+use std::time::Instant;
 use strandway_udp::{Error, Node, Region};
 
 impl Engine {
@@ -100,6 +101,9 @@ impl Engine {
 
     /// Takes the messages that have come for a call before it began here. Their senders may send more now.
     pub(super) fn take_early(&mut self, key: (u64, u64)) -> Result<Vec<(usize, Early)>, Error> {
+        if self.early.is_empty() {
+            return Ok(Vec::new());
+        }
         let early = self.early.remove(&key).unwrap_or_default();
         for (peer, early) in &early {
             self.peers[*peer].early -= early.bytes();
@@ -167,16 +171,6 @@ impl Engine {
         } else {
             self.say(peer, &Message { signature, tag, group, number: id, said: Said::Offer(at.len() as u64) })
         }
-    }
-
-    /// Takes from a peer's credit what a short message costs. False if there is not enough.
-    fn spend(&mut self, peer: usize, length: usize) -> bool {
-        let one = &mut self.peers[peer];
-        let fits = one.owed + cost(length) <= self.credit;
-        if fits {
-            one.owed += cost(length);
-        }
-        fits
     }
 
     /// The bytes of a short message of a task.
@@ -293,7 +287,7 @@ impl Engine {
         };
         let exposed = match while_connected(self.node.expose(connection, region, range)) {
             Err(Error::TooManyKeys { .. }) => {
-                self.keyless.push_back(id);
+                self.keyless.insert(id);
                 None
             }
             other => other?,
@@ -353,6 +347,13 @@ impl Engine {
                 }
                 (None, None) => {}
             }
+            for (send, stage) in task.call.plan.sends.iter().zip(&task.sent) {
+                if matches!(stage, Stage::Starved | Stage::Announced)
+                    && let Some(&Some(peer)) = group.members.get(send.to as usize)
+                {
+                    self.peers[peer].starved.tasks.remove(&id);
+                }
+            }
         }
         Some(task)
     }
@@ -395,7 +396,9 @@ impl Engine {
         let mut first = None;
         while at < end {
             let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
-            if matches!(task.sent[at], Stage::Waiting | Stage::Announced) && !self.send_one(id, at, group, number)? {
+            if matches!(task.sent[at], Stage::Waiting | Stage::Starved | Stage::Announced)
+                && !self.send_one(id, at, group, number)?
+            {
                 first.get_or_insert(at);
             }
             at += 1;
@@ -420,15 +423,20 @@ impl Engine {
             let enough = self.spend(peer, from.len());
             let Some(task) = self.tasks.get_mut(&id) else { return Ok(false) };
             if !enough {
-                self.peers[peer].starved = true;
+                let starved = &mut self.peers[peer].starved;
+                starved.tasks.insert(id);
                 if task.sent[at] == Stage::Waiting {
-                    task.sent[at] = Stage::Announced;
-                    // This rank's own numbers may become a sum before the receiver asks for them.
+                    task.sent[at] = Stage::Starved;
+                    // This rank's own numbers may become a sum before they leave.
                     if gate == Gate::Open && !task.call.plan.sums.is_empty() {
                         let bytes = Engine::bytes_of(&self.node, task, at)?;
                         task.kept.insert(at, bytes);
                     }
-                    self.say(peer, &Message { signature, tag, group, number, said: Said::Ready })?;
+                    if starved.tells {
+                        self.announce(id, at, peer)?;
+                    } else {
+                        starved.untold.push_back((Instant::now(), id));
+                    }
                 }
                 return Ok(false);
             }
@@ -462,7 +470,7 @@ impl Engine {
             }
             // It is tried again when an operation of the connection has ended.
             Err(Error::Busy { .. }) => {
-                self.peers[peer].crowded.push_back(id);
+                self.peers[peer].crowded.insert(id);
                 Ok(false)
             }
             Err(Error::NoConnection | Error::NotConnected) => Ok(false),
