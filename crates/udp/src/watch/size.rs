@@ -17,7 +17,7 @@ const NARROW: u32 = 4;
 /// once in 10^9 times.
 const LOST: u32 = 30;
 
-/// What is known of full packets on a plane.
+/// The state of full packets on a plane.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Size {
     /// When to ask again.
