@@ -307,6 +307,15 @@ fn routers_end_with_their_fabric() {
     assert!(!numbers.iter().any(runs));
 }
 
+#[test]
+fn routers_end_with_their_fabric_on_a_kernel_without_handles_of_processes() {
+    let me = std::env::current_exe().expect("a path");
+    let mut command = std::process::Command::new(me);
+    let output = command.args(["--exact", "routers_end_with_their_fabric"]).env("STRANDWAY_WITHOUT", "pidfd").output();
+    let output = output.expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
 fn teams_come_and_go(fabric: &Standing) {
     let name = fabric.name();
     let of_seven =
