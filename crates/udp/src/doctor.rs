@@ -3,6 +3,7 @@
 mod ethtool;
 mod features;
 mod interfaces;
+pub mod path;
 
 use crate::address::{loopback, shown};
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};

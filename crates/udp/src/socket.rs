@@ -18,7 +18,7 @@ use nix::sys::time::TimeSpec;
 use nix::{libc, setsockopt_impl, sockopt_impl};
 use rustix::net::sockopt as sockopt_of;
 use std::io::IoSliceMut;
-use std::net::{Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use strandway_fabric::kernel::{Feature, Without};
@@ -117,6 +117,10 @@ pub(crate) struct Udp {
     without: Without,
 }
 
+/// `SO_EE_ORIGIN_ICMP` and `SO_EE_ORIGIN_ICMP6` of `linux/errqueue.h`.
+const ORIGIN_ICMP: u8 = 2;
+const ORIGIN_ICMP6: u8 = 3;
+
 /// Errors of a socket that are taken at a time: ours. Whoever forges more of them must not keep a node busy.
 const ERRORS_MAX: usize = 64;
 
@@ -139,6 +143,18 @@ impl Udp {
         sockopt_of::set_socket_reuseport(&socket, true).map_err(os)?;
         rustix::net::bind(&socket, &shown(address)).map_err(os)?;
         Udp::set_up(UdpSocket::from(socket), address, receive, send, without)
+    }
+
+    /// Opens it for one family, even at all addresses of the host.
+    pub(crate) fn open_of_family(address: SocketAddrV6, buffer: usize, without: Without) -> Result<Udp, Error> {
+        let os = |error: rustix::io::Errno| refused(address, error.into());
+        let family = Family::of(*address.ip());
+        let socket = family.socket().map_err(|source| refused(address, source))?;
+        if family == Family::V6 {
+            sockopt_of::set_ipv6_v6only(&socket, true).map_err(os)?;
+        }
+        rustix::net::bind(&socket, &shown(address)).map_err(os)?;
+        Udp::set_up(UdpSocket::from(socket), address, buffer, buffer, without)
     }
 
     /// From now on other sockets of this user may share the port.
@@ -258,19 +274,42 @@ impl Udp {
 
     /// Takes the errors that the kernel keeps; `refused` hears of each address whose port refused a datagram. True if
     /// there was any error.
-    pub(crate) fn take_refusals(&self, refused: impl FnMut(SocketAddrV6)) -> bool {
+    pub(crate) fn take_refusals(&self, mut refused: impl FnMut(SocketAddrV6)) -> bool {
+        self.take_errors(|error| {
+            if error.errno == Errno::ECONNREFUSED {
+                refused(error.to);
+            }
+        })
+    }
+
+    /// Takes the errors that the kernel keeps; true if there were any.
+    pub(crate) fn take_errors(&self, each: impl FnMut(IcmpError)) -> bool {
         let fd = self.socket.as_raw_fd();
         match self.family {
-            Family::V4 => take_refusals(fd, |to: SockaddrIn| kept(SocketAddrV4::from(to)), refused),
-            Family::V6 => take_refusals(fd, |to: SockaddrIn6| to.into(), refused),
+            Family::V4 => take_errors(fd, |to: SockaddrIn| kept(SocketAddrV4::from(to)), each),
+            Family::V6 => take_errors(fd, |to: SockaddrIn6| to.into(), each),
         }
     }
 }
 
-fn take_refusals<A: SockaddrLike + Copy>(
+/// An ICMP error that a datagram has met.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IcmpError {
+    /// Where the datagram was sent to.
+    pub(crate) to: SocketAddrV6,
+    pub(crate) errno: Errno,
+    /// The host that sent the error.
+    pub(crate) by: Option<Ipv6Addr>,
+    /// Of "packet too big": the largest packet that would have passed.
+    pub(crate) mtu: u32,
+    /// "Administratively prohibited": a firewall.
+    pub(crate) prohibited: bool,
+}
+
+fn take_errors<A: SockaddrLike + Copy>(
     fd: RawFd,
     address: impl Fn(A) -> SocketAddrV6,
-    mut refused: impl FnMut(SocketAddrV6),
+    mut each: impl FnMut(IcmpError),
 ) -> bool {
     let (mut bytes, mut control) = ([0; 64], cmsg_space!(libc::sock_extended_err, libc::sockaddr_in6, [u8; 128]));
     for count in 0..ERRORS_MAX {
@@ -278,12 +317,22 @@ fn take_refusals<A: SockaddrLike + Copy>(
         let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
         let Ok(got) = recvmsg::<A>(fd, &mut slices, Some(&mut control), flags) else { return count > 0 };
         for message in got.cmsgs().into_iter().flatten() {
-            let error = match message {
-                ControlMessageOwned::Ipv4RecvErr(error, _) | ControlMessageOwned::Ipv6RecvErr(error, _) => error,
+            let (error, by, prohibited) = match message {
+                ControlMessageOwned::Ipv4RecvErr(error, by) => {
+                    let by = by.map(|by| Ipv4Addr::from(u32::from_be(by.sin_addr.s_addr)).to_ipv6_mapped());
+                    // RFC 1812, section 5.2.7.1: type 3, codes 9, 10 and 13.
+                    (error, by, error.ee_type == 3 && matches!(error.ee_code, 9 | 10 | 13))
+                }
+                ControlMessageOwned::Ipv6RecvErr(error, by) => {
+                    let by = by.map(|by| Ipv6Addr::from(by.sin6_addr.s6_addr));
+                    // RFC 4443, section 3.1: type 1, codes 1, 5 and 6.
+                    (error, by, error.ee_type == 1 && matches!(error.ee_code, 1 | 5 | 6))
+                }
                 _ => continue,
             };
-            if let (true, Some(to)) = (error.ee_errno == Errno::ECONNREFUSED as u32, got.address) {
-                refused(address(to));
+            if let (true, Some(to)) = (matches!(error.ee_origin, ORIGIN_ICMP | ORIGIN_ICMP6), got.address) {
+                let errno = Errno::from_raw(error.ee_errno as i32);
+                each(IcmpError { to: address(to), errno, by, mtu: error.ee_info, prohibited });
             }
         }
     }
