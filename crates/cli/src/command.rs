@@ -38,7 +38,7 @@ fn command_line() -> String {
     let quoted = |word: String| {
         if !word.is_empty() && word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
     };
-    let words = std::env::args_os().skip(1).map(|word| quoted(word.to_string_lossy().into_owned()));
+    let words = crate::invocation::arguments().iter().map(|word| quoted(word.to_string_lossy().into_owned()));
     std::iter::once("strandway".to_string()).chain(words).collect::<Vec<_>>().join(" ")
 }
 

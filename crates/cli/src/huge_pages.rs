@@ -42,13 +42,9 @@ fn asking(kernel: &str, present: Option<OsString>) -> Option<OsString> {
 /// or fails.
 pub(crate) fn restart() {
     let Some(value) = kernel().and_then(|kernel| asking(&kernel, env::var_os(VARIABLE))) else { return };
-    let mut words = env::args_os();
-    let mut again = Command::new("/proc/self/exe");
-    if let Some(name) = words.next() {
-        again.arg0(name);
-    }
+    let Some((program, words)) = crate::invocation::again() else { return };
     // Without huge pages a run only takes longer.
-    let _ = again.args(words).env(VARIABLE, value).exec();
+    let _ = Command::new(program).args(words).env(VARIABLE, value).exec();
 }
 
 /// The line of `strandway doctor` about them.

@@ -1,74 +1,9 @@
-#![doc = include_str!("../README.md")]
+//! The program `strandway`.
 
-mod args;
-mod command;
-mod huge_pages;
-mod outputs;
-mod progress;
-
-use args::{Args, Command};
-use clap::Parser;
 use std::process::ExitCode;
 
-/// Why a command failed. Each kind has its exit status.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// The run failed or was stopped: 1.
-    Run(String),
-    /// Usage or scenario is wrong: 2.
-    Usage(String),
-    /// A bound of `[expect]` or a published result was missed: 3.
-    Missed(String),
-}
-
-impl From<strandway_lab::Problems> for Failure {
-    fn from(problems: strandway_lab::Problems) -> Failure {
-        Failure::Usage(problems.to_string())
-    }
-}
-
 fn main() -> ExitCode {
-    let command = Args::parse().command;
-    if command.as_ref().is_none_or(simulates) {
-        huge_pages::restart();
-    }
-    progress::handle_interrupts();
-    let result = match command {
-        Some(Command::Run(args)) => command::run::run(&args),
-        Some(Command::Compare(args)) => command::compare::compare(&args),
-        Some(Command::Sweep(args)) => command::compare::sweep(&args),
-        Some(Command::Search(args)) => command::search::run(&args),
-        Some(Command::Explain(args)) => command::explain::explain(&args),
-        Some(Command::Import(args)) => command::explain::import(&args),
-        Some(Command::Reproduce(args)) => command::reproduce::reproduce(&args),
-        Some(Command::Model(args)) => command::model::model(&args),
-        Some(Command::Perf(args)) => command::perf::perf(&args),
-        Some(Command::Copy(args)) => command::copy::copy(&args),
-        Some(Command::Cast(args)) => command::cast::cast(&args),
-        Some(Command::Switch(args)) => command::switch::switch(&args),
-        Some(Command::Node(args)) => command::node::node(&args),
-        Some(Command::Doctor(args)) => command::doctor::doctor(&args),
-        Some(Command::Fabric(args)) => command::fabric::fabric(&args),
-        Some(Command::Completions(args)) => command::setup::completions(&args),
-        Some(Command::Man(args)) => command::setup::man(&args),
-        None => command::showcase::showcase(),
-    };
-    let (status, said) = match result {
-        Ok(()) => return ExitCode::SUCCESS,
-        Err(Failure::Run(said)) => (1, said),
-        Err(Failure::Usage(said)) => (2, said),
-        Err(Failure::Missed(said)) => (3, said),
-    };
-    for line in said.lines() {
-        outputs::complain(line);
-    }
-    ExitCode::from(status)
-}
-
-/// Does this command spend its time in simulations?
-fn simulates(command: &Command) -> bool {
-    matches!(
-        command,
-        Command::Run(_) | Command::Compare(_) | Command::Sweep(_) | Command::Search(_) | Command::Reproduce(_)
-    )
+    let program = std::env::current_exe().map(|path| vec![path.into_os_string()]).unwrap_or_default();
+    let arguments = std::env::args_os().skip(1).collect();
+    ExitCode::from(strandway_cli::run(program, arguments))
 }

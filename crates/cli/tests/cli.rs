@@ -623,3 +623,33 @@ fn files_of_other_simulators_are_described() {
     let (status, _, err) = folder.strandway(&["import", &odd]);
     assert!(status != 0 && err.contains("odd.txt") && err.contains("SimAI"), "{err}");
 }
+
+#[test]
+fn doctor_names_features_that_are_off_and_commands_refuse_unknown_names() {
+    let with = |without: &str, args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_strandway"));
+        command.args(args).env("STRANDWAY_WITHOUT", without).output().expect("the command runs")
+    };
+    let output = with("gso,openat2", &["doctor", "--json", "-"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let of = |what: &str| {
+        let all = json["findings"].as_array().expect("a list");
+        all.iter().find(|one| one["what"] == what).unwrap_or_else(|| panic!("{what}: {json}")).clone()
+    };
+    let gso = of("UDP GSO (sending in batches)");
+    assert_eq!(
+        (gso["value"].as_str(), gso["verdict"].as_str()),
+        (Some("off: STRANDWAY_WITHOUT has gso"), Some("slow"))
+    );
+    assert!(of("paths beneath a directory (openat2)")["value"].as_str().is_some_and(|value| value.starts_with("off")));
+    assert_ne!(of("handles of processes (pidfd)")["value"], "off: STRANDWAY_WITHOUT has pidfd");
+    for args in [&["perf", "client", "::1"][..], &["copy", "--serve", "."], &["cast", "--receive", "."]] {
+        let output = with("gor", args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("no feature `gor`; write all, or some of gso,gro,"), "{said}");
+    }
+    // The findings of a doctor say so, too.
+    let output = with("gor", &["doctor", "--json", "-"]);
+    assert!(output.status.code() == Some(1) && String::from_utf8_lossy(&output.stdout).contains("no feature `gor`"));
+}

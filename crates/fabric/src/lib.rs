@@ -3,6 +3,7 @@
 pub mod datagram;
 pub mod fault;
 pub mod judgement;
+pub mod kernel;
 pub mod localise;
 pub mod loss;
 pub mod measure;

@@ -7,9 +7,10 @@ use crate::steps::{Step, Tool};
 use crate::{LinuxFabric, Node};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use strandway_fabric::fault::{FaultKind, FaultPlan};
@@ -99,19 +100,22 @@ fn file(name: &str, what: &str) -> PathBuf {
     folder(name).join(what)
 }
 
-/// Starts the process that carries the lines of a fabric; their devices exist already. `program` is the `strandway`
-/// command.
-pub(crate) fn start(fabric: &LinuxFabric, program: &Path) -> Result<(), LinuxError> {
+/// Starts the process that carries the lines of a fabric; their devices exist already. `program` is the words that
+/// start the `strandway` command.
+pub(crate) fn start(fabric: &LinuxFabric, program: &[OsString]) -> Result<(), LinuxError> {
     if fabric.lines.is_empty() {
         return Ok(());
     }
     let (name, log) = (&fabric.name, file(&fabric.name, "lines.log"));
     let fail = |what: &str, e: std::io::Error| LinuxError(format!("{what}: {e}"));
     let errors = File::create(&log).map_err(|e| fail(&log.display().to_string(), e))?;
-    let mut command = Command::new(program);
-    command.args(["fabric", "carry-lines", "--name", name]).process_group(0);
+    let Some((first, words)) = program.split_first() else {
+        return Err(LinuxError("the path of this program is unknown, so it cannot carry the long links".into()));
+    };
+    let mut command = Command::new(first);
+    command.args(words).args(["fabric", "carry-lines", "--name", name]).process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
-    let mut child = command.spawn().map_err(|e| fail(&program.display().to_string(), e))?;
+    let mut child = command.spawn().map_err(|e| fail(&first.display().to_string(), e))?;
     let began = Instant::now();
     while !file(name, "lines.json").exists() {
         if child.try_wait().is_ok_and(|over| over.is_some()) || began.elapsed() > PATIENCE {

@@ -9,13 +9,15 @@ use crate::run::{LinuxError, run};
 use crate::state::{folder, netns};
 use crate::teams::Team;
 use crate::{LinuxFabric, Node};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use strandway_fabric::kernel::{Feature, Without};
 use strandway_fabric::multicast::GroupAddress;
 
 /// The program that sets the kernel's routes.
@@ -120,12 +122,18 @@ fn running(file: &Path) -> Option<Pid> {
 }
 
 /// Signals the router whose number is in a file, if it still runs. The descriptor stays that of one process, so the
-/// signal cannot reach another one that gets the number meanwhile.
+/// signal cannot reach another one that gets the number meanwhile. Kernels before 5.3 have no such descriptors.
 fn signal(file: &Path, signal: Signal) {
     let Some(pid) = running(file) else { return };
-    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return };
-    if running(file) == Some(pid) {
-        let _ = pidfd_send_signal(process, signal);
+    let without = Without::from_environment().unwrap_or_default();
+    let process = pidfd_open(pid, PidfdFlags::empty()).ok().filter(|_| !without.has(Feature::Pidfd));
+    if running(file) != Some(pid) {
+        return;
+    }
+    let sent = process.map(|process| pidfd_send_signal(process, signal));
+    // An older kernel, or a sandbox, has only numbers.
+    if sent.is_none_or(|sent| matches!(sent, Err(Errno::NOSYS | Errno::PERM))) {
+        let _ = kill_process(pid, signal);
     }
 }
 

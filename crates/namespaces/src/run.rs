@@ -11,12 +11,13 @@ use crate::steps::{Step, Tool, build, change, regroup};
 use crate::teams::{TEAM_MAX, Team};
 use crate::{Copying, LinuxFabric, Node};
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use strandway_fabric::usid::{Element, Stop};
 
@@ -42,15 +43,15 @@ pub enum Up {
 }
 
 /// Builds a fabric, unless it is up already. A build that fails or is interrupted leaves nothing behind. Each host gets
-/// the node file that `node_file` makes for it. `program` is the `strandway` command; a process of it carries the long
-/// links.
+/// the node file that `node_file` makes for it. `program` is the words that start the `strandway` command; a process
+/// of it carries the long links.
 ///
 /// # Errors
 /// If another fabric has the name, or this machine lacks a requirement; with the remedy.
 pub fn up(
     fabric: &LinuxFabric,
     node_file: &dyn Fn(u16) -> String,
-    program: &Path,
+    program: &[OsString],
     interrupted: &dyn Fn() -> bool,
 ) -> Result<Up, LinuxError> {
     let name = &fabric.name;

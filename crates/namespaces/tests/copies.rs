@@ -62,8 +62,8 @@ fn standing(programs: bool, change: impl FnOnce(LinuxFabric) -> LinuxFabric) -> 
         copying: Copying::Filters,
     };
     let standing = Standing(change(fabric));
-    let program = Path::new("there are no long links to carry");
-    up(&standing.0, &|_| String::new(), program, &|| false).unwrap_or_else(|e| panic!("{e}"));
+    // There are no long links to carry.
+    up(&standing.0, &|_| String::new(), &[], &|| false).unwrap_or_else(|e| panic!("{e}"));
     Some(standing)
 }
 
@@ -305,6 +305,15 @@ fn routers_end_with_their_fabric() {
     assert!(numbers.iter().all(runs));
     drop(fabric);
     assert!(!numbers.iter().any(runs));
+}
+
+#[test]
+fn routers_end_with_their_fabric_on_a_kernel_without_handles_of_processes() {
+    let me = std::env::current_exe().expect("a path");
+    let mut command = std::process::Command::new(me);
+    let output = command.args(["--exact", "routers_end_with_their_fabric"]).env("STRANDWAY_WITHOUT", "pidfd").output();
+    let output = output.expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 fn teams_come_and_go(fabric: &Standing) {

@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// The crates from the bottom up. Crates on one line must not depend on each other.
-const LAYERS: [&[&str]; 7] = [
+const LAYERS: [&[&str]; 8] = [
     &["proto"],
     &["fabric", "erasure"],
     &["collective", "switch"],
     &["sim", "udp", "namespaces"],
     &["group"],
     &["lab"],
-    &["cli", "python"],
+    &["cli"],
+    &["python"],
 ];
 
 /// Our crates among a manifest's dependencies, and whether there are other crates too.

@@ -2,11 +2,11 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs, UdpSocket};
+use std::net::{SocketAddr, SocketAddrV6};
 use std::path::PathBuf;
 use std::time::Duration;
 use strandway_lab::{NodeFile, parse_rate, parse_span};
-use strandway_udp::{Config, Protection};
+use strandway_udp::{Config, Protection, address};
 
 /// The command line's key on loopback; it is public.
 const LOOPBACK_KEY: &[u8] = b"strandway on loopback, where anyone may look";
@@ -47,13 +47,13 @@ impl Settings {
             Some(file) => file.config(self.key.as_deref()).map_err(wrong)?,
             None => {
                 let planes = match (self.planes.as_slice(), peers) {
-                    ([], []) => vec![SocketAddrV6::new(Ipv6Addr::LOCALHOST, port, 0, 0)],
-                    ([], peers) => addresses(peers, 0)?.into_iter().map(local_for).collect::<PyResult<_>>()?,
-                    (planes, _) => addresses(planes, port)?,
+                    ([], []) => vec![SocketAddrV6::new(address::loopback(), port, 0, 0)],
+                    ([], peers) => addresses(peers, 0, &[])?.into_iter().map(local_for).collect::<PyResult<_>>()?,
+                    (planes, _) => addresses(planes, port, &[])?,
                 };
                 let key = match &self.key {
                     Some(key) => key.as_slice(),
-                    None if planes.iter().all(|plane| plane.ip().is_loopback()) => LOOPBACK_KEY,
+                    None if planes.iter().all(|plane| address::is_loopback(*plane.ip())) => LOOPBACK_KEY,
                     None => return Err(wrong("beyond loopback both sides need the same key=: 32 bytes of os.urandom")),
                 };
                 Config { planes, ..Config::new(key).map_err(wrong)? }
@@ -93,41 +93,28 @@ impl Settled {
                 return file.peer(number).ok_or_else(|| wrong(format!("{name}: the fabric has no such host")));
             }
         }
-        addresses(names, port)
+        addresses(names, port, &self.config.planes)
     }
 }
 
-/// `ADDRESS`, `[ADDRESS]:PORT`, or a name that has an IPv6 address.
-pub(crate) fn addresses(texts: &[String], port: u16) -> PyResult<Vec<SocketAddrV6>> {
-    let one = |text: &String| -> PyResult<SocketAddrV6> {
-        if let Ok(ip) = text.parse::<Ipv6Addr>() {
-            return Ok(SocketAddrV6::new(ip, port, 0, 0));
-        }
-        if let Ok(address) = text.parse() {
-            return Ok(address);
-        }
-        let said = || wrong(format!("{text}: no host with an IPv6 address; write fd00:1::2 or [fd00:1::2]:{port}"));
-        let mut found = (text.as_str(), port).to_socket_addrs().map_err(|_| said())?;
-        let six = found.find_map(|address| match address {
-            SocketAddr::V6(address) => Some(address),
-            SocketAddr::V4(_) => None,
-        });
-        six.ok_or_else(said)
-    };
-    texts.iter().map(one).collect()
+/// The addresses of hosts, one for each plane, of either family and with or without a port, or names. A name is looked
+/// up in the family of the plane, if `ours` has its address.
+pub(crate) fn addresses(texts: &[String], port: u16, ours: &[SocketAddrV6]) -> PyResult<Vec<SocketAddrV6>> {
+    let one = |(i, text): (usize, &String)| address::find(text, port, ours.get(i).map(|ours| *ours.ip()));
+    texts.iter().enumerate().map(one).collect::<Result<_, _>>().map_err(wrong)
 }
 
-/// The local address from which this host reaches another one. Sends nothing.
+/// Addresses as people write them.
+pub(crate) fn texts(node: &[SocketAddr]) -> Vec<String> {
+    node.iter().map(|&one| address::shown(one).to_string()).collect()
+}
+
+/// The local address from which this host reaches another one.
 fn local_for(peer: SocketAddrV6) -> PyResult<SocketAddrV6> {
-    let found = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
-        .and_then(|socket| socket.connect(peer).and_then(|()| socket.local_addr()));
-    match found {
-        Ok(SocketAddr::V6(mut address)) => {
-            address.set_port(0);
-            Ok(address)
-        }
-        _ => Err(wrong(format!("no way to {peer}: name the local addresses with planes="))),
-    }
+    address::local_for(peer).map_err(|error| {
+        let ip = address::shown(peer).ip();
+        wrong(format!("no way to {ip}: {error}; name the local addresses with planes="))
+    })
 }
 
 /// Timeouts of nodes whose path has this round trip: as for copies of the command line.

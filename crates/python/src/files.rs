@@ -1,6 +1,6 @@
 //! Copies and casts of files for Python: both sides of `strandway copy` and `strandway cast`.
 
-use crate::config::{Settings, Settled, be_patient};
+use crate::config::{Settings, Settled, be_patient, texts};
 use crate::node::wire_error;
 use crate::wire::seconds;
 use pyo3::exceptions::PyValueError;
@@ -291,15 +291,21 @@ impl FileServer {
 
 fn shown_addresses(py: Python<'_>, node: &Node) -> PyResult<Vec<String>> {
     let addresses = node.addresses().map_err(|error| wire_error(py, &error.to_string(), "node"))?;
-    Ok(addresses.iter().map(ToString::to_string).collect())
+    Ok(texts(&addresses))
 }
 
 #[pymethods]
 impl FileServer {
     /// Takes copies.
     #[staticmethod]
-    fn copies(py: Python<'_>, settings: Settings, directory: PathBuf, once: bool) -> PyResult<FileServer> {
-        let settled = settings.settle(COPY_PORT, &[], Some(PROFILE))?;
+    fn copies(
+        py: Python<'_>,
+        settings: Settings,
+        directory: PathBuf,
+        port: Option<u16>,
+        once: bool,
+    ) -> PyResult<FileServer> {
+        let settled = settings.settle(port.unwrap_or(COPY_PORT), &[], Some(PROFILE))?;
         let (settled, _, _) = path(&settings, settled);
         let mut server = Server::open(&directory).map_err(|error| copy_failed(py, &error))?;
         let mut node = bind(py, settled.config)?;
@@ -317,8 +323,14 @@ impl FileServer {
 
     /// Takes casts.
     #[staticmethod]
-    fn casts(py: Python<'_>, settings: Settings, directory: PathBuf, once: bool) -> PyResult<FileServer> {
-        let mut config = settings.settle(CAST_PORT, &[], None)?.config;
+    fn casts(
+        py: Python<'_>,
+        settings: Settings,
+        directory: PathBuf,
+        port: Option<u16>,
+        once: bool,
+    ) -> PyResult<FileServer> {
+        let mut config = settings.settle(port.unwrap_or(CAST_PORT), &[], None)?.config;
         config.plane_timeout = CAST_PLANE_TIMEOUT;
         let target = Target::open(&directory).map_err(wrong)?;
         let node = bind(py, config)?;

@@ -2,6 +2,7 @@
 //! sees is in `strandway/*.py`.
 
 mod columns;
+mod command;
 mod config;
 mod congestion;
 mod files;
@@ -54,6 +55,7 @@ fn _lab(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<node::WirePeer>()?;
     module.add_class::<node::Pending>()?;
     module.add_class::<files::FileServer>()?;
+    module.add_function(wrap_pyfunction!(command::main, module)?)?;
     module.add_function(wrap_pyfunction!(reproduction::reproduction_sets, module)?)?;
     module.add_function(wrap_pyfunction!(reproduction::reproduce, module)?)?;
     module.add_function(wrap_pyfunction!(reproduction::describe_file, module)?)?;

@@ -1,6 +1,6 @@
 //! Nodes for Python. Every call gives a [`Pending`], which blocks or tells a list of endings.
 
-use crate::config::{Settings, addresses, be_patient};
+use crate::config::{Settings, addresses, be_patient, texts};
 use crate::wire::{Endings, LOOK, seconds};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -11,6 +11,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
+use strandway_udp::address;
 use strandway_udp::asynchronous::{AsyncError, AsyncNode, Peer};
 use strandway_udp::{Region, RemoteRegion, SessionCounters};
 
@@ -223,7 +224,7 @@ impl WireNode {
     }
 
     fn addresses(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        Ok(self.node(py)?.addresses().iter().map(ToString::to_string).collect())
+        Ok(texts(self.node(py)?.addresses()))
     }
 
     /// Ends the node, unless connections are still in use.
@@ -233,8 +234,9 @@ impl WireNode {
     }
 
     fn connect(&self, py: Python<'_>, peer: Vec<String>) -> PyResult<Pending> {
-        let peer = addresses(&peer, 0)?;
-        Ok(Pending::new(self.node(py)?.connect(&peer), Value::Peer))
+        let node = self.node(py)?;
+        let ours: Vec<_> = node.addresses().iter().map(|&one| address::kept(one)).collect();
+        Ok(Pending::new(node.connect(&addresses(&peer, 0, &ours)?), Value::Peer))
     }
 
     fn accept(&self, py: Python<'_>) -> PyResult<Pending> {
@@ -284,7 +286,7 @@ fn key_of(key: &[u8]) -> PyResult<RemoteRegion> {
 impl WirePeer {
     /// Where its first datagram came from, if the other side began.
     fn source(&self) -> Option<String> {
-        self.0.from().map(|address| address.to_string())
+        self.0.from().map(|from| address::shown(from).to_string())
     }
 
     fn send(&self, region: &WireRegion, start: usize, end: usize) -> Pending {

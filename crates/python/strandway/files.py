@@ -116,12 +116,6 @@ class FileServer:
         self.close()
 
 
-def _with_port(planes: Addresses, port: int | None) -> list[str]:
-    if port is None:
-        return many(planes)
-    return [plane if plane.startswith("[") else f"[{plane}]:{port}" for plane in many(planes)]
-
-
 def serve(
     directory: Path,
     *,
@@ -130,12 +124,12 @@ def serve(
     once: bool = False,
     **wire: Unpack[WireOptions],
 ) -> FileServer:
-    """Takes copies below `directory` from now on. The default port is 47931; `port=0` takes a free one.
+    """Takes copies below `directory` from now on. `port` is that of planes without one, 47931 by default; 0 takes a free one.
 
     The other arguments are those of `WireOptions`.
     """
-    given = settings(_with_port(planes, port), **wire)
-    return FileServer(_lab.FileServer.copies(given, os.fspath(directory), once))
+    given = settings(planes, **wire)
+    return FileServer(_lab.FileServer.copies(given, os.fspath(directory), port, once))
 
 
 def receive(
@@ -146,9 +140,9 @@ def receive(
     once: bool = False,
     **wire: Unpack[BasicOptions],
 ) -> FileServer:
-    """Takes casts below `directory` from now on. The default port is 47932; `port=0` takes a free one.
+    """Takes casts below `directory` from now on. `port` is that of planes without one, 47932 by default; 0 takes a free one.
 
     The other arguments are those of `BasicOptions`.
     """
-    given = settings(_with_port(planes, port), **wire)
-    return FileServer(_lab.FileServer.casts(given, os.fspath(directory), once))
+    given = settings(planes, **wire)
+    return FileServer(_lab.FileServer.casts(given, os.fspath(directory), port, once))

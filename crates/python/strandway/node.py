@@ -256,14 +256,14 @@ class Peer(_Peer):
 class _Node:
     """The methods that nodes of both kinds have."""
 
-    def __init__(self, planes: Addresses = "::1", *, peer_timeout: float = 3.0, accept: bool = True, **wire: Unpack[WireOptions]) -> None:
-        """A node with this local address on each plane, as `ADDRESS` or `[ADDRESS]:PORT`; without a port it takes a free one.
+    def __init__(self, planes: Addresses = (), *, peer_timeout: float = 3.0, accept: bool = True, **wire: Unpack[WireOptions]) -> None:
+        """A node with this local address on each plane, with or without a port; without a port it takes a free one.
 
+        Addresses are IPv6 or IPv4 ones. Without any, the node is on loopback, `::1`, or `127.0.0.1` where there is no IPv6.
         A peer that is silent for `peer_timeout` seconds has ended. Without `accept` others cannot connect. The other arguments are those
         of `WireOptions`.
         """
-        own = () if wire.get("node") is not None and planes == "::1" else planes
-        self._inner = _lab.WireNode(settings(own, **wire), peer_timeout, accept)
+        self._inner = _lab.WireNode(settings(planes, **wire), peer_timeout, accept)
 
     @property
     def addresses(self) -> list[str]:

@@ -318,7 +318,7 @@ class Group:
         """All processes that a launcher has started: torchrun, Open MPI, PMI or Slurm.
 
         They meet at `STRANDWAY_STORE` (`HOST:PORT` at rank 0, or a directory that all see), or at `MASTER_ADDR` and the port after
-        `MASTER_PORT`. `STRANDWAY_PLANES` has this host's IPv6 address on each plane, with commas between them. Collectives may take
+        `MASTER_PORT`. `STRANDWAY_PLANES` has this host's IPv6 or IPv4 address on each plane, with commas between. Collectives may take
         `timeout` seconds; ranks wait `patience` seconds for each other.
         """
         return cls(_lab.WireGroup.from_env(timeout, patience))

@@ -184,3 +184,46 @@ def test_a_cast_steps_over_a_port_that_is_taken_at_a_receiver_alone(tmp_path):
     finally:
         ip("netns del swt1", check=False)
         ip("netns del swt2", check=False)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2:0", "::ffff:127.0.0.1"])
+def test_nodes_and_files_take_ipv4_addresses(address, tmp_path):
+    with strandway.Node(address) as server, strandway.Node(address) as client:
+        (theirs,) = server.addresses
+        assert theirs.startswith("127.0.0."), "as people write it"
+        ours = client.connect(theirs, timeout=10)
+        peer = server.accept(timeout=10)
+        data = os.urandom(100_000)
+        inbox, outbox = server.zeros(len(data)), client.register(data)
+        receiving = threading.Thread(target=lambda: peer.recv(inbox, timeout=30))
+        receiving.start()
+        ours.send(outbox, timeout=30)
+        receiving.join(30)
+        assert inbox.read() == data
+    source = tmp_path / "weights"
+    source.write_bytes(os.urandom(200_000))
+    for serve, send in ((strandway.serve, strandway.copy), (strandway.receive, lambda what, to: strandway.cast(what, [to]))):
+        target = tmp_path / serve.__name__
+        target.mkdir()
+        with serve(target, planes=address, port=0) as server:
+            assert server.addresses[0].startswith("127.0.0.")
+            send(source, server.addresses)
+        assert (target / "weights").read_bytes() == source.read_bytes()
+
+
+def test_a_host_has_a_name_and_a_name_is_looked_up_in_the_family_of_the_node():
+    with strandway.Node("127.0.0.1") as server, strandway.Node("127.0.0.1") as client:
+        port = server.addresses[0].rsplit(":", 1)[1]
+        client.connect(f"localhost:{port}", timeout=10)
+        assert server.accept(timeout=10).source.startswith("127.0.0.1:")
+    with strandway.Node() as node:
+        assert node.addresses[0].startswith(("[::1]:", "127.0.0.1:"))
+    with pytest.raises(ValueError, match=r"write it as 10\.0\.0\.2, "):
+        strandway.Node("10.0.0.2:x")
+
+
+def test_the_port_is_that_of_planes_without_one(tmp_path):
+    with strandway.serve(tmp_path, port=0) as server:
+        assert not server.addresses[0].endswith(":47931")
+    with strandway.serve(tmp_path, planes=["[::1]:0", "127.0.0.1"], port=0) as server:
+        assert server.addresses[0].startswith("[::1]:") and server.addresses[1].startswith("127.0.0.1:")

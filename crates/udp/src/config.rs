@@ -9,6 +9,7 @@ use crate::routes::Routes;
 use std::net::SocketAddrV6;
 use std::time::Duration;
 use strandway_fabric::datagram::{CONTROL_DSCP, PLANES_MAX};
+use strandway_fabric::kernel::Without;
 use strandway_fabric::usid::Element;
 use strandway_proto::profile::WireFormat;
 use strandway_proto::reliability::ReliabilityConfig;
@@ -170,13 +171,15 @@ pub struct Config {
     /// If a plane does not answer for this time while another one does, it is not used until it answers again. Default 40
     /// ms.
     pub plane_timeout: Duration,
+    /// Features of the kernel that the node does without. Default: those of the variable `STRANDWAY_WITHOUT`, none.
+    pub without: Without,
 }
 
 impl Config {
     /// The defaults: no plane yet, profile `uec`.
     ///
     /// # Errors
-    /// If the key is shorter than 16 bytes.
+    /// If the key is shorter than 16 bytes, or `STRANDWAY_WITHOUT` has an unknown name.
     pub fn new(secret: &[u8]) -> Result<Config, Error> {
         Ok(Config {
             secret: Secret::new(secret)?,
@@ -207,6 +210,7 @@ impl Config {
             handshake_timeout: Duration::from_secs(3),
             peer_timeout: Duration::from_secs(3),
             plane_timeout: Duration::from_millis(40),
+            without: Without::from_environment().map_err(|unknown| Error::Config(unknown.to_string()))?,
         })
     }
 

@@ -1,7 +1,9 @@
 //! Checks what this machine offers for sockets and what will be slow, and says how to fix it.
 
 mod ethtool;
+mod features;
 mod interfaces;
+pub mod path;
 
 use crate::address::{loopback, shown};
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
@@ -183,12 +185,7 @@ fn sockets() -> Vec<Finding> {
     );
     let Ok(socket) = UdpSocket::bind(shown((loopback(), 0))) else { return found.into() };
     let mut findings = Vec::from(found);
-    let gso = setsockopt(&socket, sockopt::UdpGsoSegment, &1_200).is_ok();
-    let gro = setsockopt(&socket, sockopt::UdpGroSegment, &true).is_ok();
-    let advice = "one system call per packet: about eight times slower in large transfers; take Linux 5.0 or later";
-    let judged = |what, has: bool| Finding::judged(what, if has { "yes" } else { "no" }, has, Verdict::Slow, advice);
-    findings.push(judged("UDP GSO (sending in batches)", gso));
-    findings.push(judged("UDP GRO (receiving in batches)", gro));
+    findings.extend(features::findings());
     let wanted = 4 << 20;
     if setsockopt(&socket, sockopt::RcvBufForce, &wanted).is_err() {
         // The size that the kernel gives is read below.

@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
 use std::time::Duration;
+use strandway_fabric::kernel::Without;
 use strandway_proto::PathId;
 use strandway_proto::aggregate::Fragment;
 use strandway_proto::rng::{Random, StreamKind};
@@ -217,14 +218,16 @@ impl FragmentSocket {
     /// Packets that any socket of the host sends later wait behind the bytes in the send buffer.
     ///
     /// # Errors
-    /// If the address is not ours, or the port is taken.
+    /// If the address is not ours, or the port is taken; or `STRANDWAY_WITHOUT` has an unknown name.
     pub fn open(address: SocketAddrV6, receive: usize, send: usize) -> Result<FragmentSocket, Error> {
+        let without = Without::from_environment().map_err(|unknown| Error::Config(unknown.to_string()))?;
+        let udp = Udp::open(address, receive, send, without)?;
         Ok(FragmentSocket {
-            udp: Udp::open(address, receive, send)?,
+            segments: udp.cuts_batches(),
+            udp,
             batches: VecDeque::new(),
             spare: Vec::new(),
             waiting: 0,
-            segments: true,
             blocked: false,
             counters: PlaneCounters::default(),
             dropped: 0,

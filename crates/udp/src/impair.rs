@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use strandway_fabric::datagram::CONTROL_DSCP;
+use strandway_fabric::kernel::Without;
 use strandway_proto::rng::{Random, StreamKind};
 
 /// Impairments of each datagram, in both directions; shares are of 1, all zero by default.
@@ -91,7 +92,7 @@ impl Wire {
     /// If sockets cannot be opened.
     pub fn to(to: SocketAddrV6, impairment: Impairment, seed: u64) -> Result<Wire, Error> {
         let local = SocketAddrV6::new(*to.ip(), 0, 0, to.scope_id());
-        let open = |peer| Udp::open(local, BUFFER, BUFFER).map(|socket| End { socket, peer });
+        let open = |peer| Udp::open(local, BUFFER, BUFFER, Without::default()).map(|socket| End { socket, peer });
         let (front, back) = (open(None)?, open(Some(to))?);
         let address = front.socket.address()?;
         let shared = Arc::new(Shared { impairment: Mutex::new(impairment), ..Shared::default() });

@@ -43,3 +43,4 @@ pub use secure::random_secret;
 pub use session::SessionCounters;
 pub use shards::{AcceptingAny, Shards};
 pub use strandway_fabric::datagram::{CONTROL_DSCP, PLANES_MAX};
+pub use strandway_fabric::kernel::{Feature, Without};

@@ -227,35 +227,40 @@ pub(crate) struct Plane {
 impl Plane {
     /// Opens the sockets of a plane.
     pub(crate) fn open(address: SocketAddrV6, config: &Config) -> Result<Plane, Error> {
-        Plane::around(Udp::open(address, config.socket_buffer, config.send_buffer())?, address, config)
+        Plane::around(Udp::open(address, config.socket_buffer, config.send_buffer(), config.without)?, address, config)
     }
 
     /// The same with a port that another node shares ([`Plane::share`]).
     pub(crate) fn open_shared(address: SocketAddrV6, config: &Config) -> Result<Plane, Error> {
-        Plane::around(Udp::open_shared(address, config.socket_buffer, config.send_buffer())?, address, config)
+        Plane::around(
+            Udp::open_shared(address, config.socket_buffer, config.send_buffer(), config.without)?,
+            address,
+            config,
+        )
     }
 
     fn around(socket: Udp, address: SocketAddrV6, config: &Config) -> Result<Plane, Error> {
         let (receive, send) = (config.socket_buffer, config.send_buffer());
         let any_port = SocketAddrV6::new(*address.ip(), 0, address.flowinfo(), address.scope_id());
         // These sockets only send.
-        let sources = (0..config.routes.more_sources()).map(|_| Udp::open(any_port, 4_096, send));
+        let sources = (0..config.routes.more_sources()).map(|_| Udp::open(any_port, 4_096, send, config.without));
         let sources = sources.collect::<Result<_, _>>()?;
         let sources: Vec<Udp> = sources;
         if config.hear_refusals {
-            std::iter::once(&socket).chain(&sources).try_for_each(Udp::hear_refusals)?;
+            std::iter::once(&socket).chain(&sources).for_each(Udp::hear_refusals);
         }
         let tunnel = match config.layout {
             Layout::Frame => None,
-            Layout::Mrc { .. } => Some(Tunnel::open(*address.ip(), receive, send)?),
+            Layout::Mrc { .. } => Some(Tunnel::open(*address.ip(), receive, send, config.without)?),
         };
+        let segments = if socket.cuts_batches() { SEGMENTS_MAX } else { 1 };
         Ok(Plane {
             socket,
             urgent: None,
             sources,
             tunnel,
             ip: *address.ip(),
-            segments: SEGMENTS_MAX,
+            segments,
             control: config.control_dscp << 2,
             batches: VecDeque::new(),
             spare: Vec::new(),
@@ -280,8 +285,8 @@ impl Plane {
     }
 
     /// From now on this program chooses the receiving one among the sockets that share the port, by its place in the
-    /// order in which they were opened.
-    pub(crate) fn deal_out(&self, program: &[sock_filter]) -> Result<(), Error> {
+    /// order in which they were opened. False if the kernel has no such programs.
+    pub(crate) fn deal_out(&self, program: &[sock_filter]) -> bool {
         self.socket.deal_out(program)
     }
 
@@ -289,10 +294,10 @@ impl Plane {
     /// datagrams are urgent; the new socket's place is behind all that were opened before it.
     pub(crate) fn open_urgent(&mut self, address: SocketAddrV6, config: &Config) -> Result<(), Error> {
         // It only receives.
-        let socket = Udp::open_shared(address, config.socket_buffer, 4_096)?;
+        let socket = Udp::open_shared(address, config.socket_buffer, 4_096, config.without)?;
         if self.hears_refusals {
             // The kernel chooses among the sockets of a port to which it gives an error.
-            socket.hear_refusals()?;
+            socket.hear_refusals();
         }
         self.urgent = Some(socket);
         Ok(())

@@ -525,3 +525,14 @@ fn parcels_under_way_follow_from_the_path() {
     // 12.5 MB in flight are three blocks of 4 MiB.
     assert_eq!((slots(1, 100), slots(1, 1), slots(100, 100)), (9, 4, 64));
 }
+
+#[test]
+fn an_older_kernel_serves_copies_just_as_safely() {
+    support::run_without_features(&[
+        "a_tree_arrives_whole_over_a_wire_that_loses_and_a_second_copy_sends_nothing",
+        "a_copy_goes_on_where_its_client_or_its_server_stopped",
+        "a_directory_keeps_its_name_and_goes_where_it_is_told",
+        "what_is_in_the_way_or_cannot_be_copied_is_named",
+        "a_client_with_the_key_writes_below_the_directory_and_nowhere_else",
+    ]);
+}

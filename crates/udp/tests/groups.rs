@@ -353,3 +353,13 @@ fn recorded_datagrams_and_damaged_ones_are_counted_and_change_nothing() {
     ranks.until(|_, ranks| ranks.counters(1).refused == before.refused + 1);
     assert_eq!(ranks.counters(1).placed, before.placed);
 }
+
+#[test]
+fn an_older_kernel_carries_groups() {
+    support::run_without_features(&[
+        "chunks_reach_all_members_by_all_trees_each_in_its_place",
+        "chunks_reach_all_members_by_groups_of_ipv4",
+        "letters_reach_one_member_or_all_and_strangers_none",
+        "recorded_datagrams_and_damaged_ones_are_counted_and_change_nothing",
+    ]);
+}

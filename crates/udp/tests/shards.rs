@@ -306,3 +306,13 @@ fn a_measurement_on_two_threads_adds_up() {
     let received: u64 = servers.iter().map(|node| node.counters().ended_received_bytes).sum();
     assert!(received >= 400 * 50_000, "{received}");
 }
+
+#[test]
+fn an_older_kernel_has_shards_that_hand_over() {
+    // There the kernel chooses a thread by addresses and ports, so one of them may carry most.
+    support::run_without_features(&[
+        "one_port_serves_three_shards_and_each_gets_the_connections_that_ask_for_it",
+        "one_port_of_ipv4_serves_three_shards",
+        "a_host_may_come_back_with_another_number_of_shards",
+    ]);
+}

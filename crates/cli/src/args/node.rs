@@ -19,11 +19,21 @@ Exit status: 0 after --seconds or Ctrl-C, 1 if a socket cannot be opened or fail
 
 pub(super) const DOCTOR_EXAMPLES: &str = "\
 Looks at the kernel, cores, sockets and privileges, and at each Ethernet interface that is up: offloads, receive ring, interrupt
-moderation, receive queues. Nothing is changed; advice names the command (`sysctl`, `ethtool`) that changes it.
+moderation, receive queues. Nothing is changed; advice names the command (`sysctl`, `ethtool`) that changes it. Nodes do without
+features that the kernel lacks. STRANDWAY_WITHOUT=gso,gro,... makes them do without on any kernel, for tests: names of docs/guide.md,
+or all.
+
+With --to HOST it examines the path to another host instead, on which `strandway doctor --listen` runs. Each way by itself: does UDP pass,
+also on other ports; the largest packet, and whether \"packet too big\" comes back for larger ones; what becomes of ECN bits and DSCP;
+loss, order, round trip, and rate. It takes about four seconds, and two if nothing comes back; a name with addresses of both families is
+examined over both. Only UDP port 47933 is needed, and no key: the listener answers every host, never with more than it was sent.
 
 Examples:
-  strandway doctor              one line per finding, with a remedy if there is a problem
-  strandway doctor --json -     the same for scripts
+  strandway doctor                      one line per finding, with a remedy if there is a problem
+  strandway doctor --json -             the same for scripts
+  strandway doctor --listen             on one host, until Ctrl-C; and on the other one:
+  strandway doctor --to node7           the path there and back; also node7:PORT, 10.0.0.2, fd00:1::2, [fd00:1::2]:PORT
+  strandway doctor --listen '[fd00:1::2]:5000' 10.0.0.2      at these addresses only
 
 Exit status: 0 if everything works, even slowly; 1 if something does not work.";
 
@@ -47,6 +57,12 @@ pub(crate) struct NodeArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DoctorArgs {
+    /// Examine the path to this host, on which `strandway doctor --listen` runs (UDP port 47933 unless it is given)
+    #[arg(long, value_name = "HOST")]
+    pub(crate) to: Option<String>,
+    /// Answer the doctors of other hosts until Ctrl-C, at these addresses [default: all of this host, UDP port 47933]
+    #[arg(long, value_name = "ADDRESS", num_args = 0.., conflicts_with_all = ["to", "json"])]
+    pub(crate) listen: Option<Vec<String>>,
     /// Write the findings as JSON; - for standard output
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<PathBuf>,

@@ -7,11 +7,11 @@ use crate::args::{
 };
 use crate::command::compare::tell;
 use crate::command::{judge, load, load_with};
+use crate::invocation;
 use crate::outputs::{Outputs, Wanted, complain, print};
 use crate::progress::{RealBar, interrupted};
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 use std::time::Instant;
@@ -99,7 +99,7 @@ fn up(args: &FabricUpArgs) -> Result<(), Failure> {
     };
     let fabric = linux::feasible(linux::fabric_of(&scenario, name, &options)?);
     let began = Instant::now();
-    if linux::up(&fabric, &program()?, &interrupted)? == Up::Standing {
+    if linux::up(&fabric, invocation::program(), &interrupted)? == Up::Standing {
         show(&format!("{name} is up already, without differences\n"));
         return Ok(());
     }
@@ -129,11 +129,6 @@ fn up(args: &FabricUpArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The path of this program; a process of it carries the long links.
-fn program() -> Result<PathBuf, Failure> {
-    std::env::current_exe().map_err(|e| Failure::Run(format!("the path of this program is unknown: {e}")))
-}
-
 /// A fabric that was built for one run. It is removed at the end of the run, also after errors.
 struct Lease<'a>(&'a str, &'a Running);
 
@@ -161,7 +156,7 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     let fabric = linux::feasible(fabric);
     let running = Running::on(name)?;
     let mut notes = fabric.notes.clone();
-    let lease = match linux::up(&fabric, &program()?, &interrupted)? {
+    let lease = match linux::up(&fabric, invocation::program(), &interrupted)? {
         Up::Built => Some(Lease(name, &running)),
         Up::Standing => {
             let broken = linux::broken(name)?;

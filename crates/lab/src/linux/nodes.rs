@@ -2,8 +2,8 @@
 
 use crate::linux::{LinuxError, LinuxFabric, Node, Up, Way};
 use crate::node_file::{Far, NodeFile};
+use std::ffi::OsString;
 use std::net::SocketAddrV6;
-use std::path::Path;
 use strandway_proto::{Rate, Span};
 use strandway_udp::Layout;
 
@@ -11,11 +11,11 @@ use strandway_udp::Layout;
 pub const PORT: u16 = 4791;
 
 /// Builds a fabric with a node file for each host, unless it is up already. After an error or an interruption, nothing
-/// remains. `program` is the `strandway` command; processes of it carry the long links.
+/// remains. `program` is the words that start the `strandway` command; processes of it carry the long links.
 ///
 /// # Errors
 /// If another fabric has the name, or this machine lacks something; the message names the remedy.
-pub fn up(fabric: &LinuxFabric, program: &Path, interrupted: &dyn Fn() -> bool) -> Result<Up, LinuxError> {
+pub fn up(fabric: &LinuxFabric, program: &[OsString], interrupted: &dyn Fn() -> bool) -> Result<Up, LinuxError> {
     let file = |host: u16| node_file(fabric, host).to_string();
     strandway_namespaces::up(fabric, &file, program, interrupted)
 }

@@ -1,7 +1,7 @@
 //! The server's directory: it writes files below it, and nowhere else.
 //!
 //! Folders are opened by `openat2`, which starts at the directory's descriptor, stays beneath it, and follows no
-//! symbolic link. Files are made, renamed and removed by a single name in such a folder, so no link can lead out of it.
+//! symbolic link. An older kernel opens them one by one with the same effect. Files are made, renamed and removed by a single name in such a folder, so no link can lead out of it.
 
 use super::digest;
 use super::journal::{self, HEAD, RECORD, Source};
@@ -20,6 +20,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use strandway_fabric::kernel::{Feature, Without};
 
 /// A directory that copies are written below.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub struct Target {
     top: OwnedFd,
     /// The folder that was opened last; the next entry is likely to be in it.
     recent: Option<(Vec<u8>, Arc<OwnedFd>)>,
+    /// Does the kernel have `openat2`?
+    has_openat2: bool,
 }
 
 /// A file that is being written, under a temporary name.
@@ -55,27 +58,45 @@ fn mode(bits: u16) -> Mode {
     Mode::from_raw_mode(u32::from(bits & 0o777))
 }
 
+/// Opens a folder by its name in another one.
+fn step(from: &OwnedFd, name: &[u8], flags: OFlags) -> Result<OwnedFd, Trouble> {
+    rustix::fs::openat(from, name, flags | OFlags::NOFOLLOW, Mode::empty()).map_err(|error| {
+        // The kernel says NOTDIR of a link, too.
+        let stat = rustix::fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW);
+        let is_link = stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
+        if is_link { Trouble::Symlink } else { Trouble::of(error) }
+    })
+}
+
 impl Target {
     /// Opens the directory that is served.
     ///
     /// # Errors
     /// If it is not a directory or cannot be written; the text says why and names a remedy.
     pub fn open(path: &Path) -> Result<Target, String> {
+        Target::open_without(path, Without::from_environment().map_err(|unknown| unknown.to_string())?)
+    }
+
+    /// The same without features of the kernel.
+    pub(super) fn open_without(path: &Path, without: Without) -> Result<Target, String> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let said = |error: Errno| {
             let remedy = match error {
                 Errno::ROFS => "mount it writable, or serve another directory",
                 Errno::ACCESS | Errno::PERM => "change its owner or mode, or serve another directory",
-                Errno::NOSYS => "copies need the system call openat2: take Linux 5.6 or newer",
                 _ => "name a directory that exists and that you can write to",
             };
             format!("{}: {error}; {remedy}", path.display())
         };
         let top = rustix::fs::open(path, flags, Mode::empty()).map_err(said)?;
         rustix::fs::accessat(&top, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).map_err(said)?;
-        // Checks that the system has `openat2`, on which everything below relies.
-        rustix::fs::openat2(&top, ".", flags, Mode::empty(), RESOLVE).map_err(said)?;
-        Ok(Target { top, recent: None })
+        let has_openat2 = match rustix::fs::openat2(&top, ".", flags, Mode::empty(), RESOLVE) {
+            Ok(_) => !without.has(Feature::Openat2),
+            // Sandboxes answer PERM to calls that they do not know.
+            Err(Errno::NOSYS | Errno::PERM) => false,
+            Err(error) => return Err(said(error)),
+        };
+        Ok(Target { top, recent: None, has_openat2 })
     }
 
     /// The same directory, or a folder below it, for another copy.
@@ -85,7 +106,7 @@ impl Target {
     pub fn below(&mut self, path: &[u8], dry_run: bool) -> Result<Target, Trouble> {
         if path.is_empty() {
             let top = self.top.try_clone().map_err(|error| Trouble::of_io(&error))?;
-            return Ok(Target { top, recent: None });
+            return Ok(Target { top, recent: None, has_openat2: self.has_openat2 });
         }
         names::check(path)?;
         if !dry_run {
@@ -97,18 +118,36 @@ impl Target {
         let top = self.folder(path)?;
         self.recent = None;
         let top = Arc::try_unwrap(top).or_else(|top| top.try_clone()).map_err(|error| Trouble::of_io(&error))?;
-        Ok(Target { top, recent: None })
+        Ok(Target { top, recent: None, has_openat2: self.has_openat2 })
     }
 
     fn open_folder(&self, path: &[u8]) -> Result<OwnedFd, Trouble> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let path = if path.is_empty() { b"." } else { path };
-        let opened = rustix::fs::openat2(&self.top, path, flags, Mode::empty(), RESOLVE);
-        opened.map_err(|error| match error {
-            // `openat2` returns LOOP for a link on the way and for a link at the end.
-            Errno::LOOP => Trouble::Symlink,
-            other => Trouble::of(other),
-        })
+        self.open_beneath(path, flags)
+    }
+
+    /// Opens a folder at a checked path beneath the top, without following a symbolic link anywhere.
+    fn open_beneath(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, Trouble> {
+        if self.has_openat2 {
+            let path = if path.is_empty() { b"." } else { path };
+            let opened = rustix::fs::openat2(&self.top, path, flags, Mode::empty(), RESOLVE);
+            return opened.map_err(|error| match error {
+                // `openat2` returns LOOP for a link on the way and for a link at the end.
+                Errno::LOOP => Trouble::Symlink,
+                other => Trouble::of(other),
+            });
+        }
+        let (above, last) = names::split(path);
+        let last = if last.is_empty() { b"." } else { last };
+        let way = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let names = above.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+        let mut folder = None;
+        for (name, flags) in names.map(|name| (name, way)).chain([(last, flags)]) {
+            // A path has names only, none of them `..`, so each step leads down.
+            let from = folder.as_ref().unwrap_or(&self.top);
+            folder = Some(step(from, name, flags)?);
+        }
+        folder.ok_or(Trouble::Missing)
     }
 
     fn folder(&mut self, path: &[u8]) -> Result<Arc<OwnedFd>, Trouble> {
@@ -159,8 +198,7 @@ impl Target {
     /// Gives a directory its mode and time.
     pub(super) fn settle(&mut self, entry: &Entry) -> Result<(), Trouble> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = rustix::fs::openat2(&self.top, &entry.path[..], flags, Mode::empty(), RESOLVE);
-        let folder = folder.map_err(Trouble::of)?;
+        let folder = self.open_beneath(&entry.path, flags)?;
         rustix::fs::fchmod(&folder, mode(entry.mode)).map_err(Trouble::of)?;
         rustix::fs::futimens(&folder, &times(entry.modified)).map_err(Trouble::of)
     }

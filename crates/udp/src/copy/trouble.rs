@@ -52,7 +52,7 @@ troubles! {
     Special,
     /// The file is larger than a copy may be.
     TooLarge,
-    /// The kernel is older than 5.6, or a sandbox forbids `openat2`.
+    /// A server of an earlier version on a kernel older than 5.6, or in a sandbox that forbids `openat2`.
     NoOpenat2,
     /// The server does not copy now: its memory for clients is used up.
     NoMemory,
@@ -136,7 +136,7 @@ impl fmt::Display for Trouble {
             Changed => "the file changed while it was read: run the same command again when no program writes to it",
             Special => "neither file, directory nor symbolic link (a socket, pipe or device): leave it out",
             TooLarge => "the file is larger than a copy may be (4 TiB), or than the server's file system allows: split it",
-            NoOpenat2 => "the server's system has no openat2, which copies need: run the server on Linux 5.6 or newer",
+            NoOpenat2 => "the server is of an earlier version, which needs openat2: update it, or run it on Linux 5.6 or newer",
             NoMemory => "the server has no memory left for another client: try again when another client has finished",
             Version => "the server speaks another version of the copy protocol: update the older side",
             Missing => "there is no such file or directory (any more): run the same command again",

@@ -136,7 +136,7 @@ impl Team {
             let shared = others().any(|(addresses, _)| addresses[number].ip() == ours.ip());
             plane.cast_from(device, shared)?;
             let groups = groups_of(membership, number as u8, *ours.ip())?;
-            sockets.push(Udp::of_groups(*ours.ip(), port, config.socket_buffer, &groups, device)?);
+            sockets.push(Udp::of_groups(*ours.ip(), port, config.socket_buffer, &groups, device, config.without)?);
             addresses.push(groups.into_iter().map(|group| SocketAddrV6::new(group, port, 0, 0)).collect());
         }
         let keys: Vec<(u64, [u8; 32])> = (0..ranks as u32).map(|rank| keys::member(secret, rank)).collect();

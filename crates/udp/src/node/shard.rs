@@ -120,7 +120,10 @@ impl Node {
                     planes[last].open_urgent(address, config)?;
                 }
             }
-            planes[0][last].deal_out(&program(shards, urgent))?;
+            if !planes[0][last].deal_out(&program(shards, urgent)) {
+                // The kernel deals out by addresses and ports: the shards hand over, and no datagram is urgent.
+                planes.iter_mut().for_each(|planes| planes[last].close_urgent());
+            }
         }
         let row = Shard::row(shards, config.socket_buffer)?;
         planes.into_iter().zip(row).map(|(planes, shard)| Node::start(config.clone(), planes, Some(shard))).collect()
@@ -311,7 +314,7 @@ mod tests {
     fn misled() -> Vec<Node> {
         let mut nodes = Node::bind_shards(&config(), 2).expect("sockets");
         let first = [sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 }];
-        nodes[0].planes[0].deal_out(&first).expect("a program");
+        assert!(nodes[0].planes[0].deal_out(&first), "a program");
         nodes.push(Node::bind(config()).expect("sockets"));
         nodes
     }

@@ -128,7 +128,7 @@ pub(super) fn listen(planes: &mut [Plane], config: &Config) {
     }
     for plane in planes {
         let opened = plane.share().and_then(|address| plane.open_urgent(address, config));
-        if opened.and_then(|()| plane.deal_out(&program(1, true))).is_err() {
+        if opened.is_err() || !plane.deal_out(&program(1, true)) {
             plane.close_urgent();
         }
     }

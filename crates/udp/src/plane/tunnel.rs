@@ -9,6 +9,7 @@ use nix::errno::Errno;
 use std::collections::VecDeque;
 use std::net::Ipv6Addr;
 use std::os::fd::BorrowedFd;
+use strandway_fabric::kernel::Without;
 
 /// A plane with this number of waiting datagrams takes no more: ours, as many as one system call sends elsewhere.
 const WAITING_MAX: usize = 64;
@@ -32,8 +33,8 @@ pub(super) struct Tunnel {
 }
 
 impl Tunnel {
-    pub(super) fn open(address: Ipv6Addr, receive: usize, send: usize) -> Result<Tunnel, Error> {
-        Ok(Tunnel { socket: Raw::open(address, receive, send)?, waiting: VecDeque::new(), spare: Vec::new() })
+    pub(super) fn open(address: Ipv6Addr, receive: usize, send: usize, without: Without) -> Result<Tunnel, Error> {
+        Ok(Tunnel { socket: Raw::open(address, receive, send, without)?, waiting: VecDeque::new(), spare: Vec::new() })
     }
 
     pub(super) fn is_free(&self) -> bool {

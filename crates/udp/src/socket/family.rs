@@ -10,6 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt as sockopt_of}
 use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
+use strandway_fabric::kernel::{Feature, Without};
 
 sockopt_impl!(
     /// The source of the MTU: with `IPV6_PMTUDISC_PROBE` the kernel uses that of the interface. It ignores ICMPv6
@@ -89,11 +90,24 @@ impl Family {
         }
     }
 
-    /// From now on the socket receives datagrams to these groups at this interface, and to no others.
-    pub(super) fn join(self, socket: &impl AsFd, groups: &[Ipv6Addr], device: u32) -> io::Result<()> {
+    /// From now on the socket receives datagrams to these groups at this interface. False if it also receives those to
+    /// groups that other sockets of this host have joined; then they come with their destination.
+    pub(super) fn join(
+        self,
+        socket: &impl AsFd,
+        groups: &[Ipv6Addr],
+        device: u32,
+        without: Without,
+    ) -> io::Result<bool> {
+        let mut only_these = true;
         match self {
             Family::V4 => setsockopt(socket, MulticastAll4, &false)?,
-            Family::V6 => setsockopt(socket, MulticastAll6, &false)?,
+            Family::V6 => {
+                only_these = !without.has(Feature::MulticastAll) && setsockopt(socket, MulticastAll6, &false).is_ok();
+                if !only_these {
+                    setsockopt(socket, sockopt::Ipv6RecvPacketInfo, &true)?;
+                }
+            }
         }
         for group in groups {
             match group.to_ipv4_mapped() {
@@ -104,7 +118,7 @@ impl Family {
                 None => sockopt_of::set_ipv6_add_membership(socket, group, device)?,
             }
         }
-        Ok(())
+        Ok(only_these)
     }
 
     /// See [`super::Udp::cast_from`].

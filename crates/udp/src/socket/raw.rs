@@ -8,6 +8,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
 use std::io::IoSlice;
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use strandway_fabric::kernel::Without;
 
 /// Linux, `IPV6_FLOWINFO_SEND`.
 const FLOWINFO_SEND: libc::c_int = 33;
@@ -28,7 +29,7 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    pub(crate) fn open(address: Ipv6Addr, receive: usize, send: usize) -> Result<Raw, Error> {
+    pub(crate) fn open(address: Ipv6Addr, receive: usize, send: usize, without: Without) -> Result<Raw, Error> {
         let failed = |error: std::io::Error| {
             let remedy = match error.kind() {
                 std::io::ErrorKind::PermissionDenied => {
@@ -45,7 +46,7 @@ impl Raw {
         let bound = rustix::net::bind(&socket, &SocketAddrV6::new(address, 0, 0, 0));
         bound.map_err(|error| failed(error.into()))?;
         let set = |outcome: nix::Result<()>| outcome.map_err(|errno| failed(errno.into()));
-        set(prepare(&socket, Family::V6, receive, send))?;
+        set(prepare(&socket, Family::V6, receive, send, without))?;
         set(setsockopt(&socket, FlowinfoSend, &true))?;
         Ok(Raw { socket })
     }

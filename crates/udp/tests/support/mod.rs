@@ -181,6 +181,16 @@ pub(crate) fn in_mrc_namespace(test: &str) -> bool {
     alone(test, &format!("ip link set lo up{addresses}"))
 }
 
+/// Runs tests of this file once more, as on a kernel without any of the features that nodes can do without.
+pub(crate) fn run_without_features(tests: &[&str]) {
+    let mut command = Command::new(std::env::current_exe().expect("a path"));
+    command.args(["--exact", "--test-threads=2"]).args(tests).env("STRANDWAY_WITHOUT", "all");
+    let output = command.output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let passed = said.contains(&format!("{} passed; 0 failed", tests.len()));
+    assert!(output.status.success() && passed, "{said}{}", String::from_utf8_lossy(&output.stderr));
+}
+
 fn alone(test: &str, set_up: &str) -> bool {
     if std::env::var_os("STRANDWAY_IN_NAMESPACE").is_some() {
         return true;

@@ -1,0 +1,97 @@
+#![doc = include_str!("../README.md")]
+
+//! The command is also a library, so that the Python package has it without a second copy of everything below:
+//! [`run`] is the whole of it.
+
+mod args;
+mod command;
+mod huge_pages;
+mod invocation;
+mod outputs;
+mod progress;
+
+use args::{Args, Command};
+use clap::Parser;
+use std::ffi::OsString;
+use std::io::Write;
+
+/// Why a command failed. Each kind has its exit status.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The run failed or was stopped: 1.
+    Run(String),
+    /// Usage or scenario is wrong: 2.
+    Usage(String),
+    /// A bound of `[expect]` or a published result was missed: 3.
+    Missed(String),
+}
+
+impl From<strandway_lab::Problems> for Failure {
+    fn from(problems: strandway_lab::Problems) -> Failure {
+        Failure::Usage(problems.to_string())
+    }
+}
+
+/// Runs the command line, and returns the exit status. `program`: the words that start this program once more, such as
+/// its path; `arguments`: the words after its name. It is called once per process, since it handles the signals of the
+/// process.
+pub fn run(program: Vec<OsString>, arguments: Vec<OsString>) -> u8 {
+    let parsed = Args::try_parse_from(std::iter::once("strandway".into()).chain(arguments.iter().cloned()));
+    invocation::remember(program, arguments);
+    let status = match parsed {
+        Ok(args) => execute(args.command),
+        Err(said) => {
+            // As clap itself: a closed pipe is not an error.
+            let _ = said.print();
+            said.exit_code() as u8
+        }
+    };
+    // Where the program is Python's, nothing else writes the rest.
+    let _ = std::io::stdout().flush();
+    status
+}
+
+fn execute(command: Option<Command>) -> u8 {
+    if command.as_ref().is_none_or(simulates) {
+        huge_pages::restart();
+    }
+    progress::handle_interrupts();
+    let result = match command {
+        Some(Command::Run(args)) => command::run::run(&args),
+        Some(Command::Compare(args)) => command::compare::compare(&args),
+        Some(Command::Sweep(args)) => command::compare::sweep(&args),
+        Some(Command::Search(args)) => command::search::run(&args),
+        Some(Command::Explain(args)) => command::explain::explain(&args),
+        Some(Command::Import(args)) => command::explain::import(&args),
+        Some(Command::Reproduce(args)) => command::reproduce::reproduce(&args),
+        Some(Command::Model(args)) => command::model::model(&args),
+        Some(Command::Perf(args)) => command::perf::perf(&args),
+        Some(Command::Copy(args)) => command::copy::copy(&args),
+        Some(Command::Cast(args)) => command::cast::cast(&args),
+        Some(Command::Switch(args)) => command::switch::switch(&args),
+        Some(Command::Node(args)) => command::node::node(&args),
+        Some(Command::Doctor(args)) => command::doctor::doctor(&args),
+        Some(Command::Fabric(args)) => command::fabric::fabric(&args),
+        Some(Command::Completions(args)) => command::setup::completions(&args),
+        Some(Command::Man(args)) => command::setup::man(&args),
+        None => command::showcase::showcase(),
+    };
+    let (status, said) = match result {
+        Ok(()) => return 0,
+        Err(Failure::Run(said)) => (1, said),
+        Err(Failure::Usage(said)) => (2, said),
+        Err(Failure::Missed(said)) => (3, said),
+    };
+    for line in said.lines() {
+        outputs::complain(line);
+    }
+    status
+}
+
+/// Does this command spend its time in simulations?
+fn simulates(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Run(_) | Command::Compare(_) | Command::Sweep(_) | Command::Search(_) | Command::Reproduce(_)
+    )
+}
