@@ -14,7 +14,9 @@ from strandway.errors import WireError
 from torch.distributed import ProcessGroup as BaseProcessGroup
 from torchft.process_group import ProcessGroup, ProcessGroupWrapper
 
-from .backend import StrandwayBackend
+from .compat import MAKES_BACKENDS
+from .faces import StrandwayBackend
+from .operations import Operations
 
 __all__ = ["ProcessGroupStrandway"]
 
@@ -25,7 +27,7 @@ class ProcessGroupStrandway(ProcessGroupWrapper):  # type: ignore[misc]
     def __init__(self, timeout: timedelta = timedelta(seconds=60)) -> None:
         """Meets nobody before `configure`."""
         super().__init__(timeout)
-        self._backend: StrandwayBackend | None = None
+        self._backend: Operations | None = None
 
     def _create_pg(self, store: Any, rank: int, world_size: int) -> Any:
         name = ""
@@ -33,6 +35,8 @@ class ProcessGroupStrandway(ProcessGroupWrapper):  # type: ignore[misc]
             name = f"torchft_quorum_{self._quorum_id}_rank_{self._group_rank % self._group_world_size}"
         backend = StrandwayBackend(store, rank, world_size, self._timeout, name, self._global_ranks or (), apart=True)
         self._backend = backend
+        if not MAKES_BACKENDS:
+            return backend
         group = BaseProcessGroup(store, rank, world_size)
         group._set_default_backend(ProcessGroup.BackendType.CUSTOM)
         group._register_backend(torch.device("cpu"), ProcessGroup.BackendType.CUSTOM, backend)

@@ -10,17 +10,16 @@ A callback that takes longer than `PATIENCE`, and waits for no collective that i
 from __future__ import annotations
 
 import collections
-import functools
 import itertools
 import os
 import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any
 
-import torch
 from strandway import _lab
+
+from .compat import mark_callbacks
 
 __all__ = ["Line", "complete", "in_callback", "note"]
 
@@ -66,26 +65,6 @@ class _Callback:
 def in_callback() -> bool:
     """Does the callback of a future call this?"""
     return getattr(_here, "callback", None) is not None or getattr(_here, "given", 0) > 0
-
-
-def _mark_callbacks() -> None:
-    """A future that is complete runs a new callback at once, on the thread that gives it: that is a callback, too.
-
-    Whether a future is complete by then differs between ranks, and torch does not say.
-    """
-    for name in ("then", "add_done_callback"):
-        original = getattr(torch._C.Future, name)
-
-        @functools.wraps(original)
-        def give(self: Any, callback: Any, original: Any = original) -> Any:
-            before = getattr(_here, "given", 0)
-            _here.given = before + 1
-            try:
-                return original(self, callback)
-            finally:
-                _here.given = before
-
-        setattr(torch._C.Future, name, give)
 
 
 def note(work: _lab.Work) -> None:
@@ -215,7 +194,7 @@ def complete(works: list[_lab.Work], call: Callable[[], None], line: Line | None
         # A child of a fork has none of its parent's threads.
         if _completer is None or _completer.pid != os.getpid():
             if _completer is None:
-                _mark_callbacks()
+                mark_callbacks(_here)
             _completer = _Completer()
     callback: _Callback | None = getattr(_here, "callback", None)
     _completer.add(works, call, callback.line if callback is not None and line is not None else line)

@@ -7,6 +7,7 @@ import time
 import traceback
 from datetime import timedelta
 
+import strandway_torch  # noqa: F401  torch finds it by itself since 2.5
 import torch
 import torch.distributed as dist
 

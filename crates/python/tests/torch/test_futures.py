@@ -1,5 +1,6 @@
 """Futures: their callbacks may do anything, and the communication hooks of DDP give the losses that they give over Gloo."""
 
+import functools
 import math
 import threading
 import time
@@ -173,6 +174,15 @@ NESTED = {"powerSGD", "fp16 of powerSGD", "quantized by tensor", "quantized by c
 ONE_BUCKET = {"powerSGD, cold"}
 
 
+@functools.cache
+def offered():
+    """Those that torch has for the CPU: its quantizing ones read other futures than those of Gloo before torch 2.15."""
+    quantizing = [name for name in HOOKS if "quantized" in name]
+    lacking = [name for name in quantizing if outcome(lambda name=name: ranks(1, losses, [name], False, backend="gloo"))]
+    assert not lacking or lacking == quantizing
+    return [name for name in HOOKS if name not in lacking]
+
+
 def losses(rank, count, names, buckets):
     found = {}
     for name in names:
@@ -197,7 +207,7 @@ def losses(rank, count, names, buckets):
 @pytest.mark.parametrize("count", [2, 4])
 def test_all_communication_hooks_give_the_losses_that_they_give_over_gloo(count, buckets):
     # Callbacks of several buckets start collectives at once: over Gloo ranks do so in different orders, fail or wait for ever.
-    names = [name for name in HOOKS if not (buckets and name in NESTED)]
+    names = [name for name in offered() if not (buckets and name in NESTED)]
     ours, right = ranks(count, losses, names, buckets), ranks(count, losses, names, buckets, backend="gloo")
     for mine, theirs in zip(ours, right, strict=True):
         for name in names:
@@ -207,6 +217,6 @@ def test_all_communication_hooks_give_the_losses_that_they_give_over_gloo(count,
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_hooks_whose_callbacks_start_collectives_for_many_buckets_give_the_same_losses_in_every_run(count):
-    first, second = (ranks(count, losses, sorted(NESTED), True) for _ in range(2))
+    first, second = (ranks(count, losses, sorted(NESTED & set(offered())), True) for _ in range(2))
     assert first == second
     assert all(math.isfinite(loss) for rank in first for found in rank.values() for loss in found)
