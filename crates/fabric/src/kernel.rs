@@ -106,12 +106,12 @@ impl Feature {
         ROWS[self as usize].2
     }
 
-    /// What it does.
+    /// Its purpose.
     pub const fn what(self) -> &'static str {
         ROWS[self as usize].3
     }
 
-    /// What it costs to be without, and the remedy.
+    /// The cost of its absence, and the remedy.
     pub const fn cost(self) -> &'static str {
         ROWS[self as usize].4
     }

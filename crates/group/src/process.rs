@@ -311,7 +311,7 @@ impl Process {
         &self.0.planes
     }
 
-    /// What others have to know of it.
+    /// The record by which others know it.
     fn record(&self) -> Record {
         Record { settled: self.settled(), ..self.0.record.clone() }
     }

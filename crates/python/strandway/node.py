@@ -191,7 +191,7 @@ class Region(_Region):
 
 
 class _Peer:
-    """What peers of both kinds have."""
+    """The common part of peers of both kinds."""
 
     def __init__(self, inner: _lab.WirePeer) -> None:
         """See `connect` and `accept` of a node."""

@@ -1,4 +1,4 @@
-"""What differs between versions of torch: names that came or went are asked for here, and nowhere else.
+"""The differences between versions of torch: names that came or went are asked for here, and nowhere else.
 
 Nothing here asks for a version's number. A torch that lacks what is needed gets one sentence, which says what works.
 """
@@ -18,7 +18,7 @@ WORKS = "strandway works with torch 2.4 to 2.15"
 
 
 def sentence(why: str) -> str:
-    """What a user hears whose torch does not do."""
+    """The message for users of a torch that does not do."""
     return f"{WORKS}, and not with this torch {torch.__version__}: {why}"
 
 

@@ -52,7 +52,7 @@ class AsBackend(Operations, Backend):  # type: ignore[misc]
     _supports_time_estimate = property(lambda self: False)
 
 
-# What a caller may say beside tensors instead of options, in this order.
+# Arguments beside tensors that a caller may give instead of options, in this order.
 _BESIDE = {
     "broadcast": ("BroadcastOptions", ("rootRank", "timeout")),
     "allreduce": ("AllreduceOptions", ("reduceOp", "timeout")),
@@ -164,7 +164,7 @@ class AsGroup(Operations, ProcessGroup):  # type: ignore[misc]
         return str(self._options.group_name)
 
     def getGroupDesc(self) -> str:
-        """What the group is for."""
+        """The description of the group."""
         return str(self._options.group_desc)
 
     setGroupName, setGroupDesc = _set_group_name, _set_group_desc

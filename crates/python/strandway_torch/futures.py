@@ -48,7 +48,7 @@ class _Entry:
 
 
 class _Callback:
-    """What a thread runs: the callbacks of one future."""
+    """The work of a thread: the callbacks of one future."""
 
     def __init__(self) -> None:
         self.since = time.monotonic()

@@ -63,7 +63,7 @@ def _close_at_exit() -> None:
 
 
 class Side:
-    """What groups do beside operations. The class of torch that a face has beside it gives `rank` and `size`."""
+    """The life of groups beside operations. The class of torch that a face has beside it gives `rank` and `size`."""
 
     rank: Any
     size: Any

@@ -8,9 +8,9 @@ pub(crate) const HOSTS: usize = 6;
 /// A direction as a host sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// What it sends is lost.
+    /// Packets that it sends are lost.
     Out,
-    /// What it is sent is lost.
+    /// Packets that are sent to it are lost.
     In,
     /// Both.
     All,

@@ -97,7 +97,7 @@ enum Fault {
     KillRank(usize),
     StopSwitch(usize, u64),
     KillSwitch(usize),
-    /// What a host sends or is sent is lost without a word, for a while or for good.
+    /// Packets from or to a host are lost without a word, for a while or for good.
     Cut(usize, Way, Option<u64>),
     /// Packets with fragments do not fit a host's interface, for a while or for good.
     Shrink(usize, Option<u64>),

@@ -210,7 +210,7 @@ fn meet_with(
     met
 }
 
-/// What this host offers, and the settings of a process here. `given`: planes that a process has already.
+/// The offer of this host, and the settings of a process here. `given`: planes that a process has already.
 pub(super) fn prepare(
     towards: Option<&str>,
     options: &GroupOptions,

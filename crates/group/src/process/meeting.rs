@@ -224,7 +224,7 @@ struct Host<'a, S: Store> {
     ranks: u32,
     patience: Duration,
     began: Instant,
-    /// What each rank has said when it joined; those of ranks that were welcomed stay.
+    /// The join of each rank; those of ranks that were welcomed stay.
     joins: Vec<Option<Join>>,
     /// Words that have got their answer.
     answered: Vec<String>,

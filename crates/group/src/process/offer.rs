@@ -60,7 +60,7 @@ impl Names {
     }
 }
 
-/// What a rank says when it joins.
+/// The addresses of a rank that joins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Offer {
     /// Host name and process number, for messages.

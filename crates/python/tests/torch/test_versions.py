@@ -1,4 +1,4 @@
-"""What differs between versions of torch: who calls a group and how, works that C++ waits for, a torch that lacks something."""
+"""Differences between versions of torch: who calls a group and how, works that C++ waits for, a torch that lacks something."""
 
 import gc
 import os

@@ -23,7 +23,7 @@ pub(in super::super) struct Way {
     pub(in super::super) to: SocketAddrV6,
 }
 
-/// What was found on a way.
+/// The finding on a way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Found {
     pub(in super::super) way: Way,

@@ -1,4 +1,4 @@
-//! What the measurements of a path mean, with a remedy for each finding.
+//! Findings from the measurements of a path, with a remedy each.
 
 use super::line::Closed;
 use super::message::Counts;

@@ -61,7 +61,7 @@ pub(super) fn search(line: &mut Line, way: Way, most: usize, facts: &Facts) -> R
 fn between(passes: usize, fails: usize, told: Option<usize>) -> Vec<usize> {
     let gap = fails - passes;
     let even = (1..=SIZES).map(|i| passes + gap * i / (SIZES + 1));
-    // What a router told is most likely exact.
+    // A size that a router told is most likely exact.
     let hints = told.into_iter().flat_map(|mtu| [mtu, mtu + 1]);
     let mut tries: Vec<usize> = even.chain(hints).filter(|size| (passes + 1..fails).contains(size)).collect();
     tries.sort_unstable();
