@@ -34,6 +34,7 @@ usage: strandway-bench-wire [bandwidth|latency|messages|shards|bursts|planes|cut
   --bytes N          bytes of a transfer that is cut (268435456)
   --full             the same as --bytes 1073741824
   --base-rtt-us N    base_rtt of our nodes where planes are shaped (2000)
+  --ipv4             over IPv4 instead of IPv6
   --json FILE|-      all rows as JSON; `-`: to standard output, instead of tables
 ";
 
@@ -46,6 +47,7 @@ struct Options {
     seconds: f64,
     bytes: usize,
     base_rtt: Span,
+    ipv4: bool,
     json: Option<String>,
 }
 
@@ -53,7 +55,8 @@ impl Options {
     fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
         let base_rtt = Span::from_us(2_000);
         let (sections, only) = (Vec::new(), Vec::new());
-        let mut options = Options { sections, only, rounds: 5, seconds: 1.0, bytes: 256 << 20, base_rtt, json: None };
+        let mut options =
+            Options { sections, only, rounds: 5, seconds: 1.0, bytes: 256 << 20, base_rtt, ipv4: false, json: None };
         while let Some(argument) = arguments.next() {
             let mut number = |least: f64, most: f64| -> Result<f64, String> {
                 let value = arguments.next().and_then(|value| value.parse().ok());
@@ -68,6 +71,7 @@ impl Options {
                 "--bytes" => options.bytes = number(1.5e8, 1.7e10)? as usize,
                 "--full" => options.bytes = 1 << 30,
                 "--base-rtt-us" => options.base_rtt = Span::from_us(number(1.0, 1e6)? as u64),
+                "--ipv4" => options.ipv4 = true,
                 "--only" => {
                     options.only.push(arguments.next().ok_or("--only: give a part of a table's or row's name")?)
                 }
@@ -130,6 +134,7 @@ fn run(options: &Options) -> Result<(), String> {
     } else {
         print!("{head}")
     }
+    network::IPV4.store(options.ipv4, std::sync::atomic::Ordering::Relaxed);
     let network = Network::build()?;
     let mut objects = Vec::new();
     for section in SECTIONS.into_iter().filter(|section| options.sections.contains(section)) {

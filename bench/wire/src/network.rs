@@ -4,10 +4,15 @@ use crate::cores;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::io::Write;
-use std::net::{Ipv6Addr, SocketAddrV6};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use strandway_udp::address::shown;
+
+/// Are the addresses of IPv4? Set before the network is built.
+pub(crate) static IPV4: AtomicBool = AtomicBool::new(false);
 
 /// Wires between the two sides.
 pub(crate) const PLANES: usize = 4;
@@ -35,10 +40,19 @@ impl Side {
         format!("swb{}-{letter}", std::process::id())
     }
 
-    /// Its address on a plane.
+    /// Its address on a plane, as our nodes take it: one of IPv4 in its mapped form.
     pub(crate) fn address(self, plane: usize, port: u16) -> SocketAddrV6 {
         let host = if self == Side::Sender { 1 } else { 2 };
+        if IPV4.load(Ordering::Relaxed) {
+            let ip = Ipv4Addr::new(10, 0, plane as u8, host as u8).to_ipv6_mapped();
+            return SocketAddrV6::new(ip, port, 0, 0);
+        }
         SocketAddrV6::new(Ipv6Addr::new(0xfd00, plane as u16, 0, 0, 0, 0, 0, host), port, 0, 0)
+    }
+
+    /// The same for others.
+    pub(crate) fn plain_address(self, plane: usize, port: u16) -> SocketAddr {
+        shown(self.address(plane, port))
     }
 
     /// Its addresses on the first `planes` planes.
@@ -108,9 +122,12 @@ impl Network {
                     .map_err(|error| format!("keep_addr_on_down: {error}"))?;
                 run("ip", &["link", "set", "lo", "up"])?;
                 for plane in 0..PLANES {
-                    let address = format!("{}/64", side.address(plane, 0).ip());
-                    run("ip", &["address", "add", &address, "dev", &port(plane), "nodad"])?;
-                    run("ip", &["link", "set", &port(plane), "up"])?;
+                    let ip = side.plain_address(plane, 0).ip();
+                    let (address, port) = (format!("{ip}/{}", if ip.is_ipv4() { 24 } else { 64 }), port(plane));
+                    let nodad: &[&str] = if ip.is_ipv4() { &[] } else { &["nodad"] };
+                    run("ip", &[&["address", "add", &address, "dev", &port][..], nodad].concat())?;
+                    let port = port.as_str();
+                    run("ip", &["link", "set", port, "up"])?;
                 }
                 Ok(())
             })?;

@@ -173,3 +173,36 @@ fn ranks_add_up_by_a_switch_and_a_node_file_opens_a_node() {
     let to = format!("{}:4791", hosts.address(0, 0));
     good(hosts.strandway(1, &["perf", "client", &to, "--key", KEY, "--seconds", "0.3"]));
 }
+
+#[test]
+fn servers_without_a_plane_serve_both_families_where_the_host_has_both() {
+    let Some(hosts) = Hosts::new(Family::V6, 0) else { return };
+    let mut server = Process::start(hosts.strandway(0, &["perf", "server"]));
+    assert_eq!(server.line(), "listening on [::1]:47930 127.0.0.1:47930; Ctrl-C ends\n");
+    for (to, from) in [("127.0.0.1", "127.0.0.1:"), ("::1", "[::1]:")] {
+        let report = json(&good(hosts.strandway(0, &["perf", "client", to, "--seconds", "0.3", "--json", "-"])));
+        assert!(report["goodput_gbps"].as_f64() > Some(0.0), "{to}: {report}");
+        let came = server.line();
+        assert!(came.starts_with(&format!("a client came from {from}")), "{came}");
+        assert!(server.line().starts_with("a client has gone"));
+    }
+    let folder = Folder::new("both");
+    let bytes = contents(&folder.0.join("source"));
+    for (command, serve) in [("copy", "--serve"), ("cast", "--receive")] {
+        let target = folder.path(command);
+        std::fs::create_dir(&target).expect("a folder");
+        let mut server = Process::start(hosts.strandway(0, &[command, serve, &target]));
+        let line = server.line();
+        assert!(line.contains(" on [::1]:4793") && line.contains(" 127.0.0.1:4793"), "{line}");
+        for (to, name) in [("127.0.0.1", "four"), ("[::1]", "six")] {
+            let source = folder.path(name);
+            std::fs::copy(folder.0.join("source"), &source).expect("a copy");
+            let words = match command {
+                "copy" => format!("copy {source} {to}:"),
+                _ => format!("cast {source} --to {to}"),
+            };
+            good(hosts.strandway(0, &words.split(' ').collect::<Vec<_>>()));
+            assert!(std::fs::read(Path::new(&target).join(name)).expect("it is there") == bytes, "{command} {to}");
+        }
+    }
+}

@@ -6,7 +6,6 @@
 //! ```
 
 use rustix::time::{ClockId, clock_gettime};
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use strandway_udp::{Completion, Config, Error, Node, Waiting};
 
@@ -25,11 +24,7 @@ fn resident() -> f64 {
 
 /// Opens a connection from one node to the other; returns the caller's handle.
 fn open(caller: &mut Node, server: &mut Node) -> Result<strandway_udp::Connection, Error> {
-    let address = |address| match address {
-        SocketAddr::V6(address) => address,
-        SocketAddr::V4(_) => unreachable!("nodes have IPv6 addresses"),
-    };
-    let to: Vec<_> = server.addresses()?.into_iter().map(address).collect();
+    let to: Vec<_> = server.addresses()?.into_iter().map(strandway_udp::address::kept).collect();
     let connection = caller.connect(&to)?;
     let (mut connected, mut accepted) = (false, false);
     while !(connected && accepted) {

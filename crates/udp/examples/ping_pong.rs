@@ -12,6 +12,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake};
 use std::time::{Duration, Instant};
+use strandway_udp::address::kept;
 use strandway_udp::asynchronous::{AsyncError, AsyncNode, Peer};
 use strandway_udp::{Completion, Config, Error, Node, RemoteRegion, Waiting};
 
@@ -51,7 +52,7 @@ fn main() -> Result<(), Failed> {
 
 fn asynchronous(config: Config, rounds: usize) -> Result<f64, Failed> {
     let (server, client) = (AsyncNode::spawn(config.clone())?, AsyncNode::spawn(config)?);
-    let address = address(server.addresses()[0])?;
+    let address = kept(server.addresses()[0]);
     let serving = std::thread::spawn(move || {
         block_on(async {
             let peer = server.accept().await?;
@@ -100,7 +101,7 @@ async fn exchange(peer: &Peer, begin: bool) -> Result<RemoteRegion, AsyncError> 
 
 fn blocking(config: Config, rounds: usize) -> Result<f64, Failed> {
     let (mut server, mut client) = (Node::bind(config.clone())?, Node::bind(config)?);
-    let address = address(server.addresses()?[0])?;
+    let address = kept(server.addresses()?[0]);
     let serving = std::thread::spawn(move || drive(&mut server, None, rounds));
     let times = drive(&mut client, Some(address), rounds)?;
     drop(client);
@@ -146,13 +147,6 @@ fn drive(node: &mut Node, server: Option<SocketAddrV6>, rounds: usize) -> Result
         }
     }
     Ok(times)
-}
-
-fn address(address: std::net::SocketAddr) -> Result<SocketAddrV6, Failed> {
-    match address {
-        std::net::SocketAddr::V6(address) => Ok(address),
-        std::net::SocketAddr::V4(_) => Err("nodes have IPv6 addresses".into()),
-    }
 }
 
 fn median(mut times: Vec<Duration>) -> f64 {

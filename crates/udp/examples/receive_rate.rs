@@ -13,7 +13,6 @@
 //! thread that never waits for packets.
 
 use rustix::time::{ClockId, clock_gettime};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -188,7 +187,7 @@ fn receive(mut node: Node, time: Duration) -> Result<[f64; 2], Error> {
 
 fn sockets(chunk: u32, protection: Protection, time: Duration) -> Result<[f64; 2], Error> {
     let receiver = Node::bind(config(chunk, protection)?)?;
-    let SocketAddr::V6(address) = receiver.addresses()?[0] else { unreachable!("nodes have IPv6 addresses") };
+    let address = strandway_udp::address::kept(receiver.addresses()?[0]);
     let mut sender = Node::bind(config(chunk, protection)?)?;
     sender.connect(&[address])?;
     let stop = AtomicBool::new(false);

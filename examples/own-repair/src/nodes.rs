@@ -102,8 +102,5 @@ pub fn run() -> Result<(), Error> {
 }
 
 fn v6(address: SocketAddr) -> SocketAddrV6 {
-    match address {
-        SocketAddr::V6(address) => address,
-        SocketAddr::V4(_) => panic!("nodes have IPv6 addresses"),
-    }
+    strandway_udp::address::kept(address)
 }

@@ -6,6 +6,7 @@ use crate::args::{CastArgs, Trust};
 use crate::outputs::{Outputs, Wanted};
 use crate::progress::{self, RealBar};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strandway_group::cast::{self, CastError, Listener, Options, Served, State, Status, Summary};
 use strandway_lab::NodeFile;
@@ -47,14 +48,19 @@ fn receive(args: &CastArgs, directory: &Path) -> Result<(), Failure> {
     let outputs = Outputs::open(Wanted { quiet: args.quiet, ..Wanted::default() }, &[])?;
     let (mut config, _) = wire::config(&args.wire, None, || Ok(wire::loopback(PORT)), PORT)?;
     config.plane_timeout = PLANE_TIMEOUT;
-    let target = Target::open(directory).map_err(Failure::Usage)?;
-    let node = Node::bind(config)?;
-    let at = wire::shown(node.addresses()?);
+    let (mut nodes, mut addresses) = (Vec::new(), Vec::new());
+    for config in wire::with_both_loopbacks(&args.wire, config) {
+        let node = Node::bind(config)?;
+        addresses.extend(node.addresses()?);
+        nodes.push((node, Target::open(directory).map_err(Failure::Usage)?));
+    }
+    let at = wire::shown(addresses);
     outputs.show(&format!("receiving below {} on {at}; Ctrl-C ends\n", shown(directory)));
-    let mut failed = false;
-    cast::receive(node, target, &progress::interrupted, |served| {
-        failed = matches!(served, Served::Ended(_));
-        match &served {
+    let (failed, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let stop = || progress::interrupted() || over.load(Ordering::Relaxed);
+    let told = |served: &Served| {
+        failed.store(matches!(served, Served::Ended(_)), Ordering::Relaxed);
+        match served {
             Served::Came(from) => outputs.show(&format!("a sender came from {from}\n")),
             Served::Formed { members, planes: 0 } => {
                 outputs.show(&format!(
@@ -69,9 +75,12 @@ fn receive(args: &CastArgs, directory: &Path) -> Result<(), Failure> {
             }
             Served::Ended(why) => outputs.show(&format!("a cast ended early: {why}\n")),
         }
-        !(args.once && served.is_end())
-    })?;
-    if args.once && failed {
+        let ends = args.once && served.is_end();
+        over.fetch_or(ends, Ordering::Relaxed);
+        !ends
+    };
+    wire::on_each(nodes, |(node, target)| Ok(cast::receive(node, target, &stop, |served| told(&served))?))?;
+    if args.once && failed.load(Ordering::Relaxed) {
         Err(Failure::Run("the cast ended early; the next cast continues there".into()))
     } else {
         Ok(())

@@ -61,21 +61,26 @@ fn config(
 fn serve(args: &CopyArgs, directory: &Path) -> Result<(), Failure> {
     let outputs = Outputs::open(Wanted { quiet: args.quiet, ..Wanted::default() }, &[])?;
     let (config, _) = config(args, || Ok(wire::loopback(PORT)), PORT)?;
-    let mut server = Server::open(directory)?;
-    let mut node = Node::bind(config)?;
-    let at = wire::shown(node.addresses()?);
+    let (mut nodes, mut addresses) = (Vec::new(), Vec::new());
+    for config in wire::with_both_loopbacks(&args.wire, config) {
+        let node = Node::bind(config)?;
+        addresses.extend(node.addresses()?);
+        nodes.push((node, Server::open(directory)?));
+    }
+    let at = wire::shown(addresses);
     outputs.show(&format!("serving {} on {at}; Ctrl-C ends\n", shown(directory)));
     let gone = AtomicBool::new(false);
     let stop = || progress::interrupted() || (args.once && gone.load(Ordering::Relaxed));
-    copy::serve(&mut node, &mut server, stop, |served| match served {
-        Served::Came(from) => outputs.show(&format!("a client came from {from}\n")),
-        Served::Gone(reason) => {
-            gone.store(true, Ordering::Relaxed);
-            outputs.show(&format!("a client has gone: {reason}\n"));
-        }
-        Served::Refused(reason, count) => outputs.show(&wire::refused(reason, count)),
-    })?;
-    Ok(())
+    wire::on_each(nodes, |(mut node, mut server)| {
+        Ok(copy::serve(&mut node, &mut server, stop, |served| match served {
+            Served::Came(from) => outputs.show(&format!("a client came from {from}\n")),
+            Served::Gone(reason) => {
+                gone.store(true, Ordering::Relaxed);
+                outputs.show(&format!("a client has gone: {reason}\n"));
+            }
+            Served::Refused(reason, count) => outputs.show(&wire::refused(reason, count)),
+        })?)
+    })
 }
 
 fn send(args: &CopyArgs) -> Result<(), Failure> {

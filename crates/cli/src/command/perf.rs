@@ -30,9 +30,14 @@ pub(crate) fn perf(args: &PerfArgs) -> Result<(), Failure> {
 
 fn server(args: &PerfServerArgs) -> Result<(), Failure> {
     let (config, _) = config(&args.common, || Ok(wire::loopback(PORT)), PORT)?;
-    let mut nodes = Node::bind_shards(&config, usize::from(args.common.threads))?;
-    let at = wire::shown(nodes[0].addresses()?);
-    let threads = match nodes.len() {
+    let (mut nodes, mut addresses) = (Vec::new(), Vec::new());
+    for config in wire::with_both_loopbacks(&args.common.wire, config) {
+        let shards = Node::bind_shards(&config, usize::from(args.common.threads))?;
+        addresses.extend(shards[0].addresses()?);
+        nodes.extend(shards);
+    }
+    let at = wire::shown(addresses);
+    let threads = match args.common.threads {
         1 => String::new(),
         threads => format!("{threads} threads share it; "),
     };

@@ -2,7 +2,8 @@
 
 use crate::Failure;
 use crate::args::{Waiting, WireArgs};
-use std::net::{SocketAddr, SocketAddrV6};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use strandway_lab::NodeFile;
 use strandway_udp::{Config, Error, Reason, Routes, address};
@@ -35,6 +36,30 @@ pub(super) fn shown(addresses: impl IntoIterator<Item = SocketAddr>) -> String {
 /// The plane of a server that was given none: loopback.
 pub(super) fn loopback(port: u16) -> Vec<SocketAddrV6> {
     vec![SocketAddrV6::new(address::loopback(), port, 0, 0)]
+}
+
+/// The nodes of a server: a node that is at `::1`, because no plane was named, has one at `127.0.0.1` beside it, where
+/// the host has both.
+pub(super) fn with_both_loopbacks(args: &WireArgs, config: Config) -> Vec<Config> {
+    let named = !args.plane.is_empty() || args.node.is_some();
+    let four = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
+    let port = config.planes.first().map_or(0, SocketAddrV6::port);
+    let has_both = config.planes.iter().all(|plane| *plane.ip() == Ipv6Addr::LOCALHOST)
+        && UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).is_ok();
+    if named || !has_both {
+        return vec![config];
+    }
+    let other = Config { planes: vec![SocketAddrV6::new(four, port, 0, 0)], ..config.clone() };
+    vec![config, other]
+}
+
+/// Serves on each node with a thread of its own, until all have ended.
+pub(super) fn on_each<N: Send>(nodes: Vec<N>, serve: impl Fn(N) -> Result<(), Failure> + Sync) -> Result<(), Failure> {
+    let serve = &serve;
+    std::thread::scope(|scope| {
+        let serving: Vec<_> = nodes.into_iter().map(|node| scope.spawn(move || serve(node))).collect();
+        serving.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })
 }
 
 /// The local address from which this host reaches another one.

@@ -260,9 +260,10 @@ pub(super) fn program(shards: usize, urgent: bool) -> Vec<sock_filter> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::kept;
     use crate::node::Completion;
     use crate::socket::Inbox;
-    use std::net::{SocketAddr, UdpSocket};
+    use std::net::UdpSocket;
     use std::time::Duration;
     use strandway_proto::rng::{Random, StreamKind};
 
@@ -271,8 +272,7 @@ mod tests {
     }
 
     fn address(node: &Node) -> SocketAddrV6 {
-        let SocketAddr::V6(address) = node.addresses().expect("bound")[0] else { panic!("an IPv6 address") };
-        address
+        kept(node.addresses().expect("bound")[0])
     }
 
     #[test]

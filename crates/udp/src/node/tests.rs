@@ -1,6 +1,7 @@
 //! Tests from within a node: its clock, and the sizes of its tables.
 
 use super::*;
+use crate::address::kept;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -30,7 +31,7 @@ impl Two {
 fn a_node_outlives_its_clock_and_a_connection_ends_before_its_own() {
     let config = Config::new(&[7; 32]).expect("long enough").plane("[::1]:0".parse().expect("an address"));
     let nodes = [(); 2].map(|()| Node::bind(config.clone()).expect("sockets"));
-    let SocketAddr::V6(address) = nodes[1].addresses().expect("bound")[0] else { panic!("an IPv6 address") };
+    let address = kept(nodes[1].addresses().expect("bound")[0]);
     let mut two = Two { nodes, told: Default::default() };
     // Both have been running for a long time.
     two.nodes.iter_mut().for_each(|node| node.clock.make_older(DAY * 95));
@@ -63,7 +64,7 @@ fn connections_that_are_over_leave_nothing_behind() {
     let config = Config { connections_max: 4, ..Config::new(&[7; 32]).expect("long enough") };
     let config = config.plane("[::1]:0".parse().expect("an address"));
     let nodes = [(); 2].map(|()| Node::bind(config.clone()).expect("sockets"));
-    let SocketAddr::V6(address) = nodes[1].addresses().expect("bound")[0] else { panic!("an IPv6 address") };
+    let address = kept(nodes[1].addresses().expect("bound")[0]);
     let mut two = Two { nodes, told: Default::default() };
     for round in 0..400 {
         let ours = two.nodes[0].connect(&[address]).expect("a call");

@@ -137,9 +137,10 @@ pub(super) fn listen(planes: &mut [Plane], config: &Config) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::kept;
     use crate::node::Node;
     use crate::{Completion, Connection, RemoteRegion, frame};
-    use std::net::{SocketAddr, SocketAddrV6, UdpSocket};
+    use std::net::{SocketAddrV6, UdpSocket};
     use std::time::{Duration, Instant};
 
     const BYTES: usize = 40_000;
@@ -150,8 +151,7 @@ mod tests {
     }
 
     fn address(node: &Node) -> SocketAddrV6 {
-        let SocketAddr::V6(address) = node.addresses().expect("bound")[0] else { panic!("an IPv6 address") };
-        address
+        kept(node.addresses().expect("bound")[0])
     }
 
     /// Two nodes with two connections; the second one's memory is open for both.
@@ -254,7 +254,7 @@ mod tests {
     fn an_urgent_message_arrives_by_the_last_plane_that_is_left() {
         let two = config("uec").plane("[::1]:0".parse().expect("an address"));
         let mut node = Node::bind(two).expect("sockets");
-        let SocketAddr::V6(to) = node.addresses().expect("bound")[1] else { panic!("an IPv6 address") };
+        let to = kept(node.addresses().expect("bound")[1]);
         let stranger = UdpSocket::bind("[::1]:0").expect("a socket");
         let mut forged = [0; 64];
         (forged[0], forged[frame::SEALED_URGENT]) = (frame::VERSION << 4 | frame::KIND_DATA, 1);

@@ -7,6 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 use strandway_proto::packet::Header;
 use strandway_proto::profile::WireFormat;
 use strandway_proto::wire::{self, aggregate};
+use strandway_udp::address::kept;
 use strandway_udp::copy::{Message, Piece};
 use strandway_udp::fragments::{self, Opening};
 use strandway_udp::frame::{self, Descriptor, Frame, HEADER, TRIMMED};
@@ -130,7 +131,7 @@ impl Live {
         let (mut server, mut client) = (node(), node());
         let address = server.addresses().expect("bound")[0];
         let mut path = Path::to(address);
-        let SocketAddr::V6(peer) = path.front.local_addr().expect("bound") else { panic!("it has an IPv6 address") };
+        let peer = kept(path.front.local_addr().expect("bound"));
         let connection = client.connect(&[peer]).expect("a call");
         let accepted = loop {
             client.poll();

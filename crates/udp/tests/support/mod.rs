@@ -38,10 +38,7 @@ pub(crate) fn local() -> SocketAddrV6 {
 }
 
 pub(crate) fn v6(address: SocketAddr) -> SocketAddrV6 {
-    match address {
-        SocketAddr::V6(address) => address,
-        SocketAddr::V4(_) => panic!("nodes have IPv6 addresses"),
-    }
+    address::kept(address)
 }
 
 pub(crate) fn config(profile: &str, planes: usize) -> Config {
