@@ -26,6 +26,16 @@ impl Process {
     }
 }
 
+impl Process {
+    /// What it has said on standard error; it has ended.
+    fn said(&mut self) -> String {
+        let mut text = String::new();
+        let stderr = self.0.stderr.as_mut().expect("a pipe");
+        std::io::Read::read_to_string(stderr, &mut text).expect("text");
+        text
+    }
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.0.kill();
@@ -74,7 +84,7 @@ fn start_switch(folder: &Folder, hosts: &Hosts, host: usize, port: u16, more: &[
 }
 
 /// Waits until numbers have come to the switch at this port: all ranks have joined.
-fn until_lanes(folder: &Folder, port: u16) {
+fn until_lanes(folder: &Folder, port: u16, running: &mut [Process]) {
     let socket = folder.path(&format!("socket{port}"));
     let until = Instant::now() + HANGS;
     loop {
@@ -83,6 +93,10 @@ fn until_lanes(folder: &Folder, port: u16) {
         let status: serde_json::Value = serde_json::from_slice(&status).expect("JSON");
         if status["ports"][0]["lane_bytes"].as_u64() > Some(0) {
             return;
+        }
+        for process in running.iter_mut() {
+            let ended = process.0.try_wait().expect("it is ours");
+            assert!(ended.is_none(), "a rank has ended before it began: {}", process.said());
         }
         assert!(Instant::now() < until, "the ranks begin: {status}");
         std::thread::sleep(Duration::from_millis(10));
@@ -204,13 +218,13 @@ fn round(folder: &Folder, hosts: &Hosts, seed: u64) {
         let words =
             ["perf", "collective", "all-reduce", "--algorithm", "in-network", "--switch", &at, "--ranks", &ranks];
         let more =
-            ["--rank", &rank_word, "-b", "64K", "-e", "64K", "-n", calls, "--json", &out, "--join-patience", "20s"];
+            ["--rank", &rank_word, "-b", "64K", "-e", "64K", "-n", calls, "--json", &out, "--join-patience", "60s"];
         let keys: &[&str] = if spread { &["--job-key", &key, "--key", &key] } else { &[] };
         let more = [&more[..], &["--patience", "8s", "--lose", lose], keys].concat();
         let mut command = hosts.strandway(RANK + rank, &words);
         running.push(Process(command.args(more).stderr(Stdio::piped()).spawn().expect("it starts")));
     }
-    until_lanes(folder, port);
+    until_lanes(folder, port, &mut running);
     std::thread::sleep(Duration::from_millis(u64::from(below(1_000))));
     let fault = Fault::choose(&mut below, switches.len(), spread);
     let what = format!("seed {seed}: {system}, racks {racks}, loss {lose}, spread {spread}, {fault:?}");
@@ -224,10 +238,7 @@ fn round(folder: &Folder, hosts: &Hosts, seed: u64) {
                 None => std::thread::sleep(Duration::from_millis(10)),
             }
         };
-        let mut text = String::new();
-        let stderr = process.0.stderr.as_mut().expect("a pipe");
-        std::io::Read::read_to_string(stderr, &mut text).expect("text");
-        ends.push((status, text));
+        ends.push((status, process.said()));
     }
     for (rank, (status, text)) in (0..).zip(&ends) {
         assert!(!text.contains("wrong") && !text.contains("panicked"), "{what}: rank {rank}: {text}");
