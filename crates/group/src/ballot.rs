@@ -3,18 +3,26 @@
 //! A vote, and a verdict, has three words: a code and two words of details. A single `FAILED` decides the verdict at
 //! once; otherwise all must have voted, with the same details. Letters may be lost: ranks repeat their vote until they
 //! get the verdict, and rank 0 answers late votes.
+//!
+//! A rank at work says that it is, and rank 0 passes this on to ranks that have voted: they wait as long as all others
+//! vote or work, and their patience begins when one of them is heard no more.
 
 use crate::error::GroupError;
 use crate::team::Team;
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use strandway_proto::Letter;
 
 /// The kinds of letters, which no program uses.
 const VOTE: u16 = 0x4dfc;
 const VERDICT: u16 = 0x4dfb;
+const WORKING: u16 = 0x4dfa;
 /// The time after which a rank without a verdict repeats its vote.
 pub(crate) const AGAIN: Duration = Duration::from_millis(5);
+/// The interval at which a rank at work repeats that it is, and rank 0 that others are: ours.
+pub(crate) const BEGUN_AGAIN: Duration = Duration::from_millis(250);
+/// A rank that was not heard for this time may have ended: ours, room for a few lost letters.
+const FRESH: Duration = Duration::from_millis(1_000);
 /// The number of verdicts that are remembered; ranks are at most one operation apart.
 const KEPT: usize = 4;
 
@@ -34,11 +42,20 @@ pub(crate) struct Ballots {
     /// By rank: its newest vote, with the number of the operation.
     votes: Vec<Option<(u32, [u32; 3])>>,
     verdicts: VecDeque<(u32, [u32; 3])>,
+    /// By rank: when its newest vote came; at other ranks than 0, when rank 0 said last that ranks are at work.
+    heard: Vec<Option<(u32, Instant)>>,
+    /// By rank: when it was told that others are at work.
+    told: Vec<Option<Instant>>,
 }
 
 impl Ballots {
     pub(crate) fn new(ranks: usize) -> Ballots {
-        Ballots { votes: vec![None; ranks], verdicts: VecDeque::new() }
+        Ballots {
+            votes: vec![None; ranks],
+            verdicts: VecDeque::new(),
+            heard: vec![None; ranks],
+            told: vec![None; ranks],
+        }
     }
 
     fn verdict(&self, operation: u32) -> Option<[u32; 3]> {
@@ -50,6 +67,28 @@ impl Ballots {
             self.verdicts.truncate(KEPT - 1);
             self.verdicts.push_front((operation, verdict));
         }
+    }
+
+    /// Has a rank said how an operation ended there?
+    fn has_voted(&self, rank: usize, operation: u32) -> bool {
+        self.votes[rank].is_some_and(|(of, [code, ..])| of > operation || of == operation && code != BEGUN)
+    }
+
+    /// When a rank was heard last about an operation.
+    fn heard_at(&self, rank: usize, operation: u32) -> Option<Instant> {
+        self.heard[rank].filter(|(of, _)| *of == operation).map(|(_, at)| at)
+    }
+
+    /// Rank 0: the rank without a vote that has been silent for longest, and since when; `None` if it was never heard.
+    fn most_silent(&self, operation: u32) -> Option<(usize, Option<Instant>)> {
+        let missing = (0..self.votes.len()).filter(|rank| !self.has_voted(*rank, operation));
+        missing.map(|rank| (rank, self.heard_at(rank, operation))).min_by_key(|(_, at)| *at)
+    }
+
+    /// Rank 0: are all ranks without a vote at work, as far as is known?
+    fn is_worked_on(&self, operation: u32, now: Instant) -> bool {
+        let fresh = |at: Instant| now.saturating_duration_since(at) < FRESH;
+        self.most_silent(operation).is_some_and(|(_, at)| at.is_some_and(fresh))
     }
 
     /// The verdict that follows from the votes about an operation, if any does. `words` go with the verdict `DONE`.
@@ -75,6 +114,9 @@ impl Team {
     pub(crate) fn vote(&mut self, operation: u32, vote: [u32; 3]) -> Result<(), GroupError> {
         let rank = self.rank as usize;
         self.ballots.votes[rank] = Some((operation, vote));
+        if rank == 0 {
+            self.ballots.heard[0] = Some((operation, Instant::now()));
+        }
         if rank != 0 {
             let [code, a, b] = vote;
             let letter = Letter::Custom { kind: VOTE, words: [operation, code, a, b] };
@@ -97,15 +139,27 @@ impl Team {
         Ok(self.ballots.verdict(operation))
     }
 
-    /// A rank whose vote about an operation is missing, as far as this rank knows.
-    pub(crate) fn silent_voter(&self, operation: u32) -> u32 {
-        let voted = |vote: &Option<(u32, [u32; 3])>| {
-            vote.is_some_and(|(of, [code, ..])| of > operation || of == operation && code != BEGUN)
-        };
+    /// The rank that keeps this one from a verdict, as far as it knows, and when that rank was heard last.
+    pub(crate) fn silent_voter(&self, operation: u32) -> (u32, Option<Instant>) {
         match self.rank {
-            0 => self.ballots.votes.iter().position(|vote| !voted(vote)).unwrap_or(0) as u32,
-            _ => 0,
+            0 => self.ballots.most_silent(operation).map_or((0, None), |(rank, at)| (rank as u32, at)),
+            _ => (0, self.ballots.heard_at(0, operation)),
         }
+    }
+
+    /// Rank 0 answers a vote before there is a verdict, if it knows that there will be one.
+    fn tell_working(&mut self, rank: u32, operation: u32) -> Result<(), GroupError> {
+        let now = Instant::now();
+        let told = &mut self.ballots.told[rank as usize];
+        if told.is_some_and(|at| now.saturating_duration_since(at) < BEGUN_AGAIN) {
+            return Ok(());
+        }
+        *told = Some(now);
+        if self.ballots.is_worked_on(operation, now) {
+            let letter = Letter::Custom { kind: WORKING, words: [operation, 0, 0, 0] };
+            self.node.say(self.group, rank, letter, false)?;
+        }
+        Ok(())
     }
 
     fn tell_verdict(&mut self, rank: u32, operation: u32, [code, a, b]: [u32; 3]) -> Result<(), GroupError> {
@@ -126,9 +180,18 @@ impl Team {
                 {
                     *vote = Some((operation, [code, a, b]));
                 }
+                if let Some(heard) = self.ballots.heard.get_mut(from as usize)
+                    && heard.is_none_or(|(of, _)| of <= operation)
+                {
+                    *heard = Some((operation, Instant::now()));
+                }
+                if code != BEGUN && from < self.ranks() && self.ballots.verdict(operation).is_none() {
+                    self.tell_working(from, operation)?;
+                }
             }
             VERDICT if from == 0 => self.ballots.note(operation, [code, a, b]),
-            VOTE | VERDICT => {}
+            WORKING if from == 0 => self.ballots.heard[0] = Some((operation, Instant::now())),
+            VOTE | VERDICT | WORKING => {}
             _ => return Ok(false),
         }
         Ok(true)
@@ -161,6 +224,21 @@ mod tests {
         assert_eq!(ballots.count(7, [1, 2]), Some([DIFFERS, 1, 0]));
         ballots.votes[1] = Some((7, [DONE, 5, 0]));
         assert_eq!(ballots.count(7, [1, 2]), Some([DONE, 1, 2]));
+    }
+
+    #[test]
+    fn a_vote_is_passed_on_as_long_as_all_others_vote_or_work() {
+        let (begun, mut ballots) = (Instant::now(), Ballots::new(3));
+        let after = |ms: u64| begun + Duration::from_millis(ms);
+        ballots.votes = vec![Some((7, [DONE, 5, 0])), Some((7, [BEGUN, 5, 0])), None];
+        ballots.heard = vec![Some((7, after(10))), Some((7, after(500))), Some((6, after(900)))];
+        assert_eq!(ballots.most_silent(7), Some((2, None)), "it was heard about another operation");
+        assert!(!ballots.is_worked_on(7, after(900)));
+        (ballots.votes[2], ballots.heard[2]) = (Some((7, [BEGUN, 5, 0])), Some((7, after(800))));
+        assert_eq!(ballots.most_silent(7), Some((1, Some(after(500)))), "rank 0 has voted");
+        assert!(ballots.is_worked_on(7, after(1_400)) && !ballots.is_worked_on(7, after(1_600)));
+        ballots.votes[1] = Some((7, [DONE, 5, 0]));
+        assert!(ballots.is_worked_on(7, after(1_600)));
     }
 
     #[test]

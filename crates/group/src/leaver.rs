@@ -7,7 +7,7 @@ use strandway_proto::rng::{Random, StreamKind};
 use strandway_udp::{Completion, Config, Connection, Node, Region};
 
 /// The longest that one round may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// The most connections that are left open in silence: fewer than a node accepts.
 const SILENT_MAX: usize = 16;
 

@@ -106,17 +106,16 @@ fn the_lower_crates_need_nothing_from_outside() {
     assert!(cli.contains("lab"), "{cli:?}");
 }
 
-/// Files of a folder, and of those in it, that may say `unsafe`.
-fn files_with_unsafe(folder: &std::path::Path, found: &mut Vec<String>) {
+/// Files of a folder, and of those in it, that contain a text.
+fn files_with(wanted: &str, folder: &std::path::Path, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).expect("sources") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
-            files_with_unsafe(&path, found);
+            files_with(wanted, &path, found);
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap_or_default();
-        // With or without a reason.
-        if text.contains("allow(unsafe_code") {
+        if text.contains(wanted) {
             found.extend(path.file_name().map(|name| name.to_string_lossy().into_owned()));
         }
     }
@@ -142,7 +141,7 @@ fn unsafe_is_forbidden_but_where_it_is_named() {
         if let Some(files) = files {
             assert!(text.contains("unsafe_code = \"deny\""), "{name}");
             let mut allowing = Vec::new();
-            files_with_unsafe(&crates.join(name).join("src"), &mut allowing);
+            files_with("allow(unsafe_code", &crates.join(name).join("src"), &mut allowing);
             allowing.sort();
             assert_eq!(allowing, files, "{name}");
         }
@@ -157,4 +156,16 @@ fn a_manifest_is_read_as_cargo_reads_it() {
     let ours = ["lab", "proto", "sim"].map(String::from).into();
     assert_eq!(dependencies(manifest), (ours, false));
     assert_eq!(dependencies("[build-dependencies]\ncc = \"1\"\n"), (BTreeSet::new(), true));
+}
+
+#[test]
+fn only_times_of_arrival_read_the_wall_clock() {
+    let crates: PathBuf = [env!("CARGO_MANIFEST_DIR"), ".."].iter().collect();
+    for name in ["proto", "fabric", "erasure", "collective", "switch", "udp", "group"] {
+        let mut found = Vec::new();
+        files_with("SystemTime", &crates.join(name).join("src"), &mut found);
+        // The kernel stamps datagrams with it. A node takes no time of arrival before its last turn, or after now.
+        let allowed: &[&str] = if name == "udp" { &["socket.rs"] } else { &[] };
+        assert_eq!(found, allowed, "{name}: whoever sets the clock changes nothing else");
+    }
 }

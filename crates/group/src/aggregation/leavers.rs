@@ -226,6 +226,45 @@ fn a_switch_that_says_anything_and_leaves_does_not_end_a_parameter_server() {
     assert!(switch.spoke >= rounds(60) / 4, "{} switches have spoken", switch.spoke);
 }
 
+#[test]
+fn a_parameter_server_takes_no_terms_that_no_switch_offers() {
+    let address = loopback();
+    let mut server = ParameterServer::start(ServerConfig::new(address, address, key(1))).expect("it starts");
+    let welcome = |slots: u32, ports: usize, window: u32, lanes: u16| Welcome {
+        system: terms::system_number(System::Atp),
+        job: 1,
+        lanes,
+        rack: 0,
+        window,
+        slots,
+        up: [7; 32],
+        down: [8; 32],
+        layout: Layout::flat(2),
+        rtt: 2_000,
+        ports: vec![9; ports],
+    };
+    let unsound = [
+        (0, 1, 16, 64),
+        ((1 << 22) + 1, 1, 16, 64),
+        (u32::MAX, 1, 16, 64),
+        (1 << 20, 5, 16, 64),
+        (256, 1, 0, 64),
+        (256, 1, 4_097, 64),
+        (256, 1, u32::MAX, 64),
+        (256, 1, 16, 0),
+        (256, 1, 16, 257),
+    ];
+    for (slots, ports, window, lanes) in unsound {
+        assert!(
+            !server.begin(&welcome(slots, ports, window, lanes)),
+            "{slots} slots, {window} fragments, {lanes} lanes"
+        );
+    }
+    for (slots, ports, window, lanes) in [(1 << 20, 4, 4_096, 256), (2, 1, 1, 1)] {
+        assert!(server.begin(&welcome(slots, ports, window, lanes)));
+    }
+}
+
 /// The reason with which a switch refuses these wishes, serving until all have an answer; `None` for a welcome.
 fn answers_to(config: SwitchConfig, wishes: &[Join]) -> Vec<Option<Refusal>> {
     let mut switch = Switch::start(config).expect("it starts");

@@ -6,7 +6,7 @@ use super::line::Apart;
 use super::message::Join;
 use super::terms::{self, WORKERS_MAX};
 use super::worker::{Operation, Session, Way};
-use crate::ballot::{AGAIN, BEGUN, DIFFERS, DONE, FAILED};
+use crate::ballot::{AGAIN, BEGUN, BEGUN_AGAIN, DIFFERS, DONE, FAILED};
 use crate::error::GroupError;
 use crate::messages::Prepared;
 use crate::team::Team;
@@ -25,8 +25,6 @@ const AWAY: u32 = 16;
 const AWAY_MAX: u32 = 4_096;
 /// Such an attempt lasts at most this part of the patience of the first one: ours.
 const TRY: u32 = 4;
-/// The interval at which a rank at work repeats that it is: ours.
-const BEGUN_AGAIN: Duration = Duration::from_millis(250);
 /// The longest sleep in an operation, and so the longest delay of other ranks' letters. Ours.
 const NAP: Duration = Duration::from_millis(1);
 
@@ -465,10 +463,13 @@ impl Team {
             if stop() {
                 return Err(GroupError::Stopped);
             }
-            if decided.is_some_and(|at| at.elapsed() > patience) {
-                let rank = self.silent_voter(number);
-                self.dead = Some(rank);
-                return Err(GroupError::Dead { rank });
+            if let Some(at) = decided.filter(|at| at.elapsed() > patience) {
+                // A rank that still works has patience of its own, which may have begun later.
+                let (rank, heard) = self.silent_voter(number);
+                if heard.unwrap_or(at).max(at).elapsed() > patience {
+                    self.dead = Some(rank);
+                    return Err(GroupError::Dead { rank });
+                }
             }
         }
     }

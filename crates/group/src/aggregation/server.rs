@@ -206,8 +206,7 @@ impl ParameterServer {
                 }
             }
             Completion::Received { connection, .. } => match Message::decode(self.node.memory(self.inbox)?) {
-                Some(Message::Welcome(welcome)) => {
-                    self.begin(*welcome);
+                Some(Message::Welcome(welcome)) if self.begin(&welcome) => {
                     // If the connection has ended meanwhile, `Closed` follows.
                     let _ = self.node.recv(connection, self.inbox, 0..BYTES);
                 }
@@ -237,25 +236,29 @@ impl ParameterServer {
         self.session = None;
     }
 
-    /// A session begins; the one before is over.
-    fn begin(&mut self, welcome: Welcome) {
+    /// A session begins; the one before is over. False if a switch cannot offer these terms.
+    pub(super) fn begin(&mut self, welcome: &Welcome) -> bool {
         self.end();
-        let terms = Terms::of(&welcome);
+        let terms = Terms::of(welcome);
+        if !terms.are_sound() {
+            return false;
+        }
         let Welcome { system, up, down, layout, ports, .. } = welcome;
         let workers = layout.racks.len() as u16;
-        let (Ok(job), Some(system)) = (terms.job(), terms::system_of(system)) else { return };
+        let (Ok(job), Some(system)) = (terms.job(), terms::system_of(*system)) else { return false };
         let door = self.config.door;
         let part = |(port, &udp): (u16, &u16)| {
             Some(Part {
                 desk: Desk::new(&job, system, Server::resumed)?,
-                sealing: Sealing::new(&up, port),
-                opening: Opening::new(&down, port),
+                sealing: Sealing::new(up, port),
+                opening: Opening::new(down, port),
                 to: Arc::from([SocketAddrV6::new(*door.ip(), udp, 0, door.scope_id())]),
             })
         };
-        let Some(parts) = (0..).zip(&ports).map(part).collect() else { return };
+        let Some(parts) = (0..).zip(ports).map(part).collect() else { return false };
         self.session = Some(Session { job, parts, began: Instant::now() });
         self.events.push(ServerEvent::Began { workers });
+        true
     }
 
     fn handle_datagram(&mut self, from: From, datagram: &mut [u8]) {

@@ -9,7 +9,7 @@
 use super::door::{Door, Setup};
 use super::message::{PORTS_MAX, Refusal};
 use super::station::{Order, PortStatus, Station};
-use super::terms;
+use super::terms::{self, SLOTS_MAX};
 use crate::error::GroupError;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
@@ -109,8 +109,8 @@ impl SwitchConfig {
             return wrong(format!("{} ports: take 1 to {PORTS_MAX}", self.ports));
         }
         let least = 2 * u32::from(self.ports) * self.jobs.len() as u32;
-        if !(least..=1 << 22).contains(&self.slots) {
-            return wrong(format!("{} slots: take {least} (two for each job and port) to {}", self.slots, 1 << 22));
+        if !(least..=SLOTS_MAX).contains(&self.slots) {
+            return wrong(format!("{} slots: take {least} (two for each job and port) to {SLOTS_MAX}", self.slots));
         }
         if self.racks && self.parent.is_some() {
             return wrong("a switch that takes racks has no parent: there are two levels".into());

@@ -11,7 +11,7 @@ use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Rate, Span};
 use strandway_switch::who::RACK_MAX;
 use strandway_switch::{Esa, Index, Job, JobError, Shape, Sharing, System};
-use strandway_udp::fragments::OVERHEAD;
+use strandway_udp::fragments::{LANES_MAX, OVERHEAD};
 use strandway_udp::{Config, Waiting};
 
 /// A round trip, including the time that either side takes to wake up: ours, a slice of the scheduler.
@@ -25,6 +25,8 @@ pub(super) const GONE: Duration = Duration::from_secs(1);
 const HELD: Span = Span::from_ms(10);
 /// The most fragments under way: ours.
 const WINDOW_MAX: u32 = 4_096;
+/// The most slots of a switch, all ports together: ours.
+pub(super) const SLOTS_MAX: u32 = 1 << 22;
 /// The most workers of a job: 32 racks of 32. The bitmaps of a header have room for no more.
 pub(super) const WORKERS_MAX: usize = RACK_MAX * RACK_MAX;
 /// Host numbers of a rack: its workers, and the server.
@@ -74,6 +76,14 @@ impl Terms {
             ports: welcome.ports.len() as u32,
             rtt: Span::from_us(welcome.rtt.into()),
         }
+    }
+
+    /// May a switch offer them? They decide how much memory a parameter server takes.
+    pub(super) fn are_sound(&self) -> bool {
+        let slots = u64::from(self.slots) * u64::from(self.ports);
+        (1..=u64::from(SLOTS_MAX)).contains(&slots)
+            && (1..=WINDOW_MAX).contains(&self.window)
+            && (1..=LANES_MAX).contains(&self.lanes)
     }
 
     /// The job: each rack is below one switch, with one plane for each of its ports. The hosts of rack `r` have the

@@ -160,7 +160,10 @@ impl Session {
         let terms = Terms::of(&welcome);
         let Welcome { system, lanes, rack, window, slots, up, down, layout, ports, .. } = welcome;
         let system = terms::system_of(system).ok_or(Apart::Refused(Refusal::Version))?;
-        if lanes != join.lanes || !(1..=1 << 22).contains(&slots) || !(1..=join.window.max(1)).contains(&window) {
+        if lanes != join.lanes
+            || !(1..=terms::SLOTS_MAX).contains(&slots)
+            || !(1..=join.window.max(1)).contains(&window)
+        {
             return Err(odd());
         }
         if layout.racks.len() != usize::from(join.workers) || layout.racks[usize::from(join.worker)] != rack {

@@ -65,12 +65,9 @@ impl Drop for Folder {
 }
 
 fn options() -> Options {
-    let team = TeamOptions {
-        no_multicast: true,
-        patience: Duration::from_millis(800),
-        ..TeamOptions::new(Rate::from_gbps(1))
-    };
-    Options { block: 1 << 16, wait: Duration::from_millis(1_500), ..Options::new(team) }
+    let team =
+        TeamOptions { no_multicast: true, patience: Duration::from_secs(3), ..TeamOptions::new(Rate::from_gbps(1)) };
+    Options { block: 1 << 16, wait: Duration::from_secs(5), ..Options::new(team) }
 }
 
 fn one(random: &mut Random, of: &[u32]) -> u32 {
@@ -232,7 +229,7 @@ fn a_receiver_that_says_anything_and_leaves_does_not_end_the_cast_of_the_others(
         let target = Target::open(&folder.there()).expect("a folder");
         scope.spawn(|| receive(node, target, &|| stop.load(Ordering::Relaxed), |_| true).expect("it serves"));
         let _stop = SetAtEnd(&stop);
-        for round in 0..rounds(12).min(2_000) {
+        for round in 0..rounds(6).min(2_000) {
             let listeners = [odd.clone(), honest.clone()];
             let sending = scope.spawn(|| {
                 let (node, listeners) = (Node::bind(config()).expect("a node"), listeners);

@@ -1,11 +1,11 @@
 //! Ranks that end right after an operation: what one of them was told has succeeded has succeeded at all, although
 //! letters between them are lost.
 
-use crate::common::{Running, SILENCE, esa, numbers, options, sums, switch, systems};
+use crate::common::{Running, SILENCE, esa, numbers, options, reduce, run, sums, switch, systems};
 use crate::support::{config, v6};
 use std::net::SocketAddrV6;
 use std::time::Duration;
-use strandway_group::aggregation::By;
+use strandway_group::aggregation::{By, NetworkOptions, Why};
 use strandway_group::{GroupError, Options, Team};
 use strandway_proto::Rate;
 use strandway_udp::Node;
@@ -84,4 +84,20 @@ fn a_ring_s_sums_and_a_barrier_reach_all_ranks_even_if_each_ends_at_once() {
         let failed: Vec<String> = done.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect();
         assert!(failed.is_empty(), "{failed:?}");
     }
+}
+
+#[test]
+fn ranks_that_have_their_sums_wait_for_one_that_is_still_at_work() {
+    let switch = Running::start(switch(esa(), 1));
+    let door = switch.doors[0];
+    let ways = run(3, |mut team| {
+        // Nothing that the switch sends arrives at one rank, which finds out when its patience is over, and that is longer.
+        let deaf = team.rank() == 1;
+        let loss = if deaf { 1.0 } else { 0.0 };
+        let mut network =
+            team.join_switch(NetworkOptions { loss, ..options(door, 1) }, &|| false).expect("it lets us in");
+        team.set_patience(Duration::from_secs(if deaf { 10 } else { 4 }));
+        reduce(&mut team, &mut network, 1_000, 1).by
+    });
+    assert_eq!(ways, [By::Ring { rank: 1, why: Why::Stalled }; 3]);
 }

@@ -32,7 +32,7 @@ impl Hasher for Local {
 
     fn finish(&self) -> u64 {
         // A map takes its place from the low bits, and a product's high bits depend on all bits of the key.
-        self.0.rotate_left(26)
+        self.0.rotate_left(32)
     }
 }
 
