@@ -180,3 +180,72 @@ fn the_map_has_every_crate_example_and_bench() {
         }
     }
 }
+
+/// A reader of decisions wants the newest first.
+#[test]
+fn decisions_stand_with_the_newest_first() {
+    let text = read("docs/decisions.md");
+    let dates: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("## ")?.get(..10)).collect();
+    assert!(dates.len() > 50, "{} decisions", dates.len());
+    if let Some(late) = dates.windows(2).find(|two| two[0] < two[1]) {
+        panic!("a decision of {} stands before one of {}", late[0], late[1]);
+    }
+}
+
+/// The targets of relative links in a page, with the anchors behind them.
+fn links(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut code = false;
+    for line in text.lines() {
+        code ^= line.starts_with("```");
+        let mut rest = line;
+        while let (false, Some((_, after))) = (code, rest.split_once("](")) {
+            let Some((target, beyond)) = after.split_once(')') else { break };
+            let elsewhere = ["http:", "https:", "mailto:"].iter().any(|scheme| target.starts_with(scheme));
+            if !elsewhere && !target.contains(' ') {
+                found.push(target);
+            }
+            rest = beyond;
+        }
+    }
+    found
+}
+
+/// The anchors that GitHub gives to the headings of a page. A heading that comes again has a number.
+fn anchors(page: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for heading in page.lines().filter(|line| line.starts_with('#')) {
+        let plain = heading.trim_start_matches('#').chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        let plain = plain.collect::<String>().trim().to_lowercase().replace(' ', "-");
+        let before = found.iter().filter(|one| **one == plain || one.starts_with(&format!("{plain}-"))).count();
+        if found.contains(&plain) {
+            found.extend((1..=before).map(|number| format!("{plain}-{number}")));
+        } else {
+            found.push(plain);
+        }
+    }
+    found
+}
+
+#[test]
+fn relative_links_lead_to_files_and_headings_that_exist() {
+    let mut dead = Vec::new();
+    let pages = repository();
+    let pages = pages.iter().filter(|path| path.ends_with(".md"));
+    for page in pages {
+        let (text, folder) = (read(page), Path::new(page).parent().unwrap_or(Path::new("")));
+        for link in links(&text) {
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { PathBuf::from(page) } else { folder.join(file) };
+            if !root().join(&target).exists() {
+                dead.push(format!("{page}: {link}: no such file"));
+            } else if !heading.is_empty() && target.extension().is_some_and(|end| end == "md") {
+                let other = fs::read_to_string(root().join(&target)).unwrap_or_default();
+                if !anchors(&other).iter().any(|one| one == heading) {
+                    dead.push(format!("{page}: {link}: no such heading"));
+                }
+            }
+        }
+    }
+    assert!(dead.is_empty(), "{}", dead.join("\n"));
+}
