@@ -19,6 +19,7 @@ STEPS, DIES_IN = 10, 5
 
 def train(folder: Path) -> None:
     """Ten steps of data-parallel training; a checkpoint behind each of them."""
+    import strandway_torch  # noqa: F401  torch finds it by itself since 2.5
     import torch
     import torch.distributed as dist
     from torch import nn

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run smoke.py on other versions of torch, and print a row of the table in docs/pytorch.md for each.
 
-    python versions.py [--cache FOLDER] [--ranks 2,4] [--detail] VERSION...
+    python versions.py [--cache FOLDER] [--ranks 2,4] [--detail] [--tests] VERSION...
 
 It runs under a Python that has strandway and torch's small packages (torch_cpu_stubs.py names them). Each version of torch is fetched from
 PyPI once, without CUDA's packages (some 2 GB of disk each), and kept in the folder: --cache, or STRANDWAY_CI_CACHE, or
@@ -42,19 +42,17 @@ def folder_of(version, cache):
     return ready
 
 
-def smoke(folder, ranks, debug=""):
-    """Gives the seconds, or None after a failure; and what smoke.py printed."""
+def run(folder, arguments, debug=""):
+    """Runs Python with this version of torch. Gives the seconds, or None after a failure; and what it printed."""
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
     environment = os.environ | {"PYTHONPATH": path, "TORCH_DISTRIBUTED_DEBUG": debug or "OFF"}
     began = time.monotonic()
     try:
-        done = subprocess.run(
-            [sys.executable, HERE / "smoke.py", str(ranks)], env=environment, capture_output=True, text=True, timeout=LIMIT
-        )
+        done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=LIMIT)
     except subprocess.TimeoutExpired:
-        print(f"smoke.py with {ranks} ranks is not over after {LIMIT} s", file=sys.stderr)
+        print(f"{' '.join(map(str, arguments))} is not over after {LIMIT} s", file=sys.stderr)
         return None, ""
-    if done.returncode or "all passed" not in done.stdout:
+    if done.returncode or "passed" not in done.stdout:
         print(done.stdout + done.stderr, file=sys.stderr)
         return None, done.stdout
     return time.monotonic() - began, done.stdout
@@ -65,13 +63,18 @@ def main():
     parser.add_argument("--cache", type=pathlib.Path, default=None)
     parser.add_argument("--ranks", default="2")
     parser.add_argument("--detail", action="store_true", help="once more with TORCH_DISTRIBUTED_DEBUG=DETAIL")
+    parser.add_argument("--tests", action="store_true", help="test_versions.py, too")
     parser.add_argument("versions", nargs="+")
     options = parser.parse_args()
     home = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
     cache = options.cache or pathlib.Path(os.environ.get("STRANDWAY_CI_CACHE") or home / "strandway-ci")
-    runs = [(int(ranks), "") for ranks in options.ranks.split(",")] + ([(2, "DETAIL")] if options.detail else [])
-    titles = [f"{ranks} ranks{', ' + debug if debug else ''}" for ranks, debug in runs]
-    print(f"| torch | group is | {' | '.join(titles)} | not in this torch on CPU |\n|{'---|' * (len(runs) + 3)}", flush=True)
+    smoke = HERE / "smoke.py"
+    runs = {f"{ranks} ranks": ([smoke, ranks], "") for ranks in options.ranks.split(",")}
+    if options.detail:
+        runs["2 ranks, DETAIL"] = ([smoke, "2"], "DETAIL")
+    if options.tests:
+        runs["test_versions.py"] = (["-m", "pytest", "-q", "-p", "no:cacheprovider", HERE / "test_versions.py"], "")
+    print(f"| torch | group is | {' | '.join(runs)} | not in this torch on CPU |\n|{'---|' * (len(runs) + 3)}", flush=True)
     failed = False
     for version in options.versions:
         folder = folder_of(version, cache)
@@ -79,8 +82,8 @@ def main():
             print(f"  torch {version} skipped: it cannot be fetched here", flush=True)
             continue
         cells, face, lacking = [], "?", set()
-        for ranks, debug in runs:
-            seconds, text = smoke(folder, ranks, debug)
+        for arguments, debug in runs.values():
+            seconds, text = run(folder, arguments, debug)
             failed = failed or seconds is None
             cells.append("**fails**" if seconds is None else f"passed, {seconds:.0f} s")
             face = (re.findall(r", As(\w+), \d+ ranks", text) or [face])[0]
