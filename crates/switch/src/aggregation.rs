@@ -116,7 +116,7 @@ impl Aggregation {
         Seat::new(Server::new(&plan.job, rules, seed), plan.job.shape.number, pace)
     }
 
-    fn worker(&self, plan: &Plan, worker: u16) -> AnyWorker {
+    pub(crate) fn worker(&self, plan: &Plan, worker: u16) -> AnyWorker {
         let Settings { system, window, out_of_order, timeout, exponents, .. } = self.settings;
         let recovery = match system {
             System::Esa(_) => Recovery::Remind,
@@ -190,5 +190,24 @@ impl Application for Seats {
 
     fn is_done(&self) -> bool {
         self.0.iter().all(|seat| seat.is_done())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{flat, plan};
+
+    #[test]
+    fn leaves_above_workers_and_servers_have_programs_and_no_other_switch_does() {
+        let topology = flat(12, 4);
+        for system in [System::Esa(crate::Esa::default()), System::Atp, System::SwitchMl { strict_order: true }] {
+            let all = Aggregation { settings: Settings::new(system, 64), plans: vec![plan(0.0)] };
+            for node in (0..topology.nodes()).map(NodeId) {
+                let (kind, leaf, _) = topology.describe(node);
+                let adds = kind == NodeKind::Leaf && leaf <= 1;
+                assert_eq!(all.switch(&topology, node).is_some(), adds, "{kind:?} {leaf}");
+            }
+        }
     }
 }

@@ -34,10 +34,14 @@ pub use worker::{Recovery, Worker, WorkerSettings};
 
 #[cfg(test)]
 mod tests {
-    use crate::job::{Index, Shape, Sharing};
+    use crate::job::{Index, Job, Shape, Sharing};
+    use crate::priority::Priorities;
+    use crate::training::{Layer, Plan};
+    use std::sync::Arc;
     use strandway_fabric::Topology;
     use strandway_fabric::topology::{Level, Shape as Fabric};
-    use strandway_proto::units::{Rate, Span};
+    use strandway_proto::HostId;
+    use strandway_proto::units::{Rate, Span, Time};
 
     /// Hosts below leaves of this many.
     pub(crate) fn flat(hosts: u32, hosts_per_leaf: u32) -> Topology {
@@ -60,5 +64,23 @@ mod tests {
             first: 0,
             rtt: Span::from_us(10),
         }
+    }
+
+    /// A job of two workers below two leaves, with one layer and this noise.
+    pub(crate) fn plan(noise: f64) -> Arc<Plan> {
+        let topology = flat(12, 4);
+        let job = Job::new(shape(1), &topology, vec![HostId(0), HostId(5)], HostId(1)).expect("a job");
+        Arc::new(Plan {
+            job: Arc::new(job),
+            layers: vec![Layer { keys: 4, forward: Span::from_us(100), backward: Span::from_us(200) }],
+            iterations: 1,
+            start: Time::ZERO,
+            jitter: 0.0,
+            noise,
+            priorities: Priorities::default(),
+            communication: Span::from_us(10),
+            seed: 1,
+            first_message: 0,
+        })
     }
 }

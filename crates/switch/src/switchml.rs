@@ -300,3 +300,34 @@ impl Program for SwitchMlProgram {
         levels.map(|(&(job, _), one)| (job, share(one))).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{flat, shape};
+    use strandway_proto::HostId;
+
+    #[test]
+    fn slots_are_counted_over_time_until_their_job_is_dismissed() {
+        let topology = flat(8, 8);
+        let job = Arc::new(Job::new(shape(3), &topology, vec![HostId(0), HostId(1)], HostId(7)).expect("a job"));
+        let mut program = SwitchMlProgram::new(&[Arc::clone(&job)], 0, 64, true, Span::ZERO);
+        let send = |program: &mut SwitchMlProgram, now: u64, key: u64| {
+            let fragment =
+                Fragment { workers: 1, racks: 1, fan_in: [2, 1], sender: 0, ..job.fragment(Kind::Data, key) };
+            let packet = job.packet(HostId(0), job.server(), 0, Fragment { slot: key as u32, ..fragment });
+            assert_eq!(program.handle_packet(Time(now), &packet), Fate::Consume);
+        };
+        let time = |program: &SwitchMlProgram, now: u64| {
+            let mut counts = BTreeMap::new();
+            program.count(Time(now), &mut counts);
+            counts[&3].slot_time
+        };
+        send(&mut program, 100, 0);
+        assert_eq!((program.held(3), time(&program, 350)), (1, 250));
+        send(&mut program, 400, 1);
+        assert_eq!((program.held(3), time(&program, 500)), (2, 300 + 2 * 100));
+        program.dismiss(Time(600), 3);
+        assert_eq!((program.held(3), time(&program, 900)), (0, 300 + 2 * 200), "nothing is held any more");
+    }
+}

@@ -378,3 +378,26 @@ impl Application for Training {
         self.phase == Phase::Done
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::aggregation::{Aggregation, Settings};
+    use crate::settings::System;
+    use crate::tests::plan;
+
+    #[test]
+    fn noise_is_the_relative_deviation_of_a_steps_time() {
+        for noise in [0.0, 0.1] {
+            let plan = plan(noise);
+            let all = Aggregation { settings: Settings::new(System::Atp, 64), plans: vec![Arc::clone(&plan)] };
+            let mut training = Training::new(&plan, 0, all.worker(&plan, 0));
+            let times: Vec<f64> = (0..2_000)
+                .map(|_| training.length(Span::from_us(100)).0 as f64 / Span::from_us(100).0 as f64)
+                .collect();
+            let mean = times.iter().sum::<f64>() / times.len() as f64;
+            let variance = times.iter().map(|time| (time - mean).powi(2)).sum::<f64>() / times.len() as f64;
+            assert!((mean - 1.0).abs() < 0.01 && (variance.sqrt() - noise).abs() < 0.01, "{mean} {variance}");
+        }
+    }
+}

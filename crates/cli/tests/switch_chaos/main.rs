@@ -220,7 +220,7 @@ fn round(folder: &Folder, hosts: &Hosts, seed: u64) -> bool {
         let words =
             ["perf", "collective", "all-reduce", "--algorithm", "in-network", "--switch", &at, "--ranks", &ranks];
         let more =
-            ["--rank", &rank_word, "-b", "64K", "-e", "64K", "-n", calls, "--json", &out, "--join-patience", "60s"];
+            ["--rank", &rank_word, "-b", "64K", "-e", "64K", "-n", calls, "--json", &out, "--join-patience", "20s"];
         let keys: &[&str] = if spread { &["--job-key", &key, "--key", &key] } else { &[] };
         let more = [&more[..], &["--patience", "15s", "--lose", lose], keys].concat();
         let mut command = hosts.strandway(RANK + rank, &words);

@@ -17,7 +17,7 @@ use strandway_udp::fragments::{FragmentSocket, Received, Sealing};
 pub(super) const LANES: u16 = 16;
 pub(super) const SLOTS: u32 = 64;
 /// Longer than a busy machine keeps a thread waiting.
-pub(super) const SILENCE: Duration = Duration::from_secs(20);
+pub(super) const SILENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn key(job: u16) -> Vec<u8> {
     [&[7; 32][..], &job.to_be_bytes()].concat()
@@ -66,7 +66,7 @@ pub(super) fn join(worker: u16, workers: u16) -> Join {
 }
 
 pub(super) fn way(door: SocketAddrV6, key: &[u8]) -> Way<'_> {
-    let (patience, rate) = (Duration::from_secs(20), strandway_proto::Rate::from_gbps(1));
+    let (patience, rate) = (Duration::from_secs(120), strandway_proto::Rate::from_gbps(1));
     Way { ours: Ipv6Addr::LOCALHOST, door, key, patience, silence: SILENCE, socket_buffer: 1 << 20, loss: 0.0, rate }
 }
 
