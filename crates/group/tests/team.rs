@@ -6,7 +6,7 @@ mod support;
 use std::net::SocketAddrV6;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
-use strandway_collective::Algorithm;
+use strandway_collective::{Algorithm, Schedule};
 use strandway_group::bench::{Bench, Row, Way};
 use strandway_group::{Done, GroupError, Options, Team, What};
 use strandway_proto::Rate;
@@ -176,6 +176,33 @@ fn a_rank_that_does_not_come_is_named() {
     let error = Team::form(node, 0, members, options, &|| false).err().expect("no rank comes");
     assert!(matches!(&error, GroupError::Missing { ranks, .. } if ranks == &[1]), "{error}");
     assert!(began.elapsed() >= Duration::from_millis(300));
+}
+
+#[test]
+fn a_rank_that_does_not_come_to_a_collective_is_named_alone() {
+    let (formed, over) = (Barrier::new(3), Barrier::new(3));
+    let missing = run(
+        3,
+        support::local(),
+        |_| options(),
+        |team| {
+            let mut team = team.expect("it forms");
+            formed.wait();
+            let mut missing = vec![1];
+            if team.rank() != 1 {
+                // Rank 0 sends to rank 1, and rank 2 receives from it.
+                team.set_patience(Duration::from_secs(5));
+                let ring = Schedule::new(Algorithm::RingAllReduce, 3, 3_000, 1).expect("a ring");
+                missing = match team.prepare(ring, &|| false) {
+                    Err(GroupError::Missing { ranks, .. }) => ranks,
+                    other => panic!("{:?}", other.map(drop)),
+                };
+            }
+            over.wait();
+            missing
+        },
+    );
+    assert_eq!(missing, [[1]; 3]);
 }
 
 #[test]

@@ -70,6 +70,35 @@ fn ranks_that_call_differently_hear_at_once_who_called_what() {
 }
 
 #[test]
+fn a_result_in_memory_that_may_not_be_written_is_refused() {
+    let (one, two, half) = (Span::whole(0, 32), Span { buffer: 1, bytes: 0..32 }, |at: usize| 16 * at..16 * at + 16);
+    let blocks = vec![two.clone(), Span { buffer: 1, bytes: 32..64 }];
+    let halves = |buffer| (0..2).map(|at| Span { buffer, bytes: half(at) }).collect::<Vec<_>>();
+    // The ranks that have a result, as bits.
+    let jobs = [
+        (Job::AllReduce(one.clone()), 3),
+        (Job::Reduce { at: one.clone(), root: 0 }, 1),
+        (Job::Broadcast { at: one.clone(), root: 0 }, 2),
+        (Job::AllGather { input: Some(one.clone()), outputs: blocks.clone() }, 3),
+        (Job::ReduceScatter { inputs: blocks.clone(), output: one.clone() }, 3),
+        (Job::AllToAll { inputs: halves(0), outputs: halves(1) }, 3),
+        (Job::Gather { input: one.clone(), outputs: blocks.clone(), root: 0 }, 1),
+        (Job::Scatter { inputs: blocks, output: one, root: 0 }, 3),
+    ];
+    ranks(2, 1, move |group| {
+        for (job, results) in jobs.clone() {
+            let name = format!("{job:?}");
+            let begun = group.start(job, vec![lent(vec![1; 4]), lent(vec![1; 8])], Element::I64, Reduction::Sum, None);
+            if results >> group.rank() & 1 == 1 {
+                let error = begun.err().unwrap_or_else(|| panic!("{name} is refused")).to_string();
+                assert!(error.contains("a result needs memory that may be written"), "{name}: {error}");
+            }
+        }
+        thread::sleep(Duration::from_millis(20));
+    });
+}
+
+#[test]
 fn ranks_that_disagreed_once_get_no_later_result() {
     // Rank 0 leaves out the first call, as after an error of a layer above: its later calls meet those before them.
     let gather: fn(&Group) -> Result<(), Failure> = |group| group.all_gather(&[1i64], &mut [0i64; 3]);
