@@ -34,7 +34,7 @@ def folder_of(version, cache):
         command = [sys.executable, "-m", "pip", "install", "-q", "--no-cache-dir", "--no-deps", "--target", target, f"torch=={version}"]
         if subprocess.run(command).returncode:
             return None
-        for part in ("bin", "torch/bin", "torch/include", "torch/test"):
+        for part in ("bin", "torch/include", "torch/test"):
             shutil.rmtree(target / part, ignore_errors=True)
         stubs = [sys.executable, HERE / "torch_cpu_stubs.py", target / "torch" / "lib"]
         subprocess.run(stubs, check=True, stdout=subprocess.DEVNULL)
