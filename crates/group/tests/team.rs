@@ -179,6 +179,13 @@ fn a_rank_that_does_not_come_is_named() {
 }
 
 #[test]
+fn a_team_of_one_ends_at_once() {
+    let began = Instant::now();
+    let ends = run(1, support::local(), |_| options(), |team| team?.end(&|| began.elapsed() > Duration::from_secs(20)));
+    assert!(matches!(ends[..], [Ok(())]), "{ends:?}");
+}
+
+#[test]
 fn a_rank_that_does_not_come_to_a_collective_is_named_alone() {
     let (formed, over) = (Barrier::new(3), Barrier::new(3));
     let missing = run(

@@ -4,6 +4,7 @@ use super::hostile::{LANES, SILENCE, SLOTS, SetAtEnd, honest, join, key, way};
 use super::line::{Apart, Line};
 use super::message::{BYTES, Join, Message, Refusal, Welcome};
 use super::terms::{self, Layout};
+use super::worker::Way;
 use super::{JobConfig, ParameterServer, ServerConfig, Switch, SwitchConfig};
 use crate::leaver::{Leaver, rounds, spoiled};
 use std::net::SocketAddrV6;
@@ -297,6 +298,34 @@ fn a_worker_has_a_number_below_that_of_all_workers() {
         }
         assert_eq!(answers_to(config, &[join(0, 1)]), [None]);
     }
+}
+
+#[test]
+fn a_worker_asks_again_if_the_switch_was_silent_for_a_while() {
+    let mut switch = Switch::start(SwitchConfig { racks: true, ..of(System::Atp) }).expect("it starts");
+    let door = switch.door(1).expect("a door");
+    let ask = |worker: u16| {
+        let key = key(1);
+        let way = Way { silence: Duration::from_millis(500), ..way(door, &key) };
+        Line::open(&way, join(worker, 2), &|| false).map(drop)
+    };
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| ask(0));
+        let until = Instant::now() + Duration::from_secs(60);
+        while switch.status().jobs[0].joined == 0 {
+            assert!(Instant::now() < until, "a worker is there");
+            switch.turn(Duration::from_millis(1)).expect("sockets work");
+        }
+        // It waits for the other one, and hears nothing.
+        std::thread::sleep(Duration::from_millis(1_500));
+        let second = scope.spawn(|| ask(1));
+        while !first.is_finished() || !second.is_finished() {
+            switch.turn(Duration::from_millis(1)).expect("sockets work");
+        }
+        for asking in [first, second] {
+            asking.join().expect("no panic").unwrap_or_else(|apart| panic!("{apart}"));
+        }
+    });
 }
 
 #[test]

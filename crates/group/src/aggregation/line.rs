@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use strandway_udp::address::shown;
-use strandway_udp::{Completion, Node};
+use strandway_udp::{Completion, Node, Reason};
 
 /// The longest that a thread sleeps before it checks whether to end.
 const NAP: Duration = Duration::from_millis(50);
@@ -22,6 +22,8 @@ const AGAIN: Duration = Duration::from_millis(100);
 pub(super) enum Apart {
     /// There is no switch, or none with this key.
     Silent(String),
+    /// The switch has answered, and has then been silent: it may be busy.
+    Paused(String),
     Refused(Refusal),
     Failed(GroupError),
 }
@@ -29,7 +31,7 @@ pub(super) enum Apart {
 impl std::fmt::Display for Apart {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Apart::Silent(why) => f.write_str(why),
+            Apart::Silent(why) | Apart::Paused(why) => f.write_str(why),
             Apart::Refused(reason) => reason.fmt(f),
             Apart::Failed(error) => error.fmt(f),
         }
@@ -55,7 +57,10 @@ impl Line {
                     refused = Some(reason);
                     std::thread::sleep(AGAIN);
                 }
-                Err(Apart::Silent(why)) => return Err(refused.map_or(Apart::Silent(why), Apart::Refused)),
+                Err(Apart::Paused(_)) if Instant::now() + AGAIN < until => std::thread::sleep(AGAIN),
+                Err(Apart::Silent(why) | Apart::Paused(why)) => {
+                    return Err(refused.map_or(Apart::Silent(why), Apart::Refused));
+                }
                 outcome => return outcome,
             }
         }
@@ -89,7 +94,8 @@ impl Line {
                     };
                 }
                 Some(Completion::Closed { reason, .. }) => {
-                    return Err(Apart::Silent(format!("no switch at {}: {reason}", shown(door))));
+                    let why = format!("no switch at {}: {reason}", shown(door));
+                    return Err(if reason == Reason::PeerSilent { Apart::Paused(why) } else { Apart::Silent(why) });
                 }
                 _ if Instant::now() > until => {
                     return Err(Apart::Silent(format!("the switch at {} is silent", shown(door))));
