@@ -7,13 +7,13 @@ mod args;
 mod command;
 mod huge_pages;
 mod invocation;
+mod mistyped;
 mod outputs;
 mod progress;
 
 use args::{Args, Command};
 use clap::Parser;
 use std::ffi::OsString;
-use std::io::Write;
 
 /// Why a command failed. Each kind has its exit status.
 #[derive(Debug)]
@@ -37,18 +37,25 @@ impl From<strandway_lab::Problems> for Failure {
 /// process.
 pub fn run(program: Vec<OsString>, arguments: Vec<OsString>) -> u8 {
     let parsed = Args::try_parse_from(std::iter::once("strandway".into()).chain(arguments.iter().cloned()));
+    let arguments_of = arguments.clone();
     invocation::remember(program, arguments);
     let status = match parsed {
         Ok(args) => execute(args.command),
         Err(said) => {
+            let said = mistyped::suggest(said, &arguments_of);
             // As clap itself: a closed pipe is not an error.
             let _ = said.print();
             said.exit_code() as u8
         }
     };
     // Where the program is Python's, nothing else writes the rest.
-    let _ = std::io::stdout().flush();
-    status
+    match outputs::flush() {
+        Err(Failure::Run(said)) => {
+            outputs::complain(&said);
+            status.max(1)
+        }
+        _ => status,
+    }
 }
 
 fn execute(command: Option<Command>) -> u8 {

@@ -5,6 +5,7 @@ use crate::Failure;
 use crate::args::Common;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use strandway_lab::output::Output;
 
 /// The name for standard output.
@@ -187,9 +188,29 @@ pub(crate) fn open_here(path: &Path) -> Result<Output, Failure> {
     })
 }
 
-/// Prints on standard output. It is not an error if the reader of a pipe has ended.
+/// The first error of [`print`], for [`flush`].
+static FAILED: Mutex<Option<std::io::Error>> = Mutex::new(None);
+
+/// Prints on standard output. It is not an error if the reader of a pipe has ended. [`flush`] tells of other errors.
 pub(crate) fn print(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    if let Err(error) = std::io::stdout().write_all(text.as_bytes()) {
+        FAILED.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+}
+
+/// Writes what is left for standard output.
+///
+/// # Errors
+/// If something that was printed could not be written, for example on a full disk.
+pub(crate) fn flush() -> Result<(), Failure> {
+    let flushed = std::io::stdout().flush();
+    let failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match failed.map_or(flushed, Err) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::Run(format!("standard output: could not be written: {e}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn error(text: &str) {

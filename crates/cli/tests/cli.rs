@@ -653,3 +653,19 @@ fn doctor_names_features_that_are_off_and_commands_refuse_unknown_names() {
     let output = with("gor", &["doctor", "--json", "-"]);
     assert!(output.status.code() == Some(1) && String::from_utf8_lossy(&output.stdout).contains("no feature `gor`"));
 }
+
+#[test]
+fn a_report_that_cannot_be_written_is_an_error() {
+    let folder = Folder::new("full");
+    folder.file("a.toml", SMALL);
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("Linux has it");
+    let output = Command::new(env!("CARGO_BIN_EXE_strandway"))
+        .args(["run", "a.toml"])
+        .current_dir(&folder.0)
+        .stdout(full)
+        .output()
+        .expect("the command runs");
+    let said = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("standard output: could not be written"), "{said}");
+}

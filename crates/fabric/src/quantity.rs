@@ -47,11 +47,11 @@ static TIME: &[Unit] = &[
     (&["s"], 1_000_000_000_000),
 ];
 static RATE: &[Unit] = &[
-    (&["Gbps", "Gb/s", "Gbit/s"], 1_000_000_000),
-    (&["Mbps", "Mb/s", "Mbit/s"], 1_000_000),
+    (&["Gbps", "Gb/s", "Gbit/s", "G", "Gbit", "GbE"], 1_000_000_000),
+    (&["Mbps", "Mb/s", "Mbit/s", "M", "Mbit"], 1_000_000),
     (&["kbps", "kb/s", "kbit/s"], 1_000),
     (&["bps", "b/s", "bit/s"], 1),
-    (&["Tbps", "Tb/s", "Tbit/s"], 1_000_000_000_000),
+    (&["Tbps", "Tb/s", "Tbit/s", "T", "Tbit"], 1_000_000_000_000),
 ];
 static BYTES: &[Unit] = &[
     (&["MB"], 1_000_000),
@@ -199,15 +199,27 @@ fn number(text: &str, what: &str, example: &str) -> Result<(u128, usize), Quanti
     Ok((significant.parse().unwrap_or(0), fraction.len()))
 }
 
+/// The remedy for a number without a unit, where `unit` is the usual one. A large number of a size is meant in bytes.
+pub fn without_unit(number: &str, unit: &str) -> String {
+    let bytes = number.parse::<u64>().ok().filter(|n| unit == "MB" && *n >= 1000);
+    let shown = bytes.map(|n| (n, Bytes(n).to_string())).filter(|(n, shown)| bytes_of(shown) == Some(*n));
+    match (bytes, shown) {
+        (_, Some((n, shown))) => format!("write \"{n} B\" or \"{shown}\" if that is what you mean"),
+        (Some(n), None) => format!("write \"{n} B\" if that is what you mean"),
+        (None, _) => format!("write \"{number} {unit}\" if that is what you mean"),
+    }
+}
+
+fn bytes_of(text: &str) -> Option<u64> {
+    bytes(text).ok().map(|bytes| bytes.0)
+}
+
 fn exact(text: &str, units: &[Unit], what: &str, example: &str) -> Result<u64, QuantityError> {
     let (mantissa, digits) = number(text, what, example)?;
     let (plain, unit) = split(text);
     if unit.is_empty() {
-        let best = units[0].0[0];
-        return Err(error(
-            format!("{what} needs a unit"),
-            format!("write \"{plain} {best}\" if that is what you mean"),
-        ));
+        let remedy = without_unit(plain, units[0].0[0]);
+        return Err(error(format!("{what} needs a unit"), remedy));
     }
     let found = units.iter().find(|(names, _)| names.contains(&unit)).or_else(|| {
         // Upper and lower case distinguish bits from bytes. Other units ignore case.
@@ -247,6 +259,9 @@ mod tests {
         assert_eq!(rate("400 Gbps"), Ok(Rate(400_000_000_000)));
         assert_eq!(rate("400 Gb/s"), Ok(Rate(400_000_000_000)));
         assert_eq!(rate("1.6 Tbps"), Ok(Rate(1_600_000_000_000)));
+        for text in ["400G", "400 G", "400gbit", "400 GbE", "400000M", "0.4T"] {
+            assert_eq!(rate(text), Ok(Rate(400_000_000_000)), "{text}");
+        }
         assert_eq!(bytes("2 MB"), Ok(Bytes(2_000_000)));
         assert_eq!(bytes("64 KiB"), Ok(Bytes(65_536)));
         assert_eq!(size("0.2 BDP"), Ok(Size::Bdp(0.2)));
@@ -264,6 +279,10 @@ mod tests {
         let cases: &[(&str, Show, &str)] = &[
             ("400", |t| show(rate(t)), "needs a unit; write \"400 Gbps\""),
             ("2", |t| show(span(t)), "needs a unit; write \"2 us\""),
+            ("2", |t| show(bytes(t)), "needs a unit; write \"2 MB\""),
+            ("2000000", |t| show(bytes(t)), "needs a unit; write \"2000000 B\" or \"2 MB\""),
+            ("1234567", |t| show(bytes(t)), "needs a unit; write \"1234567 B\" if"),
+            ("2M", |t| show(bytes(t)), "no unit of size"),
             ("50 GBps", |t| show(rate(t)), "in bits per second"),
             ("-1 us", |t| show(span(t)), "cannot be negative"),
             ("nan us", |t| show(span(t)), "finite"),

@@ -120,17 +120,25 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     let nodes = workload::nodes(&written);
     let wanted = profile.as_ref().map(|p| (p.routing(), p.name.as_str()));
     let fabric = fabric::read(sink, scenario, nodes, wanted)?;
-    let profile = profile?;
+    let mut profile = profile?;
     packet_fits(sink, &profile);
     let (ports, derived) = fabric.ports(sink, &profile);
     let topology = fabric.topology.clone();
     profile::paths_suffice(sink, root, &profile, &topology);
     let whole = written.iter().all(Option::is_some);
-    let workloads: Vec<_> = written.into_iter().flatten().collect();
+    let mut workloads: Vec<_> = written.into_iter().flatten().collect();
     let mut notes = notes(&workloads, &profile, fabric.routing);
+    if ports.pfc.is_some() {
+        let table = root.get("profile").and_then(toml::Value::as_table);
+        notes.extend(profile::wait_for_pauses(&mut profile, table, derived.rate));
+        let own = workloads.iter_mut().filter_map(|workload| workload.profile.as_mut());
+        notes.extend(own.filter_map(|own| profile::wait_for_pauses(own, None, derived.rate)));
+        notes.dedup();
+    }
     notes.extend(fabric.vain(&ports));
     let profile = Arc::new(profile);
     let servers = servers::read(sink, scenario, &fabric);
+    notes.extend(servers.assumed.iter().cloned());
     let context = Context {
         sink,
         servers: &servers,
@@ -144,6 +152,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     };
     let traffic = generate(&context, &workloads);
     notes.extend(traffic.notes.iter().cloned());
+    notes.extend(unused(root, &traffic));
     let (busy, last) = traffic.ideal(topology.hosts(), derived.rate);
     let busy = busy.unwrap_or_else(|| {
         let what = format!("keeps a NIC of {} busy for longer than a run can last", derived.rate);
@@ -305,6 +314,21 @@ fn notes(workloads: &[workload::Workload], profile: &Profile, routing: Routing) 
         }
     }
     notes.dedup();
+    notes
+}
+
+/// Notes on sections of the scenario that have no effect on the run.
+fn unused(root: &toml::Table, traffic: &crate::scenario::generate::Traffic) -> Vec<String> {
+    let mut notes = Vec::new();
+    let told = traffic.notes.iter().any(|note| note.contains("[servers] has no effect"));
+    if root.contains_key("servers") && !traffic.uses_servers && !told {
+        notes
+            .push("[servers] has no effect on this run: no job and no collective uses the links inside servers".into());
+    }
+    if root.contains_key("switch") && traffic.aggregation.is_none() {
+        let what = "no workload has algorithm = \"in-network\" or kind = \"training\"";
+        notes.push(format!("[switch] has no effect on this run: {what}"));
+    }
     notes
 }
 
@@ -497,7 +521,7 @@ impl Experiment {
             Execution::InNetwork(job) => self.hops_in_network(job),
             Execution::Pipe(pipe) => self.hops_of_pipe(&self.pipes[pipe]),
             Execution::Listed(listed) => self.hops_of_listed(&self.listed[listed]),
-            Execution::Flows => 0.0,
+            Execution::Flows | Execution::OnServers { .. } => 0.0,
         });
         (rows + tallied.sum::<f64>()) as u64
     }
@@ -625,8 +649,18 @@ impl Experiment {
             Execution::Pipe(pipe) => self.pipes[pipe].messages(),
             Execution::Listed(listed) => self.listed[listed].messages(),
             Execution::Multicast(_) | Execution::InNetwork(_) => u64::from(plan.ranks),
+            Execution::OnServers { job, group } => self.rails(job, group).map(|rail| self.messages_of(rail)).sum(),
             Execution::Schedule(_) | Execution::Flows => plan.messages.len() as u64,
         }
+    }
+
+    /// The collectives between servers of one group of a collective on servers: one per rail.
+    pub(crate) fn rails(&self, job: usize, group: u32) -> impl Iterator<Item = &CollectivePlan> {
+        let plan = &self.jobs[job];
+        let all = plan.operations.first().map_or(&[][..], |(_, places)| places);
+        let groups = self.scripted[job].hosts.len() / (plan.groups_of.max(1) as usize);
+        let each = all.len() / groups.max(1);
+        all.iter().skip(group as usize * each).take(each).map(|&place| &self.collectives[place])
     }
 
     /// The counts of a collective without entries.
@@ -642,7 +676,7 @@ impl Experiment {
                 let before = self.groups.len() + self.multicasts.len() + self.scripted.len() + self.pipes.len();
                 before + self.listed.len() + job
             }
-            Execution::Flows => return None,
+            Execution::Flows | Execution::OnServers { .. } => return None,
         };
         measured.tallies.get(place)
     }

@@ -233,7 +233,7 @@ impl<'a> Section<'a> {
                 None
             }
             number @ (Value::Integer(_) | Value::Float(_)) => {
-                let remedy = format!("write \"{} {unit}\" if that is what you mean", show(number));
+                let remedy = quantity::without_unit(&show(number), unit);
                 self.wrong(key, "needs a unit", remedy);
                 None
             }

@@ -28,11 +28,14 @@ pub fn run(experiment: &Experiment, control: &Control) -> Outcome {
     let measurements = simulate(experiment, control);
     let wall = began.elapsed().as_secs_f64();
     let alone = |job: usize| {
-        if !experiment.alone || control.stopping() {
+        if !experiment.alone || experiment.jobs[job].groups_of > 0 || control.stopping() {
             return None;
         }
         let only = experiment.only_job(job);
-        Report::new(&only, &simulate(&only, control), 0.0).jobs.get(job)?.iteration_us
+        let jobs = Report::new(&only, &simulate(&only, control), 0.0).jobs;
+        // The report has no collectives on servers among its jobs.
+        let before = experiment.jobs[..job].iter().filter(|plan| plan.groups_of == 0).count();
+        jobs.get(before)?.iteration_us
     };
     let alone: Vec<Option<f64>> = (0..experiment.jobs.len()).map(alone).collect();
     let report = Report::beside(experiment, &measurements, wall, &alone);

@@ -227,6 +227,13 @@ pub fn supported(experiment: &Experiment) -> Result<(), WireError> {
             plan.name, plan.algorithm
         ));
     }
+    if let Some(made) = experiment.jobs.iter().find(|job| job.groups_of > 0) {
+        return no(format!(
+            "the collective `{}` uses the links inside [servers], which only the simulator has: write servers = false, or use \
+             `strandway run`",
+            made.name
+        ));
+    }
     if let Some(job) = experiment.jobs.first() {
         return no(format!(
             "the workload `{}` is of kind = \"fsdp\", which runs in the simulator only: write kind = \"all-gather\" or \

@@ -10,6 +10,13 @@ use strandway_proto::units::Rate;
 /// Rate of one NVLink by the GPU's generation, GB/s per direction (NCCL `src/graph/topo.h`).
 const NVLINK: [(i64, f64); 6] = [(100, 40.1), (90, 20.6), (86, 12.0), (80, 20.0), (70, 20.0), (60, 18.0)];
 
+/// Rate of one xGMI link by the beginning of the GPU's `gcn`, GB/s per direction (RCCL `src/graph/topo.h`): MI350 and
+/// MI300, MI200; others are older. Old files write 910 for gfx90a.
+const XGMI: [(&str, f64); 4] = [("95", 48.0), ("94", 48.0), ("90a", 36.0), ("910", 36.0)];
+
+/// Rate of PCIe 4.0 x16 as NCCL counts it, GB/s: if GPUs have neither NVLinks nor a speed of their PCIe link.
+const PCIE: f64 = 24.0;
+
 /// A server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Server {
@@ -27,6 +34,12 @@ pub struct Server {
     pub skeleton: bool,
     /// The number of rails that NICs name.
     pub rails: u32,
+    /// True: GPUs have no NVLinks, so `inside` is the rate of PCIe.
+    pub pcie: bool,
+    /// NICs of each GPU, if they have several and count as one NIC; otherwise 0.
+    pub ports: u32,
+    /// The names of NICs that are left out.
+    pub left_out: Vec<String>,
 }
 
 /// Is this a topology?
@@ -49,11 +62,11 @@ pub fn parse(file: &str, text: &str) -> Result<Server, Problems> {
     if system.name() != "system" {
         return Err(system.wrong(system.name(), "is no topology of NCCL", "the first element is <system>"));
     }
-    system.number("version", Some(1), 0, 1)?;
+    // NCCL's own files have version 1, RCCL's version 2.
+    system.number("version", Some(1), 0, 2)?;
     let mut server = Server::default();
-    let (mut named, mut by_class) = ((0u32, 0u32), (0u32, 0u32));
-    let mut links: Option<(Rate, usize)> = None;
-    let mut speeds: Option<(Rate, usize)> = None;
+    let (mut gpus, mut nets) = (Vec::new(), Vec::new());
+    let (mut by_class, mut classless) = ((0u32, 0u32), 0u32);
     let mut rails = std::collections::BTreeSet::new();
     let mut around: Option<&str> = None;
     for node in system.node.descendants().filter(roxmltree::Node::is_element) {
@@ -75,57 +88,193 @@ pub fn parse(file: &str, text: &str) -> Result<Server, Problems> {
                 let inner = element.children().any(|child| matches!(child.name(), "gpu" | "nic"));
                 match class.get(..4) {
                     _ if inner => {}
-                    Some("0302" | "0300") => by_class.0 += 1,
+                    Some("0302" | "0300" | "0380") => by_class.0 += 1,
                     Some("0200" | "0207") => by_class.1 += 1,
+                    None => classless += 1,
                     _ => {}
                 }
             }
-            "gpu" => {
-                named.0 += 1;
-                let generation = element.number("sm", Some(0), 0, 1000)?;
-                let each = NVLINK.iter().find(|(sm, _)| *sm <= generation).map_or(20.0, |(_, rate)| *rate);
-                let mut count = 0;
-                for link in element.children().filter(|child| child.name() == "nvlink") {
-                    count += link.number("count", Some(1), 0, 1024)?;
-                }
-                if count > 0 {
-                    let rate = Rate((count as f64 * each * 8e9).round() as u64);
-                    let (known, line) = *links.get_or_insert((rate, element.line()));
-                    if known != rate {
-                        let what = format!("has another number of NVLinks than the GPU in line {line}");
-                        return Err(element.wrong("", what, "[servers] has equal GPUs; describe it by hand"));
-                    }
-                }
-            }
+            "gpu" => gpus.push(Gpu::new(&element)?),
             "net" => {
-                named.1 += 1;
                 let speed = element.number("speed", Some(0), 0, 100_000_000)?;
                 rails.extend(element.text("rail"));
-                if speed > 0 {
-                    let rate = Rate(speed as u64 * 1_000_000);
-                    let (known, line) = *speeds.get_or_insert((rate, element.line()));
-                    if known != rate {
-                        let what = format!("has another speed than the NIC in line {line}");
-                        return Err(element.wrong(
-                            &speed.to_string(),
-                            what,
-                            "[fabric] has equal NICs; describe it by hand",
-                        ));
-                    }
-                }
+                nets.push(Net {
+                    name: element.text("name").unwrap_or("unnamed").to_string(),
+                    rate: Rate(speed as u64 * 1_000_000),
+                    line: element.line(),
+                    near: is_near_gpu(node),
+                });
             }
             _ => {}
         }
     }
-    server.skeleton = named.0 == 0;
-    server.gpus = if named.0 > 0 { named.0 + by_class.0 } else { by_class.0 };
-    server.nics = if named.1 > 0 { named.1 } else { by_class.1 };
-    (server.inside, server.nic) = (links.map(|(rate, _)| rate), speeds.map(|(rate, _)| rate));
-    server.rails = rails.len() as u32;
+    server.skeleton = gpus.is_empty();
+    server.gpus = gpus.len() as u32 + by_class.0;
     if server.gpus == 0 {
-        return Err(system.wrong("", "has no GPU: no <gpu>, and no <pci> of class 0x0302", "was the file cut off?"));
+        let (what, remedy) = match classless {
+            0 => ("has no GPU: no <gpu>, and no <pci> of class 0x0302", "was the file cut off?"),
+            _ => (
+                "has no <gpu>, and <pci> elements without a class, so nothing says which of them are GPUs",
+                "dump the topology on such a server: NCCL_TOPO_DUMP_FILE; or write gpus, nics and rate in [servers]",
+            ),
+        };
+        return Err(system.wrong("", what, remedy));
+    }
+    server.links(file, &gpus)?;
+    server.rails = rails.len() as u32;
+    if nets.is_empty() {
+        server.nics = by_class.1;
+    } else {
+        server.choose(file, nets)?;
     }
     Ok(server)
+}
+
+/// A GPU of a file.
+struct Gpu {
+    line: usize,
+    /// NVLinks, or links of xGMI, and the rate of all of them in GB/s.
+    links: i64,
+    rate: f64,
+    /// Rate of its PCIe link in GB/s, if the file says it.
+    pcie: Option<f64>,
+}
+
+impl Gpu {
+    fn new(element: &Element<'_, '_>) -> Result<Gpu, Problems> {
+        let generation = element.number("sm", Some(0), 0, 1000)?;
+        let (mut links, mut rate) = (0, 0.0);
+        for link in element.children() {
+            let each = match link.name() {
+                "nvlink" => NVLINK.iter().find(|(sm, _)| *sm <= generation).map_or(20.0, |(_, rate)| *rate),
+                "xgmi" => {
+                    let gcn = element.text("gcn").unwrap_or_default().trim_start_matches("gfx");
+                    XGMI.iter().find(|(start, _)| gcn.starts_with(start)).map_or(24.0, |(_, rate)| *rate)
+                }
+                _ => continue,
+            };
+            let count = link.number("count", Some(1), 0, 1024)?;
+            links += count;
+            rate += count as f64 * each;
+        }
+        let of = |name: &str| element.node.parent_element().and_then(|pci| pci.attribute(name));
+        let width = of("link_width").and_then(|width| width.trim().parse::<f64>().ok());
+        let speed = of("link_speed").and_then(|speed| speed.split_whitespace().next()?.parse::<f64>().ok());
+        // NCCL `src/graph/topo.cc` (kvDictPciGen): three quarters of a lane's rate are used.
+        let pcie = width.zip(speed).map(|(width, speed)| width * speed * 0.75 / 8.0);
+        Ok(Gpu { line: element.line(), links, rate, pcie: pcie.filter(|rate| (0.01..1e4).contains(rate)) })
+    }
+}
+
+/// A NIC, or a port of one.
+struct Net {
+    name: String,
+    rate: Rate,
+    line: usize,
+    /// True if a GPU is below the same PCIe switch.
+    near: bool,
+}
+
+/// Whether a GPU and this NIC are below one PCIe switch.
+fn is_near_gpu(net: roxmltree::Node<'_, '_>) -> bool {
+    let switches = net.ancestors().skip(1).filter(|node| node.has_tag_name("pci"));
+    switches.into_iter().any(|pci| pci.descendants().any(|node| node.has_tag_name("gpu")))
+}
+
+impl Server {
+    /// Sets the rate inside a server from the links of its GPUs, which must be equal.
+    fn links(&mut self, file: &str, gpus: &[Gpu]) -> Result<(), Problems> {
+        let Some(first) = gpus.first() else { return Ok(()) };
+        if let Some(odd) = gpus.iter().find(|gpu| gpu.links != first.links || gpu.rate != first.rate) {
+            let what = match (odd.links, first.links) {
+                (0, _) => format!("has no NVLinks, and the GPU in line {} has {}", first.line, first.links),
+                (_, 0) => format!("has NVLinks, and the GPU in line {} has none", first.line),
+                _ => format!("has another number of NVLinks than the GPU in line {}", first.line),
+            };
+            let remedy =
+                "[servers] has equal GPUs; mend the server (NCCL falls back to PCIe on it), or describe it by hand";
+            return Err(super::trace::problem(file, Some(odd.line), "", what, remedy));
+        }
+        let bits = |rate: f64| Rate((rate * 8e9).round() as u64);
+        self.pcie = first.links == 0;
+        self.inside = match self.pcie {
+            false => Some(bits(first.rate)),
+            true => Some(bits(gpus.iter().map(|gpu| gpu.pcie.unwrap_or(PCIE)).fold(f64::INFINITY, f64::min))),
+        };
+        Ok(())
+    }
+
+    /// Chooses the NICs that GPUs use. The others are left out.
+    fn choose(&mut self, file: &str, mut nets: Vec<Net>) -> Result<(), Problems> {
+        let mut out = Vec::new();
+        let fits = |nets: &[Net]| !nets.is_empty() && self.gpus.is_multiple_of(nets.len() as u32);
+        let near = nets.iter().filter(|net| net.near).count();
+        let mut leave = |nets: &mut Vec<Net>, keep: &dyn Fn(&Net) -> bool| {
+            out.extend(nets.iter().filter(|net| !keep(net)).map(|net| net.name.clone()));
+            nets.retain(keep);
+        };
+        if near > 0 && near < nets.len() && self.gpus.is_multiple_of(near as u32) {
+            leave(&mut nets, &|net| net.near);
+        }
+        let fastest = nets.iter().map(|net| net.rate).max().unwrap_or_default();
+        let fast = nets.iter().filter(|net| net.rate == fastest).count();
+        if fast < nets.len() {
+            let near = nets.iter().any(|net| net.rate < fastest && net.near);
+            if near || (fast as u32) < self.gpus {
+                let odd = nets.iter().find(|net| net.rate != nets[0].rate).unwrap_or(&nets[0]);
+                let what = format!("has another speed than the NIC in line {}", nets[0].line);
+                let speed = (odd.rate.0 / 1_000_000).to_string();
+                let remedy = "[fabric] has equal NICs; describe it by hand";
+                return Err(super::trace::problem(file, Some(odd.line), &speed, what, remedy));
+            }
+            leave(&mut nets, &|net| net.rate == fastest);
+        }
+        let count = nets.len() as u32;
+        let mut rate = fastest;
+        let nics = match count {
+            _ if fits(&nets) => count,
+            _ if count.is_multiple_of(self.gpus) => {
+                // Several NICs of each GPU: one with a port per NIC.
+                self.ports = count / self.gpus;
+                rate = Rate(rate.0 * u64::from(self.ports));
+                self.gpus
+            }
+            _ => {
+                let most = (1..=count.min(self.gpus)).rev().find(|n| self.gpus.is_multiple_of(*n)).unwrap_or(1);
+                out.extend(nets.drain(most as usize..).map(|net| net.name));
+                most
+            }
+        };
+        (self.nics, self.nic, self.left_out) = (nics, (rate.0 > 0).then_some(rate), out);
+        Ok(())
+    }
+
+    /// What a run assumes about the server beyond its file.
+    pub fn assumed(&self) -> Vec<String> {
+        let mut assumed = Vec::new();
+        match self.inside {
+            None => {
+                assumed.push("NVLinks are those of an H100, since the file does not say: 3.6 Tb/s per GPU".to_string())
+            }
+            Some(rate) if self.pcie && self.gpus > 1 => {
+                assumed.push(format!(
+                    "GPUs have no NVLinks, and reach each other over PCIe with {rate} each, at the most"
+                ));
+            }
+            Some(_) => {}
+        }
+        if self.nics == 0 {
+            assumed.push("each GPU has a NIC, since the file has none".to_string());
+        }
+        if self.ports > 1 {
+            assumed.push(format!("the {} NICs of a GPU are one NIC with {} planes", self.ports, self.ports));
+        }
+        if !self.left_out.is_empty() {
+            let out = self.left_out.join(", ");
+            assumed.push(format!("these NICs are left out, as those of storage or management: {out}"));
+        }
+        assumed
+    }
 }
 
 impl Server {
@@ -141,16 +290,18 @@ impl Server {
     pub fn describe(&self) -> String {
         let rate = |rate: Option<Rate>| rate.map_or("unknown".to_string(), |rate| rate.to_string());
         let skeleton = if self.skeleton { " (a skeleton: PCI devices only)" } else { "" };
-        let mut assumed = vec!["PCIe never limits a message".to_string(), "GPU i uses NIC i x NICs / GPUs".to_string()];
-        if self.inside.is_none() {
-            assumed.push("NVLinks are those of an H100, since the file does not say: 3.6 Tb/s per GPU".to_string());
-        }
-        if self.nics == 0 {
-            assumed.push("each GPU has a NIC, since the file has none".to_string());
-        }
-        let fabric = self.nic.map_or(String::new(), |rate| format!("[fabric]\nrate = \"{rate}\"\n"));
+        let mut assumed = vec![
+            "PCIe never limits a message between servers".to_string(),
+            "GPU i uses NIC i x NICs / GPUs".to_string(),
+        ];
+        assumed.extend(self.assumed());
+        let planes = match self.ports {
+            0 | 1 => String::new(),
+            ports => format!("kind = \"multi-plane\"\nplanes = {ports}\n"),
+        };
+        let fabric = self.nic.map_or(String::new(), |rate| format!("[fabric]\n{planes}rate = \"{rate}\"\n"));
         format!(
-            "a topology of NCCL{skeleton}: {} GPUs, {} NICs, {} CPUs; NVLinks of a GPU {}, a NIC {}\nassumed: {}\n\
+            "a topology of NCCL{skeleton}: {} GPUs, {} NICs, {} CPUs; links of a GPU {}, a NIC {}\nassumed: {}\n\
              to run it, name it in a scenario ([servers] topo = \"FILE\"), or write:\n{fabric}{}",
             self.gpus,
             self.nics,
@@ -264,6 +415,63 @@ mod tests {
         assert!(told.contains("ring: 2 channels") && told.contains("NIC 0 - 0 - 1"), "{told}");
     }
 
+    /// A server whose GPUs and NICs are below the CPU.
+    fn server(gpus: &[&str], speeds: &[u32]) -> String {
+        let gpu = |links: &&str| {
+            format!(
+                "<pci class=\"0x030200\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\"><gpu sm=\"90\" gcn=\"942\">{links}</gpu></pci>\n"
+            )
+        };
+        let nic = |(at, speed): (usize, &u32)| {
+            format!("<pci class=\"0x020700\"><nic><net name=\"nic{at}\" speed=\"{speed}\"/></nic></pci>\n")
+        };
+        let gpus: String = gpus.iter().map(gpu).collect();
+        let nics: String = speeds.iter().enumerate().map(nic).collect();
+        format!("<system version=\"2\">\n<cpu numaid=\"0\">\n{gpus}{nics}</cpu>\n</system>\n")
+    }
+
+    #[test]
+    fn servers_of_amd_have_the_rate_of_their_links() {
+        let links = "<xgmi target=\"a\" count=\"1\"/>".repeat(7);
+        let made = parse("a.xml", &server(&[links.as_str(); 8], &[400_000; 8])).expect("an MI300X");
+        // Seven links of 48 GB/s.
+        assert_eq!((made.gpus, made.inside), (8, Some(Rate(7 * 48 * 8_000_000_000))));
+    }
+
+    #[test]
+    fn gpus_without_links_have_the_rate_of_pcie() {
+        let made = parse("a.xml", &server(&[""; 8], &[400_000; 4])).expect("PCIe");
+        assert_eq!((made.inside, made.pcie), (Some(Rate(24 * 8_000_000_000)), true));
+        assert!(made.describe().contains("over PCIe with 192 Gbps each"), "{}", made.describe());
+        let links = "<nvlink target=\"s\" count=\"18\"/>";
+        let said = parse("a.xml", &server(&[links, "", links], &[400_000; 3])).expect_err("one without").to_string();
+        assert!(said.contains("a.xml:4: has no NVLinks, and the GPU in line 3 has 18"), "{said}");
+    }
+
+    #[test]
+    fn nics_of_storage_are_left_out_and_named() {
+        let links = "<nvlink target=\"s\" count=\"18\"/>";
+        let of = |speeds: &[u32], gpus: usize| parse("a.xml", &server(&vec![links; gpus], speeds)).expect("sound");
+        let ten = of(&[400_000; 10], 8);
+        assert_eq!((ten.nics, ten.left_out.clone()), (8, vec!["nic8".to_string(), "nic9".to_string()]));
+        assert!(ten.describe().contains("nic8, nic9"), "{}", ten.describe());
+        let mut speeds = [200_000; 9];
+        speeds[8] = 100_000;
+        let mixed = of(&speeds, 8);
+        assert_eq!((mixed.nics, mixed.nic, mixed.left_out), (8, Some(Rate::from_gbps(200)), vec!["nic8".to_string()]));
+        // Two NICs of one GPU are one NIC with two planes.
+        let two = of(&[200_000; 2], 1);
+        assert_eq!((two.nics, two.ports, two.nic), (1, 2, Some(Rate::from_gbps(400))));
+        assert!(two.describe().contains("planes = 2\nrate = \"400 Gbps\""), "{}", two.describe());
+    }
+
+    #[test]
+    fn devices_without_a_class_are_named_as_the_reason() {
+        let bare = "<system version=\"1\"><cpu numaid=\"0\"><pci busid=\"0\"/><pci busid=\"1\"/></cpu></system>";
+        let said = parse("a.xml", bare).expect_err("no GPU").to_string();
+        assert!(said.contains("<pci> elements without a class"), "{said}");
+    }
+
     #[test]
     fn bad_files_are_explained() {
         type Read = fn(&str) -> Result<(), Problems>;
@@ -287,7 +495,12 @@ mod tests {
         for (from, to, wanted) in [
             ("count=\"18\"", "count=\"6\"", "a.xml:6: has another number of NVLinks than the GPU in line 4"),
             ("speed=\"400000\"", "speed=\"200000\"", "has another speed than the NIC in line 5"),
-            ("version=\"1\"", "version=\"2\"", "`2`: is no version"),
+            ("version=\"1\"", "version=\"3\"", "`3`: is no version"),
+            (
+                "<nvlink target=\"s0\" count=\"18\" tclass=\"0x068000\"/>",
+                "",
+                "a.xml:6: has NVLinks, and the GPU in line 4 has none",
+            ),
         ] {
             let said = parse("a.xml", &FULL.replacen(from, to, 1)).expect_err(to).to_string();
             assert!(said.contains(wanted), "{said}");

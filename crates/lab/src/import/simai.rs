@@ -121,7 +121,10 @@ pub fn parse(file: &str, text: &str) -> Result<Workload, Problems> {
         };
         let text = words.get(at + 1).copied().unwrap_or_default();
         let range = "write a whole number that a cluster can have";
-        match text.parse::<u64>() {
+        // AICB divides in Python, which makes `8388608.0` of whole numbers.
+        let whole =
+            text.split_once('.').filter(|(_, rest)| rest.bytes().all(|digit| digit == b'0')).map_or(text, |(n, _)| n);
+        match whole.parse::<u64>() {
             Ok(n) if n <= most && (n > 0 || default == Some(0)) => Ok(n),
             _ => Err(problem(1, text, format!("is no {name} from 1 to {most}"), range)),
         }
@@ -220,12 +223,24 @@ struct Cut {
     others: usize,
 }
 
+/// Whether AICB writes a layer of this name once per iteration, and not once per micro-batch
+/// (`SimAI_training_workload_generator.py`).
+fn is_once(name: &str) -> bool {
+    let starts = ["grad_", "moe_grad_", "optimizer", "cross_entropy"];
+    starts.iter().any(|start| name.starts_with(start)) || ["embedding_grads", "layernorm"].contains(&name)
+}
+
 /// The layers of one micro-batch, and those that are there once. A micro-batch begins with the first name that is there
 /// once per micro-batch, and holds the names that repeat. The values are those of the last one: the first has what is
 /// done once.
 fn cut(layers: Vec<Layer>, micros: u32) -> Result<Cut, String> {
     if micros <= 1 {
-        return Ok(Cut { micro: layers, once: Vec::new(), others: 0 });
+        // Nothing repeats, so only the name tells what is there once.
+        let (once, micro): (Vec<Layer>, Vec<Layer>) = layers.into_iter().partition(|layer| is_once(&layer.name));
+        return Ok(match micro.is_empty() {
+            true => Cut { micro: once, once: Vec::new(), others: 0 },
+            false => Cut { micro, once, others: 0 },
+        });
     }
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
     for layer in &layers {
@@ -298,6 +313,13 @@ impl Workload {
              run behind the last backward pass, in the file's order; every micro-batch has the times and bytes of the last one; the last field of a layer (update) and checkpoints are not read\n\
              to run it: [job] file = \"FILE\" beside [servers] and [fabric]; pp and micro_batches may be lowered\n",
         );
+        if self.chunks > 1 && self.pp > 1 {
+            out.push_str(&format!(
+                "vpp: {} makes an interleaved pipeline if ga is a multiple of pp; AICB writes the number of layers there, asked or not: \
+                 [job] schedule = \"1f1b\" runs without it\n",
+                self.chunks
+            ));
+        }
         if self.gpus == 0 {
             out.push_str("the header has no all_gpus: write gpus = N there\n");
         }
@@ -326,6 +348,27 @@ mod tests {
         let told = small.describe();
         assert!(told.contains("8 GPUs: TP 2, EP 2, PP 2, DP 2; 2 micro-batches"), "{told}");
         assert!(told.contains("1 x ReduceScatter among Data"), "{told}");
+    }
+
+    #[test]
+    fn a_size_that_python_has_divided_is_a_whole_number() {
+        let text = SMALL.replace("pp_comm 1000", "pp_comm: 8388608.0");
+        assert_eq!(parse("a.txt", &text).expect("a whole number").stage_bytes, 8_388_608);
+        let said = parse("a.txt", &SMALL.replace("pp_comm 1000", "pp_comm: 1000.5")).expect_err("half a byte");
+        assert!(said.to_string().contains("`1000.5`: is no pp_comm"), "{said}");
+    }
+
+    #[test]
+    fn layers_of_the_end_of_an_iteration_are_told_by_name_if_there_is_one_micro_batch() {
+        let text = "HYBRID model_parallel_NPU_group: 2 pp: 2 vpp: 4 ga: 1 all_gpus: 4\n3\n\
+            grad_norm -1 1 ALLGATHER 4000 1 NONE 0 1 NONE 0 100\n\
+            attention -1 500 NONE 0 400 NONE 0 300 NONE 0 100\n\
+            optimizer1 -1 1 NONE 0 1 NONE 0 1 NONE 0 100\n";
+        let made = parse("a.txt", text).expect("sound");
+        let names = |layers: &[Layer]| layers.iter().map(|layer| layer.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&made.micro), ["attention"]);
+        assert_eq!(names(&made.once), ["grad_norm", "optimizer1"]);
+        assert!(made.describe().contains("schedule = \"1f1b\""), "{}", made.describe());
     }
 
     /// Cut anywhere, and with each number made absurd: an error with file and line, or a sound file; never a panic.

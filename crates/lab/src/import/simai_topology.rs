@@ -228,6 +228,7 @@ impl Graph<'_> {
             );
         }
         let (spines, bundle, uplink) = self.spines(&leaves, nic)?;
+        self.by_plane(&leaves, &hosts, &mut leaves_of, spines > 0)?;
         let per_server = if inside.is_some() { per_server.max(1) } else { 1 };
         if !self.gpus.is_multiple_of(per_server) {
             return Err(self.odd(Some(1), format!("{} GPUs do not fill servers of {per_server}", self.gpus)));
@@ -296,6 +297,60 @@ impl Graph<'_> {
         }
     }
 
+    /// Checks that the leaves of a plane are linked to the same spines and that planes share no spine, and sorts the
+    /// leaves of each GPU by plane.
+    fn by_plane(
+        &self,
+        leaves: &BTreeMap<u32, u32>,
+        hosts: &[u32],
+        leaves_of: &mut [Vec<u32>],
+        spines: bool,
+    ) -> Result<(), Problems> {
+        if !spines {
+            leaves_of.iter_mut().for_each(|leaves| leaves.sort_unstable());
+            return Ok(());
+        }
+        let above = |leaf: u32| -> BTreeSet<u32> { self.to(leaf, Some(false)).iter().map(|link| link.to).collect() };
+        // The first leaf below each set of spines, and the plane of each leaf.
+        let mut planes: Vec<(u32, BTreeSet<u32>)> = Vec::new();
+        let mut plane_of: BTreeMap<u32, usize> = BTreeMap::new();
+        for &leaf in leaves.keys() {
+            let mine = above(leaf);
+            let known = planes.iter().position(|(_, set)| *set == mine);
+            let part = planes.iter().find(|(_, set)| *set != mine && !set.is_disjoint(&mine));
+            if let (None, Some((other, _))) = (known, part) {
+                let what = format!("leaves {other} and {leaf} are linked to some of the same spines, and not to all");
+                return Err(self.odd(None, what));
+            }
+            plane_of.insert(leaf, known.unwrap_or(planes.len()));
+            if known.is_none() {
+                planes.push((leaf, mine));
+            }
+        }
+        let wanted = leaves_of[0].len();
+        for (host, mine) in hosts.iter().zip(leaves_of) {
+            mine.sort_by_key(|leaf| plane_of[leaf]);
+            if let Some(pair) = mine.windows(2).find(|pair| plane_of[&pair[0]] == plane_of[&pair[1]]) {
+                let what = format!(
+                    "GPU {host} is linked to leaves {} and {}, which have the same spines: two leaves in one plane (dual ToR)",
+                    pair[0], pair[1]
+                );
+                return Err(self.odd(None, what));
+            }
+        }
+        if planes.len() != wanted {
+            let what = format!(
+                "leaves {} and {} have no spine in common, and each GPU is linked to {wanted} of {} such groups: islands \
+                 without a link between them",
+                planes[0].0,
+                planes[1].0,
+                planes.len()
+            );
+            return Err(self.odd(None, what));
+        }
+        Ok(())
+    }
+
     /// True if each leaf has all GPUs below it: one leaf per plane.
     fn planes(&self, leaves: &BTreeMap<u32, u32>) -> bool {
         leaves.values().all(|count| *count == self.gpus)
@@ -303,16 +358,15 @@ impl Graph<'_> {
 
     /// Whether leaves are rails: GPU `i` of all servers of a group below leaf `i`.
     fn rails(&self, leaves_of: &[Vec<u32>], per_server: u32, hosts_per_leaf: u32) -> Result<bool, Problems> {
-        let leaf = |gpu: u32| leaves_of[gpu as usize][0];
         let (per_server, per_leaf) = (per_server as usize, hosts_per_leaf as usize);
-        let side_by_side = leaves_of.chunks(per_leaf).all(|chunk| chunk.iter().all(|leaves| leaves[0] == chunk[0][0]));
+        let side_by_side = leaves_of.chunks(per_leaf).all(|chunk| chunk.iter().all(|leaves| *leaves == chunk[0]));
         if side_by_side {
             return Ok(false);
         }
         let group = per_server * per_leaf;
         let in_rail = |gpu: usize| {
             let first = gpu / group * group + gpu % per_server;
-            leaf(gpu as u32) == leaf(first as u32)
+            leaves_of[gpu] == leaves_of[first]
         };
         if (self.gpus as usize).is_multiple_of(group) && (0..self.gpus as usize).all(in_rail) {
             return Ok(true);
@@ -430,6 +484,36 @@ mod tests {
                 }
             }
         }
+        // Two leaves below each of two pairs of spines; each of four GPUs below one leaf, or below two.
+        let fabric = |below: [&[u32]; 4], above: [&[u32]; 4]| {
+            let mut links = Vec::new();
+            for (gpu, leaves) in below.iter().enumerate() {
+                links.extend(leaves.iter().map(|leaf| format!("{gpu} {leaf} 100Gbps 0.0005ms 0")));
+            }
+            for (leaf, spines) in (4..).zip(above) {
+                links.extend(spines.iter().map(|spine| format!("{leaf} {spine} 100Gbps 0.0005ms 0")));
+            }
+            let spines: BTreeSet<u32> = above.iter().flat_map(|spines| spines.iter().copied()).collect();
+            let ids: Vec<String> = (4..8).chain(spines.iter().copied()).map(|id| id.to_string()).collect();
+            format!("{} {} {}\n{}\n{}\n", 4 + ids.len(), ids.len(), links.len(), ids.join(" "), links.join("\n"))
+        };
+        let singly: [&[u32]; 4] = [&[4], &[5], &[6], &[7]];
+        let dual: [&[u32]; 4] = [&[4, 6], &[6, 4], &[5, 7], &[5, 7]];
+        let apart: [&[u32]; 4] = [&[8, 9], &[8, 9], &[10, 11], &[10, 11]];
+        for (text, wanted) in [
+            (fabric(dual, [&[8, 9]; 4]), "GPU 0 is linked to leaves 4 and 6, which have the same spines"),
+            (fabric(singly, apart), "leaves 4 and 6 have no spine in common"),
+            (
+                fabric(singly, [&[8, 9], &[9, 10], &[10, 11], &[8, 11]]),
+                "linked to some of the same spines, and not to all",
+            ),
+        ] {
+            let said = parse("topo", &text).expect_err(wanted).to_string();
+            assert!(said.contains(wanted), "{said}");
+        }
+        // Two planes of two spines each are one fabric, whichever leaf a GPU names first.
+        let made = parse("topo", &fabric(dual, apart)).expect("two planes");
+        assert_eq!((made.planes, made.spines, made.hosts_per_leaf), (2, 2, 2));
         for (from, to, wanted) in [
             ("0 12 400Gbps", "0 13 400Gbps", "has 3 GPUs below it, and others have 5"),
             ("0 12 400Gbps", "0 12 200Gbps", "is another rate or latency of a NIC"),

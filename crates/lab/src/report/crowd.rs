@@ -59,7 +59,7 @@ impl<'a> Crowd<'a> {
                     let workers = job.job.workers().len() as u64;
                     (workers, plan.bytes.saturating_mul(workers), Of::InNetwork(job))
                 }
-                Execution::Flows => return None,
+                Execution::Flows | Execution::OnServers { .. } => return None,
             };
             Some(Part { class: plan.class, total, bytes, tally: experiment.tally_of(plan, measured), of })
         };

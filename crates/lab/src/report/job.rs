@@ -51,7 +51,7 @@ pub struct JobFacts {
     pub bound_us: f64,
     /// Compute time of a rank per iteration, mean over ranks.
     pub computed_us: f64,
-    /// The share of ranks' time in which they waited instead of computing: the bubble.
+    /// The share of ranks' time, from the start of the job to its end, in which they did not compute: the bubble.
     pub bubble: f64,
     /// The waiting time of ranks, by the kind of step that they waited for.
     pub exposed: Vec<ExposedFacts>,
@@ -109,7 +109,8 @@ pub struct OperationFacts {
     pub time_max_us: Option<f64>,
     /// Mean lower bound of their times, by arithmetic.
     pub bound_us: f64,
-    /// Bus bandwidth at the mean time, as nccl-tests defines it, in 10^9 bytes per second.
+    /// Bus bandwidth, as nccl-tests defines it, in 10^9 bytes per second: the sum of the bytes of all that ended, each
+    /// times the factor of its kind and number of ranks, divided by the sum of their times.
     #[serde(rename = "busbw_GBps")]
     pub busbw: Option<f64>,
     /// The same at the lower bound of the time.
@@ -149,11 +150,15 @@ pub(super) fn facts(experiment: &Experiment, measured: &Measurements, alone: &[O
         let ranks: Vec<&RankTimes> = measured.ranks.iter().filter(|rank| rank.job == job.number).collect();
         one(experiment, measured, plan, job, &ranks)
     };
-    let mut jobs: Vec<JobFacts> = experiment.jobs.iter().zip(&experiment.scripted).map(of).collect();
-    for (job, alone) in jobs.iter_mut().zip(alone) {
-        job.slowdown = job.iteration_us.zip(*alone).map(|(beside, alone)| beside / alone);
-    }
-    jobs
+    let all = experiment.jobs.iter().zip(&experiment.scripted).enumerate();
+    // Collectives on servers are among the collectives of the report.
+    let jobs = all.filter(|(_, (plan, _))| plan.groups_of == 0).map(|(place, both)| {
+        let mut job = of(both);
+        let alone = alone.get(place).copied().flatten();
+        job.slowdown = job.iteration_us.zip(alone).map(|(beside, alone)| beside / alone);
+        job
+    });
+    jobs.collect()
 }
 
 fn one(
@@ -197,7 +202,13 @@ fn one(
         iteration_max_us: lengths.iter().copied().max_by(f64::total_cmp),
         bound_us: plan.bound.as_us() / f64::from(iterations.max(1)),
         computed_us: computed / per,
-        bubble: share(all_waited),
+        bubble: match begun.zip(ends.last().filter(|_| ended == iterations)) {
+            // Ranks that end early wait for the others.
+            Some((begun, end)) if *end > begun => {
+                (1.0 - computed / (end.since(begun).as_us() * ranks.len() as f64)).max(0.0)
+            }
+            _ => share(all_waited),
+        },
         exposed: exposed
             .map(|(kind, name)| ExposedFacts { name: name.clone(), us: waited(kind) / per, share: share(waited(kind)) })
             .collect(),
@@ -268,10 +279,14 @@ fn operations(experiment: &Experiment, measured: &Measurements, kind: &str, plac
     let mean = (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64);
     let size = plans.iter().map(|plan| plan.bytes).sum::<u64>() / count.max(1);
     let bound_us = plans.iter().map(|plan| plan.bound.as_us()).sum::<f64>() / count.max(1) as f64;
-    let bus = |us: f64| {
-        let plan = plans.first()?;
-        bandwidth(plan.kind, plan.ranks, Bytes(size), Span((us * 1e6) as u64)).map(|rates| rates.bus)
+    // Groups of several sizes and several kinds may share a row: each collective counts with its own factor.
+    let bus_bytes = |plan: &&&CollectivePlan| {
+        bandwidth(plan.kind, plan.ranks, Bytes(plan.bytes), Span::from_us(1)).map_or(0.0, |rates| rates.bus * 1e3)
     };
+    let ended_bytes: f64 = plans.iter().filter(|plan| time(plan).is_some()).map(|plan| bus_bytes(&plan)).sum();
+    let all_bytes: f64 = plans.iter().map(|plan| bus_bytes(&plan)).sum();
+    let bus = |bytes: f64, us: f64| (us > 0.0).then(|| bytes / us / 1e3);
+    let bound_sum = plans.iter().map(|plan| plan.bound.as_us()).sum::<f64>();
     OperationFacts {
         name: kind.to_string(),
         algorithm: plans.first().map_or_else(String::new, |plan| plan.algorithm.clone()),
@@ -281,8 +296,8 @@ fn operations(experiment: &Experiment, measured: &Measurements, kind: &str, plac
         time_us: mean,
         time_max_us: times.iter().copied().max_by(f64::total_cmp),
         bound_us,
-        busbw: mean.and_then(bus),
-        bound_busbw: Some(bound_us).filter(|us| *us > 0.0).and_then(bus),
+        busbw: bus(ended_bytes, times.iter().sum()),
+        bound_busbw: bus(all_bytes, bound_sum),
         ..OperationFacts::default()
     }
 }

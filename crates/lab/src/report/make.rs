@@ -3,6 +3,7 @@
 use super::capacity::Capacity;
 use super::crowd::{self, Crowd};
 use super::spread::{cdf, spread};
+use super::text::count;
 use super::{
     ClassFacts, CollectiveFacts, CostFacts, Expectation, FabricFacts, FaultFacts, FlowFacts, Goodput, GroupFacts,
     LinkFacts, Packets, ParameterFacts, PathFacts, Report, RunFacts, SlowFlow, Spread, series, why,
@@ -169,9 +170,23 @@ impl Report {
             origin: experiment.origin.clone(),
         };
         report.notes.extend(super::aggregation::note(&report));
+        report.notes.extend(needless(&report.packets));
         report.expect = expectations(experiment, &report, &lives);
         report
     }
+}
+
+/// A note on timeouts if no packet was lost.
+fn needless(p: &Packets) -> Option<String> {
+    let lost = p.dropped + p.lost + p.trimmed + p.dropped_control + p.lost_control;
+    (p.timeouts > 0 && p.retransmitted > 0 && lost == 0).then(|| {
+        format!(
+            "{} timeouts expired although no packet was lost, and {} packets were sent again for nothing: they or their \
+             acknowledgements waited longer than the timeout; raise it (rto in [profile])",
+            count(p.timeouts),
+            count(p.retransmitted)
+        )
+    })
 }
 
 fn fault(note: &FaultNote, measured: &Measurements) -> FaultFacts {
@@ -500,6 +515,10 @@ fn collectives(experiment: &Experiment, measured: &Measurements, lives: &[Life])
             tally.map_or_else(|| lives.iter().filter(|l| l.received.is_some()).count() as u64, |t| t.received);
         let started = tally.map_or_else(|| lives.iter().filter_map(|l| l.started).min(), |t| t.first);
         let last = tally.map_or_else(|| lives.iter().filter_map(|l| l.received).max(), |t| t.last);
+        let (received, started, last) = match plan.execution {
+            Execution::OnServers { job, group } => on_servers(experiment, measured, job, group),
+            _ => (received, started, last),
+        };
         let last = last.filter(|_| received == messages);
         let time = last.zip(started).map(|(last, first)| last.since(first));
         let rates = time.and_then(|t| bandwidth(plan.kind, plan.ranks, Bytes(plan.bytes), t));
@@ -521,6 +540,24 @@ fn collectives(experiment: &Experiment, measured: &Measurements, lives: &[Life])
         }
     };
     experiment.collectives.iter().filter(|plan| plan.job.is_none()).map(facts).collect()
+}
+
+/// Of a group of a collective on servers: the messages between servers that have arrived, the start of its first rank,
+/// and the end of its last one.
+fn on_servers(
+    experiment: &Experiment,
+    measured: &Measurements,
+    job: usize,
+    group: u32,
+) -> (u64, Option<Time>, Option<Time>) {
+    let rails = experiment.rails(job, group).filter_map(|rail| experiment.tally_of(rail, measured));
+    let received = rails.map(|tally| tally.received).sum();
+    let size = experiment.jobs[job].groups_of;
+    let number = experiment.scripted[job].number;
+    let mine = || measured.ranks.iter().filter(move |rank| rank.job == number && rank.rank / size == group);
+    let ends: Option<Vec<Time>> = mine().map(|rank| rank.iterations.last().copied()).collect();
+    let all = ends.filter(|ends| ends.len() == size as usize);
+    (received, mine().filter_map(|rank| rank.begun).min(), all.and_then(|ends| ends.into_iter().max()))
 }
 
 fn parameters(experiment: &Experiment) -> Vec<ParameterFacts> {

@@ -4,7 +4,7 @@
 //! this operation, the waiting time is a *bubble* if the operation is a message between stages of a pipeline, and
 //! *waiting* otherwise. After that it is exposed communication of the group, that of earlier operations of the same
 //! stream included. A rank is ready when all steps have ended that the operation waits for, apart from those of its own
-//! stream. All parts are computed from the start and end times of steps, which ranks keep.
+//! stream; the time until then belongs to the last of these steps, in the same way. All parts are computed from the start and end times of steps, which ranks keep.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -205,6 +205,7 @@ fn walk(
 ) -> Time {
     let (script, mine) = (job.script(rank.rank), &job.operations[rank.rank as usize]);
     let ended = ends(script, rank);
+    let waits = Waits { script, mine, ended: &ended, begins };
     let mut free = begun;
     for kept in &rank.steps {
         let step = &script.steps()[kept.step as usize];
@@ -215,14 +216,10 @@ fn walk(
         causes.retain(|&before| script.steps()[before as usize].stream != COMPUTE && ended[before as usize] > free);
         causes.sort_by_key(|&before| (ended[before as usize], before));
         for before in causes {
-            let cause = &script.steps()[before as usize];
-            let Work::Operation(place) = cause.work else { continue };
             let until = ended[before as usize].min(kept.begun);
-            let all_there = begins.of(&mine[place as usize]).clamp(free, until);
-            let part = part_of(&script.kinds()[usize::from(cause.kind)]);
-            let early = if NAMES[part] == "pp" { BUBBLE } else { WAITING };
-            piece(early, free, all_there);
-            piece(part, all_there, until);
+            for (part, from, until) in waits.pieces(before, free, until) {
+                piece(part, from, until);
+            }
             free = until;
         }
         piece(WAITING, free.min(kept.begun), kept.begun);
@@ -233,6 +230,45 @@ fn walk(
         free = kept.ended;
     }
     free
+}
+
+/// What a rank waited for, step by step.
+struct Waits<'a> {
+    script: &'a Script,
+    mine: &'a [Operation],
+    ended: &'a [Time],
+    begins: &'a Begins,
+}
+
+impl Waits<'_> {
+    /// The parts of the time from `free` to `until`, in which the compute stream waited for this step of another
+    /// stream. The time before the rank was ready for the step belongs to the step that it was not ready because of,
+    /// and so on.
+    fn pieces(&self, step: u32, free: Time, until: Time) -> Vec<(usize, Time, Time)> {
+        let mut found = Vec::new();
+        let (mut at, mut until) = (step, until);
+        while until > free {
+            let step = &self.script.steps()[at as usize];
+            let last = step.after.iter().copied().max_by_key(|&before| (self.ended[before as usize], before));
+            let ready = last.map_or(free, |before| self.ended[before as usize]).clamp(free, until);
+            match step.work {
+                Work::Operation(place) => {
+                    let all_there = self.begins.of(&self.mine[place as usize]).clamp(ready, until);
+                    let part = part_of(&self.script.kinds()[usize::from(step.kind)]);
+                    let early = if NAMES[part] == "pp" { BUBBLE } else { WAITING };
+                    found.push((part, all_there, until));
+                    found.push((early, ready, all_there));
+                }
+                // Computation on another lane, such as a CPU; it may have waited for its lane.
+                Work::Compute(_) => found.push((0, ready, until)),
+            }
+            until = ready;
+            let Some(before) = last else { break };
+            at = before;
+        }
+        found.reverse();
+        found
+    }
 }
 
 /// The lane of a rank: its activities in the last iteration.

@@ -1,8 +1,10 @@
 //! Workloads that are collectives: reads their keys from a scenario, and places their ranks on hosts.
 
 use super::generate::{CHANNELS_MAX, MESSAGES_MAX, Maker, ROWS_MAX, fits};
+use super::job::{OnServers, Wish};
 use super::{fsdp, multicast, switch};
 use crate::alone::Alone;
+use crate::import::trace::Kind;
 use crate::problem::Problem;
 use crate::reader::Section;
 use crate::scenario::Scenario;
@@ -20,6 +22,10 @@ use strandway_proto::units::{Bytes, Span, Time};
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     way: Way,
+    /// How it runs over servers with several GPUs, if it can.
+    over: Option<(Kind, Wish)>,
+    /// Whether it is to use the links inside servers, if the scenario says so.
+    servers: Option<bool>,
     ranks: Option<u32>,
     group: Option<u32>,
     parts: u32,
@@ -61,6 +67,13 @@ pub enum Execution {
     Multicast(usize),
     /// Flows of the plan that wait for each other.
     Flows,
+    /// A group of a collective on servers.
+    OnServers {
+        /// The job that runs it: its index in [`crate::Experiment::jobs`].
+        job: usize,
+        /// The group's number.
+        group: u32,
+    },
     /// Messages from one rank of a job to another: their place in [`crate::Experiment::pipes`].
     Pipe(usize),
     /// A collective that follows a recipe: its index in [`crate::Experiment::listed`].
@@ -182,6 +195,8 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size:
             | Way::InNetwork(_)
             | Way::Sharded(_)
     );
+    let over = over(kind, &way);
+    let servers = section.flag("servers");
     let parts = if whole { None } else { many("pipeline", 256) };
     let ranks = section.count("ranks", 2, u64::from(most)).map(|n| n as u32);
     if ranks.is_some() && section.has("hosts") {
@@ -189,7 +204,22 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size:
     }
     let group = many("group", most);
     let placement = placement(section, scenario)?;
-    Some(Written { way, ranks, group, parts: parts.unwrap_or(1), placement })
+    Some(Written { way, over, servers, ranks, group, parts: parts.unwrap_or(1), placement })
+}
+
+/// How a collective runs over the rails of servers and the links inside them; `None` if it has no such form.
+fn over(kind: &str, way: &Way) -> Option<(Kind, Wish)> {
+    let made = matches!(way, Way::Recipe(RecipeOf::Made(_)));
+    match (kind, way) {
+        ("all-reduce", Way::Schedule(Algorithm::RingAllReduce)) => Some((Kind::AllReduce, Wish::Ring)),
+        ("all-reduce", _) if made => Some((Kind::AllReduce, Wish::Tree)),
+        ("all-gather", Way::Schedule(Algorithm::RingAllGather)) => Some((Kind::AllGather, Wish::Ring)),
+        ("all-gather", _) if made => Some((Kind::AllGather, Wish::Pat)),
+        ("reduce-scatter", Way::Schedule(_)) => Some((Kind::ReduceScatter, Wish::Ring)),
+        ("reduce-scatter", _) if made => Some((Kind::ReduceScatter, Wish::Pat)),
+        ("all-to-all", Way::Schedule(_)) => Some((Kind::AllToAll, Wish::Ring)),
+        _ => None,
+    }
 }
 
 /// The algorithm of MSCCL that `file` names.
@@ -289,6 +319,9 @@ fn at_line(file: &str, line: Option<usize>, entry: &str, what: &str, remedy: &st
 impl Maker<'_> {
     /// Makes all groups of a collective workload. `limit` is its key `hosts`.
     pub(super) fn collectives(&mut self, written: &Written, limit: Option<u32>) {
+        if self.runs_on_servers(written) {
+            return self.over_servers(written, limit);
+        }
         let there = self.context.topology.hosts();
         let listed = match &written.placement.placement {
             Placement::List(list) => Some(list.len() as u32),
@@ -404,6 +437,60 @@ impl Maker<'_> {
                 job: None,
             });
         }
+    }
+
+    /// Whether a collective has the GPUs of servers as its ranks. If not although servers have several GPUs, a note
+    /// says why.
+    fn runs_on_servers(&mut self, written: &Written) -> bool {
+        if self.context.servers.gpus == 1 {
+            return false;
+        }
+        let why = match written {
+            Written { servers: Some(false), .. } => "servers = false",
+            Written { over: None, .. } => "of its kind or algorithm, only NICs as ranks are modelled",
+            Written { placement: Placed { placement: Placement::List(_), .. }, .. } => "its placement lists NICs",
+            _ if self.workload.ordered.is_some() => "`ordered` chooses among connections of NICs",
+            _ => return true,
+        };
+        if written.servers == Some(true) {
+            self.complain("servers", true, format!("is not possible: {why}"), "leave it out");
+        }
+        let name = &self.workload.class;
+        self.traffic.notes.push(format!("{name}: [servers] has no effect on it, each of its ranks is a NIC: {why}"));
+        false
+    }
+
+    /// Makes all groups of a collective workload whose ranks are GPUs.
+    fn over_servers(&mut self, written: &Written, limit: Option<u32>) {
+        let Some((kind, algorithm)) = written.over else { return };
+        let servers = self.context.servers;
+        let there = servers.count * servers.gpus;
+        // `hosts` counts NICs.
+        let limit =
+            limit.map(|nics| (u64::from(nics) * u64::from(there) / u64::from(self.context.topology.hosts())) as u32);
+        let ranks = written.ranks.or(limit).unwrap_or(there);
+        let size = written.group.unwrap_or(ranks);
+        if size < 2 || size > ranks {
+            let what = format!("must be between 2 and the {ranks} GPUs");
+            return self.complain(if written.group.is_some() { "group" } else { "ranks" }, size, what, "correct it");
+        }
+        if !ranks.is_multiple_of(size) {
+            let what = format!("does not divide the {ranks} GPUs");
+            return self.complain("group", size, what, "choose a divisor, or set `ranks`");
+        }
+        // The size of an all-to-all is that of one message.
+        let copies = if kind == Kind::AllToAll { size } else { 1 };
+        let bytes = self.workload.common.size.0.saturating_mul(copies.into());
+        if fits(self.context.rate, Bytes(bytes.saturating_mul(servers.gpus.into()))).is_none() {
+            return self.complain("size", self.workload.common.size, "takes longer than a run can last", "write less");
+        }
+        let window = match written.way {
+            Way::Schedule(Algorithm::AllToAll { window }) => window,
+            _ => 1,
+        };
+        let random = written.placement.placement == Placement::Random;
+        let made = OnServers { kind, algorithm, ranks, size, bytes, parts: written.parts, window, random };
+        self.on_servers(made, &written.placement.name);
     }
 
     /// Checks that there are numbers for this many more messages without entries. Reports a problem if not.
@@ -567,7 +654,22 @@ impl Maker<'_> {
         self.bound_on(&listed.recipe, listed.bytes, &listed.hosts)
     }
 
-    /// The same before it is placed.
+    /// The same if each NIC carries `rails` equal ones at a time.
+    pub(super) fn bound_beside_listed(&self, listed: &Listed, rails: u64) -> Span {
+        let profile = &self.traffic.profiles[usize::from(self.profile)];
+        let alone = Alone::new(profile, self.context.topology, self.context.rate);
+        let mut sent = vec![0u64; listed.hosts.len()];
+        for (message, parcel) in (0u32..).zip(listed.recipe.parcels()) {
+            let busy = alone.busy(listed.recipe.length(message, listed.bytes)).0;
+            let sum = &mut sent[parcel.from as usize];
+            *sum = sum.saturating_add(busy);
+        }
+        let busiest = sent.into_iter().max().unwrap_or(0);
+        let bound = self.bound_of(listed);
+        if rails > 1 { bound.max(Span(busiest.saturating_mul(rails))) } else { bound }
+    }
+
+    /// Lower bound of the time of a recipe before it is placed.
     pub(super) fn bound_on(&self, recipe: &Recipe, bytes: u64, hosts: &[HostId]) -> Span {
         let profile = &self.traffic.profiles[usize::from(self.profile)];
         let alone = Alone::new(profile, self.context.topology, self.context.rate);
@@ -580,11 +682,18 @@ impl Maker<'_> {
 
     /// Lower bound of the time of one group.
     pub(super) fn bound(&self, schedule: &Schedule, hosts: &[HostId]) -> Span {
+        self.bound_beside(schedule, hosts, 1)
+    }
+
+    /// The same if each NIC carries `rails` equal groups at a time.
+    pub(super) fn bound_beside(&self, schedule: &Schedule, hosts: &[HostId], rails: u64) -> Span {
         let topology = self.context.topology;
         let alone = Alone::new(&self.traffic.profiles[usize::from(self.profile)], topology, self.context.rate);
-        schedule.bound(
+        let bound = schedule.bound(
             |bytes| alone.busy(bytes),
             |from, to, bytes| alone.transfer(hosts[from.0 as usize], hosts[to.0 as usize], bytes),
-        )
+        );
+        let sent = || schedule.sends(Rank(0)).fold(0u64, |sum, send| sum.saturating_add(alone.busy(send.bytes).0));
+        if rails > 1 { bound.max(Span(sent().saturating_mul(rails))) } else { bound }
     }
 }

@@ -105,6 +105,9 @@ pub struct JobPlan {
     pub peak: f64,
     /// Tokens of an iteration.
     pub tokens: u64,
+    /// If it is a collective workload on servers, which reports show among the collectives: the ranks of each of its
+    /// groups. 0 for a job.
+    pub groups_of: u32,
 }
 
 /// Appends steps to a script and returns their indices.

@@ -61,6 +61,8 @@ pub(crate) struct Traffic {
     pub(crate) listed: Vec<Listed>,
     /// Number of messages without entries.
     pub(crate) tallied: u64,
+    /// True if a job or a collective uses the links inside servers.
+    pub(crate) uses_servers: bool,
     /// Servers that jobs have taken.
     pub(crate) taken: Vec<u32>,
     /// Notes about jobs for the readers of results.
@@ -149,7 +151,7 @@ pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic
                 traffic.listed[listed].first_message = next;
                 next += traffic.listed[listed].messages() as u32;
             }
-            Execution::Flows | Execution::InNetwork(_) => {}
+            Execution::Flows | Execution::InNetwork(_) | Execution::OnServers { .. } => {}
         }
     }
     let (first_order, mut word) = (FlowTable::orders_of(traffic.flows.len()), 0);

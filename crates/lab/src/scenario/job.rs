@@ -3,6 +3,7 @@
 
 mod choice;
 mod model;
+mod on_servers;
 mod pipeline;
 mod place;
 mod rehearsal;
@@ -16,8 +17,9 @@ use crate::import::simai::Workload;
 use crate::import::trace::Trace;
 use crate::reader::Section;
 use crate::scenario::Scenario;
-use choice::Wish;
+pub(super) use choice::Wish;
 use model::Model;
+pub(super) use on_servers::OnServers;
 use pipeline::Pipeline;
 use source::Source;
 use std::sync::Arc;

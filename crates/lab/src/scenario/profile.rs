@@ -10,6 +10,7 @@ use strandway_proto::parameter::{ParameterError, ParameterSet, Value as Paramete
 use strandway_proto::path::PathConfig;
 use strandway_proto::profile::UnknownName;
 use strandway_proto::reliability::ReliabilityConfig;
+use strandway_proto::units::Rate;
 use toml::{Table, Value};
 
 /// The keys of `[profile]` that are not groups of parameters.
@@ -144,6 +145,23 @@ pub(crate) fn paths_suffice(sink: &Sink, root: &Table, profile: &Profile, topolo
             format!("write at most {}, leave it out to use the default{lower}, or raise {wider}", paths - used);
         complain("backup", what, remedy);
     }
+}
+
+/// Lengthens the timeout of go-back-N on switches that pause, unless the scenario sets it: its 1 ms suits 400 Gb/s. At a
+/// lower rate, packets that wait behind pauses would be sent again although none is lost. Returns a note.
+pub(crate) fn wait_for_pauses(profile: &mut Profile, written: Option<&Table>, rate: Rate) -> Option<String> {
+    const USUAL: Rate = Rate::from_gbps(400);
+    let name = profile.name.clone();
+    let ReliabilityConfig::GoBackN(config) = &mut profile.reliability else { return None };
+    let set = written.and_then(|table| table.get("go_back_n")?.get("rto")).is_some();
+    if set || rate >= USUAL || rate.0 == 0 {
+        return None;
+    }
+    config.rto = config.rto.scaled(USUAL.0 as f64 / rate.0 as f64);
+    Some(format!(
+        "{name}: go_back_n.rto is {} at {rate}, in proportion to 1 ms at {USUAL}, since packets wait while switches pause (PFC)",
+        config.rto
+    ))
 }
 
 /// Applies the sub-tables of `[profile]`, one for each group of parameters.

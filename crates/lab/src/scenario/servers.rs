@@ -36,6 +36,8 @@ pub(crate) struct Servers {
     /// Number of servers below one leaf, or below one group of leaves with a rail each.
     pub(crate) per_block: u32,
     hosts_per_leaf: u32,
+    /// What the file of a server does not say, and a run assumes.
+    pub(crate) assumed: Vec<String>,
 }
 
 /// Reads `[servers]`. Without it every host is a server with one GPU.
@@ -44,7 +46,9 @@ pub(crate) fn read(sink: &Sink, scenario: &Scenario, fabric: &Fabric) -> Servers
     let root = &scenario.table;
     let section = Section::of(sink, root, "servers");
     let written = root.contains_key("servers");
-    let file = described(&section, scenario).or(fabric.described.as_ref().map(of_fabric)).unwrap_or_default();
+    let topo = described(&section, scenario);
+    let assumed = topo.as_ref().map(Server::assumed).unwrap_or_default();
+    let file = topo.or(fabric.described.as_ref().map(of_fabric)).unwrap_or_default();
     let gpus = section.count("gpus", 1, GPUS_MAX.into()).map(|n| n as u32);
     let gpus = gpus.or(Some(file.gpus).filter(|n| *n > 0)).unwrap_or(if written { 8 } else { 1 });
     let nics = section.count("nics", 1, GPUS_MAX.into()).map(|n| n as u32);
@@ -76,7 +80,8 @@ pub(crate) fn read(sink: &Sink, scenario: &Scenario, fabric: &Fabric) -> Servers
     }
     section.finish_knowing(&KEYS);
     let per_block = if wiring != Wiring::ByServer { hosts_per_leaf } else { (hosts_per_leaf / nics).max(1) };
-    Servers { gpus, nics, rate, latency, wiring, count: hosts / nics, per_block, hosts_per_leaf }
+    let assumed = assumed.into_iter().map(|what| format!("servers.topo: {what}")).collect();
+    Servers { gpus, nics, rate, latency, wiring, count: hosts / nics, per_block, hosts_per_leaf, assumed }
 }
 
 /// The server of a file that describes the whole fabric.
@@ -147,6 +152,7 @@ mod tests {
             count: 8,
             per_block: 4,
             hosts_per_leaf: 4,
+            assumed: Vec::new(),
         }
     }
 

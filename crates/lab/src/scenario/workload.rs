@@ -32,7 +32,7 @@ pub(crate) const KINDS: [&str; 13] = [
 ];
 
 /// All keys of a workload, of every kind.
-const KEYS: [&str; 48] = [
+const KEYS: [&str; 49] = [
     "name",
     "kind",
     "profile",
@@ -69,6 +69,7 @@ const KEYS: [&str; 48] = [
     "cutoff",
     "recovery",
     "server",
+    "servers",
     "model",
     "layers",
     "compute",

@@ -427,7 +427,10 @@ impl Slice<'_> {
         } else {
             pfc.xon.0
         };
+        // The headroom must hold all that arrives during the next pause, so the neighbour stays paused until it is empty.
+        // Without a shared buffer it is empty always.
         if self.fabric.switches.services[ingress].ingress_paused
+            && self.fabric.switches.services[ingress].ingress_headroom == 0
             && self.fabric.switches.services[ingress].ingress_bytes <= resume_at
         {
             self.fabric.switches.services[ingress].ingress_paused = false;

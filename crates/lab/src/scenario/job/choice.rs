@@ -13,7 +13,7 @@ use strandway_proto::units::Span;
 
 /// The algorithm that a scenario asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(in crate::scenario) enum Wish {
     Ring,
     /// All-reduces by two trees; everything else by rings.
     Tree,
@@ -66,14 +66,18 @@ impl Placer<'_, '_> {
         if let Some(Choice { algorithm, protocol, channels }) = chosen {
             let recipe = match collective {
                 Kind::AllReduce => algorithm == Algorithm::Tree,
-                Kind::AllGather | Kind::ReduceScatter => algorithm == Algorithm::Pat,
+                // NCCL (`graph/tuning.cc`): PAT only with one GPU per server.
+                Kind::AllGather | Kind::ReduceScatter => algorithm == Algorithm::Pat && servers == ranks,
                 _ => false,
             };
             return Chosen { recipe, protocol, parts: channels };
         }
         let recipe = match (self.written.algorithm, collective) {
             (Wish::Tree, Kind::AllReduce) | (Wish::Pat, Kind::AllGather | Kind::ReduceScatter) => true,
-            (Wish::Least, Kind::AllReduce | Kind::AllGather | Kind::ReduceScatter) => self.is_faster(collective, rail),
+            (Wish::Least, Kind::AllReduce) => self.is_faster(collective, rail),
+            (Wish::Least, Kind::AllGather | Kind::ReduceScatter) => {
+                servers == ranks && self.is_faster(collective, rail)
+            }
             _ => false,
         };
         Chosen { recipe, protocol: Protocol::Simple, parts: None }

@@ -14,18 +14,18 @@ use super::{Placement, Written};
 use crate::import::trace::Kind;
 use crate::scenario::collective::{CollectivePlan, Execution};
 use crate::scenario::fsdp::{JobPlan, STEPS_MAX};
-use crate::scenario::generate::Maker;
+use crate::scenario::generate::{Maker, fits};
 use crate::scenario::servers::Servers;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use strandway_collective::{Local, Operation, Recipe, Script, ScriptedJob, Team};
 use strandway_proto::HostId;
-use strandway_proto::units::Span;
+use strandway_proto::units::{Bytes, Span};
 
 pub(super) use groups::{Communicator, recipe_of, slices};
 
 /// A job with at most this many steps of all ranks together records the times of each step: 24 B per step.
-const KEPT_MAX: u64 = 1 << 21;
+pub(super) const KEPT_MAX: u64 = 1 << 21;
 
 /// A job during its placement.
 pub(super) struct Placer<'a, 'm> {
@@ -55,10 +55,11 @@ pub(super) struct Placer<'a, 'm> {
 impl Maker<'_> {
     /// Adds a job with a model.
     pub(in crate::scenario) fn job(&mut self, written: &Written) {
+        self.traffic.uses_servers = true;
         let servers = self.context.servers.clone();
         let Some(taken) = self.take_servers(written, &servers) else { return };
         let name = self.workload.class.clone();
-        if self.traffic.jobs.iter().any(|job| job.name == name) {
+        if self.traffic.jobs.iter().any(|job| job.name == name && job.groups_of == 0) {
             return self.complain("name", &name, "is the name of another job", "give each job a name of its own");
         }
         self.traffic.notes.push(written.note(&name, taken.len() as u32));
@@ -69,23 +70,7 @@ impl Maker<'_> {
             tokens: written.all_tokens(),
             ..JobPlan::default()
         };
-        let placer = Placer {
-            written,
-            servers: &servers,
-            taken,
-            maker: self,
-            name,
-            communicators: BTreeMap::new(),
-            made: BTreeMap::new(),
-            pipes: BTreeMap::new(),
-            teams: Vec::new(),
-            team_of: BTreeMap::new(),
-            locals: Vec::new(),
-            recipes: BTreeMap::new(),
-            inside: BTreeMap::new(),
-            plan,
-            failed: false,
-        };
+        let placer = Placer::new(written, &servers, taken, self, plan);
         match &written.trace {
             Some(trace) => placer.place_trace(trace),
             None => placer.place(),
@@ -142,6 +127,35 @@ struct Seat {
     /// Its number among the ranks that hold the same share of a layer.
     copy: u32,
     stage: u32,
+}
+
+impl<'a, 'm> Placer<'a, 'm> {
+    /// The placer of a job that has taken these servers.
+    pub(super) fn new(
+        written: &'a Written,
+        servers: &'a Servers,
+        taken: Vec<u32>,
+        maker: &'a mut Maker<'m>,
+        plan: JobPlan,
+    ) -> Placer<'a, 'm> {
+        Placer {
+            written,
+            servers,
+            taken,
+            maker,
+            name: plan.name.clone(),
+            communicators: BTreeMap::new(),
+            made: BTreeMap::new(),
+            pipes: BTreeMap::new(),
+            teams: Vec::new(),
+            team_of: BTreeMap::new(),
+            locals: Vec::new(),
+            recipes: BTreeMap::new(),
+            inside: BTreeMap::new(),
+            plan,
+            failed: false,
+        }
+    }
 }
 
 impl Placer<'_, '_> {
@@ -297,12 +311,46 @@ impl Placer<'_, '_> {
         }
     }
 
+    /// The time in which the busiest NIC sends the bytes of the job.
+    pub(super) fn nic_bound(&self) -> Span {
+        let traffic = &self.maker.traffic;
+        let mut sent: BTreeMap<HostId, u64> = BTreeMap::new();
+        let mut add = |host: HostId, bytes: u64| {
+            let sum = sent.entry(host).or_default();
+            *sum = sum.saturating_add(bytes);
+        };
+        for made in self.plan.operations.iter().flat_map(|(_, places)| places).map(|&place| &traffic.collectives[place])
+        {
+            match made.execution {
+                Execution::Schedule(group) => {
+                    let group = &traffic.groups[group];
+                    let each = group.schedule.volume() / u64::from(group.schedule.ranks());
+                    group.hosts.iter().for_each(|&host| add(host, each));
+                }
+                Execution::Listed(listed) => {
+                    let listed = &traffic.listed[listed];
+                    for (message, parcel) in (0u32..).zip(listed.recipe.parcels()) {
+                        add(listed.hosts[parcel.from as usize], listed.recipe.length(message, listed.bytes));
+                    }
+                }
+                Execution::Pipe(pipe) => {
+                    let pipe = &traffic.pipes[pipe];
+                    add(pipe.from, pipe.bytes.saturating_mul(pipe.count.into()));
+                }
+                Execution::Multicast(_) | Execution::Flows | Execution::OnServers { .. } | Execution::InNetwork(_) => {}
+            }
+        }
+        let most = sent.into_values().max().unwrap_or(0);
+        fits(self.maker.context.rate, Bytes(most)).unwrap_or(Span::ZERO)
+    }
+
     /// Sets the lower bound of the job's time, and about the longest time.
     fn estimate(&mut self, scripts: &[Script]) {
         let compute = scripts.iter().map(Script::computation).max().unwrap_or(Span::ZERO);
         let micros = f64::from(self.written.micro_batches * self.written.chunks);
         let filled = compute.scaled(1.0 + f64::from(self.written.pp - 1) / micros);
-        self.plan.bound = if scripts.iter().all(|script| script.computation() == compute) { filled } else { compute };
+        let bound = if scripts.iter().all(|script| script.computation() == compute) { filled } else { compute };
+        self.plan.bound = bound.max(self.nic_bound());
         // The work of an average rank without overlap: computation, network, links inside servers.
         let mut serial = filled;
         let ranks = u64::from(self.written.ranks());

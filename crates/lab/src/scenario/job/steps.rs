@@ -41,6 +41,16 @@ const REDUCE: u8 = 10;
 /// The gradients of weights, if they are computed apart from those of inputs.
 const WEIGHTS: u8 = 11;
 
+/// The kind of step of a collective by itself.
+pub(super) fn kind_of(collective: Kind) -> u8 {
+    match collective {
+        Kind::AllGather => GATHER,
+        Kind::ReduceScatter => SCATTER,
+        Kind::AllToAll => EP,
+        _ => REDUCE,
+    }
+}
+
 /// The streams other than the compute stream.
 mod stream {
     pub(super) const TP: u8 = 1;

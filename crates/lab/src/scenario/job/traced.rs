@@ -320,7 +320,7 @@ impl Placer<'_, '_> {
         let mine = self.maker.traffic.collectives.iter().filter(|plan| plan.job == Some(job));
         let collectives = mine.clone().filter(|plan| !matches!(plan.execution, Execution::Pipe(_)));
         let longest = collectives.map(|plan| plan.bound).max().unwrap_or(Span::ZERO);
-        self.plan.bound = rehearsal.end.max(compute).max(longest);
+        self.plan.bound = rehearsal.end.max(compute).max(longest).max(self.nic_bound());
         let network: u128 = mine
             .map(|plan| match plan.execution {
                 Execution::Pipe(pipe) => u128::from(plan.bound.0) * u128::from(self.maker.traffic.pipes[pipe].count),

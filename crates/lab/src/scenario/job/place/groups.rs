@@ -118,12 +118,13 @@ impl Placer<'_, '_> {
                 group.servers.iter().map(|server| self.host(group.members[server[0] as usize])).collect();
             let chosen = self.choose(collective, whole, (servers as u32, ranks as u32), (&hosts, whole / here));
             let by = Some(collective).filter(|_| chosen.recipe);
+            let rails = self.rails_per_nic(group);
             for rail in 0..here as u32 {
                 let members: Vec<u32> = group.servers.iter().map(|server| server[rail as usize]).collect();
                 let whole = bytes.saturating_mul(times.into()) / if collective == Kind::AllToAll { 1 } else { here };
                 let hosts: Vec<HostId> = members.iter().map(|&at| self.host(group.members[at as usize])).collect();
                 let first = group.first.get(&(rail, kind, by)).copied();
-                let Some(place) = self.rail((collective, chosen), whole, &hosts, kind, first) else {
+                let Some(place) = self.rail((collective, chosen), (whole, rails), &hosts, kind, first) else {
                     return Vec::new();
                 };
                 group.first.entry((rail, kind, by)).or_insert(place);
@@ -156,25 +157,34 @@ impl Placer<'_, '_> {
         made.into_iter().flatten().collect()
     }
 
+    /// The number of a group's rails that share the busiest NIC.
+    fn rails_per_nic(&self, group: &Communicator) -> u64 {
+        let mut nics: BTreeMap<HostId, u64> = BTreeMap::new();
+        for &at in group.servers.iter().flatten() {
+            *nics.entry(self.host(group.members[at as usize])).or_default() += 1;
+        }
+        nics.into_values().max().unwrap_or(1)
+    }
+
     /// A collective of messages on one rail; returns its index among the collectives of the run. `first` has the
     /// connections that it uses, if it is not the first of its kind.
     fn rail(
         &mut self,
         (collective, chosen): (Kind, Chosen),
-        bytes: u64,
+        (bytes, rails): (u64, u64),
         hosts: &[HostId],
         kind: u8,
         first: Option<Between>,
     ) -> Option<Between> {
         let ranks = hosts.len() as u32;
         let algorithm = match collective {
-            _ if chosen.recipe => return self.follow((collective, chosen), bytes, hosts, kind, first),
+            _ if chosen.recipe => return self.follow((collective, chosen), (bytes, rails), hosts, kind, first),
             Kind::AllReduce | Kind::Barrier => Algorithm::RingAllReduce,
             Kind::AllGather => Algorithm::RingAllGather,
             Kind::ReduceScatter => Algorithm::RingReduceScatter,
             Kind::AllToAll => Algorithm::AllToAll { window: self.written.window.min(ranks) },
             Kind::Broadcast | Kind::Reduce | Kind::Gather | Kind::Scatter => {
-                return self.follow((collective, chosen), bytes, hosts, kind, first);
+                return self.follow((collective, chosen), (bytes, rails), hosts, kind, first);
             }
         };
         let parts = if collective == Kind::AllToAll { 1 } else { chosen.parts.unwrap_or(self.written.parts) };
@@ -202,7 +212,7 @@ impl Placer<'_, '_> {
         group.number = place;
         group.starts.fill(Time::NEVER);
         self.maker.traffic.groups.push(group);
-        let bound = self.maker.bound(&schedule, hosts);
+        let bound = self.maker.bound_beside(&schedule, hosts, rails);
         self.plan_of(
             self.label(kind),
             self.maker.of_job(
@@ -219,7 +229,7 @@ impl Placer<'_, '_> {
     fn follow(
         &mut self,
         (collective, chosen): (Kind, Chosen),
-        bytes: u64,
+        (bytes, rails): (u64, u64),
         hosts: &[HostId],
         kind: u8,
         first: Option<Between>,
@@ -251,7 +261,7 @@ impl Placer<'_, '_> {
             self.failed = true;
             return None;
         };
-        let bound = self.maker.bound_of(&self.maker.traffic.listed[place]);
+        let bound = self.maker.bound_beside_listed(&self.maker.traffic.listed[place], rails);
         let plan =
             self.maker.of_job((recipe.collective(), recipe.name()), (ranks, bytes), Execution::Listed(place), bound);
         self.plan_of(self.label(kind), plan);
