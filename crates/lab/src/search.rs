@@ -178,6 +178,7 @@ pub fn search<E>(
         scenario: base.name(),
         value: measure.name(),
         baseline: measure.baseline(),
+        own_faults: baseline.faults.len() as u64,
         baseline_digest: baseline.digest.clone(),
         single_paths: single && question.each.is_none(),
         steps: Vec::new(),

@@ -90,3 +90,46 @@ fn ranks_that_end_early_count_in_the_bubble() {
     // (p - 1) / (m + p - 1)
     near(job.bubble, 7.0 / 15.0, 0.01);
 }
+
+/// A run whose job takes `us` per iteration. The slowest flow has another factor between runs: the square.
+fn ran(label: &str, us: f64) -> strandway_lab::sweep::Row {
+    let mut report = strandway_lab::Report::default();
+    report.fct_us.max = Some(us * us);
+    let job = JobFacts { name: "llama".into(), iteration_us: Some(us), bubble: 0.25, ..JobFacts::default() };
+    report.jobs.push(job);
+    let set = std::collections::BTreeMap::from([("profile.name".to_string(), label.to_string())]);
+    strandway_lab::sweep::Row { label: label.into(), set, report }
+}
+
+#[test]
+fn a_comparison_of_jobs_compares_iterations() {
+    let rows = [ran("uec", 10.0), ran("rocev2", 30.0)];
+    let said = strandway_lab::report::html::headline(&rows);
+    assert!(said.contains("iteration of llama") && said.contains('3') && !said.contains('9'), "{said}");
+    let table = strandway_lab::report::text::rows(&rows, None);
+    assert!(table.contains("iteration") && table.contains("30.0 us") && table.contains("25.0 %"), "{table}");
+    let lines = strandway_lab::report::lines::lines(&rows);
+    assert_eq!(lines[1].values["jobs.llama.iteration_us"].mean, 30.0);
+}
+
+#[test]
+fn a_page_states_no_slowdown_that_was_not_measured() {
+    let mut report = ran("uec", 10.0).report;
+    report.flows.total = 4;
+    report.flows.finished = 4;
+    report.jobs.clear();
+    let page = strandway_lab::report::html::report(&report);
+    assert!(!page.contains("times as long as alone"), "{page}");
+    // Two jobs: the slowest is named.
+    report.jobs = [("first", 10.0), ("second", 20.0)]
+        .map(|(name, us)| JobFacts {
+            name: name.into(),
+            iteration_us: Some(us),
+            slowdown: Some(us / 8.0),
+            ..JobFacts::default()
+        })
+        .to_vec();
+    let page = strandway_lab::report::html::report(&report);
+    let wanted = "an iteration of the slowest, second, took";
+    assert!(page.contains(wanted) && page.contains("second takes 2.50 times as long as alone"), "{page}");
+}

@@ -32,7 +32,7 @@ fn every_mistake_names_key_value_and_remedy() {
         ("[fabric]\nrate = \"50 GBps\"", &["in bits per second"]),
         ("[fabric]\nlatency = \"1 parsec\"", &["`parsec` is no unit of time; units: us, ms, ns, ps, s"]),
         ("[workload]\nsize = \"2 Mb\"", &["`Mb` is no unit", "units: MB"]),
-        ("[workload]\nsize = 2000000", &["needs a unit; write \"2000000 MB\" if that is what you mean"]),
+        ("[workload]\nsize = 2000000", &["needs a unit; write \"2000000 B\" or \"2 MB\" if that is what you mean"]),
         // Numbers that cannot be parsed, are negative or too large.
         ("[fabric]\nhosts = 0", &["fabric.hosts = 0: must be at least 1"]),
         ("[fabric]\nhosts = 1000000000000", &["fabric.hosts = 1000000000000: must be at most 1048576"]),

@@ -87,10 +87,25 @@ pub struct Workload {
     pub others: usize,
 }
 
+/// Policies of SimAI and ASTRA-sim 1 whose passes or groups are others than those of a transformer's training.
+const OTHER_POLICIES: [&str; 11] = [
+    "MICRO",
+    "DATA",
+    "MODEL",
+    "HYBRID",
+    "HYBRID_DATA_MODEL",
+    "HYBRID_MODEL_DATA",
+    "HYBRID_DLRM",
+    "HYBRID_DLRM_ENHANCED",
+    "HYBRID_CUSTOMIZED",
+    "DISTRIBUTED_INFERENCE",
+    "TRANSFORMER",
+];
+
 /// Is this the first line of such a file?
 pub fn is_workload(text: &str) -> bool {
-    let first = text.lines().next().unwrap_or_default();
-    first.contains("model_parallel_NPU_group")
+    let first = text.lines().next().unwrap_or_default().trim();
+    first.contains("model_parallel_NPU_group") || OTHER_POLICIES.contains(&first)
 }
 
 /// Parses a file called `file`.
@@ -112,6 +127,10 @@ pub fn parse(file: &str, text: &str) -> Result<Workload, Problems> {
     let header = lines.next().unwrap_or_default();
     let mut words = header.split_whitespace();
     let policy = words.next().unwrap_or_default().to_string();
+    if OTHER_POLICIES.contains(&policy.as_str()) {
+        let remedy = "only HYBRID_TRANSFORMER and HYBRID_TRANSFORMER_FWD_IN_BCKWD are modelled; describe it by [workload] or a trace";
+        return Err(problem(1, &policy, "is a policy whose passes and groups are not modelled".into(), remedy));
+    }
     let words: Vec<&str> = words.collect();
     let field = |name: &str, default: Option<u64>, most: u64| -> Result<u64, Problems> {
         let at = words.iter().position(|word| word.trim_end_matches(':') == name);
@@ -359,8 +378,19 @@ mod tests {
     }
 
     #[test]
+    fn policies_that_are_not_modelled_are_named() {
+        for policy in ["MICRO", "DISTRIBUTED_INFERENCE", "HYBRID_CUSTOMIZED"] {
+            let text = SMALL.replacen("HYBRID_TRANSFORMER", policy, 1);
+            let said = parse("a.txt", &text).expect_err(policy).to_string();
+            assert!(said.contains(&format!("a.txt:1: `{policy}`: is a policy")), "{said}");
+        }
+        assert!(is_workload("MICRO\n1\n"));
+        assert!(!is_workload("1 2 MICRO\n"));
+    }
+
+    #[test]
     fn layers_of_the_end_of_an_iteration_are_told_by_name_if_there_is_one_micro_batch() {
-        let text = "HYBRID model_parallel_NPU_group: 2 pp: 2 vpp: 4 ga: 1 all_gpus: 4\n3\n\
+        let text = "HYBRID_TRANSFORMER model_parallel_NPU_group: 2 pp: 2 vpp: 4 ga: 1 all_gpus: 4\n3\n\
             grad_norm -1 1 ALLGATHER 4000 1 NONE 0 1 NONE 0 100\n\
             attention -1 500 NONE 0 400 NONE 0 300 NONE 0 100\n\
             optimizer1 -1 1 NONE 0 1 NONE 0 1 NONE 0 100\n";

@@ -33,8 +33,8 @@ pub struct Line {
 }
 
 /// Sections of a report whose values are averaged.
-const AVERAGED: [&str; 8] =
-    ["fct_us", "received_us", "slowdown", "goodput_gbps", "packets", "classes", "collectives", "why"];
+const AVERAGED: [&str; 9] =
+    ["fct_us", "received_us", "slowdown", "goodput_gbps", "packets", "classes", "collectives", "jobs", "why"];
 
 /// The lines of these runs, in the order of their first run.
 pub fn lines(rows: &[Row]) -> Vec<Line> {

@@ -171,6 +171,14 @@ pub fn rows(title: &str, rows: &[Row]) -> String {
             100.0 * p.retransmitted_share
         ));
     }
+    if rows.iter().any(|row| !row.report.jobs.is_empty()) {
+        out.push_str("\n| | job | iteration | lower bound | not computing |\n|---|---|---:|---:|---:|\n");
+        for (row, job) in rows.iter().flat_map(|row| row.report.jobs.iter().map(move |job| (row, job))) {
+            let (label, name) = (escape(&row.label), escape(&job.name));
+            let (time, bound) = (us(job.iteration_us), us(Some(job.bound_us)));
+            out.push_str(&format!("| {label} | {name} | {time} | {bound} | {} |\n", percent(job.bubble)));
+        }
+    }
     let compared = compared_collectives(rows);
     if !compared.is_empty() {
         out.push_str(&collectives(compared));

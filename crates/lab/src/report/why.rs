@@ -366,6 +366,8 @@ impl WhyFacts {
             Cause::Nic => "waiting while its NIC sent other flows".to_string(),
             Cause::Window => match cut {
                 Some(cut) => format!("waiting for its window ({control}: {cut})"),
+                // A control from outside does not say why it cuts.
+                None if control == "custom" => "waiting for its window (custom)".to_string(),
                 None => format!("waiting for its window ({control}, never cut)"),
             },
             Cause::Psn => "waiting with its range of packet numbers used up".to_string(),

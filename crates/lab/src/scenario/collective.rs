@@ -1,9 +1,11 @@
 //! Workloads that are collectives: reads their keys from a scenario, and places their ranks on hosts.
 
+mod bounds;
+mod over_servers;
+
 use super::generate::{CHANNELS_MAX, MESSAGES_MAX, Maker, ROWS_MAX, fits};
-use super::job::{OnServers, Wish};
+use super::job::Wish;
 use super::{fsdp, multicast, switch};
-use crate::alone::Alone;
 use crate::import::trace::Kind;
 use crate::problem::Problem;
 use crate::reader::Section;
@@ -439,60 +441,6 @@ impl Maker<'_> {
         }
     }
 
-    /// Whether a collective has the GPUs of servers as its ranks. If not although servers have several GPUs, a note
-    /// says why.
-    fn runs_on_servers(&mut self, written: &Written) -> bool {
-        if self.context.servers.gpus == 1 {
-            return false;
-        }
-        let why = match written {
-            Written { servers: Some(false), .. } => "servers = false",
-            Written { over: None, .. } => "of its kind or algorithm, only NICs as ranks are modelled",
-            Written { placement: Placed { placement: Placement::List(_), .. }, .. } => "its placement lists NICs",
-            _ if self.workload.ordered.is_some() => "`ordered` chooses among connections of NICs",
-            _ => return true,
-        };
-        if written.servers == Some(true) {
-            self.complain("servers", true, format!("is not possible: {why}"), "leave it out");
-        }
-        let name = &self.workload.class;
-        self.traffic.notes.push(format!("{name}: [servers] has no effect on it, each of its ranks is a NIC: {why}"));
-        false
-    }
-
-    /// Makes all groups of a collective workload whose ranks are GPUs.
-    fn over_servers(&mut self, written: &Written, limit: Option<u32>) {
-        let Some((kind, algorithm)) = written.over else { return };
-        let servers = self.context.servers;
-        let there = servers.count * servers.gpus;
-        // `hosts` counts NICs.
-        let limit =
-            limit.map(|nics| (u64::from(nics) * u64::from(there) / u64::from(self.context.topology.hosts())) as u32);
-        let ranks = written.ranks.or(limit).unwrap_or(there);
-        let size = written.group.unwrap_or(ranks);
-        if size < 2 || size > ranks {
-            let what = format!("must be between 2 and the {ranks} GPUs");
-            return self.complain(if written.group.is_some() { "group" } else { "ranks" }, size, what, "correct it");
-        }
-        if !ranks.is_multiple_of(size) {
-            let what = format!("does not divide the {ranks} GPUs");
-            return self.complain("group", size, what, "choose a divisor, or set `ranks`");
-        }
-        // The size of an all-to-all is that of one message.
-        let copies = if kind == Kind::AllToAll { size } else { 1 };
-        let bytes = self.workload.common.size.0.saturating_mul(copies.into());
-        if fits(self.context.rate, Bytes(bytes.saturating_mul(servers.gpus.into()))).is_none() {
-            return self.complain("size", self.workload.common.size, "takes longer than a run can last", "write less");
-        }
-        let window = match written.way {
-            Way::Schedule(Algorithm::AllToAll { window }) => window,
-            _ => 1,
-        };
-        let random = written.placement.placement == Placement::Random;
-        let made = OnServers { kind, algorithm, ranks, size, bytes, parts: written.parts, window, random };
-        self.on_servers(made, &written.placement.name);
-    }
-
     /// Checks that there are numbers for this many more messages without entries. Reports a problem if not.
     pub(super) fn without_rows(&mut self, messages: u64) -> bool {
         self.traffic.tallied += messages;
@@ -647,53 +595,5 @@ impl Maker<'_> {
         }
         self.traffic.listed.push(made);
         Some(self.traffic.listed.len() - 1)
-    }
-
-    /// Lower bound of the time of a collective that follows a recipe.
-    pub(super) fn bound_of(&self, listed: &Listed) -> Span {
-        self.bound_on(&listed.recipe, listed.bytes, &listed.hosts)
-    }
-
-    /// The same if each NIC carries `rails` equal ones at a time.
-    pub(super) fn bound_beside_listed(&self, listed: &Listed, rails: u64) -> Span {
-        let profile = &self.traffic.profiles[usize::from(self.profile)];
-        let alone = Alone::new(profile, self.context.topology, self.context.rate);
-        let mut sent = vec![0u64; listed.hosts.len()];
-        for (message, parcel) in (0u32..).zip(listed.recipe.parcels()) {
-            let busy = alone.busy(listed.recipe.length(message, listed.bytes)).0;
-            let sum = &mut sent[parcel.from as usize];
-            *sum = sum.saturating_add(busy);
-        }
-        let busiest = sent.into_iter().max().unwrap_or(0);
-        let bound = self.bound_of(listed);
-        if rails > 1 { bound.max(Span(busiest.saturating_mul(rails))) } else { bound }
-    }
-
-    /// Lower bound of the time of a recipe before it is placed.
-    pub(super) fn bound_on(&self, recipe: &Recipe, bytes: u64, hosts: &[HostId]) -> Span {
-        let profile = &self.traffic.profiles[usize::from(self.profile)];
-        let alone = Alone::new(profile, self.context.topology, self.context.rate);
-        recipe.bound(
-            bytes,
-            |bytes| alone.busy(bytes),
-            |from, to, bytes| alone.transfer(hosts[from as usize], hosts[to as usize], bytes),
-        )
-    }
-
-    /// Lower bound of the time of one group.
-    pub(super) fn bound(&self, schedule: &Schedule, hosts: &[HostId]) -> Span {
-        self.bound_beside(schedule, hosts, 1)
-    }
-
-    /// The same if each NIC carries `rails` equal groups at a time.
-    pub(super) fn bound_beside(&self, schedule: &Schedule, hosts: &[HostId], rails: u64) -> Span {
-        let topology = self.context.topology;
-        let alone = Alone::new(&self.traffic.profiles[usize::from(self.profile)], topology, self.context.rate);
-        let bound = schedule.bound(
-            |bytes| alone.busy(bytes),
-            |from, to, bytes| alone.transfer(hosts[from.0 as usize], hosts[to.0 as usize], bytes),
-        );
-        let sent = || schedule.sends(Rank(0)).fold(0u64, |sum, send| sum.saturating_add(alone.busy(send.bytes).0));
-        if rails > 1 { bound.max(Span(sent().saturating_mul(rails))) } else { bound }
     }
 }

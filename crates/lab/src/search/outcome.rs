@@ -15,6 +15,8 @@ pub struct Found {
     pub value: String,
     /// The values that are compared, by their dotted names, without a failure.
     pub baseline: BTreeMap<String, f64>,
+    /// The number of faults that the scenario has itself; they are in every run, the one without a failure among them.
+    pub own_faults: u64,
     /// The digest of the run without a failure.
     pub baseline_digest: String,
     /// Every part was tried, because packets of a connection keep one path.

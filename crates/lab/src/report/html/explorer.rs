@@ -58,10 +58,23 @@ impl Metric {
     }
 }
 
-/// The metrics of the runs, most important first: times of collectives, otherwise the time of the slowest flow.
+/// The metrics of the runs, most important first: iterations of jobs, times of collectives, the time of the slowest flow.
 pub(super) fn metrics(rows: &[Row]) -> Vec<Metric> {
     let Some(first) = rows.first().map(|row| &row.report) else { return Vec::new() };
     let mut metrics = Vec::new();
+    for job in &first.jobs {
+        let name = job.name.clone();
+        metrics.push(Metric::new(format!("{name}.iteration"), format!("iteration of {name}"), "us", move |r| {
+            r.jobs.iter().find(|job| job.name == name)?.iteration_us
+        }));
+    }
+    for job in &first.jobs {
+        let name = job.name.clone();
+        metrics.push(Metric::new(format!("{name}.bubble"), format!("{name}: not computing"), "%", move |r| {
+            let job = r.jobs.iter().find(|job| job.name == name)?;
+            job.iteration_us.map(|_| 100.0 * job.bubble)
+        }));
+    }
     let collectives = first.slowest_collectives();
     if collectives.len() > 1 {
         metrics.push(Metric::new("collectives", "slowest collective", "us", slowest_collective));

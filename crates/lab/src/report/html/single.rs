@@ -6,7 +6,7 @@ use super::{
     remarks, stat, table, time_unit, times, watched, why,
 };
 use crate::report::text::{bytes, collective_rows, count, fabric_line, gbps, percent};
-use crate::report::{FaultFacts, GroupSeriesFacts, Report, SeriesFacts, cost};
+use crate::report::{FaultFacts, GroupSeriesFacts, JobFacts, Report, SeriesFacts, cost};
 
 pub(super) fn body(report: &Report) -> String {
     let mut out =
@@ -91,7 +91,9 @@ fn outcome(report: &Report) -> String {
     }
     let max = duration(report.fct_us.max);
     if f.total == 1 {
-        return format!("The flow took {max}, {} times its lower bound.", times(report.slowdown.max.unwrap_or(1.0)));
+        let bound =
+            report.slowdown.max.map_or(String::new(), |slow| format!(", {} times its lower bound", times(slow)));
+        return format!("The flow took {max}{bound}.");
     }
     if let [job] = &report.jobs[..]
         && let Some(sentence) = jobs::finding(job)
@@ -111,12 +113,28 @@ fn outcome(report: &Report) -> String {
             times(time / c.bound_us)
         );
     }
-    let slow = report.slowdown.max.unwrap_or(1.0);
-    format!(
-        "All {} flows finished; the slowest took {max}, at most {} times as long as alone.",
-        count(f.total),
-        times(slow)
-    )
+    let slowest = report.jobs.iter().max_by(|a, b| {
+        let time = |job: &JobFacts| job.iteration_us.unwrap_or(f64::INFINITY);
+        time(a).total_cmp(&time(b))
+    });
+    if let Some(job) = slowest
+        && report.jobs.iter().all(|job| job.iteration_us.is_some())
+    {
+        let by = |job: &JobFacts| job.slowdown.map(|slowdown| (slowdown, job.name.clone()));
+        let beside = report.jobs.iter().filter_map(by).max_by(|a, b| a.0.total_cmp(&b.0));
+        let beside = beside
+            .map_or(String::new(), |(slowdown, name)| format!("; {name} takes {slowdown:.2} times as long as alone"));
+        let (jobs, time) = (count(report.jobs.len() as u64), duration(job.iteration_us));
+        return format!("{jobs} jobs ended; an iteration of the slowest, {}, took {time}{beside}.", job.name);
+    }
+    match report.slowdown.max {
+        Some(slow) => format!(
+            "All {} flows finished; the slowest took {max}, at most {} times as long as alone.",
+            count(f.total),
+            times(slow)
+        ),
+        None => format!("All {} flows finished; the slowest took {max}.", count(f.total)),
+    }
 }
 
 fn lead(report: &Report) -> String {

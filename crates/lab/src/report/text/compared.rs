@@ -2,8 +2,8 @@
 
 use super::grid::{ALWAYS, Grid};
 use super::{collectives_table, compared_collectives, count, gbps, us, verdict};
-use crate::report::Report;
 use crate::report::lines::{Line, lines};
+use crate::report::{JobFacts, Report};
 use crate::sweep::Row;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,9 @@ struct Column {
     show: fn(f64) -> String,
 }
 
-const COLUMNS: [Column; 12] = [
+const COLUMNS: [Column; 14] = [
+    Column { head: "iteration", rank: ALWAYS, of: iteration, show: time },
+    Column { head: "not computing", rank: 5, of: idle, show: |v| format!("{:.1} %", 100.0 * v) },
     Column { head: "collective", rank: ALWAYS, of: collective, show: time },
     Column { head: "FCT mean", rank: 5, of: |r| r.fct_us.mean, show: time },
     Column { head: "p50", rank: 1, of: |r| r.fct_us.p50, show: time },
@@ -35,6 +37,24 @@ const COLUMNS: [Column; 12] = [
     Column { head: "timeouts", rank: 2, of: |r| Some(r.packets.timeouts as f64), show: whole },
     Column { head: "unfinished", rank: 8, of: |r| Some((r.flows.total - r.flows.finished) as f64), show: whole },
 ];
+
+/// The job with the longest iteration, if the run has jobs and all have ended an iteration.
+fn slowest_job(report: &Report) -> Option<&JobFacts> {
+    let all_ended = report.jobs.iter().all(|job| job.iteration_us.is_some());
+    report.jobs.iter().filter(|_| all_ended).max_by(|a, b| {
+        let time = |job: &JobFacts| job.iteration_us.unwrap_or_default();
+        time(a).total_cmp(&time(b))
+    })
+}
+
+fn iteration(report: &Report) -> Option<f64> {
+    slowest_job(report)?.iteration_us
+}
+
+/// The share of time in which the ranks of that job did not compute.
+fn idle(report: &Report) -> Option<f64> {
+    slowest_job(report).map(|job| job.bubble)
+}
 
 /// The time of the slowest collective, if the run has any.
 fn collective(report: &Report) -> Option<f64> {
@@ -58,7 +78,17 @@ pub fn rows(rows: &[Row], width: Option<usize>) -> String {
     // Skip these columns if every run has zero or no value.
     let telling = |column: &Column| {
         rows.iter().any(|row| (column.of)(&row.report).is_some_and(|v| v != 0.0))
-            || !matches!(column.head, "collective" | "dropped" | "lost" | "trimmed" | "timeouts" | "unfinished")
+            || !matches!(
+                column.head,
+                "iteration"
+                    | "not computing"
+                    | "collective"
+                    | "dropped"
+                    | "lost"
+                    | "trimmed"
+                    | "timeouts"
+                    | "unfinished"
+            )
     };
     let expects = rows.iter().any(|row| !row.report.expect.is_empty());
     let shown: Vec<&Column> = COLUMNS.iter().filter(|c| telling(c)).collect();

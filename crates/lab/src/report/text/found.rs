@@ -8,7 +8,11 @@ use crate::search::{FailureFacts, Found, StepFacts};
 pub(crate) fn found(found: &Found, top: usize, width: Option<usize>) -> String {
     let mut out = format!("{}\n", found.scenario);
     for (key, value) in &found.baseline {
-        out.push_str(&format!("without a failure: {key} = {}\n", shown(key, *value)));
+        let without = match found.own_faults {
+            0 => "without a failure",
+            _ => "with the scenario's own faults only",
+        };
+        out.push_str(&format!("{without}: {key} = {}\n", shown(key, *value)));
     }
     for step in &found.steps {
         out.push_str(&format!("\n{}\n", heading(found, step)));
