@@ -153,18 +153,47 @@ fn a_peer_that_says_anything_and_leaves_ends_no_switch_and_no_other_job() {
     }
 }
 
+/// A switch that takes racks, and the address that they have for it: a rack finds the doors of its jobs by their numbers.
+fn start_top(system: System) -> (Switch, SocketAddrV6) {
+    let mut base = (0..50).map(|at| 23_000 + (std::process::id() as u16 % 500) * 16 + 4 * at);
+    let top = base.find_map(|port| {
+        let address = SocketAddrV6::new(*loopback().ip(), port, 0, 0);
+        Switch::start(SwitchConfig { racks: true, address, ..of(system) }).ok()
+    });
+    let top = top.expect("some ports are free");
+    let one = top.door(1).expect("a door");
+    let parent = SocketAddrV6::new(*one.ip(), one.port() - 1, 0, 0);
+    (top, parent)
+}
+
+#[test]
+fn a_switch_counts_the_racks_of_a_session() {
+    let (top, parent) = start_top(System::Atp);
+    let rack = || Switch::start(SwitchConfig { parent: Some(parent), ..of(System::Atp) }).expect("it starts");
+    let mut switches = [top, rack(), rack()];
+    let doors = [1, 2].map(|rack: usize| switches[rack].door(1).expect("a door"));
+    std::thread::scope(|scope| {
+        let joining = [0, 1].map(|worker: u16| {
+            scope.spawn(move || {
+                let key = key(1);
+                let line = Line::open(&way(doors[usize::from(worker)], &key), join(worker, 2), &|| false);
+                line.unwrap_or_else(|apart| panic!("{apart}"))
+            })
+        });
+        while !joining.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            switches.iter_mut().for_each(|switch| drop(switch.turn(Duration::from_millis(1)).expect("sockets work")));
+        }
+        let lines = joining.map(|thread| thread.join().expect("it joins"));
+        let status = switches[0].status();
+        assert_eq!((status.jobs[0].racks, status.jobs[0].workers), (2, 2));
+        drop(lines);
+    });
+}
+
 #[test]
 fn a_peer_that_says_anything_and_leaves_ends_neither_a_rack_nor_its_parent() {
     for system in [System::Esa(Esa::default()), System::Atp, System::SwitchMl { strict_order: true }] {
-        // A rack finds the doors of its jobs by their numbers.
-        let base = || (0..50).map(|at| 23_000 + (std::process::id() as u16 % 500) * 16 + 4 * at);
-        let top = base().find_map(|port| {
-            let address = SocketAddrV6::new(*loopback().ip(), port, 0, 0);
-            Switch::start(SwitchConfig { racks: true, address, ..of(system) }).ok()
-        });
-        let top = top.expect("some ports are free");
-        let one = top.door(1).expect("a door");
-        let parent = SocketAddrV6::new(*one.ip(), one.port() - 1, 0, 0);
+        let (top, parent) = start_top(system);
         let rack = Switch::start(SwitchConfig { parent: Some(parent), ..of(system) }).expect("it starts");
         attack(&format!("{} in two levels", system.name()), vec![top, rack], false, 90);
     }
