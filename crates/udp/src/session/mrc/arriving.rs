@@ -1,7 +1,7 @@
 //! Arriving datagrams of MRC's layout.
 
 use super::super::{ONLY, Session, Surroundings};
-use super::memory::Claim;
+use super::memory::{Asks, Claim};
 use super::{MAILBOX, MUTE_MAX, RECEIVE};
 use crate::error::Reason;
 use crate::frame::Descriptor;
@@ -72,7 +72,7 @@ impl Session {
             }
             Body::Probe(probe) => {
                 if let Some(mrc) = &mut self.mrc {
-                    mrc.ticks.note_probe(probe.number, probe.stamp.tick);
+                    mrc.ticks.note_probe(Asks::Probe, probe.number, probe.stamp.tick);
                 }
                 let header = Header::Probe { number: u32::from(probe.number) };
                 self.hand_over(around, &packet(path, inner.bytes, marked, header));
@@ -251,7 +251,8 @@ impl Session {
     ) -> Result<(), Reason> {
         let around = &mut around.at(self.own(around.now));
         let Some(mrc) = &mut self.mrc else { return Ok(()) };
-        mrc.ticks.note_probe(number, request.stamp.tick);
+        let asks = if request.ports.is_some() { Asks::Status } else { Asks::Path };
+        mrc.ticks.note_probe(asks, number, request.stamp.tick);
         if !answers {
             if mrc.mute.len() >= MUTE_MAX {
                 mrc.mute.remove(0);

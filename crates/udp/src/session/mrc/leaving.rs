@@ -1,6 +1,7 @@
 //! Leaving datagrams of MRC's layout.
 
 use super::super::{ONLY, Piece, Posted, Session, Surroundings};
+use super::memory::Asks;
 use super::{MAILBOX, RECEIVE, RECEIVED_UNIT, tick};
 use crate::frame::Descriptor;
 use crate::memory;
@@ -61,7 +62,11 @@ impl Session {
                     range: 0,
                     base: above(ack.sack_base, cumulative),
                     bits: { ack.sack }.get(),
-                    tick: if is_probe { mrc.ticks.of_probe(number) } else { mrc.ticks.of_packet(acked.get()) },
+                    tick: if is_probe {
+                        mrc.ticks.of_probe(Asks::Probe, number)
+                    } else {
+                        mrc.ticks.of_packet(acked.get())
+                    },
                     out_of_order: { ack.out_of_order }.min(0x7fff),
                     restore: false,
                     penalty: 0,
@@ -100,7 +105,9 @@ impl Session {
                     return;
                 }
                 (queue, psn) = (NIC_QUEUE, Psn::new(u64::from(answer.number)));
-                Body::Response(Response { port_status: answer.port_status, tick: mrc.ticks.of_probe(answer.number) })
+                let asks = if answer.port_status { Asks::Status } else { Asks::Path };
+                let tick = mrc.ticks.of_probe(asks, answer.number);
+                Body::Response(Response { port_status: answer.port_status, tick })
             }
             _ => return,
         };

@@ -72,11 +72,22 @@ impl Claims {
     }
 }
 
+/// What a number on the wire counts, beside packets: each has a sequence of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asks {
+    /// Probes of one connection.
+    Probe,
+    /// A NIC's probes of paths.
+    Path,
+    /// A NIC's port statuses.
+    Status,
+}
+
 /// The ticks of the latest packets, by PSN or by the number of a probe or request. An acknowledgement of an older
 /// packet echoes zero.
 pub(super) struct Ticks {
     packets: Box<[(u32, u16)]>,
-    probes: [(u32, u16); PROBES],
+    probes: [[(u32, u16); PROBES]; 3],
 }
 
 /// Packets whose ticks are kept: ours, more than arrive before their acknowledgement leaves.
@@ -87,7 +98,7 @@ const NOBODY: u32 = u32::MAX;
 
 impl Default for Ticks {
     fn default() -> Ticks {
-        Ticks { packets: vec![(NOBODY, 0); PACKETS].into(), probes: [(NOBODY, 0); PROBES] }
+        Ticks { packets: vec![(NOBODY, 0); PACKETS].into(), probes: [[(NOBODY, 0); PROBES]; 3] }
     }
 }
 
@@ -101,12 +112,12 @@ impl Ticks {
         if known == psn { tick } else { 0 }
     }
 
-    pub(super) fn note_probe(&mut self, number: u16, tick: u16) {
-        self.probes[usize::from(number) % PROBES] = (u32::from(number), tick);
+    pub(super) fn note_probe(&mut self, asks: Asks, number: u16, tick: u16) {
+        self.probes[asks as usize][usize::from(number) % PROBES] = (u32::from(number), tick);
     }
 
-    pub(super) fn of_probe(&self, number: u16) -> u16 {
-        let (known, tick) = self.probes[usize::from(number) % PROBES];
+    pub(super) fn of_probe(&self, asks: Asks, number: u16) -> u16 {
+        let (known, tick) = self.probes[asks as usize][usize::from(number) % PROBES];
         if known == u32::from(number) { tick } else { 0 }
     }
 }
@@ -147,8 +158,11 @@ mod tests {
     fn a_tick_is_echoed_for_its_own_packet_only() {
         let mut ticks = Ticks::default();
         ticks.note_packet(5, 77);
-        ticks.note_probe(5, 88);
-        assert_eq!((ticks.of_packet(5), ticks.of_probe(5)), (77, 88));
-        assert_eq!((ticks.of_packet(5 + PACKETS as u32), ticks.of_probe(13)), (0, 0));
+        ticks.note_probe(Asks::Probe, 5, 88);
+        ticks.note_probe(Asks::Path, 5, 99);
+        ticks.note_probe(Asks::Status, 13, 66);
+        let of_probes = |number| [Asks::Probe, Asks::Path, Asks::Status].map(|asks| ticks.of_probe(asks, number));
+        assert_eq!((ticks.of_packet(5), of_probes(5), of_probes(13)), (77, [88, 99, 0], [0, 0, 66]));
+        assert_eq!(ticks.of_packet(5 + PACKETS as u32), 0);
     }
 }

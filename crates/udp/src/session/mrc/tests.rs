@@ -6,6 +6,7 @@ use crate::config::Protection;
 use crate::socket::Arrival;
 use proptest::prelude::*;
 use std::time::Duration;
+use strandway_proto::PathId;
 use strandway_proto::rng::Random;
 use strandway_proto::wire::ocp::{self, Body, Datagram};
 
@@ -275,6 +276,29 @@ fn a_transport_acknowledgement_is_held_back_while_a_packet_is_missing_and_repeat
     assert_eq!(said(&mut b, &third), [], "the second packet is missing");
     assert_eq!(said(&mut b, &second), [2]);
     assert_eq!(said(&mut b, &third), [2], "the sender may have missed it");
+}
+
+#[test]
+fn a_port_status_that_another_connection_answers_is_not_answered_and_a_probe_with_its_number_is() {
+    let Some(mut b) = Side::new(false) else { return eprintln!("skipped: raw sockets need root") };
+    let (mut random, routes, now) = (Random::new(1, StreamKind::Connection, 7), Routes::default(), Time::ZERO);
+    let stamp = ocp::Stamp { tick: 9, coarse: false };
+    for (ports, answers) in [(None, true), (Some(1), false), (Some(1), true)] {
+        let mut around = around!(b, now, &routes);
+        let number = if answers && ports.is_some() { 6 } else { 5 };
+        let request = ocp::Request { ports, stamp };
+        b.session.handle_request(&mut around, PathId::new(0, 0), number, &request, answers).expect("it stays open");
+    }
+    b.work(now + Span::from_us(50), &mut random, GOOD);
+    let mut answers: Vec<(u64, bool)> = std::mem::take(&mut b.way)
+        .iter()
+        .filter_map(|(_, bytes)| match ocp::read(bytes, ocp::PORT).expect("valid").0 {
+            Datagram { psn, body: Body::Response(response), .. } => Some((psn.get().into(), response.port_status)),
+            _ => None,
+        })
+        .collect();
+    answers.sort_unstable();
+    assert_eq!(answers, [(5, false), (6, true)]);
 }
 
 proptest! {
