@@ -273,4 +273,6 @@ except strandway.WireError as error:
 """
     started = processes(3, body, tmp_path)
     outputs = [process.communicate(timeout=30)[0] for process in started]
-    assert outputs == ["2 4.0\n", "", "2 4.0\n"], outputs
+    # The dead rank may have got the last message of the barrier without a word; its sender says so at its end.
+    results = [[line for line in text.splitlines() if "these did not arrive" not in line] for text in outputs]
+    assert results == [["2 4.0"], [], ["2 4.0"]], outputs
