@@ -263,6 +263,8 @@ impl Process {
             handshake_timeout: PATIENCE,
             connections_max: CONNECTIONS,
             hear_refusals: true,
+            // Not before its payload is settled.
+            accept: false,
             ..Config::new(&wire.secret)?.profile(&wire.profile)?
         };
         let fits = options.fits(config.clone())?;

@@ -295,7 +295,12 @@ impl Engine {
             Command::Begin(begin) => self.begin(*begin)?,
             Command::Refuse { group, number, text } => self.refuse(group, number, &text)?,
             Command::Explore(explore) => self.explore(explore),
-            Command::Payload(payload, answer) => drop(answer.send(self.node.set_payload(payload))),
+            Command::Payload(payload, answer) => {
+                let outcome = self.node.set_payload(payload);
+                // Another rank that knows the payload already may call before this one does.
+                self.node.accept(true);
+                drop(answer.send(outcome));
+            }
             Command::Report(answer) => drop(answer.send(self.report())),
             Command::Abort { group } => {
                 if let Some(one) = self.groups.get_mut(&group) {

@@ -58,3 +58,40 @@ fn a_store_serves_several_lives_and_several_groups() {
     assert_eq!(left(), after_one, "the second life has removed what the first one left");
     std::fs::remove_dir_all(path).expect("removed");
 }
+
+/// A store in which one rank reads late that the group is formed.
+#[derive(Clone)]
+struct Late(Values, bool);
+
+impl Store for Late {
+    fn set(&mut self, key: &str, value: &[u8]) -> std::io::Result<()> {
+        self.0.set(key, value)
+    }
+
+    fn get(&mut self, key: &str, timeout: Duration) -> std::io::Result<Vec<u8>> {
+        let value = self.0.get(key, timeout);
+        if self.1 && key.ends_with("/go") {
+            thread::sleep(Duration::from_millis(500));
+        }
+        value
+    }
+}
+
+#[test]
+fn a_rank_that_learns_late_of_the_group_is_called_without_harm() {
+    let store = Values::default();
+    let ranks: Vec<_> = (0..4u32)
+        .map(|rank| {
+            let mut store = Late(store.clone(), rank == 3);
+            thread::spawn(move || {
+                let (process_options, options) = options();
+                let process = Process::join(&mut store, rank, &process_options).expect("joined");
+                let group = Group::form(&process, &mut store, rank, 4, options).expect("met");
+                let mut sum = [i64::from(rank)];
+                group.all_reduce(&mut sum, Reduction::Sum).expect("summed");
+                assert_eq!(sum, [6]);
+            })
+        })
+        .collect();
+    ranks.into_iter().for_each(|rank| rank.join().expect("no panic"));
+}

@@ -51,6 +51,9 @@ impl Node {
     /// # Errors
     /// If connections are open or wanted, or the payload is not possible.
     pub fn set_payload(&mut self, payload: u32) -> Result<(), Error> {
+        if payload == self.config.payload {
+            return Ok(());
+        }
         if self.open > 0 {
             return Err(Error::Config("the payload changes only while no connection is open".into()));
         }
@@ -63,6 +66,12 @@ impl Node {
         self.terms = Terms::new(&config.profile, payload, self.planes.len(), config.protection, config.layout);
         self.ways = Ways::new(config, self.planes.iter().map(Plane::buffer).min().unwrap_or(0));
         Ok(())
+    }
+
+    /// From now on the node accepts connections that others begin, or does not: their hellos are then dropped without an
+    /// answer, and repeated by their callers. See [`crate::Config::accept`].
+    pub fn accept(&mut self, accept: bool) {
+        self.config.accept = accept;
     }
 
     pub(super) fn handle_probe(
@@ -174,6 +183,29 @@ mod tests {
             connected =
                 one.wait(Duration::from_millis(1)).expect("works") == Some(Completion::Connected { connection });
         }
-        assert!(connected && one.set_payload(1_344).is_err());
+        assert!(connected && one.set_payload(1_344).is_err() && one.set_payload(512).is_ok());
+    }
+
+    #[test]
+    fn a_caller_is_heard_once_the_node_accepts() {
+        let ((mut one, _), (mut other, to)) = (node(7, "[::1]:0"), node(7, "[::1]:0"));
+        other.accept(false);
+        let connection = one.connect(&[to]).expect("called");
+        for _ in 0..100 {
+            assert_eq!(other.wait(Duration::from_millis(1)).expect("works"), None);
+            assert_eq!(one.wait(Duration::from_millis(1)).expect("works"), None);
+        }
+        // The payload may still change, since nothing was opened here.
+        other.set_payload(512).expect("possible");
+        other.set_payload(1_344).expect("possible");
+        other.accept(true);
+        let until = Instant::now() + Duration::from_secs(3);
+        let mut connected = false;
+        while !connected && Instant::now() < until {
+            let _ = other.wait(Duration::from_millis(1)).expect("works");
+            connected =
+                one.wait(Duration::from_millis(1)).expect("works") == Some(Completion::Connected { connection });
+        }
+        assert!(connected, "the hello was repeated");
     }
 }
