@@ -27,7 +27,7 @@ impl Process {
 }
 
 impl Process {
-    /// What it has said on standard error; it has ended.
+    /// Its text on standard error; it has ended.
     fn said(&mut self) -> String {
         let mut text = String::new();
         let stderr = self.0.stderr.as_mut().expect("a pipe");

@@ -493,7 +493,7 @@ impl<S: Store> Guest<'_, S> {
         }
     }
 
-    /// An error of this rank, for the others. One that came from them is not told again.
+    /// An error of this rank, for the others.
     fn named(&self, error: &GroupError) -> String {
         format!("rank {} at {} cannot go on: {error}", self.rank, super::launch::label())
     }

@@ -8,7 +8,6 @@ use super::{PAYLOAD_MAX, Process};
 use crate::error::GroupError;
 use std::sync::mpsc;
 use std::time::Duration;
-use strandway_proto::Span;
 use strandway_udp::Config;
 use strandway_udp::address::shown;
 
@@ -115,8 +114,7 @@ impl Process {
             let planes = members[other as usize].addresses.iter().enumerate();
             planes.map(move |(plane, to)| Way { rank: other, plane, to: *to })
         });
-        let trips = Span(4 * self.0.base_rtt.0);
-        let trips = Duration::from_nanos(trips.0 / 1_000);
+        let trips = Duration::from_nanos(self.0.base_rtt.0 / 1_000) * 4;
         let (answer, found) = mpsc::channel();
         let limit = LIMIT + trips;
         let (ways, settle) = (ways.collect(), SETTLE + trips);

@@ -249,7 +249,7 @@ impl Server {
         Ok(())
     }
 
-    /// What a run assumes about the server beyond its file.
+    /// The assumptions of a run about the server beyond its file.
     pub fn assumed(&self) -> Vec<String> {
         let mut assumed = Vec::new();
         match self.inside {

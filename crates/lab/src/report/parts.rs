@@ -232,7 +232,7 @@ fn walk(
     free
 }
 
-/// What a rank waited for, step by step.
+/// The causes of a rank's waiting, step by step.
 struct Waits<'a> {
     script: &'a Script,
     mine: &'a [Operation],

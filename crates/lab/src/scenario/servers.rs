@@ -36,7 +36,7 @@ pub(crate) struct Servers {
     /// Number of servers below one leaf, or below one group of leaves with a rail each.
     pub(crate) per_block: u32,
     hosts_per_leaf: u32,
-    /// What the file of a server does not say, and a run assumes.
+    /// The assumptions of a run that the file of a server does not state.
     pub(crate) assumed: Vec<String>,
 }
 

@@ -72,7 +72,7 @@ impl Claims {
     }
 }
 
-/// What a number on the wire counts, beside packets: each has a sequence of its own.
+/// Things that a number on the wire counts, beside packets: each has a sequence of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asks {
     /// Probes of one connection.
