@@ -245,18 +245,15 @@ impl<'a, S: Store> Host<'a, S> {
         options: GroupOptions,
     ) -> Result<(Process, Group), GroupError> {
         self.collect()?;
-        let ours = match &process {
-            Some(process) => Offer { given: process.planes().to_vec(), ..offer.clone() },
-            None => offer.clone(),
-        };
+        // Its planes are given if there is a process already.
         let rest = self.joins.iter().skip(1).flatten().filter_map(|join| join.offer.clone().ok());
-        let offers: Vec<Offer> = std::iter::once(ours.clone()).chain(rest).collect();
+        let offers: Vec<Offer> = std::iter::once(offer.clone()).chain(rest).collect();
         let planes = planes::choose(&offers).map_err(GroupError::Config)?;
         let process = match process {
             Some(process) => process,
             None => start(&planes[0])?,
         };
-        let ours = Offer { given: process.planes().to_vec(), ..ours };
+        let ours = Offer { given: process.planes().to_vec(), ..offer.clone() };
         let terms = |planes: &[SocketAddrV6]| Terms {
             group,
             wire: process.0.wire.clone(),
