@@ -169,7 +169,8 @@ except strandway.WireError as error:
     try:
         started = processes(2, body, tmp_path)
         # The child holds the output of rank 1, too.
-        assert started[0].communicate(timeout=15)[0] == "gone\n"
+        # More lines may follow: which messages of the barrier the dead rank has not acknowledged.
+        assert started[0].communicate(timeout=30)[0].splitlines()[0] == "gone"
     finally:
         del os.environ["CHILD"]
     assert "forked" in child.read_text()

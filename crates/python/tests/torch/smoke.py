@@ -33,6 +33,8 @@ except ImportError:
     from torch.distributed._tensor import Replicate, Shard, distribute_tensor
 
 
+# A rank that waits longer fails, and says for whom it waits.
+LIMIT = timedelta(minutes=2)
 FACE = StrandwayBackend.__mro__[0].__name__
 missing = []
 
@@ -379,7 +381,7 @@ def communication_hooks(rank, ranks):
 
 def work(rank, ranks, folder):
     torch.set_num_threads(1)
-    dist.init_process_group("strandway", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
+    dist.init_process_group("strandway", init_method=f"file://{folder}/store", rank=rank, world_size=ranks, timeout=LIMIT)
     assert dist.get_backend() == "strandway"
     ddp(rank, ranks)
     offered("FSDP1", fsdp1, rank, ranks)
@@ -409,10 +411,12 @@ def work(rank, ranks, folder):
         offered("split_group", split, ranks)
     dist.barrier()
     dist.destroy_process_group()
-    # And once more, at the same store.
-    dist.init_process_group("strandway", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
-    sums_are_right(rank, ranks)
-    dist.destroy_process_group()
+    if os.environ.get("TORCH_DISTRIBUTED_DEBUG") != "DETAIL":
+        # And once more, at the same store. With DETAIL torch adds a Gloo group, and Gloo reads what the group before has left there: it hangs,
+        # unless the last rank has removed the file before the first one opens it again.
+        dist.init_process_group("strandway", init_method=f"file://{folder}/store", rank=rank, world_size=ranks, timeout=LIMIT)
+        sums_are_right(rank, ranks)
+        dist.destroy_process_group()
     assert not (missing and "--all" in sys.argv), missing
     if rank == 0 and missing:
         print(f"not in torch {torch.__version__} on CPU: {', '.join(missing)}", flush=True)
