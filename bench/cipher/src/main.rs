@@ -1,4 +1,4 @@
-//! The time that sealing and opening a packet takes, with `ring` and with `aws-lc-rs`, in one run.
+//! The time that sealing and opening a packet takes, with `graviola`, `aws-lc-rs` and `ring`, in one run.
 //!
 //! ```text
 //! cargo run --release --manifest-path bench/cipher/Cargo.toml -- [MEGABYTES]
@@ -26,7 +26,7 @@ fn nonce(counter: usize) -> [u8; 12] {
     bytes
 }
 
-/// Implements [`Cipher`] for a library; both have the same names.
+/// Implements [`Cipher`] for `ring` and for `aws-lc-rs`, which has its names.
 macro_rules! library {
     ($name:ident, $aead:path) => {
         mod $name {
@@ -59,6 +59,20 @@ macro_rules! library {
 
 library!(of_ring, ring::aead);
 library!(of_aws, aws_lc_rs::aead);
+
+/// The library of `strandway-udp`.
+struct Graviola(graviola::aead::AesGcm);
+
+impl Cipher for Graviola {
+    fn seal(&self, counter: usize, header: &[u8], body: &mut [u8], tag: &mut [u8]) {
+        self.0.encrypt(&nonce(counter), header, body, tag.try_into().expect("16 bytes"));
+    }
+
+    fn open(&self, counter: usize, header: &[u8], body_and_tag: &mut [u8]) {
+        let (body, tag) = body_and_tag.split_at_mut(body_and_tag.len() - TAG);
+        self.0.decrypt(&nonce(counter), header, body, tag).expect("genuine");
+    }
+}
 
 /// AES-128-GCM in place.
 trait Cipher {
@@ -95,10 +109,12 @@ fn open_and_copy<'a>(cipher: &'a dyn Cipher, hidden: bool) -> Open<'a> {
 fn main() {
     let megabytes: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(200);
     let (ring, aws) = (of_ring::Library::new(), of_aws::Library::new());
+    let graviola = Graviola(graviola::aead::AesGcm::new(&[7; 16]));
     let of_counter = |counter| aws_lc_rs::aead::Nonce::assume_unique_for_key(nonce(counter));
     let seals: Vec<(&str, Seal<'_>)> = vec![
         ("ring: copy, seal in place", copy_and_seal(&ring, true)),
         ("aws-lc: copy, seal in place", copy_and_seal(&aws, true)),
+        ("graviola: copy, seal in place", copy_and_seal(&graviola, true)),
         (
             "aws-lc: seal from memory to datagram",
             Box::new(|counter, datagram, payload| {
@@ -110,6 +126,7 @@ fn main() {
         ),
         ("ring: copy, authenticate only", copy_and_seal(&ring, false)),
         ("aws-lc: copy, authenticate only", copy_and_seal(&aws, false)),
+        ("graviola: copy, authenticate only", copy_and_seal(&graviola, false)),
     ];
     let gather = |counter, header: &[u8], body: &[u8], tag: &[u8], room: &mut [u8]| {
         let aad = aws_lc_rs::aead::Aad::from(header);
@@ -118,6 +135,7 @@ fn main() {
     let opens: Vec<(&str, bool, Open<'_>)> = vec![
         ("ring: open in place, copy", true, open_and_copy(&ring, true)),
         ("aws-lc: open in place, copy", true, open_and_copy(&aws, true)),
+        ("graviola: open in place, copy", true, open_and_copy(&graviola, true)),
         (
             "aws-lc: open into a small room, copy",
             true,
@@ -140,6 +158,7 @@ fn main() {
         ),
         ("ring: authenticate only, copy", false, open_and_copy(&ring, false)),
         ("aws-lc: authenticate only, copy", false, open_and_copy(&aws, false)),
+        ("graviola: authenticate only, copy", false, open_and_copy(&graviola, false)),
     ];
     for payload in [64, 256, 1_344, 4_096] {
         println!("payload of {payload} B\n  {:40} {:>8} {:>8} {:>8}", "", "ns", "best", "Gb/s");

@@ -4,13 +4,13 @@
 //! The side that makes the secret sends it over an encrypted connection of a [`crate::Node`]; `strandway-group` does
 //! so. [`FragmentSocket`] moves datagrams. It has no protocol: the caller decides which fragment goes to whom.
 
+use crate::cipher::expand;
 use crate::config::Protection;
 use crate::error::Error;
 use crate::frame::{self, Frame, HEADER, Kind, Sealed, TAG};
 use crate::plane::{BATCH_BYTES, PlaneCounters, batch_of};
 use crate::secure::{Opener, Sealer};
 use crate::socket::{ECT, Inbox, Udp, lacks_gso};
-use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk};
 use nix::errno::Errno;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::VecDeque;
@@ -32,23 +32,9 @@ const WAITING_MAX: usize = 16 << 20;
 
 const _: () = assert!(OVERHEAD + 4 * LANES_MAX as usize + 48 <= 1_280, "the smallest MTU of IPv6");
 
-struct Length;
-
-impl KeyType for Length {
-    fn len(&self) -> usize {
-        8 + 32
-    }
-}
-
 /// The number of a channel and its key, for one of the ports of a switch.
 fn derive(secret: &[u8; 32], port: u16) -> (u64, [u8; 32]) {
-    let port = port.to_be_bytes();
-    let info = [b"strandway 1 fragments".as_slice(), port.as_slice()];
-    let mut bytes = [0; 40];
-    Prk::new_less_safe(HKDF_SHA256, secret)
-        .expand(&info, Length)
-        .and_then(|okm| okm.fill(&mut bytes))
-        .expect("40 bytes are within HKDF's limit");
+    let bytes: [u8; 40] = expand(secret, &[b"strandway 1 fragments", &port.to_be_bytes()]);
     let (id, key) = bytes.split_first_chunk::<8>().expect("40 bytes");
     (u64::from_be_bytes(*id), *key.first_chunk().expect("32 bytes"))
 }

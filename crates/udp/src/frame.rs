@@ -93,8 +93,7 @@ pub const VERSION: u8 = 3;
 
 /// Bytes before the body of an established connection's datagram.
 pub const HEADER: usize = 24;
-/// Bytes of the tag behind the body.
-pub const TAG: usize = 16;
+pub use crate::cipher::TAG;
 /// Bytes of a write's descriptor, the longest.
 pub const DESCRIPTOR_MAX: usize = 24;
 /// Bytes of a hello before its padding.

@@ -5,12 +5,13 @@
 //! so a stranger costs the answering side only some hashing. Before it computes a Diffie-Hellman exchange or allocates
 //! memory, the answering side knows two things: the caller has the key, and it receives datagrams at its address.
 
+use crate::cipher::{MacKey, expand, extract};
 use crate::clock::duration;
 use crate::config::{Layout, Protection};
 use crate::error::{Error, Reason};
 use crate::frame::{COOKIE, NOISE_HELLO, NOISE_WELCOME, TERMS, VERSION};
 use crate::secure::random;
-use aws_lc_rs::{digest, hkdf, hmac};
+use sha2::{Digest, Sha256};
 use snow::{Builder, HandshakeState};
 use std::net::SocketAddr;
 use strandway_proto::parameter::magnitude;
@@ -38,13 +39,7 @@ impl Secret {
                 "the key has {length} bytes, but needs at least 16: `head -c 32 /dev/urandom > key`"
             )));
         }
-        let mut key = [0; 32];
-        hkdf::Salt::new(hkdf::HKDF_SHA256, b"strandway 1 shared key")
-            .extract(bytes)
-            .expand(&[b"psk"], hkdf::HKDF_SHA256)
-            .and_then(|okm| okm.fill(&mut key))
-            .expect("32 bytes are within HKDF's limit");
-        Ok(Secret(key))
+        Ok(Secret(expand(&extract(b"strandway 1 shared key", bytes), &[b"psk"])))
     }
 
     /// Shows that a probe or an echo was made with this key.
@@ -118,13 +113,13 @@ impl Terms {
 /// A hash of the profile's behaviour: the names of its policies, and every parameter with the name and unit of scenario
 /// files. The profile's own name does not count.
 fn fingerprint(profile: &Profile) -> u64 {
-    let mut hash = digest::Context::new(&digest::SHA256);
+    let mut hash = Sha256::new();
     // No name contains a zero byte, so names and values cannot be confused.
-    let name = |hash: &mut digest::Context, name: &str| {
+    let name = |hash: &mut Sha256, name: &str| {
         hash.update(name.as_bytes());
-        hash.update(&[0]);
+        hash.update([0]);
     };
-    hash.update(&[wire_number(profile.wire)]);
+    hash.update([wire_number(profile.wire)]);
     for policy in [profile.reliability.name(), profile.congestion.name(), profile.path.name()] {
         name(&mut hash, policy);
     }
@@ -133,10 +128,10 @@ fn fingerprint(profile: &Profile) -> u64 {
         for row in set.table() {
             name(&mut hash, row.name);
             let value = set.get(row.name).expect("a set has the values of its table");
-            hash.update(&magnitude(value).to_bits().to_be_bytes());
+            hash.update(magnitude(value).to_bits().to_be_bytes());
         }
     }
-    u64::from_be_bytes(*hash.finish().as_ref().first_chunk().expect("a digest has 32 bytes"))
+    u64::from_be_bytes(*hash.finalize().first_chunk().expect("a digest has 32 bytes"))
 }
 
 fn wire_number(wire: WireFormat) -> u8 {
@@ -259,12 +254,12 @@ impl Answer {
 
 /// Makes and checks cookies; keeps no state about callers.
 pub(crate) struct Cookies {
-    key: hmac::Key,
+    key: MacKey,
 }
 
 impl Cookies {
     pub(crate) fn new() -> Result<Cookies, Error> {
-        Ok(Cookies { key: hmac::Key::new(hmac::HMAC_SHA256, &random::<32>()?) })
+        Ok(Cookies { key: MacKey::new(&random()?) })
     }
 
     /// A cookie for this address and connection, valid from now on.
@@ -273,17 +268,21 @@ impl Cookies {
     }
 
     fn at(&self, second: u64, from: SocketAddr, connection: u64) -> [u8; COOKIE] {
-        let mut context = hmac::Context::with_key(&self.key);
-        context.update(&second.to_be_bytes());
-        match from {
-            SocketAddr::V6(address) => context.update(&address.ip().octets()),
-            SocketAddr::V4(address) => context.update(&address.ip().octets()),
-        }
-        context.update(&from.port().to_be_bytes());
-        context.update(&connection.to_be_bytes());
+        let (four, sixteen);
+        let ip: &[u8] = match from {
+            SocketAddr::V6(address) => {
+                sixteen = address.ip().octets();
+                &sixteen
+            }
+            SocketAddr::V4(address) => {
+                four = address.ip().octets();
+                &four
+            }
+        };
+        let (second, port, connection) = (second.to_be_bytes(), from.port().to_be_bytes(), connection.to_be_bytes());
         let mut cookie = [0; COOKIE];
-        cookie[..8].copy_from_slice(&second.to_be_bytes());
-        cookie[8..].copy_from_slice(&context.sign().as_ref()[..COOKIE - 8]);
+        cookie[..8].copy_from_slice(&second);
+        cookie[8..].copy_from_slice(&self.key.code::<{ COOKIE - 8 }>(&[&second, ip, &port, &connection]));
         cookie
     }
 
@@ -293,8 +292,8 @@ impl Cookies {
         let now = duration(now.since(Time::ZERO)).as_secs();
         let recent = second <= now && now - second <= COOKIE_SECONDS;
         let real = self.at(second, from, connection);
-        // Comparing hashes takes a time that does not depend on where the cookies differ.
-        recent && digest::digest(&digest::SHA256, &real).as_ref() == digest::digest(&digest::SHA256, cookie).as_ref()
+        // Hashes are compared in a time that does not depend on where the cookies differ.
+        recent && blake3::hash(&real) == blake3::hash(cookie)
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub mod address;
 pub mod asynchronous;
+mod cipher;
 mod clock;
 mod config;
 pub mod copy;

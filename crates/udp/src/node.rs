@@ -38,8 +38,9 @@ pub(crate) use urgent::URGENT_MAX;
 pub use wake::Waker;
 
 use crate::address::{is_ipv4, shown};
+use crate::cipher;
 use crate::clock::{Clock, span};
-use crate::config::{Config, Layout, Waiting};
+use crate::config::{Config, Layout, Protection, Waiting};
 use crate::deadlines::Deadlines;
 use crate::distance::Ways;
 use crate::error::{Error, Reason};
@@ -86,8 +87,6 @@ pub struct Node {
     cookies: Cookies,
     planes: Vec<Plane>,
     inbox: Option<Inbox>,
-    /// Bodies of datagrams are decrypted into it, one after the other, so that it stays in the first-level cache.
-    room: Box<[u8]>,
     memory: Memory,
     slots: Vec<Slot>,
     /// Slots without a connection.
@@ -154,6 +153,9 @@ impl Node {
 
     fn check(config: &Config) -> Result<(), Error> {
         config.check()?;
+        if config.protection != Protection::None {
+            cipher::check()?;
+        }
         links::check(config)
     }
 
@@ -175,7 +177,6 @@ impl Node {
             urgent: Urgent::new(planes.len()),
             planes,
             inbox: Some(Inbox::new()),
-            room: vec![0; 65_536].into(),
             memory: Memory::new(config.layout != Layout::Frame),
             slots: Vec::new(),
             free: Vec::new(),

@@ -1,45 +1,31 @@
 //! Keys of an established connection: sealing, opening, and the window that refuses repeated counters.
 
+use crate::cipher::{Key, expand};
 use crate::config::Protection;
 use crate::error::Error;
-use crate::frame::{HEADER, TAG};
-use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk};
+use crate::frame::HEADER;
 
 /// A key seals 2^23 datagrams, then the next one is derived: RFC 9001, section 6.6, the limit of AES-GCM in QUIC.
 const EPOCH_BITS: u32 = 23;
 /// The number of keys that are kept: those of the present epoch and its neighbours.
 const KEYS: usize = 4;
-/// From this length on a payload is encrypted in one pass from its place; below, copying it first takes less time.
-/// Ours, measured: docs/performance.md, section "The cipher".
-const APART_MIN: usize = 256;
 /// The least number of counters that a datagram may be behind the highest one; ours: 512 words, of which the newest is
 /// not full.
 const WINDOW_MIN: u64 = 511 * 64;
 
-const SHORT: &str = "a datagram is shorter than AES-GCM's limit";
-
-struct KeyBytes;
-
-impl KeyType for KeyBytes {
-    fn len(&self) -> usize {
-        16
-    }
-}
-
 /// The keys of one direction, one per epoch, derived when they are needed.
 struct Keys {
-    secret: Prk,
-    keys: [Option<(u64, LessSafeKey)>; KEYS],
+    secret: [u8; 32],
+    keys: [Option<(u64, Key)>; KEYS],
 }
 
 impl Keys {
     fn new(secret: &[u8; 32]) -> Keys {
-        Keys { secret: Prk::new_less_safe(HKDF_SHA256, secret), keys: [const { None }; KEYS] }
+        Keys { secret: *secret, keys: [const { None }; KEYS] }
     }
 
     #[inline]
-    fn of(&mut self, epoch: u64) -> &LessSafeKey {
+    fn of(&mut self, epoch: u64) -> &Key {
         if self.keys[(epoch % KEYS as u64) as usize].as_ref().is_none_or(|(of, _)| *of != epoch) {
             self.derive(epoch);
         }
@@ -49,20 +35,15 @@ impl Keys {
 
     #[cold]
     fn derive(&mut self, epoch: u64) {
-        let mut key = [0; 16];
-        let number = epoch.to_be_bytes();
-        let info = [b"strandway 1 data".as_slice(), number.as_slice()];
-        let derived = self.secret.expand(&info, KeyBytes).and_then(|okm| okm.fill(&mut key));
-        derived.expect("16 bytes are within HKDF's limit");
-        let key = UnboundKey::new(&AES_128_GCM, &key).expect("16 bytes are a key of AES-128");
-        self.keys[(epoch % KEYS as u64) as usize] = Some((epoch, LessSafeKey::new(key)));
+        let key = expand(&self.secret, &[b"strandway 1 data", &epoch.to_be_bytes()]);
+        self.keys[(epoch % KEYS as u64) as usize] = Some((epoch, Key::new(&key)));
     }
 }
 
-fn nonce(counter: u64) -> Nonce {
+fn nonce(counter: u64) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[4..].copy_from_slice(&counter.to_be_bytes());
-    Nonce::assume_unique_for_key(bytes)
+    bytes
 }
 
 /// The sending half.
@@ -88,8 +69,8 @@ impl Sealer {
     }
 
     /// Fills a datagram that carries the counter [`Sealer::next`]. It has its final length; its first `head` bytes, the
-    /// header and the start of the body, are written. `payload` is the rest of the body: it is encrypted from where it
-    /// lies to behind the head, in one pass, if the connection is encrypted. The tag follows.
+    /// header and the start of the body, are written. `payload` is the rest of the body: it is copied behind the head,
+    /// and encrypted there if the connection is encrypted. The tag follows.
     ///
     /// # Panics
     /// If the datagram is not as long as these parts together.
@@ -98,23 +79,15 @@ impl Sealer {
         self.counter += 1;
         let tag = self.protection.tag_bytes();
         assert_eq!(datagram.len(), head + payload.len() + tag, "a datagram is as long as its parts");
-        let (before, rest) = datagram.split_at_mut(head);
+        let (signed, tag) = datagram.split_at_mut(head + payload.len());
+        signed[head..].copy_from_slice(payload);
         if self.protection == Protection::None {
-            rest.copy_from_slice(payload);
             return;
         }
         let key = self.keys.of(counter >> EPOCH_BITS);
-        if self.protection == Protection::Encrypted && payload.len() >= APART_MIN {
-            let (header, start) = before.split_at_mut(HEADER);
-            key.seal_in_place_scatter(nonce(counter), Aad::from(&*header), start, payload, rest).expect(SHORT);
-            return;
-        }
-        rest[..payload.len()].copy_from_slice(payload);
-        let (signed, tag) = datagram.split_at_mut(head + payload.len());
         let encrypted_from = if self.protection == Protection::Encrypted { HEADER } else { signed.len() };
         let (signed, body) = signed.split_at_mut(encrypted_from);
-        let sealed = key.seal_in_place_separate_tag(nonce(counter), Aad::from(&*signed), body).expect(SHORT);
-        tag.copy_from_slice(sealed.as_ref());
+        tag.copy_from_slice(&key.seal(&nonce(counter), signed, body));
     }
 
     /// The same with the datagram from `start` of `out` on, whose header and body are there: the tag is appended.
@@ -158,7 +131,7 @@ impl Opener {
     }
 
     /// The key for a counter, if the counter is new and not implausibly high.
-    fn key(&mut self, counter: u64) -> Result<&LessSafeKey, Refused> {
+    fn key(&mut self, counter: u64) -> Result<&Key, Refused> {
         if !self.window.is_fresh(counter) {
             return Err(Refused::Repeated);
         }
@@ -179,49 +152,24 @@ impl Opener {
         let key = self.key(counter)?;
         if protection == Protection::Encrypted {
             // GCM encrypts in counter mode, so encrypting a second time decrypts. The tag is not used.
-            let sealed = key.seal_in_place_separate_tag(nonce(counter), Aad::empty(), start);
-            sealed.map(|_tag| ()).map_err(|_| Refused::Forged)?;
+            let _tag = key.seal(&nonce(counter), &[], start);
         }
         Ok(())
     }
 
-    /// Checks a whole datagram and returns its body. An encrypted body is decrypted into `room`, which has room for it;
-    /// the datagram stays as it is. If the datagram is refused, the bytes in `room` mean nothing.
-    pub(crate) fn open_into<'a>(
-        &mut self,
-        counter: u64,
-        datagram: &'a mut [u8],
-        room: &'a mut [u8],
-    ) -> Result<&'a [u8], Refused> {
-        if self.protection != Protection::Encrypted {
-            return self.open(counter, datagram).map(|body| &*body);
-        }
-        let key = self.key(counter)?;
-        let (header, sealed) = datagram.split_at_checked(HEADER).ok_or(Refused::Forged)?;
-        let (body, tag) = sealed.split_last_chunk::<TAG>().ok_or(Refused::Forged)?;
-        let room = room.get_mut(..body.len()).ok_or(Refused::Forged)?;
-        key.open_separate_gather(nonce(counter), Aad::from(header), body, tag, room).map_err(|_| Refused::Forged)?;
-        self.window.insert(counter);
-        Ok(room)
-    }
-
-    /// Checks a whole datagram and returns its body, decrypted in place.
+    /// Checks a whole datagram and returns its body, decrypted in place. If the datagram is refused, its bytes mean
+    /// nothing any more.
     #[inline]
     pub(crate) fn open<'a>(&mut self, counter: u64, datagram: &'a mut [u8]) -> Result<&'a mut [u8], Refused> {
         let (protection, tag) = (self.protection, self.tag_bytes());
         let key = self.key(counter)?;
         let body_end = datagram.len().checked_sub(tag).filter(|&end| end >= HEADER).ok_or(Refused::Forged)?;
-        match protection {
-            Protection::Encrypted => {
-                let (header, body) = datagram.split_at_mut(HEADER);
-                key.open_in_place(nonce(counter), Aad::from(&*header), body).map_err(|_| Refused::Forged)?;
-            }
-            Protection::Authenticated => {
-                let (signed, tag) = datagram.split_at_mut(body_end);
-                key.open_in_place(nonce(counter), Aad::from(&*signed), tag).map_err(|_| Refused::Forged)?;
-            }
-            // Every sender that knows the connection's number is believed.
-            Protection::None => {}
+        // Without protection, every sender that knows the connection's number is believed.
+        if protection != Protection::None {
+            let (signed, tag) = datagram.split_at_mut(body_end);
+            let encrypted_from = if protection == Protection::Encrypted { HEADER } else { body_end };
+            let (signed, body) = signed.split_at_mut(encrypted_from);
+            key.open(&nonce(counter), signed, body, tag).map_err(|_| Refused::Forged)?;
         }
         self.window.insert(counter);
         Ok(&mut datagram[HEADER..body_end])
@@ -282,8 +230,6 @@ pub fn random_secret() -> Result<[u8; 32], Error> {
 
 /// Random bytes from the operating system.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
-    // Straight from the kernel: aws-lc's own generator first gathers jitter, some 450 million instructions in each
-    // process.
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {
@@ -326,20 +272,13 @@ mod tests {
             let encrypt = protection == Protection::Encrypted;
             let whole = sealed(&mut sealer, b"payload");
             assert_eq!(encrypt, !whole.windows(7).any(|w| w == b"payload"), "encryption hides the body");
-            let mut room = [0; 64];
             for i in 0..whole.len() {
                 let mut changed = whole.clone();
                 changed[i] ^= 1;
-                assert_eq!(opener.open_into(0, &mut changed.clone(), &mut room), Err(Refused::Forged), "byte {i}");
                 assert_eq!(opener.open(0, &mut changed), Err(Refused::Forged), "byte {i}");
             }
             for length in 0..whole.len() {
                 assert_eq!(opener.open(0, &mut whole.clone()[..length]), Err(Refused::Forged));
-                assert_eq!(opener.open_into(0, &mut whole.clone()[..length], &mut room), Err(Refused::Forged));
-            }
-            if encrypt {
-                let small = opener.open_into(0, &mut whole.clone(), &mut room[..6]).map(<[u8]>::to_vec);
-                assert_eq!(small, Err(Refused::Forged), "a body larger than the room for it");
             }
             assert_eq!(opener.open(1, &mut whole.clone()), Err(Refused::Forged), "the counter is part of the nonce");
             assert_eq!(opener.open(0, &mut whole.clone()).map(|b| b.to_vec()), Ok(b"payload".to_vec()));
@@ -365,11 +304,9 @@ mod tests {
                 datagram[HEADER..HEADER + start.len()].copy_from_slice(start);
                 apart.seal_from(&mut datagram, HEADER + start.len(), payload);
                 prop_assert!(datagram == expected, "{protection:?}, {} B behind {}", payload.len(), start.len());
-                prop_assert_eq!(opener.open(0, &mut datagram.clone()).map(|opened| opened.to_vec()), Ok(body.clone()));
-                let (mut opener, mut room) = (Opener::new(&[7; 32], protection, 0), vec![before; 4_300]);
-                let opened = opener.open_into(0, &mut datagram, &mut room).map(<[u8]>::to_vec);
+                let opened = opener.open(0, &mut datagram.clone()).map(|opened| opened.to_vec());
                 prop_assert_eq!(opened, Ok(body.clone()));
-                let again = opener.open_into(0, &mut datagram, &mut room).map(<[u8]>::to_vec);
+                let again = opener.open(0, &mut datagram).map(|opened| opened.to_vec());
                 prop_assert_eq!(again, Err(Refused::Repeated));
             }
         }

@@ -12,9 +12,9 @@ mod size;
 
 pub(crate) use proof::key;
 
+use crate::cipher::MacKey;
 use crate::clock::earlier;
 use crate::deadlines::Deadlines;
-use aws_lc_rs::hmac;
 use size::Size;
 use std::collections::HashMap;
 use std::net::SocketAddrV6;
@@ -59,7 +59,7 @@ impl Side {
 /// One peer node.
 pub(crate) struct Watch {
     /// A key that only the two ends of its first connection know.
-    key: hmac::Key,
+    key: MacKey,
     /// Its number among the nodes that share its addresses.
     shard: u8,
     /// Slots of the connections that lead to it.
@@ -130,7 +130,7 @@ impl Watches {
     pub(crate) fn begin(
         &mut self,
         now: Time,
-        (key, shard): (hmac::Key, u8),
+        (key, shard): (MacKey, u8),
         peers: impl Iterator<Item = Option<SocketAddrV6>>,
         ports: &[bool],
         member: u32,

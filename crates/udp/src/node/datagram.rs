@@ -73,7 +73,7 @@ impl Node {
         };
         let mut around = surroundings!(self, now);
         let unconfirmed = !session.confirmed;
-        let outcome = session.handle(&mut around, plane, arrival, &sealed, datagram, &mut self.room);
+        let outcome = session.handle(&mut around, plane, arrival, &sealed, datagram);
         if unconfirmed && session.confirmed {
             let caller = session.remote();
             self.slots[index as usize].hello = None;

@@ -7,7 +7,6 @@ use crate::error::Error;
 use crate::frame::{self, PROBE};
 use crate::handshake::Terms;
 use crate::plane::{Class, Destination, Owner, Plane};
-use aws_lc_rs::constant_time::verify_slices_are_equal;
 use std::collections::BTreeSet;
 use std::net::SocketAddrV6;
 use strandway_proto::PathId;
@@ -82,7 +81,8 @@ impl Node {
         proof: &[u8; 16],
     ) {
         let wanted = self.config.secret.proof_of_probe(echo, number, length);
-        if verify_slices_are_equal(&wanted, proof).is_err() {
+        // Hashes are compared in a time that does not depend on where the proofs differ.
+        if blake3::hash(&wanted) != blake3::hash(proof) {
             self.counters.malformed += 1;
             return;
         }

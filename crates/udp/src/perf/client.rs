@@ -4,7 +4,7 @@ use super::{BULK_SIZE, DIGEST, Mode, Options, PerfError, REQUEST, SIZE_MAX, Stre
 use crate::node::{Completion, Connection, Node, Operation};
 use crate::session::SessionCounters;
 use crate::{Region, RemoteRegion};
-use aws_lc_rs::digest;
+use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::time::{Duration, Instant};
@@ -228,7 +228,7 @@ impl Run {
             let random = &mut self.random;
             let bytes = node.memory_mut(self.outbox)?;
             bytes.chunks_mut(8).for_each(|word| word.copy_from_slice(&random.next_u64().to_be_bytes()[..word.len()]));
-            self.digest = digest::digest(&digest::SHA256, bytes).as_ref().to_vec();
+            self.digest = Sha256::digest(bytes).to_vec();
             node.recv(stream.connection, stream.control, 0..DIGEST)?;
         }
         let immediate = matches!(stream.mode, Mode::Latency | Mode::Verify).then_some(i as u32);

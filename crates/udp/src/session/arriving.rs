@@ -14,7 +14,7 @@ use strandway_proto::repair::EndedGroup;
 use strandway_proto::{Event, Handled, Packet, PathId, wire};
 
 impl Session {
-    /// A datagram for this connection arrived by `plane`. Its body is decrypted into `room`: nothing that is not
+    /// A datagram for this connection arrived by `plane`. Its body is decrypted where it arrived: nothing that is not
     /// authenticated reaches registered memory.
     pub(crate) fn handle(
         &mut self,
@@ -23,7 +23,6 @@ impl Session {
         arrival: &Arrival,
         sealed: &Sealed,
         datagram: &mut [u8],
-        room: &mut [u8],
     ) -> Result<(), Reason> {
         let around = &mut around.at(self.own(around.now));
         let (now, from, marked, length) = (around.now, arrival.from, arrival.is_marked(), datagram.len());
@@ -31,7 +30,7 @@ impl Session {
             return Ok(());
         }
         let newest = self.opener.is_newest(sealed.counter);
-        let body = match self.opener.open_into(sealed.counter, datagram, room) {
+        let body = match self.opener.open(sealed.counter, datagram) {
             Ok(body) => body,
             Err(crate::secure::Refused::Repeated) => {
                 self.counters.repeated += 1;

@@ -105,7 +105,7 @@ proptest! {
                 watches: &mut watches, windows: &mut windows,
                 requests: &mut crate::node::Requests::default(),
             };
-            session.handle(&mut around, 0, &arrival, &sealed, &mut bytes, &mut [0; 2_048]).expect("it stays open");
+            session.handle(&mut around, 0, &arrival, &sealed, &mut bytes).expect("it stays open");
             session.work(&mut around, Span::ZERO, false).expect("it stays open");
             if let Step::Genuine(of) = step {
                 expected[of * length..(of + 1) * length].fill(0xa0 + of as u8);

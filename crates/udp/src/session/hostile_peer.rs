@@ -100,7 +100,7 @@ impl Peer {
             windows: &mut self.windows,
             requests: &mut crate::node::Requests::default(),
         };
-        self.session.handle(&mut around, 0, &arrival, &sealed, &mut bytes, &mut [0; 2_048])
+        self.session.handle(&mut around, 0, &arrival, &sealed, &mut bytes)
     }
 
     /// A packet of data; the last of its message or not.

@@ -177,7 +177,7 @@ proptest! {
             now = now + Span::from_us(wait);
             let mut around =
                 Surroundings { now, routes: &routes, planes: &mut planes, memory: &mut memory, completions: &mut completions, watches: &mut watches, windows: &mut windows, requests: &mut crate::node::Requests::default() };
-            let alive = session.handle(&mut around, (path >> 30 & 1) as usize, &arrival, &sealed, &mut bytes, &mut [0; 4_096]).is_ok()
+            let alive = session.handle(&mut around, (path >> 30 & 1) as usize, &arrival, &sealed, &mut bytes).is_ok()
                 && session.work(&mut around, Span::ZERO, false).is_ok();
             let all = memory.bytes(buffer).expect("registered");
             for told in completions.drain(..) {
@@ -256,7 +256,7 @@ proptest! {
             now = now + Span::from_ns(1);
             let mut around = Surroundings { now, routes: &routes, planes, memory, completions: &mut completions, watches: &mut watches, windows: &mut windows, requests: &mut crate::node::Requests::default() };
             if let Ok(crate::frame::Frame::Sealed(sealed)) = crate::frame::decode(bytes) {
-                session.handle(&mut around, 0, &arrival, &sealed, bytes, &mut [0; 4_096]).expect("it stays open");
+                session.handle(&mut around, 0, &arrival, &sealed, bytes).expect("it stays open");
             }
             session.work(&mut around, Span::ZERO, false).expect("it stays open");
             for plane in planes.iter_mut() {

@@ -2,44 +2,27 @@
 //! code is valid for one ping or pong of one connection, so repeating it elsewhere is useless.
 
 use super::Watches;
+use crate::cipher::{MacKey, expand, extract};
 use crate::frame::PROOF;
 use crate::handshake::Secrets;
-use aws_lc_rs::{hkdf, hmac};
 use std::net::SocketAddrV6;
 
 /// The most watches at one address with which a proof is compared; ours. More than one are rare.
 const COMPARED_MAX: usize = 8;
 
-struct KeyLength;
-
-impl hkdf::KeyType for KeyLength {
-    fn len(&self) -> usize {
-        32
-    }
-}
-
 /// A key that only the two ends of a connection know.
-pub(crate) fn key(secrets: &Secrets) -> hmac::Key {
-    let secret = [secrets.from_caller, secrets.to_caller].concat();
-    let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, b"strandway 1 same node").extract(&secret);
-    let mut key = [0; 32];
-    prk.expand(&[], KeyLength).and_then(|okm| okm.fill(&mut key)).expect("32 bytes are within HKDF's limit");
-    hmac::Key::new(hmac::HMAC_SHA256, &key)
+pub(crate) fn key(secrets: &Secrets) -> MacKey {
+    let secret = extract(b"strandway 1 same node", &[secrets.from_caller, secrets.to_caller].concat());
+    MacKey::new(&expand(&secret, &[]))
 }
 
 /// The code in the ping or pong `number`, in a datagram that addresses its connection as `connection`.
-fn proof(key: &hmac::Key, pong: bool, number: u64, connection: u64) -> [u8; PROOF] {
-    let mut context = hmac::Context::with_key(key);
-    context.update(&[u8::from(pong)]);
-    context.update(&number.to_be_bytes());
-    context.update(&connection.to_be_bytes());
-    let mut code = [0; PROOF];
-    code.copy_from_slice(&context.sign().as_ref()[..PROOF]);
-    code
+fn proof(key: &MacKey, pong: bool, number: u64, connection: u64) -> [u8; PROOF] {
+    key.code(&[&[u8::from(pong)], &number.to_be_bytes(), &connection.to_be_bytes()])
 }
 
 /// Do both belong to watches over the same node?
-pub(super) fn is_same(one: &hmac::Key, other: &hmac::Key) -> bool {
+pub(super) fn is_same(one: &MacKey, other: &MacKey) -> bool {
     proof(one, false, 0, 0) == proof(other, false, 0, 0)
 }
 
