@@ -72,7 +72,7 @@ impl<'a> Alone<'a> {
             };
             let begin = end.max(free);
             arrived = begin + link.rate.time_for(last) + link.latency;
-            first = first + link.rate.time_for(needed(full)) + link.latency;
+            first += link.rate.time_for(needed(full)) + link.latency;
             end = begin + link.rate.time_for(needed(last)) + link.latency;
         }
         arrived + self.topology.one_way_between(self.control, to, from)

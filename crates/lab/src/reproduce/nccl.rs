@@ -43,17 +43,17 @@ fn rings(table: &mut Table) {
     table.row(
         row("2x4-200", "two servers of 4 GPUs and 4 NICs of 200 Gb/s", ring(2, 4, 200))
             .near(93.58 / 4.0, Source::Published, WITHIN)
-            .note("nccl-tests #252, 93.58 GB/s in all at 1 GiB"),
+            .note("NVIDIA/nccl-tests issue 252, 93.58 GB/s in all at 1 GiB"),
     );
     table.row(
         row("2x8-200", "two DGX A100, 8 NICs of 200 Gb/s each", ring(2, 8, 200))
             .near(192.0 / 8.0, Source::Published, WITHIN)
-            .note("nccl #812, NVIDIA measures 192 GB/s in all"),
+            .note("NVIDIA/nccl issue 812, NVIDIA measures 192 GB/s in all"),
     );
     table.row(
         row("2x8-400", "two servers of 8 H100, 8 NICs of 400 Gb/s each", ring(2, 8, 400))
             .near(47.0, Source::Published, WITHIN)
-            .note("nccl-tests #290, NVIDIA expects 46 to 48 GB/s per NIC"),
+            .note("NVIDIA/nccl-tests issue 290, NVIDIA expects 46 to 48 GB/s per NIC"),
     );
 }
 
@@ -66,12 +66,12 @@ fn trees(table: &mut Table) {
     table.row(
         RowSpec::new("tree/2x1-400", "one H100 and one NIC of 400 Gb/s each, 1 GiB, Tree", "GB/s", one("1 GiB"))
             .near(50.0, Source::Published, WITHIN)
-            .note("nccl-tests #232, about 50 GB/s for large buffers"),
+            .note("NVIDIA/nccl-tests issue 232, about 50 GB/s for large buffers"),
     );
     table.row(
         RowSpec::new("tree/2x1-400/32", "the same, 32 MiB", "GB/s", one("32 MiB"))
             .beside(41.31, Source::Published)
-            .note("nccl-tests #232; the time of NCCL's kernels and protocols, about 130 us here, is not modelled"),
+            .note("NVIDIA/nccl-tests issue 232; the time of NCCL's kernels and protocols, about 130 us here, is not modelled"),
     );
     table.row(
         RowSpec::new(
@@ -82,7 +82,7 @@ fn trees(table: &mut Table) {
         )
         .beside(93.58, Source::Published)
         .note(
-            "nccl-tests #252, measured with NCCL_ALGO=Ring: rails send half of what rings do on two servers (n - 1 over n \
+            "NVIDIA/nccl-tests issue 252, measured with NCCL_ALGO=Ring: rails send half of what rings do on two servers (n - 1 over n \
              of 8 ranks against m - 1 over m of 2 servers); the row ring/2x4-200 compares the ring",
         ),
     );
@@ -104,7 +104,7 @@ fn all_to_all(table: &mut Table) {
                 Value::Of(cell, ALL_TO_ALL),
             )
             .near(expected, Source::Published, WITHIN)
-            .note("nccl-tests #130, NVIDIA's formula"),
+            .note("NVIDIA/nccl-tests issue 130, NVIDIA's formula"),
         );
     }
 }

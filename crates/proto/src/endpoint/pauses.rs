@@ -34,7 +34,7 @@ impl Pauses {
                     && let Some((_, older)) = port.past.pop_front()
                     && let Some((_, oldest)) = port.past.front_mut()
                 {
-                    *oldest = *oldest + older;
+                    *oldest += older;
                 }
                 port.past.push_back((now, now.since(since)));
             }
