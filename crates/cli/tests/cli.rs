@@ -421,6 +421,10 @@ fn shells_complete_commands_and_man_has_a_page_for_each() {
     {
         let (status, out, err) = folder.strandway(&["completions", shell]);
         assert!(status == 0 && err.is_empty() && out.contains(word), "{shell}: {err}");
+        assert!(
+            out.contains("rocev2_sr") && out.contains("websearch"),
+            "{shell} completes profiles and what can be explained"
+        );
     }
     let (status, out, _) = folder.strandway(&["man"]);
     assert!(status == 0 && out.starts_with(".ie") && out.contains("packet by packet"), "{out}");

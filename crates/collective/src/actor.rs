@@ -258,6 +258,7 @@ impl Application for Actor<'_> {
             };
             match (lane.runs, next) {
                 (Some(_), _) => times.computed += rest,
+                (None, Some(&next)) if self.frontier.is_some() => self.charge_unfinished(next, rest, &mut times),
                 (None, Some(&next)) => {
                     let blamed = self.blamed(&self.script.steps()[next as usize]);
                     times.waited[usize::from(blamed)] += rest;

@@ -3,6 +3,7 @@
 use crate::script::{Graph, Operation, Script, Work};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use strandway_proto::units::Time;
 
 /// No step.
 const NONE: u32 = u32::MAX;
@@ -25,6 +26,8 @@ pub(crate) struct Frontier<'a> {
     waits: Vec<u32>,
     /// The step whose end or begin allowed each step to begin.
     cause: Vec<u32>,
+    /// When each step was allowed to begin; for the first ones the start of the run.
+    released: Vec<Time>,
     /// For each stream the steps that can begin, the first in the script on top.
     ready: Vec<BinaryHeap<Reverse<u32>>>,
     /// For each operation of the rank.
@@ -49,7 +52,15 @@ impl<'a> Frontier<'a> {
             }
         }
         let kept = if keeps { vec![NONE; count] } else { Vec::new() };
-        Some(Frontier { graph, waits: graph.waits.clone(), cause: vec![NONE; count], ready, counted, kept })
+        Some(Frontier {
+            graph,
+            waits: graph.waits.clone(),
+            cause: vec![NONE; count],
+            released: vec![Time::ZERO; count],
+            ready,
+            counted,
+            kept,
+        })
     }
 
     /// Takes the next step of a stream that can begin.
@@ -62,23 +73,29 @@ impl<'a> Frontier<'a> {
         Some(self.cause[step as usize]).filter(|cause| *cause != NONE)
     }
 
+    /// When a step was allowed to begin.
+    pub(crate) fn released(&self, step: u32) -> Time {
+        self.released[step as usize]
+    }
+
     /// A step has begun: others may have waited for that.
-    pub(crate) fn begun(&mut self, script: &Script, step: u32) {
+    pub(crate) fn begun(&mut self, now: Time, script: &Script, step: u32) {
         let graph = self.graph;
-        graph.after_begin(step).iter().for_each(|&next| self.release(script, next, step));
+        graph.after_begin(step).iter().for_each(|&next| self.release(now, script, next, step));
     }
 
     /// A step has ended.
-    pub(crate) fn ended(&mut self, script: &Script, step: u32) {
+    pub(crate) fn ended(&mut self, now: Time, script: &Script, step: u32) {
         let graph = self.graph;
-        graph.after_end(step).iter().for_each(|&next| self.release(script, next, step));
+        graph.after_end(step).iter().for_each(|&next| self.release(now, script, next, step));
     }
 
-    fn release(&mut self, script: &Script, next: u32, cause: u32) {
+    fn release(&mut self, now: Time, script: &Script, next: u32, cause: u32) {
         let left = &mut self.waits[next as usize];
         *left -= 1;
         if *left == 0 {
             self.cause[next as usize] = cause;
+            self.released[next as usize] = now;
             self.ready[usize::from(script.steps()[next as usize].stream)].push(Reverse(next));
         }
     }

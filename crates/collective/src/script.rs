@@ -16,15 +16,15 @@ use strandway_proto::units::{Span, Time};
 /// The number of the stream with the compute steps. Other streams carry collectives.
 pub const COMPUTE: u8 = 0;
 
-/// Limit on the streams of a rank: ours.
-pub const STREAMS_MAX: u8 = 16;
+/// Limit on the streams of a rank: ours. GOAL numbers the CPUs of a rank with a byte.
+pub const STREAMS_MAX: u16 = 256;
 
-/// In a script that is a graph ([`Script::graph`]): the stream with the messages to ranks of the same server.
-pub const INSIDE: u8 = STREAMS_MAX - 2;
+/// In the steps given to [`Script::graph`]: the stream with the messages to ranks of the same server.
+pub const INSIDE: u8 = 254;
 
-/// In a script that is a graph ([`Script::graph`]): the stream whose steps all begin as soon as they can. Its steps are
+/// In the steps given to [`Script::graph`]: the stream whose steps all begin as soon as they can. Its steps are
 /// operations, or computation that takes no time.
-pub const FREE: u8 = STREAMS_MAX - 1;
+pub const FREE: u8 = 255;
 
 /// The work of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub enum Work {
 /// A step of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The number of its stream, below [`STREAMS_MAX`].
+    /// The number of its stream. A graph numbers its streams anew, without gaps ([`Script::graph`]).
     pub stream: u8,
     /// Its work.
     pub work: Work,
@@ -62,6 +62,8 @@ pub struct Script {
     streams: Vec<Vec<u32>>,
     /// If the steps of a stream have no order.
     graph: Option<Graph>,
+    /// In a graph: the stream whose steps begin as soon as they can, if there is one.
+    free: Option<u8>,
 }
 
 /// The steps that wait for each step.
@@ -89,7 +91,7 @@ impl Graph {
 /// Why a list of steps is not a valid script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptError {
-    /// The stream or the kind of this step does not exist.
+    /// The kind of this step does not exist, or its stream has no steps of this work.
     Unknown(u32),
     /// This step waits for itself or for a later step; such waits could form a cycle.
     Forward(u32),
@@ -100,7 +102,9 @@ pub enum ScriptError {
 impl fmt::Display for ScriptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ScriptError::Unknown(step) => write!(f, "step {step} has a stream or a kind that does not exist"),
+            ScriptError::Unknown(step) => {
+                write!(f, "step {step} has a kind that does not exist, or computes on a stream without time")
+            }
             ScriptError::Forward(step) => write!(f, "step {step} waits for a step that is not before it"),
             ScriptError::TooMany => f.write_str("a script of more than four billion steps"),
         }
@@ -113,7 +117,7 @@ impl Script {
     /// A script of these steps, with these kinds.
     ///
     /// # Errors
-    /// If a step names a stream or a kind that does not exist, or waits for itself or for a later step. An accepted
+    /// If a step names a kind that does not exist, or waits for itself or for a later step. An accepted
     /// script always ends, since a step waits only for earlier ones.
     pub fn new(kinds: Vec<String>, steps: Vec<Step>) -> Result<Script, ScriptError> {
         let mut streams: Vec<Vec<u32>> = Vec::new();
@@ -121,7 +125,7 @@ impl Script {
             return Err(ScriptError::TooMany);
         }
         for (place, step) in (0u32..).zip(&steps) {
-            if step.stream >= STREAMS_MAX || usize::from(step.kind) >= kinds.len() {
+            if usize::from(step.kind) >= kinds.len() {
                 return Err(ScriptError::Unknown(place));
             }
             if step.after.iter().any(|&before| before >= place) {
@@ -131,21 +135,28 @@ impl Script {
             streams.resize(streams.len().max(stream + 1), Vec::new());
             streams[stream].push(place);
         }
-        Ok(Script { steps, kinds, streams, graph: None })
+        Ok(Script { steps, kinds, streams, graph: None, free: None })
     }
 
     /// A script whose steps have no order besides their dependencies. A stream performs one step at a time: of all
-    /// steps that can begin, the first one in the list. Streams [`INSIDE`] and [`FREE`] have the meanings given there.
+    /// steps that can begin, the first one in the list. Streams [`INSIDE`] and [`FREE`] have the meanings given there. The
+    /// streams that have steps are numbered anew in the script, in order and without gaps; [`COMPUTE`] keeps its number.
     /// Each pair of `begins` is a step, and an earlier step that must have begun before it.
     ///
     /// # Errors
     /// Those of [`Script::new`]; and if a step of [`FREE`] computes for some time.
-    pub fn graph(kinds: Vec<String>, steps: Vec<Step>, begins: &[(u32, u32)]) -> Result<Script, ScriptError> {
+    pub fn graph(kinds: Vec<String>, mut steps: Vec<Step>, begins: &[(u32, u32)]) -> Result<Script, ScriptError> {
         let takes_time = |step: &Step| matches!(step.work, Work::Compute(span) if span > Span::ZERO);
         if let Some(place) = steps.iter().position(|step| step.stream == FREE && takes_time(step)) {
             return Err(ScriptError::Unknown(place as u32));
         }
+        let mut number = [None; STREAMS_MAX as usize];
+        number[usize::from(COMPUTE)] = Some(0);
+        steps.iter().for_each(|step| number[usize::from(step.stream)] = Some(0));
+        (0u8..).zip(number.iter_mut().flatten()).for_each(|(next, number)| *number = next);
+        steps.iter_mut().for_each(|step| step.stream = number[usize::from(step.stream)].unwrap_or(COMPUTE));
         let mut script = Script::new(kinds, steps)?;
+        script.free = number[usize::from(FREE)];
         let count = script.steps.len();
         if let Some(&(step, _)) = begins.iter().find(|(step, before)| before >= step || *step as usize >= count) {
             return Err(ScriptError::Forward(step));
@@ -158,6 +169,11 @@ impl Script {
         let begun = Lists::new(count, begins.iter().map(|&(step, before)| (before, step)));
         script.graph = Some(Graph { waits, ended, begun });
         Ok(script)
+    }
+
+    /// True if this stream of a graph begins its steps as soon as they can, all at the same time.
+    pub fn is_free(&self, stream: u8) -> bool {
+        self.free == Some(stream)
     }
 
     /// True if its steps have no order besides their dependencies.
@@ -371,7 +387,6 @@ mod tests {
         assert_eq!(script.streams(), [vec![0, 2], vec![1]]);
         assert_eq!(script.computation(), Span::from_us(2));
         assert_eq!(Script::new(kinds(), vec![step(0, vec![0])]), Err(ScriptError::Forward(0)));
-        assert_eq!(Script::new(kinds(), vec![step(16, vec![])]), Err(ScriptError::Unknown(0)));
         assert_eq!(Script::new(Vec::new(), vec![step(0, vec![])]), Err(ScriptError::Unknown(0)));
     }
 
@@ -386,5 +401,10 @@ mod tests {
         assert_eq!((graph.after_begin(0), graph.after_begin(2), graph.after_begin(3)), (&[3][..], &[3][..], &[][..]));
         assert_eq!(Script::graph(kinds(), steps(), &[(1, 1)]), Err(ScriptError::Forward(1)));
         assert_eq!(Script::graph(kinds(), vec![step(FREE, vec![])], &[]), Err(ScriptError::Unknown(0)));
+        // Streams are numbered without gaps.
+        let idle = Step { work: Work::Compute(Span::ZERO), ..step(FREE, vec![]) };
+        let script = Script::graph(kinds(), vec![step(14, vec![]), step(253, vec![]), idle], &[]).expect("a script");
+        assert_eq!(script.streams(), [vec![], vec![0], vec![1], vec![2]]);
+        assert!(script.is_free(3) && !script.is_free(2));
     }
 }

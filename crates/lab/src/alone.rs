@@ -1,6 +1,7 @@
 //! The time of a message that meets no other traffic, by arithmetic.
 
 use strandway_fabric::Topology;
+use strandway_fabric::topology::CUT_THROUGH_BYTES;
 use strandway_proto::units::{Bytes, Rate, Span};
 use strandway_proto::{HostId, Profile};
 
@@ -51,6 +52,30 @@ impl<'a> Alone<'a> {
     /// Time until the sender knows that the message has arrived: `transfer`, and the way back of the acknowledgement.
     pub(crate) fn completion(&self, from: HostId, to: HostId, bytes: u64) -> Span {
         self.transfer(from, to, bytes) + self.topology.one_way_between(self.control, to, from)
+    }
+
+    /// As [`Alone::completion`], for a connection whose packets all take one path, by one port.
+    pub(crate) fn completion_on_one_path(&self, from: HostId, to: HostId, bytes: u64) -> Span {
+        let (packets, full) = (self.packets(bytes), Bytes(self.mtu + self.header));
+        let last = Bytes(bytes - (packets - 1) * self.mtu + self.header);
+        let cut_through = self.topology.cut_through().is_some();
+        let needed = |size: Bytes| if cut_through { Bytes(size.0.min(CUT_THROUGH_BYTES)) } else { size };
+        // When the first packet begins at a link, and the last one; the time between full packets behind the slowest
+        // link so far.
+        let (mut first, mut end, mut slowest) = (Span::ZERO, Span::ZERO, Span::ZERO);
+        let mut arrived = Span::ZERO;
+        for link in self.topology.links_of_path(from, to) {
+            slowest = slowest.max(link.rate.time_for(full));
+            let free = match packets {
+                1 => Span::ZERO,
+                _ => first + slowest * (packets - 2) + link.rate.time_for(full),
+            };
+            let begin = end.max(free);
+            arrived = begin + link.rate.time_for(last) + link.latency;
+            first += link.rate.time_for(needed(full)) + link.latency;
+            end = begin + link.rate.time_for(needed(last)) + link.latency;
+        }
+        arrived + self.topology.one_way_between(self.control, to, from)
     }
 
     fn packets(&self, bytes: u64) -> u64 {

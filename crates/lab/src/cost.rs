@@ -137,6 +137,40 @@ impl Cost {
     }
 }
 
+/// Notes on the switches of a fat tree: cores with ports that nothing uses, and, if the scenario does not choose the
+/// number of ports (`chosen`), switches that are not sold.
+pub(crate) fn notes(topology: &Topology, chosen: bool) -> Vec<String> {
+    let mut notes = Vec::new();
+    let Some(pods) = topology.shape().pods else { return notes };
+    let cost = Cost::of(topology);
+    let ports = topology.leaf_ports();
+    let fits = |times: u32| topology.core_ports() * times <= ports && pods.cores_per_spine.is_multiple_of(times);
+    if let Some(times) = (2..=pods.cores_per_spine).rev().find(|times| fits(*times)) {
+        let [_, _, cores, _] = cost.switches;
+        let fewer = cost.all_switches() - cores + cores / u64::from(times);
+        notes.push(format!(
+            "fabric: cores use {} of {ports} ports, since there are {} pods; core_bundle = {} and cores_per_agg = {} have the \
+             same links with {fewer} switches instead of {}",
+            topology.core_ports(),
+            topology.pods(),
+            pods.core_bundle * times,
+            pods.cores_per_spine / times,
+            cost.all_switches(),
+        ));
+    }
+    if !chosen && ports > SOLD[0] && !SOLD.contains(&ports) {
+        let next = SOLD.iter().find(|sold| **sold > ports).map_or(String::new(), |next| format!("; write k = {next}"));
+        notes.push(format!(
+            "fabric: k = {ports} is the fewest ports with which a fat tree holds {} hosts, and such switches are not sold{next}",
+            topology.hosts()
+        ));
+    }
+    notes
+}
+
+/// Numbers of ports with which switches are sold, at one or the other rate.
+const SOLD: [u32; 7] = [16, 32, 36, 40, 64, 128, 144];
+
 impl Tables {
     /// The tables of this fabric's switches if they forwarded by static source routes.
     pub fn of(topology: &Topology) -> Tables {
@@ -160,6 +194,33 @@ mod tests {
         let shape = Shape { hosts, planes, hosts_per_leaf: per_leaf, spines: per_leaf, leaf_bundle: 1, pods: None };
         let level = Level { rate: Rate::from_gbps(100), latency: Span::from_us(1) };
         Topology::new(shape, [level; 3], [Span::ZERO; 3]).expect("a valid shape")
+    }
+
+    #[test]
+    fn notes_tell_of_idle_ports_and_of_switches_that_nobody_sells() {
+        let tree = |text: &str| {
+            let text = format!("[fabric]\nkind = \"fat-tree\"\n{text}");
+            let experiment = crate::scenario::parse(&text).expect("TOML").check();
+            experiment.unwrap_or_else(|e| panic!("{e}"))
+        };
+        let told = |text: &str| {
+            let notes = tree(text).notes;
+            notes.into_iter().filter(|note| note.starts_with("fabric: ")).collect::<Vec<_>>().join("\n")
+        };
+        let said = told("hosts = 4096\nk = 64\n");
+        assert!(
+            said.contains("cores use 4 of 64 ports") && said.contains("with 320 switches instead of 1280"),
+            "{said}"
+        );
+        let bundled = tree("hosts = 4096\nk = 64\ncore_bundle = 16\ncores_per_agg = 2\n");
+        assert_eq!(Cost::of(&bundled.plan.topology).all_switches(), 320);
+        assert_eq!(told("hosts = 4096\nk = 64\ncore_bundle = 16\ncores_per_agg = 2\n"), "");
+        // The page of several planes counts one plane of 32-port switches: the same 640.
+        let said = told("hosts = 4096\nk = 32\n");
+        assert!(said.contains("with 640 switches instead of 768"), "{said}");
+        let said = told("hosts = 4096\n");
+        assert!(said.contains("k = 26 is the fewest ports") && said.contains("write k = 32"), "{said}");
+        assert_eq!(told("hosts = 128\n"), "");
     }
 
     #[test]

@@ -24,6 +24,14 @@ use std::path::Path;
 /// # Errors
 /// If it cannot be read, is of no kind that is known, or not sound.
 pub fn describe_file(path: &Path) -> Result<String, Problems> {
+    describe_file_for(path, None)
+}
+
+/// The same for a number of GPUs, if the file does not say it.
+///
+/// # Errors
+/// Those of [`describe_file`].
+pub fn describe_file_for(path: &Path, gpus: Option<u32>) -> Result<String, Problems> {
     let file = path.display().to_string();
     let is_et = path.extension().is_some_and(|extension| extension == "et");
     let pipes = file == "-" || path.exists() && !path.is_file() && !path.is_dir();
@@ -37,14 +45,15 @@ pub fn describe_file(path: &Path) -> Result<String, Problems> {
             return goal::describe(&file, bytes);
         }
     }
-    describe(&file, &read_file(path)?)
+    describe(&file, &read_file(path)?, gpus)
 }
 
-/// Says what is in a file of another simulator, called `file`, and what is assumed of it.
+/// Says what is in a file of another simulator, called `file`, and what is assumed of it. `gpus` is the number of GPUs, if
+/// the file does not say it.
 ///
 /// # Errors
 /// If it is of no kind that is known, or not sound.
-pub fn describe(file: &str, text: &str) -> Result<String, Problems> {
+pub fn describe(file: &str, text: &str, gpus: Option<u32>) -> Result<String, Problems> {
     if simai::is_workload(text) {
         return Ok(simai::parse(file, text)?.describe());
     }
@@ -64,9 +73,13 @@ pub fn describe(file: &str, text: &str) -> Result<String, Problems> {
         return Ok(nccl_tuner::parse(file, text)?.describe());
     }
     if aicb::is_list(text) {
-        return Ok(aicb::parse(file, text, None)?.describe());
+        return Ok(aicb::parse(file, text, gpus)?.describe());
     }
-    if text.trim_start().starts_with("Nodes") {
+    if htsim::is_topology(text) {
+        let topology = htsim::parse_topo_named(file, text)?;
+        return Ok(htsim::describe_topology(file, &topology));
+    }
+    if htsim::is_matrix(text) {
         let matrix = htsim::parse_cm_named(file, text)?;
         return Ok(format!(
             "an htsim traffic matrix: {} hosts, {} flows, {} triggers\nto run it: strandway run {file}, or [workload] kind = \"matrix\"\n",
@@ -79,6 +92,6 @@ pub fn describe(file: &str, text: &str) -> Result<String, Problems> {
         return Ok(simai_topology::parse(file, text)?.describe());
     }
     let remedy = "known are Chakra traces (.et), GOAL schedules, workloads (.txt), lists (.csv) and topologies of SimAI and \
-                  AICB, MSCCL and NCCL files (.xml, .csv), and htsim traffic matrices (.cm)";
+                  AICB, MSCCL and NCCL files (.xml, .csv), and htsim traffic matrices (.cm) and topologies (.topo)";
     Err(Problems::with_file(file, "is of no kind that is known", remedy))
 }

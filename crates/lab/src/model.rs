@@ -209,7 +209,7 @@ impl Answers {
 }
 
 /// The schemes for one link and one message.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Answer {
     /// The varied value as written; empty if nothing is varied.
     pub at: String,
@@ -261,7 +261,7 @@ pub struct SchemeFacts {
 }
 
 /// The best scheme and its lead.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Best {
     /// The best scheme; among equal ones, the first.
     pub scheme: String,

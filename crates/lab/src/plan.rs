@@ -10,7 +10,7 @@ pub use crate::scenario::collective::{CollectivePlan, Execution};
 pub use crate::scenario::expect::Bound;
 pub use crate::scenario::fabric::Derived;
 pub use crate::scenario::faults::FaultNote;
-pub use crate::scenario::fsdp::JobPlan;
+pub use crate::scenario::fsdp::{JobPlan, WholePlan};
 pub use crate::scenario::generate::Message;
 use crate::scenario::generate::{Context, generate};
 use crate::scenario::run::Sample;
@@ -136,6 +136,11 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         notes.dedup();
     }
     notes.extend(fabric.vain(&ports));
+    let has = |key: &str| root.get("fabric").is_some_and(|fabric| fabric.get(key).is_some());
+    if !has("topo") {
+        let sizes = ["k", "hosts_per_leaf", "leaves_per_pod", "aggs_per_pod", "cores_per_agg"];
+        notes.extend(crate::cost::notes(&fabric.topology, sizes.into_iter().any(has)));
+    }
     let profile = Arc::new(profile);
     let servers = servers::read(sink, scenario, &fabric);
     notes.extend(servers.assumed.iter().cloned());

@@ -9,6 +9,7 @@ mod judge;
 mod modelled;
 mod mrc;
 mod multicast;
+mod nccl;
 mod outcome;
 mod prime;
 mod runs;
@@ -46,7 +47,8 @@ pub struct Set {
 }
 
 /// All sets, in the order in which they are listed and run.
-const SETS: [Set; 7] = [strack::SET, prime::SET, mrc::SET, sdr::SET, multicast::SET, esa::SET, shootout::SET];
+const SETS: [Set; 8] =
+    [strack::SET, prime::SET, mrc::SET, sdr::SET, multicast::SET, esa::SET, nccl::SET, shootout::SET];
 
 /// Sets that are not listed; they exist for tests.
 const HIDDEN: [Set; 1] = [test::SET];

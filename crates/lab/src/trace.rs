@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 use strandway_collective::ScriptedJob;
 use strandway_collective::Work;
-use strandway_collective::script::{COMPUTE, FREE, STREAMS_MAX};
+use strandway_collective::script::{COMPUTE, STREAMS_MAX};
 use strandway_fabric::Measurements;
 use strandway_proto::RankTimes;
 use strandway_proto::units::Time;
@@ -192,7 +192,7 @@ fn steps(file: &mut File<'_>, pid: u32, job: &ScriptedJob, rank: &RankTimes, end
         let step = &script.steps()[kept.step as usize];
         let until = if kept.ended == Time::NEVER { end } else { kept.ended.as_us() };
         let mut thread = (pid, rank.rank * STREAMS + u32::from(step.stream));
-        if graph && step.stream == FREE {
+        if graph && script.is_free(step.stream) {
             if matches!(step.work, Work::Compute(_)) {
                 continue;
             }

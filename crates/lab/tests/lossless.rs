@@ -30,3 +30,14 @@ fn an_incast_at_a_low_rate_has_no_timeouts() {
     let told = report.notes.join("\n");
     assert!(told.contains("although no packet was lost"), "{told}");
 }
+
+#[test]
+fn a_timer_does_not_run_while_its_port_is_paused() {
+    // A receiver's link at a fiftieth of its rate: ports are paused for most of 8 ms, and the timeout is 1 ms.
+    let text = "[fabric]\nhosts = 16\nhosts_per_leaf = 8\nspines = 2\nrate = \"400 Gbps\"\nlatency = \"500 ns\"\n\
+                [profile]\nname = \"rocev2\"\ncongestion = \"fixed\"\n[workload]\nkind = \"incast\"\nsenders = 8\nsize = \"1 MB\"\n\
+                [[faults]]\nbetween = [\"host0\", \"leaf0\"]\nkind = \"degrade\"\nfraction = 0.02\n";
+    let packets = outcome(text, &[]).report.packets;
+    assert!(packets.pauses > 0);
+    assert_eq!((packets.timeouts, packets.retransmitted, packets.dropped), (0, 0, 0));
+}

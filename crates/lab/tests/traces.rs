@@ -399,7 +399,7 @@ fn cut_and_absurd_files_are_explained() {
         }
     }
     for (from, to, wanted) in [
-        ("calc 1000 cpu 1", "calc 1000 cpu 14", "a.goal:6: `14`: is no CPU: a whole number up to 13"),
+        ("calc 1000 cpu 1", "calc 1000 cpu 256", "a.goal:6: `256`: is no CPU: a whole number up to 255"),
         ("to 1 tag", "to 3 tag", "a.goal:7: `3`: is no rank"),
         ("b requires a", "b requires z", "a.goal:8: `z`: is a label that this rank does not have"),
         ("b requires a", "b requires c", "wait for each other in a circle: 7 before 9 before 7"),

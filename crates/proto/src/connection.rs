@@ -502,6 +502,17 @@ impl Connection {
         if self.pace_at > now && self.outlook.has_next { deadline.min(self.pace_at) } else { deadline }
     }
 
+    /// Before a timeout: sets the retransmission timer later by the time in which the connection's port was paused.
+    /// `paused` has that time since some instant, for a port.
+    pub(crate) fn wait_for_pauses(&mut self, now: Time, paused: impl Fn(u8, Time) -> Span) {
+        if self.outlook.deadline <= now
+            && let Some(port) = self.only_port()
+        {
+            self.reliability.wait_for_pauses(now, &|from| paused(port, from));
+            self.look();
+        }
+    }
+
     pub(crate) fn handle_timeout(&mut self, now: Time, reply: Replies<'_>) {
         if self.outlook.deadline <= now {
             self.reliability.on_timeout(now);

@@ -6,6 +6,7 @@ mod control;
 mod event;
 mod life;
 mod partial;
+mod pauses;
 mod ports;
 mod prefetch;
 mod ready;
@@ -69,6 +70,8 @@ pub struct Endpoint {
     nic: u32,
     /// The ports that take no data at present, one bit each.
     blocked: u32,
+    /// The pauses of the ports by PFC; `None` before the first one.
+    pauses: Option<Box<pauses::Pauses>>,
     /// Some connection uses MRC, which tells good planes from bad ones: each control packet leaves only by its own
     /// port.
     planes_differ: bool,
@@ -89,6 +92,15 @@ pub struct Endpoint {
     fragments_first: bool,
     /// The records that waiting answers take along; `None` before the first ones.
     echoes: Option<Box<telemetry::Echoes>>,
+}
+
+/// Why a port takes no data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocked {
+    /// PFC paused it.
+    Paused,
+    /// It is down.
+    Down,
 }
 
 /// Is `port` in the set `ports`?
@@ -158,6 +170,7 @@ impl Endpoint {
             up: u32::MAX,
             nic: 0,
             blocked: 0,
+            pauses: None,
             planes_differ: false,
             contexts: Vec::new(),
             free_contexts: Vec::new(),
@@ -349,6 +362,9 @@ impl Endpoint {
                 // The entry that it had set aside is still in the heap.
                 connection.timer = std::mem::replace(&mut connection.timer_behind, Time::NEVER);
                 let context = self.lend(id);
+                if let Some(pauses) = &self.pauses {
+                    self.connections[id as usize].wait_for_pauses(now, |port, from| pauses.within(port, from, now));
+                }
                 let control = &mut self.control;
                 self.connections[id as usize].handle_timeout(now, &mut |packet| control.push(packet));
                 self.take_back(id, context);
@@ -386,11 +402,15 @@ impl Endpoint {
         self.connections[id as usize].keep_time(now, open, blocked);
     }
 
-    /// A port stops (`blocked`) or resumes taking data, because PFC paused it or it is down. The world must not offer a
-    /// blocked port for data; this call only updates the accounts.
-    pub fn handle_blocked(&mut self, now: Time, port: u8, blocked: bool) {
+    /// A port stops or resumes (`None`) taking data. The world must not offer a blocked port for data. This call updates
+    /// the accounts, and the retransmission timers of connections with one port do not run while PFC pauses that port.
+    pub fn handle_blocked(&mut self, now: Time, port: u8, blocked: Option<Blocked>) {
         let bit = 1u32.checked_shl(u32::from(port)).unwrap_or(0);
-        self.blocked = if blocked { self.blocked | bit } else { self.blocked & !bit };
+        self.blocked = if blocked.is_some() { self.blocked | bit } else { self.blocked & !bit };
+        let paused = blocked == Some(Blocked::Paused);
+        if bit != 0 && (paused || self.pauses.is_some()) {
+            self.pauses.get_or_insert_default().set(now, port, paused);
+        }
         for i in 0..self.ready.len() {
             let id = self.ready.at(i);
             self.ready.ask_again(id);

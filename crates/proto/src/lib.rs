@@ -36,7 +36,7 @@ pub mod wire;
 pub use aggregate::Fragment;
 pub use application::Application;
 pub use cast::Cast;
-pub use endpoint::{Census, Endpoint, Event, Handled, OpenConnection, PrefetchStep, SharedWindow};
+pub use endpoint::{Blocked, Census, Endpoint, Event, Handled, OpenConnection, PrefetchStep, SharedWindow};
 pub use environment::Environment;
 pub use host::HostTraits;
 pub use letter::Letter;

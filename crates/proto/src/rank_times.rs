@@ -13,9 +13,10 @@ pub struct RankTimes {
     pub begun: Option<Time>,
     /// When each iteration ended, in order.
     pub iterations: Vec<Time>,
-    /// The time that it has computed.
+    /// The time that it has computed. In a graph this includes computation on other lanes, such as CPUs, while its
+    /// compute stream waited for that.
     pub computed: Span,
-    /// The time that its compute stream has waited for steps of each kind, by the kind's place in the job's list.
+    /// The time that its compute stream has waited for operations of each kind, by the kind's place in the job's list.
     /// Computing and waiting add up to the time from the beginning to the end of the last iteration.
     pub waited: Vec<Span>,
     /// When each step of its script began and ended, in the order in which they began; empty unless the job keeps them.

@@ -152,6 +152,9 @@ pub trait Reliability: Send {
     }
     /// The deadline has passed.
     fn on_timeout(&mut self, now: Time);
+    /// The deadline has passed, but the NIC's port may have been paused: `paused` has the time since some instant in
+    /// which it was. A retransmission timer does not run during pauses, so its deadline is set later.
+    fn wait_for_pauses(&mut self, _now: Time, _paused: &dyn Fn(Time) -> Span) {}
     /// When to call `on_timeout`; may be early, never late. [`Time::NEVER`] if no timer runs.
     fn deadline(&self) -> Time;
     /// Takes one of the losses found by the last input.
@@ -376,6 +379,9 @@ impl Reliability for AnyReliability {
     }
     fn on_timeout(&mut self, now: Time) {
         each!(self, r => r.on_timeout(now))
+    }
+    fn wait_for_pauses(&mut self, now: Time, paused: &dyn Fn(Time) -> Span) {
+        each!(self, r => r.wait_for_pauses(now, paused))
     }
     #[inline]
     fn deadline(&self) -> Time {

@@ -184,6 +184,9 @@ pub(crate) struct ExplainArgs {
 pub(crate) struct ImportArgs {
     /// A file, or the prefix or the folder of a Chakra trace; `-` is standard input
     pub(crate) file: PathBuf,
+    /// Number of GPUs, for a list of AICB that does not say it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=131_072))]
+    pub(crate) gpus: Option<u32>,
 }
 
 #[derive(Debug, ClapArgs)]

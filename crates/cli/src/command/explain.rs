@@ -22,7 +22,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
 
 /// `strandway import`.
 pub(crate) fn import(args: &ImportArgs) -> Result<(), Failure> {
-    print(&strandway_lab::import::describe_file(&args.file)?);
+    print(&strandway_lab::import::describe_file_for(&args.file, args.gpus)?);
     Ok(())
 }
 
@@ -88,7 +88,7 @@ fn named(name: &str) -> Result<String, Failure> {
 }
 
 /// All names that have an explanation.
-fn names() -> Vec<&'static str> {
+pub(crate) fn names() -> Vec<&'static str> {
     [
         &Profile::NAMES[..],
         &CongestionConfig::NAMES,

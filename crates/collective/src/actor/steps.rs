@@ -1,8 +1,10 @@
 //! Begins and ends the steps of a rank, and divides its time among them.
 
 use super::Actor;
-use crate::script::{COMPUTE, FREE, Operation, STREAMS_MAX, Step, Work};
+use crate::script::{COMPUTE, Operation, STREAMS_MAX, Step, Work};
 use crate::transfer::Transfer;
+use std::collections::BTreeSet;
+use strandway_proto::RankTimes;
 use strandway_proto::application::{Action, Application, Stage};
 use strandway_proto::rank_times::StepTimes;
 use strandway_proto::units::{Span, Time};
@@ -88,7 +90,7 @@ impl Actor<'_> {
 
     /// The same if the script is a graph.
     fn begin_ready(&mut self, now: Time, stream: usize) -> bool {
-        let free = stream == usize::from(FREE);
+        let free = self.script.is_free(stream as u8);
         let mut any = false;
         while free || self.lanes[stream].runs.is_none() {
             let Some(place) = self.frontier.as_mut().and_then(|frontier| frontier.take(stream)) else { return any };
@@ -109,11 +111,7 @@ impl Actor<'_> {
             self.times.steps.push(StepTimes { step: place, begun: now, ended: Time::NEVER });
         }
         if step.stream == COMPUTE {
-            let cause = self.frontier.as_ref().and_then(|frontier| frontier.cause(place));
-            let blamed = cause.map(|cause| &script.steps()[cause as usize]).filter(|cause| cause.stream != COMPUTE);
-            let blamed = blamed.map_or(step.kind, |cause| cause.kind);
-            self.times.waited[usize::from(blamed)] += now.since(self.since);
-            self.since = now;
+            self.charge(now, place);
         }
         let mut over = None;
         let until = match step.work {
@@ -149,16 +147,57 @@ impl Actor<'_> {
                 }
             },
         };
-        if stream != usize::from(FREE) {
+        if !script.is_free(stream as u8) {
             self.lanes[stream].runs = Some((place, until));
         } else if until <= now {
             over = Some(place);
         }
         if let Some(frontier) = &mut self.frontier {
-            frontier.begun(script, place);
+            frontier.begun(now, script, place);
         }
         if let Some(place) = over {
             self.end(now, place);
+        }
+    }
+
+    /// Divides the time until `now`, in which the compute stream waited for `place`, a step of a graph. The time from the
+    /// release of an operation until its end belongs to its kind. The time before belongs to the step that released it,
+    /// and so on. The time of computation on another lane counts as computed.
+    fn charge(&mut self, now: Time, place: u32) {
+        let since = std::mem::replace(&mut self.since, now);
+        let Some(frontier) = &self.frontier else { return };
+        let (mut until, mut cause) = (now, frontier.cause(place));
+        while let Some(place) = cause.filter(|_| until > since) {
+            let step = &self.script.steps()[place as usize];
+            let from = frontier.released(place).clamp(since, until);
+            match step.work {
+                Work::Operation(_) => self.times.waited[usize::from(step.kind)] += until.since(from),
+                Work::Compute(_) => self.times.computed += until.since(from),
+            }
+            (until, cause) = (from, frontier.cause(place));
+        }
+    }
+
+    /// The same at the end of a run, before `place` has begun: the time belongs to an operation that has not ended, if
+    /// `place` waits for one.
+    pub(super) fn charge_unfinished(&self, place: u32, rest: Span, times: &mut RankTimes) {
+        let steps = self.script.steps();
+        let (mut found, mut left) = (None, vec![place]);
+        let mut seen = BTreeSet::new();
+        while let Some(place) = left.pop().filter(|_| found.is_none()) {
+            let unfinished = |before: &&u32| !self.ended[**before as usize];
+            for &before in steps[place as usize].after.iter().rev().filter(unfinished) {
+                if seen.insert(before) {
+                    left.push(before);
+                }
+            }
+            let step = &steps[place as usize];
+            let waits = step.after.iter().any(|before| !self.ended[*before as usize]);
+            found = Some(step.kind).filter(|_| matches!(step.work, Work::Operation(_)) && !waits);
+        }
+        match found {
+            Some(kind) => times.waited[usize::from(kind)] += rest,
+            None => times.computed += rest,
         }
     }
 
@@ -202,7 +241,7 @@ impl Actor<'_> {
         let step = &script.steps()[place as usize];
         self.ended[place as usize] = true;
         self.left -= 1;
-        if self.frontier.is_none() || step.stream != FREE {
+        if self.frontier.is_none() || !script.is_free(step.stream) {
             let lane = &mut self.lanes[usize::from(step.stream)];
             lane.runs = None;
             lane.next += 1;
@@ -215,7 +254,7 @@ impl Actor<'_> {
             kept.into_iter().for_each(|kept| kept.ended = now);
         }
         if let Some(frontier) = &mut self.frontier {
-            frontier.ended(script, place);
+            frontier.ended(now, script, place);
         }
         if step.stream == COMPUTE {
             self.times.computed += now.since(self.since);

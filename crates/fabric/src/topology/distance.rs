@@ -1,6 +1,6 @@
 //! Distances between hosts: links on the way, and times without queues.
 
-use super::{CUT_THROUGH_BYTES, NodeKind, Topology};
+use super::{CUT_THROUGH_BYTES, Level, NodeKind, Topology};
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span};
 
@@ -78,6 +78,22 @@ impl Topology {
             total += self.switch_latency[level] * if level + 1 == hops / 2 { 1 } else { 2 };
         }
         total
+    }
+
+    /// The links of a path between two hosts, in order. The latency of each includes that of the switch behind it.
+    pub fn links_of_path(&self, a: HostId, b: HostId) -> Vec<Level> {
+        let slower = |link: &Level, switch: Span| Level { latency: link.latency + switch, ..*link };
+        if let Some(long) = self.long_link(self.leaf_of(a), self.leaf_of(b)) {
+            let (local, inside) = (&self.levels[0], self.switch_latency[0]);
+            return vec![slower(local, inside), slower(&long.level, inside), *local];
+        }
+        let half = self.hops(a, b) / 2;
+        let up = (0..half).map(|level| slower(&self.levels[level], self.switch_latency[level]));
+        let down = (0..half).rev().map(|level| match level {
+            0 => self.levels[0],
+            _ => slower(&self.levels[level], self.switch_latency[level - 1]),
+        });
+        up.chain(down).collect()
     }
 
     /// The largest number of links between two hosts of this fabric.

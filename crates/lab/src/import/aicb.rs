@@ -6,8 +6,11 @@ use crate::problem::Problems;
 use std::collections::BTreeMap;
 use strandway_proto::units::Span;
 
-/// The columns that are read; a file may have others.
+/// The columns that are read; a file may have others. `comm_group_size` may be missing.
 const COLUMNS: [&str; 6] = ["comm_type", "comm_group", "comm_group_size", "msg_size", "stage", "_elapsed_time"];
+
+/// The column with the size of a group.
+const SIZE: usize = 2;
 
 /// Limit on the lines of a file: ours. A public file has 183.
 const LINES_MAX: usize = 1 << 20;
@@ -50,14 +53,15 @@ pub fn parse(file: &str, text: &str, gpus: Option<u32>) -> Result<Trace, Problem
     }
     let (number, head) = lines.next().unwrap_or((1, ""));
     let columns: Vec<&str> = head.split(',').map(str::trim).collect();
-    let mut place = [0; COLUMNS.len()];
+    let mut place = [None; COLUMNS.len()];
     for (name, place) in COLUMNS.iter().zip(&mut place) {
-        let found = columns.iter().position(|column| column == name);
-        let missing = || bad(number, name, "is a column that is missing".into(), "keep AICB's first lines");
-        *place = found.ok_or_else(missing)?;
+        *place = columns.iter().position(|column| column == name);
+        if place.is_none() && *name != COLUMNS[SIZE] {
+            return Err(bad(number, name, "is a column that is missing".into(), "keep AICB's first lines"));
+        }
     }
     let mut read = Vec::new();
-    let mut sizes: BTreeMap<Group, (u32, usize)> = BTreeMap::new();
+    let mut sizes: BTreeMap<Group, (Option<u32>, usize)> = BTreeMap::new();
     for (number, line) in lines {
         if read.len() == LINES_MAX {
             return Err(bad(number, "", format!("is one line more than {LINES_MAX}"), "cut the list"));
@@ -67,7 +71,7 @@ pub fn parse(file: &str, text: &str, gpus: Option<u32>) -> Result<Trace, Problem
             let what = format!("has {} fields, and there are {} columns", fields.len(), columns.len());
             return Err(bad(number, "", what, "was the file cut off?"));
         }
-        let at = |column: usize| fields[place[column]].trim();
+        let at = |column: usize| place[column].map_or("", |place| fields[place].trim());
         let Some((kind, group)) =
             kind(at(0), at(1)).map_err(|(value, what, remedy)| bad(number, value, what, remedy))?
         else {
@@ -91,12 +95,16 @@ pub fn parse(file: &str, text: &str, gpus: Option<u32>) -> Result<Trace, Problem
             let what = format!("is no {} from 0 to {most}", COLUMNS[column]);
             fits.map(|n| n as u64).ok_or_else(|| bad(number, text, what, "write a whole number"))
         };
-        let size = whole(2, RANKS_MAX.into())? as u32;
+        // Micro tests have no sizes, and logs of runs write None for some groups.
+        let size = if matches!(at(SIZE), "" | "None") { None } else { Some(whole(SIZE, RANKS_MAX.into())? as u32) };
         let bytes = if kind == Kind::Barrier { 0 } else { whole(3, BYTES_MAX)? };
         let first = sizes.entry(group).or_insert((size, number));
-        if first.0 != size || size == 0 {
+        if first.0.is_none() && size.is_some() {
+            *first = (size, number);
+        }
+        if size.is_some_and(|size| first.0 != Some(size) || size == 0) {
             let what = format!("is not the size of this group in line {}", first.1);
-            return Err(bad(number, at(2), what, "a group has one size in the whole file"));
+            return Err(bad(number, at(SIZE), what, "a group has one size in the whole file"));
         }
         if bytes > 0 || kind == Kind::Barrier {
             read.push(Line { number, does: Some((kind, group)), bytes, span: Span::ZERO });
@@ -172,13 +180,34 @@ fn kind<'a>(name: &'a str, group: &'a str) -> Result<Option<Said>, Wrong<'a>> {
 fn build(
     file: &str,
     lines: &[Line],
-    sizes: &BTreeMap<Group, (u32, usize)>,
+    sizes: &BTreeMap<Group, (Option<u32>, usize)>,
     gpus: Option<u32>,
 ) -> Result<Trace, Problems> {
-    let size = |group: Group| sizes.get(&group).map(|(size, _)| *size);
-    let (tp, dp) = (size(Group::Tensor).unwrap_or(1), size(Group::Data));
-    let product = u64::from(tp) * u64::from(dp.unwrap_or(1));
-    let ranks = gpus.or(size(Group::All)).unwrap_or(u32::try_from(product).unwrap_or(u32::MAX));
+    let size = |group: Group| sizes.get(&group).and_then(|(size, _)| *size);
+    let unsized_group = |group: Group| sizes.get(&group).is_some_and(|(size, _)| size.is_none());
+    let dp = size(Group::Data);
+    let sized_tp = size(Group::Tensor).unwrap_or(1);
+    let product = u64::from(sized_tp) * u64::from(dp.unwrap_or(1));
+    let stated = gpus.or(size(Group::All));
+    if stated.is_none()
+        && let Some((_, line)) = sizes.iter().find(|(group, _)| unsized_group(**group)).map(|(_, found)| *found)
+    {
+        let what = "has a group without a size, and the file does not say the number of ranks";
+        let remedy = "write it: gpus in [job], `strandway import --gpus N`, or a first line [rank0 ~ rankN]";
+        return Err(problem(file, Some(line), "", what, remedy));
+    }
+    let ranks = stated.unwrap_or(u32::try_from(product).unwrap_or(u32::MAX));
+    // A tensor group without a size has all ranks, or those that data groups leave.
+    let tp = match dp {
+        _ if !unsized_group(Group::Tensor) => sized_tp,
+        Some(dp) => (ranks / dp.max(1)).max(1),
+        None if sizes.contains_key(&Group::Data) => {
+            let line = sizes.get(&Group::Tensor).map(|(_, line)| *line);
+            let what = "is a tensor group without a size, and no data group has a size either";
+            return Err(problem(file, line, "", what, "write comm_group_size for one of them"));
+        }
+        None => ranks,
+    };
     let line = |group: Group| sizes.get(&group).map(|(_, line)| *line);
     let wrong = |group: Group, what: String| {
         let remedy = "correct comm_group_size, the first line or gpus: groups are those of Megatron-LM";
@@ -197,7 +226,11 @@ fn build(
             format!("{ranks} ranks in tensor groups of {tp} make data groups of {copies}, not {}", dp.unwrap_or(1)),
         );
     }
-    let ep = size(Group::Expert).unwrap_or_else(|| size(Group::ExpertData).map_or(1, |size| (copies / size).max(1)));
+    let ep = size(Group::Expert).unwrap_or_else(|| match size(Group::ExpertData) {
+        Some(size) => (copies / size).max(1),
+        None if unsized_group(Group::Expert) => copies,
+        None => 1,
+    });
     if !copies.is_multiple_of(ep) || size(Group::ExpertData).is_some_and(|size| size != copies / ep) {
         return wrong(Group::Expert, format!("{copies} copies of the model do not divide into expert groups of {ep}"));
     }
@@ -216,8 +249,15 @@ fn build(
             "msg_size is the whole buffer; operations of 0 bytes and the end of an epoch take no time",
             "computations take their _elapsed_time (ms), and none if it is not there",
         ]
+        .into_iter()
         .map(String::from)
-        .to_vec(),
+        .chain(sizes.values().any(|(size, _)| size.is_none()).then(|| {
+            format!(
+                "groups without comm_group_size follow from the {ranks} ranks: tensor groups of {tp}, expert groups of {ep}, data \
+                 groups of {copies}"
+            )
+        }))
+        .collect(),
         ..Trace::default()
     };
     let mut numbers: BTreeMap<Vec<u32>, u32> = BTreeMap::new();
@@ -242,8 +282,15 @@ fn build(
                         let next = numbers.len() as u32;
                         *numbers.entry(members).or_insert(next)
                     });
-                    let members = u64::from(size(group).unwrap_or(1).max(1));
-                    let bytes = if kind == Kind::AllGather { line.bytes.div_ceil(members) } else { line.bytes };
+                    let members = match group {
+                        Group::Tensor => tp,
+                        Group::Expert => ep,
+                        Group::ExpertData => copies / ep,
+                        Group::Data => copies,
+                        Group::All => ranks,
+                    };
+                    let bytes =
+                        if kind == Kind::AllGather { line.bytes.div_ceil(members.max(1).into()) } else { line.bytes };
                     Does::Collective { group: number, kind, bytes }
                 }
             };
@@ -285,6 +332,26 @@ mod tests {
             panic!("{:?}", trace.ranks[0].operations[4]);
         };
         assert_eq!((bytes, trace.ranks[0].operations[4].id, trace.ranks[0].needs_of(4)), (1024, 7, &[3][..]));
+    }
+
+    #[test]
+    fn groups_without_a_size_follow_from_the_number_of_ranks() {
+        let micro = "comm_type,comm_group,msg_size,stage,dst,src,additional,_elapsed_time,algbw,busbw,count\n\
+            CommType.all_reduce,CommGroup.dp_group,4096,warmup,None,None,,None,None,None,1\n";
+        let trace = parse("a.csv", micro, Some(8)).expect("sound");
+        assert_eq!((trace.ranks.len(), &trace.groups[..]), (8, &[(0..8).collect::<Vec<u32>>()][..]));
+        assert!(trace.assumed.iter().any(|told| told.contains("data groups of 8")), "{:?}", trace.assumed);
+        let said = parse("a.csv", micro, None).expect_err("no number of ranks").to_string();
+        assert!(said.contains("a.csv:2: has a group without a size") && said.contains("--gpus N"), "{said}");
+        // Some sizes are None: experts are divided over all data ranks.
+        let log = SMALL.replace("ep_group,2,", "ep_group,None,").replace("tp_group,2,0", "tp_group,None,0");
+        let trace = parse("a.csv", &log, None).expect("sound");
+        let Does::Collective { group, .. } = trace.ranks[5].operations[3].does else { panic!("no collective") };
+        assert_eq!(trace.groups[group as usize], [1, 3, 5, 7]);
+        // Which of two groups without sizes is larger is unknown.
+        let log = SMALL.replace("dp_group,4,", "dp_group,None,").replace("tp_group,2,", "tp_group,None,");
+        let said = parse("a.csv", &log, None).expect_err("two unknown sizes").to_string();
+        assert!(said.contains("a tensor group without a size"), "{said}");
     }
 
     #[test]

@@ -49,6 +49,7 @@ struct Met {
     unmeasured: u64,
     peerless: u64,
     missing: u64,
+    dimensions: u64,
 }
 
 /// The names and members of groups. The group of all ranks has number 0 and an empty list.
@@ -269,6 +270,11 @@ impl Reader {
                     self.met.untyped += 1;
                     return Ok(computes(duration));
                 };
+                if node.some_dimensions && node.group.is_none() {
+                    let what = "is among some dimensions of a network (involved_dim), which a trace does not have";
+                    return wrong(what.into(), "add the group of its ranks (pg_name), and define it");
+                }
+                self.met.dimensions += u64::from(node.some_dimensions);
                 let group = self.groups.number(node.group.as_deref().unwrap_or_default());
                 let Some(bytes) = node.bytes.map_or((kind == Kind::Barrier).then_some(0), |bytes| {
                     Some(if kind == Kind::Barrier { 0 } else { bytes })
@@ -323,6 +329,7 @@ impl Reader {
         note(met.untyped, "nodes of type COMM_COLL without comm_type only compute");
         note(met.unmeasured, "nodes without a duration compute for as long as num_ops and tensor_size say");
         note(met.peerless, "messages without a peer go to the other rank of their group");
+        note(met.dimensions, "collectives have involved_dim, which is not read: their groups are those of pg_name");
         note(met.missing, "dependencies name nodes that are not there, and are left out");
         if alike {
             assumed.push("every rank does what this one does, in groups of the same shape".to_string());

@@ -6,7 +6,7 @@
 mod binary;
 mod text;
 
-use super::trace::{Circle, Contents, OPERATIONS_MAX, RankTrace, Trace, problem};
+use super::trace::{Circle, Contents, Does, LANES_MAX, OPERATIONS_MAX, RankTrace, Trace, problem};
 use crate::problem::Problems;
 use std::io::BufRead;
 
@@ -55,7 +55,11 @@ pub fn parse(file: &str, bytes: impl BufRead) -> Result<Trace, Problems> {
     let is_text = std::cell::Cell::new(true);
     let mut bytes = bytes;
     is_text.set(!bytes.fill_buf().is_ok_and(is_binary));
-    read(file, bytes, &mut |_, rank| {
+    read(file, bytes, &mut |number, mut rank| {
+        fit_lanes(&mut rank).map_err(|cpus| {
+            let what = format!("rank {number} computes on {cpus} CPUs besides CPU 0");
+            problem(file, None, "", what, &format!("up to {} are possible: merge some", LANES_MAX - 1))
+        })?;
         operations += rank.operations.len();
         if operations > OPERATIONS_MAX {
             let what = format!("has more than {OPERATIONS_MAX} operations");
@@ -74,6 +78,32 @@ pub fn parse(file: &str, bytes: impl BufRead) -> Result<Trace, Problems> {
     };
     trace.sort()?;
     Ok(trace)
+}
+
+/// Numbers the lanes of a rank without gaps if some number is no lane: CPU 0 stays lane 0.
+///
+/// # Errors
+/// If there are too many: their number.
+fn fit_lanes(rank: &mut RankTrace) -> Result<(), usize> {
+    let of = |does: &Does| if let Does::Compute { lane, .. } = does { *lane } else { 0 };
+    let mut used: Vec<u8> =
+        rank.operations.iter().map(|operation| of(&operation.does)).filter(|cpu| *cpu > 0).collect();
+    used.sort_unstable();
+    used.dedup();
+    if used.last().is_none_or(|last| *last < LANES_MAX) {
+        return Ok(());
+    }
+    if used.len() >= usize::from(LANES_MAX) {
+        return Err(used.len());
+    }
+    for operation in &mut rank.operations {
+        if let Does::Compute { lane, .. } = &mut operation.does
+            && let Ok(place) = used.binary_search(lane)
+        {
+            *lane = place as u8 + 1;
+        }
+    }
+    Ok(())
 }
 
 fn assumed() -> Vec<String> {
@@ -98,7 +128,7 @@ pub fn describe(file: &str, mut bytes: impl BufRead) -> Result<String, Problems>
     let noun = if form == "text" { "line" } else { "node" };
     let mut contents = Contents::default();
     let ranks = read(file, bytes, &mut |number, rank| {
-        rank.operations.iter().for_each(|operation| contents.count(&operation.does));
+        rank.operations.iter().for_each(|operation| contents.count(&operation.does, 1));
         match rank.sorted() {
             Ok(_) => Ok(()),
             Err(Circle(ids)) => {

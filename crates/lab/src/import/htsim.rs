@@ -9,6 +9,48 @@ pub use cm::{Matrix, MatrixFlow, MatrixStart, MatrixTrigger, StartUnit, parse_cm
 pub use topo::{parse_topo, parse_topo_named};
 
 use crate::problem::{Problem, Problems};
+use strandway_fabric::Topology;
+
+/// Is this a traffic matrix? Its first word, comments aside, is `Nodes`.
+pub(super) fn is_matrix(text: &str) -> bool {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    text.lines().find_map(|line| words(line).next()) == Some("Nodes")
+}
+
+/// Is this a topology? Like a matrix it begins with `Nodes`; one of the next words at the start of a line is `Tiers` or
+/// `Podsize`.
+pub(super) fn is_topology(text: &str) -> bool {
+    let mut first = text.lines().filter_map(|line| words(line).next()).take(8);
+    first.any(|word| matches!(word, "Tiers" | "Podsize"))
+}
+
+/// The contents of a topology, as lines of text.
+pub(super) fn describe_topology(file: &str, topology: &Topology) -> String {
+    let shape = topology.shape();
+    let mut out = format!(
+        "an htsim topology of {} tiers: {} hosts, {} per leaf; {} leaves, ",
+        topology.tiers(),
+        topology.hosts(),
+        shape.hosts_per_leaf,
+        topology.leaves()
+    );
+    match topology.tiers() {
+        2 => out.push_str(&format!("{} spines\n", topology.spines())),
+        _ => out.push_str(&format!(
+            "{} aggregation switches in {} pods, {} cores\n",
+            topology.spines(),
+            topology.pods(),
+            topology.cores()
+        )),
+    }
+    for (level, name) in ["host to leaf", "leaf to tier 1", "tier 1 to core"].iter().enumerate().take(topology.tiers())
+    {
+        let link = topology.level(level);
+        out.push_str(&format!("  {name}: {}, {}\n", link.rate, link.latency));
+    }
+    out.push_str(&format!("to run it: [fabric]\n         kind = \"htsim\"\n         topo = \"{file}\"\n"));
+    out
+}
 
 /// Limit on the problems that are shown for one file; the rest are counted.
 const SHOWN: usize = 20;

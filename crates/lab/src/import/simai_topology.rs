@@ -106,6 +106,10 @@ pub fn parse(file: &str, text: &str) -> Result<Described, Problems> {
     let mut found = 0;
     for (line, text) in lines {
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        // As ns-3 does, notes behind the stated links are not read.
+        if found == links && words.first().is_some_and(|word| word.parse::<u32>().is_err()) {
+            break;
+        }
         let &[from, to, rate, latency, ..] = &words[..] else {
             return Err(bad(
                 line,
@@ -466,6 +470,11 @@ mod tests {
             "5 1 4\n4\n0 4 100Gbps 0.001ms 0\n1 4 100Gbps 0.001ms 0\n2 4 100Gbps 0.001ms 0\n3 4 100Gbps 0.001ms 0\n";
         let made = parse("star", star).expect("sound");
         assert_eq!((made.gpus, made.gpus_per_server, made.hosts_per_leaf, made.spines), (4, 1, 4, 0));
+        // Notes behind the links, as in HPCC's sample.
+        let noted = format!("{star}\nFirst line: all nodes, switches, links\nThen: a link per line\n");
+        assert_eq!(parse("star", &noted).expect("sound"), made);
+        let said = parse("star", &format!("{star}0 4 100Gbps 0.001ms 0\n")).expect_err("a link too many").to_string();
+        assert!(said.contains("claims 4 links, and there are 5"), "{said}");
     }
 
     #[test]

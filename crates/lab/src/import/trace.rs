@@ -14,8 +14,8 @@ pub const OPERATIONS_MAX: usize = 1 << 25;
 /// Limit on the ranks of a trace: ours, that of jobs.
 pub const RANKS_MAX: u32 = 1 << 17;
 
-/// Limit on the lanes of computation of a rank: ours.
-pub const LANES_MAX: u8 = 14;
+/// Limit on the lanes of computation of a rank: those of a byte without the two that scripts use for other steps.
+pub const LANES_MAX: u8 = strandway_collective::script::INSIDE;
 
 /// Limit on the bytes of a message or a collective: ours, 256 TiB.
 pub const BYTES_MAX: u64 = 1 << 48;
@@ -258,8 +258,9 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Counts one operation.
-    pub fn count(&mut self, does: &Does) {
+    /// Counts one operation. `ranks` are those of its group; 1 if they are not known. All collectives count with their
+    /// whole buffer: an all-gather is given what one rank contributes.
+    pub fn count(&mut self, does: &Does, ranks: usize) {
         match *does {
             Does::Compute { span: Span::ZERO, .. } => self.idle += 1,
             Does::Compute { span, .. } => {
@@ -277,7 +278,8 @@ impl Contents {
             Does::Collective { kind, bytes, .. } => {
                 let entry = self.collectives.entry(kind).or_default();
                 entry.0 += 1;
-                entry.1 += u128::from(bytes);
+                let shares = if matches!(kind, Kind::AllGather | Kind::Gather) { ranks as u128 } else { 1 };
+                entry.1 += u128::from(bytes) * shares;
             }
         }
     }
@@ -316,7 +318,15 @@ impl Trace {
     pub fn contents(&self) -> Contents {
         let mut contents = Contents::default();
         let all = self.ranks.iter().flat_map(|rank| &rank.operations);
-        all.for_each(|operation| contents.count(&operation.does));
+        let ranks = |does: &Does| match *does {
+            Does::Collective { group, .. } => match self.groups.get(group as usize) {
+                Some(members) if !members.is_empty() => members.len(),
+                _ if self.alike => 1,
+                _ => self.ranks.len(),
+            },
+            _ => 1,
+        };
+        all.for_each(|operation| contents.count(&operation.does, ranks(&operation.does)));
         contents
     }
 

@@ -4,11 +4,11 @@ use super::below;
 use super::parts::{self, LaneFacts, PartFacts};
 use super::text::grid::{ALWAYS, Grid};
 use super::text::{bytes, count, percent, us};
-use crate::plan::{CollectivePlan, Execution, Experiment, JobPlan};
+use crate::plan::{CollectivePlan, Execution, Experiment, JobPlan, WholePlan};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use strandway_collective::script::COMPUTE;
-use strandway_collective::{ScriptedJob, bandwidth};
+use strandway_collective::{Operation, ScriptedJob, Work, bandwidth};
 use strandway_fabric::Measurements;
 use strandway_fabric::tally::Histogram;
 use strandway_proto::RankTimes;
@@ -67,6 +67,10 @@ pub struct JobFacts {
     pub slowdown: Option<f64>,
     /// Its collectives by kind.
     pub operations: Vec<OperationFacts>,
+    /// Its collectives among ranks that share servers, by kind, as nccl-tests counts them: the whole buffer and all
+    /// ranks, whose messages on each rail are among `operations`. Without times if there were too many steps to keep
+    /// theirs.
+    pub on_servers: Vec<OperationFacts>,
     /// The steps of the last iteration, at the rank that ended last; empty if there were too many steps to record.
     pub timeline: Vec<TimelineFacts>,
     /// When the iteration of `timeline` and `lanes` began, in us since the run began.
@@ -221,6 +225,7 @@ fn one(
             };
             plan.operations.iter().map(of).collect()
         },
+        on_servers: on_servers(plan, job, ranks),
         timeline: timeline(job, ranks),
         timeline_from_us: drawn(ranks).map_or(0.0, |(_, begin)| begin.as_us()),
         lanes: match drawn(ranks).filter(|_| experiment.plan.sample_every.is_some()) {
@@ -302,6 +307,63 @@ fn operations(experiment: &Experiment, measured: &Measurements, kind: &str, plac
     }
 }
 
+/// The collectives among ranks that share servers, by kind. A collective lasts from its begin at the first rank until its
+/// end at the last one.
+fn on_servers(plan: &JobPlan, job: &ScriptedJob, ranks: &[&RankTimes]) -> Vec<OperationFacts> {
+    // By place in the list: ranks that have ended it, its begin and its end.
+    let mut times: Vec<(u32, Time, Time)> = vec![(0, Time::NEVER, Time::ZERO); plan.wholes.len()];
+    for rank in ranks {
+        let (script, mine) = (job.script(rank.rank), &job.operations[rank.rank as usize]);
+        for kept in rank.steps.iter().filter(|kept| kept.ended != Time::NEVER) {
+            let Work::Operation(place) = script.steps()[kept.step as usize].work else { continue };
+            let Operation::Inside { local, .. } = mine[place as usize] else { continue };
+            let at = plan.wholes.partition_point(|whole| whole.locals.end <= local);
+            if plan.wholes.get(at).is_some_and(|whole| whole.locals.contains(&local)) {
+                let (ended, begin, end) = &mut times[at];
+                (*ended, *begin, *end) = (*ended + 1, kept.begun.min(*begin), kept.ended.max(*end));
+            }
+        }
+    }
+    let mut labels: Vec<&str> = Vec::new();
+    for whole in &plan.wholes {
+        if !labels.contains(&whole.label) {
+            labels.push(whole.label);
+        }
+    }
+    let of = |label: &str| {
+        let all: Vec<(&WholePlan, Option<f64>)> = plan
+            .wholes
+            .iter()
+            .zip(&times)
+            .filter(|(whole, _)| whole.label == label)
+            .map(|(whole, (ended, begin, end))| (whole, (*ended == whole.ranks).then(|| end.since(*begin).as_us())))
+            .collect();
+        let count = all.len() as u64;
+        let ended: Vec<f64> = all.iter().filter_map(|(_, time)| *time).collect();
+        let sum: f64 = ended.iter().sum();
+        let bounds: f64 = all.iter().map(|(whole, _)| whole.bound.as_us()).sum();
+        let bus = |plan: &WholePlan| {
+            bandwidth(plan.kind, plan.ranks, Bytes(plan.bytes), Span::from_us(1)).map_or(0.0, |rates| rates.bus * 1e3)
+        };
+        let ended_bytes: f64 = all.iter().filter(|(_, time)| time.is_some()).map(|(plan, _)| bus(plan)).sum();
+        let all_bytes: f64 = all.iter().map(|(plan, _)| bus(plan)).sum();
+        OperationFacts {
+            name: label.to_string(),
+            algorithm: all.first().map_or_else(String::new, |(whole, _)| whole.algorithm.clone()),
+            count,
+            ended: ended.len() as u64,
+            bytes: all.iter().map(|(whole, _)| whole.bytes).sum::<u64>() / count.max(1),
+            time_us: (!ended.is_empty()).then(|| sum / ended.len() as f64),
+            time_max_us: ended.iter().copied().max_by(f64::total_cmp),
+            bound_us: bounds / count.max(1) as f64,
+            busbw: (sum > 0.0).then(|| ended_bytes / sum / 1e3),
+            bound_busbw: (bounds > 0.0).then(|| all_bytes / bounds / 1e3),
+            ..OperationFacts::default()
+        }
+    };
+    labels.into_iter().map(of).collect()
+}
+
 /// The rank that ended last, and when its last iteration began.
 fn drawn<'a>(ranks: &[&'a RankTimes]) -> Option<(&'a RankTimes, Time)> {
     let last = ranks.iter().max_by_key(|rank| (rank.iterations.len(), rank.iterations.last()))?;
@@ -363,7 +425,15 @@ pub(crate) fn operation_rows(jobs: &[&JobFacts]) -> Vec<[String; 6]> {
                 us(Some(exposed)),
             ]
         };
-        job.operations.iter().map(row).collect()
+        // A kind with a row of its messages has its exposed time there.
+        let whole = |operation: &OperationFacts| {
+            let mut row = row(operation);
+            if job.operations.iter().any(|other| other.name == operation.name) {
+                row[5] = "–".to_string();
+            }
+            row
+        };
+        job.operations.iter().map(row).chain(job.on_servers.iter().map(whole)).collect()
     };
     jobs.iter().flat_map(of).collect()
 }

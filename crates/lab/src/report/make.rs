@@ -17,6 +17,7 @@ use strandway_fabric::measure::{End, FlowRecord, LinkCounters, PATH_SLOTS};
 use strandway_fabric::plan::Start;
 use strandway_fabric::{LinkId, Measurements, Topology};
 use strandway_proto::HostId;
+use strandway_proto::path::PathConfig;
 use strandway_proto::units::{Bytes, Span, Time};
 
 impl Report {
@@ -257,7 +258,13 @@ pub(super) fn alone(experiment: &Experiment) -> impl Fn(&Message) -> f64 {
     let alone = experiment.alone();
     move |message| {
         let (from, to) = experiment.ends(message);
-        alone[experiment.profile_index(message)].completion(from, to, message.bytes).as_us()
+        let alone = &alone[experiment.profile_index(message)];
+        // A connection of this kind keeps its path. Several of them together may use all planes.
+        let single = matches!(experiment.profile_of(message).path, PathConfig::Single(_)) && message.pieces == 1;
+        match single {
+            true => alone.completion_on_one_path(from, to, message.bytes).as_us(),
+            false => alone.completion(from, to, message.bytes).as_us(),
+        }
     }
 }
 

@@ -4,7 +4,8 @@
 //! this operation, the waiting time is a *bubble* if the operation is a message between stages of a pipeline, and
 //! *waiting* otherwise. After that it is exposed communication of the group, that of earlier operations of the same
 //! stream included. A rank is ready when all steps have ended that the operation waits for, apart from those of its own
-//! stream; the time until then belongs to the last of these steps, in the same way. All parts are computed from the start and end times of steps, which ranks keep.
+//! stream; the time until then belongs to the last of these steps, in the same way. All parts are computed from the start
+//! and end times of steps, which ranks keep.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -45,15 +46,15 @@ const NAMES: [&str; 10] = ["compute", "tp", "cp", "ep", "pp", "dp", "messages", 
 const BUBBLE: usize = 8;
 const WAITING: usize = 9;
 
-/// The part that exposed steps of a kind belong to.
-fn part_of(kind: &str) -> usize {
-    let name = match kind {
-        "all-gather" | "reduce-scatter" | "all-reduce" => "dp",
+/// The part that exposed steps of a kind of a script belong to.
+fn part_of(script: &Script, kind: u8) -> usize {
+    let name = match script.kinds()[usize::from(kind)].as_str() {
+        // Traces are graphs.
+        "broadcast" if script.is_graph() => "collectives",
+        "all-gather" | "reduce-scatter" | "all-reduce" | "all-to-all" | "broadcast" => "dp",
         "send" | "receive" => "pp",
         "sending" | "receiving" => "messages",
-        "allreduce" | "allgather" | "reducescatter" | "alltoall" | "broadcast" | "reduce" | "gather" | "scatter" => {
-            "collectives"
-        }
+        "allreduce" | "allgather" | "reducescatter" | "alltoall" | "reduce" | "gather" | "scatter" => "collectives",
         other => other,
     };
     NAMES.iter().position(|known| *known == name).unwrap_or(0)
@@ -162,7 +163,7 @@ pub(super) fn facts(job: &ScriptedJob, ranks: &[&RankTimes], iterations: u32) ->
         let mut kinds: Vec<u8> = script.steps().iter().map(|step| step.kind).collect();
         kinds.sort_unstable();
         kinds.dedup();
-        kinds.into_iter().for_each(|kind| there[part_of(&script.kinds()[usize::from(kind)])] = true);
+        kinds.into_iter().for_each(|kind| there[part_of(script, kind)] = true);
     }
     there[BUBBLE] = there[4];
     let told =
@@ -254,7 +255,7 @@ impl Waits<'_> {
             match step.work {
                 Work::Operation(place) => {
                     let all_there = self.begins.of(&self.mine[place as usize]).clamp(ready, until);
-                    let part = part_of(&self.script.kinds()[usize::from(step.kind)]);
+                    let part = part_of(self.script, step.kind);
                     let early = if NAMES[part] == "pp" { BUBBLE } else { WAITING };
                     found.push((part, all_there, until));
                     found.push((early, ready, all_there));

@@ -536,7 +536,9 @@ pub fn fabric(experiment: &Experiment) -> String {
     row("estimate of a run", crate::Estimate::of(experiment).text(experiment.plan.threads));
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let lines: String = rows.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect();
-    format!("{lines}\n{}", made_of(&template.fabric))
+    let notes = experiment.notes.iter().filter(|note| note.starts_with("fabric: "));
+    let notes: String = notes.map(|note| format!("\nNote: {note}\n")).collect();
+    format!("{lines}\n{}{notes}", made_of(&template.fabric))
 }
 
 #[cfg(test)]

@@ -371,7 +371,10 @@ impl Maker<'_> {
                                     return self.complain("ranks", size, error, "write fewer, or algorithm = \"ring\"");
                                 }
                             };
-                            self.follow(&recipe, bytes, hosts, name(group), &placement);
+                            // The size of an all-to-all is that of one message.
+                            let copies = if recipe.collective() == Collective::AllToAll { size } else { 1 };
+                            let whole = bytes.saturating_mul(u64::from(copies));
+                            self.follow(&recipe, whole, hosts, name(group), &placement);
                         }
                         Way::Multicast(keys) => self.multicast(keys, bytes, hosts, name(group), placement),
                         Way::Tree(tree, root) => {

@@ -11,7 +11,7 @@ use super::{multicast, switch};
 use crate::alone::Alone;
 use crate::reader::Section;
 use strandway_collective::script::COMPUTE;
-use strandway_collective::{Algorithm, Operation, Schedule, Script, ScriptedJob, Step, Work};
+use strandway_collective::{Algorithm, Collective, Operation, Schedule, Script, ScriptedJob, Step, Work};
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span, Time};
 
@@ -95,6 +95,8 @@ pub struct JobPlan {
     pub name: String,
     /// Its collectives by kind of step: the kind, and their indices in [`crate::Experiment::collectives`].
     pub operations: Vec<(String, Vec<usize>)>,
+    /// Its collectives among ranks that share servers, each with its rails and the links inside servers.
+    pub wholes: Vec<WholePlan>,
     /// Lower bound of the job's time: the time of its computation, or of the traffic of one NIC.
     pub bound: Span,
     /// About how long it takes if nothing of it overlaps.
@@ -108,6 +110,25 @@ pub struct JobPlan {
     /// If it is a collective workload on servers, which reports show among the collectives: the ranks of each of its
     /// groups. 0 for a job.
     pub groups_of: u32,
+}
+
+/// A collective of a job among ranks that share servers, as nccl-tests counts it: all ranks, and the whole buffer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WholePlan {
+    /// Its kind of step.
+    pub label: &'static str,
+    /// The collective.
+    pub kind: Collective,
+    /// Its algorithm between servers, with the number of rails.
+    pub algorithm: String,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Bytes as nccl-tests counts them.
+    pub bytes: u64,
+    /// Lower bound of its time.
+    pub bound: Span,
+    /// Its part inside each server: indices in [`strandway_collective::ScriptedJob::locals`].
+    pub locals: std::ops::Range<u32>,
 }
 
 /// Appends steps to a script and returns their indices.

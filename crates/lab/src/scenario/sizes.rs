@@ -87,12 +87,14 @@ impl Sizes {
         ))
     }
 
-    /// Reads lines `bytes, share`. `#` starts a comment; a first line of words is a heading.
+    /// Reads lines `bytes, share`. Shares end at 1, or at 100 if they are percent. `#` starts a comment; a first line of
+    /// words is a heading. A first point of 0 bytes, as in HPCC's files, is 1 byte.
     ///
     /// # Errors
     /// The line, and the mistake in it.
     pub(crate) fn parse(text: &str) -> Result<Sizes, (Option<usize>, String)> {
         let mut points: Vec<(f64, f64)> = Vec::new();
+        let mut above: Option<(usize, f64)> = None;
         for (i, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default().trim();
             if line.is_empty() || (points.is_empty() && i == 0 && line.starts_with(|c: char| c.is_alphabetic())) {
@@ -112,11 +114,15 @@ impl Sizes {
                 },
             };
             let Ok(share) = share.parse::<f64>() else { return fail(format!("`{share}` is no share")) };
+            let bytes = if bytes == 0.0 && points.is_empty() && share == 0.0 { 1.0 } else { bytes };
             if !bytes.is_finite() || !(1.0..=1e15).contains(&bytes) {
                 return fail(format!("a size of {bytes} bytes is out of range"));
             }
-            if !share.is_finite() || !(0.0..=1.0).contains(&share) {
-                return fail(format!("a share of {share} is not between 0 and 1"));
+            if !share.is_finite() || !(0.0..=100.0).contains(&share) {
+                return fail(format!("a share of {share} is not between 0 and 1, or 100 in percent"));
+            }
+            if share > 1.0 {
+                above = above.or(Some((i + 1, share)));
             }
             if points.last().is_some_and(|last| last.0 > bytes || last.1 > share) {
                 return fail("sizes and shares must rise from line to line".into());
@@ -125,6 +131,13 @@ impl Sizes {
             if points.len() > 100_000 {
                 return fail("more than 100,000 points".into());
             }
+        }
+        if points.last().is_some_and(|last| last.1 == 100.0) {
+            points.iter_mut().for_each(|(_, share)| *share /= 100.0);
+        } else if let Some((line, share)) = above {
+            let what =
+                format!("a share of {share} is not between 0 and 1, and the last one is not 100 as with percent");
+            return Err((Some(line), what));
         }
         match points.last() {
             None => Err((None, "the file has no line `bytes, share`".into())),
@@ -179,7 +192,12 @@ mod tests {
     fn a_table_is_read_or_refused_with_its_line() {
         let sizes = Sizes::parse("bytes,cdf\n1000, 0.5\n3 kB;1.0\n").expect("sound");
         assert_eq!(sizes.mean(), 1000.0 * 0.5 + 2000.0 * 0.5);
+        // As HPCC publishes them: percent, and a first point of 0 bytes.
+        let sizes = Sizes::parse("0 0\n1000 50\n3000 100\n").expect("percent");
+        assert_eq!(sizes.points, [(1.0, 0.0), (1000.0, 0.5), (3000.0, 1.0)]);
         for (text, fragment) in [
+            ("1000, 0.5\n2000, 50\n3000, 99\n", "a share of 50 is not between 0 and 1"),
+            ("1000, 0.5\n0, 1\n", "out of range"),
             ("", "the file has no line"),
             ("1000, 0.5\n", "the last share is 0.5"),
             ("1000, 0.5\n900, 1\n", "must rise"),

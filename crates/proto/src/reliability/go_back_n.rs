@@ -51,6 +51,8 @@ pub struct GoBackN {
     cursor: u64,
     rto: Span,
     deadline: Time,
+    /// When the timer began.
+    since: Time,
     /// Losses not yet taken, last found first.
     lost: Vec<Lost>,
 }
@@ -64,6 +66,7 @@ impl GoBackN {
             cursor: 0,
             rto: config.timeout(environment),
             deadline: Time::NEVER,
+            since: Time::ZERO,
             lost: Vec::new(),
         }
     }
@@ -78,13 +81,17 @@ impl GoBackN {
         }
         if cumulative > self.board.una() {
             self.board.advance(cumulative);
-            self.deadline = now + self.rto;
+            self.start_timer(now);
         }
         self.cursor = self.cursor.max(cumulative);
         if self.board.una() == self.board.next() {
             self.deadline = Time::NEVER;
         }
         settled
+    }
+
+    fn start_timer(&mut self, now: Time) {
+        (self.since, self.deadline) = (now, now + self.rto);
     }
 
     /// All packets from `psn` on count as lost and are sent again.
@@ -120,7 +127,7 @@ impl Reliability for GoBackN {
         self.board.send(segment.psn, now, path, bytes.0 as u16);
         self.cursor = segment.psn + 1;
         if self.deadline == Time::NEVER {
-            self.deadline = now + self.rto;
+            self.start_timer(now);
         }
     }
 
@@ -155,7 +162,13 @@ impl Reliability for GoBackN {
             return;
         }
         self.go_back(self.board.una(), LossKind::TimedOut);
-        self.deadline = now + self.rto;
+        self.start_timer(now);
+    }
+
+    fn wait_for_pauses(&mut self, now: Time, paused: &dyn Fn(Time) -> Span) {
+        if now >= self.deadline {
+            self.deadline = self.since + self.rto + paused(self.since);
+        }
     }
 
     fn deadline(&self) -> Time {

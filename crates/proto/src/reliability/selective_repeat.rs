@@ -152,6 +152,8 @@ pub struct SelectiveRepeat {
     rto_low: Span,
     rto_low_packets: u32,
     deadline: Time,
+    /// The time in which the port was paused since the oldest packet in flight was sent, at a timeout.
+    paused: Span,
     window_psn: u32,
     recover_all: bool,
     flight_max: u64,
@@ -206,6 +208,7 @@ impl SelectiveRepeat {
             rto_low: config.rto_low.max(environment.timeout_min()),
             rto_low_packets: config.rto_low_packets,
             deadline: Time::NEVER,
+            paused: Span::ZERO,
             window_psn: config.window_psn,
             recover_all: config.recover_all,
             flight_max,
@@ -444,7 +447,7 @@ impl Reliability for SelectiveRepeat {
         if now < self.deadline {
             return;
         }
-        let rto = self.present_rto();
+        let rto = self.present_rto() + std::mem::take(&mut self.paused);
         let mut oldest = Time::NEVER;
         let mut found = false;
         let mut latest = Time::ZERO;
@@ -478,6 +481,23 @@ impl Reliability for SelectiveRepeat {
         } else {
             now + rto
         };
+    }
+
+    fn wait_for_pauses(&mut self, now: Time, paused: &dyn Fn(Time) -> Span) {
+        if now < self.deadline {
+            return;
+        }
+        // The packets that were sent last waited for fewer pauses: they are late no sooner than the oldest one.
+        let flying = (self.board.una()..self.board.next()).filter_map(|psn| self.board.get(psn));
+        let oldest = flying.filter(|sent| sent.state == State::InFlight).map(|sent| sent.at).min();
+        let Some(oldest) = oldest else { return };
+        let lag = paused(oldest);
+        let due = oldest + self.present_rto() + lag;
+        if lag > Span::ZERO && due > now {
+            self.deadline = due;
+        } else {
+            self.paused = lag;
+        }
     }
 
     #[inline]

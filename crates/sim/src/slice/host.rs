@@ -10,7 +10,7 @@ use strandway_fabric::measure::{PATH_SLOTS, PathCounters};
 use strandway_proto::application::{Application, Event};
 use strandway_proto::packet::{Chunk, Flags, Header};
 use strandway_proto::units::Time;
-use strandway_proto::{Endpoint, Handled, Letter, Packet, PathId, Ports};
+use strandway_proto::{Blocked, Endpoint, Handled, Letter, Packet, PathId, Ports};
 
 /// A host. Like ports, hosts are lazy: all events of a host in one window are processed in one visit, in order of time.
 pub(crate) struct Host {
@@ -165,7 +165,12 @@ impl Slice<'_> {
 
     /// Tells a host whether one of its ports takes data.
     fn tell_blocked(&mut self, h: usize, port: usize, now: u64) {
-        let blocked = self.ports[port].flags & (flag::PAUSED | flag::DOWN) != 0;
+        let state = &self.ports[port];
+        let blocked = match (state.has(flag::DOWN), state.has(flag::PAUSED)) {
+            (true, _) => Some(Blocked::Down),
+            (false, true) => Some(Blocked::Paused),
+            (false, false) => None,
+        };
         self.edge.hosts[h].endpoint.handle_blocked(Time(now), (port % self.facts.planes) as u8, blocked);
     }
 

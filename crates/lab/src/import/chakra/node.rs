@@ -39,6 +39,8 @@ pub(super) struct Node {
     pub(super) group: Option<String>,
     /// Groups that this node defines: their names and members.
     pub(super) groups: Option<Vec<(String, Vec<u32>)>>,
+    /// `involved_dim` leaves dimensions of the network out.
+    pub(super) some_dimensions: bool,
 }
 
 /// An attribute's value. Of lists nothing is read.
@@ -100,6 +102,7 @@ impl Node {
             tag: None,
             group: None,
             groups: None,
+            some_dimensions: false,
         };
         let mut kind = 0;
         let mut inputs: &[u8] = &[];
@@ -156,6 +159,10 @@ impl Node {
                 (23, Value::Fixed32(n)) => Attribute::Integer((n as i32).into()),
                 (25, Value::Fixed64(n)) => Attribute::Integer((n as i64).into()),
                 (29 | 31, Value::Bytes(text)) => Attribute::Text(text),
+                (28, Value::Bytes(list)) if name == b"involved_dim" => {
+                    self.some_dimensions = leaves_out(list).map_err(cut)?;
+                    Attribute::Other
+                }
                 _ => Attribute::Other,
             };
         }
@@ -207,6 +214,17 @@ impl Node {
         ];
         known.into_iter().find(|(word, _)| name.contains(word)).map(|(_, kind)| kind)
     }
+}
+
+/// True if some of a list of booleans are false.
+fn leaves_out(list: &[u8]) -> Result<bool, Malformed> {
+    let (mut fields, mut values) = (Fields(list), Vec::new());
+    while let Some((number, value)) = fields.next()? {
+        if number == 1 {
+            numbers(value, &mut values)?;
+        }
+    }
+    Ok(values.contains(&0))
 }
 
 fn kind_of(number: i128) -> Option<Kind> {

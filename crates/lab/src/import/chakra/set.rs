@@ -77,7 +77,9 @@ pub fn files_of(path: &Path) -> Result<Set, Problems> {
     if count > RANKS_MAX {
         return wrong(format!("has {count} ranks"), &format!("traces of up to {RANKS_MAX} ranks are read"));
     }
-    let groups = Some(folder.join("comm_group.json")).filter(|groups| groups.is_file());
+    // ASTRA-sim names the file; STAGE writes it beside the traces, with their prefix.
+    let beside = [folder.join("comm_group.json"), folder.join(format!("{prefix}.json"))];
+    let groups = beside.into_iter().find(|groups| groups.is_file());
     Ok(Set { files: ranks.into_values().collect(), alike: false, groups })
 }
 

@@ -5,7 +5,7 @@
 //! that wait for another one, as `u32` each.
 
 use super::Each;
-use crate::import::trace::{ANY, BYTES_MAX, Does, LANES_MAX, Operation, RANKS_MAX, RankTrace, SPAN_MAX_NS, problem};
+use crate::import::trace::{ANY, BYTES_MAX, Does, Operation, RANKS_MAX, RankTrace, SPAN_MAX_NS, problem};
 use crate::problem::Problems;
 use std::io::{BufRead, Read};
 use strandway_proto::units::Span;
@@ -130,7 +130,6 @@ fn one(source: &mut Source<'_>, ranks: u32, until: u64) -> Result<RankTrace, Str
             1 => Does::Send { to: peer, bytes: size, tag },
             2 => Does::Receive { from: peer, tag },
             3 if size > SPAN_MAX_NS => return refuse(format!("computes for {size} ns, more than {SPAN_MAX_NS}")),
-            3 if cpu >= LANES_MAX => return refuse(format!("computes on CPU {cpu}, and a rank has up to {LANES_MAX}")),
             3 => Does::Compute { span: Span::from_ns(size), lane: cpu },
             other => return refuse(format!("has type {other}, which does not exist")),
         };

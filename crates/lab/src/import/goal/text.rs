@@ -1,7 +1,7 @@
 //! GOAL as text: `num_ranks N`, then `rank R { ... }` with a statement per line.
 
 use super::Each;
-use crate::import::trace::{ANY, BYTES_MAX, Does, LANES_MAX, Operation, RANKS_MAX, RankTrace, SPAN_MAX_NS, problem};
+use crate::import::trace::{ANY, BYTES_MAX, Does, Operation, RANKS_MAX, RankTrace, SPAN_MAX_NS, problem};
 use crate::problem::Problems;
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
@@ -248,7 +248,7 @@ fn options(words: &[&str], any_tag: bool) -> Result<(u32, u8, usize), Wrong> {
         match words.get(used) {
             Some(&"tag") if any_tag && value == Some("-1") => tag = ANY,
             Some(&"tag") => tag = number(value, "tag", u64::from(u32::MAX) - 1)? as u32,
-            Some(&"cpu") => cpu = number(value, "CPU", u64::from(LANES_MAX) - 1)? as u8,
+            Some(&"cpu") => cpu = number(value, "CPU", 255)? as u8,
             Some(&"nic") => drop(number(value, "NIC", 255)?),
             _ => return Ok((tag, cpu, used)),
         }

@@ -244,7 +244,14 @@ fn flow<'a>(
                 continue;
             }
             "size" => {
-                size = findings.number(line, words.next(), "the size", 1, 1 << 50);
+                let word = words.next();
+                if word == Some("0") {
+                    sound = false;
+                    let what = "a flow of 0 bytes runs without end in htsim, and here every flow ends";
+                    findings.add(Some(line), "size 0", what, "write its bytes, such as `size 2000000`");
+                    continue;
+                }
+                size = findings.number(line, word, "the size", 1, 1 << 50);
                 sound &= size.is_some();
                 continue;
             }

@@ -3,23 +3,17 @@
 use super::chart::{self, Axis, Curve, Drawn, Lines};
 use super::{figure, heading, table};
 use crate::model::{Answer, Answers, SchemeFacts, Vary};
-use crate::report::text::modelled::{probability, short_verdict, slowdown, subject, verdict};
+use crate::report::text::modelled::{is_tie, probability, short_verdict, slowdown, subject, verdict};
 use crate::report::text::us;
+use std::collections::BTreeMap;
 
 pub(super) fn body(answers: &Answers) -> String {
     let Some(first) = answers.rows.first() else { return String::new() };
-    let found = match (answers.vary, answers.rows.last()) {
-        (Some(vary), Some(last)) => {
-            let (low, high) = (&first.best_p999.scheme, &last.best_p999.scheme);
-            if low == high {
-                format!("{low} is best by p99.9 at the least {0} and at the most", vary.word())
-            } else {
-                format!("By p99.9, {low} is best at {}, {high} at {}", first.at, last.at)
-            }
-        }
+    let told = match (answers.vary, answers.rows.last()) {
+        (Some(vary), Some(_)) => format!("By p99.9: {}", found(vary, &answers.rows)),
         _ => format!("By p99.9: {}", verdict(&first.best_p999)),
     };
-    let mut out = heading("Which reliability for this link?", &found, &subject(first, answers.vary));
+    let mut out = heading("Which reliability for this link?", &told, &subject(first, answers.vary));
     match answers.vary {
         Some(vary) => {
             out.push_str("<div class=\"charts\">\n");
@@ -52,6 +46,35 @@ pub(super) fn body(answers: &Answers) -> String {
         chart::escape(&answers.version)
     ));
     out
+}
+
+/// Limit on the ranges that the heading names one by one: ours.
+const RANGES: usize = 4;
+
+/// The best scheme in each range of values; a tie has none.
+fn found(vary: Vary, rows: &[Answer]) -> String {
+    let winner = |row: &Answer| (!is_tie(&row.best_p999)).then(|| row.best_p999.scheme.clone());
+    let ranges: Vec<&[Answer]> = rows.chunk_by(|a, b| winner(a) == winner(b)).collect();
+    let named =
+        |scheme: Option<String>| scheme.map_or("no difference".to_string(), |scheme| format!("{scheme} is best"));
+    if let [range] = &ranges[..] {
+        return format!("{} at every {} here", named(winner(&range[0])), vary.word());
+    }
+    if ranges.len() <= RANGES {
+        let told = ranges.iter().map(|range| match range {
+            [one] => format!("{} at {}", named(winner(one)), one.at),
+            [first, .., last] => format!("{} from {} to {}", named(winner(first)), first.at, last.at),
+            [] => String::new(),
+        });
+        return told.collect::<Vec<String>>().join("; ");
+    }
+    let mut counts: BTreeMap<Option<String>, usize> = BTreeMap::new();
+    rows.iter().for_each(|row| *counts.entry(winner(row)).or_default() += 1);
+    let mut counts: Vec<(Option<String>, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let told =
+        counts.into_iter().map(|(scheme, count)| format!("{} at {count} of {} values", named(scheme), rows.len()));
+    told.collect::<Vec<String>>().join("; ")
 }
 
 fn curves(id: &str, vary: Vary, answers: &Answers, of: fn(&SchemeFacts) -> f64) -> String {
@@ -106,4 +129,26 @@ fn single(row: &Answer) -> String {
         ]
     });
     table(&head, &rows.collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Best;
+
+    #[test]
+    fn a_tie_has_no_best_scheme_and_ranges_are_named() {
+        let best = |scheme: &str, margin: f64| Best { scheme: scheme.into(), margin, next: Some("MDS".into()) };
+        let row = |at: &str, best_p999: Best| Answer { at: at.to_string(), best_p999, ..Answer::default() };
+        let rows = [
+            row("1 KiB", best("SR-RTO", 0.0)),
+            row("2 KiB", best("SR-NACK", 1e-5)),
+            row("4 KiB", best("MDS(32,2)", 0.5)),
+            row("8 KiB", best("SR-NACK", 0.1)),
+        ];
+        let told = found(Vary::Size, &rows);
+        let wanted = "no difference from 1 KiB to 2 KiB; MDS(32,2) is best at 4 KiB; SR-NACK is best at 8 KiB";
+        assert_eq!(told, wanted);
+        assert_eq!(found(Vary::Size, &rows[..2]), "no difference at every size here");
+    }
 }

@@ -80,14 +80,19 @@ fn varied(vary: Vary, rows: &[Answer], first: &Answer) -> String {
 pub(crate) fn verdict(best: &Best) -> String {
     match &best.next {
         None => best.scheme.clone(),
-        Some(next) if best.margin < 5e-4 => format!("{}, as good as {next}", best.scheme),
+        Some(next) if is_tie(best) => format!("{} and {next} alike", best.scheme),
         Some(next) => format!("{}, {} ahead of {next}", best.scheme, percent(best.margin)),
     }
 }
 
 /// The same for a table cell.
 pub(crate) fn short_verdict(best: &Best) -> String {
-    if best.margin < 5e-4 { best.scheme.clone() } else { format!("{} by {}", best.scheme, percent(best.margin)) }
+    if is_tie(best) { "no difference".to_string() } else { format!("{} by {}", best.scheme, percent(best.margin)) }
+}
+
+/// Whether the next best scheme is as good, to the digits that are shown.
+pub(crate) fn is_tie(best: &Best) -> bool {
+    best.next.is_some() && best.margin < 5e-4
 }
 
 fn percent(share: f64) -> String {

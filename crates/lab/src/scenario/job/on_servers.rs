@@ -79,7 +79,7 @@ impl OnServers {
 }
 
 /// The operation, as reports name it.
-fn collective_of(kind: Kind) -> Collective {
+pub(super) fn collective_of(kind: Kind) -> Collective {
     match kind {
         Kind::AllReduce | Kind::Barrier => Collective::AllReduce,
         Kind::AllGather => Collective::AllGather,

@@ -293,7 +293,7 @@ impl Placer<'_, '_> {
     }
 
     /// The name of a kind of step.
-    fn label(&self, kind: u8) -> &'static str {
+    pub(super) fn label(&self, kind: u8) -> &'static str {
         match self.written.trace {
             Some(_) => TRACE_KINDS[usize::from(kind)],
             None => KINDS[usize::from(kind)],

@@ -13,7 +13,7 @@ use strandway_collective::{Script, Step, Work};
 use strandway_proto::units::Span;
 
 /// The kinds of steps; scripts store an index into this list.
-pub(crate) const KINDS: [&str; 12] = [
+pub(crate) const KINDS: [&str; 14] = [
     "forward",
     "backward",
     "update",
@@ -26,6 +26,8 @@ pub(crate) const KINDS: [&str; 12] = [
     "reduce-scatter",
     "all-reduce",
     "weights",
+    "all-to-all",
+    "broadcast",
 ];
 const FORWARD: u8 = 0;
 const BACKWARD: u8 = 1;
@@ -40,6 +42,9 @@ const SCATTER: u8 = 9;
 const REDUCE: u8 = 10;
 /// The gradients of weights, if they are computed apart from those of inputs.
 const WEIGHTS: u8 = 11;
+/// Collectives of imported layers among ranks that hold the same weights.
+const ALL_TO_ALL: u8 = 12;
+const BROADCAST: u8 = 13;
 
 /// The kind of step of a collective by itself.
 pub(super) fn kind_of(collective: Kind) -> u8 {
@@ -379,6 +384,8 @@ impl<'a> Writer<'a> {
         let own = match made.kind {
             Kind::AllReduce if own == SCATTER => REDUCE,
             Kind::AllGather if own == SCATTER => GATHER,
+            Kind::AllToAll if own == SCATTER => ALL_TO_ALL,
+            Kind::Broadcast if own == SCATTER => BROADCAST,
             _ => own,
         };
         let data = matches!(sort, Sort::Data | Sort::ExpertData);

@@ -307,7 +307,7 @@ impl Placer<'_, '_> {
     /// The lower bound of the time, and about the longest time.
     fn bounds_of_trace(&mut self, scripts: &[Script], rehearsal: &Rehearsal) {
         let lanes = |script: &Script| {
-            let mut sums = [Span::ZERO; FREE as usize + 1];
+            let mut sums = vec![Span::ZERO; script.streams().len()];
             for step in script.steps() {
                 if let Work::Compute(span) = step.work {
                     sums[usize::from(step.stream)] += span;

@@ -1,17 +1,19 @@
 //! The collectives of a job's groups: the members of a group, and one operation per member.
 
 use super::super::choice::Chosen;
+use super::super::on_servers::collective_of;
 use super::super::steps::Sort;
 use super::{Placer, Seat};
 use crate::import::trace::Kind;
 use crate::scenario::collective::Execution;
+use crate::scenario::fsdp::WholePlan;
 use crate::scenario::job::Written;
 use crate::scenario::servers::Wiring;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use strandway_collective::{Algorithm, Between, Group, Local, Operation, Recipe, RecipeError, Schedule};
 use strandway_proto::HostId;
-use strandway_proto::units::Time;
+use strandway_proto::units::{Span, Time};
 
 /// A group of ranks.
 pub(in crate::scenario::job) struct Communicator {
@@ -111,6 +113,7 @@ impl Placer<'_, '_> {
         let ranks = group.members.len() as u64;
         let (here, servers) = (group.servers[0].len() as u64, group.servers.len() as u64);
         let mut made: Vec<Option<Operation>> = vec![None; ranks as usize];
+        let first_rail = self.maker.traffic.collectives.len();
         // Rails: the n-th members of all servers.
         if servers > 1 {
             let whole = bytes.saturating_mul(times.into());
@@ -145,6 +148,7 @@ impl Placer<'_, '_> {
                 Kind::AllToAll | Kind::Gather | Kind::Scatter => (share, 1),
             };
             let span = self.servers.time(share, steps) * u64::from(times);
+            let first = self.locals.len() as u32;
             for (server, &team) in group.servers.iter().zip(&group.teams) {
                 self.locals.push(Local { team, span });
                 let local = self.locals.len() as u32 - 1;
@@ -153,6 +157,20 @@ impl Placer<'_, '_> {
                     made[at as usize] = Some(Operation::Inside { local, messages });
                 }
             }
+            let rails = &self.maker.traffic.collectives[first_rail..];
+            let whole = WholePlan {
+                label: self.label(kind),
+                kind: collective_of(collective),
+                algorithm: match rails.first() {
+                    Some(rail) => format!("{} on {here} rails", rail.algorithm),
+                    None => "inside a server".to_string(),
+                },
+                ranks: ranks as u32,
+                bytes: bytes.saturating_mul(times.into()),
+                bound: rails.iter().map(|rail| rail.bound).fold(span, Span::max),
+                locals: first..self.locals.len() as u32,
+            };
+            self.plan.wholes.push(whole);
         }
         made.into_iter().flatten().collect()
     }
