@@ -423,3 +423,72 @@ fn the_page_of_a_job_shows_ranks_and_the_failed_link() {
     }
     assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
 }
+
+/// The headline of rows with these labels, keys and slowest flows.
+fn headline_of(runs: &[(&str, &[(&str, &str)], f64)]) -> (String, String) {
+    let row = |(label, set, max): &(&str, &[(&str, &str)], f64)| {
+        let mut report = Report::default();
+        (report.flows.total, report.flows.finished) = (4, 4);
+        report.fct_us.max = Some(*max);
+        let set = set.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        strandway_lab::Row { label: label.to_string(), set, report }
+    };
+    let rows: Vec<_> = runs.iter().map(row).collect();
+    let plain = |text: String| text.replace('\u{a0}', " ");
+    (plain(report::html::headline(&rows)), plain(report::html::rows("faults", &rows, "")))
+}
+
+#[test]
+fn a_headline_compares_runs_that_differ_in_nothing_else() {
+    let set = |profile: &'static str, a: &'static str, b: &'static str| {
+        [("profile.name", profile), ("faults.bad optic.enabled", a), ("faults.1.enabled", b)]
+    };
+    let [a, b, c, d] = [
+        set("uec", "true", "false"),
+        set("uec", "false", "false"),
+        set("mrc", "true", "false"),
+        set("mrc", "false", "false"),
+    ];
+    let (said, page) = headline_of(&[
+        ("uec, bad optic=true, fault 1=false", &a, 300.0),
+        ("uec, bad optic=false, fault 1=false", &b, 110.0),
+        ("mrc, bad optic=true, fault 1=false", &c, 120.0),
+        ("mrc, bad optic=false, fault 1=false", &d, 100.0),
+    ]);
+    let wanted =
+        "mrc finishes the slowest flow with bad optic in 120.0 us, 2.50 times sooner than uec, which needs 300.0 us.";
+    assert_eq!(said, wanted);
+    assert!(page.contains("uec · bad optic") && page.contains("mrc · no fault"), "rows name the faults that are on");
+    // A sweep of faults alone ranks them.
+    let on = [("faults.bad optic.enabled", "true")];
+    let off = [("faults.bad optic.enabled", "false")];
+    let (said, _) = headline_of(&[("bad optic=true", &on, 300.0), ("bad optic=false", &off, 100.0)]);
+    assert_eq!(said, "Best: no fault (100.0 us); worst: bad optic (300.0 us, 3.0 times). The slowest flow.");
+    // Runs with different workloads are not ranked.
+    let (few, many) = ([("workload.senders", "4")], [("workload.senders", "64")]);
+    let (said, _) = headline_of(&[("senders=4", &few, 90.0), ("senders=64", &many, 1300.0)]);
+    assert_eq!(said, "The slowest flow takes from 90.0 us at senders=4 to 1,300.0 us at senders=64.");
+}
+
+#[test]
+fn swept_faults_have_short_names() {
+    let text = format!(
+        "{SMALL}[[faults]]\nname = \"bad optic\"\nlink = \"leaf0->spine0\"\nkind = \"down\"\n\
+         [[faults]]\nlink = \"leaf1->spine0\"\nkind = \"down\"\n\
+         [sweep]\n\"faults.0.enabled\" = [true, false]\n\"faults.1.enabled\" = [true, false]\n"
+    );
+    let variants = strandway_lab::sweep(&scenario::parse(&text).expect("sound")).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(variants[1].label, "bad optic=true, fault 1=false");
+    assert_eq!(variants[1].set.keys().collect::<Vec<_>>(), ["faults.1.enabled", "faults.bad optic.enabled"]);
+    // The name is an address, too.
+    let mut scenario = scenario::parse(&text).expect("sound");
+    scenario.set("faults.bad optic.enabled=false").unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(scenario.check().expect("sound").faults.len(), 1);
+    // Whole lists of faults are told by their names, or by links, kinds and times.
+    let text = format!(
+        "{SMALL}[sweep]\nfaults = [[], [{{ plane = 0, kind = \"down\", at = \"100 us\" }}, {{ name = \"x\", plane = 0, kind = \"down\" }}]]\n"
+    );
+    let variants = strandway_lab::sweep(&scenario::parse(&text).expect("sound")).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(variants[0].label, "faults=none");
+    assert_eq!(variants[1].label, "faults=plane 0 down at 100 us and x");
+}

@@ -517,6 +517,7 @@ mod tests {
             sample_every: None,
             watch: None,
             accounts: true,
+            rows: false,
             capture: None,
         }
     }

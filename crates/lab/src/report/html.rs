@@ -3,6 +3,7 @@
 mod chart;
 mod compared;
 mod explorer;
+mod finding;
 mod jobs;
 mod lanes;
 mod marks;
@@ -10,6 +11,7 @@ mod modelled;
 mod pivot;
 mod reproduced;
 mod single;
+mod stacks;
 mod watched;
 mod why;
 
@@ -184,6 +186,9 @@ fn remarks(report: &Report) -> String {
     let mut out = String::new();
     if !report.faults.is_empty() {
         out.push_str(&format!("<p class=\"note bad\">Faults: {}</p>\n", escape(&super::text::faults(report))));
+    }
+    for line in report.cost_lines() {
+        out.push_str(&format!("<p class=\"note bad\">{}.</p>\n", escape(&line)));
     }
     for note in &report.notes {
         out.push_str(&format!("<p class=\"note\">Note: {}</p>\n", escape(note)));

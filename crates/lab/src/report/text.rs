@@ -37,6 +37,7 @@ pub fn report_in(report: &Report, width: Option<usize>) -> String {
     }
     if !report.faults.is_empty() {
         line(format!("faults: {}", faults(report)));
+        report.cost_lines().into_iter().for_each(&mut line);
     }
     for note in &report.notes {
         line(format!("note: {note}"));
@@ -96,7 +97,7 @@ pub(crate) fn faults(report: &Report) -> String {
         Some(after) => format!(", last data packet lost {} later", us(Some(after))),
         None => String::new(),
     };
-    let all: Vec<String> = report.faults.iter().map(|f| format!("{}, {}{}", f.what, when(f), avoided(f))).collect();
+    let all: Vec<String> = report.faults.iter().map(|f| format!("{}, {}{}", f.told(), when(f), avoided(f))).collect();
     let (shown, more) = all.split_at(all.len().min(6));
     let more = if more.is_empty() { String::new() } else { format!("; and {} more", more.len()) };
     format!("{}{more}", shown.join("; "))

@@ -138,6 +138,19 @@ pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+/// The width of a letter of a label, on average.
+const LETTER: f64 = 6.6;
+
+/// A label as HTML, cut to this width. A label that was cut has its whole text as a title.
+pub(super) fn fitted(label: &str, width: f64) -> String {
+    let most = (width / LETTER).max(2.0) as usize;
+    if label.chars().count() <= most {
+        return escape(label);
+    }
+    let begin: String = label.chars().take(most - 1).collect();
+    format!("<title>{}</title>{}…", escape(label), escape(begin.trim_end()))
+}
+
 /// Both drawings of curves, their legend, and their data for the script (in the form that `charts.js` describes).
 pub(super) fn lines(chart: &Lines) -> String {
     let mut out: String = SIZES.iter().map(|size| draw_lines(chart, *size)).collect();
@@ -311,7 +324,7 @@ fn draw_ranges(groups: &[RangeGroup], label: &str, size: Size) -> String {
             let (a, m, b) = (x(range.low), x(range.mark), x(range.high));
             let colour = range.colour % COLOURS;
             let mid = y + ROW / 2.0;
-            let name = escape(&range.label);
+            let name = fitted(&range.label, left - 8.0);
             let _ = write!(out, "<g><title>{}</title>", escape(&range.title));
             let _ =
                 write!(out, "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>", left - 8.0, mid + 4.0);
@@ -357,7 +370,7 @@ fn draw_bars(rows: &[(String, usize, f64, String)], size: Size) -> String {
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             left - 8.0,
             mid + 4.0,
-            escape(label)
+            fitted(label, left - 8.0)
         );
         let _ = write!(
             out,

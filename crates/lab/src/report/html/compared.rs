@@ -4,7 +4,9 @@ use super::chart::{self, Range, RangeGroup, escape};
 use super::explorer::{self, Keys, Metric, explorer, metrics, ranked};
 use super::single::{completion, mean_use, over_time};
 use super::watched::goodputs;
-use super::{byte_unit, collectives, duration, figure, heading, how_made, parameters, rate_unit, remarks, stat, times};
+use super::{
+    byte_unit, collectives, duration, figure, heading, how_made, parameters, rate_unit, remarks, stacks, stat, times,
+};
 use crate::plan::Origin;
 use crate::report::lines::lines;
 use crate::report::text::{compared_collectives, count, fabric_line, percent};
@@ -49,6 +51,7 @@ pub(super) fn body(title: &str, rows: &[Row], scenario: &str) -> String {
             Row { label: if told.is_empty() { rows[i].label.clone() } else { told }, ..rows[i].clone() }
         })
         .collect();
+    out.push_str(&stacks::of_runs(&shown));
     out.push_str("<h2>Over time</h2>\n");
     if shown.len() < rows.len() {
         out.push_str(&format!(
@@ -153,14 +156,18 @@ fn found(rows: &[Row], metric: &Metric) -> String {
     if !ranked(rows) {
         return side_by_side(rows, metric);
     }
-    // If there are several workloads: the one with the largest differences.
+    // Of several workloads, faults or other settings the one with the largest differences.
+    let held = keys.held();
     let mut loads: Vec<(String, Vec<&Setting>)> = Vec::new();
     for setting in &settings {
-        let load = keys.load(setting.row);
+        let load = keys.load(setting.row, &held);
         match loads.iter_mut().find(|(known, _)| *known == load) {
             Some((_, of)) => of.push(setting),
             None => loads.push((load, vec![setting])),
         }
+    }
+    if loads.len() > 1 && loads.iter().all(|(_, of)| of.len() < 2) {
+        return ranging(&loads, metric);
     }
     let ends = |of: &[&Setting]| -> Option<(usize, usize)> {
         let by_mean = |a: &&&Setting, b: &&&Setting| a.mean.total_cmp(&b.mean);
@@ -173,10 +180,10 @@ fn found(rows: &[Row], metric: &Metric) -> String {
     let Some((load, (best, worst))) = told.max_by(|a, b| factor(a.1).total_cmp(&factor(b.1))) else {
         return "No run finished all of its flows.".into();
     };
-    let at = if load.is_empty() { String::new() } else { format!(" at {load}") };
+    let at = load;
     let what = metric.label.trim_end_matches(": time");
     let max = duration(Some(mean(best)));
-    let (good, bad) = (keys.unlike(best, worst), keys.unlike(worst, best));
+    let (good, bad) = (keys.unlike(best, worst, &held), keys.unlike(worst, best, &held));
     if mean(worst).is_infinite() {
         let f = &rows[worst].report.flows;
         let left = count(f.total - f.finished);
@@ -197,6 +204,22 @@ fn found(rows: &[Row], metric: &Metric) -> String {
         );
     }
     format!("Best{at}: {good} ({max}); worst: {bad} ({worst_max}, {factor} times). The {what}{seeds}.")
+}
+
+/// Runs that are not compared, such as runs with different workloads: the lowest and the highest value.
+fn ranging(loads: &[(String, Vec<&Setting>)], metric: &Metric) -> String {
+    let mut all: Vec<(&str, f64)> =
+        loads.iter().filter_map(|(load, of)| Some((load.trim(), of.first()?.mean))).collect();
+    all.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let what = metric.label.trim_end_matches(": time");
+    let (Some(low), Some(high)) = (all.iter().find(|(_, mean)| mean.is_finite()), all.last()) else {
+        return "No run finished all of its flows.".into();
+    };
+    if high.1.is_infinite() {
+        return format!("The {what} takes {} {}; {} it does not end.", metric.show(Some(low.1)), low.0, high.0);
+    }
+    let (least, most) = (metric.show(Some(low.1)), metric.show(Some(high.1)));
+    format!("The {what} takes from {least} {} to {most} {}.", low.0, high.0)
 }
 
 /// One scenario simulated and on real nodes: the values and their distance.

@@ -35,8 +35,8 @@ pub(super) fn section(jobs: &[JobFacts], faults: &[FaultFacts]) -> String {
     out
 }
 
-/// The numbers of a run of one job, for the cards at the top of the page.
-pub(super) fn cards(job: &JobFacts) -> Option<String> {
+/// The numbers of a run of one job, for the cards at the top of the page; `more` is one more card.
+pub(super) fn cards(job: &JobFacts, more: Option<(String, String)>) -> Option<String> {
     let iteration = job.iteration_us?;
     let share = |of: &dyn Fn(&PartFacts) -> bool| -> f64 {
         job.parts.iter().filter(|part| of(part)).filter_map(|part| part.share).sum()
@@ -51,12 +51,13 @@ pub(super) fn cards(job: &JobFacts) -> Option<String> {
     ];
     cards.extend(job.mfu.map(|mfu| (percent(mfu), "of the GPUs' peak (MFU)".into())));
     cards.extend(job.slowdown.map(|times| (format!("{times:.3}"), "times as long as alone".into())));
+    cards.extend(more);
     let cards: String = cards.iter().map(|(number, text)| stat(&number.replace(' ', "\u{a0}"), text)).collect();
     Some(format!("<section class=\"cards\">{cards}</section>\n"))
 }
 
 /// The colour of a part, and whether it is drawn lightly.
-fn colour(part: &str) -> (usize, bool) {
+pub(super) fn colour(part: &str) -> (usize, bool) {
     match part {
         "compute" => (0, false),
         "dp" => (1, false),
@@ -70,7 +71,7 @@ fn colour(part: &str) -> (usize, bool) {
 }
 
 /// A part in plain words.
-fn explained(part: &str) -> &'static str {
+pub(super) fn explained(part: &str) -> &'static str {
     match part {
         "compute" => "forward and backward passes, and the optimizer's step",
         "tp" => "waits for activations that the GPUs of a tensor-parallel group add (mostly over NVLink)",
