@@ -18,6 +18,7 @@ pub mod lines;
 mod links;
 mod long;
 mod make;
+mod map;
 pub mod markdown;
 mod parts;
 mod seen;
@@ -39,6 +40,7 @@ pub use flows::{ClassFacts, CollectiveFacts, FlowFacts, Goodput, Packets, SlowFl
 pub use job::{ExposedFacts, JobFacts, OperationFacts, TimelineFacts};
 pub use links::{GroupFacts, LinkFacts, PathFacts};
 pub use long::LongLinkFacts;
+pub use map::{MapFacts, MapGroup};
 pub use parts::{LaneFacts, PartFacts};
 pub use series::{GroupSeriesFacts, PathSeriesFacts, SeriesFacts, WatchedFacts};
 pub use why::WhyFacts;
@@ -116,6 +118,9 @@ pub struct Report {
     pub fct_cdf: Vec<[f64; 2]>,
     /// Time series.
     pub series: Option<SeriesFacts>,
+    /// Every link of a fabric of moderate size; absent without time series.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub map: Option<MapFacts>,
     /// Every parameter of the profile.
     pub parameters: Vec<ParameterFacts>,
     /// Profiles of single workloads, if they differ from the profile of the run. `parameters` are those of the run's

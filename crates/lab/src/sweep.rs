@@ -145,7 +145,11 @@ pub(crate) fn switched_fault(key: &str) -> Option<String> {
 /// The short name of each dotted key: its last part, the fault that it switches, or the whole key if it would share a
 /// name with another one.
 pub(crate) fn short_names<'a>(keys: impl Iterator<Item = &'a str>) -> BTreeMap<String, String> {
-    let short = |key: &str| switched_fault(key).unwrap_or_else(|| key.rsplit('.').next().unwrap_or(key).to_string());
+    let last = |key: &str| match key {
+        "profile.name" => "profile".to_string(),
+        key => key.rsplit('.').next().unwrap_or(key).to_string(),
+    };
+    let short = |key: &str| switched_fault(key).unwrap_or_else(|| last(key));
     let all: BTreeMap<String, String> = keys.map(|key| (key.to_string(), short(key))).collect();
     let twice = |name: &String| all.values().filter(|other| *other == name).count() > 1;
     all.iter().map(|(key, name)| (key.clone(), if twice(name) { key.clone() } else { name.clone() })).collect()

@@ -492,3 +492,73 @@ fn swept_faults_have_short_names() {
     assert_eq!(variants[0].label, "faults=none");
     assert_eq!(variants[1].label, "faults=plane 0 down at 100 us and x");
 }
+
+/// Two leaves with two spines, one host of each pair sends to the other leaf.
+const SPINES: &str = "[fabric]\nhosts = 8\nhosts_per_leaf = 4\nspines = 2\n[workload]\nsize = \"100 kB\"\n\
+                      [[faults]]\nbetween = [\"leaf0\", \"spine1\"]\nkind = \"degrade\"\nfraction = 0.5\n";
+
+#[test]
+fn a_run_with_series_has_a_map_of_every_link() {
+    let mut experiment = experiment(SPINES);
+    assert!(run(&experiment, &Control::new()).report.map.is_none(), "only pages need it");
+    experiment.with_series();
+    let outcome = run(&experiment, &Control::new());
+    let map = outcome.report.map.as_ref().expect("a small fabric");
+    let names: Vec<&str> = map.groups.iter().map(|group| group.name.as_str()).collect();
+    assert_eq!(names, ["host->leaf", "leaf->host", "leaf->spine", "spine->leaf"]);
+    let topology = &experiment.plan.topology;
+    let mut carried = 0.0;
+    for group in &map.groups {
+        for (at, (low, high)) in group.low.iter().zip(&group.high).enumerate() {
+            let (low, high) = (&map.nodes[*low as usize], &map.nodes[*high as usize]);
+            let (from, to) = if group.up { (low, high) } else { (high, low) };
+            let ends = [from, to].map(|name| topology.node_named(name).expect("a node"));
+            let [link] = topology.links_between(ends[0], ends[1])[..] else { panic!("{from} to {to}") };
+            let counters = outcome.measurements.links[link.0 as usize];
+            assert_eq!(group.queue_max_bytes.get(at).copied().unwrap_or(0), counters.queue_max.0);
+            assert_eq!(group.utilisation[at] > 0.0, counters.bytes > 0, "{from} to {to}");
+            assert_eq!(
+                group.faults.contains(&(at as u32)),
+                [from, to] == ["leaf0", "spine1"] || [from, to] == ["spine1", "leaf0"]
+            );
+            carried += group.utilisation[at];
+        }
+        let frames: f64 = group.frames.iter().flatten().sum();
+        assert!(group.frames.len() >= 6 && frames > 0.0, "{}: {} frames", group.name, group.frames.len());
+    }
+    assert!(carried > 0.0);
+    // The series of links have all bytes of the run, on any number of threads.
+    let sent: u64 = outcome.measurements.links.iter().map(|link| link.bytes).sum();
+    for threads in [1, 3] {
+        experiment.plan.threads = threads;
+        let series = run(&experiment, &Control::new()).measurements.series;
+        assert_eq!(series.links.bytes().iter().flatten().sum::<u64>(), sent);
+        assert_eq!(series.links, outcome.measurements.series.links);
+    }
+    let page = report::html::report(&outcome.report);
+    assert!(
+        page.contains("<h3>The fabric</h3>") && page.contains("Links by switch"),
+        "the picture, and a table without scripts"
+    );
+    // A fabric with too many links has a page without a picture.
+    let mut large =
+        self::experiment(&SPINES.replace("hosts = 8", "hosts = 4096").replace("spines = 2", "spines = 2048"));
+    large.with_series();
+    large.plan.time_limit = strandway_proto::units::Time(1_000_000);
+    assert!(run(&large, &Control::new()).report.map.is_none());
+}
+
+#[test]
+fn comparisons_of_jobs_draw_the_parts_of_an_iteration_run_by_run() {
+    let text = "[fabric]\nhosts = 8\nhosts_per_leaf = 4\n[servers]\ngpus = 1\n[job]\nlayers = 2\nhidden = 64\nheads = 2\nsequence = 64\ndp = 8\n";
+    let scenario = scenario::parse(text).expect("sound");
+    let variants =
+        strandway_lab::compare(&scenario, &["uec", "rocev2"].map(String::from)).unwrap_or_else(|e| panic!("{e}"));
+    let rows = strandway_lab::run_all(&variants, 2, true, || false, |_, _, _| ()).unwrap_or_else(|e| panic!("{e}"));
+    let page = report::html::rows("small", &rows, text);
+    assert!(page.contains("<h3>job: parts of an iteration</h3>"));
+    for row in &rows {
+        let told = format!("<title>{}, exposed DP: ", row.label);
+        assert!(page.contains(&told), "{told}");
+    }
+}

@@ -154,6 +154,7 @@ impl Report {
             jobs: super::job::facts(experiment, measured, singly),
             paths: paths(experiment, measured),
             series: series::series(experiment, measured),
+            map: super::map::facts(experiment, measured),
             parameters: parameters(experiment),
             other_profiles: plan.profiles[1..].iter().map(|p| p.name.clone()).collect(),
             collectives: collectives(experiment, measured, &lives),

@@ -46,7 +46,7 @@ const BUBBLE: usize = 8;
 const WAITING: usize = 9;
 
 /// The part that exposed steps of a kind belong to.
-fn part_of(kind: &str) -> usize {
+fn place_of(kind: &str) -> usize {
     let name = match kind {
         "all-gather" | "reduce-scatter" | "all-reduce" => "dp",
         "send" | "receive" => "pp",
@@ -57,6 +57,11 @@ fn part_of(kind: &str) -> usize {
         other => other,
     };
     NAMES.iter().position(|known| *known == name).unwrap_or(0)
+}
+
+/// The name of the part that steps of a kind belong to.
+pub(crate) fn part_of(kind: &str) -> &'static str {
+    NAMES[place_of(kind)]
 }
 
 /// For each operation the time at which its last rank was ready for it.
@@ -162,7 +167,7 @@ pub(super) fn facts(job: &ScriptedJob, ranks: &[&RankTimes], iterations: u32) ->
         let mut kinds: Vec<u8> = script.steps().iter().map(|step| step.kind).collect();
         kinds.sort_unstable();
         kinds.dedup();
-        kinds.into_iter().for_each(|kind| there[part_of(&script.kinds()[usize::from(kind)])] = true);
+        kinds.into_iter().for_each(|kind| there[place_of(&script.kinds()[usize::from(kind)])] = true);
     }
     there[BUBBLE] = there[4];
     let told =
@@ -254,7 +259,7 @@ impl Waits<'_> {
             match step.work {
                 Work::Operation(place) => {
                     let all_there = self.begins.of(&self.mine[place as usize]).clamp(ready, until);
-                    let part = part_of(&self.script.kinds()[usize::from(step.kind)]);
+                    let part = place_of(&self.script.kinds()[usize::from(step.kind)]);
                     let early = if NAMES[part] == "pp" { BUBBLE } else { WAITING };
                     found.push((part, all_there, until));
                     found.push((early, ready, all_there));

@@ -1,7 +1,7 @@
 //! Reports for the terminal.
 
 mod compared;
-mod found;
+pub(crate) mod found;
 pub(super) mod grid;
 pub(crate) mod modelled;
 pub(crate) mod reproduced;

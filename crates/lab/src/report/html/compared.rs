@@ -5,7 +5,8 @@ use super::explorer::{self, Keys, Metric, explorer, metrics, ranked};
 use super::single::{completion, mean_use, over_time};
 use super::watched::goodputs;
 use super::{
-    byte_unit, collectives, duration, figure, heading, how_made, parameters, rate_unit, remarks, stacks, stat, times,
+    byte_unit, collectives, duration, figure, heading, how_made, map, parameters, rate_unit, remarks, stacks, stat,
+    times,
 };
 use crate::plan::Origin;
 use crate::report::lines::lines;
@@ -70,7 +71,9 @@ pub(super) fn body(title: &str, rows: &[Row], scenario: &str) -> String {
     out.push_str(&queues(&shown));
     out.push_str(&uplinks(&shown));
     out.push_str(&watched_flow(&shown));
-    out.push_str("</div>\n<h2>In the fabric</h2><div class=\"charts\">\n");
+    out.push_str("</div>\n<h2>In the fabric</h2>\n");
+    out.push_str(&map::of_runs(&reports));
+    out.push_str("<div class=\"charts\">\n");
     out.push_str(&utilisation(&shown));
     out.push_str(&trouble(&shown));
     out.push_str("</div>\n<h2>How it was made</h2>\n");

@@ -2,7 +2,7 @@
 
 use super::chart::{self, Axis, Curve, Drawn, Lines, Range, RangeGroup, escape};
 use super::{
-    byte_unit, collectives, duration, figure, finding, heading, how_made, jobs, marks, parameters, rate_phrase,
+    byte_unit, collectives, duration, figure, finding, heading, how_made, jobs, map, marks, parameters, rate_phrase,
     rate_unit, remarks, table, time_unit, watched, why,
 };
 use crate::report::text::{bytes, collective_rows, count, fabric_line, percent};
@@ -32,7 +32,9 @@ pub(super) fn body(report: &Report) -> String {
         out.push_str(&occupancy(report));
     }
     out.push_str("</div>\n");
-    out.push_str("<h2>In the fabric</h2><div class=\"charts\">\n");
+    out.push_str("<h2>In the fabric</h2>\n");
+    out.push_str(&map::of_runs(&[("", report)]));
+    out.push_str("<div class=\"charts\">\n");
     out.push_str(&utilisation(report));
     out.push_str(&packets(report));
     out.push_str("</div>\n");
