@@ -274,20 +274,31 @@ fn keep_groups(scenario: &mut Scenario, name: &str, groups: &[&str]) {
 }
 
 fn checked(mut variants: Vec<Variant>) -> Result<Vec<Variant>, Problems> {
-    let mut problems = Vec::new();
+    // Each problem with the runs that have it: one wrong key is a problem of many runs.
+    let mut problems: Vec<(Problem, Vec<String>)> = Vec::new();
+    let mut runs = 0;
     for variant in &mut variants {
         variant.scenario.list_own_files();
-        if let Err(found) = variant.scenario.check() {
-            problems.extend(found.0.into_iter().map(|mut p| {
-                p.file = format!("{} ({})", p.file, variant.label);
-                p
-            }));
-            if problems.len() > 20 {
-                break;
+        runs += 1;
+        for found in variant.scenario.check().err().into_iter().flat_map(|found| found.0) {
+            match problems.iter_mut().find(|(known, _)| *known == found) {
+                Some((_, labels)) => labels.push(variant.label.clone()),
+                None => problems.push((found, vec![variant.label.clone()])),
             }
         }
+        if problems.len() > 20 {
+            break;
+        }
     }
-    if problems.is_empty() { Ok(variants) } else { Err(Problems(problems)) }
+    let told = |(mut problem, labels): (Problem, Vec<String>)| {
+        match labels.len() {
+            all if all == runs && runs > 1 => {}
+            1 => problem.file = format!("{} ({})", problem.file, labels[0]),
+            some => problem.file = format!("{} ({} and {} more runs)", problem.file, labels[0], some - 1),
+        }
+        problem
+    };
+    if problems.is_empty() { Ok(variants) } else { Err(Problems(problems.into_iter().map(told).collect())) }
 }
 
 fn without_sweep(scenario: &Scenario) -> Scenario {

@@ -562,3 +562,35 @@ fn comparisons_of_jobs_draw_the_parts_of_an_iteration_run_by_run() {
         assert!(page.contains(&told), "{told}");
     }
 }
+
+#[test]
+fn a_wrong_swept_key_is_one_problem() {
+    let text = format!("{SMALL}[sweep]\n\"profile.pth\" = [\"reps\", \"bitmap\"]\n\"run.seed\" = [1, 2, 3]\n");
+    let said = strandway_lab::sweep(&scenario::parse(&text).expect("sound")).expect_err("wrong").to_string();
+    assert_eq!(said.matches("profile.pth").count(), 2, "one for each value: {said}");
+    let text = format!("{SMALL}[sweep]\n\"profile.path\" = [\"reps\", \"bitmpa\"]\n\"run.seed\" = [1, 2, 3]\n");
+    let said = strandway_lab::sweep(&scenario::parse(&text).expect("sound")).expect_err("wrong").to_string();
+    assert_eq!(said.matches("bitmpa\"").count(), 1, "{said}");
+    assert!(said.contains("path=bitmpa, seed=1 and 2 more runs"), "{said}");
+}
+
+#[test]
+fn a_comparison_names_what_all_runs_have_once() {
+    let row = |label: &str, after: f64, note: &str| {
+        let mut report = Report { notes: vec!["job: a model".into()], ..Report::default() };
+        (report.flows.total, report.flows.finished) = (4, 4);
+        report.fct_us.max = Some(after);
+        report.notes.extend((!note.is_empty()).then(|| note.to_string()));
+        report.faults.push(report::FaultFacts {
+            what: "plane 2 down".into(),
+            avoided_after_us: Some(after),
+            ..report::FaultFacts::default()
+        });
+        let set = [("profile.name".to_string(), label.to_string())].into();
+        strandway_lab::Row { label: label.into(), set, report }
+    };
+    let page = report::html::rows("several", &[row("uec", 3.6, ""), row("mrc", 1.2, "raise rto")], "");
+    assert_eq!(page.matches("Note: job: a model").count(), 1);
+    assert_eq!(page.matches("Faults: plane 2 down, from the start</p>").count(), 1);
+    assert!(page.contains("Note: mrc: raise rto"));
+}

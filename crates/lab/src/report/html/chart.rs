@@ -84,6 +84,11 @@ impl Axis {
         Axis { label: label.into(), low, high, log: false }
     }
 
+    /// Its label; a logarithmic axis says so.
+    fn told(&self) -> String {
+        if self.log { format!("{} (logarithmic)", self.label) } else { self.label.clone() }
+    }
+
     /// The position of a value between the ends, from 0 to 1.
     pub(super) fn at(&self, value: f64) -> f64 {
         let scaled = |v: f64| if self.log { v.max(1e-12).log10() } else { v };
@@ -171,7 +176,7 @@ pub(super) fn lines(chart: &Lines) -> String {
         Drawn::Stacked => "stacked",
     };
     let data = serde_json::json!({
-        "x": [chart.x.low, chart.x.high], "log": chart.x.log, "xl": chart.x.label,
+        "x": [chart.x.low, chart.x.high], "log": chart.x.log, "xl": chart.x.told(),
         "y": [chart.y.low, chart.y.high], "yl": chart.y.label, "d": drawn, "s": series,
         "marks": chart.marks.iter().map(marks::data).collect::<Vec<_>>()
     });
@@ -217,7 +222,7 @@ fn draw_lines(chart: &Lines, size: Size) -> String {
         out,
         "<text class=\"label\" x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
         height - 6.0,
-        escape(&chart.x.label)
+        escape(&chart.x.told())
     );
     out.push_str(&marks::draw(&chart.marks, &chart.x, [size.left, top, right, bottom]));
     for (i, curve) in chart.curves.iter().enumerate() {

@@ -5,12 +5,11 @@ use super::explorer::{self, Keys, Metric, explorer, metrics, ranked};
 use super::single::{completion, mean_use, over_time};
 use super::watched::goodputs;
 use super::{
-    byte_unit, collectives, duration, figure, heading, how_made, map, parameters, rate_unit, remarks, stacks, stat,
-    times,
+    byte_unit, collectives, duration, figure, heading, how_made, map, parameters, rate_unit, stacks, stat, times,
 };
 use crate::plan::Origin;
 use crate::report::lines::lines;
-use crate::report::text::{compared_collectives, count, fabric_line, percent};
+use crate::report::text::{compared_collectives, count, fabric_line, faults_told, percent};
 use crate::report::{FaultFacts, Report};
 use crate::sweep::Row;
 use std::collections::BTreeMap;
@@ -19,7 +18,7 @@ use std::collections::BTreeMap;
 const OVERLAID: usize = chart::COLOURS;
 /// With more collectives than this, their table is folded.
 const COLLECTIVES_OPEN: usize = 16;
-/// With more different remarks than this, only the reports of single runs show them.
+/// Limit on the notes that some runs have; the reports of single runs show all.
 const REMARKS: usize = 2;
 /// Limit on the settings that have a card each.
 const CARDS: usize = 6;
@@ -85,15 +84,36 @@ pub(super) fn body(title: &str, rows: &[Row], scenario: &str) -> String {
     out
 }
 
-/// Faults and notes of the runs; empty if they differ too much between runs.
+/// Faults and notes that all runs have, and notes of single runs unless there are many.
 fn common_remarks(rows: &[Row]) -> String {
-    let mut told: Vec<String> = Vec::new();
-    for remarks in rows.iter().map(|row| remarks(&row.report)).filter(|text| !text.is_empty()) {
-        if !told.contains(&remarks) {
-            told.push(remarks);
+    let mut out = String::new();
+    let faults = common_faults(rows);
+    if !faults.is_empty() {
+        // When senders avoided a fault differs between runs.
+        let alike: Vec<FaultFacts> =
+            faults.iter().map(|fault| FaultFacts { avoided_after_us: None, ..fault.clone() }).collect();
+        out.push_str(&format!("<p class=\"note bad\">Faults: {}</p>\n", escape(&faults_told(&alike))));
+    }
+    let mut notes: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (row, note) in rows.iter().flat_map(|row| row.report.notes.iter().map(move |note| (row, note))) {
+        match notes.iter_mut().find(|(known, _)| known == note) {
+            Some((_, of)) => of.push(&row.label),
+            None => notes.push((note, vec![&row.label])),
         }
     }
-    if told.len() > REMARKS { String::new() } else { told.concat() }
+    let mut single = 0;
+    for (note, of) in notes {
+        let whose = match of.len() {
+            all if all == rows.len() => String::new(),
+            1 => format!("{}: ", of[0]),
+            some => format!("{some} of {} runs: ", rows.len()),
+        };
+        single += usize::from(!whose.is_empty());
+        if whose.is_empty() || single <= REMARKS {
+            out.push_str(&format!("<p class=\"note\">Note: {}</p>\n", escape(&(whose + note))));
+        }
+    }
+    out
 }
 
 /// The scenario's description, and the fabric if all runs have the same.

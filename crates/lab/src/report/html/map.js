@@ -140,8 +140,9 @@
           listen(svg("rect", { class: "link", x: left + column * step, y, width: size, height: size, rx: size > 8 ? 2 : 0 }), { group: g, link }))];
       });
       const what = group.level ? `${rows.length} rows: lower switches; columns: their uplinks` : `${rows.length} rows: leaves; columns: hosts`;
-      const box = html("div", { class: "matrix" }, html("h4", {}, group.name), html("p", { class: "sub" }, what),
-        drawing(left + columns * step + 4, 8 + rows.length * step, group.name, ...drawn));
+      const width = left + columns * step + 4;
+      const box = html("div", { class: "matrix", style: `flex-basis:${width}px` }, html("h4", {}, group.name), html("p", { class: "sub" }, what),
+        drawing(width, 8 + rows.length * step, group.name, ...drawn));
       grids.set(g, box);
       return box;
     };
@@ -161,7 +162,9 @@
     };
     rebuild();
     const parts = asLines ? [lines()] : [];
-    const matrices = groups.map((group, g) => group.level === 0 || !asLines ? matrix(group, g) : undefined).filter(Boolean);
+    // Links between switches first.
+    const drawn = groups.map((group, g) => [group, g]).filter(([group]) => group.level === 0 || !asLines).sort((a, b) => b[0].level - a[0].level || a[1] - b[1]);
+    const matrices = drawn.map(([group, g]) => matrix(group, g));
     box.append(bar, ...parts, html("div", { class: "matrices" }, ...matrices));
     paint();
   }
