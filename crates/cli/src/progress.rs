@@ -68,8 +68,8 @@ impl Bars {
     pub(crate) fn all(&self, runs: usize, hops: u64) -> All {
         let bar = self.bars.as_ref().filter(|_| runs > 1).map(|bars| {
             let bar = bars.add(ProgressBar::new(hops.max(1)));
-            let form = "[{bar:24}] {percent} %, {msg} runs done, {elapsed} so far";
-            let style = ProgressStyle::with_template(&form.replace("{msg}", &format!("{{msg}} of {runs}")));
+            let form = "[{bar:24}] {msg} of {runs} runs, {elapsed} so far, about {eta} left";
+            let style = ProgressStyle::with_template(&form.replace("{runs}", &runs.to_string()));
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
             bar.set_message("0");
             bar
@@ -146,11 +146,14 @@ fn look(bars: Option<MultiProgress>, label: &str, work: Work, control: &Control,
         let hops = control.packet_hops();
         let per_second = hops as f64 / elapsed.as_secs_f64();
         bar.set_position(hops.min(work.hops));
+        // Jobs decide during the run what they send.
+        let flows = match work.flows {
+            0 => format!("{} flows", control.finished()),
+            all => format!("{} of {all} flows", control.finished()),
+        };
         bar.set_message(format!(
-            "{} simulated, {} of {} flows, {:.1} million hops/s{}",
+            "{} simulated, {flows}, {:.1} million hops/s{}",
             control.simulated(),
-            control.finished(),
-            work.flows,
             per_second / 1e6,
             left(work.hops.saturating_sub(hops), per_second)
         ));
@@ -165,7 +168,13 @@ fn left(hops: u64, per_second: f64) -> String {
     if hops == 0 || per_second <= 0.0 {
         return String::new();
     }
-    format!(", about {:.0} s left", (hops as f64 / per_second).ceil())
+    let seconds = (hops as f64 / per_second).ceil();
+    match seconds {
+        s if s < 120.0 => format!(", about {s:.0} s left"),
+        s if s < 7_200.0 => format!(", about {:.0} min left", s / 60.0),
+        s if s < 172_800.0 => format!(", about {:.0} h left", s / 3_600.0),
+        s => format!(", about {:.0} days left", s / 86_400.0),
+    }
 }
 
 fn new_bar(bars: &MultiProgress, label: &str, work: Work) -> ProgressBar {

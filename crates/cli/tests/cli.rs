@@ -291,6 +291,18 @@ fn a_search_prints_the_worst_failures_and_writes_them() {
     let wanted =
         ["01-leaf0-spine0-visible.toml", "02-leaf0-spine0-silent.toml", "03-leaf2-spine0-visible.toml", "order.txt"];
     assert_eq!(names, wanted);
+    // A folder keeps the runs: the same search repeats none, and goes on after the end of the process.
+    let again = ["search", "a.toml", "--moments", "1", "--results", "runs", "--html", "a.html", "--top", "3"];
+    let kept = folder.0.join("runs/rows.jsonl");
+    let lines = || std::fs::read_to_string(&kept).expect("kept").lines().map(str::to_string).collect::<Vec<_>>();
+    assert_eq!(folder.strandway(&again).1, out);
+    let whole = lines();
+    assert_eq!(whole.len(), 1 + 4);
+    assert_eq!((folder.strandway(&again).1, lines().len()), (out.clone(), whole.len()));
+    std::fs::write(&kept, whole[..2].join("\n") + "\n").expect("room");
+    assert_eq!((folder.strandway(&again).1, lines().len()), (out.clone(), whole.len()));
+    let page = std::fs::read_to_string(folder.0.join("a.html")).expect("a page");
+    assert!(page.contains("Where failures hurt") && page.contains("leaf2 - spine0"), "{page:.300}");
     // They run where they are: one does not end, the harmless one meets its bound.
     let (status, _, err) = folder.strandway(&["run", "worst/01-leaf0-spine0-visible.toml"]);
     assert!(status == 1 && err.contains("time limit"), "{err}");

@@ -49,8 +49,14 @@ impl Pipe {
         first..first + self.pieces
     }
 
+    /// The number of a piece within its message.
+    pub fn piece_of(&self, number: u32) -> Option<u32> {
+        let at = number.checked_sub(self.first_message).filter(|_| self.numbers().contains(&number))?;
+        Some(at % self.pieces)
+    }
+
     /// The length of a piece.
-    fn length(&self, piece: u32) -> u64 {
+    pub fn length(&self, piece: u32) -> u64 {
         let (count, piece) = (u64::from(self.pieces), u64::from(piece));
         self.bytes / count + u64::from(piece < self.bytes % count)
     }

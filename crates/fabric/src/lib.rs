@@ -2,6 +2,7 @@
 
 pub mod datagram;
 pub mod fault;
+pub mod frames;
 pub mod judgement;
 pub mod kernel;
 pub mod localise;

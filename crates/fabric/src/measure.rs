@@ -1,5 +1,6 @@
 //! The measurements of a run.
 
+use crate::frames::Frames;
 use crate::tally::Tally;
 use crate::topology::NodeId;
 use std::collections::BTreeMap;
@@ -251,6 +252,8 @@ pub struct Series {
     pub planes: Vec<Vec<u64>>,
     /// Per link group ([`crate::Topology::groups`]), in its order: values at the end of each interval and sums over it.
     pub groups: Vec<GroupSeries>,
+    /// Bytes sent onto each link, in longer intervals; empty for fabrics with too many links.
+    pub links: Frames,
     /// The state of the watched connection at the last activity of its host in each interval.
     pub watched: Vec<WatchPoint>,
     /// New payload bytes that the receiver of the watched connection got, by plane.

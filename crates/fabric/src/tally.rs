@@ -145,6 +145,28 @@ pub struct Slow {
     pub started: Time,
 }
 
+/// A stage of a message without an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reached {
+    /// It was posted.
+    Started,
+    /// Its receiver had all of it.
+    Received,
+    /// Its sender knew that.
+    Finished,
+}
+
+/// When a message reached a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Noted {
+    /// When.
+    pub at: Time,
+    /// The number of the message.
+    pub message: u32,
+    /// The stage.
+    pub reached: Reached,
+}
+
 /// Counts and times of the messages of one collective.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -171,6 +193,8 @@ pub struct Tally {
     pub spent: Spent,
     /// Where the messages' packets waited; likewise.
     pub waited: Waited,
+    /// The stages of every message, in no particular order; `None` unless the plan asks for rows.
+    pub log: Option<Vec<Noted>>,
 }
 
 /// Where packets waited longest on their way, summed over packets.
@@ -211,16 +235,29 @@ impl Waited {
 }
 
 impl Tally {
+    /// An empty tally; with `rows`, it keeps the stages of every message.
+    pub fn new(rows: bool) -> Tally {
+        Tally { log: rows.then(Vec::new), ..Tally::default() }
+    }
+
     /// A message is posted.
-    pub fn start(&mut self, at: Time) {
+    pub fn start(&mut self, message: u32, at: Time) {
         self.started += 1;
         self.first = Some(self.first.map_or(at, |first| first.min(at)));
+        self.log(message, Reached::Started, at);
     }
 
     /// A message has arrived.
-    pub fn receive(&mut self, at: Time) {
+    pub fn receive(&mut self, message: u32, at: Time) {
         self.received += 1;
         self.last = self.last.max(Some(at));
+        self.log(message, Reached::Received, at);
+    }
+
+    fn log(&mut self, message: u32, reached: Reached, at: Time) {
+        if let Some(log) = &mut self.log {
+            log.push(Noted { at, message, reached });
+        }
     }
 
     /// The sender of a message knows that it has arrived.
@@ -228,6 +265,7 @@ impl Tally {
         self.finished += 1;
         let took = at.since(started);
         self.completion.add(took);
+        self.log(message, Reached::Finished, at);
         self.note_slow(Slow { took, message, started });
     }
 
@@ -235,8 +273,8 @@ impl Tally {
     /// counts like a message.
     pub fn note(&mut self, message: u32, stage: Stage, started: Time, at: Time) {
         match stage {
-            Stage::Begun => self.start(at),
-            Stage::Complete => self.receive(at),
+            Stage::Begun => self.start(message, at),
+            Stage::Complete => self.receive(message, at),
             Stage::Closed => self.finish(message, started, at),
             Stage::Aborted { dead } => self.abort(dead),
             Stage::Chained => self.chained += 1,
@@ -276,6 +314,9 @@ impl Tally {
         other.slowest.iter().for_each(|slow| self.note_slow(*slow));
         self.spent += other.spent;
         self.waited.merge(&other.waited);
+        if let Some(log) = &other.log {
+            self.log.get_or_insert_default().extend(log);
+        }
     }
 }
 
@@ -314,8 +355,8 @@ mod tests {
             for (i, &(from, took)) in times.iter().enumerate() {
                 let part = if i < cut { &mut left } else { &mut right };
                 for tally in [&mut whole, part] {
-                    tally.start(Time(from));
-                    tally.receive(Time(from + took));
+                    tally.start(i as u32, Time(from));
+                    tally.receive(i as u32, Time(from + took));
                     tally.finish(i as u32, Time(from), Time(from + took));
                 }
             }

@@ -27,6 +27,8 @@ const PER_CONNECTION: u64 = 6_000;
 const PER_FLOW: u64 = 250;
 const PER_RANK: u64 = 400;
 const PER_ACCOUNT: u64 = 200;
+/// Ours: the times of a message without an entry, and its row in the report.
+const PER_ROW: u64 = 120;
 const PER_PACKET_UNDER_WAY: u64 = 75;
 
 /// The estimate of a run.
@@ -70,8 +72,11 @@ impl Estimate {
             .iter()
             .map(|g| u64::from(g.schedule.ranks()) * (PER_RANK + u64::from(g.schedule.messages()) / 2))
             .sum();
+        let tallied = experiment.collectives.iter().filter(|plan| plan.tallied && plan.has_rows());
+        let rows = if plan.rows { tallied.map(|plan| experiment.messages_of(plan)).sum() } else { 0 };
         let memory = BASE
             + ranks
+            + rows * PER_ROW
             + links * PER_LINK
             + u64::from(plan.topology.hosts()) * PER_HOST
             + plan.connections.len() as u64 * PER_CONNECTION

@@ -12,7 +12,7 @@ pub use crate::scenario::fabric::Derived;
 pub use crate::scenario::faults::FaultNote;
 pub use crate::scenario::fsdp::{JobPlan, WholePlan};
 pub use crate::scenario::generate::Message;
-use crate::scenario::generate::{Context, generate};
+use crate::scenario::generate::{Context, ROWS_MAX, generate};
 use crate::scenario::run::Sample;
 use crate::scenario::{
     SECTIONS, Scenario, expect, fabric, faults, fsdp, profile, run, servers, sizes, switch, workload,
@@ -80,6 +80,10 @@ pub struct Experiment {
     pub ideal: Span,
     /// Each job is to run alone, too: what it is slowed down by is wanted.
     pub alone: bool,
+    /// The run is to be repeated without the scenario's `[[faults]]`: what they cost is wanted.
+    pub healthy: bool,
+    /// The number of fault plans that come from `[[faults]]`; the others belong to the fabric.
+    own_faults: usize,
     auto_sample: Span,
     sampled: bool,
     capture_limit: usize,
@@ -177,6 +181,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         sink.add("run.time_limit", format!("\"{time_limit}\""), what, "write a later end, or leave it out");
     }
     let mut faults = faults::read(sink, root, &topology, run.seed, time_limit);
+    let own_faults = faults.plans.len();
     // If a link has several losses, the first one counts: losses in [[faults]] come before the permanent loss of links.
     faults.plans.extend(fabric.losses.plans.clone());
     faults.notes.extend(fabric.losses.notes.clone());
@@ -205,13 +210,11 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
             count(ACCOUNTS_MAX as u64)
         ));
     }
-    if traffic.tallied > 0 {
-        // Jobs decide during the run what they send, so their messages never have entries.
-        let may_have_rows = traffic.collectives.iter().any(|collective| collective.tallied && collective.job.is_none());
-        let remedy = if may_have_rows { "; write rows = true under [run] if memory allows" } else { "" };
+    let rows = run.rows || traffic.tallied <= ROWS_MAX;
+    if traffic.tallied > 0 && !rows {
         notes.push(format!(
             "{} messages of collectives have no row each: percentiles are from a histogram, at most 0.4 % off, slowdowns, \
-             received_us and why are not known{remedy}",
+             received_us and why are not known; write rows = true under [run] if memory allows",
             count(traffic.tallied)
         ));
     }
@@ -231,6 +234,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         sample_every,
         watch: None,
         accounts,
+        rows,
         capture,
     };
     notes.extend(unmet(&plan));
@@ -263,6 +267,8 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         },
         ideal,
         alone: run.alone,
+        healthy: run.healthy,
+        own_faults,
         auto_sample,
         sampled: run.sample != Sample::Unset,
         capture_limit: run.capture_limit,
@@ -493,6 +499,15 @@ impl Experiment {
         only.plan.sample_every = None;
         only.plan.capture = None;
         only
+    }
+
+    /// The same experiment without the scenario's `[[faults]]`; `None` if it has none.
+    pub(crate) fn without_faults(&self) -> Option<Experiment> {
+        let mut whole = self.clone();
+        whole.plan.faults.drain(..self.own_faults);
+        whole.plan.sample_every = None;
+        whole.plan.capture = None;
+        (self.own_faults > 0).then_some(whole)
     }
 
     /// Records time series with about 200 points, unless the scenario sets its own interval.

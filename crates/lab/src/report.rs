@@ -10,6 +10,7 @@ pub(crate) mod cost;
 mod crowd;
 pub mod csv;
 mod evs;
+mod fault_cost;
 mod flows;
 pub mod html;
 mod job;
@@ -17,8 +18,10 @@ pub mod lines;
 mod links;
 mod long;
 mod make;
+mod map;
 pub mod markdown;
 mod parts;
+mod seen;
 mod series;
 mod spread;
 pub mod text;
@@ -32,10 +35,12 @@ pub use aggregation::{AggregationFacts, OccupancyFacts, SwitchFacts};
 pub use choice::{ChoiceFacts, ChoiceOption, PlanFacts};
 pub use cost::{CostFacts, TableFacts};
 pub use evs::{EvEventFacts, EvFacts};
+pub use fault_cost::FaultCost;
 pub use flows::{ClassFacts, CollectiveFacts, FlowFacts, Goodput, Packets, SlowFlow, Spread};
 pub use job::{ExposedFacts, JobFacts, OperationFacts, TimelineFacts};
 pub use links::{GroupFacts, LinkFacts, PathFacts};
 pub use long::LongLinkFacts;
+pub use map::{MapFacts, MapGroup};
 pub use parts::{LaneFacts, PartFacts};
 pub use series::{GroupSeriesFacts, PathSeriesFacts, SeriesFacts, WatchedFacts};
 pub use why::WhyFacts;
@@ -113,6 +118,9 @@ pub struct Report {
     pub fct_cdf: Vec<[f64; 2]>,
     /// Time series.
     pub series: Option<SeriesFacts>,
+    /// Every link of a fabric of moderate size; absent without time series.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub map: Option<MapFacts>,
     /// Every parameter of the profile.
     pub parameters: Vec<ParameterFacts>,
     /// Profiles of single workloads, if they differ from the profile of the run. `parameters` are those of the run's
@@ -126,6 +134,9 @@ pub struct Report {
     pub expect: Vec<Expectation>,
     /// The faults of links.
     pub faults: Vec<FaultFacts>,
+    /// What the faults cost, with `run.healthy`: of each job, else of each collective, else of the slowest flow.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fault_costs: Vec<FaultCost>,
     /// Remarks that a reader needs besides the numbers.
     pub notes: Vec<String>,
     /// The file of the scenario, and its text after all changes.
@@ -136,6 +147,9 @@ pub struct Report {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FaultFacts {
+    /// Its name; absent if the scenario gives none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
     /// The links and the kind of fault, such as `plane 2 down, silent`.
     pub what: String,
     /// When it begins.
@@ -147,6 +161,18 @@ pub struct FaultFacts {
     /// From its beginning to the last data packet that it swallowed: how long senders took to leave its links. Absent
     /// if it swallowed none, and between real hosts.
     pub avoided_after_us: Option<f64>,
+}
+
+impl FaultFacts {
+    /// Its name, or the links and the kind of fault if it has none.
+    pub(crate) fn label(&self) -> &str {
+        if self.name.is_empty() { &self.what } else { &self.name }
+    }
+
+    /// Its name, and the links and the kind of fault.
+    pub(crate) fn told(&self) -> String {
+        if self.name.is_empty() { self.what.clone() } else { format!("{} ({})", self.name, self.what) }
+    }
 }
 
 /// The run itself.

@@ -2,7 +2,7 @@
 
 use crate::plan::Experiment;
 use crate::problem::Problems;
-use crate::report::Report;
+use crate::report::{FaultCost, Report};
 use crate::sweep::{Row, Variant};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,7 +38,12 @@ pub fn run(experiment: &Experiment, control: &Control) -> Outcome {
         jobs.get(before)?.iteration_us
     };
     let alone: Vec<Option<f64>> = (0..experiment.jobs.len()).map(alone).collect();
-    let report = Report::beside(experiment, &measurements, wall, &alone);
+    let mut report = Report::beside(experiment, &measurements, wall, &alone);
+    let wanted = experiment.healthy && !control.stopping();
+    if let Some(whole) = experiment.without_faults().filter(|_| wanted) {
+        let healthy = Report::new(&whole, &simulate(&whole, control), 0.0);
+        report.fault_costs = FaultCost::all(&report, &healthy);
+    }
     Outcome { report, measurements }
 }
 

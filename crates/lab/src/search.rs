@@ -4,15 +4,18 @@
 //! that are alike under the fabric's symmetry (`search/symmetry.rs`) are tried once. With several failures the search
 //! is greedy: it keeps the worst failure of each kind and moment and looks for the next one beside it.
 
+mod connected;
 mod outcome;
 mod symmetry;
 
 use crate::plan::Experiment;
 use crate::problem::{Problem, Problems};
-use crate::report::Report;
 use crate::report::text::us;
+use crate::report::{MapFacts, Report};
 use crate::scenario::Scenario;
 use crate::sweep::{Row, Variant};
+use connected::cuts_off;
+pub(crate) use outcome::ClassOfLinks;
 pub use outcome::{FailureFacts, Found, StepFacts};
 use std::collections::BTreeMap;
 use strandway_fabric::{LinkId, NodeId, Topology};
@@ -25,7 +28,7 @@ use toml::{Table, Value};
 const RUNS_MAX: usize = 10_000;
 
 /// The kind of part that fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// A cable between two switches.
     Link,
@@ -91,6 +94,7 @@ impl Default for Question {
 /// A part of the fabric that may fail.
 #[derive(Clone, Debug)]
 struct Element {
+    part: Part,
     /// Its name, such as `leaf0 - spine3`.
     name: String,
     /// The targets of its `[[faults]]`.
@@ -182,6 +186,8 @@ pub fn search<E>(
         baseline_digest: baseline.digest.clone(),
         single_paths: single && question.each.is_none(),
         steps: Vec::new(),
+        map: MapFacts::of_topology(&experiment.plan.topology),
+        origin: experiment.origin.clone(),
     };
     let mut chosen: Vec<Table> = Vec::new();
     let mut names: Vec<String> = Vec::new();
@@ -226,6 +232,10 @@ pub fn search<E>(
             facts.effect = told(*effect).to_string();
             facts.at_us = at.as_us();
             facts.alike = *alike as u64;
+            facts.part = Some(element.part);
+            facts.class = element.class;
+            facts.disconnects =
+                question.lasting.is_none() && facts.slowdown.is_none() && cuts_off(&experiment, &element.links);
             failures.push((facts, place));
         }
         // The worst first; equals in the order of the parts, moments and effects.
@@ -241,6 +251,7 @@ pub fn search<E>(
             tried: tried.len() as u64,
             runs: count as u64,
             failures: failures.into_iter().map(|(facts, _)| facts).collect(),
+            classes_of_links: classes_of_links(&experiment, &all),
         });
         names.push(variants[worst].label.clone());
         chosen.clone_from(&tells[worst].4);
@@ -314,6 +325,27 @@ fn chosen_links(experiment: &Experiment) -> Vec<LinkId> {
     links
 }
 
+/// For each part and its class: the names of its links.
+fn classes_of_links(experiment: &Experiment, all: &[Element]) -> Vec<ClassOfLinks> {
+    let topology = &experiment.plan.topology;
+    let of = |element: &Element| ClassOfLinks {
+        part: element.part,
+        name: element.name.clone(),
+        class: element.class,
+        links: element
+            .links
+            .iter()
+            .filter_map(|link| topology.ends(*link))
+            .map(|ends| {
+                let (low, high) = if ends.up { (ends.from, ends.to) } else { (ends.to, ends.from) };
+                (topology.node_name(low), topology.node_name(high))
+            })
+            .collect(),
+    };
+    // Only a picture needs them, and large fabrics have none.
+    if MapFacts::of_topology(topology).is_none() { Vec::new() } else { all.iter().map(of).collect() }
+}
+
 /// All parts that may fail, except those whose links all have a fault already.
 fn elements(experiment: &Experiment, question: &Question, down: &[LinkId]) -> Vec<Element> {
     let topology = &experiment.plan.topology;
@@ -329,7 +361,7 @@ fn elements(experiment: &Experiment, question: &Question, down: &[LinkId]) -> Ve
                         (first.0..first.0 + count).map(LinkId).filter(|l| topology.ends(*l).is_some()).collect();
                     let name = topology.node_name(node);
                     let targets = vec![table("switch", Value::String(name.clone()))];
-                    all.push(Element { name, targets, links, class: colours.node(node) });
+                    all.push(Element { part: *part, name, targets, links, class: colours.node(node) });
                 }
             }
             Part::Link | Part::Port => {
@@ -340,7 +372,13 @@ fn elements(experiment: &Experiment, question: &Question, down: &[LinkId]) -> Ve
                     }
                     let links = vec![link, ends.reverse];
                     let (name, targets) = cable(topology, link, ends.reverse);
-                    all.push(Element { name, targets, links, class: colours.cable(topology, link, ends.reverse) });
+                    all.push(Element {
+                        part: *part,
+                        name,
+                        targets,
+                        links,
+                        class: colours.cable(topology, link, ends.reverse),
+                    });
                 }
             }
         }

@@ -4,7 +4,8 @@ use crate::problem::{Problem, Problems};
 use crate::reader::{Sink, show};
 use crate::report::Report;
 use crate::report::lines::{Line, SEED, lines};
-use crate::scenario::{SECTIONS, Scenario, profile};
+use crate::scenario::targets::TARGETS;
+use crate::scenario::{SECTIONS, Scenario, faults, profile};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use toml::{Table, Value};
@@ -89,8 +90,13 @@ pub fn sweep(scenario: &Scenario) -> Result<Vec<Variant>, Problems> {
 /// # Errors
 /// If a key does not exist.
 fn expand(mut variants: Vec<Variant>, axes: Vec<(String, Vec<Value>)>) -> Result<Vec<Variant>, Problems> {
-    for (key, values) in axes {
-        let short = key.rsplit('.').next().unwrap_or(&key).to_string();
+    let names = match variants.first() {
+        Some(first) => axes.iter().map(|(key, _)| with_name(&first.scenario, key)).collect(),
+        None => Vec::new(),
+    };
+    let shorts = short_names(names.iter().map(String::as_str));
+    for ((key, values), name) in axes.into_iter().zip(&names) {
+        let short = shorts.get(name).unwrap_or(name);
         let mut next = Vec::with_capacity(variants.len() * values.len());
         for variant in &variants {
             for value in &values {
@@ -108,13 +114,45 @@ fn expand(mut variants: Vec<Variant>, axes: Vec<(String, Vec<Value>)>) -> Result
                 })?;
                 let separator = if made.label.is_empty() { "" } else { ", " };
                 made.label.push_str(&format!("{separator}{short}={shown}"));
-                made.set.insert(key.clone(), shown);
+                made.set.insert(name.clone(), shown);
                 next.push(made);
             }
         }
         variants = next;
     }
     Ok(variants)
+}
+
+/// A key with the name of its fault instead of the fault's number, if it has one.
+fn with_name(scenario: &Scenario, key: &str) -> String {
+    let Some((number, rest)) = key.strip_prefix("faults.").and_then(|rest| rest.split_once('.')) else {
+        return key.to_string();
+    };
+    let named = || {
+        let fault = scenario.table.get("faults")?.as_array()?.get(number.parse::<usize>().ok()?)?;
+        Some(format!("faults.{}.{rest}", fault.get("name")?.as_str()?))
+    };
+    named().unwrap_or_else(|| key.to_string())
+}
+
+/// The fault that a key switches on and off: its name, or `fault 2` with its number.
+pub(crate) fn switched_fault(key: &str) -> Option<String> {
+    let rest = key.strip_prefix("faults.")?;
+    let name = rest.strip_suffix(".enabled").or((rest == "enabled").then_some("0"))?;
+    Some(if name.parse::<usize>().is_ok() { format!("fault {name}") } else { name.to_string() })
+}
+
+/// The short name of each dotted key: its last part, the fault that it switches, or the whole key if it would share a
+/// name with another one.
+pub(crate) fn short_names<'a>(keys: impl Iterator<Item = &'a str>) -> BTreeMap<String, String> {
+    let last = |key: &str| match key {
+        "profile.name" => "profile".to_string(),
+        key => key.rsplit('.').next().unwrap_or(key).to_string(),
+    };
+    let short = |key: &str| switched_fault(key).unwrap_or_else(|| last(key));
+    let all: BTreeMap<String, String> = keys.map(|key| (key.to_string(), short(key))).collect();
+    let twice = |name: &String| all.values().filter(|other| *other == name).count() > 1;
+    all.iter().map(|(key, name)| (key.clone(), if twice(name) { key.clone() } else { name.clone() })).collect()
 }
 
 /// The scenario once per profile. A profile is a preset, perhaps with other policies (`uec/reps`), or `.` for the
@@ -236,20 +274,31 @@ fn keep_groups(scenario: &mut Scenario, name: &str, groups: &[&str]) {
 }
 
 fn checked(mut variants: Vec<Variant>) -> Result<Vec<Variant>, Problems> {
-    let mut problems = Vec::new();
+    // Each problem with the runs that have it: one wrong key is a problem of many runs.
+    let mut problems: Vec<(Problem, Vec<String>)> = Vec::new();
+    let mut runs = 0;
     for variant in &mut variants {
         variant.scenario.list_own_files();
-        if let Err(found) = variant.scenario.check() {
-            problems.extend(found.0.into_iter().map(|mut p| {
-                p.file = format!("{} ({})", p.file, variant.label);
-                p
-            }));
-            if problems.len() > 20 {
-                break;
+        runs += 1;
+        for found in variant.scenario.check().err().into_iter().flat_map(|found| found.0) {
+            match problems.iter_mut().find(|(known, _)| *known == found) {
+                Some((_, labels)) => labels.push(variant.label.clone()),
+                None => problems.push((found, vec![variant.label.clone()])),
             }
         }
+        if problems.len() > 20 {
+            break;
+        }
     }
-    if problems.is_empty() { Ok(variants) } else { Err(Problems(problems)) }
+    let told = |(mut problem, labels): (Problem, Vec<String>)| {
+        match labels.len() {
+            all if all == runs && runs > 1 => {}
+            1 => problem.file = format!("{} ({})", problem.file, labels[0]),
+            some => problem.file = format!("{} ({} and {} more runs)", problem.file, labels[0], some - 1),
+        }
+        problem
+    };
+    if problems.is_empty() { Ok(variants) } else { Err(Problems(problems.into_iter().map(told).collect())) }
 }
 
 fn without_sweep(scenario: &Scenario) -> Scenario {
@@ -311,6 +360,11 @@ fn walk(sink: &Sink, prefix: &str, table: &Table, axes: &mut Vec<(String, Vec<Va
     }
 }
 
+/// True for an entry of `[[faults]]`: it has a target.
+fn is_fault(table: &Table) -> bool {
+    TARGETS.iter().any(|key| table.contains_key(*key))
+}
+
 /// A value without quotes.
 fn plain(value: &Value) -> String {
     match value {
@@ -319,6 +373,7 @@ fn plain(value: &Value) -> String {
         Value::Array(items) if items.iter().any(Value::is_table) => {
             items.iter().map(plain).collect::<Vec<_>>().join(" and ")
         }
+        Value::Table(table) if table.contains_key("kind") && is_fault(table) => faults::told_briefly(table),
         Value::Table(table) => {
             let keys: Vec<String> = table.iter().map(|(key, value)| format!("{key} {}", plain(value))).collect();
             format!("({})", keys.join(" "))

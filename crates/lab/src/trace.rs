@@ -34,8 +34,10 @@ const STREAMS: u32 = STREAMS_MAX as u32;
 pub struct Traced {
     /// Events that were written.
     pub events: u64,
-    /// Flows that were left out, because there are too many or because they have no entry.
+    /// Flows that were left out because there are more than a trace has.
     pub flows_left_out: u64,
+    /// Flows that were left out because the run kept no row for them.
+    pub flows_without_rows: u64,
     /// Ranks whose steps were not recorded, because there are too many.
     pub ranks_left_out: u64,
 }
@@ -108,9 +110,9 @@ fn faults(file: &mut File<'_>, report: &Report) -> io::Result<()> {
     }
     file.process(FAULTS, "faults")?;
     for (tid, fault) in (0..).zip(&report.faults) {
-        file.thread(FAULTS, tid, &fault.what)?;
+        file.thread(FAULTS, tid, fault.label())?;
         let until = fault.until_us.unwrap_or(report.run.simulated_us).min(report.run.simulated_us);
-        file.slice((FAULTS, tid), &fault.what, fault.from_us, until, json!({ "links": fault.links }))?;
+        file.slice((FAULTS, tid), fault.label(), fault.from_us, until, json!({ "links": fault.links }))?;
     }
     Ok(())
 }
@@ -154,7 +156,8 @@ fn collectives(file: &mut File<'_>, report: &Report) -> io::Result<()> {
 
 fn flows(file: &mut File<'_>, experiment: &Experiment, measured: &Measurements, report: &Report) -> io::Result<()> {
     let rows = csv::rows(experiment, measured);
-    file.told.flows_left_out = report.flows.total.saturating_sub(rows.len().min(FLOWS_MAX) as u64);
+    file.told.flows_left_out = rows.len().saturating_sub(FLOWS_MAX) as u64;
+    file.told.flows_without_rows = report.flows.total.saturating_sub(rows.len() as u64);
     if rows.len() == 0 {
         return Ok(());
     }

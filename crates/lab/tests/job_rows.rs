@@ -133,3 +133,105 @@ fn a_page_states_no_slowdown_that_was_not_measured() {
     let wanted = "an iteration of the slowest, second, took";
     assert!(page.contains(wanted) && page.contains("second takes 2.50 times as long as alone"), "{page}");
 }
+
+#[test]
+fn headlines_tell_of_jobs_then_of_collectives_then_of_flows() {
+    use strandway_lab::report::CollectiveFacts;
+    let headline = |report: &strandway_lab::Report| {
+        let page = strandway_lab::report::html::report(report);
+        let (_, rest) = page.split_once("<h1").expect("a headline");
+        let (headline, _) = rest.split_once("</h1>").expect("its end");
+        headline.split_once('>').expect("a tag").1.replace('\u{a0}', " ")
+    };
+    let mut report = ran("uec", 10.0).report;
+    report.jobs.clear();
+    (report.flows.total, report.flows.finished) = (30, 30);
+    let collective = |name: &str, time: f64| CollectiveFacts {
+        name: name.into(),
+        kind: "all-reduce".into(),
+        ranks: 8,
+        messages: 10,
+        received: 10,
+        time_us: Some(time),
+        bound_us: 50.0,
+        busbw: Some(20.0),
+        ..CollectiveFacts::default()
+    };
+    report.collectives = vec![collective("a", 100.0), collective("b", 150.0)];
+    let wanted = "2 collectives ended; the slowest, the all-reduce b among 8 ranks, took 150.0 us, 3.0 times its lower \
+                  bound. All 30 flows finished.";
+    assert_eq!(headline(&report), wanted);
+    report.collectives.truncate(1);
+    let said = headline(&report);
+    assert!(said.starts_with("The all-reduce among 8 ranks took 100.0 us, 2.00 times its lower bound"), "{said}");
+    assert!(said.ends_with("All 30 flows finished."), "{said}");
+    // A job that did not end is named before its messages.
+    report.jobs = vec![JobFacts { name: "llama".into(), iterations: 3, iterations_ended: 1, ..JobFacts::default() }];
+    (report.flows.finished, report.end) = (20, "time limit".into());
+    assert_eq!(headline(&report), "llama ended 1 of 3 iterations: the run ended with “time limit”.");
+}
+
+#[test]
+fn messages_of_jobs_have_rows_slowdowns_and_times_of_receipt() {
+    let text = "[fabric]\nhosts = 8\nhosts_per_leaf = 4\n[servers]\ngpus = 1\n[job]\nlayers = 2\nhidden = 64\nheads = 2\n\
+                sequence = 64\ndp = 4\npp = 2\nmicro_batches = 2\n";
+    let experiment = check(text, &[]).unwrap_or_else(|e| panic!("{e}"));
+    let outcome = strandway_lab::run(&experiment, &strandway_sim::Control::new());
+    let report = &outcome.report;
+    let rows: Vec<_> = strandway_lab::report::csv::rows(&experiment, &outcome.measurements).collect();
+    assert_eq!(rows.len() as u64, report.flows.total);
+    assert!(rows.len() > 16 && rows.iter().all(|row| row.source != row.destination && row.class == "job"), "{rows:?}");
+    assert_eq!(rows.iter().map(|row| row.bytes).sum::<u64>(), report.flows.bytes);
+    let whole = |row: &&strandway_lab::report::csv::FlowRow<'_>| {
+        row.started < row.received && row.received < row.finished && row.slowdown.is_some_and(|slow| slow > 0.99)
+    };
+    assert_eq!(rows.iter().filter(whole).count(), rows.len());
+    let most = rows.iter().filter_map(|row| row.fct_us).fold(0.0, f64::max);
+    assert_eq!(report.fct_us.max, Some(most));
+    assert_eq!(report.flows.slowest[0].fct_us, most);
+    assert!(
+        report.slowdown.max.is_some() && report.received_us.p50.is_some() && report.classes[0].slowdown.p50.is_some()
+    );
+    assert!(!report.notes.iter().any(|note| note.contains("have no row")), "{:?}", report.notes);
+    // Without rows, the note says which key keeps them, and counts are those of the tallies.
+    let mut experiment = experiment;
+    experiment.plan.rows = false;
+    let bare = strandway_lab::run(&experiment, &strandway_sim::Control::new());
+    assert_eq!(strandway_lab::report::csv::rows(&experiment, &bare.measurements).len(), 0);
+    assert_eq!((bare.report.digest.as_str(), bare.report.flows.total), (report.digest.as_str(), report.flows.total));
+    assert_eq!((bare.report.fct_us.max, bare.report.slowdown.max), (report.fct_us.max, None));
+}
+
+/// Two leaves, one of whose two links between them is slow.
+const STRUCK: &str = "[fabric]\nhosts = 8\nhosts_per_leaf = 4\nspines = 2\n[servers]\ngpus = 1\n[job]\nlayers = 2\nhidden = 512\n\
+                      heads = 2\nsequence = 64\ndp = 8\n\
+                      [[faults]]\nname = \"bad optic\"\nbetween = [\"leaf0\", \"spine1\"]\nkind = \"degrade\"\nfraction = 0.05\n";
+
+#[test]
+fn a_healthy_run_beside_tells_what_a_fault_costs() {
+    let one = |sets: &[&str]| {
+        let experiment = check(STRUCK, sets).unwrap_or_else(|e| panic!("{e}"));
+        strandway_lab::run(&experiment, &strandway_sim::Control::new()).report
+    };
+    let (plain, both, whole) = (one(&[]), one(&["run.healthy=true"]), one(&["faults.enabled=false"]));
+    assert!(plain.fault_costs.is_empty());
+    assert_eq!(plain.digest, both.digest);
+    let [cost] = &both.fault_costs[..] else { panic!("{:?}", both.fault_costs) };
+    assert_eq!((cost.time_us, cost.healthy_us), (plain.jobs[0].iteration_us, whole.jobs[0].iteration_us));
+    let more = cost.cost_us.expect("both ended");
+    assert!(more > 0.0);
+    assert_eq!(both.values()["fault_costs.job.cost_us"], Some(more));
+    let page = strandway_lab::report::html::report(&both).replace('\u{a0}', " ");
+    let (_, headline) = page.split_once("<h1").expect("a headline");
+    assert!(
+        headline.contains(" us by bad optic: ") && headline.contains("times as long as without"),
+        "{headline:.300}"
+    );
+    let text = strandway_lab::report::text::report(&both);
+    assert!(
+        text.contains("by bad optic: ") && text.contains("bad optic (leaf0 - spine1 at 5 % of its rate)"),
+        "{text}"
+    );
+    // Nothing to compare with.
+    assert!(one(&["run.healthy=true", "faults=[]"]).fault_costs.is_empty());
+}

@@ -423,3 +423,174 @@ fn the_page_of_a_job_shows_ranks_and_the_failed_link() {
     }
     assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
 }
+
+/// The headline of rows with these labels, keys and slowest flows.
+fn headline_of(runs: &[(&str, &[(&str, &str)], f64)]) -> (String, String) {
+    let row = |(label, set, max): &(&str, &[(&str, &str)], f64)| {
+        let mut report = Report::default();
+        (report.flows.total, report.flows.finished) = (4, 4);
+        report.fct_us.max = Some(*max);
+        let set = set.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        strandway_lab::Row { label: label.to_string(), set, report }
+    };
+    let rows: Vec<_> = runs.iter().map(row).collect();
+    let plain = |text: String| text.replace('\u{a0}', " ");
+    (plain(report::html::headline(&rows)), plain(report::html::rows("faults", &rows, "")))
+}
+
+#[test]
+fn a_headline_compares_runs_that_differ_in_nothing_else() {
+    let set = |profile: &'static str, a: &'static str, b: &'static str| {
+        [("profile.name", profile), ("faults.bad optic.enabled", a), ("faults.1.enabled", b)]
+    };
+    let [a, b, c, d] = [
+        set("uec", "true", "false"),
+        set("uec", "false", "false"),
+        set("mrc", "true", "false"),
+        set("mrc", "false", "false"),
+    ];
+    let (said, page) = headline_of(&[
+        ("uec, bad optic=true, fault 1=false", &a, 300.0),
+        ("uec, bad optic=false, fault 1=false", &b, 110.0),
+        ("mrc, bad optic=true, fault 1=false", &c, 120.0),
+        ("mrc, bad optic=false, fault 1=false", &d, 100.0),
+    ]);
+    let wanted =
+        "mrc finishes the slowest flow with bad optic in 120.0 us, 2.50 times sooner than uec, which needs 300.0 us.";
+    assert_eq!(said, wanted);
+    assert!(page.contains("uec · bad optic") && page.contains("mrc · no fault"), "rows name the faults that are on");
+    // A sweep of faults alone ranks them.
+    let on = [("faults.bad optic.enabled", "true")];
+    let off = [("faults.bad optic.enabled", "false")];
+    let (said, _) = headline_of(&[("bad optic=true", &on, 300.0), ("bad optic=false", &off, 100.0)]);
+    assert_eq!(said, "Best: no fault (100.0 us); worst: bad optic (300.0 us, 3.0 times). The slowest flow.");
+    // Runs with different workloads are not ranked.
+    let (few, many) = ([("workload.senders", "4")], [("workload.senders", "64")]);
+    let (said, _) = headline_of(&[("senders=4", &few, 90.0), ("senders=64", &many, 1300.0)]);
+    assert_eq!(said, "The slowest flow takes from 90.0 us at senders=4 to 1,300.0 us at senders=64.");
+}
+
+#[test]
+fn swept_faults_have_short_names() {
+    let text = format!(
+        "{SMALL}[[faults]]\nname = \"bad optic\"\nlink = \"leaf0->spine0\"\nkind = \"down\"\n\
+         [[faults]]\nlink = \"leaf1->spine0\"\nkind = \"down\"\n\
+         [sweep]\n\"faults.0.enabled\" = [true, false]\n\"faults.1.enabled\" = [true, false]\n"
+    );
+    let variants = strandway_lab::sweep(&scenario::parse(&text).expect("sound")).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(variants[1].label, "bad optic=true, fault 1=false");
+    assert_eq!(variants[1].set.keys().collect::<Vec<_>>(), ["faults.1.enabled", "faults.bad optic.enabled"]);
+    // The name is an address, too.
+    let mut scenario = scenario::parse(&text).expect("sound");
+    scenario.set("faults.bad optic.enabled=false").unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(scenario.check().expect("sound").faults.len(), 1);
+    // Whole lists of faults are told by their names, or by links, kinds and times.
+    let text = format!(
+        "{SMALL}[sweep]\nfaults = [[], [{{ plane = 0, kind = \"down\", at = \"100 us\" }}, {{ name = \"x\", plane = 0, kind = \"down\" }}]]\n"
+    );
+    let variants = strandway_lab::sweep(&scenario::parse(&text).expect("sound")).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(variants[0].label, "faults=none");
+    assert_eq!(variants[1].label, "faults=plane 0 down at 100 us and x");
+}
+
+/// Two leaves with two spines, one host of each pair sends to the other leaf.
+const SPINES: &str = "[fabric]\nhosts = 8\nhosts_per_leaf = 4\nspines = 2\n[workload]\nsize = \"100 kB\"\n\
+                      [[faults]]\nbetween = [\"leaf0\", \"spine1\"]\nkind = \"degrade\"\nfraction = 0.5\n";
+
+#[test]
+fn a_run_with_series_has_a_map_of_every_link() {
+    let mut experiment = experiment(SPINES);
+    assert!(run(&experiment, &Control::new()).report.map.is_none(), "only pages need it");
+    experiment.with_series();
+    let outcome = run(&experiment, &Control::new());
+    let map = outcome.report.map.as_ref().expect("a small fabric");
+    let names: Vec<&str> = map.groups.iter().map(|group| group.name.as_str()).collect();
+    assert_eq!(names, ["host->leaf", "leaf->host", "leaf->spine", "spine->leaf"]);
+    let topology = &experiment.plan.topology;
+    let mut carried = 0.0;
+    for group in &map.groups {
+        for (at, (low, high)) in group.low.iter().zip(&group.high).enumerate() {
+            let (low, high) = (&map.nodes[*low as usize], &map.nodes[*high as usize]);
+            let (from, to) = if group.up { (low, high) } else { (high, low) };
+            let ends = [from, to].map(|name| topology.node_named(name).expect("a node"));
+            let [link] = topology.links_between(ends[0], ends[1])[..] else { panic!("{from} to {to}") };
+            let counters = outcome.measurements.links[link.0 as usize];
+            assert_eq!(group.queue_max_bytes.get(at).copied().unwrap_or(0), counters.queue_max.0);
+            assert_eq!(group.utilisation[at] > 0.0, counters.bytes > 0, "{from} to {to}");
+            assert_eq!(
+                group.faults.contains(&(at as u32)),
+                [from, to] == ["leaf0", "spine1"] || [from, to] == ["spine1", "leaf0"]
+            );
+            carried += group.utilisation[at];
+        }
+        let frames: f64 = group.frames.iter().flatten().sum();
+        assert!(group.frames.len() >= 6 && frames > 0.0, "{}: {} frames", group.name, group.frames.len());
+    }
+    assert!(carried > 0.0);
+    // The series of links have all bytes of the run, on any number of threads.
+    let sent: u64 = outcome.measurements.links.iter().map(|link| link.bytes).sum();
+    for threads in [1, 3] {
+        experiment.plan.threads = threads;
+        let series = run(&experiment, &Control::new()).measurements.series;
+        assert_eq!(series.links.bytes().iter().flatten().sum::<u64>(), sent);
+        assert_eq!(series.links, outcome.measurements.series.links);
+    }
+    let page = report::html::report(&outcome.report);
+    assert!(
+        page.contains("<h3>The fabric</h3>") && page.contains("Links by switch"),
+        "the picture, and a table without scripts"
+    );
+    // A fabric with too many links has a page without a picture.
+    let mut large =
+        self::experiment(&SPINES.replace("hosts = 8", "hosts = 4096").replace("spines = 2", "spines = 2048"));
+    large.with_series();
+    large.plan.time_limit = strandway_proto::units::Time(1_000_000);
+    assert!(run(&large, &Control::new()).report.map.is_none());
+}
+
+#[test]
+fn comparisons_of_jobs_draw_the_parts_of_an_iteration_run_by_run() {
+    let text = "[fabric]\nhosts = 8\nhosts_per_leaf = 4\n[servers]\ngpus = 1\n[job]\nlayers = 2\nhidden = 64\nheads = 2\nsequence = 64\ndp = 8\n";
+    let scenario = scenario::parse(text).expect("sound");
+    let variants =
+        strandway_lab::compare(&scenario, &["uec", "rocev2"].map(String::from)).unwrap_or_else(|e| panic!("{e}"));
+    let rows = strandway_lab::run_all(&variants, 2, true, || false, |_, _, _| ()).unwrap_or_else(|e| panic!("{e}"));
+    let page = report::html::rows("small", &rows, text);
+    assert!(page.contains("<h3>job: parts of an iteration</h3>"));
+    for row in &rows {
+        let told = format!("<title>{}, exposed DP: ", row.label);
+        assert!(page.contains(&told), "{told}");
+    }
+}
+
+#[test]
+fn a_wrong_swept_key_is_one_problem() {
+    let text = format!("{SMALL}[sweep]\n\"profile.pth\" = [\"reps\", \"bitmap\"]\n\"run.seed\" = [1, 2, 3]\n");
+    let said = strandway_lab::sweep(&scenario::parse(&text).expect("sound")).expect_err("wrong").to_string();
+    assert_eq!(said.matches("profile.pth").count(), 2, "one for each value: {said}");
+    let text = format!("{SMALL}[sweep]\n\"profile.path\" = [\"reps\", \"bitmpa\"]\n\"run.seed\" = [1, 2, 3]\n");
+    let said = strandway_lab::sweep(&scenario::parse(&text).expect("sound")).expect_err("wrong").to_string();
+    assert_eq!(said.matches("bitmpa\"").count(), 1, "{said}");
+    assert!(said.contains("path=bitmpa, seed=1 and 2 more runs"), "{said}");
+}
+
+#[test]
+fn a_comparison_names_what_all_runs_have_once() {
+    let row = |label: &str, after: f64, note: &str| {
+        let mut report = Report { notes: vec!["job: a model".into()], ..Report::default() };
+        (report.flows.total, report.flows.finished) = (4, 4);
+        report.fct_us.max = Some(after);
+        report.notes.extend((!note.is_empty()).then(|| note.to_string()));
+        report.faults.push(report::FaultFacts {
+            what: "plane 2 down".into(),
+            avoided_after_us: Some(after),
+            ..report::FaultFacts::default()
+        });
+        let set = [("profile.name".to_string(), label.to_string())].into();
+        strandway_lab::Row { label: label.into(), set, report }
+    };
+    let page = report::html::rows("several", &[row("uec", 3.6, ""), row("mrc", 1.2, "raise rto")], "");
+    assert_eq!(page.matches("Note: job: a model").count(), 1);
+    assert_eq!(page.matches("Faults: plane 2 down, from the start</p>").count(), 1);
+    assert!(page.contains("Note: mrc: raise rto"));
+}

@@ -163,3 +163,39 @@ fn other_values_and_workloads_can_be_asked_for() {
     let said = asked(&never, &silent(), 1).err().unwrap_or_default();
     assert!(said.contains("does not end without a failure: time limit"), "{said}");
 }
+
+#[test]
+fn failures_that_cut_hosts_off_are_one_line_and_the_page_has_a_picture() {
+    let asked = Question { parts: vec![Part::Switch, Part::Link], each: Some(0), ..silent() };
+    let text = ONE_SPINE.replace("spines = 1", "spines = 2");
+    let all = found(&text, &asked);
+    let step = &all.steps[0];
+    let cut: Vec<&str> = step.failures.iter().filter(|f| f.disconnects).map(|f| f.name.as_str()).collect();
+    assert_eq!(cut, ["leaf0", "leaf1"], "leaves 2 and 3 carry nothing, so the run ends without them");
+    assert!(step.failures.iter().filter(|f| f.slowdown.is_some()).all(|f| !f.disconnects));
+    let table = all.text(3, None);
+    assert!(
+        table.contains("without any of 2 parts hosts are cut off, and the run does not end: leaf0, leaf1\n"),
+        "{table}"
+    );
+    let named = |name: &str| table.split('┆').any(|cell| cell.trim() == name);
+    assert!(named("spine1") && !named("leaf0") && !named("leaf1"), "{table}");
+    let page = all.html().replace('\u{a0}', " ");
+    for told in [
+        "the run does not end: the worst of",
+        "class=\"map-data\"",
+        "time added by failures of links",
+        "time added by failures of switches",
+        "leaf0 - spine1",
+    ] {
+        assert!(page.contains(told), "{told} is missing");
+    }
+    assert!(page.len() < 100_000, "{} bytes", page.len());
+    // A failure that is repaired cuts nothing off for good.
+    let short = Question { lasting: Some(Span::from_us(20)), ..asked };
+    assert!(found(&text, &short).steps[0].failures.iter().all(|f| !f.disconnects));
+    // The scenario's own faults are named.
+    let struck = format!("{text}[[faults]]\nbetween = [\"leaf0\", \"spine0\"]\nkind = \"down\"\n");
+    let page = found(&struck, &silent()).html();
+    assert!(page.contains("the scenario has one fault of its own"));
+}

@@ -359,6 +359,7 @@ fn add_series(series: &mut Series, one: Taken) {
     add_all(&mut series.planes, &one.planes);
     add_all(&mut series.watched_planes, &one.watched_planes);
     add_watched(&mut series.watched, one.watched);
+    series.links.merge(one.links);
     series.groups.resize(one.groups.len(), GroupSeries::default());
     for (all, one) in series.groups.iter_mut().zip(&one.groups) {
         add_points(&mut all.bytes, &one.bytes);
@@ -517,6 +518,7 @@ mod tests {
             sample_every: None,
             watch: None,
             accounts: true,
+            rows: false,
             capture: None,
         }
     }

@@ -17,6 +17,9 @@ Examples:
   strandway search job.toml --at 300us,2ms --for 1ms     two moments; the part comes back after 1 ms
   strandway search job.toml --effect silent -k 2         the worst failure, then the worst one beside it
   strandway search job.toml --value jobs.job.parts.dp.us     what makes ranks wait longest for gradients
+  strandway search job.toml --html worst.html            a page, with links coloured by what their failure costs
+  strandway search job.toml --results runs               keep every run in the folder `runs`; after Ctrl-C the same
+                                                         command goes on where it was stopped
   strandway search job.toml --out worst                  the worst ones as scenarios with their result as a bound:
                                                          strandway run worst/01-leaf0-spine1-silent.toml";
 
@@ -94,6 +97,12 @@ pub(crate) struct SearchArgs {
     /// Write the worst failures to this folder, as scenarios to repeat
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// Write a page with the failures and a picture of the fabric; - for standard output
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) html: Option<PathBuf>,
+    /// Keep every run in this folder as it ends, and do not repeat those that are there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) results: Option<PathBuf>,
     /// Write all failures as JSON; - for standard output
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<PathBuf>,

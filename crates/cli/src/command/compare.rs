@@ -4,7 +4,7 @@ use super::{judge, load};
 use crate::Failure;
 use crate::args::{Common, CompareArgs, SweepArgs};
 use crate::outputs::{Outputs, Wanted};
-use crate::progress::{Bars, interrupted};
+use crate::progress::{All, Bars, interrupted};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -86,6 +86,7 @@ fn kept(args: &SweepArgs, scenario: &Scenario, variants: &[Variant], folder: &Pa
     if !left.is_empty() {
         let bars = Bars::new(args.common.quiet);
         let jobs = simultaneous(&left, args.jobs, args.force)?;
+        let all = all_of(&bars, &left);
         if cfg!(panic = "abort") {
             let (keeping, before) = (Arc::clone(&keeping), std::panic::take_hook());
             std::panic::set_hook(Box::new(move |panic| {
@@ -98,7 +99,7 @@ fn kept(args: &SweepArgs, scenario: &Scenario, variants: &[Variant], folder: &Pa
         let watch = |i: usize, experiment: &_, control| {
             let Variant { label, set, .. } = left[i].clone();
             lock().running.insert(i, Kept { key: left_keys[i].clone(), label, set, ..Kept::default() });
-            bars.watch(&left[i].label, experiment, control)
+            (bars.watch(&left[i].label, experiment, control), all.one(experiment))
         };
         let stopped = || interrupted() || lock().broken.is_some();
         let ended = |i: usize, row: Result<Row, String>| {
@@ -197,8 +198,16 @@ pub(crate) fn rows(
 ) -> Result<Vec<Row>, Failure> {
     let jobs = simultaneous(variants, jobs, force)?;
     let bars = Bars::new(quiet);
-    let watch = |i: usize, experiment: &_, control| bars.watch(&variants[i].label, experiment, control);
+    let all = all_of(&bars, variants);
+    let watch =
+        |i: usize, experiment: &_, control| (bars.watch(&variants[i].label, experiment, control), all.one(experiment));
     Ok(strandway_lab::run_all(variants, jobs, series, interrupted, watch)?)
+}
+
+/// The common bar of these runs.
+pub(crate) fn all_of(bars: &Bars, variants: &[Variant]) -> All {
+    let hops = variants.iter().filter_map(|variant| variant.scenario.check().ok()).map(|e| e.expected_hops());
+    bars.all(variants.len(), hops.fold(0, u64::saturating_add))
 }
 
 /// How many of these runs go on at a time: as many as processors and memory allow, unless the user says it.

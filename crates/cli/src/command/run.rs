@@ -69,9 +69,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if let Some(output) = outputs.trace.take() {
         let traced =
             output.finish_with(|file| trace::write(&experiment, &outcome, &mut std::io::BufWriter::new(file)))?;
-        for (left_out, what) in [(traced.flows_left_out, "flows"), (traced.ranks_left_out, "ranks' steps")] {
+        let without = "because the run kept no row for each; write rows = true under [run] if memory allows";
+        for (left_out, what, why) in [
+            (traced.flows_left_out, "flows", "because there are too many"),
+            (traced.flows_without_rows, "flows", without),
+            (traced.ranks_left_out, "ranks' steps", "because there are too many"),
+        ] {
             if left_out > 0 {
-                complain(&format!("--trace: {left_out} {what} are not in the trace, because there are too many"));
+                complain(&format!("--trace: {left_out} {what} are not in the trace, {why}"));
             }
         }
     }

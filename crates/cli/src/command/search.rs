@@ -7,34 +7,26 @@ use crate::args::SearchArgs;
 use crate::outputs::{Outputs, Wanted, complain};
 use crate::progress::{Bars, interrupted};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use strandway_lab::search::{Ended, Found, search};
-use strandway_lab::{Row, Scenario, Variant};
+use strandway_lab::{Kept, Results, Row, Scenario, Variant};
 
 pub(crate) fn run(args: &SearchArgs) -> Result<(), Failure> {
     let mut changes = args.set.clone();
     changes.extend(args.seed.map(|seed| format!("run.seed={seed}")));
     let scenario = load_with(&args.scenario, &changes)?;
     scenario.check()?;
-    let wanted = Wanted { json: args.json.as_ref(), quiet: args.quiet, ..Wanted::default() };
+    let wanted = Wanted { json: args.json.as_ref(), html: args.html.as_ref(), quiet: args.quiet, ..Wanted::default() };
     let mut outputs = Outputs::open(wanted, &scenario.inputs())?;
     if let Some(folder) = &args.out {
         std::fs::create_dir_all(folder).map_err(|e| {
             Failure::Usage(format!("--out {}: cannot be made: {e}; name another folder", folder.display()))
         })?;
     }
-    let bars = Bars::new(args.quiet);
-    let runs = |variants: &[Variant]| -> Result<Vec<Result<Row, String>>, Failure> {
-        let jobs = simultaneous(variants, args.jobs, args.force)?;
-        let hops = variants[0].scenario.check().map_or(0, |experiment| experiment.expected_hops());
-        let all = bars.all(variants.len(), hops.saturating_mul(variants.len() as u64));
-        let watch = |_: usize, experiment: &_, control| (bars.watch("", experiment, control), all.one(experiment));
-        let rows: Mutex<Vec<Option<Result<Row, String>>>> = Mutex::new(vec![None; variants.len()]);
-        let ended = |i: usize, row| rows.lock().unwrap_or_else(PoisonError::into_inner)[i] = Some(row);
-        strandway_lab::run_each(variants, jobs, false, interrupted, watch, ended);
-        let rows: Option<Vec<_>> = rows.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect();
-        rows.filter(|_| !interrupted()).ok_or_else(|| Failure::Run("interrupted: a search needs all its runs".into()))
-    };
+    let results =
+        args.results.as_ref().map(|folder| Results::open(folder, None)).transpose().map_err(Failure::Usage)?;
+    let runner = Runner { args, bars: Bars::new(args.quiet), results: results.map(Mutex::new) };
+    let runs = |variants: &[Variant]| runner.run(variants);
     let note = |sentence: &str| {
         if !args.quiet {
             complain(sentence);
@@ -46,9 +38,94 @@ pub(crate) fn run(args: &SearchArgs) -> Result<(), Failure> {
     })?;
     outputs.show(&found.text(args.top, outputs.width()));
     outputs.json(|| found.to_json())?;
+    if let Some(output) = outputs.html.take() {
+        output.finish(found.html().as_bytes())?;
+    }
     match &args.out {
         Some(folder) => write(&found, args, &scenario, folder),
         None => Ok(()),
+    }
+}
+
+/// Makes the runs of a search.
+struct Runner<'a> {
+    args: &'a SearchArgs,
+    bars: Bars,
+    /// The folder that keeps the runs.
+    results: Option<Mutex<Results>>,
+}
+
+impl Runner<'_> {
+    fn results(&self) -> Option<MutexGuard<'_, Results>> {
+        self.results.as_ref().map(|results| results.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Runs those variants that are not in the folder, and returns the rows of all in order.
+    fn run(&self, variants: &[Variant]) -> Result<Vec<Result<Row, String>>, Failure> {
+        let keys = match self.results {
+            Some(_) => variants.iter().map(|variant| variant.scenario.key()).collect::<Result<Vec<_>, _>>()?,
+            None => Vec::new(),
+        };
+        let mut rows: Vec<Option<Result<Row, String>>> = vec![None; variants.len()];
+        for ((row, key), Variant { label, set, .. }) in rows.iter_mut().zip(&keys).zip(variants) {
+            let kept = self.results().map_or(Ok(None), |results| results.get(key)).map_err(Failure::Run)?;
+            if let Some(report) = kept.and_then(|kept| kept.report) {
+                *row = Some(Ok(Row { label: label.clone(), set: set.clone(), report }));
+            }
+        }
+        let (places, left): (Vec<usize>, Vec<Variant>) =
+            variants.iter().cloned().enumerate().filter(|(i, _)| rows[*i].is_none()).unzip();
+        if !left.is_empty() {
+            self.make(&left, &places, &keys, &mut rows)?;
+        }
+        let done = rows.iter().flatten().count();
+        let rows: Option<Vec<_>> = rows.into_iter().collect();
+        rows.filter(|_| !interrupted()).ok_or_else(|| {
+            let all = variants.len();
+            Failure::Run(match &self.args.results {
+                Some(folder) => format!(
+                    "interrupted: {done} of {all} runs are kept in {}; the same command goes on there",
+                    folder.display()
+                ),
+                None => format!("interrupted after {done} of {all} runs; --results DIR keeps them, and goes on there"),
+            })
+        })
+    }
+
+    /// Runs `left`, whose places among all rows are `places`.
+    fn make(
+        &self,
+        left: &[Variant],
+        places: &[usize],
+        keys: &[String],
+        rows: &mut [Option<Result<Row, String>>],
+    ) -> Result<(), Failure> {
+        let jobs = simultaneous(left, self.args.jobs, self.args.force)?;
+        let hops = left[0].scenario.check().map_or(0, |experiment| experiment.expected_hops());
+        let all = self.bars.all(left.len(), hops.saturating_mul(left.len() as u64));
+        let watch = |_: usize, experiment: &_, control| (self.bars.watch("", experiment, control), all.one(experiment));
+        let made: Mutex<(&mut [Option<Result<Row, String>>], Option<String>)> = Mutex::new((rows, None));
+        let ended = |i: usize, row: Result<Row, String>| {
+            let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
+            // An interrupted run is not its scenario's result.
+            if row.as_ref().is_ok_and(|row| row.report.end == "interrupted") {
+                return;
+            }
+            let place = places[i];
+            if let (Some(mut results), Ok(row)) = (self.results(), &row) {
+                let (label, set) = (row.label.clone(), row.set.clone());
+                let kept = Kept { key: keys[place].clone(), label, set, report: Some(row.report.clone()), error: None };
+                if let Err(said) = results.add(&kept) {
+                    made.1.get_or_insert(said);
+                }
+            }
+            made.0[place] = Some(row);
+        };
+        strandway_lab::run_each(left, jobs, false, interrupted, watch, ended);
+        match made.into_inner().unwrap_or_else(PoisonError::into_inner).1 {
+            Some(said) => Err(Failure::Run(said)),
+            None => Ok(()),
+        }
     }
 }
 

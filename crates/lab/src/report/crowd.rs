@@ -1,16 +1,37 @@
-//! Messages without an entry of their own: those of large collectives, known only from their tallies.
+//! Messages without an entry in the plan: those of jobs and of large collectives. Their tallies have the times of each,
+//! or, if there are too many, only counts and histograms.
 
+use super::make::Life;
 use super::spread::place;
 use super::{SlowFlow, Spread};
 use crate::plan::{CollectivePlan, Execution, Experiment};
 use strandway_collective::{Group, Listed, Multicast, Pipe};
 use strandway_fabric::Measurements;
-use strandway_fabric::tally::{Histogram, Slow, Tally};
+use strandway_fabric::tally::{Histogram, Reached, Slow, Tally};
+use strandway_proto::HostId;
 use strandway_switch::Plan;
+
+/// A message whose times its tally has kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loose {
+    pub(super) class: u16,
+    /// Index of its profile.
+    pub(super) profile: u16,
+    pub(super) ends: (HostId, HostId),
+    pub(super) bytes: u64,
+    pub(super) life: Life,
+}
+
+impl Loose {
+    /// Its name in reports.
+    pub(super) fn name(&self) -> String {
+        format!("host{}->host{}", self.ends.0.0, self.ends.1.0)
+    }
+}
 
 /// The messages of one collective.
 pub(super) struct Part<'a> {
-    pub(super) class: u16,
+    class: u16,
     pub(super) total: u64,
     pub(super) bytes: u64,
     /// Counts and times; `None` if the run did not take place.
@@ -32,7 +53,12 @@ enum Of<'a> {
 }
 
 /// All such messages of an experiment.
-pub(super) struct Crowd<'a>(Vec<Part<'a>>);
+pub(super) struct Crowd<'a> {
+    /// Collectives that have only counts and histograms.
+    parts: Vec<Part<'a>>,
+    /// The messages of all others.
+    rows: Vec<Loose>,
+}
 
 impl<'a> Crowd<'a> {
     pub(super) fn new(experiment: &'a Experiment, measured: &'a Measurements) -> Crowd<'a> {
@@ -63,20 +89,38 @@ impl<'a> Crowd<'a> {
             };
             Some(Part { class: plan.class, total, bytes, tally: experiment.tally_of(plan, measured), of })
         };
-        Crowd(experiment.collectives.iter().filter(|plan| plan.tallied).filter_map(part).collect())
+        let (mut parts, mut rows) = (Vec::new(), Vec::new());
+        for part in experiment.collectives.iter().filter(|plan| plan.tallied).filter_map(part) {
+            match loose(&part) {
+                Some(known) => rows.extend(known),
+                None => parts.push(part),
+            }
+        }
+        Crowd { parts, rows }
+    }
+
+    /// The messages whose times are known one by one.
+    pub(super) fn rows(&self) -> &[Loose] {
+        &self.rows
+    }
+
+    /// The same, to keep them.
+    pub(super) fn into_rows(self) -> Vec<Loose> {
+        self.rows
     }
 
     /// The parts of one class.
     pub(super) fn of_class(&self, class: usize) -> impl Iterator<Item = &Part<'a>> {
-        self.0.iter().filter(move |p| usize::from(p.class) == class)
+        self.parts.iter().filter(move |p| usize::from(p.class) == class)
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Part<'a>> {
-        self.0.iter()
+        self.parts.iter()
     }
 
+    /// True if the times of every message are known.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.parts.is_empty()
     }
 
     /// The slowest messages by completion time.
@@ -85,7 +129,7 @@ impl<'a> Crowd<'a> {
             let slow = part.tally.map_or(&[][..], |t| &t.slowest);
             slow.iter().filter_map(|slow| named(&part.of, slow)).collect()
         };
-        self.0.iter().flat_map(of).collect()
+        self.parts.iter().flat_map(of).collect()
     }
 }
 
@@ -103,25 +147,62 @@ impl Part<'_> {
     }
 }
 
+/// The messages of a collective, if its tally has the times of each. Messages that were never posted are among them.
+fn loose(part: &Part<'_>) -> Option<Vec<Loose>> {
+    let log = part.tally?.log.as_ref()?;
+    let (numbers, profile) = match part.of {
+        Of::Group(group) => (group.numbers(), group.profile),
+        Of::Pipe(pipe) => (pipe.numbers(), pipe.profile),
+        Of::Listed(listed) => (listed.numbers(), listed.profile),
+        Of::Multicast(_) | Of::InNetwork(_) => return None,
+    };
+    let first = numbers.start;
+    let of = |number: u32| -> Option<Loose> {
+        let (ends, bytes) = ends(&part.of, number)?;
+        Some(Loose { class: part.class, profile, ends, bytes, life: Life::default() })
+    };
+    let mut rows: Vec<Loose> = numbers.map(of).collect::<Option<_>>()?;
+    for noted in log {
+        let life = &mut rows.get_mut(noted.message.checked_sub(first)? as usize)?.life;
+        let time = match noted.reached {
+            Reached::Started => &mut life.started,
+            Reached::Received => &mut life.received,
+            Reached::Finished => &mut life.finished,
+        };
+        *time = Some(noted.at);
+    }
+    Some(rows)
+}
+
+/// Sender, receiver and length of a message between two hosts.
+fn ends(of: &Of<'_>, number: u32) -> Option<((HostId, HostId), u64)> {
+    match of {
+        Of::Group(group) => {
+            let (rank, index, piece) = group.piece_of(number)?;
+            let send = group.schedule.send(rank, index);
+            let ends = (*group.hosts.get(rank.0 as usize)?, *group.hosts.get(send.to.0 as usize)?);
+            Some((ends, group.part(send.bytes, piece).1))
+        }
+        Of::Pipe(pipe) => Some(((pipe.from, pipe.to), pipe.length(pipe.piece_of(number)?))),
+        Of::Listed(listed) => {
+            let (message, piece) = listed.piece_of(number)?;
+            Some((listed.ends(message), listed.length(message, piece)))
+        }
+        Of::Multicast(_) | Of::InNetwork(_) => None,
+    }
+}
+
 /// One of the slowest messages of a collective, with its name.
 fn named(of: &Of<'_>, slow: &Slow) -> Option<SlowFlow> {
     let (name, bytes) = match of {
-        Of::Group(group) => {
-            let (rank, index, piece) = group.piece_of(slow.message)?;
-            let send = group.schedule.send(rank, index);
-            let (from, to) = (group.hosts.get(rank.0 as usize)?, group.hosts.get(send.to.0 as usize)?);
-            (format!("host{}->host{}", from.0, to.0), group.part(send.bytes, piece).1)
+        Of::Group(_) | Of::Pipe(_) | Of::Listed(_) => {
+            let ((from, to), bytes) = ends(of, slow.message)?;
+            (format!("host{}->host{}", from.0, to.0), bytes)
         }
         Of::Multicast(multicast) => {
             let rank = slow.message.checked_sub(multicast.first_message)?;
             let own = multicast.share_of(rank).map_or(0, |share| multicast.layout.share(share).1);
             (format!("multicast->host{}", multicast.ranks.host(rank).0), multicast.layout.bytes() - own)
-        }
-        Of::Pipe(pipe) => (format!("host{}->host{}", pipe.from.0, pipe.to.0), pipe.bytes / u64::from(pipe.pieces)),
-        Of::Listed(listed) => {
-            let (message, piece) = listed.piece_of(slow.message)?;
-            let (from, to) = listed.ends(message);
-            (format!("host{}->host{}", from.0, to.0), listed.length(message, piece))
         }
         Of::InNetwork(job) => {
             let worker = slow.message.checked_sub(job.first_message)?;

@@ -1,6 +1,8 @@
 //! Flows as CSV for spreadsheets and notebooks: one line per flow.
 
-use super::make::{alone, life};
+use super::crowd::Crowd;
+use super::make::{Life, life};
+use super::seen::Alones;
 use crate::plan::Experiment;
 use std::fmt::Write;
 use strandway_fabric::Measurements;
@@ -37,31 +39,85 @@ pub struct FlowRow<'a> {
     pub slowdown: Option<f64>,
 }
 
-/// All flows in the workload's order, except those of collectives without entries.
+/// All flows in the workload's order; those of jobs come last. Messages of collectives whose times are not known one by
+/// one have no row.
 pub fn rows<'a>(
     experiment: &'a Experiment,
     measured: &'a Measurements,
 ) -> impl ExactSizeIterator<Item = FlowRow<'a>> + 'a {
-    let alone = alone(experiment);
-    experiment.messages.iter().map(move |message| {
-        let life = life(message, &measured.flows);
-        let (source, destination) = experiment.ends(message);
-        let fct_us = life.completion().map(|span| span.as_us());
+    let loose = Crowd::new(experiment, measured).into_rows();
+    let left = experiment.messages.len() + loose.len();
+    let alone = Alones::of(experiment);
+    let entries = experiment.messages.iter().map(|message| Entry {
+        id: message.id.map(u64::from),
+        class: message.class,
+        profile: experiment.profile_index(message),
+        ends: experiment.ends(message),
+        bytes: message.bytes,
+        pieces: message.pieces,
+        life: life(message, &measured.flows),
+    });
+    let behind = loose.into_iter().map(|message| Entry {
+        id: None,
+        class: message.class,
+        profile: usize::from(message.profile),
+        ends: message.ends,
+        bytes: message.bytes,
+        pieces: 1,
+        life: message.life,
+    });
+    let rows = entries.chain(behind).map(move |entry| {
+        let (source, destination) = entry.ends;
+        let fct_us = entry.life.completion().map(|span| span.as_us());
+        let singly = alone.us(entry.profile, entry.ends, entry.bytes, entry.pieces);
         FlowRow {
-            id: message.id.map(u64::from),
+            id: entry.id,
             source,
             destination,
-            class: experiment.classes.get(usize::from(message.class)).map_or("", String::as_str),
-            profile: &experiment.profile_of(message).name,
-            bytes: message.bytes,
-            started: life.started,
-            received: life.received,
-            finished: life.finished,
+            class: experiment.classes.get(usize::from(entry.class)).map_or("", String::as_str),
+            profile: &experiment.plan.profiles[entry.profile].name,
+            bytes: entry.bytes,
+            started: entry.life.started,
+            received: entry.life.received,
+            finished: entry.life.finished,
             fct_us,
-            slowdown: fct_us.map(|us| us / alone(message)),
+            slowdown: fct_us.map(|us| us / singly),
         }
-    })
+    });
+    Counted { rows, left }
 }
+
+/// A message before its names are looked up.
+struct Entry {
+    id: Option<u64>,
+    class: u16,
+    profile: usize,
+    ends: (HostId, HostId),
+    bytes: u64,
+    pieces: u32,
+    life: Life,
+}
+
+/// An iterator whose length is known.
+struct Counted<I> {
+    rows: I,
+    left: usize,
+}
+
+impl<I: Iterator> Iterator for Counted<I> {
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        self.left = self.left.saturating_sub(1);
+        self.rows.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl<I: Iterator> ExactSizeIterator for Counted<I> {}
 
 /// A line of column names, then one line per flow in the workload's order. `received_us` and `finished_us` are counted
 /// from the start of the run. `fct_us` is the time from the flow's start until the sender knew that the whole message

@@ -3,13 +3,17 @@
 mod chart;
 mod compared;
 mod explorer;
+mod finding;
+mod found;
 mod jobs;
 mod lanes;
+mod map;
 mod marks;
 mod modelled;
 mod pivot;
 mod reproduced;
 mod single;
+mod stacks;
 mod watched;
 mod why;
 
@@ -19,6 +23,7 @@ use super::text::{COLLECTIVE_HEAD, gbps, us};
 use crate::model::Answers;
 use crate::plan::Origin;
 use crate::reproduce::Reproduction;
+use crate::search::Found;
 use crate::sweep::Row;
 use std::fmt::Write;
 
@@ -29,22 +34,35 @@ const STYLE: &str = include_str!("html/style.css");
 const CHARTS: &str = include_str!("html/charts.js");
 /// Script for lanes of bars, on pages of one run.
 const LANES: &str = include_str!("html/lanes.js");
-/// Script for pages with several runs, after the other one.
+/// Script for the picture of a fabric, after the one for charts.
+const MAP: &str = include_str!("html/map.js");
+/// Script for pages with several runs, after the one for charts.
 const SWEEP: &str = include_str!("html/sweep.js");
 
 /// The report of one run.
 pub fn report(report: &Report) -> String {
-    page(&report.scenario, &single::body(report), if report.jobs.is_empty() { &[CHARTS] } else { &[CHARTS, LANES] })
+    let mut scripts = vec![CHARTS];
+    scripts.extend((!report.jobs.is_empty()).then_some(LANES));
+    scripts.extend(report.map.is_some().then_some(MAP));
+    page(&report.scenario, &single::body(report), &scripts)
 }
 
 /// One page for several runs.
 pub fn rows(title: &str, rows: &[Row], scenario: &str) -> String {
-    page(title, &compared::body(title, rows, scenario), &[CHARTS, SWEEP])
+    let mut scripts = vec![CHARTS, SWEEP];
+    scripts.extend(rows.iter().any(|row| row.report.map.is_some()).then_some(MAP));
+    page(title, &compared::body(title, rows, scenario), &scripts)
 }
 
 /// Published results next to ours.
 pub fn reproduction(done: &Reproduction) -> String {
     page("Published results beside ours", &reproduced::body(done), &[CHARTS])
+}
+
+/// The answer of a search.
+pub(crate) fn found(found: &Found) -> String {
+    let scripts: &[&str] = if found.map.is_some() { &[CHARTS, MAP] } else { &[CHARTS] };
+    page(&found.scenario, &found::body(found), scripts)
 }
 
 /// The model's answers.
@@ -184,6 +202,9 @@ fn remarks(report: &Report) -> String {
     let mut out = String::new();
     if !report.faults.is_empty() {
         out.push_str(&format!("<p class=\"note bad\">Faults: {}</p>\n", escape(&super::text::faults(report))));
+    }
+    for line in report.cost_lines() {
+        out.push_str(&format!("<p class=\"note bad\">{}.</p>\n", escape(&line)));
     }
     for note in &report.notes {
         out.push_str(&format!("<p class=\"note\">Note: {}</p>\n", escape(note)));

@@ -1,7 +1,8 @@
 //! Makes a report from the measurements of a run.
 
 use super::capacity::Capacity;
-use super::crowd::{self, Crowd};
+use super::crowd::{self, Crowd, Loose};
+use super::seen::{Alones, Seen};
 use super::spread::{cdf, spread};
 use super::text::count;
 use super::{
@@ -17,7 +18,6 @@ use strandway_fabric::measure::{End, FlowRecord, LinkCounters, PATH_SLOTS};
 use strandway_fabric::plan::Start;
 use strandway_fabric::{LinkId, Measurements, Topology};
 use strandway_proto::HostId;
-use strandway_proto::path::PathConfig;
 use strandway_proto::units::{Bytes, Span, Time};
 
 impl Report {
@@ -35,28 +35,28 @@ impl Report {
     ) -> Report {
         let plan = &experiment.plan;
         let lives: Vec<Life> = experiment.messages.iter().map(|m| life(m, &measured.flows)).collect();
-        let fct = |keep: &dyn Fn(&Message) -> bool| -> Vec<f64> {
-            let pairs = experiment.messages.iter().zip(&lives);
-            pairs.filter(|(m, _)| keep(m)).filter_map(|(_, l)| Some(l.completion()?.as_us())).collect()
-        };
-        let alone = alone(experiment);
-        let slowdown = |keep: &dyn Fn(&Message) -> bool| -> Vec<f64> {
-            let pairs = experiment.messages.iter().zip(&lives);
-            pairs.filter(|(m, _)| keep(m)).filter_map(|(m, l)| Some(l.completion()?.as_us() / alone(m))).collect()
-        };
-        let every = |_: &Message| true;
-        let unfinished = lives.iter().filter(|l| l.finished.is_none()).count();
-        // Messages without entries: their percentiles come from histograms. Values that need an entry for each message
-        // are absent.
+        // Messages without entries in the plan. If their times are not known one by one, percentiles come from
+        // histograms, and values that need the times of each message are absent.
         let crowd = Crowd::new(experiment, measured);
+        let alone = Alones::of(experiment);
+        let seen = Seen::all(experiment, &lives, crowd.rows(), &alone);
+        let fct = |keep: &dyn Fn(&Seen) -> bool| -> Vec<f64> {
+            seen().filter(|m| keep(m)).filter_map(|m| Some(m.life.completion()?.as_us())).collect()
+        };
+        let slowdown = |keep: &dyn Fn(&Seen) -> bool| -> Vec<f64> {
+            seen().filter(|m| keep(m)).filter_map(|m| Some(m.life.completion()?.as_us() / m.alone())).collect()
+        };
+        let every = |_: &Seen| true;
+        let unfinished = seen().filter(|m| m.life.finished.is_none()).count();
         let mut times = fct(&every);
         times.sort_unstable_by(f64::total_cmp);
-        let received: Vec<f64> = lives.iter().filter_map(|l| Some((l.received? - l.started?).as_us())).collect();
-        let not_received = lives.len() - received.len();
+        let received: Vec<f64> = seen().filter_map(|m| Some((m.life.received? - m.life.started?).as_us())).collect();
+        let messages = seen().count();
+        let not_received = messages - received.len();
         let classes = experiment.classes.iter().enumerate().map(|(i, name)| {
-            let mine = |m: &Message| usize::from(m.class) == i;
+            let mine = |m: &Seen| usize::from(m.class) == i;
             let times = fct(&mine);
-            let total = experiment.messages.iter().filter(|m| mine(m)).count();
+            let total = seen().filter(mine).count();
             let unfinished = total - times.len();
             let without = || crowd.of_class(i);
             let rows = without().next().is_none();
@@ -64,29 +64,22 @@ impl Report {
                 name: name.clone(),
                 total: total as u64 + without().map(|p| p.total).sum::<u64>(),
                 finished: times.len() as u64 + without().map(|p| p.finished()).sum::<u64>(),
-                bytes: experiment.messages.iter().filter(|m| mine(m)).map(|m| m.bytes).sum::<u64>()
-                    + without().map(|p| p.bytes).sum::<u64>(),
+                bytes: seen().filter(mine).map(|m| m.bytes).sum::<u64>() + without().map(|p| p.bytes).sum::<u64>(),
                 fct_us: match rows {
                     true => spread(times, unfinished),
                     false => crowd::spread(&times, unfinished as u64, without()).0,
                 },
                 slowdown: if rows { spread(slowdown(&mine), unfinished) } else { Spread::default() },
-                fairness: if rows {
-                    jain(
-                        experiment
-                            .messages
-                            .iter()
-                            .zip(&lives)
-                            .filter(|(m, _)| mine(m))
-                            .filter_map(|(m, l)| Some(m.bytes as f64 / l.completion()?.as_us())),
-                    )
-                } else {
-                    None
+                fairness: match rows {
+                    true => {
+                        jain(seen().filter(mine).filter_map(|m| Some(m.bytes as f64 / m.life.completion()?.as_us())))
+                    }
+                    false => None,
                 },
             }
         });
         let (fct_us, fct_cdf) = match crowd.is_empty() {
-            true => (spread(times.clone(), unfinished), cdf(&times, lives.len())),
+            true => (spread(times.clone(), unfinished), cdf(&times, messages)),
             false => crowd::spread(&times, unfinished as u64, crowd.all()),
         };
         let p = measured.packets;
@@ -122,7 +115,7 @@ impl Report {
             fct_us,
             received_us: if crowd.is_empty() { spread(received, not_received) } else { Spread::default() },
             slowdown: if crowd.is_empty() { spread(slowdown(&every), unfinished) } else { Spread::default() },
-            goodput_gbps: goodput(experiment, measured, &lives),
+            goodput_gbps: goodput(experiment, measured, &lives, &crowd),
             packets: Packets {
                 sent: p.sent,
                 delivered: p.delivered,
@@ -161,12 +154,14 @@ impl Report {
             jobs: super::job::facts(experiment, measured, singly),
             paths: paths(experiment, measured),
             series: series::series(experiment, measured),
+            map: super::map::facts(experiment, measured),
             parameters: parameters(experiment),
             other_profiles: plan.profiles[1..].iter().map(|p| p.name.clone()).collect(),
             collectives: collectives(experiment, measured, &lives),
             why: why::why(experiment, measured),
             expect: Vec::new(),
             faults: experiment.faults.iter().map(|note| fault(note, measured)).collect(),
+            fault_costs: Vec::new(),
             notes: experiment.notes.iter().cloned().chain(deaths(experiment, measured)).collect(),
             origin: experiment.origin.clone(),
         };
@@ -194,6 +189,7 @@ fn fault(note: &FaultNote, measured: &Measurements) -> FaultFacts {
     let lost = note.links.iter().filter_map(|link| measured.links.get(link.0 as usize)).map(|link| link.lost_data_last);
     let last = lost.filter(|&at| at > note.from && at <= note.until).max();
     FaultFacts {
+        name: note.name.clone(),
         what: note.what.clone(),
         from_us: note.from.as_us(),
         until_us: (note.until != Time::NEVER).then(|| note.until.as_us()),
@@ -215,7 +211,7 @@ impl Report {
 }
 
 /// The times of a message: those of all its pieces together.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Life {
     pub(super) started: Option<Time>,
     pub(super) received: Option<Time>,
@@ -250,21 +246,6 @@ pub(super) fn life(message: &Message, flows: &[FlowRecord]) -> Life {
         started: pieces.iter().filter_map(|p| p.started).min(),
         received: last(|p| p.received),
         finished: last(|p| p.finished),
-    }
-}
-
-/// The completion time of a message alone in the fabric, in microseconds, by arithmetic.
-pub(super) fn alone(experiment: &Experiment) -> impl Fn(&Message) -> f64 {
-    let alone = experiment.alone();
-    move |message| {
-        let (from, to) = experiment.ends(message);
-        let alone = &alone[experiment.profile_index(message)];
-        // A connection of this kind keeps its path. Several of them together may use all planes.
-        let single = matches!(experiment.profile_of(message).path, PathConfig::Single(_)) && message.pieces == 1;
-        match single {
-            true => alone.completion_on_one_path(from, to, message.bytes).as_us(),
-            false => alone.completion(from, to, message.bytes).as_us(),
-        }
     }
 }
 
@@ -303,16 +284,20 @@ fn fabric(experiment: &Experiment) -> FabricFacts {
 
 fn flows(experiment: &Experiment, measured: &Measurements, lives: &[Life], crowd: &Crowd<'_>) -> FlowFacts {
     let pairs = || experiment.messages.iter().zip(lives);
-    let unfinished = pairs().filter(|(_, l)| l.finished.is_none()).map(|(m, _)| experiment.message_name(m)).take(100);
-    let mut slowest: Vec<(Span, usize)> =
-        lives.iter().enumerate().filter_map(|(i, l)| Some((l.completion()?, i))).collect();
+    let loose = crowd.rows();
+    let unfinished = pairs().filter(|(_, l)| l.finished.is_none()).map(|(m, _)| experiment.message_name(m));
+    let behind = loose.iter().filter(|m| m.life.finished.is_none()).map(Loose::name);
+    let unfinished = unfinished.chain(behind).take(100);
+    let all = || lives.iter().chain(loose.iter().map(|m| &m.life));
+    let mut slowest: Vec<(Span, usize)> = all().enumerate().filter_map(|(i, l)| Some((l.completion()?, i))).collect();
     slowest.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
     slowest.truncate(10);
-    let rows = slowest.into_iter().map(|(fct, i)| SlowFlow {
-        name: experiment.message_name(&experiment.messages[i]),
-        bytes: experiment.messages[i].bytes,
-        start_us: lives[i].started.unwrap_or_default().as_us(),
-        fct_us: fct.as_us(),
+    let rows = slowest.into_iter().map(|(fct, i)| {
+        let (name, bytes, life) = match i.checked_sub(lives.len()) {
+            None => (experiment.message_name(&experiment.messages[i]), experiment.messages[i].bytes, lives[i]),
+            Some(behind) => (loose[behind].name(), loose[behind].bytes, loose[behind].life),
+        };
+        SlowFlow { name, bytes, start_us: life.started.unwrap_or_default().as_us(), fct_us: fct.as_us() }
     });
     let mut slowest: Vec<SlowFlow> = rows.collect();
     slowest.extend(crowd.slowest());
@@ -320,10 +305,11 @@ fn flows(experiment: &Experiment, measured: &Measurements, lives: &[Life], crowd
     slowest.truncate(10);
     let more = |of: fn(&crowd::Part<'_>) -> u64| crowd.all().map(of).sum::<u64>();
     FlowFacts {
-        total: lives.len() as u64 + more(|p| p.total),
-        finished: lives.iter().filter(|l| l.finished.is_some()).count() as u64 + more(|p| p.finished()),
-        never_started: lives.iter().filter(|l| l.started.is_none()).count() as u64 + more(|p| p.total - p.started()),
-        bytes: experiment.messages.iter().map(|m| m.bytes).sum::<u64>() + more(|p| p.bytes),
+        total: all().count() as u64 + more(|p| p.total),
+        finished: all().filter(|l| l.finished.is_some()).count() as u64 + more(|p| p.finished()),
+        never_started: all().filter(|l| l.started.is_none()).count() as u64 + more(|p| p.total - p.started()),
+        bytes: experiment.messages.iter().map(|m| m.bytes).chain(loose.iter().map(|m| m.bytes)).sum::<u64>()
+            + more(|p| p.bytes),
         delivered_bytes: delivered(experiment, measured),
         unfinished: unfinished.collect(),
         waiting: pairs()
@@ -386,7 +372,7 @@ fn delivered(experiment: &Experiment, measured: &Measurements) -> u64 {
     connections.chain(multicast).sum()
 }
 
-fn goodput(experiment: &Experiment, measured: &Measurements, lives: &[Life]) -> Goodput {
+fn goodput(experiment: &Experiment, measured: &Measurements, lives: &[Life], crowd: &Crowd<'_>) -> Goodput {
     let bytes = delivered(experiment, measured);
     let tallies = || measured.tallies.iter().filter(|t| t.started > 0);
     let first =
@@ -403,10 +389,11 @@ fn goodput(experiment: &Experiment, measured: &Measurements, lives: &[Life]) -> 
     let jobs = experiment.aggregation.iter().flat_map(|all| &all.plans);
     senders.extend(jobs.flat_map(|plan| plan.job.workers().iter().map(|host| host.0)));
     senders.extend(experiment.multicasts.iter().flat_map(|m| m.ranks.hosts().iter().map(|h| h.0)));
-    let single = experiment.messages.iter().zip(lives);
-    let single = single.map(|(m, l)| l.completion().map_or(0.0, |time| m.bytes as f64 * 8e3 / time.0.max(1) as f64));
-    let per_flow =
-        if experiment.collectives.iter().any(|c| c.tallied) { Spread::default() } else { spread(single.collect(), 0) };
+    let rate =
+        |bytes: u64, life: &Life| life.completion().map_or(0.0, |time| bytes as f64 * 8e3 / time.0.max(1) as f64);
+    let single = experiment.messages.iter().zip(lives).map(|(m, life)| rate(m.bytes, life));
+    let single = single.chain(crowd.rows().iter().map(|m| rate(m.bytes, &m.life)));
+    let per_flow = if crowd.is_empty() { spread(single.collect(), 0) } else { Spread::default() };
     Goodput { mean_per_host: total / senders.len().max(1) as f64, total, per_flow }
 }
 

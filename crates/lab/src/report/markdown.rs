@@ -19,6 +19,9 @@ pub fn report(report: &Report) -> String {
     out.push_str(&format!("{}. Seed {}, digest `{}`.\n\n", fabric_line(report), report.seed, report.digest));
     if !report.faults.is_empty() {
         out.push_str(&format!("Faults: {}.\n\n", escape(&faults(report))));
+        for told in report.cost_lines() {
+            out.push_str(&format!("{}.\n\n", escape(&told)));
+        }
     }
     for note in &report.notes {
         out.push_str(&format!("Note: {}.\n\n", escape(note)));

@@ -46,11 +46,10 @@ const NAMES: [&str; 10] = ["compute", "tp", "cp", "ep", "pp", "dp", "messages", 
 const BUBBLE: usize = 8;
 const WAITING: usize = 9;
 
-/// The part that exposed steps of a kind of a script belong to.
-fn part_of(script: &Script, kind: u8) -> usize {
-    let name = match script.kinds()[usize::from(kind)].as_str() {
-        // Traces are graphs.
-        "broadcast" if script.is_graph() => "collectives",
+/// The part that exposed steps of a kind belong to. Traces are graphs.
+fn place_of(kind: &str, is_graph: bool) -> usize {
+    let name = match kind {
+        "broadcast" if is_graph => "collectives",
         "all-gather" | "reduce-scatter" | "all-reduce" | "all-to-all" | "broadcast" => "dp",
         "send" | "receive" => "pp",
         "sending" | "receiving" => "messages",
@@ -58,6 +57,15 @@ fn part_of(script: &Script, kind: u8) -> usize {
         other => other,
     };
     NAMES.iter().position(|known| *known == name).unwrap_or(0)
+}
+
+fn place_of_step(script: &Script, kind: u8) -> usize {
+    place_of(&script.kinds()[usize::from(kind)], script.is_graph())
+}
+
+/// The name of the part that steps of a kind belong to.
+pub(crate) fn part_of(kind: &str, is_graph: bool) -> &'static str {
+    NAMES[place_of(kind, is_graph)]
 }
 
 /// For each operation the time at which its last rank was ready for it.
@@ -163,7 +171,7 @@ pub(super) fn facts(job: &ScriptedJob, ranks: &[&RankTimes], iterations: u32) ->
         let mut kinds: Vec<u8> = script.steps().iter().map(|step| step.kind).collect();
         kinds.sort_unstable();
         kinds.dedup();
-        kinds.into_iter().for_each(|kind| there[part_of(script, kind)] = true);
+        kinds.into_iter().for_each(|kind| there[place_of_step(script, kind)] = true);
     }
     there[BUBBLE] = there[4];
     let told =
@@ -255,7 +263,7 @@ impl Waits<'_> {
             match step.work {
                 Work::Operation(place) => {
                     let all_there = self.begins.of(&self.mine[place as usize]).clamp(ready, until);
-                    let part = part_of(self.script, step.kind);
+                    let part = place_of_step(self.script, step.kind);
                     let early = if NAMES[part] == "pp" { BUBBLE } else { WAITING };
                     found.push((part, all_there, until));
                     found.push((early, ready, all_there));

@@ -1,7 +1,7 @@
 //! Reports for the terminal.
 
 mod compared;
-mod found;
+pub(crate) mod found;
 pub(super) mod grid;
 pub(crate) mod modelled;
 pub(crate) mod reproduced;
@@ -37,6 +37,7 @@ pub fn report_in(report: &Report, width: Option<usize>) -> String {
     }
     if !report.faults.is_empty() {
         line(format!("faults: {}", faults(report)));
+        report.cost_lines().into_iter().for_each(&mut line);
     }
     for note in &report.notes {
         line(format!("note: {note}"));
@@ -87,6 +88,11 @@ pub(crate) fn changes(report: &Report) -> String {
 
 /// The faults in words: `plane 2 down, silent, from 20.0 us`.
 pub(crate) fn faults(report: &Report) -> String {
+    faults_told(&report.faults)
+}
+
+/// The same of a list.
+pub(crate) fn faults_told(faults: &[FaultFacts]) -> String {
     let when = |f: &FaultFacts| match (f.from_us, f.until_us) {
         (from, None) if from <= 0.0 => "from the start".to_string(),
         (from, None) => format!("from {}", us(Some(from))),
@@ -96,7 +102,7 @@ pub(crate) fn faults(report: &Report) -> String {
         Some(after) => format!(", last data packet lost {} later", us(Some(after))),
         None => String::new(),
     };
-    let all: Vec<String> = report.faults.iter().map(|f| format!("{}, {}{}", f.what, when(f), avoided(f))).collect();
+    let all: Vec<String> = faults.iter().map(|f| format!("{}, {}{}", f.told(), when(f), avoided(f))).collect();
     let (shown, more) = all.split_at(all.len().min(6));
     let more = if more.is_empty() { String::new() } else { format!("; and {} more", more.len()) };
     format!("{}{more}", shown.join("; "))
@@ -155,6 +161,7 @@ pub(crate) fn gbps(value: f64) -> String {
 
 pub(crate) fn bytes(value: u64) -> String {
     match value as f64 {
+        v if v >= 1e12 => format!("{:.2} TB", v / 1e12),
         v if v >= 1e9 => format!("{:.2} GB", v / 1e9),
         v if v >= 1e6 => format!("{:.2} MB", v / 1e6),
         v if v >= 1e3 => format!("{:.1} kB", v / 1e3),
@@ -373,8 +380,11 @@ fn unfinished(report: &Report) -> String {
     let f = &report.flows;
     let left = f.total - f.finished;
     let shown: Vec<&str> = f.unfinished.iter().take(10).map(String::as_str).collect();
-    let more = left as usize - shown.len();
-    let more = if more > 0 { format!(" and {} more", count(more as u64)) } else { String::new() };
+    let more = match (left as usize - shown.len(), shown.is_empty()) {
+        (0, _) => String::new(),
+        (more, false) => format!(" and {} more", count(more as u64)),
+        (_, true) => "their names are not kept".to_string(),
+    };
     let never = if f.never_started > 0 {
         format!(" ({} of them never started)", count(f.never_started))
     } else {

@@ -72,7 +72,15 @@ fn flatten(prefix: &str, value: &serde_json::Value, values: &mut BTreeMap<String
                     }
                 } else if !matches!(
                     name.as_str(),
-                    "expect" | "timeline" | "hottest" | "slowest" | "parameters" | "series" | "fct_cdf" | "origin"
+                    "expect"
+                        | "timeline"
+                        | "hottest"
+                        | "slowest"
+                        | "parameters"
+                        | "series"
+                        | "fct_cdf"
+                        | "origin"
+                        | "map"
                 ) {
                     flatten(&below(name), field, values);
                 }

@@ -126,6 +126,13 @@ pub struct CollectivePlan {
     pub job: Option<u32>,
 }
 
+impl CollectivePlan {
+    /// True if it consists of messages between two hosts each.
+    pub(crate) fn has_rows(&self) -> bool {
+        !matches!(self.execution, Execution::Multicast(_) | Execution::InNetwork(_) | Execution::OnServers { .. })
+    }
+}
+
 impl Maker<'_> {
     /// A collective of the job that is being made: what it is and its algorithm, its ranks and bytes. It has no name
     /// yet, and its messages are counted.

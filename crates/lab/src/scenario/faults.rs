@@ -17,6 +17,8 @@ const EXPANSION_MAX: u64 = 100_000;
 /// One `[[faults]]` of a scenario, for reports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultNote {
+    /// Its name; empty if the scenario gives none.
+    pub name: String,
     /// The links and the kind of fault, such as `plane 2 down, silent`.
     pub what: String,
     /// When it begins.
@@ -35,7 +37,8 @@ pub(crate) struct Faults {
 }
 
 /// All keys of a fault, of every kind and target.
-const KEYS: [&str; 22] = [
+const KEYS: [&str; 23] = [
+    "name",
     "enabled",
     "kind",
     "link",
@@ -113,7 +116,8 @@ fn fault(
         section.finish_knowing(&KEYS);
         return (Vec::new(), None);
     }
-    let note = links.as_ref().map(|l| FaultNote { what: told(&section), from, until, links: l.clone() });
+    let name = section.text("name").unwrap_or_default();
+    let note = links.as_ref().map(|l| FaultNote { name, what: told(&section), from, until, links: l.clone() });
     let mut plans = Vec::new();
     let mut add = |kind, from, until| {
         if let Some(links) = &links {
@@ -188,6 +192,23 @@ fn fault(
     }
     section.finish_knowing(&KEYS);
     (plans, note)
+}
+
+/// A fault of a swept list in a few words: its name, or its kind, links and times.
+pub(crate) fn told_briefly(table: &Table) -> String {
+    let text = |key: &str| table.get(key).map(|value| value.as_str().map_or_else(|| show(value), str::to_string));
+    if let Some(name) = text("name") {
+        return name;
+    }
+    let sink = Sink::new("");
+    let when = [("at", "at"), ("until", "until")].map(|(key, word)| text(key).map(|time| format!(" {word} {time}")));
+    let enabled = table.get("enabled") != Some(&Value::Boolean(false));
+    let off = if enabled { "" } else { " (off)" };
+    format!(
+        "{}{}{off}",
+        told(&Section::new(&sink, "faults", Some(table))),
+        when.into_iter().flatten().collect::<String>()
+    )
 }
 
 /// A fault in words, from its keys: `leaf0 - spine3 at 25 % of its rate`.

@@ -24,7 +24,7 @@ use strandway_switch::Aggregation;
 
 /// With more messages than this, collectives have no entry for each message, unless a scenario asks for entries. Ours:
 /// percentiles are exact up to a million flows, and a million entries take about 250 MB.
-pub(super) const ROWS_MAX: u64 = 1 << 20;
+pub(crate) const ROWS_MAX: u64 = 1 << 20;
 
 /// If collectives without entries have more connections than this, the connections open at first use. Ours: an open
 /// connection takes up to 2 kB.

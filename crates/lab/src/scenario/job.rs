@@ -489,9 +489,9 @@ impl Written {
             None => format!("GPUs reach {:.0} TFLOP/s", self.reached / 1e12),
         };
         format!(
-            "{name}: {}, {:.1} billion parameters on {} GPUs of {servers} servers ({}, ZeRO-{}); {} micro-batches of {} x {} tokens; {compute}",
+            "{name}: {}, {} parameters on {} GPUs of {servers} servers ({}, ZeRO-{}); {} micro-batches of {} x {} tokens; {compute}",
             self.label,
-            self.model.parameters() as f64 / 1e9,
+            parameters(self.model.parameters() as f64),
             self.ranks(),
             degrees.join(", "),
             self.zero,
@@ -499,5 +499,14 @@ impl Written {
             self.micro_batch,
             self.model.sequence,
         )
+    }
+}
+
+/// A number of parameters in words.
+fn parameters(count: f64) -> String {
+    match count {
+        n if n >= 1e9 => format!("{:.1} billion", n / 1e9),
+        n if n >= 1e6 => format!("{:.1} million", n / 1e6),
+        n => format!("{n:.0}"),
     }
 }

@@ -21,6 +21,8 @@ pub(crate) struct Run {
     pub(crate) rows: bool,
     /// Run each job alone, too.
     pub(crate) alone: bool,
+    /// Run once more without the faults.
+    pub(crate) healthy: bool,
     pub(crate) capture: Option<String>,
     pub(crate) capture_limit: usize,
 }
@@ -64,10 +66,11 @@ pub(crate) fn read(sink: &Sink, root: &Table) -> Run {
     let why = section.flag("why");
     let rows = section.flag("rows").unwrap_or(false);
     let alone = section.flag("alone").unwrap_or(false);
+    let healthy = section.flag("healthy").unwrap_or(false);
     let capture = section.text("capture");
     let capture_limit = section.count("capture_limit", 1, 100_000_000).unwrap_or(1_000_000) as usize;
     section.finish();
-    Run { seed, threads, time_limit, sample, watch, why, rows, alone, capture, capture_limit }
+    Run { seed, threads, time_limit, sample, watch, why, rows, alone, healthy, capture, capture_limit }
 }
 
 /// The links that `name` means: those of a host in both directions, or one link.

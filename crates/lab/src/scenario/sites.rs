@@ -225,6 +225,7 @@ fn losses(topology: &Topology, shape: SitesShape, each: &[Written], first: &[u32
         let burst = w.burst.unwrap_or(Burst::NONE);
         let arrow = if one_way { "->" } else { " - " };
         faults.notes.push(FaultNote {
+            name: String::new(),
             what: format!("site{first}{arrow}site{} {}", a + b - first, super::faults::loses(probability, burst)),
             from: Time::ZERO,
             until: Time::NEVER,

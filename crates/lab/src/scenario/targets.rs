@@ -8,7 +8,7 @@ use strandway_proto::rng::Random;
 use toml::Value;
 
 /// The keys that name the links of a fault.
-pub(super) const TARGETS: [&str; 6] = ["link", "between", "switch", "port", "plane", "tier"];
+pub(crate) const TARGETS: [&str; 6] = ["link", "between", "switch", "port", "plane", "tier"];
 
 /// The links of a fault.
 pub(super) fn target(section: &Section<'_>, topology: &Topology, random: Random) -> Option<Vec<LinkId>> {

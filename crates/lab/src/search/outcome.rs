@@ -1,6 +1,8 @@
 //! The answer of a search.
 
-use crate::report::{text, to_json};
+use super::Part;
+use crate::plan::Origin;
+use crate::report::{MapFacts, html, text, to_json};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -23,6 +25,12 @@ pub struct Found {
     pub single_paths: bool,
     /// One step for each failure: the second one looks for a failure beside the worst one of the first.
     pub steps: Vec<StepFacts>,
+    /// The fabric, if it is small enough for a picture.
+    #[serde(skip)]
+    pub(crate) map: Option<MapFacts>,
+    /// The scenario.
+    #[serde(skip)]
+    pub(crate) origin: Origin,
 }
 
 /// The search for one failure.
@@ -40,6 +48,18 @@ pub struct StepFacts {
     pub runs: u64,
     /// All failures that were tried, the worst one first.
     pub failures: Vec<FailureFacts>,
+    /// The links of every part; empty for large fabrics.
+    #[serde(skip)]
+    pub(crate) classes_of_links: Vec<ClassOfLinks>,
+}
+
+/// A part that may fail, and its links by the names of their lower and upper ends.
+#[derive(Clone, Debug)]
+pub(crate) struct ClassOfLinks {
+    pub(crate) part: Part,
+    pub(crate) name: String,
+    pub(crate) class: u64,
+    pub(crate) links: Vec<(String, String)>,
 }
 
 /// One failure.
@@ -61,6 +81,8 @@ pub struct FailureFacts {
     pub value: Option<f64>,
     /// How the run ended: `finished`, `time limit` or `stalled`.
     pub end: String,
+    /// True if the run did not end because the failure leaves no path between some hosts.
+    pub disconnects: bool,
     /// The share of all payload that was delivered.
     pub delivered: f64,
     /// The digest of the run.
@@ -68,6 +90,12 @@ pub struct FailureFacts {
     /// The scenario that repeats it, as TOML.
     #[serde(skip)]
     pub scenario: String,
+    /// The kind of part.
+    #[serde(skip)]
+    pub(crate) part: Option<Part>,
+    /// The class of the parts that are alike.
+    #[serde(skip)]
+    pub(crate) class: u64,
 }
 
 impl FailureFacts {
@@ -86,6 +114,11 @@ impl Found {
     /// Tables for a terminal of `width` characters: the `top` worst failures of each step.
     pub fn text(&self, top: usize, width: Option<usize>) -> String {
         text::found(self, top, width)
+    }
+
+    /// A page with all failures, and a picture of the fabric.
+    pub fn html(&self) -> String {
+        html::found(self)
     }
 
     /// The `top` worst failures of the last step, by the names of their files, such as `01-leaf0-spine3-silent.toml`.

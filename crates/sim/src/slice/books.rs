@@ -30,10 +30,10 @@ pub(crate) struct Books<'a> {
 }
 
 impl<'a> Books<'a> {
-    pub(super) fn new(records: &'a Records, collectives: usize, planes: u8, sampler: Sampler) -> Books<'a> {
+    pub(super) fn new(records: &'a Records, collectives: usize, rows: bool, planes: u8, sampler: Sampler) -> Books<'a> {
         Books {
             records,
-            tallies: vec![Tally::default(); collectives],
+            tallies: vec![Tally::new(rows); collectives],
             times: Vec::new(),
             packets: PacketCounters::default(),
             paths: vec![PathCounters::default(); usize::from(planes) * PATH_SLOTS],

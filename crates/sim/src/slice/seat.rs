@@ -102,7 +102,7 @@ impl Slice<'_> {
                 } else {
                     let waits = if self.facts.plan.accounts { self.waits_since(h, connection) } else { None };
                     if let Some(tally) = self.tally_of(message) {
-                        tally.receive(Time(now));
+                        tally.receive(message.0, Time(now));
                         if let Some((waits, before)) = waits {
                             tally.waited.add(&waits, &before);
                         }
@@ -296,7 +296,7 @@ impl Slice<'_> {
         } else {
             self.edge.open[h].push(OpenMessage { message: flow, at: now, spent: Spent::default() });
             if let Some(tally) = self.tally_of(message.id) {
-                tally.start(Time(now));
+                tally.start(flow, Time(now));
             }
         }
         self.edge.fingerprints[h].add([STARTED, u64::from(flow), now]);

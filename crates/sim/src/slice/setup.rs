@@ -127,7 +127,7 @@ impl<'a> Slice<'a> {
             limits: Vec::new(),
             fabric: Fabric::new(router, stations, cut.slices),
             edge: Edge::new(plan, programs, &nodes[0], first_port),
-            books: Books::new(records, programs.groups(), topology.planes(), sampler),
+            books: Books::new(records, programs.groups(), plan.rows, topology.planes(), sampler),
         };
         slice.make_ports();
         slice.make_hosts();

@@ -312,7 +312,7 @@ impl AtPort<'_, '_> {
         let packet = &Transit::of_words(packet);
         let (link, to) = (self.port.link, self.port.to);
         if self.facts.sampling {
-            self.books.sampler.left(self.port.group, start, u64::from(packet.size()));
+            self.books.sampler.left(self.port.group, link, start, u64::from(packet.size()));
         }
         if self.port.has(flag::OBSERVED) {
             if self.facts.telemetry {

@@ -3,8 +3,10 @@
 use super::visit::AtPort;
 use super::{Cut, Slice};
 use crate::port::DATA;
+use strandway_fabric::frames::{Frames, LINKS_MAX};
 use strandway_fabric::measure::{GroupSeries, WatchPoint};
 use strandway_fabric::plan::Plan;
+use strandway_proto::units::{Span, Time};
 use strandway_proto::{ConnectionId, Endpoint, HostId, Packet};
 
 /// Points of the time series of one slice.
@@ -23,6 +25,7 @@ pub(crate) struct Taken {
     pub(crate) delivered: Vec<u64>,
     pub(crate) planes: Vec<Vec<u64>>,
     pub(crate) groups: Vec<GroupSeries>,
+    pub(crate) links: Frames,
     pub(crate) watched: Vec<Option<WatchPoint>>,
     pub(crate) watched_planes: Vec<Vec<u64>>,
 }
@@ -39,9 +42,11 @@ impl Sampler {
             (cut.slice_of_host(host) == slice).then(|| (cut.place_of(host.0) as usize, id))
         };
         let planes = usize::from(plan.topology.planes());
+        let links = Some(plan.topology.links()).filter(|links| *links <= LINKS_MAX && plan.sample_every.is_some());
         let taken = Taken {
             planes: vec![Vec::new(); if planes > 1 { planes } else { 0 }],
             groups: vec![GroupSeries::default(); plan.topology.groups().len()],
+            links: Frames::new(Span(every), links.unwrap_or(0)),
             watched_planes: vec![Vec::new(); if watched.is_some() { planes } else { 0 }],
             ..Taken::default()
         };
@@ -69,8 +74,9 @@ impl Sampler {
         }
     }
 
-    /// A packet has begun to leave by a port of a link group.
-    pub(super) fn left(&mut self, group: u16, start: u64, bytes: u64) {
+    /// A packet has begun to leave onto a link, by a port of a link group.
+    pub(super) fn left(&mut self, group: u16, link: u32, start: u64, bytes: u64) {
+        self.taken.links.note(Time(start), link, bytes);
         if let Some(point) = at(&mut self.taken.groups[usize::from(group)].bytes, (start / self.every) as usize) {
             *point += bytes;
         }

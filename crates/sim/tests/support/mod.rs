@@ -91,6 +91,7 @@ pub fn plan(topology: Topology, profile: Profile, flows: &[(u32, u32, u64)]) -> 
         sample_every: None,
         watch: None,
         accounts: true,
+        rows: false,
         capture: None,
     }
 }

@@ -50,9 +50,9 @@ impl Status {
         if self.seconds > 0.0 { self.bytes_sent as f64 / self.seconds } else { 0.0 }
     }
 
-    /// The share of payload that was sent again or rebuilt: the path's losses, as far as they had to be repaired.
+    /// The share of the payload that left and was lost, from 0 to 1: bytes that were sent again or rebuilt, of all bytes that were sent.
     pub fn loss(&self) -> f64 {
-        (self.again_bytes + self.rebuilt_bytes) as f64 / (self.fresh_bytes as f64).max(1.0)
+        (self.again_bytes + self.rebuilt_bytes) as f64 / ((self.fresh_bytes + self.again_bytes) as f64).max(1.0)
     }
 
     /// Bytes on the wire per byte of payload that left; 0 before the first.
@@ -330,5 +330,25 @@ impl Telling {
             rebuilt_bytes: read(&self.done.rebuilt),
             wire_bytes: node.wire_bytes() - self.wire,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_is_a_share() {
+        let status = |fresh, again, rebuilt| Status {
+            fresh_bytes: fresh,
+            again_bytes: again,
+            rebuilt_bytes: rebuilt,
+            ..Status::default()
+        };
+        assert_eq!(status(0, 0, 0).loss(), 0.0);
+        // One of ten packets that left was lost.
+        assert_eq!(status(90, 10, 0).loss(), 0.1);
+        // Every packet was sent three times and more.
+        assert!(status(100, 260, 100).loss() <= 1.0);
     }
 }

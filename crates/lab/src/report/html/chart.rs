@@ -84,6 +84,11 @@ impl Axis {
         Axis { label: label.into(), low, high, log: false }
     }
 
+    /// Its label; a logarithmic axis says so.
+    fn told(&self) -> String {
+        if self.log { format!("{} (logarithmic)", self.label) } else { self.label.clone() }
+    }
+
     /// The position of a value between the ends, from 0 to 1.
     pub(super) fn at(&self, value: f64) -> f64 {
         let scaled = |v: f64| if self.log { v.max(1e-12).log10() } else { v };
@@ -138,6 +143,19 @@ pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+/// The width of a letter of a label, on average.
+const LETTER: f64 = 6.6;
+
+/// A label as HTML, cut to this width. A label that was cut has its whole text as a title.
+pub(super) fn fitted(label: &str, width: f64) -> String {
+    let most = (width / LETTER).max(2.0) as usize;
+    if label.chars().count() <= most {
+        return escape(label);
+    }
+    let begin: String = label.chars().take(most - 1).collect();
+    format!("<title>{}</title>{}…", escape(label), escape(begin.trim_end()))
+}
+
 /// Both drawings of curves, their legend, and their data for the script (in the form that `charts.js` describes).
 pub(super) fn lines(chart: &Lines) -> String {
     let mut out: String = SIZES.iter().map(|size| draw_lines(chart, *size)).collect();
@@ -158,7 +176,7 @@ pub(super) fn lines(chart: &Lines) -> String {
         Drawn::Stacked => "stacked",
     };
     let data = serde_json::json!({
-        "x": [chart.x.low, chart.x.high], "log": chart.x.log, "xl": chart.x.label,
+        "x": [chart.x.low, chart.x.high], "log": chart.x.log, "xl": chart.x.told(),
         "y": [chart.y.low, chart.y.high], "yl": chart.y.label, "d": drawn, "s": series,
         "marks": chart.marks.iter().map(marks::data).collect::<Vec<_>>()
     });
@@ -204,7 +222,7 @@ fn draw_lines(chart: &Lines, size: Size) -> String {
         out,
         "<text class=\"label\" x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
         height - 6.0,
-        escape(&chart.x.label)
+        escape(&chart.x.told())
     );
     out.push_str(&marks::draw(&chart.marks, &chart.x, [size.left, top, right, bottom]));
     for (i, curve) in chart.curves.iter().enumerate() {
@@ -311,7 +329,7 @@ fn draw_ranges(groups: &[RangeGroup], label: &str, size: Size) -> String {
             let (a, m, b) = (x(range.low), x(range.mark), x(range.high));
             let colour = range.colour % COLOURS;
             let mid = y + ROW / 2.0;
-            let name = escape(&range.label);
+            let name = fitted(&range.label, left - 8.0);
             let _ = write!(out, "<g><title>{}</title>", escape(&range.title));
             let _ =
                 write!(out, "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>", left - 8.0, mid + 4.0);
@@ -357,7 +375,7 @@ fn draw_bars(rows: &[(String, usize, f64, String)], size: Size) -> String {
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             left - 8.0,
             mid + 4.0,
-            escape(label)
+            fitted(label, left - 8.0)
         );
         let _ = write!(
             out,

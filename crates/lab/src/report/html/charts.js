@@ -229,7 +229,10 @@ const charts = (() => {
   // The values at x, as lines of text: [class of the dot or "", text].
   const MOST = 14;
   const valuesAt = (chart, x) => {
-    const { spec } = chart, show = spec.show || short, shown = visible(chart);
+    const { spec } = chart, shown = visible(chart);
+    // The unit stands behind the last comma of the axis's label.
+    const unit = /, ([^,]{1,8})$/.exec(spec.yl || "");
+    const show = spec.show || (value => short(value) + (unit ? " " + unit[1] : ""));
     const rows = [["", spec.showX ? spec.showX(x) : `${spec.xl}: ${short(x)}`]];
     for (const mark of spec.marks || []) if (x >= mark.x && x <= (mark.x2 ?? mark.x)) rows.push(["", mark.label]);
     for (const s of shown.slice(0, MOST)) {
@@ -242,9 +245,19 @@ const charts = (() => {
   };
 
   const plotOf = chart => chart.plots.find(g => g.ownerSVGElement.getClientRects().length) || chart.plots[0];
+  // Charts over the same time: their cursors and views move together.
+  const all = [];
+  const beside = chart => chart.spec.xl && chart.spec.xl.startsWith("time, ")
+    ? all.filter(other => other !== chart && other.spec.xl === chart.spec.xl) : [];
   const hide = chart => {
     tip.style.visibility = "hidden";
-    for (const g of chart.plots) g.querySelector(".cursor").style.visibility = "hidden";
+    for (const one of [chart, ...beside(chart)]) for (const g of one.plots) g.querySelector(".cursor").style.visibility = "hidden";
+  };
+  const follow = (chart, x) => {
+    const g = plotOf(chart), [left, , right] = g.dataset.box.split(",").map(Number), cursor = g.querySelector(".cursor");
+    const inside = x >= chart.view[0] && x <= chart.view[1];
+    if (inside) cursor.setAttribute("transform", `translate(${scale(...chart.view, chart.spec.log, left, right)(x)} 0)`);
+    cursor.style.visibility = inside ? "visible" : "hidden";
   };
   // Puts the cursor at x and the values next to it. A screen reader gets the values as a sentence.
   const point = (chart, x, aloud) => {
@@ -266,6 +279,7 @@ const charts = (() => {
     tip.style.left = Math.max(4, (right_of ? near + 14 : near - 14 - tip.offsetWidth) + scrollX) + "px";
     tip.style.top = box.top + (top + 4) * zoom + scrollY + "px";
     tip.style.visibility = cursor.style.visibility = "visible";
+    for (const other of beside(chart)) follow(other, x);
     if (aloud) chart.say.textContent = rows.map(row => row[1]).join("; ");
   };
   const stopsOf = chart => {
@@ -274,6 +288,10 @@ const charts = (() => {
   };
 
   const zoom = (chart, low, high) => {
+    for (const other of beside(chart)) zoomOne(other, low, high);
+    zoomOne(chart, low, high);
+  };
+  const zoomOne = (chart, low, high) => {
     const { spec } = chart, a = Math.max(low, spec.x[0]), b = Math.min(high, spec.x[1]);
     const place = scale(...spec.x, spec.log, 0, 1);
     if (place(b) - place(a) < 1e-3) return;
@@ -287,7 +305,7 @@ const charts = (() => {
     const middle = chart.cursor >= view[0] && chart.cursor <= view[1] ? place(chart.cursor) : 0.5;
     zoom(chart, ...[middle - factor * middle, middle + factor * (1 - middle)].map(part => within(...view, spec.log, part)));
   };
-  const reset = chart => zoom(chart, ...chart.spec.x);
+  const reset = chart => zoom(chart, Math.min(...[chart, ...beside(chart)].map(c => c.spec.x[0])), Math.max(...[chart, ...beside(chart)].map(c => c.spec.x[1])));
 
   const listen = (chart, drawing) => {
     const g = drawing.querySelector("g[data-for]"), [left, , right] = g.dataset.box.split(",").map(Number);
@@ -449,6 +467,7 @@ const charts = (() => {
     figure.classList.add("live");
     figure.append(html("div", { class: "tools" }, chart.reset, menu(chart)), chart.say);
     draw(chart);
+    all.push(chart);
     for (const g of chart.plots) listen(chart, g.ownerSVGElement);
     const legend = figure.querySelector("ul.legend");
     if (legend && legend.children.length === spec.s.length) toggles(chart, legend);

@@ -4,10 +4,12 @@ use super::chart::{self, Range, RangeGroup, escape};
 use super::explorer::{self, Keys, Metric, explorer, metrics, ranked};
 use super::single::{completion, mean_use, over_time};
 use super::watched::goodputs;
-use super::{byte_unit, collectives, duration, figure, heading, how_made, parameters, rate_unit, remarks, stat, times};
+use super::{
+    byte_unit, collectives, duration, figure, heading, how_made, map, parameters, rate_unit, stacks, stat, times,
+};
 use crate::plan::Origin;
 use crate::report::lines::lines;
-use crate::report::text::{compared_collectives, count, fabric_line, percent};
+use crate::report::text::{compared_collectives, count, fabric_line, faults_told, percent};
 use crate::report::{FaultFacts, Report};
 use crate::sweep::Row;
 use std::collections::BTreeMap;
@@ -16,7 +18,7 @@ use std::collections::BTreeMap;
 const OVERLAID: usize = chart::COLOURS;
 /// With more collectives than this, their table is folded.
 const COLLECTIVES_OPEN: usize = 16;
-/// With more different remarks than this, only the reports of single runs show them.
+/// Limit on the notes that some runs have; the reports of single runs show all.
 const REMARKS: usize = 2;
 /// Limit on the settings that have a card each.
 const CARDS: usize = 6;
@@ -49,6 +51,7 @@ pub(super) fn body(title: &str, rows: &[Row], scenario: &str) -> String {
             Row { label: if told.is_empty() { rows[i].label.clone() } else { told }, ..rows[i].clone() }
         })
         .collect();
+    out.push_str(&stacks::of_runs(&shown));
     out.push_str("<h2>Over time</h2>\n");
     if shown.len() < rows.len() {
         out.push_str(&format!(
@@ -67,7 +70,9 @@ pub(super) fn body(title: &str, rows: &[Row], scenario: &str) -> String {
     out.push_str(&queues(&shown));
     out.push_str(&uplinks(&shown));
     out.push_str(&watched_flow(&shown));
-    out.push_str("</div>\n<h2>In the fabric</h2><div class=\"charts\">\n");
+    out.push_str("</div>\n<h2>In the fabric</h2>\n");
+    out.push_str(&map::of_runs(&reports));
+    out.push_str("<div class=\"charts\">\n");
     out.push_str(&utilisation(&shown));
     out.push_str(&trouble(&shown));
     out.push_str("</div>\n<h2>How it was made</h2>\n");
@@ -79,15 +84,36 @@ pub(super) fn body(title: &str, rows: &[Row], scenario: &str) -> String {
     out
 }
 
-/// Faults and notes of the runs; empty if they differ too much between runs.
+/// Faults and notes that all runs have, and notes of single runs unless there are many.
 fn common_remarks(rows: &[Row]) -> String {
-    let mut told: Vec<String> = Vec::new();
-    for remarks in rows.iter().map(|row| remarks(&row.report)).filter(|text| !text.is_empty()) {
-        if !told.contains(&remarks) {
-            told.push(remarks);
+    let mut out = String::new();
+    let faults = common_faults(rows);
+    if !faults.is_empty() {
+        // When senders avoided a fault differs between runs.
+        let alike: Vec<FaultFacts> =
+            faults.iter().map(|fault| FaultFacts { avoided_after_us: None, ..fault.clone() }).collect();
+        out.push_str(&format!("<p class=\"note bad\">Faults: {}</p>\n", escape(&faults_told(&alike))));
+    }
+    let mut notes: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (row, note) in rows.iter().flat_map(|row| row.report.notes.iter().map(move |note| (row, note))) {
+        match notes.iter_mut().find(|(known, _)| known == note) {
+            Some((_, of)) => of.push(&row.label),
+            None => notes.push((note, vec![&row.label])),
         }
     }
-    if told.len() > REMARKS { String::new() } else { told.concat() }
+    let mut single = 0;
+    for (note, of) in notes {
+        let whose = match of.len() {
+            all if all == rows.len() => String::new(),
+            1 => format!("{}: ", of[0]),
+            some => format!("{some} of {} runs: ", rows.len()),
+        };
+        single += usize::from(!whose.is_empty());
+        if whose.is_empty() || single <= REMARKS {
+            out.push_str(&format!("<p class=\"note\">Note: {}</p>\n", escape(&(whose + note))));
+        }
+    }
+    out
 }
 
 /// The scenario's description, and the fabric if all runs have the same.
@@ -153,14 +179,18 @@ fn found(rows: &[Row], metric: &Metric) -> String {
     if !ranked(rows) {
         return side_by_side(rows, metric);
     }
-    // If there are several workloads: the one with the largest differences.
+    // Of several workloads, faults or other settings the one with the largest differences.
+    let held = keys.held();
     let mut loads: Vec<(String, Vec<&Setting>)> = Vec::new();
     for setting in &settings {
-        let load = keys.load(setting.row);
+        let load = keys.load(setting.row, &held);
         match loads.iter_mut().find(|(known, _)| *known == load) {
             Some((_, of)) => of.push(setting),
             None => loads.push((load, vec![setting])),
         }
+    }
+    if loads.len() > 1 && loads.iter().all(|(_, of)| of.len() < 2) {
+        return ranging(&loads, metric);
     }
     let ends = |of: &[&Setting]| -> Option<(usize, usize)> {
         let by_mean = |a: &&&Setting, b: &&&Setting| a.mean.total_cmp(&b.mean);
@@ -173,10 +203,10 @@ fn found(rows: &[Row], metric: &Metric) -> String {
     let Some((load, (best, worst))) = told.max_by(|a, b| factor(a.1).total_cmp(&factor(b.1))) else {
         return "No run finished all of its flows.".into();
     };
-    let at = if load.is_empty() { String::new() } else { format!(" at {load}") };
+    let at = load;
     let what = metric.label.trim_end_matches(": time");
     let max = duration(Some(mean(best)));
-    let (good, bad) = (keys.unlike(best, worst), keys.unlike(worst, best));
+    let (good, bad) = (keys.unlike(best, worst, &held), keys.unlike(worst, best, &held));
     if mean(worst).is_infinite() {
         let f = &rows[worst].report.flows;
         let left = count(f.total - f.finished);
@@ -197,6 +227,22 @@ fn found(rows: &[Row], metric: &Metric) -> String {
         );
     }
     format!("Best{at}: {good} ({max}); worst: {bad} ({worst_max}, {factor} times). The {what}{seeds}.")
+}
+
+/// Runs that are not compared, such as runs with different workloads: the lowest and the highest value.
+fn ranging(loads: &[(String, Vec<&Setting>)], metric: &Metric) -> String {
+    let mut all: Vec<(&str, f64)> =
+        loads.iter().filter_map(|(load, of)| Some((load.trim(), of.first()?.mean))).collect();
+    all.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let what = metric.label.trim_end_matches(": time");
+    let (Some(low), Some(high)) = (all.iter().find(|(_, mean)| mean.is_finite()), all.last()) else {
+        return "No run finished all of its flows.".into();
+    };
+    if high.1.is_infinite() {
+        return format!("The {what} takes {} {}; {} it does not end.", metric.show(Some(low.1)), low.0, high.0);
+    }
+    let (least, most) = (metric.show(Some(low.1)), metric.show(Some(high.1)));
+    format!("The {what} takes from {least} {} to {most} {}.", low.0, high.0)
 }
 
 /// One scenario simulated and on real nodes: the values and their distance.

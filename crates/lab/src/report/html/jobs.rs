@@ -5,6 +5,7 @@ use super::lanes::{Bar, Lane, lanes};
 use super::marks::{self, Mark};
 use super::{figure, stat, table, time_unit};
 use crate::report::job::{HEAD, OPERATIONS_HEAD, below_lines, computes, operation_rows, rows, shown, streams};
+use crate::report::parts::part_of;
 use crate::report::text::{percent, us};
 use crate::report::{FaultFacts, JobFacts, PartFacts};
 use std::fmt::Write;
@@ -35,8 +36,8 @@ pub(super) fn section(jobs: &[JobFacts], faults: &[FaultFacts]) -> String {
     out
 }
 
-/// The numbers of a run of one job, for the cards at the top of the page.
-pub(super) fn cards(job: &JobFacts) -> Option<String> {
+/// The numbers of a run of one job, for the cards at the top of the page; `more` is one more card.
+pub(super) fn cards(job: &JobFacts, more: Option<(String, String)>) -> Option<String> {
     let iteration = job.iteration_us?;
     let share = |of: &dyn Fn(&PartFacts) -> bool| -> f64 {
         job.parts.iter().filter(|part| of(part)).filter_map(|part| part.share).sum()
@@ -51,12 +52,13 @@ pub(super) fn cards(job: &JobFacts) -> Option<String> {
     ];
     cards.extend(job.mfu.map(|mfu| (percent(mfu), "of the GPUs' peak (MFU)".into())));
     cards.extend(job.slowdown.map(|times| (format!("{times:.3}"), "times as long as alone".into())));
+    cards.extend(more);
     let cards: String = cards.iter().map(|(number, text)| stat(&number.replace(' ', "\u{a0}"), text)).collect();
     Some(format!("<section class=\"cards\">{cards}</section>\n"))
 }
 
 /// The colour of a part, and whether it is drawn lightly.
-fn colour(part: &str) -> (usize, bool) {
+pub(super) fn colour(part: &str) -> (usize, bool) {
     match part {
         "compute" => (0, false),
         "dp" => (1, false),
@@ -70,7 +72,7 @@ fn colour(part: &str) -> (usize, bool) {
 }
 
 /// A part in plain words.
-fn explained(part: &str) -> &'static str {
+pub(super) fn explained(part: &str) -> &'static str {
     match part {
         "compute" => "forward and backward passes, and the optimizer's step",
         "tp" => "waits for activations that the GPUs of a tensor-parallel group add (mostly over NVLink)",
@@ -236,15 +238,31 @@ fn picture(job: &JobFacts, faults: &[FaultFacts]) -> String {
             kinds.push(&step.kind);
         }
     }
-    let drawn: Vec<Lane> = streams(job).into_iter().map(|stream| lane(job, stream, &kinds, size, unit)).collect();
+    // A kind has the colour of its part, as in the other pictures; kinds of one part are drawn full and light in turns.
+    let is_graph = job.parts.iter().any(|part| part.name == "collectives");
+    let looks: Vec<(usize, bool)> = kinds
+        .iter()
+        .enumerate()
+        .map(|(at, kind)| {
+            let part = part_of(kind, is_graph);
+            let before = kinds[..at].iter().filter(|other| part_of(other, is_graph) == part).count();
+            (colour(part).0, before % 2 == 1)
+        })
+        .collect();
+    let drawn: Vec<Lane> =
+        streams(job).into_iter().map(|stream| lane(job, stream, (&kinds, &looks), size, unit)).collect();
     let x = Axis::new(format!("time since the iteration began, {unit}"), 0.0, most / size);
     let marks = fault_marks(job, faults, size, most / size);
-    let drawing = lanes(&drawn, &x, &marks) + &chart::legend(kinds.iter().enumerate().map(|(i, kind)| (*kind, i)));
+    let items = kinds.iter().zip(&looks).map(|(kind, (k, soft))| {
+        format!("<li><i class=\"k{k}{}\"></i>{}</li>", if *soft { " soft" } else { "" }, escape(kind))
+    });
+    let legend = format!("<ul class=\"legend\">{}</ul>", items.collect::<String>());
+    let drawing = lanes(&drawn, &x, &marks) + &legend;
     let sub = "Computation in the first lane, communication in the others. Where the first lane is empty, the rank waits for one of the others. Drag over a time to zoom in";
     figure(&format!("{}: steps of the slowest rank", job.name), sub, &drawing)
 }
 
-fn lane(job: &JobFacts, stream: u8, kinds: &[&str], size: f64, unit: &str) -> Lane {
+fn lane(job: &JobFacts, stream: u8, (kinds, looks): (&[&str], &[(usize, bool)]), size: f64, unit: &str) -> Lane {
     let steps = job.timeline.iter().filter(|step| step.stream == stream && step.until_us > step.from_us);
     let bars = steps.clone().map(|step| {
         let mut title = format!("{} of layer {}", step.kind, step.layer);
@@ -255,8 +273,8 @@ fn lane(job: &JobFacts, stream: u8, kinds: &[&str], size: f64, unit: &str) -> La
             chart::short(step.until_us / size),
             us(Some(step.until_us - step.from_us))
         );
-        let colour = kinds.iter().position(|kind| *kind == step.kind).unwrap_or(0);
-        Bar { from: step.from_us / size, until: step.until_us / size, colour, soft: false, title }
+        let (colour, soft) = kinds.iter().position(|kind| *kind == step.kind).map_or((0, false), |at| looks[at]);
+        Bar { from: step.from_us / size, until: step.until_us / size, colour, soft, title }
     });
     let label = match computes(stream) {
         true => "compute".to_string(),

@@ -1,6 +1,6 @@
 //! Lanes of bars over time.
 
-use super::chart::{Axis, BOTTOM, COLOURS, RIGHT, SIZES, Size, TOP, escape, labels, open};
+use super::chart::{Axis, BOTTOM, COLOURS, RIGHT, SIZES, Size, TOP, escape, fitted, labels, open};
 use super::marks::{self, Mark};
 use std::fmt::Write;
 
@@ -64,7 +64,7 @@ fn draw(lanes: &[Lane], axis: &Axis, marks: &[Mark], size: Size) -> String {
         escape(&axis.label)
     );
     for (row, lane) in lanes.iter().enumerate() {
-        let (name, mid) = (escape(&lane.label), top + row as f64 * row_height + row_height / 2.0 + 4.0);
+        let (name, mid) = (fitted(&lane.label, left - 8.0), top + row as f64 * row_height + row_height / 2.0 + 4.0);
         let _ = write!(out, "<text x=\"{:.1}\" y=\"{mid:.1}\" text-anchor=\"end\">{name}</text>", left - 8.0);
     }
     let (wide, high) = (right - left, bottom - top);

@@ -23,8 +23,8 @@ pub(super) fn of_faults(faults: &[FaultFacts], size: f64, end: f64) -> Vec<Mark>
     let mut at: Vec<(f64, Option<f64>, Vec<&str>)> = Vec::new();
     for fault in faults.iter().filter(|f| (f.from_us > 0.0 || f.until_us.is_some()) && f.from_us / size < end) {
         match at.iter_mut().find(|(from, until, _)| *from == fault.from_us && *until == fault.until_us) {
-            Some((.., names)) => names.push(&fault.what),
-            None => at.push((fault.from_us, fault.until_us, vec![&fault.what])),
+            Some((.., names)) => names.push(fault.label()),
+            None => at.push((fault.from_us, fault.until_us, vec![fault.label()])),
         }
     }
     let made = at.into_iter().map(|(from, until, names)| {
@@ -102,6 +102,7 @@ mod tests {
     #[test]
     fn faults_that_come_or_go_are_marked() {
         let fault = |what: &str, from_us, until_us| FaultFacts {
+            name: String::new(),
             what: what.into(),
             from_us,
             until_us,

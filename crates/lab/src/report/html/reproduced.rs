@@ -5,14 +5,21 @@ use super::pivot::{Pivot, pivots};
 use super::{figure, heading, stat, table, time_unit, watched};
 use crate::report::text::reproduced::{bound, notes, number, quantity, spread, verdict, whose};
 use crate::report::{FaultFacts, SeriesFacts, WatchedFacts};
-use crate::reproduce::{Chart, ChartKind, ChartRun, Reproduction, Row, Verdict, WATCH_EVERY};
+use crate::reproduce::{Chart, ChartKind, ChartRun, Reproduction, Row, Source, Verdict, WATCH_EVERY};
 
 pub(super) fn body(done: &Reproduction) -> String {
     let counts = done.counts();
     let lead = "Published and reference values next to ours. Each number of ours is the mean over seeds; \"slowest flow\" is the \
                 mean of the per-seed maxima. The source of the other number is named: only \"published\" values come from a paper.";
     let pivots = pivots(&done.rows);
-    let mut out = heading("Published results beside ours", &headline(done, &pivots), lead);
+    let theirs = done.rows.iter().any(|row| row.published.is_some());
+    let (kind, lead) = match theirs {
+        true => ("Published results beside ours", lead),
+        false => {
+            ("Our results", "Each number is the mean over seeds; \"slowest flow\" is the mean of the per-seed maxima.")
+        }
+    };
+    let mut out = heading(kind, &headline(done, &pivots), lead);
     if counts.judged() + counts.ours > 0 {
         out.push_str("<section class=\"cards\">");
         for (count, text) in [
@@ -62,6 +69,9 @@ pub(super) fn body(done: &Reproduction) -> String {
 /// The finding in a sentence: verdicts, or, if no row is judged, the fastest transport.
 fn headline(done: &Reproduction, pivots: &[Pivot]) -> String {
     let counts = done.counts();
+    let mut judged = done.rows.iter().filter(|row| row.published.is_some() && row.verdict != Verdict::Unknown);
+    let of_model = judged.all(|row| row.source == Source::ReferenceModel);
+    let with = if of_model { "one of the reference model" } else { "a reference" };
     match (counts.judged(), counts.judged() - counts.met) {
         (0, _) => pivots.iter().find_map(Pivot::found).unwrap_or_else(|| {
             let rows = done.rows.len();
@@ -70,10 +80,10 @@ fn headline(done: &Reproduction, pivots: &[Pivot]) -> String {
                 if rows == 1 { "value" } else { "values" }
             )
         }),
-        (1, 0) => "The only value with a reference agrees with it.".to_string(),
-        (judged, 0) => format!("All {judged} values with a reference agree with it."),
+        (1, 0) => format!("The only value with {with} agrees with it."),
+        (judged, 0) => format!("All {judged} values with {with} agree with it."),
         (judged, _) => format!(
-            "{} of {judged} values with a reference agree with it; {} do not, and {} agree only with some seeds.",
+            "{} of {judged} values with {with} agree with it; {} do not, and {} agree only with some seeds.",
             counts.met, counts.missed, counts.undecided
         ),
     }

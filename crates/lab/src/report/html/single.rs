@@ -2,16 +2,16 @@
 
 use super::chart::{self, Axis, Curve, Drawn, Lines, Range, RangeGroup, escape};
 use super::{
-    byte_unit, collectives, duration, figure, heading, how_made, jobs, marks, parameters, rate_phrase, rate_unit,
-    remarks, stat, table, time_unit, times, watched, why,
+    byte_unit, collectives, duration, figure, finding, heading, how_made, jobs, map, marks, parameters, rate_phrase,
+    rate_unit, remarks, table, time_unit, watched, why,
 };
-use crate::report::text::{bytes, collective_rows, count, fabric_line, gbps, percent};
-use crate::report::{FaultFacts, GroupSeriesFacts, JobFacts, Report, SeriesFacts, cost};
+use crate::report::text::{bytes, collective_rows, count, fabric_line, percent};
+use crate::report::{FaultFacts, GroupSeriesFacts, Report, SeriesFacts, cost};
 
 pub(super) fn body(report: &Report) -> String {
     let mut out =
-        heading(&format!("{} · profile {}", report.scenario, report.profile), &finding(report), &lead(report));
-    out.push_str(&cards(report));
+        heading(&format!("{} · profile {}", report.scenario, report.profile), &finding::finding(report), &lead(report));
+    out.push_str(&finding::cards(report));
     out.push_str(&remarks(report));
     out.push_str(&unfinished(report));
     out.push_str(&jobs::section(&report.jobs, &report.faults));
@@ -32,7 +32,9 @@ pub(super) fn body(report: &Report) -> String {
         out.push_str(&occupancy(report));
     }
     out.push_str("</div>\n");
-    out.push_str("<h2>In the fabric</h2><div class=\"charts\">\n");
+    out.push_str("<h2>In the fabric</h2>\n");
+    out.push_str(&map::of_runs(&[("", report)]));
+    out.push_str("<div class=\"charts\">\n");
     out.push_str(&utilisation(report));
     out.push_str(&packets(report));
     out.push_str("</div>\n");
@@ -68,75 +70,6 @@ fn occupancy(report: &Report) -> String {
 /// Limit on the curves in a chart of jobs.
 const JOBS_SHOWN: usize = 8;
 
-/// The finding in plain English, with missed expectations first.
-fn finding(report: &Report) -> String {
-    let missed: Vec<&str> = report.expect.iter().filter(|e| !e.met).map(|e| e.key.as_str()).collect();
-    match &missed[..] {
-        [] => outcome(report),
-        [one] => format!("1 of {} expectations missed ({one}). {}", report.expect.len(), outcome(report)),
-        all => format!("{} of {} expectations missed. {}", all.len(), report.expect.len(), outcome(report)),
-    }
-}
-
-fn outcome(report: &Report) -> String {
-    let f = &report.flows;
-    if f.finished < f.total {
-        let left = f.total - f.finished;
-        return format!(
-            "{} of {} flows did not finish: the run ended with “{}”.",
-            count(left),
-            count(f.total),
-            report.end
-        );
-    }
-    let max = duration(report.fct_us.max);
-    if f.total == 1 {
-        let bound =
-            report.slowdown.max.map_or(String::new(), |slow| format!(", {} times its lower bound", times(slow)));
-        return format!("The flow took {max}{bound}.");
-    }
-    if let [job] = &report.jobs[..]
-        && let Some(sentence) = jobs::finding(job)
-    {
-        return sentence;
-    }
-    if let [c] = &report.slowest_collectives()[..]
-        && c.messages == f.total
-        && let (Some(time), Some(bus)) = (c.time_us, c.busbw)
-    {
-        let groups = if c.group.is_some() { "The slowest group's " } else { "The " };
-        return format!(
-            "{groups}{} among {} ranks took {}, {} times its lower bound: a bus bandwidth of {bus:.1}\u{a0}GB/s.",
-            c.kind,
-            count(c.ranks.into()),
-            duration(Some(time)),
-            times(time / c.bound_us)
-        );
-    }
-    let slowest = report.jobs.iter().max_by(|a, b| {
-        let time = |job: &JobFacts| job.iteration_us.unwrap_or(f64::INFINITY);
-        time(a).total_cmp(&time(b))
-    });
-    if let Some(job) = slowest
-        && report.jobs.iter().all(|job| job.iteration_us.is_some())
-    {
-        let by = |job: &JobFacts| job.slowdown.map(|slowdown| (slowdown, job.name.clone()));
-        let beside = report.jobs.iter().filter_map(by).max_by(|a, b| a.0.total_cmp(&b.0));
-        let beside = beside
-            .map_or(String::new(), |(slowdown, name)| format!("; {name} takes {slowdown:.2} times as long as alone"));
-        let (jobs, time) = (count(report.jobs.len() as u64), duration(job.iteration_us));
-        return format!("{jobs} jobs ended; an iteration of the slowest, {}, took {time}{beside}.", job.name);
-    }
-    match report.slowdown.max {
-        Some(slow) => format!(
-            "All {} flows finished; the slowest took {max}, at most {} times as long as alone.",
-            count(f.total),
-            times(slow)
-        ),
-        None => format!("All {} flows finished; the slowest took {max}.", count(f.total)),
-    }
-}
-
 fn lead(report: &Report) -> String {
     let p = &report.packets;
     let told: Vec<String> = [(p.dropped, "dropped"), (p.lost, "lost to faults"), (p.trimmed, "trimmed")]
@@ -155,31 +88,6 @@ fn lead(report: &Report) -> String {
         format!("{}. ", report.description.trim_end_matches('.'))
     };
     format!("{about}{loss}; {}. {}.", rate_phrase(report), fabric_line(report))
-}
-
-fn cards(report: &Report) -> String {
-    if let [job] = &report.jobs[..]
-        && let Some(cards) = jobs::cards(job)
-    {
-        return cards;
-    }
-    let f = &report.flows;
-    let p = &report.packets;
-    let mut out = String::from("<section class=\"cards\">");
-    let done =
-        if f.finished == f.total { count(f.total) } else { format!("{} / {}", count(f.finished), count(f.total)) };
-    for (number, text) in [
-        (done, "flows finished".to_string()),
-        (duration(report.fct_us.p50), "median completion time".into()),
-        (duration(report.fct_us.p99), "99th percentile".into()),
-        (duration(report.fct_us.max), "slowest flow".into()),
-        (gbps(report.goodput_gbps.mean_per_host), "goodput per sending host".into()),
-        (percent(p.retransmitted_share), "of data packets sent again".into()),
-    ] {
-        out.push_str(&stat(&number, &text));
-    }
-    out.push_str("</section>\n");
-    out
 }
 
 fn unfinished(report: &Report) -> String {

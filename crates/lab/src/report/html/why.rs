@@ -23,12 +23,29 @@ const LOOK: [(&str, &str); Cause::ALL.len()] = [
     ("earlier messages", "#5c6bc0"),
 ];
 
+/// Limit on the single flows.
+const FLOWS: usize = 3;
+
 /// The figure; empty if the run recorded no accounts.
 pub(super) fn chart(why: &[WhyFacts]) -> String {
-    let told: Vec<&WhyFacts> = why.iter().filter(|w| w.time_us.is_some()).collect();
+    let mut told: Vec<&WhyFacts> = why.iter().filter(|w| w.time_us.is_some()).collect();
     if told.is_empty() {
         return String::new();
     }
+    // Collectives, classes and chains say more than single flows, of which the slowest ones are often alike.
+    let rank = |why: &&WhyFacts| match why.kind.as_str() {
+        "collective" => 0,
+        "chain" => 1,
+        "class" => 2,
+        _ => 3,
+    };
+    told.sort_by_key(rank);
+    let mut flows = 0;
+    told.retain(|why| {
+        flows += usize::from(rank(why) == 3);
+        rank(why) < 3 || flows <= FLOWS
+    });
+    let left = flows.saturating_sub(FLOWS);
     let mut out = String::from("<div class=\"why\">");
     let mut seen = [false; Cause::ALL.len()];
     for why in told {
@@ -37,7 +54,7 @@ pub(super) fn chart(why: &[WhyFacts]) -> String {
             "<div style=\"margin:.5em 0\"><div><b>{}</b> {}</div><svg viewBox=\"0 0 1000 14\" preserveAspectRatio=\"none\" \
              style=\"width:100%;height:14px;display:block\" role=\"img\" aria-label=\"{}\">",
             escape(&why.what),
-            duration(why.time_us),
+            if why.kind == "class" { format!("{} in sum", duration(why.time_us)) } else { duration(why.time_us) },
             escape(&why.sentence)
         );
         let mut x = 0.0;
@@ -65,5 +82,8 @@ pub(super) fn chart(why: &[WhyFacts]) -> String {
         );
     }
     out.push_str("</p></div>");
+    if left > 0 {
+        let _ = write!(out, "<p class=\"sub\">The next {left} slowest flows are in the JSON report.</p>");
+    }
     figure("Where its time went", "Share of the time by cause", &out)
 }

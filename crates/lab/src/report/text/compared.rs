@@ -4,7 +4,7 @@ use super::grid::{ALWAYS, Grid};
 use super::{collectives_table, compared_collectives, count, gbps, us, verdict};
 use crate::report::lines::{Line, lines};
 use crate::report::{JobFacts, Report};
-use crate::sweep::Row;
+use crate::sweep::{Row, short_names};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A column of numbers.
@@ -113,9 +113,7 @@ fn heads(lines: &[Line]) -> BTreeMap<String, String> {
     if keys.is_empty() || !lines.iter().all(made_of_keys) || lines.iter().any(|l| l.set.len() != keys.len()) {
         return BTreeMap::new();
     }
-    let short = |key: &str| key.rsplit('.').next().unwrap_or(key).to_string();
-    let twice = |key: &str| keys.iter().filter(|other| short(other) == short(key)).count() > 1;
-    keys.iter().map(|key| ((*key).clone(), if twice(key) { (*key).clone() } else { short(key) })).collect()
+    short_names(keys.into_iter().map(String::as_str))
 }
 
 fn grid(rows: &[Row], lines: &[Line], heads: &BTreeMap<String, String>, shown: &[&Column], expects: bool) -> Grid {

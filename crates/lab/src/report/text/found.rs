@@ -8,11 +8,7 @@ use crate::search::{FailureFacts, Found, StepFacts};
 pub(crate) fn found(found: &Found, top: usize, width: Option<usize>) -> String {
     let mut out = format!("{}\n", found.scenario);
     for (key, value) in &found.baseline {
-        let without = match found.own_faults {
-            0 => "without a failure",
-            _ => "with the scenario's own faults only",
-        };
-        out.push_str(&format!("{without}: {key} = {}\n", shown(key, *value)));
+        out.push_str(&format!("{}: {key} = {}\n", without(found), shown(key, *value)));
     }
     for step in &found.steps {
         out.push_str(&format!("\n{}\n", heading(found, step)));
@@ -28,12 +24,47 @@ pub(crate) fn found(found: &Found, top: usize, width: Option<usize>) -> String {
         ] {
             grid.column(head, rank, !["failure", ""].contains(&head));
         }
-        for (place, failure) in step.failures.iter().take(top).enumerate() {
+        let ranked = step.failures.iter().filter(|failure| !failure.disconnects);
+        for (place, failure) in ranked.take(top).enumerate() {
             grid.row(row(place, failure));
         }
-        out.push_str(&grid.text(width));
+        out.extend(disconnecting(step));
+        if step.failures.iter().any(|failure| !failure.disconnects) {
+            out.push_str(&grid.text(width));
+        }
     }
     out
+}
+
+/// Limit on the names in a line.
+const NAMES: usize = 6;
+
+/// A line with the failures that cut hosts off.
+pub(crate) fn disconnecting(step: &StepFacts) -> Option<String> {
+    let mut parts: Vec<(&str, u64)> = Vec::new();
+    for failure in step.failures.iter().filter(|failure| failure.disconnects) {
+        if parts.iter().all(|(name, _)| *name != failure.name) {
+            parts.push((&failure.name, failure.alike));
+        }
+    }
+    let all = match found_alike(step) {
+        true => parts.iter().map(|(_, alike)| *alike).sum(),
+        false => parts.len() as u64,
+    };
+    let names: Vec<&str> = parts.iter().map(|(name, _)| *name).take(NAMES).collect();
+    let more = if parts.len() > NAMES { ", ..." } else { "" };
+    (!parts.is_empty()).then(|| {
+        format!(
+            "without any of {} parts hosts are cut off, and the run does not end: {}{more}\n",
+            count(all),
+            names.join(", ")
+        )
+    })
+}
+
+/// True if each part that was tried stands for others.
+fn found_alike(step: &StepFacts) -> bool {
+    step.tried == step.classes
 }
 
 fn row(place: usize, failure: &FailureFacts) -> [String; 7] {
@@ -52,7 +83,12 @@ fn row(place: usize, failure: &FailureFacts) -> [String; 7] {
     ]
 }
 
-fn heading(found: &Found, step: &StepFacts) -> String {
+/// The run that failures are compared with.
+pub(crate) fn without(found: &Found) -> &'static str {
+    if found.own_faults == 0 { "without a failure" } else { "with the scenario's own faults only" }
+}
+
+pub(crate) fn heading(found: &Found, step: &StepFacts) -> String {
     let beside = match step.beside.is_empty() {
         true => String::new(),
         false => format!("beside {}: ", step.beside.join(" and ")),
@@ -68,6 +104,6 @@ fn heading(found: &Found, step: &StepFacts) -> String {
 }
 
 /// A value, as a time if its name says so.
-fn shown(key: &str, value: f64) -> String {
+pub(crate) fn shown(key: &str, value: f64) -> String {
     if key.contains("_us") { us(Some(value)) } else { format!("{value:.3}") }
 }
