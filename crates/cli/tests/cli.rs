@@ -421,6 +421,9 @@ fn shells_complete_commands_and_man_has_a_page_for_each() {
     {
         let (status, out, err) = folder.strandway(&["completions", shell]);
         assert!(status == 0 && err.is_empty() && out.contains(word), "{shell}: {err}");
+        assert!(out.contains("rocev2_sr"), "{shell} completes profiles");
+        // For fish, no words of a command are generated, only its options.
+        assert!(shell == "fish" || out.contains("websearch"), "{shell} completes names for `explain`");
     }
     let (status, out, _) = folder.strandway(&["man"]);
     assert!(status == 0 && out.starts_with(".ie") && out.contains("packet by packet"), "{out}");

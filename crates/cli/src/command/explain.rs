@@ -88,7 +88,7 @@ fn named(name: &str) -> Result<String, Failure> {
 }
 
 /// All names that have an explanation.
-fn names() -> Vec<&'static str> {
+pub(crate) fn names() -> Vec<&'static str> {
     [
         &Profile::NAMES[..],
         &CongestionConfig::NAMES,

@@ -1,15 +1,32 @@
 //! `strandway completions` and `strandway man`: files that a shell and `man` read.
 
+use super::explain;
 use crate::Failure;
 use crate::args::{Args, CompletionsArgs, ManArgs};
-use clap::CommandFactory;
+use clap::builder::PossibleValuesParser;
+use clap::{Command, CommandFactory};
 use std::io::Write;
+use strandway_proto::Profile;
 
 /// Prints the completion script for a shell.
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Args::command(), "strandway", &mut script);
+    clap_complete::generate(args.shell, &mut named(Args::command()), "strandway", &mut script);
     print(&script)
+}
+
+/// The command with names where it takes one: profiles, and all that `explain` knows. Only for scripts: the command itself
+/// takes more, such as `uec/reps`.
+fn named(command: Command) -> Command {
+    let command = command.mut_args(|arg| match arg.get_id().as_str() {
+        "profile" | "profiles" => arg.value_parser(PossibleValuesParser::new(Profile::NAMES)),
+        _ => arg,
+    });
+    let command = match command.get_name() {
+        "explain" => command.mut_arg("name", |arg| arg.value_parser(PossibleValuesParser::new(explain::names()))),
+        _ => command,
+    };
+    command.mut_subcommands(named)
 }
 
 /// Prints the manual page, or writes the pages of all commands into a directory.
