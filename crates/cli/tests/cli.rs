@@ -386,7 +386,8 @@ fn the_model_names_the_best_scheme_for_a_link() {
     assert_eq!((&rows[1]["at"], &rows[1]["value"]), (&"3%".into(), &0.03.into()));
     assert_eq!(rows[1]["best_p999"]["scheme"], "MDS(32,16)");
     let page = std::fs::read_to_string(folder.0.join("a.html")).expect("a page");
-    assert!(page.contains("By p99.9, MDS(32,2) is best at 1e-6, MDS(32,16) at 3%"), "a headline");
+    let headline = "By p99.9: MDS(32,2) is best at 1e-6; MDS(32,16) is best at 3%";
+    assert!(page.contains(headline), "a headline");
 
     for (args, fragment) in [
         (&["--size", "5"][..], "--size 5: a size needs a unit; write \"5 MB\""),
@@ -433,10 +434,9 @@ fn shells_complete_commands_and_man_has_a_page_for_each() {
     {
         let (status, out, err) = folder.strandway(&["completions", shell]);
         assert!(status == 0 && err.is_empty() && out.contains(word), "{shell}: {err}");
-        assert!(
-            out.contains("rocev2_sr") && out.contains("websearch"),
-            "{shell} completes profiles and what can be explained"
-        );
+        assert!(out.contains("rocev2_sr"), "{shell} completes profiles");
+        // For fish, no words of a command are generated, only its options.
+        assert!(shell == "fish" || out.contains("websearch"), "{shell} completes names for `explain`");
     }
     let (status, out, _) = folder.strandway(&["man"]);
     assert!(status == 0 && out.starts_with(".ie") && out.contains("packet by packet"), "{out}");
@@ -482,7 +482,7 @@ fn reproduce_names_what_there_is() {
     let (status, out, _) = folder.strandway(&["reproduce", "--list"]);
     assert_eq!(status, 0);
     let names: Vec<&str> = out.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(names, ["strack", "prime", "mrc", "sdr_rdma", "mcast_allgather", "esa", "shootout"]);
+    assert_eq!(names, ["strack", "prime", "mrc", "sdr_rdma", "mcast_allgather", "esa", "nccl", "shootout"]);
     for (args, fragment) in [
         (&["reproduce", "strak"][..], "did you mean `strack`?"),
         (&["reproduce", "prime", "--only", "nothing"], "no row matches"),

@@ -33,10 +33,11 @@ fn an_incast_at_a_low_rate_has_no_timeouts() {
 
 #[test]
 fn a_timer_does_not_run_while_its_port_is_paused() {
-    // A receiver's link at a fiftieth of its rate: ports are paused for most of 8 ms, and the timeout is 1 ms.
-    let text = "[fabric]\nhosts = 16\nhosts_per_leaf = 8\nspines = 2\nrate = \"400 Gbps\"\nlatency = \"500 ns\"\n\
-                [profile]\nname = \"rocev2\"\ncongestion = \"fixed\"\n[workload]\nkind = \"incast\"\nsenders = 8\nsize = \"1 MB\"\n\
-                [[faults]]\nbetween = [\"host0\", \"leaf0\"]\nkind = \"degrade\"\nfraction = 0.02\n";
+    // A receiver's link at a fiftieth of its rate: ports are paused for most of 12 ms, and the timeout is 1 ms.
+    let text = "[fabric]\nhosts = 64\nhosts_per_leaf = 32\nspines = 2\nrate = \"400 Gbps\"\nlatency = \"500 ns\"\n\
+                [profile]\nname = \"rocev2\"\ncongestion = \"fixed\"\n[workload]\nkind = \"incast\"\nsenders = 24\nsize = \"500 kB\"\n\
+                [[faults]]\nbetween = [\"host0\", \"leaf0\"]\nkind = \"degrade\"\nfraction = 0.02\n\
+                [run]\ntime_limit = \"500 ms\"\n";
     let packets = outcome(text, &[]).report.packets;
     assert!(packets.pauses > 0);
     assert_eq!((packets.timeouts, packets.retransmitted, packets.dropped), (0, 0, 0));

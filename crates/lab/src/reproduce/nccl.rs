@@ -69,7 +69,7 @@ fn trees(table: &mut Table) {
             .note("NVIDIA/nccl-tests issue 232, about 50 GB/s for large buffers"),
     );
     table.row(
-        RowSpec::new("tree/2x1-400/32", "the same, 32 MiB", "GB/s", one("32 MiB"))
+        RowSpec::new("tree/2x1-400-32mib", "the same, 32 MiB", "GB/s", one("32 MiB"))
             .beside(41.31, Source::Published)
             .note("NVIDIA/nccl-tests issue 232; the time of NCCL's kernels and protocols, about 130 us here, is not modelled"),
     );
