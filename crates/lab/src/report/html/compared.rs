@@ -277,7 +277,9 @@ fn cards(rows: &[Row], metric: &Metric, keys: &Keys) -> String {
     } else {
         settings.sort_by(|a, b| a.mean.total_cmp(&b.mean));
         let middle = &settings[settings.len() / 2];
-        for (word, s) in [("best", &settings[0]), ("middle", middle), ("worst", &settings[settings.len() - 1])] {
+        // Runs with different workloads are not ranked.
+        let [low, high] = if keys.compared() { ["best", "worst"] } else { ["lowest", "highest"] };
+        for (word, s) in [(low, &settings[0]), ("middle", middle), (high, &settings[settings.len() - 1])] {
             out.push_str(&stat(&metric.show(mean(s)), &format!("{word}: {}", name(s))));
         }
         out.push_str(&stat(&count(settings.len() as u64), &format!("settings, {} runs", count(rows.len() as u64))));

@@ -9,7 +9,7 @@ use crate::report::lines::SEED;
 use crate::report::text::{count, gbps};
 use crate::sweep::{Row, short_names, switched_fault};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// Values longer than this may be broken anywhere.
@@ -223,21 +223,9 @@ impl Keys {
     /// against each other; runs with different faults, and runs of a comparison with other different keys, are ranked
     /// only if they differ in nothing else.
     pub(super) fn held(&self) -> Vec<&Key> {
-        let settings: Vec<usize> = {
-            let mut seen: Vec<String> = Vec::new();
-            let new = |row: &usize| {
-                let setting = self.setting(*row);
-                let new = !seen.contains(&setting);
-                seen.push(setting);
-                new
-            };
-            (0..self.sets.len()).filter(new).collect()
-        };
+        let settings = self.settings();
         let varied = || self.keys.iter().filter(|key| key.values.len() > 1 && key.name != SEED && key.name != NAMED);
-        let compares = |held: &[&Key]| {
-            let alike = |a: usize, b: usize| held.iter().all(|key| self.value(a, key) == self.value(b, key));
-            settings.iter().enumerate().any(|(i, a)| settings[..i].iter().any(|b| alike(*a, *b)))
-        };
+        let compares = |held: &[&Key]| self.any_alike(&settings, held);
         let workload: Vec<&Key> = varied().filter(|key| key.name.starts_with("workload")).collect();
         let faults: Vec<&Key> =
             varied().filter(|key| key.name.starts_with("workload") || key.name.starts_with("faults")).collect();
@@ -246,6 +234,23 @@ impl Keys {
         let choices = [all, faults, workload.clone()];
         let fitting = choices.into_iter().skip(usize::from(!named)).find(|held| compares(held));
         fitting.unwrap_or(workload)
+    }
+
+    /// One row of each setting.
+    fn settings(&self) -> Vec<usize> {
+        let mut seen: BTreeSet<String> = BTreeSet::new();
+        (0..self.sets.len()).filter(|row| seen.insert(self.setting(*row))).collect()
+    }
+
+    /// True if two of these rows have the same values of all these keys.
+    fn any_alike(&self, rows: &[usize], keys: &[&Key]) -> bool {
+        let mut seen: BTreeSet<Vec<Option<&String>>> = BTreeSet::new();
+        rows.iter().any(|row| !seen.insert(keys.iter().map(|key| self.value(*row, key)).collect()))
+    }
+
+    /// True if some runs differ in nothing but what a headline compares.
+    pub(super) fn compared(&self) -> bool {
+        self.any_alike(&self.settings(), &self.held())
     }
 
     fn value(&self, row: usize, key: &Key) -> Option<&String> {
