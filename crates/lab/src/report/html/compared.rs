@@ -1,7 +1,8 @@
 //! The page of several runs: findings, an explorer, a table of all runs, and charts of the best and the worst runs.
 
 use super::chart::{self, Range, RangeGroup, escape};
-use super::explorer::{self, Keys, Metric, explorer, metrics, ranked};
+use super::explorer::{self, Metric, explorer, metrics, ranked};
+use super::keys::Keys;
 use super::single::{completion, mean_use, over_time};
 use super::watched::goodputs;
 use super::{
