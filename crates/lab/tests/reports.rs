@@ -424,9 +424,12 @@ fn the_page_of_a_job_shows_ranks_and_the_failed_link() {
     assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
 }
 
-/// The headline of rows with these labels, keys and slowest flows.
-fn headline_of(runs: &[(&str, &[(&str, &str)], f64)]) -> (String, String) {
-    let row = |(label, set, max): &(&str, &[(&str, &str)], f64)| {
+/// The label, the keys and the slowest flow of a run.
+type Ran<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
+
+/// The headline of such runs, and their page.
+fn headline_of(runs: &[Ran<'_>]) -> (String, String) {
+    let row = |(label, set, max): &Ran<'_>| {
         let mut report = Report::default();
         (report.flows.total, report.flows.finished) = (4, 4);
         report.fct_us.max = Some(*max);

@@ -69,7 +69,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if let Some(output) = outputs.trace.take() {
         let traced =
             output.finish_with(|file| trace::write(&experiment, &outcome, &mut std::io::BufWriter::new(file)))?;
-        let without = "because the run kept no row for each; write rows = true under [run] if memory allows";
+        let without = match experiment.plan.rows {
+            true => "because multicasts and sums in switches have no messages between two hosts",
+            false => "because the run kept no row for each; write rows = true under [run] if memory allows",
+        };
         for (left_out, what, why) in [
             (traced.flows_left_out, "flows", "because there are too many"),
             (traced.flows_without_rows, "flows", without),

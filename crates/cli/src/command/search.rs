@@ -47,6 +47,9 @@ pub(crate) fn run(args: &SearchArgs) -> Result<(), Failure> {
     }
 }
 
+/// A run's row or the reason why it failed; `None` while it is not made.
+type Made = Option<Result<Row, String>>;
+
 /// Makes the runs of a search.
 struct Runner<'a> {
     args: &'a SearchArgs,
@@ -66,7 +69,7 @@ impl Runner<'_> {
             Some(_) => variants.iter().map(|variant| variant.scenario.key()).collect::<Result<Vec<_>, _>>()?,
             None => Vec::new(),
         };
-        let mut rows: Vec<Option<Result<Row, String>>> = vec![None; variants.len()];
+        let mut rows: Vec<Made> = vec![None; variants.len()];
         for ((row, key), Variant { label, set, .. }) in rows.iter_mut().zip(&keys).zip(variants) {
             let kept = self.results().map_or(Ok(None), |results| results.get(key)).map_err(Failure::Run)?;
             if let Some(report) = kept.and_then(|kept| kept.report) {
@@ -93,18 +96,12 @@ impl Runner<'_> {
     }
 
     /// Runs `left`, whose places among all rows are `places`.
-    fn make(
-        &self,
-        left: &[Variant],
-        places: &[usize],
-        keys: &[String],
-        rows: &mut [Option<Result<Row, String>>],
-    ) -> Result<(), Failure> {
+    fn make(&self, left: &[Variant], places: &[usize], keys: &[String], rows: &mut [Made]) -> Result<(), Failure> {
         let jobs = simultaneous(left, self.args.jobs, self.args.force)?;
         let hops = left[0].scenario.check().map_or(0, |experiment| experiment.expected_hops());
         let all = self.bars.all(left.len(), hops.saturating_mul(left.len() as u64));
         let watch = |_: usize, experiment: &_, control| (self.bars.watch("", experiment, control), all.one(experiment));
-        let made: Mutex<(&mut [Option<Result<Row, String>>], Option<String>)> = Mutex::new((rows, None));
+        let made: Mutex<(&mut [Made], Option<String>)> = Mutex::new((rows, None));
         let ended = |i: usize, row: Result<Row, String>| {
             let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
             // An interrupted run is not its scenario's result.

@@ -6,6 +6,7 @@ mod explorer;
 mod finding;
 mod found;
 mod jobs;
+mod keys;
 mod lanes;
 mod map;
 mod marks;

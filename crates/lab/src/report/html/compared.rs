@@ -1,7 +1,8 @@
 //! The page of several runs: findings, an explorer, a table of all runs, and charts of the best and the worst runs.
 
 use super::chart::{self, Range, RangeGroup, escape};
-use super::explorer::{self, Keys, Metric, explorer, metrics, ranked};
+use super::explorer::{self, Metric, explorer, metrics, ranked};
+use super::keys::Keys;
 use super::single::{completion, mean_use, over_time};
 use super::watched::goodputs;
 use super::{
@@ -277,7 +278,9 @@ fn cards(rows: &[Row], metric: &Metric, keys: &Keys) -> String {
     } else {
         settings.sort_by(|a, b| a.mean.total_cmp(&b.mean));
         let middle = &settings[settings.len() / 2];
-        for (word, s) in [("best", &settings[0]), ("middle", middle), ("worst", &settings[settings.len() - 1])] {
+        // Runs with different workloads are not ranked.
+        let [low, high] = if keys.compared() { ["best", "worst"] } else { ["lowest", "highest"] };
+        for (word, s) in [(low, &settings[0]), ("middle", middle), (high, &settings[settings.len() - 1])] {
             out.push_str(&stat(&metric.show(mean(s)), &format!("{word}: {}", name(s))));
         }
         out.push_str(&stat(&count(settings.len() as u64), &format!("settings, {} runs", count(rows.len() as u64))));

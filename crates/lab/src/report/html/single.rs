@@ -322,7 +322,8 @@ fn entropies(report: &Report) -> String {
             ]
         })
         .collect();
-    if rows.is_empty() {
+    // With one port, the numbers are those of all packets.
+    if rows.len() < 2 {
         return String::new();
     }
     let head = [
