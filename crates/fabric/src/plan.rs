@@ -44,8 +44,8 @@ pub struct Plan {
     /// Record how the time of each flow is divided ([`crate::measure::FlowTime`]). This costs about 200 bytes per flow,
     /// and 50 % more run time with many small flows.
     pub accounts: bool,
-    /// Keep the times of every message of collectives and jobs that is not among `flows`
-    /// ([`Tally::log`](crate::tally::Tally::log)). This costs about 50 bytes per message.
+    /// Keep the times of every message of collectives and jobs that is not among `flows`.
+    /// This costs about 50 bytes per message.
     pub rows: bool,
     /// The links whose packets are recorded.
     pub capture: Option<CapturePlan>,
