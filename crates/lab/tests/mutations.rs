@@ -74,12 +74,15 @@ fn hosts(table: &Table) -> Option<i64> {
 
 /// Every section: the top tables, and the tables in top arrays.
 fn sections(table: &mut Table) -> Vec<&mut Table> {
-    let of = |value| match value {
-        &mut Value::Table(ref mut table) => vec![table],
-        &mut Value::Array(ref mut items) => items.iter_mut().filter_map(Value::as_table_mut).collect(),
-        _ => Vec::new(),
-    };
-    table.iter_mut().flat_map(|(_, value)| of(value)).collect()
+    let mut found = Vec::new();
+    for (_, value) in table.iter_mut() {
+        match value {
+            Value::Table(table) => found.push(table),
+            Value::Array(items) => found.extend(items.iter_mut().filter_map(Value::as_table_mut)),
+            _ => {}
+        }
+    }
+    found
 }
 
 fn mutate(table: &mut Table, all: &[(PathBuf, Table)], dice: &mut Dice) {
