@@ -274,7 +274,15 @@ fn outcome(fabric: &Fabric, scenario: &str, more: &[&str]) -> serde_json::Value 
 fn what_a_full_port_cuts_is_asked_for_again_and_nobody_waits_for_a_timeout() {
     let Some(fabric) = Fabric::with_programs() else { return };
     for (profile, layout) in [("uec", "frame"), ("mrc", "frame"), ("mrc", "mrc")] {
-        let set = ["--set", &format!("profile.name={profile}"), "--layout", layout];
+        // Longer than a host waits for its turn on a busy machine.
+        let timeouts: &[&str] = match profile {
+            "uec" => &["selective_repeat.rto"],
+            _ => &["mrc_sack.timeout", "mrc_sack.timeout_max"],
+        };
+        let timeouts: Vec<String> = timeouts.iter().map(|key| format!("profile.{key}=\"2 s\"")).collect();
+        let name = format!("profile.name={profile}");
+        let mut set = vec!["--set", &name, "--layout", layout];
+        timeouts.iter().for_each(|timeout| set.extend(["--set", timeout]));
         let profile = format!("{profile}, layout {layout}").replace(", layout frame", "");
         fabric.good(&[&["up", TRIMMING], &set[..]].concat());
         let node = strandway_lab::NodeFile::load(&fabric.folder().join("h3.toml")).expect("a node file");
