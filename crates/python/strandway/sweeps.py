@@ -154,8 +154,8 @@ def sweep(
     - `congestion`: a congestion control in Python, as `Scenario.run` takes it: each combination runs with the profile's own control and
       with this one. A list says which ones, where None is the profile's own: `[Halving, Gentle]`. Such runs are never kept in a folder.
 
-    A run that fails is a row with an error, and the next call runs it again. Ctrl-C ends all runs. Raises `ScenarioError` if a combination
-    makes no sense, and the first exception of a control.
+    A run that fails is a row with an error, and the next call runs it again. Ctrl-C ends all runs; with an executor, those
+    that have not begun. Raises `ScenarioError` if a combination makes no sense, and the first exception of a control.
     """
     base = scenario
     if over is not None:
