@@ -238,6 +238,11 @@ impl Scenario {
             .map_err(|what| Problems(vec![Problem { key: key.to_string(), what, ..Problem::default() }]))
     }
 
+    /// The value of a key (dotted), if the scenario has it.
+    pub fn value(&self, key: &str) -> Option<Value> {
+        address::get(&self.table, key)
+    }
+
     /// Changes one key to a TOML value.
     pub(crate) fn put(&mut self, key: &str, value: Value) -> Result<(), String> {
         self.changes.insert(key.to_string(), show(&value));

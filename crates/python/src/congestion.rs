@@ -92,6 +92,12 @@ fn python(flag: bool) -> &'static str {
     if flag { "True" } else { "False" }
 }
 
+/// The name of a class or function, or else of the object's class.
+fn name(make: &Bound<'_, PyAny>) -> PyResult<String> {
+    let named = make.getattr("__name__").ok().and_then(|name| name.extract().ok());
+    named.map_or_else(|| make.get_type().name()?.extract(), Ok)
+}
+
 /// The controls of one run, and the first exception of any of them.
 pub(crate) struct Controls {
     control: Arc<Control>,
@@ -100,7 +106,7 @@ pub(crate) struct Controls {
 
 impl Controls {
     /// Replaces the congestion controls of `experiment`: `wanted` makes the control of every connection, or is a dict
-    /// with the names of profiles.
+    /// with the names of profiles. The report names them: in its profiles, as a change, and in a note.
     ///
     /// # Errors
     /// `ValueError`, if the experiment has no such profile; `TypeError`, if a value cannot be called.
@@ -124,7 +130,8 @@ impl Controls {
                 }
             }
         }
-        for profile in profiles {
+        let changes = &mut experiment.origin.set;
+        for (index, profile) in profiles.iter_mut().enumerate() {
             let make = match by_name {
                 None => wanted.clone(),
                 Some(by_name) => match by_name.get_item(&profile.name)? {
@@ -138,7 +145,15 @@ impl Controls {
                     make.repr()?
                 )));
             }
+            let name = name(&make)?;
             let profile = Arc::make_mut(profile);
+            let place = if index == 0 { String::new() } else { format!("{}: ", profile.name) };
+            let before = profile.congestion.name();
+            experiment.notes.push(format!("{place}congestion control: {name} (Python), instead of {before}"));
+            let key =
+                if index == 0 { "profile.congestion".to_string() } else { format!("{}.congestion", profile.name) };
+            changes.insert(key, format!("{name} (Python)"));
+            profile.name = format!("{}/{name}", profile.name);
             profile.congestion = controls.factory(make.unbind());
         }
         experiment.plan.threads = 1;

@@ -43,6 +43,7 @@ fn _lab(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<scenario::Scenario>()?;
     module.add_class::<outcome::Outcome>()?;
+    module.add_class::<watch::Stop>()?;
     module.add_class::<reproduction::Reproduction>()?;
     module.add_class::<congestion::Environment>()?;
     module.add_class::<congestion::AckSample>()?;

@@ -1,32 +1,43 @@
 //! The results of a run, and tables of several runs.
 
 use crate::columns;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use strandway_fabric::Measurements;
 use strandway_lab::report::{self, Report};
 use strandway_lab::{Experiment, Outcome as Ran, Row};
 
 /// A run that has ended.
 #[pyclass(frozen, module = "strandway._lab")]
 pub(crate) struct Outcome {
-    experiment: Arc<Experiment>,
-    ran: Ran,
+    report: Report,
+    /// Absent if it was made of a report.
+    run: Option<(Arc<Experiment>, Measurements)>,
 }
 
 impl Outcome {
     pub(crate) fn new(experiment: Arc<Experiment>, ran: Ran) -> Outcome {
-        Outcome { experiment, ran }
+        Outcome { report: ran.report, run: Some((experiment, ran.measurements)) }
     }
 
     fn report(&self) -> &Report {
-        &self.ran.report
+        &self.report
     }
 }
 
 #[pymethods]
 impl Outcome {
+    /// The run of a report in JSON: its pages and texts, without its flows.
+    #[staticmethod]
+    fn of_report(py: Python<'_>, json: &str) -> PyResult<Outcome> {
+        let report = py.detach(|| serde_json::from_str(json));
+        let report = report.map_err(|error| PyValueError::new_err(format!("not a report: {error}")))?;
+        Ok(Outcome { report, run: None })
+    }
+
     /// The report as JSON.
     fn json(&self, py: Python<'_>) -> String {
         py.detach(|| self.report().to_json())
@@ -54,7 +65,10 @@ impl Outcome {
 
     /// The flows as columns: see `columns.rs`.
     fn flows<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        columns::flows(py, &self.experiment, &self.ran.measurements)
+        match &self.run {
+            Some((experiment, measured)) => columns::flows(py, experiment, measured),
+            None => Err(PyRuntimeError::new_err("a report has no flows")),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::congestion::Controls;
 use crate::outcome::Outcome;
 use crate::refused;
-use crate::watch::{failed, finish};
+use crate::watch::{Stop, failed, finish};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
@@ -25,6 +25,10 @@ pub(crate) struct Scenario {
 fn table(json: &str) -> PyResult<toml::Table> {
     // TOML has no null; serde's error names the place of one.
     serde_json::from_str(json).map_err(|error| PyValueError::new_err(format!("not a scenario: {error}")))
+}
+
+fn json(value: &toml::Value) -> PyResult<String> {
+    serde_json::to_string(value).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 #[pymethods]
@@ -61,6 +65,21 @@ impl Scenario {
         let value: toml::Value =
             serde_json::from_str(json).map_err(|error| PyValueError::new_err(format!("{key}: {error}")))?;
         self.inner.set_value(key, value).map_err(|problems| refused(py, &problems))
+    }
+
+    /// The value of one dotted key in JSON; None if the scenario does not have it.
+    fn value(&self, key: &str) -> PyResult<Option<String>> {
+        self.inner.value(key).map(|value| json(&value)).transpose()
+    }
+
+    /// All keys in JSON.
+    fn json(&self) -> PyResult<String> {
+        json(&toml::Value::Table(self.inner.table().clone()))
+    }
+
+    /// The name of the congestion control of its profile.
+    fn congestion(&self, py: Python<'_>) -> PyResult<&'static str> {
+        Ok(self.experiment(py)?.profile().congestion.name())
     }
 
     fn copy(&self) -> Scenario {
@@ -108,8 +127,8 @@ impl Scenario {
 
     /// Runs it. `progress` is called with packet hops done and expected, flows finished and all flows, and simulated
     /// microseconds. `rows` keeps a row for every flow, `series` values over time. `congestion` replaces congestion
-    /// controls, see `congestion.rs`. Ctrl-C ends the run and raises KeyboardInterrupt.
-    #[pyo3(signature = (progress=None, threads=None, rows=false, series=false, force=false, congestion=None))]
+    /// controls, see `congestion.rs`. Ctrl-C and `stop` end the run; it raises KeyboardInterrupt then.
+    #[pyo3(signature = (progress=None, threads=None, rows=false, series=false, force=false, congestion=None, stop=None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn run(
         &self,
@@ -120,6 +139,7 @@ impl Scenario {
         series: bool,
         force: bool,
         congestion: Option<Bound<'_, PyAny>>,
+        stop: Option<Py<Stop>>,
     ) -> PyResult<Outcome> {
         let mut scenario = self.clone();
         if rows {
@@ -142,6 +162,7 @@ impl Scenario {
             None => None,
         };
         let experiment = Arc::new(experiment);
+        stop.as_ref().map_or(Ok(()), |stop| stop.get().check())?;
         let thread = {
             let (experiment, control) = (experiment.clone(), control.clone());
             let simulate = move || strandway_lab::run(&experiment, &control);
@@ -153,6 +174,7 @@ impl Scenario {
         };
         let (hops, flows) = (experiment.expected_hops(), experiment.plan.flows.len() as u64);
         let tell = || -> PyResult<()> {
+            stop.as_ref().map_or(Ok(()), |stop| stop.get().check())?;
             let Some(progress) = &progress else { return Ok(()) };
             let at = control.simulated().as_us();
             progress.call1(py, (control.packet_hops(), hops, control.finished(), flows, at)).map(drop)

@@ -1,8 +1,9 @@
 //! Waits for a thread of the simulator with Python's lock released.
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError};
 use pyo3::prelude::*;
 use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,34 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Until this time a thread is checked more often, so that a short run returns without delay.
 const BRISK: Duration = Duration::from_millis(100);
 const BRISK_LOOK: Duration = Duration::from_millis(1);
+
+/// Ends runs on other threads, which get no signal.
+#[pyclass(frozen, module = "strandway._lab")]
+#[derive(Default)]
+pub(crate) struct Stop {
+    wanted: AtomicBool,
+}
+
+#[pymethods]
+impl Stop {
+    #[new]
+    fn new() -> Stop {
+        Stop::default()
+    }
+
+    /// Ends the runs that have it, and those that will.
+    fn stop(&self) {
+        self.wanted.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Stop {
+    /// # Errors
+    /// `KeyboardInterrupt`, once the runs are to end.
+    pub(crate) fn check(&self) -> PyResult<()> {
+        if self.wanted.load(Ordering::Relaxed) { Err(PyKeyboardInterrupt::new_err(())) } else { Ok(()) }
+    }
+}
 
 /// Waits until a thread has ended, and returns its value or its panic. `tell` reports its progress, at intervals and at
 /// the end. After Ctrl-C or an error of `tell`, calls `stop`, waits for the thread, and returns the error.

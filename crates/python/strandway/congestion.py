@@ -77,7 +77,10 @@ class CongestionControl(ABC):
         return None
 
     def last_cut(self) -> Literal["marks", "delay", "loss"] | None:
-        """The reason for the latest cut of the window or rate. It is used in the report's account of what limited flows."""
+        """The reason for the latest cut of the window or rate, for the report's account of what limited flows; None: it was not cut.
+
+        Without this method the account gives no reason.
+        """
         return None
 
 

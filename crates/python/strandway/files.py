@@ -107,6 +107,10 @@ class FileServer:
         self._inner.stop()
         self._inner.wait(None)
 
+    def __repr__(self) -> str:
+        """Its addresses, or that it has ended."""
+        return f"FileServer({'ended' if self._inner.is_ended() else ', '.join(self.addresses)})"
+
     def __enter__(self) -> FileServer:
         """Itself."""
         return self

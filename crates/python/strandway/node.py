@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from . import _lab
+from .errors import WireError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -269,6 +270,13 @@ class _Node:
     def addresses(self) -> list[str]:
         """Its address on each plane, for `connect` of others."""
         return self._inner.addresses()
+
+    def __repr__(self) -> str:
+        """Its addresses, or that it is closed."""
+        try:
+            return f"{type(self).__name__}({', '.join(self.addresses)})"
+        except WireError:
+            return f"{type(self).__name__}(closed)"
 
 
 class Node(_Node):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import cached_property
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _lab
+from .progress import Line, teller
 from .results import frame
 from .tables import Table
 
@@ -95,8 +95,9 @@ def reproduce(
 
     `sets`: names of `reproduction_sets`; by default all of them, which takes twenty minutes on two processors. `only`: a
     pattern for ids, in which `*` stands for any text, such as `"healthy/512/*"`. `full`: slow rows, too. `jobs`: runs at a
-    time; by default one per processor. `progress`: True draws a line on standard error, a function is called with the runs
-    that have ended and all runs; by default a line in a terminal. Other Python threads continue meanwhile; Ctrl-C ends the
+    time; by default one per processor. `progress`: True draws a line on standard error, or a bar in a notebook; a function
+    is called with the runs that have ended and all runs; by default terminals and notebooks show it.
+    Other Python threads continue meanwhile; Ctrl-C ends the
     runs.
 
     Raises `ScenarioError` if a name is unknown or no row matches.
@@ -105,17 +106,12 @@ def reproduce(
     []
     """
 
-    def draw(ended: int, runs: int) -> None:
-        sys.stderr.write(f"\r\033[K{ended} of {runs} runs")
-        sys.stderr.flush()
-
-    draws = progress is True or (progress is None and sys.stderr.isatty())
-    tell = draw if draws else progress if callable(progress) else None
+    line = Line()
+    tell = teller(progress, line, lambda ended, runs: line.show(f"{ended} of {runs} runs", ended / max(runs, 1)))
     try:
         return Reproduction(_lab.reproduce(list(sets), only, full, jobs if jobs is not None else os.cpu_count() or 1, tell))
     finally:
-        if draws:
-            sys.stderr.write("\r\033[K")
+        line.clear()
 
 
 def import_(path: str | PathLike[str]) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from . import _lab
 from .congestion import Controls
+from .errors import ScenarioError
+from .progress import Line, teller
 from .results import Result
 
 Progress = Callable[[int, int, int, int, float], object]
@@ -36,7 +38,7 @@ class Scenario:
         Raises `ScenarioError` if a file cannot be read or is not TOML.
         """
         if isinstance(source, Mapping):
-            self._inner = _lab.Scenario.from_json(name, json.dumps(source))
+            self._inner = _lab.Scenario.from_json(name, json.dumps(plain("", source)))
         elif isinstance(source, str) and ("\n" in source or source.lstrip().startswith("[")):
             self._inner = _lab.Scenario.from_text(name, str(source))
         else:
@@ -64,8 +66,11 @@ class Scenario:
         return self._inner.text()
 
     def set(self, key: str, value: Any) -> Scenario:
-        """Changes one dotted key, such as `workload.size`, and returns the scenario. Names of workloads count as keys."""
-        self._inner.set(key, json.dumps(value))
+        """Changes one dotted key, such as `workload.size`, and returns the scenario. Names of workloads count as keys.
+
+        Values are numbers, texts, lists and dicts; scalars and arrays of numpy count as those. `ScenarioError` for NaN and infinity.
+        """
+        self._inner.set(key, json.dumps(plain(key, value)))
         return self
 
     def copy(self) -> Scenario:
@@ -91,8 +96,9 @@ class Scenario:
     ) -> Result:
         """Simulates it. Other Python threads continue meanwhile; Ctrl-C ends the run.
 
-        `progress`: True draws a line on standard error, a function is called some times a second with packet hops done and
-        expected, flows finished and in all, and simulated microseconds; by default long runs draw a line in a terminal.
+        `progress`: True draws a line on standard error, or a bar in a notebook; a function is called some times a second with packet
+        hops done and expected, flows finished and in all, and simulated microseconds; by default long runs in terminals
+        and notebooks show it.
         `threads`: threads that share the run; results do not depend on it. `rows`: keep a row for every flow of collectives
         of more than a million messages. `series`: keep values over time. `force`: run even if memory may not do.
         `congestion`: a congestion control in Python instead of the profile's, for experiments: a subclass of `CongestionControl`, or a dict
@@ -102,15 +108,26 @@ class Scenario:
         """
         if congestion is not None and threads not in (None, 1):
             raise ValueError(f"threads={threads}: a run with a congestion control in Python has one thread")
-        draws = progress is True or (progress is None and sys.stderr.isatty())
-        line = _Line(self.name) if draws else None
-        tell = line.tell if line is not None else (progress if callable(progress) else None)
+        line = Line(self.name)
+
+        def draw(hops: int, expected: int, finished: int, flows: int, us: float) -> None:
+            share = min(hops / max(expected, 1), 1.0)
+            line.show(f"{share:4.0%}, {finished:,} of {flows:,} flows, {us:,.0f} us simulated", share)
+
+        tell = teller(progress, line, draw)
         try:
             outcome = self._inner.run(tell, threads, rows, series, force, congestion)
         finally:
-            if line is not None:
-                line.clear()
-        return Result(outcome)
+            line.clear()
+        return Result(outcome, series=series)
+
+    def __eq__(self, other: object) -> bool:
+        """Do both have the same keys with the same values? Files that they name are compared by name."""
+        if not isinstance(other, Scenario):
+            return NotImplemented
+        return bool(json.loads(self._inner.json()) == json.loads(other._inner.json()))
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Scenarios are sent to other processes as text; the files that they name are read at their old places."""
@@ -126,20 +143,26 @@ def _beside(file: str, text: str) -> Scenario:
     return Scenario._of(_lab.Scenario.beside(file, text))
 
 
-class _Line:
-    """Progress on one line of a terminal."""
+def plain(key: str, value: Any) -> Any:
+    """A value of a scenario as JSON has it. Scalars and arrays of numpy, and tuples, sets and ranges, become numbers and lists.
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._drawn = False
+    `ScenarioError` names the key of a number that is not finite, and of an object that is no value.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _refused(key, float(value), "is no finite number", "give a number, or a text with a unit")
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, PathLike):
+        return fspath(cast("PathLike[str]", value))
+    if isinstance(value, Mapping):
+        return {str(name): plain(f"{key}.{name}" if key else str(name), inner) for name, inner in value.items()}
+    if hasattr(value, "tolist"):
+        return plain(key, value.tolist())
+    if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray | memoryview):
+        return [plain(f"{key}.{place}", inner) for place, inner in enumerate(value)]
+    raise _refused(key, value, f"is a {type(value).__name__}", "give a number, a text, a list or a dict")
 
-    def tell(self, hops: int, expected: int, finished: int, flows: int, us: float) -> None:
-        share = min(hops / max(expected, 1), 1.0)
-        sys.stderr.write(f"\r\033[K{self._name}: {share:4.0%}, {finished:,} of {flows:,} flows, {us:,.0f} us simulated")
-        sys.stderr.flush()
-        self._drawn = True
 
-    def clear(self) -> None:
-        if self._drawn:
-            sys.stderr.write("\r\033[K")
-            sys.stderr.flush()
+def _refused(key: str, value: object, what: str, remedy: str) -> ScenarioError:
+    problem: dict[str, object] = {"file": "", "line": None, "key": key, "value": repr(value), "what": what, "remedy": remedy}
+    return ScenarioError(f"{key} = {value!r}: {what}; {remedy}", [problem])

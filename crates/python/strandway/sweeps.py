@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
-from typing import Any
+from typing import Any, Literal
 
 from . import _lab
+from .congestion import Controls
 from .errors import ScenarioError
+from .progress import Line, wanted
 from .results import Result, frame
-from .scenario import Scenario
+from .scenario import Scenario, plain
 from .tables import Table
 
 
 class Row:
-    """One run of several: the keys that it sets, and its result or error."""
+    """One run of several: the keys that it sets, and its result or error.
 
-    def __init__(self, label: str, changed: dict[str, str], scenario: Scenario) -> None:
-        """Takes its label in tables, the dotted keys that it sets, and its scenario."""
+    `set` has the values of the keys: numbers and truth values as such, everything else as text.
+    """
+
+    def __init__(self, label: str, changed: dict[str, str], scenario: Scenario, congestion: Controls | None = None) -> None:
+        """Takes its label in tables, the dotted keys that it sets as texts, its scenario, and its control if that is in Python."""
         self.label = label
-        self.set = changed
+        self._texts = changed
+        self.set = {key: _typed(scenario, key, text) for key, text in changed.items()}
         self.scenario = scenario
+        self.congestion = congestion
         self.result: Result | None = None
         self.error: str | None = None
 
@@ -79,7 +85,7 @@ class Rows(Sequence[Row]):
 
     def _given(self) -> list[tuple[str, dict[str, str], _lab.Outcome]]:
         ran = [(row, row.result) for row in self._rows if row.result is not None]
-        return [(row.label, row.set, result._ran()) for row, result in ran]
+        return [(row.label, row._texts, result._pages) for row, result in ran]
 
     def html(self) -> str:
         """One self-contained page for all runs."""
@@ -94,18 +100,46 @@ class Rows(Sequence[Row]):
         return f"Rows({self.title!r}: {len(self)} runs, {len(self.failed)} failed)"
 
     def _repr_html_(self) -> str:
-        if all(row.result is None or row.result._outcome is not None for row in self._rows):
-            return frame(self.html())
-        return self.table()._repr_html_()
+        return frame(self.html()) if self._given() else self.table()._repr_html_()
 
 
-def compare(scenario: Scenario, profiles: Iterable[str], **how: Any) -> Rows:
-    """Runs the scenario under each of these profiles. Keywords are those of `sweep`, except `over`."""
-    variants = scenario._inner.compare(list(profiles))
-    return _all(scenario, _rows(variants), **how)
+On = Executor | Literal["ray"] | None
+"""The place of the runs: threads of this process, an executor, or Ray."""
 
 
-def sweep(scenario: Scenario, over: Mapping[str, Sequence[Any]] | None = None, **how: Any) -> Rows:
+def compare(
+    scenario: Scenario,
+    profiles: str | Iterable[str],
+    *,
+    on: On = None,
+    jobs: int | None = None,
+    keep: str | os.PathLike[str] | None = None,
+    shard: tuple[int, int] | None = None,
+    progress: bool | None = None,
+    congestion: Controls | Sequence[Controls | None] | None = None,
+) -> Rows:
+    """Runs the scenario under each of these profiles: a list of names, or one text with commas as on the command line.
+
+    The keywords are those of `sweep`.
+    """
+    names = profiles.split(",") if isinstance(profiles, str) else list(profiles)
+    if not any(name.strip() for name in names):
+        raise ValueError(f'profiles = {profiles!r}: there is nothing to compare; name profiles, such as ["rocev2", "uec"]')
+    rows = _rows(scenario._inner.compare(names), congestion)
+    return _all(scenario, rows, on, jobs, keep, shard, progress)
+
+
+def sweep(
+    scenario: Scenario,
+    over: Mapping[str, Iterable[Any]] | None = None,
+    *,
+    on: On = None,
+    jobs: int | None = None,
+    keep: str | os.PathLike[str] | None = None,
+    shard: tuple[int, int] | None = None,
+    progress: bool | None = None,
+    congestion: Controls | Sequence[Controls | None] | None = None,
+) -> Rows:
     """Runs every combination of `over`, or of the scenario's own `[sweep]`. Keys are in alphabetical order; the last one varies fastest.
 
     Keywords:
@@ -113,33 +147,69 @@ def sweep(scenario: Scenario, over: Mapping[str, Sequence[Any]] | None = None, *
     - `on`: `None` for threads of this process, an executor of `concurrent.futures`, or `"ray"` (`pip install strandway[ray]`).
     - `jobs`: runs at a time in this process; by default one per processor.
     - `keep`: a folder, the same that `strandway sweep --results` takes. Each result is appended to a file there, under a key made
-      from the scenario and the files it names, and is not run again. Results that were read have their report only.
+      from the scenario and the files it names, and is not run again. Results that were read have neither flows nor values over time.
     - `shard`: `(i, n)`: every n-th run only, from the i-th on, counted from 0; for arrays of jobs on a cluster that share a
       folder `keep`. The same call without `shard` then gathers all of them.
-    - `progress`: draw a line on standard error; by default in a terminal.
+    - `progress`: draw a line on standard error, or a bar in a notebook; by default in terminals and notebooks.
+    - `congestion`: a congestion control in Python, as `Scenario.run` takes it: each combination runs with the profile's own control and
+      with this one. A list says which ones, where None is the profile's own: `[Halving, Gentle]`. Such runs are never kept in a folder.
 
-    A run that fails is a row with an error, and the next call runs it again. Raises `ScenarioError` if a combination makes no sense.
+    A run that fails is a row with an error, and the next call runs it again. Ctrl-C ends all runs; with an executor, those
+    that have not begun. Raises `ScenarioError` if a combination makes no sense, and the first exception of a control.
     """
     base = scenario
     if over is not None:
-        base = scenario.copy().set("sweep", {key: list(values) for key, values in over.items()})
-    return _all(scenario, _rows(base._inner.sweep()), **how)
+        for name, values in over.items():
+            if isinstance(values, str):
+                raise ValueError(f"{name} = {values!r}: is one text; give a list of values, such as [{values!r}]")
+        base = scenario.copy().set("sweep", {name: plain(name, values) for name, values in over.items()})
+    rows = _rows(base._inner.sweep(), congestion)
+    return _all(scenario, rows, on, jobs, keep, shard, progress)
 
 
-def _rows(variants: list[tuple[str, dict[str, str], _lab.Scenario]]) -> list[Row]:
-    return [Row(label, changed, Scenario._of(inner)) for label, changed, inner in variants]
+def _rows(
+    variants: list[tuple[str, dict[str, str], _lab.Scenario]],
+    congestion: Controls | Sequence[Controls | None] | None,
+) -> list[Row]:
+    """A row per variant; with controls in Python a row per variant and control."""
+    if congestion is None:
+        return [Row(label, changed, Scenario._of(inner)) for label, changed, inner in variants]
+    controls = list(congestion) if isinstance(congestion, Sequence) else [None, congestion]
+    rows: dict[tuple[tuple[str, str], ...], Row] = {}
+    for label, changed, inner in variants:
+        for control in controls:
+            name = inner.congestion() if control is None else _name(control)
+            also = label if control is None else f"{label}, congestion={name}"
+            texts = {**changed, "profile.congestion": name}
+            # A sweep over built-in controls has one row per control of Python.
+            rows.setdefault(tuple(texts.items()), Row(also, texts, Scenario._of(inner), control))
+    return list(rows.values())
+
+
+def _name(control: Controls) -> str:
+    """The name of a control in tables."""
+    if isinstance(control, Mapping):
+        return ", ".join(f"{profile}: {_name(own)}" for profile, own in control.items())
+    return str(getattr(control, "__name__", type(control).__name__))
+
+
+def _typed(scenario: Scenario, key: str, text: str) -> Any:
+    """The value of a key that a variant sets, if it is a number or truth value; else its text."""
+    found = scenario._inner.value(key)
+    value = text if found is None else json.loads(found)
+    return value if isinstance(value, int | float) else text
 
 
 def _all(
     scenario: Scenario,
     rows: list[Row],
-    *,
-    on: Executor | str | None = None,
-    jobs: int | None = None,
-    keep: str | os.PathLike[str] | None = None,
-    shard: tuple[int, int] | None = None,
-    progress: bool | None = None,
+    on: On,
+    jobs: int | None,
+    keep: str | os.PathLike[str] | None,
+    shard: tuple[int, int] | None,
+    progress: bool | None,
 ) -> Rows:
+    draws = wanted(progress)
     if shard is not None:
         first, parts = shard
         if not 0 <= first < parts:
@@ -148,70 +218,75 @@ def _all(
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs = {jobs}: at least one run goes on at a time")
     kept = None if keep is None else _lab.Results(str(keep), shard)
-    keys = {} if kept is None else {id(row): row.scenario._inner.key() for row in rows}
+    # A key does not tell two versions of a class apart.
+    keys = {} if kept is None else {id(row): row.scenario._inner.key() for row in rows if row.congestion is None}
     left = []
     for row in rows:
-        found = None if kept is None else kept.get(keys[id(row)])
+        found = kept.get(keys[id(row)]) if kept is not None and id(row) in keys else None
         report = None if found is None else found[0]
         if found is None or report is None:
             left.append(row)
         else:
             row.result = Result(None, {"report": json.loads(report), "values": found[1]})
-    draws = sys.stderr.isatty() if progress is None else progress
+    line = Line(scenario.name)
     done = len(rows) - len(left)
 
     def over(row: Row) -> None:
         nonlocal done
         done += 1
-        if kept is not None:
+        if kept is not None and id(row) in keys:
             report = None if row.result is None else json.dumps(row.result.report)
-            kept.add(keys[id(row)], row.label, row.set, report, row.error)
+            kept.add(keys[id(row)], row.label, row._texts, report, row.error)
         if draws:
-            sys.stderr.write(f"\r\033[K{scenario.name}: {done} of {len(rows)} runs")
-            sys.stderr.flush()
+            line.show(f"{done} of {len(rows)} runs", done / len(rows))
 
     try:
         _run(left, on, jobs, over)
     finally:
-        if draws:
-            sys.stderr.write("\r\033[K")
+        line.clear()
     return Rows(scenario.name, rows, scenario.text())
 
 
-def _run(rows: list[Row], on: Executor | str | None, jobs: int | None, over: Callable[[Row], None]) -> None:
+def _run(rows: list[Row], on: object, jobs: int | None, over: Callable[[Row], None]) -> None:
     if on == "ray":
         _on_ray(rows, over)
     elif isinstance(on, Executor):
-        # Another process may have made it: it returns the part that a file keeps.
-        _gather({on.submit(_elsewhere, row.scenario): row for row in rows}, over, lambda kept: Result(None, kept))
+        # Another process may have made it: it returns the part that a folder keeps.
+        _gather({on.submit(_elsewhere, row.scenario, row.congestion): row for row in rows}, over, lambda kept: Result(None, kept))
     elif on is None:
+        stop = _lab.Stop()
         with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool:
-            quiet: dict[Future[Any], Row] = {pool.submit(_here, row.scenario): row for row in rows}
             try:
-                _gather(quiet, over, lambda result: result)
+                _gather({pool.submit(_here, row, stop): row for row in rows}, over, lambda result: result)
             except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
+                # Signals reach the main thread only.
+                stop.stop()
                 raise
     else:
         raise ValueError(f'on = {on!r}: write None, "ray", or give an executor of concurrent.futures')
 
 
-def _here(scenario: Scenario) -> Result:
-    return scenario.run(progress=False)
+def _here(row: Row, stop: _lab.Stop) -> Result:
+    outcome = row.scenario._inner.run(series=True, congestion=row.congestion, stop=stop)
+    return Result(outcome, series=True)
 
 
-def _elsewhere(scenario: Scenario) -> dict[str, Any]:
-    return scenario.run(progress=False, series=False).keep()
+def _elsewhere(scenario: Scenario, congestion: Controls | None) -> dict[str, Any]:
+    return scenario.run(progress=False, series=False, congestion=congestion).keep()
 
 
 def _gather(futures: dict[Future[Any], Row], over: Callable[[Row], None], made: Callable[[Any], Result]) -> None:
-    for future in as_completed(futures):
-        row = futures[future]
-        try:
-            row.result = made(future.result())
-        except (ScenarioError, MemoryError, RuntimeError, OSError) as error:
-            row.error = f"{type(error).__name__}: {error}"
-        over(row)
+    try:
+        for future in as_completed(futures):
+            row = futures[future]
+            try:
+                row.result = made(future.result())
+            except (ScenarioError, MemoryError, RuntimeError, OSError) as error:
+                row.error = f"{type(error).__name__}: {error}"
+            over(row)
+    finally:
+        for future in futures:
+            future.cancel()
 
 
 def _on_ray(rows: list[Row], over: Callable[[Row], None]) -> None:
@@ -222,15 +297,19 @@ def _on_ray(rows: list[Row], over: Callable[[Row], None]) -> None:
     if not ray.is_initialized():
         ray.init(include_dashboard=False, log_to_driver=False)
     remote = ray.remote(_elsewhere)
-    pending = {remote.remote(row.scenario): row for row in rows}
-    while pending:
-        ready, _ = ray.wait(list(pending), num_returns=1)
-        row = pending.pop(ready[0])
-        try:
-            row.result = Result(None, ray.get(ready[0]))
-        except Exception as error:  # Ray wraps what went wrong in errors of its own.
-            row.error = f"{type(error).__name__}: {error}".splitlines()[-1]
-        over(row)
+    pending = {remote.remote(row.scenario, row.congestion): row for row in rows}
+    try:
+        while pending:
+            ready, _ = ray.wait(list(pending), num_returns=1)
+            row = pending.pop(ready[0])
+            try:
+                row.result = Result(None, ray.get(ready[0]))
+            except Exception as error:  # Ray wraps what went wrong in errors of its own.
+                row.error = f"{type(error).__name__}: {error}".splitlines()[-1]
+            over(row)
+    finally:
+        for task in pending:
+            ray.cancel(task, force=True)
 
 
 def key(scenario: Scenario) -> str:

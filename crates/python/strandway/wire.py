@@ -338,6 +338,10 @@ class Group:
         """How many ranks there are."""
         return self._inner.ranks()
 
+    def __repr__(self) -> str:
+        """Our rank, and the number of ranks."""
+        return f"Group(rank {self.rank} of {self.ranks})"
+
     def host(self, rank: int) -> str | None:
         """Host and process of a rank."""
         return self._inner.host(rank)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import strandway
 from strandway import CongestionControl, Scenario
 from strandway.congestion import AckSample, Environment, LossSample
 
@@ -170,6 +172,60 @@ def test_profiles_are_replaced_by_name() -> None:
     assert 0 < named < len(made) and made[0].ports == 1 and "Environment(rate=" in repr(made[0])
     with pytest.raises(ValueError, match='no profile "ueck"; it has rocev2, uec'):
         scenario.run(congestion={"ueck": make})
+
+
+def test_a_run_says_whose_control_it_has() -> None:
+    report = Scenario(INCAST).run(congestion=Fixed)
+    assert report.report["profile"] == "uec/Fixed"
+    assert report.report["origin"]["set"] == {"profile.congestion": "Fixed (Python)"}
+    assert "congestion control: Fixed (Python), instead of nscc" in report.report["notes"]
+    assert not [one for one in report.report["parameters"] if one["group"] == "nscc"]
+    for text in (report.html(), str(report)):
+        assert "congestion control: Fixed (Python)" in text and "never cut" not in text
+    assert set(report.flows["profile"]) == {"uec/Fixed"}
+    both = [
+        {"kind": "incast", "name": "a", "senders": 4, "size": "200 kB"},
+        {"kind": "incast", "name": "b", "senders": 4, "size": "200 kB", "profile": "rocev2"},
+    ]
+    mixed = Scenario({**INCAST, "workload": both}).run(congestion={"rocev2": Fixed}).report
+    assert mixed["profile"] == "uec" and mixed["other_profiles"] == ["rocev2/Fixed"]
+    assert "rocev2: congestion control: Fixed (Python), instead of dcqcn" in mixed["notes"]
+
+
+def test_the_reason_of_cuts_is_unknown_without_last_cut() -> None:
+    class Halves(Fixed):
+        cuts = 0
+
+        def on_ack(self, sample: AckSample) -> None:
+            if sample.marked:
+                self.cuts += 1
+
+        def window(self) -> int:
+            return max(self.environment.bdp >> min(self.cuts, 5), self.environment.packet)
+
+    result = Scenario(INCAST).set("workload.size", "4 MB").run(congestion=Halves)
+    assert "waiting for its window (custom)" in str(result) and "never cut" not in str(result) + result.html()
+
+
+def test_own_controls_are_swept_and_compared_beside_the_built_in_ones(tmp_path: Path) -> None:
+    rows = strandway.compare(Scenario(INCAST), ["uec", "rocev2"], congestion=Fixed)
+    assert [row.label for row in rows] == ["uec", "uec, congestion=Fixed", "rocev2", "rocev2, congestion=Fixed"]
+    assert [row.set["profile.congestion"] for row in rows] == ["nscc", "Fixed", "dcqcn", "Fixed"]
+    assert rows[1].result.digest == Scenario(INCAST).set("profile.congestion", "fixed").run().digest != rows[0].result.digest
+    assert "congestion=Fixed" in str(rows) and "congestion=Fixed" in rows.html()
+    seeds = strandway.sweep(Scenario(INCAST), {"run.seed": [1, 2]}, congestion=[Fixed, Dctcp], keep=tmp_path)
+    assert [(row.set["run.seed"], row.set["profile.congestion"]) for row in seeds] == [
+        (1, "Fixed"),
+        (1, "Dctcp"),
+        (2, "Fixed"),
+        (2, "Dctcp"),
+    ]
+    # A class may change under its name, so its runs are not kept.
+    assert not [text for path in tmp_path.glob("*.jsonl") if (text := path.read_text())]
+    once = strandway.sweep(Scenario(INCAST), {"profile.congestion": ["nscc", "dctcp"]}, congestion=Fixed, on=ThreadPoolExecutor(1))
+    assert [row.set["profile.congestion"] for row in once] == ["nscc", "Fixed", "dctcp"]
+    with pytest.raises(TypeError, match="7 cannot be called"):
+        strandway.sweep(Scenario(INCAST), {"run.seed": [1]}, congestion=7)  # type: ignore[arg-type]
 
 
 class Broken(Fixed):

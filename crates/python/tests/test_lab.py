@@ -1,5 +1,6 @@
 import json
 import math
+import os
 import pickle
 import signal
 import threading
@@ -104,6 +105,17 @@ def test_every_problem_is_told_at_once_with_key_value_and_remedy() -> None:
         (lambda: strandway.sweep(Scenario(INCAST), {"run.seed": [1]}, on="slurm"), ValueError, "ray"),
         (lambda: strandway.sweep(Scenario(INCAST), {"run.seed": [1]}, shard=(2, 2)), ValueError, "counted from 0"),
         (lambda: strandway.compare(Scenario(INCAST), ["uek"]), ScenarioError, "uec"),
+        (lambda: strandway.compare(Scenario(INCAST), []), ValueError, r"profiles = \[\]: there is nothing to compare"),
+        (lambda: strandway.compare(Scenario(INCAST), " "), ValueError, "nothing to compare"),
+        (lambda: strandway.compare(Scenario(INCAST), ["uec"], kep="x"), TypeError, r"compare\(\) got an unexpected keyword argument 'kep'"),
+        (lambda: strandway.sweep(Scenario(INCAST), {"workload.size": "1 MB"}), ValueError, "workload.size = '1 MB': is one text"),
+        (lambda: strandway.sweep(Scenario(INCAST), {"run.seed": [1]}, progress=5), TypeError, "progress = 5"),
+        (lambda: Scenario(INCAST).run(progress=5), TypeError, "progress = 5: write True or False, or give a function"),
+        (lambda: strandway.reproduce("sdr_rdma", progress="yes"), TypeError, "progress = 'yes'"),
+        (lambda: Scenario(INCAST).set("fabric.hosts", math.nan), ScenarioError, "fabric.hosts = nan: is no finite number"),
+        (lambda: Scenario({"fabric": {"hosts": math.inf}}), ScenarioError, "fabric.hosts = inf"),
+        (lambda: strandway.sweep(Scenario(INCAST), {"run.seed": [1, math.nan]}), ScenarioError, "run.seed.1 = nan"),
+        (lambda: Scenario(INCAST).set("fabric.hosts", object()), ScenarioError, "is a object"),
     ],
 )
 def test_mistakes_are_explained(call: object, error: type[Exception], text: str) -> None:
@@ -121,6 +133,22 @@ def test_interrupts_end_a_run() -> None:
     with pytest.raises(KeyboardInterrupt):
         long.run(force=True)
     assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("many", ["sweep", "compare"])
+def test_interrupts_end_many_runs(many: str) -> None:
+    long = Scenario({**INCAST, "fabric": {"hosts": 128}, "workload": {"kind": "permutation", "size": "500 MB"}})
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGINT])
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        if many == "sweep":
+            strandway.sweep(long, {"run.seed": [1, 2, 3]}, jobs=2)
+        else:
+            strandway.compare(long, ["uec", "rocev2", "mrc"], jobs=2)
+    # A second on an idle machine.
+    assert time.monotonic() - began < 5
 
 
 def test_other_threads_go_on_during_a_run() -> None:
@@ -153,7 +181,7 @@ def test_sweeps_and_comparisons() -> None:
     rows = strandway.sweep(Scenario(INCAST), {"workload.size": ["1 MB", "2 MB"], "run.seed": [1, 2]})
     assert len(rows) == 4 and not rows.failed
     table = rows.table("fct_us.max")
-    assert list(table["workload.size"]) == ["1 MB", "2 MB"] * 2 and list(table["run.seed"]) == ["1", "1", "2", "2"]
+    assert list(table["workload.size"]) == ["1 MB", "2 MB"] * 2 and list(table["run.seed"]) == [1, 1, 2, 2]
     assert table["fct_us.max"][3] > 1.8 * table["fct_us.max"][0]
     assert "<svg" in rows.html() and "2 MB" in str(rows)
     both = strandway.compare(Scenario(INCAST), ["uec", "rocev2"])
@@ -173,7 +201,10 @@ def test_what_was_run_is_kept_and_not_run_again(tmp_path: Path) -> None:
     assert [row.result.digest for row in rows] == [row.result.digest for row in again]
     with pytest.raises(RuntimeError, match="report only"):
         _ = rows[0].result.flows
-    assert rows.table().rows == 3 and "<table" in rows._repr_html_()
+    assert str(rows) == str(again) and "<svg" in rows.html() and "<iframe" in rows._repr_html_()
+    rows[0].result.save(tmp_path / "kept.html")
+    assert "flows finished" in str(rows[0].result)
+    assert rows.table().rows == 3 and "<table" in rows.table()._repr_html_()
     # Half a line counts as none.
     path, text = next(iter(kept.items()))
     path.write_text(text[:-100])
@@ -190,7 +221,7 @@ def test_the_command_and_the_package_keep_the_same_rows(tmp_path: Path) -> None:
     report = dict(row.result.report, digest="from the command")
     from strandway.sweeps import key
 
-    line = {"key": key(row.scenario), "label": row.label, "set": row.set, "report": report}
+    line = {"key": key(row.scenario), "label": row.label, "set": {"run.seed": "7"}, "report": report}
     (tmp_path / "rows.jsonl").write_text(json.dumps(line) + "\n")
     found = strandway.sweep(scenario, {"run.seed": [7]}, keep=tmp_path)[0].result
     assert found.digest == "from the command" and found.values == row.result.values
@@ -218,6 +249,7 @@ def test_scenarios_travel_to_other_processes(tmp_path: Path) -> None:
         rows = strandway.sweep(scenario, {"workload.size": ["1 MB", "2 MB"]}, on=pool)
     direct = scenario.run()
     assert rows[0].result is not None and rows[0].result.values["fct_us.max"] == direct.values["fct_us.max"]
+    assert "2 MB" in str(rows) and "<svg" in rows.html()
 
 
 class Broken(Executor):

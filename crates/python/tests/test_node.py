@@ -37,6 +37,17 @@ def test_bytes_move_by_sends_and_writes():
         assert outbox.free()[:50] == b"x" * 50
 
 
+def test_nodes_servers_and_groups_say_what_they_are(tmp_path):
+    with strandway.Node("::1") as node:
+        assert repr(node) == f"Node({node.addresses[0]})" and node.addresses[0].startswith("[::1]:")
+    assert repr(node) == "Node(closed)"
+    with strandway.serve(tmp_path, planes="::1", port=0) as server:
+        assert repr(server) == f"FileServer({server.addresses[0]})"
+    assert repr(server) == "FileServer(ended)"
+    group = strandway.Group.meet(strandway.MemoryStore(), 0, 1, apart=True)
+    assert repr(group) == "Group(rank 0 of 1)"
+
+
 def test_errors_say_what_is_wrong():
     with strandway.Node("::1") as node:
         with pytest.raises(TimeoutError, match=r"after 0\.05 s"):

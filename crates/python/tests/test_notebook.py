@@ -24,3 +24,7 @@ def test_every_cell_of_the_notebook_runs(monkeypatch):
     assert names["slowest"]["rocev2"] > 8 * names["slowest"]["uec"], names["slowest"]
     one, two, four = names["planes"].values()
     assert 1.11 < two / one < 1.18 and 1.07 < four / one < 1.13, names["planes"]
+    # The notebook ends with a page, and keeps it.
+    assert "<iframe" in names["result"]._repr_html_()
+    last = json.loads(NOTEBOOK.read_text())["cells"][-1]
+    assert last["source"] == ["result"] and "<iframe" in "".join(last["outputs"][0]["data"]["text/html"])

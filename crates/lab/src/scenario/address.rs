@@ -49,6 +49,24 @@ pub(crate) fn put(root: &mut Table, address: &str, value: Value) -> Result<(), S
     Ok(())
 }
 
+/// The value at `address` of a scenario, if there is one.
+pub(crate) fn get(root: &Table, address: &str) -> Option<Value> {
+    let parts = parts(address).ok()?;
+    let (last, way) = parts.split_last()?;
+    let mut root = Value::Table(root.clone());
+    let (mut place, mut walked) = (&mut root, String::new());
+    for part in way {
+        place = step(place, part, &walked).ok()?;
+        walked = if walked.is_empty() { part.clone() } else { format!("{walked}.{part}") };
+    }
+    if let Value::Array(items) = place
+        && let Some(at) = member(items, last, &walked).ok()?
+    {
+        return Some(items[at].clone());
+    }
+    only(place, &walked).ok()?.get(last).cloned()
+}
+
 /// Goes to the value that one part of an address names.
 fn step<'a>(place: &'a mut Value, part: &str, walked: &str) -> Result<&'a mut Value, String> {
     if let Value::Array(items) = place {
@@ -156,6 +174,21 @@ mod tests {
                 assert_eq!(place["size"].as_integer(), Some(7), "{address} in {text}");
             }
         }
+    }
+
+    #[test]
+    fn a_value_is_found_where_it_was_put() {
+        let table: Table = LISTS.parse().expect("TOML");
+        for (address, text) in [("workload.b.size", Some("2 MB")), ("workload[0].size", Some("1 MB"))] {
+            assert_eq!(get(&table, address).as_ref().and_then(Value::as_str), text, "{address}");
+        }
+        assert_eq!(get(&table, "workload.0.name"), Some(Value::String("a".into())));
+        for absent in ["fabric.hosts", "workload.c.size", "workload.0.more", "faults.7", ""] {
+            assert_eq!(get(&table, absent), None, "{absent}");
+        }
+        let one: Table = "[workload]\nsenders = 4\n".parse().expect("TOML");
+        assert_eq!(get(&one, "workload.senders"), Some(Value::Integer(4)));
+        assert_eq!(get(&one, "workload.0.senders"), Some(Value::Integer(4)));
     }
 
     #[test]
