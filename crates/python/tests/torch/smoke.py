@@ -412,8 +412,8 @@ def work(rank, ranks, folder):
     dist.barrier()
     dist.destroy_process_group()
     if os.environ.get("TORCH_DISTRIBUTED_DEBUG") != "DETAIL":
-        # And once more, at the same store. With DETAIL torch adds a Gloo group, and Gloo reads what the group before has left there: it hangs,
-        # unless the last rank has removed the file before the first one opens it again.
+        # And once more, at the same store. With DETAIL torch adds a Gloo group, and Gloo reads what the group before has left there:
+        # it hangs, unless the last rank has removed the file before the first one opens it again.
         dist.init_process_group("strandway", init_method=f"file://{folder}/store", rank=rank, world_size=ranks, timeout=LIMIT)
         sums_are_right(rank, ranks)
         dist.destroy_process_group()
