@@ -2,7 +2,7 @@
 
 use strandway_proto::units::{Span, Time};
 
-/// With more links than this, a run records no frames: ours, since a picture shows no more.
+/// With more links than this, a run records no frames: ours, for memory and time.
 pub const LINKS_MAX: u32 = 4096;
 
 /// Limit on the frames. Beyond it, neighbouring frames are merged, and each covers twice the time. Ours: a slider has

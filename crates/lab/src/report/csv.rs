@@ -1,8 +1,8 @@
 //! Flows as CSV for spreadsheets and notebooks: one line per flow.
 
 use super::crowd::Crowd;
-use super::make::{Life, life};
-use super::seen::Alones;
+use super::make::life;
+use super::seen::{Alones, Seen};
 use crate::plan::Experiment;
 use std::fmt::Write;
 use strandway_fabric::Measurements;
@@ -48,28 +48,13 @@ pub fn rows<'a>(
     let loose = Crowd::new(experiment, measured).into_rows();
     let left = experiment.messages.len() + loose.len();
     let alone = Alones::of(experiment);
-    let entries = experiment.messages.iter().map(|message| Entry {
-        id: message.id.map(u64::from),
-        class: message.class,
-        profile: experiment.profile_index(message),
-        ends: experiment.ends(message),
-        bytes: message.bytes,
-        pieces: message.pieces,
-        life: life(message, &measured.flows),
-    });
-    let behind = loose.into_iter().map(|message| Entry {
-        id: None,
-        class: message.class,
-        profile: usize::from(message.profile),
-        ends: message.ends,
-        bytes: message.bytes,
-        pieces: 1,
-        life: message.life,
-    });
-    let rows = entries.chain(behind).map(move |entry| {
+    let planned = experiment.messages.iter();
+    let planned = planned.map(|message| Seen::planned(experiment, message, life(message, &measured.flows)));
+    let behind = loose.into_iter().map(|message| Seen::loose(&message));
+    let rows = planned.chain(behind).map(move |entry| {
         let (source, destination) = entry.ends;
         let fct_us = entry.life.completion().map(|span| span.as_us());
-        let singly = alone.us(entry.profile, entry.ends, entry.bytes, entry.pieces);
+        let singly = alone.us(&entry);
         FlowRow {
             id: entry.id,
             source,
@@ -85,17 +70,6 @@ pub fn rows<'a>(
         }
     });
     Counted { rows, left }
-}
-
-/// A message before its names are looked up.
-struct Entry {
-    id: Option<u64>,
-    class: u16,
-    profile: usize,
-    ends: (HostId, HostId),
-    bytes: u64,
-    pieces: u32,
-    life: Life,
 }
 
 /// An iterator whose length is known.

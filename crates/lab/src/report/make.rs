@@ -39,12 +39,12 @@ impl Report {
         // histograms, and values that need the times of each message are absent.
         let crowd = Crowd::new(experiment, measured);
         let alone = Alones::of(experiment);
-        let seen = Seen::all(experiment, &lives, crowd.rows(), &alone);
+        let seen = Seen::all(experiment, &lives, crowd.rows());
         let fct = |keep: &dyn Fn(&Seen) -> bool| -> Vec<f64> {
             seen().filter(|m| keep(m)).filter_map(|m| Some(m.life.completion()?.as_us())).collect()
         };
         let slowdown = |keep: &dyn Fn(&Seen) -> bool| -> Vec<f64> {
-            seen().filter(|m| keep(m)).filter_map(|m| Some(m.life.completion()?.as_us() / m.alone())).collect()
+            seen().filter(|m| keep(m)).filter_map(|m| Some(m.life.completion()?.as_us() / alone.us(&m))).collect()
         };
         let every = |_: &Seen| true;
         let unfinished = seen().filter(|m| m.life.finished.is_none()).count();

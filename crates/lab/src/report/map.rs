@@ -4,7 +4,7 @@ use super::capacity::{Capacity, used};
 use crate::plan::Experiment;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use strandway_fabric::frames::{Frames, LINKS_MAX};
+use strandway_fabric::frames::Frames;
 use strandway_fabric::measure::LinkCounters;
 use strandway_fabric::{LinkId, Measurements, NodeId, Topology};
 use strandway_proto::units::{Bytes, Span};
@@ -147,7 +147,7 @@ pub(super) fn facts(experiment: &Experiment, measured: &Measurements) -> Option<
 
 /// Fills in the frames of a map. Returns their length in microseconds; 0 if there are too few.
 fn frames(map: &mut MapFacts, links: &[Vec<LinkId>], experiment: &Experiment, measured: &Measurements) -> f64 {
-    let most = (TIMED / map.links().max(1)).min(LINKS_MAX as usize);
+    let most = TIMED / map.links().max(1);
     let mut frames: Frames = measured.series.links.clone();
     let used_frames = |frames: &Frames| {
         let end = measured.simulated.0.div_ceil(frames.every().0.max(1)) as usize;
