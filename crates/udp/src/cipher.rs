@@ -62,6 +62,13 @@ pub(crate) fn expand<const N: usize>(secret: &[u8; 32], info: &[&[u8]]) -> [u8; 
     bytes
 }
 
+/// The number and the key of a channel, from the secret of all channels of its kind.
+pub(crate) fn channel(secret: &[u8; 32], info: &[&[u8]]) -> (u64, [u8; 32]) {
+    let bytes: [u8; 40] = expand(secret, info);
+    let (id, key) = bytes.split_first_chunk::<8>().expect("40 bytes");
+    (u64::from_be_bytes(*id), *key.first_chunk().expect("32 bytes"))
+}
+
 /// HKDF-Extract (RFC 5869): a secret that is uniformly random, from `bytes` that have enough randomness.
 pub(crate) fn extract(salt: &[u8], bytes: &[u8]) -> [u8; 32] {
     Hkdf::<Sha256>::extract(Some(salt), bytes).0.into()

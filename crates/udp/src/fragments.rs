@@ -4,7 +4,7 @@
 //! The side that makes the secret sends it over an encrypted connection of a [`crate::Node`]; `strandway-group` does
 //! so. [`FragmentSocket`] moves datagrams. It has no protocol: the caller decides which fragment goes to whom.
 
-use crate::cipher::expand;
+use crate::cipher::{self, channel};
 use crate::config::Protection;
 use crate::error::Error;
 use crate::frame::{self, Frame, HEADER, Kind, Sealed, TAG};
@@ -34,9 +34,7 @@ const _: () = assert!(OVERHEAD + 4 * LANES_MAX as usize + 48 <= 1_280, "the smal
 
 /// The number of a channel and its key, for one of the ports of a switch.
 fn derive(secret: &[u8; 32], port: u16) -> (u64, [u8; 32]) {
-    let bytes: [u8; 40] = expand(secret, &[b"strandway 1 fragments", &port.to_be_bytes()]);
-    let (id, key) = bytes.split_first_chunk::<8>().expect("40 bytes");
-    (u64::from_be_bytes(*id), *key.first_chunk().expect("32 bytes"))
+    channel(secret, &[b"strandway 1 fragments", &port.to_be_bytes()])
 }
 
 /// The sending end of a channel.
@@ -204,8 +202,9 @@ impl FragmentSocket {
     /// Packets that any socket of the host sends later wait behind the bytes in the send buffer.
     ///
     /// # Errors
-    /// If the address is not ours, or the port is taken; or `STRANDWAY_WITHOUT` has an unknown name.
+    /// If the address is not ours, or the port is taken; `STRANDWAY_WITHOUT` has an unknown name; or the processor cannot seal.
     pub fn open(address: SocketAddrV6, receive: usize, send: usize) -> Result<FragmentSocket, Error> {
+        cipher::check()?;
         let without = Without::from_environment().map_err(|unknown| Error::Config(unknown.to_string()))?;
         let udp = Udp::open(address, receive, send, without)?;
         Ok(FragmentSocket {

@@ -1,12 +1,10 @@
 //! The keys of a team: a number and a secret for each member, by HKDF from the team's secret.
 
-use crate::cipher::expand;
+use crate::cipher::channel;
 
 /// The number in a member's datagrams, and the secret that seals them.
 pub(super) fn member(secret: &[u8; 32], rank: u32) -> (u64, [u8; 32]) {
-    let bytes: [u8; 40] = expand(secret, &[b"strandway 1 group", &rank.to_be_bytes()]);
-    let (id, secret) = bytes.split_first_chunk::<8>().expect("40 bytes");
-    (u64::from_be_bytes(*id), *secret.first_chunk().expect("32 bytes"))
+    channel(secret, &[b"strandway 1 group", &rank.to_be_bytes()])
 }
 
 #[cfg(test)]
