@@ -1,9 +1,7 @@
 //! Real nodes on a fabric of namespaces: scenarios run while links fail, and no byte is lost. The tests need root;
 //! without it, each one prints why it is skipped.
 
-mod namespaces;
-
-use namespaces::{Fabric, SCENARIO, said};
+use super::namespaces::{Fabric, SCENARIO, said};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Stdio};
@@ -37,13 +35,12 @@ fn a_scenario_runs_in_mrcs_published_bytes_and_loses_nothing_when_a_plane_dies()
     fabric.good(&["up", SCENARIO, "--layout", "mrc"]);
     let node = std::fs::read_to_string(fabric.folder().join("h0.toml")).expect("a node file");
     assert!(node.contains("layout = \"mrc\""), "{node}");
-    let faults = std::env::temp_dir().join(format!("{}.toml", fabric.name));
+    let faults = fabric.scratch().join("faults.toml");
     let scenario = std::fs::read_to_string(SCENARIO).expect("it is there");
     let fault = "\n[[faults]]\nplane = 1\nkind = \"down\"\nsilent = true\nat = \"20 ms\"\nuntil = \"300 ms\"\n";
     std::fs::write(&faults, scenario + fault).expect("a file");
     let file = faults.display().to_string();
     let report = report(&fabric, &["run", &file, "--set", "workload.size=\"8 MB\"", "--layout", "mrc", "--json", "-"]);
-    std::fs::remove_file(&faults).expect("ours");
     assert_eq!(report["flows"]["finished"].as_u64(), Some(4));
     // The dead plane took packets, which were sent again over the other one.
     assert!(report["packets"]["retransmitted"].as_u64().is_some_and(|again| again > 0), "{}", report["packets"]);
@@ -53,13 +50,12 @@ fn a_scenario_runs_in_mrcs_published_bytes_and_loses_nothing_when_a_plane_dies()
 #[test]
 fn a_plane_that_dies_silently_under_a_scenario_costs_time_and_no_byte() {
     let Some(fabric) = Fabric::up() else { return };
-    let faults = std::env::temp_dir().join(format!("{}.toml", fabric.name));
+    let faults = fabric.scratch().join("faults.toml");
     let scenario = std::fs::read_to_string(SCENARIO).expect("it is there");
     let fault = "\n[[faults]]\nplane = 1\nkind = \"down\"\nsilent = true\nat = \"20 ms\"\nuntil = \"300 ms\"\n";
     std::fs::write(&faults, scenario + fault).expect("a file");
     let file = faults.display().to_string();
     let report = report(&fabric, &["run", &file, "--set", "workload.size=\"8 MB\"", "--json", "-"]);
-    std::fs::remove_file(&faults).expect("ours");
     assert_eq!(report["flows"]["finished"].as_u64(), Some(4));
     // 8 MB over two planes take 67 ms; if one plane fails at 20 ms, at least 100 ms.
     assert!(report["fct_us"]["min"].as_f64().expect("a time") > 90_000.0, "{}", report["fct_us"]);
