@@ -196,7 +196,11 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
             "load: the load average was {load:.1} before the run; times between real nodes vary with it"
         ));
     }
-    let wire = Report::of_namespaces(&experiment, &measured?, wall, &notes);
+    let (measured, late) = measured?;
+    if let Some(late) = late {
+        notes.push(format!("faults: they began and ended up to {} ms after their times", late.as_millis()));
+    }
+    let wire = Report::of_namespaces(&experiment, &measured, wall, &notes);
     if args.both {
         let simulated = strandway_lab::run(&experiment, &Control::new()).report;
         let row = |label: &str, report| Row { label: label.into(), set: BTreeMap::new(), report };

@@ -3,18 +3,19 @@
 use crate::NodeFile;
 use crate::linux::{LinuxError, LinuxFabric, Node, t1s};
 use crate::wire::{self, Copying, WireProgress};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use strandway_fabric::fault::FaultPlan;
 use strandway_fabric::measure::LinkCounters;
 use strandway_fabric::{Measurements, Members};
 use strandway_lab::Experiment;
 use strandway_namespaces::{
-    folder, is_carried, lines_of, links, moments, move_into, netns, prepare, set_failures, standing, status,
+    Moment, folder, is_carried, lines_of, links, moments, move_into, netns, prepare, set_failures, standing, status,
 };
 use strandway_proto::Rate;
 
 /// Runs the experiment on the fabric `name`, with a thread for each host in the host's namespace. Faults begin and end
-/// at their times. `each` is called with the progress; if it returns false, the run ends early.
+/// at their times. `each` is called with the progress; if it returns false, the run ends early. The second result is how
+/// long after its time the latest change of the faults was complete: commands of the system make each change.
 ///
 /// # Errors
 /// If the fabric is not up, has another shape, or cannot have one of the faults; if namespaces cannot be entered, or
@@ -23,7 +24,7 @@ pub fn live(
     name: &str,
     experiment: &Experiment,
     mut each: impl FnMut(WireProgress) -> bool,
-) -> Result<Measurements, LinuxError> {
+) -> Result<(Measurements, Option<Duration>), LinuxError> {
     let (fabric, before) = standing(name)?;
     let fabric = &fabric;
     fits(name, fabric, experiment)?;
@@ -55,15 +56,18 @@ pub fn live(
         teams: experiment.plan.multicast.iter().map(team).collect::<Result<_, _>>()?,
         rate_max: Rate(fabric.node_rate),
     };
-    let mut failure = None;
+    let (mut failure, mut late) = (None, None);
     let counted = status(name)?;
     let measured = wire::run(experiment, &copying, open, |progress, since| {
-        while let Some(moment) = moments.pop_if(|moment| Duration::from_nanos(moment.at.0 / 1_000) <= since) {
+        let called = Instant::now();
+        let time = |moment: &Moment| Duration::from_nanos(moment.at.0 / 1_000);
+        while let Some(moment) = moments.pop_if(|moment| time(moment) <= since) {
             let broken = moment.broken.0.iter().fold(before.clone(), |all, &target| all.with(target));
             if let Err(error) = set_failures(name, &broken) {
                 failure = Some(error);
                 return false;
             }
+            late = late.max(Some(since + called.elapsed() - time(&moment)));
         }
         each(progress)
     });
@@ -76,7 +80,7 @@ pub fn live(
     measured.links = links(fabric, &experiment.plan.topology, &counted, &after?);
     let sum = |of: fn(&LinkCounters) -> u32| measured.links.iter().map(|link| u64::from(of(link))).sum::<u64>();
     (measured.packets.dropped, measured.packets.lost) = (sum(|link| link.dropped), sum(|link| link.lost));
-    Ok(measured)
+    Ok((measured, late))
 }
 
 /// Checks that the fabric that is up is the experiment's.
