@@ -31,7 +31,7 @@ fn a_fabric_stands_until_it_is_taken_down_and_leaves_nothing() {
         "{}",
         said(&other)
     );
-    let node = strandway_lab::NodeFile::load(&fabric.folder().join("h3.toml")).expect("a node file");
+    let node = strandway_testbed::NodeFile::load(&fabric.folder().join("h3.toml")).expect("a node file");
     assert_eq!((node.host, node.planes.len(), node.profile.as_str()), (3, 2, "mrc"));
     let text = fabric.good(&["status"]);
     assert!(text.contains("failed: nothing") && text.contains("not as simulated: priority"), "{text}");
@@ -285,7 +285,7 @@ fn what_a_full_port_cuts_is_asked_for_again_and_nobody_waits_for_a_timeout() {
         timeouts.iter().for_each(|timeout| set.extend(["--set", timeout]));
         let profile = format!("{profile}, layout {layout}").replace(", layout frame", "");
         fabric.good(&[&["up", TRIMMING], &set[..]].concat());
-        let node = strandway_lab::NodeFile::load(&fabric.folder().join("h3.toml")).expect("a node file");
+        let node = strandway_testbed::NodeFile::load(&fabric.folder().join("h3.toml")).expect("a node file");
         assert!(node.trimming && profile.starts_with(&node.profile), "{node}");
         // A host that did not run for a long time has timeouts without losses; then try again.
         let run = (0..5).map(|_| outcome(&fabric, TRIMMING, &set)).find(|report| report["packets"]["timeouts"] == 0);
@@ -373,7 +373,7 @@ fn without_a_compiler_a_fabric_stands_without_marks_and_says_so() {
         assert!(line.contains("install clang"), "{line}");
     }
     assert!(String::from_utf8_lossy(&again.stdout).contains("is up already"), "{}", said(&again));
-    let node = strandway_lab::NodeFile::load(&fabric.folder().join("h3.toml")).expect("a node file");
+    let node = strandway_testbed::NodeFile::load(&fabric.folder().join("h3.toml")).expect("a node file");
     assert!(!node.trimming, "nodes do not wait for NACKs that never come");
     assert!(!burst.status.success() && said(&burst).contains("install clang"), "{}", said(&burst));
 }

@@ -5,15 +5,12 @@ pub mod cost;
 mod estimate;
 pub mod import;
 mod light;
-#[cfg(unix)]
-pub mod linux;
 pub mod model;
-pub mod node_file;
 pub mod output;
 pub mod pcap;
 pub mod plan;
 mod problem;
-mod reader;
+pub mod reader;
 pub mod report;
 pub mod reproduce;
 pub mod results;
@@ -22,10 +19,8 @@ pub mod scenario;
 pub mod search;
 pub mod sweep;
 pub mod trace;
-pub mod wire;
 
 pub use estimate::Estimate;
-pub use node_file::NodeFile;
 pub use plan::Experiment;
 pub use problem::{Problem, Problems, suggest};
 pub use report::Report;

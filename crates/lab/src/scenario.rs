@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 use files::{Files, is_matrix};
-pub(crate) use files::{parse_toml, read_file};
+pub use files::{parse_toml, read_file};
 
 /// The sections and keys at the top of a scenario.
 pub(crate) const SECTIONS: [&str; 12] = [

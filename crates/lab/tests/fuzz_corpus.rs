@@ -41,15 +41,6 @@ fn topologies_never_panic() {
 }
 
 #[test]
-fn node_files_never_panic() {
-    replay("node_file_parse", |text| {
-        if let Ok(node) = strandway_lab::NodeFile::from_text("node.toml", text) {
-            let _ = node.config(Some(&[1; 32]));
-        }
-    });
-}
-
-#[test]
 fn traces_never_panic() {
     use strandway_lab::import::{chakra, goal};
     replay_bytes("chakra_parse", |bytes| {

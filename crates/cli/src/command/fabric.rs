@@ -20,11 +20,12 @@ use strandway_fabric::localise::Suspicion;
 use strandway_fabric::loss::Burst;
 use strandway_fabric::multicast::GroupAddress;
 use strandway_fabric::usid::Element;
-use strandway_lab::linux::line::{Line, Losses};
-use strandway_lab::linux::{self, Copied, Copying, FOLDER, LinuxError, Options, Probed, Running, Up};
-use strandway_lab::{Report, Row, report, wire};
+use strandway_lab::{Report, Row, report};
 use strandway_proto::Rate;
 use strandway_sim::Control;
+use strandway_testbed::linux::line::{Line, Losses};
+use strandway_testbed::linux::{self, Copied, Copying, FOLDER, LinuxError, Options, Probed, Running, Up};
+use strandway_testbed::wire;
 
 impl From<LinuxError> for Failure {
     fn from(error: LinuxError) -> Failure {

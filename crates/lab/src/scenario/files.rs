@@ -89,7 +89,10 @@ pub(crate) fn is_matrix(text: &str) -> bool {
 }
 
 /// Parses TOML. `file` is the file's name in messages; `remedy` says where its form is described.
-pub(crate) fn parse_toml(file: &str, text: &str, remedy: &str) -> Result<Table, Problems> {
+///
+/// # Errors
+/// If the text is not TOML; with its line.
+pub fn parse_toml(file: &str, text: &str, remedy: &str) -> Result<Table, Problems> {
     text.parse::<Table>().map_err(|e| {
         let line = e.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
         Problems(vec![Problem {
@@ -103,9 +106,11 @@ pub(crate) fn parse_toml(file: &str, text: &str, remedy: &str) -> Result<Table, 
     })
 }
 
-/// Reads a text file, a pipe, or standard input (`-`), and removes a byte-order mark. A directory and a file that is
-/// too large are errors.
-pub(crate) fn read_file(path: &Path) -> Result<String, Problems> {
+/// Reads a text file, a pipe, or standard input (`-`), and removes a byte-order mark.
+///
+/// # Errors
+/// If the file cannot be read, is a directory, is longer than 1 GiB, or is not text.
+pub fn read_file(path: &Path) -> Result<String, Problems> {
     let file = path.display().to_string();
     let fail = |what: String, remedy: &str| Problems::with_file(&file, what, remedy);
     let unreadable = |e: std::io::Error| fail(format!("cannot be read: {e}"), "check the path");

@@ -1,7 +1,7 @@
 //! SRv6 between two hosts of a fabric, each from its node file: the destination address of every packet is its path.
 //!
 //! ```text
-//! cargo build --release -p strandway-lab --example srv6
+//! cargo build --release -p strandway-testbed --example srv6
 //! strandway fabric up scenarios/wire/two_planes.toml
 //! strandway fabric exec h2 -- target/release/examples/srv6 /run/strandway/sw/h2.toml &
 //! strandway fabric exec h0 -- target/release/examples/srv6 /run/strandway/sw/h0.toml 2
@@ -10,7 +10,7 @@
 
 use std::path::Path;
 use std::time::{Duration, Instant};
-use strandway_lab::NodeFile;
+use strandway_testbed::NodeFile;
 use strandway_udp::{Completion, Node, RemoteRegion};
 
 const MESSAGE: usize = 16 << 20;

@@ -11,7 +11,6 @@ mod host;
 
 pub use casts::Copying;
 
-use crate::Experiment;
 use casts::Teams;
 use std::fmt;
 use std::net::SocketAddrV6;
@@ -22,6 +21,7 @@ use strandway_collective::{Group, Multicast, Programs};
 use strandway_fabric::measure::{End, FlowRecord, LinkCounters, PacketCounters, PathRow};
 use strandway_fabric::tally::Tally;
 use strandway_fabric::{Measurements, Plan};
+use strandway_lab::Experiment;
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{ConnectionStats, HostId};
 use strandway_udp::{Node, Reason, RemoteRegion};
@@ -222,7 +222,8 @@ pub fn supported(experiment: &Experiment) -> Result<(), WireError> {
     if experiment.aggregation.is_some() {
         return Err(no_switch_programs());
     }
-    let listed = experiment.collectives.iter().find(|plan| matches!(plan.execution, crate::plan::Execution::Listed(_)));
+    let listed =
+        experiment.collectives.iter().find(|plan| matches!(plan.execution, strandway_lab::plan::Execution::Listed(_)));
     if let Some(plan) = listed.filter(|plan| plan.job.is_none()) {
         return no(format!(
             "the collective `{}` with algorithm = \"{}\" runs in the simulator only: write algorithm = \"ring\", or use \

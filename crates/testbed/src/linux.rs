@@ -17,13 +17,12 @@ pub use strandway_namespaces::{
     set_team, status, teams,
 };
 
-use crate::problem::Problems;
-use crate::reader::Sink;
-use crate::scenario::Scenario;
 use std::fmt;
 use strandway_fabric::Topology;
 use strandway_fabric::quantity;
 use strandway_fabric::topology::Level;
+use strandway_lab::reader::Sink;
+use strandway_lab::{Experiment, Problems, Scenario};
 use strandway_namespaces::line::Reorder;
 use strandway_namespaces::{lines_of, name_fits};
 use strandway_proto::profile::WireFormat;
@@ -217,11 +216,12 @@ fn set_rate(scenario: &mut Scenario, text: &str, sink: &Sink) -> Result<(), Prob
     };
     let planes = u64::from(scenario.check()?.plan.topology.planes());
     let bits = |rate: u64| Value::String(format!("{rate} bps"));
-    let has_uplinks = scenario.table.get("fabric").is_some_and(|f| f.get("uplink_rate").is_some());
+    let has_uplinks = scenario.table().get("fabric").is_some_and(|f| f.get("uplink_rate").is_some());
     let puts =
         [("fabric.rate", rate.0 * planes)].into_iter().chain(has_uplinks.then_some(("fabric.uplink_rate", rate.0)));
     for (key, rate) in puts {
-        if let Err(what) = scenario.put(key, bits(rate)) {
+        if let Err(Problems(found)) = scenario.set_value(key, bits(rate)) {
+            let what: String = found.into_iter().map(|problem| problem.what).collect();
             sink.add(key, text, what, "write the rate into the scenario");
             return Err(Problems(sink.take()));
         }
@@ -231,7 +231,7 @@ fn set_rate(scenario: &mut Scenario, text: &str, sink: &Sink) -> Result<(), Prob
 
 /// The ways within each site and between any two sites. They are those of the simulator, but with local cables as short
 /// as those between namespaces. No way is faster than a node.
-fn ways(experiment: &crate::Experiment, node_rate: u64) -> Vec<Way> {
+fn ways(experiment: &Experiment, node_rate: u64) -> Vec<Way> {
     let topology = &experiment.plan.topology;
     let control = Bytes(u64::from(experiment.profile().transport.control));
     let (packet, sites, per_site) = (experiment.derived.packet, topology.sites(), topology.shape().hosts_per_leaf);
@@ -247,7 +247,7 @@ fn ways(experiment: &crate::Experiment, node_rate: u64) -> Vec<Way> {
 }
 
 /// The simulator's base round trip, but with cables as short as those between namespaces.
-fn base_rtt(experiment: &crate::Experiment) -> Span {
+fn base_rtt(experiment: &Experiment) -> Span {
     let topology = &experiment.plan.topology;
     let control = Bytes(u64::from(experiment.profile().transport.control));
     let packet = experiment.derived.packet;
@@ -262,7 +262,7 @@ fn base_rtt(experiment: &crate::Experiment) -> Span {
 }
 
 /// Notes on the properties of a simulated run that namespaces do not have.
-fn notes(scenario: &Scenario, experiment: &crate::Experiment, options: &Options) -> Vec<String> {
+fn notes(scenario: &Scenario, experiment: &Experiment, options: &Options) -> Vec<String> {
     let unshaped = options.unshaped;
     let ports = &experiment.plan.ports;
     let classes = !unshaped && (ports.ecn.is_some() || ports.trim.is_some());
@@ -289,7 +289,7 @@ fn notes(scenario: &Scenario, experiment: &crate::Experiment, options: &Options)
             notes.push(what.to_string());
         }
     }
-    let groups = scenario.table.get("profile").and_then(Value::as_table);
+    let groups = scenario.table().get("profile").and_then(Value::as_table);
     if groups.is_some_and(|table| table.values().any(Value::is_table)) {
         notes.push("parameters: node files name the profile, without the scenario's [profile.GROUP] values".into());
     }

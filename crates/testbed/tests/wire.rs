@@ -1,8 +1,8 @@
 //! The same scenarios between real nodes over loopback.
 
 use std::time::Duration;
-use strandway_lab::wire::{self, Copying, WireError};
 use strandway_lab::{Experiment, Report, Scenario};
+use strandway_testbed::wire::{self, Copying, WireError};
 use strandway_udp::{Config, Node, Waiting};
 
 fn experiment(text: &str) -> Experiment {

@@ -1,12 +1,12 @@
 //! Node files: the settings of one host of a fabric with real sockets.
 
-use crate::problem::{Problems, suggest};
-use crate::reader::{Section, Sink, show};
-use crate::scenario::{parse_toml, profile, read_file};
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::path::{Path, PathBuf};
 use strandway_fabric::usid::{BLOCK, Clos, ClosError, Element, HOSTS_MAX, PLANE_BITS_MAX, Pods, SWITCHES_MAX, T1S_MAX};
+use strandway_lab::reader::{Section, Sink, show};
+use strandway_lab::scenario::{parse_toml, read_file};
+use strandway_lab::{Problems, profile_named, suggest};
 use strandway_proto::wire::ocp;
 use strandway_proto::{Rate, Span};
 use strandway_udp::address::{is_ipv4, kept, shown};
@@ -36,7 +36,7 @@ pub struct NodeFile {
     /// The file with the key that all hosts share, relative to the node file; `None` if the key is given in another
     /// way.
     pub key: Option<PathBuf>,
-    /// The profile, named as in [`crate::Scenario`] files.
+    /// The profile, named as in [`strandway_lab::Scenario`] files.
     pub profile: String,
     /// The bytes of datagrams that move data. MRC's layout has no room for a seal, so its nodes have protection `none`.
     pub layout: Layout,
@@ -162,7 +162,7 @@ fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
     let devices = devices(&section, planes.as_ref().map_or(0, Vec::len));
     let key = section.text("key").map(PathBuf::from);
     let profile = section.text("profile").unwrap_or_else(|| "mrc".to_string());
-    match profile::named(&profile) {
+    match profile_named(&profile) {
         Err(said) => section.wrong("profile", said, "`strandway explain` lists them all"),
         Ok(profile) if profile.congestion.needs_telemetry() => {
             let said =

@@ -1,12 +1,13 @@
 //! Runs a scenario's flows and faults between the hosts of a fabric that is up.
 
+use crate::NodeFile;
 use crate::linux::{LinuxError, LinuxFabric, Node, t1s};
 use crate::wire::{self, Copying, WireProgress};
-use crate::{Experiment, NodeFile};
 use std::time::{Duration, Instant};
 use strandway_fabric::fault::FaultPlan;
 use strandway_fabric::measure::LinkCounters;
 use strandway_fabric::{Measurements, Members};
+use strandway_lab::Experiment;
 use strandway_namespaces::{
     Moment, folder, is_carried, lines_of, links, moments, move_into, netns, prepare, set_failures, standing, status,
 };
