@@ -3,13 +3,11 @@
 mod alone;
 pub mod cost;
 mod estimate;
-pub mod import;
 mod light;
 pub mod model;
 pub mod output;
 pub mod pcap;
 pub mod plan;
-mod problem;
 pub mod reader;
 pub mod report;
 pub mod reproduce;
@@ -22,7 +20,6 @@ pub mod trace;
 
 pub use estimate::Estimate;
 pub use plan::Experiment;
-pub use problem::{Problem, Problems, suggest};
 pub use report::Report;
 pub use results::{Kept, Results, Shard};
 pub use run::{Outcome, run, run_all, run_each, simulate};

@@ -7,10 +7,10 @@
 mod question;
 mod ring;
 
-use crate::problem::Problems;
 use question::Question;
 use serde::Serialize;
 use std::fmt;
+use strandway_import::Problems;
 use strandway_proto::repair::{Code, CodeError};
 
 pub use crate::light::Rule;

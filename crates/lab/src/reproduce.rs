@@ -20,7 +20,6 @@ mod table;
 mod test;
 
 use crate::plan::Experiment;
-use crate::problem::{Problems, suggest};
 use crate::scenario::targets::glob;
 use judge::{command, judge};
 use modelled::Modelled;
@@ -28,6 +27,7 @@ use runs::{Prepared, Ran, model_all};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use strandway_import::{Problems, suggest};
 use strandway_sim::Control;
 use table::{Cell, Table};
 

@@ -22,14 +22,14 @@ pub(crate) mod targets;
 pub(crate) mod workload;
 
 use crate::plan::Experiment;
-use crate::problem::{Problem, Problems};
 use crate::reader::{Sink, show};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use strandway_import::{Problem, Problems, read_file};
 use toml::{Table, Value};
 
+pub use files::parse_toml;
 use files::{Files, is_matrix};
-pub use files::{parse_toml, read_file};
 
 /// The sections and keys at the top of a scenario.
 pub(crate) const SECTIONS: [&str; 12] = [

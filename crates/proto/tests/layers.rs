@@ -8,7 +8,7 @@ const LAYERS: [&[&str]; 9] = [
     &["proto"],
     &["fabric", "erasure"],
     &["collective", "switch"],
-    &["sim", "udp", "namespaces"],
+    &["sim", "udp", "namespaces", "import"],
     &["group"],
     &["lab"],
     &["testbed"],
@@ -99,6 +99,7 @@ fn the_lower_crates_need_nothing_from_outside() {
     udp.insert("erasure".to_string());
     assert_eq!(dependencies(&manifests["udp"]).0, udp, "of ours, udp depends on these alone");
     assert_eq!(dependencies(&manifests["namespaces"]).0, both, "of ours, namespaces depends on these alone");
+    assert_eq!(dependencies(&manifests["import"]).0, three, "of ours, import depends on these alone");
     let (lab, _) = dependencies(&manifests["lab"]);
     assert!(lab.contains("proto") && lab.contains("sim") && !lab.contains("cli"), "{lab:?}");
     for name in ["udp", "group", "namespaces"] {

@@ -126,5 +126,5 @@ pub(crate) fn reproduce(
 /// The contents of a file of another project, and what is assumed of it.
 #[pyfunction]
 pub(crate) fn describe_file(py: Python<'_>, path: PathBuf) -> PyResult<String> {
-    py.detach(|| strandway_lab::import::describe_file(&path)).map_err(|problems| refused(py, &problems))
+    py.detach(|| strandway_import::describe_file(&path)).map_err(|problems| refused(py, &problems))
 }

@@ -3,7 +3,8 @@
 use crate::Failure;
 use crate::args::{ExplainArgs, ImportArgs};
 use crate::outputs::print;
-use strandway_lab::{Scenario, report, suggest};
+use strandway_import::suggest;
+use strandway_lab::{Scenario, report};
 use strandway_proto::Profile;
 use strandway_proto::congestion::CongestionConfig;
 use strandway_proto::parameter::ParameterSet;
@@ -22,7 +23,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
 
 /// `strandway import`.
 pub(crate) fn import(args: &ImportArgs) -> Result<(), Failure> {
-    print(&strandway_lab::import::describe_file_for(&args.file, args.gpus)?);
+    print(&strandway_import::describe_file_for(&args.file, args.gpus)?);
     Ok(())
 }
 

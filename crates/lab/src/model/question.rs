@@ -1,8 +1,8 @@
 //! Turns an inquiry into quantities, quantities into the model's transfer, and the transfer into an answer.
 
 use super::{Answer, Best, Inquiry, Scheme, SchemeFacts, Vary, ring};
-use crate::problem::{Problem, Problems};
 use strandway_fabric::quantity::{self, QuantityError};
+use strandway_import::{Problem, Problems};
 use strandway_proto::repair::model::{Completion, Effort, Fallback, LOSS_MAX, Transfer, chunk_loss};
 
 /// The default round trip: 3,750 km by the paper's rule.

@@ -4,12 +4,12 @@ use super::modelled::Modelled;
 use super::outcome::{ChartRun, WATCH_EVERY};
 use super::table::Cell;
 use crate::plan::Experiment;
-use crate::problem::Problems;
 use crate::run::run as simulate;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use strandway_fabric::Measurements;
+use strandway_import::Problems;
 use strandway_sim::Control;
 
 /// A cell, and the values that are needed from it.

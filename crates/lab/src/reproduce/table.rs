@@ -3,9 +3,9 @@
 
 use super::modelled::Modelled;
 use super::{Bound, Source};
-use crate::problem::Problems;
 use crate::scenario::Scenario;
 use std::collections::{BTreeMap, BTreeSet};
+use strandway_import::Problems;
 
 /// Tolerance of the slowest flow, and of values calculated from it, against a reference run. Sheets of STrack and
 /// PRIME.

@@ -1,9 +1,9 @@
 //! The links of a fault: one link, or the links of a node, a port, a plane, or a part of a tier.
 
-use crate::problem::nearest;
 use crate::reader::Section;
 use strandway_fabric::topology::LinkEnds;
 use strandway_fabric::{LinkId, NodeId, Topology};
+use strandway_import::nearest;
 use strandway_proto::rng::Random;
 use toml::Value;
 

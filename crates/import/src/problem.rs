@@ -76,8 +76,8 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// The entry of `known` that the user probably meant by `wrong`.
-pub(crate) fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+/// The entry of `known` that the user probably meant by `wrong`; `None` if none is alike.
+pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
     known
         .into_iter()

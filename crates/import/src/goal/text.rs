@@ -1,8 +1,8 @@
 //! GOAL as text: `num_ranks N`, then `rank R { ... }` with a statement per line.
 
 use super::Each;
-use crate::import::trace::{ANY, BYTES_MAX, Does, Operation, RANKS_MAX, RankTrace, SPAN_MAX_NS, problem};
 use crate::problem::Problems;
+use crate::trace::{ANY, BYTES_MAX, Does, Operation, RANKS_MAX, RankTrace, SPAN_MAX_NS, problem};
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
 use strandway_proto::units::Span;

@@ -1,8 +1,8 @@
 //! The files of a Chakra trace: one per rank, `PREFIX.RANK.et`.
 
 use super::{Options, Reader};
-use crate::import::trace::{RANKS_MAX, Trace, problem};
 use crate::problem::Problems;
+use crate::trace::{RANKS_MAX, Trace, problem};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -98,7 +98,7 @@ impl Set {
             (Some((file, text)), _) => reader.groups(file, text)?,
             (None, Some(path)) => {
                 let file = path.display().to_string();
-                let text = crate::scenario::read_file(path)?;
+                let text = crate::read_file(path)?;
                 reader.groups(&file, &text)?;
             }
             (None, None) => {}

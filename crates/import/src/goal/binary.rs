@@ -5,8 +5,8 @@
 //! that wait for another one, as `u32` each.
 
 use super::Each;
-use crate::import::trace::{ANY, BYTES_MAX, Does, Operation, RANKS_MAX, RankTrace, SPAN_MAX_NS, problem};
 use crate::problem::Problems;
+use crate::trace::{ANY, BYTES_MAX, Does, Operation, RANKS_MAX, RankTrace, SPAN_MAX_NS, problem};
 use std::io::{BufRead, Read};
 use strandway_proto::units::Span;
 

@@ -1,22 +1,31 @@
-//! Reads files of other simulators.
+#![doc = include_str!("../README.md")]
 
 pub mod aicb;
 pub mod chakra;
+mod file;
 pub mod goal;
 pub mod htsim;
 pub mod msccl;
 pub mod nccl;
 pub mod nccl_tuner;
+mod problem;
 pub mod simai;
 pub mod simai_topology;
 pub mod trace;
 mod wire;
 mod xml;
 
-use crate::problem::Problems;
-use crate::scenario::read_file;
+pub use file::read_file;
+pub use problem::{Problem, Problems, nearest, suggest};
+
 use std::io::{BufRead, BufReader};
 use std::path::Path;
+
+/// Limit on the hosts of a fabric: eight times the largest fabric that Strandway was built for.
+pub const HOSTS_MAX: u64 = 1 << 20;
+
+/// Limit on the flows of a run.
+pub const FLOWS_MAX: u64 = 1 << 22;
 
 /// Says what is in a file of another simulator, a pipe or standard input (`-`), or in the files of a Chakra trace (a
 /// folder, or a prefix), and what is assumed of it.

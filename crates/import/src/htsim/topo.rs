@@ -1,8 +1,8 @@
 //! Topologies.
 
 use super::{Findings, words};
+use crate::HOSTS_MAX;
 use crate::problem::{Problems, suggest};
-use crate::scenario::fabric::HOSTS_MAX;
 use strandway_fabric::Topology;
 use strandway_fabric::topology::{Level, Pods, Shape};
 use strandway_proto::units::{Rate, Span};

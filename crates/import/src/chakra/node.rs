@@ -1,8 +1,8 @@
 //! One node of a Chakra trace. Every attribute may be missing, and numbers may have any integer type: both changed
 //! between versions of the schema.
 
-use crate::import::trace::{BYTES_MAX, Kind};
-use crate::import::wire::{Fields, Malformed, Value, numbers};
+use crate::trace::{BYTES_MAX, Kind};
+use crate::wire::{Fields, Malformed, Value, numbers};
 
 /// The type of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,7 @@
 
 use super::{Findings, words};
 use crate::problem::{Problems, suggest};
-use crate::scenario::fabric::HOSTS_MAX;
-use crate::scenario::workload::FLOWS_MAX;
+use crate::{FLOWS_MAX, HOSTS_MAX};
 use std::collections::BTreeMap;
 use strandway_proto::units::Time;
 

@@ -369,8 +369,8 @@ impl Trace {
     }
 }
 
-/// A problem with a place of a file.
-pub(crate) fn problem(file: &str, line: Option<usize>, value: &str, what: impl Into<String>, remedy: &str) -> Problems {
+/// A problem with a place of a file: its line, from 1, the value found there, why it is wrong, and a remedy.
+pub fn problem(file: &str, line: Option<usize>, value: &str, what: impl Into<String>, remedy: &str) -> Problems {
     Problems(vec![Problem {
         file: file.to_string(),
         line,
