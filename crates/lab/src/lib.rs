@@ -3,14 +3,12 @@
 mod alone;
 pub mod cost;
 mod estimate;
-mod light;
-pub mod model;
+pub mod light;
 pub mod output;
 pub mod pcap;
 pub mod plan;
 pub mod reader;
 pub mod report;
-pub mod reproduce;
 pub mod results;
 mod run;
 pub mod scenario;

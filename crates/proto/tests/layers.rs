@@ -11,7 +11,7 @@ const LAYERS: [&[&str]; 9] = [
     &["sim", "udp", "namespaces", "import"],
     &["group"],
     &["lab"],
-    &["testbed"],
+    &["testbed", "reproduce"],
     &["cli"],
     &["python"],
 ];
@@ -107,6 +107,8 @@ fn the_lower_crates_need_nothing_from_outside() {
     }
     let (testbed, _) = dependencies(&manifests["testbed"]);
     assert!(testbed.contains("udp") && !testbed.contains("sim"), "{testbed:?}");
+    let (reproduce, _) = dependencies(&manifests["reproduce"]);
+    assert!(reproduce.contains("lab") && !reproduce.contains("udp"), "{reproduce:?}");
     let (cli, _) = dependencies(&manifests["cli"]);
     assert!(cli.contains("lab"), "{cli:?}");
 }

@@ -226,7 +226,7 @@ fn matching(topology: &Topology, name: &str) -> Found<Vec<LinkId>> {
 }
 
 /// True if `name` matches `pattern`, in which `*` stands for any text.
-pub(crate) fn glob(pattern: &str, name: &str) -> bool {
+pub fn glob(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(first) = parts.next() else { return name.is_empty() };
     let Some(mut rest) = name.strip_prefix(first) else { return false };

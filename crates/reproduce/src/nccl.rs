@@ -6,8 +6,9 @@
 //! is the bus bandwidth of one NIC. Our own collectives on servers go along rails: between servers a NIC carries
 //! `2 (m - 1) / m` of its share for `m` servers, as NCCL's trees do. The two differ for few servers only.
 
+use super::Set;
 use super::table::{Cell, RowSpec, Table, Value, template};
-use super::{Set, Source};
+use strandway_lab::report::reproduction::Source;
 
 pub(super) const SET: Set = Set {
     name: "nccl",

@@ -1,7 +1,6 @@
-//! The results: rows with their verdicts, and the charts of the page.
+//! Published results next to ours: rows with their verdicts, and the charts of the page. `strandway-reproduce` makes them.
 
-use super::table::ChartKind;
-use crate::report::{Report, to_json};
+use super::{Report, to_json};
 use serde::Serialize;
 use strandway_proto::units::Span;
 
@@ -171,6 +170,23 @@ pub struct CellFacts {
     pub max: Option<f64>,
     /// The value of each seed, from seed 1 on.
     pub seeds: Vec<Option<f64>>,
+}
+
+/// The contents of a chart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChartKind {
+    /// The distribution of completion times.
+    Completion,
+    /// Traffic of the busiest and the least busy uplinks of leaves, relative to the mean.
+    Balance,
+    /// The penalties of one sender's path selector by uplink, over time.
+    Penalties,
+    /// The states of the watched connection's entropy values over time.
+    States,
+    /// Goodput of the watched connection by plane, over time.
+    Planes,
+    /// Goodput of the watched connection over time, one line per run.
+    Goodput,
 }
 
 /// A chart of the page.

@@ -2,10 +2,10 @@
 //! rows, which compare a value with a published one.
 
 use super::modelled::Modelled;
-use super::{Bound, Source};
-use crate::scenario::Scenario;
 use std::collections::{BTreeMap, BTreeSet};
 use strandway_import::Problems;
+use strandway_lab::Scenario;
+use strandway_lab::report::reproduction::{Bound, ChartKind, Source};
 
 /// Tolerance of the slowest flow, and of values calculated from it, against a reference run. Sheets of STrack and
 /// PRIME.
@@ -25,9 +25,9 @@ pub(super) struct Template {
 /// The template with this name in `scenarios/figures`.
 macro_rules! template {
     ($name:literal) => {
-        $crate::reproduce::table::Template {
+        $crate::table::Template {
             file: concat!("scenarios/figures/", $name),
-            text: include_str!(concat!("../../figures/", $name)),
+            text: include_str!(concat!("../figures/", $name)),
         }
     };
 }
@@ -76,7 +76,7 @@ impl Cell {
     /// If the template or a key is wrong; a test checks that none is.
     pub(super) fn scenario(&self, seed: u64) -> Result<Scenario, Problems> {
         let mut scenario = Scenario::from_text(self.template.file, self.template.text)?;
-        scenario.table.remove("sweep");
+        scenario.remove("sweep");
         for (key, value) in &self.set {
             scenario.set(&format!("{key}={value}"))?;
         }
@@ -299,23 +299,6 @@ pub(super) struct ChartSpec {
     pub(super) section: Option<String>,
     /// Names and cells; the chart shows the first seed.
     pub(super) cells: Vec<(String, Cell)>,
-}
-
-/// The contents of a chart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChartKind {
-    /// The distribution of completion times.
-    Completion,
-    /// Traffic of the busiest and the least busy uplinks of leaves, relative to the mean.
-    Balance,
-    /// The penalties of one sender's path selector by uplink, over time.
-    Penalties,
-    /// The states of the watched connection's entropy values over time.
-    States,
-    /// Goodput of the watched connection by plane, over time.
-    Planes,
-    /// Goodput of the watched connection over time, one line per run.
-    Goodput,
 }
 
 /// The rows below one heading.

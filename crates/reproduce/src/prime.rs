@@ -3,8 +3,9 @@
 //! The paper publishes two headline numbers without details. All other reference values were measured with a model of
 //! its algorithm in the public UEC simulator, with penalties fitted there; the rows call them "reference model".
 
-use super::table::{Cell, ChartKind, MEAN, RowSpec, SLOWEST, Table, Value, template};
-use super::{Set, Source};
+use super::Set;
+use super::table::{Cell, MEAN, RowSpec, SLOWEST, Table, Value, template};
+use strandway_lab::report::reproduction::{ChartKind, Source};
 
 pub(super) const SET: Set = Set {
     name: "prime",

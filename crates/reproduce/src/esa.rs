@@ -6,8 +6,9 @@
 //! four iterations, with the same ratio of communication to computation; `docs/protocols/esa.md` describes the effect.
 //! E11 is about the wire. E12, the fallback of a direct-mapped pool, is a test of `crates/switch`.
 
+use super::Set;
 use super::table::{Cell, RowSpec, Table, Value, template};
-use super::{Set, Source};
+use strandway_lab::report::reproduction::Source;
 
 pub(super) const SET: Set = Set {
     name: "esa",

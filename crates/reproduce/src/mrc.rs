@@ -3,8 +3,9 @@
 //! The paper shows many results as plots; its statements about them are used as bounds. Our clusters are smaller. Where
 //! the share of a part of the fabric matters, the row names it: one T1 switch is 1/8 of a plane here and 1/256 there.
 
-use super::table::{Cell, ChartKind, RowSpec, SLOWEST, Table, Template, Value, template};
-use super::{Set, Source};
+use super::Set;
+use super::table::{Cell, RowSpec, SLOWEST, Table, Template, Value, template};
+use strandway_lab::report::reproduction::{ChartKind, Source};
 
 pub(super) const SET: Set = Set {
     name: "mrc",

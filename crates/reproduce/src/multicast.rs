@@ -5,8 +5,9 @@
 //! message towards a lower rank as two cables, and it counts one copy too many for each share beyond a pod. So no
 //! simulation can give its numbers. A test repeats its arithmetic; our numbers are compared with exact formulas.
 
+use super::Set;
 use super::table::{Cell, RowSpec, Table, Value, template};
-use super::{Set, Source};
+use strandway_lab::report::reproduction::Source;
 
 pub(super) const SET: Set = Set {
     name: "mcast_allgather",

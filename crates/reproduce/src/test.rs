@@ -1,7 +1,8 @@
 //! Rows for tests of the code around them: one for each verdict, in a tenth of a second.
 
+use super::Set;
 use super::table::{Cell, RowSpec, Table, Value, template};
-use super::{Set, Source};
+use strandway_lab::report::reproduction::Source;
 
 pub(super) const SET: Set = Set { name: "test", about: "One row of each verdict", takes: "no time", table };
 

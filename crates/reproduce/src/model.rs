@@ -8,12 +8,11 @@ mod question;
 mod ring;
 
 use question::Question;
-use serde::Serialize;
 use std::fmt;
 use strandway_import::Problems;
+use strandway_lab::light::Rule;
+use strandway_lab::report::answers::{Answers, Best, SchemeFacts, Vary};
 use strandway_proto::repair::{Code, CodeError};
-
-pub use crate::light::Rule;
 
 /// A way to repair losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,61 +60,6 @@ impl std::str::FromStr for Scheme {
             "sr_rto" => Ok(Scheme::SrRto),
             "sr_nack" => Ok(Scheme::SrNack),
             _ => text.parse().map(Scheme::Coded),
-        }
-    }
-}
-
-/// The quantities that can be varied, with a row for each value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Vary {
-    /// Bytes of the message.
-    Size,
-    /// The share of lost packets.
-    Loss,
-    /// Kilometres.
-    Distance,
-    /// Bits per second.
-    Rate,
-    /// Sites of a ring all-reduce.
-    Sites,
-}
-
-impl Vary {
-    /// The values to use if the user names none.
-    fn values(self) -> &'static [&'static str] {
-        match self {
-            Vary::Size => {
-                &["128 KiB", "1 MiB", "8 MiB", "32 MiB", "128 MiB", "512 MiB", "2 GiB", "8 GiB", "32 GiB", "128 GiB"]
-            }
-            Vary::Loss => &["1e-6", "1e-5", "1e-4", "1e-3", "3e-3", "1e-2", "2e-2", "3e-2", "5e-2", "1e-1"],
-            Vary::Distance => {
-                &["75 km", "750 km", "1500 km", "2250 km", "3000 km", "3750 km", "4500 km", "6000 km", "7500 km"]
-            }
-            Vary::Rate => &["100 Gbps", "200 Gbps", "400 Gbps", "800 Gbps", "1.6 Tbps"],
-            Vary::Sites => &["2", "4", "8", "16"],
-        }
-    }
-
-    /// The name of its axis, and the divisor of values on that axis.
-    pub(crate) fn axis(self) -> (&'static str, f64) {
-        match self {
-            Vary::Size => ("size, MiB", 1_048_576.0),
-            Vary::Loss => ("packets lost per million", 1e-6),
-            Vary::Distance => ("distance, km", 1e3),
-            Vary::Rate => ("rate, Gb/s", 1e9),
-            Vary::Sites => ("sites", 1.0),
-        }
-    }
-
-    /// Its name in headings.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Vary::Size => "size",
-            Vary::Loss => "loss",
-            Vary::Distance => "distance",
-            Vary::Rate => "rate",
-            Vary::Sites => "sites",
         }
     }
 }
@@ -188,89 +132,6 @@ impl Default for Inquiry {
     }
 }
 
-/// The answers to an inquiry.
-#[derive(Clone, Debug, Serialize)]
-pub struct Answers {
-    /// Version of this format.
-    pub format: u32,
-    /// Version of the program.
-    pub version: String,
-    /// The quantity that was varied.
-    pub vary: Option<Vary>,
-    /// One row, or one row per value.
-    pub rows: Vec<Answer>,
-}
-
-impl Answers {
-    /// As JSON.
-    pub fn to_json(&self) -> String {
-        crate::report::to_json(self)
-    }
-}
-
-/// The schemes for one link and one message.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Answer {
-    /// The varied value as written; empty if nothing is varied.
-    pub at: String,
-    /// The varied value as a number: bytes, a share, metres, bits per second or sites.
-    pub value: f64,
-    /// Bytes of the message or buffer.
-    pub bytes: u64,
-    /// The link's rate in bits per second.
-    pub rate_bps: u64,
-    /// The round trip.
-    pub rtt_us: f64,
-    /// The share of lost packets.
-    pub packet_loss: f64,
-    /// Payload of a packet in bytes.
-    pub payload: u64,
-    /// Chunks of a message; with several sites, of one step.
-    pub chunks: u64,
-    /// The share of lost chunks.
-    pub chunk_loss: f64,
-    /// Sites of the all-reduce; absent for a single message.
-    pub sites: Option<u32>,
-    /// The time without losses.
-    pub ideal_us: f64,
-    /// One entry for each scheme.
-    pub schemes: Vec<SchemeFacts>,
-    /// The best scheme by mean.
-    pub best_mean: Best,
-    /// The best scheme by 99.9th percentile.
-    pub best_p999: Best,
-}
-
-/// The times of one scheme.
-#[derive(Clone, Debug, Serialize)]
-pub struct SchemeFacts {
-    /// Its name.
-    pub scheme: String,
-    /// The mean completion time.
-    pub mean_us: f64,
-    /// The 99.9th percentile of the completion time.
-    pub p999_us: f64,
-    /// The mean, divided by the time without losses.
-    pub mean_slowdown: f64,
-    /// The 99.9th percentile, divided by the time without losses.
-    pub p999_slowdown: f64,
-    /// The probability that the code cannot repair some group; absent for schemes without a code.
-    pub fallback: Option<f64>,
-    /// Parity and retransmissions on the wire, divided by the data.
-    pub overhead: f64,
-}
-
-/// The best scheme and its lead.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Best {
-    /// The best scheme; among equal ones, the first.
-    pub scheme: String,
-    /// The next best scheme; absent if there is no other.
-    pub next: Option<String>,
-    /// The share by which the next best scheme takes longer.
-    pub margin: f64,
-}
-
 /// Answers an inquiry.
 ///
 /// # Errors
@@ -280,7 +141,7 @@ pub fn ask(inquiry: &Inquiry) -> Result<Answers, Problems> {
     match inquiry.vary {
         None => rows.push(Question::read(inquiry)?.answer(String::new(), 0.0)),
         Some(vary) => {
-            let usual = || vary.values().iter().map(ToString::to_string).collect();
+            let usual = || usual_values(vary).iter().map(ToString::to_string).collect();
             let values: Vec<String> = if inquiry.values.is_empty() { usual() } else { inquiry.values.clone() };
             for value in values {
                 let mut one = inquiry.clone();
@@ -342,19 +203,33 @@ impl Inquiry {
     }
 }
 
-impl Best {
-    /// Times that differ by less than this share count as equal. Then the scheme that is named first wins: it is the
-    /// simpler one.
-    const EQUAL: f64 = 1e-6;
-
-    fn of(schemes: &[SchemeFacts], time: impl Fn(&SchemeFacts) -> f64) -> Best {
-        let better = |a: &SchemeFacts, b: &SchemeFacts| time(b) < time(a) * (1.0 - Best::EQUAL);
-        let first = (1..schemes.len()).fold(0, |best, i| if better(&schemes[best], &schemes[i]) { i } else { best });
-        let others = schemes.iter().enumerate().filter(|(i, _)| *i != first).map(|(_, s)| s);
-        let next = others.reduce(|best, s| if better(best, s) { s } else { best });
-        let margin = next.map_or(0.0, |n| (time(n) / time(&schemes[first]) - 1.0).max(0.0));
-        Best { scheme: schemes[first].scheme.clone(), next: next.map(|n| n.scheme.clone()), margin }
+/// The values of a quantity to use if the user names none.
+fn usual_values(vary: Vary) -> &'static [&'static str] {
+    match vary {
+        Vary::Size => {
+            &["128 KiB", "1 MiB", "8 MiB", "32 MiB", "128 MiB", "512 MiB", "2 GiB", "8 GiB", "32 GiB", "128 GiB"]
+        }
+        Vary::Loss => &["1e-6", "1e-5", "1e-4", "1e-3", "3e-3", "1e-2", "2e-2", "3e-2", "5e-2", "1e-1"],
+        Vary::Distance => {
+            &["75 km", "750 km", "1500 km", "2250 km", "3000 km", "3750 km", "4500 km", "6000 km", "7500 km"]
+        }
+        Vary::Rate => &["100 Gbps", "200 Gbps", "400 Gbps", "800 Gbps", "1.6 Tbps"],
+        Vary::Sites => &["2", "4", "8", "16"],
     }
+}
+
+/// Times that differ by less than this share count as equal. Then the scheme that is named first wins: it is the
+/// simpler one.
+const EQUAL: f64 = 1e-6;
+
+/// The best scheme by `time`, and its lead.
+fn best_of(schemes: &[SchemeFacts], time: impl Fn(&SchemeFacts) -> f64) -> Best {
+    let better = |a: &SchemeFacts, b: &SchemeFacts| time(b) < time(a) * (1.0 - EQUAL);
+    let first = (1..schemes.len()).fold(0, |best, i| if better(&schemes[best], &schemes[i]) { i } else { best });
+    let others = schemes.iter().enumerate().filter(|(i, _)| *i != first).map(|(_, s)| s);
+    let next = others.reduce(|best, s| if better(best, s) { s } else { best });
+    let margin = next.map_or(0.0, |n| (time(n) / time(&schemes[first]) - 1.0).max(0.0));
+    Best { scheme: schemes[first].scheme.clone(), next: next.map(|n| n.scheme.clone()), margin }
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 //! The paper publishes headline numbers; we do not know the numbers behind them. Values of the "reference simulator"
 //! were measured with the public UEC simulator, which has NSCC but not STrack.
 
+use super::Set;
 use super::table::{Cell, MEAN, RowSpec, SLOWEST, Table, Template, Value, template};
-use super::{Set, Source};
+use strandway_lab::report::reproduction::Source;
 
 pub(super) const SET: Set = Set {
     name: "strack",

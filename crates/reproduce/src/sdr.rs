@@ -4,10 +4,12 @@
 //! We know the paper's curves only from its text and captions. Chunks have one packet of 4 KiB: the paper does not say
 //! so, but no other size that we tried gives all its headline numbers.
 
+use super::Set;
 use super::modelled::{Modelled, scheme};
 use super::table::{Cell, RowSpec, Table, Value, template};
-use super::{Set, Source};
-use crate::model::{Inquiry, Rule};
+use crate::model::Inquiry;
+use strandway_lab::light::Rule;
+use strandway_lab::report::reproduction::Source;
 
 pub(super) const SET: Set = Set {
     name: "sdr_rdma",

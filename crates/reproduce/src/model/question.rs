@@ -1,8 +1,9 @@
 //! Turns an inquiry into quantities, quantities into the model's transfer, and the transfer into an answer.
 
-use super::{Answer, Best, Inquiry, Scheme, SchemeFacts, Vary, ring};
+use super::{Inquiry, Scheme, best_of, ring};
 use strandway_fabric::quantity::{self, QuantityError};
 use strandway_import::{Problem, Problems};
+use strandway_lab::report::answers::{Answer, SchemeFacts, Vary};
 use strandway_proto::repair::model::{Completion, Effort, Fallback, LOSS_MAX, Transfer, chunk_loss};
 
 /// The default round trip: 3,750 km by the paper's rule.
@@ -180,8 +181,8 @@ impl Question {
             chunk_loss: self.transfer.loss,
             sites: self.sites,
             ideal_us,
-            best_mean: Best::of(&schemes, |s| s.mean_us),
-            best_p999: Best::of(&schemes, |s| s.p999_us),
+            best_mean: best_of(&schemes, |s| s.mean_us),
+            best_p999: best_of(&schemes, |s| s.p999_us),
             schemes,
         }
     }

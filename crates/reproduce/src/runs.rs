@@ -1,15 +1,14 @@
 //! Runs cells, one seed at a time, and calculates models.
 
 use super::modelled::Modelled;
-use super::outcome::{ChartRun, WATCH_EVERY};
 use super::table::Cell;
-use crate::plan::Experiment;
-use crate::run::run as simulate;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use strandway_fabric::Measurements;
 use strandway_import::Problems;
+use strandway_lab::report::reproduction::{ChartRun, WATCH_EVERY};
+use strandway_lab::{Experiment, run as simulate};
 use strandway_sim::Control;
 
 /// A cell, and the values that are needed from it.

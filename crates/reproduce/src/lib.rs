@@ -1,16 +1,12 @@
-//! Published results next to ours: sets of rows. Each row compares one of our numbers with a number that was published
-//! or measured elsewhere.
-//!
-//! A set is data: `reproduce/prime.rs`, for example, lists scenarios and reference numbers. This file runs the
-//! scenarios and judges the rows. A new set is another such file and a line in `SETS`.
+#![doc = include_str!("../README.md")]
 
 mod esa;
 mod judge;
+pub mod model;
 mod modelled;
 mod mrc;
 mod multicast;
 mod nccl;
-mod outcome;
 mod prime;
 mod runs;
 mod sdr;
@@ -19,8 +15,6 @@ mod strack;
 mod table;
 mod test;
 
-use crate::plan::Experiment;
-use crate::scenario::targets::glob;
 use judge::{command, judge};
 use modelled::Modelled;
 use runs::{Prepared, Ran, model_all};
@@ -28,11 +22,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use strandway_import::{Problems, suggest};
+use strandway_lab::Experiment;
+use strandway_lab::report::reproduction::{Chart, ChartRun, Reproduction};
+use strandway_lab::scenario::glob;
 use strandway_sim::Control;
 use table::{Cell, Table};
-
-pub use outcome::{Bound, CellFacts, Chart, ChartRun, Counts, Kind, Reproduction, Row, Source, Verdict, WATCH_EVERY};
-pub use table::ChartKind;
 
 /// A set of rows with a name.
 #[derive(Clone, Copy, Debug)]
@@ -282,6 +276,7 @@ impl Work {
 mod tests {
     use super::table::RowSpec;
     use super::*;
+    use strandway_lab::report::reproduction::{Counts, Kind, Verdict};
 
     fn everything() -> Work {
         let names: Vec<String> = SETS.iter().chain(&HIDDEN).map(|s| s.name.to_string()).collect();
