@@ -2,7 +2,7 @@
 //! one prints why it is skipped.
 
 use namespaces::{Fabric, SCENARIO, TRIMMING, said, strandway};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use strandway_fabric::usid::Clos;
 
@@ -183,8 +183,8 @@ print(seen, ", ".join(sorted(to)), *(["in", len(gaps), "gaps"] if gaps else []))
 fn deliver(fabric: &Fabric, path: &str, count: u32) -> String {
     use std::io::{BufRead, BufReader};
     let mut receiver = fabric.command(&["exec", "h2", "--", "python3", "-c", RECEIVER]);
-    receiver.stdin(std::process::Stdio::piped());
-    let mut receiver = receiver.stdout(std::process::Stdio::piped()).spawn().expect("it starts");
+    receiver.stdin(Stdio::piped());
+    let mut receiver = receiver.stdout(Stdio::piped()).spawn().expect("it starts");
     let mut lines = BufReader::new(receiver.stdout.take().expect("a pipe")).lines();
     assert_eq!(lines.next().and_then(Result::ok).as_deref(), Some("ready"));
     let source = ["fcbb:bb00:1:8001::", "fcbb:bb00:801:8801::"][usize::from(path.starts_with("fcbb:bb00:e4"))];
@@ -385,11 +385,12 @@ fn a_full_port_tells_its_own_host_and_drops_in_the_fabric() {
         return;
     }
     const FLOOD: &str = r#"
-import socket, sys, time
+import select, socket, sys, time
 s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
 s.bind((sys.argv[1], 0))
 full, began = 0, time.monotonic()
-while time.monotonic() < began + 0.8 or full <= 50 and time.monotonic() < began + 60:
+# Until the standard input ends, and the port was full often enough.
+while (full <= 50 or not select.select([sys.stdin], [], [], 0)[0]) and time.monotonic() < began + 60:
     s.setblocking(False)
     try: s.sendto(b"x" * 4000, (sys.argv[2], 5000))
     except BlockingIOError:
@@ -402,22 +403,30 @@ print(full)
     let send = |host: u32| {
         let (own, path) = (clos.host(0, host).to_string(), clos.path(0, host, 2, 1).to_string());
         let mut command = fabric.command(&["exec", &format!("h{host}"), "--", "python3", "-c", FLOOD, &own, &path]);
-        command.stdout(std::process::Stdio::piped()).spawn().expect("it starts")
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts")
     };
-    for sender in [send(0), send(1)] {
+    let dropped = |prefix: &str| -> u64 {
+        let status = fabric.status(&[]);
+        let ports = status["ports"].as_array().expect("ports");
+        let of = ports.iter().filter(|p| p["node"].as_str().is_some_and(|n| n.starts_with(prefix)));
+        of.filter_map(|p| p["dropped"].as_u64()).sum()
+    };
+    let mut senders = [send(0), send(1)];
+    // Two hosts at full rate share one uplink.
+    let began = Instant::now();
+    while dropped("t0-p0-0") < 1_000 && began.elapsed() < Duration::from_secs(50) {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    for sender in &mut senders {
+        drop(sender.stdin.take());
+    }
+    for sender in senders {
         let output = sender.wait_with_output().expect("it ends");
         let full: u32 = String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number");
         assert!(full > 50, "the sender is told {full} times that its port is full");
     }
-    let status = fabric.status(&[]);
-    let ports = status["ports"].as_array().expect("ports");
-    let dropped = |prefix: &str| -> u64 {
-        let of = ports.iter().filter(|p| p["node"].as_str().is_some_and(|n| n.starts_with(prefix)));
-        of.filter_map(|p| p["dropped"].as_u64()).sum()
-    };
     assert_eq!(dropped("h"), 0, "a host's own port never drops");
-    // Two hosts at full rate share one uplink.
-    assert!(dropped("t0-p0-0") > 100, "{} dropped at the uplink", dropped("t0-p0-0"));
+    assert!(dropped("t0-p0-0") >= 1_000, "{} dropped at the uplink", dropped("t0-p0-0"));
     // The uplink's output fits the following links if the shapers keep their rates. But if the timer of a `tbf` is
     // later than its burst, the remaining tokens are lost: on a busy machine a port may be slightly slower for a moment
     // than the port before it.
@@ -471,8 +480,7 @@ fn an_interrupted_build_leaves_nothing_behind() {
     let large = ["--set", "fabric.hosts=32", "--set", "fabric.planes=8", "--set", "fabric.spines=6"];
     let slow = ["--set", "fabric.rate=4 Gbps", "--set", "fabric.hosts_per_leaf=4"];
     let mut command = fabric.command(&[&["up", SCENARIO], &large[..], &slow[..]].concat());
-    let child =
-        command.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::null()).spawn().expect("it starts");
+    let child = command.stderr(Stdio::piped()).stdout(std::process::Stdio::null()).spawn().expect("it starts");
     let began = Instant::now();
     while fabric.namespaces().len() < 20 {
         assert!(began.elapsed() < Duration::from_secs(60), "it does not begin");

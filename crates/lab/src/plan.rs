@@ -42,6 +42,9 @@ pub struct Experiment {
     pub description: String,
     /// The plan for the simulator.
     pub plan: Plan,
+    /// True if the scenario has no `run.time_limit`: then the plan's follows from the workload, and runs between real
+    /// nodes, which share their machine with other programs, may last longer.
+    pub default_time_limit: bool,
     /// The kind of fabric as written.
     pub fabric: String,
     /// Numbers computed from fabric and profile.
@@ -240,6 +243,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     notes.extend(unmet(&plan));
     notes.extend(outreached(&plan));
     let mut experiment = Experiment {
+        default_time_limit: run.time_limit.is_none(),
         name: scenario.name(),
         description,
         plan,

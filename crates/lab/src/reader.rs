@@ -270,6 +270,11 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// The keys that getters have asked for.
+    pub(crate) fn asked(&self) -> Vec<&'static str> {
+        self.known.borrow().clone()
+    }
+
     /// Like [`Section::finish`], for sections that are not read further after the first mistake. Then the remaining
     /// getters were not called, so only keys outside `all` are certainly unknown.
     pub fn finish_knowing(self, all: &[&'static str]) {

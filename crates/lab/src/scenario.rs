@@ -10,6 +10,7 @@ pub(crate) mod files;
 pub(crate) mod fsdp;
 pub(crate) mod generate;
 pub(crate) mod job;
+pub mod keys;
 mod multicast;
 pub(crate) mod profile;
 pub(crate) mod run;

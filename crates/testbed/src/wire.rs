@@ -94,6 +94,9 @@ impl std::error::Error for WireError {}
 /// Time limit for opening all connections.
 pub const SETUP_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// The shortest time limit of a run whose scenario has none: real nodes share their machine with other programs.
+const PATIENCE: Time = Time(60_000_000_000_000);
+
 /// Interval of the run's checks: faults begin at most this late.
 const TICK: Duration = Duration::from_millis(2);
 
@@ -313,6 +316,7 @@ fn execute(
         path_events: Mutex::default(),
     };
     let (mut end, mut stopped) = (End::Finished, Time::ZERO);
+    let time_limit = if experiment.default_time_limit { plan.time_limit.max(PATIENCE) } else { plan.time_limit };
     std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for host in 0..hosts as u32 {
@@ -333,9 +337,9 @@ fn execute(
                 stopped = shared.now();
                 shared.stop.store(true, Ordering::Release);
             }
-            if !over && shared.start.get().is_some() && shared.now() >= plan.time_limit {
+            if !over && shared.start.get().is_some() && shared.now() >= time_limit {
                 end = End::TimeLimit;
-                stopped = plan.time_limit;
+                stopped = time_limit;
                 shared.stop.store(true, Ordering::Release);
             }
         }

@@ -7,6 +7,7 @@ use super::profile;
 use super::sizes::{self, Sizes};
 use crate::reader::{Section, Sink, show};
 use crate::scenario::Scenario;
+use crate::scenario::keys;
 use strandway_import::htsim::{Matrix, StartUnit, parse_cm_in};
 use strandway_import::{FLOWS_MAX, HOSTS_MAX};
 use strandway_proto::Profile;
@@ -27,59 +28,6 @@ pub(crate) const KINDS: [&str; 13] = [
     "poisson",
     "matrix",
     "flows",
-];
-
-/// All keys of a workload, of every kind.
-const KEYS: [&str; 49] = [
-    "name",
-    "kind",
-    "profile",
-    "ordered",
-    "size",
-    "start",
-    "jitter",
-    "messages",
-    "gap",
-    "connections",
-    "hosts",
-    "destination",
-    "senders",
-    "pick",
-    "source",
-    "receivers",
-    "load",
-    "sizes",
-    "duration",
-    "flows",
-    "file",
-    "start_unit",
-    "algorithm",
-    "placement",
-    "ranks",
-    "group",
-    "window",
-    "pipeline",
-    "root",
-    "radix",
-    "chains",
-    "trees",
-    "pace",
-    "cutoff",
-    "recovery",
-    "server",
-    "servers",
-    "model",
-    "layers",
-    "compute",
-    "iterations",
-    "stragglers",
-    "noise",
-    "arrivals",
-    "gather",
-    "scatter",
-    "gradients",
-    "prefetch",
-    "reshard",
 ];
 
 /// Limit on the size of a message.
@@ -202,7 +150,7 @@ fn one_job(sink: &Sink, scenario: &Scenario, name: String, table: &Table) -> Opt
     };
     let written = job::read(&section, scenario);
     let profile = own_profile(&section);
-    section.finish_knowing(&job::KEYS);
+    keys::finish(section, "job");
     let kind = Kind::Job(Box::new(written?));
     (sink.count() == before).then_some(Workload { class, section: name, common, kind, profile, ordered: None })
 }
@@ -238,7 +186,7 @@ fn one(sink: &Sink, scenario: &Scenario, name: String, table: Option<&Table>) ->
     let kind = kind_of(&section, scenario, kind, &common);
     let profile = own_profile(&section);
     let ordered = section.ratio("ordered", 0.0, 1.0);
-    section.finish_knowing(&KEYS);
+    keys::finish(section, "workload");
     (sink.count() == before).then_some(Workload { class, section: name, common, kind: kind?, profile, ordered })
 }
 

@@ -3,6 +3,7 @@
 use super::{GPUS, RANKS_MAX};
 use crate::reader::Section;
 use crate::scenario::Scenario;
+use crate::scenario::keys::key_names;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::sync::Arc;
@@ -119,7 +120,7 @@ fn other(section: &Section<'_>, scenario: &Scenario, name: &str, path: &Path) ->
 
 /// Reports keys that have no meaning with a trace. Returns the number of ranks.
 pub(super) fn ranks_of(section: &Section<'_>, trace: &Trace) -> Option<u32> {
-    for key in super::KEYS.into_iter().filter(|key| !WITH_TRACE.contains(key) && section.has(key)) {
+    for key in key_names("job").filter(|key| !WITH_TRACE.contains(key) && section.has(key)) {
         section.wrong(key, "has no meaning with a trace, which says what each rank does", "remove it");
     }
     let gpus = section.count("gpus", 2, RANKS_MAX).map(|gpus| gpus as u32);
