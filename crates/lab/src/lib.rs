@@ -3,16 +3,12 @@
 mod alone;
 pub mod cost;
 mod estimate;
-pub mod import;
-mod light;
-pub mod model;
+pub mod light;
 pub mod output;
 pub mod pcap;
 pub mod plan;
-mod problem;
 pub mod reader;
 pub mod report;
-pub mod reproduce;
 pub mod results;
 mod run;
 pub mod scenario;
@@ -22,7 +18,6 @@ pub mod trace;
 
 pub use estimate::Estimate;
 pub use plan::Experiment;
-pub use problem::{Problem, Problems, suggest};
 pub use report::Report;
 pub use results::{Kept, Results, Shard};
 pub use run::{Outcome, run, run_all, run_each, simulate};

@@ -1,8 +1,6 @@
 //! Turns a scenario into a checked plan.
 
 use crate::alone::Alone;
-use crate::import::htsim::StartUnit;
-use crate::problem::suggest;
 use crate::reader::{Sink, show};
 use crate::report::Report;
 use crate::report::text::count;
@@ -24,6 +22,8 @@ use strandway_collective::{Group, Listed, Multicast, Pipe, Programs, Rank, Scrip
 use strandway_fabric::plan::{PortSettings, Routing, Start, environment, environment_between};
 use strandway_fabric::tally::Tally;
 use strandway_fabric::{Measurements, Plan, Topology};
+use strandway_import::htsim::StartUnit;
+use strandway_import::suggest;
 use strandway_proto::units::{Rate, Span, Time};
 use strandway_proto::{HostId, Profile};
 use strandway_switch::Aggregation;

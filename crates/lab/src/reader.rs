@@ -1,9 +1,9 @@
 //! Reads a TOML table and collects all its problems instead of stopping at the first one.
 
-use crate::problem::{Problem, nearest};
 use std::cell::RefCell;
 use std::fmt::Display;
 use strandway_fabric::quantity::{self, QuantityError, Size};
+use strandway_import::{Problem, nearest};
 use strandway_proto::units::{Bytes, Rate, Span};
 use toml::{Table, Value};
 

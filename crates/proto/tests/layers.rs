@@ -8,10 +8,10 @@ const LAYERS: [&[&str]; 9] = [
     &["proto"],
     &["fabric", "erasure"],
     &["collective", "switch"],
-    &["sim", "udp", "namespaces"],
+    &["sim", "udp", "namespaces", "import"],
     &["group"],
     &["lab"],
-    &["testbed"],
+    &["testbed", "reproduce"],
     &["cli"],
     &["python"],
 ];
@@ -99,6 +99,7 @@ fn the_lower_crates_need_nothing_from_outside() {
     udp.insert("erasure".to_string());
     assert_eq!(dependencies(&manifests["udp"]).0, udp, "of ours, udp depends on these alone");
     assert_eq!(dependencies(&manifests["namespaces"]).0, both, "of ours, namespaces depends on these alone");
+    assert_eq!(dependencies(&manifests["import"]).0, three, "of ours, import depends on these alone");
     let (lab, _) = dependencies(&manifests["lab"]);
     assert!(lab.contains("proto") && lab.contains("sim") && !lab.contains("cli"), "{lab:?}");
     for name in ["udp", "group", "namespaces"] {
@@ -106,6 +107,8 @@ fn the_lower_crates_need_nothing_from_outside() {
     }
     let (testbed, _) = dependencies(&manifests["testbed"]);
     assert!(testbed.contains("udp") && !testbed.contains("sim"), "{testbed:?}");
+    let (reproduce, _) = dependencies(&manifests["reproduce"]);
+    assert!(reproduce.contains("lab") && !reproduce.contains("udp"), "{reproduce:?}");
     let (cli, _) = dependencies(&manifests["cli"]);
     assert!(cli.contains("lab"), "{cli:?}");
 }

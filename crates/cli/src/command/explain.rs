@@ -4,8 +4,9 @@ use crate::Failure;
 use crate::args::{ExplainArgs, ImportArgs};
 use crate::outputs::{print, terminal_width};
 use std::path::Path;
+use strandway_import::suggest;
 use strandway_lab::scenario::keys::{KeyRow, key_rows, key_sections, keys_named};
-use strandway_lab::{Scenario, report, suggest};
+use strandway_lab::{Scenario, report};
 use strandway_proto::Profile;
 use strandway_proto::congestion::CongestionConfig;
 use strandway_proto::parameter::ParameterSet;
@@ -24,7 +25,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
 
 /// `strandway import`.
 pub(crate) fn import(args: &ImportArgs) -> Result<(), Failure> {
-    print(&strandway_lab::import::describe_file_for(&args.file, args.gpus)?);
+    print(&strandway_import::describe_file_for(&args.file, args.gpus)?);
     Ok(())
 }
 

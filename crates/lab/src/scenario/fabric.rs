@@ -1,6 +1,5 @@
 //! `[fabric]`: shape, rates and latencies, routing, and settings of switches that differ from the profile's.
 
-use crate::import::simai_topology::Described;
 use crate::reader::{Section, Sink};
 use crate::scenario::Scenario;
 use crate::scenario::faults::Faults;
@@ -13,11 +12,9 @@ use strandway_fabric::plan::{
 };
 use strandway_fabric::quantity::Size;
 use strandway_fabric::topology::NodeKind;
+use strandway_import::simai_topology::Described;
 use strandway_proto::Profile;
 use strandway_proto::units::{Bytes, Rate, Span};
-
-/// Limit on the hosts of a fabric: eight times the largest fabric that Strandway was built for.
-pub(crate) const HOSTS_MAX: u64 = 1 << 20;
 
 const KINDS: [&str; 6] = ["leaf-spine", "fat-tree", "multi-plane", "sites", "htsim", "simai"];
 

@@ -12,9 +12,6 @@ mod steps;
 mod traced;
 
 use super::collective::hosts_of;
-use crate::import::nccl_tuner::Tuner;
-use crate::import::simai::Workload;
-use crate::import::trace::Trace;
 use crate::reader::Section;
 use crate::scenario::Scenario;
 pub(super) use choice::Wish;
@@ -23,6 +20,9 @@ pub(super) use on_servers::OnServers;
 use pipeline::Pipeline;
 use source::Source;
 use std::sync::Arc;
+use strandway_import::nccl_tuner::Tuner;
+use strandway_import::simai::Workload;
+use strandway_import::trace::Trace;
 use strandway_proto::HostId;
 use strandway_proto::units::Span;
 

@@ -1,12 +1,12 @@
 //! `[servers]`: the GPUs of each server, the links between them, and the port of the fabric for each NIC.
 
-use crate::import::nccl::{self, Server};
-use crate::import::simai_topology::Described;
 use crate::reader::{Section, Sink};
 use crate::scenario::Scenario;
 use crate::scenario::fabric::Fabric;
 use crate::scenario::keys;
 use strandway_collective::server::GPUS_MAX;
+use strandway_import::nccl::{self, Server};
+use strandway_import::simai_topology::Described;
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Rate, Span};
 
