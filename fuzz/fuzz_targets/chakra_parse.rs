@@ -1,6 +1,6 @@
 #![no_main]
 //! A Chakra execution trace of one rank.
-use strandway_lab::import::chakra::{Options, Reader};
+use strandway_import::chakra::{Options, Reader};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let mut reader = Reader::new("fuzz.et", Options { control: true, ..Options::default() });

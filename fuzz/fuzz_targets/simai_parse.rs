@@ -1,5 +1,5 @@
 #![no_main]
 //! A workload of SimAI or AICB.
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    let _ = strandway_lab::import::simai::parse("fuzz.txt", text).map(|workload| workload.describe());
+    let _ = strandway_import::simai::parse("fuzz.txt", text).map(|workload| workload.describe());
 });

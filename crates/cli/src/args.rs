@@ -145,8 +145,8 @@ mod tests {
 
     #[test]
     fn every_command_line_that_rows_print_can_be_typed() {
-        let names: Vec<String> = strandway_lab::reproduce::list().iter().map(|s| s.name.to_string()).collect();
-        let work = strandway_lab::reproduce::choose(&names, None, true).expect("rows");
+        let names: Vec<String> = strandway_reproduce::list().iter().map(|s| s.name.to_string()).collect();
+        let work = strandway_reproduce::choose(&names, None, true).expect("rows");
         let rows = work.commands().into_iter().map(|(_, line)| line);
         for line in rows.chain(work.cell_commands()).chain(work.model_commands()) {
             assert!(Args::try_parse_from(words(&line)).is_ok(), "{line}");

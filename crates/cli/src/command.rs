@@ -47,7 +47,7 @@ fn load_with(file: &std::path::Path, changes: &[String]) -> Result<Scenario, Fai
     let mut scenario = Scenario::load(file)?;
     scenario.asked_by(&command_line());
     let problems: Vec<_> = changes.iter().filter_map(|c| scenario.set(c).err()).flat_map(|p| p.0).collect();
-    if problems.is_empty() { Ok(scenario) } else { Err(strandway_lab::Problems(problems).into()) }
+    if problems.is_empty() { Ok(scenario) } else { Err(strandway_import::Problems(problems).into()) }
 }
 
 /// The exit status for these reports.

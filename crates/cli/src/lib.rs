@@ -26,8 +26,8 @@ pub(crate) enum Failure {
     Missed(String),
 }
 
-impl From<strandway_lab::Problems> for Failure {
-    fn from(problems: strandway_lab::Problems) -> Failure {
+impl From<strandway_import::Problems> for Failure {
+    fn from(problems: strandway_import::Problems) -> Failure {
         Failure::Usage(problems.to_string())
     }
 }

@@ -120,7 +120,7 @@ fn the_exit_status_tells_what_happened() {
         (&["compare", "missed.toml", "--profiles", "uec"], 3, &["uec: expected fct_us.max < 1"]),
         (&["sweep", "good.toml"], 2, &["there is nothing to sweep"]),
         (&["explain", "nothing"], 2, &["`nothing` has no explanation"]),
-        (&["explain", "fabric"], 2, &["needs a scenario"]),
+        (&["explain", "job.recomputed"], 2, &["has no explanation", "recompute"]),
     ];
     for (args, wanted, fragments) in cases {
         let (status, out, err) = folder.strandway(args);
@@ -327,6 +327,13 @@ fn explain_teaches() {
         (&["explain"][..], &["rocev2", "nscc", "bitmap", "websearch"][..]),
         (&["explain", "uec"], &["[profile.nscc]", "gamma", "source:", "[profile.transport]"]),
         (&["explain", "reps"], &["[profile.reps]"]),
+        (&["explain", "job"], &["[job]\n", "  recompute\n", "default: `\"none\"`", "micro_batches"]),
+        (
+            &["explain", "iterations"],
+            &["[workload], Jobs with sharded layers", "[job]", "[workload], Sums in switches"],
+        ),
+        (&["explain", "switch"], &["[profile.switch]", "[switch]\n"]),
+        (&["explain", "fabric"], &["[fabric], Sites and long links", "hosts_per_leaf", "of: leaf-spine, multi-plane"]),
         (&["explain", "fabric", "a.toml"], &["base RTT", "BDP", "data queue of a port", "ECN"]),
         (&["--help"], &["strandway run my-matrix.cm", "Exit status"]),
         (&["run", "--help"], &["Examples:", "--pcap"]),

@@ -2,7 +2,7 @@
 //! one prints why it is skipped.
 
 use super::namespaces::{Fabric, SCENARIO, TRIMMING, said, strandway};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use strandway_fabric::usid::Clos;
 
@@ -29,7 +29,7 @@ fn a_fabric_stands_until_it_is_taken_down_and_leaves_nothing() {
         "{}",
         said(&other)
     );
-    let node = strandway_lab::NodeFile::load(&fabric.folder().join("h3.toml")).expect("a node file");
+    let node = strandway_testbed::NodeFile::load(&fabric.folder().join("h3.toml")).expect("a node file");
     assert_eq!((node.host, node.planes.len(), node.profile.as_str()), (3, 2, "mrc"));
     let text = fabric.good(&["status"]);
     assert!(text.contains("failed: nothing") && text.contains("not as simulated: priority"), "{text}");
@@ -181,8 +181,8 @@ print(seen, ", ".join(sorted(to)), *(["in", len(gaps), "gaps"] if gaps else []))
 fn deliver(fabric: &Fabric, path: &str, count: u32) -> String {
     use std::io::{BufRead, BufReader};
     let mut receiver = fabric.command(&["exec", "h2", "--", "python3", "-c", RECEIVER]);
-    receiver.stdin(std::process::Stdio::piped());
-    let mut receiver = receiver.stdout(std::process::Stdio::piped()).spawn().expect("it starts");
+    receiver.stdin(Stdio::piped());
+    let mut receiver = receiver.stdout(Stdio::piped()).spawn().expect("it starts");
     let mut lines = BufReader::new(receiver.stdout.take().expect("a pipe")).lines();
     assert_eq!(lines.next().and_then(Result::ok).as_deref(), Some("ready"));
     let source = ["fcbb:bb00:1:8001::", "fcbb:bb00:801:8801::"][usize::from(path.starts_with("fcbb:bb00:e4"))];
@@ -281,7 +281,7 @@ fn what_a_full_port_cuts_is_asked_for_again_and_nobody_waits_for_a_timeout() {
         timeouts.iter().for_each(|timeout| set.extend(["--set", timeout]));
         let profile = format!("{profile}, layout {layout}").replace(", layout frame", "");
         fabric.good(&[&["up", TRIMMING], &set[..]].concat());
-        let node = strandway_lab::NodeFile::load(&fabric.folder().join("h3.toml")).expect("a node file");
+        let node = strandway_testbed::NodeFile::load(&fabric.folder().join("h3.toml")).expect("a node file");
         assert!(node.trimming && profile.starts_with(&node.profile), "{node}");
         // A host that did not run for a long time has timeouts without losses; then try again.
         let run = (0..5).map(|_| outcome(&fabric, TRIMMING, &set)).find(|report| report["packets"]["timeouts"] == 0);
@@ -332,11 +332,13 @@ fn rates_and_bursts_of_a_scenario_strike_while_it_runs_and_are_mended() {
     let Some(fabric) = Fabric::with_programs() else { return };
     let scenario = TRIMMING.replace("trimming", "slow_and_lossy");
     fabric.good(&["up", &scenario]);
-    let report = outcome(&fabric, &scenario, &[]);
+    let longer = ["workload.size=\"4 MB\"", "faults.0.until=\"1 s\"", "faults.1.until=\"1 s\""];
+    let longer = longer.map(|set| ["--set", set]).concat();
+    let report = outcome(&fabric, &scenario, &longer);
     assert_eq!(report["flows"]["finished"], 4);
     let last = report["fct_us"]["max"].as_f64().expect("flows finish");
-    // 420 ms by arithmetic; 320 ms without the fault, which begins some milliseconds late.
-    assert!(last > 360_000.0, "{last} us");
+    // 1.76 s by arithmetic; 1.28 s without the fault, which begins late on a busy machine.
+    assert!(last > 1_410_000.0, "{last} us; {}", report["notes"]);
     let status = fabric.status(&[]);
     let ports = status["ports"].as_array().expect("ports");
     let lost: u64 = ports.iter().filter_map(|p| p["lost"].as_u64()).sum();
@@ -365,7 +367,7 @@ fn without_a_compiler_a_fabric_stands_without_marks_and_says_so() {
         assert!(line.contains("install clang"), "{line}");
     }
     assert!(String::from_utf8_lossy(&again.stdout).contains("is up already"), "{}", said(&again));
-    let node = strandway_lab::NodeFile::load(&fabric.folder().join("h3.toml")).expect("a node file");
+    let node = strandway_testbed::NodeFile::load(&fabric.folder().join("h3.toml")).expect("a node file");
     assert!(!node.trimming, "nodes do not wait for NACKs that never come");
     assert!(!burst.status.success() && said(&burst).contains("install clang"), "{}", said(&burst));
 }
@@ -377,11 +379,12 @@ fn a_full_port_tells_its_own_host_and_drops_in_the_fabric() {
         return;
     }
     const FLOOD: &str = r#"
-import socket, sys, time
+import select, socket, sys, time
 s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
 s.bind((sys.argv[1], 0))
 full, began = 0, time.monotonic()
-while time.monotonic() < began + 0.8 or full <= 50 and time.monotonic() < began + 60:
+# Until the standard input ends, and the port was full often enough.
+while (full <= 50 or not select.select([sys.stdin], [], [], 0)[0]) and time.monotonic() < began + 60:
     s.setblocking(False)
     try: s.sendto(b"x" * 4000, (sys.argv[2], 5000))
     except BlockingIOError:
@@ -394,22 +397,30 @@ print(full)
     let send = |host: u32| {
         let (own, path) = (clos.host(0, host).to_string(), clos.path(0, host, 2, 1).to_string());
         let mut command = fabric.command(&["exec", &format!("h{host}"), "--", "python3", "-c", FLOOD, &own, &path]);
-        command.stdout(std::process::Stdio::piped()).spawn().expect("it starts")
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts")
     };
-    for sender in [send(0), send(1)] {
+    let dropped = |prefix: &str| -> u64 {
+        let status = fabric.status(&[]);
+        let ports = status["ports"].as_array().expect("ports");
+        let of = ports.iter().filter(|p| p["node"].as_str().is_some_and(|n| n.starts_with(prefix)));
+        of.filter_map(|p| p["dropped"].as_u64()).sum()
+    };
+    let mut senders = [send(0), send(1)];
+    // Two hosts at full rate share one uplink.
+    let began = Instant::now();
+    while dropped("t0-p0-0") < 1_000 && began.elapsed() < Duration::from_secs(50) {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    for sender in &mut senders {
+        drop(sender.stdin.take());
+    }
+    for sender in senders {
         let output = sender.wait_with_output().expect("it ends");
         let full: u32 = String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number");
         assert!(full > 50, "the sender is told {full} times that its port is full");
     }
-    let status = fabric.status(&[]);
-    let ports = status["ports"].as_array().expect("ports");
-    let dropped = |prefix: &str| -> u64 {
-        let of = ports.iter().filter(|p| p["node"].as_str().is_some_and(|n| n.starts_with(prefix)));
-        of.filter_map(|p| p["dropped"].as_u64()).sum()
-    };
     assert_eq!(dropped("h"), 0, "a host's own port never drops");
-    // Two hosts at full rate share one uplink.
-    assert!(dropped("t0-p0-0") > 100, "{} dropped at the uplink", dropped("t0-p0-0"));
+    assert!(dropped("t0-p0-0") >= 1_000, "{} dropped at the uplink", dropped("t0-p0-0"));
     // The uplink's output fits the following links if the shapers keep their rates. But if the timer of a `tbf` is
     // later than its burst, the remaining tokens are lost: on a busy machine a port may be slightly slower for a moment
     // than the port before it.
@@ -461,8 +472,7 @@ fn an_interrupted_build_leaves_nothing_behind() {
     let large = ["--set", "fabric.hosts=32", "--set", "fabric.planes=8", "--set", "fabric.spines=6"];
     let slow = ["--set", "fabric.rate=4 Gbps", "--set", "fabric.hosts_per_leaf=4"];
     let mut command = fabric.command(&[&["up", SCENARIO], &large[..], &slow[..]].concat());
-    let child =
-        command.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::null()).spawn().expect("it starts");
+    let child = command.stderr(Stdio::piped()).stdout(std::process::Stdio::null()).spawn().expect("it starts");
     let began = Instant::now();
     while fabric.namespaces().len() < 20 {
         assert!(began.elapsed() < Duration::from_secs(60), "it does not begin");

@@ -29,36 +29,59 @@ fn a_scenario_runs_between_real_nodes_and_leaves_nothing() {
     fabric.assert_gone();
 }
 
-#[test]
-fn a_scenario_runs_in_mrcs_published_bytes_and_loses_nothing_when_a_plane_dies() {
-    let Some(fabric) = Fabric::named() else { return };
-    fabric.good(&["up", SCENARIO, "--layout", "mrc"]);
-    let node = std::fs::read_to_string(fabric.folder().join("h0.toml")).expect("a node file");
-    assert!(node.contains("layout = \"mrc\""), "{node}");
-    let faults = fabric.scratch().join("faults.toml");
+/// The scenario of a silent failure of plane 1 that begins early in a transfer of [`LONG`] and ends after it, in a file.
+/// Commands of the system break the plane, which takes them some time on a busy machine.
+fn plane_1_dies(fabric: &Fabric) -> String {
+    let file = fabric.scratch().join("faults.toml");
     let scenario = std::fs::read_to_string(SCENARIO).expect("it is there");
-    let fault = "\n[[faults]]\nplane = 1\nkind = \"down\"\nsilent = true\nat = \"20 ms\"\nuntil = \"300 ms\"\n";
-    std::fs::write(&faults, scenario + fault).expect("a file");
-    let file = faults.display().to_string();
-    let report = report(&fabric, &["run", &file, "--set", "workload.size=\"8 MB\"", "--layout", "mrc", "--json", "-"]);
+    let fault = "\n[[faults]]\nplane = 1\nkind = \"down\"\nsilent = true\nat = \"20 ms\"\nuntil = \"4 s\"\n";
+    std::fs::write(&file, scenario + fault).expect("a file");
+    file.display().to_string()
+}
+
+/// At least 1.28 s over two planes of 100 Mb/s, 2.56 s over one.
+const LONG: [&str; 4] = ["--set", SLOW, "--set", "workload.size=\"32 MB\""];
+
+/// Checks that all messages arrived although plane 1 died on the way.
+fn outlived(report: &Value) {
     assert_eq!(report["flows"]["finished"].as_u64(), Some(4));
     // The dead plane took packets, which were sent again over the other one.
-    assert!(report["packets"]["retransmitted"].as_u64().is_some_and(|again| again > 0), "{}", report["packets"]);
-    assert!(report["fct_us"]["min"].as_f64().expect("a time") > 90_000.0, "{}", report["fct_us"]);
+    assert!(
+        report["packets"]["retransmitted"].as_u64().is_some_and(|again| again > 0),
+        "{} {}",
+        report["packets"],
+        report["notes"]
+    );
+    let carried = |plane: &str| {
+        let links = report["links"].as_array().expect("links").iter();
+        links
+            .filter(|l| l["name"].as_str().is_some_and(|n| n.contains(plane)))
+            .filter_map(|l| l["bytes"].as_u64())
+            .sum()
+    };
+    let [living, dead]: [u64; 2] = [".p0", ".p1"].map(carried);
+    assert!(dead > 0 && living > dead, "plane 0 carried {living} bytes, plane 1 {dead}; {}", report["notes"]);
+    assert!(report["notes"].to_string().contains("after their times"), "{}", report["notes"]);
 }
 
 #[test]
-fn a_plane_that_dies_silently_under_a_scenario_costs_time_and_no_byte() {
-    let Some(fabric) = Fabric::up() else { return };
-    let faults = fabric.scratch().join("faults.toml");
-    let scenario = std::fs::read_to_string(SCENARIO).expect("it is there");
-    let fault = "\n[[faults]]\nplane = 1\nkind = \"down\"\nsilent = true\nat = \"20 ms\"\nuntil = \"300 ms\"\n";
-    std::fs::write(&faults, scenario + fault).expect("a file");
-    let file = faults.display().to_string();
-    let report = report(&fabric, &["run", &file, "--set", "workload.size=\"8 MB\"", "--json", "-"]);
-    assert_eq!(report["flows"]["finished"].as_u64(), Some(4));
-    // 8 MB over two planes take 67 ms; if one plane fails at 20 ms, at least 100 ms.
-    assert!(report["fct_us"]["min"].as_f64().expect("a time") > 90_000.0, "{}", report["fct_us"]);
+fn a_scenario_runs_in_mrcs_published_bytes_and_loses_nothing_when_a_plane_dies() {
+    let Some(fabric) = Fabric::named() else { return };
+    fabric.good(&["up", SCENARIO, "--set", SLOW, "--layout", "mrc"]);
+    let node = std::fs::read_to_string(fabric.folder().join("h0.toml")).expect("a node file");
+    assert!(node.contains("layout = \"mrc\""), "{node}");
+    let file = plane_1_dies(&fabric);
+    let report = report(&fabric, &[&["run", &file, "--layout", "mrc", "--json", "-"][..], &LONG].concat());
+    outlived(&report);
+}
+
+#[test]
+fn a_plane_that_dies_silently_under_a_scenario_costs_no_byte() {
+    let Some(fabric) = Fabric::named() else { return };
+    fabric.good(&["up", SCENARIO, "--set", SLOW]);
+    let file = plane_1_dies(&fabric);
+    let report = report(&fabric, &[&["run", &file, "--json", "-"][..], &LONG].concat());
+    outlived(&report);
     assert_eq!(fabric.status(&[])["failures"].as_array().map(Vec::len), Some(0), "it is healed afterwards");
 }
 

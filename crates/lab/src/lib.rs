@@ -3,31 +3,21 @@
 mod alone;
 pub mod cost;
 mod estimate;
-pub mod import;
-mod light;
-#[cfg(unix)]
-pub mod linux;
-pub mod model;
-pub mod node_file;
+pub mod light;
 pub mod output;
 pub mod pcap;
 pub mod plan;
-mod problem;
-mod reader;
+pub mod reader;
 pub mod report;
-pub mod reproduce;
 pub mod results;
 mod run;
 pub mod scenario;
 pub mod search;
 pub mod sweep;
 pub mod trace;
-pub mod wire;
 
 pub use estimate::Estimate;
-pub use node_file::NodeFile;
 pub use plan::Experiment;
-pub use problem::{Problem, Problems, suggest};
 pub use report::Report;
 pub use results::{Kept, Results, Shard};
 pub use run::{Outcome, run, run_all, run_each, simulate};

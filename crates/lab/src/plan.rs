@@ -1,8 +1,6 @@
 //! Turns a scenario into a checked plan.
 
 use crate::alone::Alone;
-use crate::import::htsim::StartUnit;
-use crate::problem::suggest;
 use crate::reader::{Sink, show};
 use crate::report::Report;
 use crate::report::text::count;
@@ -24,6 +22,8 @@ use strandway_collective::{Group, Listed, Multicast, Pipe, Programs, Rank, Scrip
 use strandway_fabric::plan::{PortSettings, Routing, Start, environment, environment_between};
 use strandway_fabric::tally::Tally;
 use strandway_fabric::{Measurements, Plan, Topology};
+use strandway_import::htsim::StartUnit;
+use strandway_import::suggest;
 use strandway_proto::units::{Rate, Span, Time};
 use strandway_proto::{HostId, Profile};
 use strandway_switch::Aggregation;
@@ -42,6 +42,9 @@ pub struct Experiment {
     pub description: String,
     /// The plan for the simulator.
     pub plan: Plan,
+    /// True if the scenario has no `run.time_limit`: then the plan's follows from the workload, and runs between real
+    /// nodes, which share their machine with other programs, may last longer.
+    pub default_time_limit: bool,
     /// The kind of fabric as written.
     pub fabric: String,
     /// Numbers computed from fabric and profile.
@@ -240,6 +243,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     notes.extend(unmet(&plan));
     notes.extend(outreached(&plan));
     let mut experiment = Experiment {
+        default_time_limit: run.time_limit.is_none(),
         name: scenario.name(),
         description,
         plan,

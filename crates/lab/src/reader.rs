@@ -1,25 +1,27 @@
 //! Reads a TOML table and collects all its problems instead of stopping at the first one.
 
-use crate::problem::{Problem, nearest};
 use std::cell::RefCell;
 use std::fmt::Display;
 use strandway_fabric::quantity::{self, QuantityError, Size};
+use strandway_import::{Problem, nearest};
 use strandway_proto::units::{Bytes, Rate, Span};
 use toml::{Table, Value};
 
 /// Collects problems while a scenario is read.
 #[derive(Debug)]
-pub(crate) struct Sink {
+pub struct Sink {
     file: String,
     problems: RefCell<Vec<Problem>>,
 }
 
 impl Sink {
-    pub(crate) fn new(file: &str) -> Sink {
+    /// An empty sink for the problems of a file, named as the user named it.
+    pub fn new(file: &str) -> Sink {
         Sink { file: file.to_string(), problems: RefCell::new(Vec::new()) }
     }
 
-    pub(crate) fn add(&self, key: &str, value: impl Display, what: impl Display, remedy: impl Display) {
+    /// Adds a problem: the dotted key, the value as written, why it is wrong, and a remedy.
+    pub fn add(&self, key: &str, value: impl Display, what: impl Display, remedy: impl Display) {
         self.problems.borrow_mut().push(Problem {
             file: self.file.clone(),
             line: None,
@@ -30,20 +32,23 @@ impl Sink {
         });
     }
 
-    pub(crate) fn extend(&self, problems: Vec<Problem>) {
+    /// Adds problems that another reader found.
+    pub fn extend(&self, problems: Vec<Problem>) {
         self.problems.borrow_mut().extend(problems);
     }
 
     /// Number of problems so far.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.problems.borrow().len()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// True if there are no problems so far.
+    pub fn is_empty(&self) -> bool {
         self.problems.borrow().is_empty()
     }
 
-    pub(crate) fn take(&self) -> Vec<Problem> {
+    /// Takes all problems out, in the order in which they were added.
+    pub fn take(&self) -> Vec<Problem> {
         self.problems.take()
     }
 }
@@ -58,8 +63,9 @@ fn shorten(text: &str) -> String {
 
 /// One table of a scenario. Every getter marks its key as known. It returns `None` if the key is absent or wrong; the
 /// problem of a wrong key goes into the [`Sink`].
-pub(crate) struct Section<'a> {
-    pub(crate) sink: &'a Sink,
+pub struct Section<'a> {
+    /// Takes the problems of this table.
+    pub sink: &'a Sink,
     name: String,
     table: Option<&'a Table>,
     known: RefCell<Vec<&'static str>>,
@@ -68,12 +74,13 @@ pub(crate) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    pub(crate) fn new(sink: &'a Sink, name: impl Into<String>, table: Option<&'a Table>) -> Section<'a> {
+    /// A table with its dotted name, which may be empty; `None` reads like an empty table.
+    pub fn new(sink: &'a Sink, name: impl Into<String>, table: Option<&'a Table>) -> Section<'a> {
         Section { sink, name: name.into(), table, known: RefCell::new(Vec::new()), before: sink.count() }
     }
 
     /// The section `name` of a whole scenario; empty if the scenario does not have it.
-    pub(crate) fn of(sink: &'a Sink, root: &'a Table, name: &str) -> Section<'a> {
+    pub fn of(sink: &'a Sink, root: &'a Table, name: &str) -> Section<'a> {
         let table = match root.get(name) {
             None => None,
             Some(Value::Table(table)) => Some(table),
@@ -86,31 +93,34 @@ impl<'a> Section<'a> {
     }
 
     /// The dotted name of a key of this table.
-    pub(crate) fn path(&self, key: &str) -> String {
+    pub fn path(&self, key: &str) -> String {
         if self.name.is_empty() { key.to_string() } else { format!("{}.{key}", self.name) }
     }
 
-    pub(crate) fn name(&self) -> &str {
+    /// The dotted name of this table.
+    pub fn name(&self) -> &str {
         &self.name
     }
 
-    pub(crate) fn raw(&self, key: &'static str) -> Option<&'a Value> {
+    /// The value of a key, of any type.
+    pub fn raw(&self, key: &'static str) -> Option<&'a Value> {
         self.known.borrow_mut().push(key);
         self.table?.get(key)
     }
 
     /// True if the key is present, with any value.
-    pub(crate) fn has(&self, key: &str) -> bool {
+    pub fn has(&self, key: &str) -> bool {
         self.table.is_some_and(|t| t.contains_key(key))
     }
 
     /// Reports a problem with a key.
-    pub(crate) fn wrong(&self, key: &str, what: impl Display, remedy: impl Display) {
+    pub fn wrong(&self, key: &str, what: impl Display, remedy: impl Display) {
         let value = self.table.and_then(|t| t.get(key)).map(show).unwrap_or_default();
         self.sink.add(&self.path(key), value, what, remedy);
     }
 
-    pub(crate) fn text(&self, key: &'static str) -> Option<String> {
+    /// A text.
+    pub fn text(&self, key: &'static str) -> Option<String> {
         match self.raw(key)? {
             Value::String(text) => Some(text.clone()),
             _ => {
@@ -121,7 +131,7 @@ impl<'a> Section<'a> {
     }
 
     /// True if the key is this text.
-    pub(crate) fn text_is(&self, key: &'static str, wanted: &str) -> bool {
+    pub fn text_is(&self, key: &'static str, wanted: &str) -> bool {
         let known = self.table.and_then(|table| table.get(key)).and_then(Value::as_str) == Some(wanted);
         if known {
             self.raw(key);
@@ -130,7 +140,7 @@ impl<'a> Section<'a> {
     }
 
     /// A text that must be one of `names`.
-    pub(crate) fn choice(&self, key: &'static str, names: &[&'static str]) -> Option<&'static str> {
+    pub fn choice(&self, key: &'static str, names: &[&'static str]) -> Option<&'static str> {
         let text = self.text(key)?;
         match names.iter().find(|n| **n == text) {
             Some(name) => Some(name),
@@ -146,7 +156,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    pub(crate) fn flag(&self, key: &'static str) -> Option<bool> {
+    /// A truth value.
+    pub fn flag(&self, key: &'static str) -> Option<bool> {
         match self.raw(key)? {
             Value::Boolean(flag) => Some(*flag),
             _ => {
@@ -156,7 +167,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    pub(crate) fn count(&self, key: &'static str, low: u64, high: u64) -> Option<u64> {
+    /// A whole number from `low` to `high`, both included.
+    pub fn count(&self, key: &'static str, low: u64, high: u64) -> Option<u64> {
         let value = self.raw(key)?;
         let range = format!("write a whole number from {low} to {high}");
         match value {
@@ -181,7 +193,7 @@ impl<'a> Section<'a> {
     }
 
     /// A number without a unit, or a percentage in quotes, from `low` to `high`.
-    pub(crate) fn ratio(&self, key: &'static str, low: f64, high: f64) -> Option<f64> {
+    pub fn ratio(&self, key: &'static str, low: f64, high: f64) -> Option<f64> {
         let value = match self.raw(key)? {
             Value::Float(x) => *x,
             Value::Integer(n) => *n as f64,
@@ -199,11 +211,13 @@ impl<'a> Section<'a> {
         None
     }
 
-    pub(crate) fn span(&self, key: &'static str) -> Option<Span> {
+    /// A duration with its unit.
+    pub fn span(&self, key: &'static str) -> Option<Span> {
         self.unit(key, quantity::span, "us")
     }
 
-    pub(crate) fn rate(&self, key: &'static str) -> Option<Rate> {
+    /// A rate with its unit, above zero.
+    pub fn rate(&self, key: &'static str) -> Option<Rate> {
         let rate = self.unit(key, quantity::rate, "Gbps")?;
         if rate.0 == 0 {
             self.wrong(key, "a rate must be above zero", "write, say, \"400 Gbps\"");
@@ -212,16 +226,18 @@ impl<'a> Section<'a> {
         Some(rate)
     }
 
-    pub(crate) fn bytes(&self, key: &'static str) -> Option<Bytes> {
+    /// A number of bytes with its unit.
+    pub fn bytes(&self, key: &'static str) -> Option<Bytes> {
         self.unit(key, quantity::bytes, "MB")
     }
 
-    pub(crate) fn size(&self, key: &'static str) -> Option<Size> {
+    /// A size with its unit: bytes, or a multiple that the fabric or the profile defines.
+    pub fn size(&self, key: &'static str) -> Option<Size> {
         self.unit(key, quantity::size, "MB")
     }
 
     /// A distance in metres.
-    pub(crate) fn metres(&self, key: &'static str) -> Option<u64> {
+    pub fn metres(&self, key: &'static str) -> Option<u64> {
         self.unit(key, quantity::distance, "km")
     }
 
@@ -254,9 +270,14 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// The keys that getters have asked for.
+    pub(crate) fn asked(&self) -> Vec<&'static str> {
+        self.known.borrow().clone()
+    }
+
     /// Like [`Section::finish`], for sections that are not read further after the first mistake. Then the remaining
     /// getters were not called, so only keys outside `all` are certainly unknown.
-    pub(crate) fn finish_knowing(self, all: &[&'static str]) {
+    pub fn finish_knowing(self, all: &[&'static str]) {
         if self.sink.count() > self.before {
             self.known.borrow_mut().extend(all);
         }
@@ -264,7 +285,7 @@ impl<'a> Section<'a> {
     }
 
     /// Reports every key that no getter asked for.
-    pub(crate) fn finish(self) {
+    pub fn finish(self) {
         let Some(table) = self.table else { return };
         let known = self.known.borrow();
         for key in table.keys() {
@@ -288,7 +309,7 @@ fn sorted(names: &[&'static str]) -> Vec<&'static str> {
 }
 
 /// A TOML value as the file writes it.
-pub(crate) fn show(value: &Value) -> String {
+pub fn show(value: &Value) -> String {
     match value {
         Value::String(text) => format!("\"{text}\""),
         Value::Integer(n) => n.to_string(),

@@ -3,6 +3,7 @@
 //! Scripts depend on its JSON form: fields are added, never renamed.
 
 mod aggregation;
+pub mod answers;
 mod below;
 mod capacity;
 mod choice;
@@ -21,6 +22,7 @@ mod make;
 mod map;
 pub mod markdown;
 mod parts;
+pub mod reproduction;
 mod seen;
 mod series;
 mod spread;

@@ -1,7 +1,6 @@
 //! Runs an experiment.
 
 use crate::plan::Experiment;
-use crate::problem::Problems;
 use crate::report::{FaultCost, Report};
 use crate::sweep::{Row, Variant};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use strandway_fabric::{Measurements, NodeId};
+use strandway_import::Problems;
 use strandway_proto::HostId;
 use strandway_proto::units::Span;
 use strandway_sim::Control;

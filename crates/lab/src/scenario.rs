@@ -10,6 +10,7 @@ pub(crate) mod files;
 pub(crate) mod fsdp;
 pub(crate) mod generate;
 pub(crate) mod job;
+pub mod keys;
 mod multicast;
 pub(crate) mod profile;
 pub(crate) mod run;
@@ -22,14 +23,15 @@ pub(crate) mod targets;
 pub(crate) mod workload;
 
 use crate::plan::Experiment;
-use crate::problem::{Problem, Problems};
 use crate::reader::{Sink, show};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use strandway_import::{Problem, Problems, read_file};
 use toml::{Table, Value};
 
+pub use files::parse_toml;
 use files::{Files, is_matrix};
-pub(crate) use files::{parse_toml, read_file};
+pub use targets::glob;
 
 /// The sections and keys at the top of a scenario.
 pub(crate) const SECTIONS: [&str; 12] = [
@@ -236,6 +238,11 @@ impl Scenario {
     pub fn set_value(&mut self, key: &str, value: Value) -> Result<(), Problems> {
         self.put(key, value)
             .map_err(|what| Problems(vec![Problem { key: key.to_string(), what, ..Problem::default() }]))
+    }
+
+    /// Removes a section, such as `sweep`. [`Scenario::changes`] does not list it.
+    pub fn remove(&mut self, section: &str) {
+        self.table.remove(section);
     }
 
     /// The value of a key (dotted), if the scenario has it.

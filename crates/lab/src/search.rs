@@ -9,7 +9,6 @@ mod outcome;
 mod symmetry;
 
 use crate::plan::Experiment;
-use crate::problem::{Problem, Problems};
 use crate::report::text::us;
 use crate::report::{MapFacts, Report};
 use crate::scenario::Scenario;
@@ -19,6 +18,7 @@ pub(crate) use outcome::ClassOfLinks;
 pub use outcome::{FailureFacts, Found, StepFacts};
 use std::collections::BTreeMap;
 use strandway_fabric::{LinkId, NodeId, Topology};
+use strandway_import::{Problem, Problems};
 use strandway_proto::path::PathConfig;
 use strandway_proto::units::Span;
 use symmetry::Colours;

@@ -1,6 +1,5 @@
 //! Many runs of one scenario: all combinations of a `[sweep]`, or one run per profile.
 
-use crate::problem::{Problem, Problems};
 use crate::reader::{Sink, show};
 use crate::report::Report;
 use crate::report::lines::{Line, SEED, lines};
@@ -8,6 +7,7 @@ use crate::scenario::targets::TARGETS;
 use crate::scenario::{SECTIONS, Scenario, faults, profile};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use strandway_import::{Problem, Problems};
 use toml::{Table, Value};
 
 /// Limit on the runs of a sweep.

@@ -68,7 +68,7 @@ fn an_algorithm_of_msccl_is_a_workload() {
     let said = |text: &str| check(text, &[]).expect_err("a problem").to_string();
     assert!(said(&keys("all-reduce", 4)).contains("is not the number of GPUs in the file, 3"));
     assert!(said(&keys("all-gather", 3)).contains("computes allreduce, and the workload is all-gather"));
-    assert!(strandway_lab::import::describe_file(&path).expect("sound").contains("`star`, Simple"));
+    assert!(strandway_import::describe_file(&path).expect("sound").contains("`star`, Simple"));
 }
 
 /// Servers of two GPUs, one rail each; 16 ranks of data parallelism.
@@ -152,7 +152,7 @@ fn a_list_of_aicb_is_a_job() {
     let path = folder.write("list.csv", &text);
     let arithmetic = 6.0 * message(16 * KIB) + 250.0 + message(64 * KIB);
     near(time(&outcome(&job(&path), &[])), arithmetic, 0.02);
-    let told = strandway_lab::import::describe_file(&path).expect("sound");
+    let told = strandway_import::describe_file(&path).expect("sound");
     assert!(told.contains("a list of AICB (.csv): 8 ranks, 6 groups of ranks"), "{told}");
     // Tensor groups inside servers: only the all-reduce leaves them.
     let servers = format!("[servers]\ngpus = 2\n{}", job(&path));

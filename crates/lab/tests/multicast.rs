@@ -1,7 +1,8 @@
 //! Multicast as a workload: the traffic on cables agrees with arithmetic, losses cost no more than they must, a dead
 //! rank is named, and invalid settings are explained.
 
-use strandway_lab::{Experiment, Outcome, Problems, run, scenario};
+use strandway_import::Problems;
+use strandway_lab::{Experiment, Outcome, run, scenario};
 use strandway_sim::Control;
 
 const CHUNK: u64 = 4096;

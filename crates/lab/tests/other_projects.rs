@@ -2,7 +2,7 @@
 
 mod support;
 
-use strandway_lab::import::{describe_file, describe_file_for};
+use strandway_import::{describe_file, describe_file_for, simai_topology};
 use strandway_lab::report::{JobFacts, Report};
 use support::*;
 
@@ -228,4 +228,31 @@ fn files_of_htsim_and_lists_without_a_rank_count_are_described() {
     );
     let time = time(&outcome(&job(&path), &["job.gpus=8"]));
     near(time, 14.0 * message(512), 0.02);
+}
+
+#[test]
+fn a_topology_of_simai_by_name_and_its_sections_are_one_fabric() {
+    // Four servers of two GPUs on two rails of four, and two spines.
+    let mut links = Vec::new();
+    for gpu in 0..8 {
+        links.push(format!("{gpu} {} 2880Gbps 0.000025ms 0", 8 + gpu / 2));
+        links.push(format!("{gpu} {} 400Gbps 0.0005ms 0", 12 + gpu % 2));
+    }
+    for leaf in [12, 13] {
+        links.extend([14, 15].map(|spine| format!("{leaf} {spine} 800Gbps 0.0005ms 0")));
+    }
+    let rails = format!("16 2 4 4 {} H100\n8 9 10 11 12 13 14 15\n{}\n", links.len(), links.join("\n"));
+    let made = simai_topology::parse("topo", &rails).expect("sound");
+    let folder = Folder::new("simai-topology");
+    let path = folder.write("topo", &rails);
+    let named = format!("[fabric]\nkind = \"simai\"\ntopo = {:?}\n", path.display().to_string());
+    let job = "[job]\nlayers = 2\nhidden = 64\nheads = 2\nsequence = 64\ntp = 2\ngpus = 8\n";
+    let [written, read] = [made.sections(), named].map(|fabric| {
+        let text = format!("{fabric}{job}");
+        check(&text, &[]).unwrap_or_else(|e| panic!("{e}\n{text}"))
+    });
+    assert_eq!(read.plan.topology, written.plan.topology);
+    assert_eq!(read.scripted, written.scripted);
+    // Rank 1 is GPU 1 of the first server, below the second leaf.
+    assert_eq!(read.scripted[0].hosts[1].0, 4);
 }

@@ -282,46 +282,6 @@ fn a_multi_plane_fabric_is_shown_beside_a_single_plane() {
 }
 
 #[test]
-fn rows_about_failures_have_charts_beside_their_table() {
-    let work = strandway_lab::reproduce::choose(&["mrc".to_string()], Some("e3"), false).expect("rows");
-    let page = |charts| report::html::reproduction(&work.run(1, charts, || false, |_, _| ()).expect("sound"));
-    let drawn = page(true);
-    let after = drawn.split("E2c, E2d, E3, E4: T1 switches").nth(1).expect("the section");
-    for text in [
-        "E3: entropy values while a T1 of plane 2 is dead",
-        "64 entropy values (paths) of host0-&gt;host100 by state; the fewest in use were 63",
-        "at most 1 assumed bad. The axis begins at 48",
-        "E3: a T1 of plane 2 is dead from 100 to 400 us",
-        "No plane fell behind the others",
-    ] {
-        assert!(after.contains(text), "{text}");
-    }
-    assert!(!after.contains("E4: entropy values"), "its rows are not run");
-    assert!(!page(false).contains("<figure"));
-}
-
-#[test]
-fn the_page_on_validation_lists_every_experiment_of_mrc_with_a_command_that_exists() {
-    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/validation.md");
-    let page = std::fs::read_to_string(page).expect("the page");
-    let table = page.split("| | the paper | ours | verdict | `--only` |").nth(1).expect("the table of experiments");
-    let table = table.split("\n\n").next().expect("its rows");
-    let mut patterns = Vec::new();
-    for line in table.lines().filter(|line| line.contains('`')) {
-        let last = line.trim_end_matches('|').rsplit('|').next().expect("a last column");
-        patterns.extend(last.split('`').skip(1).step_by(2).map(|p| p.trim_matches('\'').to_string()));
-    }
-    assert!(patterns.len() > 15, "{patterns:?}");
-    for pattern in &patterns {
-        let found = strandway_lab::reproduce::choose(&["mrc".to_string()], Some(pattern), true);
-        assert!(found.is_ok(), "{pattern}: {}", found.err().map(|e| e.to_string()).unwrap_or_default());
-    }
-    for experiment in "E1 E2a E2b E2c E2d E3 E4 E5 E6 E7 E8 P1 P2 P3 P4 P5".split(' ') {
-        assert!(table.contains(&format!("\n| {experiment} |")), "{experiment}");
-    }
-}
-
-#[test]
 fn no_message_is_faster_than_it_can_be_alone_on_several_planes() {
     for planes in [1, 2, 4, 8] {
         for size in ["100 B", "4096 B", "5000 B", "20 kB", "64 kB", "1 MB"] {

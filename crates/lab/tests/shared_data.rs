@@ -2,7 +2,7 @@
 //! or next to the repository. Without a copy the tests are skipped, and print that.
 
 use std::path::{Path, PathBuf};
-use strandway_lab::import::htsim::{parse_cm_named, parse_topo_named};
+use strandway_import::htsim::{parse_cm_named, parse_topo_named};
 use strandway_lab::{Report, Scenario, run};
 use strandway_sim::Control;
 
@@ -120,7 +120,7 @@ fn workloads_of_simai_are_understood() {
     };
     for path in files(&folder, "txt") {
         let began = std::time::Instant::now();
-        let told = strandway_lab::import::describe_file(&path).unwrap_or_else(|e| panic!("{e}"));
+        let told = strandway_import::describe_file(&path).unwrap_or_else(|e| panic!("{e}"));
         assert!(told.contains("SimAI") && began.elapsed().as_secs() < 2, "{told}");
     }
     let file = folder.join("moe_9216gpu_tp2_ep16_pp12.txt");
@@ -199,7 +199,7 @@ fn files_of_aicb_nccl_and_msccl_are_understood() {
             ("ndv5-topo.xml", "8 GPUs, 8 NICs, 2 CPUs"),
             ("ncv4-graph.xml", "ring: 2 channels"),
         ] {
-            let said = strandway_lab::import::describe_file(&folder.join(name)).unwrap_or_else(|e| panic!("{e}"));
+            let said = strandway_import::describe_file(&folder.join(name)).unwrap_or_else(|e| panic!("{e}"));
             assert!(said.contains(told), "{said}");
         }
     }

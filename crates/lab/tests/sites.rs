@@ -2,7 +2,8 @@
 
 use strandway_fabric::fault::FaultKind;
 use strandway_fabric::loss::Burst;
-use strandway_lab::{Experiment, Problems, run, scenario};
+use strandway_import::Problems;
+use strandway_lab::{Experiment, run, scenario};
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Rate, Span};
 use strandway_sim::Control;

@@ -3,7 +3,7 @@
 mod support;
 
 use std::path::PathBuf;
-use strandway_lab::import::{chakra, describe_file, goal};
+use strandway_import::{chakra, describe_file, goal};
 use support::*;
 
 const KIB: u64 = 1024;

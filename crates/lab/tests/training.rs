@@ -1,8 +1,9 @@
 //! Training jobs of models: bubbles of pipelines, bytes of groups and times inside servers agree with arithmetic; the
 //! parts of an iteration add up to the whole; jobs take free servers; and errors explain settings that do not fit.
 
+use strandway_import::Problems;
 use strandway_lab::report::JobFacts;
-use strandway_lab::{Experiment, Outcome, Problems, run, scenario};
+use strandway_lab::{Experiment, Outcome, run, scenario};
 use strandway_sim::Control;
 
 /// Servers of four GPUs on rails at 400 Gb/s.

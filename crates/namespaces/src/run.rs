@@ -152,6 +152,7 @@ pub fn down_after(name: &str, _running: &Running) -> Result<usize, LinuxError> {
 
 /// Removes what belongs to a fabric; `all`: also namespaces with such names that it has not made.
 fn remove(name: &str, all: bool) -> Result<usize, LinuxError> {
+    let _lock = folder(name).exists().then(|| state::lock_of(name)).transpose()?;
     lines::stop(name)?;
     routers::stop(name)?;
     let mut spaces = state::namespaces(name);
@@ -230,7 +231,7 @@ pub fn set_failures(name: &str, failures: &Failures) -> Result<(), LinuxError> {
 fn changing(name: &str, to: impl FnOnce(&State) -> Result<Failures, LinuxError>) -> Result<bool, LinuxError> {
     // Checked before locking, since without the fabric there is nothing to lock, and this error is clearer.
     State::standing(name)?;
-    let _lock = state::lock()?;
+    let _lock = state::lock_of(name)?;
     let mut state = State::standing(name)?;
     let from = state.failures()?;
     let to = to(&state)?;
@@ -259,7 +260,7 @@ pub fn set_denied(
     node_file: &dyn Fn(&LinuxFabric, u16, &[Element]) -> String,
 ) -> Result<bool, LinuxError> {
     State::standing(name)?;
-    let _lock = state::lock()?;
+    let _lock = state::lock_of(name)?;
     let mut state = State::standing(name)?;
     let part = target.map(|target| element(&state.fabric, target)).transpose().map_err(LinuxError)?;
     let mut parts: Vec<Element> = state.denied.iter().filter_map(|text| Element::parse(text)).collect();
@@ -323,7 +324,7 @@ pub fn teams(name: &str) -> Result<(LinuxFabric, Vec<Team>), LinuxError> {
 /// If there is no such fabric, its switches do not copy, the hosts do not exist, or the team was built with the fabric.
 pub fn set_team(name: &str, number: u16, hosts: Option<&str>) -> Result<bool, LinuxError> {
     State::standing(name)?;
-    let _lock = state::lock()?;
+    let _lock = state::lock_of(name)?;
     let mut state = State::standing(name)?;
     let fabric = &state.fabric;
     if fabric.teams.is_empty() {

@@ -154,10 +154,7 @@ impl Running {
     pub fn on(name: &str) -> Result<Running, LinuxError> {
         name_fits(name)?;
         let path = Path::new(FOLDER).join(format!("{name}.running"));
-        let fail = |e: std::io::Error| {
-            let remedy = "run it as root: sudo strandway fabric ...";
-            LinuxError(format!("{}: cannot be locked: {e}; {remedy}", path.display()))
-        };
+        let fail = |e: std::io::Error| unlocked(&path, &e);
         make_folder(Path::new(FOLDER)).map_err(fail)?;
         let open = || File::options().create(true).truncate(false).read(true).write(true).open(&path);
         let mut file = open().map_err(fail)?;
@@ -254,15 +251,32 @@ pub(crate) fn namespaces(name: &str) -> Vec<String> {
     found
 }
 
-/// Lets only one process at a time change fabrics; the lock ends when the returned file is dropped.
+/// Lets only one process at a time build or remove fabrics; the lock ends when the returned file is dropped.
 pub(crate) fn lock() -> Result<File, LinuxError> {
-    let path = Path::new(FOLDER).join("lock");
-    let fail = |e: std::io::Error| {
-        let remedy = "run it as root: sudo strandway fabric ...";
-        LinuxError(format!("{}: cannot be locked: {e}; {remedy}", path.display()))
-    };
-    make_folder(Path::new(FOLDER)).map_err(fail)?;
-    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(fail)?;
-    file.lock().map_err(fail)?;
+    make_folder(Path::new(FOLDER)).map_err(|e| unlocked(Path::new(FOLDER), &e))?;
+    locked(&Path::new(FOLDER).join("lock"))
+}
+
+/// Lets only one process at a time change or remove this fabric, which must be stored; the lock ends when the returned
+/// file is dropped. A fabric does not wait until others are built or removed, so a fault of a run begins at its time.
+pub(crate) fn lock_of(name: &str) -> Result<File, LinuxError> {
+    let path = folder(name).join("lock");
+    loop {
+        let file = locked(&path).or_else(|error| State::standing(name).and(Err(error)))?;
+        // The fabric may have been removed while this process waited: then the lock is useless.
+        if is_at(&file, &path) {
+            return Ok(file);
+        }
+    }
+}
+
+fn locked(path: &Path) -> Result<File, LinuxError> {
+    let file = File::options().create(true).truncate(false).write(true).open(path).map_err(|e| unlocked(path, &e))?;
+    file.lock().map_err(|e| unlocked(path, &e))?;
     Ok(file)
+}
+
+fn unlocked(path: &Path, error: &std::io::Error) -> LinuxError {
+    let remedy = "run it as root: sudo strandway fabric ...";
+    LinuxError(format!("{}: cannot be locked: {error}; {remedy}", path.display()))
 }

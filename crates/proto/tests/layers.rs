@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// The crates from the bottom up. Crates on one line must not depend on each other.
-const LAYERS: [&[&str]; 8] = [
+const LAYERS: [&[&str]; 9] = [
     &["proto"],
     &["fabric", "erasure"],
     &["collective", "switch"],
-    &["sim", "udp", "namespaces"],
+    &["sim", "udp", "namespaces", "import"],
     &["group"],
     &["lab"],
+    &["testbed", "reproduce"],
     &["cli"],
     &["python"],
 ];
@@ -65,10 +66,8 @@ fn dependencies_point_down_only() {
     let layer =
         |name: &str| LAYERS.iter().position(|l| l.contains(&name)).unwrap_or_else(|| panic!("{name} has no layer"));
     let manifests = manifests();
-    for name in
-        ["proto", "fabric", "erasure", "collective", "switch", "sim", "udp", "namespaces", "group", "lab", "cli"]
-    {
-        assert!(manifests.contains_key(name), "{name} is a crate");
+    for name in LAYERS.iter().copied().flatten() {
+        assert!(manifests.contains_key(*name), "{name} is a crate");
     }
     for (name, text) in &manifests {
         let (ours, _) = dependencies(text);
@@ -100,8 +99,16 @@ fn the_lower_crates_need_nothing_from_outside() {
     udp.insert("erasure".to_string());
     assert_eq!(dependencies(&manifests["udp"]).0, udp, "of ours, udp depends on these alone");
     assert_eq!(dependencies(&manifests["namespaces"]).0, both, "of ours, namespaces depends on these alone");
+    assert_eq!(dependencies(&manifests["import"]).0, three, "of ours, import depends on these alone");
     let (lab, _) = dependencies(&manifests["lab"]);
     assert!(lab.contains("proto") && lab.contains("sim") && !lab.contains("cli"), "{lab:?}");
+    for name in ["udp", "group", "namespaces"] {
+        assert!(!lab.contains(name), "a program that only simulates builds no sockets: {lab:?}");
+    }
+    let (testbed, _) = dependencies(&manifests["testbed"]);
+    assert!(testbed.contains("udp") && !testbed.contains("sim"), "{testbed:?}");
+    let (reproduce, _) = dependencies(&manifests["reproduce"]);
+    assert!(reproduce.contains("lab") && !reproduce.contains("udp"), "{reproduce:?}");
     let (cli, _) = dependencies(&manifests["cli"]);
     assert!(cli.contains("lab"), "{cli:?}");
 }

@@ -5,7 +5,8 @@ use pyo3::prelude::*;
 use std::net::{SocketAddr, SocketAddrV6};
 use std::path::PathBuf;
 use std::time::Duration;
-use strandway_lab::{NodeFile, parse_rate, parse_span};
+use strandway_lab::{parse_rate, parse_span};
+use strandway_testbed::NodeFile;
 use strandway_udp::{Config, Protection, address};
 
 /// The command line's key on loopback; it is public.

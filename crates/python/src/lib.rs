@@ -16,7 +16,7 @@ mod wire;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use strandway_lab::Problems;
+use strandway_import::Problems;
 
 /// Problems as an exception: the text of the command line, and a list of the problems.
 fn refused(py: Python<'_>, problems: &Problems) -> PyErr {

@@ -7,13 +7,13 @@ use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use strandway_lab::{report, reproduce as lab};
+use strandway_lab::report;
 use strandway_sim::Control;
 
 /// Rows with their verdicts.
 #[pyclass(frozen, module = "strandway._lab")]
 pub(crate) struct Reproduction {
-    done: lab::Reproduction,
+    done: report::reproduction::Reproduction,
 }
 
 #[pymethods]
@@ -76,7 +76,7 @@ impl Drop for Ended {
 /// The names of the sets, each with its subject and the time that it takes.
 #[pyfunction]
 pub(crate) fn reproduction_sets() -> Vec<(&'static str, &'static str, &'static str)> {
-    lab::list().iter().map(|set| (set.name, set.about, set.takes)).collect()
+    strandway_reproduce::list().iter().map(|set| (set.name, set.about, set.takes)).collect()
 }
 
 /// Performs the runs of the chosen rows, `jobs` at a time, and judges the rows. `progress` is called with the number of runs that have
@@ -95,7 +95,7 @@ pub(crate) fn reproduce(
         return Err(PyValueError::new_err("jobs = 0: at least one run goes on at a time"));
     }
     let chosen = py.detach(|| {
-        let mut work = lab::choose(&sets, only.as_deref(), full)?;
+        let mut work = strandway_reproduce::choose(&sets, only.as_deref(), full)?;
         work.prepare()?;
         Ok(work)
     });
@@ -126,5 +126,5 @@ pub(crate) fn reproduce(
 /// The contents of a file of another project, and what is assumed of it.
 #[pyfunction]
 pub(crate) fn describe_file(py: Python<'_>, path: PathBuf) -> PyResult<String> {
-    py.detach(|| strandway_lab::import::describe_file(&path)).map_err(|problems| refused(py, &problems))
+    py.detach(|| strandway_import::describe_file(&path)).map_err(|problems| refused(py, &problems))
 }

@@ -84,7 +84,7 @@ senders = 16
 size = "2 MB"
 "#;
 
-fn simulate(congestion: Option<CongestionConfig>) -> Result<Report, strandway_lab::Problems> {
+fn simulate(congestion: Option<CongestionConfig>) -> Result<Report, strandway_import::Problems> {
     let mut experiment = scenario::parse(SCENARIO)?.check()?;
     if let Some(congestion) = congestion {
         Arc::make_mut(&mut experiment.plan.profiles[0]).congestion = congestion;
@@ -92,7 +92,7 @@ fn simulate(congestion: Option<CongestionConfig>) -> Result<Report, strandway_la
     Ok(run(&experiment, &Control::new()).report)
 }
 
-fn main() -> Result<(), strandway_lab::Problems> {
+fn main() -> Result<(), strandway_import::Problems> {
     let nscc = simulate(None)?;
     let ours = simulate(Some(halving()))?;
     println!("16 flows of 2 MB into one 400 Gb/s port");

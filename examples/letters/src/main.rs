@@ -5,8 +5,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use strandway_collective::Programs;
-use strandway_lab::{Experiment, scenario, wire};
+use strandway_lab::{Experiment, scenario};
 use strandway_sim::{Control, simulate_programs};
+use strandway_testbed::wire;
 use strandway_udp::{Config, Node};
 
 // snippet: begin

@@ -2,7 +2,9 @@
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use std::path::PathBuf;
-use strandway_lab::model::{Inquiry, Rule, Scheme, Vary};
+use strandway_lab::light::Rule;
+use strandway_lab::report::answers::Vary;
+use strandway_reproduce::model::{Inquiry, Scheme};
 
 const SDR_EXAMPLES: &str = "\
 A message is cut into chunks. A lost chunk is sent again, or rebuilt from parity. The table has the mean and the 99.9th percentile of

@@ -68,6 +68,7 @@ Examples:
   strandway explain                       list all names
   strandway explain uec                   a profile with all its groups of parameters
   strandway explain nscc                  a congestion control, path selector or reliability
+  strandway explain job                   the keys of a section of scenarios; job.recompute: one key
   strandway explain fabric my.toml        values computed for a fabric: RTT, BDP, queues, thresholds";
 
 pub(super) const REPRODUCE_EXAMPLES: &str = "\
@@ -171,7 +172,8 @@ pub(crate) struct SweepArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ExplainArgs {
-    /// A profile, congestion control, path selector or reliability; or `fabric` with a scenario
+    /// A profile, congestion control, path selector or reliability; a section or key of scenarios; or `fabric` with a
+    /// scenario
     pub(crate) name: Option<String>,
     /// With `fabric`: the scenario
     pub(crate) scenario: Option<PathBuf>,

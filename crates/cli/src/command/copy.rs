@@ -11,8 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use strandway_lab::NodeFile;
 use strandway_proto::Span;
+use strandway_testbed::NodeFile;
 use strandway_udp::copy::{self, CopyError, Options, Served, Server, Status, Summary, shown};
 use strandway_udp::{Config, Node};
 

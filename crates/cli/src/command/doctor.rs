@@ -6,7 +6,7 @@ use crate::command::wire;
 use crate::outputs::{Outputs, Wanted, print};
 use crate::progress::interrupted;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
-use strandway_lab::linux;
+use strandway_testbed::linux;
 use strandway_udp::address;
 use strandway_udp::doctor::path::{self, Heard, Listener, PathReport};
 use strandway_udp::doctor::{Finding, Verdict, examine};

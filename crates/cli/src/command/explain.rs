@@ -2,8 +2,11 @@
 
 use crate::Failure;
 use crate::args::{ExplainArgs, ImportArgs};
-use crate::outputs::print;
-use strandway_lab::{Scenario, report, suggest};
+use crate::outputs::{print, terminal_width};
+use std::path::Path;
+use strandway_import::suggest;
+use strandway_lab::scenario::keys::{KeyRow, key_rows, key_sections, keys_named};
+use strandway_lab::{Scenario, report};
 use strandway_proto::Profile;
 use strandway_proto::congestion::CongestionConfig;
 use strandway_proto::parameter::ParameterSet;
@@ -11,10 +14,10 @@ use strandway_proto::path::PathConfig;
 use strandway_proto::reliability::ReliabilityConfig;
 
 pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
-    let text = match args.name.as_deref() {
-        None => list(),
-        Some("fabric") => fabric(args)?,
-        Some(name) => named(name)?,
+    let text = match (args.name.as_deref(), &args.scenario) {
+        (None, _) => list(),
+        (Some("fabric"), Some(path)) => fabric(args, path)?,
+        (Some(name), _) => named(name)?,
     };
     print(&text);
     Ok(())
@@ -22,7 +25,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
 
 /// `strandway import`.
 pub(crate) fn import(args: &ImportArgs) -> Result<(), Failure> {
-    print(&strandway_lab::import::describe_file_for(&args.file, args.gpus)?);
+    print(&strandway_import::describe_file_for(&args.file, args.gpus)?);
     Ok(())
 }
 
@@ -36,11 +39,87 @@ fn list() -> String {
     text.push_str(&row("Path selectors, `[profile] path`", &PathConfig::NAMES));
     text.push_str(&row("Reliabilities, `[profile] reliability`", &ReliabilityConfig::NAMES));
     text.push_str(&row("Flow-size distributions, `[workload] sizes`", strandway_lab::plan::size_distributions()));
-    text.push_str("\n`strandway explain NAME` shows parameters; `strandway explain fabric SCENARIO` shows values computed for a fabric.\n");
+    text.push_str(&row("Sections of a scenario, with their keys", &key_sections()));
+    text.push_str(
+        "\n`strandway explain NAME` shows parameters or keys; `strandway explain job.recompute` shows one key;\n\
+         `strandway explain fabric SCENARIO` shows values computed for a fabric.\n",
+    );
     text
 }
 
+/// The explanation of a name: its parameters, then the keys of scenarios that have this name.
 fn named(name: &str) -> Result<String, Failure> {
+    let keys = keys_named(name);
+    match parameters(name)? {
+        Some(text) if keys.is_empty() => Ok(text),
+        Some(text) => Ok(format!("{text}\n{}", key_text(&keys))),
+        None if !keys.is_empty() => Ok(key_text(&keys)),
+        None => {
+            let lower = name.to_lowercase();
+            let known = names();
+            let hint = match known.iter().find(|known| **known == lower) {
+                Some(known) => format!("did you mean `{known}`?"),
+                None => suggest(name, &[known, every_key()].concat()),
+            };
+            Err(Failure::Usage(format!("`{name}` has no explanation; {hint}")))
+        }
+    }
+}
+
+/// The keys of all sections.
+fn every_key() -> Vec<&'static str> {
+    key_rows().iter().flat_map(|row| row.keys.iter().copied()).collect()
+}
+
+/// Rows of the scenario reference as text.
+fn key_text(rows: &[&KeyRow]) -> String {
+    let width = terminal_width().unwrap_or(100).max(40);
+    let mut text = String::new();
+    let mut heading = ("", "");
+    for row in rows {
+        if heading != (row.section, row.part) {
+            heading = (row.section, row.part);
+            let brackets = if row.section == "faults" { ("[[", "]]") } else { ("[", "]") };
+            let part = if row.part.is_empty() { String::new() } else { format!(", {}", row.part) };
+            let gap = if text.is_empty() { "" } else { "\n" };
+            text.push_str(&format!("{gap}{}{}{}{part}\n", brackets.0, row.section, brackets.1));
+        }
+        text.push_str(&format!("  {}\n", row.keys.join(", ")));
+        let of = (!row.of.is_empty()).then(|| format!("of: {}", row.of));
+        let default = match row.default.as_str() {
+            "" => None,
+            "required" => Some("required".to_string()),
+            default => Some(format!("default: {default}")),
+        };
+        let meaning = (!row.meaning.is_empty()).then(|| row.meaning.clone());
+        for line in [of, default, meaning].into_iter().flatten() {
+            text.push_str(&wrapped(&line, width));
+        }
+    }
+    text
+}
+
+/// A paragraph in lines of at most `width` characters, each indented by six.
+fn wrapped(text: &str, width: usize) -> String {
+    let (mut lines, mut long) = (String::new(), width);
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if long + 1 + length > width {
+            let gap = if lines.is_empty() { "      " } else { "\n      " };
+            lines.push_str(gap);
+            long = 6;
+        } else {
+            lines.push(' ');
+            long += 1;
+        }
+        lines.push_str(word);
+        long += length;
+    }
+    lines + "\n"
+}
+
+/// The parameters of a profile, policy or distribution of this name; `None` if there is none.
+fn parameters(name: &str) -> Result<Option<String>, Failure> {
     if name.contains('/') || Profile::preset(name).is_some() {
         let mut profile = strandway_lab::profile_named(name).map_err(Failure::Usage)?;
         let preset = name.split('/').next().unwrap_or(name);
@@ -55,49 +134,41 @@ fn named(name: &str) -> Result<String, Failure> {
         for (group, set) in profile.groups() {
             text.push_str(&table(group, set));
         }
-        return Ok(text);
+        return Ok(Some(text));
     }
     if let Some(mut config) = CongestionConfig::named(name) {
-        return Ok(config.parameters().map(|set| table(name, set)).unwrap_or_default());
+        return Ok(Some(config.parameters().map(|set| table(name, set)).unwrap_or_default()));
     }
     if let Some(mut config) = PathConfig::named(name) {
-        return Ok(config.parameters().map(|set| table(name, set)).unwrap_or_default());
+        return Ok(Some(config.parameters().map(|set| table(name, set)).unwrap_or_default()));
     }
     if let Some(mut config) = ReliabilityConfig::named(name) {
-        return Ok(table(name, config.parameters()));
+        return Ok(Some(table(name, config.parameters())));
     }
     if name == "transport" || name == "switch" {
         let mut profile = Profile::preset("uec").ok_or_else(|| Failure::Run("the preset uec is missing".into()))?;
         let groups = profile.groups();
-        return Ok(groups
-            .into_iter()
-            .filter(|(group, _)| *group == name)
-            .map(|(group, set)| table(group, set))
-            .collect());
+        let groups = groups.into_iter().filter(|(group, _)| *group == name);
+        return Ok(Some(groups.map(|(group, set)| table(group, set)).collect()));
     }
-    if let Some(text) = strandway_lab::plan::size_distribution(name) {
-        return Ok(text);
-    }
-    let lower = name.to_lowercase();
-    let known = names();
-    let hint = match known.iter().find(|known| **known == lower) {
-        Some(known) => format!("did you mean `{known}`?"),
-        None => suggest(name, &known),
-    };
-    Err(Failure::Usage(format!("`{name}` has no explanation; {hint}")))
+    Ok(strandway_lab::plan::size_distribution(name))
 }
 
-/// All names that have an explanation.
+/// All names that have an explanation, but keys.
 pub(crate) fn names() -> Vec<&'static str> {
-    [
+    let mut names = [
         &Profile::NAMES[..],
         &CongestionConfig::NAMES,
         &PathConfig::NAMES,
         &ReliabilityConfig::NAMES,
         strandway_lab::plan::size_distributions(),
-        &["transport", "switch", "fabric"],
+        &["transport"],
+        &key_sections(),
     ]
-    .concat()
+    .concat();
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 /// A group of parameters with the name of its section in a scenario.
@@ -115,12 +186,8 @@ fn table(group: &str, set: &dyn ParameterSet) -> String {
     text
 }
 
-fn fabric(args: &ExplainArgs) -> Result<String, Failure> {
-    let Some(path) = &args.scenario else {
-        return Err(Failure::Usage(
-            "explain fabric: needs a scenario; write `strandway explain fabric my.toml`".into(),
-        ));
-    };
+/// Values computed for the fabric of a scenario.
+fn fabric(args: &ExplainArgs, path: &Path) -> Result<String, Failure> {
     let mut scenario = Scenario::load(path)?;
     for change in &args.set {
         scenario.set(change)?;

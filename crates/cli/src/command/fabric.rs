@@ -20,11 +20,12 @@ use strandway_fabric::localise::Suspicion;
 use strandway_fabric::loss::Burst;
 use strandway_fabric::multicast::GroupAddress;
 use strandway_fabric::usid::Element;
-use strandway_lab::linux::line::{Line, Losses};
-use strandway_lab::linux::{self, Copied, Copying, FOLDER, LinuxError, Options, Probed, Running, Up};
-use strandway_lab::{Report, Row, report, wire};
+use strandway_lab::{Report, Row, report};
 use strandway_proto::Rate;
 use strandway_sim::Control;
+use strandway_testbed::linux::line::{Line, Losses};
+use strandway_testbed::linux::{self, Copied, Copying, FOLDER, LinuxError, Options, Probed, Running, Up};
+use strandway_testbed::wire;
 
 impl From<LinuxError> for Failure {
     fn from(error: LinuxError) -> Failure {
@@ -195,7 +196,11 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
             "load: the load average was {load:.1} before the run; times between real nodes vary with it"
         ));
     }
-    let wire = Report::of_namespaces(&experiment, &measured?, wall, &notes);
+    let (measured, late) = measured?;
+    if let Some(late) = late {
+        notes.push(format!("faults: they began and ended up to {} ms after their times", late.as_millis()));
+    }
+    let wire = Report::of_namespaces(&experiment, &measured, wall, &notes);
     if args.both {
         let simulated = strandway_lab::run(&experiment, &Control::new()).report;
         let row = |label: &str, report| Row { label: label.into(), set: BTreeMap::new(), report };

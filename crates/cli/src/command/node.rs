@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use strandway_lab::NodeFile;
+use strandway_testbed::NodeFile;
 use strandway_udp::Node;
 use strandway_udp::perf::{self, Interval, Served};
 

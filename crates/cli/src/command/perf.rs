@@ -8,8 +8,8 @@ use crate::progress;
 use std::net::SocketAddrV6;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use strandway_lab::NodeFile;
 use strandway_proto::{Rate, Span};
+use strandway_testbed::NodeFile;
 use strandway_udp::perf::{self, Mode, Options, PerfError, Served, Stretch};
 use strandway_udp::{Config, Error, Node};
 

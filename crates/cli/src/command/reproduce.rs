@@ -5,8 +5,9 @@ use crate::args::ReproduceArgs;
 use crate::outputs::{Outputs, Wanted, print};
 use crate::progress::{Bars, interrupted};
 use std::path::Path;
+use strandway_lab::report;
 use strandway_lab::report::markdown;
-use strandway_lab::{report, reproduce};
+use strandway_lab::report::reproduction::Verdict;
 
 /// Limit on the missed rows that are named at the end.
 const NAMED: usize = 5;
@@ -21,10 +22,10 @@ fn usage(path: &Path, what: &str) -> Failure {
 
 pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
     if args.list {
-        print(&report::text::sets(reproduce::list()));
+        print(&report::text::sets(strandway_reproduce::list().iter().map(|set| [set.name, set.about, set.takes])));
         return Ok(());
     }
-    let mut work = reproduce::choose(&args.names, args.only.as_deref(), args.full)?;
+    let mut work = strandway_reproduce::choose(&args.names, args.only.as_deref(), args.full)?;
     work.prepare()?;
     let page = args.markdown.as_ref().filter(|path| path.exists()).map(|path| read(path)).transpose()?;
     if let (Some(page), Some(path)) = (&page, &args.markdown) {
@@ -75,7 +76,7 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
         };
     }
     let missed: Vec<&str> =
-        (done.rows.iter()).filter(|row| row.verdict == reproduce::Verdict::Missed).map(|row| row.id.as_str()).collect();
+        (done.rows.iter()).filter(|row| row.verdict == Verdict::Missed).map(|row| row.id.as_str()).collect();
     let all = done.rows.len();
     match &missed[..] {
         [] => Ok(()),

@@ -6,7 +6,7 @@ use crate::args::TeamArgs;
 use std::net::SocketAddrV6;
 use std::path::Path;
 use strandway_group::{GroupError, Options};
-use strandway_lab::NodeFile;
+use strandway_testbed::NodeFile;
 use strandway_udp::{Config, Routes};
 
 /// The default port of a rank's node; from the dynamic range, ours.

@@ -5,7 +5,7 @@ use crate::args::{Waiting, WireArgs};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::panic::resume_unwind;
 use std::path::PathBuf;
-use strandway_lab::NodeFile;
+use strandway_testbed::NodeFile;
 use strandway_udp::{Config, Error, Reason, Routes, address};
 
 /// The key without --key, which is possible only on loopback. It is public: other processes of this host may connect,

@@ -4,8 +4,8 @@
 //! `workload.1.size` and `workload[1].size` are the same.
 
 use super::SECTIONS;
-use crate::problem::{nearest, suggest};
 use crate::reader::show;
+use strandway_import::{nearest, suggest};
 use toml::{Table, Value};
 
 /// Sections that may be lists.

@@ -6,8 +6,6 @@ mod over_servers;
 use super::generate::{CHANNELS_MAX, MESSAGES_MAX, Maker, ROWS_MAX, fits};
 use super::job::Wish;
 use super::{fsdp, multicast, switch};
-use crate::import::trace::Kind;
-use crate::problem::Problem;
 use crate::reader::Section;
 use crate::scenario::Scenario;
 use std::ops::Range;
@@ -17,6 +15,8 @@ use strandway_collective::{
     Schedule, ScheduleError,
 };
 use strandway_fabric::plan::Start;
+use strandway_import::Problem;
+use strandway_import::trace::Kind;
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span, Time};
 
@@ -164,7 +164,7 @@ impl Maker<'_> {
 /// Reads the keys that only collectives have.
 pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size: Bytes) -> Option<Written> {
     let many = |key: &'static str, most: u32| section.count(key, 1, u64::from(most)).map(|n| n as u32);
-    let most = super::fabric::HOSTS_MAX as u32;
+    let most = strandway_import::HOSTS_MAX as u32;
     let schedule = Way::Schedule;
     let way = match kind {
         _ if section.text_is("algorithm", "msccl") => Way::Recipe(RecipeOf::File(msccl(section, scenario, kind)?)),
@@ -240,7 +240,7 @@ fn msccl(section: &Section<'_>, scenario: &Scenario, kind: &str) -> Option<Arc<R
         }
         return None;
     };
-    match scenario.read(&name).and_then(|(file, text)| crate::import::msccl::parse(&file, &text)) {
+    match scenario.read(&name).and_then(|(file, text)| strandway_import::msccl::parse(&file, &text)) {
         Ok(made) if made.recipe.collective().name() != kind.replace('-', "") => {
             let what = format!("computes {}, and the workload is {kind}", made.recipe.collective().name());
             section.wrong("file", what, "correct kind, or name another file");
@@ -284,7 +284,7 @@ fn placement(section: &Section<'_>, scenario: &Scenario) -> Option<Placed> {
 }
 
 /// The hosts in a file with one number per line, and the line of each. `#` starts a comment.
-pub(super) fn hosts_of(file: &str, text: &str) -> Result<Vec<(HostId, usize)>, crate::Problems> {
+pub(super) fn hosts_of(file: &str, text: &str) -> Result<Vec<(HostId, usize)>, strandway_import::Problems> {
     let mut list = Vec::new();
     for (i, line) in text.lines().enumerate() {
         let entry = line.split('#').next().unwrap_or_default().trim();
@@ -292,11 +292,11 @@ pub(super) fn hosts_of(file: &str, text: &str) -> Result<Vec<(HostId, usize)>, c
             continue;
         }
         match entry.parse::<u32>() {
-            Ok(host) if u64::from(host) < super::fabric::HOSTS_MAX => list.push((HostId(host), i + 1)),
+            Ok(host) if u64::from(host) < strandway_import::HOSTS_MAX => list.push((HostId(host), i + 1)),
             _ => {
                 let shown: String = entry.chars().take(40).collect();
                 let what = "is not the number of a host";
-                return Err(crate::Problems(vec![at_line(
+                return Err(strandway_import::Problems(vec![at_line(
                     file,
                     Some(i + 1),
                     &shown,
@@ -308,7 +308,7 @@ pub(super) fn hosts_of(file: &str, text: &str) -> Result<Vec<(HostId, usize)>, c
     }
     if list.is_empty() {
         let remedy = "write the number of a host per line";
-        return Err(crate::Problems(vec![at_line(file, None, "", "names no host", remedy)]));
+        return Err(strandway_import::Problems(vec![at_line(file, None, "", "names no host", remedy)]));
     }
     Ok(list)
 }

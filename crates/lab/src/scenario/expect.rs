@@ -1,9 +1,9 @@
 //! `[expect]`: bounds that the result must meet, so that every scenario is a test.
 
-use crate::problem::nearest;
 use crate::reader::{Sink, show};
 use std::collections::BTreeMap;
 use strandway_fabric::quantity;
+use strandway_import::nearest;
 use toml::{Table, Value};
 
 /// A bound on one value of the report.

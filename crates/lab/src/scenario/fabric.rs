@@ -1,9 +1,9 @@
 //! `[fabric]`: shape, rates and latencies, routing, and settings of switches that differ from the profile's.
 
-use crate::import::simai_topology::Described;
 use crate::reader::{Section, Sink};
 use crate::scenario::Scenario;
 use crate::scenario::faults::Faults;
+use crate::scenario::keys;
 use crate::scenario::shapes::{fat_tree, graph, imported, leaf_spine};
 use crate::scenario::sites;
 use strandway_fabric::Topology;
@@ -12,60 +12,9 @@ use strandway_fabric::plan::{
 };
 use strandway_fabric::quantity::Size;
 use strandway_fabric::topology::NodeKind;
+use strandway_import::simai_topology::Described;
 use strandway_proto::Profile;
 use strandway_proto::units::{Bytes, Rate, Span};
-
-/// Limit on the hosts of a fabric: eight times the largest fabric that Strandway was built for.
-pub(crate) const HOSTS_MAX: u64 = 1 << 20;
-
-/// All keys of `[fabric]`, of every kind.
-const KEYS: [&str; 45] = [
-    "kind",
-    "routing",
-    "topo",
-    "hosts",
-    "planes",
-    "hosts_per_leaf",
-    "spines",
-    "bundle",
-    "oversubscription",
-    "k",
-    "leaves_per_pod",
-    "aggs_per_pod",
-    "cores_per_agg",
-    "core_bundle",
-    "core_oversubscription",
-    "rate",
-    "uplink_rate",
-    "core_rate",
-    "latency",
-    "switch_latency",
-    "switching",
-    "queue",
-    "ecn",
-    "ecn_last_hop",
-    "ecn_low",
-    "ecn_high",
-    "trimming",
-    "pfc",
-    "pfc_xoff",
-    "pfc_xon",
-    "pfc_headroom",
-    "shared_buffer",
-    "alpha",
-    "priority",
-    "sites",
-    "hosts_per_site",
-    "long_links",
-    "distance",
-    "rule",
-    "long_latency",
-    "long_rate",
-    "long_queue",
-    "loss",
-    "burst",
-    "loss_one_way",
-];
 
 const KINDS: [&str; 6] = ["leaf-spine", "fat-tree", "multi-plane", "sites", "htsim", "simai"];
 
@@ -151,7 +100,7 @@ pub(crate) fn read(
         "fat-tree" => fat_tree(&section, nodes),
         _ => leaf_spine(&section, kind == "multi-plane", nodes),
     };
-    section.finish_knowing(&KEYS);
+    keys::finish(section, "fabric");
     let topology = topology?;
     if routing.is_adaptive() && kind == "sites" {
         let what = "does not work over long links: a leaf has one uplink per pair of sites and bundle, and paths are chosen by entropy";

@@ -2,6 +2,7 @@
 
 use super::targets::{TARGETS, target};
 use crate::reader::{Section, Sink, show};
+use crate::scenario::keys;
 use strandway_fabric::Topology;
 use strandway_fabric::fault::{FaultKind, FaultPlan};
 use strandway_fabric::loss::Burst;
@@ -35,33 +36,6 @@ pub(crate) struct Faults {
     pub(crate) plans: Vec<FaultPlan>,
     pub(crate) notes: Vec<FaultNote>,
 }
-
-/// All keys of a fault, of every kind and target.
-const KEYS: [&str; 23] = [
-    "name",
-    "enabled",
-    "kind",
-    "link",
-    "between",
-    "switch",
-    "port",
-    "plane",
-    "tier",
-    "pick",
-    "count",
-    "one_way",
-    "per_switch",
-    "at",
-    "until",
-    "silent",
-    "reconverge",
-    "period",
-    "duty",
-    "rate",
-    "fraction",
-    "probability",
-    "burst",
-];
 
 /// Reads all faults of a scenario.
 pub(crate) fn read(sink: &Sink, root: &Table, topology: &Topology, seed: u64, time_limit: Time) -> Faults {
@@ -113,7 +87,7 @@ fn fault(
     let until = section.span("until").map_or(Time::NEVER, |s| Time(s.0));
     if until <= from {
         section.wrong("until", format!("is not after the start, {from}"), "write a later time, or leave it out");
-        section.finish_knowing(&KEYS);
+        keys::finish(section, "faults");
         return (Vec::new(), None);
     }
     let name = section.text("name").unwrap_or_default();
@@ -190,7 +164,7 @@ fn fault(
         },
         _ => {}
     }
-    section.finish_knowing(&KEYS);
+    keys::finish(section, "faults");
     (plans, note)
 }
 

@@ -12,9 +12,6 @@ mod steps;
 mod traced;
 
 use super::collective::hosts_of;
-use crate::import::nccl_tuner::Tuner;
-use crate::import::simai::Workload;
-use crate::import::trace::Trace;
 use crate::reader::Section;
 use crate::scenario::Scenario;
 pub(super) use choice::Wish;
@@ -23,65 +20,14 @@ pub(super) use on_servers::OnServers;
 use pipeline::Pipeline;
 use source::Source;
 use std::sync::Arc;
+use strandway_import::nccl_tuner::Tuner;
+use strandway_import::simai::Workload;
+use strandway_import::trace::Trace;
 use strandway_proto::HostId;
 use strandway_proto::units::Span;
 
 /// Limit on the ranks of a job: ours.
 const RANKS_MAX: u64 = 1 << 17;
-
-/// Keys that only jobs have.
-pub(super) const KEYS: [&str; 50] = [
-    "name",
-    "profile",
-    "start",
-    "connections",
-    "model",
-    "file",
-    "once",
-    "layers",
-    "hidden",
-    "heads",
-    "kv_heads",
-    "head_dim",
-    "ffn",
-    "gated",
-    "vocabulary",
-    "sequence",
-    "experts",
-    "top_k",
-    "tp",
-    "cp",
-    "pp",
-    "dp",
-    "ep",
-    "gpus",
-    "zero",
-    "micro_batches",
-    "micro_batch",
-    "schedule",
-    "chunks",
-    "recompute",
-    "buckets",
-    "overlap",
-    "prefetch",
-    "imbalance",
-    "gpu",
-    "tflops",
-    "efficiency",
-    "compute",
-    "update",
-    "iterations",
-    "stragglers",
-    "noise",
-    "pipeline",
-    "window",
-    "gradient_bytes",
-    "placement",
-    "groups",
-    "control_dependencies",
-    "algorithm",
-    "tuner",
-];
 
 /// The part of the forward pass that a backward pass computes again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,7 +34,7 @@ pub(super) struct Written {
 /// Reads the keys of a multicast.
 pub(super) fn read(section: &Section<'_>, root: Option<u32>) -> Written {
     let many = |key: &'static str, low: u64, most: u64| section.count(key, low, most).map(|n| n as u32);
-    let chains = if root.is_none() { many("chains", 1, super::fabric::HOSTS_MAX) } else { None };
+    let chains = if root.is_none() { many("chains", 1, strandway_import::HOSTS_MAX) } else { None };
     let cutoff = match section.choice("cutoff", &["tuned", "artifact"]) {
         Some("artifact") => Cutoff::Artifact(ARTIFACT_CUTOFF),
         _ => Cutoff::Tuned,
@@ -76,7 +76,7 @@ pub(super) fn read_broadcast(section: &Section<'_>) -> (Option<BroadcastTree>, u
         "linear" => Some(BroadcastTree::Linear),
         _ => None,
     };
-    (tree, section.count("root", 0, super::fabric::HOSTS_MAX - 1).unwrap_or(0) as u32)
+    (tree, section.count("root", 0, strandway_import::HOSTS_MAX - 1).unwrap_or(0) as u32)
 }
 
 /// The lowest receive rate between any two of these hosts, all planes together.

@@ -1,9 +1,9 @@
 //! `[profile]`: a preset, its three policies, and single parameters.
 
-use crate::problem::suggest;
 use crate::reader::{Section, Sink, show};
 use strandway_fabric::Topology;
 use strandway_fabric::quantity;
+use strandway_import::suggest;
 use strandway_proto::Profile;
 use strandway_proto::congestion::CongestionConfig;
 use strandway_proto::parameter::{ParameterError, ParameterSet, Value as Parameter};

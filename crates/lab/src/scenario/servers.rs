@@ -1,15 +1,14 @@
 //! `[servers]`: the GPUs of each server, the links between them, and the port of the fabric for each NIC.
 
-use crate::import::nccl::{self, Server};
-use crate::import::simai_topology::Described;
 use crate::reader::{Section, Sink};
 use crate::scenario::Scenario;
 use crate::scenario::fabric::Fabric;
+use crate::scenario::keys;
 use strandway_collective::server::GPUS_MAX;
+use strandway_import::nccl::{self, Server};
+use strandway_import::simai_topology::Described;
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Rate, Span};
-
-const KEYS: [&str; 6] = ["gpus", "nics", "rate", "latency", "wiring", "topo"];
 
 /// The leaves to which the NICs of a server are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +77,7 @@ pub(crate) fn read(sink: &Sink, scenario: &Scenario, fabric: &Fabric) -> Servers
         // The scenario is refused. Until all its problems are known, every GPU needs a host that exists.
         wiring = Wiring::ByServer;
     }
-    section.finish_knowing(&KEYS);
+    keys::finish(section, "servers");
     let per_block = if wiring != Wiring::ByServer { hosts_per_leaf } else { (hosts_per_leaf / nics).max(1) };
     let assumed = assumed.into_iter().map(|what| format!("servers.topo: {what}")).collect();
     Servers { gpus, nics, rate, latency, wiring, count: hosts / nics, per_block, hosts_per_leaf, assumed }

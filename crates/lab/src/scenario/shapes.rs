@@ -1,12 +1,12 @@
 //! Shapes of fabrics: leaf-spine, fat tree, or an imported one, with their planes, rates and latencies.
 
-use super::fabric::HOSTS_MAX;
-use crate::import::htsim;
-use crate::import::simai_topology::{self, Described};
 use crate::reader::Section;
 use crate::scenario::Scenario;
 use strandway_fabric::Topology;
 use strandway_fabric::topology::{Level, Pods, Shape};
+use strandway_import::HOSTS_MAX;
+use strandway_import::htsim;
+use strandway_import::simai_topology::{self, Described};
 use strandway_proto::units::{Rate, Span};
 use toml::Value;
 

@@ -1,6 +1,5 @@
 //! `[fabric]` with `kind = "sites"`: sites joined by long links, each with its own distance, rate, queue and loss.
 
-use super::fabric::HOSTS_MAX;
 use super::faults::{FaultNote, Faults, burst_of};
 use super::shapes::{COUNT_MAX, levels, planes};
 use crate::light::Rule;
@@ -10,6 +9,7 @@ use strandway_fabric::loss::Burst;
 use strandway_fabric::quantity::{self, Size};
 use strandway_fabric::topology::{Level, LongLink, SITES_MAX, SitesShape};
 use strandway_fabric::{LinkId, Topology};
+use strandway_import::HOSTS_MAX;
 use strandway_proto::units::{Bytes, Rate, Span, Time};
 use toml::Value;
 

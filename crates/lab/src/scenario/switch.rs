@@ -168,7 +168,7 @@ struct Training {
 
 /// Reads the keys of a collective in the network.
 pub(super) fn read_collective(section: &Section<'_>, scatter: bool) -> Written {
-    let most = super::fabric::HOSTS_MAX - 1;
+    let most = strandway_import::HOSTS_MAX - 1;
     let server = section.count("server", 0, most).map(|n| n as u32);
     let chains = if scatter { section.count("chains", 1, most).map(|n| n as u32) } else { None };
     Written { server, scatter, chains: chains.unwrap_or(1), training: None }
@@ -235,7 +235,7 @@ pub(super) fn read_training(section: &Section<'_>, size: Bytes) -> Written {
         iterations: section.count("iterations", 1, 1 << 20).unwrap_or(1) as u32,
         arrivals: section.span("arrivals").unwrap_or(Span::ZERO),
     };
-    let most = super::fabric::HOSTS_MAX - 1;
+    let most = strandway_import::HOSTS_MAX - 1;
     let server = section.count("server", 0, most).map(|n| n as u32);
     Written { server, scatter: false, chains: 1, training: Some(training) }
 }

@@ -1,9 +1,9 @@
 //! The links of a fault: one link, or the links of a node, a port, a plane, or a part of a tier.
 
-use crate::problem::nearest;
 use crate::reader::Section;
 use strandway_fabric::topology::LinkEnds;
 use strandway_fabric::{LinkId, NodeId, Topology};
+use strandway_import::nearest;
 use strandway_proto::rng::Random;
 use toml::Value;
 
@@ -226,7 +226,7 @@ fn matching(topology: &Topology, name: &str) -> Found<Vec<LinkId>> {
 }
 
 /// True if `name` matches `pattern`, in which `*` stands for any text.
-pub(crate) fn glob(pattern: &str, name: &str) -> bool {
+pub fn glob(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(first) = parts.next() else { return name.is_empty() };
     let Some(mut rest) = name.strip_prefix(first) else { return false };

@@ -5,15 +5,14 @@ use super::collective;
 use super::job;
 use super::profile;
 use super::sizes::{self, Sizes};
-use crate::import::htsim::{Matrix, StartUnit, parse_cm_in};
 use crate::reader::{Section, Sink, show};
 use crate::scenario::Scenario;
+use crate::scenario::keys;
+use strandway_import::htsim::{Matrix, StartUnit, parse_cm_in};
+use strandway_import::{FLOWS_MAX, HOSTS_MAX};
 use strandway_proto::Profile;
 use strandway_proto::units::{Bytes, Rate, Span};
 use toml::{Table, Value};
-
-/// Limit on the flows of a run.
-pub(crate) const FLOWS_MAX: u64 = 1 << 22;
 
 pub(crate) const KINDS: [&str; 13] = [
     "permutation",
@@ -29,59 +28,6 @@ pub(crate) const KINDS: [&str; 13] = [
     "poisson",
     "matrix",
     "flows",
-];
-
-/// All keys of a workload, of every kind.
-const KEYS: [&str; 49] = [
-    "name",
-    "kind",
-    "profile",
-    "ordered",
-    "size",
-    "start",
-    "jitter",
-    "messages",
-    "gap",
-    "connections",
-    "hosts",
-    "destination",
-    "senders",
-    "pick",
-    "source",
-    "receivers",
-    "load",
-    "sizes",
-    "duration",
-    "flows",
-    "file",
-    "start_unit",
-    "algorithm",
-    "placement",
-    "ranks",
-    "group",
-    "window",
-    "pipeline",
-    "root",
-    "radix",
-    "chains",
-    "trees",
-    "pace",
-    "cutoff",
-    "recovery",
-    "server",
-    "servers",
-    "model",
-    "layers",
-    "compute",
-    "iterations",
-    "stragglers",
-    "noise",
-    "arrivals",
-    "gather",
-    "scatter",
-    "gradients",
-    "prefetch",
-    "reshard",
 ];
 
 /// Limit on the size of a message.
@@ -204,7 +150,7 @@ fn one_job(sink: &Sink, scenario: &Scenario, name: String, table: &Table) -> Opt
     };
     let written = job::read(&section, scenario);
     let profile = own_profile(&section);
-    section.finish_knowing(&job::KEYS);
+    keys::finish(section, "job");
     let kind = Kind::Job(Box::new(written?));
     (sink.count() == before).then_some(Workload { class, section: name, common, kind, profile, ordered: None })
 }
@@ -240,7 +186,7 @@ fn one(sink: &Sink, scenario: &Scenario, name: String, table: Option<&Table>) ->
     let kind = kind_of(&section, scenario, kind, &common);
     let profile = own_profile(&section);
     let ordered = section.ratio("ordered", 0.0, 1.0);
-    section.finish_knowing(&KEYS);
+    keys::finish(section, "workload");
     (sink.count() == before).then_some(Workload { class, section: name, common, kind: kind?, profile, ordered })
 }
 
@@ -261,7 +207,7 @@ fn common(section: &Section<'_>, kind: &str) -> Common {
     let gap = if repeats { section.span("gap") } else { None };
     let connections = section.count("connections", 1, 256);
     let hosts = if matches!(kind, "permutation" | "all-to-all" | "poisson" | "incast" | "outcast") {
-        section.count("hosts", 2, super::fabric::HOSTS_MAX)
+        section.count("hosts", 2, HOSTS_MAX)
     } else {
         None
     };
@@ -277,8 +223,8 @@ fn common(section: &Section<'_>, kind: &str) -> Common {
 }
 
 fn kind_of(section: &Section<'_>, scenario: &Scenario, kind: &str, common: &Common) -> Option<Kind> {
-    let host = |key: &'static str| section.count(key, 0, super::fabric::HOSTS_MAX - 1).unwrap_or(0) as u32;
-    let many = |key: &'static str| section.count(key, 1, super::fabric::HOSTS_MAX).map(|n| n as u32);
+    let host = |key: &'static str| section.count(key, 0, HOSTS_MAX - 1).unwrap_or(0) as u32;
+    let many = |key: &'static str| section.count(key, 1, HOSTS_MAX).map(|n| n as u32);
     let pick = || match section.choice("pick", &["random", "first", "remote"]) {
         Some("first") => Pick::First,
         Some("remote") => Pick::Remote,
@@ -351,7 +297,7 @@ fn distribution(section: &Section<'_>, scenario: &Scenario, size: Bytes) -> Opti
     match Sizes::parse(&text) {
         Ok(sizes) => Some(sizes),
         Err((line, what)) => {
-            section.sink.extend(vec![crate::Problem {
+            section.sink.extend(vec![strandway_import::Problem {
                 file,
                 line,
                 key: String::new(),
@@ -386,7 +332,7 @@ fn written(section: &Section<'_>) -> Option<Vec<Written>> {
             if !entry.has(name) {
                 entry.sink.add(&entry.path(name), "", "is missing", "write the number of a host");
             }
-            entry.count(name, 0, super::fabric::HOSTS_MAX - 1).map(|n| n as u32)
+            entry.count(name, 0, HOSTS_MAX - 1).map(|n| n as u32)
         };
         let (from, to) = (end("from"), end("to"));
         let size = entry.bytes("size").unwrap_or(Bytes(2_000_000));

@@ -2,7 +2,8 @@
 #![allow(dead_code, unreachable_pub)]
 
 use std::path::{Path, PathBuf};
-use strandway_lab::{Experiment, Outcome, Problems, run, scenario};
+use strandway_import::Problems;
+use strandway_lab::{Experiment, Outcome, run, scenario};
 use strandway_sim::Control;
 
 /// Eight hosts per leaf at 400 Gb/s, 500 ns per link.

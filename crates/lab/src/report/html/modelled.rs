@@ -2,7 +2,7 @@
 
 use super::chart::{self, Axis, Curve, Drawn, Lines};
 use super::{figure, heading, table};
-use crate::model::{Answer, Answers, SchemeFacts, Vary};
+use crate::report::answers::{Answer, Answers, SchemeFacts, Vary};
 use crate::report::text::modelled::{is_tie, probability, short_verdict, slowdown, subject, verdict};
 use crate::report::text::us;
 use std::collections::BTreeMap;
@@ -134,7 +134,7 @@ fn single(row: &Answer) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Best;
+    use crate::report::answers::Best;
 
     #[test]
     fn a_tie_has_no_best_scheme_and_ranges_are_named() {

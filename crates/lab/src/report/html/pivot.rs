@@ -2,8 +2,8 @@
 
 use super::chart::escape;
 use super::times;
+use crate::report::reproduction::{Row, Verdict};
 use crate::report::text::reproduced::{quantity, spread, whose};
-use crate::reproduce::{Row, Verdict};
 use std::fmt::Write;
 
 /// Values within this factor of the best value count as equally good.
@@ -120,7 +120,7 @@ impl Pivot<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::{Bound, CellFacts, Kind, Source};
+    use crate::report::reproduction::{Bound, CellFacts, Kind, Source};
 
     fn row(section: &str, what: &str, ours: f64) -> Row {
         let cell = CellFacts {

@@ -3,9 +3,9 @@
 use super::chart::{self, Axis, Curve, Drawn, Lines, Range, RangeGroup, escape};
 use super::pivot::{Pivot, pivots};
 use super::{figure, heading, stat, table, time_unit, watched};
+use crate::report::reproduction::{Chart, ChartKind, ChartRun, Reproduction, Row, Source, Verdict, WATCH_EVERY};
 use crate::report::text::reproduced::{bound, notes, number, quantity, spread, verdict, whose};
 use crate::report::{FaultFacts, SeriesFacts, WatchedFacts};
-use crate::reproduce::{Chart, ChartKind, ChartRun, Reproduction, Row, Source, Verdict, WATCH_EVERY};
 
 pub(super) fn body(done: &Reproduction) -> String {
     let counts = done.counts();

@@ -5,8 +5,8 @@
 //! set.
 
 use super::escape;
+use crate::report::reproduction::{Reproduction, Row};
 use crate::report::text::reproduced::{bound, notes, quantity, spread, verdict, whose};
-use crate::reproduce::{Reproduction, Row};
 use std::collections::BTreeMap;
 
 /// The name of the markers around the counts.
@@ -157,43 +157,5 @@ fn between(page: &str, name: &str, text: &str) -> Result<String, String> {
     match place {
         Some((from, to)) => Ok(format!("{}\n\n{}\n\n{}", &page[..from], text.trim_end(), &page[to..])),
         None => Err(format!("the page has no place for `{name}`; add two lines, `{begin}` and `{end}`")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::reproduce::choose;
-
-    fn done() -> Reproduction {
-        choose(&["test".to_string()], None, false).expect("rows").run(1, false, || false, |_, _| ()).expect("sound")
-    }
-
-    const PAGE: &str = "# Page\n\n<!-- begin: strandway reproduce counts -->\n<!-- end: strandway reproduce counts -->\n\nWords.\n\n\
-                        <!-- begin: strandway reproduce test -->\nold\n<!-- end: strandway reproduce test -->\n\nMore words.\n";
-
-    #[test]
-    fn tables_stand_between_their_markers_and_words_around_them_stay() {
-        let done = done();
-        let page = inserted(PAGE, &done).expect("markers");
-        assert!(page.contains("Words.") && page.ends_with("More words.\n") && !page.contains("old"), "{page}");
-        assert_eq!(ids(&page), ["test/met", "test/missed", "test/unknown", "test/ratio"]);
-        assert!(page.contains("| `test` | 2 | 1 | 0 | 0 | 0 | 1 | 0 |"), "{page}");
-        assert_eq!(inserted(&page, &done).expect("markers"), page, "twice is once");
-        assert_eq!(turned(&page, &done), [""; 0]);
-        let error = inserted("# Page", &done).expect_err("no markers");
-        assert!(error.contains("<!-- begin: strandway reproduce test -->"), "{error}");
-    }
-
-    #[test]
-    fn a_row_that_has_turned_is_named() {
-        let done = done();
-        let page = inserted(PAGE, &done).expect("markers");
-        let other = page.replace("| missed |", "| met |");
-        let named = turned(&other, &done);
-        assert!(named.len() == 1 && named[0].starts_with("test/missed: "), "{named:?}");
-        let shorter: String =
-            page.lines().filter(|line| !line.contains("test/ratio")).map(|line| format!("{line}\n")).collect();
-        assert!(turned(&shorter, &done)[0].contains("no such row"));
     }
 }

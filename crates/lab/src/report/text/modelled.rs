@@ -1,7 +1,7 @@
 //! Answers of the model, for the terminal.
 
 use super::{bytes, count, right, table, us};
-use crate::model::{Answer, Answers, Best, SchemeFacts, Vary};
+use crate::report::answers::{Answer, Answers, Best, SchemeFacts, Vary};
 use comfy_table::Cell;
 
 /// A table of schemes (or of values by schemes), and the best scheme.

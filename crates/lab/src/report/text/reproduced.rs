@@ -1,14 +1,14 @@
 //! Published results next to ours, for the terminal.
 
 use super::{right, table};
-use crate::reproduce::{Bound, Kind, Reproduction, Row, Set, Source, Verdict};
+use crate::report::reproduction::{Bound, Kind, Reproduction, Row, Source, Verdict};
 use comfy_table::Cell;
 
-/// All sets, one line each.
-pub fn sets(sets: &[Set]) -> String {
+/// All sets, one line each: name, subject, and the time that it takes.
+pub fn sets<'a>(sets: impl IntoIterator<Item = [&'a str; 3]>) -> String {
     let mut out = String::new();
-    for set in sets {
-        out.push_str(&format!("{:8} {} ({})\n", set.name, set.about, set.takes));
+    for [name, about, takes] in sets {
+        out.push_str(&format!("{name:8} {about} ({takes})\n"));
     }
     out
 }

@@ -1,10 +1,10 @@
 //! Collectives whose ranks are the GPUs of servers: when they are, and with how many ranks.
 
 use super::{Placed, Way, Written};
-use crate::import::trace::Kind;
 use crate::scenario::generate::{Maker, fits};
 use crate::scenario::job::OnServers;
 use strandway_collective::{Algorithm, Placement};
+use strandway_import::trace::Kind;
 use strandway_proto::units::Bytes;
 
 impl Maker<'_> {

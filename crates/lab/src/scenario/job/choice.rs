@@ -2,12 +2,12 @@
 //! the one with the least lower bound.
 
 use super::place::Placer;
-use crate::import::nccl_tuner::{Algorithm, Choice, Protocol, Tuner};
-use crate::import::trace::Kind;
 use crate::reader::Section;
 use crate::scenario::Scenario;
 use std::sync::Arc;
 use strandway_collective::{Algorithm as Ring, Schedule};
+use strandway_import::nccl_tuner::{Algorithm, Choice, Protocol, Tuner};
+use strandway_import::trace::Kind;
 use strandway_proto::HostId;
 use strandway_proto::units::Span;
 
@@ -42,7 +42,7 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<(Wish, 
         _ => Wish::Ring,
     };
     let Some(name) = section.text("tuner") else { return Some((wish, None)) };
-    let read = scenario.read(&name).and_then(|(file, text)| crate::import::nccl_tuner::parse(&file, &text));
+    let read = scenario.read(&name).and_then(|(file, text)| strandway_import::nccl_tuner::parse(&file, &text));
     match read {
         Ok(tuner) => Some((wish, Some(Arc::new(tuner)))),
         Err(problems) => {

@@ -8,12 +8,12 @@ use super::choice::Wish;
 use super::place::{KEPT_MAX, Placer};
 use super::steps::{KINDS, Sort, kind_of};
 use super::{Placement, Written, model};
-use crate::import::trace::Kind;
 use crate::scenario::collective::{CollectivePlan, Execution};
 use crate::scenario::fsdp::JobPlan;
 use crate::scenario::generate::Maker;
 use strandway_collective::script::COMPUTE;
 use strandway_collective::{Collective, Script, Step, Work};
+use strandway_import::trace::Kind;
 use strandway_proto::units::Span;
 
 /// A collective workload on servers.

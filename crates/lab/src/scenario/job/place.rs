@@ -11,7 +11,6 @@ mod messages;
 use super::steps::{KINDS, Operation as Does, Sort, Writer};
 use super::traced::TRACE_KINDS;
 use super::{Placement, Written};
-use crate::import::trace::Kind;
 use crate::scenario::collective::{CollectivePlan, Execution};
 use crate::scenario::fsdp::{JobPlan, STEPS_MAX};
 use crate::scenario::generate::{Maker, fits};
@@ -19,6 +18,7 @@ use crate::scenario::servers::Servers;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use strandway_collective::{Local, Operation, Recipe, Script, ScriptedJob, Team};
+use strandway_import::trace::Kind;
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span};
 

@@ -5,10 +5,10 @@
 //! rank gets that waits for any sender depends on times; it is the one that was sent first in this rehearsal. The run
 //! keeps that choice, so it ends, too: its order of events is one that the rehearsal has shown to be possible.
 
-use crate::import::trace::{ANY, Does, RankTrace, Trace};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use strandway_collective::Lists;
+use strandway_import::trace::{ANY, Does, RankTrace, Trace};
 use strandway_proto::units::{Span, Time};
 
 /// A collective of a trace.

@@ -1,17 +1,18 @@
 //! `file` in `[job]`: a workload of SimAI or AICB, or a trace of all ranks (Chakra, GOAL).
 
 use super::{GPUS, RANKS_MAX};
-use crate::import::aicb;
-use crate::import::chakra;
-use crate::import::goal;
-use crate::import::simai::{self, Workload};
-use crate::import::trace::{Trace, problem};
-use crate::problem::Problems;
 use crate::reader::Section;
 use crate::scenario::Scenario;
+use crate::scenario::keys::key_names;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::sync::Arc;
+use strandway_import::Problems;
+use strandway_import::aicb;
+use strandway_import::chakra;
+use strandway_import::goal;
+use strandway_import::simai::{self, Workload};
+use strandway_import::trace::{Trace, problem};
 
 /// A file, understood.
 pub(super) enum Source {
@@ -119,7 +120,7 @@ fn other(section: &Section<'_>, scenario: &Scenario, name: &str, path: &Path) ->
 
 /// Reports keys that have no meaning with a trace. Returns the number of ranks.
 pub(super) fn ranks_of(section: &Section<'_>, trace: &Trace) -> Option<u32> {
-    for key in super::KEYS.into_iter().filter(|key| !WITH_TRACE.contains(key) && section.has(key)) {
+    for key in key_names("job").filter(|key| !WITH_TRACE.contains(key) && section.has(key)) {
         section.wrong(key, "has no meaning with a trace, which says what each rank does", "remove it");
     }
     let gpus = section.count("gpus", 2, RANKS_MAX).map(|gpus| gpus as u32);

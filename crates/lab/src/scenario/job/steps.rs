@@ -6,10 +6,10 @@
 
 use super::pipeline::{Part, Pass};
 use super::{Recompute, Written};
-use crate::import::simai::{Group, Phase, Workload};
-use crate::import::trace::Kind;
 use strandway_collective::script::COMPUTE;
 use strandway_collective::{Script, Step, Work};
+use strandway_import::simai::{Group, Phase, Workload};
+use strandway_import::trace::Kind;
 use strandway_proto::units::Span;
 
 /// The kinds of steps; scripts store an index into this list.

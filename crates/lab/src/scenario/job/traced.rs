@@ -4,13 +4,13 @@ use super::place::Placer;
 use super::rehearsal::{Call, Rehearsal, rehearse};
 use super::steps::Sort;
 use crate::alone::Alone;
-use crate::import::trace::{Does, Kind, Trace};
 use crate::scenario::collective::Execution;
 use crate::scenario::servers::Wiring;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use strandway_collective::script::{COMPUTE, FREE, INSIDE};
 use strandway_collective::{Collective, Local, Operation, Pipe, Script, Step, Work};
+use strandway_import::trace::{Does, Kind, Trace};
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span};
 
@@ -68,7 +68,7 @@ struct Traced {
 }
 
 impl Traced {
-    fn of(&self, rank: u32) -> &crate::import::trace::RankTrace {
+    fn of(&self, rank: u32) -> &strandway_import::trace::RankTrace {
         &self.trace.ranks[if self.trace.alike { 0 } else { rank as usize }]
     }
 
@@ -414,7 +414,7 @@ impl Traced {
             for (place, operation) in (0u32..).zip(&trace.operations) {
                 let peer = match operation.does {
                     Does::Send { to, .. } => to,
-                    Does::Receive { from, .. } if from == crate::import::trace::ANY => continue,
+                    Does::Receive { from, .. } if from == strandway_import::trace::ANY => continue,
                     Does::Receive { from, .. } => from,
                     _ => continue,
                 };

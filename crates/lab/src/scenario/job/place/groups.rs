@@ -4,7 +4,6 @@ use super::super::choice::Chosen;
 use super::super::on_servers::collective_of;
 use super::super::steps::Sort;
 use super::{Placer, Seat};
-use crate::import::trace::Kind;
 use crate::scenario::collective::Execution;
 use crate::scenario::fsdp::WholePlan;
 use crate::scenario::job::Written;
@@ -12,6 +11,7 @@ use crate::scenario::servers::Wiring;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use strandway_collective::{Algorithm, Between, Group, Local, Operation, Recipe, RecipeError, Schedule};
+use strandway_import::trace::Kind;
 use strandway_proto::HostId;
 use strandway_proto::units::{Span, Time};
 

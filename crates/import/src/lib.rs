@@ -1,0 +1,106 @@
+#![doc = include_str!("../README.md")]
+
+pub mod aicb;
+pub mod chakra;
+mod file;
+pub mod goal;
+pub mod htsim;
+pub mod msccl;
+pub mod nccl;
+pub mod nccl_tuner;
+mod problem;
+pub mod simai;
+pub mod simai_topology;
+pub mod trace;
+mod wire;
+mod xml;
+
+pub use file::read_file;
+pub use problem::{Problem, Problems, nearest, suggest};
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+/// Limit on the hosts of a fabric: eight times the largest fabric that Strandway was built for.
+pub const HOSTS_MAX: u64 = 1 << 20;
+
+/// Limit on the flows of a run.
+pub const FLOWS_MAX: u64 = 1 << 22;
+
+/// Says what is in a file of another simulator, a pipe or standard input (`-`), or in the files of a Chakra trace (a
+/// folder, or a prefix), and what is assumed of it.
+///
+/// # Errors
+/// If it cannot be read, is of no kind that is known, or not sound.
+pub fn describe_file(path: &Path) -> Result<String, Problems> {
+    describe_file_for(path, None)
+}
+
+/// The same for a number of GPUs, if the file does not say it.
+///
+/// # Errors
+/// Those of [`describe_file`].
+pub fn describe_file_for(path: &Path, gpus: Option<u32>) -> Result<String, Problems> {
+    let file = path.display().to_string();
+    let is_et = path.extension().is_some_and(|extension| extension == "et");
+    let pipes = file == "-" || path.exists() && !path.is_file() && !path.is_dir();
+    if !pipes && (path.is_dir() || is_et || !path.exists() && chakra::files_of(path).is_ok()) {
+        return Ok(chakra::files_of(path)?.read(&file, chakra::Options::default(), None)?.describe());
+    }
+    if !pipes && let Ok(opened) = std::fs::File::open(path) {
+        let mut bytes = BufReader::new(opened);
+        let start = bytes.fill_buf().unwrap_or_default();
+        if goal::is_binary(start) || goal::is_text(start) {
+            return goal::describe(&file, bytes);
+        }
+    }
+    describe(&file, &read_file(path)?, gpus)
+}
+
+/// Says what is in a file of another simulator, called `file`, and what is assumed of it. `gpus` is the number of GPUs, if
+/// the file does not say it.
+///
+/// # Errors
+/// If it is of no kind that is known, or not sound.
+pub fn describe(file: &str, text: &str, gpus: Option<u32>) -> Result<String, Problems> {
+    if simai::is_workload(text) {
+        return Ok(simai::parse(file, text)?.describe());
+    }
+    if goal::is_text(text.as_bytes()) {
+        return goal::describe(file, text.as_bytes());
+    }
+    if msccl::is_algorithm(text) {
+        return Ok(msccl::parse(file, text)?.describe());
+    }
+    if nccl::is_topology(text) {
+        return Ok(nccl::parse(file, text)?.describe());
+    }
+    if nccl::is_graphs(text) {
+        return nccl::describe_graphs(file, text);
+    }
+    if nccl_tuner::is_tuner(text) {
+        return Ok(nccl_tuner::parse(file, text)?.describe());
+    }
+    if aicb::is_list(text) {
+        return Ok(aicb::parse(file, text, gpus)?.describe());
+    }
+    if htsim::is_topology(text) {
+        let topology = htsim::parse_topo_named(file, text)?;
+        return Ok(htsim::describe_topology(file, &topology));
+    }
+    if htsim::is_matrix(text) {
+        let matrix = htsim::parse_cm_named(file, text)?;
+        return Ok(format!(
+            "an htsim traffic matrix: {} hosts, {} flows, {} triggers\nto run it: strandway run {file}, or [workload] kind = \"matrix\"\n",
+            matrix.nodes,
+            matrix.flows.len(),
+            matrix.triggers.len()
+        ));
+    }
+    if simai_topology::is_topology(text) {
+        return Ok(simai_topology::parse(file, text)?.describe());
+    }
+    let remedy = "known are Chakra traces (.et), GOAL schedules, workloads (.txt), lists (.csv) and topologies of SimAI and \
+                  AICB, MSCCL and NCCL files (.xml, .csv), and htsim traffic matrices (.cm) and topologies (.topo)";
+    Err(Problems::with_file(file, "is of no kind that is known", remedy))
+}

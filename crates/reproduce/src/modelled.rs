@@ -1,0 +1,124 @@
+//! Numbers of a set that a model calculates; they need no run.
+
+use crate::model::{Inquiry, Scheme, ask};
+use strandway_lab::light::Rule;
+use strandway_lab::report::answers::SchemeFacts;
+
+/// A question to the model.
+#[derive(Clone, Debug)]
+pub(super) struct Modelled {
+    /// The command line of the inquiry, which is about one scheme. Models are ordered by it.
+    command: String,
+    inquiry: Inquiry,
+    wanted: Wanted,
+}
+
+/// The number of the answer that is wanted.
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    /// A number of the scheme, with its name in the answer's JSON.
+    Facts(&'static str, fn(&SchemeFacts) -> f64),
+    /// The distance in kilometres beyond which the second scheme is faster on average than the first one.
+    Crossover,
+}
+
+impl PartialEq for Modelled {
+    fn eq(&self, other: &Modelled) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Modelled {}
+
+impl PartialOrd for Modelled {
+    fn partial_cmp(&self, other: &Modelled) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Modelled {
+    fn cmp(&self, other: &Modelled) -> std::cmp::Ordering {
+        (&self.command, self.key()).cmp(&(&other.command, other.key()))
+    }
+}
+
+/// The longest distance to consider: half of the equator.
+const KM_MAX: f64 = 20_000.0;
+
+impl Modelled {
+    fn new(inquiry: Inquiry, wanted: Wanted) -> Modelled {
+        Modelled { command: inquiry.command(), inquiry, wanted }
+    }
+
+    /// The mean completion time of one scheme.
+    pub(super) fn mean(inquiry: Inquiry) -> Modelled {
+        Modelled::new(inquiry, Wanted::Facts("mean_us", |s| s.mean_us))
+    }
+
+    /// The 99.9th percentile of the completion time of one scheme.
+    pub(super) fn p999(inquiry: Inquiry) -> Modelled {
+        Modelled::new(inquiry, Wanted::Facts("p999_us", |s| s.p999_us))
+    }
+
+    /// The mean, divided by the time without losses.
+    pub(super) fn mean_slowdown(inquiry: Inquiry) -> Modelled {
+        Modelled::new(inquiry, Wanted::Facts("mean_slowdown", |s| s.mean_slowdown))
+    }
+
+    /// The 99.9th percentile, divided by the time without losses.
+    pub(super) fn p999_slowdown(inquiry: Inquiry) -> Modelled {
+        Modelled::new(inquiry, Wanted::Facts("p999_slowdown", |s| s.p999_slowdown))
+    }
+
+    /// The distance in kilometres, by the paper's rule, beyond which the second of two schemes is faster than the first
+    /// one.
+    pub(super) fn crossover(inquiry: Inquiry) -> Modelled {
+        Modelled::new(Inquiry { rule: Rule::Paper, ..inquiry }, Wanted::Crossover)
+    }
+
+    /// The command line that prints the number.
+    pub(super) fn command(&self) -> String {
+        match self.wanted {
+            Wanted::Facts(..) => self.command.clone(),
+            Wanted::Crossover => format!("{} --vary distance", self.command),
+        }
+    }
+
+    /// The number's name in the answer.
+    pub(super) fn key(&self) -> &'static str {
+        match self.wanted {
+            Wanted::Facts(key, _) => key,
+            Wanted::Crossover => "crossover_km",
+        }
+    }
+
+    /// The number; `None` if the inquiry is wrong, which a test excludes.
+    pub(super) fn calculate(&self) -> Option<f64> {
+        match self.wanted {
+            Wanted::Facts(_, of) => Some(of(ask(&self.inquiry).ok()?.rows.first()?.schemes.first()?)),
+            Wanted::Crossover => {
+                // Positive if the second scheme is faster.
+                let gain = |km: f64| -> Option<f64> {
+                    let distance = Some(format!("{:.0} m", km * 1e3));
+                    let answers = ask(&Inquiry { distance, ..self.inquiry.clone() }).ok()?;
+                    let [first, second] = &answers.rows.first()?.schemes[..] else { return None };
+                    Some(first.mean_us - second.mean_us)
+                };
+                let (mut low, mut high) = (1.0, KM_MAX);
+                if gain(low)? > 0.0 || gain(high)? < 0.0 {
+                    return None;
+                }
+                while high - low > 1.0 {
+                    let middle = (low + high) / 2.0;
+                    if gain(middle)? > 0.0 { high = middle } else { low = middle }
+                }
+                Some(high)
+            }
+        }
+    }
+}
+
+/// The schemes that the paper compares.
+pub(super) fn scheme(name: &str) -> Scheme {
+    name.parse().unwrap_or_else(|_| panic!("`{name}` is a scheme"))
+}

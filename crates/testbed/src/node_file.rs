@@ -1,0 +1,595 @@
+//! Node files: the settings of one host of a fabric with real sockets.
+
+use std::fmt;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::path::{Path, PathBuf};
+use strandway_fabric::usid::{BLOCK, Clos, ClosError, Element, HOSTS_MAX, PLANE_BITS_MAX, Pods, SWITCHES_MAX, T1S_MAX};
+use strandway_import::{Problems, read_file, suggest};
+use strandway_lab::profile_named;
+use strandway_lab::reader::{Section, Sink, show};
+use strandway_lab::scenario::parse_toml;
+use strandway_proto::wire::ocp;
+use strandway_proto::{Rate, Span};
+use strandway_udp::address::{is_ipv4, kept, shown};
+use strandway_udp::{Config, Distance, Layout, PLANES_MAX, Protection, Routes};
+use toml::{Table, Value};
+
+/// The sections of a node file.
+const SECTIONS: [&str; 3] = ["node", "srv6", "distance"];
+
+/// Limit on the payload bytes of a packet: the payload of a UDP datagram minus the longest headers.
+const PAYLOAD_MAX: u64 = 65_000;
+
+/// A host on real sockets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeFile {
+    /// The node's name.
+    pub name: String,
+    /// Its number in the fabric.
+    pub host: u32,
+    /// The number of hosts in the fabric, numbered from 0; `None` if unknown.
+    pub hosts: Option<u32>,
+    /// The addresses to bind, one socket for each plane. (With one socket for several planes, a full port would block
+    /// all of them.) On a fabric of micro segments: the host's own address in each plane, with one UDP port per plane.
+    pub planes: Vec<SocketAddrV6>,
+    /// The network interface of each plane, for link-down events; empty if unknown.
+    pub devices: Vec<String>,
+    /// The file with the key that all hosts share, relative to the node file; `None` if the key is given in another
+    /// way.
+    pub key: Option<PathBuf>,
+    /// The profile, named as in [`strandway_lab::Scenario`] files.
+    pub profile: String,
+    /// The bytes of datagrams that move data. MRC's layout has no room for a seal, so its nodes have protection `none`.
+    pub layout: Layout,
+    /// Payload bytes of a full packet.
+    pub payload: u32,
+    /// Line rate of all planes together.
+    pub rate: Rate,
+    /// Round trip without queues, including the time of software.
+    pub base_rtt: Span,
+    /// True if the fabric's switches trim packets that do not fit; false if they drop them.
+    pub trimming: bool,
+    /// The parts of the fabric over which the node must not send; only with `srv6`.
+    pub denied: Vec<Element>,
+    /// How addresses encode paths; `None` if the network chooses paths itself.
+    pub srv6: Option<Clos>,
+    /// Hosts that are nearer than `base_rtt`, or have slower links.
+    pub distances: Vec<Far>,
+}
+
+/// Rate and round trip to some hosts of the fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Far {
+    /// The first and the last of these hosts.
+    pub hosts: [u32; 2],
+    /// The rate of the slowest link on the way, all planes together.
+    pub rate: Rate,
+    /// Round trip without queues, including the time of software.
+    pub base_rtt: Span,
+}
+
+impl NodeFile {
+    /// Reads a node file.
+    ///
+    /// # Errors
+    /// If it cannot be read or is wrong; with all problems at once.
+    pub fn load(path: &Path) -> Result<NodeFile, Problems> {
+        let mut node = NodeFile::from_text(&path.display().to_string(), &read_file(path)?)?;
+        // Make the key's path independent of the current directory.
+        node.key = node.key.map(|key| path.parent().unwrap_or(Path::new("")).join(key));
+        Ok(node)
+    }
+
+    /// The configuration of a node of this host. `key` is used if the file names none.
+    ///
+    /// # Errors
+    /// If there is no key, it cannot be read, or it is too short; the message names the remedy.
+    pub fn config(&self, key: Option<&[u8]>) -> Result<Config, String> {
+        let remedy = "`head -c 32 /dev/urandom > key` makes one, for all hosts";
+        let secret = match (key, &self.key) {
+            (Some(key), _) => key.to_vec(),
+            (None, Some(path)) => std::fs::read(path).map_err(|e| format!("{}: {e}; {remedy}", path.display()))?,
+            (None, None) => return Err(format!("the node file names no key; {remedy}")),
+        };
+        let config = Config::new(&secret).and_then(|config| config.profile(&self.profile));
+        let mut config = config.map_err(|e| e.to_string())?;
+        config.planes.clone_from(&self.planes);
+        config.devices.clone_from(&self.devices);
+        config.layout = self.layout;
+        if self.layout != Layout::Frame {
+            config.protection = Protection::None;
+        }
+        config.payload = self.payload;
+        config.rate = self.rate;
+        config.base_rtt = self.base_rtt;
+        config.trimming = self.trimming;
+        config.denied.clone_from(&self.denied);
+        if let Some(clos) = self.srv6 {
+            config.routes = Routes::Srv6 { clos, host: self.host };
+            let distances = |far: &Far| {
+                let Far { hosts, rate, base_rtt } = *far;
+                (0..self.planes.len() as u8).map(move |plane| {
+                    let [first, last] = hosts.map(|host| clos.host(plane, host));
+                    Distance { peers: first..=last, rate, base_rtt }
+                })
+            };
+            config.distances = self.distances.iter().flat_map(distances).collect();
+        }
+        Ok(config)
+    }
+
+    /// The addresses of another host of the same fabric, plane by plane. `None` if the file does not say how addresses
+    /// are made.
+    pub fn peer(&self, host: u32) -> Option<Vec<SocketAddrV6>> {
+        let there = self.hosts.is_none_or(|hosts| host < hosts);
+        let clos = self.srv6.filter(|clos| there && clos.holds(1, host.saturating_add(1)).is_ok())?;
+        let ports = self.planes.iter().map(SocketAddrV6::port).zip(0..);
+        Some(ports.map(|(port, plane)| SocketAddrV6::new(clos.host(plane, host), port, 0, 0)).collect())
+    }
+
+    /// Reads the text of a node file. `file` is its name in messages.
+    ///
+    /// # Errors
+    /// If it is wrong; with all problems at once.
+    pub fn from_text(file: &str, text: &str) -> Result<NodeFile, Problems> {
+        let root = parse_toml(file, text, "see docs/linux-fabric.md for the form of a node file")?;
+        let sink = Sink::new(file);
+        match read(&sink, &root) {
+            Some(node) if sink.is_empty() => Ok(node),
+            _ => Err(Problems(sink.take())),
+        }
+    }
+}
+
+fn read(sink: &Sink, root: &Table) -> Option<NodeFile> {
+    for (key, value) in root {
+        if !SECTIONS.contains(&key.as_str()) {
+            sink.add(key, show(value), "unknown section", suggest(key, &SECTIONS));
+        }
+    }
+    let srv6 = root.contains_key("srv6").then(|| srv6(Section::of(sink, root, "srv6")));
+    let section = Section::of(sink, root, "node");
+    let missing = |key: &str, example: &str| {
+        if !section.has(key) {
+            sink.add(&section.path(key), "", "is missing", format!("write, say, {key} = {example}"));
+        }
+    };
+    let name = section.text("name");
+    let host = section.count("host", 0, u64::from(HOSTS_MAX) - 1);
+    missing("host", "0");
+    let hosts = section.count("hosts", 1, u64::from(HOSTS_MAX)).map(|n| n as u32);
+    let planes = planes(&section);
+    missing("planes", "[\"[fcbb:bb00:1:8001::]:4791\"]");
+    let devices = devices(&section, planes.as_ref().map_or(0, Vec::len));
+    let key = section.text("key").map(PathBuf::from);
+    let profile = section.text("profile").unwrap_or_else(|| "mrc".to_string());
+    match profile_named(&profile) {
+        Err(said) => section.wrong("profile", said, "`strandway explain` lists them all"),
+        Ok(profile) if profile.congestion.needs_telemetry() => {
+            let said =
+                format!("`{}` needs records of switches, which only the simulator has", profile.congestion.name());
+            section.wrong("profile", said, "take another congestion control, such as dcqcn or swift");
+        }
+        Ok(_) => {}
+    }
+    let layout = layout(&section);
+    let payload = section.count("payload", 64, PAYLOAD_MAX).unwrap_or(4096);
+    let rate = section.rate("rate");
+    missing("rate", "\"1 Gbps\"");
+    let base_rtt = section.span("base_rtt").unwrap_or(Span::from_us(100));
+    if base_rtt == Span::ZERO {
+        section.wrong("base_rtt", "must be above zero", "write, say, \"200 us\"");
+    }
+    let trimming = section.flag("trimming").unwrap_or(false);
+    let denied = denied(&section);
+    let distances = distances(sink, root, rate, base_rtt);
+    let (host, planes) = (host.map(|h| h as u32), planes.unwrap_or_default());
+    if let (Some(host), Some(Some(clos))) = (host, &srv6) {
+        belongs(&section, clos, host, &planes);
+    }
+    section.finish();
+    let host = host?;
+    let name = name.unwrap_or_else(|| format!("h{host}"));
+    let payload = payload as u32;
+    let (rate, srv6) = (rate?, srv6.flatten());
+    Some(NodeFile {
+        name,
+        host,
+        hosts,
+        planes,
+        devices,
+        key,
+        profile,
+        layout,
+        payload,
+        rate,
+        base_rtt,
+        trimming,
+        denied,
+        srv6,
+        distances,
+    })
+}
+
+/// `[[distance]]`: some hosts, and the way to them. Such a way is neither faster nor longer than the way in `[node]`.
+fn distances(sink: &Sink, root: &Table, rate_max: Option<Rate>, rtt_max: Span) -> Vec<Far> {
+    let Some(value) = root.get("distance") else { return Vec::new() };
+    let tables: Option<Vec<&Table>> = value.as_array().and_then(|items| items.iter().map(Value::as_table).collect());
+    let Some(tables) = tables else {
+        sink.add("distance", show(value), "must be a list of tables", "write [[distance]] above each");
+        return Vec::new();
+    };
+    if !root.contains_key("srv6") {
+        sink.add("distance", "", "names hosts, but only [srv6] gives hosts addresses", "add [srv6], or leave it out");
+    }
+    let mut all = Vec::new();
+    for (i, table) in tables.into_iter().enumerate() {
+        let section = Section::new(sink, format!("distance[{i}]"), Some(table));
+        let host = |key| section.count(key, 0, u64::from(HOSTS_MAX) - 1).map(|host| host as u32);
+        let (first, last) = (host("first"), host("last"));
+        let (rate, base_rtt) = (section.rate("rate"), section.span("base_rtt"));
+        for (key, there, example) in [
+            ("first", first.is_some(), "2"),
+            ("last", last.is_some(), "3"),
+            ("rate", rate.is_some(), "\"100 Mbps\""),
+            ("base_rtt", base_rtt.is_some(), "\"20 ms\""),
+        ] {
+            if !there && !section.has(key) {
+                section.sink.add(&section.path(key), "", "is missing", format!("write, say, {key} = {example}"));
+            }
+        }
+        if rate.is_some_and(|rate| rate.0 == 0 || rate_max.is_some_and(|most| rate > most)) {
+            section.wrong(
+                "rate",
+                "is zero, or more than node.rate",
+                "write the rate of the slowest link; node.rate is the rate of the fastest way",
+            );
+        }
+        if base_rtt.is_some_and(|rtt| rtt == Span::ZERO || rtt > rtt_max) {
+            section.wrong(
+                "base_rtt",
+                "is zero, or more than node.base_rtt",
+                "write the round trip of the longest way as node.base_rtt",
+            );
+        }
+        section.finish();
+        if let (Some(first), Some(last), Some(rate), Some(base_rtt)) = (first, last, rate, base_rtt) {
+            all.push(Far { hosts: [first, last], rate, base_rtt });
+        }
+    }
+    all
+}
+
+/// Checks that the host is in the fabric, and that its planes have its own addresses.
+fn belongs(section: &Section<'_>, clos: &Clos, host: u32, planes: &[SocketAddrV6]) {
+    if let Err(said) = clos.holds(planes.len().max(1) as u32, host.saturating_add(1)) {
+        section.wrong("host", format!("has no address: {said}"), "check the numbers of [srv6]");
+        return;
+    }
+    for (plane, number) in planes.iter().zip(0..) {
+        let own = clos.host(number, host);
+        if is_ipv4(*plane.ip()) {
+            let what = format!("{} is an IPv4 address, and SRv6 source routes need IPv6", shown(*plane).ip());
+            section.wrong("planes", what, format!("write \"[{own}]:PORT\", or leave [srv6] out"));
+            return;
+        }
+        if *plane.ip() != own {
+            let what = format!("{} is not the address of host {host} in plane {number}", plane.ip());
+            section.wrong("planes", what, format!("write \"[{own}]:PORT\""));
+            return;
+        }
+    }
+}
+
+/// The parts of the fabric over which the node must not send.
+fn denied(section: &Section<'_>) -> Vec<Element> {
+    let Some(value) = section.raw("denied") else { return Vec::new() };
+    let items = value.as_array().map(Vec::as_slice).unwrap_or_default();
+    let parts: Option<Vec<Element>> = items.iter().map(|item| Element::parse(item.as_str()?)).collect();
+    if parts.is_none() || !value.is_array() {
+        let remedy =
+            "write [\"p0:t1-3\", \"p0:t0-2:t1-3\", \"p1\", \"p0:h7\"]: a switch, a link, a plane, a host's port";
+        section.wrong("denied", "is no list of parts of the fabric", remedy);
+    }
+    parts.unwrap_or_default()
+}
+
+/// `layout` and the UDP port of MRC's, `mrc_port`.
+fn layout(section: &Section<'_>) -> Layout {
+    let port = section.count("mrc_port", 1, u64::from(u16::MAX)).map(|port| port as u16);
+    match section.text("layout").as_deref() {
+        Some("mrc") => Layout::Mrc { port: port.unwrap_or(ocp::PORT) },
+        Some("frame") | None => {
+            if port.is_some() {
+                section.wrong("mrc_port", "is for MRC's layout", "write layout = \"mrc\", or leave it out");
+            }
+            Layout::Frame
+        }
+        Some(_) => {
+            section.wrong("layout", "is no layout of datagrams", "write \"frame\" (ours) or \"mrc\"");
+            Layout::Frame
+        }
+    }
+}
+
+/// The names of the planes' interfaces, if the file has them.
+fn devices(section: &Section<'_>, planes: usize) -> Vec<String> {
+    let Some(value) = section.raw("devices") else { return Vec::new() };
+    let names = value.as_array().map(|items| items.iter().filter_map(|i| i.as_str().map(str::to_string)).collect());
+    let names: Vec<String> = names.unwrap_or_default();
+    if names.len() != planes && planes > 0 {
+        section.wrong("devices", format!("must name {planes} interfaces"), "write one for each plane, in order");
+    }
+    names
+}
+
+fn planes(section: &Section<'_>) -> Option<Vec<SocketAddrV6>> {
+    let Some(items) = section.raw("planes")?.as_array() else {
+        section.wrong("planes", "must be a list", "write, say, [\"[fcbb:bb00:1:8001::]:4791\"]");
+        return None;
+    };
+    if items.is_empty() || items.len() > PLANES_MAX {
+        section.wrong("planes", "has the wrong length", format!("write 1 to {PLANES_MAX} addresses"));
+        return None;
+    }
+    let parsed: Vec<Option<SocketAddrV6>> = items.iter().map(|item| with_port(item.as_str()?)).collect();
+    if let Some(at) = parsed.iter().position(Option::is_none) {
+        let what = format!("{} is no address with a port", show(&items[at]));
+        section.wrong("planes", what, "write, say, \"10.0.0.1:4791\" or \"[fcbb:bb00:1:8001::]:4791\"");
+        return None;
+    }
+    let planes: Vec<SocketAddrV6> = parsed.into_iter().flatten().collect();
+    for (i, plane) in planes.iter().enumerate() {
+        if plane.port() != 0 && planes[..i].contains(plane) {
+            section.wrong(
+                "planes",
+                format!("{} is in the list twice", shown(*plane)),
+                "give each plane a port of its own",
+            );
+            return None;
+        }
+    }
+    Some(planes)
+}
+
+/// An address of either family, with its port.
+fn with_port(text: &str) -> Option<SocketAddrV6> {
+    text.parse::<SocketAddr>().ok().map(kept)
+}
+
+fn srv6(section: Section<'_>) -> Option<Clos> {
+    let block = section.text("block").map_or(Some(BLOCK), |text| {
+        let block = block(&text);
+        if block.is_none() {
+            section.wrong("block", "is no block of 32 bits", "write \"fcbb:bb00::/32\"");
+        }
+        block
+    });
+    let mut numbers = [None, None];
+    let per_pair = section.count("t1s_per_pair", 0, u64::from(T1S_MAX)).unwrap_or(0) as u16;
+    for (number, key) in numbers.iter_mut().zip(["t1s", "hosts_per_t0"]) {
+        let most = if key == "t1s" { T1S_MAX } else { SWITCHES_MAX };
+        *number = section.count(key, 1, u64::from(most)).map(|n| n as u16);
+        if !section.has(key) {
+            section.sink.add(&section.path(key), "", "is missing", format!("write, say, {key} = 2"));
+        }
+    }
+    let neutral = section.flag("neutral").unwrap_or(true);
+    let bits = section.count("plane_bits", 0, u64::from(PLANE_BITS_MAX));
+    let plane_bits = bits.map_or(PLANE_BITS_MAX, |bits| bits as u8);
+    let [t0s, t2s] = ["t0s_per_pod", "t2s_per_t1"].map(|key| section.count(key, 1, u64::from(u16::MAX)));
+    let pods = t0s.zip(t2s).map(|(t0s, t2s)| Pods { t0s: t0s as u16, t2s_per_t1: t2s as u16 });
+    for (key, there, other) in [("t0s_per_pod", t0s, t2s), ("t2s_per_t1", t2s, t0s)] {
+        if !section.has(key) && there.is_none() && other.is_some() {
+            section.sink.add(&section.path(key), "", "is missing", format!("write, say, {key} = 2"));
+        }
+    }
+    let clos = match (block, numbers) {
+        (Some(block), [Some(t1s), Some(hosts_per_t0)]) => {
+            Some(Clos { block, plane_bits, t1s, per_pair, hosts_per_t0, pods, neutral })
+        }
+        _ => None,
+    };
+    match clos.map(|clos| clos.check()) {
+        Some(Err(said @ ClosError::Pairs { .. })) => {
+            section.wrong("t1s_per_pair", said, "write the number of parallel long links, or leave it out");
+        }
+        Some(Err(said)) => section.wrong("block", said, "write \"fcbb:bb00::/32\""),
+        _ => {}
+    }
+    section.finish();
+    clos
+}
+
+/// `fcbb:bb00::/32`, with or without the part after the second word.
+fn block(text: &str) -> Option<u32> {
+    let text = text.strip_suffix("/32").unwrap_or(text);
+    let whole = if text.contains("::") { text.to_string() } else { format!("{text}::") };
+    let [a, b, rest @ ..] = whole.parse::<Ipv6Addr>().ok()?.segments();
+    (rest == [0; 6]).then_some(u32::from(a) << 16 | u32::from(b))
+}
+
+/// The file's text.
+impl fmt::Display for NodeFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |text: &str| Value::String(text.to_string());
+        let planes: Vec<Value> = self.planes.iter().map(|plane| text(&shown(*plane).to_string())).collect();
+        writeln!(f, "[node]")?;
+        writeln!(f, "name = {}", text(&self.name))?;
+        writeln!(f, "host = {}", self.host)?;
+        if let Some(hosts) = self.hosts {
+            writeln!(f, "hosts = {hosts}")?;
+        }
+        writeln!(f, "planes = {}", Value::Array(planes))?;
+        if !self.devices.is_empty() {
+            writeln!(f, "devices = {}", Value::Array(self.devices.iter().map(|name| text(name)).collect()))?;
+        }
+        if let Some(key) = &self.key {
+            writeln!(f, "key = {}", text(&key.display().to_string()))?;
+        }
+        writeln!(f, "profile = {}", text(&self.profile))?;
+        if let Layout::Mrc { port } = self.layout {
+            writeln!(f, "layout = \"mrc\"")?;
+            if port != ocp::PORT {
+                writeln!(f, "mrc_port = {port}")?;
+            }
+        }
+        writeln!(f, "payload = {}", self.payload)?;
+        writeln!(f, "rate = \"{} bps\"", self.rate.0)?;
+        writeln!(f, "base_rtt = \"{} ps\"", self.base_rtt.0)?;
+        if self.trimming {
+            writeln!(f, "trimming = true")?;
+        }
+        if !self.denied.is_empty() {
+            writeln!(f, "denied = {}", Value::Array(self.denied.iter().map(|part| text(&part.to_string())).collect()))?;
+        }
+        if let Some(clos) = &self.srv6 {
+            writeln!(f, "\n[srv6]")?;
+            writeln!(f, "block = \"{}/32\"", clos.locator(0))?;
+            writeln!(f, "t1s = {}", clos.t1s)?;
+            if clos.per_pair > 0 {
+                writeln!(f, "t1s_per_pair = {}", clos.per_pair)?;
+            }
+            writeln!(f, "hosts_per_t0 = {}", clos.hosts_per_t0)?;
+            if clos.plane_bits != PLANE_BITS_MAX {
+                writeln!(f, "plane_bits = {}", clos.plane_bits)?;
+            }
+            if let Some(Pods { t0s, t2s_per_t1 }) = clos.pods {
+                writeln!(f, "t0s_per_pod = {t0s}\nt2s_per_t1 = {t2s_per_t1}")?;
+            }
+            writeln!(f, "neutral = {}", clos.neutral)?;
+        }
+        for Far { hosts: [first, last], rate, base_rtt } in &self.distances {
+            writeln!(f, "\n[[distance]]\nfirst = {first}\nlast = {last}")?;
+            writeln!(f, "rate = \"{} bps\"\nbase_rtt = \"{} ps\"", rate.0, base_rtt.0)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+[node]
+name = "h2"
+host = 2
+planes = ["[fcbb:bb00:2:8001::]:4791", "[fcbb:bb00:802:8801::]:4792"]
+devices = ["p0", "p1"]
+key = "key"
+profile = "mrc"
+payload = 4096
+rate = "1 Gbps"
+base_rtt = "250 us"
+trimming = true
+
+[srv6]
+block = "fcbb:bb00::/32"
+t1s = 2
+hosts_per_t0 = 2
+neutral = true
+"#;
+
+    #[test]
+    fn a_node_file_survives_being_written_and_read() {
+        let node = NodeFile::from_text("h2.toml", GOOD).expect("all is right");
+        assert_eq!((node.name.as_str(), node.host, node.planes.len()), ("h2", 2, 2));
+        assert_eq!((node.rate, node.base_rtt), (Rate(1_000_000_000), Span::from_us(250)));
+        assert_eq!(node.srv6, Some(Clos::new(2, 2).expect("fits")));
+        assert_eq!(NodeFile::from_text("again", &node.to_string()), Ok(node.clone()));
+        let few = NodeFile { hosts: Some(4), ..node.clone() };
+        assert!(few.peer(3).is_some() && few.peer(4).is_none(), "there are four hosts");
+        assert_eq!(NodeFile::from_text("h2.toml", &few.to_string()).expect("its own text"), few);
+        let rtt = Span::from_us(120);
+        let far =
+            NodeFile { distances: vec![Far { hosts: [0, 1], rate: Rate(50_000_000), base_rtt: rtt }], ..node.clone() };
+        assert_eq!(NodeFile::from_text("h2.toml", &far.to_string()).expect("its own text"), far);
+        let told = far.config(Some(&[1; 32])).expect("a key").distances;
+        let peers = "fcbb:bb00:1:8001::".parse().expect("host 0")..="fcbb:bb00:1:8002::".parse().expect("host 1");
+        assert_eq!(told[0], Distance { peers, rate: Rate(50_000_000), base_rtt: rtt });
+        assert_eq!((told.len(), told[1].peers.start().to_string().as_str()), (2, "fcbb:bb00:801:8801::"));
+        let pods = Some(Pods { t0s: 2, t2s_per_t1: 2 });
+        let tree = Clos { pods, plane_bits: 1, ..Clos::new(2, 2).expect("fits") };
+        let planes = [0, 1].map(|p| SocketAddrV6::new(tree.host(p, 2), 4791 + u16::from(p), 0, 0)).to_vec();
+        let three = NodeFile { srv6: Some(tree), planes, ..node.clone() };
+        assert_eq!(NodeFile::from_text("h2.toml", &three.to_string()).expect("its own text"), three);
+        let denied = vec![Element::parse("p0:t1-1").expect("a switch"), Element::parse("p1").expect("a plane")];
+        let told = NodeFile { denied: denied.clone(), ..node.clone() };
+        assert_eq!(NodeFile::from_text("h2.toml", &told.to_string()).expect("its own text"), told);
+        assert_eq!(told.config(Some(&[1; 32])).expect("a key").denied, denied);
+        let plain = NodeFile { srv6: None, ..node };
+        assert_eq!(NodeFile::from_text("plain", &plain.to_string()), Ok(plain.clone()));
+        let planes = ["10.0.0.2:4791", "10.1.0.2:4791"].map(|text| with_port(text).expect("an address")).to_vec();
+        let ipv4 = NodeFile { planes, ..plain };
+        assert!(ipv4.to_string().contains("planes = [\"10.0.0.2:4791\", \"10.1.0.2:4791\"]"), "{ipv4}");
+        assert_eq!(NodeFile::from_text("ipv4", &ipv4.to_string()), Ok(ipv4));
+    }
+
+    #[test]
+    fn a_node_is_opened_with_what_its_file_says() {
+        let node = NodeFile::from_text("h2.toml", GOOD).expect("all is right");
+        let config = node.config(Some(&[1; 32])).expect("a key");
+        assert_eq!(config.routes, Routes::Srv6 { clos: Clos::new(2, 2).expect("fits"), host: 2 });
+        assert_eq!((config.planes.len(), config.devices[1].as_str(), config.payload), (2, "p1", 4096));
+        assert!(config.trimming);
+        let peer = node.peer(5).expect("a host of the fabric");
+        assert_eq!(peer[1].to_string(), "[fcbb:bb00:803:8802::]:4792");
+        assert!(node.config(None).expect_err("no such file").contains("/dev/urandom"));
+    }
+
+    #[test]
+    fn every_mistake_is_named_at_once_with_its_remedy() {
+        for (from, to, said) in [
+            ("host = 2", "hots = 2", "node.hots = 2: unknown key; did you mean `host`?"),
+            ("host = 2", "", "node.host: is missing; write, say, host = 0"),
+            (
+                "host = 2",
+                "host = 3",
+                "fcbb:bb00:2:8001:: is not the address of host 3 in plane 0; write \"[fcbb:bb00:2:8002::]:PORT\"",
+            ),
+            ("host = 2", "host = 6000", "has no address: 3001 T0 switches of a plane do not fit"),
+            (
+                "fcbb:bb00:802:8801::]:4792",
+                "fcbb:bb00:2:8001::]:4791",
+                "is in the list twice; give each plane a port of its own",
+            ),
+            ("]:4792", "", "is no address with a port"),
+            ("[fcbb:bb00:802:8801::]:4792", "10.0.0.1:4792", "10.0.0.1 is an IPv4 address, and SRv6 source routes"),
+            ("mrc", "mrq", "`mrq` is no profile; did you mean `mrc`?"),
+            ("mrc", "rocev2/hpcc", "`hpcc` needs records of switches, which only the simulator has; take another"),
+            ("\"1 Gbps\"", "1", "node.rate = 1: needs a unit"),
+            ("250 us", "0 us", "must be above zero"),
+            ("::/32", "::/33", "is no block of 32 bits"),
+            ("\"fcbb:bb00::/32\"", "\"ff02:0::/32\"", "cannot be a block of micro segments"),
+            ("t1s = 2", "t1s = 1024", "srv6.t1s = 1024: must be at most 1023"),
+            ("t1s = 2", "t1s = 2\nt0s_per_pod = 2", "srv6.t2s_per_t1: is missing; write, say, t2s_per_t1 = 2"),
+            ("t1s = 2", "", "srv6.t1s: is missing"),
+            (
+                "[srv6]",
+                "[[distance]]\nfirst = 0\nrate = \"1 Gbps\"\n[srv6]",
+                "distance[0].last: is missing; write, say, last = 3",
+            ),
+            ("[srv6]", "[[distance]]\nrate = \"2 Gbps\"\n[srv6]", "is zero, or more than node.rate"),
+            (
+                "[srv6]",
+                "[distance]\nrate = \"2 Gbps\"\n[srv6]",
+                "must be a list of tables; write [[distance]] above each",
+            ),
+            (
+                "t1s = 2",
+                "t1s = 2\nt1s_per_pair = 1",
+                "srv6.t1s_per_pair = 1: 2 T1 switches of a plane are not 1 for each pair",
+            ),
+            ("[\"p0\", \"p1\"]", "[\"p0\"]", "must name 2 interfaces; write one for each plane, in order"),
+            ("trimming = true", "denied = [\"spine1\"]", "is no list of parts of the fabric; write [\"p0:t1-3\""),
+            ("[srv6]", "[srv5]", "srv5 = {...}: unknown section; did you mean `srv6`?"),
+            ("[node]", "[node", "not valid TOML"),
+        ] {
+            let problems = NodeFile::from_text("h2.toml", &GOOD.replacen(from, to, 1)).expect_err(said);
+            assert!(problems.to_string().contains(said), "{to}: {problems}");
+        }
+        let problems = NodeFile::from_text("x", "[node]\nrate = 3\n[srv6]\n").expect_err("much is wrong");
+        assert_eq!(problems.0.len(), 5, "{problems}");
+    }
+}
