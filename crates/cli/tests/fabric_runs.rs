@@ -166,9 +166,11 @@ fn chunks_are_copied_lost_and_fetched_in_both_worlds() {
         // The rate is low, so that a debug build on a busy machine keeps up.
         let sets = ["--set", &set, "--set", "workload.size=2 MB", "--set", "faults.0.probability=0.02"];
         let run = ["run", scenario, "--rate", "20Mbps", "--both", "--json", "-", "--quiet"];
-        // With parity, receivers fetch late: the tuned timer expires before chunks that a busy machine only delays.
-        let coded = parity.map(|parity| [format!("workload.parity={parity}"), "workload.cutoff=artifact".into()]);
-        let parity: Vec<&str> = coded.iter().flatten().flat_map(|set| ["--set", set]).collect();
+        // Receivers fetch late: the tuned timer expires before chunks that a busy machine only delays, and their copies
+        // are fetched as well.
+        let run = [&run[..], &["--set", "workload.cutoff=artifact"]].concat();
+        let coded = parity.map(|parity| format!("workload.parity={parity}"));
+        let parity: Vec<&str> = coded.iter().flat_map(|set| ["--set", set]).collect();
         let output = fabric.run(&[&run[..], &sets, &parity].concat());
         // A wrong byte at any rank makes the run fail.
         let both: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", said(&output)));

@@ -255,7 +255,8 @@ def failures(rank, ranks):
         assert "aborted" in str(error), error
     else:
         raise AssertionError("the group was aborted")
-    assert time.monotonic() - began < 1
+    # At once on an idle machine; without the abort, the limit of the operation is two minutes.
+    assert time.monotonic() - began < 20
 
 
 def sums_are_right(rank, ranks):
