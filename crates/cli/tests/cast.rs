@@ -1,13 +1,11 @@
 //! Casts and collectives as processes, between the hosts of a fabric of namespaces. They need root and iproute2;
 //! without these, every test prints why it is skipped.
 
-use namespaces::{Fabric, said, strandway};
+use super::namespaces::{Fabric, said, strandway};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-
-mod namespaces;
 
 const PLANES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cast/two_planes.toml");
 

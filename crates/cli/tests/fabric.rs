@@ -1,12 +1,10 @@
 //! `strandway fabric` for real: builds, breaks, repairs and removes namespaces. The tests need root; without it, each
 //! one prints why it is skipped.
 
-use namespaces::{Fabric, SCENARIO, TRIMMING, said, strandway};
+use super::namespaces::{Fabric, SCENARIO, TRIMMING, said, strandway};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use strandway_fabric::usid::Clos;
-
-mod namespaces;
 
 fn has_python() -> bool {
     let found = Command::new("python3").arg("-c").arg("pass").output().is_ok_and(|o| o.status.success());
@@ -262,12 +260,10 @@ fn losses_in_runs_take_their_share_in_runs_of_about_the_length_that_was_asked_fo
 
 /// The report of `fabric run`, even if it misses the scenario's bounds.
 fn outcome(fabric: &Fabric, scenario: &str, more: &[&str]) -> serde_json::Value {
-    let json = std::env::temp_dir().join(format!("{}.json", fabric.name));
+    let json = fabric.scratch().join("report.json");
     let output = fabric.run(&[&["run", scenario, "--json", &json.display().to_string()], more].concat());
     assert!(matches!(output.status.code(), Some(0 | 3)), "{more:?}: {}", said(&output));
-    let report = serde_json::from_str(&std::fs::read_to_string(&json).expect("a report")).expect("JSON");
-    std::fs::remove_file(&json).expect("a file");
-    report
+    serde_json::from_str(&std::fs::read_to_string(&json).expect("a report")).expect("JSON")
 }
 
 #[test]
@@ -353,8 +349,7 @@ fn rates_and_bursts_of_a_scenario_strike_while_it_runs_and_are_mended() {
 #[test]
 fn without_a_compiler_a_fabric_stands_without_marks_and_says_so() {
     let Some(fabric) = Fabric::named() else { return };
-    let folder = std::env::temp_dir().join(format!("{}-commands", fabric.name));
-    std::fs::create_dir_all(&folder).expect("a folder");
+    let folder = fabric.scratch();
     for command in ["ip", "tc", "nsenter", "sh"] {
         let found = std::env::split_paths(&std::env::var_os("PATH").expect("a path"))
             .chain([std::path::PathBuf::from("/sbin"), "/usr/sbin".into()])
@@ -363,9 +358,8 @@ fn without_a_compiler_a_fabric_stands_without_marks_and_says_so() {
             .expect("fabrics need it");
         std::os::unix::fs::symlink(found, folder.join(command)).expect("a link");
     }
-    let run = |arguments: &[&str]| fabric.command(arguments).env("PATH", &folder).output().expect("it runs");
+    let run = |arguments: &[&str]| fabric.command(arguments).env("PATH", folder).output().expect("it runs");
     let (up, again, burst) = (run(&["up", TRIMMING]), run(&["up", TRIMMING]), run(&["fail", "loss:p0:2%:8"]));
-    std::fs::remove_dir_all(&folder).expect("the folder can go");
     let text = String::from_utf8_lossy(&up.stdout).into_owned();
     assert!(up.status.success(), "{}", said(&up));
     for what in ["ECN: off", "trimming: off"] {
@@ -449,8 +443,7 @@ fn exec_passes_the_exit_status_on_and_runs_on_the_host() {
 fn what_cannot_be_built_leaves_nothing_behind() {
     let Some(fabric) = Fabric::named() else { return };
     // A `tc` that fails; it is found before the real one.
-    let folder = std::env::temp_dir().join(&fabric.name);
-    std::fs::create_dir_all(&folder).expect("a folder");
+    let folder = fabric.scratch();
     let fake = folder.join("tc");
     std::fs::write(&fake, "#!/bin/sh\n[ \"$1\" = -V ] && exit 0\necho 'Error: it is broken' >&2; exit 2\n")
         .expect("a file");
@@ -458,7 +451,6 @@ fn what_cannot_be_built_leaves_nothing_behind() {
     assert!(made.success());
     let way = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
     let output = fabric.command(&["up", SCENARIO]).env("PATH", way).output().expect("it runs");
-    std::fs::remove_dir_all(&folder).expect("the folder can go");
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("it is broken"), "{}", said(&output));
     fabric.assert_gone();

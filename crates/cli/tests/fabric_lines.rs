@@ -1,13 +1,11 @@
 //! Sites joined by delay lines, for real: built, run, counted and removed. The tests need root, iproute2 and ethtool;
 //! without these, each one prints why it is skipped.
 
-use namespaces::{Fabric, said};
+use super::namespaces::{Fabric, said};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-
-mod namespaces;
 
 const LONG_LINK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/wire/long_link.toml");
 

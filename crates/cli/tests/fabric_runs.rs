@@ -1,12 +1,10 @@
 //! Runs on fabrics of namespaces: the simulated and the built fabric are the same, and runs do not disturb each other.
 //! The tests need root; without it, each one prints why it is skipped.
 
-use namespaces::{Fabric, SCENARIO, said, strandway};
+use super::namespaces::{Fabric, SCENARIO, said, strandway};
 use serde_json::Value;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-
-mod namespaces;
 
 /// Two hosts on one plane at 20 Mb/s, with one flow of this many bytes.
 fn small(bytes: &str) -> String {
@@ -18,7 +16,7 @@ fn small(bytes: &str) -> String {
 }
 
 fn file(fabric: &Fabric, text: &str) -> String {
-    let path = std::env::temp_dir().join(format!("{}.toml", fabric.name));
+    let path = fabric.scratch().join("scenario.toml");
     std::fs::write(&path, text).expect("written");
     path.display().to_string()
 }

@@ -2,9 +2,7 @@
 //! These fabrics take a second to build and lock others out meanwhile, so they are not beside tests whose faults must
 //! strike in time.
 
-use namespaces::{Fabric, said};
-
-mod namespaces;
+use super::namespaces::{Fabric, said};
 
 const THREE_TIERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/wire/three_tiers.toml");
 

@@ -1,9 +1,7 @@
 //! Every command with sockets, between hosts that have IPv4 and no IPv6. They need root and iproute2; without these,
 //! every test prints why it is skipped.
 
-mod hosts;
-
-use hosts::{Family, Hosts};
+use super::hosts::{Family, Hosts};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -1,9 +1,7 @@
 //! Real nodes on a fabric of namespaces: scenarios run while links fail, and no byte is lost. The tests need root;
 //! without it, each one prints why it is skipped.
 
-mod namespaces;
-
-use namespaces::{Fabric, SCENARIO, said};
+use super::namespaces::{Fabric, SCENARIO, said};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Stdio};
@@ -34,7 +32,7 @@ fn a_scenario_runs_between_real_nodes_and_leaves_nothing() {
 /// The scenario of a silent failure of plane 1 that begins early in a transfer of [`LONG`] and ends after it, in a file.
 /// Commands of the system break the plane, which takes them some time on a busy machine.
 fn plane_1_dies(fabric: &Fabric) -> String {
-    let file = std::env::temp_dir().join(format!("{}.toml", fabric.name));
+    let file = fabric.scratch().join("faults.toml");
     let scenario = std::fs::read_to_string(SCENARIO).expect("it is there");
     let fault = "\n[[faults]]\nplane = 1\nkind = \"down\"\nsilent = true\nat = \"20 ms\"\nuntil = \"4 s\"\n";
     std::fs::write(&file, scenario + fault).expect("a file");
@@ -74,7 +72,6 @@ fn a_scenario_runs_in_mrcs_published_bytes_and_loses_nothing_when_a_plane_dies()
     assert!(node.contains("layout = \"mrc\""), "{node}");
     let file = plane_1_dies(&fabric);
     let report = report(&fabric, &[&["run", &file, "--layout", "mrc", "--json", "-"][..], &LONG].concat());
-    std::fs::remove_file(&file).expect("ours");
     outlived(&report);
 }
 
@@ -84,7 +81,6 @@ fn a_plane_that_dies_silently_under_a_scenario_costs_no_byte() {
     fabric.good(&["up", SCENARIO, "--set", SLOW]);
     let file = plane_1_dies(&fabric);
     let report = report(&fabric, &[&["run", &file, "--json", "-"][..], &LONG].concat());
-    std::fs::remove_file(&file).expect("ours");
     outlived(&report);
     assert_eq!(fabric.status(&[])["failures"].as_array().map(Vec::len), Some(0), "it is healed afterwards");
 }

@@ -1,8 +1,6 @@
 //! `perf` and `doctor` as processes, over loopback.
 
-mod hosts;
-
-use hosts::{Family, Hosts, run};
+use super::hosts::{Family, Hosts, run};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -86,9 +84,8 @@ fn a_server_that_is_killed_is_reported_to_its_client() {
 
 #[test]
 fn ranks_measure_a_table_and_programs_take_it() {
-    let folder = std::env::temp_dir().join(format!("strandway-tune-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let (store, table) = (folder.join("store/"), folder.join("table"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, table) = (folder.path().join("store/"), folder.path().join("table"));
     let run = |rank: u32| {
         let mut command = strandway(&["perf", "tune", "-n", "1", "--write"]);
         command.arg(&table).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -110,7 +107,6 @@ fn ranks_measure_a_table_and_programs_take_it() {
     let output = strandway(&["perf", "tune"]).env_clear().output().expect("it ends");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("SLURM_PROCID"), "{said}");
-    std::fs::remove_dir_all(&folder).expect("removed");
 }
 
 #[test]

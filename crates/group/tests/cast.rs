@@ -1,8 +1,6 @@
 //! Casts of real files between real nodes in one process: a sender, and receivers with threads of their own.
 
-#[path = "../../udp/tests/support/mod.rs"]
-mod support;
-
+use super::support::{self, cast_address, config, in_multicast_namespace, over_ipv4, pattern, v6};
 use std::fs;
 use std::net::SocketAddrV6;
 use std::path::{Path, PathBuf};
@@ -14,7 +12,7 @@ use strandway_proto::Rate;
 use strandway_proto::repair::Code;
 use strandway_udp::copy::parts::Target;
 use strandway_udp::{Config, Node};
-use support::{cast_address, config, in_multicast_namespace, over_ipv4, pattern, v6};
+use tempfile::TempDir;
 
 fn two_planes(address: SocketAddrV6) -> Config {
     let mut config = config("uec", 2);
@@ -32,34 +30,31 @@ fn options() -> Options {
     Options { block: 1 << 16, wait: Duration::from_secs(5), ..Options::new(team) }
 }
 
-/// A new, empty folder.
-fn folder(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("strandway-cast-{}-{name}", std::process::id()));
-    let _ = fs::remove_dir_all(&path);
-    fs::create_dir_all(&path).expect("a folder");
-    path
+/// A new, empty folder, which is removed at the end of its test.
+fn folder(name: &str) -> TempDir {
+    tempfile::Builder::new().prefix(&format!("strandway-cast-{name}-")).tempdir().expect("a folder")
 }
 
 /// A receiver that serves a folder until it is told to stop, and collects its news.
 struct Receiver {
     listener: Listener,
-    folder: PathBuf,
+    folder: TempDir,
     stop: Arc<AtomicBool>,
     told: Arc<Mutex<Vec<Served>>>,
     thread: Option<std::thread::JoinHandle<Result<(), CastError>>>,
 }
 
 impl Receiver {
-    fn new(name: &str, folder: PathBuf, delay: Duration) -> Receiver {
+    fn new(name: &str, folder: TempDir, delay: Duration) -> Receiver {
         Receiver::at(cast_address(), name, folder, delay)
     }
 
-    fn at(address: SocketAddrV6, name: &str, folder: PathBuf, delay: Duration) -> Receiver {
+    fn at(address: SocketAddrV6, name: &str, folder: TempDir, delay: Duration) -> Receiver {
         let node = Node::bind(two_planes(address)).expect("sockets");
         let addresses = node.addresses().expect("bound").into_iter().map(v6).collect();
         let (stop, told) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let thread = {
-            let (stop, told, folder) = (stop.clone(), told.clone(), folder.clone());
+            let (stop, told, folder) = (stop.clone(), told.clone(), folder.path().to_path_buf());
             std::thread::spawn(move || {
                 std::thread::sleep(delay);
                 let target = Target::open(&folder).expect("a folder");
@@ -89,13 +84,13 @@ fn send(receivers: &[Receiver], sources: &[PathBuf], options: &Options) -> Resul
 }
 
 /// A tree of files of many sizes.
-fn tree(name: &str) -> PathBuf {
+fn tree(name: &str) -> TempDir {
     let top = folder(name);
-    fs::create_dir_all(top.join("deep/er")).expect("folders");
+    fs::create_dir_all(top.path().join("deep/er")).expect("folders");
     for (i, size) in [0, 1, 1_343, 1_344, 65_536, 65_537, 1_000_003].into_iter().enumerate() {
-        fs::write(top.join(format!("file{i}")), pattern(i as u64, size)).expect("written");
+        fs::write(top.path().join(format!("file{i}")), pattern(i as u64, size)).expect("written");
     }
-    fs::write(top.join("deep/er/small"), b"deep").expect("written");
+    fs::write(top.path().join("deep/er/small"), b"deep").expect("written");
     top
 }
 
@@ -127,17 +122,17 @@ fn a_tree_reaches_all_receivers_and_the_next_cast_has_nothing_to_send() {
         let mut receivers: Vec<Receiver> =
             (0..3).map(|i| Receiver::new(&format!("r{i}"), folder(&format!("all-r{i}")), Duration::ZERO)).collect();
         // One of them has a part of the files already.
-        fs::create_dir_all(receivers[1].folder.join("all-0")).expect("a folder");
-        let sources = [source.join(".")];
+        fs::create_dir_all(receivers[1].folder.path().join("all-0")).expect("a folder");
+        let sources = [source.path().join(".")];
         let mut options = Options { trusting, ..options() };
         options.team.parity = parity;
         let summary = send(&receivers, &sources, &options).expect("it works");
         assert_eq!(summary.passes, 1);
         assert!(summary.failures.is_empty() && summary.unread.is_empty(), "{summary:?}");
         for receiver in &receivers {
-            let at = &receiver.folder;
+            let at = receiver.folder.path();
             let _ = fs::remove_dir(at.join("all-0"));
-            assert_same(&source, at);
+            assert_same(source.path(), at);
         }
         assert!(summary.status.receivers.iter().all(|r| r.state == State::Done && r.files == 8), "{summary:?}");
         assert!(summary.status.cast_bytes < 2 * summary.status.bytes, "each byte is cast once");
@@ -166,15 +161,15 @@ fn a_cast_steps_over_a_taken_port_and_needs_none_without_multicast() {
         (0..2).map(|i| Receiver::new(&format!("r{i}"), folder(&format!("taken-r{i}")), Duration::ZERO)).collect();
     let take = |port: u16| std::net::UdpSocket::bind(("::", port)).expect("a free port");
     let mut others = vec![take(47_997)];
-    let summary = send(&receivers, &[source.join(".")], &options()).expect("it works");
+    let summary = send(&receivers, &[source.path().join(".")], &options()).expect("it works");
     assert_eq!(summary.status.planes, 0b11);
-    receivers.iter().for_each(|receiver| assert_same(&source, &receiver.folder));
+    receivers.iter().for_each(|receiver| assert_same(source.path(), receiver.folder.path()));
     others.extend((47_998..47_997 + strandway_group::Options::PORTS).map(take));
-    let error = send(&receivers, &[source.join("file3")], &options()).expect_err("no port is left").to_string();
+    let error = send(&receivers, &[source.path().join("file3")], &options()).expect_err("no port is left").to_string();
     assert!(error.contains("UDP ports 47997 to 48012 are taken"), "{error}");
     let mut without = options();
     without.team.no_multicast = true;
-    let summary = send(&receivers, &[source.join("file4")], &without).expect("it works");
+    let summary = send(&receivers, &[source.path().join("file4")], &without).expect("it works");
     assert_eq!((summary.status.planes, summary.status.receivers[1].state.clone()), (0, State::Done));
     receivers.iter_mut().for_each(Receiver::end);
 }
@@ -187,12 +182,12 @@ fn who_lacks_a_part_gets_it_and_the_others_keep_theirs() {
     let source = tree("part");
     let mut receivers: Vec<Receiver> =
         (0..2).map(|i| Receiver::new(&format!("r{i}"), folder(&format!("part-r{i}")), Duration::ZERO)).collect();
-    send(&receivers, &[source.join(".")], &options()).expect("it works");
-    fs::remove_file(receivers[1].folder.join("file5")).expect("there");
-    let summary = send(&receivers, &[source.join(".")], &options()).expect("it works");
+    send(&receivers, &[source.path().join(".")], &options()).expect("it works");
+    fs::remove_file(receivers[1].folder.path().join("file5")).expect("there");
+    let summary = send(&receivers, &[source.path().join(".")], &options()).expect("it works");
     assert_eq!(summary.missing_bytes, 65_537);
     assert_eq!(summary.status.receivers.iter().map(|r| r.files).collect::<Vec<_>>(), [0, 1]);
-    receivers.iter().for_each(|receiver| assert_same(&source, &receiver.folder));
+    receivers.iter().for_each(|receiver| assert_same(source.path(), receiver.folder.path()));
     receivers.iter_mut().for_each(Receiver::end);
 }
 
@@ -202,7 +197,7 @@ fn a_receiver_that_comes_late_has_everything_in_the_end() {
         return;
     }
     let source = folder("late");
-    fs::write(source.join("large"), pattern(5, 3_000_000)).expect("written");
+    fs::write(source.path().join("large"), pattern(5, 3_000_000)).expect("written");
     let mut receivers = vec![
         Receiver::new("early", folder("late-early"), Duration::ZERO),
         Receiver::new("late", folder("late-late"), Duration::from_millis(1_200)),
@@ -211,9 +206,9 @@ fn a_receiver_that_comes_late_has_everything_in_the_end() {
     let mut options = options();
     options.team.rate = Rate(16_000_000);
     options.wait = Duration::from_millis(200);
-    let summary = send(&receivers, &[source.join(".")], &options).expect("it works");
+    let summary = send(&receivers, &[source.path().join(".")], &options).expect("it works");
     assert_eq!(summary.passes, 2, "{summary:?}");
-    receivers.iter().for_each(|receiver| assert_same(&source, &receiver.folder));
+    receivers.iter().for_each(|receiver| assert_same(source.path(), receiver.folder.path()));
     receivers.iter_mut().for_each(Receiver::end);
 }
 
@@ -223,7 +218,7 @@ fn a_receiver_that_dies_is_left_behind_and_goes_on_the_next_time() {
         return;
     }
     let source = folder("dies");
-    fs::write(source.join("large"), pattern(5, 3_000_000)).expect("written");
+    fs::write(source.path().join("large"), pattern(5, 3_000_000)).expect("written");
     let mut receivers: Vec<Receiver> =
         (0..3).map(|i| Receiver::new(&format!("r{i}"), folder(&format!("dies-r{i}")), Duration::ZERO)).collect();
     let mut slow = options();
@@ -233,19 +228,19 @@ fn a_receiver_that_dies_is_left_behind_and_goes_on_the_next_time() {
         std::thread::sleep(Duration::from_millis(900));
         dying.store(true, Ordering::Relaxed);
     });
-    let summary = send(&receivers, &[source.join(".")], &slow).expect("the others go on");
+    let summary = send(&receivers, &[source.path().join(".")], &slow).expect("the others go on");
     death.join().expect("no panic");
     let states: Vec<bool> = summary.status.receivers.iter().map(|r| r.state == State::Done).collect();
     assert_eq!(states, [true, false, true], "{summary:?}");
-    assert_same(&source, &receivers[0].folder);
-    assert_same(&source, &receivers[2].folder);
-    let left = receivers[1].folder.clone();
-    assert!(!left.join("large").exists(), "nothing has its name before it is whole");
+    assert_same(source.path(), receivers[0].folder.path());
+    assert_same(source.path(), receivers[2].folder.path());
     receivers[1].end();
-    receivers[1] = Receiver::new("r1", left, Duration::ZERO);
-    let summary = send(&receivers, &[source.join(".")], &options()).expect("it works");
+    let left = receivers.remove(1).folder;
+    assert!(!left.path().join("large").exists(), "nothing has its name before it is whole");
+    receivers.insert(1, Receiver::new("r1", left, Duration::ZERO));
+    let summary = send(&receivers, &[source.path().join(".")], &options()).expect("it works");
     assert!(summary.missing_bytes > 0 && summary.missing_bytes < 3_000_000, "it goes on where it was: {summary:?}");
-    receivers.iter().for_each(|receiver| assert_same(&source, &receiver.folder));
+    receivers.iter().for_each(|receiver| assert_same(source.path(), receiver.folder.path()));
     receivers.iter_mut().for_each(Receiver::end);
 }
 
@@ -258,8 +253,8 @@ fn receivers_that_do_not_answer_are_named() {
     let listener = Listener { name: "h9".into(), addresses: vec!["[fd00::1]:9".parse().expect("an address"); 2] };
     let node = Node::bind(two_planes(cast_address())).expect("sockets");
     let options = Options { wait: Duration::from_millis(300), ..options() };
-    let error =
-        cast::send(node, &[listener], &[source], &options, &|| false, &mut |_| {}).expect_err("no receiver answers");
+    let error = cast::send(node, &[listener], &[source.path().into()], &options, &|| false, &mut |_| {})
+        .expect_err("no receiver answers");
     assert!(matches!(&error, CastError::Nobody(reasons) if reasons[0].0 == "h9"), "{error}");
 }
 
@@ -273,8 +268,8 @@ fn where_nothing_carries_multicast_receivers_pass_chunks_on() {
     let listeners: Vec<Listener> = receivers.iter().map(|receiver| receiver.listener.clone()).collect();
     let node = Node::bind(two_planes(support::local())).expect("sockets");
     let summary =
-        cast::send(node, &listeners, &[source.join(".")], &options(), &|| false, &mut |_| {}).expect("it works");
+        cast::send(node, &listeners, &[source.path().join(".")], &options(), &|| false, &mut |_| {}).expect("it works");
     assert_eq!((summary.status.planes, summary.passes), (0, 1), "{summary:?}");
-    receivers.iter().for_each(|receiver| assert_same(&source, &receiver.folder));
+    receivers.iter().for_each(|receiver| assert_same(source.path(), receiver.folder.path()));
     receivers.iter_mut().for_each(Receiver::end);
 }

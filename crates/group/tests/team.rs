@@ -1,8 +1,6 @@
 //! Teams of real nodes in one process, with a thread for each rank.
 
-#[path = "../../udp/tests/support/mod.rs"]
-mod support;
-
+use super::support::{self, cast_address, config, in_multicast_namespace, over_ipv4, pattern, v6};
 use std::net::SocketAddrV6;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -11,7 +9,6 @@ use strandway_group::bench::{Bench, Row, Way};
 use strandway_group::{Done, GroupError, Options, Team, What};
 use strandway_proto::Rate;
 use strandway_udp::{Config, Node};
-use support::{cast_address, config, in_multicast_namespace, over_ipv4, pattern, v6};
 
 fn two_planes(address: SocketAddrV6) -> Config {
     let mut config = config("uec", 2);

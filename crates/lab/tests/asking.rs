@@ -194,9 +194,8 @@ fn a_flow_has_a_row_when_asked() {
 
 #[test]
 fn a_start_in_a_matrix_has_a_unit() {
-    let folder = std::env::temp_dir().join(format!("strandway-starts-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let matrix = folder.join("late.tm");
+    let folder = tempfile::tempdir().expect("a folder");
+    let matrix = folder.path().join("late.tm");
     std::fs::write(&matrix, "\u{feff}Nodes 16\nConnections 1\n0->13 id 1 start 3 size 20000\n").expect("written");
     let mut scenario = Scenario::load(&matrix).expect("a matrix by its text");
     for (unit, start, told) in [(None, 3, true), (Some("ps"), 3, false), (Some("us"), 3_000_000, false)] {
@@ -207,7 +206,6 @@ fn a_start_in_a_matrix_has_a_unit() {
         assert_eq!(experiment.start_of(&experiment.messages[0]).map(|t| t.0), Some(start), "{unit:?}");
         assert_eq!(experiment.notes.iter().any(|note| note.contains("picoseconds")), told, "{:?}", experiment.notes);
     }
-    std::fs::remove_dir_all(&folder).expect("removed");
 }
 
 #[test]

@@ -63,7 +63,8 @@ impl Recorded {
 
     /// The output lines of tshark for `arguments`; `None` if it is not installed. `name` is the name of the test.
     fn tshark(&self, name: &str, lua: bool, arguments: &[&str]) -> Option<Vec<String>> {
-        let file = std::env::temp_dir().join(format!("strandway-{name}-{}.pcap", std::process::id()));
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join(format!("{name}.pcap"));
         std::fs::write(&file, &self.file).expect("a file can be written");
         let mut command = Command::new("tshark");
         command.arg("-n").arg("-r").arg(&file).args(["-o", "udp.check_checksum:TRUE"]);
@@ -72,7 +73,6 @@ impl Recorded {
             command.arg("-X").arg(format!("lua_script:{}", script.display()));
         }
         let output = command.args(arguments).output();
-        std::fs::remove_file(&file).expect("the file was written");
         let Ok(output) = output else {
             eprintln!("skipped: tshark is not installed");
             return None;

@@ -369,9 +369,8 @@ fn what_has_no_effect_is_told() {
 
 #[test]
 fn a_flow_that_waits_in_a_circle_tells_for_what() {
-    let folder = std::env::temp_dir().join(format!("strandway-circle-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let file = folder.join("circle.cm");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("circle.cm");
     let text = "Nodes 16\nConnections 2\nTriggers 2\n0->1 id 1 trigger 5 size 1000 send_done_trigger 6\n\
                 1->2 id 2 trigger 6 size 1000 send_done_trigger 5\ntrigger id 5 oneshot\ntrigger id 6 oneshot\n";
     std::fs::write(&file, text).expect("written");
@@ -380,7 +379,6 @@ fn a_flow_that_waits_in_a_circle_tells_for_what() {
     assert_eq!(report.end, "stalled");
     assert_eq!(report.flows.waiting, ["1: host0->host1 waits for trigger 5", "2: host1->host2 waits for trigger 6"]);
     assert!(strandway_lab::report::text::report(&report).contains("waits for trigger 6"));
-    std::fs::remove_dir_all(&folder).expect("removed");
 }
 
 #[test]

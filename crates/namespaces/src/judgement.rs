@@ -35,12 +35,11 @@ fn the_kernels_port_and_the_simulated_port_judge_alike() {
         eprintln!("skipped: no C compiler (`cc`) is here");
         return;
     }
-    let folder = std::env::temp_dir().join(format!("strandway-judgement-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder for the compiled judgement");
+    let folder = tempfile::tempdir().expect("a folder for the compiled judgement");
     let mut counts = [0u32; 3];
     for (n, port) in PORTS.into_iter().enumerate() {
         let [limit, low, high, chance] = port;
-        let binary = folder.join(n.to_string());
+        let binary = folder.path().join(n.to_string());
         let definitions = [("LIMIT", limit), ("LOW", low), ("HIGH", high), ("CHANCE", chance)]
             .map(|(key, value)| format!("-D{key}={value}"));
         let mut compiler = Command::new("cc");
@@ -88,7 +87,6 @@ fn the_kernels_port_and_the_simulated_port_judge_alike() {
             counts[usize::from(answer)] += 1;
         }
     }
-    let _ = std::fs::remove_dir_all(&folder);
     assert!(counts.iter().all(|&count| count > 2_000), "queued, marked, trimmed: {counts:?}");
 }
 

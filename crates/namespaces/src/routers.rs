@@ -199,10 +199,9 @@ mod tests {
 
     #[test]
     fn a_process_that_has_got_a_router_s_number_is_not_taken_for_it() {
-        let home = std::env::temp_dir().join(format!("strandway-routers-{}", std::process::id()));
-        fs::create_dir_all(&home).expect("a folder");
+        let home = tempfile::tempdir().expect("a folder");
         // Another fabric's router has the same name.
-        let (other, file) = (home.join(ROUTER), home.join("t0-p0-0.pid"));
+        let (other, file) = (home.path().join(ROUTER), home.path().join("t0-p0-0.pid"));
         fs::copy("/bin/sleep", &other).expect("there is a sleep");
         let mut child = Command::new(&other).arg("20").spawn().expect("it runs");
         fs::write(&file, format!("{}\n", child.id())).expect("a file");
@@ -215,7 +214,6 @@ mod tests {
         let lives = child.try_wait().expect("it is ours").is_none();
         let _ = child.kill();
         let _ = child.wait();
-        let _ = fs::remove_dir_all(&home);
         assert!(lives, "it is not signalled");
     }
 }

@@ -1,9 +1,7 @@
 //! Two endpoints and one bad wire, with any combination of policies, ports and packets: every message arrives exactly
 //! once, and no packet from the network does harm.
 
-mod pair_support;
-
-use pair_support::{ACK, Chance, DELAY, Outage, PACKET, Post, RTT, World, acknowledged, check};
+use super::pair_support::{self, ACK, Chance, DELAY, Outage, PACKET, Post, RTT, World, acknowledged, check};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use std::collections::{BTreeMap, BTreeSet};
@@ -314,7 +312,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, max_shrink_iters: 0, failure_persistence: None, rng_seed: draws(), ..ProptestConfig::default() })]
     #[test]
     fn wandering_by_seed_every_message_arrives(seed in any::<u64>()) {
-        println!("replay: STRANDWAY_WANDER={seed} cargo test -p strandway-proto --test combinations the_wandering_of_one_seed");
+        println!("replay: STRANDWAY_WANDER={seed} cargo test -p strandway-proto --test all the_wandering_of_one_seed");
         wander(seed);
     }
 }

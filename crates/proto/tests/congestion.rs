@@ -1,9 +1,7 @@
 //! Congestion controls: curves against stored tables, DCQCN against a model that fires every timer, and conditions that
 //! hold for all of them with any input.
 
-mod operations;
-
-use operations::CongestionOperation;
+use super::operations::CongestionOperation;
 use proptest::prelude::*;
 use strandway_proto::congestion::{
     AckSample, AnyCongestion, Congestion, CongestionConfig, Dcqcn, DcqcnConfig, Hpcc, HpccConfig, LossKind, LossSample,

@@ -1,7 +1,6 @@
 //! Replays the fuzzing corpora as ordinary tests, so that every input that once found a fault is tried again.
 
-mod operations;
-
+use super::operations;
 use std::path::PathBuf;
 use strandway_proto::letter::{Have, Missing};
 use strandway_proto::packet::{

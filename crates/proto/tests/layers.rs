@@ -155,6 +155,24 @@ fn unsafe_is_forbidden_but_where_it_is_named() {
     }
 }
 
+/// Files of tests that no program has would not run, and nothing would say so.
+#[test]
+fn every_file_of_integration_tests_is_part_of_a_program() {
+    let crates: PathBuf = [env!("CARGO_MANIFEST_DIR"), ".."].iter().collect();
+    for (name, text) in manifests().iter().filter(|(_, text)| text.contains("\nautotests = false\n")) {
+        let tests = crates.join(name).join("tests");
+        let main = std::fs::read_to_string(tests.join("main.rs")).expect("the modules of the program `all`");
+        for entry in std::fs::read_dir(&tests).expect("tests") {
+            let path = entry.expect("an entry").path();
+            let stem = path.file_stem().expect("a name").to_string_lossy().into_owned();
+            let has_code = path.extension().is_some_and(|kind| kind == "rs") || path.join("mod.rs").exists();
+            let has_program = stem == "main" || text.contains(&format!("\npath = \"tests/{stem}.rs\"\n"));
+            let is_module = main.lines().any(|line| line == format!("mod {stem};"));
+            assert!(!has_code || has_program || is_module, "crates/{name}/tests/main.rs lacks `mod {stem};`");
+        }
+    }
+}
+
 #[test]
 fn a_manifest_is_read_as_cargo_reads_it() {
     let manifest = "[package]\nname = \"x\"\n[dependencies]\nstrandway-proto.workspace = true\n# no = 1\n\n\

@@ -1,8 +1,6 @@
 //! Losses found by the order of a single path, when the world says that paths keep their order.
 
-mod pair_support;
-
-use pair_support::{Outcome, PACKET, RTT, World, check};
+use super::pair_support::{Outcome, PACKET, RTT, World, check};
 use strandway_proto::Span;
 use strandway_proto::reliability::ReliabilityConfig;
 

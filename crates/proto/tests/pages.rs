@@ -138,6 +138,7 @@ fn unknown_names(page: &str, files: &[String]) -> Vec<String> {
         for pair in words.windows(2).filter(|_| code) {
             let wanted = match pair[0] {
                 "--manifest-path" => pair[1].to_string(),
+                "--test" if pair[1] == "all" => "tests/main.rs".to_string(),
                 "--test" => format!("tests/{}.rs", pair[1]),
                 // In `crates` or in `examples`.
                 "-p" => format!("{}/Cargo.toml", pair[1].trim_start_matches("strandway-")),

@@ -2,9 +2,7 @@
 //!
 //! A checker looks at both endpoints after every step (see `pair_support`); what is asserted here comes on top of it.
 
-mod pair_support;
-
-use pair_support::{ACK, DELAY, PACKET, RTT, World, check};
+use super::pair_support::{self, ACK, DELAY, PACKET, RTT, World, check};
 use std::collections::BTreeMap;
 use strandway_proto::congestion::{CongestionConfig, FixedConfig};
 use strandway_proto::packet::{Flags, Header};

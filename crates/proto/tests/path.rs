@@ -3,9 +3,7 @@
 //! The models are for one port, where a selector's choice does not depend on idle ports; for several ports there are
 //! properties.
 
-mod operations;
-
-use operations::PathOperation;
+use super::operations::PathOperation;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use strandway_proto::path::{

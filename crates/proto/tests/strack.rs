@@ -1,9 +1,7 @@
 //! STrack: the four cases of its window and their limits, its curve, and the loss detection of `strack` and
 //! `strack_fast`.
 
-mod pair_support;
-
-use pair_support::{ACK, DELAY, PACKET, RTT, World, check};
+use super::pair_support::{ACK, DELAY, PACKET, RTT, World, check};
 use strandway_proto::congestion::{AckSample, Congestion, LossKind, LossSample, Strack, StrackConfig};
 use strandway_proto::path::{BitmapConfig, PathConfig};
 use strandway_proto::{Bytes, Environment, Profile, Rate, Span, Time};

@@ -3,7 +3,8 @@
 These are `strandway copy` and `strandway cast` of the command line, with the same protocol: either side may be the other program.
 
 >>> import pathlib, tempfile, strandway
->>> here = pathlib.Path(tempfile.mkdtemp())
+>>> place = tempfile.TemporaryDirectory()
+>>> here = pathlib.Path(place.name)
 >>> (here / "weights").write_bytes(bytes(100_000))
 100000
 >>> (here / "there").mkdir()
@@ -11,6 +12,7 @@ These are `strandway copy` and `strandway cast` of the command line, with the sa
 ...     summary = strandway.copy(here / "weights", server.addresses)
 >>> summary["files"]["sent"], (here / "there" / "weights").stat().st_size
 (1, 100000)
+>>> place.cleanup()
 """
 
 from __future__ import annotations

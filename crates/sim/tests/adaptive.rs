@@ -1,14 +1,12 @@
 //! Switches that choose uplinks by how busy these are.
 
-mod support;
-
+use super::support::{capture, completions, fault, leaf_spine, link, permutation, plan, preset, run};
 use std::collections::{BTreeMap, BTreeSet};
 use strandway_fabric::fault::FaultKind;
 use strandway_fabric::plan::Routing;
 use strandway_fabric::{LinkId, Measurements, Plan, Topology};
 use strandway_proto::path::PathConfig;
 use strandway_proto::{HostId, Profile, Span};
-use support::{capture, completions, fault, leaf_spine, link, permutation, plan, preset, run};
 
 /// 4 leaves of 8 hosts, 8 uplinks each.
 fn fabric() -> Topology {

@@ -1,7 +1,6 @@
 //! Aggregating switches: jobs end, sums are counted, upper limits hold, and the number of threads changes nothing.
 
-mod support;
-
+use super::support::{self, plan as plan_of};
 use std::sync::Arc;
 use strandway_collective::Programs;
 use strandway_fabric::fault::{FaultKind, FaultPlan};
@@ -16,7 +15,6 @@ use strandway_sim::{Control, simulate_programs};
 use strandway_switch::{
     Aggregation, Esa, Index, Job, Layer, Plan as Training, Priorities, ResultPath, Settings, Shape, Sharing, System,
 };
-use support::plan as plan_of;
 
 /// A fabric at 100 Gb/s with the sheet's delays: 1 us of stack and 0.5 us of cable per link to a host, 0.8 us per switch.
 fn fabric(hosts: u32, hosts_per_leaf: u32, planes: u8) -> Topology {

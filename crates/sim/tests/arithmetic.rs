@@ -3,7 +3,7 @@
 //! A full packet is 4,096 B of payload and 64 B of headers; at 400 Gb/s a byte takes 20 ps, at 100 Gb/s 80 ps. Every link
 //! takes 1 us unless a test says otherwise.
 
-mod support;
+use super::support::*;
 use std::sync::Arc;
 use strandway_fabric::fault::FaultKind;
 use strandway_fabric::loss::Burst;
@@ -12,7 +12,6 @@ use strandway_fabric::plan::{EcnSettings, PfcSettings, SharedSettings, Start, Tr
 use strandway_fabric::topology::{Level, Pods, Shape, Topology};
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::{Bytes, HostId, Rate, Span, Time};
-use support::*;
 
 /// The bytes on the wire of a full packet and of an acknowledgement.
 const PACKET: u64 = 4160;

@@ -2,11 +2,10 @@
 //! receiver's count of bytes, which is in every acknowledgement. This test computes both from captured packets.
 //!
 //! A declared loss is subtracted in both ways, so they differ by the bytes that the receiver has counted and that no
-//! acknowledgement has reported yet. `cargo test -p strandway-sim --test in_flight -- --nocapture` prints the table of
+//! acknowledgement has reported yet. `cargo test -p strandway-sim --test all in_flight:: -- --nocapture` prints the table of
 //! `docs/protocols/strack.md`.
 
-mod support;
-
+use super::support::*;
 use std::collections::BTreeMap;
 use strandway_fabric::fault::FaultKind;
 use strandway_fabric::loss::Burst;
@@ -14,7 +13,6 @@ use strandway_fabric::plan::CapturePlan;
 use strandway_fabric::{LinkId, Plan};
 use strandway_proto::HostId;
 use strandway_proto::packet::{Flags, Header};
-use support::*;
 
 const PACKET: u64 = 4096;
 

@@ -1,6 +1,6 @@
 //! Conditions that every run must meet, with any fabric, protocol, workload and faults.
 
-mod support;
+use super::support::*;
 use std::collections::BTreeMap;
 use strandway_fabric::Plan;
 use strandway_fabric::fault::FaultKind;
@@ -12,7 +12,6 @@ use strandway_proto::congestion::CongestionConfig;
 use strandway_proto::path::PathConfig;
 use strandway_proto::{Bytes, Profile, Rate, Span, Time};
 use strandway_sim::{Control, simulate};
-use support::*;
 
 /// Eight leaves of two hosts each, so that up to eight threads have a part.
 fn two_tiers(planes: u8) -> Topology {

@@ -1,7 +1,6 @@
 //! Letters between programs: a lost letter stays lost, a repeated one arrives, on any number of threads.
 
-mod support;
-
+use super::support::{leaf_spine, plain};
 use std::sync::{Arc, Mutex};
 use strandway_collective::Programs;
 use strandway_fabric::fault::{FaultKind, FaultPlan};
@@ -9,7 +8,6 @@ use strandway_fabric::loss::Burst;
 use strandway_proto::application::{Action, Application, Channel, Event};
 use strandway_proto::{HostId, Letter, Span, Time};
 use strandway_sim::{Control, simulate_programs};
-use support::{leaf_spine, plain};
 
 /// Asks its partner question after question until each is answered; the partner answers.
 struct Curious {

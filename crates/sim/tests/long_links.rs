@@ -1,8 +1,7 @@
 //! Sites joined by long links: times to the picosecond, losses with their mean, in bursts, in one direction, the same on any number
 //! of threads.
 
-mod support;
-
+use super::support::*;
 use std::collections::BTreeSet;
 use strandway_fabric::fault::FaultKind;
 use strandway_fabric::loss::Burst;
@@ -12,7 +11,6 @@ use strandway_fabric::topology::{Level, LongLink, SitesShape, Topology};
 use strandway_fabric::{LinkId, Plan};
 use strandway_proto::{Bytes, Rate, Span, Time};
 use strandway_sim::{Control, simulate};
-use support::*;
 
 /// Sites of `hosts` hosts at 400 Gb/s, `ms` milliseconds apart one way.
 fn sites(sites: u32, hosts: u32, planes: u8, bundle: u32, ms: u64) -> Topology {

@@ -1,8 +1,7 @@
 //! Packets for groups: every member gets its own copy, every link counts its packets, and the number of threads changes
 //! nothing.
 
-mod support;
-
+use super::support::{self, US, build, link, permutation, plain};
 use std::sync::{Arc, Mutex};
 use strandway_collective::Programs;
 use strandway_fabric::fault::{FaultKind, FaultPlan};
@@ -17,7 +16,6 @@ use strandway_proto::cast::{Cast, LeftOut};
 use strandway_proto::units::{Bytes, Rate, Time};
 use strandway_proto::{HostId, Span};
 use strandway_sim::{Control, simulate_programs};
-use support::{US, build, link, permutation, plain};
 
 const CHUNK: u16 = 4096;
 const HEADER: u16 = 64;

@@ -1,11 +1,9 @@
 //! One window per destination: many connections between two hosts take the same share of a fabric as one connection.
 
-mod support;
-
+use super::support::{leaf_spine, link, plan, preset, run};
 use strandway_fabric::measure::{FlowRecord, Measurements};
 use strandway_proto::Profile;
 use strandway_proto::congestion::{CongestionConfig, NsccConfig};
-use support::{leaf_spine, link, plan, preset, run};
 
 const SENDERS: u32 = 7;
 const BYTES: u64 = 8_000_000;

@@ -1,7 +1,6 @@
 //! Guarantees of STrack and PRIME in a fabric: balance, fair shares, and no retransmission without losses.
 
-mod support;
-
+use super::support::{US, build, capture, completions, fault, leaf_spine, link, permutation, plan, preset, run};
 use std::collections::BTreeSet;
 use strandway_fabric::fault::FaultKind;
 use strandway_fabric::measure::LinkCounters;
@@ -9,7 +8,6 @@ use strandway_fabric::plan::{Routing, Start};
 use strandway_fabric::{LinkId, Measurements, Plan, Topology};
 use strandway_proto::path::{PathConfig, PrimeConfig};
 use strandway_proto::{Bytes, HostId, PathId, Profile, Span, Time};
-use support::{US, build, capture, completions, fault, leaf_spine, link, permutation, plan, preset, run};
 
 /// 8 leaves of 16 hosts, 16 uplinks each.
 fn fabric() -> Topology {

@@ -2,15 +2,13 @@
 //!
 //! A packet is 4,096 B of payload and 64 B of headers; at 400 Gb/s it takes 83.2 ns. Every link takes 1 us.
 
-mod support;
-
+use super::support::*;
 use std::sync::{Arc, Mutex};
 use strandway_fabric::plan::PfcSettings;
 use strandway_fabric::{Measurements, Plan};
 use strandway_proto::congestion::{AckSample, Congestion, CongestionConfig, FixedConfig, LossSample};
 use strandway_proto::telemetry::{HopRecord, Telemetry};
 use strandway_proto::{Bytes, HostId, Profile, Rate, Time};
-use support::*;
 
 const PACKET: u64 = 4160;
 const TX: u64 = PACKET * 20;

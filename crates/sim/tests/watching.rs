@@ -1,14 +1,12 @@
 //! Time series of an MRC run with failures: the states of a connection's entropy values, and the load of each plane.
 
-mod support;
-
+use super::support::{US, build, fault, link, plan, preset, run};
 use strandway_fabric::fault::FaultKind;
 use strandway_fabric::plan::Routing;
 use strandway_fabric::topology::Shape;
 use strandway_fabric::{LinkId, Measurements, Plan, Topology};
 use strandway_proto::path::PlaneStates;
 use strandway_proto::{Profile, Span};
-use support::{US, build, fault, link, plan, preset, run};
 
 /// 64 hosts with four ports of 100 Gb/s, eight paths per plane.
 fn four_planes() -> Topology {

@@ -1,10 +1,8 @@
 //! The promises of the calls: order, room, keys, bounds, and errors that name a remedy.
 
-mod support;
-
+use super::support::{PATIENCE, Pair, config, local, v6};
 use std::time::{Duration, Instant};
 use strandway_udp::{Completion, Config, Error, Node, Protection, Reason, RemoteRegion, Waiting};
-use support::{PATIENCE, Pair, config, local, v6};
 
 #[test]
 fn a_send_waits_for_a_receive_and_holds_back_what_comes_after_it() {

@@ -1,8 +1,8 @@
 //! Futures over nodes with threads of their own: nothing is lost when futures are dropped, connections closed or nodes
 //! ended.
 
-mod support;
-
+use super::support::executor::{block_on, join, poll_once};
+use super::support::{config, pattern, v6};
 use proptest::prelude::*;
 use std::net::SocketAddrV6;
 use std::sync::mpsc;
@@ -10,8 +10,6 @@ use std::task::Poll;
 use std::time::Duration;
 use strandway_udp::asynchronous::{AsyncError, AsyncNode, Peer, Pending};
 use strandway_udp::{Config, Error, Node, Reason, Region, RemoteRegion};
-use support::executor::{block_on, join, poll_once};
-use support::{config, pattern, v6};
 
 fn addresses(node: &AsyncNode) -> Vec<SocketAddrV6> {
     node.addresses().iter().copied().map(v6).collect()

@@ -1,11 +1,9 @@
 //! Real sockets on loopback with a bad wire between them: every byte arrives, once, where it belongs.
 
-mod support;
-
+use super::support::{self, PATIENCE, Pair, config, over_ipv4, pattern};
 use std::time::{Duration, Instant};
 use strandway_udp::impair::Impairment;
 use strandway_udp::{Completion, Config, Protection, Reason, Waiting};
-use support::{PATIENCE, Pair, config, over_ipv4, pattern};
 
 const BAD: Impairment = Impairment {
     loss: 0.05,

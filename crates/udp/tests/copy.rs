@@ -1,8 +1,7 @@
 //! Copies between two nodes on loopback, over a wire that loses: trees arrive whole, interrupted copies continue, and
 //! nothing is written outside of the server's directory.
 
-mod support;
-
+use super::support::{self, config, over_ipv4, pattern, v6};
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddrV6;
@@ -20,7 +19,6 @@ use strandway_udp::copy::{
 };
 use strandway_udp::impair::{Impairment, Wire};
 use strandway_udp::{Completion, Config, Connection, Node, Reason, RemoteRegion};
-use support::{config, over_ipv4, pattern, v6};
 
 /// A folder that is removed when it is dropped.
 struct Folder(PathBuf);

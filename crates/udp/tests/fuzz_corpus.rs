@@ -1,7 +1,6 @@
 //! Replays the fuzzing corpus as an ordinary test; its seeds pin the layout of the datagram.
 
-mod operations;
-
+use super::operations;
 use std::path::PathBuf;
 use strandway_proto::aggregate::{Fragment, Kind as FragmentKind, Marks};
 use strandway_proto::packet::{Data, Flags, Header, MessageId, Offset, Psn, Wait};

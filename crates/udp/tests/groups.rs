@@ -1,7 +1,6 @@
 //! Groups of nodes over real multicast, in a network namespace of their own.
 
-mod support;
-
+use super::support::{self, PATIENCE, cast_address, config, in_multicast_namespace, over_ipv4, pattern, v6};
 use std::sync::Arc;
 use std::time::Instant;
 use strandway_proto::cast::{Cast, Layout, LeftOut, Parity, Rebuild};
@@ -10,7 +9,6 @@ use strandway_proto::{HostId, Letter, PathId, Rate};
 use strandway_udp::{
     Completion, Config, Error, Group, GroupCounters, Incoming, Membership, Node, Region, parity_chunks,
 };
-use support::{PATIENCE, cast_address, config, in_multicast_namespace, over_ipv4, pattern, v6};
 
 const TEAM: u16 = 7;
 const PORT: u16 = 47_999;

@@ -1,7 +1,6 @@
 //! A stranger without the key can send any datagram: it costs the node little, and other peers nothing.
 
-mod support;
-
+use super::support::{PATIENCE, Pair, config, local, pattern, v6};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -9,7 +8,6 @@ use std::net::{SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};
 use strandway_udp::frame::{HELLO, Kind, Sealed, VERSION, encode_sealed};
 use strandway_udp::{Completion, Config, Node};
-use support::{PATIENCE, Pair, config, local, pattern, v6};
 
 /// Bytes that resemble a datagram: random ones after a valid first byte.
 fn datagrams() -> impl Strategy<Value = Vec<u8>> {

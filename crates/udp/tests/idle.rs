@@ -1,10 +1,8 @@
 //! Connections without work cost almost nothing.
 
-mod support;
-
+use super::support::{PATIENCE, config, v6};
 use std::time::{Duration, Instant};
 use strandway_udp::{Completion, Config, Connection, Node, Waiting};
-use support::{PATIENCE, config, v6};
 
 /// Two nodes in this thread.
 struct Two {

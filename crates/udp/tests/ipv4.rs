@@ -1,13 +1,11 @@
 //! What is different over IPv4: hosts without IPv6, the family of a plane's sockets, ICMP.
 
-mod support;
-
+use super::support::{Pair, config, in_namespace, in_namespace_of_ipv4, local, over_ipv4, pattern, v6};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, socket as raw};
 use std::net::{Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::AsRawFd;
 use strandway_udp::impair::{Impairment, Wire};
 use strandway_udp::{Completion, Error, Layout, Node, Protection, Routes, address};
-use support::{Pair, config, in_namespace, in_namespace_of_ipv4, local, over_ipv4, pattern, v6};
 
 /// Writes `rounds` patterns of a megabyte.
 fn write(pair: &mut Pair, rounds: u64, mut before: impl FnMut()) {

@@ -1,14 +1,12 @@
 //! Paths whose window exceeds a socket's buffer: data leaves at the rate of the path, not in one burst per window.
 
-mod support;
-
+use super::support::{local, v6};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strandway_proto::{Rate, Span};
 use strandway_udp::impair::{Impairment, Wire};
 use strandway_udp::perf::{self, Mode, Options};
 use strandway_udp::{Config, Node};
-use support::{local, v6};
 
 /// 25 ms one way; 1 Gb/s carries 6 MB in a round trip, three times the bytes that the receiving socket may hold.
 #[test]

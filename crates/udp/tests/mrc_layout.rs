@@ -1,12 +1,10 @@
 //! Data in MRC's published layout: two nodes in a namespace of their own, on raw sockets.
 
-mod support;
-
+use super::support::{self, Pair, in_mrc_namespace, pattern, v6};
 use std::net::SocketAddrV6;
 use std::process::{Child, Command, Stdio};
 use strandway_proto::Span;
 use strandway_udp::{Completion, Config, Error, Layout, Node, Protection, Routes};
-use support::{Pair, in_mrc_namespace, pattern, v6};
 
 const BYTES: usize = 300_001;
 
@@ -203,11 +201,18 @@ impl Capture {
             tshark.args(["-e", field]);
         }
         let output = tshark.output().expect("it runs");
-        std::fs::remove_file(&self.file).expect("it was written");
         let complaint = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && !complaint.contains("Lua"), "{complaint}");
         let text = String::from_utf8_lossy(&output.stdout).to_string();
         text.lines().map(|line| line.split('\t').map(str::to_string).collect()).collect()
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_file(&self.file);
     }
 }
 

@@ -1,15 +1,13 @@
 //! Partial completion over real sockets: every packet is written to its receive's place, bitmaps agree with the bytes,
 //! and nothing is written into a buffer that was given back.
 
-mod support;
-
+use super::support::{self, PATIENCE, Pair, pattern};
 use std::time::{Duration, Instant};
 use strandway_proto::partial::SLOTS;
 use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::{Letter, Profile, Rate};
 use strandway_udp::impair::Impairment;
 use strandway_udp::{Completion, Config, Error, Reason, Region};
-use support::{PATIENCE, Pair, pattern};
 
 const CHUNK: u32 = 4;
 

@@ -1,11 +1,9 @@
 //! Several connections between the same two nodes: they share one watch, and each still ends on its own.
 
-mod support;
-
+use super::support::{self, PATIENCE, config, v6};
 use std::time::{Duration, Instant};
 use strandway_udp::impair::{Impairment, Wire};
 use strandway_udp::{Completion, Config, Connection, Node, Reason};
-use support::{PATIENCE, config, v6};
 
 /// Two nodes with connections, over wires.
 struct Many {

@@ -1,13 +1,11 @@
 //! The measurement itself: its report agrees with the traffic.
 
-mod support;
-
+use super::support::{self, PATIENCE, config, over_ipv4, v6};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use strandway_udp::perf::{self, Mode, Options, PerfError, Served, Stretch};
 use strandway_udp::{Completion, Config, Node, Reason};
-use support::{PATIENCE, config, over_ipv4, v6};
 
 fn measure(planes: usize, options: Options) -> Result<(Stretch, Vec<Stretch>), PerfError> {
     let mut server = Node::bind(config("uec", planes)).expect("sockets");

@@ -1,12 +1,10 @@
 //! Several planes: one connection uses all of them, and loses nothing when one falls silent.
 
-mod support;
-
+use super::support::{self, PATIENCE, Pair, config, over_ipv4, pattern};
 use std::time::{Duration, Instant};
 use strandway_proto::Span;
 use strandway_udp::impair::Impairment;
 use strandway_udp::{Completion, Config, Reason, Routes};
-use support::{PATIENCE, Pair, config, over_ipv4, pattern};
 
 /// Writes rounds of `bytes` until `enough` returns true; each round is checked byte by byte.
 fn write_rounds(pair: &mut Pair, bytes: usize, mut enough: impl FnMut(&mut Pair, u32) -> bool) -> u32 {

@@ -1,7 +1,7 @@
 //! Connections spread over threads, by one port: each thread carries data, and all bytes arrive, once.
 
-mod support;
-
+use super::support::executor::block_on;
+use super::support::{self, PATIENCE, config, local, over_ipv4, pattern, v6};
 use std::collections::VecDeque;
 use std::net::{SocketAddrV6, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,8 +10,6 @@ use strandway_proto::Letter;
 use strandway_udp::frame::VERSION;
 use strandway_udp::perf::{self, Mode, Options, PerfError, Served};
 use strandway_udp::{Completion, Config, Connection, Error, Membership, Node, Protection, Shards};
-use support::executor::block_on;
-use support::{PATIENCE, config, local, over_ipv4, pattern, v6};
 
 const BYTES: usize = 200_000;
 

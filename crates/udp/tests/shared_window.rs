@@ -1,14 +1,12 @@
 //! Connections between the same two nodes share one congestion window, if their profile has one per destination
 //! (`mrc`).
 
-mod support;
-
+use super::support::{self, PATIENCE, pattern, v6};
 use std::net::SocketAddrV6;
 use std::time::{Duration, Instant};
 use strandway_proto::{Rate, Span};
 use strandway_udp::impair::{Impairment, Wire};
 use strandway_udp::{Completion, Config, Connection, Node, Region, RemoteRegion, SessionCounters};
-use support::{PATIENCE, pattern, v6};
 
 const ROUND_TRIP: Duration = Duration::from_millis(40);
 

@@ -1,8 +1,7 @@
 //! Strangers, and attackers that record or forge datagrams of a handshake: they take no connection, plane or slot from
 //! other peers, and a node sends them less than they sent.
 
-mod support;
-
+use super::support::{PATIENCE, Pair, config, in_namespace, local, pattern, v6};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn6, sendto, socket as raw};
 use std::net::{SocketAddrV6, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -10,7 +9,6 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use strandway_udp::frame::{COOKIE, HELLO, REFUSAL, RETRY, VERSION};
 use strandway_udp::{Completion, Config, Node, Reason};
-use support::{PATIENCE, Pair, config, in_namespace, local, pattern, v6};
 
 fn socket() -> UdpSocket {
     let socket = UdpSocket::bind(local()).expect("a socket");

@@ -233,20 +233,18 @@ mod tests {
 
     #[test]
     fn runs_of_a_process_that_ends_are_rows() {
-        let folder = std::env::temp_dir().join(format!("strandway-abandon-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        let results = Results::open(&folder, None).expect("a folder");
+        let folder = tempfile::tempdir().expect("a folder");
+        let results = Results::open(folder.path(), None).expect("a folder");
         let mut keeping = Keeping { results, running: BTreeMap::new(), broken: None };
         for i in 0..2 {
             keeping.running.insert(i, Kept { key: format!("key{i}"), label: format!("run {i}"), ..Kept::default() });
         }
         keeping.abandon("the process ended: no reason");
-        let again = Results::open(&folder, None).expect("a folder");
+        let again = Results::open(folder.path(), None).expect("a folder");
         for i in 0..2 {
             let kept = again.get(&format!("key{i}")).expect("readable").expect("a row");
             assert_eq!((kept.label, kept.error.as_deref()), (format!("run {i}"), Some("the process ended: no reason")));
         }
         assert!(keeping.running.is_empty() && keeping.broken.is_none());
-        let _ = std::fs::remove_dir_all(&folder);
     }
 }

@@ -1,6 +1,7 @@
 //! Two hosts as network namespaces, for tests of processes. They need root and iproute2.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The addresses that the hosts have.
 #[allow(dead_code, reason = "each test file uses its part")]
@@ -20,8 +21,9 @@ pub(crate) struct Hosts {
 impl Hosts {
     /// `None`, after a message that says which feature is missing, if namespaces do not work here.
     pub(crate) fn new(family: Family, planes: usize) -> Option<Hosts> {
-        let process = std::process::id();
-        let names = ["a", "b"].map(|host| format!("strandway-{process}-{family:?}{planes}-{host}"));
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let (process, number) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let names = ["a", "b"].map(|host| format!("strandway-{process}-{number}-{host}"));
         let hosts = Hosts { family, names };
         match hosts.set_up(planes) {
             Ok(()) => Some(hosts),

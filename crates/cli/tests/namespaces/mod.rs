@@ -12,6 +12,7 @@ pub(crate) const TRIMMING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../sc
 /// A fabric with a unique name, removed at the end of its test.
 pub(crate) struct Fabric {
     pub(crate) name: String,
+    scratch: tempfile::TempDir,
 }
 
 impl Drop for Fabric {
@@ -31,7 +32,8 @@ impl Fabric {
             return None;
         }
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        Some(Fabric { name: format!("t{}x{count}", std::process::id()) })
+        let name = format!("t{}x{count}", std::process::id());
+        Some(Fabric { name, scratch: tempfile::tempdir().expect("a folder") })
     }
 
     /// The small fabric of the repository, built.
@@ -109,6 +111,11 @@ impl Fabric {
 
     pub(crate) fn folder(&self) -> std::path::PathBuf {
         Path::new("/run/strandway").join(&self.name)
+    }
+
+    /// A folder for files of the test, removed at its end.
+    pub(crate) fn scratch(&self) -> &Path {
+        self.scratch.path()
     }
 
     pub(crate) fn assert_gone(&self) {

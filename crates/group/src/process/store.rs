@@ -442,9 +442,9 @@ mod tests {
     fn a_value_that_one_writes_is_what_another_waits_for() {
         let values = Values::default();
         use_it(values.clone(), values);
-        let path = std::env::temp_dir().join(format!("strandway-store-{}", std::process::id()));
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("store");
         use_it(DirectoryStore::new(&path).expect("a folder"), DirectoryStore::new(&path).expect("a folder"));
-        fs::remove_dir_all(path).expect("removed");
         let free = TcpListener::bind("[::1]:0").and_then(|listener| listener.local_addr()).expect("a port");
         let one = TcpStore::serve(free).expect("serves");
         use_it(one, TcpStore::connect(free, Duration::from_secs(1)).expect("reached"));
@@ -467,7 +467,8 @@ mod tests {
     #[test]
     fn a_directory_keeps_values_to_its_user_and_follows_no_planted_link() {
         use std::os::unix::fs::PermissionsExt;
-        let path = std::env::temp_dir().join(format!("strandway-private-{}", std::process::id()));
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("store");
         let mut store = DirectoryStore::new(&path).expect("a folder");
         let victim = path.join("victim");
         fs::write(&victim, b"theirs").expect("written");
@@ -478,7 +479,6 @@ mod tests {
         assert_eq!(fs::read(&victim).expect("there"), b"theirs");
         assert_eq!(fs::metadata(path.join("key")).expect("there").permissions().mode() & 0o777, 0o600);
         assert_eq!(store.get("key", Duration::ZERO).expect("there"), b"secret");
-        fs::remove_dir_all(path).expect("removed");
     }
 
     #[test]

@@ -155,7 +155,8 @@ mod tests {
 
     #[test]
     fn a_table_is_read_as_it_was_written_and_wrong_lines_are_named() {
-        let path = std::env::temp_dir().join(format!("strandway-tuning-{}", std::process::id()));
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("strandway-tuning");
         let tuning = Tuning { whole: 1_024, tree: 5, part: 1 << 20 };
         std::fs::write(&path, format!("# measured\n{tuning}\n")).expect("written");
         assert_eq!(Tuning::load(&path).expect("right"), tuning);
@@ -169,7 +170,6 @@ mod tests {
             let error = Tuning::load(&path).expect_err(line).to_string();
             assert!(error.contains(said) && error.contains("strandway-tuning"), "{error}");
         }
-        std::fs::remove_file(&path).expect("removed");
         assert!(Tuning::load(&path).expect_err("none").to_string().contains("perf tune"));
     }
 }

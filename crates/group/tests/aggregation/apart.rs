@@ -1,6 +1,6 @@
 //! Parameter servers in processes of their own: exact sums, also while one is killed and started again.
 
-use crate::common::{
+use super::common::{
     Running, SILENCE, assert_refused, esa, job, options, reduce, rounds, run, some_ports, switch, systems,
 };
 use std::net::SocketAddrV6;

@@ -1,7 +1,7 @@
 //! Ranks that end right after an operation: what one of them was told has succeeded has succeeded at all, although
 //! letters between them are lost.
 
-use crate::common::{Running, SILENCE, esa, numbers, options, reduce, run, sums, switch, systems};
+use super::common::{Running, SILENCE, esa, numbers, options, reduce, run, sums, switch, systems};
 use crate::support::{config, v6};
 use std::net::SocketAddrV6;
 use std::time::Duration;

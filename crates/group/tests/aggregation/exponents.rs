@@ -1,6 +1,6 @@
 //! SwitchML with exponents for each block: every sum is that of the arithmetic that the sheet gives, bit by bit.
 
-use crate::common::{Running, esa, options, run, switch};
+use super::common::{Running, esa, options, run, switch};
 use strandway_group::aggregation::{By, NetworkOptions, SwitchConfig, Why};
 use strandway_switch::System;
 

@@ -1,6 +1,6 @@
 //! Two levels of switches: racks that add up their workers, and a switch that adds up racks.
 
-use crate::common::{Running, esa, options, reduce, rounds, run, some_ports, switch, systems};
+use super::common::{Running, esa, options, reduce, rounds, run, some_ports, switch, systems};
 use std::net::SocketAddrV6;
 use std::sync::Mutex;
 use std::sync::mpsc::channel;

@@ -70,7 +70,7 @@ impl Fabric {
         Command::new("ip")
             .args(["netns", "exec", &self.0[rank]])
             .arg(program)
-            .args(["--exact", "killed::rank_in_a_namespace", "--nocapture"])
+            .args(["--exact", "process::killed::rank_in_a_namespace", "--nocapture"])
             .env(AS_RANK, format!("{rank} {}", folder.display()))
             .stdout(Stdio::null())
             .spawn()

@@ -48,7 +48,8 @@ fn a_store_serves_several_lives_and_several_groups() {
     values.set("join/2", &stale("fedcba9876543210")).expect("kept");
     live(values.clone());
     live(values);
-    let path = std::env::temp_dir().join(format!("strandway-lives-{}", std::process::id()));
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store");
     let mut store = DirectoryStore::new(&path).expect("a folder");
     store.set("join/2", &stale("fedcba9876543210")).expect("kept");
     live(store.clone());
@@ -56,7 +57,6 @@ fn a_store_serves_several_lives_and_several_groups() {
     let after_one = left();
     live(store);
     assert_eq!(left(), after_one, "the second life has removed what the first one left");
-    std::fs::remove_dir_all(path).expect("removed");
 }
 
 /// A store in which one rank reads late that the group is formed.

@@ -145,7 +145,7 @@ impl Network {
         let program = std::env::current_exe().expect("this program");
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &format!("{}-{}", self.name, ["a", "b"][rank])]).arg(program);
-        command.args(["--exact", "networks::rank_in_a_network", "--nocapture"]).stdout(Stdio::null());
+        command.args(["--exact", "process::networks::rank_in_a_network", "--nocapture"]).stdout(Stdio::null());
         let log = fs::File::create(self.folder.join(format!("log{rank}"))).expect("a file");
         command.stderr(log).env(AS_RANK, &self.folder).env("STRANDWAY_LOG", "info");
         command.env("RANK", rank.to_string()).env("WORLD_SIZE", "2").env("MASTER_PORT", PORT.to_string());
@@ -236,7 +236,7 @@ fn ranks_of_one_host_without_ipv6_meet_on_loopback() {
     let program = std::env::current_exe().expect("this program");
     let mut rank = Command::new("ip");
     rank.args(["netns", "exec", &network.name]).arg(program);
-    rank.args(["--exact", "networks::rank_in_a_network"]).stdout(Stdio::null()).stderr(Stdio::null());
+    rank.args(["--exact", "process::networks::rank_in_a_network"]).stdout(Stdio::null()).stderr(Stdio::null());
     rank.env(AS_RANK, &network.folder).env("RANK", "1").env("WORLD_SIZE", "2");
     rank.env("MASTER_ADDR", "localhost").env("MASTER_PORT", PORT.to_string());
     network.ranks.push(rank.spawn().expect("starts"));

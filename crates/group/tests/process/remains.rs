@@ -44,7 +44,7 @@ fn a_stopped_rank_that_keeps_memory_of_many_failed_operations_is_disconnected() 
     let folder = std::env::temp_dir().join(format!("strandway-remains-{}", std::process::id()));
     let program = std::env::current_exe().expect("this program");
     let child = Command::new(program)
-        .args(["--exact", "remains::rank_that_is_stopped", "--nocapture"])
+        .args(["--exact", "process::remains::rank_that_is_stopped", "--nocapture"])
         .env(AS_RANK, &folder)
         .stdout(Stdio::null())
         .spawn()

@@ -178,10 +178,24 @@ pub(crate) fn in_mrc_namespace(test: &str) -> bool {
     alone(test, &format!("ip link set lo up{addresses}"))
 }
 
-/// Runs tests of this file once more, as on a kernel without any of the features that nodes can do without.
+/// The path of the test with this function's name, as `--exact` takes it.
+pub(crate) fn path_of(test: &str) -> String {
+    let output = Command::new(std::env::current_exe().expect("a path")).arg("--list").output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let all = said.lines().filter_map(|line| line.strip_suffix(": test"));
+    let mut paths = all.filter(|path| path.rsplit("::").next() == Some(test));
+    let path = paths.next().unwrap_or_else(|| panic!("there is no test {test}"));
+    assert_eq!(paths.next(), None, "two tests have this name");
+    path.to_string()
+}
+
+/// Runs tests of this program once more, as on a kernel without any of the features that nodes can do without.
 pub(crate) fn run_without_features(tests: &[&str]) {
     let mut command = Command::new(std::env::current_exe().expect("a path"));
-    command.args(["--exact", "--test-threads=2"]).args(tests).env("STRANDWAY_WITHOUT", "all");
+    command
+        .args(["--exact", "--test-threads=2"])
+        .args(tests.iter().map(|test| path_of(test)))
+        .env("STRANDWAY_WITHOUT", "all");
     let output = command.output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stdout);
     let passed = said.contains(&format!("{} passed; 0 failed", tests.len()));
@@ -194,7 +208,7 @@ fn alone(test: &str, set_up: &str) -> bool {
     }
     let me = std::env::current_exe().expect("a path");
     let up = format!("{set_up} && exec \"$0\" --exact \"$1\" --nocapture");
-    let arguments = ["-n", "sh", "-c", &up, &me.display().to_string(), test].map(str::to_owned);
+    let arguments = ["-n", "sh", "-c", &up, &me.display().to_string(), &path_of(test)].map(str::to_owned);
     if !Command::new("unshare").args(["-n", "true"]).status().is_ok_and(|status| status.success()) {
         eprintln!("{test}: skipped, it needs root and unshare");
         return false;

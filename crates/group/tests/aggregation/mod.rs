@@ -5,9 +5,8 @@ mod common;
 mod ends;
 mod exponents;
 mod racks;
-#[path = "../../../udp/tests/support/mod.rs"]
-mod support;
 
+use super::support::over_ipv4;
 use common::{Running, assert_refused, esa, number, numbers, options, reduce, run, some_ports, sums, switch, systems};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -46,7 +45,7 @@ fn all_systems_add_buffers_of_any_length_exactly() {
 
 #[test]
 fn all_systems_add_buffers_exactly_over_ipv4() {
-    support::over_ipv4(all_systems_add_buffers_of_any_length_exactly);
+    over_ipv4(all_systems_add_buffers_of_any_length_exactly);
 }
 
 #[test]
@@ -67,7 +66,7 @@ fn sums_are_exact_while_fragments_are_lost() {
     }
 }
 
-/// A million fragments for each of five loss shares: `cargo test --release -p strandway-group --test aggregation --
+/// A million fragments for each of five loss shares: `cargo test --release -p strandway-group --test all aggregation:: --
 /// --ignored`.
 #[test]
 #[ignore = "minutes"]

@@ -1,15 +1,13 @@
 //! MRC's paths: the state machine against a readable model, and the guarantees about ports, probes and timers.
 
 mod model;
-#[path = "../pair_support/mod.rs"]
-mod pair_support;
 mod paths;
 mod ports;
 mod retries;
 mod state_machine;
 mod table;
 
-use pair_support::World;
+use super::pair_support::{self, World};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use strandway_proto::path::{AnyPath, Mrc, MrcConfig, PathConfig, PathManager, PathStatus};

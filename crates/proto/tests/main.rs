@@ -1,0 +1,26 @@
+//! All integration tests of this crate in one program: to link one takes less time than to link many.
+//! `cargo test -p strandway-proto --test all NAME::` runs those of the file `NAME.rs`.
+//! Tests that need a process of their own are programs of their own; `Cargo.toml` says why.
+
+mod combinations;
+mod congestion;
+mod fuzz_corpus;
+mod layers;
+mod life;
+mod model;
+mod mrc;
+mod one_way;
+mod operations;
+mod order;
+mod pages;
+mod pair;
+mod pair_support;
+mod parameter_tables;
+mod path;
+mod paused_timers;
+mod prime;
+mod shared_window;
+mod strack;
+mod telemetry;
+mod transport;
+mod wire;
