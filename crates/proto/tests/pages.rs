@@ -232,7 +232,9 @@ fn anchors(page: &str) -> Vec<String> {
 fn relative_links_lead_to_files_and_headings_that_exist() {
     let mut dead = Vec::new();
     let pages = repository();
-    let pages = pages.iter().filter(|path| path.ends_with(".md"));
+    // A page that a crate includes from `docs` is a symbolic link; the links in it are relative to `docs`.
+    let linked = |path: &str| fs::symlink_metadata(root().join(path)).is_ok_and(|found| found.is_symlink());
+    let pages = pages.iter().filter(|path| path.ends_with(".md") && !linked(path));
     for page in pages {
         let (text, folder) = (read(page), Path::new(page).parent().unwrap_or(Path::new("")));
         for link in links(&text) {
