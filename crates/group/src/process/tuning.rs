@@ -170,6 +170,7 @@ mod tests {
             let error = Tuning::load(&path).expect_err(line).to_string();
             assert!(error.contains(said) && error.contains("strandway-tuning"), "{error}");
         }
+        std::fs::remove_file(&path).expect("it is there");
         assert!(Tuning::load(&path).expect_err("none").to_string().contains("perf tune"));
     }
 }
