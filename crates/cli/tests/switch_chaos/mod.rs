@@ -5,9 +5,9 @@
 
 mod hosts;
 
+use super::switch::{Folder, Process};
 use hosts::{Hosts, Spread, Way};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use strandway_proto::rng::{Random, StreamKind};
 
@@ -17,49 +17,17 @@ const RANK: usize = 3;
 /// A rank without an end after this time hangs. The patience with a dead rank is 15 s, and a machine may be busy.
 const HANGS: Duration = Duration::from_secs(240);
 
-/// A process that is killed when the test ends.
-struct Process(Child);
-
 impl Process {
     fn signal(&self, name: &str) {
         let _ = Command::new("kill").args([name, &self.0.id().to_string()]).stderr(Stdio::null()).status();
     }
-}
 
-impl Process {
     /// Its text on standard error; it has ended.
     fn said(&mut self) -> String {
         let mut text = String::new();
         let stderr = self.0.stderr.as_mut().expect("a pipe");
         std::io::Read::read_to_string(stderr, &mut text).expect("text");
         text
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("strandway-switch-chaos-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a folder");
-        Folder(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().expect("plain names").to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -270,7 +238,7 @@ fn round(folder: &Folder, hosts: &Hosts, seed: u64) -> bool {
 fn rounds(few: u64, hosts: &Hosts, name: &str) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let (rounds, first) = (number("CHAOS").unwrap_or(few), number("CHAOS_SEED").unwrap_or(1));
-    let folder = Folder::new(name);
+    let folder = Folder::new(&format!("switch-chaos-{name}"));
     for seed in first..first + rounds {
         assert!((0..10).any(|_| round(&folder, hosts, seed)), "seed {seed} does not begin");
         if let Hosts::Spread(spread) = hosts {
