@@ -276,8 +276,8 @@ impl<'a> Section<'a> {
     }
 
     /// Like [`Section::finish`], for sections that are not read further after the first mistake. Then the remaining
-    /// getters were not called, so only keys outside `all` are certainly unknown.
-    pub fn finish_knowing(self, all: &[&'static str]) {
+    /// getters were not called, so only keys outside `all` are certainly unknown; without a mistake `all` is not read.
+    pub fn finish_knowing(self, all: impl IntoIterator<Item = &'static str>) {
         if self.sink.count() > self.before {
             self.known.borrow_mut().extend(all);
         }

@@ -44,7 +44,7 @@ pub(crate) fn read(sink: &Sink, value: &Value, path: &PathConfig) -> EvProfile {
     if let Err(said) = profile.check() {
         sink.add("profile.evs", "", said, "see docs/scenario.md for the fields");
     }
-    section.finish_knowing(&KEYS);
+    section.finish_knowing(KEYS);
     profile
 }
 
@@ -92,7 +92,7 @@ fn fields(section: &Section<'_>) -> Option<Vec<EvField>> {
             field.sink.add(&field.path("width"), "", "is missing", "write its number of bits");
         }
         let (init, min, max) = (number("init").unwrap_or(0), number("min").unwrap_or(0), number("max").unwrap_or(room));
-        field.finish_knowing(&FIELD_KEYS);
+        field.finish_knowing(FIELD_KEYS);
         width.map(|width| EvField { width: width as u8, init, min, max, mask })
     };
     tables.into_iter().enumerate().map(field).collect()
