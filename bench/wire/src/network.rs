@@ -36,8 +36,8 @@ impl Side {
     const BOTH: [Side; 2] = [Side::Sender, Side::Receiver];
 
     fn name(self) -> String {
-        let letter = if self == Side::Sender { 'a' } else { 'b' };
-        format!("swb{}-{letter}", std::process::id())
+        let control = if self == Side::Sender { 'a' } else { 'b' };
+        format!("swb{}-{control}", std::process::id())
     }
 
     /// Its address on a plane, as our nodes take it: one of IPv4 in its mapped form.

@@ -51,7 +51,7 @@ fn load_with(file: &std::path::Path, changes: &[String]) -> Result<Scenario, Fai
 }
 
 /// The exit status for these reports.
-fn judge<'a>(reports: impl IntoIterator<Item = (&'a str, &'a Report)>) -> Result<(), Failure> {
+fn check_expectations<'a>(reports: impl IntoIterator<Item = (&'a str, &'a Report)>) -> Result<(), Failure> {
     let (mut failed, mut missed) = (Vec::new(), Vec::new());
     for (label, report) in reports {
         let name = if label.is_empty() { report.scenario.clone() } else { label.to_string() };

@@ -53,7 +53,7 @@ impl Bars {
         let label = label.to_string();
         let done = Arc::new(AtomicBool::new(false));
         let over = done.clone();
-        let thread = std::thread::spawn(move || look(bars, &label, work, &control, &over));
+        let thread = std::thread::spawn(move || refresh(bars, &label, work, &control, &over));
         Watch { done, thread: Some(thread) }
     }
 }
@@ -132,7 +132,7 @@ struct Work {
     hops: u64,
 }
 
-fn look(bars: Option<MultiProgress>, label: &str, work: Work, control: &Control, done: &AtomicBool) {
+fn refresh(bars: Option<MultiProgress>, label: &str, work: Work, control: &Control, done: &AtomicBool) {
     let began = Instant::now();
     let mut bar: Option<ProgressBar> = None;
     while !done.load(Ordering::Relaxed) {

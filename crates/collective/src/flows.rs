@@ -241,7 +241,7 @@ impl Application for Flows<'_> {
             Event::Signal { word, .. } => self.fire(now, word),
             // A flow that failed stays unfinished, and the report says so.
             Event::Failed { .. }
-            | Event::Letter { .. }
+            | Event::Control { .. }
             | Event::Chunk { .. }
             | Event::Fragment(_)
             | Event::Cast { .. }

@@ -8,20 +8,20 @@
 //!
 //! [`Caster`] is one rank as an [`Application`](strandway_proto::Application). It asks three things of its caller: to
 //! cast chunks to a group or to one host ([`Action::Cast`](strandway_proto::application::Action::Cast)), to send
-//! letters, and to report arrivals. It touches no payload: chunk `n` belongs at [`Layout::place`] of the operation's
+//! control messages, and to report arrivals. It touches no payload: chunk `n` belongs at [`Layout::place`] of the operation's
 //! buffer.
 
-mod caster;
 mod chains;
-mod letters;
+mod messages;
 mod owed;
+mod rank;
 mod rebuilding;
 mod repair;
 mod silence;
 
-pub use caster::{Caster, Counts, Outcome};
 pub use chains::{Chains, Link};
-pub use letters::{Barrier, Run, Word};
+pub use messages::{Barrier, MulticastMessage, Run};
+pub use rank::{Counts, MulticastRank, Outcome};
 
 use std::ops::Range;
 use strandway_proto::application::Channel;
@@ -67,7 +67,7 @@ pub enum Order {
 
 /// The barriers that ranks pass before they cast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opening {
+pub enum StartBarriers {
     /// Two barriers, as in the artifact. After the first one, every rank is present; after the second one, every rank
     /// listens.
     TwoBarriers,
@@ -90,7 +90,7 @@ pub struct Recovery {
     /// Ask the root itself if the neighbour has not helped within two round trips. If two ranks ask a root for the same
     /// chunk, the root casts it to all.
     pub direct: bool,
-    /// True: end with a barrier of all ranks. False: end with a letter to the neighbour. With `direct` that letter is
+    /// True: end with a barrier of all ranks. False: end with a control message to the neighbour. With `direct` that control message is
     /// not enough: other ranks may still fetch from a buffer when it is overwritten.
     pub close: bool,
 }
@@ -169,7 +169,7 @@ pub struct Multicast {
     /// The message number of rank 0's part; rank `r` has the number `first_message + r`.
     pub first_message: u32,
     /// The channels between ranks have this number and the next one. No other channel at these hosts may use them. One
-    /// carries questions, the other one answers. Letters of a channel take planes in turn, so with one channel for
+    /// carries questions, the other one answers. Control messages of a channel take planes in turn, so with one channel for
     /// both, every question might meet one dead plane and every answer another one.
     pub channel: u32,
     /// The profile of these channels.
@@ -198,7 +198,7 @@ pub struct Multicast {
     /// ask the root only for chunks that none of these has (multicast sheet, section 6.2, rule 5).
     pub spare_root: bool,
     /// The barriers before the multicast.
-    pub opening: Opening,
+    pub opening: StartBarriers,
     /// The time at which receivers begin to fetch.
     pub cutoff: Cutoff,
     /// How receivers fetch.

@@ -1,14 +1,14 @@
 //! The programs of a run: which program runs at each host.
 
-use crate::actor::{Actor, OperationMaker, Operations};
+use crate::collective_rank::CollectiveRank;
 use crate::flows::{FlowTable, Flows};
 use crate::group::Group;
-use crate::listed::{Follower, Listed};
-use crate::multicast::{Caster, Multicast};
-use crate::participant::Participant;
+use crate::multicast::{Multicast, MulticastRank};
+use crate::recipe_collective::{RecipeCollective, RecipeRank};
 use crate::schedule::Rank;
 use crate::script::{Operation, ScriptedJob};
-use crate::server::Inside;
+use crate::server::IntraServer;
+use crate::training_rank::{OperationMaker, Operations, TrainingRank};
 use crate::transfer::{Pipe, Transfer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,20 +24,20 @@ pub enum AnyApplication<'a> {
     /// The plan's flows.
     Flows(Flows<'a>),
     /// A rank of a collective.
-    Member(Box<Participant<'a>>),
+    Collective(Box<CollectiveRank<'a>>),
     /// A rank of a multicast operation.
-    Caster(Box<Caster<'a>>),
+    Multicast(Box<MulticastRank<'a>>),
     /// A rank of a training job.
-    Actor(Box<Actor<'a>>),
+    Training(Box<TrainingRank<'a>>),
     /// One end of a message of a job.
     Transfer(Transfer<'a>),
     /// A rank of an operation inside a server.
-    Inside(Box<Inside<'a>>),
+    IntraServer(Box<IntraServer<'a>>),
     /// A rank of a collective that follows a recipe.
-    Follower(Box<Follower<'a>>),
-    /// Several programs on one host. The event of a message goes to the program that owns the message; every other
+    Recipe(Box<RecipeRank<'a>>),
+    /// Composite programs on one host. The event of a message goes to the program that owns the message; every other
     /// event goes to all programs.
-    Several(Several<'a>),
+    Composite(Composite<'a>),
     /// A program that the caller supplies.
     Custom(Box<dyn Application + 'a>),
 }
@@ -46,13 +46,13 @@ impl fmt::Debug for AnyApplication<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AnyApplication::Flows(flows) => flows.fmt(f),
-            AnyApplication::Member(member) => member.fmt(f),
-            AnyApplication::Caster(caster) => caster.fmt(f),
-            AnyApplication::Actor(actor) => actor.fmt(f),
+            AnyApplication::Collective(member) => member.fmt(f),
+            AnyApplication::Multicast(rank) => rank.fmt(f),
+            AnyApplication::Training(actor) => actor.fmt(f),
             AnyApplication::Transfer(transfer) => transfer.fmt(f),
-            AnyApplication::Inside(inside) => inside.fmt(f),
-            AnyApplication::Follower(follower) => follower.fmt(f),
-            AnyApplication::Several(several) => several.fmt(f),
+            AnyApplication::IntraServer(inside) => inside.fmt(f),
+            AnyApplication::Recipe(follower) => follower.fmt(f),
+            AnyApplication::Composite(several) => several.fmt(f),
             AnyApplication::Custom(_) => f.write_str("Custom"),
         }
     }
@@ -63,13 +63,13 @@ macro_rules! each {
     ($any:expr, $program:ident => $call:expr) => {
         match $any {
             AnyApplication::Flows($program) => $call,
-            AnyApplication::Member($program) => $call,
-            AnyApplication::Caster($program) => $call,
-            AnyApplication::Actor($program) => $call,
+            AnyApplication::Collective($program) => $call,
+            AnyApplication::Multicast($program) => $call,
+            AnyApplication::Training($program) => $call,
             AnyApplication::Transfer($program) => $call,
-            AnyApplication::Inside($program) => $call,
-            AnyApplication::Follower($program) => $call,
-            AnyApplication::Several($program) => $call,
+            AnyApplication::IntraServer($program) => $call,
+            AnyApplication::Recipe($program) => $call,
+            AnyApplication::Composite($program) => $call,
             AnyApplication::Custom($program) => $call,
         }
     };
@@ -108,8 +108,8 @@ impl Application for AnyApplication<'_> {
         each!(self, program => program.is_complete())
     }
 
-    fn tell_times(&self, now: Time, into: &mut Vec<RankTimes>) {
-        each!(self, program => program.tell_times(now, into));
+    fn append_times(&self, now: Time, into: &mut Vec<RankTimes>) {
+        each!(self, program => program.append_times(now, into));
     }
 
     fn is_done(&self) -> bool {
@@ -117,11 +117,11 @@ impl Application for AnyApplication<'_> {
     }
 }
 
-/// Several programs on one host.
+/// Composite programs on one host.
 #[derive(Debug)]
-pub struct Several<'a>(Vec<AnyApplication<'a>>);
+pub struct Composite<'a>(Vec<AnyApplication<'a>>);
 
-impl Application for Several<'_> {
+impl Application for Composite<'_> {
     fn handle_event(&mut self, now: Time, event: &Event) {
         match event {
             Event::Sent { message } | Event::Received { message, .. } => {
@@ -130,7 +130,7 @@ impl Application for Several<'_> {
                 }
             }
             Event::Failed { .. }
-            | Event::Letter { .. }
+            | Event::Control { .. }
             | Event::Signal { .. }
             | Event::Chunk { .. }
             | Event::Fragment(_)
@@ -164,8 +164,8 @@ impl Application for Several<'_> {
         self.0.iter().for_each(|program| program.count(now, into));
     }
 
-    fn tell_times(&self, now: Time, into: &mut Vec<RankTimes>) {
-        self.0.iter().for_each(|program| program.tell_times(now, into));
+    fn append_times(&self, now: Time, into: &mut Vec<RankTimes>) {
+        self.0.iter().for_each(|program| program.append_times(now, into));
     }
 
     fn is_done(&self) -> bool {
@@ -179,7 +179,7 @@ pub struct Programs<'a> {
     groups: &'a [Group],
     multicasts: &'a [Multicast],
     /// Multicast operations: host, index of the operation, and rank at this host.
-    casters: Vec<(HostId, u32, u32)>,
+    multicast_ranks: Vec<(HostId, u32, u32)>,
     /// The collectives with a rank at each host, and that rank, sorted by host; and the index at which each host's
     /// entries begin.
     ranks: Vec<(u32, Rank)>,
@@ -190,7 +190,7 @@ pub struct Programs<'a> {
     actors: Vec<(HostId, u32, u32)>,
     /// Collectives that follow recipes; `followers` has host, index, and rank at this host, of those that no job
     /// begins.
-    listed: &'a [Listed],
+    listed: &'a [RecipeCollective],
     followers: Vec<(HostId, u32, u32)>,
     make_operation: Option<&'a OperationMaker<'a>>,
     /// The first message of each collective, in order.
@@ -221,12 +221,12 @@ impl<'a> Programs<'a> {
         let ranks = ranks.into_iter().map(|(_, number, rank)| (number, rank)).collect();
         let mut by_number: Vec<(u32, u32)> = groups.iter().map(|g| g.first_message).zip(0..).collect();
         by_number.sort_unstable();
-        let (multicasts, casters) = (&[][..], Vec::new());
+        let (multicasts, multicast_ranks) = (&[][..], Vec::new());
         Programs {
             flows: FlowTable::new(plan),
             groups,
             multicasts,
-            casters,
+            multicast_ranks,
             jobs: &[],
             pipes: &[],
             actors: Vec::new(),
@@ -247,9 +247,9 @@ impl<'a> Programs<'a> {
         self.multicasts = multicasts;
         for (multicast, number) in multicasts.iter().zip(0..) {
             let ranks = multicast.ranks.hosts().iter().zip(0..);
-            self.casters.extend(ranks.map(|(&host, rank)| (host, number, rank)));
+            self.multicast_ranks.extend(ranks.map(|(&host, rank)| (host, number, rank)));
         }
-        self.casters.sort_unstable();
+        self.multicast_ranks.sort_unstable();
         let first = self.groups.len() as u32;
         self.by_number.extend(multicasts.iter().map(|multicast| multicast.first_message).zip(first..));
         self.by_number.sort_unstable();
@@ -280,7 +280,7 @@ impl<'a> Programs<'a> {
             bounds.push(ranks.len() as u32);
         }
         (self.ranks, self.bounds) = (ranks, bounds);
-        self.casters.retain(|(_, multicast, _)| !multicasts.contains(multicast));
+        self.multicast_ranks.retain(|(_, multicast, _)| !multicasts.contains(multicast));
         self.tally_parts(jobs.iter().map(ScriptedJob::messages).collect());
         self.tally_parts(pipes.iter().map(Pipe::numbers).collect());
         self
@@ -288,7 +288,7 @@ impl<'a> Programs<'a> {
 
     /// Adds collectives that follow recipes. Those that scripts of jobs name begin when a script says so. Call it after
     /// [`Programs::with_jobs`].
-    pub fn with_listed(mut self, listed: &'a [Listed]) -> Programs<'a> {
+    pub fn with_listed(mut self, listed: &'a [RecipeCollective]) -> Programs<'a> {
         self.listed = listed;
         let named = self.jobs.iter().flat_map(|job| job.operations.iter().flatten());
         let own: BTreeSet<u32> = named.filter_map(Operation::listed).collect();
@@ -296,7 +296,7 @@ impl<'a> Programs<'a> {
             self.followers.extend(made.hosts.iter().zip(0..).map(|(&host, rank)| (host, number, rank)));
         }
         self.followers.sort_unstable();
-        self.tally_parts(listed.iter().map(Listed::numbers).collect());
+        self.tally_parts(listed.iter().map(RecipeCollective::numbers).collect());
         self
     }
 
@@ -346,11 +346,11 @@ impl<'a> Programs<'a> {
         let flows = AnyApplication::Flows(Flows::new(&self.flows, host));
         let ranks = self.bounds[host.0 as usize] as usize..self.bounds[host.0 as usize + 1] as usize;
         let member = |&(group, rank): &(u32, Rank)| {
-            AnyApplication::Member(Box::new(Participant::new(&self.groups[group as usize], rank)))
+            AnyApplication::Collective(Box::new(CollectiveRank::new(&self.groups[group as usize], rank)))
         };
-        let casters = &self.casters[self.casters.partition_point(|caster| caster.0 < host)..];
-        let casters = casters.iter().take_while(|caster| caster.0 == host).map(|&(_, number, rank)| {
-            AnyApplication::Caster(Box::new(Caster::new(&self.multicasts[number as usize], rank)))
+        let multicast_ranks = &self.multicast_ranks[self.multicast_ranks.partition_point(|rank| rank.0 < host)..];
+        let multicast_ranks = multicast_ranks.iter().take_while(|rank| rank.0 == host).map(|&(_, number, rank)| {
+            AnyApplication::Multicast(Box::new(MulticastRank::new(&self.multicasts[number as usize], rank)))
         });
         let actors = &self.actors[self.actors.partition_point(|actor| actor.0 < host)..];
         let all = Operations {
@@ -362,18 +362,18 @@ impl<'a> Programs<'a> {
         };
         let followers = &self.followers[self.followers.partition_point(|follower| follower.0 < host)..];
         let followers = followers.iter().take_while(|follower| follower.0 == host).map(|&(_, number, rank)| {
-            AnyApplication::Follower(Box::new(Follower::new(&self.listed[number as usize], rank)))
+            AnyApplication::Recipe(Box::new(RecipeRank::new(&self.listed[number as usize], rank)))
         });
         let actors = actors.iter().take_while(|actor| actor.0 == host).map(|&(_, number, rank)| {
-            AnyApplication::Actor(Box::new(Actor::new(&self.jobs[number as usize], rank, all)))
+            AnyApplication::Training(Box::new(TrainingRank::new(&self.jobs[number as usize], rank, all)))
         });
         let ranks = self.ranks[ranks].iter().map(member);
         let mut all: Vec<AnyApplication<'_>> =
-            own.into_iter().chain(ranks).chain(casters).chain(actors).chain(followers).collect();
+            own.into_iter().chain(ranks).chain(multicast_ranks).chain(actors).chain(followers).collect();
         match all.pop() {
             None => flows,
             Some(only) if all.is_empty() && self.flows.starts_nothing_at(host) => only,
-            Some(last) => AnyApplication::Several(Several(all.into_iter().chain([last, flows]).collect())),
+            Some(last) => AnyApplication::Composite(Composite(all.into_iter().chain([last, flows]).collect())),
         }
     }
 

@@ -26,7 +26,7 @@ pub enum Does {
 
 /// A message of a recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parcel {
+pub struct RecipeMessage {
     /// The sender.
     pub from: u32,
     /// The receiver.
@@ -57,7 +57,7 @@ pub struct Recipe {
     ranks: u32,
     /// The number of equal blocks into which the buffer is cut.
     blocks: u32,
-    parcels: Vec<Parcel>,
+    messages: Vec<RecipeMessage>,
     /// The blocks of all messages.
     lists: Vec<u32>,
     /// The nodes of all ranks, rank by rank, and the index of the first node of each rank.
@@ -101,7 +101,7 @@ impl std::error::Error for RecipeError {}
 pub struct RecipeBuilder {
     ranks: u32,
     blocks: u32,
-    parcels: Vec<Parcel>,
+    messages: Vec<RecipeMessage>,
     lists: Vec<u32>,
     nodes: Vec<Vec<(Does, Vec<u32>)>>,
     channels: BTreeMap<(u32, u32, u32), u32>,
@@ -117,8 +117,8 @@ impl RecipeBuilder {
             () => None,
         };
         let nodes = if error.is_none() { vec![Vec::new(); ranks as usize] } else { Vec::new() };
-        let (parcels, lists, channels) = (Vec::new(), Vec::new(), BTreeMap::new());
-        RecipeBuilder { ranks, blocks, parcels, lists, nodes, channels, error }
+        let (messages, lists, channels) = (Vec::new(), Vec::new(), BTreeMap::new());
+        RecipeBuilder { ranks, blocks, messages, lists, nodes, channels, error }
     }
 
     fn wrong(&mut self, error: RecipeError) {
@@ -131,7 +131,7 @@ impl RecipeBuilder {
         if from >= self.ranks || to >= self.ranks || from == to || blocks.iter().any(|&block| block >= self.blocks) {
             self.wrong(RecipeError::Unknown(from));
         }
-        if self.parcels.len() >= MESSAGES_MAX || self.lists.len() + blocks.len() > u32::MAX as usize {
+        if self.messages.len() >= MESSAGES_MAX || self.lists.len() + blocks.len() > u32::MAX as usize {
             self.wrong(RecipeError::TooLong);
             return 0;
         }
@@ -140,8 +140,8 @@ impl RecipeBuilder {
         let at = self.lists.len() as u32;
         self.lists.extend(blocks);
         let blocks = (at, self.lists.len() as u32);
-        self.parcels.push(Parcel { from, to, channel, reduces, blocks, nodes: [u32::MAX; 2] });
-        self.parcels.len() as u32 - 1
+        self.messages.push(RecipeMessage { from, to, channel, reduces, blocks, nodes: [u32::MAX; 2] });
+        self.messages.len() as u32 - 1
     }
 
     /// Adds a node of a rank, and returns its number among the nodes of the rank. `after` has numbers of nodes of the
@@ -158,11 +158,11 @@ impl RecipeBuilder {
             Does::Receive(message) => (message, 1),
             Does::Nothing => return number,
         };
-        let known = self.parcels.get_mut(message as usize);
-        match known.filter(|parcel| [parcel.from, parcel.to][end] == rank) {
+        let known = self.messages.get_mut(message as usize);
+        match known.filter(|entry| [entry.from, entry.to][end] == rank) {
             None => self.wrong(RecipeError::Unknown(rank)),
-            Some(parcel) if parcel.nodes[end] != u32::MAX => self.wrong(RecipeError::Unmatched(message)),
-            Some(parcel) => parcel.nodes[end] = number,
+            Some(entry) if entry.nodes[end] != u32::MAX => self.wrong(RecipeError::Unmatched(message)),
+            Some(entry) => entry.nodes[end] = number,
         }
         number
     }
@@ -175,7 +175,7 @@ impl RecipeBuilder {
         if let Some(error) = self.error {
             return Err(error);
         }
-        if let Some(at) = self.parcels.iter().position(|parcel| parcel.nodes.contains(&u32::MAX)) {
+        if let Some(at) = self.messages.iter().position(|entry| entry.nodes.contains(&u32::MAX)) {
             return Err(RecipeError::Unmatched(at as u32));
         }
         let (mut nodes, mut first, mut needs) = (Vec::new(), vec![0], Vec::new());
@@ -203,7 +203,7 @@ impl RecipeBuilder {
             collective,
             ranks: self.ranks,
             blocks: self.blocks,
-            parcels: self.parcels,
+            messages: self.messages,
             lists: self.lists,
             nodes,
             first,
@@ -239,13 +239,13 @@ impl Recipe {
     }
 
     /// All messages.
-    pub fn parcels(&self) -> &[Parcel] {
-        &self.parcels
+    pub fn messages(&self) -> &[RecipeMessage] {
+        &self.messages
     }
 
     /// The blocks of a message.
     pub fn blocks_of(&self, message: u32) -> &[u32] {
-        let (from, until) = self.parcels[message as usize].blocks;
+        let (from, until) = self.messages[message as usize].blocks;
         &self.lists[from as usize..until as usize]
     }
 
@@ -274,9 +274,9 @@ impl Recipe {
 
     /// Visits all nodes in an order in which each one comes behind those that it waits for. Returns a node that was
     /// never reached, if there is one, and the time of the last one; a message takes `transfer(message)`.
-    fn walk(&self, transfer: impl Fn(u32, &Parcel) -> Span) -> (Option<(u32, u32)>, Span) {
+    fn walk(&self, transfer: impl Fn(u32, &RecipeMessage) -> Span) -> (Option<(u32, u32)>, Span) {
         let mut waits = vec![0u32; self.nodes.len()];
-        let mut followers: Vec<(u32, u32)> = Vec::with_capacity(self.needs.len() + self.parcels.len());
+        let mut followers: Vec<(u32, u32)> = Vec::with_capacity(self.needs.len() + self.messages.len());
         for rank in 0..self.ranks {
             let base = self.first[rank as usize];
             for node in 0..self.nodes_of(rank) {
@@ -303,9 +303,9 @@ impl Recipe {
             let mine = followers.partition_point(|&(before, _)| before < node);
             followers[mine..].iter().take_while(|(before, _)| *before == node).for_each(|&(_, to)| reach(to, now));
             if let Does::Send(message) = self.nodes[node as usize].does {
-                let parcel = &self.parcels[message as usize];
-                let to = self.first[parcel.to as usize] + parcel.nodes[1];
-                reach(to, now.saturating_add(transfer(message, parcel).0));
+                let entry = &self.messages[message as usize];
+                let to = self.first[entry.to as usize] + entry.nodes[1];
+                reach(to, now.saturating_add(transfer(message, entry).0));
             }
         }
         let stuck = (seen < self.nodes.len()).then(|| waits.iter().position(|left| *left > 0)).flatten();
@@ -321,13 +321,13 @@ impl Recipe {
     /// [`Schedule::bound`](crate::Schedule::bound).
     pub fn bound(&self, bytes: u64, busy: impl Fn(u64) -> Span, transfer: impl Fn(u32, u32, u64) -> Span) -> Span {
         let length = |message: u32| self.length(message, bytes);
-        let (_, chain) = self.walk(|message, parcel| transfer(parcel.from, parcel.to, length(message)));
+        let (_, chain) = self.walk(|message, entry| transfer(entry.from, entry.to, length(message)));
         let mut sums = vec![[0u64; 2]; self.ranks as usize];
         let mut way = u64::MAX;
-        for (message, parcel) in (0u32..).zip(&self.parcels) {
+        for (message, entry) in (0u32..).zip(&self.messages) {
             let alone = busy(length(message)).0;
-            way = way.min(transfer(parcel.from, parcel.to, length(message)).0.saturating_sub(alone));
-            for (rank, end) in [(parcel.from, 0), (parcel.to, 1)] {
+            way = way.min(transfer(entry.from, entry.to, length(message)).0.saturating_sub(alone));
+            for (rank, end) in [(entry.from, 0), (entry.to, 1)] {
                 let sum = &mut sums[rank as usize][end];
                 *sum = sum.saturating_add(alone);
             }
@@ -338,6 +338,6 @@ impl Recipe {
 
     /// Bytes of all messages together, of a collective of `bytes` bytes.
     pub fn volume(&self, bytes: u64) -> u64 {
-        (0..self.parcels.len() as u32).fold(0u64, |sum, message| sum.saturating_add(self.length(message, bytes)))
+        (0..self.messages.len() as u32).fold(0u64, |sum, message| sum.saturating_add(self.length(message, bytes)))
     }
 }

@@ -7,8 +7,8 @@
 //! had enough time for their bytes. Ranks of one server inform each other by signals, which take the latency of these
 //! links.
 
-use crate::listed::Follower;
-use crate::participant::Participant;
+use crate::collective_rank::CollectiveRank;
+use crate::recipe_collective::RecipeRank;
 use strandway_proto::application::{Action, Application, Event};
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{HostId, MessageId};
@@ -41,9 +41,9 @@ pub struct Local {
 #[derive(Debug)]
 pub enum Rail<'a> {
     /// Of a schedule.
-    Member(Participant<'a>),
+    Member(CollectiveRank<'a>),
     /// Of a recipe.
-    Follower(Follower<'a>),
+    Follower(RecipeRank<'a>),
 }
 
 impl<'a> Rail<'a> {
@@ -64,7 +64,7 @@ impl<'a> Rail<'a> {
 
 /// One rank in such an operation, as a program inside the program of the rank.
 #[derive(Debug)]
-pub struct Inside<'a> {
+pub struct IntraServer<'a> {
     team: &'a Team,
     local: Local,
     /// Latency of a signal.
@@ -83,10 +83,10 @@ pub struct Inside<'a> {
     complete: bool,
 }
 
-impl<'a> Inside<'a> {
+impl<'a> IntraServer<'a> {
     /// A rank at the start of the operation.
-    pub fn new(team: &'a Team, local: Local, latency: Span, word: u32, messages: Option<Rail<'a>>) -> Inside<'a> {
-        Inside {
+    pub fn new(team: &'a Team, local: Local, latency: Span, word: u32, messages: Option<Rail<'a>>) -> IntraServer<'a> {
+        IntraServer {
             team,
             local,
             latency,
@@ -109,7 +109,7 @@ impl<'a> Inside<'a> {
     }
 }
 
-impl Application for Inside<'_> {
+impl Application for IntraServer<'_> {
     fn handle_event(&mut self, now: Time, event: &Event) {
         if let Event::Signal { word, .. } = *event {
             if word != self.word {
@@ -183,8 +183,8 @@ mod tests {
     fn ends(begins: &[u64], span: u64, latency: u64) -> Vec<u64> {
         let team = Team { ranks: begins.len() as u32, hosts: vec![HostId(0)] };
         let local = Local { team: 0, span: Span(span) };
-        let mut ranks: Vec<Inside<'_>> =
-            begins.iter().map(|_| Inside::new(&team, local, Span(latency), 5, None)).collect();
+        let mut ranks: Vec<IntraServer<'_>> =
+            begins.iter().map(|_| IntraServer::new(&team, local, Span(latency), 5, None)).collect();
         let mut signals = Vec::new();
         let mut ends = vec![0; begins.len()];
         for now in 0..1000 {

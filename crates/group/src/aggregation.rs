@@ -5,27 +5,27 @@
 //! [`Team::all_reduce`](crate::Team::all_reduce) adds up buffers, by the switch or, if the switch is gone, by a ring of
 //! messages.
 
-mod desk;
-mod door;
+mod admission;
+mod elements;
 #[cfg(test)]
 mod hostile;
-mod lanes;
 #[cfg(test)]
 mod leavers;
-mod line;
 mod message;
+mod permissions;
+mod port;
 mod reduce;
 mod server;
-mod speech;
-mod station;
+mod server_shard;
 mod switch;
+mod switch_connection;
 mod terms;
 mod worker;
 
-pub use lanes::Scale;
+pub use elements::Scale;
 pub use message::{PORTS_MAX, Refusal};
+pub use port::PortStatus;
 pub use reduce::{By, InNetwork, NetworkOptions, Reduced, Why};
 pub use server::{ParameterServer, ServerConfig, ServerEvent};
-pub use station::PortStatus;
 pub use strandway_switch::{Aging, Esa, ResultPath, System};
 pub use switch::{JobConfig, JobStatus, Switch, SwitchConfig, SwitchEvent, SwitchStatus};

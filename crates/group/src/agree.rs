@@ -77,7 +77,7 @@ impl Agreement {
         if self.rank != 0 {
             self.reach(node, stop)?;
             let up = self.up.expect("reached");
-            self.say(node, up, words)?;
+            self.send_words(node, up, words)?;
             loop {
                 if let Some(at) = self.come.iter().position(|(from, _)| *from == up) {
                     return Ok(self.come.remove(at).1);
@@ -125,7 +125,7 @@ impl Agreement {
         let answer = answer(&all)?;
         let others: Vec<Connection> = self.down.keys().copied().collect();
         for connection in others {
-            self.say(node, connection, &answer)?;
+            self.send_words(node, connection, &answer)?;
         }
         Ok(answer)
     }
@@ -168,13 +168,13 @@ impl Agreement {
             return Err(GroupError::Missing { ranks: vec![0], seconds: self.patience.as_secs_f64() });
         }
         match node.wait(LOOK)? {
-            Some(completion) => self.heed(node, completion),
+            Some(completion) => self.handle_completion(node, completion),
             None => Ok(()),
         }
     }
 
     /// Handles a completion, if it belongs to the agreement.
-    pub(crate) fn heed(&mut self, node: &mut Node, completion: Completion) -> Result<(), GroupError> {
+    pub(crate) fn handle_completion(&mut self, node: &mut Node, completion: Completion) -> Result<(), GroupError> {
         match completion {
             Completion::Connected { connection } if self.up == Some(connection) => self.listen(node, connection)?,
             Completion::Accepted { connection, .. } if self.rank == 0 => {
@@ -228,7 +228,7 @@ impl Agreement {
         Ok(())
     }
 
-    fn say(&mut self, node: &mut Node, connection: Connection, words: &Words) -> Result<(), GroupError> {
+    fn send_words(&mut self, node: &mut Node, connection: Connection, words: &Words) -> Result<(), GroupError> {
         let region = node.register(words.to_vec());
         let operation = node.send(connection, region, 0..WORDS)?;
         self.saying.insert(operation, region);

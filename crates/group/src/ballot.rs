@@ -1,7 +1,7 @@
 //! Ranks agree on the result of an operation: each votes to rank 0, and rank 0 sends all of them the verdict.
 //!
 //! A vote, and a verdict, has three words: a code and two words of details. A single `FAILED` decides the verdict at
-//! once; otherwise all must have voted, with the same details. Letters may be lost: ranks repeat their vote until they
+//! once; otherwise all must have voted, with the same details. Control messages may be lost: ranks repeat their vote until they
 //! get the verdict, and rank 0 answers late votes.
 //!
 //! A rank at work says that it is, and rank 0 passes this on to ranks that have voted: they wait as long as all others
@@ -11,9 +11,9 @@ use crate::error::GroupError;
 use crate::team::Team;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
-use strandway_proto::Letter;
+use strandway_proto::ControlMessage;
 
-/// The kinds of letters, which no program uses.
+/// The kinds of control messages, which no program uses.
 const VOTE: u16 = 0x4dfc;
 const VERDICT: u16 = 0x4dfb;
 const WORKING: u16 = 0x4dfa;
@@ -21,7 +21,7 @@ const WORKING: u16 = 0x4dfa;
 pub(crate) const AGAIN: Duration = Duration::from_millis(5);
 /// The interval at which a rank at work repeats that it is, and rank 0 that others are: ours.
 pub(crate) const BEGUN_AGAIN: Duration = Duration::from_millis(250);
-/// A rank that was not heard for this time may have ended: ours, room for a few lost letters.
+/// A rank that was not heard for this time may have ended: ours, room for a few lost control messages.
 const FRESH: Duration = Duration::from_millis(1_000);
 /// The number of verdicts that are remembered; ranks are at most one operation apart.
 const KEPT: usize = 4;
@@ -119,8 +119,8 @@ impl Team {
         }
         if rank != 0 {
             let [code, a, b] = vote;
-            let letter = Letter::Custom { kind: VOTE, words: [operation, code, a, b] };
-            self.node.say(self.group, 0, letter, false)?;
+            let control = ControlMessage::Custom { kind: VOTE, words: [operation, code, a, b] };
+            self.node.send_control_to_member(self.group, 0, control, false)?;
         }
         Ok(())
     }
@@ -133,7 +133,7 @@ impl Team {
         {
             self.ballots.note(operation, verdict);
             for rank in 1..self.ranks() {
-                self.tell_verdict(rank, operation, verdict)?;
+                self.send_verdict(rank, operation, verdict)?;
             }
         }
         Ok(self.ballots.verdict(operation))
@@ -148,7 +148,7 @@ impl Team {
     }
 
     /// Rank 0 answers a vote before there is a verdict, if it knows that there will be one.
-    fn tell_working(&mut self, rank: u32, operation: u32) -> Result<(), GroupError> {
+    fn send_working(&mut self, rank: u32, operation: u32) -> Result<(), GroupError> {
         let now = Instant::now();
         let told = &mut self.ballots.told[rank as usize];
         if told.is_some_and(|at| now.saturating_duration_since(at) < BEGUN_AGAIN) {
@@ -156,24 +156,24 @@ impl Team {
         }
         *told = Some(now);
         if self.ballots.is_worked_on(operation, now) {
-            let letter = Letter::Custom { kind: WORKING, words: [operation, 0, 0, 0] };
-            self.node.say(self.group, rank, letter, false)?;
+            let control = ControlMessage::Custom { kind: WORKING, words: [operation, 0, 0, 0] };
+            self.node.send_control_to_member(self.group, rank, control, false)?;
         }
         Ok(())
     }
 
-    fn tell_verdict(&mut self, rank: u32, operation: u32, [code, a, b]: [u32; 3]) -> Result<(), GroupError> {
-        let letter = Letter::Custom { kind: VERDICT, words: [operation, code, a, b] };
-        Ok(self.node.say(self.group, rank, letter, true)?)
+    fn send_verdict(&mut self, rank: u32, operation: u32, [code, a, b]: [u32; 3]) -> Result<(), GroupError> {
+        let control = ControlMessage::Custom { kind: VERDICT, words: [operation, code, a, b] };
+        Ok(self.node.send_control_to_member(self.group, rank, control, true)?)
     }
 
-    /// Handles a vote or a verdict; false if the letter is neither.
-    pub(crate) fn take_ballot(&mut self, from: u32, letter: &Letter) -> Result<bool, GroupError> {
-        let Letter::Custom { kind, words: [operation, code, a, b] } = *letter else { return Ok(false) };
+    /// Handles a vote or a verdict; false if the control message is neither.
+    pub(crate) fn take_ballot(&mut self, from: u32, control: &ControlMessage) -> Result<bool, GroupError> {
+        let ControlMessage::Custom { kind, words: [operation, code, a, b] } = *control else { return Ok(false) };
         match kind {
             VOTE if self.rank == 0 => {
                 if let Some(verdict) = self.ballots.verdict(operation) {
-                    self.tell_verdict(from, operation, verdict)?;
+                    self.send_verdict(from, operation, verdict)?;
                 }
                 if let Some(vote) = self.ballots.votes.get_mut(from as usize)
                     && vote.is_none_or(|(of, before)| of < operation || of == operation && before[0] == BEGUN)
@@ -186,7 +186,7 @@ impl Team {
                     *heard = Some((operation, Instant::now()));
                 }
                 if code != BEGUN && from < self.ranks() && self.ballots.verdict(operation).is_none() {
-                    self.tell_working(from, operation)?;
+                    self.send_working(from, operation)?;
                 }
             }
             VERDICT if from == 0 => self.ballots.note(operation, [code, a, b]),
@@ -198,7 +198,7 @@ impl Team {
     }
 
     /// Handles the node's waiting completions, without waiting for more.
-    pub(crate) fn take_letters(&mut self) -> Result<(), GroupError> {
+    pub(crate) fn take_controls(&mut self) -> Result<(), GroupError> {
         while let Some(completion) = self.node.poll() {
             self.set_aside(completion)?;
         }

@@ -4,10 +4,10 @@
 use crate::error::GroupError;
 use crate::team::Team;
 use std::time::{Duration, Instant};
-use strandway_proto::Letter;
+use strandway_proto::ControlMessage;
 use strandway_udp::Completion;
 
-/// The kind of a barrier's letters ("I am here" and "all are here"), which no program uses.
+/// The kind of a barrier's control messages ("I am here" and "all are here"), which no program uses.
 const KIND: u16 = 0x4dfe;
 const HERE: u32 = 0;
 const ALL: u32 = 1;
@@ -19,7 +19,7 @@ const AGAIN: Duration = Duration::from_millis(5);
 /// A rank leaves without rank 0's answer after this time: ours, many repetitions.
 const FAREWELL: Duration = Duration::from_millis(200);
 /// Rank 0 leaves ranks behind that have not said anything for this time: ours. A rank that waits for an answer of rank 0
-/// repeats its letter every few milliseconds.
+/// repeats its control message every few milliseconds.
 const LINGER: Duration = Duration::from_secs(2);
 
 impl Team {
@@ -30,7 +30,7 @@ impl Team {
     pub fn barrier(&mut self, stop: &impl Fn() -> bool) -> Result<(), GroupError> {
         self.barriers += 1;
         let number = self.barriers;
-        let letter = |what: u32| Letter::Custom { kind: KIND, words: [what, number, 0, 0] };
+        let control = |what: u32| ControlMessage::Custom { kind: KIND, words: [what, number, 0, 0] };
         let until = Instant::now() + self.options.patience;
         let mut next = Instant::now();
         loop {
@@ -50,7 +50,7 @@ impl Team {
                 return Err(GroupError::Stopped);
             }
             if self.rank != 0 && now >= next {
-                self.node.say(self.group, 0, letter(HERE), false)?;
+                self.node.send_control_to_member(self.group, 0, control(HERE), false)?;
                 next = now + AGAIN;
             }
             let nap = if self.rank == 0 { AGAIN } else { next.saturating_duration_since(now) };
@@ -61,13 +61,13 @@ impl Team {
         if self.rank == 0 {
             self.all = number;
             for rank in 1..self.ranks() {
-                self.node.say(self.group, rank, letter(ALL), true)?;
+                self.node.send_control_to_member(self.group, rank, control(ALL), true)?;
             }
         }
         Ok(())
     }
 
-    /// Ends this rank's part in the team, after its last operation. Letters may be lost: a rank that has not heard yet
+    /// Ends this rank's part in the team, after its last operation. Control messages may be lost: a rank that has not heard yet
     /// how the last operation or barrier ended asks rank 0 for it. So rank 0 stays until all others have called this,
     /// too, or say nothing any more for two seconds. The other ranks leave at once, or a fifth of a second later if rank
     /// 0 does not answer.
@@ -90,8 +90,8 @@ impl Team {
                 return Err(GroupError::Stopped);
             }
             if self.rank != 0 && Instant::now() >= next {
-                let letter = Letter::Custom { kind: KIND, words: [LEAVES, 0, 0, 0] };
-                self.node.say(self.group, 0, letter, false)?;
+                let control = ControlMessage::Custom { kind: KIND, words: [LEAVES, 0, 0, 0] };
+                self.node.send_control_to_member(self.group, 0, control, false)?;
                 next = Instant::now() + AGAIN;
             }
             if let Some(completion) = self.node.wait(AGAIN)? {
@@ -103,16 +103,21 @@ impl Team {
         }
     }
 
-    /// Handles a letter of a barrier; false if it is none. Rank 0 answers late letters, since its own may have been
+    /// Handles a control message of a barrier; false if it is none. Rank 0 answers late control messages, since its own may have been
     /// lost.
-    pub(crate) fn take_barrier(&mut self, from: u32, letter: &Letter) -> Result<bool, GroupError> {
-        let Letter::Custom { kind: KIND, words: [what, number, ..] } = *letter else { return Ok(false) };
+    pub(crate) fn take_barrier(&mut self, from: u32, control: &ControlMessage) -> Result<bool, GroupError> {
+        let ControlMessage::Custom { kind: KIND, words: [what, number, ..] } = *control else { return Ok(false) };
         if what == ALL && from == 0 {
             self.all = self.all.max(number);
         }
         if what == LEAVES && self.rank == 0 {
             self.left[from as usize] = true;
-            self.node.say(self.group, from, Letter::Custom { kind: KIND, words: [LEFT, 0, 0, 0] }, true)?;
+            self.node.send_control_to_member(
+                self.group,
+                from,
+                ControlMessage::Custom { kind: KIND, words: [LEFT, 0, 0, 0] },
+                true,
+            )?;
         }
         if what == LEFT && from == 0 {
             self.left[0] = true;
@@ -121,19 +126,24 @@ impl Team {
             let here = &mut self.here[from as usize];
             *here = (*here).max(number);
             if number <= self.all {
-                self.node.say(self.group, from, Letter::Custom { kind: KIND, words: [ALL, number, 0, 0] }, true)?;
+                self.node.send_control_to_member(
+                    self.group,
+                    from,
+                    ControlMessage::Custom { kind: KIND, words: [ALL, number, 0, 0] },
+                    true,
+                )?;
             }
         }
         Ok(true)
     }
 
-    /// Sets a completion aside that does not belong to the operation under way: letters are handled or kept,
+    /// Sets a completion aside that does not belong to the operation under way: control messages are handled or kept,
     /// completions of connections are kept.
     pub(crate) fn set_aside(&mut self, completion: Completion) -> Result<(), GroupError> {
         match completion {
-            Completion::Word { from, letter, to_all: false, .. } => self.heed(from, &letter),
+            Completion::Word { from, control, to_all: false, .. } => self.handle_control(from, &control),
             Completion::Word { path, .. } => {
-                self.hear_plane(path);
+                self.handle_trial(path);
                 Ok(())
             }
             Completion::Chunk { .. } | Completion::Cast { .. } => Ok(()),

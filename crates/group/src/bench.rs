@@ -12,7 +12,7 @@ use strandway_udp::Region;
 
 /// How a collective is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Method {
     /// By messages on connections.
     Messages(Algorithm),
     /// By multicast: a broadcast or an all-gather.
@@ -21,23 +21,23 @@ pub enum Way {
     InNetwork,
 }
 
-impl Way {
+impl Method {
     /// The collective that it executes.
     pub const fn collective(self) -> Collective {
         match self {
-            Way::Messages(algorithm) => algorithm.collective(),
-            Way::Multicast(What::Broadcast { .. }) => Collective::Broadcast,
-            Way::Multicast(What::AllGather) => Collective::AllGather,
-            Way::InNetwork => Collective::AllReduce,
+            Method::Messages(algorithm) => algorithm.collective(),
+            Method::Multicast(What::Broadcast { .. }) => Collective::Broadcast,
+            Method::Multicast(What::AllGather) => Collective::AllGather,
+            Method::InNetwork => Collective::AllReduce,
         }
     }
 
     /// Its algorithm's name.
     pub const fn name(self) -> &'static str {
         match self {
-            Way::Messages(algorithm) => algorithm.name(),
-            Way::Multicast(_) => "multicast",
-            Way::InNetwork => "in-network",
+            Method::Messages(algorithm) => algorithm.name(),
+            Method::Multicast(_) => "multicast",
+            Method::InNetwork => "in-network",
         }
     }
 }
@@ -46,7 +46,7 @@ impl Way {
 #[derive(Clone, Copy, Debug)]
 pub struct Bench {
     /// How the collective is executed.
-    pub way: Way,
+    pub way: Method,
     /// The first size, in bytes as nccl-tests counts them: the whole buffer.
     pub first: u64,
     /// The largest size.
@@ -110,9 +110,9 @@ impl Bench {
     pub fn run(&self, team: &mut Team, stop: &impl Fn() -> bool, mut each: impl FnMut(&Row)) -> Result<(), GroupError> {
         for size in self.sizes() {
             let row = match self.way {
-                Way::Messages(algorithm) => self.messages(team, algorithm, size, stop)?,
-                Way::Multicast(what) => self.multicast(team, what, size, stop)?,
-                Way::InNetwork => return Err(GroupError::Config("join a switch first, and run by it".into())),
+                Method::Messages(algorithm) => self.messages(team, algorithm, size, stop)?,
+                Method::Multicast(what) => self.multicast(team, what, size, stop)?,
+                Method::InNetwork => return Err(GroupError::Config("join a switch first, and run by it".into())),
             };
             each(&row);
         }

@@ -2,22 +2,22 @@
 //! and nowhere else.
 //!
 //! The sender calls every receiver and offers its files, as a copy does ([`strandway_udp::copy`]). Blocks that any
-//! receiver lacks are cast to all of them, parcel by parcel. A parcel is a reliable broadcast in which receivers repair
+//! receiver lacks are cast to all of them, file batch by file batch. A file batch is a reliable broadcast in which receivers repair
 //! each other's losses, so the sender sends hardly more than each byte once. A receiver that dies is left behind; one
 //! that comes late is served when the others have everything. Each receiver keeps its blocks when a cast ends early,
 //! and the next cast sends only the rest.
 //!
-//! Unless members trust each other, each parcel has a list of the hashes of its chunks, which is cast before it, or
-//! together with the parcel before it. The sender gives each receiver the hash of that list over their own connection.
+//! Unless members trust each other, each file batch has a list of the hashes of its chunks, which is cast before it, or
+//! together with the file batch before it. The sender gives each receiver the hash of that list over their own connection.
 //! So chunks that another receiver forges are detected and have no effect.
 
-mod chorus;
 #[cfg(test)]
 mod leavers;
-mod note;
+mod message;
+mod node_role;
 mod ready;
 mod receiver;
-mod seat;
+mod receiver_group;
 mod sender;
 
 pub use receiver::{Served, receive};
@@ -33,15 +33,15 @@ use std::time::Duration;
 use strandway_proto::cast::{Layout, Parity};
 use strandway_proto::repair::Code;
 use strandway_proto::units::Span;
-use strandway_udp::copy::{CopyError, Malformed, Trouble};
+use strandway_udp::copy::{CopyError, FileError, Malformed};
 use strandway_udp::{Error, parity_chunks};
 
 /// How to cast.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes of a block, a power of two from 4 KiB to 64 MiB; a parcel has about this length. Default 16 MiB.
+    /// Bytes of a block, a power of two from 4 KiB to 64 MiB; a file batch has about this length. Default 16 MiB.
     pub block: u32,
-    /// Parcels under way, from the first byte read to the last one written everywhere; 2 to 64. Default 4.
+    /// File batches under way, from the first byte read to the last one written everywhere; 2 to 64. Default 4.
     pub slots: u16,
     /// The team's multicast: its rate and pace, and its patience with a silent receiver, which is left behind after
     /// that time.
@@ -88,7 +88,7 @@ pub enum CastError {
     /// The peer sent bytes that are not a message of the protocol.
     Malformed,
     /// The receiver's directory cannot be used.
-    Refused(Trouble),
+    Refused(FileError),
     /// The caller asked it to stop.
     Stopped,
 }
@@ -114,7 +114,7 @@ impl fmt::Display for CastError {
                 f.write_str("the connection to the sender has ended; bytes that have arrived are kept")
             }
             CastError::Malformed => Malformed.fmt(f),
-            CastError::Refused(trouble) => trouble.fmt(f),
+            CastError::Refused(file_error) => file_error.fmt(f),
             CastError::Stopped => f.write_str("stopped; the same command goes on where it stopped"),
         }
     }
@@ -154,7 +154,7 @@ impl From<Malformed> for CastError {
 }
 
 /// Files that did not arrive at a receiver: the receiver, the path, and the reason.
-pub type Failures = Vec<(String, PathBuf, Trouble)>;
+pub type Failures = Vec<(String, PathBuf, FileError)>;
 
 /// Sizes of blocks that both sides accept, as powers of two: 4 KiB to 64 MiB. Ours.
 const BLOCK_LOG2: std::ops::RangeInclusive<u8> = 12..=26;
@@ -164,7 +164,7 @@ const BLOCK_LOG2: std::ops::RangeInclusive<u8> = 12..=26;
 const PATIENCE_MAX: Duration = Duration::from_secs(600);
 const RTT_MAX: Span = Span::from_ms(10_000);
 
-/// The operation that the members of a cast run for each parcel.
+/// The operation that the members of a cast run for each file batch.
 const BROADCAST: What = What::Broadcast { root: 0 };
 
 /// The `nice` value of threads that read, hash or write, relative to the thread of their node: ours. If cores are
@@ -177,7 +177,7 @@ fn step_back() {
     let _ = rustix::process::nice(NICE);
 }
 
-/// The list of hashes of a parcel's chunks: 16 bytes for each, by their numbers; parity chunks follow data chunks.
+/// The list of hashes of a file batch's chunks: 16 bytes for each, by their numbers; parity chunks follow data chunks.
 #[derive(Clone)]
 struct List {
     hashes: Vec<u8>,
@@ -186,12 +186,12 @@ struct List {
 }
 
 impl List {
-    /// The list of a parcel that is here, cut into chunks of `chunk` bytes, with parity of this code.
-    fn of(parcel: &[u8], chunk: u16, parity: Option<Code>) -> Result<List, GroupError> {
-        let (layout, parity) = cut(parcel.len(), chunk, parity)?;
+    /// The list of a file batch that is here, cut into chunks of `chunk` bytes, with parity of this code.
+    fn of(batch: &[u8], chunk: u16, parity: Option<Code>) -> Result<List, GroupError> {
+        let (layout, parity) = cut(batch.len(), chunk, parity)?;
         let mut hashes = Vec::with_capacity(parity.map_or(layout.numbers(), |parity| parity.numbers()) as usize * 16);
         let mut add = |chunk: &[u8]| hashes.extend_from_slice(&blake3::hash(chunk).as_bytes()[..16]);
-        let (whole, rest) = parcel.split_at(parcel.len() - parcel.len() % usize::from(chunk));
+        let (whole, rest) = batch.split_at(batch.len() - batch.len() % usize::from(chunk));
         whole.chunks(chunk.into()).for_each(&mut add);
         // Padded with zeros, as it is cast.
         if !rest.is_empty() {
@@ -200,7 +200,7 @@ impl List {
             add(&last);
         }
         if let Some(parity) = parity {
-            let mut padded = parcel.to_vec();
+            let mut padded = batch.to_vec();
             padded.resize(layout.bytes() as usize, 0);
             parity_chunks(layout, parity, &padded, |_, chunk| add(chunk));
         }
@@ -208,14 +208,14 @@ impl List {
         Ok(List { hashes, hash })
     }
 
-    /// The list of a parcel of `bytes` bytes that will arrive: zeros, and the expected hash.
+    /// The list of a file batch of `bytes` bytes that will arrive: zeros, and the expected hash.
     fn promised(hash: [u8; 32], bytes: usize, chunk: u16, parity: Option<Code>) -> Result<List, GroupError> {
         Ok(List { hashes: vec![0; List::bytes(bytes, chunk, parity)?], hash })
     }
 
-    /// The length of the list of a parcel of `parcel` bytes.
-    fn bytes(parcel: usize, chunk: u16, parity: Option<Code>) -> Result<usize, GroupError> {
-        let (layout, parity) = cut(parcel, chunk, parity)?;
+    /// The length of the list of a file batch of `batch` bytes.
+    fn bytes(batch: usize, chunk: u16, parity: Option<Code>) -> Result<usize, GroupError> {
+        let (layout, parity) = cut(batch, chunk, parity)?;
         Ok(parity.map_or(layout.numbers(), |parity| parity.numbers()) as usize * 16)
     }
 
@@ -229,7 +229,7 @@ impl List {
     }
 }
 
-/// The layout of a parcel in chunks, and its parity. Its last chunk is padded with zeros, so that its hash is the same
+/// The layout of a file batch in chunks, and its parity. Its last chunk is padded with zeros, so that its hash is the same
 /// with and without a list after it.
 fn cut(bytes: usize, chunk: u16, parity: Option<Code>) -> Result<(Layout, Option<Parity>), GroupError> {
     let many = || GroupError::Config(format!("a parcel of {bytes} bytes has more than four billion chunks"));
@@ -238,17 +238,17 @@ fn cut(bytes: usize, chunk: u16, parity: Option<Code>) -> Result<(Layout, Option
     Ok((layout, parity))
 }
 
-/// The list of hashes of a parcel, as its members have it.
+/// The list of hashes of a file batch, as its members have it.
 enum Hashes {
     /// There is none, since members trust each other.
     None,
-    /// It is cast before the parcel.
+    /// It is cast before the file batch.
     Apart(List),
-    /// It came with the parcel before.
+    /// It came with the file batch before.
     Here(List),
 }
 
-/// Broadcasts a parcel of `bytes` bytes from rank 0. The list of the next parcel, of `next` bytes, follows it in new
+/// Broadcasts a file batch of `bytes` bytes from rank 0. The list of the next file batch, of `next` bytes, follows it in new
 /// chunks. At rank 0 `buffer` holds both, at the other ranks it is empty; it is returned full.
 fn broadcast(
     team: &mut Team,
@@ -282,7 +282,7 @@ fn broadcast(
     }
 }
 
-/// Bytes of a parcel that is padded to whole chunks, and of the list that follows it.
+/// Bytes of a file batch that is padded to whole chunks, and of the list that follows it.
 const fn with_list(bytes: usize, next: usize, chunk: usize) -> usize {
     bytes.next_multiple_of(chunk) + next
 }

@@ -10,7 +10,7 @@ use crate::team::Team;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use strandway_collective::{Group, Participant, Rank, Schedule};
+use strandway_collective::{CollectiveRank, Group, Rank, Schedule};
 use strandway_proto::application::{Action, Application, Event};
 use strandway_proto::{Bytes, HostId, Message, MessageId, Time};
 use strandway_udp::{Completion, Connection, Error, Operation, Reason, Region, RemoteRegion};
@@ -150,7 +150,7 @@ impl Team {
                 self.listen(prepared, connection)?;
                 let mut words = vec![0; WORDS];
                 words[..4].copy_from_slice(&self.rank.to_be_bytes());
-                self.say(prepared, connection, words)?;
+                self.send_words(prepared, connection, words)?;
             }
             Completion::Accepted { connection, .. } => self.listen(prepared, connection)?,
             Completion::Received { connection, .. } => {
@@ -170,7 +170,7 @@ impl Team {
                             let area = self.node.expose(connection, space.staging, 0..space.staged())?;
                             keys.extend_from_slice(&area.to_bytes());
                         }
-                        self.say(prepared, connection, keys)?;
+                        self.send_words(prepared, connection, keys)?;
                     }
                 }
             }
@@ -182,7 +182,7 @@ impl Team {
                 }
                 peer.connection = self.node.connect(&self.members[rank as usize])?;
             }
-            Completion::Word { from, letter, to_all: false, .. } => self.heed(from, &letter)?,
+            Completion::Word { from, control, to_all: false, .. } => self.handle_control(from, &control)?,
             Completion::Written { .. } => later.push(completion),
             _ => {}
         }
@@ -196,7 +196,12 @@ impl Team {
         Ok(())
     }
 
-    fn say(&mut self, prepared: &mut Prepared, connection: Connection, words: Vec<u8>) -> Result<(), GroupError> {
+    fn send_words(
+        &mut self,
+        prepared: &mut Prepared,
+        connection: Connection,
+        words: Vec<u8>,
+    ) -> Result<(), GroupError> {
         let region = self.node.register(words);
         let operation = self.node.send(connection, region, 0..WORDS)?;
         prepared.saying.insert(operation, region);
@@ -212,7 +217,7 @@ impl Team {
         let began = Instant::now();
         let which = prepared.runs % 2;
         let group = prepared.groups[which].clone();
-        let mut program = Participant::new(&group, Rank(self.rank));
+        let mut program = CollectiveRank::new(&group, Rank(self.rank));
         let mut stuck = VecDeque::new();
         for (number, bytes) in std::mem::take(&mut prepared.early) {
             self.arrived(prepared, &mut program, number, bytes)?;
@@ -256,7 +261,7 @@ impl Team {
                         return Err(GroupError::Dead { rank });
                     }
                 }
-                Some(Completion::Word { from, letter, to_all: false, .. }) => self.heed(from, &letter)?,
+                Some(Completion::Word { from, control, to_all: false, .. }) => self.handle_control(from, &control)?,
                 _ => {}
             }
         }
@@ -265,7 +270,7 @@ impl Team {
     fn arrived(
         &mut self,
         prepared: &Prepared,
-        program: &mut Participant<'_>,
+        program: &mut CollectiveRank<'_>,
         number: u32,
         bytes: u64,
     ) -> Result<(), GroupError> {
@@ -280,7 +285,7 @@ impl Team {
     fn act(
         &mut self,
         prepared: &mut Prepared,
-        program: &mut Participant<'_>,
+        program: &mut CollectiveRank<'_>,
         stuck: &mut VecDeque<(u32, Message)>,
     ) -> Result<(), GroupError> {
         while let Some(action) = program.poll_action(self.now()) {

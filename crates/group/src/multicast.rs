@@ -7,17 +7,17 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use strandway_collective::multicast::{
-    Caster, Chains, Counts, Cutoff, Multicast, Opening, Outcome, Ranks, Recovery, Word,
+    Chains, Counts, Cutoff, Multicast, MulticastMessage, MulticastRank, Outcome, Ranks, Recovery, StartBarriers,
 };
 use strandway_proto::application::{Action, Application, Event, Stage};
 use strandway_proto::cast::{Layout, Parity};
 use strandway_proto::units::Time;
-use strandway_proto::{HostId, Letter};
+use strandway_proto::{ControlMessage, HostId};
 use strandway_udp::{Completion, Incoming, Region};
 
 /// The number of the group in an operation, which has only one: the team.
 const GROUP: u32 = 0;
-/// A rank that has closed an operation stays for this number of letter timeouts if its last letters are not
+/// A rank that has closed an operation stays for this number of control message timeouts if its last control messages are not
 /// acknowledged: ours. A rank that asks later gets the answer that the operation is over.
 const LINGER: u64 = 10;
 /// The longest that a rank sleeps before it asks whether to stop.
@@ -148,7 +148,7 @@ impl Team {
             rtt: options.rtt,
             silent_max: options.silent_max(),
             spare_root: self.spare_root,
-            opening: Opening::OneBarrier,
+            opening: StartBarriers::OneBarrier,
             cutoff: Cutoff::Tuned,
             recovery: Recovery::FAST,
         })
@@ -156,26 +156,31 @@ impl Team {
 
     fn drive(&mut self, op: &Multicast, stop: &impl Fn() -> bool) -> Result<Done, GroupError> {
         let began = Instant::now();
-        let mut caster = Caster::new(op, self.rank);
+        let mut rank = MulticastRank::new(op, self.rank);
         let mut done = Done::default();
         let mut closed: Option<Time> = None;
         let linger = op.rtt * LINGER;
         let now = self.now();
-        caster.handle_event(now, &Event::Ports { up: self.node.planes_up() });
-        caster.handle_timeout(now);
+        rank.handle_event(now, &Event::Ports { up: self.node.planes_up() });
+        rank.handle_timeout(now);
         for (from, task, word) in std::mem::take(&mut self.early) {
             match task == op.task {
-                true => caster.handle_event(now, &Event::Letter { from: HostId(from), letter: word.letter(task) }),
+                true => rank.handle_event(now, &Event::Control { from: HostId(from), control: word.control(task) }),
                 false => self.keep(from, task, word),
             }
         }
         loop {
-            while let Some(action) = caster.poll_action(self.now()) {
+            while let Some(action) = rank.poll_action(self.now()) {
                 match action {
                     Action::Cast(cast) => self.node.cast(self.group, cast)?,
-                    Action::Letter { channel, letter } => {
+                    Action::Control { channel, control } => {
                         // Channels come in pairs; the second one is for answers.
-                        self.node.say(self.group, channel.peer.0, letter, channel.number == op.channel + 1)?;
+                        self.node.send_control_to_member(
+                            self.group,
+                            channel.peer.0,
+                            control,
+                            channel.number == op.channel + 1,
+                        )?;
                     }
                     Action::Rebuild(rebuild) => self.node.rebuild(self.group, &rebuild)?,
                     Action::Stage { stage: Stage::Complete, .. } => done.complete = began.elapsed(),
@@ -183,13 +188,13 @@ impl Team {
                         done.closed = began.elapsed();
                         closed = Some(self.now());
                     }
-                    // Letters of a group need no channels, and the program posts no messages.
+                    // Control messages of a group need no channels, and the program posts no messages.
                     _ => {}
                 }
             }
             let now = self.now();
-            match caster.outcome() {
-                Outcome::Aborted { dead } if caster.is_done() || closed.is_some_and(|at| now > at + linger) => {
+            match rank.outcome() {
+                Outcome::Aborted { dead } if rank.is_done() || closed.is_some_and(|at| now > at + linger) => {
                     self.dead = Some(dead);
                     return Err(GroupError::Dead { rank: dead });
                 }
@@ -199,9 +204,9 @@ impl Team {
                 Outcome::Aborted { .. } | Outcome::Differs { .. } => {
                     closed.get_or_insert(now);
                 }
-                Outcome::Closed if caster.is_done() || closed.is_some_and(|at| now > at + linger) => {
-                    done.counts = *caster.counts();
-                    self.judge_planes()?;
+                Outcome::Closed if rank.is_done() || closed.is_some_and(|at| now > at + linger) => {
+                    done.counts = *rank.counts();
+                    self.choose_planes()?;
                     return Ok(done);
                 }
                 _ => {}
@@ -209,9 +214,9 @@ impl Team {
             if stop() {
                 return Err(GroupError::Stopped);
             }
-            let at = caster.poll_timeout();
+            let at = rank.poll_timeout();
             if at <= now {
-                caster.handle_timeout(now);
+                rank.handle_timeout(now);
                 continue;
             }
             let nap = Duration::from_nanos(at.since(now).0.div_ceil(1_000)).min(LOOK);
@@ -219,42 +224,47 @@ impl Team {
                 if let Completion::Chunk { plane, .. } = completion {
                     self.count_chunk(plane);
                 }
-                self.tell(op, &mut caster, completion)?;
+                self.handle_completion(op, &mut rank, completion)?;
             }
         }
     }
 
     /// Passes a completion to the program, if it belongs to the program's operation.
-    fn tell(&mut self, op: &Multicast, caster: &mut Caster<'_>, completion: Completion) -> Result<(), GroupError> {
+    fn handle_completion(
+        &mut self,
+        op: &Multicast,
+        rank: &mut MulticastRank<'_>,
+        completion: Completion,
+    ) -> Result<(), GroupError> {
         let now = self.now();
         match completion {
             Completion::Chunk { from, task, chunk, plane, tree, trimmed, last, .. } => {
                 let tree = tree.map(|tree| tree % u32::from(self.options.trees));
-                caster.handle_event(now, &Event::Chunk { from: HostId(from), task, chunk, plane, tree, trimmed, last });
+                rank.handle_event(now, &Event::Chunk { from: HostId(from), task, chunk, plane, tree, trimmed, last });
             }
-            Completion::Cast { to, task, end, .. } => caster.handle_event(now, &Event::Cast { to, task, end }),
-            Completion::Word { from, letter, to_all: false, .. } => match Word::read(&letter) {
+            Completion::Cast { to, task, end, .. } => rank.handle_event(now, &Event::Cast { to, task, end }),
+            Completion::Word { from, control, to_all: false, .. } => match MulticastMessage::read(&control) {
                 Some((task, _)) if task == op.task => {
-                    caster.handle_event(now, &Event::Letter { from: HostId(from), letter });
+                    rank.handle_event(now, &Event::Control { from: HostId(from), control });
                 }
-                _ => self.heed(from, &letter)?,
+                _ => self.handle_control(from, &control)?,
             },
             other => self.set_aside(other)?,
         }
         Ok(())
     }
 
-    /// Handles a letter that does not belong to the operation under way.
-    pub(crate) fn heed(&mut self, from: u32, letter: &Letter) -> Result<(), GroupError> {
-        if self.take_barrier(from, letter)? || self.take_ballot(from, letter)? {
+    /// Handles a control message that does not belong to the operation under way.
+    pub(crate) fn handle_control(&mut self, from: u32, control: &ControlMessage) -> Result<(), GroupError> {
+        if self.take_barrier(from, control)? || self.take_ballot(from, control)? {
             return Ok(());
         }
-        match Word::read(letter) {
+        match MulticastMessage::read(control) {
             // Operations are numbered consecutively; numbers in the half of the range before the present one are past.
             Some((task, word)) if task.wrapping_sub(self.task) < 1 << 31 => self.keep(from, task, word),
             Some((task, word)) => {
                 if let Some(answer) = word.answer_when_over() {
-                    self.node.say(self.group, from, answer.letter(task), true)?;
+                    self.node.send_control_to_member(self.group, from, answer.control(task), true)?;
                 }
             }
             None => {}

@@ -32,7 +32,6 @@ mod element;
 mod engine;
 mod failure;
 mod group;
-mod helm;
 mod launch;
 mod meeting;
 mod memory;
@@ -42,6 +41,7 @@ mod paths;
 mod plan;
 mod planes;
 mod probe;
+mod progress_engine;
 mod record;
 mod registry;
 mod store;
@@ -62,7 +62,7 @@ pub use work::Work;
 use crate::error::GroupError;
 pub use engine::Waiting;
 use engine::{Command, Engine, Lost};
-use helm::Helm;
+use progress_engine::ProgressEngine;
 use record::{Record, Terms, Wire};
 use std::net::SocketAddrV6;
 use std::ops::RangeInclusive;
@@ -221,7 +221,7 @@ const PAYLOAD_MAX: u32 = 15_900;
 pub struct Process(Arc<Inner>);
 
 struct Inner {
-    helm: Arc<Helm>,
+    helm: Arc<ProgressEngine>,
     record: Record,
     wire: Wire,
     /// The local address of each plane, as it was asked for.
@@ -278,7 +278,7 @@ impl Process {
         let descriptors = node.descriptors();
         let limits = (wire.tuning, wire.credit as usize);
         let engine = Engine::new(node, id, ours, limits, Arc::clone(&lost));
-        let helm = Arc::new(Helm::new(engine, waker));
+        let helm = Arc::new(ProgressEngine::new(engine, waker));
         let steered = Arc::clone(&helm);
         let thread = std::thread::Builder::new().name("strandway-wire".into()).spawn(move || steered.run());
         let thread = thread.map_err(|error| GroupError::Config(format!("no thread for the wire: {error}")))?;
@@ -373,7 +373,7 @@ impl Process {
     }
 
     /// The helm that moves its packets.
-    fn helm(&self) -> Arc<Helm> {
+    fn helm(&self) -> Arc<ProgressEngine> {
         Arc::clone(&self.0.helm)
     }
 

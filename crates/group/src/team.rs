@@ -7,7 +7,7 @@ use crate::trial::{PROBE, Trial};
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::time::{Duration, Instant};
-use strandway_collective::multicast::{CHAINS, PACE, Word};
+use strandway_collective::multicast::{CHAINS, MulticastMessage, PACE};
 use strandway_proto::PathId;
 use strandway_proto::repair::Code;
 use strandway_proto::units::{Rate, Span, Time};
@@ -17,7 +17,7 @@ use strandway_udp::{Completion, Group, Membership, Node};
 const SILENCE: u32 = 128;
 /// The interval at which planes are tested: ours.
 const TRY_EVERY: Duration = Duration::from_millis(100);
-/// The most letters of later operations that are kept: ours.
+/// The most control messages of later operations that are kept: ours.
 const EARLY_MAX: usize = 65_536;
 
 /// How ranks form a team and run operations. [`Options::new`] gives defaults.
@@ -116,8 +116,8 @@ pub struct Team {
     /// The number of the next operation.
     pub(crate) task: u32,
     pub(crate) began: Instant,
-    /// Letters of operations that have not begun here: sender, operation, contents.
-    pub(crate) early: VecDeque<(u32, u32, Word)>,
+    /// Control messages of operations that have not begun here: sender, operation, contents.
+    pub(crate) early: VecDeque<(u32, u32, MulticastMessage)>,
     /// The number of barriers that this rank has called; at rank 0, the number that each rank has called; the number
     /// that all have called, as far as this rank knows.
     pub(crate) barriers: u32,
@@ -231,7 +231,7 @@ impl Team {
                 return Err(error);
             }
         };
-        let heard = team.probe(|node, completion| agreement.heed(node, completion))?;
+        let heard = team.probe(|node, completion| agreement.handle_completion(node, completion))?;
         words[..8].copy_from_slice(&u64::from(heard).to_be_bytes());
         let common = |all: &[Words]| {
             let common = all.iter().map(|words| number(words, 0)).fold(u64::MAX, |common, heard| common & heard);
@@ -301,7 +301,7 @@ impl Team {
         Ok(heard)
     }
 
-    /// Sends letters along each tree of each plane, and listens. Returns the planes on which every other rank was heard
+    /// Sends control messages along each tree of each plane, and listens. Returns the planes on which every other rank was heard
     /// on every tree. Other completions go to `other`.
     pub(crate) fn probe(
         &mut self,
@@ -312,12 +312,12 @@ impl Team {
         }
         let mut trial = Trial::new(self.rank, self.members.len(), self.members[0].len(), self.options.trees);
         for _ in 0..Trial::ROUNDS {
-            trial.say(&mut self.node, self.group)?;
+            trial.send(&mut self.node, self.group)?;
             let next = Instant::now() + Trial::EVERY;
             while Instant::now() < next {
                 let left = next.saturating_duration_since(Instant::now());
                 if let Some(completion) = self.node.wait(left)?
-                    && !trial.hear(&completion)
+                    && !trial.handle_completion(&completion)
                 {
                     // Ranks that are ahead have ended this round already.
                     other(&mut self.node, completion)?;
@@ -337,7 +337,7 @@ impl Team {
 
     /// An operation has ended. Planes that were silent while others brought many chunks are not used any more, but
     /// tested, until they are heard on every tree.
-    pub(crate) fn judge_planes(&mut self) -> Result<(), GroupError> {
+    pub(crate) fn choose_planes(&mut self) -> Result<(), GroupError> {
         for (plane, chunks) in self.silence.iter_mut().enumerate() {
             let used = self.planes & !self.deaf;
             if used >> plane & 1 == 1 && used.count_ones() > 1 && *chunks >= SILENCE {
@@ -348,7 +348,7 @@ impl Team {
         self.try_silent()
     }
 
-    /// Sends a letter along each tree of each plane, at intervals, since other ranks may wait to hear it.
+    /// Sends a control message along each tree of each plane, at intervals, since other ranks may wait to hear it.
     pub(crate) fn try_silent(&mut self) -> Result<(), GroupError> {
         if self.tried.elapsed() < TRY_EVERY {
             return Ok(());
@@ -356,14 +356,14 @@ impl Team {
         self.tried = Instant::now();
         for plane in (0..self.members[0].len()).filter(|&plane| self.planes >> plane & 1 == 1) {
             for tree in 0..self.options.trees {
-                self.node.say_to_all(self.group, PathId::new(plane as u8, tree.into()), PROBE)?;
+                self.node.send_control_to_all(self.group, PathId::new(plane as u8, tree.into()), PROBE)?;
             }
         }
         Ok(())
     }
 
-    /// A letter to all came by a plane and a tree.
-    pub(crate) fn hear_plane(&mut self, path: PathId) {
+    /// A control message to all came by a plane and a tree.
+    pub(crate) fn handle_trial(&mut self, path: PathId) {
         let plane = usize::from(path.port());
         if self.deaf >> plane & 1 == 0 {
             return;
@@ -412,8 +412,8 @@ impl Team {
         Time(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX / 1_000).saturating_mul(1_000))
     }
 
-    /// Keeps a letter for an operation that has not begun here.
-    pub(crate) fn keep(&mut self, from: u32, task: u32, word: Word) {
+    /// Keeps a control message for an operation that has not begun here.
+    pub(crate) fn keep(&mut self, from: u32, task: u32, word: MulticastMessage) {
         if self.early.len() < EARLY_MAX {
             self.early.push_back((from, task, word));
         }

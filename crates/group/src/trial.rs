@@ -1,12 +1,12 @@
-//! Tests on which planes multicast arrives: every member sends letters along each tree, and notes the members that it
+//! Tests on which planes multicast arrives: every member sends control messages along each tree, and notes the members that it
 //! hears.
 
 use std::time::Duration;
-use strandway_proto::{Letter, PathId};
+use strandway_proto::{ControlMessage, PathId};
 use strandway_udp::{Completion, Error, Group, Node};
 
-/// The letter of a trial; its kind is used by no program.
-pub(crate) const PROBE: Letter = Letter::Custom { kind: 0x4dff, words: [0; 4] };
+/// The control message of a trial; its kind is used by no program.
+pub(crate) const PROBE: ControlMessage = ControlMessage::Custom { kind: 0x4dff, words: [0; 4] };
 
 /// One member's part of a trial. Call [`Trial::say`] [`Trial::ROUNDS`] times, at intervals of [`Trial::EVERY`], and
 /// pass all completions to [`Trial::hear`].
@@ -19,7 +19,7 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// The number of letters along each tree: ours.
+    /// The number of control messages along each tree: ours.
     pub const ROUNDS: u32 = 8;
     /// The interval between them: ours.
     pub const EVERY: Duration = Duration::from_millis(15);
@@ -33,22 +33,22 @@ impl Trial {
         Trial { planes, trees, heard }
     }
 
-    /// Sends a letter along each tree of each plane.
+    /// Sends a control message along each tree of each plane.
     ///
     /// # Errors
     /// If the node is not in the group.
-    pub fn say(&self, node: &mut Node, group: Group) -> Result<(), Error> {
+    pub fn send(&self, node: &mut Node, group: Group) -> Result<(), Error> {
         for plane in 0..self.planes {
             for tree in 0..self.trees {
-                node.say_to_all(group, PathId::new(plane as u8, tree as u32), PROBE)?;
+                node.send_control_to_all(group, PathId::new(plane as u8, tree as u32), PROBE)?;
             }
         }
         Ok(())
     }
 
     /// Handles a completion of the team's group; false if it does not belong to a trial.
-    pub fn hear(&mut self, completion: &Completion) -> bool {
-        let Completion::Word { from, path, to_all: true, letter: PROBE, .. } = *completion else { return false };
+    pub fn handle_completion(&mut self, completion: &Completion) -> bool {
+        let Completion::Word { from, path, to_all: true, control: PROBE, .. } = *completion else { return false };
         let (plane, tree) = (usize::from(path.port()), path.entropy() as usize % self.trees.max(1));
         if let Some(heard) = self.heard.get_mut((from as usize * self.planes + plane) * self.trees + tree) {
             *heard = true;

@@ -5,7 +5,7 @@ use std::net::SocketAddrV6;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 use strandway_collective::{Algorithm, Schedule};
-use strandway_group::bench::{Bench, Row, Way};
+use strandway_group::bench::{Bench, Method, Row};
 use strandway_group::{Done, GroupError, Options, Team, What};
 use strandway_proto::Rate;
 use strandway_udp::{Config, Node};
@@ -135,7 +135,7 @@ fn everybody_gets_every_share_and_every_broadcast_over_ipv4() {
 #[test]
 fn where_nothing_carries_multicast_the_team_says_so_and_chunks_go_from_rank_to_rank() {
     // Loopback carries no multicast.
-    let ways = [Way::Multicast(What::AllGather), Way::Multicast(What::Broadcast { root: 1 })];
+    let ways = [Method::Multicast(What::AllGather), Method::Multicast(What::Broadcast { root: 1 })];
     let rows = run(
         4,
         support::local(),
@@ -247,15 +247,15 @@ fn collectives_of_messages_and_of_multicast_give_what_arithmetic_says() {
         return;
     }
     let ways = [
-        Way::Messages(Algorithm::RingAllReduce),
-        Way::Messages(Algorithm::HalvingDoubling),
-        Way::Messages(Algorithm::RingReduceScatter),
-        Way::Messages(Algorithm::RingAllGather),
-        Way::Messages(Algorithm::RecursiveDoubling),
-        Way::Messages(Algorithm::LinearAllGather),
-        Way::Messages(Algorithm::AllToAll { window: 2 }),
-        Way::Multicast(What::AllGather),
-        Way::Multicast(What::Broadcast { root: 3 }),
+        Method::Messages(Algorithm::RingAllReduce),
+        Method::Messages(Algorithm::HalvingDoubling),
+        Method::Messages(Algorithm::RingReduceScatter),
+        Method::Messages(Algorithm::RingAllGather),
+        Method::Messages(Algorithm::RecursiveDoubling),
+        Method::Messages(Algorithm::LinearAllGather),
+        Method::Messages(Algorithm::AllToAll { window: 2 }),
+        Method::Multicast(What::AllGather),
+        Method::Multicast(What::Broadcast { root: 3 }),
     ];
     let rows = run(
         4,

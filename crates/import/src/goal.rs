@@ -140,7 +140,7 @@ pub fn describe(file: &str, mut bytes: impl BufRead) -> Result<String, Problems>
     })?;
     Ok(format!(
         "a GOAL schedule ({form}): {ranks} ranks\n{}assumed: {}\nto run it: [job]\n         file = \"FILE\"\n",
-        contents.told(),
+        contents.summary(),
         assumed().join("; ")
     ))
 }

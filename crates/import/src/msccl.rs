@@ -271,7 +271,7 @@ impl Algorithm {
             self.recipe.blocks(),
             self.blocks,
             self.steps,
-            self.recipe.parcels().len(),
+            self.recipe.messages().len(),
             self.recipe.channels().len(),
         )
     }
@@ -312,8 +312,8 @@ mod tests {
     #[test]
     fn steps_become_messages() {
         let made = parse("a.xml", CHAIN).expect("sound");
-        assert_eq!((made.steps, made.blocks, made.recipe.parcels().len()), (7, 5, 4));
-        let ends: Vec<(u32, u32, bool)> = made.recipe.parcels().iter().map(|p| (p.from, p.to, p.reduces)).collect();
+        assert_eq!((made.steps, made.blocks, made.recipe.messages().len()), (7, 5, 4));
+        let ends: Vec<(u32, u32, bool)> = made.recipe.messages().iter().map(|p| (p.from, p.to, p.reduces)).collect();
         assert_eq!(ends, [(0, 1, true), (1, 2, true), (1, 0, false), (2, 1, false)]);
         // Four messages of the whole buffer behind each other.
         let span = made

@@ -285,7 +285,7 @@ impl Contents {
     }
 
     /// The contents as lines of text.
-    pub fn told(&self) -> String {
+    pub fn summary(&self) -> String {
         let mb = |bytes: u128| bytes as f64 / 1e6;
         let mut out = String::new();
         if self.computations > 0 {
@@ -338,7 +338,7 @@ impl Trace {
         };
         let groups = self.groups.iter().filter(|group| !group.is_empty()).count();
         let groups = if groups > 0 { format!(", {groups} groups of ranks") } else { String::new() };
-        let mut out = format!("{}: {of}{groups}\n{}", self.format, self.contents().told());
+        let mut out = format!("{}: {of}{groups}\n{}", self.format, self.contents().summary());
         out.push_str(&format!("assumed: {}\n", self.assumed.join("; ")));
         let gpus = if self.alike { "\n         gpus = 8            # ranks; all do what this one does" } else { "" };
         out.push_str(&format!("to run it: [job]\n         file = \"FILE\"{gpus}\n"));

@@ -18,7 +18,7 @@ use crate::scenario::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use strandway_collective::{Group, Listed, Multicast, Pipe, Programs, Rank, ScriptedJob};
+use strandway_collective::{Group, Multicast, Pipe, Programs, Rank, RecipeCollective, ScriptedJob};
 use strandway_fabric::plan::{PortSettings, Routing, Start, environment, environment_between};
 use strandway_fabric::tally::Tally;
 use strandway_fabric::{Measurements, Plan, Topology};
@@ -68,7 +68,7 @@ pub struct Experiment {
     /// Messages that ranks of jobs send each other outside collectives.
     pub pipes: Vec<Pipe>,
     /// Collectives that follow recipes.
-    pub listed: Vec<Listed>,
+    pub listed: Vec<RecipeCollective>,
     /// The bounds that the result must meet.
     pub expect: Vec<Bound>,
     /// The faults, in words.
@@ -579,11 +579,11 @@ impl Experiment {
     }
 
     /// The same of a collective that follows a recipe, computed from a sample of its messages.
-    fn hops_of_listed(&self, listed: &Listed) -> f64 {
+    fn hops_of_listed(&self, listed: &RecipeCollective) -> f64 {
         let transport = &self.plan.profiles[usize::from(listed.profile)].transport;
         let mtu = f64::from(transport.mtu);
         let acks = mtu / (transport.ack_every.0 as f64).max(mtu);
-        let all = listed.recipe.parcels().len() as u32;
+        let all = listed.recipe.messages().len() as u32;
         let some = (0..all).step_by((all as usize / 1024).max(1));
         let hops = some.map(|message| {
             let (from, to) = listed.ends(message);

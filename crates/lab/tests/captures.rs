@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use strandway_fabric::measure::Captured;
 use strandway_lab::{Experiment, pcap, run, scenario};
-use strandway_proto::Letter;
+use strandway_proto::ControlMessage;
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::profile::WireFormat;
 use strandway_sim::Control;
@@ -276,7 +276,7 @@ fn the_dissector_reads_the_fields_that_were_sent() {
                 Header::Probe { .. } => "probe",
                 Header::Operation { .. } => "operation",
                 Header::Answer(_) => "answer",
-                Header::Letter(_) => "letter",
+                Header::Control(_) => "letter",
                 Header::Part(_) | Header::Chunk(_) | Header::Fragment(_) => {
                     panic!("no one-way connection and no multicast is captured here")
                 }
@@ -289,8 +289,8 @@ fn the_dissector_reads_the_fields_that_were_sent() {
 }
 
 #[test]
-fn the_dissector_reads_parts_and_letters() {
-    let mut letters = std::collections::BTreeMap::new();
+fn the_dissector_reads_parts_and_controls() {
+    let mut controls = std::collections::BTreeMap::new();
     let counted = "congestion = \"longhaul\"\n";
     for (profile, more) in [("sdr_sr", ""), ("sdr_nack", ""), ("sdr_mds", ""), ("sdr_nack", counted)] {
         let recorded = Recorded::of(LONG, profile, more);
@@ -351,16 +351,16 @@ fn the_dissector_reads_parts_and_letters() {
                     again += u32::from(sent[2]);
                     "part"
                 }
-                Header::Letter(letter) => {
-                    *letters.entry(line[10].clone()).or_insert(0) += 1;
-                    match letter {
-                        Letter::Clear { first, count } => {
+                Header::Control(control) => {
+                    *controls.entry(line[10].clone()).or_insert(0) += 1;
+                    match control {
+                        ControlMessage::Clear { first, count } => {
                             assert_eq!(line[10], "clear");
                             expect(11, u64::from(first));
                             expect(12, u64::from(count));
                         }
-                        Letter::Have(have) | Letter::Recovered(have) => {
-                            let is_have = matches!(letter, Letter::Have(_));
+                        ControlMessage::Have(have) | ControlMessage::Recovered(have) => {
+                            let is_have = matches!(control, ControlMessage::Have(_));
                             assert_eq!(line[10], if is_have { "have" } else { "recovered" });
                             expect(3, u64::from(have.sequence));
                             expect(13, u64::from(have.cumulative));
@@ -369,14 +369,14 @@ fn the_dissector_reads_parts_and_letters() {
                             expect(16, u64::from(have.newest));
                             expect(17, u64::from(have.held));
                         }
-                        Letter::Missing(missing) => {
+                        ControlMessage::Missing(missing) => {
                             assert_eq!(line[10], "missing");
                             expect(3, u64::from(missing.sequence));
                             let runs: Vec<String> =
                                 missing.runs().map(|(start, length)| format!("{start}+{length}")).collect();
                             assert_eq!(line[18], runs.join(" "));
                         }
-                        Letter::Heard(heard) => {
+                        ControlMessage::Heard(heard) => {
                             assert_eq!(line[10], "heard");
                             expect(3, u64::from(heard.sequence));
                             expect(5, u64::from(heard.packet));
@@ -384,13 +384,15 @@ fn the_dissector_reads_parts_and_letters() {
                             expect(24, u64::from(heard.received));
                             expect(17, u64::from(heard.held));
                         }
-                        Letter::Over { sequence, whole } => {
+                        ControlMessage::Over { sequence, whole } => {
                             assert_eq!(line[10], "over");
                             expect(3, u64::from(sequence));
                             assert_eq!(flag(22), whole);
                         }
-                        Letter::Ask { sequence } | Letter::Unknown { sequence } => expect(3, u64::from(sequence)),
-                        Letter::Custom { .. } => panic!("no program writes any"),
+                        ControlMessage::Ask { sequence } | ControlMessage::Unknown { sequence } => {
+                            expect(3, u64::from(sequence))
+                        }
+                        ControlMessage::Custom { .. } => panic!("no program writes any"),
                     }
                     "letter"
                 }
@@ -403,6 +405,6 @@ fn the_dissector_reads_parts_and_letters() {
         assert!(again > 0 || is_coded, "{profile}: something is lost, and goes again");
     }
     for wanted in ["have", "recovered", "missing", "over", "heard"] {
-        assert!(letters.contains_key(wanted), "no {wanted} among {letters:?}");
+        assert!(controls.contains_key(wanted), "no {wanted} among {controls:?}");
     }
 }

@@ -93,7 +93,7 @@ const TYPES: &str = "/sys/kernel/btf/vmlinux";
 /// of these is missing. A note names the requirement and the remedy.
 #[must_use]
 pub fn feasible(mut fabric: LinuxFabric) -> LinuxFabric {
-    let findings = look(fabric.has_program());
+    let findings = find_all(fabric.has_program());
     let missing: Vec<&Finding> = findings.iter().filter(|finding| !finding.works).collect();
     if missing.iter().any(|finding| finding.needed) {
         // The fabric cannot be built, and building it gives the error.
@@ -112,11 +112,11 @@ pub fn feasible(mut fabric: LinuxFabric) -> LinuxFabric {
 
 /// Tries all features out, in a namespace that is removed afterwards.
 pub fn check() -> Vec<Finding> {
-    look(true)
+    find_all(true)
 }
 
 /// The same; `programs`: also the requirements of marking, trimming and losses in bursts.
-fn look(programs: bool) -> Vec<Finding> {
+fn find_all(programs: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (what, program, remedy) in [
         ("command ip", "ip", "install iproute2, 6.1 or later"),

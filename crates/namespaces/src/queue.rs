@@ -61,11 +61,11 @@ impl Object {
     /// another port.
     pub(crate) fn filters(&self, leaves: &str, comes: &str) -> Vec<String> {
         let hooks = [leaves, comes].map(|port| format!("qdisc replace dev {port} clsact"));
-        hooks.into_iter().chain([self.judge(leaves), self.lose(comes)]).collect()
+        hooks.into_iter().chain([self.settings_of(leaves), self.lose(comes)]).collect()
     }
 
     /// The line that judges packets that leave by a port.
-    fn judge(&self, port: &str) -> String {
+    fn settings_of(&self, port: &str) -> String {
         let path = &self.path;
         format!("filter replace dev {port} egress pref 1 handle 1 protocol ipv6 bpf da obj {path} sec tc/port")
     }
@@ -158,7 +158,7 @@ pub(crate) fn queue(fabric: &LinuxFabric, port: &Port, share: u32) -> Option<Que
         let room = if id == 20 && fabric.trimming { limit + 4 * packet } else { limit };
         rest.push(format!("qdisc replace dev {name} parent 1:{id} handle {id}: bfifo limit {room}"));
     }
-    rest.push(object.judge(name));
+    rest.push(object.settings_of(name));
     let first = vec![
         format!("qdisc replace dev {name} root handle 1: htb default 20"),
         format!("qdisc replace dev {name} clsact"),

@@ -104,7 +104,7 @@ pub fn status(name: &str) -> Result<Status, LinuxError> {
         let mut through = T1Status { plane: 0, t1: 0, packets: 0, bytes: 0, dropped: 0 };
         for port in fabric.ports(node) {
             let broken = failures.state(&port);
-            let (seen, received_bytes) = look(&port, links, queues, marks);
+            let (seen, received_bytes) = status_of(&port, links, queues, marks);
             let state = match (seen.state, broken.silent) {
                 ("up", true) => "silent",
                 (state, _) => state,
@@ -135,7 +135,7 @@ const LOOK: &str = r#"ip -s -j link show && tc -s -j qdisc show && {
 }"#;
 
 /// The kernel's counters of a port, and the bytes that it received.
-fn look(port: &Port, links: &Value, queues: &Value, marks: &Value) -> (PortStatus, u64) {
+fn status_of(port: &Port, links: &Value, queues: &Value, marks: &Value) -> (PortStatus, u64) {
     let rows = |list: &Value| list.as_array().cloned().unwrap_or_default();
     let link = rows(links).into_iter().find(|l| l["ifname"] == *port.name).unwrap_or_default();
     let queue = |key: &str, value: &str| {

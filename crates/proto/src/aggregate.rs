@@ -58,9 +58,9 @@ impl Kind {
         Kind::Credit,
     ];
 
-    /// Do lanes (the numbers of the gradient) follow its header?
+    /// Do elements (the numbers of the gradient) follow its header?
     #[inline]
-    pub const fn has_lanes(self) -> bool {
+    pub const fn has_elements(self) -> bool {
         matches!(self, Kind::Data | Kind::Partial | Kind::Result | Kind::ResultCopy | Kind::Flushed)
     }
 }
@@ -82,7 +82,7 @@ impl Marks {
     pub const EVICTED: Marks = Marks(0x08);
     /// One of the fragments in this sum met a long queue.
     pub const CONGESTED: Marks = Marks(0x10);
-    /// Its lanes are floats, because as integers they would overflow.
+    /// Its elements are floats, because as integers they would overflow.
     pub const FLOAT: Marks = Marks(0x20);
     /// It is a sum of whole racks: its bitmap of racks counts, not its bitmap of workers.
     pub const LEVEL: Marks = Marks(0x40);
@@ -138,8 +138,8 @@ pub struct Fragment {
     pub slot: u32,
     /// The lowest number that is not done: of the sender, or in a result of the job; 0 for none.
     pub watermark: u32,
-    /// The number of lanes that follow.
-    pub lanes: u16,
+    /// The number of elements that follow.
+    pub elements: u16,
     /// The worker that sent it.
     pub sender: u16,
 }
@@ -197,7 +197,7 @@ pub struct Counts {
     pub duplicates: u64,
     /// Fragments that do not fit their slot, or whose job is unknown here.
     pub odd: u64,
-    /// Packets with lanes that reached the server.
+    /// Packets with elements that reached the server.
     pub server_packets: u64,
     /// Wire bytes of those packets.
     pub server_bytes: u64,

@@ -6,7 +6,7 @@
 
 use crate::aggregate::Counts;
 use crate::cast::{Cast, Rebuild};
-use crate::letter::Letter;
+use crate::control_message::ControlMessage;
 use crate::message::Message;
 use crate::packet::{HostId, MessageId, Packet};
 use crate::rank_times::RankTimes;
@@ -45,12 +45,12 @@ pub enum Event {
         /// The host at the other end.
         peer: HostId,
     },
-    /// A letter has arrived.
-    Letter {
+    /// A control message has arrived.
+    Control {
         /// Its sender.
         from: HostId,
         /// Its contents.
-        letter: Letter,
+        control: ControlMessage,
     },
     /// A chunk has arrived, cast by another host to this host or to one of its groups.
     Chunk {
@@ -104,12 +104,12 @@ pub enum Action {
         /// Its number and length. The number must be unique among all messages of the run's programs.
         message: Message,
     },
-    /// Sends a letter. It may be lost.
-    Letter {
+    /// Sends a control message. It may be lost.
+    Control {
         /// To whom, over which connection.
         channel: Channel,
         /// Its contents.
-        letter: Letter,
+        control: ControlMessage,
     },
     /// Sends one or more chunks to a group or to one host, without a connection. They may be lost.
     Cast(Cast),
@@ -204,7 +204,7 @@ pub trait Application: Send {
     }
 
     /// Adds how a job's rank spent its time up to `now`.
-    fn tell_times(&self, now: Time, into: &mut Vec<RankTimes>) {
+    fn append_times(&self, now: Time, into: &mut Vec<RankTimes>) {
         let _ = (now, into);
     }
 

@@ -2,7 +2,7 @@
 //! sends packets; `arriving.rs` handles arriving ones.
 
 mod arriving;
-mod husk;
+mod dormant;
 mod kind;
 mod paths;
 mod record;
@@ -17,9 +17,9 @@ use crate::profile::Profile;
 use crate::reliability::{AnyReceiver, AnyReliability, Outlook, Receiver, Reliability};
 use crate::rng::Random;
 use crate::units::{Bytes, Span, Time};
-pub use husk::{Received, SentUpTo};
+pub use dormant::{Received, SentUpTo};
 
-pub(crate) use husk::Husk;
+pub(crate) use dormant::DormantConnection;
 pub(crate) use kind::Kind;
 use record::Record;
 use sharing::Sharing;
@@ -89,8 +89,8 @@ pub(crate) struct Connection {
     pub(crate) sharing: Option<Box<Sharing>>,
     base_rtt: Span,
     host: HostId,
-    /// The path by which the last part or letter came, on a one-way connection.
-    letter_path: PathId,
+    /// The path by which the last part or control message came, on a one-way connection.
+    control_path: PathId,
     /// When the endpoint checks whether it is still used.
     pub(crate) look_at: Time,
     pub(crate) reliability: AnyReliability,
@@ -134,7 +134,7 @@ impl Connection {
             peer_connection: peer.1,
             base_rtt: environment.base_rtt,
             pace_at: Time::ZERO,
-            letter_path: PathId(0),
+            control_path: PathId(0),
             record: Record::new(),
             outlook: reliability.outlook(),
             reliability,
@@ -199,7 +199,7 @@ impl Connection {
         self.sharing.is_none() && self.kind.shares_window
     }
 
-    /// True if letters replace acknowledgements.
+    /// True if control messages replace acknowledgements.
     #[inline]
     pub(crate) fn is_one_way(&self) -> bool {
         self.is_one_way
@@ -220,7 +220,7 @@ impl Connection {
 
     /// Reads the reliability's outlook again, after it may have changed.
     #[inline]
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn refresh_outlook(&mut self) {
         self.outlook = self.reliability.outlook();
     }
 
@@ -239,7 +239,7 @@ impl Connection {
     pub(crate) fn take_finished(&mut self) -> Option<Message> {
         let finished = self.reliability.take_finished();
         if finished.is_some() {
-            self.look();
+            self.refresh_outlook();
         }
         finished
     }
@@ -291,7 +291,7 @@ impl Connection {
             clock.turn_to(now, Doing::Idle);
         }
         self.reliability.open(message);
-        self.look();
+        self.refresh_outlook();
     }
 
     fn packet(&self, path: PathId, size: u16, flags: Flags, header: Header) -> Packet {
@@ -330,7 +330,7 @@ impl Connection {
                 let Some(number) = self.reliability.take_probe(now) else {
                     unreachable!("a probe that is wanted is given")
                 };
-                self.look();
+                self.refresh_outlook();
                 self.record.stats.probes += 1;
                 *into = self.control(path, Flags::NONE, Header::Probe { number });
                 return Polled::Packet { more: true };
@@ -509,14 +509,14 @@ impl Connection {
             && let Some(port) = self.only_port()
         {
             self.reliability.wait_for_pauses(now, &|from| paused(port, from));
-            self.look();
+            self.refresh_outlook();
         }
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Time, reply: Replies<'_>) {
         if self.outlook.deadline <= now {
             self.reliability.on_timeout(now);
-            self.look();
+            self.refresh_outlook();
             self.take_losses(now);
         }
         if let Some(manager) = self.path.manager_mut().filter(|m| m.deadline() <= now) {
@@ -526,7 +526,7 @@ impl Connection {
             if self.receiver.deadline() <= now {
                 self.receiver.on_timeout(now);
             }
-            self.take_letters(now, reply);
+            self.take_controls(now, reply);
         }
     }
 

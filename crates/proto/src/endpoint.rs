@@ -17,7 +17,7 @@ mod window;
 
 use crate::cast::{Casts, Fragments};
 use crate::connection::{Connection, Kind, Polled};
-use crate::letter::Letter;
+use crate::control_message::ControlMessage;
 use crate::message::Message;
 use crate::packet::{Answer, ConnectionId, Header, HostId, Operation, Packet, Part, PathId, Ports};
 use crate::reliability::Receiver;
@@ -227,7 +227,7 @@ impl Endpoint {
         let Some(slot) = self.connections.named_by(packet.source, packet.connection) else {
             return self.handle_unknown(now, packet);
         };
-        if self.connections.get(slot).is_none() && !self.rouse(now, slot, packet) {
+        if self.connections.get(slot).is_none() && !self.wake_for(now, slot, packet) {
             // A closing connection accepts no data.
             return if let Header::Data(_) | Header::Part(_) = packet.header { self.stray() } else { Handled::Here };
         }
@@ -274,31 +274,31 @@ impl Endpoint {
                 return;
             }
             Header::Ack(ack) => {
-                let context = self.lend(id);
+                let context = self.grant(id);
                 self.connections[id as usize].handle_ack(now, ack, packet.flags);
                 self.take_back(id, context);
             }
             Header::Nack(nack) => {
-                let context = self.lend(id);
+                let context = self.grant(id);
                 self.connections[id as usize].handle_nack(now, nack, packet.flags);
                 self.take_back(id, context);
-                self.look_for_failure(slot);
+                self.report_failure(slot);
             }
-            Header::Letter(letter @ Letter::Custom { .. }) => {
+            Header::Control(control @ ControlMessage::Custom { .. }) => {
                 let connection = self.connections.id(slot);
-                return self.events.push_back(Event::Letter { connection, letter: *letter });
+                return self.events.push_back(Event::Control { connection, control: *control });
             }
-            Header::Letter(letter) => {
+            Header::Control(message) => {
                 if !connection.is_one_way() {
                     connection.record.stats.invalid += 1;
                     return;
                 }
-                let context = self.lend(id);
+                let context = self.grant(id);
                 let control = &mut self.control;
                 let connection = &mut self.connections[id as usize];
-                connection.handle_letter(now, packet, letter, &mut |packet| control.push(packet));
+                connection.handle_control(now, packet, message, &mut |packet| control.push(packet));
                 self.take_back(id, context);
-                self.look_for_failure(slot);
+                self.report_failure(slot);
             }
             Header::Cnp => connection.handle_notification(now),
             Header::Operation { operation: Operation::Close(_) | Operation::Closed, .. } => {
@@ -331,7 +331,7 @@ impl Endpoint {
     }
 
     /// Queues an event if a connection has given up.
-    fn look_for_failure(&mut self, slot: usize) {
+    fn report_failure(&mut self, slot: usize) {
         if self.connections[slot].take_failure() {
             self.events.push_back(Event::Failed { connection: self.connections.id(slot) });
         }
@@ -361,14 +361,14 @@ impl Endpoint {
             if connection.timer == at {
                 // The entry that it had set aside is still in the heap.
                 connection.timer = std::mem::replace(&mut connection.timer_behind, Time::NEVER);
-                let context = self.lend(id);
+                let context = self.grant(id);
                 if let Some(pauses) = &self.pauses {
                     self.connections[id as usize].wait_for_pauses(now, |port, from| pauses.within(port, from, now));
                 }
                 let control = &mut self.control;
                 self.connections[id as usize].handle_timeout(now, &mut |packet| control.push(packet));
                 self.take_back(id, context);
-                self.look_for_failure(id as usize);
+                self.report_failure(id as usize);
                 if self.connections[id as usize].is_one_way() {
                     self.take_finished(id as usize);
                 }

@@ -4,7 +4,7 @@
 
 pub use crate::account::Wait;
 use crate::aggregate::Fragment;
-use crate::letter::Letter;
+use crate::control_message::ControlMessage;
 use crate::units::Bytes;
 
 /// A host (one NIC, whatever its number of ports), numbered from 0.
@@ -446,7 +446,7 @@ pub enum Header {
     /// Answers an operation.
     Answer(Answer),
     /// A short word from one program to another.
-    Letter(Letter),
+    Control(ControlMessage),
     /// A piece of a buffer for all members of a group.
     Chunk(Chunk),
     /// A piece of a gradient or of a sum, or a notice about one.
@@ -459,7 +459,7 @@ impl Header {
     pub const fn has_payload(&self) -> bool {
         match self {
             Header::Data(_) | Header::Part(_) | Header::Chunk(_) => true,
-            Header::Fragment(fragment) => fragment.kind.has_lanes(),
+            Header::Fragment(fragment) => fragment.kind.has_elements(),
             _ => false,
         }
     }
@@ -509,7 +509,7 @@ impl Packet {
     pub const fn is_control(&self) -> bool {
         match self.header {
             Header::Data(_) | Header::Part(_) | Header::Chunk(_) => self.flags.has(Flags::TRIMMED),
-            Header::Fragment(fragment) => !fragment.kind.has_lanes() || self.flags.has(Flags::TRIMMED),
+            Header::Fragment(fragment) => !fragment.kind.has_elements() || self.flags.has(Flags::TRIMMED),
             // A probe of a path travels in the same class as data.
             Header::Probe { .. } | Header::Operation { operation: Operation::PathProbe, .. } => false,
             Header::Ack(_)
@@ -517,7 +517,7 @@ impl Packet {
             | Header::Cnp
             | Header::Operation { .. }
             | Header::Answer(_)
-            | Header::Letter(_) => true,
+            | Header::Control(_) => true,
         }
     }
 }

@@ -335,7 +335,7 @@ impl Profile {
             },
             "sdr_sr" | "sdr_nack" | "sdr_xor" | "sdr_mds" | "sdr_auto" => Profile {
                 name: name.into(),
-                // Parts and letters have their own byte formats.
+                // Parts and control messages have their own byte formats.
                 wire: WireFormat::Uec,
                 transport: TransportConfig::default(),
                 reliability: ReliabilityConfig::named(name)?,

@@ -18,10 +18,10 @@ pub enum Fate {
     Consume,
 }
 
-/// The source of lanes (the numbers of a fragment).
+/// The source of elements (the numbers of a fragment).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Lanes {
-    /// No lanes.
+pub enum Elements {
+    /// No elements.
     None,
     /// The packet that is being handled.
     Incoming,
@@ -40,29 +40,29 @@ pub enum Act {
     Store {
         /// The register.
         to: u32,
-        /// The lanes to store.
-        from: Lanes,
+        /// The elements to store.
+        from: Elements,
     },
     /// Adds to a register.
     Add {
         /// The register.
         to: u32,
-        /// The lanes to add.
-        from: Lanes,
+        /// The elements to add.
+        from: Elements,
     },
-    /// The worker has the result of a key: the lanes of the packet that is being handled, if `here` is set.
+    /// The worker has the result of a key: the elements of the packet that is being handled, if `here` is set.
     Take {
         /// The key, counted from 0 in 64 bits.
         key: u64,
-        /// True if the packet has the lanes; false if another worker owns them.
+        /// True if the packet has the elements; false if another worker owns them.
         here: bool,
     },
     /// Sends a packet to the host or the group that it names.
     Send {
         /// The packet.
         packet: Packet,
-        /// Its lanes.
-        lanes: Lanes,
+        /// Its elements.
+        elements: Elements,
     },
     /// A job cannot go on, because this worker no longer has a key that another worker needs.
     Fail {

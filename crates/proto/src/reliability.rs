@@ -17,9 +17,9 @@ pub use receive::{AnyReceiver, Arrival, Receiver};
 pub use selective_repeat::{LossDetection, SelectiveReceiver, SelectiveRepeat, SelectiveRepeatConfig};
 
 use crate::congestion::LossKind;
+use crate::control_message::ControlMessage;
 use crate::environment::{Environment, TransportConfig};
 use crate::host::HostTraits;
-use crate::letter::Letter;
 use crate::message::{Message, Segment};
 use crate::packet::{Ack, Flags, Nack, PathId};
 use crate::parameter::ParameterSet;
@@ -139,15 +139,15 @@ pub trait Reliability: Send {
     /// # Errors
     /// If it makes no sense; the state is then unchanged.
     fn on_nack(&mut self, now: Time, nack: &Nack, flags: Flags) -> Result<Settled, Invalid>;
-    /// A letter of the other end arrived.
+    /// A control message of the other end arrived.
     ///
     /// # Errors
     /// If it makes no sense; the state is then unchanged.
-    fn on_letter(&mut self, _now: Time, _letter: &Letter, _flags: Flags) -> Result<Settled, Invalid> {
+    fn on_control(&mut self, _now: Time, _control: &ControlMessage, _flags: Flags) -> Result<Settled, Invalid> {
         Err(Invalid::BeyondSent)
     }
-    /// Takes the next letter to send to the other end.
-    fn take_letter(&mut self) -> Option<(Letter, Flags)> {
+    /// Takes the next control message to send to the other end.
+    fn take_control(&mut self) -> Option<(ControlMessage, Flags)> {
         None
     }
     /// The deadline has passed.
@@ -211,7 +211,7 @@ pub(crate) trait ReliabilityPolicy: ParameterSet {
     fn range(&self) -> Option<u32> {
         None
     }
-    /// Do its connections run one way, with letters instead of acknowledgements?
+    /// Do its connections run one way, with control messages instead of acknowledgements?
     fn is_one_way(&self) -> bool {
         false
     }
@@ -284,7 +284,7 @@ impl ReliabilityConfig {
         self.known().scheme().map_or(0, |scheme| u64::from(scheme.chunk_max()))
     }
 
-    /// Do its connections run one way, with letters instead of acknowledgements?
+    /// Do its connections run one way, with control messages instead of acknowledgements?
     pub fn is_one_way(&self) -> bool {
         self.known().is_one_way()
     }
@@ -371,11 +371,11 @@ impl Reliability for AnyReliability {
     fn on_nack(&mut self, now: Time, nack: &Nack, flags: Flags) -> Result<Settled, Invalid> {
         each!(self, r => r.on_nack(now, nack, flags))
     }
-    fn on_letter(&mut self, now: Time, letter: &Letter, flags: Flags) -> Result<Settled, Invalid> {
-        each!(self, r => r.on_letter(now, letter, flags))
+    fn on_control(&mut self, now: Time, control: &ControlMessage, flags: Flags) -> Result<Settled, Invalid> {
+        each!(self, r => r.on_control(now, control, flags))
     }
-    fn take_letter(&mut self) -> Option<(Letter, Flags)> {
-        each!(self, r => r.take_letter())
+    fn take_control(&mut self) -> Option<(ControlMessage, Flags)> {
+        each!(self, r => r.take_control())
     }
     fn on_timeout(&mut self, now: Time) {
         each!(self, r => r.on_timeout(now))

@@ -1,7 +1,7 @@
 //! Repair: reliability in software over one-way connections, as SDR-RDMA has it (arXiv 2505.05366, section 4).
 //!
 //! A scheme uses only the calls of [`crate::partial`]: its sender sends chunks of stretches, its receiver reads the
-//! bitmaps, and the two exchange letters. Four schemes: selective repeat by timeouts (`sdr_sr`) and by NACKs
+//! bitmaps, and the two exchange control messages. Four schemes: selective repeat by timeouts (`sdr_sr`) and by NACKs
 //! (`sdr_nack`), erasure coding by XOR (`sdr_xor`) and by a maximum-distance-separable code (`sdr_mds`); and one that
 //! chooses among them for each message (`sdr_auto`). This module only *names* parity packets; the world, which has the
 //! bytes, computes their contents.

@@ -7,8 +7,8 @@
 //! Bytes from the network are not trusted: decoding checks every bound, never panics and allocates no memory.
 
 pub mod aggregate;
+mod control;
 pub mod frame;
-mod letter;
 mod mrc;
 pub mod ocp;
 mod part;
@@ -113,8 +113,8 @@ pub fn encode(format: WireFormat, packet: &Packet, out: &mut Vec<u8>) -> Result<
     if packet.flags.0 & !Flags::ALL.0 != 0 || (format != WireFormat::Mrc && is_mrc_only(packet)) {
         return Err(WireError::Unencodable);
     }
-    if let Header::Letter(letter) = &packet.header {
-        return letter::encode(packet, letter, out);
+    if let Header::Control(control) = &packet.header {
+        return control::encode(packet, control, out);
     }
     if let Header::Part(part) = &packet.header {
         return part::encode(packet, part, out);
@@ -139,7 +139,7 @@ pub fn encode(format: WireFormat, packet: &Packet, out: &mut Vec<u8>) -> Result<
 #[inline]
 pub fn decode(format: WireFormat, bytes: &[u8]) -> Result<Packet, WireError> {
     match bytes.first() {
-        Some(&letter::MARK) => return letter::decode(bytes),
+        Some(&control::MARK) => return control::decode(bytes),
         Some(&part::MARK) => return part::decode(bytes),
         _ => {}
     }
@@ -165,7 +165,7 @@ const fn is_mrc_only(packet: &Packet) -> bool {
 pub const fn header_bytes(format: WireFormat, packet: &Packet) -> usize {
     let header = &packet.header;
     match header {
-        Header::Letter(_) => return letter::BYTES,
+        Header::Control(_) => return control::BYTES,
         Header::Part(_) => return part::BYTES,
         Header::Chunk(_) => return 0,
         Header::Fragment(_) => return aggregate::BYTES,

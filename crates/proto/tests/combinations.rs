@@ -493,7 +493,7 @@ fn attack(world: &World, steps: &[Step]) {
                     assert!(told[c].0 <= whole, "{} messages are complete of {whole} packets in order", told[c].0);
                 }
                 // A hostile packet may be one.
-                Event::Letter { .. } => {}
+                Event::Control { .. } => {}
                 Event::Cast { .. } => panic!("nobody cast anything"),
                 Event::Failed { connection } | Event::Closed { connection } => {
                     let c = connection.0 as usize;

@@ -2,14 +2,14 @@
 
 use super::operations;
 use std::path::PathBuf;
-use strandway_proto::letter::{Have, Missing};
+use strandway_proto::control_message::{Have, Missing};
 use strandway_proto::packet::{
     Ack, Answer, Data, Flags, Header, Nack, NackReason, Offset, Operation, Part, Psn, SackBits, Wait,
 };
 use strandway_proto::partial::SEQUENCES;
 use strandway_proto::profile::WireFormat;
 use strandway_proto::wire::{self, frame, ocp};
-use strandway_proto::{ConnectionId, HostId, Letter, MessageId, Packet, PathId};
+use strandway_proto::{ConnectionId, ControlMessage, HostId, MessageId, Packet, PathId};
 
 fn corpus(target: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "..", "..", "fuzz", "corpus", target].iter().collect()
@@ -69,9 +69,9 @@ fn wire_seeds() -> Vec<(String, Vec<u8>)> {
         ("nack", nack, Flags::TRIMMED_AT_LAST_HOP),
         ("cnp", Header::Cnp, Flags::NONE),
         ("probe", Header::Probe { number: 1 }, Flags::NONE),
-        ("letter", Header::Letter(Letter::Custom { kind: 3, words: [1, 0x8000_0000, 2, 3] }), Flags::NONE),
-        ("have", Header::Letter(Letter::Have(have)), Flags::MARKED),
-        ("missing", Header::Letter(Letter::Missing(missing)), Flags::NONE),
+        ("letter", Header::Control(ControlMessage::Custom { kind: 3, words: [1, 0x8000_0000, 2, 3] }), Flags::NONE),
+        ("have", Header::Control(ControlMessage::Have(have)), Flags::MARKED),
+        ("missing", Header::Control(ControlMessage::Missing(missing)), Flags::NONE),
         ("part_last", Header::Part(part), Flags::LAST.with(Flags::RETRANSMITTED)),
     ];
     let refusal =

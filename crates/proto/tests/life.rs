@@ -6,7 +6,7 @@ use std::sync::Arc;
 use strandway_proto::packet::{Flags, Header, Operation};
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{
-    Bytes, Census, ConnectionId, Endpoint, Environment, Event, Handled, HostId, Letter, Message, MessageId,
+    Bytes, Census, ConnectionId, ControlMessage, Endpoint, Environment, Event, Handled, HostId, Message, MessageId,
     OpenConnection, Packet, Ports, Profile, Rate, Span, Time,
 };
 
@@ -61,8 +61,8 @@ struct World {
     /// Closed at either side.
     closed: [Vec<ConnectionId>; 2],
     accepted: usize,
-    /// Letters that arrived.
-    letters: usize,
+    /// Control messages that arrived.
+    controls: usize,
 }
 
 impl World {
@@ -80,7 +80,7 @@ impl World {
             sent: BTreeSet::new(),
             closed: [Vec::new(), Vec::new()],
             accepted: 0,
-            letters: 0,
+            controls: 0,
         }
     }
 
@@ -117,7 +117,7 @@ impl World {
                 Event::Received { message, .. } => {
                     assert!(self.received.insert(message.0), "message {} arrives once", message.0)
                 }
-                Event::Letter { .. } => self.letters += 1,
+                Event::Control { .. } => self.controls += 1,
                 Event::Cast { .. } => panic!("nobody cast anything"),
                 Event::Closed { connection } => {
                     assert!(!self.ends[side].is_open(connection));
@@ -409,12 +409,12 @@ fn a_connection_sleeps_when_unused_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_connection_that_carried_only_letters_is_closed_at_both_ends() {
+fn a_connection_that_carried_only_control_messages_is_closed_at_both_ends() {
     let mut world = World::new("uec", GOOD, 1);
     let id = world.open(0);
-    assert!(world.ends[0].send_letter(world.now, id, Letter::Custom { kind: 1, words: [1, 2, 3, 4] }));
+    assert!(world.ends[0].send_control(world.now, id, ControlMessage::Custom { kind: 1, words: [1, 2, 3, 4] }));
     world.run(Time::NEVER);
-    assert_eq!((world.letters, world.accepted), (1, 1));
+    assert_eq!((world.controls, world.accepted), (1, 1));
     for _ in 0..2 {
         world.now = world.now + Span::from_ms(2);
         world.ends.iter_mut().for_each(|end| end.handle_timeout(world.now));

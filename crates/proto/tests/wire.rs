@@ -1,7 +1,7 @@
 //! Wire formats: decoding gives the encoded packet, no bytes from the network cause a panic, and checksums are correct.
 
 use proptest::prelude::*;
-use strandway_proto::letter::{Have, Heard, Letter, Missing};
+use strandway_proto::control_message::{ControlMessage, Have, Heard, Missing};
 use strandway_proto::packet::{
     Ack, Answer, Data, Flags, Header, Nack, NackReason, Offset, Operation, Part, Psn, SackBits, Wait,
 };
@@ -54,7 +54,7 @@ fn header() -> impl Strategy<Value = Header> {
             .prop_map(|(port_status, number, path)| Header::Answer(Answer { port_status, number, path })),
         1 => Just(Header::Cnp),
         1 => any::<u32>().prop_map(|number| Header::Probe { number }),
-        2 => letter().prop_map(Header::Letter),
+        2 => control().prop_map(Header::Control),
         2 => part().prop_map(Header::Part),
     ]
 }
@@ -69,7 +69,7 @@ fn part() -> impl Strategy<Value = Part> {
     )
 }
 
-fn letter() -> impl Strategy<Value = Letter> {
+fn control() -> impl Strategy<Value = ControlMessage> {
     let have = || {
         (any::<[u32; 4]>(), any::<u64>(), any::<u16>()).prop_map(
             |([sequence, cumulative, base, newest], bits, held)| Have {
@@ -83,17 +83,17 @@ fn letter() -> impl Strategy<Value = Letter> {
         )
     };
     prop_oneof![
-        (any::<u16>(), any::<[u32; 4]>()).prop_map(|(kind, words)| Letter::Custom { kind, words }),
-        any::<[u32; 2]>().prop_map(|[first, count]| Letter::Clear { first, count }),
-        have().prop_map(Letter::Have),
-        have().prop_map(Letter::Recovered),
+        (any::<u16>(), any::<[u32; 4]>()).prop_map(|(kind, words)| ControlMessage::Custom { kind, words }),
+        any::<[u32; 2]>().prop_map(|[first, count]| ControlMessage::Clear { first, count }),
+        have().prop_map(ControlMessage::Have),
+        have().prop_map(ControlMessage::Recovered),
         (any::<u32>(), any::<[u32; 3]>(), any::<[u16; 3]>())
-            .prop_map(|(sequence, starts, lengths)| Letter::Missing(Missing { sequence, starts, lengths })),
-        any::<u32>().prop_map(|sequence| Letter::Ask { sequence }),
-        any::<u32>().prop_map(|sequence| Letter::Unknown { sequence }),
-        (any::<u32>(), any::<bool>()).prop_map(|(sequence, whole)| Letter::Over { sequence, whole }),
+            .prop_map(|(sequence, starts, lengths)| ControlMessage::Missing(Missing { sequence, starts, lengths })),
+        any::<u32>().prop_map(|sequence| ControlMessage::Ask { sequence }),
+        any::<u32>().prop_map(|sequence| ControlMessage::Unknown { sequence }),
+        (any::<u32>(), any::<bool>()).prop_map(|(sequence, whole)| ControlMessage::Over { sequence, whole }),
         (any::<[u32; 4]>(), any::<u16>()).prop_map(|([sequence, packet, before, received], held)| {
-            Letter::Heard(Heard { sequence, packet, before, received, held })
+            ControlMessage::Heard(Heard { sequence, packet, before, received, held })
         }),
     ]
 }
@@ -102,15 +102,15 @@ fn letter() -> impl Strategy<Value = Letter> {
 fn fit(format: WireFormat, packet: Packet) -> Packet {
     let Packet { connection, mut flags, mut header, .. } = packet;
     match header {
-        Header::Letter(Letter::Custom { .. } | Letter::Clear { .. }) => flags.0 &= Flags::CE.0,
-        Header::Letter(_) => flags.0 &= Flags::CE.with(Flags::MARKED).0,
+        Header::Control(ControlMessage::Custom { .. } | ControlMessage::Clear { .. }) => flags.0 &= Flags::CE.0,
+        Header::Control(_) => flags.0 &= Flags::CE.with(Flags::MARKED).0,
         Header::Part(_) => {
             let own = Flags::LAST.with(Flags::RETRANSMITTED).with(Flags::ACK_REQUEST);
             flags.0 &= own.with(Flags::CE).with(Flags::TRIMMED).with(Flags::TRIMMED_AT_LAST_HOP).0;
         }
         _ => {}
     }
-    if let Header::Letter(_) | Header::Part(_) = header {
+    if let Header::Control(_) | Header::Part(_) = header {
         return Packet { flags, ..packet };
     }
     if format != WireFormat::Mrc {
@@ -192,8 +192,8 @@ proptest! {
             for other in FORMATS.into_iter().filter(|&other| other != format) {
                 // RoCEv2 and MRC share a port and no opcode.
                 let same = frame::udp_port(other) == frame::udp_port(format);
-                if same && matches!(packet.header, Header::Letter(_) | Header::Part(_)) {
-                    // Letters and parts are the same in every format; only the padding of their frames differs.
+                if same && matches!(packet.header, Header::Control(_) | Header::Part(_)) {
+                    // Control messages and parts are the same in every format; only the padding of their frames differs.
                     continue;
                 }
                 let expect = if same { WireError::Unknown } else { WireError::Foreign };

@@ -54,7 +54,7 @@ impl Watch {
         self.raised.borrow().is_some()
     }
 
-    fn tell(&self, done: u64, all: u64) {
+    fn report(&self, done: u64, all: u64) {
         if let Some(progress) = &self.progress {
             self.note(Python::attach(|py| progress.call1(py, (done, all)).map(drop)));
         }
@@ -128,10 +128,10 @@ pub(crate) fn copy<'py>(
             directory,
             &options,
             || watch.stop(),
-            |status| watch.tell(status.bytes_done, status.bytes),
+            |status| watch.report(status.bytes_done, status.bytes),
         );
         if let Ok(summary) = &copied {
-            watch.tell(summary.status.bytes_done, summary.status.bytes);
+            watch.report(summary.status.bytes_done, summary.status.bytes);
         }
         (copied, watch.raised.into_inner())
     });
@@ -219,7 +219,7 @@ pub(crate) fn cast<'py>(
         let tell = |status: &casting::Status| {
             let receives = status.receivers.iter().filter(|r| matches!(r.state, State::Receives | State::Done));
             let (count, bytes) = receives.fold((0, 0), |(count, bytes), r| (count + 1, bytes + r.bytes));
-            watch.tell(bytes, status.bytes * count);
+            watch.report(bytes, status.bytes * count);
         };
         let done =
             casting::send(node, &listeners, &sources, &options, &|| watch.stop(), &mut |status: &_| tell(status));

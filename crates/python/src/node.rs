@@ -178,7 +178,7 @@ impl Pending {
     }
 
     /// Puts a number into a list of endings when it may have ended; call `is_ended` then.
-    fn tell(&self, endings: &Endings, number: u64) {
+    fn notify(&self, endings: &Endings, number: u64) {
         lock(&self.bell.state).tell = Some((endings.sender.clone(), number));
         if self.poll()
             && let Some((sender, number)) = lock(&self.bell.state).tell.take()

@@ -49,7 +49,7 @@ impl Scenario {
 
     /// The same, but files that it names are looked up beside `file`.
     #[staticmethod]
-    fn beside(py: Python<'_>, file: &str, text: &str) -> PyResult<Scenario> {
+    fn parse_in(py: Python<'_>, file: &str, text: &str) -> PyResult<Scenario> {
         let parsed = strandway_lab::Scenario::from_text(file, text).map_err(|problems| refused(py, &problems))?;
         Ok(Scenario { inner: strandway_lab::Scenario::from_table(file, parsed.table().clone()) })
     }

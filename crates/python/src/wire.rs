@@ -245,7 +245,7 @@ impl WireGroup {
         let reduction = Reduction::named(reduction, factor)
             .ok_or_else(|| PyValueError::new_err(format!("no reduction {reduction:?}")))?;
         let timeout = timeout.map(seconds).transpose()?;
-        let work = self.group().start(job, lend(buffers, owner), element, reduction, timeout);
+        let work = self.group().start(job, buffers_of(buffers, owner), element, reduction, timeout);
         work.map(Work).map_err(|failure| failed(py, &failure))
     }
 
@@ -259,7 +259,9 @@ impl WireGroup {
         owner: Py<PyAny>,
     ) -> PyResult<Work> {
         let timeout = timeout.map(seconds).transpose()?;
-        let Some(buffer) = lend(vec![(buffer.0, buffer.1, false)], owner).pop() else { unreachable!("one went in") };
+        let Some(buffer) = buffers_of(vec![(buffer.0, buffer.1, false)], owner).pop() else {
+            unreachable!("one went in")
+        };
         self.group().start_send(to, tag, buffer, timeout).map(Work).map_err(|failure| failed(py, &failure))
     }
 
@@ -273,13 +275,13 @@ impl WireGroup {
         owner: Py<PyAny>,
     ) -> PyResult<Work> {
         let timeout = timeout.map(seconds).transpose()?;
-        let Some(buffer) = lend(vec![buffer], owner).pop() else { unreachable!("one went in") };
+        let Some(buffer) = buffers_of(vec![buffer], owner).pop() else { unreachable!("one went in") };
         self.group().start_recv(source, tag, buffer, timeout).map(Work).map_err(|failure| failed(py, &failure))
     }
 }
 
 /// Memory of Python, with its owner.
-fn lend(buffers: Vec<Memory>, owner: Py<PyAny>) -> Vec<Buffer> {
+fn buffers_of(buffers: Vec<Memory>, owner: Py<PyAny>) -> Vec<Buffer> {
     let mut owner: Option<Box<dyn Any + Send>> = Some(Box::new(owner));
     let lend = |(address, length, writable): Memory| {
         let (address, owner) = (std::ptr::with_exposed_provenance_mut::<u8>(address), owner.take());
@@ -333,8 +335,8 @@ impl Work {
     }
 
     /// Puts a number into a list of endings once it has ended.
-    fn tell(&self, endings: &Endings, number: u64) {
-        self.0.tell(&endings.sender, number);
+    fn notify(&self, endings: &Endings, number: u64) {
+        self.0.notify(&endings.sender, number);
     }
 }
 

@@ -148,7 +148,7 @@ fn contention(table: &mut Table) {
     let note = "which baseline and which setting the authors mean is not known: four jobs in 1 MiB, against ATP, come closest here";
     let four = gain(|system| train(system, 4, "1 MiB").seeds(5), DIRECT);
     let row = RowSpec::new("e2/published", "average JCT, the authors' \"up to\"", "", four);
-    table.row(row.beside(1.35, Source::Published).note(note));
+    table.row(row.published(1.35, Source::Published).note(note));
 }
 
 fn split(table: &mut Table) {

@@ -89,7 +89,8 @@ fn point_to_point(table: &mut Table) {
             Value::slowest(&tiny),
         );
         table.row(
-            row.beside(theirs, Source::Published).note("theirs holds NIC, PCIe and memory; ours only 500 ns per link"),
+            row.published(theirs, Source::Published)
+                .note("theirs holds NIC, PCIe and memory; ours only 500 ns per link"),
         );
     }
 }
@@ -448,7 +449,7 @@ fn unknowns(table: &mut Table) {
             "",
             fairness(&all.clone().with(set)),
         );
-        table.row(row.beside(0.97, Source::Ours));
+        table.row(row.published(0.97, Source::Ours));
     }
     let over = |roce: Cell, mrc: Cell| Value::Of(roce, COLLECTIVE_TIME).over(Value::Of(mrc, COLLECTIVE_TIME));
     let one = |cell: Cell| cell.set("fabric.planes", "1");

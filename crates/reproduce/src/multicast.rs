@@ -86,7 +86,7 @@ fn traffic(table: &mut Table) {
         let ratio = payload(gather(algorithm, 128, 2)).over(payload(gather("multicast", 128, 2)));
         let what = format!("{algorithm} over multicast, 128 ranks, pods of two leaves");
         let row = RowSpec::new(format!("figure2/{id}/128"), what, "", ratio);
-        table.row(row.beside(published, Source::Published).note(note));
+        table.row(row.published(published, Source::Published).note(note));
     }
 }
 

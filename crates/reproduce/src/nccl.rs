@@ -71,7 +71,7 @@ fn trees(table: &mut Table) {
     );
     table.row(
         RowSpec::new("tree/2x1-400-32mib", "the same, 32 MiB", "GB/s", one("32 MiB"))
-            .beside(41.31, Source::Published)
+            .published(41.31, Source::Published)
             .note("NVIDIA/nccl-tests issue 232; the time of NCCL's kernels and protocols, about 130 us here, is not modelled"),
     );
     table.row(
@@ -81,7 +81,7 @@ fn trees(table: &mut Table) {
             "GB/s",
             Value::Of(servers(2, 4, 200), ALL_REDUCE),
         )
-        .beside(93.58, Source::Published)
+        .published(93.58, Source::Published)
         .note(
             "NVIDIA/nccl-tests issue 252, measured with NCCL_ALGO=Ring: rails send half of what rings do on two servers (n - 1 over n \
              of 8 ranks against m - 1 over m of 2 servers); the row ring/2x4-200 compares the ring",

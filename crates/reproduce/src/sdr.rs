@@ -141,7 +141,7 @@ fn losses(table: &mut Table) {
     }
     let nack = LOSSES.map(|loss| (loss.to_string(), rto(loss).over(slowdown(at("sr_nack", loss))))).to_vec();
     let nack = row("fig10b/nack", "timeouts over negative acknowledgements, mean: up to", Value::Best(nack));
-    table.row(nack.beside(4.0, Source::Published).note(NACK));
+    table.row(nack.published(4.0, Source::Published).note(NACK));
     let tail = |name: &str, loss: &str| Value::model(Modelled::p999_slowdown(at(name, loss)));
     let what = "MDS(32,8), mean slowdown at 2e-2: survives more than 1e-2";
     table.row(row("fig10d/mds-32-8", what, slowdown(at(CODE, "2e-2"))).at_most(1.05, Source::Published));
@@ -268,7 +268,7 @@ fn simulated(table: &mut Table) {
             let row = RowSpec::new(format!("sim/{profile}/{loss}/mean"), what, "", mean);
             // A real detector is slower than the model's lower bound: shown without a verdict.
             let row = match profile {
-                "sdr_nack" => row.beside(1.0, Source::Published).note(DETECTOR),
+                "sdr_nack" => row.published(1.0, Source::Published).note(DETECTOR),
                 _ => row.near(1.0, Source::Published, tolerance),
             };
             table.row(row);
@@ -276,7 +276,7 @@ fn simulated(table: &mut Table) {
             let what = format!("{profile} at {loss}: p99.9, of 2,000 messages each");
             table.row(
                 RowSpec::new(format!("sim/{profile}/{loss}/p999"), what, "", tail)
-                    .beside(1.0, Source::Arithmetic)
+                    .published(1.0, Source::Arithmetic)
                     .note("the two slowest of 2,000 messages make a p99.9: luck on either side"),
             );
         }

@@ -255,7 +255,7 @@ const fn vintages(size: &'static str, july: f64, august: f64) -> Vintages {
 
 /// NSCC with the path selector of those runs, and STrack, compared with both results. `paths` is the number of entropy
 /// values.
-fn beside_vintages(table: &mut Table, id: &str, what: &str, cell: &Cell, paths: u32, vintages: &Vintages, full: bool) {
+fn compare_vintages(table: &mut Table, id: &str, what: &str, cell: &Cell, paths: u32, vintages: &Vintages, full: bool) {
     let short = vintages.size.to_lowercase().replace(' ', "");
     let thresholds = [("fabric.ecn_low", "0.25 BDP"), ("fabric.ecn_high", "0.75 BDP")];
     let cell = cell.clone().set("workload.size", vintages.size).with(&thresholds);
@@ -298,7 +298,7 @@ fn permutation_table(table: &mut Table) {
             table.section(format!("Permutations, {hosts} hosts, 64 paths, {name}"));
             let cell = full_bisection(Cell::new(template), hosts, per_leaf).seeds(if full { 1 } else { 3 });
             for row in reference {
-                beside_vintages(table, &format!("permutation/{hosts}/{kind}"), "", &cell, 64, row, full);
+                compare_vintages(table, &format!("permutation/{hosts}/{kind}"), "", &cell, 64, row, full);
             }
         }
     }
@@ -313,7 +313,7 @@ fn cores(table: &mut Table) {
     ] {
         for row in &reference {
             let cell = full_bisection(Cell::new(PERMUTATION), 8192, 64).set("fabric.spines", spines).seeds(1);
-            beside_vintages(table, &format!("cores/{over}"), &format!("{over} to 1, "), &cell, 128, row, true);
+            compare_vintages(table, &format!("cores/{over}"), &format!("{over} to 1, "), &cell, 128, row, true);
         }
     }
 }

@@ -270,13 +270,13 @@ impl RowSpec {
     }
 
     /// Shows `value` next to ours without a verdict. The row needs a note with the reason.
-    pub(super) fn beside(self, value: f64, source: Source) -> RowSpec {
+    pub(super) fn published(self, value: f64, source: Source) -> RowSpec {
         RowSpec { published: Some(value), source, ..self }
     }
 
     /// Shows the value of another algorithm or setting next to ours: this row's own number was not published.
     pub(super) fn sibling(self, value: f64, source: Source) -> RowSpec {
-        RowSpec { study: true, ..self.beside(value, source) }
+        RowSpec { study: true, ..self.published(value, source) }
     }
 
     /// A note for the reader.

@@ -63,7 +63,7 @@ impl Transit {
             Header::Data(header) => data(header.wait),
             Header::Part(header) => data(header.wait),
             Header::Chunk(header) => data(header.wait),
-            Header::Fragment(fragment) if fragment.kind.has_lanes() => (0, bit::FRAGMENT | bit::DATA | trimmed),
+            Header::Fragment(fragment) if fragment.kind.has_elements() => (0, bit::FRAGMENT | bit::DATA | trimmed),
             Header::Fragment(_) => (0, bit::FRAGMENT | bit::CONTROL),
             _ => (0, if packet.is_control() { bit::CONTROL } else { 0 }),
         };

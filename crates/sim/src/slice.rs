@@ -390,7 +390,7 @@ impl<'a> Slice<'a> {
 
     /// Adds how the ranks of training jobs spent their time up to `now`.
     pub(crate) fn tell_times(&self, now: u64, into: &mut Vec<RankTimes>) {
-        self.edge.programs.iter().for_each(|program| program.tell_times(Time(now), into));
+        self.edge.programs.iter().for_each(|program| program.append_times(Time(now), into));
     }
 
     /// For each station, the share of its slots that each job held over time.

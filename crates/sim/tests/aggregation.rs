@@ -60,7 +60,7 @@ fn case(topology: Topology, settings: Settings, jobs: &[(Vec<u32>, u32)], keys: 
         let shape = Shape {
             number,
             group: u32::from(number) - 1,
-            lanes: 62,
+            elements: 62,
             data_bytes: 330,
             control_bytes: 84,
             window: share,

@@ -4,9 +4,9 @@
 mod adaptive;
 mod aggregation;
 mod arithmetic;
+mod controls;
 mod in_flight;
 mod invariants;
-mod letters;
 mod long_links;
 mod multicast;
 mod shared_window;

@@ -2,9 +2,9 @@
 
 use crate::atp::AtpProgram;
 use crate::esa::EsaProgram;
-use crate::seat::{Seat, ServerPace};
 use crate::self_clocked::{Exponents, SelfClocked};
 use crate::server::{Rules, Server};
+use crate::server_host::{ServerHost, ServerPace};
 use crate::settings::System;
 use crate::switchml::SwitchMlProgram;
 use crate::training::{AnyWorker, Plan, Training};
@@ -83,16 +83,16 @@ pub struct Aggregation {
 impl Aggregation {
     /// The programs of a host, if it has any.
     pub fn host(&self, host: HostId) -> Option<Box<dyn Application>> {
-        let mut seats: Vec<Box<dyn Application>> = Vec::new();
+        let mut hosts: Vec<Box<dyn Application>> = Vec::new();
         for plan in &self.plans {
             if plan.job.server() == host && !matches!(self.settings.system, System::SwitchMl { .. }) {
-                seats.push(Box::new(self.server(plan)));
+                hosts.push(Box::new(self.server(plan)));
             }
             // A worker without a start time is created when another program of its host begins it.
             let worker = plan.job.workers().iter().position(|&at| at == host && plan.start != Time::NEVER);
-            seats.extend(worker.map(|worker| self.training(plan, worker as u16)));
+            hosts.extend(worker.map(|worker| self.training(plan, worker as u16)));
         }
-        if seats.len() > 1 { Some(Box::new(Seats(seats))) } else { seats.pop() }
+        if hosts.len() > 1 { Some(Box::new(Seats(hosts))) } else { hosts.pop() }
     }
 
     /// The program of one worker of the job with this number, if the job's plan has no start time ([`Time::NEVER`]).
@@ -107,13 +107,13 @@ impl Aggregation {
         Box::new(Training::new(plan, worker, self.worker(plan, worker)))
     }
 
-    fn server(&self, plan: &Plan) -> Seat {
+    fn server(&self, plan: &Plan) -> ServerHost {
         let Settings { system, flush_timer, readdress, pace, seed, .. } = self.settings;
         let rules = match system {
             System::Atp => Rules::Discard { readdress },
             _ => Rules::Cover { flush_timer },
         };
-        Seat::new(Server::new(&plan.job, rules, seed), plan.job.shape.number, pace)
+        ServerHost::new(Server::new(&plan.job, rules, seed), plan.job.shape.number, pace)
     }
 
     pub(crate) fn worker(&self, plan: &Plan, worker: u16) -> AnyWorker {
@@ -165,31 +165,31 @@ struct Seats(Vec<Box<dyn Application>>);
 
 impl Application for Seats {
     fn handle_event(&mut self, now: Time, event: &Event) {
-        self.0.iter_mut().for_each(|seat| seat.handle_event(now, event));
+        self.0.iter_mut().for_each(|host| host.handle_event(now, event));
     }
 
     fn handle_timeout(&mut self, now: Time) {
-        self.0.iter_mut().filter(|seat| seat.poll_timeout() <= now).for_each(|seat| seat.handle_timeout(now));
+        self.0.iter_mut().filter(|host| host.poll_timeout() <= now).for_each(|host| host.handle_timeout(now));
     }
 
     fn poll_action(&mut self, now: Time) -> Option<Action> {
-        self.0.iter_mut().find_map(|seat| seat.poll_action(now))
+        self.0.iter_mut().find_map(|host| host.poll_action(now))
     }
 
     fn poll_timeout(&self) -> Time {
-        self.0.iter().map(|seat| seat.poll_timeout()).min().unwrap_or(Time::NEVER)
+        self.0.iter().map(|host| host.poll_timeout()).min().unwrap_or(Time::NEVER)
     }
 
     fn owns(&self, message: MessageId) -> bool {
-        self.0.iter().any(|seat| seat.owns(message))
+        self.0.iter().any(|host| host.owns(message))
     }
 
     fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
-        self.0.iter().for_each(|seat| seat.count(now, into));
+        self.0.iter().for_each(|host| host.count(now, into));
     }
 
     fn is_done(&self) -> bool {
-        self.0.iter().all(|seat| seat.is_done())
+        self.0.iter().all(|host| host.is_done())
     }
 }
 

@@ -5,12 +5,12 @@
 
 use crate::job::Job;
 use crate::pool::{Slot, tag};
-use crate::pooled::{Desk, Discipline, Pooled, slot_of};
+use crate::pooled::{Discipline, Pooled, ProgramView, slot_of};
 use std::sync::Arc;
 use strandway_proto::Packet;
 use strandway_proto::aggregate::{Fragment, Kind, Marks, key_of};
 use strandway_proto::packet::{Flags, Header};
-use strandway_proto::program::{Act, Fate, Lanes};
+use strandway_proto::program::{Act, Elements, Fate};
 use strandway_proto::units::{Span, Time};
 
 /// The first fragment gets the slot.
@@ -28,17 +28,17 @@ impl AtpProgram {
     }
 }
 
-impl Desk<'_, FirstCome> {
-    fn send_to_server(&mut self, job: &Job, fragment: Fragment, lanes: Lanes, plane: u8) {
+impl ProgramView<'_, FirstCome> {
+    fn send_to_server(&mut self, job: &Job, fragment: Fragment, elements: Elements, plane: u8) {
         let fragment = Fragment { kind: Kind::Partial, ..fragment };
         let worker = job.workers().get(usize::from(fragment.sender)).copied();
         let source = worker.unwrap_or(job.server().near());
-        self.send(job.packet(source, job.server(), plane, fragment), lanes);
+        self.send(job.packet(source, job.server(), plane, fragment), elements);
     }
 
-    fn handle_data(&mut self, now: Time, job: &Job, fragment: Fragment, lanes: Lanes, plane: u8) {
+    fn handle_data(&mut self, now: Time, job: &Job, fragment: Fragment, elements: Elements, plane: u8) {
         if fragment.marks.has(Marks::FLOAT) || fragment.marks.has(Marks::BYPASS) {
-            return self.send_to_server(job, fragment, lanes, plane);
+            return self.send_to_server(job, fragment, elements, plane);
         }
         let at = slot_of(&fragment, self.pool.len());
         let level = fragment.marks.has(Marks::LEVEL);
@@ -50,7 +50,7 @@ impl Desk<'_, FirstCome> {
         if !mine && (resend || slot.key != 0 || !self.pool.has_room(fragment.job)) {
             let marks = fragment.marks.with_if(!resend, Marks::COLLIDED);
             self.pool.counts(fragment.job).refused += u64::from(!resend);
-            return self.send_to_server(job, Fragment { marks, ..fragment }, lanes, plane);
+            return self.send_to_server(job, Fragment { marks, ..fragment }, elements, plane);
         }
         if !mine {
             let slot = Slot {
@@ -62,18 +62,18 @@ impl Desk<'_, FirstCome> {
                 priority: 1,
                 level,
                 congested: fragment.marks.has(Marks::CONGESTED),
-                lanes: fragment.lanes,
+                elements: fragment.elements,
                 ..Slot::default()
             };
             self.pool.install(now, at, slot);
-            self.acts.push_back(Act::Store { to: at, from: lanes });
+            self.acts.push_back(Act::Store { to: at, from: elements });
         } else {
             new = slot.bitmap & bits == 0;
-            self.pool.touch(now, at);
+            self.pool.mark_used(now, at);
             self.pool.slot_mut(at).congested |= fragment.marks.has(Marks::CONGESTED);
             if new {
                 self.pool.slot_mut(at).bitmap |= bits;
-                self.acts.push_back(Act::Add { to: at, from: lanes });
+                self.acts.push_back(Act::Add { to: at, from: elements });
             } else {
                 self.pool.counts(fragment.job).duplicates += 1;
             }
@@ -101,13 +101,13 @@ impl Desk<'_, FirstCome> {
             let marks = Marks::LEVEL.with_if(slot.congested, Marks::CONGESTED);
             let up = Fragment { marks, workers: 0, sender: Fragment::SWITCH, watermark: 0, ..fragment };
             if self.jobs.adds(job, &up) {
-                return self.handle_data(now, job, up, Lanes::Register(at), plane);
+                return self.handle_data(now, job, up, Elements::Register(at), plane);
             }
-            return self.send(job.packet(job.server().near(), job.server(), plane, up), Lanes::Register(at));
+            return self.send(job.packet(job.server().near(), job.server(), plane, up), Elements::Register(at));
         }
         let whole = if slot.level { (0, slot.bitmap) } else { (slot.bitmap, slot.racks) };
         let out = Fragment { marks, workers: whole.0, racks: whole.1, ..fragment };
-        self.send_to_server(job, out, Lanes::Register(at), plane);
+        self.send_to_server(job, out, Elements::Register(at), plane);
     }
 
     /// Frees the slot of a key at one level.
@@ -129,7 +129,7 @@ impl Desk<'_, FirstCome> {
             let marks = Marks::LEVEL.with_if(slot.congested, Marks::CONGESTED);
             let out =
                 Fragment { marks, workers: 0, racks: slot.bitmap, watermark: 0, sender: Fragment::SWITCH, ..*fragment };
-            self.send_to_server(job, out, Lanes::Register(at), plane);
+            self.send_to_server(job, out, Elements::Register(at), plane);
             self.pool.clear(now, at);
         }
     }
@@ -138,30 +138,30 @@ impl Desk<'_, FirstCome> {
 impl Discipline for FirstCome {
     fn handle_packet(program: &mut AtpProgram, now: Time, packet: &Packet) -> Fate {
         let Header::Fragment(fragment) = packet.header else { return Fate::Forward };
-        let mut desk = program.desk();
-        let Some(job) = desk.jobs.get(fragment.job) else { return Fate::Consume };
+        let mut view = program.view();
+        let Some(job) = view.jobs.get(fragment.job) else { return Fate::Consume };
         let marks = fragment.marks.with_if(packet.flags.has(Flags::CE), Marks::CONGESTED);
         let fragment = Fragment { marks, ..fragment };
         let plane = packet.path.port();
         match fragment.kind {
             Kind::Data if packet.flags.has(Flags::TRIMMED) => Fate::Consume,
-            Kind::Data if desk.jobs.adds(job, &fragment) => {
+            Kind::Data if view.jobs.adds(job, &fragment) => {
                 if key_of(fragment.number, job.shape.first).is_some_and(|key| job.admits(&fragment, key)) {
-                    desk.handle_data(now, job, fragment, Lanes::Incoming, plane);
+                    view.handle_data(now, job, fragment, Elements::Incoming, plane);
                 } else {
-                    desk.pool.counts(fragment.job).odd += 1;
+                    view.pool.counts(fragment.job).odd += 1;
                 }
                 Fate::Consume
             }
             Kind::Partial if marks.has(Marks::RESEND) => {
-                if desk.jobs.adds(job, &Fragment { marks: Marks::LEVEL, ..fragment }) {
-                    desk.pull_racks(now, job, &fragment, plane);
+                if view.jobs.adds(job, &Fragment { marks: Marks::LEVEL, ..fragment }) {
+                    view.pull_racks(now, job, &fragment, plane);
                 }
                 Fate::Forward
             }
             Kind::Result | Kind::Credit => {
                 for marks in [Marks::NONE, Marks::LEVEL] {
-                    desk.forget(now, &fragment, marks);
+                    view.forget(now, &fragment, marks);
                 }
                 Fate::Forward
             }

@@ -5,23 +5,23 @@
 
 use crate::job::Job;
 use crate::pool::{Slot, tag};
-use crate::pooled::{Desk, Discipline, Pooled, slot_of};
+use crate::pooled::{Discipline, Pooled, ProgramView, slot_of};
 use crate::settings::{Aging, Esa, Refresh, ResultPath};
 use std::sync::Arc;
 use strandway_proto::aggregate::{Fragment, Kind, Marks, key_of};
 use strandway_proto::packet::{Flags, Header};
-use strandway_proto::program::{Act, Fate, Lanes};
+use strandway_proto::program::{Act, Elements, Fate};
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{HostId, Packet};
 
 /// The program of one switch that runs ESA.
 pub type EsaProgram = Pooled<Esa>;
 
-/// An arriving fragment, with the source of its lanes.
+/// An arriving fragment, with the source of its elements.
 #[derive(Clone, Copy)]
 struct Arrival {
     fragment: Fragment,
-    lanes: Lanes,
+    elements: Elements,
     plane: u8,
 }
 
@@ -58,15 +58,15 @@ fn header(slot: &Slot, at: u32, slots: u32, kind: Kind, marks: Marks) -> Fragmen
         racks: if slot.level { slot.bitmap } else { slot.racks },
         slot: (at + away) % slots,
         watermark: 0,
-        lanes: slot.lanes,
+        elements: slot.elements,
         sender: Fragment::SWITCH,
     }
 }
 
-impl Desk<'_, Esa> {
+impl ProgramView<'_, Esa> {
     /// Sends a fragment on to the job's server.
     fn send_to_server(&mut self, job: &Job, arrival: Arrival, marks: Marks) {
-        let Arrival { fragment, lanes, plane } = arrival;
+        let Arrival { fragment, elements, plane } = arrival;
         let fragment = Fragment { kind: Kind::Partial, marks: fragment.marks.with(marks), ..fragment };
         // A worker's own packet keeps its source. A packet that a switch makes has a source near the server; no
         // receiver checks it.
@@ -74,7 +74,7 @@ impl Desk<'_, Esa> {
             Fragment::SWITCH => job.server().near(),
             worker => job.workers().get(usize::from(worker)).copied().unwrap_or(job.server()),
         };
-        self.send(job.packet(source, job.server(), plane, fragment), lanes);
+        self.send(job.packet(source, job.server(), plane, fragment), elements);
     }
 
     /// Sends a slot's sum to the server of the slot's job.
@@ -82,11 +82,11 @@ impl Desk<'_, Esa> {
         let slot = *self.pool.slot(at);
         let Some(job) = self.jobs.get(slot.job()) else { return };
         let fragment = header(&slot, at, self.pool.len(), kind, marks);
-        self.send(job.packet(job.server().near(), job.server(), plane, fragment), Lanes::Register(at));
+        self.send(job.packet(job.server().near(), job.server(), plane, fragment), Elements::Register(at));
     }
 
     fn install(&mut self, now: Time, at: u32, arrival: &Arrival) {
-        let Fragment { marks, priority, job, fan_in, number, workers, racks, lanes, .. } = arrival.fragment;
+        let Fragment { marks, priority, job, fan_in, number, workers, racks, elements, .. } = arrival.fragment;
         let level = marks.has(Marks::LEVEL);
         let slot = Slot {
             key: tag(job, number),
@@ -97,11 +97,11 @@ impl Desk<'_, Esa> {
             priority,
             level,
             congested: marks.has(Marks::CONGESTED),
-            lanes,
+            elements,
             ..Slot::default()
         };
         self.pool.install(now, at, slot);
-        self.acts.push_back(Act::Store { to: at, from: arrival.lanes });
+        self.acts.push_back(Act::Store { to: at, from: arrival.elements });
     }
 
     fn handle_data(&mut self, now: Time, job: &Job, arrival: Arrival) {
@@ -119,7 +119,7 @@ impl Desk<'_, Esa> {
         let bits = if level { fragment.racks } else { fragment.workers };
         let slot = *self.pool.slot(at);
         if slot.key == tag(fragment.job, fragment.number) && slot.level == level {
-            if slot.fan_in != fragment.fan_in[usize::from(level)] || slot.lanes != fragment.lanes {
+            if slot.fan_in != fragment.fan_in[usize::from(level)] || slot.elements != fragment.elements {
                 self.pool.counts(fragment.job).odd += 1;
                 return self.send_to_server(job, arrival, Marks::NONE);
             }
@@ -127,14 +127,14 @@ impl Desk<'_, Esa> {
                 self.pool.counts(fragment.job).duplicates += 1;
                 return;
             }
-            self.pool.touch(now, at);
+            self.pool.mark_used(now, at);
             let slot = self.pool.slot_mut(at);
             slot.bitmap |= bits;
             slot.congested |= fragment.marks.has(Marks::CONGESTED);
             if self.discipline.refresh == Refresh::Highest {
                 slot.priority = slot.priority.max(fragment.priority);
             }
-            self.acts.push_back(Act::Add { to: at, from: arrival.lanes });
+            self.acts.push_back(Act::Add { to: at, from: arrival.elements });
         } else if !self.pool.has_room(fragment.job) {
             self.pool.counts(fragment.job).refused += 1;
             return self.send_to_server(job, arrival, Marks::COLLIDED);
@@ -183,9 +183,9 @@ impl Desk<'_, Esa> {
             counts.merged += u64::from(slot.fan_in);
             self.pool.clear(now, at);
             if self.jobs.adds(job, &fragment) {
-                return self.handle_data(now, job, Arrival { fragment, lanes: Lanes::Register(at), plane });
+                return self.handle_data(now, job, Arrival { fragment, elements: Elements::Register(at), plane });
             }
-            return self.send(job.packet(job.server().near(), job.server(), plane, fragment), Lanes::Register(at));
+            return self.send(job.packet(job.server().near(), job.server(), plane, fragment), Elements::Register(at));
         }
         let counts = self.pool.counts(slot.job());
         counts.completed += 1;
@@ -207,7 +207,7 @@ impl Desk<'_, Esa> {
     fn send_result(&mut self, job: &Job, slot: &Slot, at: u32, plane: u8) {
         let header = header(slot, at, self.pool.len(), Kind::Result, Marks::NONE);
         let fragment = Fragment { marks: header.marks.without(Marks::LEVEL), ..header };
-        send_to_owners(job, fragment, plane, Lanes::Register(at), &mut |act| self.acts.push_back(act));
+        send_to_owners(job, fragment, plane, Elements::Register(at), &mut |act| self.acts.push_back(act));
     }
 
     fn handle_flush(&mut self, now: Time, job: &Job, fragment: Fragment, plane: u8) {
@@ -219,8 +219,8 @@ impl Desk<'_, Esa> {
             self.pool.clear(now, at);
         } else {
             let marks = Marks::NONE.with_if(level, Marks::LEVEL);
-            let miss = Fragment { kind: Kind::FlushMiss, marks, sender: Fragment::SWITCH, lanes: 0, ..fragment };
-            self.send(job.packet(job.server().near(), job.server(), plane, miss), Lanes::None);
+            let miss = Fragment { kind: Kind::FlushMiss, marks, sender: Fragment::SWITCH, elements: 0, ..fragment };
+            self.send(job.packet(job.server().near(), job.server(), plane, miss), Elements::None);
         }
     }
 
@@ -238,42 +238,42 @@ impl Desk<'_, Esa> {
 }
 
 /// Sends a result to all workers of its job; or to its owner, and a credit to the others.
-pub(crate) fn send_to_owners(job: &Job, fragment: Fragment, plane: u8, lanes: Lanes, send: &mut impl FnMut(Act)) {
+pub(crate) fn send_to_owners(job: &Job, fragment: Fragment, plane: u8, elements: Elements, send: &mut impl FnMut(Act)) {
     let group = HostId::group(job.shape.group);
     let source = job.server().near();
     let owner = key_of(fragment.number, job.shape.first).and_then(|key| job.owner(key));
     let Some(owner) = owner else {
-        return send(Act::Send { packet: job.packet(source, group, plane, fragment), lanes });
+        return send(Act::Send { packet: job.packet(source, group, plane, fragment), elements });
     };
     let host = job.workers()[usize::from(owner)];
-    send(Act::Send { packet: job.packet(source, host, plane, fragment), lanes });
-    let credit = Fragment { kind: Kind::Credit, lanes: 0, ..fragment };
-    send(Act::Send { packet: job.packet(source, group, plane, credit), lanes: Lanes::None });
+    send(Act::Send { packet: job.packet(source, host, plane, fragment), elements });
+    let credit = Fragment { kind: Kind::Credit, elements: 0, ..fragment };
+    send(Act::Send { packet: job.packet(source, group, plane, credit), elements: Elements::None });
 }
 
 impl Discipline for Esa {
     fn handle_packet(program: &mut EsaProgram, now: Time, packet: &Packet) -> Fate {
         let Header::Fragment(mut fragment) = packet.header else { return Fate::Forward };
-        let mut desk = program.desk();
-        let Some(job) = desk.jobs.get(fragment.job) else { return Fate::Consume };
+        let mut view = program.view();
+        let Some(job) = view.jobs.get(fragment.job) else { return Fate::Consume };
         fragment.marks = fragment.marks.with_if(packet.flags.has(Flags::CE), Marks::CONGESTED);
         let plane = packet.path.port();
         match fragment.kind {
             Kind::Data if packet.flags.has(Flags::TRIMMED) => Fate::Consume,
-            Kind::Data if desk.jobs.adds(job, &fragment) => {
+            Kind::Data if view.jobs.adds(job, &fragment) => {
                 if key_of(fragment.number, job.shape.first).is_some_and(|key| job.admits(&fragment, key)) {
-                    desk.handle_data(now, job, Arrival { fragment, lanes: Lanes::Incoming, plane });
+                    view.handle_data(now, job, Arrival { fragment, elements: Elements::Incoming, plane });
                 } else {
-                    desk.pool.counts(fragment.job).odd += 1;
+                    view.pool.counts(fragment.job).odd += 1;
                 }
                 Fate::Consume
             }
-            Kind::Flush if desk.jobs.adds(job, &fragment) => {
-                desk.handle_flush(now, job, fragment, plane);
+            Kind::Flush if view.jobs.adds(job, &fragment) => {
+                view.handle_flush(now, job, fragment, plane);
                 Fate::Consume
             }
             Kind::Result | Kind::Credit => {
-                desk.forget(now, &fragment);
+                view.forget(now, &fragment);
                 Fate::Forward
             }
             _ => Fate::Forward,

@@ -75,11 +75,11 @@ pub struct Shape {
     pub number: u16,
     /// The multicast group of its workers.
     pub group: u32,
-    /// Lanes (numbers) of a fragment.
-    pub lanes: u16,
-    /// Wire bytes of a packet with lanes.
+    /// Elements (numbers) of a fragment.
+    pub elements: u16,
+    /// Wire bytes of a packet with elements.
     pub data_bytes: u16,
-    /// Wire bytes of a packet without lanes.
+    /// Wire bytes of a packet without elements.
     pub control_bytes: u16,
     /// The largest number of fragments in flight: the length of the list of slots.
     pub window: u32,
@@ -304,7 +304,7 @@ impl Job {
             racks: 0,
             slot,
             watermark: 0,
-            lanes: if kind.has_lanes() { self.shape.lanes } else { 0 },
+            elements: if kind.has_elements() { self.shape.elements } else { 0 },
             sender: Fragment::SERVER,
         }
     }
@@ -312,7 +312,7 @@ impl Job {
     /// The packet with this header. All packets of one slot between two hosts take the same path.
     #[inline]
     pub fn packet(&self, source: HostId, destination: HostId, plane: u8, fragment: Fragment) -> Packet {
-        let bytes = if fragment.kind.has_lanes() { self.shape.data_bytes } else { self.shape.control_bytes };
+        let bytes = if fragment.kind.has_elements() { self.shape.data_bytes } else { self.shape.control_bytes };
         Packet {
             source,
             destination,

@@ -7,9 +7,9 @@ pub mod job;
 mod pool;
 pub mod pooled;
 pub mod priority;
-pub mod seat;
 pub mod self_clocked;
 pub mod server;
+pub mod server_host;
 pub mod settings;
 pub mod switchml;
 pub mod training;
@@ -23,9 +23,9 @@ pub use esa::EsaProgram;
 pub use job::{Index, Job, JobError, Rack, Shape, Sharing};
 pub use pooled::{Discipline, Pooled};
 pub use priority::{Policy, Priorities};
-pub use seat::{Seat, ServerPace};
 pub use self_clocked::{Exponents, SelfClocked};
 pub use server::{Rules, Server};
+pub use server_host::{ServerHost, ServerPace};
 pub use settings::{Aging, Esa, Refresh, ResultPath, System};
 pub use switchml::SwitchMlProgram;
 pub use training::{AnyWorker, Layer, Plan, Training};
@@ -54,7 +54,7 @@ mod tests {
         Shape {
             number,
             group: 0,
-            lanes: 62,
+            elements: 62,
             data_bytes: 330,
             control_bytes: 84,
             window: 8,

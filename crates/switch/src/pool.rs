@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use strandway_proto::aggregate::Counts;
 use strandway_proto::units::{Span, Time};
 
-/// A slot. Its lanes are in the register with the same number.
+/// A slot. Its elements are in the register with the same number.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Slot {
     /// The job in the upper half, the key's number on the wire in the lower half; 0 for an empty slot.
@@ -18,7 +18,7 @@ pub(crate) struct Slot {
     /// True if it adds racks, false if it adds workers.
     pub(crate) level: bool,
     pub(crate) congested: bool,
-    pub(crate) lanes: u16,
+    pub(crate) elements: u16,
     /// The other fan-in in the headers of the key's fragments.
     pub(crate) fan_in_other: u8,
     /// The bitmap of racks for the header of the slot's sum.
@@ -46,8 +46,8 @@ impl Hash for Slot {
 
 impl Slot {
     fn state(&self) -> (u64, u32, u32, [u8; 3], [bool; 2], u16) {
-        let Slot { key, bitmap, racks, fan_in, fan_in_other, priority, level, congested, lanes, .. } = *self;
-        (key, bitmap, racks, [fan_in, fan_in_other, priority], [level, congested], lanes)
+        let Slot { key, bitmap, racks, fan_in, fan_in_other, priority, level, congested, elements, .. } = *self;
+        (key, bitmap, racks, [fan_in, fan_in_other, priority], [level, congested], elements)
     }
 
     pub(crate) fn job(&self) -> u16 {
@@ -144,7 +144,7 @@ impl Pool {
     }
 
     /// A fragment joined a slot.
-    pub(crate) fn touch(&mut self, now: Time, at: u32) {
+    pub(crate) fn mark_used(&mut self, now: Time, at: u32) {
         let slot = &mut self.slots[at as usize];
         let gap = now.since(slot.touched);
         slot.touched = now;
@@ -167,7 +167,7 @@ impl Pool {
         if slot.key == 0 {
             return;
         }
-        self.touch(now, at);
+        self.mark_used(now, at);
         self.counts.entry(slot.job()).or_default().slot_time += u128::from(now.since(slot.since).0);
         self.hold(now, slot.job(), -1);
         self.slots[at as usize] = Slot::default();
@@ -230,7 +230,7 @@ mod tests {
         pool.install(Time(50), 0, of(1));
         pool.install(Time(100), 1, of(1));
         pool.install(Time(150), 2, of(2));
-        pool.touch(Time(70), 0);
+        pool.mark_used(Time(70), 0);
         pool.clear(Time(250), 0);
         pool.clear(Time(250), 1);
         pool.clear(Time(300), 2);

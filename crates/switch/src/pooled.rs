@@ -7,7 +7,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use strandway_proto::Packet;
 use strandway_proto::aggregate::{Counts, Fragment, Marks};
-use strandway_proto::program::{Act, Fate, Lanes, Program};
+use strandway_proto::program::{Act, Elements, Fate, Program};
 use strandway_proto::queue::take_oldest;
 use strandway_proto::units::{Span, Time};
 
@@ -87,23 +87,23 @@ impl<D: Discipline> Pooled<D> {
     }
 
     /// The program at work.
-    pub(crate) fn desk(&mut self) -> Desk<'_, D> {
+    pub(crate) fn view(&mut self) -> ProgramView<'_, D> {
         let Pooled { discipline, jobs, pool, acts } = self;
-        Desk { discipline, jobs, pool, acts }
+        ProgramView { discipline, jobs, pool, acts }
     }
 }
 
 /// A program at work on a packet. It reads a job while it changes slots, so it borrows the two apart.
-pub(crate) struct Desk<'a, D> {
+pub(crate) struct ProgramView<'a, D> {
     pub(crate) discipline: &'a D,
     pub(crate) jobs: &'a Jobs,
     pub(crate) pool: &'a mut Pool,
     pub(crate) acts: &'a mut VecDeque<Act>,
 }
 
-impl<D> Desk<'_, D> {
-    pub(crate) fn send(&mut self, packet: Packet, lanes: Lanes) {
-        self.acts.push_back(Act::Send { packet, lanes });
+impl<D> ProgramView<'_, D> {
+    pub(crate) fn send(&mut self, packet: Packet, elements: Elements) {
+        self.acts.push_back(Act::Send { packet, elements });
     }
 }
 

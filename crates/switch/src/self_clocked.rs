@@ -3,8 +3,8 @@
 //!
 //! Packet numbers run over the whole job: packet `p` uses slot `p mod s` and version `(p / s) mod 2`, so that a slot's
 //! versions alternate. With exponents, each round (an iteration, or an operation) has one more packet per slot: packet
-//! `j` of a round carries the exponents of block `j` and the lanes of block `j - s` (ESA sheet, section 11.1). In a
-//! round of fewer blocks than slots, the lanes follow the exponents by that number of packets instead of `s`.
+//! `j` of a round carries the exponents of block `j` and the elements of block `j - s` (ESA sheet, section 11.1). In a
+//! round of fewer blocks than slots, the elements follow the exponents by that number of packets instead of `s`.
 
 use crate::job::Job;
 use crate::switchml::{VERSION, exponents, exponents_of};
@@ -14,11 +14,11 @@ use std::sync::Arc;
 use strandway_proto::Packet;
 use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks, key_of, number_of};
 use strandway_proto::packet::{Flags, Header};
-use strandway_proto::program::{Act, Fate, Lanes, Program};
+use strandway_proto::program::{Act, Elements, Fate, Program};
 use strandway_proto::queue::take_oldest;
 use strandway_proto::units::{Span, Time};
 
-/// The exponents of the blocks of one round, which workers agree on before they send the lanes.
+/// The exponents of the blocks of one round, which workers agree on before they send the elements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Exponents {
     /// Blocks in a round; 0 if each round is announced ([`SelfClocked::begin_round`]).
@@ -122,7 +122,7 @@ impl SelfClocked {
         blocks + self.lead(blocks)
     }
 
-    /// The number of packets between a block's exponents and its lanes.
+    /// The number of packets between a block's exponents and its elements.
     fn lead(&self, blocks: u64) -> u64 {
         blocks.min(self.slots())
     }
@@ -168,7 +168,7 @@ impl SelfClocked {
         (at < self.packets(round.blocks)).then_some((round.key, round.blocks, at))
     }
 
-    /// The keys of a packet: the one whose lanes it carries, and the one whose exponents it carries.
+    /// The keys of a packet: the one whose elements it carries, and the one whose exponents it carries.
     fn keys_of(&self, packet: u64) -> (Option<u64>, Option<u64>) {
         if self.exponents.is_none() {
             return (Some(self.job.shape.first + packet - self.origin()), None);
@@ -189,7 +189,7 @@ impl SelfClocked {
         let slot = (packet % self.slots()) as usize;
         let (numbers, expo) = self.keys_of(packet);
         let ready = numbers.max(expo).is_some_and(|key| key < self.produced);
-        // Lanes become integers by the exponents that all workers have agreed on.
+        // Elements become integers by the exponents that all workers have agreed on.
         let agreed = self.exponents.is_none() || numbers.is_none_or(|key| self.agreed.contains_key(&key));
         if self.turns[slot] == (packet, false) && ready && agreed {
             self.turns[slot].1 = true;
@@ -212,13 +212,13 @@ impl SelfClocked {
             slot: (packet % slots) as u32 | version,
             watermark: exponents(expo.map(|key| self.own(key)).unwrap_or_default()),
             sender: self.worker,
-            lanes: if numbers.is_some() { self.job.shape.lanes } else { 0 },
+            elements: if numbers.is_some() { self.job.shape.elements } else { 0 },
             ..self.job.fragment(Kind::Data, 0)
         };
         let host = self.job.workers()[usize::from(self.worker)];
         let plane = self.job.plane(packet % slots);
         let out = self.job.packet(host, self.job.server(), plane, fragment);
-        self.acts.push_back(Act::Send { packet: out, lanes: numbers.map_or(Lanes::None, Lanes::Own) });
+        self.acts.push_back(Act::Send { packet: out, elements: numbers.map_or(Elements::None, Elements::Own) });
         self.timers.push_back((now + self.timeout, packet));
     }
 }
@@ -245,11 +245,11 @@ impl Program for SelfClocked {
             self.agreed.remove(&key);
         }
         let next = turn + self.slots();
-        let lanes = self.round(turn).map(|(_, blocks, _)| turn + self.lead(blocks)).filter(|_| expo.is_some());
+        let elements = self.round(turn).map(|(_, blocks, _)| turn + self.lead(blocks)).filter(|_| expo.is_some());
         self.turns[slot] = (next, false);
         self.send_if_ready(now, next);
-        // In a short round another slot carries the lanes of the block whose exponents are agreed now.
-        if let Some(packet) = lanes.filter(|&packet| packet != next) {
+        // In a short round another slot carries the elements of the block whose exponents are agreed now.
+        if let Some(packet) = elements.filter(|&packet| packet != next) {
             self.send_if_ready(now, packet);
         }
         Fate::Consume

@@ -2,7 +2,7 @@
 //! lack them.
 //!
 //! ATP's server drops a part that overlaps with its sum. Ours for ESA keeps all parts and chooses those that cover
-//! every worker once (ESA sheet, section 6). Lanes are in registers, which the world keeps.
+//! every worker once (ESA sheet, section 6). Elements are in registers, which the world keeps.
 
 mod cover;
 mod entry;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use strandway_proto::Packet;
 use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks, key_of, number_of};
 use strandway_proto::packet::{Flags, Header};
-use strandway_proto::program::{Act, Fate, Lanes, Program};
+use strandway_proto::program::{Act, Elements, Fate, Program};
 use strandway_proto::queue::take_oldest;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::Time;
@@ -179,16 +179,16 @@ impl Server {
         })
     }
 
-    fn send(&mut self, packet: Packet, lanes: Lanes) {
-        self.acts.push_back(Act::Send { packet, lanes });
+    fn send(&mut self, packet: Packet, elements: Elements) {
+        self.acts.push_back(Act::Send { packet, elements });
     }
 
-    /// Sends a packet without lanes about a key to one worker.
-    fn say(&mut self, key: u64, kind: Kind, worker: u16, marks: Marks) {
+    /// Sends a packet without elements about a key to one worker.
+    fn send_marks(&mut self, key: u64, kind: Kind, worker: u16, marks: Marks) {
         let fragment = Fragment { marks: marks.with(Marks::FROM_SERVER), ..self.header(kind, key) };
         let host = self.job.workers()[usize::from(worker)];
         let packet = self.job.packet(self.job.server(), host, self.job.plane(key), fragment);
-        self.send(packet, Lanes::None);
+        self.send(packet, Elements::None);
     }
 
     fn header(&self, kind: Kind, key: u64) -> Fragment {
@@ -312,7 +312,7 @@ impl Server {
             Some(part) if part.who.is_apart_from(&who) => {
                 part.who.join(&who);
                 let to = part.register;
-                self.acts.push_back(Act::Add { to, from: Lanes::Incoming });
+                self.acts.push_back(Act::Add { to, from: Elements::Incoming });
             }
             Some(_) => self.counts.duplicates += 1,
         }
@@ -327,7 +327,7 @@ impl Server {
             self.free.extend(entry.parts.drain(..).map(|part| part.register));
         }
         let register = self.register();
-        self.acts.push_back(Act::Store { to: register, from: Lanes::Incoming });
+        self.acts.push_back(Act::Store { to: register, from: Elements::Incoming });
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.parts.push(Part { who, register });
         }
@@ -382,15 +382,15 @@ impl Server {
         let Some(entry) = self.entries.get_mut(&key) else { return };
         let sum = entry.parts[chosen[0]].register;
         for &part in &chosen[1..] {
-            self.acts.push_back(Act::Add { to: sum, from: Lanes::Register(entry.parts[part].register) });
+            self.acts.push_back(Act::Add { to: sum, from: Elements::Register(entry.parts[part].register) });
         }
         self.free.extend(entry.parts.drain(..).map(|part| part.register).filter(|&register| register != sum));
         entry.done = Some(sum);
-        self.tell_result(key);
+        self.send_result(key);
     }
 
     /// Sends a key's result to all workers, and clears the state of its recovery.
-    fn tell_result(&mut self, key: u64) {
+    fn send_result(&mut self, key: u64) {
         self.disarm(key);
         self.counts.server_completed += 1;
         let Some(entry) = self.entries.get_mut(&key) else { return };
@@ -403,7 +403,7 @@ impl Server {
         let Some(done) = self.entries.get(&key).and_then(|entry| entry.done) else { return };
         let plane = self.job.plane(key);
         let job = Arc::clone(&self.job);
-        send_to_owners(&job, fragment, plane, Lanes::Register(done), &mut |act| self.acts.push_back(act));
+        send_to_owners(&job, fragment, plane, Elements::Register(done), &mut |act| self.acts.push_back(act));
     }
 
     /// The header of a result, without a new slot.
@@ -438,11 +438,11 @@ impl Server {
         let mut fragment = self.result_of(key);
         let owned = self.job.owner(key).is_none_or(|owner| owner == worker);
         if !owned {
-            fragment = Fragment { kind: Kind::Credit, lanes: 0, ..fragment };
+            fragment = Fragment { kind: Kind::Credit, elements: 0, ..fragment };
         }
         let fragment = Fragment { watermark: given.map_or(fragment.watermark, |slot| slot + 1), ..fragment };
         let packet = self.job.packet(self.job.server(), host, self.job.plane(key), fragment);
-        self.send(packet, if owned { Lanes::Register(done) } else { Lanes::None });
+        self.send(packet, if owned { Elements::Register(done) } else { Elements::None });
     }
 
     /// Handles a reminder: a worker waits for a key.
@@ -482,11 +482,11 @@ impl Server {
         let left: Vec<u32> = entry.take_registers();
         self.free.extend(left);
         let register = self.register();
-        self.acts.push_back(Act::Store { to: register, from: Lanes::Incoming });
+        self.acts.push_back(Act::Store { to: register, from: Elements::Incoming });
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.done = Some(register);
         }
-        self.tell_result(key);
+        self.send_result(key);
     }
 }
 

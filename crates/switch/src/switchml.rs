@@ -10,7 +10,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks, key_of};
 use strandway_proto::packet::{Flags, Header};
-use strandway_proto::program::{Act, Fate, Lanes, Program};
+use strandway_proto::program::{Act, Elements, Fate, Program};
 use strandway_proto::queue::take_oldest;
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{HostId, Packet};
@@ -155,11 +155,11 @@ impl SwitchMlProgram {
         (slots / jobs.max(1) / 2).max(1)
     }
 
-    fn send(&mut self, packet: Packet, lanes: Lanes) {
-        self.acts.push_back(Act::Send { packet, lanes });
+    fn send(&mut self, packet: Packet, elements: Elements) {
+        self.acts.push_back(Act::Send { packet, elements });
     }
 
-    fn handle_data(&mut self, now: Time, job: &Arc<Job>, fragment: Fragment, lanes: Lanes, plane: u8) {
+    fn handle_data(&mut self, now: Time, job: &Arc<Job>, fragment: Fragment, elements: Elements, plane: u8) {
         let level = fragment.marks.has(Marks::LEVEL);
         let Some(share) = self.shares.get_mut(&(fragment.job, level)) else { return };
         let bits = if level { fragment.racks } else { fragment.workers };
@@ -211,9 +211,9 @@ impl SwitchMlProgram {
         let whole = twin.expo[v];
         if before == 0 {
             share.change(now, self.every, 1);
-            self.acts.push_back(Act::Store { to: register, from: lanes });
+            self.acts.push_back(Act::Store { to: register, from: elements });
         } else {
-            self.acts.push_back(Act::Add { to: register, from: lanes });
+            self.acts.push_back(Act::Add { to: register, from: elements });
         }
         if last {
             share.change(now, self.every, -1);
@@ -230,13 +230,13 @@ impl SwitchMlProgram {
         if !marks.has(Marks::LEVEL) && fragment.fan_in[1] > 1 {
             let up = Fragment { kind: Kind::Data, marks: marks.with(Marks::LEVEL), workers: 0, ..fragment };
             if self.jobs.adds_racks(job) {
-                return self.handle_data(now, job, up, Lanes::Register(register), plane);
+                return self.handle_data(now, job, up, Elements::Register(register), plane);
             }
-            return self.send(job.packet(job.server().near(), job.server(), plane, up), Lanes::Register(register));
+            return self.send(job.packet(job.server().near(), job.server(), plane, up), Elements::Register(register));
         }
         let result = Fragment { kind: Kind::Result, marks: marks.without(Marks::LEVEL), ..fragment };
         let group = HostId::group(job.shape.group);
-        self.send(job.packet(job.server().near(), group, plane, result), Lanes::Register(register));
+        self.send(job.packet(job.server().near(), group, plane, result), Elements::Register(register));
     }
 
     /// A retransmitted fragment has arrived for a complete version. Its sender lacks the result, which the version
@@ -246,14 +246,14 @@ impl SwitchMlProgram {
             // Send the rack's sum up again with the worker's name: the switch that adds racks has the whole sum.
             let up = Fragment { kind: Kind::Data, marks: fragment.marks.with(Marks::LEVEL), workers: 0, ..fragment };
             if self.jobs.adds_racks(job) {
-                return self.handle_data(now, job, up, Lanes::Register(register), plane);
+                return self.handle_data(now, job, up, Elements::Register(register), plane);
             }
-            return self.send(job.packet(job.server().near(), job.server(), plane, up), Lanes::Register(register));
+            return self.send(job.packet(job.server().near(), job.server(), plane, up), Elements::Register(register));
         }
         let Some(&host) = job.workers().get(usize::from(fragment.sender)) else { return };
         let marks = fragment.marks.without(Marks::LEVEL);
         let result = Fragment { kind: Kind::Result, marks, ..fragment };
-        self.send(job.packet(job.server().near(), host, plane, result), Lanes::Register(register));
+        self.send(job.packet(job.server().near(), host, plane, result), Elements::Register(register));
     }
 }
 
@@ -271,7 +271,7 @@ impl Program for SwitchMlProgram {
         if packet.flags.has(Flags::TRIMMED) || !key.is_some_and(|key| job.admits(&fragment, key)) {
             return Fate::Consume;
         }
-        self.handle_data(now, &job, fragment, Lanes::Incoming, packet.path.port());
+        self.handle_data(now, &job, fragment, Elements::Incoming, packet.path.port());
         Fate::Consume
     }
 

@@ -248,7 +248,7 @@ impl Training {
                     } else {
                         if let (AnyWorker::Windowed(worker), true) = (&mut self.worker, self.iteration > 0) {
                             // All results of the iteration before have arrived.
-                            worker.tell_watermark();
+                            worker.send_watermark();
                         }
                         self.begin_backward(now, layer);
                     }
@@ -267,7 +267,7 @@ impl Training {
                 }
                 Phase::Ending if self.missing.iter().all(|&missing| missing == 0) => {
                     if let AnyWorker::Windowed(worker) = &mut self.worker {
-                        worker.tell_watermark();
+                        worker.send_watermark();
                     }
                     self.stage(Stage::Complete);
                     self.stage(Stage::Closed);

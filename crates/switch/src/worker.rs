@@ -12,7 +12,7 @@ use std::sync::Arc;
 use strandway_proto::Packet;
 use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks, key_of, number_of};
 use strandway_proto::packet::{Flags, Header};
-use strandway_proto::program::{Act, Fate, Lanes, Program};
+use strandway_proto::program::{Act, Elements, Fate, Program};
 use strandway_proto::queue::take_oldest;
 use strandway_proto::rng::mix64;
 use strandway_proto::units::{Span, Time};
@@ -198,9 +198,9 @@ impl Worker {
     }
 
     /// Sends this worker's watermark to the server, so that the server can forget keys below it.
-    pub fn tell_watermark(&mut self) {
+    pub fn send_watermark(&mut self) {
         let fragment = Fragment { priority: 1, ..self.word(Kind::Watermark, self.base) };
-        self.send_to_server(self.base, fragment, Lanes::None);
+        self.send_to_server(self.base, fragment, Elements::None);
     }
 
     /// Its acts that were not polled yet.
@@ -249,10 +249,10 @@ impl Worker {
         }
     }
 
-    fn send_to_server(&mut self, key: u64, fragment: Fragment, lanes: Lanes) {
+    fn send_to_server(&mut self, key: u64, fragment: Fragment, elements: Elements) {
         let host = self.job.workers()[usize::from(self.worker)];
         let packet = self.job.packet(host, self.job.server(), self.job.plane(key), fragment);
-        self.acts.push_back(Act::Send { packet, lanes });
+        self.acts.push_back(Act::Send { packet, elements });
     }
 
     /// Sends its fragment of a key.
@@ -261,7 +261,7 @@ impl Worker {
         let marks = marks.with_if(float, Marks::FLOAT.with(Marks::BYPASS));
         let fragment = Fragment { marks, ..self.word(Kind::Data, key) };
         self.counts.floats += u64::from(float);
-        self.send_to_server(key, fragment, Lanes::Own(key));
+        self.send_to_server(key, fragment, Elements::Own(key));
     }
 
     /// Sends new keys while the window has room.
@@ -306,7 +306,7 @@ impl Worker {
             Recovery::Remind | Recovery::Resend => {
                 self.counts.reminders += 1;
                 let fragment = self.word(Kind::Remind, key);
-                self.send_to_server(key, fragment, Lanes::None);
+                self.send_to_server(key, fragment, Elements::None);
             }
         }
     }
@@ -352,19 +352,19 @@ impl Worker {
         self.quiet += 1;
         if self.quiet >= 4 * self.job.shape.window && self.settings.recovery == Recovery::Remind {
             self.quiet = 0;
-            self.tell_watermark();
+            self.send_watermark();
         }
         let above = self.highest.partition_point(|&done| done > key);
         if above < self.highest.len() {
             self.highest[above..].rotate_right(1);
             self.highest[above] = key;
         }
-        self.look_for_losses(now);
+        self.detect_losses(now);
         self.send_on(now);
     }
 
     /// Finds lost keys: enough later keys are done, and the key was sent at least twice the average time ago.
-    fn look_for_losses(&mut self, now: Time) {
+    fn detect_losses(&mut self, now: Time) {
         self.hurry_at = Time::NEVER;
         let Some(&third) = self.highest.last() else { return };
         self.looked = self.looked.max(self.base);
@@ -391,11 +391,11 @@ impl Worker {
             if key + self.settings.retain < self.base {
                 self.counts.obsolete += 1;
                 let word = self.word(Kind::Obsolete, key);
-                return self.send_to_server(key, word, Lanes::None);
+                return self.send_to_server(key, word, Elements::None);
             }
             if self.job.owner(key).is_none_or(|owner| owner == self.worker) {
                 let word = self.word(Kind::ResultCopy, key);
-                return self.send_to_server(key, word, Lanes::Result(key));
+                return self.send_to_server(key, word, Elements::Result(key));
             }
         } else if key >= self.next {
             // The key is not sent yet. When it is sent, it will bypass the switches.
@@ -406,7 +406,7 @@ impl Worker {
                 }
             }
             let word = self.word(Kind::NotYet, key);
-            return self.send_to_server(key, word, Lanes::None);
+            return self.send_to_server(key, word, Elements::None);
         }
         if !self.has_result(key) {
             self.state_mut(key).acted = now;
@@ -444,7 +444,7 @@ impl Program for Worker {
 
     fn handle_timeout(&mut self, now: Time) {
         if now >= self.hurry_at {
-            self.look_for_losses(now);
+            self.detect_losses(now);
         }
         if now < self.wake {
             return;

@@ -44,7 +44,7 @@ mod future;
 mod peer;
 mod queue;
 
-pub use future::{Accepting, Connecting, Pending, Written};
+pub use future::{Accepting, Connecting, ImmediateWrite, Pending};
 pub use peer::Peer;
 
 use crate::config::Config;

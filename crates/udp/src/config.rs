@@ -47,7 +47,7 @@ pub enum Layout {
     Frame,
     /// MRC's as publicly laid out ([`strandway_proto::wire::ocp`]): IPv6 in IPv6 from raw sockets, with the path as the outer
     /// destination (method C). Only profiles of MRC have it. It has no room for a seal, so it needs [`Protection::None`];
-    /// handshakes, pings, letters and closes stay datagrams of ours. Not proven against hardware: see
+    /// handshakes, pings, control messages and closes stay datagrams of ours. Not proven against hardware: see
     /// `docs/protocols/mrc.md`.
     Mrc {
         /// The UDP port of all NICs: [`strandway_proto::wire::ocp::PORT`] unless the site has another one.

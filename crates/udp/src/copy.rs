@@ -13,6 +13,7 @@
 mod client;
 mod digest;
 mod disk;
+mod file_error;
 mod journal;
 mod message;
 mod names;
@@ -21,16 +22,15 @@ mod sender;
 mod server;
 mod target;
 mod tree;
-mod trouble;
 
 pub use client::{Status, Summary, copy};
+pub use file_error::FileError;
 pub use message::{Answer, Entry, Kind, MESSAGE_MAX, Malformed, Message, Modified, Piece, VERSION};
 pub use server::{Served, Server, serve};
-pub use trouble::Trouble;
 
 /// The two sides of a copy without sockets, for callers that carry it in another way than over one connection.
 pub mod parts {
-    pub use super::disk::{Said, Work, work};
+    pub use super::disk::{DiskEvent, Work, work};
     pub use super::message::Reader;
     pub use super::receiver::{Receiver, Results};
     pub use super::sender::{Done, Order, Outcome, Sender, parcel_bytes};
@@ -101,7 +101,7 @@ pub enum CopyError {
     /// The peer sent bytes that are not a message of the protocol.
     Malformed(Malformed),
     /// The server does not copy this entry, nor any after it.
-    Refused(PathBuf, Trouble),
+    Refused(PathBuf, FileError),
     /// A source, a directory or an option is wrong: the text says which, and the remedy.
     Option(String),
     /// The caller asked it to stop.
@@ -117,9 +117,9 @@ impl fmt::Display for CopyError {
             }
             CopyError::Closed(reason) => reason.fmt(f),
             CopyError::Malformed(malformed) => malformed.fmt(f),
-            CopyError::Refused(path, trouble) => {
+            CopyError::Refused(path, file_error) => {
                 use std::os::unix::ffi::OsStrExt;
-                write!(f, "{}: {trouble}", names::shown(path.as_os_str().as_bytes()))
+                write!(f, "{}: {file_error}", names::shown(path.as_os_str().as_bytes()))
             }
             CopyError::Option(what) => f.write_str(what),
             CopyError::Stopped => f.write_str("stopped; the same command goes on where it stopped"),
@@ -250,7 +250,7 @@ const fn connection_of(completion: &Completion) -> Option<Connection> {
         | Completion::Received { connection, .. }
         | Completion::Written { connection, .. }
         | Completion::Path { connection, .. }
-        | Completion::Letter { connection, .. }
+        | Completion::Control { connection, .. }
         | Completion::Injected { connection, .. }
         | Completion::Whole { connection, .. }
         | Completion::Closed { connection, .. } => Some(*connection),
@@ -270,13 +270,13 @@ mod tests {
         let config = Config::new(&[5; 32]).expect("a key").plane("[::1]:0".parse().expect("an address"));
         let mut node = Node::bind(config).expect("a node");
         let connection = node.connect(&["[::1]:9".parse().expect("an address")]).expect("a connection");
-        let mut letters = Letters::new(&mut node, connection);
+        let mut controls = Letters::new(&mut node, connection);
         // The memory of a region that was given back has its number.
         let number = |region: Region| format!("{region:?}").split(',').next().map(String::from);
         let free = node.register(vec![0; 10]);
         node.deregister(free).expect("nothing uses it");
         for _ in 0..3 {
-            let sent = letters.send(&mut node, vec![1; 100]);
+            let sent = controls.send(&mut node, vec![1; 100]);
             assert!(matches!(sent, Err(Error::NotConnected)), "{sent:?}");
             let next = node.register(vec![0; 10]);
             assert_eq!(number(next), number(free));

@@ -21,26 +21,26 @@ pub struct Distance {
 
 /// A way to peers, as engines see it.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct PathSettings {
     pub(crate) profile: Arc<Profile>,
     pub(crate) environment: Environment,
     /// Bytes that a connection may send at once, if a window is larger.
     pub(crate) burst: Option<u64>,
 }
 
-impl Way {
-    fn new(config: &Config, buffer: usize, rate: Rate, base_rtt: Span) -> Way {
+impl PathSettings {
+    fn new(config: &Config, buffer: usize, rate: Rate, base_rtt: Span) -> PathSettings {
         let profile = config.profile_over(rate, base_rtt);
         let environment = config.environment_over(rate, base_rtt, &profile, buffer);
-        Way { burst: config.burst_limit(&environment, buffer), profile: Arc::new(profile), environment }
+        PathSettings { burst: config.burst_limit(&environment, buffer), profile: Arc::new(profile), environment }
     }
 }
 
 /// The ways of a node.
 #[derive(Debug)]
 pub(crate) struct Ways {
-    usual: Way,
-    others: Vec<(RangeInclusive<Ipv6Addr>, Way)>,
+    usual: PathSettings,
+    others: Vec<(RangeInclusive<Ipv6Addr>, PathSettings)>,
 }
 
 impl Ways {
@@ -48,16 +48,16 @@ impl Ways {
     pub(crate) fn new(config: &Config, buffer: usize) -> Ways {
         let other = |d: &Distance| {
             let (rate, base_rtt) = (d.rate.min(config.rate), d.base_rtt.min(config.base_rtt));
-            (d.peers.clone(), Way::new(config, buffer, rate, base_rtt))
+            (d.peers.clone(), PathSettings::new(config, buffer, rate, base_rtt))
         };
         Ways {
-            usual: Way::new(config, buffer, config.rate, config.base_rtt),
+            usual: PathSettings::new(config, buffer, config.rate, config.base_rtt),
             others: config.distances.iter().map(other).collect(),
         }
     }
 
     /// The way to a peer with these addresses.
-    pub(crate) fn to(&self, peer: &[Option<SocketAddrV6>]) -> &Way {
+    pub(crate) fn to(&self, peer: &[Option<SocketAddrV6>]) -> &PathSettings {
         let is_there = |range: &RangeInclusive<Ipv6Addr>| peer.iter().flatten().any(|at| range.contains(at.ip()));
         self.others.iter().find(|(range, _)| is_there(range)).map_or(&self.usual, |(_, way)| way)
     }

@@ -52,7 +52,7 @@ pub enum Error {
     /// receive.
     IsPartial,
     /// The peer has posted no receive for another message, or all slots are taken. Try again after the next completion
-    /// or letter.
+    /// or control message.
     NoSlot,
     /// The stream or receive is not open: it was never opened, or it has ended, here or at the peer.
     NotOpen,

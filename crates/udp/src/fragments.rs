@@ -23,9 +23,9 @@ use strandway_proto::aggregate::Fragment;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::wire::aggregate;
 
-/// Bytes of a fragment's datagram beyond its lanes, without UDP and IP headers.
+/// Bytes of a fragment's datagram beyond its elements, without UDP and IP headers.
 pub const OVERHEAD: usize = HEADER + aggregate::BYTES + TAG;
-/// The most lanes of a fragment: ours; the datagram fits an MTU of 1,500 with every header of a segment list around it.
+/// The most elements of a fragment: ours; the datagram fits an MTU of 1,500 with every header of a segment list around it.
 pub const LANES_MAX: u16 = 256;
 /// The most bytes that wait for a full socket; ours. Datagrams beyond that are dropped, as a switch drops them.
 const WAITING_MAX: usize = 16 << 20;
@@ -51,7 +51,7 @@ impl Sealing {
         Sealing { id, port, sealer: Sealer::new(&key, Protection::Encrypted) }
     }
 
-    fn seal(&mut self, fragment: &Fragment, lanes: &[i32], out: &mut Vec<u8>) {
+    fn seal(&mut self, fragment: &Fragment, elements: &[i32], out: &mut Vec<u8>) {
         let start = out.len();
         let path = PathId::new(self.port as u8, 0);
         let sealed = Sealed {
@@ -65,16 +65,16 @@ impl Sealing {
         frame::encode_sealed(&sealed, out);
         aggregate::encode(fragment, out);
         let body = out.len();
-        out.resize(body + 4 * lanes.len(), 0);
-        for (bytes, lane) in out[body..].chunks_exact_mut(4).zip(lanes) {
-            bytes.copy_from_slice(&lane.to_le_bytes());
+        out.resize(body + 4 * elements.len(), 0);
+        for (bytes, element) in out[body..].chunks_exact_mut(4).zip(elements) {
+            bytes.copy_from_slice(&element.to_le_bytes());
         }
         self.sealer.seal(out, start);
     }
 }
 
 /// The receiving end of a channel.
-pub struct Opening {
+pub struct FragmentOpener {
     id: u64,
     opener: Opener,
 }
@@ -86,15 +86,15 @@ pub enum FragmentError {
     Repeated,
     /// Another sender made it, or it was changed on its way.
     Forged,
-    /// It is genuine, but its body is not exactly one fragment with all of its lanes.
+    /// It is genuine, but its body is not exactly one fragment with all of its elements.
     Malformed,
 }
 
-impl Opening {
+impl FragmentOpener {
     /// The receiving end of the channel with this secret, for the port of this number.
-    pub fn new(secret: &[u8; 32], port: u16) -> Opening {
+    pub fn new(secret: &[u8; 32], port: u16) -> FragmentOpener {
         let (id, key) = derive(secret, port);
-        Opening { id, opener: Opener::new(&key, Protection::Encrypted, 0) }
+        FragmentOpener { id, opener: Opener::new(&key, Protection::Encrypted, 0) }
     }
 
     /// The number of the channel, which its datagrams carry.
@@ -102,7 +102,7 @@ impl Opening {
         self.id
     }
 
-    /// Opens a datagram of this channel in place: its header, and its lanes as bytes.
+    /// Opens a datagram of this channel in place: its header, and its elements as bytes.
     ///
     /// # Errors
     /// If it is not genuine, not new, or no fragment. None of its bytes may be used then.
@@ -127,12 +127,12 @@ pub fn channel_of(datagram: &[u8]) -> Option<u64> {
     }
 }
 
-/// Reads the opened body of a fragment's datagram: its header, and the lanes that the header announces, as bytes.
+/// Reads the opened body of a fragment's datagram: its header, and the elements that the header announces, as bytes.
 pub fn decode_body(body: &[u8]) -> Option<(Fragment, &[u8])> {
     let fragment = aggregate::decode(body).ok()?;
-    let lanes = body.get(aggregate::BYTES..)?;
-    let wanted = if fragment.kind.has_lanes() { 4 * usize::from(fragment.lanes) } else { 0 };
-    (lanes.len() == wanted).then_some((fragment, lanes))
+    let elements = body.get(aggregate::BYTES..)?;
+    let wanted = if fragment.kind.has_elements() { 4 * usize::from(fragment.elements) } else { 0 };
+    (elements.len() == wanted).then_some((fragment, elements))
 }
 
 /// The origin of a datagram that has come, and its mark.
@@ -269,8 +269,8 @@ impl FragmentSocket {
     }
 
     /// Seals a fragment once for all of these addresses. It leaves with [`FragmentSocket::flush`] at the latest.
-    pub fn push(&mut self, to: &Arc<[SocketAddrV6]>, channel: &mut Sealing, fragment: &Fragment, lanes: &[i32]) {
-        let length = OVERHEAD + 4 * lanes.len();
+    pub fn push(&mut self, to: &Arc<[SocketAddrV6]>, channel: &mut Sealing, fragment: &Fragment, elements: &[i32]) {
+        let length = OVERHEAD + 4 * elements.len();
         if to.is_empty() || self.waiting + length > WAITING_MAX {
             self.dropped += 1;
             return;
@@ -291,7 +291,7 @@ impl FragmentSocket {
             self.batches.len() - 1
         });
         let batch = &mut self.batches[at];
-        channel.seal(fragment, lanes, &mut batch.bytes);
+        channel.seal(fragment, elements, &mut batch.bytes);
         batch.count += 1;
         self.waiting += length;
         if batch.count == batch_of(length) && !self.blocked {
@@ -345,7 +345,7 @@ mod tests {
     use proptest::prelude::*;
     use strandway_proto::aggregate::{Kind as FragmentKind, Marks};
 
-    fn fragment(kind: FragmentKind, lanes: u16, number: u32) -> Fragment {
+    fn fragment(kind: FragmentKind, elements: u16, number: u32) -> Fragment {
         Fragment {
             kind,
             marks: Marks::NONE,
@@ -357,7 +357,7 @@ mod tests {
             racks: 1,
             slot: 3,
             watermark: 0,
-            lanes,
+            elements,
             sender: 0,
         }
     }
@@ -367,7 +367,7 @@ mod tests {
         fn a_fragment_arrives_as_it_was_sealed_once_and_only_unchanged(
             numbers in prop::collection::vec(any::<i32>(), 0..256), number in 1u32.., at: prop::sample::Index,
         ) {
-            let (mut sealing, mut opening) = (Sealing::new(&[5; 32], 2), Opening::new(&[5; 32], 2));
+            let (mut sealing, mut opening) = (Sealing::new(&[5; 32], 2), FragmentOpener::new(&[5; 32], 2));
             let sent = fragment(FragmentKind::Data, numbers.len() as u16, number);
             let mut whole = Vec::new();
             sealing.seal(&sent, &numbers, &mut whole);
@@ -379,22 +379,23 @@ mod tests {
             let mut again = whole.clone();
             let (got, bytes) = opening.open(&mut whole).expect("it is genuine");
             prop_assert_eq!(got, sent);
-            let lanes: Vec<i32> = bytes.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-            prop_assert_eq!(lanes, numbers);
+            let elements: Vec<i32> = bytes.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+            prop_assert_eq!(elements, numbers);
             prop_assert_eq!(opening.open(&mut again).map(|_| ()), Err(FragmentError::Repeated));
         }
 
         #[test]
         fn no_bytes_make_reading_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = (channel_of(&bytes), decode_body(&bytes));
-            prop_assert!(Opening::new(&[5; 32], 0).open(&mut bytes).is_err());
+            prop_assert!(FragmentOpener::new(&[5; 32], 0).open(&mut bytes).is_err());
         }
     }
 
     #[test]
     fn ports_and_secrets_have_channels_of_their_own() {
-        let ids: std::collections::BTreeSet<u64> =
-            [([1; 32], 0), ([1; 32], 1), ([2; 32], 0)].map(|(secret, port)| Opening::new(&secret, port).id()).into();
+        let ids: std::collections::BTreeSet<u64> = [([1; 32], 0), ([1; 32], 1), ([2; 32], 0)]
+            .map(|(secret, port)| FragmentOpener::new(&secret, port).id())
+            .into();
         assert_eq!(ids.len(), 3);
     }
 
@@ -411,7 +412,7 @@ mod tests {
         sockets[0].flush();
         assert_eq!((sockets[0].counters().sent, sockets[0].dropped()), (80, 0));
         for socket in &mut sockets[1..] {
-            let mut opening = Opening::new(&[9; 32], 0);
+            let mut opening = FragmentOpener::new(&[9; 32], 0);
             let (mut got, mut received) = (Vec::new(), Received::new());
             for _ in 0..100 {
                 socket.wait(Duration::from_millis(10));

@@ -30,7 +30,7 @@
 //!
 //! ```text
 //! 10 chunk    task 4, chunk 4, payload bytes 2, flags 1 (1: the last one of its share, 2: for all), zero 1, payload
-//! 11 word     for whom 1 (0 one member, 1 all), zero 1, letter 34 as in `strandway_proto::wire`
+//! 11 word     for whom 1 (0 one member, 1 all), zero 1, control message 34 as in `strandway_proto::wire`
 //! ```
 //!
 //! Fragments of gradients use it, too ([`crate::fragments`]). Its connection is the number of a channel, which goes one
@@ -38,7 +38,7 @@
 //! body is
 //!
 //! ```text
-//! 12 fragment  header 32 as in `strandway_proto::wire::aggregate`, then its lanes, 4 bytes each, little-endian
+//! 12 fragment  header 32 as in `strandway_proto::wire::aggregate`, then its elements, 4 bytes each, little-endian
 //! ```
 //!
 //! A connection whose reliability is `partial` has no descriptors: the transport headers of its parts say where they
@@ -182,7 +182,7 @@ pub enum Kind {
     Close,
     /// A piece of a buffer that all members of a group receive.
     Chunk,
-    /// A letter from a member of a group to another one, or to all.
+    /// A control message from a member of a group to another one, or to all.
     Word,
     /// A fragment of a gradient or of a sum.
     Fragment,

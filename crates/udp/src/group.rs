@@ -1,8 +1,8 @@
-//! Multicast groups of nodes: chunks that switches copy to all members, and letters between members.
+//! Multicast groups of nodes: chunks that switches copy to all members, and control messages between members.
 //!
 //! A *team* is a fixed list of members, each known by its rank. A member seals its datagrams with a key of its own,
 //! which all members derive from the team's secret: so counters never repeat, and each sender has a replay window.
-//! Chunks go to the addresses of trees ([`GroupAddress`]), letters to one member's addresses or to all. Nothing is
+//! Chunks go to the addresses of trees ([`GroupAddress`]), control messages to one member's addresses or to all. Nothing is
 //! acknowledged or repeated here: programs fetch missing chunks (`strandway_collective::multicast`).
 //!
 //! All members can forge each other's datagrams, since they share the keys. A receiver that does not trust the others
@@ -46,7 +46,7 @@ pub struct Membership {
     /// The addresses of every rank, plane by plane, ours among them.
     pub members: Vec<Vec<SocketAddrV6>>,
     /// The UDP port of the team's group addresses. `None`: the team does not use multicast, and opens no sockets for
-    /// it; members may still send each other letters, and chunks one by one.
+    /// it; members may still send each other control messages, and chunks one by one.
     pub port: Option<u16>,
     /// The number of trees of each plane; at most [`GroupAddress::TREES_MAX`].
     pub trees: u16,
@@ -100,7 +100,7 @@ pub struct GroupCounters {
     pub refused: u64,
     /// Datagrams that came before, or so late that the group cannot tell whether they came before.
     pub repeated: u64,
-    /// Letters that were sent, and letters that arrived.
+    /// Control messages that were sent, and control messages that arrived.
     pub words: [u64; 2],
 }
 

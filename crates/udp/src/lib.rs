@@ -20,6 +20,7 @@ mod interfaces;
 mod links;
 mod memory;
 mod node;
+mod peer_monitor;
 pub mod perf;
 mod plane;
 mod routes;
@@ -27,7 +28,6 @@ mod secure;
 mod session;
 mod shards;
 mod socket;
-mod watch;
 mod windows;
 
 pub use config::{Config, Layout, Protection, Waiting};

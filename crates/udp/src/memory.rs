@@ -119,7 +119,7 @@ impl Memory {
         self.add(Buffer::Owned(buffer))
     }
 
-    pub(crate) fn lend(&mut self, buffer: &'static mut [u8]) -> Region {
+    pub(crate) fn register_static(&mut self, buffer: &'static mut [u8]) -> Region {
         self.add(Buffer::Lent(buffer))
     }
 
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn lent_memory_is_written_and_shown_memory_is_not() {
         let mut memory = Memory::default();
-        let lent = memory.lend(Box::leak(vec![0; 8].into_boxed_slice()));
+        let lent = memory.register_static(Box::leak(vec![0; 8].into_boxed_slice()));
         let remote = memory.expose(lent, &(0..8), OURS).expect("a key");
         let place = memory.open(remote.key, OURS, 0, 8).expect("within");
         memory.write(place, &[3; 8]);

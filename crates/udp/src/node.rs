@@ -2,9 +2,9 @@
 
 /// Collects the parts of a node that a session needs while it works. A macro, because the session itself is borrowed
 /// from the node's slots.
-macro_rules! surroundings {
+macro_rules! node_context {
     ($node:expr, $now:expr) => {
-        Surroundings {
+        NodeContext {
             now: $now,
             routes: &$node.config.routes,
             planes: &mut $node.planes,
@@ -48,11 +48,11 @@ use crate::frame::Descriptor;
 use crate::handshake::{Cookies, Terms};
 use crate::links::{self, Links};
 use crate::memory::{Memory, Region, RemoteRegion};
+use crate::peer_monitor::PeerMonitors;
 use crate::plane::{Plane, PlaneCounters};
 use crate::secure::random;
 use crate::session::{Session, SessionCounters};
 use crate::socket::Inbox;
-use crate::watch::Watches;
 use crate::windows::Windows;
 use answers::Answers;
 use calls::Calling;
@@ -66,7 +66,7 @@ use std::ops::Range;
 use std::time::Duration;
 use strandway_fabric::usid::Element;
 use strandway_proto::path::PathState;
-use strandway_proto::{Letter, PathId, Span, Time};
+use strandway_proto::{ControlMessage, PathId, Span, Time};
 use urgent::Urgent;
 
 /// The node remembers this number of answers to hellos for each of the connections it may have open: ours. More than
@@ -95,7 +95,7 @@ pub struct Node {
     ready: VecDeque<u32>,
     /// When to look at the connections that are not ready, by slot.
     deadlines: Deadlines,
-    watches: Watches,
+    watches: PeerMonitors,
     windows: Windows,
     /// If two turns are further apart, the node itself may be the reason why it heard nothing.
     absence_max: Span,
@@ -182,7 +182,7 @@ impl Node {
             free: Vec::new(),
             ready: VecDeque::new(),
             deadlines: Deadlines::default(),
-            watches: Watches::new(span(config.plane_timeout), span(config.peer_timeout)),
+            watches: PeerMonitors::new(span(config.plane_timeout), span(config.peer_timeout)),
             windows: Windows::default(),
             absence_max: span(config.plane_timeout).min(Span(span(config.peer_timeout).0 / 2)),
             unconfirmed: Vec::new(),
@@ -251,8 +251,8 @@ impl Node {
 
     /// The same with memory that somebody else owns, and that nobody else touches while it is registered. Nothing is
     /// copied.
-    pub fn lend(&mut self, buffer: &'static mut [u8]) -> Region {
-        self.memory.lend(buffer)
+    pub fn register_static(&mut self, buffer: &'static mut [u8]) -> Region {
+        self.memory.register_static(buffer)
     }
 
     /// The same with memory that is only read: what is sent or written from. It takes no receives and has no keys.
@@ -401,14 +401,14 @@ impl Node {
         self.post(connection, region, &range, Descriptor::Send { number: 0 })
     }
 
-    /// Sends the peer's program a letter: one packet, which may be lost and is not repeated. It does not wait behind
+    /// Sends the peer's program a control message: one packet, which may be lost and is not repeated. It does not wait behind
     /// operations.
     ///
     /// # Errors
     /// If there is no such connection, or it is not established.
-    pub fn send_letter(&mut self, connection: Connection, letter: Letter) -> Result<(), Error> {
+    pub fn send_control(&mut self, connection: Connection, control: ControlMessage) -> Result<(), Error> {
         let now = self.clock.now();
-        self.session_mut(connection)?.letter(now, letter);
+        self.session_mut(connection)?.control(now, control);
         self.latest = now;
         self.let_one_work(connection.index as usize, now, Span::ZERO);
         self.flush();
@@ -464,7 +464,7 @@ impl Node {
         session.post(now, operation, place, descriptor);
         self.memory.hold(place);
         self.operations += 1;
-        self.heed_answer(now);
+        self.handle_answer(now);
         self.urgent.post(now, place.len());
         self.latest = now;
         self.make_ready(connection.index);

@@ -2,7 +2,7 @@
 
 mod tunnel;
 
-pub(crate) use tunnel::Parcel;
+pub(crate) use tunnel::OuterPacket;
 
 use crate::config::{Config, Layout};
 use crate::error::Error;
@@ -69,7 +69,7 @@ impl Destination {
     }
 
     /// The shard of a hello whose caller wishes this shard: only the receiver knows which one that is.
-    pub(crate) const fn wish(shard: u8) -> u16 {
+    pub(crate) const fn requested_shard(shard: u8) -> u16 {
         256 + shard as u16
     }
 }
@@ -247,7 +247,7 @@ impl Plane {
         let sources = sources.collect::<Result<_, _>>()?;
         let sources: Vec<Udp> = sources;
         if config.hear_refusals {
-            std::iter::once(&socket).chain(&sources).for_each(Udp::hear_refusals);
+            std::iter::once(&socket).chain(&sources).for_each(Udp::read_refusals);
         }
         let tunnel = match config.layout {
             Layout::Frame => None,
@@ -297,7 +297,7 @@ impl Plane {
         let socket = Udp::open_shared(address, config.socket_buffer, 4_096, config.without)?;
         if self.hears_refusals {
             // The kernel chooses among the sockets of a port to which it gives an error.
-            socket.hear_refusals();
+            socket.read_refusals();
         }
         self.urgent = Some(socket);
         Ok(())

@@ -20,10 +20,10 @@ use crate::frame::Descriptor;
 use crate::handshake::Secrets;
 use crate::memory::{Memory, Place};
 use crate::node::{Completion, Connection, Operation, Requests, URGENT_MAX};
+use crate::peer_monitor::{self, PeerMonitors};
 use crate::plane::{Plane, batch_of};
 use crate::routes::Routes;
 use crate::secure::{Opener, Sealer};
-use crate::watch::{self, Watches};
 use crate::windows::Windows;
 use codes::Codes;
 use incoming::Incoming;
@@ -31,11 +31,11 @@ use mrc::Mrc;
 pub(crate) use mrc::{Inner, queue_of};
 use pacer::Pacer;
 use partial::Partial;
-use planes::{Doubt, Side};
+use planes::{PlaneState, SilenceTimer};
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
-use strandway_proto::Letter;
+use strandway_proto::ControlMessage;
 use strandway_proto::packet::{Header, Part};
 use strandway_proto::profile::WireFormat;
 use strandway_proto::reliability::ReliabilityConfig;
@@ -45,7 +45,7 @@ use strandway_proto::{
     Span, Time,
 };
 
-/// If more completions than this wait for the application, further letters are dropped. Ours.
+/// If more completions than this wait for the application, further control messages are dropped. Ours.
 const LETTERS_MAX: usize = 4_096;
 
 /// The engine's number for the only connection of its endpoint.
@@ -180,12 +180,12 @@ pub(crate) struct Session {
     opener: Opener,
     /// The DSCP of datagrams that switches have trimmed; `None` without trimming.
     trimmed_dscp: Option<u8>,
-    sides: Vec<Side>,
+    sides: Vec<PlaneState>,
     plane_timeout: Span,
     peer_timeout: Span,
     /// When something genuine last came on this connection.
     heard: Time,
-    doubt: Doubt,
+    doubt: SilenceTimer,
     /// Has the peer shown that it has the keys?
     pub(crate) confirmed: bool,
     /// The time by which the peer must have shown it.
@@ -230,22 +230,22 @@ pub(crate) struct Session {
 }
 
 /// The things outside a session that it needs while it works.
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct NodeContext<'a> {
     /// Time of the node's clock; inside a session, time of its own clock.
     pub(crate) now: Time,
     pub(crate) routes: &'a Routes,
     pub(crate) planes: &'a mut [Plane],
     pub(crate) memory: &'a mut Memory,
     pub(crate) completions: &'a mut VecDeque<Completion>,
-    pub(crate) watches: &'a mut Watches,
+    pub(crate) watches: &'a mut PeerMonitors,
     pub(crate) windows: &'a mut Windows,
     pub(crate) requests: &'a mut Requests,
 }
 
-impl Surroundings<'_> {
+impl NodeContext<'_> {
     /// The same with a time of another clock.
-    fn at(&mut self, now: Time) -> Surroundings<'_> {
-        Surroundings {
+    fn at(&mut self, now: Time) -> NodeContext<'_> {
+        NodeContext {
             now,
             routes: self.routes,
             planes: self.planes,
@@ -258,7 +258,7 @@ impl Surroundings<'_> {
     }
 }
 
-pub(crate) struct Opening<'a> {
+pub(crate) struct SessionParams<'a> {
     pub(crate) handle: Connection,
     pub(crate) local: u64,
     pub(crate) remote: u64,
@@ -275,15 +275,16 @@ pub(crate) struct Opening<'a> {
 }
 
 impl Session {
-    pub(crate) fn new(now: Time, config: &Config, watches: &mut Watches, opening: Opening<'_>) -> Session {
+    pub(crate) fn new(now: Time, config: &Config, watches: &mut PeerMonitors, opening: SessionParams<'_>) -> Session {
         // The session begins at time `EARLY`, so that it can subtract timeouts from the present time.
         let origin = i128::from(now.0) - i128::from(EARLY.0);
         let node_now = now;
         let now = Time::ZERO + EARLY;
-        let Opening { handle, local, remote, secrets, calls, peers, ports, profile, environment, burst, seed } =
+        let SessionParams { handle, local, remote, secrets, calls, peers, ports, profile, environment, burst, seed } =
             opening;
         let known = peers.iter().copied();
-        let watch = watches.begin(node_now, (watch::key(secrets), remote as u8), known, ports, handle.index, calls);
+        let watch =
+            watches.begin(node_now, (peer_monitor::key(secrets), remote as u8), known, ports, handle.index, calls);
         let mut endpoint = Endpoint::new(HostId(u32::from(!calls)));
         let (format, window_psn) = (profile.wire, window_psn(&profile.reliability));
         let mtu = u64::from(profile.transport.mtu);
@@ -334,12 +335,12 @@ impl Session {
             sides: peers
                 .iter()
                 .enumerate()
-                .map(|(i, &peer)| Side::new(peer, ports.get(i).is_none_or(|&up| up)))
+                .map(|(i, &peer)| PlaneState::new(peer, ports.get(i).is_none_or(|&up| up)))
                 .collect(),
             plane_timeout: crate::clock::span(config.plane_timeout),
             peer_timeout: crate::clock::span(config.peer_timeout),
             heard: now,
-            doubt: Doubt::default(),
+            doubt: SilenceTimer::default(),
             confirmed: calls,
             confirm_by: now + crate::clock::span(config.handshake_timeout),
             waiting: VecDeque::new(),
@@ -435,10 +436,10 @@ impl Session {
         self.admit(now);
     }
 
-    /// Sends a letter at the next turn.
-    pub(crate) fn letter(&mut self, now: Time, letter: Letter) {
+    /// Sends a control message at the next turn.
+    pub(crate) fn control(&mut self, now: Time, control: ControlMessage) {
         let now = self.own(now);
-        self.endpoint.send_letter(now, ONLY, letter);
+        self.endpoint.send_control(now, ONLY, control);
     }
 
     pub(crate) fn receive(&mut self, operation: Operation, place: Place) {

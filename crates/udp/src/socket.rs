@@ -262,7 +262,7 @@ impl Udp {
 
     /// From now on the kernel keeps the ICMP errors that datagrams of this socket meet: [`Udp::take_refusals`]. Each of
     /// them makes one later call on the socket fail. Where the kernel does not keep them, there are none.
-    pub(crate) fn hear_refusals(&self) {
+    pub(crate) fn read_refusals(&self) {
         if self.without.has(Feature::Refusals) {
             return;
         }

@@ -13,16 +13,16 @@ fn a_send_waits_for_a_receive_and_holds_back_what_comes_after_it() {
     let second = pair.client.send(pair.ends[0], outbox, 3..6).expect("posted");
     let third = pair.client.write(pair.ends[0], outbox, 6..11, remote, 0, None).expect("posted");
     assert_eq!(pair.within(0, Duration::from_millis(30)), None, "the peer has posted no receive");
-    let letters = pair.server.register(vec![0; 8]);
+    let controls = pair.server.register(vec![0; 8]);
     let connection = pair.ends[0];
-    pair.server.recv(pair.ends[1], letters, 0..4).expect("room");
+    pair.server.recv(pair.ends[1], controls, 0..4).expect("room");
     assert_eq!(pair.next(0), Completion::Sent { connection, operation: first });
     assert_eq!(pair.within(0, Duration::from_millis(30)), None, "room for one");
     assert_eq!(pair.server.memory(inbox).expect("registered"), [0; 5], "the write waits behind the send");
-    pair.server.recv(pair.ends[1], letters, 4..8).expect("room");
+    pair.server.recv(pair.ends[1], controls, 4..8).expect("room");
     assert_eq!(pair.next(0), Completion::Sent { connection, operation: second });
     assert_eq!(pair.next(0), Completion::Sent { connection, operation: third });
-    assert_eq!(pair.server.memory(letters).expect("registered"), b"one\0two\0");
+    assert_eq!(pair.server.memory(controls).expect("registered"), b"one\0two\0");
     assert_eq!(pair.server.memory(inbox).expect("registered"), b"three");
 }
 

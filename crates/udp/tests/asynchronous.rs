@@ -64,12 +64,12 @@ fn what_is_written_sent_and_told_arrives() {
         assert_eq!(there.node().read(inbox, 0..100_000).await?, bytes);
         assert_eq!(there.node().with_memory(inbox, |memory| memory.len()).await?, 100_000);
 
-        let letters = there.register(vec![0; 8]).await?;
-        let mut receive = there.recv(letters, 2..8);
+        let controls = there.register(vec![0; 8]).await?;
+        let mut receive = there.recv(controls, 2..8);
         assert!(poll_once(&mut receive).is_pending());
         here.send(outbox, 0..5).await?;
         assert_eq!(receive.await?, 5);
-        assert_eq!(there.node().deregister(letters).await?[2..7], bytes[..5]);
+        assert_eq!(there.node().deregister(controls).await?[2..7], bytes[..5]);
         assert!(here.counters().await?.fresh_bytes >= 100_005);
 
         let range = there.node().read(inbox, 1..100_001).await;
@@ -135,14 +135,14 @@ fn futures_wait_for_room_and_those_dropped_before_are_withdrawn() {
     // The first has been posted and continues; the fourth has not.
     drop(sends.remove(3));
     drop(sends.remove(0));
-    let letters = block_on(there.register(vec![0; 4])).expect("registered");
-    let mut receives: Vec<Pending<u64>> = (0..4).map(|i| there.recv(letters, i..i + 1)).collect();
-    let busy = held(there.node(), letters);
+    let controls = block_on(there.register(vec![0; 4])).expect("registered");
+    let mut receives: Vec<Pending<u64>> = (0..4).map(|i| there.recv(controls, i..i + 1)).collect();
+    let busy = held(there.node(), controls);
     assert!(receives.iter_mut().all(|receive| poll_once(receive).is_pending()));
     drop(busy);
     assert!(join(sends).into_iter().all(|outcome| outcome.is_ok()));
     assert!(join(receives).into_iter().all(|outcome| outcome.expect("received") == 1));
-    assert_eq!(block_on(there.node().read(letters, 0..4)).expect("read"), b"abce");
+    assert_eq!(block_on(there.node().read(controls, 0..4)).expect("read"), b"abce");
 }
 
 #[test]

@@ -27,9 +27,9 @@ fn messages_arrive_intact(profile: &str, encrypt: bool) {
     let source = pattern(3, total);
     let outbox = pair.client.register(source.clone());
     let (inbox, remote) = pair.exposed(total + 64);
-    let letters = pair.server.register(vec![0; 3 * 2_000]);
+    let controls = pair.server.register(vec![0; 3 * 2_000]);
     for i in 0..3 {
-        pair.server.recv(pair.ends[1], letters, i * 2_000..(i + 1) * 2_000).expect("room");
+        pair.server.recv(pair.ends[1], controls, i * 2_000..(i + 1) * 2_000).expect("room");
     }
     let mut at = 0;
     let mut expected = Vec::new();
@@ -57,10 +57,10 @@ fn messages_arrive_intact(profile: &str, encrypt: bool) {
     let inbox = pair.server.memory(inbox).expect("registered");
     assert!(inbox[..total] == source[..], "every byte is where it was written to");
     assert!(inbox[total..] == [0; 64], "and none is beyond");
-    let letters = pair.server.memory(letters).expect("registered");
+    let controls = pair.server.memory(controls).expect("registered");
     for (i, length) in [(0, 1_501), (1, 1_505), (2, 1_509)] {
-        assert!(letters[i * 2_000..][..length] == source[..length], "send {i}");
-        assert!(letters[i * 2_000 + length..][..2_000 - length].iter().all(|&byte| byte == 0));
+        assert!(controls[i * 2_000..][..length] == source[..length], "send {i}");
+        assert!(controls[i * 2_000 + length..][..2_000 - length].iter().all(|&byte| byte == 0));
     }
     let wire = pair.wires[0].counters();
     assert!(wire.lost > 0 && wire.duplicated > 0 && wire.held > 0, "the wire was bad: {wire:?}");

@@ -14,8 +14,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use strandway_proto::{Rate, Span};
 use strandway_udp::copy::{
-    self, Answer, CopyError, Entry, Kind, MESSAGE_MAX, Message, Modified, Options, Piece, Server, Status, Summary,
-    Trouble, VERSION,
+    self, Answer, CopyError, Entry, FileError, Kind, MESSAGE_MAX, Message, Modified, Options, Piece, Server, Status,
+    Summary, VERSION,
 };
 use strandway_udp::impair::{Impairment, Wire};
 use strandway_udp::{Completion, Config, Connection, Node, Reason, RemoteRegion};
@@ -206,7 +206,7 @@ fn a_directory_keeps_its_name_and_goes_where_it_is_told() {
     assert_eq!(fs::read(target.0.join("x/y/one")).expect("a file"), b"1");
     for directory in [&b"/etc"[..], b"..", b"x/../..", b"a\0"] {
         let refused = copy(&mut node, directory, &options()).expect_err("a path that leads elsewhere");
-        assert!(matches!(refused, CopyError::Refused(_, Trouble::BadPath)), "{refused}");
+        assert!(matches!(refused, CopyError::Refused(_, FileError::BadPath)), "{refused}");
     }
     assert_eq!(node.connections(), 0, "connections are closed behind a copy");
 }
@@ -277,7 +277,7 @@ fn a_file_that_changes_while_it_is_read_is_named_and_the_others_arrive() {
         fs::write(&changing, bytes).expect("a file");
     };
     let summary = run(&config, server.address, &[source.0.join(".")], &slow, || false, each).expect("it copies");
-    assert_eq!(summary.failures, [(changing.clone(), Trouble::Changed)]);
+    assert_eq!(summary.failures, [(changing.clone(), FileError::Changed)]);
     assert_eq!(listed(&target.0).keys().collect::<Vec<_>>(), [b"other"]);
 }
 
@@ -302,16 +302,16 @@ fn what_is_in_the_way_or_cannot_be_copied_is_named() {
     let mut failures = copied.expect("it copies").failures;
     failures.sort();
     let expected = [
-        ("directory", Trouble::IsDirectory),
-        ("file", Trouble::NotDirectory),
-        ("file/below", Trouble::NotDirectory),
-        ("linked", Trouble::Symlink),
-        ("linked/below", Trouble::Symlink),
-        ("out", Trouble::LinkLeaves),
-        ("sly", Trouble::LinkLeaves),
-        ("socket", Trouble::Special),
+        ("directory", FileError::IsDirectory),
+        ("file", FileError::NotDirectory),
+        ("file/below", FileError::NotDirectory),
+        ("linked", FileError::Symlink),
+        ("linked/below", FileError::Symlink),
+        ("out", FileError::LinkLeaves),
+        ("sly", FileError::LinkLeaves),
+        ("socket", FileError::Special),
     ];
-    let expected = expected.map(|(name, trouble)| (source.0.join(name), trouble));
+    let expected = expected.map(|(name, file_error)| (source.0.join(name), file_error));
     assert_eq!(failures, expected);
     assert!(listed(&elsewhere.0).is_empty(), "nothing is written through a link");
     assert_eq!(fs::read(target.0.join("fine")).expect("a file"), b"new");
@@ -337,8 +337,8 @@ impl Wild {
         let mut wild = Wild { node, connection, memory, inbox };
         assert!(matches!(wild.next(), Completion::Connected { .. }));
         let hello = Message::Hello { version: VERSION, block_log2: 16, slots: 4, dry_run: false, directory: vec![] };
-        wild.say(&hello.encode());
-        let Message::Welcome { memory, slots: 4 } = wild.hear() else { panic!("no welcome") };
+        wild.send(&hello.encode());
+        let Message::Welcome { memory, slots: 4 } = wild.receive() else { panic!("no welcome") };
         wild.memory = memory;
         wild
     }
@@ -352,12 +352,12 @@ impl Wild {
         }
     }
 
-    fn say(&mut self, message: &[u8]) {
+    fn send(&mut self, message: &[u8]) {
         let region = self.node.register(message.to_vec());
         self.node.send(self.connection, region, 0..message.len()).expect("posted");
     }
 
-    fn hear(&mut self) -> Message {
+    fn receive(&mut self) -> Message {
         self.node.recv(self.connection, self.inbox, 0..MESSAGE_MAX).expect("posted");
         let next = self.next();
         let Completion::Received { bytes, .. } = next else { panic!("no message: {next:?}") };
@@ -372,8 +372,8 @@ impl Wild {
             modified: Modified::default(),
             kind: kind.clone(),
         };
-        self.say(&Message::Offer(entries.iter().enumerate().map(entry).collect()).encode());
-        let Message::Answers(answers) = self.hear() else { panic!("no answers") };
+        self.send(&Message::Offer(entries.iter().enumerate().map(entry).collect()).encode());
+        let Message::Answers(answers) = self.receive() else { panic!("no answers") };
         answers
     }
 
@@ -419,14 +419,14 @@ fn a_client_with_the_key_writes_below_the_directory_and_nowhere_else() {
         (&[b'x'; 300], file.clone()),
         (b".strandway-0000000000000000.part", file),
     ]);
-    let troubles: Vec<Trouble> = answers
+    let file_errors: Vec<FileError> = answers
         .iter()
         .map(|(_, answer)| match answer {
-            Answer::Failed(trouble) => *trouble,
+            Answer::Failed(file_error) => *file_error,
             other => panic!("{other:?}"),
         })
         .collect();
-    use Trouble::{BadPath, IsDirectory, LinkLeaves, NameTooLong, Reserved, Symlink};
+    use FileError::{BadPath, IsDirectory, LinkLeaves, NameTooLong, Reserved, Symlink};
     let (path, link) = (BadPath, LinkLeaves);
     let expected = [
         path,
@@ -445,7 +445,7 @@ fn a_client_with_the_key_writes_below_the_directory_and_nowhere_else() {
         NameTooLong,
         Reserved,
     ];
-    assert_eq!(troubles, expected);
+    assert_eq!(file_errors, expected);
     assert!(listed(&elsewhere.0).is_empty());
     let below: Vec<_> = listed(&target.0).into_keys().collect();
     assert_eq!(below, [&b"folder"[..], b"planted"], "nothing was made");
@@ -460,8 +460,8 @@ fn bytes_with_another_hash_never_get_the_name() {
     let mut wild = Wild::new(&config, server.address);
     assert_eq!(wild.offer(&[(b"file", Kind::File(3))]), [(0, Answer::Missing(vec![(0, 1)]))]);
     wild.write(1, &[Piece::Block { id: 0, offset: 0, bytes: b"abc" }, Piece::End { id: 0, hash: [1; 32] }]);
-    let Message::Progress { freed, results, .. } = wild.hear() else { panic!("no progress") };
-    assert_eq!((freed, results), (vec![1], vec![(0, Err(Trouble::Mismatch))]));
+    let Message::Progress { freed, results, .. } = wild.receive() else { panic!("no progress") };
+    assert_eq!((freed, results), (vec![1], vec![(0, Err(FileError::Mismatch))]));
     assert_eq!(listed(&target.0).len(), 1, "nothing is left of it");
     assert_eq!(fs::read(target.0.join("file")).expect("a file"), b"what was there");
 }
@@ -472,7 +472,7 @@ fn a_client_that_breaks_the_protocol_gets_thrown_out_and_the_server_serves_on() 
     let config = config("sdr_mds", 1);
     let server = Serving::new(&config, &target.0);
     let mut wild = Wild::new(&config, server.address);
-    wild.say(b"nonsense");
+    wild.send(b"nonsense");
     assert!(wild.gets_thrown_out(), "no message");
     let mut wild = Wild::new(&config, server.address);
     wild.write(0, &[Piece::End { id: 7, hash: [0; 32] }]);
@@ -487,7 +487,7 @@ fn a_client_that_breaks_the_protocol_gets_thrown_out_and_the_server_serves_on() 
     assert!(wild.gets_thrown_out(), "a block that does not begin where blocks do");
     let mut wild = Wild::new(&config, server.address);
     let entry = Entry { id: 1, path: b"b".to_vec(), mode: 0, modified: Modified::default(), kind: Kind::File(1) };
-    wild.say(&Message::Offer(vec![entry.clone(), entry]).encode());
+    wild.send(&Message::Offer(vec![entry.clone(), entry]).encode());
     assert!(wild.gets_thrown_out(), "one number for two files");
     assert!(!target.0.join("a").exists());
     let source = Folder::new();

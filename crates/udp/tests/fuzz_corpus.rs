@@ -8,7 +8,7 @@ use strandway_proto::profile::WireFormat;
 use strandway_proto::{ConnectionId, HostId, Packet, PathId, wire};
 use strandway_udp::RemoteRegion;
 use strandway_udp::copy::{
-    Answer, Entry, Kind as EntryKind, Message, Modified, Piece, Trouble, VERSION as COPY_VERSION,
+    Answer, Entry, FileError, Kind as EntryKind, Message, Modified, Piece, VERSION as COPY_VERSION,
 };
 use strandway_udp::frame::{
     Descriptor, HELLO, Kind, REFUSAL, RETRY, Sealed, TAG, TRIMMED, VERSION, WELCOME, encode_sealed,
@@ -130,9 +130,9 @@ fn copy_seeds() -> Vec<(&'static str, Vec<u8>)> {
     };
     let entries =
         vec![entry(EntryKind::File(9)), entry(EntryKind::Directory), entry(EntryKind::Link(b"../c".to_vec()))];
-    let answers = [Answer::Have, Answer::Missing(vec![(0, 2), (5, 1)]), Answer::Failed(Trouble::Full)];
+    let answers = [Answer::Have, Answer::Missing(vec![(0, 2), (5, 1)]), Answer::Failed(FileError::Full)];
     let answers = answers.into_iter().enumerate().map(|(i, answer)| (i as u32, answer)).collect();
-    let results = vec![(1, Ok(())), (2, Err(Trouble::Other(5)))];
+    let results = vec![(1, Ok(())), (2, Err(FileError::Other(5)))];
     let hello =
         Message::Hello { version: COPY_VERSION, block_log2: 22, slots: 8, dry_run: false, directory: b"x/y".to_vec() };
     let mut parcel = Vec::new();
@@ -142,7 +142,7 @@ fn copy_seeds() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("hello", hello.encode()),
         ("welcome", Message::Welcome { memory: RemoteRegion { key: 3, bytes: 4 }, slots: 8 }.encode()),
-        ("refused", Message::Refused(Trouble::ReadOnly).encode()),
+        ("refused", Message::Refused(FileError::ReadOnly).encode()),
         ("offer", Message::Offer(entries.clone()).encode()),
         ("settle", Message::Settle(entries).encode()),
         ("answers", Message::Answers(answers).encode()),
@@ -172,7 +172,7 @@ fn the_messages_of_a_copy_are_what_they_were_and_their_corpus_passes() {
 /// A body of each kind of fragment, and a datagram of a channel.
 fn fragment_seeds() -> Vec<(String, Vec<u8>)> {
     let body = |kind: FragmentKind| {
-        let lanes = if kind.has_lanes() { 3 } else { 0 };
+        let lanes = if kind.has_elements() { 3 } else { 0 };
         let fragment = Fragment {
             kind,
             marks: Marks::RESEND.with(Marks::FLOAT),
@@ -184,7 +184,7 @@ fn fragment_seeds() -> Vec<(String, Vec<u8>)> {
             racks: 1,
             slot: 99,
             watermark: 0x0102_0000,
-            lanes,
+            elements: lanes,
             sender: 3,
         };
         let mut bytes = Vec::new();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use strandway_proto::cast::{Cast, Layout, LeftOut, Parity, Rebuild};
 use strandway_proto::repair::{Code, Pieces};
-use strandway_proto::{HostId, Letter, PathId, Rate};
+use strandway_proto::{ControlMessage, HostId, PathId, Rate};
 use strandway_udp::{
     Completion, Config, Error, Group, GroupCounters, Incoming, Membership, Node, Region, parity_chunks,
 };
@@ -199,14 +199,14 @@ fn chunks_of_operations_that_are_closed_or_odd_go_nowhere() {
 }
 
 #[test]
-fn letters_reach_one_member_or_all_and_strangers_none() {
+fn control_messages_reach_one_member_or_all_and_strangers_none() {
     if !in_multicast_namespace("letters_reach_one_member_or_all_and_strangers_none") {
         return;
     }
     let mut ranks = Ranks::new(3, 1_000, false);
-    let letter = |word| Letter::Custom { kind: 9, words: [word, 0, 0, 0] };
+    let control = |word| ControlMessage::Custom { kind: 9, words: [word, 0, 0, 0] };
     for word in 0..4 {
-        ranks.nodes[2].say(ranks.groups[2], 0, letter(word), false).expect("a member");
+        ranks.nodes[2].send_control_to_member(ranks.groups[2], 0, control(word), false).expect("a member");
     }
     let words =
         |seen: &[(usize, Completion)]| seen.iter().filter(|(_, c)| matches!(c, Completion::Word { .. })).count();
@@ -219,7 +219,7 @@ fn letters_reach_one_member_or_all_and_strangers_none() {
         })
         .collect();
     assert_eq!(planes.iter().filter(|plane| **plane == 0).count(), 2, "planes take turns: {planes:?}");
-    ranks.nodes[1].say_to_all(ranks.groups[1], PathId::new(1, 1), letter(9)).expect("a group");
+    ranks.nodes[1].send_control_to_all(ranks.groups[1], PathId::new(1, 1), control(9)).expect("a group");
     let seen = ranks.until(|seen, _| words(seen) == 2);
     let mut at: Vec<usize> = seen.iter().map(|(rank, _)| *rank).collect();
     at.sort_unstable();
@@ -230,7 +230,7 @@ fn letters_reach_one_member_or_all_and_strangers_none() {
     // A node with another secret sends to the same addresses.
     let mut stranger = Node::bind(two_planes()).expect("sockets");
     let foreign = stranger.join(&membership(&ranks.nodes, 1, 2)).expect("it can try");
-    stranger.say_to_all(foreign, PathId::new(0, 0), letter(1)).expect("a group");
+    stranger.send_control_to_all(foreign, PathId::new(0, 0), control(1)).expect("a group");
     let before: Vec<u64> = ranks.nodes.iter().map(|node| node.counters().strays).collect();
     ranks.until(|seen, ranks| {
         assert_eq!(words(seen), 0);
@@ -239,8 +239,8 @@ fn letters_reach_one_member_or_all_and_strangers_none() {
 }
 
 #[test]
-fn letters_reach_one_member_or_all_over_ipv4() {
-    over_ipv4(letters_reach_one_member_or_all_and_strangers_none);
+fn control_messages_reach_one_member_or_all_over_ipv4() {
+    over_ipv4(control_messages_reach_one_member_or_all_and_strangers_none);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::support::{self, PATIENCE, Pair, pattern};
 use std::time::{Duration, Instant};
 use strandway_proto::partial::SLOTS;
 use strandway_proto::reliability::ReliabilityConfig;
-use strandway_proto::{Letter, Profile, Rate};
+use strandway_proto::{ControlMessage, Profile, Rate};
 use strandway_udp::impair::Impairment;
 use strandway_udp::{Completion, Config, Error, Reason, Region};
 
@@ -157,7 +157,7 @@ fn the_bitmap_of_a_message_tells_at_any_time_which_bytes_are_there() {
     assert!(between > 1, "it was seen while it arrived");
     let progress = pair.server.complete(pair.ends[1], receive).expect("open");
     assert!(!progress.is_whole(), "nothing is sent again by itself");
-    // The sender learns that a receive ended with holes; like any letter, this one may be lost.
+    // The sender learns that a receive ended with holes; like any control message, this one may be lost.
     pair.wires[0].change(Impairment::default());
     let receive = pair.server.expect(pair.ends[1], inbox, 0..bytes).expect("a slot");
     let second = begin(&mut pair, outbox, 0..bytes, 2);
@@ -238,9 +238,9 @@ fn a_one_shot_waits_for_its_receive_leaves_once_and_gives_its_memory_back() {
     assert!(pair.server.deregister(inbox).expect("free") == source);
     let client = pair.client.connection_counters(connection).expect("open");
     assert_eq!((client.engine.retransmitted, client.fresh_bytes), (0, 9_000));
-    let letter = Letter::Custom { kind: 3, words: [1, 2, 3, 4] };
-    pair.server.send_letter(pair.ends[1], letter).expect("open");
-    assert_eq!(pair.next(0), Completion::Letter { connection, letter });
+    let control = ControlMessage::Custom { kind: 3, words: [1, 2, 3, 4] };
+    pair.server.send_control(pair.ends[1], control).expect("open");
+    assert_eq!(pair.next(0), Completion::Control { connection, control });
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::net::{SocketAddrV6, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use strandway_proto::Letter;
+use strandway_proto::ControlMessage;
 use strandway_udp::frame::VERSION;
 use strandway_udp::perf::{self, Mode, Options, PerfError, Served};
 use strandway_udp::{Completion, Config, Connection, Error, Membership, Node, Protection, Shards};
@@ -206,7 +206,7 @@ fn a_host_may_come_back_with_another_number_of_shards() {
 }
 
 #[test]
-fn letters_of_a_team_reach_the_first_shard_whatever_their_sender_is_called() {
+fn control_messages_of_a_team_reach_the_first_shard_whatever_their_sender_is_called() {
     let mut host = Host::new(&config("uec", 2), 2);
     let members = vec![addresses(&host.nodes[0]), addresses(&host.nodes[2])];
     for secret in 0..16 {
@@ -222,7 +222,9 @@ fn letters_of_a_team_reach_the_first_shard_whatever_their_sender_is_called() {
         let theirs = host.nodes[0].join(&membership(0)).expect("a group");
         let ours = host.caller().join(&membership(1)).expect("a group");
         assert!(matches!(host.nodes[1].join(&membership(0)), Err(Error::Config(_))), "only the first shard has teams");
-        host.caller().say(ours, 0, Letter::Custom { kind: 9, words: [3; 4] }, false).expect("said");
+        host.caller()
+            .send_control_to_member(ours, 0, ControlMessage::Custom { kind: 9, words: [3; 4] }, false)
+            .expect("said");
         host.until(0, |told| matches!(told, Completion::Word { group, from: 1, .. } if *group == theirs));
         host.nodes[0].leave(theirs).expect("joined");
         host.caller().leave(ours).expect("joined");

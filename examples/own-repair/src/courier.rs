@@ -1,8 +1,8 @@
 //! The scheme: the receiver looks at the bitmap four times in a round trip. After the first packet has come, it
-//! requests missing chunks by letter, one run of chunks at a time. The sender sends the requested chunks.
+//! requests missing chunks by control message, one run of chunks at a time. The sender sends the requested chunks.
 
 use strandway_proto::partial::Progress;
-use strandway_proto::{Letter, Span, Time};
+use strandway_proto::{ControlMessage, Span, Time};
 
 const ASK: u16 = 1;
 const DONE: u16 = 2;
@@ -19,8 +19,8 @@ pub trait End {
     fn end(&mut self, stream: u64);
     /// The packets of a receive that have come.
     fn progress(&self, receive: u64) -> &Progress;
-    /// Sends a letter to the other end.
-    fn tell(&mut self, letter: Letter);
+    /// Sends a control message to the other end.
+    fn tell(&mut self, control: ControlMessage);
 }
 
 /// The state of one end: the number of its stream or receive, the time of the next look, and whether all is done.
@@ -47,9 +47,11 @@ impl Courier {
         self.number = self.number.or_else(|| end.begin());
     }
 
-    /// Handles a letter: the sender sends the requested chunks again, and stops when the receiver has all.
-    pub fn handle_letter(&mut self, end: &mut impl End, letter: Letter) {
-        let (Letter::Custom { kind, words }, Some(stream), false) = (letter, self.number, self.done) else { return };
+    /// Handles a control message: the sender sends the requested chunks again, and stops when the receiver has all.
+    pub fn handle_control(&mut self, end: &mut impl End, control: ControlMessage) {
+        let (ControlMessage::Custom { kind, words }, Some(stream), false) = (control, self.number, self.done) else {
+            return;
+        };
         if kind == ASK {
             return end.again(stream, words[0]..words[0].saturating_add(words[1]));
         }
@@ -68,7 +70,7 @@ impl Courier {
             let run = (first..chunks).take_while(|&chunk| !progress.has_chunk(chunk)).count() as u32;
             self.done = first == chunks;
             let (kind, words) = if self.done { (DONE, [0; 4]) } else { (ASK, [first, run, 0, 0]) };
-            end.tell(Letter::Custom { kind, words });
+            end.tell(ControlMessage::Custom { kind, words });
         }
     }
 }

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, SocketAddrV6};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 use strandway_proto::partial::Progress;
-use strandway_proto::{Letter, Rate, Time};
+use strandway_proto::{ControlMessage, Rate, Time};
 use strandway_udp::impair::{Impairment, Wire};
 use strandway_udp::{Completion, Config, Connection, Error, Node, Region};
 
@@ -35,8 +35,8 @@ impl End for Here {
     fn progress(&self, receive: u64) -> &Progress {
         self.node.progress(self.connection, receive).expect("it is open")
     }
-    fn tell(&mut self, letter: Letter) {
-        self.node.send_letter(self.connection, letter).expect("it is connected");
+    fn tell(&mut self, control: ControlMessage) {
+        self.node.send_control(self.connection, control).expect("it is connected");
     }
 }
 
@@ -87,8 +87,8 @@ pub fn run() -> Result<(), Error> {
     let (began, mut courier) = (Instant::now(), Courier::sender(ROUND_TRIP));
     while !courier.done && began.elapsed() < Duration::from_secs(20) {
         courier.send(&mut here);
-        if let Some(Completion::Letter { letter, .. }) = here.node.wait(Duration::from_millis(1))? {
-            courier.handle_letter(&mut here, letter);
+        if let Some(Completion::Control { control, .. }) = here.node.wait(Duration::from_millis(1))? {
+            courier.handle_control(&mut here, control);
         }
     }
     let took = began.elapsed();

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use strandway_proto::partial::Progress;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{
-    Bytes, ConnectionId, Endpoint, Environment, Event, HostId, Letter, Message, MessageId, OpenConnection, Ports, Rate,
-    Span, Time,
+    Bytes, ConnectionId, ControlMessage, Endpoint, Environment, Event, HostId, Message, MessageId, OpenConnection,
+    Ports, Rate, Span, Time,
 };
 
 const ONLY: ConnectionId = ConnectionId(0);
@@ -36,8 +36,8 @@ impl End for Here<'_> {
     fn progress(&self, receive: u64) -> &Progress {
         self.0.progress(ONLY, receive).expect("it is open")
     }
-    fn tell(&mut self, letter: Letter) {
-        self.0.send_letter(self.1, ONLY, letter);
+    fn tell(&mut self, control: ControlMessage) {
+        self.0.send_control(self.1, ONLY, control);
     }
 }
 
@@ -93,8 +93,8 @@ pub fn run() {
             ends[end].handle_packet(now, &packet);
         }
         while let Some(event) = ends[0].poll_event() {
-            if let Event::Letter { letter, .. } = event {
-                sender.handle_letter(&mut Here(&mut ends[0], now), letter);
+            if let Event::Control { control, .. } = event {
+                sender.handle_control(&mut Here(&mut ends[0], now), control);
             }
         }
         if receiver.look_at <= now {

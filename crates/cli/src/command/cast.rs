@@ -19,7 +19,7 @@ use strandway_udp::{Config, Node};
 const PORT: u16 = 47_932;
 /// The default rate without a node file; ours, as for `copy`.
 const RATE: Rate = Rate::from_gbps(1);
-/// Control messages avoid a plane that has been silent for this long: ours. The team finds dead planes by itself. A
+/// Letters avoid a plane that has been silent for this long: ours. The team finds dead planes by itself. A
 /// shorter time would need more pings, which for many connections use a share of the sender's uplink.
 const PLANE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Limit on the failures that are listed one by one; the JSON summary has all.
@@ -132,7 +132,7 @@ fn send(args: &CastArgs) -> Result<(), Failure> {
     let summary = cast::send(node, &listeners, &args.sources, &options, &progress::interrupted, &mut each);
     drop(bar);
     let summary = summary?;
-    outputs.show(&told(&summary));
+    outputs.show(&summary_line(&summary));
     outputs.json(|| json(args, &summary))?;
     let lost = summary.status.receivers.iter().filter(|receiver| receiver.state != State::Done).count();
     let failures = summary.failures.iter().map(|(who, path, why)| format!("{who}: {}: {why}", shown(path)));
@@ -186,7 +186,7 @@ fn state(state: &State) -> String {
     }
 }
 
-fn told(summary: &Summary) -> String {
+fn summary_line(summary: &Summary) -> String {
     let status = &summary.status;
     let per_byte = if status.cast_bytes == 0 { 0.0 } else { status.wire_bytes as f64 / status.cast_bytes as f64 };
     let how = if status.planes == 0 { ", by a unicast chain because no plane carries multicast" } else { "" };
@@ -214,8 +214,8 @@ fn json(args: &CastArgs, summary: &Summary) -> String {
             "files": r.files,
         })
     };
-    let failure = |(who, path, why): &(String, std::path::PathBuf, strandway_udp::copy::Trouble)| serde_json::json!({ "receiver": who, "path": shown(path), "why": why.to_string() });
-    let unread = |(path, why): &(std::path::PathBuf, strandway_udp::copy::Trouble)| serde_json::json!({ "path": shown(path), "why": why.to_string() });
+    let failure = |(who, path, why): &(String, std::path::PathBuf, strandway_udp::copy::FileError)| serde_json::json!({ "receiver": who, "path": shown(path), "why": why.to_string() });
+    let unread = |(path, why): &(std::path::PathBuf, strandway_udp::copy::FileError)| serde_json::json!({ "path": shown(path), "why": why.to_string() });
     let object = serde_json::json!({
         "format": 1,
         "kind": "cast",

@@ -7,7 +7,7 @@ use crate::outputs::{Outputs, Wanted};
 use crate::progress;
 use strandway_collective::Algorithm;
 use strandway_group::aggregation::InNetwork;
-use strandway_group::bench::{Bench, Row, Way};
+use strandway_group::bench::{Bench, Method, Row};
 use strandway_group::{Team, What};
 use strandway_udp::Node;
 
@@ -26,13 +26,13 @@ pub(super) fn collective(args: &PerfCollectiveArgs) -> Result<(), Failure> {
             args.ranks.display()
         )));
     };
-    if let Way::Multicast(What::Broadcast { root }) = way
+    if let Method::Multicast(What::Broadcast { root }) = way
         && root as usize >= ranks.len()
     {
         return Err(Failure::Usage(format!("--root {root}: there are {} ranks, counted from 0", ranks.len())));
     }
     let network = match way {
-        Way::InNetwork => Some(super::switch::network(&args.switch)?),
+        Method::InNetwork => Some(super::switch::network(&args.switch)?),
         _ if args.switch.switch.is_some() => {
             return Err(Failure::Usage("--switch: only --algorithm in-network uses one".into()));
         }
@@ -96,22 +96,22 @@ pub(super) fn collective(args: &PerfCollectiveArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn way(args: &PerfCollectiveArgs) -> Result<Way, Failure> {
-    let names: &[(&str, Way)] = match args.collective {
+fn way(args: &PerfCollectiveArgs) -> Result<Method, Failure> {
+    let names: &[(&str, Method)] = match args.collective {
         CollectiveName::AllReduce => &[
-            ("ring", Way::Messages(Algorithm::RingAllReduce)),
-            ("halving-doubling", Way::Messages(Algorithm::HalvingDoubling)),
-            ("in-network", Way::InNetwork),
+            ("ring", Method::Messages(Algorithm::RingAllReduce)),
+            ("halving-doubling", Method::Messages(Algorithm::HalvingDoubling)),
+            ("in-network", Method::InNetwork),
         ],
         CollectiveName::AllGather => &[
-            ("multicast", Way::Multicast(What::AllGather)),
-            ("ring", Way::Messages(Algorithm::RingAllGather)),
-            ("recursive-doubling", Way::Messages(Algorithm::RecursiveDoubling)),
-            ("linear", Way::Messages(Algorithm::LinearAllGather)),
+            ("multicast", Method::Multicast(What::AllGather)),
+            ("ring", Method::Messages(Algorithm::RingAllGather)),
+            ("recursive-doubling", Method::Messages(Algorithm::RecursiveDoubling)),
+            ("linear", Method::Messages(Algorithm::LinearAllGather)),
         ],
-        CollectiveName::ReduceScatter => &[("ring", Way::Messages(Algorithm::RingReduceScatter))],
-        CollectiveName::Broadcast => &[("multicast", Way::Multicast(What::Broadcast { root: args.root }))],
-        CollectiveName::AllToAll => &[("windowed", Way::Messages(Algorithm::AllToAll { window: WINDOW }))],
+        CollectiveName::ReduceScatter => &[("ring", Method::Messages(Algorithm::RingReduceScatter))],
+        CollectiveName::Broadcast => &[("multicast", Method::Multicast(What::Broadcast { root: args.root }))],
+        CollectiveName::AllToAll => &[("windowed", Method::Messages(Algorithm::AllToAll { window: WINDOW }))],
     };
     let Some(wanted) = &args.algorithm else { return Ok(names[0].1) };
     names.iter().find(|(name, _)| name == wanted).map(|(_, way)| *way).ok_or_else(|| {
@@ -137,12 +137,19 @@ fn fragments(system: Option<&str>, network: &mut InNetwork) -> serde_json::Value
     })
 }
 
-fn head(args: &PerfCollectiveArgs, way: Way, ranks: usize, planes: u32, profile: &str, system: Option<&str>) -> String {
+fn head(
+    args: &PerfCollectiveArgs,
+    way: Method,
+    ranks: usize,
+    planes: u32,
+    profile: &str,
+    system: Option<&str>,
+) -> String {
     let how = match way {
-        Way::Multicast(_) if planes == 0 => "no plane carries multicast, so ranks form a unicast chain".to_string(),
-        Way::Multicast(_) => format!("multicast on {} plane(s)", planes.count_ones()),
-        Way::Messages(_) => format!("{} of messages, profile {profile}", way.name()),
-        Way::InNetwork => format!("by a switch that runs {}", system.unwrap_or("nothing")),
+        Method::Multicast(_) if planes == 0 => "no plane carries multicast, so ranks form a unicast chain".to_string(),
+        Method::Multicast(_) => format!("multicast on {} plane(s)", planes.count_ones()),
+        Method::Messages(_) => format!("{} of messages, profile {profile}", way.name()),
+        Method::InNetwork => format!("by a switch that runs {}", system.unwrap_or("nothing")),
     };
     format!(
         "# {} of {ranks} ranks, {how}, {} run(s) of each size after {}\n#{:>13} {:>12} {:>8} {:>7} {:>5} {:>11} {:>9} {:>9} {:>7}\n#{:>13} {:>12} {:>8} {:>7} {:>5} {:>11} {:>9} {:>9}\n",
@@ -169,15 +176,15 @@ fn head(args: &PerfCollectiveArgs, way: Way, ranks: usize, planes: u32, profile:
     )
 }
 
-fn line(way: Way, row: &Row, root: u32) -> String {
+fn line(way: Method, row: &Row, root: u32) -> String {
     let (redop, root) = match way {
-        Way::Messages(algorithm) => match algorithm.collective().name() {
+        Method::Messages(algorithm) => match algorithm.collective().name() {
             "allreduce" | "reducescatter" => ("sum", "-1".to_string()),
             _ => ("none", "-1".to_string()),
         },
-        Way::InNetwork => ("sum", "-1".to_string()),
-        Way::Multicast(What::Broadcast { .. }) => ("none", root.to_string()),
-        Way::Multicast(What::AllGather) => ("none", "-1".to_string()),
+        Method::InNetwork => ("sum", "-1".to_string()),
+        Method::Multicast(What::Broadcast { .. }) => ("none", root.to_string()),
+        Method::Multicast(What::AllGather) => ("none", "-1".to_string()),
     };
     // Sums have 32-bit numbers if messages allow that; data that is only moved consists of bytes.
     let (count, kind) = if redop == "sum" { (row.size / 4, "float") } else { (row.size, "int8") };
@@ -195,7 +202,7 @@ fn line(way: Way, row: &Row, root: u32) -> String {
 
 fn json(
     args: &PerfCollectiveArgs,
-    way: Way,
+    way: Method,
     (ranks, rank, planes): (usize, u32, u32),
     (profile, payload): (&str, u32),
     rows: &[Row],

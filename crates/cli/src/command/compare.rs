@@ -1,6 +1,6 @@
 //! `strandway compare` and `strandway sweep`: several runs, one table.
 
-use super::{judge, load};
+use super::{check_expectations, load};
 use crate::Failure;
 use crate::args::{Common, CompareArgs, SweepArgs};
 use crate::outputs::{Outputs, Wanted};
@@ -134,7 +134,7 @@ fn kept(args: &SweepArgs, scenario: &Scenario, variants: &[Variant], folder: &Pa
         0 => String::new(),
         _ => format!("{absent} of {} runs are not in {} yet\n", variants.len(), folder.display()),
     };
-    let document = tell(&mut outputs, scenario, rows, failed, &remark)?;
+    let document = write_outputs(&mut outputs, scenario, rows, failed, &remark)?;
     if absent > 0 && !args.gather {
         let done = variants.len() - absent;
         return Err(Failure::Run(format!("interrupted: {done} of {} runs are kept", variants.len())));
@@ -143,7 +143,7 @@ fn kept(args: &SweepArgs, scenario: &Scenario, variants: &[Variant], folder: &Pa
     if !said.is_empty() {
         return Err(Failure::Run(said.join("\n")));
     }
-    judge(document.rows.iter().map(|row| (row.label.as_str(), &row.report)))
+    check_expectations(document.rows.iter().map(|row| (row.label.as_str(), &row.report)))
 }
 
 /// All files that the runs read.
@@ -160,16 +160,16 @@ fn run(
 ) -> Result<(), Failure> {
     let mut outputs = Outputs::open(Wanted::of(common), &inputs(scenario, variants))?;
     let rows = rows(variants, jobs, outputs.html.is_some(), common.quiet, force)?;
-    let document = tell(&mut outputs, scenario, rows, Vec::new(), "")?;
+    let document = write_outputs(&mut outputs, scenario, rows, Vec::new(), "")?;
     if document.rows.len() < variants.len() {
         let (done, all) = (document.rows.len(), variants.len());
         return Err(Failure::Run(format!("interrupted: only {done} of {all} runs were started")));
     }
-    judge(document.rows.iter().map(|row| (row.label.as_str(), &row.report)))
+    check_expectations(document.rows.iter().map(|row| (row.label.as_str(), &row.report)))
 }
 
 /// Prints several runs as one table with a remark below it, and writes them to the requested files.
-pub(crate) fn tell(
+pub(crate) fn write_outputs(
     outputs: &mut Outputs,
     scenario: &Scenario,
     rows: Vec<Row>,

@@ -106,7 +106,7 @@ fn send(args: &CopyArgs) -> Result<(), Failure> {
     let summary = copy::copy(&mut node, &peer, &sources, &directory, &options, progress::interrupted, each);
     drop(bar);
     let summary = summary?;
-    outputs.show(&told(&summary, args.dry_run));
+    outputs.show(&summary_line(&summary, args.dry_run));
     outputs.json(|| json(&summary, &profile, args.dry_run))?;
     if summary.failures.is_empty() {
         return Ok(());
@@ -185,7 +185,7 @@ pub(super) fn bytes(count: u64) -> String {
     format!("{:.digits$} {}", count as f64 / 1_000_f64.powi(step as i32), units[step])
 }
 
-fn told(summary: &Summary, dry_run: bool) -> String {
+fn summary_line(summary: &Summary, dry_run: bool) -> String {
     let status = &summary.status;
     let had = match summary.had_files {
         0 => String::new(),

@@ -5,8 +5,8 @@ use crate::args::{
     FabricArgs, FabricBenchLineArgs, FabricBuildArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricGroupArgs,
     FabricLocaliseArgs, FabricRunArgs, FabricStatusArgs, FabricUpArgs, Layout,
 };
-use crate::command::compare::tell;
-use crate::command::{judge, load, load_with};
+use crate::command::compare::write_outputs;
+use crate::command::{check_expectations, load, load_with};
 use crate::invocation;
 use crate::outputs::{Outputs, Wanted, complain, print};
 use crate::progress::{RealBar, interrupted};
@@ -206,8 +206,8 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
         let row = |label: &str, report| Row { label: label.into(), set: BTreeMap::new(), report };
         let rows = vec![row("simulated", simulated), row("namespaces", wire)];
         let remark = agreement(&rows);
-        let document = tell(&mut outputs, &scenario, rows, Vec::new(), &remark)?;
-        return judge(document.rows.iter().map(|row| (row.label.as_str(), &row.report)));
+        let document = write_outputs(&mut outputs, &scenario, rows, Vec::new(), &remark)?;
+        return check_expectations(document.rows.iter().map(|row| (row.label.as_str(), &row.report)));
     }
     outputs.show(&report::text::report_in(&wire, outputs.width()));
     outputs.json(|| wire.to_json())?;
@@ -217,7 +217,7 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     if let Some(output) = outputs.markdown.take() {
         output.finish(report::markdown::report(&wire).as_bytes())?;
     }
-    judge([("", &wire)])
+    check_expectations([("", &wire)])
 }
 
 /// The load average of the last minute.

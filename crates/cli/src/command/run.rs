@@ -1,6 +1,6 @@
 //! `strandway run`.
 
-use super::{judge, load};
+use super::{check_expectations, load};
 use crate::Failure;
 use crate::args::RunArgs;
 use crate::outputs::{Outputs, Wanted, complain, print};
@@ -86,5 +86,5 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if let Some(output) = outputs.flows.take() {
         output.finish(report::csv::flows(&experiment, &outcome.measurements).as_bytes())?;
     }
-    judge([("", report)])
+    check_expectations([("", report)])
 }

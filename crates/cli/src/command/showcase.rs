@@ -1,6 +1,6 @@
 //! `strandway` without a command: compares single-path RoCEv2 with spraying for a training traffic pattern.
 
-use super::judge;
+use super::check_expectations;
 use crate::Failure;
 use crate::command::compare::rows;
 use crate::outputs::{finish, open_here, print, terminal_width};
@@ -45,7 +45,7 @@ pub(crate) fn showcase() -> Result<(), Failure> {
          strandway --help\n",
         began.elapsed().as_secs_f64()
     ));
-    judge(rows.iter().map(|row| (row.label.as_str(), &row.report)))
+    check_expectations(rows.iter().map(|row| (row.label.as_str(), &row.report)))
 }
 
 fn finding(rows: &[strandway_lab::Row]) -> String {

@@ -39,7 +39,7 @@ pub(crate) fn switch(args: &SwitchArgs) -> Result<(), Failure> {
     let asked = listen(args.socket.as_deref())?;
     print(&format!("{system} with {slots} slots; fragments at {:?} of {at}; Ctrl-C ends\n", switch.ports()));
     for job in jobs {
-        print(&format!("job {job}: workers join at {}\n", address::shown(switch.door(job)?)));
+        print(&format!("job {job}: workers join at {}\n", address::shown(switch.admission(job)?)));
     }
     let began = Instant::now();
     while !progress::interrupted() && lasts.is_none_or(|lasts| began.elapsed() < lasts) {
@@ -79,18 +79,18 @@ fn loss(share: f64) -> Result<f64, Failure> {
 /// A job's parameter server, in this process.
 fn server(args: &SwitchServerArgs) -> Result<(), Failure> {
     let (lasts, loss) = (lasts(args.seconds)?, loss(args.lose)?);
-    let (door, key) = door(&args.switch, args.job, args.job_key.as_deref())?;
-    let any = match address::is_loopback(*door.ip()) {
-        true => *wire::local_for(door)?.ip(),
-        false => address::unspecified(*door.ip()),
+    let (admission, key) = admission(&args.switch, args.job, args.job_key.as_deref())?;
+    let any = match address::is_loopback(*admission.ip()) {
+        true => *wire::local_for(admission)?.ip(),
+        false => address::unspecified(*admission.ip()),
     };
     let listen = args.listen.as_deref().map(self::address).transpose()?;
-    let from = SocketAddrV6::new(listen.map_or(any, |listen| *listen.ip()), 0, 0, door.scope_id());
-    let mut server = ParameterServer::start(ServerConfig { loss, ..ServerConfig::new(from, door, key) })?;
+    let from = SocketAddrV6::new(listen.map_or(any, |listen| *listen.ip()), 0, 0, admission.scope_id());
+    let mut server = ParameterServer::start(ServerConfig { loss, ..ServerConfig::new(from, admission, key) })?;
     print(&format!(
         "the parameter server of job {} for the switch at {}; Ctrl-C ends\n",
         args.job,
-        address::shown(door)
+        address::shown(admission)
     ));
     let began = Instant::now();
     let mut refused = None;
@@ -176,9 +176,9 @@ fn config(args: &SwitchArgs) -> Result<SwitchConfig, Failure> {
     }
     let parent = args.parent.as_deref().map(self::address).transpose()?;
     let (loss, server_apart) = (loss(args.lose)?, args.server_apart);
-    let (slots, lanes, ports, racks, rtt) = (args.slots, args.lanes, args.ports, args.racks, args.rtt);
+    let (slots, elements, ports, racks, rtt) = (args.slots, args.lanes, args.ports, args.racks, args.rtt);
     let usual = SwitchConfig::new(address, system);
-    Ok(SwitchConfig { jobs, slots, lanes, ports, racks, parent, server_apart, rtt, loss, ..usual })
+    Ok(SwitchConfig { jobs, slots, elements, ports, racks, parent, server_apart, rtt, loss, ..usual })
 }
 
 fn address(text: &str) -> Result<SocketAddrV6, Failure> {
@@ -193,22 +193,22 @@ fn job(text: &str, share: f64) -> Result<JobConfig, Failure> {
     Ok(JobConfig { number, key, share })
 }
 
-/// The door of a job at a switch, and the job's key.
-fn door(switch: &str, job: u16, key: Option<&Path>) -> Result<(SocketAddrV6, Vec<u8>), Failure> {
-    let mut door = address(switch)?;
+/// The admission address of a job at a switch, and the job's key.
+fn admission(switch: &str, job: u16, key: Option<&Path>) -> Result<(SocketAddrV6, Vec<u8>), Failure> {
+    let mut admission = address(switch)?;
     let key = match key {
         Some(file) => {
             std::fs::read(file).map_err(|error| Failure::Usage(format!("--job-key {}: {error}", file.display())))?
         }
-        None if address::is_loopback(*door.ip()) => wire::LOOPBACK_KEY.to_vec(),
+        None if address::is_loopback(*admission.ip()) => wire::LOOPBACK_KEY.to_vec(),
         None => {
             let said = "a switch that is not on loopback needs --job-key FILE with the job's key";
             return Err(Failure::Usage(said.into()));
         }
     };
-    let port = door.port().checked_add(job);
-    door.set_port(port.ok_or_else(|| Failure::Usage(format!("--switch {switch}: write a port below 64,000")))?);
-    Ok((door, key))
+    let port = admission.port().checked_add(job);
+    admission.set_port(port.ok_or_else(|| Failure::Usage(format!("--switch {switch}: write a port below 64,000")))?);
+    Ok((admission, key))
 }
 
 /// The settings of a worker for the switch that the command line names.
@@ -216,15 +216,15 @@ pub(super) fn network(args: &UseSwitchArgs) -> Result<NetworkOptions, Failure> {
     let Some(switch) = &args.switch else {
         return Err(Failure::Usage("--algorithm in-network: name the switch, such as --switch 10.0.0.9".into()));
     };
-    let (door, key) = door(switch, args.job, args.job_key.as_deref())?;
+    let (admission, key) = admission(switch, args.job, args.job_key.as_deref())?;
     Ok(NetworkOptions {
-        lanes: args.lanes,
+        elements: args.lanes,
         window: args.window.unwrap_or(0),
         priority: args.priority,
         exponents: args.exponents,
         loss: loss(args.lose)?,
         patience: args.join_patience,
-        ..NetworkOptions::new(door, key)
+        ..NetworkOptions::new(admission, key)
     })
 }
 
@@ -287,7 +287,7 @@ fn json(status: &SwitchStatus) -> String {
             "port": port.port,
             "received": port.received,
             "sent": port.sent,
-            "lane_bytes": port.lane_bytes,
+            "element_bytes": port.element_bytes,
             "strangers": port.strangers,
             "refused": port.refused,
             "odd": port.odd,

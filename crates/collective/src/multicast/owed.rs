@@ -1,13 +1,13 @@
-//! Letters that are repeated until they are acknowledged.
+//! Control messages that are repeated until they are acknowledged.
 
-use super::letters::Word;
+use super::messages::MulticastMessage;
 use strandway_proto::units::{Span, Time};
 
-/// A letter that has not been acknowledged, and its receiver.
+/// A control message that has not been acknowledged, and its receiver.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     to: u32,
-    word: Word,
+    word: MulticastMessage,
     /// When to send it again.
     at: Time,
     /// How often in a row it was sent without a sign of life from its receiver.
@@ -15,14 +15,14 @@ struct Entry {
     sent: Time,
 }
 
-/// All letters that have not been acknowledged.
+/// All control messages that have not been acknowledged.
 #[derive(Debug, Default)]
 pub(super) struct Owed(Vec<Entry>);
 
-/// The action for a letter that was not acknowledged in time.
+/// The action for a control message that was not acknowledged in time.
 pub(super) enum Due {
-    /// Send it again: the receiver, the letter, and how often in a row it was sent without a sign of life.
-    Again(u32, Word, u32),
+    /// Send it again: the receiver, the control message, and how often in a row it was sent without a sign of life.
+    Again(u32, MulticastMessage, u32),
     /// This receiver has been silent too often.
     Silent(u32),
 }
@@ -32,22 +32,22 @@ impl Owed {
         self.0.is_empty()
     }
 
-    /// When the next letter must be sent again.
+    /// When the next control message must be sent again.
     pub(super) fn next(&self) -> Time {
         self.0.iter().map(|entry| entry.at).min().unwrap_or(Time::NEVER)
     }
 
-    /// Adds a letter that is sent for the first time.
-    pub(super) fn push(&mut self, now: Time, to: u32, word: Word, again: Span) {
+    /// Adds a control message that is sent for the first time.
+    pub(super) fn push(&mut self, now: Time, to: u32, word: MulticastMessage, again: Span) {
         self.0.push(Entry { to, word, at: now + again, silent: 0, sent: now });
     }
 
-    /// Removes a letter that a rank has acknowledged.
+    /// Removes a control message that a rank has acknowledged.
     pub(super) fn acknowledge(&mut self, from: u32, name: u16) {
         self.0.retain(|entry| entry.to != from || entry.word.name() != name);
     }
 
-    /// True if one of our letters with this name has not been acknowledged.
+    /// True if one of our control messages with this name has not been acknowledged.
     pub(super) fn awaits(&self, name: u16) -> bool {
         self.0.iter().any(|entry| entry.word.name() == name)
     }
@@ -56,7 +56,7 @@ impl Owed {
         self.0.clear();
     }
 
-    /// The next letter whose time has come. A letter is removed if its receiver has been silent `most` times.
+    /// The next control message whose time has come. A control message is removed if its receiver has been silent `most` times.
     pub(super) fn due(&mut self, now: Time, again: Span, most: u32, heard: impl Fn(u32) -> Time) -> Option<Due> {
         let at = self.0.iter().position(|entry| entry.at <= now)?;
         let entry = &mut self.0[at];

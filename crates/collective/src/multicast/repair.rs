@@ -1,6 +1,6 @@
 //! Fetches missing chunks: which chunks to ask for, which rank to ask, and the chunks that an asked rank sends.
 
-use super::letters::Run;
+use super::messages::Run;
 use super::rebuilding::Rebuilding;
 use super::{Multicast, Order};
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,7 +62,7 @@ impl Lacks<'_> {
 
 /// The result of a check of all fetches.
 pub(super) enum Look {
-    /// Send these letters: the receiver and its two runs.
+    /// Send these control messages: the receiver and its two runs.
     Send(Vec<(u32, [Run; 2])>),
     /// This rank has been asked too often without an answer.
     Silent(u32),
@@ -82,7 +82,7 @@ impl Fetching {
     }
 
     /// How long an answer may take: four round trips, and twice the time of the chunks that may leave before it.
-    fn patience(op: &Multicast) -> Span {
+    fn answer_timeout(op: &Multicast) -> Span {
         let chunk = u64::from(op.layout.chunk_bytes()) + u64::from(op.header);
         let batch = u64::from(WINDOW + op.batch()) * chunk;
         op.rtt * 2 + op.rate.time_for(strandway_proto::Bytes(batch)) * 2
@@ -90,7 +90,7 @@ impl Fetching {
 
     /// When the oldest fetch has waited long enough.
     pub(super) fn next(&self, op: &Multicast) -> Time {
-        self.asks.iter().map(|ask| ask.at).min().map_or(Time::NEVER, |at| at + Fetching::patience(op))
+        self.asks.iter().map(|ask| ask.at).min().map_or(Time::NEVER, |at| at + Fetching::answer_timeout(op))
     }
 
     /// The share at a position of the fetch order; `None` after the last one.
@@ -149,10 +149,16 @@ impl Fetching {
     }
 
     /// Sends new fetches as far as limits allow, and repeats fetches that were not answered in time.
-    pub(super) fn look(&mut self, now: Time, op: &Multicast, lacks: &Lacks<'_>, heard: impl Fn(u32) -> Time) -> Look {
+    pub(super) fn find_missing(
+        &mut self,
+        now: Time,
+        op: &Multicast,
+        lacks: &Lacks<'_>,
+        heard: impl Fn(u32) -> Time,
+    ) -> Look {
         let progress = lacks.progress;
         self.asks.retain(|ask| Fetching::is_open(ask, progress));
-        let patience = Fetching::patience(op);
+        let patience = Fetching::answer_timeout(op);
         let neighbour = self.upstream.unwrap_or(op.neighbour(self.rank));
         let mut fresh: Vec<Ask> = Vec::new();
         let (late, mut waiting): (Vec<Ask>, Vec<Ask>) = self.asks.drain(..).partition(|ask| ask.at + patience <= now);
@@ -188,18 +194,18 @@ impl Fetching {
             let of = if lacking { op.root_of(share) } else { neighbour };
             fresh.push(Ask { first, count, of, at: now, silent: 0 });
         }
-        // Two runs for the same rank share a letter.
-        let mut letters: Vec<(u32, [Run; 2])> = Vec::new();
+        // Two runs for the same rank share a control message.
+        let mut controls: Vec<(u32, [Run; 2])> = Vec::new();
         for ask in &fresh {
             let run = (ask.first, ask.count as u16);
-            match letters.last_mut() {
+            match controls.last_mut() {
                 Some((of, runs)) if *of == ask.of && runs[1].1 == 0 => runs[1] = run,
-                _ => letters.push((ask.of, [run, (0, 0)])),
+                _ => controls.push((ask.of, [run, (0, 0)])),
             }
         }
         waiting.append(&mut fresh);
         self.asks = waiting;
-        Look::Send(letters)
+        Look::Send(controls)
     }
 
     /// The neighbour lacks the chunks of these runs too. If the root may be asked, ask it at once for these chunks, and
@@ -208,7 +214,7 @@ impl Fetching {
         if !op.recovery.direct || self.upstream.is_some() {
             return;
         }
-        let patience = Fetching::patience(op);
+        let patience = Fetching::answer_timeout(op);
         for (first, count) in runs.into_iter().filter(|run| run.1 > 0 && run.0 < op.layout.numbers()) {
             self.lacking.insert(op.layout.share_of(first));
             let meets = |ask: &Ask| ask.first < first.saturating_add(u32::from(count)) && first < ask.first + ask.count;
@@ -317,7 +323,7 @@ impl Serving {
             if casts >= CASTS_AGAIN {
                 return Some(Given::One(chunk, 1));
             }
-            if known.is_some_and(|(_, at, _)| at + Fetching::patience(op) > now) {
+            if known.is_some_and(|(_, at, _)| at + Fetching::answer_timeout(op) > now) {
                 return None;
             }
             self.asked.insert(chunk, (casts + 1, left, Some(left)));

@@ -47,7 +47,7 @@ impl Silence {
 
     /// Chunk `within` of a share has arrived along a tree. Returns the planes and trees that are now known to be
     /// silent. Chunks may be late by one stretch.
-    pub(super) fn hear(&mut self, share: u32, within: u32, (plane, tree): (u8, u32)) -> Vec<Silent> {
+    pub(super) fn handle_chunk(&mut self, share: u32, within: u32, (plane, tree): (u8, u32)) -> Vec<Silent> {
         let (stretch, slots) = (self.stretch(), (u32::BITS - self.planes.leading_zeros()) * self.trees);
         let fresh = || (within / stretch, [vec![0; slots as usize], vec![0; slots as usize]]);
         let Some((first, heard)) = self.shares.entry(share).or_insert_with(|| Some(fresh())) else { return Vec::new() };
@@ -101,7 +101,7 @@ mod tests {
         let mut silence = Silence::new(trees, 0b11);
         let way = |n: u32| ((n % 2) as u8, n / 2 % trees);
         let heard = (0..count).filter(|&n| !lost(n, way(n)));
-        heard.map(|n| (n, silence.hear(0, n, way(n)))).filter(|(_, silent)| !silent.is_empty()).collect()
+        heard.map(|n| (n, silence.handle_chunk(0, n, way(n)))).filter(|(_, silent)| !silent.is_empty()).collect()
     }
 
     #[test]
@@ -119,7 +119,10 @@ mod tests {
         // One chunk in five is lost; and a tree that its root leaves out, so that the chunk numbers have no holes.
         assert!(found(4, 20_000, |n, _| n.wrapping_mul(2_654_435_761) >> 16 & 0xff < 51).is_empty());
         let mut silence = Silence::new(4, 0b1);
-        assert!((0..5_000).all(|n| silence.hear(0, n, (0, n % 3)).is_empty()), "three of four trees are in use");
+        assert!(
+            (0..5_000).all(|n| silence.handle_chunk(0, n, (0, n % 3)).is_empty()),
+            "three of four trees are in use"
+        );
     }
 
     #[test]

@@ -244,7 +244,7 @@ mod tests {
                     let data = under_way.remove(&message).expect("it is under way");
                     for (&block, data) in recipe.blocks_of(message).iter().zip(data) {
                         let mine = &mut has[rank as usize][block as usize];
-                        if recipe.parcels()[message as usize].reduces {
+                        if recipe.messages()[message as usize].reduces {
                             assert!(mine.is_disjoint(&data), "rank {rank} adds block {block} of a rank twice");
                             mine.extend(data);
                         } else {
@@ -281,7 +281,7 @@ mod tests {
         let recipe = Recipe::tree(8, 1).expect("a tree");
         // An inner rank sends to two children and a parent, the root to one child.
         let sends = |rank: u32, tree: u32| {
-            let mine = recipe.parcels().iter().enumerate().filter(|(_, parcel)| parcel.from == rank);
+            let mine = recipe.messages().iter().enumerate().filter(|(_, message)| message.from == rank);
             mine.filter(|(message, _)| recipe.blocks_of(*message as u32) == [tree]).count()
         };
         for rank in 0..8 {

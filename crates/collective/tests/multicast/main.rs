@@ -3,9 +3,9 @@
 
 mod net;
 
-use net::{Ended, Test, Trouble, operation, run, with_parity};
+use net::{Disturbance, Ended, Test, operation, run, with_parity};
 use proptest::prelude::*;
-use strandway_collective::multicast::{Barrier, Multicast, Opening, Order, Outcome, Recovery, Word};
+use strandway_collective::multicast::{Barrier, Multicast, MulticastMessage, Order, Outcome, Recovery, StartBarriers};
 use strandway_proto::units::Time;
 
 fn assert_closed(ended: &Ended, what: &str) {
@@ -15,8 +15,8 @@ fn assert_closed(ended: &Ended, what: &str) {
 }
 
 /// One barrier or two, depending on the seed.
-fn opening(seed: u64) -> Opening {
-    if seed.is_multiple_of(2) { Opening::OneBarrier } else { Opening::TwoBarriers }
+fn opening(seed: u64) -> StartBarriers {
+    if seed.is_multiple_of(2) { StartBarriers::OneBarrier } else { StartBarriers::TwoBarriers }
 }
 
 /// The same operation three times, one after the other.
@@ -33,7 +33,7 @@ fn without_loss_nothing_is_fetched_whatever_the_ranks_and_chains() {
                     let mut op = operation(ranks, None, 6_007, chains, recovery);
                     op.pace = pace;
                     let what = format!("{ranks} ranks, {chains} chains, pace {pace:?}");
-                    let ended = run(&three(&op), Trouble::default(), 1);
+                    let ended = run(&three(&op), Disturbance::default(), 1);
                     assert_closed(&ended, &what);
                     let c = ended.counts;
                     assert_eq!((c.fetches, c.repaired, c.again, c.duplicates, c.unready), (0, 0, 0, 0, 0), "{what}");
@@ -41,7 +41,7 @@ fn without_loss_nothing_is_fetched_whatever_the_ranks_and_chains() {
             }
         }
         for root in [0, ranks - 1] {
-            let ended = run(&three(&operation(ranks, Some(root), 3_001, 1, Recovery::FAST)), Trouble::default(), 2);
+            let ended = run(&three(&operation(ranks, Some(root), 3_001, 1, Recovery::FAST)), Disturbance::default(), 2);
             assert_closed(&ended, "broadcast");
             assert_eq!(ended.counts.fetches, 0);
         }
@@ -59,7 +59,7 @@ proptest! {
         let recovery = if ring { Recovery::RING } else { Recovery::FAST };
         let root = broadcast.then_some(seed as u32 % ranks);
         let silent = Some(((0, silent), Time(since))).filter(|_| trees == 2);
-        let trouble = Trouble { loss, near_root: near, late, silent, ..Trouble::default() };
+        let trouble = Disturbance { loss, near_root: near, late, silent, ..Disturbance::default() };
         let op = Multicast { tree_count: trees, opening: opening(seed), ..operation(ranks, root, bytes, chains, recovery) };
         let ended = run(&three(&op), trouble, seed);
         assert_closed(&ended, "a bad network");
@@ -73,7 +73,7 @@ proptest! {
     ) {
         let recovery = if ring { Recovery::RING } else { Recovery::FAST };
         let root = broadcast.then_some(seed as u32 % ranks);
-        let trouble = Trouble { loss, near_root: near, late, ..Trouble::default() };
+        let trouble = Disturbance { loss, near_root: near, late, ..Disturbance::default() };
         let op = Multicast { opening: opening(seed), ..with_parity(operation(ranks, root, bytes, chains, recovery), k, m) };
         let ended = run(&three(&op), trouble, seed);
         assert_closed(&ended, "a bad network");
@@ -92,7 +92,7 @@ proptest! {
         let root = broadcast.then_some(seed as u32 % ranks);
         let op = Multicast { planes: 0b111, ..operation(ranks, root, bytes, 2, recovery) };
         let op = if parity { with_parity(op, 8, 2) } else { op };
-        let ended = run(&three(&op), Trouble { loss, late, ports, ..Trouble::default() }, seed);
+        let ended = run(&three(&op), Disturbance { loss, late, ports, ..Disturbance::default() }, seed);
         assert_closed(&ended, "planes that differ");
         prop_assert_eq!(ended.grouped > 0, common != 0 && bytes > 0);
     }
@@ -104,7 +104,7 @@ proptest! {
     ) {
         let dead = dead % ranks;
         let root = broadcast.then_some(seed as u32 % ranks);
-        let trouble = Trouble { loss, near_root: loss / 2.0, death: Some((dead, Time(at))), ..Trouble::default() };
+        let trouble = Disturbance { loss, near_root: loss / 2.0, death: Some((dead, Time(at))), ..Disturbance::default() };
         let ended = run(&[Multicast { opening: opening(seed), ..operation(ranks, root, bytes, chains, Recovery::FAST) }], trouble, seed);
         prop_assert!(ended.quiet, "nobody waits for ever");
         for (rank, outcome) in ended.outcomes[0].iter().enumerate().filter(|(rank, _)| *rank as u32 != dead) {
@@ -118,7 +118,7 @@ proptest! {
 #[test]
 fn a_chunk_that_nobody_got_is_cast_again_once() {
     let op = operation(8, Some(3), 4_000, 1, Recovery::FAST);
-    let ended = run(std::slice::from_ref(&op), Trouble { lost_runs: vec![(7, 1)], ..Trouble::default() }, 4);
+    let ended = run(std::slice::from_ref(&op), Disturbance { lost_runs: vec![(7, 1)], ..Disturbance::default() }, 4);
     assert_closed(&ended, "one chunk");
     // The root's neighbour gets it alone; the second rank that asks makes the root cast it to all.
     assert_eq!(ended.counts.again, 1, "{:?}", ended.counts);
@@ -129,7 +129,7 @@ fn a_chunk_that_nobody_got_is_cast_again_once() {
 fn what_parity_makes_up_for_is_not_fetched() {
     // 40 groups of 8 chunks. Each chunk is lost near the root, for all receivers at once, with probability 3 %.
     let op = operation(6, Some(0), 320 * 32, 1, Recovery::FAST);
-    let near = |near_root| Trouble { near_root, ..Trouble::default() };
+    let near = |near_root| Disturbance { near_root, ..Disturbance::default() };
     let ended = run(std::slice::from_ref(&op), near(0.03), 8);
     assert_closed(&ended, "without parity");
     assert!(ended.counts.fetches > 0 && ended.counts.rebuilt == 0, "{:?}", ended.counts);
@@ -138,7 +138,7 @@ fn what_parity_makes_up_for_is_not_fetched() {
     assert_eq!((ended.counts.fetches, ended.counts.repaired, ended.counts.again), (0, 0, 0), "{:?}", ended.counts);
     assert!(ended.counts.rebuilt >= 5, "{:?}", ended.counts);
     // If a group loses more chunks than parity can replace, exactly the difference is fetched.
-    let losses = Trouble { lost_runs: vec![(16, 7)], ..Trouble::default() };
+    let losses = Disturbance { lost_runs: vec![(16, 7)], ..Disturbance::default() };
     let ended = run(&[with_parity(op, 8, 4)], losses, 8);
     assert_closed(&ended, "seven of a group");
     let c = ended.counts;
@@ -152,7 +152,7 @@ fn without_loss_nothing_is_rebuilt_and_parity_is_all_that_more_is_sent() {
         for chains in 1..=ranks {
             for (k, m) in [(1, 1), (4, 1), (32, 4), (200, 56)] {
                 let op = with_parity(operation(ranks, None, 6_007, chains, Recovery::FAST), k, m);
-                let ended = run(&three(&op), Trouble::default(), 1);
+                let ended = run(&three(&op), Disturbance::default(), 1);
                 assert_closed(&ended, "no loss");
                 let c = ended.counts;
                 assert_eq!(
@@ -169,16 +169,16 @@ fn without_loss_nothing_is_rebuilt_and_parity_is_all_that_more_is_sent() {
 fn lost_tokens_barriers_and_last_words_are_repeated() {
     type Kind = (&'static str, Test, Recovery);
     let kinds: [Kind; 6] = [
-        ("token", |w| *w == Word::Token, Recovery::FAST),
-        ("first barrier", |w| matches!(w, Word::Barrier { barrier: Barrier::Here, .. }), Recovery::FAST),
-        ("second barrier", |w| matches!(w, Word::Barrier { barrier: Barrier::Armed, .. }), Recovery::FAST),
-        ("close", |w| matches!(w, Word::Barrier { barrier: Barrier::Close, .. }), Recovery::FAST),
-        ("fin", |w| *w == Word::Fin, Recovery::RING),
-        ("acknowledgement", |w| matches!(w, Word::Ack(_)), Recovery::FAST),
+        ("token", |w| *w == MulticastMessage::Token, Recovery::FAST),
+        ("first barrier", |w| matches!(w, MulticastMessage::Barrier { barrier: Barrier::Here, .. }), Recovery::FAST),
+        ("second barrier", |w| matches!(w, MulticastMessage::Barrier { barrier: Barrier::Armed, .. }), Recovery::FAST),
+        ("close", |w| matches!(w, MulticastMessage::Barrier { barrier: Barrier::Close, .. }), Recovery::FAST),
+        ("fin", |w| *w == MulticastMessage::Fin, Recovery::RING),
+        ("acknowledgement", |w| matches!(w, MulticastMessage::Ack(_)), Recovery::FAST),
     ];
     for (name, test, recovery) in kinds {
         for lost in [1, 10] {
-            let trouble = Trouble { lost_letters: Some((test, lost)), ..Trouble::default() };
+            let trouble = Disturbance { lost_controls: Some((test, lost)), ..Disturbance::default() };
             let ended = run(&three(&operation(5, None, 2_000, 2, recovery)), trouble, 5);
             assert_closed(&ended, name);
         }
@@ -200,7 +200,7 @@ fn no_set_of_missing_shares_deadlocks_but_farthest_first_does() {
         for set in 0..sets {
             // Runs that end do so within 0.4 ms.
             let until = Some(Time(1_500_000_000));
-            let trouble = Trouble { missing: missing(ranks, set), until, ..Trouble::default() };
+            let trouble = Disturbance { missing: missing(ranks, set), until, ..Disturbance::default() };
             for (n, order) in [Order::Ascending, Order::NearestFirst, Order::FarthestFirst].into_iter().enumerate() {
                 let op = operation(ranks, None, 32 * u64::from(ranks), ranks, blocking(order));
                 let ended = run(std::slice::from_ref(&op), trouble.clone(), 6);
@@ -224,7 +224,7 @@ fn a_tree_that_falls_silent_is_left_out_and_all_bytes_arrive() {
                         ..operation(4, Some(1), 4_000 * 32, 1, Recovery::FAST)
                     };
                     let silent = if trees == 0 { (silent.0, 0) } else { silent };
-                    let trouble = Trouble { silent: Some((silent, Time(since))), loss, ..Trouble::default() };
+                    let trouble = Disturbance { silent: Some((silent, Time(since))), loss, ..Disturbance::default() };
                     let ended = run(&[op], trouble, 10);
                     assert_closed(&ended, "a silent tree");
                     let c = ended.counts;
@@ -240,7 +240,7 @@ fn a_tree_that_falls_silent_is_left_out_and_all_bytes_arrive() {
         }
     }
     let op = Multicast { planes: 0b11, tree_count: 4, ..operation(4, Some(1), 4_000 * 32, 1, Recovery::FAST) };
-    let ended = run(&[op], Trouble { loss: 0.1, ..Trouble::default() }, 10);
+    let ended = run(&[op], Disturbance { loss: 0.1, ..Disturbance::default() }, 10);
     assert_eq!((ended.counts.silent, ended.wrong.len()), (0, 0), "losses alone silence nothing");
 }
 
@@ -251,7 +251,7 @@ fn a_buffer_of_another_size_is_an_error_at_once_that_names_its_rank() {
             for loss in [0.0, 0.1] {
                 let op = operation(ranks, None, 3_000, 2, Recovery::FAST);
                 let other = operation(ranks, None, 3_001, 2, Recovery::FAST);
-                let trouble = Trouble { odd: Some((odd, other)), loss, ..Trouble::default() };
+                let trouble = Disturbance { odd: Some((odd, other)), loss, ..Disturbance::default() };
                 let ended = run(std::slice::from_ref(&op), trouble, 9);
                 assert!(ended.quiet, "{ranks} ranks, {odd} is odd");
                 for outcome in &ended.outcomes[0] {
@@ -269,7 +269,7 @@ fn a_neighbours_word_does_not_protect_buffers_from_direct_fetches() {
     let wrong = |close: bool| {
         let recovery = Recovery { close, ..Recovery::FAST };
         let runs = (0..100).map(|seed| {
-            let trouble = Trouble { loss: 0.15, near_root: 0.07, ..Trouble::default() };
+            let trouble = Disturbance { loss: 0.15, near_root: 0.07, ..Disturbance::default() };
             run(&[operation(7, None, 3_000, 2, recovery)], trouble, seed)
         });
         runs.filter(|ended| !ended.wrong.is_empty()).count()
@@ -280,12 +280,12 @@ fn a_neighbours_word_does_not_protect_buffers_from_direct_fetches() {
 
 #[test]
 fn without_barriers_chunks_come_before_slow_ranks_are_ready() {
-    let all = [(Opening::TwoBarriers, false), (Opening::OneBarrier, false), (Opening::AtOnce, true)];
+    let all = [(StartBarriers::TwoBarriers, false), (StartBarriers::OneBarrier, false), (StartBarriers::AtOnce, true)];
     for (opening, expected) in all {
         let mut op = operation(5, Some(0), 2_000, 1, Recovery::FAST);
         op.opening = opening;
         op.starts[3] = Time(50_000_000);
-        let ended = run(&[op], Trouble::default(), 7);
+        let ended = run(&[op], Disturbance::default(), 7);
         assert_closed(&ended, "a slow rank");
         assert_eq!(ended.counts.unready > 0, expected);
     }

@@ -4,7 +4,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use strandway_collective::multicast::{
-    Caster, Chains, Counts, Cutoff, Multicast, Opening, Outcome, Ranks, Recovery, SILENT_MAX, Word,
+    Chains, Counts, Cutoff, Multicast, MulticastMessage, MulticastRank, Outcome, Ranks, Recovery, SILENT_MAX,
+    StartBarriers,
 };
 use strandway_erasure::{Decoder, Encoder};
 use strandway_proto::application::{Action, Application, Event};
@@ -12,7 +13,7 @@ use strandway_proto::cast::{Cast, Layout, Parity, Rebuild};
 use strandway_proto::repair::Code;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Rate, Span, Time};
-use strandway_proto::{HostId, Letter};
+use strandway_proto::{ControlMessage, HostId};
 
 pub const CHUNK: u16 = 32;
 const LATENCY: u64 = 1_000_000;
@@ -42,7 +43,7 @@ pub fn operation(ranks: u32, root: Option<u32>, bytes: u64, chains: u32, recover
         rtt: Span(4 * LATENCY),
         silent_max: SILENT_MAX,
         spare_root: root.is_some() && recovery.direct,
-        opening: Opening::TwoBarriers,
+        opening: StartBarriers::TwoBarriers,
         cutoff: Cutoff::Tuned,
         recovery,
     }
@@ -62,13 +63,13 @@ fn padded(op: &Multicast, buffer: &[u8], chunk: u32) -> Vec<u8> {
     bytes
 }
 
-/// Selects the letters to lose.
-pub type Test = fn(&Word) -> bool;
+/// Selects the control messages to lose.
+pub type Test = fn(&MulticastMessage) -> bool;
 
 /// The faults of a run.
 #[derive(Clone, Default)]
-pub struct Trouble {
-    /// The probability with which each receiver loses a chunk or letter.
+pub struct Disturbance {
+    /// The probability with which each receiver loses a chunk or control message.
     pub loss: f64,
     /// The probability with which a multicast chunk is lost for all receivers.
     pub near_root: f64,
@@ -88,8 +89,8 @@ pub struct Trouble {
     pub odd: Option<(u32, Multicast)>,
     /// The run ends at this time; the default is one second.
     pub until: Option<Time>,
-    /// Letters to lose: the test that selects them, and how many of them.
-    pub lost_letters: Option<(Test, u32)>,
+    /// Control messages to lose: the test that selects them, and how many of them.
+    pub lost_controls: Option<(Test, u32)>,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,7 +98,7 @@ enum What {
     Wake,
     Left { to: u32, task: u32, end: u32 },
     Chunk { from: u32, task: u32, chunk: u32, last: bool, way: Option<(u8, u32)>, bytes: Vec<u8> },
-    Letter { from: u32, kind: u16, words: [u32; 4] },
+    Control { from: u32, kind: u16, words: [u32; 4] },
 }
 
 type Happening = (Time, u64, u32, What);
@@ -118,7 +119,7 @@ pub struct Ended {
 
 struct Net<'a> {
     ops: &'a [Multicast],
-    casters: Vec<Vec<Caster<'a>>>,
+    casters: Vec<Vec<MulticastRank<'a>>>,
     /// By operation and rank: the buffer.
     buffers: Vec<Vec<Vec<u8>>>,
     /// By operation and rank: the parity chunks that have arrived.
@@ -129,7 +130,7 @@ struct Net<'a> {
     serial: u64,
     busy: Vec<Time>,
     random: Random,
-    trouble: Trouble,
+    trouble: Disturbance,
     /// Chunks that all receivers lose the first time.
     lost: BTreeSet<u32>,
     /// By rank: how many chunks it has cast to all.
@@ -274,10 +275,10 @@ impl Net<'_> {
                 Action::Cast(cast) => self.cast(rank, cast, now),
                 Action::Rebuild(rebuild) => self.rebuild(rank, &rebuild),
                 Action::Fragment(_) => panic!("multicast has no fragments"),
-                Action::Letter { channel, letter } => {
-                    let (_, word) = Word::read(&letter).expect("a word of ours");
-                    let Letter::Custom { kind, words } = letter else { panic!("a letter of a program") };
-                    if let Some((test, left)) = &mut self.trouble.lost_letters
+                Action::Control { channel, control } => {
+                    let (_, word) = MulticastMessage::read(&control).expect("a word of ours");
+                    let ControlMessage::Custom { kind, words } = control else { panic!("a letter of a program") };
+                    if let Some((test, left)) = &mut self.trouble.lost_controls
                         && *left > 0
                         && test(&word)
                     {
@@ -287,7 +288,7 @@ impl Net<'_> {
                     let to = channel.peer.0 - 100;
                     let common = (0..32).any(|plane| self.is_up(rank, plane) && self.is_up(to, plane));
                     for at in if common { self.travel(rank, to, now) } else { Vec::new() } {
-                        self.put(at, to, What::Letter { from: rank, kind, words });
+                        self.put(at, to, What::Control { from: rank, kind, words });
                     }
                 }
                 Action::Stage { .. } | Action::Close { .. } => {}
@@ -338,8 +339,8 @@ impl Net<'_> {
                 return;
             }
             What::Left { to, task, end } => (task, Event::Cast { to: HostId(to), task, end }),
-            What::Letter { from, kind, words } => {
-                (words[0], Event::Letter { from: host(from), letter: Letter::Custom { kind, words } })
+            What::Control { from, kind, words } => {
+                (words[0], Event::Control { from: host(from), control: ControlMessage::Custom { kind, words } })
             }
             What::Chunk { from, task, chunk, last, way, bytes } => {
                 let (op, place) = (task as usize, self.ops[task as usize].layout.place(chunk));
@@ -366,7 +367,7 @@ impl Net<'_> {
 }
 
 /// Runs operations one after the other. A rank begins an operation when it has closed the previous one.
-pub fn run(ops: &[Multicast], trouble: Trouble, seed: u64) -> Ended {
+pub fn run(ops: &[Multicast], trouble: Disturbance, seed: u64) -> Ended {
     let ranks = ops[0].ranks.count();
     let buffers = ops.iter().enumerate().map(|(op, multicast)| {
         let buffer = |rank: u32| {
@@ -383,7 +384,10 @@ pub fn run(ops: &[Multicast], trouble: Trouble, seed: u64) -> Ended {
     let odd = |op, rank| other.as_ref().filter(|(who, _)| *who == rank).map_or(op, |(_, other)| other);
     let mut net = Net {
         ops,
-        casters: ops.iter().map(|op| (0..ranks).map(|rank| Caster::new(odd(op, rank), rank)).collect()).collect(),
+        casters: ops
+            .iter()
+            .map(|op| (0..ranks).map(|rank| MulticastRank::new(odd(op, rank), rank)).collect())
+            .collect(),
         buffers: buffers.collect(),
         parity: vec![vec![BTreeMap::new(); ranks as usize]; ops.len()],
         seen: vec![vec![Outcome::Running; ranks as usize]; ops.len()],
@@ -429,6 +433,6 @@ pub fn run(ops: &[Multicast], trouble: Trouble, seed: u64) -> Ended {
         counts.silent += one.silent;
     }
     let quiet = net.heap.is_empty();
-    let outcomes = net.casters.iter().map(|op| op.iter().map(Caster::outcome).collect()).collect();
+    let outcomes = net.casters.iter().map(|op| op.iter().map(MulticastRank::outcome).collect()).collect();
     Ended { outcomes, wrong: net.wrong, counts, swallowed: net.swallowed, grouped: net.grouped, quiet }
 }

@@ -1,9 +1,9 @@
 //! A worker of one job that sends arbitrary fragments, while another job shares the switch.
 
-use super::lanes::Scale;
-use super::line::Line;
+use super::elements::Scale;
 use super::message::{Join, Welcome};
-use super::worker::{Operation, Session, Way};
+use super::switch_connection::SwitchConnection;
+use super::worker::{Operation, Session, SwitchAccess};
 use super::{JobConfig, Switch, SwitchConfig, SwitchStatus};
 use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::sync::Arc;
@@ -33,18 +33,18 @@ impl Drop for SetAtEnd<'_> {
     }
 }
 
-/// Serves two jobs, of which the first may hold a quarter of the slots, while `work` runs with their doors.
+/// Serves two jobs, of which the first may hold a quarter of the slots, while `work` runs with their admission addresses.
 fn serving(system: System, work: impl FnOnce(&[SocketAddrV6]) + Send) -> SwitchStatus {
     let jobs = [(1, 0.25), (2, 1.0)].map(|(number, share)| JobConfig { number, key: key(number), share });
     let config = SwitchConfig::new("[::1]:0".parse().expect("an address"), system);
-    let config = SwitchConfig { jobs: jobs.into(), slots: SLOTS, lanes: LANES, silence: SILENCE, ..config };
+    let config = SwitchConfig { jobs: jobs.into(), slots: SLOTS, elements: LANES, silence: SILENCE, ..config };
     let mut switch = Switch::start(config).expect("it starts");
-    let doors = [1, 2].map(|job| switch.door(job).expect("a door"));
+    let admissions = [1, 2].map(|job| switch.admission(job).expect("a door"));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let _done = SetAtEnd(&done);
-            work(&doors);
+            work(&admissions);
         });
         let mut worst = switch.status();
         while !done.load(Ordering::Relaxed) {
@@ -62,23 +62,32 @@ fn serving(system: System, work: impl FnOnce(&[SocketAddrV6]) + Send) -> SwitchS
 }
 
 pub(super) fn join(worker: u16, workers: u16) -> Join {
-    Join { worker, workers, lanes: LANES, window: 16, epoch: 1, token: [3; 16], exponents: false }
+    Join { worker, workers, elements: LANES, window: 16, epoch: 1, token: [3; 16], exponents: false }
 }
 
-pub(super) fn way(door: SocketAddrV6, key: &[u8]) -> Way<'_> {
+pub(super) fn way(admission: SocketAddrV6, key: &[u8]) -> SwitchAccess<'_> {
     let (patience, rate) = (Duration::from_secs(120), strandway_proto::Rate::from_gbps(1));
-    Way { ours: Ipv6Addr::LOCALHOST, door, key, patience, silence: SILENCE, socket_buffer: 1 << 20, loss: 0.0, rate }
+    SwitchAccess {
+        ours: Ipv6Addr::LOCALHOST,
+        admission,
+        key,
+        patience,
+        silence: SILENCE,
+        socket_buffer: 1 << 20,
+        loss: 0.0,
+        rate,
+    }
 }
 
 /// Two honest workers of job 2 add up until `stop`; returns the number of rounds. Every sum is right.
-pub(super) fn honest(door: SocketAddrV6, stop: &AtomicBool) -> u32 {
+pub(super) fn honest(admission: SocketAddrV6, stop: &AtomicBool) -> u32 {
     let key = key(2);
     // A switch that takes racks answers when both are there.
     let mut sessions: Vec<Session> = std::thread::scope(|scope| {
         let joining = [0, 1].map(|worker| {
             let key = &key;
             scope.spawn(move || {
-                let joined = Session::join(&way(door, key), join(worker, 2), &|| false);
+                let joined = Session::join(&way(admission, key), join(worker, 2), &|| false);
                 joined.unwrap_or_else(|apart| panic!("worker {worker}: {apart}"))
             })
         });
@@ -135,17 +144,17 @@ fn anything(random: &mut Random, worker: u16, job: u16) -> Fragment {
         racks: one(&[1, 1, 1, 0, 3, u32::MAX]),
         slot: one(&[near, near % SLOTS, u32::MAX, 1 << 31 | near]),
         watermark: one(&[0, near, u32::MAX]),
-        lanes: LANES,
+        elements: LANES,
         sender: sender as u16,
     }
 }
 
-fn attack(door: SocketAddrV6, stop: &AtomicBool) {
+fn attack(admission: SocketAddrV6, stop: &AtomicBool) {
     let _stop = SetAtEnd(stop);
     let key = key(1);
-    let mut parts: Vec<(Line, Welcome)> = Vec::new();
+    let mut parts: Vec<(SwitchConnection, Welcome)> = Vec::new();
     for worker in 0..2 {
-        let joined = Line::open(&way(door, &key), join(worker, 2), &|| false);
+        let joined = SwitchConnection::open(&way(admission, &key), join(worker, 2), &|| false);
         parts.push(joined.unwrap_or_else(|apart| panic!("worker {worker}: {apart}")));
     }
     let mut socket = FragmentSocket::open("[::1]:0".parse().expect("an address"), 1 << 20, 1 << 20).expect("a socket");
@@ -159,11 +168,11 @@ fn attack(door: SocketAddrV6, stop: &AtomicBool) {
         for _ in 0..64 {
             let worker = random.below(2) as u16;
             let mut fragment = anything(&mut random, worker, 1);
-            let lanes = if random.chance(0.9) { LANES } else { random.below(300) as u16 };
+            let elements = if random.chance(0.9) { LANES } else { random.below(300) as u16 };
             if random.chance(0.5) {
-                fragment.lanes = lanes;
+                fragment.elements = elements;
             }
-            let numbers = if fragment.kind.has_lanes() { vec![i32::MAX; usize::from(lanes)] } else { Vec::new() };
+            let numbers = if fragment.kind.has_elements() { vec![i32::MAX; usize::from(elements)] } else { Vec::new() };
             socket.push(&to, &mut channels[usize::from(worker)], &fragment, &numbers);
         }
         socket.flush();
@@ -181,11 +190,11 @@ fn attack(door: SocketAddrV6, stop: &AtomicBool) {
 fn a_hostile_worker_harms_its_own_job_only() {
     let kept = System::Esa(Esa { results: ResultPath::ViaServer, ..Esa::default() });
     for system in [System::Esa(Esa::default()), kept, System::Atp, System::SwitchMl { strict_order: true }] {
-        let status = serving(system, |doors| {
+        let status = serving(system, |admissions| {
             let stop = AtomicBool::new(false);
             std::thread::scope(|scope| {
-                scope.spawn(|| attack(doors[0], &stop));
-                assert!(honest(doors[1], &stop) > 0);
+                scope.spawn(|| attack(admissions[0], &stop));
+                assert!(honest(admissions[1], &stop) > 0);
             });
         });
         let port = &status.ports[0];

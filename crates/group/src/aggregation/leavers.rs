@@ -1,10 +1,10 @@
 //! Peers with a job's key that say anything and leave at any moment end nothing but themselves.
 
 use super::hostile::{LANES, SILENCE, SLOTS, SetAtEnd, honest, join, key, way};
-use super::line::{Apart, Line};
 use super::message::{BYTES, Join, Message, Refusal, Welcome};
+use super::switch_connection::{Apart, SwitchConnection};
 use super::terms::{self, Layout};
-use super::worker::Way;
+use super::worker::SwitchAccess;
 use super::{JobConfig, ParameterServer, ServerConfig, Switch, SwitchConfig};
 use crate::leaver::{Leaver, rounds, spoiled};
 use std::net::SocketAddrV6;
@@ -24,19 +24,19 @@ fn of(system: System) -> SwitchConfig {
     SwitchConfig {
         jobs: jobs.into(),
         slots: SLOTS,
-        lanes: LANES,
+        elements: LANES,
         silence: SILENCE,
         ..SwitchConfig::new(loopback(), system)
     }
 }
 
-/// A message that a peer of a door might send, or nearly one.
+/// A message that a peer of an admission address might send, or nearly one.
 fn anything(random: &mut Random) -> Vec<u8> {
     let mut one = |of: &[u32]| of[random.below(of.len() as u32) as usize];
     let wish = Join {
         worker: one(&[0, 0, 1, 2, 31, 0xffff]) as u16,
         workers: one(&[2, 2, 2, 1, 3, 0, 33, 1_024, 0xffff]) as u16,
-        lanes: one(&[u32::from(LANES), u32::from(LANES), 1, 0, 257]) as u16,
+        elements: one(&[u32::from(LANES), u32::from(LANES), 1, 0, 257]) as u16,
         window: one(&[16, 16, 0, u32::MAX]),
         epoch: one(&[1, 1, 2, 0, u32::MAX]),
         token: [one(&[3, 3, 4]) as u8; 16],
@@ -46,7 +46,7 @@ fn anything(random: &mut Random) -> Vec<u8> {
     let welcome = Welcome {
         system: one(&[1, 1, 2, 3, 0, 9]) as u8,
         job: one(&[1, 1, 0]) as u16,
-        lanes: one(&[u32::from(LANES), u32::from(LANES), 0, 0xffff]) as u16,
+        elements: one(&[u32::from(LANES), u32::from(LANES), 0, 0xffff]) as u16,
         rack: one(&[0, 0, 1, 255]) as u8,
         window: one(&[16, 1, 0, u32::MAX]),
         slots: one(&[SLOTS, SLOTS, 0, u32::MAX]),
@@ -85,25 +85,25 @@ fn cut(node: &mut Node, completion: &Completion, random: &mut Random) -> Option<
     cut.then_some(Completion::Closed { connection, reason: Reason::ByPeer })
 }
 
-/// Serves the doors once, as [`Switch::turn`] does, and cuts connections of job 1.
+/// Serves the admission addresses once, as [`Switch::turn`] does, and cuts connections of job 1.
 fn serve_once(what: &str, switch: &mut Switch, random: &mut Random) {
-    for door in &mut switch.doors {
-        while let Some(completion) = door.node.wait(Duration::ZERO).expect("sockets work") {
-            let closed = if door.number() == 1 { cut(&mut door.node, &completion, random) } else { None };
+    for admission in &mut switch.admissions {
+        while let Some(completion) = admission.node.wait(Duration::ZERO).expect("sockets work") {
+            let closed = if admission.number() == 1 { cut(&mut admission.node, &completion, random) } else { None };
             for completion in [Some(completion), closed].into_iter().flatten() {
-                let heeded = door.heed(&switch.setup, completion);
+                let heeded = admission.handle_completion(&switch.setup, completion);
                 heeded.unwrap_or_else(|error| panic!("{what}: a peer has ended the switch: {error}"));
             }
         }
     }
 }
 
-/// Serves these switches, whose last one has the honest workers, while peers attack the doors of job 1 at all of them.
+/// Serves these switches, whose last one has the honest workers, while peers attack the admission addresses of job 1 at all of them.
 fn attack(what: &str, mut switches: Vec<Switch>, server_apart: bool, few: u32) {
-    let doors: Vec<SocketAddrV6> = switches.iter().map(|switch| switch.door(1).expect("a door")).collect();
-    let last = switches.last().expect("a switch").door(2).expect("a door");
-    let above = switches[0].door(2).expect("a door");
-    let mut leaver = Leaver::new(terms::door(&key(1), loopback(), SILENCE).expect("a key"), 11);
+    let admissions: Vec<SocketAddrV6> = switches.iter().map(|switch| switch.admission(1).expect("a door")).collect();
+    let last = switches.last().expect("a switch").admission(2).expect("a door");
+    let above = switches[0].admission(2).expect("a door");
+    let mut leaver = Leaver::new(terms::admission(&key(1), loopback(), SILENCE).expect("a key"), 11);
     let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let _over = SetAtEnd(&over);
@@ -125,7 +125,7 @@ fn attack(what: &str, mut switches: Vec<Switch>, server_apart: bool, few: u32) {
         let mut serve = || switches.iter_mut().for_each(|switch| serve_once(what, switch, &mut cuts));
         for round in 0..rounds(few) {
             let words = words(&mut leaver.random);
-            leaver.call(&[doors[round as usize % doors.len()]], &words, BYTES, &mut serve);
+            leaver.call(&[admissions[round as usize % admissions.len()]], &words, BYTES, &mut serve);
         }
         stop.store(true, Ordering::Relaxed);
         while !workers.is_finished() {
@@ -153,7 +153,7 @@ fn a_peer_that_says_anything_and_leaves_ends_no_switch_and_no_other_job() {
     }
 }
 
-/// A switch that takes racks, and the address that they have for it: a rack finds the doors of its jobs by their numbers.
+/// A switch that takes racks, and the address that they have for it: a rack finds the admission addresses of its jobs by their numbers.
 fn start_top(system: System) -> (Switch, SocketAddrV6) {
     let mut base = (0..50).map(|at| 23_000 + (std::process::id() as u16 % 500) * 16 + 4 * at);
     let top = base.find_map(|port| {
@@ -161,7 +161,7 @@ fn start_top(system: System) -> (Switch, SocketAddrV6) {
         Switch::start(SwitchConfig { racks: true, address, ..of(system) }).ok()
     });
     let top = top.expect("some ports are free");
-    let one = top.door(1).expect("a door");
+    let one = top.admission(1).expect("a door");
     let parent = SocketAddrV6::new(*one.ip(), one.port() - 1, 0, 0);
     (top, parent)
 }
@@ -171,12 +171,13 @@ fn a_switch_counts_the_racks_of_a_session() {
     let (top, parent) = start_top(System::Atp);
     let rack = || Switch::start(SwitchConfig { parent: Some(parent), ..of(System::Atp) }).expect("it starts");
     let mut switches = [top, rack(), rack()];
-    let doors = [1, 2].map(|rack: usize| switches[rack].door(1).expect("a door"));
+    let admissions = [1, 2].map(|rack: usize| switches[rack].admission(1).expect("a door"));
     std::thread::scope(|scope| {
         let joining = [0, 1].map(|worker: u16| {
             scope.spawn(move || {
                 let key = key(1);
-                let line = Line::open(&way(doors[usize::from(worker)], &key), join(worker, 2), &|| false);
+                let line =
+                    SwitchConnection::open(&way(admissions[usize::from(worker)], &key), join(worker, 2), &|| false);
                 line.unwrap_or_else(|apart| panic!("{apart}"))
             })
         });
@@ -201,15 +202,15 @@ fn a_peer_that_says_anything_and_leaves_ends_neither_a_rack_nor_its_parent() {
 
 #[test]
 fn a_parent_that_says_anything_and_leaves_does_not_end_its_rack() {
-    let mut parent = Leaver::new(terms::door(&key(1), loopback(), SILENCE).expect("a key"), 12);
+    let mut parent = Leaver::new(terms::admission(&key(1), loopback(), SILENCE).expect("a key"), 12);
     let address = SocketAddrV6::new(*loopback().ip(), parent.addresses()[0].port() - 1, 0, 0);
     let mut rack =
         Switch::start(SwitchConfig { parent: Some(address), ..of(System::Esa(Esa::default())) }).expect("it starts");
-    let door = rack.door(1).expect("a door");
+    let admission = rack.admission(1).expect("a door");
     let mut cuts = Random::new(5, StreamKind::Workload, 2);
     for round in 0..rounds(100) {
-        let mut worker = Node::bind(terms::door(&key(1), loopback(), SILENCE).expect("a key")).expect("a node");
-        let mut connection = worker.connect(&[door]).expect("a connection");
+        let mut worker = Node::bind(terms::admission(&key(1), loopback(), SILENCE).expect("a key")).expect("a node");
+        let mut connection = worker.connect(&[admission]).expect("a connection");
         let (out, inbox) = (
             worker.register(Message::Join(Join { epoch: round + 1, ..join(0, 2) }).encode()),
             worker.register(vec![0; BYTES]),
@@ -224,7 +225,7 @@ fn a_parent_that_says_anything_and_leaves_does_not_end_its_rack() {
                 Some(Completion::Closed { .. } | Completion::Received { .. }) => {
                     // It was cut off, or refused: it asks again.
                     let _ = worker.close(connection);
-                    connection = worker.connect(&[door]).expect("a connection");
+                    connection = worker.connect(&[admission]).expect("a connection");
                 }
                 _ => {}
             }
@@ -236,9 +237,9 @@ fn a_parent_that_says_anything_and_leaves_does_not_end_its_rack() {
 
 #[test]
 fn a_switch_that_says_anything_and_leaves_does_not_end_a_parameter_server() {
-    let mut switch = Leaver::new(terms::door(&key(1), loopback(), SILENCE).expect("a key"), 13);
-    let door = switch.addresses()[0];
-    let mut server = ParameterServer::start(ServerConfig::new(loopback(), door, key(1))).expect("it starts");
+    let mut switch = Leaver::new(terms::admission(&key(1), loopback(), SILENCE).expect("a key"), 13);
+    let admission = switch.addresses()[0];
+    let mut server = ParameterServer::start(ServerConfig::new(loopback(), admission, key(1))).expect("it starts");
     let mut cuts = Random::new(5, StreamKind::Workload, 3);
     for _ in 0..rounds(60) {
         let words = words(&mut switch.random);
@@ -247,7 +248,7 @@ fn a_switch_that_says_anything_and_leaves_does_not_end_a_parameter_server() {
             while let Some(completion) = server.node.wait(Duration::ZERO).expect("sockets work") {
                 let closed = cut(&mut server.node, &completion, &mut cuts);
                 for completion in [Some(completion), closed].into_iter().flatten() {
-                    let heeded = server.heed(completion);
+                    let heeded = server.handle_completion(completion);
                     heeded.unwrap_or_else(|error| panic!("the switch has ended the server: {error}"));
                 }
             }
@@ -260,10 +261,10 @@ fn a_switch_that_says_anything_and_leaves_does_not_end_a_parameter_server() {
 fn a_parameter_server_takes_no_terms_that_no_switch_offers() {
     let address = loopback();
     let mut server = ParameterServer::start(ServerConfig::new(address, address, key(1))).expect("it starts");
-    let welcome = |slots: u32, ports: usize, window: u32, lanes: u16| Welcome {
+    let welcome = |slots: u32, ports: usize, window: u32, elements: u16| Welcome {
         system: terms::system_number(System::Atp),
         job: 1,
-        lanes,
+        elements,
         rack: 0,
         window,
         slots,
@@ -284,26 +285,26 @@ fn a_parameter_server_takes_no_terms_that_no_switch_offers() {
         (256, 1, 16, 0),
         (256, 1, 16, 257),
     ];
-    for (slots, ports, window, lanes) in unsound {
+    for (slots, ports, window, elements) in unsound {
         assert!(
-            !server.begin(&welcome(slots, ports, window, lanes)),
-            "{slots} slots, {window} fragments, {lanes} lanes"
+            !server.begin(&welcome(slots, ports, window, elements)),
+            "{slots} slots, {window} fragments, {elements} lanes"
         );
     }
-    for (slots, ports, window, lanes) in [(1 << 20, 4, 4_096, 256), (2, 1, 1, 1)] {
-        assert!(server.begin(&welcome(slots, ports, window, lanes)));
+    for (slots, ports, window, elements) in [(1 << 20, 4, 4_096, 256), (2, 1, 1, 1)] {
+        assert!(server.begin(&welcome(slots, ports, window, elements)));
     }
 }
 
 /// The reason with which a switch refuses these wishes, serving until all have an answer; `None` for a welcome.
 fn answers_to(config: SwitchConfig, wishes: &[Join]) -> Vec<Option<Refusal>> {
     let mut switch = Switch::start(config).expect("it starts");
-    let door = switch.door(1).expect("a door");
+    let admission = switch.admission(1).expect("a door");
     std::thread::scope(|scope| {
         let asking: Vec<_> = wishes
             .iter()
             .map(|&wish| {
-                scope.spawn(move || match Line::open(&way(door, &key(1)), wish, &|| false) {
+                scope.spawn(move || match SwitchConnection::open(&way(admission, &key(1)), wish, &|| false) {
                     Ok((_line, _welcome)) => None,
                     Err(Apart::Refused(reason)) => Some(reason),
                     Err(apart) => panic!("{apart}"),
@@ -332,11 +333,11 @@ fn a_worker_has_a_number_below_that_of_all_workers() {
 #[test]
 fn a_worker_asks_again_if_the_switch_was_silent_for_a_while() {
     let mut switch = Switch::start(SwitchConfig { racks: true, ..of(System::Atp) }).expect("it starts");
-    let door = switch.door(1).expect("a door");
+    let admission = switch.admission(1).expect("a door");
     let ask = |worker: u16| {
         let key = key(1);
-        let way = Way { silence: Duration::from_millis(500), ..way(door, &key) };
-        Line::open(&way, join(worker, 2), &|| false).map(drop)
+        let way = SwitchAccess { silence: Duration::from_millis(500), ..way(admission, &key) };
+        SwitchConnection::open(&way, join(worker, 2), &|| false).map(drop)
     };
     std::thread::scope(|scope| {
         let first = scope.spawn(|| ask(0));
@@ -360,11 +361,11 @@ fn a_worker_asks_again_if_the_switch_was_silent_for_a_while() {
 #[test]
 fn a_rack_that_takes_no_answers_is_cut_off() {
     let mut switch = Switch::start(SwitchConfig { racks: true, ..of(System::Atp) }).expect("it starts");
-    let door = switch.door(1).expect("a door");
-    let mut rack = Node::bind(terms::door(&key(1), loopback(), SILENCE).expect("a key")).expect("a node");
-    let connection = rack.connect(&[door]).expect("a connection");
+    let admission = switch.admission(1).expect("a door");
+    let mut rack = Node::bind(terms::admission(&key(1), loopback(), SILENCE).expect("a key")).expect("a node");
+    let connection = rack.connect(&[admission]).expect("a connection");
     // Each wish is refused, and the rack posts no receive for an answer.
-    let wish = Message::Pass(Join { lanes: 0, ..join(0, 2) }).encode();
+    let wish = Message::Pass(Join { elements: 0, ..join(0, 2) }).encode();
     let until = Instant::now() + Duration::from_secs(20);
     let mut sent = 0;
     let ended = loop {

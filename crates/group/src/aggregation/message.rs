@@ -5,13 +5,13 @@
 //! Everything is big-endian. A worker sends once for each session
 //!
 //! ```text
-//! join 1, version 2, worker 2, workers 2, lanes 2, window 4, epoch 4, token 16, exponents 1
+//! join 1, version 2, worker 2, workers 2, elements 2, window 4, epoch 4, token 16, exponents 1
 //! ```
 //!
 //! (a rack sends the same with 4 in place of 1, once for each of its workers) and gets one of
 //!
 //! ```text
-//! welcome 2, version 2, system 1, ports 1, job 2, lanes 2, rack of the receiver 1, window 4, slots 4,
+//! welcome 2, version 2, system 1, ports 1, job 2, elements 2, rack of the receiver 1, window 4, slots 4,
 //!            secret of its fragments 32, secret of the switch's fragments 32, rack of the switch that adds racks 1,
 //!            workers 2, round trip in us 4, UDP port 2 for each of the ports, rack 1 for each of the workers
 //! refused 3, version 2, reason 1
@@ -39,7 +39,7 @@ const _: () = assert!(89 + 2 * PORTS_MAX + WORKERS_MAX <= BYTES);
 pub(super) struct Join {
     pub(super) worker: u16,
     pub(super) workers: u16,
-    pub(super) lanes: u16,
+    pub(super) elements: u16,
     pub(super) window: u32,
     pub(super) epoch: u32,
     pub(super) token: [u8; 16],
@@ -52,7 +52,7 @@ pub(super) struct Join {
 pub(super) struct Welcome {
     pub(super) system: u8,
     pub(super) job: u16,
-    pub(super) lanes: u16,
+    pub(super) elements: u16,
     /// The receiver's rack.
     pub(super) rack: u8,
     pub(super) window: u32,
@@ -79,7 +79,7 @@ pub enum Refusal {
     Busy,
     /// The other workers gave other settings for the job.
     Differs,
-    /// More workers, lanes or ports than the switch allows.
+    /// More workers, elements or ports than the switch allows.
     TooLarge,
     /// A later session of the team has begun.
     Late,
@@ -169,7 +169,7 @@ impl Reader<'_> {
 
     fn welcome(&mut self) -> Option<Welcome> {
         let (system, count) = (self.u8()?, usize::from(self.u8()?));
-        let (job, lanes, rack) = (self.u16()?, self.u16()?, self.u8()?);
+        let (job, elements, rack) = (self.u16()?, self.u16()?, self.u8()?);
         let (window, slots) = (self.u32()?, self.u32()?);
         let (up, down) = (self.take()?, self.take()?);
         let (top, workers, rtt) = (self.u8()?, usize::from(self.u16()?), self.u32()?);
@@ -179,7 +179,7 @@ impl Reader<'_> {
         let ports = (0..count).map(|_| self.u16()).collect::<Option<_>>()?;
         let racks = (0..workers).map(|_| self.u8()).collect::<Option<_>>()?;
         let layout = Layout { racks, top };
-        Some(Welcome { system, job, lanes, rack, window, slots, up, down, layout, rtt, ports })
+        Some(Welcome { system, job, elements, rack, window, slots, up, down, layout, rtt, ports })
     }
 }
 
@@ -189,17 +189,17 @@ impl Message {
         let mut out = Vec::with_capacity(BYTES);
         match self {
             Message::Join(join) | Message::Pass(join) => {
-                let Join { worker, workers, lanes, window, epoch, token, exponents } = join;
+                let Join { worker, workers, elements, window, epoch, token, exponents } = join;
                 out.extend_from_slice(&[if matches!(self, Message::Join(_)) { 1 } else { 4 }, VERSION]);
-                [*worker, *workers, *lanes].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
+                [*worker, *workers, *elements].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
                 [*window, *epoch].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
                 out.extend_from_slice(token);
                 out.push(u8::from(*exponents));
             }
             Message::Welcome(welcome) => {
-                let Welcome { system, job, lanes, rack, window, slots, up, down, layout, rtt, ports } = &**welcome;
+                let Welcome { system, job, elements, rack, window, slots, up, down, layout, rtt, ports } = &**welcome;
                 out.extend_from_slice(&[2, VERSION, *system, ports.len() as u8]);
-                [*job, *lanes].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
+                [*job, *elements].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
                 out.push(*rack);
                 [*window, *slots].iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
                 out.extend_from_slice(up);
@@ -236,7 +236,7 @@ impl Message {
                 let join = Join {
                     worker: reader.u16()?,
                     workers: reader.u16()?,
-                    lanes: reader.u16()?,
+                    elements: reader.u16()?,
                     window: reader.u32()?,
                     epoch: reader.u32()?,
                     token: reader.take()?,
@@ -264,14 +264,14 @@ mod tests {
             ports in prop::collection::vec(any::<u16>(), 1..PORTS_MAX + 1), reason in 0usize..10,
             racks in prop::collection::vec(any::<u8>(), 1..WORKERS_MAX + 1), top: u8, rack: u8, exponents: bool,
         ) {
-            let [worker, workers, lanes, job] = words;
+            let [worker, workers, elements, job] = words;
             let [window, epoch] = longs;
             let [up, down] = secrets;
             let all = [
-                Message::Join(Join { worker, workers, lanes, window, epoch, token, exponents }),
-                Message::Pass(Join { worker, workers, lanes, window, epoch, token, exponents }),
+                Message::Join(Join { worker, workers, elements, window, epoch, token, exponents }),
+                Message::Pass(Join { worker, workers, elements, window, epoch, token, exponents }),
                 Message::Welcome(Box::new(Welcome {
-                    system, job, lanes, rack, window, slots: epoch, up, down, layout: Layout { racks, top }, rtt: window, ports,
+                    system, job, elements, rack, window, slots: epoch, up, down, layout: Layout { racks, top }, rtt: window, ports,
                 })),
                 Message::Serve { port: job },
                 Message::Refused(Refusal::ALL[reason]),

@@ -1,11 +1,11 @@
 //! `all_reduce` of real buffers: by a switch, or by a ring if there is none. All ranks agree on which of the two it
 //! was.
 
-use super::lanes::Scale;
-use super::line::Apart;
+use super::elements::Scale;
 use super::message::Join;
+use super::switch_connection::Apart;
 use super::terms::{self, WORKERS_MAX};
-use super::worker::{Operation, Session, Way};
+use super::worker::{Operation, Session, SwitchAccess};
 use crate::ballot::{AGAIN, BEGUN, BEGUN_AGAIN, DIFFERS, DONE, FAILED};
 use crate::error::GroupError;
 use crate::messages::Prepared;
@@ -25,18 +25,18 @@ const AWAY: u32 = 16;
 const AWAY_MAX: u32 = 4_096;
 /// Such an attempt lasts at most this part of the patience of the first one: ours.
 const TRY: u32 = 4;
-/// The longest sleep in an operation, and so the longest delay of other ranks' letters. Ours.
+/// The longest sleep in an operation, and so the longest delay of other ranks' control messages. Ours.
 const NAP: Duration = Duration::from_millis(1);
 
 /// How a team uses a switch; all ranks must have the same. [`NetworkOptions::new`] gives defaults.
 #[derive(Clone, Debug)]
 pub struct NetworkOptions {
-    /// The door of the job at the switch.
-    pub door: SocketAddrV6,
+    /// The admission address of the job at the switch.
+    pub admission: SocketAddrV6,
     /// The job's key.
     pub key: Vec<u8>,
     /// Numbers in a fragment, 1 to 256. Default 256.
-    pub lanes: u16,
+    pub elements: u16,
     /// The most fragments under way; the switch may allow fewer. Default 0: the number that fills two round trips of 2
     /// ms at the team's rate, 32 to 512. More fragments would wait in queues, and timers would have to allow for it.
     pub window: u32,
@@ -59,12 +59,12 @@ pub struct NetworkOptions {
 }
 
 impl NetworkOptions {
-    /// Defaults for the job with this door and key.
-    pub fn new(door: SocketAddrV6, key: Vec<u8>) -> NetworkOptions {
+    /// Defaults for the job with this admission address and key.
+    pub fn new(admission: SocketAddrV6, key: Vec<u8>) -> NetworkOptions {
         NetworkOptions {
-            door,
+            admission,
             key,
-            lanes: LANES_MAX,
+            elements: LANES_MAX,
             window: 0,
             max_abs: 16.0,
             exponents: false,
@@ -224,8 +224,8 @@ impl Team {
     /// # Errors
     /// If options are invalid, or the switch does not accept all ranks; the message has the rank and the reason.
     pub fn join_switch(&mut self, options: NetworkOptions, stop: &impl Fn() -> bool) -> Result<InNetwork, GroupError> {
-        if !(1..=LANES_MAX).contains(&options.lanes) {
-            return Err(GroupError::Config(format!("{} lanes: take 1 to {LANES_MAX}", options.lanes)));
+        if !(1..=LANES_MAX).contains(&options.elements) {
+            return Err(GroupError::Config(format!("{} lanes: take 1 to {LANES_MAX}", options.elements)));
         }
         if self.ranks() as usize > WORKERS_MAX {
             return Err(GroupError::Config(format!("{} ranks: switches add up to {WORKERS_MAX}", self.ranks())));
@@ -275,16 +275,16 @@ impl Team {
         stop: &impl Fn() -> bool,
     ) -> Result<Result<(), String>, GroupError> {
         network.epoch += 1;
-        let NetworkOptions { door, key, lanes, window, silence, socket_buffer, loss, .. } = &network.options;
+        let NetworkOptions { admission, key, elements, window, silence, socket_buffer, loss, .. } = &network.options;
         let rate = self.options.rate;
-        let window = if *window == 0 { terms::usual_window(rate, *lanes) } else { *window };
+        let window = if *window == 0 { terms::usual_window(rate, *elements) } else { *window };
         let ours = *self.members[self.rank as usize][0].ip();
         let (silence, socket_buffer, loss) = (*silence, *socket_buffer, *loss);
-        let way = Way { ours, door: *door, key, patience, silence, socket_buffer, loss, rate };
+        let way = SwitchAccess { ours, admission: *admission, key, patience, silence, socket_buffer, loss, rate };
         let join = Join {
             worker: self.rank as u16,
             workers: self.ranks() as u16,
-            lanes: *lanes,
+            elements: *elements,
             window,
             epoch: network.epoch,
             token: network.token,
@@ -320,7 +320,7 @@ impl Team {
                 }
                 moved = self.node_mut().wait(NAP).map_err(GroupError::from).and_then(|completion| {
                     completion.map_or(Ok(()), |completion| self.set_aside(completion))?;
-                    self.take_letters()
+                    self.take_controls()
                 });
             }
             let done = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -426,7 +426,7 @@ impl Team {
                 let nap = if decided.is_some() { Duration::ZERO } else { NAP };
                 task.session.turn(&mut task.operation, nap);
                 if decided.is_none()
-                    && let Some(failed) = task.judge(&mut progress, patience)
+                    && let Some(failed) = task.check_progress(&mut progress, patience)
                 {
                     decided = Some(Instant::now());
                     if let Some(why) = failed {
@@ -445,7 +445,7 @@ impl Team {
                 _ => {}
             }
             looked = Instant::now();
-            self.take_letters()?;
+            self.take_controls()?;
             match decided {
                 Some(_) if said.is_none_or(|at| at.elapsed() >= AGAIN) => {
                     self.vote(number, vote)?;
@@ -546,7 +546,7 @@ struct Task<'a, 'b> {
 impl Task<'_, '_> {
     /// Has the task ended here, and if it failed, why? `progress`: the number of missing results, and since when it is
     /// unchanged.
-    fn judge(&mut self, progress: &mut (u64, Instant), patience: Duration) -> Option<Option<Why>> {
+    fn check_progress(&mut self, progress: &mut (u64, Instant), patience: Duration) -> Option<Option<Why>> {
         if self.operation.is_done() {
             let sound = self.operation.restore(self.scale, &mut self.sums);
             return Some(if sound { None } else { Some(Why::Unsound) });

@@ -1,13 +1,13 @@
-//! A job's parameter server as a process of its own: it joins the switch's door with the job's key, and handles the
+//! A job's parameter server as a process of its own: it joins the switch's admission address with the job's key, and handles the
 //! fragments that the switch passes on.
 //!
 //! Its state is soft. With ESA a new process goes on in the middle of a session: workers still have the fragments and
 //! results that it needs. With ATP the session ends with its server.
 
-use super::desk::Desk;
-use super::lanes::read;
+use super::elements::read;
 use super::message::{BYTES, Message, Refusal, Welcome};
-use super::speech::name;
+use super::permissions::name;
+use super::server_shard::ServerShard;
 use super::terms::{self, Terms};
 use crate::error::GroupError;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use strandway_proto::Packet;
 use strandway_proto::aggregate::{Counts, Marks};
 use strandway_proto::units::Time;
 use strandway_switch::{Job, Server};
-use strandway_udp::fragments::{FragmentSocket, From, Opening, Received, Sealing, channel_of};
+use strandway_udp::fragments::{FragmentOpener, FragmentSocket, From, Received, Sealing, channel_of};
 use strandway_udp::{Completion, Connection, Node, Region};
 
 /// The time between two attempts to reach the switch: ours.
@@ -33,8 +33,8 @@ const CALLS: usize = 16;
 pub struct ServerConfig {
     /// The address from which it reaches the switch. Port 0 takes any free one.
     pub address: SocketAddrV6,
-    /// The door of the job at the switch.
-    pub door: SocketAddrV6,
+    /// The admission address of the job at the switch.
+    pub admission: SocketAddrV6,
     /// The job's key.
     pub key: Vec<u8>,
     /// A switch that is silent for this time counts as gone. Default 1 s.
@@ -46,9 +46,9 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// Defaults for the job with this door and key.
-    pub fn new(address: SocketAddrV6, door: SocketAddrV6, key: Vec<u8>) -> ServerConfig {
-        ServerConfig { address, door, key, silence: terms::GONE, socket_buffer: 8 << 20, loss: 0.0 }
+    /// Defaults for the job with this admission address and key.
+    pub fn new(address: SocketAddrV6, admission: SocketAddrV6, key: Vec<u8>) -> ServerConfig {
+        ServerConfig { address, admission, key, silence: terms::GONE, socket_buffer: 8 << 20, loss: 0.0 }
     }
 }
 
@@ -77,9 +77,9 @@ struct Session {
 }
 
 struct Part {
-    desk: Desk,
+    shard: ServerShard,
     sealing: Sealing,
-    opening: Opening,
+    opening: FragmentOpener,
     to: Arc<[SocketAddrV6]>,
 }
 
@@ -100,7 +100,7 @@ pub struct ParameterServer {
     socket: FragmentSocket,
     received: Received,
     session: Option<Session>,
-    lanes: Vec<i32>,
+    elements: Vec<i32>,
     strangers: u64,
     past: Counts,
     events: Vec<ServerEvent>,
@@ -113,7 +113,7 @@ impl ParameterServer {
     /// If the address is not available, or the key is too short.
     pub fn start(config: ServerConfig) -> Result<ParameterServer, GroupError> {
         let address = SocketAddrV6::new(*config.address.ip(), 0, 0, config.address.scope_id());
-        let mut control = terms::door(&config.key, address, config.silence)?;
+        let mut control = terms::admission(&config.key, address, config.silence)?;
         control.accept = false;
         control.handshake_timeout = terms::GONE;
         let mut socket = FragmentSocket::open(config.address, config.socket_buffer, config.socket_buffer)?;
@@ -130,7 +130,7 @@ impl ParameterServer {
             socket,
             received: Received::new(),
             session: None,
-            lanes: Vec::new(),
+            elements: Vec::new(),
             strangers: 0,
             past: Counts::default(),
             events: Vec::new(),
@@ -144,7 +144,7 @@ impl ParameterServer {
     pub fn turn(&mut self, at_most: Duration) -> Result<Vec<ServerEvent>, GroupError> {
         self.call();
         while let Some(completion) = self.node.wait(Duration::ZERO)? {
-            self.heed(completion)?;
+            self.handle_completion(completion)?;
         }
         let mut moved = false;
         let mut received = std::mem::take(&mut self.received);
@@ -179,7 +179,7 @@ impl ParameterServer {
     fn present(&self) -> Counts {
         let mut counts = BTreeMap::new();
         for part in self.session.iter().flat_map(|session| &session.parts) {
-            part.desk.count(Time::ZERO, &mut counts);
+            part.shard.count(Time::ZERO, &mut counts);
         }
         counts.into_values().next().unwrap_or_default()
     }
@@ -189,14 +189,14 @@ impl ParameterServer {
         if let State::Away(at) = self.state
             && Instant::now() >= at
         {
-            self.state = match self.node.connect(&[self.config.door]) {
+            self.state = match self.node.connect(&[self.config.admission]) {
                 Ok(_) => State::Calling,
                 Err(_) => State::Away(Instant::now() + AGAIN),
             };
         }
     }
 
-    pub(super) fn heed(&mut self, completion: Completion) -> Result<(), GroupError> {
+    pub(super) fn handle_completion(&mut self, completion: Completion) -> Result<(), GroupError> {
         match completion {
             Completion::Connected { connection } => {
                 self.state = State::Serving(connection);
@@ -246,13 +246,13 @@ impl ParameterServer {
         let Welcome { system, up, down, layout, ports, .. } = welcome;
         let workers = layout.racks.len() as u16;
         let (Ok(job), Some(system)) = (terms.job(), terms::system_of(*system)) else { return false };
-        let door = self.config.door;
+        let admission = self.config.admission;
         let part = |(port, &udp): (u16, &u16)| {
             Some(Part {
-                desk: Desk::new(&job, system, Server::resumed)?,
+                shard: ServerShard::new(&job, system, Server::resumed)?,
                 sealing: Sealing::new(up, port),
-                opening: Opening::new(down, port),
-                to: Arc::from([SocketAddrV6::new(*door.ip(), udp, 0, door.scope_id())]),
+                opening: FragmentOpener::new(down, port),
+                to: Arc::from([SocketAddrV6::new(*admission.ip(), udp, 0, admission.scope_id())]),
             })
         };
         let Some(parts) = (0..).zip(ports).map(part).collect() else { return false };
@@ -271,17 +271,17 @@ impl ParameterServer {
             self.strangers += 1;
             return;
         };
-        let whole = !fragment.kind.has_lanes() || { fragment.lanes } == session.job.shape.lanes;
+        let whole = !fragment.kind.has_elements() || { fragment.elements } == session.job.shape.elements;
         if !whole || { fragment.job } != session.job.shape.number || !Server::hears(fragment.kind) {
             self.strangers += 1;
             return;
         }
-        let lanes = read(bytes, &mut self.lanes);
-        fragment.marks = fragment.marks.with_if(from.marked && fragment.kind.has_lanes(), Marks::CONGESTED);
+        let elements = read(bytes, &mut self.elements);
+        fragment.marks = fragment.marks.with_if(from.marked && fragment.kind.has_elements(), Marks::CONGESTED);
         let (job, socket) = (&session.job, &mut self.socket);
         let packet = job.packet(job.server(), job.server(), port as u8, fragment);
-        let Part { desk, sealing, to, .. } = &mut session.parts[port];
-        desk.handle(now, &packet, lanes, &mut |packet, lanes| push(socket, job, to, sealing, &packet, lanes));
+        let Part { shard, sealing, to, .. } = &mut session.parts[port];
+        shard.handle(now, &packet, elements, &mut |packet, elements| push(socket, job, to, sealing, &packet, elements));
     }
 
     /// Runs timers; returns the time to the next one.
@@ -289,11 +289,11 @@ impl ParameterServer {
         let Some(session) = &mut self.session else { return NAP };
         let (now, job, socket) = (now(session.began), &session.job, &mut self.socket);
         let mut next = Time::NEVER;
-        for Part { desk, sealing, to, .. } in &mut session.parts {
-            if desk.poll_timeout() <= now {
-                desk.handle_timeout(now, &mut |packet, lanes| push(socket, job, to, sealing, &packet, lanes));
+        for Part { shard, sealing, to, .. } in &mut session.parts {
+            if shard.poll_timeout() <= now {
+                shard.handle_timeout(now, &mut |packet, elements| push(socket, job, to, sealing, &packet, elements));
             }
-            next = next.min(desk.poll_timeout());
+            next = next.min(shard.poll_timeout());
         }
         if next == Time::NEVER { NAP } else { Duration::from_nanos(next.since(now.min(next)).0 / 1_000) }
     }
@@ -306,10 +306,10 @@ fn push(
     to: &Arc<[SocketAddrV6]>,
     sealing: &mut Sealing,
     packet: &Packet,
-    lanes: &[i32],
+    elements: &[i32],
 ) {
     if let strandway_proto::packet::Header::Fragment(fragment) = packet.header {
-        socket.push(to, sealing, &name(&fragment, job, packet.destination), lanes);
+        socket.push(to, sealing, &name(&fragment, job, packet.destination), elements);
     }
 }
 

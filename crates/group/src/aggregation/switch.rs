@@ -1,14 +1,14 @@
-//! The switch as a process: a door for each job, where its workers join, and a thread for each port, which adds.
+//! The switch as a process: an admission address for each job, where its workers join, and a thread for each port, which adds.
 //!
-//! A door is a [`Node`] with the job's key, so only workers with the key get in. Each worker gets its own secret for
+//! At an admission address listens a [`Node`] with the job's key, so only workers with the key get in. Each worker gets its own secret for
 //! its fragments. When a worker's connection ends, its session ends. The thread that calls [`Switch::turn`] serves the
-//! doors.
+//! admission addresses.
 //!
 //! A switch with a parent is a rack: it adds up its own workers, and the parent adds up the sums of racks.
 
-use super::door::{Door, Setup};
+use super::admission::{JobAdmission, Setup};
 use super::message::{PORTS_MAX, Refusal};
-use super::station::{Order, PortStatus, Station};
+use super::port::{AggregatorPort, Order, PortStatus};
 use super::terms::{self, SLOTS_MAX};
 use crate::error::GroupError;
 use std::net::SocketAddrV6;
@@ -37,22 +37,22 @@ pub struct JobConfig {
 /// The settings of a switch. [`SwitchConfig::new`] gives defaults.
 #[derive(Clone, Debug)]
 pub struct SwitchConfig {
-    /// Its address. The door of job `n` has this port plus `n`; the ports of fragments follow from this port plus
+    /// Its address. The admission address of job `n` has this port plus `n`; the ports of fragments follow from this port plus
     /// [`SwitchConfig::FRAGMENTS`] on. Port 0 takes any free ones.
     pub address: SocketAddrV6,
     /// The system that it runs.
     pub system: System,
     /// Slots of all ports together. SwitchML counts both versions of each.
     pub slots: u32,
-    /// The most lanes of a fragment, at most 256. A slot has 4 bytes for each lane.
-    pub lanes: u16,
+    /// The most elements of a fragment, at most 256. A slot has 4 bytes for each element.
+    pub elements: u16,
     /// Ports; each has a thread and an equal part of the slots, and keys use them in turn. At most 16.
     pub ports: u16,
     /// The jobs.
     pub jobs: Vec<JobConfig>,
     /// Do switches with this one as their parent join as racks? Then a session begins when all workers have joined.
     pub racks: bool,
-    /// The address of the switch that adds the sums of racks; the door of job `n` has its port plus `n`, and the same
+    /// The address of the switch that adds the sums of racks; the admission address of job `n` has its port plus `n`, and the same
     /// key. The parent must have the same system, slots and ports.
     pub parent: Option<SocketAddrV6>,
     /// Are the jobs' parameter servers processes of their own ([`ParameterServer`](super::ParameterServer))? Then a
@@ -73,13 +73,13 @@ impl SwitchConfig {
     /// The distance from the switch's port to the first port of fragments.
     pub const FRAGMENTS: u16 = 1_000;
 
-    /// Defaults: 4,096 slots of 256 lanes, one port, no job.
+    /// Defaults: 4,096 slots of 256 elements, one port, no job.
     pub fn new(address: SocketAddrV6, system: System) -> SwitchConfig {
         SwitchConfig {
             address,
             system,
             slots: 4_096,
-            lanes: LANES_MAX,
+            elements: LANES_MAX,
             ports: 1,
             jobs: Vec::new(),
             racks: false,
@@ -102,8 +102,8 @@ impl SwitchConfig {
         if self.jobs.is_empty() {
             return wrong("a switch without a job: name one and its key".into());
         }
-        if !(1..=LANES_MAX).contains(&self.lanes) {
-            return wrong(format!("{} lanes: take 1 to {LANES_MAX}", self.lanes));
+        if !(1..=LANES_MAX).contains(&self.elements) {
+            return wrong(format!("{} lanes: take 1 to {LANES_MAX}", self.elements));
         }
         if !(1..=PORTS_MAX).contains(&usize::from(self.ports)) {
             return wrong(format!("{} ports: take 1 to {PORTS_MAX}", self.ports));
@@ -136,7 +136,7 @@ impl SwitchConfig {
     }
 }
 
-/// An event at a door.
+/// An event at an admission address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SwitchEvent {
     /// A session of a job has begun, for this many workers.
@@ -173,7 +173,7 @@ pub struct SwitchStatus {
     pub ports: Vec<PortStatus>,
 }
 
-/// The state of a job at its door.
+/// The state of a job at its admission address.
 #[derive(Clone, Debug)]
 pub struct JobStatus {
     /// Its number.
@@ -197,13 +197,13 @@ pub struct JobStatus {
 /// A running switch.
 pub struct Switch {
     pub(super) setup: Setup,
-    pub(super) doors: Vec<Door>,
+    pub(super) admissions: Vec<JobAdmission>,
     threads: Vec<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
 }
 
 impl Switch {
-    /// Opens doors and ports and starts a thread for each port.
+    /// Opens admission addresses and ports and starts a thread for each port.
     ///
     /// # Errors
     /// If the configuration is invalid, or an address or port is not available.
@@ -215,10 +215,10 @@ impl Switch {
             let there = port.map(|port| SocketAddrV6::new(*address.ip(), port, 0, address.scope_id()));
             there.ok_or_else(|| GroupError::Config(format!("port {first}: take one below 64,000; others follow it")))
         };
-        let mut doors = Vec::new();
+        let mut admissions = Vec::new();
         for (place, job) in (0..).zip(&config.jobs) {
-            let node = Node::bind(terms::door(&job.key, at(job.number)?, config.silence)?)?;
-            doors.push(Door::new(job.clone(), place, node));
+            let node = Node::bind(terms::admission(&job.key, at(job.number)?, config.silence)?)?;
+            admissions.push(JobAdmission::new(job.clone(), place, node));
         }
         let stop = Arc::new(AtomicBool::new(false));
         let (mut ports, mut orders, mut threads) = (Vec::new(), Vec::new(), Vec::new());
@@ -233,21 +233,22 @@ impl Switch {
             ports.push(socket.address()?.port());
             let (sender, receiver) = channel();
             orders.push(sender);
-            let station = Station::new(number, config.system, slots, config.lanes, config.rtt, socket, receiver);
+            let port = AggregatorPort::new(number, config.system, slots, config.elements, config.rtt, socket, receiver);
             let stop = Arc::clone(&stop);
-            threads.push(std::thread::spawn(move || station.run(&stop)));
+            threads.push(std::thread::spawn(move || port.run(&stop)));
         }
-        Ok(Switch { setup: Setup { config, ports, orders }, doors, threads, stop })
+        Ok(Switch { setup: Setup { config, ports, orders }, admissions, threads, stop })
     }
 
     /// The address where workers of a job join; workers need it to start.
     ///
     /// # Errors
     /// If there is no such job, or the system cannot report the address.
-    pub fn door(&self, job: u16) -> Result<SocketAddrV6, GroupError> {
-        let door = self.doors.iter().find(|door| door.number() == job);
-        let door = door.ok_or_else(|| GroupError::Config(format!("job {job}: the switch has no such job")))?;
-        let address = door.node.addresses()?.first().copied().map(kept);
+    pub fn admission(&self, job: u16) -> Result<SocketAddrV6, GroupError> {
+        let admission = self.admissions.iter().find(|admission| admission.number() == job);
+        let admission =
+            admission.ok_or_else(|| GroupError::Config(format!("job {job}: the switch has no such job")))?;
+        let address = admission.node.addresses()?.first().copied().map(kept);
         address.ok_or_else(|| GroupError::Config(format!("job {job}: its door has no address")))
     }
 
@@ -256,15 +257,15 @@ impl Switch {
         &self.setup.ports
     }
 
-    /// Serves the doors once, for at most `at_most`; returns their events.
+    /// Serves the admission addresses once, for at most `at_most`; returns their events.
     ///
     /// # Errors
     /// If a socket fails.
     pub fn turn(&mut self, at_most: Duration) -> Result<Vec<SwitchEvent>, GroupError> {
-        let each = at_most / self.doors.len() as u32;
+        let each = at_most / self.admissions.len() as u32;
         let mut events = Vec::new();
-        for door in &mut self.doors {
-            events.append(&mut door.turn(&self.setup, each)?);
+        for admission in &mut self.admissions {
+            events.append(&mut admission.turn(&self.setup, each)?);
         }
         Ok(events)
     }
@@ -277,7 +278,7 @@ impl Switch {
             let _ = orders.send(Order::Count(to));
             from.recv_timeout(Duration::from_secs(1)).unwrap_or_default()
         });
-        let jobs = self.doors.iter().map(|door| door.status(&self.setup)).collect();
+        let jobs = self.admissions.iter().map(|admission| admission.status(&self.setup)).collect();
         let config = &self.setup.config;
         SwitchStatus { system: config.system.name(), slots: config.slots, jobs, ports: ports.collect() }
     }

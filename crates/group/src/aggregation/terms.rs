@@ -55,7 +55,7 @@ impl Layout {
 pub(super) struct Terms {
     pub(super) number: u16,
     pub(super) layout: Layout,
-    pub(super) lanes: u16,
+    pub(super) elements: u16,
     pub(super) window: u32,
     /// Slots of each port.
     pub(super) slots: u32,
@@ -70,7 +70,7 @@ impl Terms {
         Terms {
             number: welcome.job,
             layout: welcome.layout.clone(),
-            lanes: welcome.lanes,
+            elements: welcome.elements,
             window: welcome.window,
             slots: welcome.slots,
             ports: welcome.ports.len() as u32,
@@ -83,7 +83,7 @@ impl Terms {
         let slots = u64::from(self.slots) * u64::from(self.ports);
         (1..=u64::from(SLOTS_MAX)).contains(&slots)
             && (1..=WINDOW_MAX).contains(&self.window)
-            && (1..=LANES_MAX).contains(&self.lanes)
+            && (1..=LANES_MAX).contains(&self.elements)
     }
 
     /// The job: each rack is below one switch, with one plane for each of its ports. The hosts of rack `r` have the
@@ -112,8 +112,8 @@ impl Terms {
         let shape = Shape {
             number: self.number,
             group: self.number.into(),
-            lanes: self.lanes,
-            data_bytes: bytes(self.lanes) as u16,
+            elements: self.elements,
+            data_bytes: bytes(self.elements) as u16,
             control_bytes: bytes(0) as u16,
             window: self.window,
             slots: self.slots,
@@ -126,22 +126,22 @@ impl Terms {
     }
 }
 
-/// Bytes of a fragment with `lanes` lanes, IPv6 and UDP headers included.
-fn bytes(lanes: u16) -> u64 {
-    (IP_UDP + OVERHEAD + 4 * usize::from(lanes)) as u64
+/// Bytes of a fragment with `elements` elements, IPv6 and UDP headers included.
+fn bytes(elements: u16) -> u64 {
+    (IP_UDP + OVERHEAD + 4 * usize::from(elements)) as u64
 }
 
 /// The default window of a worker: the fragments that fill two round trips at this rate. Ours.
-pub(super) fn usual_window(rate: Rate, lanes: u16) -> u32 {
-    let one = rate.time_for(Bytes(bytes(lanes))).0.max(1);
+pub(super) fn usual_window(rate: Rate, elements: u16) -> u32 {
+    let one = rate.time_for(Bytes(bytes(elements))).0.max(1);
     (2 * RTT.0 / one).clamp(32, 512) as u32
 }
 
 /// The time without a result after which something is sent again: ours. A window that waits in a queue on the way
 /// there, and one on the way back, take twice the time of a window. The timeout is twice that, and at least a few
 /// slices of the scheduler. SwitchML's released code waits 10 ms, too.
-pub(super) fn timeout(rate: Rate, lanes: u16, window: u32) -> Span {
-    let whole = rate.time_for(Bytes(bytes(lanes) * u64::from(window)));
+pub(super) fn timeout(rate: Rate, elements: u16, window: u32) -> Span {
+    let whole = rate.time_for(Bytes(bytes(elements) * u64::from(window)));
     (whole * 4).max(Span::from_ms(10))
 }
 
@@ -179,7 +179,7 @@ pub(super) fn system_of(number: u8) -> Option<System> {
 
 /// The configuration of both sides of the connection between a worker and a switch; a peer that is silent for `silence`
 /// counts as gone.
-pub(super) fn door(key: &[u8], address: SocketAddrV6, silence: Duration) -> Result<Config, GroupError> {
+pub(super) fn admission(key: &[u8], address: SocketAddrV6, silence: Duration) -> Result<Config, GroupError> {
     let mut config = Config::new(key)?.plane(address);
     config.waiting = Waiting::Sleep;
     config.peer_timeout = silence;
@@ -223,7 +223,7 @@ mod tests {
     fn a_layout_is_a_job_with_these_racks_or_says_what_is_too_many() {
         let of = |racks: Vec<u8>, top| {
             let layout = Layout { racks, top };
-            Terms { number: 1, layout, lanes: 64, window: 8, slots: 16, ports: 2, rtt: RTT }.job()
+            Terms { number: 1, layout, elements: 64, window: 8, slots: 16, ports: 2, rtt: RTT }.job()
         };
         let job = of(vec![0, 1, 1, 0, 2], 3).expect("a job");
         assert_eq!([0, 1, 2, 3, 4].map(|worker| job.place(worker)), [(0, 0), (1, 0), (1, 1), (0, 1), (2, 0)]);

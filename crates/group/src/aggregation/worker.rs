@@ -1,8 +1,8 @@
 //! A worker with real numbers: the engine of its system, a socket, and the numbers of the operation under way.
 
-use super::lanes::{Scale, exponents_of_block, half, read};
-use super::line::{Apart, Line};
+use super::elements::{Scale, exponents_of_block, half, read};
 use super::message::{Join, Refusal, Welcome};
+use super::switch_connection::{Apart, SwitchConnection};
 use super::terms::{self, Terms};
 use crate::error::GroupError;
 use std::net::{Ipv6Addr, SocketAddrV6};
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use strandway_proto::Packet;
 use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks};
 use strandway_proto::packet::{Flags, Header};
-use strandway_proto::program::{Act, Lanes, Program};
+use strandway_proto::program::{Act, Elements, Program};
 use strandway_proto::units::{Rate, Time};
 use strandway_switch::training::AnyWorker;
 use strandway_switch::window::START;
 use strandway_switch::{Exponents, Job, Recovery, SelfClocked, System, Worker, WorkerSettings};
 use strandway_udp::PlaneCounters;
-use strandway_udp::fragments::{FragmentSocket, From, Opening, Received, Sealing, channel_of};
+use strandway_udp::fragments::{FragmentOpener, FragmentSocket, From, Received, Sealing, channel_of};
 
 /// Calls of the socket between two checks of timers: ours.
 const CALLS: usize = 8;
@@ -28,7 +28,7 @@ pub(super) struct Operation<'a> {
     /// The first key.
     first: u64,
     keys: u64,
-    lanes: usize,
+    elements: usize,
     /// For each key: the numbers that this worker sends until the result is there; then the result.
     numbers: Vec<i32>,
     /// For each key: is its result in floats?
@@ -64,16 +64,17 @@ impl Operation<'_> {
     pub(super) fn restore(&self, scale: Scale, into: &mut [f32]) -> bool {
         let mut sound = !self.odd;
         if !self.exponents.is_empty() {
-            let results = into.chunks_mut(self.lanes).zip(self.numbers.chunks(self.lanes)).zip(&self.exponents);
+            let results = into.chunks_mut(self.elements).zip(self.numbers.chunks(self.elements)).zip(&self.exponents);
             for ((into, sums), exponents) in results {
-                let (first, second) = into.split_at_mut(half(self.lanes).min(into.len()));
-                let (of_first, of_second) = sums.split_at(half(self.lanes));
+                let (first, second) = into.split_at_mut(half(self.elements).min(into.len()));
+                let (of_first, of_second) = sums.split_at(half(self.elements));
                 let [a, b] = exponents.map(|exponent| Scale::of_block(self.workers, exponent));
                 sound &= a.restore(&of_first[..first.len()], first) & b.restore(&of_second[..second.len()], second);
             }
             return sound;
         }
-        for ((into, sums), &float) in into.chunks_mut(self.lanes).zip(self.numbers.chunks(self.lanes)).zip(&self.floats)
+        for ((into, sums), &float) in
+            into.chunks_mut(self.elements).zip(self.numbers.chunks(self.elements)).zip(&self.floats)
         {
             match float {
                 true => into.iter_mut().zip(sums).for_each(|(to, &bits)| *to = f32::from_bits(bits as u32)),
@@ -90,7 +91,7 @@ impl Operation<'_> {
 
     fn place(&self, key: u64) -> Option<std::ops::Range<usize>> {
         let at = key.checked_sub(self.first).filter(|&at| at < self.keys)? as usize;
-        Some(at * self.lanes..(at + 1) * self.lanes)
+        Some(at * self.elements..(at + 1) * self.elements)
     }
 
     /// Turns our own fragment of a key into integers, by the exponents of its block.
@@ -99,8 +100,8 @@ impl Operation<'_> {
         self.exponents[(key - self.first) as usize] = exponents;
         let end = place.end.min(self.input.len());
         let (from, to) = (&self.input[place.start..end], &mut self.numbers[place]);
-        let (first, second) = from.split_at(half(self.lanes).min(from.len()));
-        let (to_first, to_second) = to.split_at_mut(half(self.lanes));
+        let (first, second) = from.split_at(half(self.elements).min(from.len()));
+        let (to_first, to_second) = to.split_at_mut(half(self.elements));
         for (exponent, from, to) in [(exponents[0], first, to_first), (exponents[1], second, to_second)] {
             // The agreed exponents are at least our own, so all numbers fit.
             Scale::of_block(self.workers, exponent).quantise(from, to);
@@ -112,18 +113,18 @@ impl Operation<'_> {
         let end = place.end.min(self.input.len());
         self.scratch.clear();
         self.scratch.extend(self.input[place.start.min(end)..end].iter().map(|x| x.to_bits() as i32));
-        self.scratch.resize(self.lanes, 0);
+        self.scratch.resize(self.elements, 0);
         &self.scratch
     }
 }
 
 /// One rank's part in a session of a job.
 pub(super) struct Session {
-    line: Line,
+    line: SwitchConnection,
     socket: FragmentSocket,
     received: Received,
     up: Vec<Sealing>,
-    down: Vec<Opening>,
+    down: Vec<FragmentOpener>,
     to: Vec<Arc<[SocketAddrV6]>>,
     engine: AnyWorker,
     job: Arc<Job>,
@@ -132,16 +133,16 @@ pub(super) struct Session {
     exponents: bool,
     next: u64,
     began: Instant,
-    lanes: Vec<i32>,
+    elements: Vec<i32>,
     /// Datagrams that are not fragments of our switch.
     pub(super) strangers: u64,
 }
 
 /// The data with which a rank reaches its switch.
 #[derive(Clone, Debug)]
-pub(super) struct Way<'a> {
+pub(super) struct SwitchAccess<'a> {
     pub(super) ours: Ipv6Addr,
-    pub(super) door: SocketAddrV6,
+    pub(super) admission: SocketAddrV6,
     pub(super) key: &'a [u8],
     pub(super) patience: Duration,
     /// A switch that is silent for this time counts as gone.
@@ -154,13 +155,13 @@ pub(super) struct Way<'a> {
 
 impl Session {
     /// Joins a session.
-    pub(super) fn join(way: &Way<'_>, join: Join, stop: &dyn Fn() -> bool) -> Result<Session, Apart> {
-        let (line, welcome) = Line::open(way, join, stop)?;
+    pub(super) fn join(way: &SwitchAccess<'_>, join: Join, stop: &dyn Fn() -> bool) -> Result<Session, Apart> {
+        let (line, welcome) = SwitchConnection::open(way, join, stop)?;
         let odd = || Apart::Refused(Refusal::Differs);
         let terms = Terms::of(&welcome);
-        let Welcome { system, lanes, rack, window, slots, up, down, layout, ports, .. } = welcome;
+        let Welcome { system, elements, rack, window, slots, up, down, layout, ports, .. } = welcome;
         let system = terms::system_of(system).ok_or(Apart::Refused(Refusal::Version))?;
-        if lanes != join.lanes
+        if elements != join.elements
             || !(1..=terms::SLOTS_MAX).contains(&slots)
             || !(1..=join.window.max(1)).contains(&window)
         {
@@ -171,19 +172,19 @@ impl Session {
         }
         let numbers = 0..ports.len() as u16;
         let job = terms.job().map_err(|_| odd())?;
-        let address = SocketAddrV6::new(way.ours, 0, 0, way.door.scope_id());
+        let address = SocketAddrV6::new(way.ours, 0, 0, way.admission.scope_id());
         let mut socket =
             FragmentSocket::open(address, way.socket_buffer, terms::send_buffer(way.rate, way.socket_buffer))
                 .map_err(|error| Apart::Failed(error.into()))?;
         socket.lose(way.loss, u64::from(join.worker) + 100);
-        let to = ports
-            .iter()
-            .map(|&port| Arc::from([SocketAddrV6::new(*way.door.ip(), port, 0, way.door.scope_id())].as_slice()));
+        let to = ports.iter().map(|&port| {
+            Arc::from([SocketAddrV6::new(*way.admission.ip(), port, 0, way.admission.scope_id())].as_slice())
+        });
         if join.exponents && !matches!(system, System::SwitchMl { .. }) {
             let said = format!("exponents for each block: the switch runs {}, only switchml has them", system.name());
             return Err(Apart::Failed(GroupError::Config(said)));
         }
-        let timeout = terms::timeout(way.rate, lanes, window);
+        let timeout = terms::timeout(way.rate, elements, window);
         let recovery = if system == System::Atp { Recovery::Resend } else { Recovery::Remind };
         let engine = match system {
             System::SwitchMl { .. } => {
@@ -207,7 +208,7 @@ impl Session {
             socket,
             received: Received::new(),
             up: numbers.clone().map(|port| Sealing::new(&up, port)).collect(),
-            down: numbers.map(|port| Opening::new(&down, port)).collect(),
+            down: numbers.map(|port| FragmentOpener::new(&down, port)).collect(),
             to: to.collect(),
             engine,
             next: job.shape.first,
@@ -215,7 +216,7 @@ impl Session {
             system,
             exponents: join.exponents,
             began: Instant::now(),
-            lanes: Vec::new(),
+            elements: Vec::new(),
             strangers: 0,
         })
     }
@@ -256,16 +257,17 @@ impl Session {
         priority: u8,
         mut numbers: Vec<i32>,
     ) -> Option<Operation<'a>> {
-        let lanes = usize::from(self.job.shape.lanes);
-        let keys = input.len().div_ceil(lanes) as u64;
+        let elements = usize::from(self.job.shape.elements);
+        let keys = input.len().div_ceil(elements) as u64;
         numbers.clear();
-        numbers.resize(keys as usize * lanes, 0);
+        numbers.resize(keys as usize * elements, 0);
         let first = self.next;
         if let (true, AnyWorker::SelfClocked(worker)) = (self.exponents, &mut self.engine) {
-            let own: Option<Vec<[i8; 2]>> = input.chunks(lanes).map(|block| exponents_of_block(block, lanes)).collect();
+            let own: Option<Vec<[i8; 2]>> =
+                input.chunks(elements).map(|block| exponents_of_block(block, elements)).collect();
             worker.begin_round(own?);
         } else {
-            for ((key, from), to) in (first..).zip(input.chunks(lanes)).zip(numbers.chunks_mut(lanes)) {
+            for ((key, from), to) in (first..).zip(input.chunks(elements)).zip(numbers.chunks_mut(elements)) {
                 if !scale.quantise(from, to) {
                     match &mut self.engine {
                         AnyWorker::Windowed(worker) => worker.overflow(key),
@@ -281,7 +283,7 @@ impl Session {
             input,
             first,
             keys,
-            lanes,
+            elements,
             numbers,
             floats: vec![false; keys as usize],
             exponents: if self.exponents { vec![[0; 2]; keys as usize] } else { Vec::new() },
@@ -328,13 +330,13 @@ impl Session {
     /// All ranks have all results, so the server may forget them.
     pub(super) fn end(&mut self) {
         if let AnyWorker::Windowed(worker) = &mut self.engine {
-            worker.tell_watermark();
+            worker.send_watermark();
         }
         let nothing = &mut Operation {
             input: &[],
             first: self.next,
             keys: 0,
-            lanes: 1,
+            elements: 1,
             numbers: Vec::new(),
             floats: Vec::new(),
             exponents: Vec::new(),
@@ -355,46 +357,46 @@ impl Session {
             self.strangers += 1;
             return;
         };
-        let alone = self.exponents && { fragment.lanes } == 0;
-        let whole = !fragment.kind.has_lanes() || { fragment.lanes } == self.job.shape.lanes || alone;
+        let alone = self.exponents && { fragment.elements } == 0;
+        let whole = !fragment.kind.has_elements() || { fragment.elements } == self.job.shape.elements || alone;
         if !whole || { fragment.job } != self.job.shape.number {
             self.strangers += 1;
             return;
         }
-        let mut copy = std::mem::take(&mut self.lanes);
-        let lanes = read(bytes, &mut copy);
+        let mut copy = std::mem::take(&mut self.elements);
+        let elements = read(bytes, &mut copy);
         let mut packet = self.job.packet(self.job.server(), self.job.server(), port as u8, fragment);
         packet.flags = if from.marked { Flags::CE } else { Flags::NONE };
         self.engine.handle_packet(now, &packet);
-        self.act(operation, Some((&fragment, lanes)));
-        self.lanes = copy;
+        self.act(operation, Some((&fragment, elements)));
+        self.elements = copy;
     }
 
     fn act(&mut self, operation: &mut Operation<'_>, incoming: Option<(&Fragment, &[i32])>) {
         while let Some(act) = self.engine.poll_act() {
             match act {
                 Act::Take { key, .. } => {
-                    let (Some((fragment, lanes)), Some(place)) = (incoming, operation.place(key)) else { continue };
+                    let (Some((fragment, elements)), Some(place)) = (incoming, operation.place(key)) else { continue };
                     operation.floats[(key - operation.first) as usize] = fragment.marks.has(Marks::FLOAT);
                     operation.left -= 1;
-                    match lanes.len() == operation.lanes {
-                        true => operation.numbers[place].copy_from_slice(lanes),
+                    match elements.len() == operation.elements {
+                        true => operation.numbers[place].copy_from_slice(elements),
                         false => operation.odd = true,
                     }
                 }
-                Act::Send { packet, lanes } => self.send(operation, &packet, lanes),
+                Act::Send { packet, elements } => self.send(operation, &packet, elements),
                 // Only switches have registers.
                 Act::Store { .. } | Act::Add { .. } | Act::Fail { .. } => {}
             }
         }
     }
 
-    fn send(&mut self, operation: &mut Operation<'_>, packet: &Packet, lanes: Lanes) {
+    fn send(&mut self, operation: &mut Operation<'_>, packet: &Packet, elements: Elements) {
         let Header::Fragment(mut fragment) = packet.header else { return };
         let port = usize::from(packet.path.port()) % self.up.len();
         let (to, up, socket) = (&self.to[port], &mut self.up[port], &mut self.socket);
-        match lanes {
-            Lanes::Own(key) => {
+        match elements {
+            Elements::Own(key) => {
                 // For keys of an operation that has ended, all ranks have the result.
                 let Some(place) = operation.place(key) else { return };
                 if let (true, AnyWorker::SelfClocked(worker)) = (self.exponents, &self.engine) {
@@ -405,14 +407,14 @@ impl Session {
                     false => socket.push(to, up, &fragment, &operation.numbers[place]),
                 }
             }
-            Lanes::Result(key) => {
+            Elements::Result(key) => {
                 let Some(place) = operation.place(key) else { return };
                 debug_assert_eq!(fragment.kind, Kind::ResultCopy, "only copies carry a result");
                 let float = operation.floats[(key - operation.first) as usize];
                 fragment.marks = fragment.marks.with_if(float, Marks::FLOAT);
                 socket.push(to, up, &fragment, &operation.numbers[place]);
             }
-            Lanes::None | Lanes::Incoming | Lanes::Register(_) => socket.push(to, up, &fragment, &[]),
+            Elements::None | Elements::Incoming | Elements::Register(_) => socket.push(to, up, &fragment, &[]),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Peers with the key that say anything and leave at any moment end no receiver, no sender, and no server of copies,
 //! which speaks the same messages about files.
 
-use super::note::{Form, Note, Parcel, VERSION};
+use super::message::{CastMessage, FileBatch, Form, VERSION};
 use super::{List, Listener, Options, Served, State, receive, send};
 use crate::leaver::{Leaver, addresses, rounds, spoiled};
 use crate::team::Options as TeamOptions;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use strandway_proto::rng::Random;
 use strandway_proto::units::Rate;
 use strandway_udp::copy::parts::Target;
-use strandway_udp::copy::{self, Answer, Entry, Kind, MESSAGE_MAX, Message, Modified, Trouble};
+use strandway_udp::copy::{self, Answer, Entry, FileError, Kind, MESSAGE_MAX, Message, Modified};
 use strandway_udp::{Config, Node};
 
 /// The most bytes of words that are anything.
@@ -97,7 +97,7 @@ fn message(random: &mut Random) -> Message {
     match random.below(6) {
         0 | 1 => Message::Offer(entries(random)),
         2 => Message::Settle(entries(random)),
-        3 => Message::Refused(Trouble::Full),
+        3 => Message::Refused(FileError::Full),
         4 => Message::Answers(vec![(
             one(random, &[0, 0, 1]),
             Answer::Missing(vec![(0, one(random, &[1, 5, u32::MAX]))]),
@@ -108,8 +108,8 @@ fn message(random: &mut Random) -> Message {
     }
 }
 
-/// Notes of a sender, in about the right order.
-fn notes_of_a_sender(random: &mut Random, ours: &[SocketAddrV6], theirs: &[SocketAddrV6]) -> Vec<Vec<u8>> {
+/// Messages of a sender, in about the right order.
+fn messages_of_a_sender(random: &mut Random, ours: &[SocketAddrV6], theirs: &[SocketAddrV6]) -> Vec<Vec<u8>> {
     let secret = std::array::from_fn(|_| random.next_u64() as u8);
     let form = Form {
         rank: one(random, &[1, 1, 1, 1, 0, 2]),
@@ -125,54 +125,54 @@ fn notes_of_a_sender(random: &mut Random, ours: &[SocketAddrV6], theirs: &[Socke
         parity: [[0, 0], [0, 0], [4, 2], [255, 255]][random.below(4) as usize],
         members: vec![ours.to_vec(), theirs.to_vec()],
     };
-    let parcel = Parcel {
+    let batch = FileBatch {
         slot: one(random, &[0, 0, 1, 999]) as u16,
         bytes: one(random, &[10, 70_000, 0, u32::MAX]),
         hash: [1; 32],
         listed: random.chance(0.2),
         next: one(random, &[0, 0, 16, u32::MAX]),
     };
-    let hello = Note::Hello {
+    let hello = CastMessage::Hello {
         version: if random.chance(0.1) { 9 } else { VERSION },
         block_log2: one(random, &[16, 16, 16, 12, 26, 0]) as u8,
         slots: one(random, &[2, 2, 2, 0, 64]) as u16,
     };
     let all = [
         hello,
-        Note::Form(form),
-        Note::Copy(message(random).encode()),
-        Note::Try,
-        Note::Planes(0),
-        Note::Parcel(parcel),
-        Note::Over,
+        CastMessage::Form(form),
+        CastMessage::Copy(message(random).encode()),
+        CastMessage::Try,
+        CastMessage::Planes(0),
+        CastMessage::Parcel(batch),
+        CastMessage::Over,
     ];
     let upto = 1 + random.below(all.len() as u32) as usize;
-    let mut notes: Vec<Vec<u8>> = all.into_iter().take(upto).map(|note| note.encode()).collect();
-    notes.retain(|_| random.chance(0.9));
-    spoil_one(random, notes)
+    let mut messages: Vec<Vec<u8>> = all.into_iter().take(upto).map(|message| message.encode()).collect();
+    messages.retain(|_| random.chance(0.9));
+    spoil_one(random, messages)
 }
 
-fn notes_of_a_receiver(random: &mut Random) -> Vec<Vec<u8>> {
-    let mut notes = vec![Note::Welcome.encode()];
+fn messages_of_a_receiver(random: &mut Random) -> Vec<Vec<u8>> {
+    let mut messages = vec![CastMessage::Welcome.encode()];
     for _ in 0..random.below(6) {
-        notes.push(match random.below(6) {
-            0 | 1 => Note::Joined.encode(),
-            2 => Note::Heard(random.below(4)).encode(),
-            3 => Note::Taken.encode(),
-            _ => Note::Copy(message(random).encode()).encode(),
+        messages.push(match random.below(6) {
+            0 | 1 => CastMessage::Joined.encode(),
+            2 => CastMessage::Heard(random.below(4)).encode(),
+            3 => CastMessage::Taken.encode(),
+            _ => CastMessage::Copy(message(random).encode()).encode(),
         });
     }
-    spoil_one(random, notes)
+    spoil_one(random, messages)
 }
 
 /// Spoils one of these, half of the time.
-fn spoil_one(random: &mut Random, mut notes: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-    if notes.is_empty() || random.chance(0.5) {
-        return notes;
+fn spoil_one(random: &mut Random, mut messages: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    if messages.is_empty() || random.chance(0.5) {
+        return messages;
     }
-    let at = random.below(notes.len() as u32) as usize;
-    notes[at] = spoiled(random, notes[at].clone(), MOST);
-    notes
+    let at = random.below(messages.len() as u32) as usize;
+    messages[at] = spoiled(random, messages[at].clone(), MOST);
+    messages
 }
 
 /// Is set at the end, also by a panic.
@@ -201,7 +201,7 @@ fn a_sender_that_says_anything_and_leaves_ends_only_its_own_cast() {
         let _stop = SetAtEnd(&stop);
         let ours = leaver.addresses();
         for _ in 0..rounds(150) {
-            let words = notes_of_a_sender(&mut leaver.random, &ours, &listener.addresses);
+            let words = messages_of_a_sender(&mut leaver.random, &ours, &listener.addresses);
             leaver.call(&listener.addresses, &words, MESSAGE_MAX, &mut pause);
             assert!(!service.is_finished(), "a sender has ended the receiver: {:?}", service.join());
             if service.is_finished() {
@@ -235,7 +235,7 @@ fn a_receiver_that_says_anything_and_leaves_does_not_end_the_cast_of_the_others(
                 let (node, listeners) = (Node::bind(config()).expect("a node"), listeners);
                 send(node, &listeners, &folder.source(), &options(), &|| false, &mut |_| {})
             });
-            let words = notes_of_a_receiver(&mut leaver.random);
+            let words = messages_of_a_receiver(&mut leaver.random);
             leaver.answer(&words, MESSAGE_MAX, &mut pause);
             while !sending.is_finished() {
                 leaver.rest();
@@ -284,13 +284,13 @@ fn a_client_that_says_anything_and_leaves_does_not_end_a_server_of_copies() {
     assert!(leaver.spoke >= rounds(200) / 3, "{} clients have spoken", leaver.spoke);
 }
 
-/// The notes of a receiver in a cast whose sender says these notes.
-fn said_of(notes: &[Note]) -> String {
+/// The messages of a receiver in a cast whose sender says these messages.
+fn said_of(messages: &[CastMessage]) -> String {
     let (folder, stop) = (Folder::new("said"), AtomicBool::new(false));
     let node = Node::bind(config()).expect("a node");
     let at = addresses(&node);
     let mut leaver = Leaver::new(config(), 24);
-    let words: Vec<Vec<u8>> = notes.iter().map(Note::encode).collect();
+    let words: Vec<Vec<u8>> = messages.iter().map(CastMessage::encode).collect();
     let mut said = String::new();
     std::thread::scope(|scope| {
         let target = Target::open(&folder.there()).expect("a folder");
@@ -316,8 +316,8 @@ fn said_of(notes: &[Note]) -> String {
     said
 }
 
-fn hello() -> Note {
-    Note::Hello { version: VERSION, block_log2: 16, slots: 2 }
+fn hello() -> CastMessage {
+    CastMessage::Hello { version: VERSION, block_log2: 16, slots: 2 }
 }
 
 fn form() -> Form {
@@ -348,22 +348,22 @@ fn a_form_of_no_team_ends_its_own_cast() {
         (Form { trees: 0, ..form() }, "a team with 0 trees for each plane: take 1 to 1024"),
         (Form { trees: 65_535, ..form() }, "a team with 65535 trees for each plane: take 1 to 1024"),
     ] {
-        assert_eq!(said_of(&[hello(), Note::Form(form.clone())]), why, "{form:?}");
+        assert_eq!(said_of(&[hello(), CastMessage::Form(form.clone())]), why, "{form:?}");
     }
 }
 
 #[test]
-fn a_parcel_without_bytes_or_without_its_slot_ends_its_own_cast() {
-    let parcel = Parcel { slot: 0, bytes: 10, hash: [1; 32], listed: false, next: 0 };
-    for parcel in [
-        Parcel { bytes: 0, ..parcel },
-        Parcel { slot: 2, ..parcel },
-        Parcel { bytes: u32::MAX, ..parcel },
-        Parcel { next: u32::MAX, ..parcel },
-        Parcel { listed: true, ..parcel },
+fn a_batch_without_bytes_or_without_its_slot_ends_its_own_cast() {
+    let batch = FileBatch { slot: 0, bytes: 10, hash: [1; 32], listed: false, next: 0 };
+    for batch in [
+        FileBatch { bytes: 0, ..batch },
+        FileBatch { slot: 2, ..batch },
+        FileBatch { bytes: u32::MAX, ..batch },
+        FileBatch { next: u32::MAX, ..batch },
+        FileBatch { listed: true, ..batch },
     ] {
-        let said = said_of(&[hello(), Note::Form(form()), Note::Parcel(parcel)]);
-        assert_eq!(said, copy::Malformed.to_string(), "{parcel:?}");
+        let said = said_of(&[hello(), CastMessage::Form(form()), CastMessage::Parcel(batch)]);
+        assert_eq!(said, copy::Malformed.to_string(), "{batch:?}");
     }
 }
 

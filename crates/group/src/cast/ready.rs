@@ -1,4 +1,4 @@
-//! Parcels that wait to be cast, each with the list of its hashes, which a separate thread makes.
+//! File batches that wait to be cast, each with the list of its hashes, which a separate thread makes.
 
 use super::{CastError, List, step_back};
 use crate::error::GroupError;
@@ -8,26 +8,26 @@ use strandway_proto::repair::Code;
 use strandway_udp::Waker;
 use strandway_udp::copy::parts::Order;
 
-/// A parcel that waits to be cast.
+/// A file batch that waits to be cast.
 pub(super) struct Ready {
     /// Its slot.
     pub(super) slot: u16,
     pub(super) bytes: Vec<u8>,
     /// The list of its hashes; `None` if members trust each other.
     pub(super) list: Option<List>,
-    /// The receivers have the list, since it came with the parcel before.
+    /// The receivers have the list, since it came with the file batch before.
     pub(super) listed: bool,
 }
 
 /// An order of the disk thread, after hashing.
 pub(super) enum Step {
-    /// Cast this parcel.
+    /// Cast this file batch.
     Parcel(Result<Ready, GroupError>),
     /// Any other order.
     Other(Order),
 }
 
-/// Passes orders on, and adds to each parcel the list of its hashes, for chunks and parity as in `cut`; without `cut`
+/// Passes orders on, and adds to each file batch the list of its hashes, for chunks and parity as in `cut`; without `cut`
 /// there are no lists. Wakes the node at each order. The thread ends when either channel ends.
 pub(super) fn hasher(
     orders: mpsc::Receiver<Order>,

@@ -1,7 +1,7 @@
 //! The side that writes files: it takes one cast after the other.
 
-use super::note::{Form, Note, Parcel, VERSION};
-use super::seat::Seat;
+use super::message::{CastMessage, FileBatch, Form, VERSION};
+use super::node_role::NodeRole;
 use super::{BLOCK_LOG2, CastError, Hashes, List, PATIENCE_MAX, RTT_MAX, step_back, with_list};
 use crate::error::GroupError;
 use crate::team::Options;
@@ -12,13 +12,13 @@ use strandway_proto::Span;
 use strandway_proto::repair::Code;
 use strandway_proto::units::Rate;
 use strandway_udp::address::shown;
-use strandway_udp::copy::parts::{Receiver, Said, Target, Work, parcel_bytes, work};
-use strandway_udp::copy::{Letters, Malformed, Message, Trouble};
+use strandway_udp::copy::parts::{DiskEvent, Receiver, Target, Work, parcel_bytes, work};
+use strandway_udp::copy::{FileError, Letters, Malformed, Message};
 use strandway_udp::{Completion, Connection, Membership, Node};
 
 /// The longest that a receiver sleeps before it checks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
-/// The most parcels that a sender may have under way, and the most bytes of all of them together: ours.
+/// The most file batches that a sender may have under way, and the most bytes of all of them together: ours.
 const SLOTS_MAX: u16 = 64;
 const MEMORY_MAX: u64 = 1 << 30;
 /// The least rate of a team, in bits per second.
@@ -38,7 +38,7 @@ pub enum Served {
     },
     /// A cast has ended: this receiver has everything that the sender had for it.
     Over {
-        /// Payload of parcels, in bytes.
+        /// Payload of file batches, in bytes.
         bytes: u64,
     },
     /// A cast ended early, for this reason.
@@ -79,30 +79,30 @@ pub fn receive(
 }
 
 struct Session<'a, S> {
-    seat: Seat,
+    role: NodeRole,
     connection: Connection,
-    letters: Letters,
+    controls: Letters,
     target: &'a mut Target,
     stop: &'a S,
     /// Present after the sender's hello: the channel to the disk thread, and the channel of its news.
-    disk: Option<(mpsc::Sender<Work>, mpsc::Receiver<Said>)>,
+    disk: Option<(mpsc::Sender<Work>, mpsc::Receiver<DiskEvent>)>,
     block: u32,
-    /// For each slot: is its parcel not on the disk yet?
+    /// For each slot: is its file batch not on the disk yet?
     busy: Vec<bool>,
     trusting: bool,
     parity: Option<Code>,
-    /// The list of the next parcel, if it came with the last one.
+    /// The list of the next file batch, if it came with the last one.
     next: Option<Vec<u8>>,
     bytes: u64,
 }
 
 impl<'a, S: Fn() -> bool> Session<'a, S> {
     fn new(mut node: Node, connection: Connection, target: &'a mut Target, stop: &'a S) -> Session<'a, S> {
-        let letters = Letters::new(&mut node, connection);
+        let controls = Letters::new(&mut node, connection);
         Session {
-            seat: Seat::new(node),
+            role: NodeRole::new(node),
             connection,
-            letters,
+            controls,
             target,
             stop,
             disk: None,
@@ -117,86 +117,90 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
 
     /// Leaves team and connection.
     fn end(self) -> Node {
-        let mut node = self.seat.leave();
+        let mut node = self.role.leave();
         // The connection may have ended by itself.
         let _ = node.close(self.connection);
-        self.letters.leave(&mut node);
+        self.controls.leave(&mut node);
         node
     }
 
-    fn say(&mut self, note: &Note) -> Result<(), CastError> {
-        Ok(self.letters.send(self.seat.node(), note.encode())?)
+    fn send_message(&mut self, message: &CastMessage) -> Result<(), CastError> {
+        Ok(self.controls.send(self.role.node(), message.encode())?)
     }
 
     /// Serves the sender until it sends [`Note::Over`].
     fn run(&mut self, tell: &mut impl FnMut(Served) -> bool) -> Result<(), CastError> {
-        self.letters.post_all(self.seat.node())?;
+        self.controls.post_all(self.role.node())?;
         loop {
             if (self.stop)() {
                 return Err(CastError::Stopped);
             }
-            self.hear_disk()?;
+            self.handle_disk()?;
             // The disk thread wakes the node.
-            let completion = self.seat.wait(LOOK)?;
+            let completion = self.role.wait(LOOK)?;
             let Some(completion) = completion else { continue };
-            if let Some(note) = self.take(completion)?
-                && self.heed(note, tell)?
+            if let Some(message) = self.take(completion)?
+                && self.handle_message(message, tell)?
             {
                 return Ok(());
             }
         }
     }
 
-    /// The note of a completion, if it has one.
-    fn take(&mut self, completion: Completion) -> Result<Option<Note>, CastError> {
+    /// The message of a completion, if it has one.
+    fn take(&mut self, completion: Completion) -> Result<Option<CastMessage>, CastError> {
         match completion {
             Completion::Received { connection, bytes, .. } if connection == self.connection => {
-                let (part, bytes) = self.letters.take(self.seat.node(), bytes)?;
-                let note = Note::decode(bytes)?;
-                // If the connection has ended since, the note still counts, and `Closed` follows.
-                let _ = self.letters.post(self.seat.node(), part);
-                Ok(Some(note))
+                let (part, bytes) = self.controls.take(self.role.node(), bytes)?;
+                let message = CastMessage::decode(bytes)?;
+                // If the connection has ended since, the message still counts, and `Closed` follows.
+                let _ = self.controls.post(self.role.node(), part);
+                Ok(Some(message))
             }
             Completion::Sent { connection, operation } if connection == self.connection => {
-                self.letters.sent(self.seat.node(), operation)?;
+                self.controls.sent(self.role.node(), operation)?;
                 Ok(None)
             }
             Completion::Closed { connection, .. } if connection == self.connection => Err(CastError::SenderGone),
             // A receiver serves one sender at a time: another one's connection is closed.
             Completion::Accepted { connection, .. } => {
-                let _ = self.seat.node().close(connection);
+                let _ = self.role.node().close(connection);
                 Ok(None)
             }
             other => {
-                self.seat.heed(&other)?;
+                self.role.handle_completion(&other)?;
                 Ok(None)
             }
         }
     }
 
-    /// Handles a note of the sender; true if it is the last one.
-    fn heed(&mut self, note: Note, tell: &mut impl FnMut(Served) -> bool) -> Result<bool, CastError> {
-        match (note, self.disk.is_some()) {
-            (Note::Hello { version, block_log2, slots }, false) => self.begin(version, block_log2, slots)?,
-            (Note::Copy(message), true) => {
+    /// Handles a message of the sender; true if it is the last one.
+    fn handle_message(
+        &mut self,
+        message: CastMessage,
+        tell: &mut impl FnMut(Served) -> bool,
+    ) -> Result<bool, CastError> {
+        match (message, self.disk.is_some()) {
+            (CastMessage::Hello { version, block_log2, slots }, false) => self.begin(version, block_log2, slots)?,
+            (CastMessage::Copy(message), true) => {
                 let message = Message::decode(&message).map_err(|_| Malformed)?;
                 self.work(Work::Message(0, message))?;
             }
-            (Note::Form(form), true) => self.join(form)?,
-            (Note::Try, true) => {
-                let heard = self.seat.team().ok_or(Malformed)?.try_planes()?;
-                self.say(&Note::Heard(heard))?;
+            (CastMessage::Form(form), true) => self.join(form)?,
+            (CastMessage::Try, true) => {
+                let heard = self.role.team().ok_or(Malformed)?.try_planes()?;
+                self.send_message(&CastMessage::Heard(heard))?;
             }
-            (Note::Planes(planes), true) => {
-                let team = self.seat.team().ok_or(Malformed)?;
+            (CastMessage::Planes(planes), true) => {
+                let team = self.role.team().ok_or(Malformed)?;
                 team.planes = planes;
                 let members = team.ranks();
                 if !tell(Served::Formed { members, planes }) {
                     return Err(CastError::Stopped);
                 }
             }
-            (Note::Parcel(parcel), true) => self.parcel(&parcel)?,
-            (Note::Over, true) => return Ok(true),
+            (CastMessage::Parcel(batch), true) => self.batch(&batch)?,
+            (CastMessage::Over, true) => return Ok(true),
             _ => return Err(Malformed.into()),
         }
         Ok(false)
@@ -204,28 +208,28 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
 
     /// Handles the sender's hello.
     fn begin(&mut self, version: u16, block_log2: u8, slots: u16) -> Result<(), CastError> {
-        let refused = |session: &mut Self, trouble| {
-            session.say(&Note::Refused(trouble))?;
-            Err(CastError::Refused(trouble))
+        let refused = |session: &mut Self, file_error| {
+            session.send_message(&CastMessage::Refused(file_error))?;
+            Err(CastError::Refused(file_error))
         };
         if version != VERSION {
-            return refused(self, Trouble::Version);
+            return refused(self, FileError::Version);
         }
         if !BLOCK_LOG2.contains(&block_log2) || !(1..=SLOTS_MAX).contains(&slots) {
             return Err(Malformed.into());
         }
         self.block = 1 << block_log2;
         if u64::from(slots) * parcel_bytes(self.block) > MEMORY_MAX {
-            return refused(self, Trouble::NoMemory);
+            return refused(self, FileError::NoMemory);
         }
         let target = match self.target.below(&[], false) {
             Ok(target) => target,
-            Err(trouble) => return refused(self, trouble),
+            Err(file_error) => return refused(self, file_error),
         };
         self.busy = vec![false; slots.into()];
         let (orders, list) = mpsc::channel();
         let (say, said) = mpsc::channel();
-        let waker = self.seat.node().waker()?;
+        let waker = self.role.node().waker()?;
         let receiver = Receiver::of_many(target, self.block);
         let spawned = std::thread::Builder::new().name("cast".into()).spawn(move || {
             step_back();
@@ -239,7 +243,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
             return Err(CastError::Option(format!("no thread for the disk: {error}")));
         }
         self.disk = Some((orders, said));
-        self.say(&Note::Welcome)
+        self.send_message(&CastMessage::Welcome)
     }
 
     fn work(&mut self, work: Work) -> Result<(), CastError> {
@@ -247,17 +251,17 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
             // If the thread has ended, it has reported why.
             let _ = orders.send(work);
         }
-        self.hear_disk()
+        self.handle_disk()
     }
 
     /// Passes the disk thread's messages to the sender.
-    fn hear_disk(&mut self) -> Result<(), CastError> {
+    fn handle_disk(&mut self) -> Result<(), CastError> {
         while let Some(said) = self.disk.as_ref().and_then(|(_, said)| said.try_recv().ok()) {
             match said {
-                Said::Message(message) => self.say(&Note::Copy(message))?,
-                Said::Freed(slot) => self.busy[usize::from(slot)] = false,
-                Said::Broken => return Err(Malformed.into()),
-                Said::Heard(_) | Said::Ready(_) => {}
+                DiskEvent::Message(message) => self.send_message(&CastMessage::Copy(message))?,
+                DiskEvent::Freed(slot) => self.busy[usize::from(slot)] = false,
+                DiskEvent::Broken => return Err(Malformed.into()),
+                DiskEvent::Heard(_) | DiskEvent::Ready(_) => {}
             }
         }
         Ok(())
@@ -265,7 +269,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
 
     /// Joins a team, after leaving the one before.
     fn join(&mut self, form: Form) -> Result<(), CastError> {
-        let ours = self.seat.node().addresses()?.len();
+        let ours = self.role.node().addresses()?.len();
         let sane = form.rank != 0
             && (form.rank as usize) < form.members.len()
             && form.members.iter().all(|member| member.len() == ours)
@@ -299,23 +303,23 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
             port: form.port,
             trees: form.trees,
         };
-        match self.seat.join(&membership, options) {
-            Ok(()) => self.say(&Note::Joined),
+        match self.role.join(&membership, options) {
+            Ok(()) => self.send_message(&CastMessage::Joined),
             // The sender tries another port.
-            Err(GroupError::Node(error)) if error.is_port_taken() => self.say(&Note::Taken),
+            Err(GroupError::Node(error)) if error.is_port_taken() => self.send_message(&CastMessage::Taken),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Receives a parcel.
-    fn parcel(&mut self, parcel: &Parcel) -> Result<(), CastError> {
-        let Parcel { slot, bytes, hash, listed, next } = *parcel;
+    /// Receives a file batch.
+    fn batch(&mut self, batch: &FileBatch) -> Result<(), CastError> {
+        let FileBatch { slot, bytes, hash, listed, next } = *batch;
         let free = self.busy.get(usize::from(slot)).is_some_and(|busy| !busy);
         if !free || u64::from(bytes) > parcel_bytes(self.block) || bytes == 0 {
             return Err(Malformed.into());
         }
         let (stop, parity, bytes, next) = (self.stop, self.parity, bytes as usize, next as usize);
-        let team = self.seat.team().ok_or(Malformed)?;
+        let team = self.role.team().ok_or(Malformed)?;
         let chunk = team.node().payload() as u16;
         if next > List::bytes(parcel_bytes(self.block) as usize, chunk, parity)? {
             return Err(Malformed.into());

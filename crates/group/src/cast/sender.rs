@@ -3,10 +3,10 @@
 
 mod forming;
 
-use super::chorus::Chorus;
-use super::note::{Note, Parcel, VERSION};
+use super::message::{CastMessage, FileBatch, VERSION};
+use super::node_role::NodeRole;
 use super::ready::{Ready, Step, hasher};
-use super::seat::Seat;
+use super::receiver_group::ReceiverGroup;
 use super::{BLOCK_LOG2, CastError, Failures, Hashes, Options, PATIENCE_MAX, RTT_MAX, step_back, with_list};
 use crate::error::GroupError;
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ use strandway_udp::{Completion, Connection, Error, Node, Reason};
 
 /// The interval at which `each` gets the status; also the longest that the sender sleeps.
 const LOOK: Duration = Duration::from_millis(100);
-/// The most messages of a receiver that wait to be handled: ours, far more than the parcels and offers under way cause.
+/// The most messages of a receiver that wait to be handled: ours, far more than the file batches and offers under way cause.
 const NOTES_MAX: usize = 1_024;
 /// The time after which a receiver that does not answer is called again.
 const AGAIN: Duration = Duration::from_millis(1_000);
@@ -57,7 +57,7 @@ pub struct Progress {
     pub name: String,
     /// Its state.
     pub state: State,
-    /// Payload of parcels that are on its disk, in bytes.
+    /// Payload of file batches that are on its disk, in bytes.
     pub bytes: u64,
     /// Files that it received and has now.
     pub files: u64,
@@ -94,7 +94,7 @@ pub struct Summary {
     /// Files that did not arrive at a receiver.
     pub failures: Failures,
     /// Sources that could not be read.
-    pub unread: Vec<(PathBuf, strandway_udp::copy::Trouble)>,
+    pub unread: Vec<(PathBuf, strandway_udp::copy::FileError)>,
 }
 
 /// Casts `sources` to all receivers that answer, into the directories that they serve. The source `a` becomes `a`
@@ -128,7 +128,7 @@ pub fn send(
     let wire = node.wire_bytes();
     let peers = listeners.iter().map(|listener| Peer::new(listener.clone())).collect();
     let mut casting = Casting {
-        seat: Seat::new(node),
+        role: NodeRole::new(node),
         peers,
         options,
         stop,
@@ -146,14 +146,14 @@ struct Peer {
     listener: Listener,
     state: State,
     connection: Option<Connection>,
-    letters: Option<Letters>,
+    controls: Option<Letters>,
     /// When to call it again.
     call_at: Instant,
     /// Its messages that have not been handled.
-    notes: VecDeque<Note>,
+    messages: VecDeque<CastMessage>,
     bytes: u64,
     files: u64,
-    failures: Vec<(u32, strandway_udp::copy::Trouble)>,
+    failures: Vec<(u32, strandway_udp::copy::FileError)>,
 }
 
 impl Peer {
@@ -162,9 +162,9 @@ impl Peer {
             listener,
             state: State::Absent,
             connection: None,
-            letters: None,
+            controls: None,
             call_at: Instant::now(),
-            notes: VecDeque::new(),
+            messages: VecDeque::new(),
             bytes: 0,
             files: 0,
             failures: Vec::new(),
@@ -173,7 +173,7 @@ impl Peer {
 }
 
 struct Casting<'a, S> {
-    seat: Seat,
+    role: NodeRole,
     peers: Vec<Peer>,
     options: &'a Options,
     stop: &'a S,
@@ -187,8 +187,8 @@ struct Casting<'a, S> {
 
 impl<S: Fn() -> bool> Casting<'_, S> {
     fn status(&mut self) -> Status {
-        let planes = self.seat.team().map_or(0, |team| team.multicast_planes());
-        let wire_bytes = self.seat.node().wire_bytes() - self.wire;
+        let planes = self.role.team().map_or(0, |team| team.multicast_planes());
+        let wire_bytes = self.role.node().wire_bytes() - self.wire;
         let progress = |peer: &Peer| Progress {
             name: peer.listener.name.clone(),
             state: peer.state.clone(),
@@ -248,7 +248,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         for who in 0..self.peers.len() {
             if self.peers[who].state == State::Done {
                 // The connection may have ended already.
-                let _ = self.say(who, &Note::Over);
+                let _ = self.send_message(who, &CastMessage::Over);
             }
         }
         let until = Instant::now() + Duration::from_secs(1);
@@ -274,9 +274,9 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         self.peers.iter().map(|peer| (peer.listener.name.clone(), why(peer))).collect()
     }
 
-    fn say(&mut self, who: usize, note: &Note) -> Result<(), CastError> {
-        match &mut self.peers[who].letters {
-            Some(letters) => Ok(letters.send(self.seat.node(), note.encode())?),
+    fn send_message(&mut self, who: usize, message: &CastMessage) -> Result<(), CastError> {
+        match &mut self.peers[who].controls {
+            Some(controls) => Ok(controls.send(self.role.node(), message.encode())?),
             None => Ok(()),
         }
     }
@@ -290,7 +290,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
             let peer = &self.peers[who];
             if peer.state == State::Absent && peer.connection.is_none() && peer.call_at <= Instant::now() {
                 let addresses = peer.listener.addresses.clone();
-                match self.seat.node().connect(&addresses) {
+                match self.role.node().connect(&addresses) {
                     Ok(connection) => self.peers[who].connection = Some(connection),
                     // Its addresses do not fit, however often it is called.
                     Err(error @ Error::Config(_)) => self.peers[who].state = State::Lost(error.to_string()),
@@ -298,8 +298,8 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                 }
             }
         }
-        if let Some(completion) = self.seat.wait(nap)? {
-            self.heed(completion)?;
+        if let Some(completion) = self.role.wait(nap)? {
+            self.handle_completion(completion)?;
         }
         if self.looked.elapsed() >= LOOK {
             self.looked = Instant::now();
@@ -309,55 +309,57 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         Ok(())
     }
 
-    fn heed(&mut self, completion: Completion) -> Result<(), CastError> {
+    fn handle_completion(&mut self, completion: Completion) -> Result<(), CastError> {
         let of = |casting: &Self, connection: Connection| {
             casting.peers.iter().position(|peer| peer.connection == Some(connection))
         };
         match completion {
             Completion::Connected { connection } => {
                 let Some(who) = of(self, connection) else { return Ok(()) };
-                let mut letters = Letters::new(self.seat.node(), connection);
-                let posted = letters.post_all(self.seat.node());
-                self.peers[who].letters = Some(letters);
+                let mut controls = Letters::new(self.role.node(), connection);
+                let posted = controls.post_all(self.role.node());
+                self.peers[who].controls = Some(controls);
                 let (block, slots) = (self.options.block, self.options.slots);
-                let hello = Note::Hello { version: VERSION, block_log2: block.trailing_zeros() as u8, slots };
+                let hello = CastMessage::Hello { version: VERSION, block_log2: block.trailing_zeros() as u8, slots };
                 // If the connection has ended in the turn in which it began, `Closed` follows.
-                let _ = posted.map_err(CastError::from).and_then(|()| self.say(who, &hello));
+                let _ = posted.map_err(CastError::from).and_then(|()| self.send_message(who, &hello));
             }
             Completion::Received { connection, bytes, .. } => {
                 let Some(who) = of(self, connection) else { return Ok(()) };
-                let Some(letters) = &mut self.peers[who].letters else { return Ok(()) };
-                let (part, note) = match letters.take(self.seat.node(), bytes) {
-                    Ok((part, bytes)) => (part, Note::decode(bytes)),
+                let Some(controls) = &mut self.peers[who].controls else { return Ok(()) };
+                let (part, message) = match controls.take(self.role.node(), bytes) {
+                    Ok((part, bytes)) => (part, CastMessage::decode(bytes)),
                     Err(error) => {
                         self.give_up(who, &error.to_string());
                         return Ok(());
                     }
                 };
-                // If the connection has ended since, the note still counts, and `Closed` follows.
-                let _ = letters.post(self.seat.node(), part);
-                match note {
-                    Ok(Note::Welcome) if self.peers[who].state == State::Absent => self.peers[who].state = State::Waits,
-                    Ok(Note::Refused(trouble)) => self.give_up(who, &trouble.to_string()),
-                    Ok(_) if self.peers[who].notes.len() >= NOTES_MAX => {
+                // If the connection has ended since, the message still counts, and `Closed` follows.
+                let _ = controls.post(self.role.node(), part);
+                match message {
+                    Ok(CastMessage::Welcome) if self.peers[who].state == State::Absent => {
+                        self.peers[who].state = State::Waits
+                    }
+                    Ok(CastMessage::Refused(file_error)) => self.give_up(who, &file_error.to_string()),
+                    Ok(_) if self.peers[who].messages.len() >= NOTES_MAX => {
                         self.give_up(who, "it sent more messages than it was asked for")
                     }
-                    Ok(note) => self.peers[who].notes.push_back(note),
+                    Ok(message) => self.peers[who].messages.push_back(message),
                     Err(malformed) => self.give_up(who, &malformed.to_string()),
                 }
             }
             Completion::Sent { connection, operation } => {
                 if let Some(who) = of(self, connection)
-                    && let Some(letters) = &mut self.peers[who].letters
-                    && let Err(error) = letters.sent(self.seat.node(), operation)
+                    && let Some(controls) = &mut self.peers[who].controls
+                    && let Err(error) = controls.sent(self.role.node(), operation)
                 {
                     self.give_up(who, &error.to_string());
                 }
             }
             Completion::Closed { connection, reason } => {
                 let Some(who) = of(self, connection) else { return Ok(()) };
-                if let Some(letters) = self.peers[who].letters.take() {
-                    letters.leave(self.seat.node());
+                if let Some(controls) = self.peers[who].controls.take() {
+                    controls.leave(self.role.node());
                 }
                 let peer = &mut self.peers[who];
                 peer.connection = None;
@@ -371,7 +373,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                     State::Absent | State::Receives => peer.state = State::Lost(reason.to_string()),
                 }
             }
-            other => self.seat.heed(&other)?,
+            other => self.role.handle_completion(&other)?,
         }
         Ok(())
     }
@@ -381,10 +383,10 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         self.peers[who].state = State::Lost(why.into());
         if let Some(connection) = self.peers[who].connection.take() {
             // It may have ended by itself.
-            let _ = self.seat.node().close(connection);
+            let _ = self.role.node().close(connection);
         }
-        if let Some(letters) = self.peers[who].letters.take() {
-            letters.leave(self.seat.node());
+        if let Some(controls) = self.peers[who].controls.take() {
+            controls.leave(self.role.node());
         }
     }
 
@@ -397,13 +399,13 @@ impl<S: Fn() -> bool> Casting<'_, S> {
     ) -> Result<Outcome, CastError> {
         members.iter().for_each(|&who| self.peers[who].state = State::Receives);
         self.form(&mut members, each)?;
-        let mut chorus = Chorus::new(members.iter().copied());
+        let mut group = ReceiverGroup::new(members.iter().copied());
         let (orders, list) = mpsc::channel();
         let (inbox, heard) = mpsc::channel();
-        let waker = self.seat.node().waker()?;
+        let waker = self.role.node().waker()?;
         let sender = Sender::new(tree, (self.options.block, self.options.slots), false, orders);
-        let cut = (!self.options.trusting).then(|| (self.seat.node().payload() as u16, self.options.team.parity));
-        let (list, hashing) = hasher(list, cut, self.seat.node().waker()?)?;
+        let cut = (!self.options.trusting).then(|| (self.role.node().payload() as u16, self.options.team.parity));
+        let (list, hashing) = hasher(list, cut, self.role.node().waker()?)?;
         let thread = std::thread::Builder::new().name("cast".into()).spawn(move || {
             step_back();
             let ended = sender.run(&heard, || waker.wake());
@@ -411,75 +413,76 @@ impl<S: Fn() -> bool> Casting<'_, S> {
             ended
         });
         let thread = thread.map_err(|error| CastError::Option(format!("no thread for the disk: {error}")))?;
-        let pumped = self.pump(&list, &inbox, &mut chorus, &mut members, each);
+        let pumped = self.pump(&list, &inbox, &mut group, &mut members, each);
         drop((list, inbox));
         // The hashing thread ends with its channels.
         let _ = hashing.join();
         let ended = thread.join().unwrap_or(Err(None));
-        for who in chorus.members().collect::<Vec<_>>() {
-            self.peers[who].failures = chorus.voice(who).map_or_else(Vec::new, |voice| voice.failures.clone());
+        for who in group.members().collect::<Vec<_>>() {
+            self.peers[who].failures = group.result(who).map_or_else(Vec::new, |result| result.failures.clone());
             self.peers[who].state = State::Done;
         }
         pumped?;
         Ok(ended.map_err(|error| error.unwrap_or(CopyError::Stopped))?)
     }
 
-    /// Moves messages and parcels until the disk thread has no more orders.
+    /// Moves messages and file batches until the disk thread has no more orders.
     fn pump(
         &mut self,
         orders: &mpsc::Receiver<Step>,
         inbox: &mpsc::Sender<(usize, Message)>,
-        chorus: &mut Chorus,
+        group: &mut ReceiverGroup,
         members: &mut Vec<usize>,
         each: &mut impl FnMut(&Status),
     ) -> Result<(), CastError> {
-        let mut parcels: VecDeque<Ready> = VecDeque::new();
+        let mut batches: VecDeque<Ready> = VecDeque::new();
         loop {
             loop {
                 match orders.try_recv() {
                     Ok(Step::Other(Order::Say(message))) => {
                         if let Ok(said) = Message::decode(&message) {
-                            chorus.say(&said);
+                            group.record_sent(&said);
                         }
                         members.iter().for_each(|&who| {
                             // A lost receiver is noticed below.
-                            let _ = self.say(who, &Note::Copy(message.clone()));
+                            let _ = self.send_message(who, &CastMessage::Copy(message.clone()));
                         });
                     }
-                    Ok(Step::Parcel(ready)) => parcels.push_back(ready?),
+                    Ok(Step::Parcel(ready)) => batches.push_back(ready?),
                     Ok(Step::Other(Order::Write(..) | Order::Heard(_))) => {}
                     Err(mpsc::TryRecvError::Empty) => break,
                     Err(mpsc::TryRecvError::Disconnected) => return Ok(()),
                 }
             }
             // The disk thread wakes the node. During an operation this has no effect.
-            let nap = match parcels.pop_front() {
-                Some(parcel) => {
-                    self.cast(parcel, parcels.front_mut(), (chorus, inbox), members, each)?;
+            let nap = match batches.pop_front() {
+                Some(batch) => {
+                    self.cast(batch, batches.front_mut(), (group, inbox), members, each)?;
                     Duration::ZERO
                 }
                 None => LOOK,
             };
             self.turn(nap, each)?;
             for who in members.clone() {
-                self.listen(who, chorus, inbox);
+                self.listen(who, group, inbox);
             }
-            self.leave_behind(chorus, inbox, members)?;
+            self.leave_behind(group, inbox, members)?;
         }
     }
 
     /// Handles a receiver's messages about its copy.
-    fn listen(&mut self, who: usize, chorus: &mut Chorus, inbox: &mpsc::Sender<(usize, Message)>) {
-        while let Some(at) = self.peers[who].notes.iter().position(|note| matches!(note, Note::Copy(_))) {
-            let Some(Note::Copy(message)) = self.peers[who].notes.remove(at) else { return };
-            let heard = Message::decode(&message).and_then(|message| chorus.hear(who, message));
+    fn listen(&mut self, who: usize, group: &mut ReceiverGroup, inbox: &mpsc::Sender<(usize, Message)>) {
+        while let Some(at) = self.peers[who].messages.iter().position(|message| matches!(message, CastMessage::Copy(_)))
+        {
+            let Some(CastMessage::Copy(message)) = self.peers[who].messages.remove(at) else { return };
+            let heard = Message::decode(&message).and_then(|message| group.handle_message(who, message));
             match heard {
                 // If the disk thread has ended, the channel of its orders is closed, and `pump` notices that.
                 Ok(all) => all.into_iter().for_each(|message| drop(inbox.send((0, message)))),
                 Err(malformed) => return self.give_up(who, &malformed.to_string()),
             }
-            if let Some(voice) = chorus.voice(who) {
-                (self.peers[who].bytes, self.peers[who].files) = (voice.bytes, voice.files);
+            if let Some(result) = group.result(who) {
+                (self.peers[who].bytes, self.peers[who].files) = (result.bytes, result.files);
             }
         }
     }
@@ -487,7 +490,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
     /// Goes on without receivers that are lost.
     fn leave_behind(
         &mut self,
-        chorus: &mut Chorus,
+        group: &mut ReceiverGroup,
         inbox: &mpsc::Sender<(usize, Message)>,
         members: &mut Vec<usize>,
     ) -> Result<(), CastError> {
@@ -499,20 +502,20 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                 return Err(CastError::Lost(self.peers[who].listener.name.clone()));
             }
             members.retain(|&member| member != who);
-            let (said, voice) = chorus.lose(who);
-            self.peers[who].failures = voice.failures;
+            let (said, result) = group.lose(who);
+            self.peers[who].failures = result.failures;
             said.into_iter().for_each(|message| drop(inbox.send((0, message))));
         }
         if members.is_empty() { Err(CastError::Nobody(self.reasons())) } else { Ok(()) }
     }
 
-    /// Casts a parcel to all members, and with it the list of the next one, if there is one. A member that dies is left
-    /// behind, and the others get the parcel in a new team.
+    /// Casts a file batch to all members, and with it the list of the next one, if there is one. A member that dies is left
+    /// behind, and the others get the file batch in a new team.
     fn cast(
         &mut self,
         ready: Ready,
         next: Option<&mut Ready>,
-        (chorus, inbox): (&mut Chorus, &mpsc::Sender<(usize, Message)>),
+        (group, inbox): (&mut ReceiverGroup, &mpsc::Sender<(usize, Message)>),
         members: &mut Vec<usize>,
         each: &mut impl FnMut(&Status),
     ) -> Result<(), CastError> {
@@ -523,35 +526,35 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         let next = next.filter(|_| self.options.team.parity.is_none());
         let behind = next.as_ref().and_then(|next| next.list.as_ref()).map_or(&[][..], |list| &list.hashes);
         if !behind.is_empty() {
-            let chunk = self.seat.node().payload() as usize;
+            let chunk = self.role.node().payload() as usize;
             buffer.resize(with_list(bytes, behind.len(), chunk) - behind.len(), 0);
             buffer.extend_from_slice(behind);
         }
         let hash = list.as_ref().map_or([0; 32], |list| list.hash);
-        let parcel = Parcel { slot, bytes: bytes as u32, hash, listed, next: behind.len() as u32 };
+        let batch = FileBatch { slot, bytes: bytes as u32, hash, listed, next: behind.len() as u32 };
         let hashes = match list {
             None => Hashes::None,
             Some(list) if listed => Hashes::Here(list),
             Some(list) => Hashes::Apart(list),
         };
         loop {
-            self.leave_behind(chorus, inbox, members)?;
-            let formed = self.seat.team().is_some_and(|team| team.ranks() as usize == members.len() + 1);
+            self.leave_behind(group, inbox, members)?;
+            let formed = self.role.team().is_some_and(|team| team.ranks() as usize == members.len() + 1);
             if !formed {
                 self.form(members, each)?;
                 continue;
             }
             members.iter().for_each(|&who| {
                 // The team notices a lost receiver.
-                let _ = self.say(who, &Note::Parcel(parcel));
+                let _ = self.send_message(who, &CastMessage::Parcel(batch));
             });
             let stop = self.stop;
-            let Some(team) = self.seat.team() else { continue };
-            match super::broadcast(team, buffer, (bytes, parcel.next as usize), &hashes, stop) {
+            let Some(team) = self.role.team() else { continue };
+            match super::broadcast(team, buffer, (bytes, batch.next as usize), &hashes, stop) {
                 Ok(_) => {
                     self.cast_bytes += bytes as u64;
-                    chorus.cast(slot, bytes as u64);
-                    if let Some(next) = next.filter(|_| parcel.next > 0) {
+                    group.cast(slot, bytes as u64);
+                    if let Some(next) = next.filter(|_| batch.next > 0) {
                         next.listed = true;
                     }
                     return Ok(());

@@ -166,7 +166,7 @@ impl Element {
 }
 
 impl Reduction {
-    /// As PyTorch calls it, in small letters.
+    /// As PyTorch calls it, in small control messages.
     pub const fn name(self) -> &'static str {
         match self {
             Reduction::Sum => "sum",

@@ -2,20 +2,20 @@
 //! caller that waits: see `helm.rs`.
 
 mod arriving;
+mod connections;
 mod credit;
 mod ends;
 mod explore;
-mod lines;
 mod local;
 mod state;
 mod tasks;
 
 use super::element::{Element, Reduction};
 use super::failure::Failure;
-use super::helm::Commands;
 use super::memory::Buffer;
-use super::message::{HEAD, Id, Message, Said, Signature};
+use super::message::{HEAD, Id, Message, PeerMessage, Signature};
 use super::plan::{EAGER, Job, Span};
+use super::progress_engine::Commands;
 use super::record::Record;
 use super::task::{Pool, Task};
 use super::tuning::Tuning;
@@ -24,8 +24,8 @@ use explore::Exploration;
 pub(super) use explore::{Explore, Found, Way};
 use local::{LocalMap, LocalSet};
 use state::{
-    About, Counts, Early, Ending, Group, Letter, Line, Opened, Parcel, Peer, Refusals, Remains, Sent, Slots, Starved,
-    cost,
+    About, Counts, Early, Ending, Group, Opened, OutgoingMessage, Peer, PeerConnection, QueuedMessage, Refusals,
+    Remains, Sent, Slots, Starved, cost,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::{SocketAddr, SocketAddrV6};
@@ -151,7 +151,7 @@ pub(super) struct Engine {
     remains_bytes: usize,
     early: HashMap<(u64, u64), Vec<(usize, Early)>>,
     /// Messages for receives in groups that are not known here yet.
-    unknown: HashMap<u64, Vec<(usize, u32, Parcel)>>,
+    unknown: HashMap<u64, Vec<(usize, u32, QueuedMessage)>>,
     /// Room for the message that is heard now.
     heard: Vec<u8>,
     landings: LocalMap<(Connection, u32), Opened>,
@@ -234,7 +234,7 @@ impl Engine {
     /// Carries out commands, moves packets or waits for some for at most `longest`, and acts on what has come. False if
     /// it was told to end, and has said everything.
     pub(super) fn turn(&mut self, commands: &Commands, longest: Duration) -> Result<bool, Error> {
-        self.obey(commands)?;
+        self.handle_commands(commands)?;
         if self.may_end()? {
             return Ok(false);
         }
@@ -244,7 +244,7 @@ impl Engine {
             timeout = timeout.min(next);
         }
         if let Some(completion) = self.node.wait(timeout.min(longest))? {
-            self.heed(completion)?;
+            self.handle_completion(completion)?;
         }
         while let Some((plane, address)) = self.node.take_refusal() {
             self.handle_refusal(plane, address);
@@ -261,7 +261,7 @@ impl Engine {
     }
 
     /// Carries out the commands that wait.
-    pub(super) fn obey(&mut self, commands: &Commands) -> Outcome {
+    pub(super) fn handle_commands(&mut self, commands: &Commands) -> Outcome {
         while let Some(command) = commands.take() {
             self.execute(command)?;
         }
@@ -348,7 +348,7 @@ impl Engine {
             tasks: BTreeMap::new(),
             failed: BTreeSet::new(),
             wanted: HashMap::new(),
-            parcels: HashMap::new(),
+            messages: HashMap::new(),
             failure,
             broken: None,
             aborted: false,
@@ -373,9 +373,9 @@ impl Engine {
             one.ranks.insert(peer, at);
         }
         self.groups.insert(group, one);
-        for (peer, tag, parcel) in self.unknown.remove(&group).unwrap_or_default() {
-            self.peers[peer].early -= parcel.bytes();
-            self.handle_parcel(peer, group, tag, parcel)?;
+        for (peer, tag, message) in self.unknown.remove(&group).unwrap_or_default() {
+            self.peers[peer].early -= message.bytes();
+            self.handle_queued(peer, group, tag, message)?;
         }
         Ok(())
     }
@@ -384,11 +384,11 @@ impl Engine {
     fn leave(&mut self, group: u64) -> Outcome {
         self.fail_group(group, &Failure::Aborted)?;
         if let Some(one) = self.groups.remove(&group) {
-            for (tag, list) in one.parcels {
-                for (from, parcel) in list {
+            for (tag, list) in one.messages {
+                for (from, message) in list {
                     let Some(peer) = one.members.get(from as usize).copied().flatten() else { continue };
-                    self.peers[peer].early -= parcel.bytes();
-                    self.reject(peer, group, tag, &parcel)?;
+                    self.peers[peer].early -= message.bytes();
+                    self.reject(peer, group, tag, &message)?;
                 }
             }
         }
@@ -407,12 +407,12 @@ impl Engine {
     }
 
     /// Nobody will take a message: its sender has its credit back, or hears that its offer is refused.
-    fn reject(&mut self, peer: usize, group: u64, tag: u32, parcel: &Parcel) -> Outcome {
-        match parcel {
-            Parcel::Bytes(bytes) => self.give_back(peer, bytes.len()),
-            Parcel::Offer { number, .. } => {
+    fn reject(&mut self, peer: usize, group: u64, tag: u32, message: &QueuedMessage) -> Outcome {
+        match message {
+            QueuedMessage::Bytes(bytes) => self.give_back(peer, bytes.len()),
+            QueuedMessage::Offer { number, .. } => {
                 let signature = Signature::default();
-                self.say(peer, &Message { signature, tag, group, number: *number, said: Said::Refuse })
+                self.send_message(peer, &Message { signature, tag, group, number: *number, said: PeerMessage::Refuse })
             }
         }
     }
@@ -431,7 +431,7 @@ impl Engine {
     fn place_peer(&mut self, record: Record) -> usize {
         let (id, peer) = (record.id, self.vacant.pop().unwrap_or(self.peers.len()));
         self.note_addresses(&record, peer);
-        let one = Peer::new(record, Line::Expected);
+        let one = Peer::new(record, PeerConnection::Expected);
         match self.peers.get_mut(peer) {
             Some(place) => *place = one,
             None => self.peers.push(one),
@@ -478,7 +478,7 @@ impl Engine {
         match self.node.connect(&self.peers[peer].record.addresses) {
             Ok(connection) => {
                 self.by_connection.insert(connection, peer);
-                self.peers[peer].line = Line::Calling(connection);
+                self.peers[peer].line = PeerConnection::Calling(connection);
                 Ok(())
             }
             Err(error @ (Error::TooManyConnections { .. } | Error::Config(_))) => {
@@ -501,7 +501,7 @@ impl Engine {
         let Some(&peer) = self.by_address.get(&plain) else { return };
         let one = &mut self.peers[peer];
         let silence = match one.line {
-            Line::Open(connection) => self.node.silence(connection).unwrap_or(Duration::ZERO),
+            PeerConnection::Open(connection) => self.node.silence(connection).unwrap_or(Duration::ZERO),
             _ => one.met.elapsed(),
         };
         // Refusals before the peer was heard last say nothing.

@@ -284,7 +284,7 @@ impl<'a, S: Store> Host<'a, S> {
                 }
                 reports.push(Report::decode(&text).ok_or_else(|| other_version(rank))?);
             }
-            let payload = process.judge(&members, &reports, process.0.fixed).map_err(GroupError::Config)?;
+            let payload = process.choose(&members, &reports, process.0.fixed).map_err(GroupError::Config)?;
             process.settle(payload)?;
             self.store.set(&go_of(group), format!("strandway go 1\npayload={payload}\n").as_bytes()).map_err(broken)?;
         }

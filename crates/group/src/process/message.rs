@@ -59,7 +59,7 @@ pub(super) struct Signature {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Said<'a> {
+pub(super) enum PeerMessage<'a> {
     /// The first message of who began a connection: its name.
     Hello(Id),
     /// A short message of a collective. It costs credit until the receiver has asked for it.
@@ -98,32 +98,32 @@ pub(super) struct Message<'a> {
     pub(super) tag: u32,
     pub(super) group: u64,
     pub(super) number: u64,
-    pub(super) said: Said<'a>,
+    pub(super) said: PeerMessage<'a>,
 }
 
 impl<'a> Message<'a> {
     /// A message that belongs to no group.
-    pub(super) fn of_process(said: Said<'a>) -> Message<'a> {
+    pub(super) fn of_process(said: PeerMessage<'a>) -> Message<'a> {
         Message { signature: Signature::default(), tag: 0, group: 0, number: 0, said }
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
         let (kind, rest): (u8, &[u8]) = match &self.said {
-            Said::Hello(id) => (HELLO, id),
-            Said::Bytes(bytes) => (BYTES, bytes),
-            Said::Parcel(bytes) => (PARCEL, bytes),
-            Said::Told(text) => (TOLD, text.as_bytes()),
-            Said::Open(_) => (OPEN, &[]),
-            Said::Accept(_) => (ACCEPT, &[]),
-            Said::Offer(_) => (OFFER, &[]),
-            Said::Nudge => (NUDGE, &[]),
-            Said::Ready => (READY, &[]),
-            Said::Pull => (PULL, &[]),
-            Said::Pulled(bytes) => (PULLED, bytes),
-            Said::Credit(_) => (CREDIT, &[]),
-            Said::Withdraw => (WITHDRAW, &[]),
-            Said::Refuse => (REFUSE, &[]),
-            Said::Bye { .. } => (BYE, &[]),
+            PeerMessage::Hello(id) => (HELLO, id),
+            PeerMessage::Bytes(bytes) => (BYTES, bytes),
+            PeerMessage::Parcel(bytes) => (PARCEL, bytes),
+            PeerMessage::Told(text) => (TOLD, text.as_bytes()),
+            PeerMessage::Open(_) => (OPEN, &[]),
+            PeerMessage::Accept(_) => (ACCEPT, &[]),
+            PeerMessage::Offer(_) => (OFFER, &[]),
+            PeerMessage::Nudge => (NUDGE, &[]),
+            PeerMessage::Ready => (READY, &[]),
+            PeerMessage::Pull => (PULL, &[]),
+            PeerMessage::Pulled(bytes) => (PULLED, bytes),
+            PeerMessage::Credit(_) => (CREDIT, &[]),
+            PeerMessage::Withdraw => (WITHDRAW, &[]),
+            PeerMessage::Refuse => (REFUSE, &[]),
+            PeerMessage::Bye { .. } => (BYE, &[]),
         };
         let Signature { job, element, reduction, root } = self.signature;
         let mut out = Vec::with_capacity(HEAD + rest.len().max(20));
@@ -134,12 +134,12 @@ impl<'a> Message<'a> {
         out.extend_from_slice(&self.number.to_be_bytes());
         out.extend_from_slice(rest);
         match &self.said {
-            Said::Open(landing) | Said::Accept(landing) => {
+            PeerMessage::Open(landing) | PeerMessage::Accept(landing) => {
                 out.extend_from_slice(&landing.number.to_be_bytes());
                 out.extend_from_slice(&landing.region.to_bytes());
             }
-            Said::Offer(number) | Said::Credit(number) => out.extend_from_slice(&number.to_be_bytes()),
-            Said::Bye { messages, writes } => {
+            PeerMessage::Offer(number) | PeerMessage::Credit(number) => out.extend_from_slice(&number.to_be_bytes()),
+            PeerMessage::Bye { messages, writes } => {
                 out.extend_from_slice(&messages.to_be_bytes());
                 out.extend_from_slice(&writes.to_be_bytes());
             }
@@ -159,26 +159,26 @@ impl<'a> Message<'a> {
         };
         let number = || -> Option<u64> { Some(u64::from_be_bytes(rest.try_into().ok()?)) };
         let said = match kind {
-            HELLO => Said::Hello(rest.try_into().ok()?),
-            BYTES => Said::Bytes(rest),
-            OPEN => Said::Open(landing()?),
-            TOLD => Said::Told(std::str::from_utf8(rest).ok()?),
-            PARCEL => Said::Parcel(rest),
-            OFFER => Said::Offer(number()?),
-            ACCEPT => Said::Accept(landing()?),
-            PULLED => Said::Pulled(rest),
-            CREDIT => Said::Credit(number()?),
+            HELLO => PeerMessage::Hello(rest.try_into().ok()?),
+            BYTES => PeerMessage::Bytes(rest),
+            OPEN => PeerMessage::Open(landing()?),
+            TOLD => PeerMessage::Told(std::str::from_utf8(rest).ok()?),
+            PARCEL => PeerMessage::Parcel(rest),
+            OFFER => PeerMessage::Offer(number()?),
+            ACCEPT => PeerMessage::Accept(landing()?),
+            PULLED => PeerMessage::Pulled(rest),
+            CREDIT => PeerMessage::Credit(number()?),
             BYE => {
                 let (messages, writes) = rest.split_first_chunk::<8>()?;
                 let writes = u64::from_be_bytes(writes.try_into().ok()?);
-                Said::Bye { messages: u64::from_be_bytes(*messages), writes }
+                PeerMessage::Bye { messages: u64::from_be_bytes(*messages), writes }
             }
             NUDGE | READY | PULL | WITHDRAW | REFUSE if !rest.is_empty() => return None,
-            NUDGE => Said::Nudge,
-            READY => Said::Ready,
-            PULL => Said::Pull,
-            WITHDRAW => Said::Withdraw,
-            REFUSE => Said::Refuse,
+            NUDGE => PeerMessage::Nudge,
+            READY => PeerMessage::Ready,
+            PULL => PeerMessage::Pull,
+            WITHDRAW => PeerMessage::Withdraw,
+            REFUSE => PeerMessage::Refuse,
             _ => return None,
         };
         let half = |at: usize| u32::from_be_bytes(*head[at..].first_chunk().expect("32 bytes"));
@@ -197,21 +197,21 @@ mod tests {
     fn every_message_is_decoded_as_it_was_encoded() {
         let landing = Landing { number: 7, region: RemoteRegion { key: 1 << 63, bytes: 5 } };
         let all = [
-            Said::Hello([3; 16]),
-            Said::Bytes(b"abc"),
-            Said::Open(landing),
-            Said::Told("why"),
-            Said::Parcel(b""),
-            Said::Offer(1 << 40),
-            Said::Accept(landing),
-            Said::Nudge,
-            Said::Ready,
-            Said::Pull,
-            Said::Pulled(b"xyz"),
-            Said::Credit(1 << 41),
-            Said::Withdraw,
-            Said::Refuse,
-            Said::Bye { messages: 5, writes: u64::MAX },
+            PeerMessage::Hello([3; 16]),
+            PeerMessage::Bytes(b"abc"),
+            PeerMessage::Open(landing),
+            PeerMessage::Told("why"),
+            PeerMessage::Parcel(b""),
+            PeerMessage::Offer(1 << 40),
+            PeerMessage::Accept(landing),
+            PeerMessage::Nudge,
+            PeerMessage::Ready,
+            PeerMessage::Pull,
+            PeerMessage::Pulled(b"xyz"),
+            PeerMessage::Credit(1 << 41),
+            PeerMessage::Withdraw,
+            PeerMessage::Refuse,
+            PeerMessage::Bye { messages: 5, writes: u64::MAX },
         ];
         let signature = Signature { job: 1, element: 200, reduction: 3, root: 1 << 31 };
         for said in all {

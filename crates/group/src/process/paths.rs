@@ -145,7 +145,7 @@ impl Process {
     }
 
     /// Rank 0's decision: the payload of full packets, or why the group cannot be.
-    pub(super) fn judge(&self, members: &[Record], reports: &[Report], fixed: bool) -> Result<u32, String> {
+    pub(super) fn choose(&self, members: &[Record], reports: &[Report], fixed: bool) -> Result<u32, String> {
         if let Some(text) = unreached(members, reports, self.0.ports.as_deref()) {
             return Err(text);
         }

@@ -17,7 +17,7 @@ const REMEDY: &str =
 /// The addresses of all ranks on each plane, with port 0 unless one was given; or why there are none.
 pub(super) fn choose(offers: &[Offer]) -> Result<Vec<Vec<SocketAddrV6>>, String> {
     if let Some(first) = offers.iter().position(|offer| !offer.given.is_empty()) {
-        return beside(offers, first);
+        return other_planes(offers, first);
     }
     let one_host = offers.iter().all(|offer| offer.place == offers[0].place && !offer.advertises);
     if one_host && let Some(planes) = on_loopback(offers) {
@@ -148,7 +148,7 @@ fn way_of(offer: &Offer, family: bool) -> Option<Ipv6Addr> {
 }
 
 /// Planes beside those that some ranks have given: the same number, in the same subnets or families.
-fn beside(offers: &[Offer], first: usize) -> Result<Vec<Vec<SocketAddrV6>>, String> {
+fn other_planes(offers: &[Offer], first: usize) -> Result<Vec<Vec<SocketAddrV6>>, String> {
     let model = &offers[first];
     let of = |(rank, offer): (usize, &Offer)| -> Result<Vec<SocketAddrV6>, String> {
         if !offer.given.is_empty() {

@@ -237,7 +237,7 @@ impl Store for Values {
 
 /// Values at one process that the others reach over TCP.
 ///
-/// Each request is a letter (`S`, `G` or `R`), two lengths or a length and milliseconds (4 bytes each, big-endian), the
+/// Each request is a control message (`S`, `G` or `R`), two lengths or a length and milliseconds (4 bytes each, big-endian), the
 /// key and, to set, the value. The answer to `G` is a length and the value; the length is `u32::MAX` if there is none in
 /// time. The answer to `S` and `R` is a zero.
 ///
@@ -315,11 +315,18 @@ impl TcpStore {
     }
 
     /// Asks for something that the server answers within `time`.
-    fn ask(&mut self, letter: u8, second: u32, key: &str, value: &[u8], time: Duration) -> io::Result<Option<Vec<u8>>> {
+    fn ask(
+        &mut self,
+        control: u8,
+        second: u32,
+        key: &str,
+        value: &[u8],
+        time: Duration,
+    ) -> io::Result<Option<Vec<u8>>> {
         if key.len().max(value.len()) > VALUE_MAX {
             return Err(io::Error::other(format!("a value of {} bytes: {VALUE_MAX} are allowed", value.len())));
         }
-        let mut request = vec![letter];
+        let mut request = vec![control];
         request.extend_from_slice(&(key.len() as u32).to_be_bytes());
         request.extend_from_slice(&second.to_be_bytes());
         request.extend_from_slice(key.as_bytes());
@@ -395,12 +402,12 @@ fn read_bytes(stream: &mut impl Read, length: u32) -> io::Result<Vec<u8>> {
 /// Answers one request.
 fn answer(mut stream: &TcpStream, values: &mut Values) -> io::Result<()> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidData);
-    let mut letter = [0];
-    stream.read_exact(&mut letter)?;
+    let mut control = [0];
+    stream.read_exact(&mut control)?;
     let (length, second) = (read_number(&mut stream)?, read_number(&mut stream)?);
     let key = String::from_utf8(read_bytes(&mut stream, length)?).map_err(|_| invalid())?;
     let mut reply = Vec::new();
-    match letter[0] {
+    match control[0] {
         b'S' => {
             let value = read_bytes(&mut stream, second)?;
             values.set(&key, &value)?;

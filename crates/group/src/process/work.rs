@@ -1,7 +1,7 @@
 //! The handle of a collective: whether the collective has ended, and with which result.
 
 use super::failure::Failure;
-use super::helm::Helm;
+use super::progress_engine::ProgressEngine;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -13,7 +13,7 @@ pub struct Work(Arc<Shared>);
 
 struct Shared {
     /// Moves the work: a caller that waits for the work steers it.
-    helm: Arc<Helm>,
+    helm: Arc<ProgressEngine>,
     ended: AtomicBool,
     state: Mutex<State>,
     bell: Condvar,
@@ -29,7 +29,7 @@ struct State {
 }
 
 impl Work {
-    pub(super) fn new(helm: Arc<Helm>) -> Work {
+    pub(super) fn new(helm: Arc<ProgressEngine>) -> Work {
         Work(Arc::new(Shared { helm, ended: AtomicBool::new(false), state: Mutex::default(), bell: Condvar::new() }))
     }
 
@@ -68,7 +68,7 @@ impl Work {
     pub fn wait_for(&self, timeout: Duration) -> Option<Result<Option<u32>, Failure>> {
         let until = Instant::now().checked_add(timeout);
         if !self.is_ended() {
-            self.0.helm.steer(self, until);
+            self.0.helm.drive(self, until);
         }
         let mut state = self.lock();
         loop {
@@ -100,7 +100,7 @@ impl Work {
     }
 
     /// Sends a number once it has ended, at once if it has.
-    pub fn tell(&self, listener: &Sender<u64>, number: u64) {
+    pub fn notify(&self, listener: &Sender<u64>, number: u64) {
         let mut state = self.lock();
         if state.outcome.is_some() {
             let _ = listener.send(number);

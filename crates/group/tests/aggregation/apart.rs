@@ -22,8 +22,8 @@ struct Serving {
 }
 
 impl Serving {
-    fn start(door: SocketAddrV6, number: u16, loss: f64) -> Serving {
-        let config = ServerConfig::new("[::1]:0".parse().expect("an address"), door, job(number).key);
+    fn start(admission: SocketAddrV6, number: u16, loss: f64) -> Serving {
+        let config = ServerConfig::new("[::1]:0".parse().expect("an address"), admission, job(number).key);
         let mut server = ParameterServer::start(ServerConfig { loss, silence: SILENCE, ..config }).expect("it starts");
         let stop = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&stop);
@@ -65,13 +65,13 @@ fn a_server_apart_completes_what_the_switch_does_not() {
     for system in served() {
         for (loss, ports) in [(0.0, 1), (0.02, 2)] {
             let serving = Running::start(SwitchConfig { loss, ports, slots: 24, ..apart(system, 2) });
-            let servers = [0, 1].map(|at| Serving::start(serving.doors[at], at as u16 + 1, loss));
+            let servers = [0, 1].map(|at| Serving::start(serving.admissions[at], at as u16 + 1, loss));
             std::thread::scope(|scope| {
                 for (number, ranks) in [(1, 2), (2, 3)] {
-                    let door = serving.doors[usize::from(number) - 1];
+                    let admission = serving.admissions[usize::from(number) - 1];
                     scope.spawn(move || {
                         run(ranks, |mut team| {
-                            let options = NetworkOptions { loss, ..options(door, number) };
+                            let options = NetworkOptions { loss, ..options(admission, number) };
                             let mut network = team.join_switch(options, &|| false).expect("it lets us in");
                             network.set_priority(100 * number as u8);
                             for round in 0..3 {
@@ -100,13 +100,13 @@ fn a_server_apart_completes_what_the_switch_does_not() {
 fn a_server_below_the_parent_serves_racks() {
     for system in served() {
         let parent = Running::start(SwitchConfig { racks: true, loss: 0.01, ..apart(system, 1) });
-        let door = parent.doors[0];
-        let above = SocketAddrV6::new(*door.ip(), door.port() - 1, 0, 0);
+        let admission = parent.admissions[0];
+        let above = SocketAddrV6::new(*admission.ip(), admission.port() - 1, 0, 0);
         let rack = Running::start(SwitchConfig { parent: Some(above), loss: 0.01, ..switch(system, 1) });
-        let _server = Serving::start(door, 1, 0.01);
-        let doors = [rack.doors[0], rack.doors[0], door];
+        let _server = Serving::start(admission, 1, 0.01);
+        let admissions = [rack.admissions[0], rack.admissions[0], admission];
         run(3, |mut team| {
-            let options = NetworkOptions { loss: 0.01, ..options(doors[team.rank() as usize], 1) };
+            let options = NetworkOptions { loss: 0.01, ..options(admissions[team.rank() as usize], 1) };
             let mut network = team.join_switch(options, &|| false).expect("it lets us in");
             for round in 0..3 {
                 assert_eq!(reduce(&mut team, &mut network, 64 * 300, round).by, By::Switch, "{}", system.name());
@@ -120,11 +120,11 @@ fn a_server_below_the_parent_serves_racks() {
 fn a_server_dies(system: System, test: u16, back: bool) -> Vec<By> {
     let config = SwitchConfig { address: some_ports(test), loss: 0.01, ..apart(system, 1) };
     let serving = Running::start(config);
-    let door = serving.doors[0];
+    let admission = serving.admissions[0];
     let (tell, told) = channel::<u32>();
     let tell = Mutex::new(tell);
     std::thread::scope(|scope| {
-        let first = Serving::start(door, 1, 0.01);
+        let first = Serving::start(admission, 1, 0.01);
         scope.spawn(move || {
             let mut server = Some(first);
             while let Ok(round) = told.recv() {
@@ -132,12 +132,12 @@ fn a_server_dies(system: System, test: u16, back: bool) -> Vec<By> {
                     std::thread::sleep(Duration::from_millis(30));
                     drop(server.take());
                     std::thread::sleep(Duration::from_millis(300));
-                    server = back.then(|| Serving::start(door, 1, 0.01));
+                    server = back.then(|| Serving::start(admission, 1, 0.01));
                 }
             }
         });
         let ways = run(3, |mut team| {
-            let options = NetworkOptions { loss: 0.01, ..options(door, 1) };
+            let options = NetworkOptions { loss: 0.01, ..options(admission, 1) };
             let mut network = team.join_switch(options, &|| false).expect("it lets us in");
             if back {
                 return rounds(&mut team, &mut network, |round| {
@@ -186,11 +186,11 @@ fn sums_are_exact_by_the_ring_if_the_server_stays_away() {
 #[test]
 fn a_session_without_its_server_and_a_server_without_a_place_say_so() {
     let serving = Running::start(apart(esa(), 1));
-    let door = serving.doors[0];
+    let admission = serving.admissions[0];
     let said = "the job's parameter server has not joined: start `strandway switch server`";
-    assert_refused(&options(door, 1), |errors| errors.iter().flatten().any(|error| error.contains(said)));
+    assert_refused(&options(admission, 1), |errors| errors.iter().flatten().any(|error| error.contains(said)));
     let plain = Running::start(switch(esa(), 1));
-    let config = ServerConfig::new("[::1]:0".parse().expect("an address"), plain.doors[0], job(1).key);
+    let config = ServerConfig::new("[::1]:0".parse().expect("an address"), plain.admissions[0], job(1).key);
     let mut server = ParameterServer::start(config).expect("it starts");
     let until = std::time::Instant::now() + Duration::from_secs(30);
     let mut events = Vec::new();

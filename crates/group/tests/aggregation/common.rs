@@ -45,14 +45,14 @@ pub(crate) fn switch(system: System, jobs: u16) -> SwitchConfig {
 pub(crate) struct Running {
     stop: std::sync::Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<SwitchStatus>>,
-    pub(crate) doors: Vec<SocketAddrV6>,
+    pub(crate) admissions: Vec<SocketAddrV6>,
 }
 
 impl Running {
     pub(crate) fn start(config: SwitchConfig) -> Running {
         let jobs: Vec<u16> = config.jobs.iter().map(|job| job.number).collect();
         let mut switch = Switch::start(config).expect("it starts");
-        let doors = jobs.iter().map(|&job| switch.door(job).expect("a door")).collect();
+        let admissions = jobs.iter().map(|&job| switch.admission(job).expect("a door")).collect();
         let stop = std::sync::Arc::new(AtomicBool::new(false));
         let ended = std::sync::Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
@@ -61,7 +61,7 @@ impl Running {
             }
             switch.status()
         });
-        Running { stop, thread: Some(thread), doors }
+        Running { stop, thread: Some(thread), admissions }
     }
 
     pub(crate) fn end(mut self) -> SwitchStatus {
@@ -79,9 +79,15 @@ impl Drop for Running {
     }
 }
 
-pub(crate) fn options(door: SocketAddrV6, number: u16) -> NetworkOptions {
+pub(crate) fn options(admission: SocketAddrV6, number: u16) -> NetworkOptions {
     let patience = Duration::from_secs(10);
-    NetworkOptions { lanes: 64, window: 64, patience, silence: SILENCE, ..NetworkOptions::new(door, job(number).key) }
+    NetworkOptions {
+        elements: 64,
+        window: 64,
+        patience,
+        silence: SILENCE,
+        ..NetworkOptions::new(admission, job(number).key)
+    }
 }
 
 /// Asserts that a team of two cannot join, and that `enough` accepts what its ranks say. A rank has its reason only

@@ -1,5 +1,5 @@
 //! Ranks that end right after an operation: what one of them was told has succeeded has succeeded at all, although
-//! letters between them are lost.
+//! control messages between them are lost.
 
 use super::common::{Running, SILENCE, esa, numbers, options, reduce, run, sums, switch, systems};
 use crate::support::{config, v6};
@@ -11,7 +11,7 @@ use strandway_proto::Rate;
 use strandway_udp::Node;
 use strandway_udp::impair::{Impairment, Wire};
 
-/// The ranks of a team whose letters to each other get lost; each ends as soon as `each` has returned.
+/// The ranks of a team whose control messages to each other get lost; each ends as soon as `each` has returned.
 fn lossy<T: Send>(ranks: u32, loss: f64, seed: u64, each: impl Fn(&mut Team) -> T + Sync) -> Vec<T> {
     let mut config = config("uec", 1);
     (config.peer_timeout, config.handshake_timeout) = (SILENCE, SILENCE);
@@ -50,9 +50,9 @@ fn lossy<T: Send>(ranks: u32, loss: f64, seed: u64, each: impl Fn(&mut Team) -> 
 fn an_operation_that_succeeded_at_one_rank_succeeds_at_all_even_if_each_ends_at_once() {
     for (seed, system) in (0..).zip(systems()).cycle().take(10) {
         let serving = Running::start(switch(system, 1));
-        let door = serving.doors[0];
+        let admission = serving.admissions[0];
         let done = lossy(3, 0.3, 100 * seed, |team| {
-            let mut network = team.join_switch(options(door, 1), &|| false)?;
+            let mut network = team.join_switch(options(admission, 1), &|| false)?;
             let mut buffer = numbers(team.rank(), 1_000, 1);
             let reduced = team.all_reduce(&mut network, &mut buffer, &|| false)?;
             assert_eq!(reduced.by, By::Switch);
@@ -68,10 +68,10 @@ fn an_operation_that_succeeded_at_one_rank_succeeds_at_all_even_if_each_ends_at_
 fn a_ring_s_sums_and_a_barrier_reach_all_ranks_even_if_each_ends_at_once() {
     for seed in 0..4 {
         let serving = Running::start(switch(esa(), 1));
-        let door = serving.doors[0];
+        let admission = serving.admissions[0];
         let stopped = std::sync::Mutex::new(Some(serving));
         let done = lossy(3, 0.2, 1_000 + 100 * seed, |team| {
-            let mut network = team.join_switch(options(door, 1), &|| false)?;
+            let mut network = team.join_switch(options(admission, 1), &|| false)?;
             team.barrier(&|| false)?;
             if team.rank() == 0 {
                 drop(stopped.lock().expect("no panic").take());
@@ -89,13 +89,13 @@ fn a_ring_s_sums_and_a_barrier_reach_all_ranks_even_if_each_ends_at_once() {
 #[test]
 fn ranks_that_have_their_sums_wait_for_one_that_is_still_at_work() {
     let switch = Running::start(switch(esa(), 1));
-    let door = switch.doors[0];
+    let admission = switch.admissions[0];
     let ways = run(3, |mut team| {
         // Nothing that the switch sends arrives at one rank, which finds out when its patience is over, and that is longer.
         let deaf = team.rank() == 1;
         let loss = if deaf { 1.0 } else { 0.0 };
         let mut network =
-            team.join_switch(NetworkOptions { loss, ..options(door, 1) }, &|| false).expect("it lets us in");
+            team.join_switch(NetworkOptions { loss, ..options(admission, 1) }, &|| false).expect("it lets us in");
         team.set_patience(Duration::from_secs(if deaf { 10 } else { 4 }));
         reduce(&mut team, &mut network, 1_000, 1).by
     });

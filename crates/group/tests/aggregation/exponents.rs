@@ -7,8 +7,8 @@ use strandway_switch::System;
 const SWITCHML: System = System::SwitchMl { strict_order: true };
 const LANES: usize = 64;
 
-fn blocks(door: std::net::SocketAddrV6) -> NetworkOptions {
-    NetworkOptions { exponents: true, ..options(door, 1) }
+fn blocks(admission: std::net::SocketAddrV6) -> NetworkOptions {
+    NetworkOptions { exponents: true, ..options(admission, 1) }
 }
 
 /// Numbers whose sizes differ by up to 2^160 between blocks, and by up to 2^20 within one.
@@ -49,16 +49,16 @@ fn expected(buffers: &[Vec<f32>]) -> Vec<f32> {
 fn sums_are_those_of_the_sheets_arithmetic_for_numbers_of_any_size() {
     for (loss, ports, racks) in [(0.0, 1, false), (0.02, 2, false), (0.01, 1, true)] {
         let parent = Running::start(SwitchConfig { loss, ports, racks, slots: 512, ..switch(SWITCHML, 1) });
-        let mut doors = [parent.doors[0]; 3];
-        let door = parent.doors[0];
-        let above = std::net::SocketAddrV6::new(*door.ip(), door.port() - 1, 0, 0);
+        let mut admissions = [parent.admissions[0]; 3];
+        let admission = parent.admissions[0];
+        let above = std::net::SocketAddrV6::new(*admission.ip(), admission.port() - 1, 0, 0);
         let config = SwitchConfig { loss, slots: 512, parent: Some(above), ..switch(SWITCHML, 1) };
         let below = racks.then(|| Running::start(config));
         if let Some(below) = &below {
-            (doors[0], doors[1]) = (below.doors[0], below.doors[0]);
+            (admissions[0], admissions[1]) = (below.admissions[0], below.admissions[0]);
         }
         run(3, |mut team| {
-            let options = NetworkOptions { loss, ..blocks(doors[team.rank() as usize]) };
+            let options = NetworkOptions { loss, ..blocks(admissions[team.rank() as usize]) };
             let mut network = team.join_switch(options, &|| false).expect("it lets us in");
             for (round, length) in (0..).zip([1, 33, 64, 65, 64 * 70, 130, 0, 20_001, 64 * 63, 7]) {
                 let buffers: Vec<Vec<f32>> =
@@ -90,9 +90,9 @@ fn sums_are_those_of_the_sheets_arithmetic_for_numbers_of_any_size() {
 #[test]
 fn numbers_without_an_exponent_go_by_the_ring_and_only_switchml_has_exponents() {
     let serving = Running::start(switch(SWITCHML, 1));
-    let door = serving.doors[0];
+    let admission = serving.admissions[0];
     run(2, |mut team| {
-        let mut network = team.join_switch(blocks(door), &|| false).expect("it lets us in");
+        let mut network = team.join_switch(blocks(admission), &|| false).expect("it lets us in");
         let mut buffer = vec![1.7e38; 300];
         let reduced = team.all_reduce(&mut network, &mut buffer, &|| false).expect("it works");
         assert_eq!((reduced.by, buffer[299]), (By::Switch, 1.7e38 * 2.0));
@@ -108,8 +108,8 @@ fn numbers_without_an_exponent_go_by_the_ring_and_only_switchml_has_exponents() 
         assert_eq!((reduced.by, buffer), (By::Switch, vec![0.0; 10]), "a new session, and zeros");
     });
     let serving = Running::start(switch(esa(), 1));
-    let door = serving.doors[0];
-    let errors = run(2, |mut team| team.join_switch(blocks(door), &|| false).err().map(|error| error.to_string()));
+    let admission = serving.admissions[0];
+    let errors = run(2, |mut team| team.join_switch(blocks(admission), &|| false).err().map(|error| error.to_string()));
     let said = "exponents for each block: the switch runs esa, only switchml has them";
     assert!(errors.iter().all(|error| error.as_deref().is_some_and(|error| error.contains(said))), "{errors:?}");
 }

@@ -19,9 +19,9 @@ use strandway_switch::System;
 fn all_systems_add_buffers_of_any_length_exactly() {
     for system in systems() {
         let switch = Running::start(switch(system, 1));
-        let door = switch.doors[0];
+        let admission = switch.admissions[0];
         run(3, |mut team| {
-            let mut network = team.join_switch(options(door, 1), &|| false).expect("it lets us in");
+            let mut network = team.join_switch(options(admission, 1), &|| false).expect("it lets us in");
             assert_eq!(network.system(), Some(system.name()));
             for (round, length) in [1, 63, 64, 65, 10_000, 0, 40_001].into_iter().enumerate() {
                 let reduced = reduce(&mut team, &mut network, length, round as u32);
@@ -53,9 +53,9 @@ fn sums_are_exact_while_fragments_are_lost() {
     for system in systems() {
         for (loss, ports) in [(0.003, 1), (0.03, 2)] {
             let switch = Running::start(SwitchConfig { loss, ports, ..switch(system, 1) });
-            let door = switch.doors[0];
+            let admission = switch.admissions[0];
             run(3, |mut team| {
-                let options = NetworkOptions { loss, ..options(door, 1) };
+                let options = NetworkOptions { loss, ..options(admission, 1) };
                 let mut network = team.join_switch(options, &|| false).expect("it lets us in");
                 for round in 0..3 {
                     let reduced = reduce(&mut team, &mut network, 64 * 700 + 5, round);
@@ -74,9 +74,9 @@ fn a_million_fragments_a_seed_are_added_exactly_while_fragments_are_lost() {
     for system in [esa(), System::Atp, System::SwitchMl { strict_order: true }] {
         for loss in [0.0, 0.003, 0.01, 0.02, 0.03] {
             let switch = Running::start(SwitchConfig { loss, slots: 1_024, ..switch(system, 1) });
-            let door = switch.doors[0];
+            let admission = switch.admissions[0];
             run(4, |mut team| {
-                let options = NetworkOptions { loss, window: 256, ..options(door, 1) };
+                let options = NetworkOptions { loss, window: 256, ..options(admission, 1) };
                 let mut network = team.join_switch(options, &|| false).expect("it lets us in");
                 for round in 0..5 {
                     assert_eq!(reduce(&mut team, &mut network, 64 * 50_000, round).by, By::Switch);
@@ -93,10 +93,11 @@ fn two_jobs_share_few_slots_and_get_their_own_sums() {
         let switch = Running::start(SwitchConfig { slots: 24, ..switch(system, 2) });
         std::thread::scope(|scope| {
             for (number, ranks) in [(1, 2), (2, 4)] {
-                let door = switch.doors[usize::from(number) - 1];
+                let admission = switch.admissions[usize::from(number) - 1];
                 scope.spawn(move || {
                     run(ranks, |mut team| {
-                        let mut network = team.join_switch(options(door, number), &|| false).expect("it lets us in");
+                        let mut network =
+                            team.join_switch(options(admission, number), &|| false).expect("it lets us in");
                         network.set_priority(100 * number as u8);
                         for round in 0..4 {
                             let reduced = reduce(&mut team, &mut network, 64 * 300, round + 10 * u32::from(number));
@@ -115,9 +116,9 @@ fn two_jobs_share_few_slots_and_get_their_own_sums() {
 fn numbers_that_would_overflow_are_added_as_floats_or_by_the_ring() {
     for system in systems() {
         let switch = Running::start(switch(system, 1));
-        let door = switch.doors[0];
+        let admission = switch.admissions[0];
         run(3, |mut team| {
-            let mut network = team.join_switch(options(door, 1), &|| false).expect("it lets us in");
+            let mut network = team.join_switch(options(admission, 1), &|| false).expect("it lets us in");
             let mut buffer = numbers(team.rank(), 64 * 20, 0);
             let mut right = sums(3, 64 * 20, 0);
             if team.rank() == 1 {
@@ -142,9 +143,9 @@ fn numbers_that_would_overflow_are_added_as_floats_or_by_the_ring() {
 #[test]
 fn ranks_that_come_late_or_differ_are_waited_for_or_named() {
     let switch = Running::start(switch(esa(), 1));
-    let door = switch.doors[0];
+    let admission = switch.admissions[0];
     run(3, |mut team| {
-        let mut network = team.join_switch(options(door, 1), &|| false).expect("it lets us in");
+        let mut network = team.join_switch(options(admission, 1), &|| false).expect("it lets us in");
         if team.rank() == 1 {
             std::thread::sleep(Duration::from_millis(400));
         }
@@ -164,7 +165,7 @@ fn a_switch_that_dies_is_replaced_by_the_ring_and_used_again_when_it_is_back() {
     for (test, system) in (1..).zip([esa(), System::Atp, System::SwitchMl { strict_order: true }]) {
         let config = SwitchConfig { address: some_ports(test), ..switch(system, 1) };
         let first = Running::start(config.clone());
-        let door = first.doors[0];
+        let admission = first.admissions[0];
         let (tell, told) = channel::<u32>();
         let tell = std::sync::Mutex::new(tell);
         std::thread::scope(|scope| {
@@ -181,7 +182,7 @@ fn a_switch_that_dies_is_replaced_by_the_ring_and_used_again_when_it_is_back() {
                 }
             });
             run(3, |mut team| {
-                let mut network = team.join_switch(options(door, 1), &|| false).expect("it lets us in");
+                let mut network = team.join_switch(options(admission, 1), &|| false).expect("it lets us in");
                 let mut ways = Vec::new();
                 for round in 0..24 {
                     let length = if round == 3 { 64 * 20_000 } else { 64 * 200 };
@@ -203,10 +204,10 @@ fn a_switch_that_dies_is_replaced_by_the_ring_and_used_again_when_it_is_back() {
 fn a_worker_that_dies_is_named_and_nobody_hangs() {
     for system in [esa(), System::SwitchMl { strict_order: true }] {
         let switch = Running::start(switch(system, 1));
-        let door = switch.doors[0];
+        let admission = switch.admissions[0];
         let began = Instant::now();
         run(3, |mut team| {
-            let mut network = team.join_switch(options(door, 1), &|| false).expect("it lets us in");
+            let mut network = team.join_switch(options(admission, 1), &|| false).expect("it lets us in");
             reduce(&mut team, &mut network, 64 * 100, 0);
             if team.rank() == 2 {
                 return;
@@ -237,7 +238,7 @@ impl Drop for SetAtEnd<'_> {
 #[test]
 fn what_strangers_send_is_counted_and_changes_nothing() {
     let switch = Running::start(switch(esa(), 1));
-    let door = switch.doors[0];
+    let admission = switch.admissions[0];
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -249,13 +250,13 @@ fn what_strangers_send_is_counted_and_changes_nothing() {
                 if let Some(first) = bytes.first_mut() {
                     *first = strandway_udp::frame::VERSION << 4 | 12;
                 }
-                // The bytes go to the door, as an example of the switch's ports.
-                let _ = socket.send_to(&bytes, door);
+                // The bytes go to the admission address, as an example of the switch's ports.
+                let _ = socket.send_to(&bytes, admission);
             }
         });
         let _stop = SetAtEnd(&stop);
         run(2, |mut team| {
-            let mut network = team.join_switch(options(door, 1), &|| false).expect("it lets us in");
+            let mut network = team.join_switch(options(admission, 1), &|| false).expect("it lets us in");
             for round in 0..5 {
                 assert_eq!(reduce(&mut team, &mut network, 64 * 500, round).by, By::Switch);
             }
@@ -266,19 +267,19 @@ fn what_strangers_send_is_counted_and_changes_nothing() {
 #[test]
 fn a_wrong_key_and_a_busy_job_are_told() {
     let switch = Running::start(switch(esa(), 1));
-    let door = switch.doors[0];
-    let wrong = NetworkOptions { key: vec![1; 32], ..options(door, 1) };
+    let admission = switch.admissions[0];
+    let wrong = NetworkOptions { key: vec![1; 32], ..options(admission, 1) };
     let all = |errors: &[Option<String>], said: &str| errors.iter().flatten().all(|error| error.contains(said));
     assert_refused(&wrong, |errors| all(errors, "key is wrong"));
     run(2, |mut team| {
-        let _network = team.join_switch(options(door, 1), &|| false).expect("it lets us in");
+        let _network = team.join_switch(options(admission, 1), &|| false).expect("it lets us in");
         // Rank 1 waits as long as rank 0's other team may take.
         team.set_patience(Duration::from_secs(120));
         team.barrier(&|| false).expect("all are in");
         if team.rank() == 0 {
             let busy = "another team uses the job: end it, or take another job's key";
             let said = |errors: &[Option<String>]| errors.iter().all(|error| error.as_deref() == Some(busy));
-            assert_refused(&options(door, 1), said);
+            assert_refused(&options(admission, 1), said);
         }
         team.barrier(&|| false).expect("all are still in");
     });

@@ -5,7 +5,7 @@ use super::make::Life;
 use super::spread::place;
 use super::{SlowFlow, Spread};
 use crate::plan::{CollectivePlan, Execution, Experiment};
-use strandway_collective::{Group, Listed, Multicast, Pipe};
+use strandway_collective::{Group, Multicast, Pipe, RecipeCollective};
 use strandway_fabric::Measurements;
 use strandway_fabric::tally::{Histogram, Reached, Slow, Tally};
 use strandway_proto::HostId;
@@ -47,7 +47,7 @@ enum Of<'a> {
     /// Messages between two ranks of a job.
     Pipe(&'a Pipe),
     /// Messages of a recipe.
-    Listed(&'a Listed),
+    Listed(&'a RecipeCollective),
     /// One message per worker of a job.
     InNetwork(&'a Plan),
 }
@@ -207,7 +207,7 @@ fn named(of: &Of<'_>, slow: &Slow) -> Option<SlowFlow> {
         Of::InNetwork(job) => {
             let worker = slow.message.checked_sub(job.first_message)?;
             let host = job.job.workers().get(worker as usize)?;
-            let lanes = u64::from(job.job.shape.lanes);
+            let lanes = u64::from(job.job.shape.elements);
             (format!("job{}->host{}", job.job.shape.number, host.0), 4 * lanes * job.keys() * u64::from(job.iterations))
         }
     };

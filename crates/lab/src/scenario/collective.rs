@@ -11,8 +11,8 @@ use crate::scenario::Scenario;
 use std::ops::Range;
 use std::sync::Arc;
 use strandway_collective::{
-    Algorithm, BroadcastTree, Collective, Group, Listed, Placement, PlacementError, Rank, Recipe, RecipeError,
-    Schedule, ScheduleError,
+    Algorithm, BroadcastTree, Collective, Group, Placement, PlacementError, Rank, Recipe, RecipeCollective,
+    RecipeError, Schedule, ScheduleError,
 };
 use strandway_fabric::plan::Start;
 use strandway_import::Problem;
@@ -589,7 +589,7 @@ impl Maker<'_> {
                 first
             }
         };
-        let made = Listed {
+        let made = RecipeCollective {
             recipe: Arc::clone(recipe),
             bytes,
             hosts: hosts.to_vec(),
@@ -598,7 +598,7 @@ impl Maker<'_> {
             first_message: 0,
             first_channel,
             profile: self.profile,
-            pieces: Listed::pieces_for(recipe, bytes, connections),
+            pieces: RecipeCollective::pieces_for(recipe, bytes, connections),
         };
         if !self.without_rows(made.messages()) {
             return None;

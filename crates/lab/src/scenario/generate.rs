@@ -12,7 +12,7 @@ use crate::reader::Sink;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use strandway_collective::{FlowTable, Group, Listed, Multicast, Pipe, ScriptedJob};
+use strandway_collective::{FlowTable, Group, Multicast, Pipe, RecipeCollective, ScriptedJob};
 use strandway_fabric::plan::{ConnectionPlan, FlowPlan, Start, TriggerPlan};
 use strandway_fabric::{Members, Topology};
 use strandway_import::FLOWS_MAX;
@@ -59,7 +59,7 @@ pub(crate) struct Traffic {
     /// Messages that their ranks send each other.
     pub(crate) pipes: Vec<Pipe>,
     /// Collectives that follow recipes.
-    pub(crate) listed: Vec<Listed>,
+    pub(crate) listed: Vec<RecipeCollective>,
     /// Number of messages without entries.
     pub(crate) tallied: u64,
     /// True if a job or a collective uses the links inside servers.
@@ -505,8 +505,8 @@ impl Traffic {
         }
         for listed in &self.listed {
             last = last.max(latest(&listed.starts));
-            for (message, parcel) in (0u32..).zip(listed.recipe.parcels()) {
-                for (rank, way) in [(parcel.from, 0), (parcel.to, 1)] {
+            for (message, entry) in (0u32..).zip(listed.recipe.messages()) {
+                for (rank, way) in [(entry.from, 0), (entry.to, 1)] {
                     let sum = &mut bytes[listed.hosts[rank as usize].0 as usize][way];
                     *sum = sum.saturating_add(listed.recipe.length(message, listed.bytes));
                 }

@@ -4,7 +4,9 @@ use super::collective::{CollectivePlan, Execution};
 use super::generate::Maker;
 use crate::alone::Alone;
 use crate::reader::Section;
-use strandway_collective::multicast::{CHAINS, Chains, Cutoff, Multicast, Opening, PACE, Ranks, Recovery, SILENT_MAX};
+use strandway_collective::multicast::{
+    CHAINS, Chains, Cutoff, Multicast, PACE, Ranks, Recovery, SILENT_MAX, StartBarriers,
+};
 use strandway_collective::{BroadcastTree, Collective};
 use strandway_fabric::Members;
 use strandway_fabric::multicast::Tree;
@@ -174,7 +176,7 @@ impl Maker<'_> {
             rtt: round_trip(topology, hosts, packet, Bytes(u64::from(control))),
             silent_max: SILENT_MAX,
             spare_root: false,
-            opening: Opening::TwoBarriers,
+            opening: StartBarriers::TwoBarriers,
             cutoff: written.cutoff,
             recovery: written.recovery,
         };

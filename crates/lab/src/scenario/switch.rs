@@ -436,7 +436,7 @@ fn build(spec: &Spec, number: u16, switch: &Switch, topology: &Topology, window:
     let shape = Shape {
         number,
         group: spec.group,
-        lanes: switch.lanes,
+        elements: switch.lanes,
         data_bytes: data.0 as u16,
         control_bytes: switch.control,
         window,

@@ -98,7 +98,7 @@ impl Graph {
             graph.traffic(topology, pipe.from, pipe.to, mix(pipe.bytes, pipe.count.into()));
         }
         for listed in &experiment.listed {
-            for message in 0..listed.recipe.parcels().len() as u32 {
+            for message in 0..listed.recipe.messages().len() as u32 {
                 let (from, to) = listed.ends(message);
                 graph.traffic(topology, from, to, mix(11, listed.length(message, 0)));
             }

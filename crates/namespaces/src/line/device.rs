@@ -59,23 +59,23 @@ impl Device {
 
     /// Hands waiting frames, at most [`BATCH`], to `each`, with their times of arrival. Returns the number of frames
     /// read, including those that the kernel sends from here.
-    pub(super) fn receive(&self, desk: &mut Desk, mut each: impl FnMut(Time, &[u8])) -> std::io::Result<usize> {
+    pub(super) fn receive(&self, pool: &mut FramePool, mut each: impl FnMut(Time, &[u8])) -> std::io::Result<usize> {
         let mut lengths = [None; BATCH];
         let mut count = 0;
         {
             let mut slices: Vec<[IoSliceMut<'_>; 1]> =
-                desk.room.chunks_exact_mut(FRAME_MAX).map(|chunk| [IoSliceMut::new(chunk)]).collect();
+                pool.room.chunks_exact_mut(FRAME_MAX).map(|chunk| [IoSliceMut::new(chunk)]).collect();
             let got =
-                recvmmsg(self.socket.as_raw_fd(), &mut desk.incoming, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None);
+                recvmmsg(self.socket.as_raw_fd(), &mut pool.incoming, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None);
             let got = match got {
                 Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => return Ok(0),
                 other => other?,
             };
-            let now = desk.clock.now();
+            let now = pool.clock.now();
             for (slot, message) in lengths.iter_mut().zip(got) {
                 let stamp = message.cmsgs()?.find_map(|c| match c {
                     ControlMessageOwned::ScmTimestampns(at) => {
-                        Some(desk.clock.since(at.tv_sec() as u64 * 1_000_000_000 + at.tv_nsec() as u64))
+                        Some(pool.clock.since(at.tv_sec() as u64 * 1_000_000_000 + at.tv_nsec() as u64))
                     }
                     _ => None,
                 });
@@ -84,7 +84,7 @@ impl Device {
                 count += 1;
             }
         }
-        for (chunk, frame) in desk.room.chunks_exact(FRAME_MAX).zip(&lengths[..count]) {
+        for (chunk, frame) in pool.room.chunks_exact(FRAME_MAX).zip(&lengths[..count]) {
             if let &Some((length, at)) = frame {
                 each(at, &chunk[..length]);
             }
@@ -93,7 +93,11 @@ impl Device {
     }
 
     /// Sends frames, at most [`BATCH`]; returns how many the kernel took.
-    pub(super) fn send<'f>(&self, desk: &mut Desk, frames: impl Iterator<Item = &'f [u8]>) -> std::io::Result<usize> {
+    pub(super) fn send<'f>(
+        &self,
+        pool: &mut FramePool,
+        frames: impl Iterator<Item = &'f [u8]>,
+    ) -> std::io::Result<usize> {
         let slices: Vec<[IoSlice<'_>; 1]> = frames.take(BATCH).map(|frame| [IoSlice::new(frame)]).collect();
         if slices.is_empty() {
             return Ok(0);
@@ -101,7 +105,7 @@ impl Device {
         let addresses = [None; BATCH];
         let sent = sendmmsg(
             self.socket.as_raw_fd(),
-            &mut desk.outgoing,
+            &mut pool.outgoing,
             &slices,
             &addresses[..slices.len()],
             [],
@@ -112,16 +116,16 @@ impl Device {
 }
 
 /// Memory for system calls of one thread.
-pub(super) struct Desk {
+pub(super) struct FramePool {
     room: Vec<u8>,
     incoming: MultiHeaders<LinkAddr>,
     outgoing: MultiHeaders<LinkAddr>,
     clock: Clock,
 }
 
-impl Desk {
-    pub(super) fn new(clock: Clock) -> Desk {
-        Desk {
+impl FramePool {
+    pub(super) fn new(clock: Clock) -> FramePool {
+        FramePool {
             clock,
             room: vec![0; BATCH * FRAME_MAX],
             incoming: MultiHeaders::preallocate(BATCH, Some(nix::cmsg_space!(TimeSpec))),

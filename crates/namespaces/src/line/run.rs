@@ -1,7 +1,7 @@
 //! Carries frames: a thread per direction, which sleeps until a frame comes or one is due.
 
 use super::carrier::{Carrier, Fate};
-use super::device::{BATCH, Clock, Desk, Device};
+use super::device::{BATCH, Clock, Device, FramePool};
 use super::{Carried, Line};
 use crate::LinuxError;
 use crate::state::move_into;
@@ -167,23 +167,23 @@ impl Way {
         // end on time, and not up to 50 us later.
         let _ = setpriority_process(None, URGENT);
         let _ = set_current_timer_slack(NonZeroU64::new(1));
-        let mut desk = Desk::new(self.clock);
+        let mut frames = FramePool::new(self.clock);
         let mut told = Time::ZERO;
         while !stop.load(Ordering::Relaxed) {
-            let sent = self.deliver(&mut desk)?;
+            let sent = self.deliver(&mut frames)?;
             let from = Arc::clone(&self.from);
-            let taken = from.receive(&mut desk, |at, frame| self.take(at, frame))?;
+            let taken = from.receive(&mut frames, |at, frame| self.take(at, frame))?;
             let now = self.clock.now();
             if now.since(told) >= LOOK {
                 told = now;
-                self.tell(shown, taken == 0);
+                self.publish(shown, taken == 0);
             }
             if sent == 0 && taken == 0 {
                 let due = [&self.waiting, &self.late].into_iter().filter_map(|q| Some(q.front()?.due)).min();
                 self.from.wait(due.map_or(LOOK, |due| due.since(now)).min(LOOK))?;
             }
         }
-        self.tell(shown, true);
+        self.publish(shown, true);
         Ok(())
     }
 
@@ -208,7 +208,7 @@ impl Way {
     }
 
     /// Sends frames that are due; returns their number.
-    fn deliver(&mut self, desk: &mut Desk) -> std::io::Result<usize> {
+    fn deliver(&mut self, frames: &mut FramePool) -> std::io::Result<usize> {
         let now = self.clock.now();
         let mut gone = 0;
         for late in [true, false] {
@@ -217,7 +217,7 @@ impl Way {
             if count == 0 {
                 continue;
             }
-            let sent = match self.to.send(desk, queue.iter().take(count).map(|frame| &frame.bytes[..])) {
+            let sent = match self.to.send(frames, queue.iter().take(count).map(|frame| &frame.bytes[..])) {
                 Ok(sent) => sent,
                 // The other device has no room: the first frame is lost, the others try again.
                 Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) => {
@@ -246,7 +246,7 @@ impl Way {
 
     /// Publishes the counters. If the link is `idle`, frames that its device received and this thread did not read
     /// count as failed.
-    fn tell(&mut self, shown: &Mutex<Carried>, idle: bool) {
+    fn publish(&mut self, shown: &Mutex<Carried>, idle: bool) {
         let moved = [self.carried.taken, self.carried.delivered];
         if idle && self.quiet == Some(moved) {
             // A fabric of many sites has hundreds of idle directions; asking the kernel each time would take a fifth of

@@ -104,7 +104,7 @@ impl Hpcc {
     }
 
     /// The window for the present utilisation. At the end of a round trip, it becomes the next reference.
-    fn steer(&mut self, round_ends: bool) {
+    fn adjust_window(&mut self, round_ends: bool) {
         let follows = self.utilisation >= self.target || self.stage >= self.stage_max;
         let base = if follows { self.reference * self.target / self.utilisation } else { self.reference };
         if base < self.reference {
@@ -158,7 +158,7 @@ impl Congestion for Hpcc {
         }
         // A packet that left after the last change of the reference is acknowledged.
         let ends = self.round_ends.is_some_and(|end| self.settled > end);
-        self.steer(ends);
+        self.adjust_window(ends);
         if ends {
             self.round_ends = Some(self.settled + sample.in_flight.0);
         }

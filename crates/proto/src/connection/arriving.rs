@@ -4,7 +4,7 @@
 use super::record::Record;
 use super::{Connection, Replies};
 use crate::congestion::{AckSample, Congestion};
-use crate::letter::Letter;
+use crate::control_message::ControlMessage;
 use crate::packet::{Ack, Data, Flags, Header, Nack, NackReason, Packet, Part};
 use crate::path::{PathFeedback, PathSelector};
 use crate::reliability::{Receiver, Reliability, Settled};
@@ -80,22 +80,22 @@ impl Connection {
             stats.duplicates += u64::from(arrival.duplicate);
             stats.discarded += u64::from(whole && !arrival.duplicate);
         }
-        self.letter_path = packet.path;
-        self.take_letters(now, reply);
+        self.control_path = packet.path;
+        self.take_controls(now, reply);
         arrival.fresh
     }
 
-    /// A letter of the other end of a one-way connection arrived.
-    pub(crate) fn handle_letter(&mut self, now: Time, packet: &Packet, letter: &Letter, reply: Replies<'_>) {
-        self.letter_path = packet.path;
-        if let Letter::Ask { .. } = letter {
-            self.record.stats.invalid += u64::from(self.receiver.on_letter(now, letter).is_err());
+    /// A control message of the other end of a one-way connection arrived.
+    pub(crate) fn handle_control(&mut self, now: Time, packet: &Packet, control: &ControlMessage, reply: Replies<'_>) {
+        self.control_path = packet.path;
+        if let ControlMessage::Ask { .. } = control {
+            self.record.stats.invalid += u64::from(self.receiver.on_control(now, control).is_err());
         } else {
-            let Ok(settled) = self.reliability.on_letter(now, letter, packet.flags) else {
+            let Ok(settled) = self.reliability.on_control(now, control, packet.flags) else {
                 self.record.stats.invalid += 1;
                 return;
             };
-            self.look();
+            self.refresh_outlook();
             let marked = packet.flags.has(Flags::MARKED);
             self.record.stats.acks += 1;
             self.record.stats.acks_marked += u64::from(marked);
@@ -103,14 +103,14 @@ impl Connection {
             self.path.on_feedback(now, packet.path, feedback);
             self.after(now, settled, marked);
         }
-        self.take_letters(now, reply);
+        self.take_controls(now, reply);
     }
 
-    /// Sends the letters of both halves by the reply path of the last packet.
-    pub(crate) fn take_letters(&mut self, now: Time, reply: Replies<'_>) {
-        while let Some((letter, flags)) = self.reliability.take_letter().or_else(|| self.receiver.take_letter()) {
-            let path = self.path.reply_path(now, self.letter_path);
-            reply(self.control(path, flags, Header::Letter(letter)));
+    /// Sends the control messages of both halves by the reply path of the last packet.
+    pub(crate) fn take_controls(&mut self, now: Time, reply: Replies<'_>) {
+        while let Some((control, flags)) = self.reliability.take_control().or_else(|| self.receiver.take_control()) {
+            let path = self.path.reply_path(now, self.control_path);
+            reply(self.control(path, flags, Header::Control(control)));
         }
     }
 
@@ -126,7 +126,7 @@ impl Connection {
             self.record.stats.invalid += 1;
             return;
         };
-        self.look();
+        self.refresh_outlook();
         let marked = flags.has(Flags::MARKED);
         self.record.stats.acks += 1;
         self.record.stats.acks_marked += u64::from(marked);
@@ -149,7 +149,7 @@ impl Connection {
             self.base_rtt = rtt;
             self.reliability.on_base_rtt(rtt);
             self.receiver.on_base_rtt(rtt);
-            self.look();
+            self.refresh_outlook();
         }
         if settled.packets > 0 {
             self.record.clock.heard = now;
@@ -173,7 +173,7 @@ impl Connection {
             self.record.stats.invalid += 1;
             return;
         };
-        self.look();
+        self.refresh_outlook();
         self.record.stats.nacks += 1;
         let marked = flags.has(Flags::MARKED);
         // A trim at the last hop is no fault of the path, because no other path would have helped. A receiver's

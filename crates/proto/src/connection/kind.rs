@@ -20,7 +20,7 @@ pub(crate) struct Kind {
     pub(super) paces: bool,
     /// Bad paths are also probed while nothing is sent.
     pub(super) probes_idle: bool,
-    /// Letters take the place of acknowledgements.
+    /// Control messages take the place of acknowledgements.
     pub(crate) is_one_way: bool,
     /// The smallest window in wire bytes. A receiver that acknowledges whole chunks must be sent whole chunks.
     pub(super) window_min: u64,

@@ -64,12 +64,12 @@ impl Connection {
     #[inline]
     pub(crate) fn keep_time(&mut self, now: Time, open: Option<bool>, blocked: bool) {
         if !(self.ready && !blocked && self.record.clock.doing.is_sending()) {
-            self.look_again(now, open, blocked);
+            self.refresh(now, open, blocked);
         }
     }
 
     #[inline(never)]
-    fn look_again(&mut self, now: Time, open: Option<bool>, blocked: bool) {
+    fn refresh(&mut self, now: Time, open: Option<bool>, blocked: bool) {
         let doing = self.doing(now, open.unwrap_or_else(|| self.window_open()), self.record.again);
         self.record.clock.turn_to(now, if blocked && doing == Doing::Line { Doing::Paused } else { doing });
     }

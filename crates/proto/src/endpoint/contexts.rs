@@ -21,7 +21,7 @@ pub(super) struct Context {
     in_flight: u64,
     /// The member that used the window last: its connection has the window's state.
     keeper: Option<u32>,
-    members: Vec<Member>,
+    members: Vec<WindowMember>,
     /// Does the window have room for a packet?
     pub(super) is_open: bool,
     /// The member that has the turn; it is in the endpoint's ready list.
@@ -33,7 +33,7 @@ pub(super) struct Context {
 
 /// A connection that shares a window.
 #[derive(Clone, Copy)]
-struct Member {
+struct WindowMember {
     id: u32,
     /// It waits for a turn.
     waiting: bool,
@@ -87,14 +87,14 @@ impl Endpoint {
         if let Some(sharing) = &mut self.connections[id as usize].sharing {
             let members = &mut self.contexts[context as usize].members;
             (sharing.context, sharing.place) = (Some(context), members.len() as u32);
-            members.push(Member { id, waiting: false });
+            members.push(WindowMember { id, waiting: false });
         }
     }
 
     /// Copies the shared window into a connection, if another one used it last. [`Endpoint::take_back`] must follow
     /// after the call that uses it.
     #[inline]
-    pub(super) fn lend(&mut self, id: u32) -> Option<u32> {
+    pub(super) fn grant(&mut self, id: u32) -> Option<u32> {
         let context = self.connections[id as usize].context()?;
         if self.contexts[context as usize].keeper != Some(id) {
             self.hand_on(context, id);
@@ -107,7 +107,7 @@ impl Endpoint {
     fn hand_on(&mut self, context: u32, id: u32) {
         self.collect(context);
         let context = &mut self.contexts[context as usize];
-        context.lend(&mut self.connections[id as usize]);
+        context.grant_to(&mut self.connections[id as usize]);
         context.keeper = Some(id);
     }
 
@@ -161,7 +161,7 @@ impl Endpoint {
         match (heir, sharing.context) {
             (Some(other), _) => {
                 // The bytes in flight of the closed connection no longer count, so the window may be open now.
-                let context = self.lend(other);
+                let context = self.grant(other);
                 self.take_back(other, context);
                 self.call(other);
             }
@@ -195,7 +195,7 @@ impl Endpoint {
     /// Polls a connection of the ready list that may share its window.
     #[inline(never)]
     pub(super) fn poll_sharing(&mut self, now: Time, id: u32, free: Ports, into: &mut Packet) -> Polled {
-        let context = self.lend(id);
+        let context = self.grant(id);
         let polled = self.connections[id as usize].poll_transmit(now, free, into);
         self.take_back(id, context);
         match polled {
@@ -249,7 +249,7 @@ impl Endpoint {
         for step in 0..count {
             let at = context.turn + step;
             let at = if at < count { at } else { at - count };
-            let Some(Member { id, waiting }) = context.members.get_mut(at).filter(|member| member.waiting) else {
+            let Some(WindowMember { id, waiting }) = context.members.get_mut(at).filter(|member| member.waiting) else {
                 continue;
             };
             *waiting = false;
@@ -276,7 +276,7 @@ impl Endpoint {
 }
 
 impl Context {
-    fn lend(&self, connection: &mut Connection) {
+    fn grant_to(&self, connection: &mut Connection) {
         let beside = self.in_flight - connection.in_flight().0;
         if let Some(sharing) = &mut connection.sharing {
             sharing.beside = beside;

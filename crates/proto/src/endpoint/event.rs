@@ -1,7 +1,7 @@
 //! The inputs and outputs of an endpoint: connections to open, results of arriving packets, events for the application.
 
+use crate::control_message::ControlMessage;
 use crate::environment::Environment;
-use crate::letter::Letter;
 use crate::packet::{ConnectionId, HostId, MessageId};
 use crate::profile::Profile;
 use crate::rng::Random;
@@ -27,12 +27,12 @@ pub enum Event {
         /// Its length.
         bytes: Bytes,
     },
-    /// A letter has arrived.
-    Letter {
+    /// A control message has arrived.
+    Control {
         /// On this connection.
         connection: ConnectionId,
-        /// The letter.
-        letter: Letter,
+        /// The control message.
+        control: ControlMessage,
     },
     /// All chunks of a cast ([`Endpoint::cast`](crate::Endpoint::cast)) have been sent.
     Cast {

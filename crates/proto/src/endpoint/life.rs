@@ -5,10 +5,10 @@
 //! its notice until the other end answers. After a connection that a peer opened is closed, its number is remembered
 //! for the life of a packet, so that a late copy of its first packet does not open it again.
 
-use super::table::{Closing, Seat};
+use super::table::{Closing, SlotState};
 use super::{Endpoint, Event, Handled, OpenConnection};
-use crate::connection::{Husk, Kind};
-use crate::letter::Letter;
+use crate::connection::{DormantConnection, Kind};
+use crate::control_message::ControlMessage;
 use crate::packet::{ConnectionId, Flags, Header, HostId, Operation, Packet, PathId, Ports};
 use crate::path::PathSelector;
 use crate::units::{Span, Time};
@@ -43,7 +43,7 @@ impl Endpoint {
         let slot = self.connections.reserve();
         let id = self.connections.id(slot);
         let name = open.peer_connection.unwrap_or_else(|| id.by_source());
-        self.seat(now, slot, open, name);
+        self.fill(now, slot, open, name);
         id
     }
 
@@ -60,7 +60,7 @@ impl Endpoint {
         }
         let slot = self.connections.reserve();
         self.connections.name(peer, name.by_source(), slot);
-        self.seat(now, slot, open, name.by_receiver());
+        self.fill(now, slot, open, name.by_receiver());
         self.connections.id(slot)
     }
 
@@ -68,12 +68,12 @@ impl Endpoint {
     /// closed.
     pub fn refuse(&mut self, now: Time, packet: &Packet) {
         if packet.connection.is_by_source() {
-            self.connections.bury(now, packet.source, packet.connection);
-            self.say_closed(packet, packet.connection.by_receiver());
+            self.connections.mark_closed(now, packet.source, packet.connection);
+            self.send_closed(packet, packet.connection.by_receiver());
         }
     }
 
-    fn seat(&mut self, now: Time, slot: usize, open: OpenConnection, name: ConnectionId) {
+    fn fill(&mut self, now: Time, slot: usize, open: OpenConnection, name: ConnectionId) {
         self.connections.forget(now);
         self.connections.lengthen_life(open.environment.packet_life);
         self.control_size = open.profile.transport.control as u16;
@@ -82,7 +82,8 @@ impl Endpoint {
         let kind = self.kind(open.profile, open.environment);
         self.planes_differ |= kind.mrc.is_some();
         let sleeps = kind.sleep_after.is_some();
-        *self.connections.seat_mut(slot) = Seat::Asleep(Box::new(Husk::new(kind, (open.peer, name), open.random)));
+        *self.connections.state_mut(slot) =
+            SlotState::Asleep(Box::new(DormantConnection::new(kind, (open.peer, name), open.random)));
         if !sleeps {
             self.wake(now, slot);
         }
@@ -103,21 +104,21 @@ impl Endpoint {
 
     /// Wakes a connection that is about to be used.
     pub(super) fn wake(&mut self, now: Time, slot: usize) {
-        let seat = self.connections.seat_mut(slot);
-        let Seat::Asleep(_) = seat else { return };
-        let Seat::Asleep(husk) = std::mem::replace(seat, Seat::Free) else { unreachable!("it sleeps") };
-        let sleep_after = husk.kind.sleep_after;
-        let mut connection = Box::new(husk.wake());
+        let state = self.connections.state_mut(slot);
+        let SlotState::Asleep(_) = state else { return };
+        let SlotState::Asleep(dormant) = std::mem::replace(state, SlotState::Free) else { unreachable!("it sleeps") };
+        let sleep_after = dormant.kind.sleep_after;
+        let mut connection = Box::new(dormant.wake());
         if self.up != u32::MAX {
             connection.handle_ports(now, self.up);
         }
         if let Some(span) = sleep_after {
             connection.look_at = now + span;
-            *seat = Seat::Awake(connection);
+            *state = SlotState::Awake(connection);
             self.waking.push_back((now + span, slot as u32));
             self.send_to_sleep(now);
         } else {
-            *seat = Seat::Awake(connection);
+            *state = SlotState::Awake(connection);
         }
     }
 
@@ -125,12 +126,12 @@ impl Endpoint {
     #[inline]
     pub(super) fn send_to_sleep(&mut self, now: Time) {
         if self.waking.front().is_some_and(|(at, _)| *at <= now) {
-            self.look_for_unused(now);
+            self.close_unused(now);
         }
     }
 
     #[cold]
-    fn look_for_unused(&mut self, now: Time) {
+    fn close_unused(&mut self, now: Time) {
         while let Some(&(at, slot)) = self.waking.front().filter(|(at, _)| *at <= now) {
             self.waking.pop_front();
             // The slot may hold another connection by now, which has its own entry.
@@ -139,11 +140,11 @@ impl Endpoint {
             };
             let Some(span) = connection.kind().sleep_after else { continue };
             let unused = connection.active_at() + span <= now;
-            if unused && let Some(mut husk) = connection.husk(now) {
+            if unused && let Some(mut dormant) = connection.dormant(now) {
                 if !self.keeps_records {
-                    self.closed_stats += husk.take_record();
+                    self.closed_stats += dormant.take_record();
                 }
-                *self.connections.seat_mut(slot as usize) = Seat::Asleep(Box::new(husk));
+                *self.connections.state_mut(slot as usize) = SlotState::Asleep(Box::new(dormant));
             } else {
                 // The new entry goes to the end, so the entries stay in order of time.
                 connection.look_at = now + span;
@@ -159,10 +160,10 @@ impl Endpoint {
     /// Closing a connection that is already closed or closing does nothing.
     pub fn close(&mut self, now: Time, id: ConnectionId) {
         let Some(slot) = self.connections.find(id) else { return };
-        let unused = match self.connections.seat(slot) {
-            Seat::Asleep(husk) => husk.is_unused() && husk.peer_connection.is_by_source(),
-            Seat::Awake(_) => false,
-            Seat::Free | Seat::Closing(_) => return,
+        let unused = match self.connections.state(slot) {
+            SlotState::Asleep(dormant) => dormant.is_unused() && dormant.peer_connection.is_by_source(),
+            SlotState::Awake(_) => false,
+            SlotState::Free | SlotState::Closing(_) => return,
         };
         if unused {
             // The peer has never heard of it.
@@ -170,7 +171,7 @@ impl Endpoint {
         }
         self.wake(now, slot);
         self.leave(slot as u32);
-        let Seat::Awake(connection) = std::mem::replace(self.connections.seat_mut(slot), Seat::Free) else {
+        let SlotState::Awake(connection) = std::mem::replace(self.connections.state_mut(slot), SlotState::Free) else {
             unreachable!("it was woken")
         };
         self.closed_stats += connection.record.stats;
@@ -187,13 +188,13 @@ impl Endpoint {
             timer: Time::NEVER,
             again: kind.profile.reliability.timeout(&kind.environment),
         };
-        *self.connections.seat_mut(slot) = Seat::Closing(Box::new(closing));
-        self.say_close(now, slot);
+        *self.connections.state_mut(slot) = SlotState::Closing(Box::new(closing));
+        self.send_close(now, slot);
     }
 
-    /// Sends a letter on a connection: one control packet, which is not sent again if it is lost. False if the
+    /// Sends a control message on a connection: one control packet, which is not sent again if it is lost. False if the
     /// connection is closed.
-    pub fn send_letter(&mut self, now: Time, id: ConnectionId, letter: Letter) -> bool {
+    pub fn send_control(&mut self, now: Time, id: ConnectionId, control: ControlMessage) -> bool {
         let Some(slot) = self.connections.find(id) else { return false };
         self.wake(now, slot);
         let all = self.up & self.nic;
@@ -201,15 +202,15 @@ impl Endpoint {
         let ports = Ports { data: all, control: all };
         let path = connection.draw_path(now, ports);
         let path = path.unwrap_or(PathId::new(all.trailing_zeros().min(31) as u8, 0));
-        let packet = connection.control(path, Flags::NONE, Header::Letter(letter));
+        let packet = connection.control(path, Flags::NONE, Header::Control(control));
         self.queue_control(packet);
         true
     }
 
     /// Sends the peer the notice that a connection is closed, for the first time or again.
-    fn say_close(&mut self, now: Time, slot: usize) {
+    fn send_close(&mut self, now: Time, slot: usize) {
         let all = self.up & self.nic;
-        let Seat::Closing(closing) = self.connections.seat_mut(slot) else { return };
+        let SlotState::Closing(closing) = self.connections.state_mut(slot) else { return };
         if closing.tries == TELL_MAX {
             return self.end(now, slot);
         }
@@ -233,16 +234,16 @@ impl Endpoint {
     /// Runs the timer of a connection that is not awake.
     #[cold]
     pub(super) fn handle_closing_timeout(&mut self, now: Time, at: Time, slot: usize) {
-        if matches!(self.connections.seat(slot), Seat::Closing(closing) if closing.timer == at) {
-            self.say_close(now, slot);
+        if matches!(self.connections.state(slot), SlotState::Closing(closing) if closing.timer == at) {
+            self.send_close(now, slot);
         }
     }
 
     /// Handles a packet for a connection that is not awake: wakes a sleeping one. True if the packet may be handled
     /// now.
     #[cold]
-    pub(super) fn rouse(&mut self, now: Time, slot: usize, packet: &Packet) -> bool {
-        if let Seat::Asleep(_) = self.connections.seat(slot) {
+    pub(super) fn wake_for(&mut self, now: Time, slot: usize, packet: &Packet) -> bool {
+        if let SlotState::Asleep(_) = self.connections.state(slot) {
             self.wake(now, slot);
             return true;
         }
@@ -260,7 +261,7 @@ impl Endpoint {
             return;
         }
         if let Header::Operation { operation: Operation::Close(reply_to), .. } = packet.header {
-            self.say_closed(packet, reply_to);
+            self.send_closed(packet, reply_to);
         }
         self.end(now, slot);
     }
@@ -274,15 +275,15 @@ impl Endpoint {
             Header::Operation { operation: Operation::Close(reply_to), .. } => {
                 if opens {
                     // The notice has overtaken the connection's first packets.
-                    self.connections.bury(now, packet.source, id);
+                    self.connections.mark_closed(now, packet.source, id);
                 }
-                self.say_closed(packet, reply_to);
+                self.send_closed(packet, reply_to);
                 Handled::Here
             }
-            Header::Data(_) | Header::Part(_) | Header::Probe { .. } | Header::Letter(_) if opens => Handled::Unknown,
+            Header::Data(_) | Header::Part(_) | Header::Probe { .. } | Header::Control(_) if opens => Handled::Unknown,
             // The peer may not know yet that the connection is closed.
-            Header::Data(_) | Header::Part(_) | Header::Letter(_) if id.is_by_source() => {
-                self.say_closed(packet, id.by_receiver());
+            Header::Data(_) | Header::Part(_) | Header::Control(_) if id.is_by_source() => {
+                self.send_closed(packet, id.by_receiver());
                 self.stray()
             }
             _ => self.stray(),
@@ -299,19 +300,19 @@ impl Endpoint {
         self.leave(slot as u32);
         let id = self.connections.id(slot);
         let (peer, name) = match self.connections.release(slot) {
-            Seat::Awake(connection) => {
+            SlotState::Awake(connection) => {
                 self.closed_stats += connection.record.stats;
                 (connection.peer(), connection.peer_connection())
             }
-            Seat::Asleep(husk) => {
-                self.closed_stats += *husk.stats();
-                (husk.peer, husk.peer_connection)
+            SlotState::Asleep(dormant) => {
+                self.closed_stats += *dormant.stats();
+                (dormant.peer, dormant.peer_connection)
             }
-            Seat::Closing(closing) => (closing.peer, closing.name),
-            Seat::Free => unreachable!("a connection ends once"),
+            SlotState::Closing(closing) => (closing.peer, closing.name),
+            SlotState::Free => unreachable!("a connection ends once"),
         };
         if self.connections.is_named(peer, name.by_source(), slot) {
-            self.connections.bury(now, peer, name.by_source());
+            self.connections.mark_closed(now, peer, name.by_source());
         }
         self.events.push_back(Event::Closed { connection: id });
     }
@@ -330,12 +331,12 @@ impl Endpoint {
         }
     }
 
-    fn say_closed(&mut self, packet: &Packet, to: ConnectionId) {
-        let Header::Operation { number, .. } = packet.header else { return self.say_closed_of(packet, to, 0) };
-        self.say_closed_of(packet, to, number);
+    fn send_closed(&mut self, packet: &Packet, to: ConnectionId) {
+        let Header::Operation { number, .. } = packet.header else { return self.send_closed_of(packet, to, 0) };
+        self.send_closed_of(packet, to, number);
     }
 
-    fn say_closed_of(&mut self, packet: &Packet, to: ConnectionId, number: u16) {
+    fn send_closed_of(&mut self, packet: &Packet, to: ConnectionId, number: u16) {
         let ports = self.up & self.nic;
         let port = packet.path.port();
         let path = if super::has(ports, port) || ports == 0 {
@@ -368,7 +369,7 @@ impl Endpoint {
     /// Is this connection open and not closing?
     pub fn is_open(&self, id: ConnectionId) -> bool {
         let slot = self.connections.find(id);
-        slot.is_some_and(|slot| matches!(self.connections.seat(slot), Seat::Awake(_) | Seat::Asleep(_)))
+        slot.is_some_and(|slot| matches!(self.connections.state(slot), SlotState::Awake(_) | SlotState::Asleep(_)))
     }
 
     /// The other host of a connection.
@@ -376,11 +377,11 @@ impl Endpoint {
     /// # Panics
     /// If there is no such connection.
     pub fn peer(&self, id: ConnectionId) -> HostId {
-        match self.connections.seat(self.connections.at(id)) {
-            Seat::Awake(connection) => connection.peer(),
-            Seat::Asleep(husk) => husk.peer,
-            Seat::Closing(closing) => closing.peer,
-            Seat::Free => unreachable!("it was found"),
+        match self.connections.state(self.connections.at(id)) {
+            SlotState::Awake(connection) => connection.peer(),
+            SlotState::Asleep(dormant) => dormant.peer,
+            SlotState::Closing(closing) => closing.peer,
+            SlotState::Free => unreachable!("it was found"),
         }
     }
 }

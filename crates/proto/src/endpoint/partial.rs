@@ -24,12 +24,12 @@ impl Endpoint {
         let connection = self.connections.get_mut(slot).ok_or(Busy)?;
         let AnyReliability::Partial(sender) = &mut connection.reliability else { return Err(Busy) };
         let done = act(sender);
-        connection.look();
+        connection.refresh_outlook();
         self.settle(now, id.slot());
         done
     }
 
-    /// The same with its receiver; also sends the letters that the receiver writes.
+    /// The same with its receiver; also sends the control messages that the receiver writes.
     fn with_receiver<T>(
         &mut self,
         now: Time,
@@ -42,7 +42,7 @@ impl Endpoint {
         let AnyReceiver::Partial(receiver) = &mut connection.receiver else { return None };
         let done = act(receiver);
         let control = &mut self.control;
-        connection.take_letters(now, &mut |packet| control.push(packet));
+        connection.take_controls(now, &mut |packet| control.push(packet));
         self.settle(now, id.slot());
         done
     }

@@ -184,11 +184,11 @@ impl Endpoint {
                 self.settle(now, id as u32);
             }
         }
-        self.tell(now);
+        self.report_ports(now);
     }
 
     /// Sends the present status to every peer whose time to send has come.
-    fn tell(&mut self, now: Time) {
+    fn report_ports(&mut self, now: Time) {
         let Some(ports) = &mut self.ports else { return };
         let refresh = self.up != u32::MAX;
         let copies = ports.config.status_copies;
@@ -229,7 +229,7 @@ impl Endpoint {
             ports.timer = Time::NEVER;
         }
         self.raise(now);
-        self.tell(now);
+        self.report_ports(now);
         self.arm_ports(now);
     }
 

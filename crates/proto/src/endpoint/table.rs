@@ -1,6 +1,6 @@
 //! The connections of an endpoint by number, and the numbers of closed connections that late packets may still carry.
 
-use crate::connection::{Connection, Husk};
+use crate::connection::{Connection, DormantConnection};
 use crate::packet::{ConnectionId, HostId};
 use crate::path::AnyPath;
 use crate::units::{Span, Time};
@@ -14,17 +14,17 @@ const FREE_MIN: usize = 16;
 const PACKET_LIFE: Span = Span::from_ms(1000);
 
 /// The contents of a slot.
-pub(super) enum Seat {
+pub(super) enum SlotState {
     Free,
     Awake(Box<Connection>),
-    Asleep(Box<Husk>),
+    Asleep(Box<DormantConnection>),
     Closing(Box<Closing>),
 }
 
 struct Slot {
     /// The number of connections that it held before, wrapping.
     generation: u32,
-    seat: Seat,
+    state: SlotState,
 }
 
 const _: () = assert!(size_of::<Slot>() <= 24, "a slot without a connection");
@@ -74,7 +74,7 @@ impl Connections {
     #[inline]
     pub(super) fn find(&self, id: ConnectionId) -> Option<usize> {
         let slot = self.slots.get(id.slot() as usize)?;
-        let known = slot.generation == id.0 / ConnectionId::SLOTS && !matches!(slot.seat, Seat::Free);
+        let known = slot.generation == id.0 / ConnectionId::SLOTS && !matches!(slot.state, SlotState::Free);
         known.then_some(id.slot() as usize)
     }
 
@@ -83,7 +83,9 @@ impl Connections {
     pub(super) fn awake_at(&mut self, id: ConnectionId) -> Option<&mut Connection> {
         match self.slots.get_mut(id.slot() as usize) {
             // A number by the source never equals one of our generations.
-            Some(Slot { generation, seat: Seat::Awake(connection) }) if *generation == id.0 / ConnectionId::SLOTS => {
+            Some(Slot { generation, state: SlotState::Awake(connection) })
+                if *generation == id.0 / ConnectionId::SLOTS =>
+            {
                 Some(connection)
             }
             _ => None,
@@ -102,18 +104,18 @@ impl Connections {
     }
 
     #[inline]
-    pub(super) fn seat(&self, slot: usize) -> &Seat {
-        self.slots.get(slot).map_or(&Seat::Free, |slot| &slot.seat)
+    pub(super) fn state(&self, slot: usize) -> &SlotState {
+        self.slots.get(slot).map_or(&SlotState::Free, |slot| &slot.state)
     }
 
-    pub(super) fn seat_mut(&mut self, slot: usize) -> &mut Seat {
-        &mut self.slots[slot].seat
+    pub(super) fn state_mut(&mut self, slot: usize) -> &mut SlotState {
+        &mut self.slots[slot].state
     }
 
     /// The connection in this slot, if it is awake.
     #[inline]
     pub(super) fn get(&self, slot: usize) -> Option<&Connection> {
-        if let Seat::Awake(connection) = self.seat(slot) { Some(connection) } else { None }
+        if let SlotState::Awake(connection) = self.state(slot) { Some(connection) } else { None }
     }
 
     /// The address of a slot, which may not exist.
@@ -125,7 +127,7 @@ impl Connections {
     /// The same, mutable.
     #[inline]
     pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut Connection> {
-        if let Some(Slot { seat: Seat::Awake(connection), .. }) = self.slots.get_mut(slot) {
+        if let Some(Slot { state: SlotState::Awake(connection), .. }) = self.slots.get_mut(slot) {
             Some(connection)
         } else {
             None
@@ -145,7 +147,7 @@ impl Connections {
     /// All awake connections, with their slots.
     pub(super) fn awake(&mut self) -> impl Iterator<Item = (usize, &mut Connection)> {
         self.slots.iter_mut().enumerate().filter_map(|(slot, s)| {
-            if let Seat::Awake(connection) = &mut s.seat { Some((slot, &mut **connection)) } else { None }
+            if let SlotState::Awake(connection) = &mut s.state { Some((slot, &mut **connection)) } else { None }
         })
     }
 
@@ -161,16 +163,16 @@ impl Connections {
         }
         let slot = self.slots.len();
         assert!(slot < ConnectionId::SLOTS as usize, "a host has at most {} connections", ConnectionId::SLOTS);
-        self.slots.push(Slot { generation: 0, seat: Seat::Free });
+        self.slots.push(Slot { generation: 0, state: SlotState::Free });
         slot
     }
 
     /// Frees a connection's slot; its number is invalid from now on.
-    pub(super) fn release(&mut self, slot: usize) -> Seat {
+    pub(super) fn release(&mut self, slot: usize) -> SlotState {
         let s = &mut self.slots[slot];
         s.generation = (s.generation + 1) % ConnectionId::GENERATIONS;
         self.free.push_back(slot as u32);
-        std::mem::replace(&mut s.seat, Seat::Free)
+        std::mem::replace(&mut s.state, SlotState::Free)
     }
 
     /// Notes that the peer `source` has opened the connection in this slot, and that its packets carry the number `id`.
@@ -189,7 +191,7 @@ impl Connections {
     }
 
     /// Remembers, for the life of a packet, that the connection with this number is closed.
-    pub(super) fn bury(&mut self, now: Time, source: HostId, id: ConnectionId) {
+    pub(super) fn mark_closed(&mut self, now: Time, source: HostId, id: ConnectionId) {
         self.named.remove(&(source, id));
         self.forget(now);
         if self.closed[0].is_empty() && self.closed[1].is_empty() {
@@ -235,7 +237,7 @@ impl std::ops::Index<usize> for Connections {
 
     #[inline]
     fn index(&self, slot: usize) -> &Connection {
-        let Seat::Awake(connection) = &self.slots[slot].seat else { panic!("connection {slot} is awake") };
+        let SlotState::Awake(connection) = &self.slots[slot].state else { panic!("connection {slot} is awake") };
         connection
     }
 }
@@ -243,7 +245,7 @@ impl std::ops::Index<usize> for Connections {
 impl std::ops::IndexMut<usize> for Connections {
     #[inline]
     fn index_mut(&mut self, slot: usize) -> &mut Connection {
-        let Seat::Awake(connection) = &mut self.slots[slot].seat else { panic!("connection {slot} is awake") };
+        let SlotState::Awake(connection) = &mut self.slots[slot].state else { panic!("connection {slot} is awake") };
         connection
     }
 }

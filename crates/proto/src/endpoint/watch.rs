@@ -1,7 +1,7 @@
 //! Calls by which a world reads the state of an endpoint's connections. They panic if there is no such connection.
 
 use super::Endpoint;
-use super::table::Seat;
+use super::table::SlotState;
 use crate::account::{Spent, Waits};
 use crate::packet::{ConnectionId, HostId, PathId};
 use crate::path::{PathEvent, PathSelector, PathState, PathStatus, PlaneStates, Turnover};
@@ -19,10 +19,10 @@ impl Endpoint {
     /// # Panics
     /// If there is no such connection.
     pub fn stats(&self, connection: ConnectionId) -> &ConnectionStats {
-        match self.connections.seat(self.connections.at(connection)) {
-            Seat::Awake(connection) => &connection.record.stats,
-            Seat::Asleep(husk) => husk.stats(),
-            Seat::Closing(_) | Seat::Free => &NONE,
+        match self.connections.state(self.connections.at(connection)) {
+            SlotState::Awake(connection) => &connection.record.stats,
+            SlotState::Asleep(dormant) => dormant.stats(),
+            SlotState::Closing(_) | SlotState::Free => &NONE,
         }
     }
 
@@ -35,10 +35,10 @@ impl Endpoint {
     pub fn stats_from(&self, first: u32) -> ConnectionStats {
         let mut sum = self.closed_stats;
         for slot in first as usize..self.connections.slots() {
-            match self.connections.seat(slot) {
-                Seat::Awake(connection) => sum += connection.record.stats,
-                Seat::Asleep(husk) => sum += *husk.stats(),
-                Seat::Closing(_) | Seat::Free => {}
+            match self.connections.state(slot) {
+                SlotState::Awake(connection) => sum += connection.record.stats,
+                SlotState::Asleep(dormant) => sum += *dormant.stats(),
+                SlotState::Closing(_) | SlotState::Free => {}
             }
         }
         sum
@@ -69,10 +69,10 @@ impl Endpoint {
     /// # Panics
     /// If there is no such connection.
     pub fn waits(&self, connection: ConnectionId) -> Waits {
-        match self.connections.seat(self.connections.at(connection)) {
-            Seat::Awake(connection) => connection.waits(),
-            Seat::Asleep(husk) => husk.waits(),
-            Seat::Closing(_) | Seat::Free => Waits::default(),
+        match self.connections.state(self.connections.at(connection)) {
+            SlotState::Awake(connection) => connection.waits(),
+            SlotState::Asleep(dormant) => dormant.waits(),
+            SlotState::Closing(_) | SlotState::Free => Waits::default(),
         }
     }
 
@@ -81,10 +81,10 @@ impl Endpoint {
     /// # Panics
     /// If there is no such connection, or it is closing.
     pub fn profile(&self, connection: ConnectionId) -> &Profile {
-        match self.connections.seat(self.connections.at(connection)) {
-            Seat::Awake(connection) => &connection.kind().profile,
-            Seat::Asleep(husk) => &husk.kind.profile,
-            Seat::Closing(_) | Seat::Free => panic!("connection {} is closed", connection.0),
+        match self.connections.state(self.connections.at(connection)) {
+            SlotState::Awake(connection) => &connection.kind().profile,
+            SlotState::Asleep(dormant) => &dormant.kind.profile,
+            SlotState::Closing(_) | SlotState::Free => panic!("connection {} is closed", connection.0),
         }
     }
 
@@ -93,10 +93,10 @@ impl Endpoint {
     /// # Panics
     /// If there is no such connection.
     pub fn window(&self, connection: ConnectionId) -> Bytes {
-        match self.connections.seat(self.connections.at(connection)) {
-            Seat::Awake(c) => self.shared_window(connection.slot()).map_or_else(|| c.window(), Bytes),
-            Seat::Asleep(husk) => husk.window(),
-            Seat::Closing(_) | Seat::Free => Bytes(0),
+        match self.connections.state(self.connections.at(connection)) {
+            SlotState::Awake(c) => self.shared_window(connection.slot()).map_or_else(|| c.window(), Bytes),
+            SlotState::Asleep(dormant) => dormant.window(),
+            SlotState::Closing(_) | SlotState::Free => Bytes(0),
         }
     }
 
@@ -106,10 +106,10 @@ impl Endpoint {
     /// # Panics
     /// If there is no such connection.
     pub fn penalties(&self, connection: ConnectionId) -> Vec<u32> {
-        match self.connections.seat(self.connections.at(connection)) {
-            Seat::Awake(connection) => connection.penalties(),
-            Seat::Asleep(husk) => husk.path().penalties(),
-            Seat::Closing(_) | Seat::Free => Vec::new(),
+        match self.connections.state(self.connections.at(connection)) {
+            SlotState::Awake(connection) => connection.penalties(),
+            SlotState::Asleep(dormant) => dormant.path().penalties(),
+            SlotState::Closing(_) | SlotState::Free => Vec::new(),
         }
     }
 
@@ -224,10 +224,10 @@ impl Endpoint {
     /// # Panics
     /// If there is no such connection.
     pub fn received_up_to(&self, connection: ConnectionId) -> u64 {
-        match self.connections.seat(self.connections.at(connection)) {
-            Seat::Awake(connection) => connection.receiver.cumulative(),
-            Seat::Asleep(husk) => husk.received(),
-            Seat::Closing(_) | Seat::Free => 0,
+        match self.connections.state(self.connections.at(connection)) {
+            SlotState::Awake(connection) => connection.receiver.cumulative(),
+            SlotState::Asleep(dormant) => dormant.received(),
+            SlotState::Closing(_) | SlotState::Free => 0,
         }
     }
 
@@ -242,11 +242,11 @@ impl Endpoint {
             ..Census::default()
         };
         for slot in 0..self.connections.slots() {
-            match self.connections.seat(slot) {
-                Seat::Awake(_) => census.awake += 1,
-                Seat::Asleep(_) => census.asleep += 1,
-                Seat::Closing(_) => census.closing += 1,
-                Seat::Free => {}
+            match self.connections.state(slot) {
+                SlotState::Awake(_) => census.awake += 1,
+                SlotState::Asleep(_) => census.asleep += 1,
+                SlotState::Closing(_) => census.closing += 1,
+                SlotState::Free => {}
             }
         }
         census

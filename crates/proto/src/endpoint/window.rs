@@ -60,7 +60,7 @@ impl Endpoint {
 
     /// Gives a connection a window that it shares, until [`Endpoint::take_window`]. `share`: what that gave last, or
     /// [`SharedWindow::join`] was told; `ahead` as above.
-    pub fn lend_window(&mut self, now: Time, on: ConnectionId, window: &SharedWindow, share: u64, ahead: i128) {
+    pub fn grant_window(&mut self, now: Time, on: ConnectionId, window: &SharedWindow, share: u64, ahead: i128) {
         let Some(slot) = self.connections.find(on) else { return };
         let Some(connection) = self.connections.get_mut(slot) else { return };
         let sharing = connection.sharing.get_or_insert_default();

@@ -1,8 +1,8 @@
 //! Partial completion as a reliability: it acknowledges nothing and sends nothing again; a program must do this.
 
 use super::{Busy, Placed, Progress, ReceiveTable, SendTable, Stretch, extend, truncated};
+use crate::control_message::ControlMessage;
 use crate::environment::{Environment, TransportConfig};
-use crate::letter::Letter;
 use crate::message::{Message, Segment};
 use crate::packet::{Ack, Data, Flags, Header, MessageId, Nack, Part, PathId};
 use crate::parameters;
@@ -57,7 +57,7 @@ pub struct PartialSender {
     ask_at: Time,
     patience: Span,
     first_patience: Span,
-    ask: Option<Letter>,
+    ask: Option<ControlMessage>,
     /// The last packet of a message was sent.
     injected: bool,
 }
@@ -165,25 +165,25 @@ impl Reliability for PartialSender {
     fn on_nack(&mut self, _: Time, _: &Nack, _: Flags) -> Result<Settled, Invalid> {
         Err(Invalid::BeyondSent)
     }
-    fn on_letter(&mut self, _: Time, letter: &Letter, _: Flags) -> Result<Settled, Invalid> {
-        match *letter {
-            Letter::Clear { first, count } if u64::from(count) <= super::SLOTS => {
+    fn on_control(&mut self, _: Time, control: &ControlMessage, _: Flags) -> Result<Settled, Invalid> {
+        match *control {
+            ControlMessage::Clear { first, count } if u64::from(count) <= super::SLOTS => {
                 let next = self.table.next_sequence();
                 self.table.clear(extend(first, next) + u64::from(count));
                 self.begin_waiting();
             }
-            Letter::Over { sequence, .. } => self.table.release(extend(sequence, self.table.next_sequence())),
+            ControlMessage::Over { sequence, .. } => self.table.release(extend(sequence, self.table.next_sequence())),
             _ => return Err(Invalid::BeyondSent),
         }
         Ok(Settled::default())
     }
-    fn take_letter(&mut self) -> Option<(Letter, Flags)> {
-        self.ask.take().map(|letter| (letter, Flags::NONE))
+    fn take_control(&mut self) -> Option<(ControlMessage, Flags)> {
+        self.ask.take().map(|control| (control, Flags::NONE))
     }
     fn on_timeout(&mut self, now: Time) {
         if now >= self.ask_at {
             if self.ask_at > Time::ZERO {
-                self.ask = Some(Letter::Ask { sequence: truncated(self.table.next_sequence()) });
+                self.ask = Some(ControlMessage::Ask { sequence: truncated(self.table.next_sequence()) });
             }
             self.ask_at = now + self.patience;
             self.patience = (self.patience * 2).min(ASK_MAX.max(self.first_patience));
@@ -222,7 +222,7 @@ pub struct PartialReceiver {
     lengths: Vec<Lengths>,
     /// The range of receives that the sender has not been told about.
     untold: Range<u64>,
-    letters: VecDeque<Letter>,
+    controls: VecDeque<ControlMessage>,
 }
 
 /// The bytes of a receive, and of the message in it.
@@ -240,7 +240,7 @@ impl PartialReceiver {
             mtu: transport.mtu,
             lengths: Vec::new(),
             untold: 0..0,
-            letters: VecDeque::new(),
+            controls: VecDeque::new(),
         }
     }
 
@@ -285,7 +285,7 @@ impl PartialReceiver {
     pub fn complete(&mut self, sequence: u64) -> Option<Progress> {
         let whole = self.table.progress(sequence)?.is_whole();
         if !whole {
-            self.letters.push_back(Letter::Over { sequence: truncated(sequence), whole });
+            self.controls.push_back(ControlMessage::Over { sequence: truncated(sequence), whole });
         }
         self.table.complete(sequence, whole)
     }
@@ -314,20 +314,20 @@ impl Receiver for PartialReceiver {
         }
         Ok(Arrival { fresh: matches!(placed, Placed::Fresh { .. }), duplicate: placed == Placed::Duplicate })
     }
-    fn on_letter(&mut self, _: Time, letter: &Letter) -> Result<(), Invalid> {
-        let Letter::Ask { sequence } = *letter else { return Err(Invalid::BeyondWindow) };
+    fn on_control(&mut self, _: Time, control: &ControlMessage) -> Result<(), Invalid> {
+        let ControlMessage::Ask { sequence } = *control else { return Err(Invalid::BeyondWindow) };
         let asked = extend(sequence, self.table.posted());
         // Report again all receives from the one on for which the sender waits.
         self.untold.start = self.untold.start.min(asked.max(self.table.posted().saturating_sub(super::SLOTS)));
         Ok(())
     }
-    fn take_letter(&mut self) -> Option<(Letter, Flags)> {
+    fn take_control(&mut self) -> Option<(ControlMessage, Flags)> {
         if self.untold.start < self.untold.end {
             let (first, count) = (truncated(self.untold.start), (self.untold.end - self.untold.start) as u32);
             self.untold.start = self.untold.end;
-            return Some((Letter::Clear { first, count }, Flags::NONE));
+            return Some((ControlMessage::Clear { first, count }, Flags::NONE));
         }
-        self.letters.pop_front().map(|letter| (letter, Flags::NONE))
+        self.controls.pop_front().map(|control| (control, Flags::NONE))
     }
     fn on_probe(&mut self, _: u32, path: PathId, _: bool) -> (Ack, Flags) {
         (super::nothing_acknowledged(path), Flags::PROBE_ANSWER)

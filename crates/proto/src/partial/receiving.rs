@@ -181,7 +181,7 @@ impl ReceiveTable {
 
     /// Ends a stretch that was received or rebuilt completely, even if its receive was never opened: nothing is written
     /// into it afterwards.
-    pub fn bury(&mut self, sequence: u64) {
+    pub fn forget(&mut self, sequence: u64) {
         let slot = self.slot_mut(sequence);
         if slot.open.as_ref().is_some_and(|open| open.sequence == sequence) {
             slot.open = None;

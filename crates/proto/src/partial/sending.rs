@@ -53,7 +53,7 @@ pub struct SendTable {
 }
 
 impl SendTable {
-    /// An empty table. `cleared`: the number of stretches that may begin before the receiver's first letter.
+    /// An empty table. `cleared`: the number of stretches that may begin before the receiver's first control message.
     pub const fn new(mtu: u32, cleared: u64) -> SendTable {
         SendTable { mtu, first: 0, out: VecDeque::new(), cleared, fresh: VecDeque::new(), again: VecDeque::new() }
     }

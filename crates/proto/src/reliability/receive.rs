@@ -1,7 +1,7 @@
 //! The receiver's half of reliability: it answers the sender, and reports received messages to the application.
 
 use super::{GoBackNReceiver, Invalid, Received, SelectiveReceiver};
-use crate::letter::Letter;
+use crate::control_message::ControlMessage;
 use crate::packet::{Ack, Data, Flags, Header, MessageId, Part, PathId};
 use crate::partial::PartialReceiver;
 use crate::repair::RepairReceiver;
@@ -37,15 +37,15 @@ pub trait Receiver {
     fn on_part(&mut self, _now: Time, _part: &Part, _flags: Flags) -> Result<Arrival, Invalid> {
         Err(Invalid::BeyondWindow)
     }
-    /// A letter of the sender arrived.
+    /// A control message of the sender arrived.
     ///
     /// # Errors
     /// If it makes no sense; the state is then unchanged.
-    fn on_letter(&mut self, _now: Time, _letter: &Letter) -> Result<(), Invalid> {
+    fn on_control(&mut self, _now: Time, _control: &ControlMessage) -> Result<(), Invalid> {
         Err(Invalid::BeyondWindow)
     }
-    /// Takes the next letter for the sender.
-    fn take_letter(&mut self) -> Option<(Letter, Flags)> {
+    /// Takes the next control message for the sender.
+    fn take_control(&mut self) -> Option<(ControlMessage, Flags)> {
         None
     }
     /// When to call `on_timeout`; may be early, never late. [`Time::NEVER`] if no timer runs.
@@ -125,11 +125,11 @@ impl Receiver for AnyReceiver {
     fn on_part(&mut self, now: Time, part: &Part, flags: Flags) -> Result<Arrival, Invalid> {
         each!(self, r => r.on_part(now, part, flags))
     }
-    fn on_letter(&mut self, now: Time, letter: &Letter) -> Result<(), Invalid> {
-        each!(self, r => r.on_letter(now, letter))
+    fn on_control(&mut self, now: Time, control: &ControlMessage) -> Result<(), Invalid> {
+        each!(self, r => r.on_control(now, control))
     }
-    fn take_letter(&mut self) -> Option<(Letter, Flags)> {
-        each!(self, r => r.take_letter())
+    fn take_control(&mut self) -> Option<(ControlMessage, Flags)> {
+        each!(self, r => r.take_control())
     }
     fn deadline(&self) -> Time {
         each!(self, r => r.deadline())

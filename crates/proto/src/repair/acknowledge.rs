@@ -1,7 +1,7 @@
 //! A receiver's acknowledgements of the chunks of one stretch: the first missing chunk, and for each changed page a
 //! bitmap of its 64 chunks.
 
-use crate::letter::{Have, Letter};
+use crate::control_message::{ControlMessage, Have};
 use crate::packet::SackBits;
 use crate::partial::{Progress, truncated};
 use crate::units::Time;
@@ -47,7 +47,13 @@ impl Acknowledger {
     }
 
     /// Writes the acknowledgements of this stretch.
-    pub(super) fn tell(&mut self, now: Time, sequence: u64, progress: &Progress, letters: &mut impl FnMut(Letter)) {
+    pub(super) fn acknowledge(
+        &mut self,
+        now: Time,
+        sequence: u64,
+        progress: &Progress,
+        controls: &mut impl FnMut(ControlMessage),
+    ) {
         let cumulative = progress.first_missing(0);
         let held = (now.since(self.since).0 / 1_000_000).min(u64::from(u16::MAX)) as u16;
         let mut have = Have {
@@ -68,13 +74,13 @@ impl Acknowledger {
                 continue;
             }
             (have.base, have.bits) = (page * PAGE, SackBits::new(bits));
-            letters(Letter::Have(have));
-            // Only the first letter names the newest chunk.
+            controls(ControlMessage::Have(have));
+            // Only the first control message names the newest chunk.
             have.newest = u32::MAX;
             told = true;
         }
         if !told {
-            letters(Letter::Have(have));
+            controls(ControlMessage::Have(have));
         }
         (self.newest, self.at) = (u32::MAX, Time::NEVER);
     }
@@ -87,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whoever_reads_every_letter_knows_every_chunk(
+        fn whoever_reads_every_control_knows_every_chunk(
             chunks in 1u32..500,
             rounds in prop::collection::vec(prop::collection::vec(0u32..500, 0..80), 1..12),
         ) {
@@ -99,8 +105,8 @@ mod tests {
                     progress.insert(chunk);
                     acknowledger.note(Time(1), chunk, true, Time(5));
                 }
-                acknowledger.tell(Time(2), 7, &progress, &mut |letter| {
-                    let Letter::Have(have) = letter else { panic!("an acknowledgement") };
+                acknowledger.acknowledge(Time(2), 7, &progress, &mut |control| {
+                    let ControlMessage::Have(have) = control else { panic!("an acknowledgement") };
                     known[..have.cumulative as usize].fill(true);
                     let bits = { have.bits }.get();
                     for bit in (0..64).filter(|bit| bits >> bit & 1 == 1) {

@@ -4,7 +4,7 @@
 //! SDR-RDMA (section 4.1) names NACKs and models them as a timeout of one round trip; the detector is ours.
 
 use super::timers::Timing;
-use crate::letter::{Letter, Missing};
+use crate::control_message::{ControlMessage, Missing};
 use crate::partial::{Progress, truncated};
 use crate::units::{Span, Time};
 use std::collections::VecDeque;
@@ -45,7 +45,7 @@ impl Holes {
     pub(super) fn note(&mut self, now: Time, chunk: Option<u32>, progress: &Progress) {
         self.last_came = now;
         if let Some(chunk) = chunk {
-            self.look_at(chunk.saturating_sub(self.reorder), progress);
+            self.refresh(chunk.saturating_sub(self.reorder), progress);
         }
     }
 
@@ -54,7 +54,7 @@ impl Holes {
         self.last_came = now;
     }
 
-    fn look_at(&mut self, below: u32, progress: &Progress) {
+    fn refresh(&mut self, below: u32, progress: &Progress) {
         while self.looked < below {
             let hole = progress.first_missing(self.looked);
             if hole >= below {
@@ -67,7 +67,7 @@ impl Holes {
     }
 
     /// A reported chunk that has not arrived after this long counts as lost again.
-    fn patience(&self, timing: &Timing) -> Span {
+    fn answer_timeout(&self, timing: &Timing) -> Span {
         timing.rtt + Span(timing.rtt.0 / 8).max(timing.chunk * u64::from(self.reorder))
     }
 
@@ -78,7 +78,7 @@ impl Holes {
             at = self.quiet_until;
         }
         if let Some(&(when, _)) = self.reported.front() {
-            at = at.min(when + self.patience(timing));
+            at = at.min(when + self.answer_timeout(timing));
         }
         if self.looked < progress.chunks() {
             at = at.min(self.last_came + timing.tail());
@@ -93,9 +93,9 @@ impl Holes {
         sequence: u64,
         progress: &Progress,
         timing: &Timing,
-        letters: &mut impl FnMut(Letter),
+        controls: &mut impl FnMut(ControlMessage),
     ) {
-        let patience = self.patience(timing);
+        let patience = self.answer_timeout(timing);
         while let Some(&(when, chunk)) = self.reported.front()
             && when + patience <= now
         {
@@ -103,7 +103,7 @@ impl Holes {
             self.lost.push_back(chunk);
         }
         if self.last_came + timing.tail() <= now {
-            self.look_at(progress.chunks(), progress);
+            self.refresh(progress.chunks(), progress);
         }
         if now < self.quiet_until || self.lost.is_empty() {
             return;
@@ -113,16 +113,16 @@ impl Holes {
             && let Some(chunk) = self.lost.pop_front()
         {
             if !progress.has_chunk(chunk) {
-                report.add(chunk, letters);
+                report.add(chunk, controls);
                 self.reported.push_back((now, chunk));
             }
         }
-        report.finish(letters);
+        report.finish(controls);
         self.quiet_until = now + timing.nack_interval();
     }
 }
 
-/// Packs the lost chunks of one stretch into letters.
+/// Packs the lost chunks of one stretch into control messages.
 pub(super) struct Report {
     missing: Missing,
     filled: usize,
@@ -136,7 +136,7 @@ impl Report {
     }
 
     /// Adds a chunk; consecutive chunks form a run.
-    pub(super) fn add(&mut self, chunk: u32, letters: &mut impl FnMut(Letter)) {
+    pub(super) fn add(&mut self, chunk: u32, controls: &mut impl FnMut(ControlMessage)) {
         let (mut starts, mut lengths) = (self.missing.starts, self.missing.lengths);
         if let Some(last) = self.filled.checked_sub(1)
             && starts[last] + u32::from(lengths[last]) == chunk
@@ -147,7 +147,7 @@ impl Report {
             return;
         }
         if self.filled == Missing::RUNS {
-            letters(Letter::Missing(self.missing));
+            controls(ControlMessage::Missing(self.missing));
             self.filled = 0;
             (starts, lengths) = ([0; Missing::RUNS], [0; Missing::RUNS]);
         }
@@ -157,10 +157,10 @@ impl Report {
         self.runs += 1;
     }
 
-    /// Writes the last letter, if it holds any chunk.
-    pub(super) fn finish(self, letters: &mut impl FnMut(Letter)) {
+    /// Writes the last control message, if it holds any chunk.
+    pub(super) fn finish(self, controls: &mut impl FnMut(ControlMessage)) {
         if self.filled > 0 {
-            letters(Letter::Missing(self.missing));
+            controls(ControlMessage::Missing(self.missing));
         }
     }
 }

@@ -8,8 +8,8 @@ use super::holes::Report;
 use super::layout::Layout;
 use super::timers::{SECOND_COPY, Timing};
 use super::{Plan, Scheme};
+use crate::control_message::ControlMessage;
 use crate::environment::{Environment, TransportConfig};
-use crate::letter::Letter;
 use crate::packet::{Ack, Data, Flags, Header, MessageId, Part, PathId};
 use crate::partial::{Placed, Progress, ReceiveTable, SLOTS, truncated};
 use crate::reliability::{Arrival, Invalid, Receiver};
@@ -18,7 +18,7 @@ use hearing::Hearing;
 use incoming::{Gathering, Incoming};
 use std::collections::{BTreeMap, VecDeque};
 
-/// At most this many letters wait to be sent; further ones are dropped, as a network may do. Ours.
+/// At most this many control messages wait to be sent; further ones are dropped, as a network may do. Ours.
 const LETTERS_MAX: usize = 65_536;
 
 /// The longest sending time that a message's claimed length can stand for, in the timeout after which its missing
@@ -66,21 +66,21 @@ pub struct RepairReceiver {
     rebuilt: u64,
     /// Groups of coded messages that are over, if `keep_ended` was called.
     ended: Option<VecDeque<EndedGroup>>,
-    letters: VecDeque<Letter>,
-    /// Letters to send a second time, and when.
-    copies: VecDeque<(Time, Letter)>,
+    controls: VecDeque<ControlMessage>,
+    /// Control messages to send a second time, and when.
+    copies: VecDeque<(Time, ControlMessage)>,
     /// For each slot, when a late packet or a question was last answered.
     answered: Vec<Time>,
-    /// A marked packet arrived, and no letter has echoed the mark yet.
+    /// A marked packet arrived, and no control message has echoed the mark yet.
     marked: bool,
     /// The counts of arriving packets, if the sender wants them.
     hearing: Option<Hearing>,
     next_at: Time,
 }
 
-fn push(letters: &mut VecDeque<Letter>, letter: Letter) {
-    if letters.len() < LETTERS_MAX {
-        letters.push_back(letter);
+fn push(controls: &mut VecDeque<ControlMessage>, control: ControlMessage) {
+    if controls.len() < LETTERS_MAX {
+        controls.push_back(control);
     }
 }
 
@@ -100,7 +100,7 @@ impl RepairReceiver {
             received: VecDeque::new(),
             rebuilt: 0,
             ended: None,
-            letters: VecDeque::new(),
+            controls: VecDeque::new(),
             copies: VecDeque::new(),
             answered: Vec::new(),
             marked: false,
@@ -168,7 +168,7 @@ impl RepairReceiver {
     }
 
     /// Answers a packet or a question about a stretch that is over, at most four times in a round trip.
-    fn answer(&mut self, now: Time, sequence: u64, letter: Letter) {
+    fn answer(&mut self, now: Time, sequence: u64, control: ControlMessage) {
         let at = (sequence % SLOTS) as usize;
         if self.answered.is_empty() {
             self.answered = vec![Time::NEVER; SLOTS as usize];
@@ -176,7 +176,7 @@ impl RepairReceiver {
         let last = &mut self.answered[at];
         if *last == Time::NEVER || now.since(*last) >= Span(self.timing.rtt.0 / 4) {
             *last = now;
-            push(&mut self.letters, letter);
+            push(&mut self.controls, control);
         }
     }
 
@@ -190,7 +190,7 @@ impl RepairReceiver {
         chunk: Option<u32>,
         duplicate: Option<u32>,
     ) {
-        let RepairReceiver { table, timing, letters, incoming, .. } = self;
+        let RepairReceiver { table, timing, controls, incoming, .. } = self;
         let Some(incoming) = incoming.get_mut(&message) else { return };
         let Incoming { layout, first, plan, .. } = *incoming;
         let gathering = incoming.groups.entry(group).or_insert_with(|| Gathering::new(now, &plan, layout.group(group)));
@@ -219,7 +219,7 @@ impl RepairReceiver {
                         Some(_) => holes.note_copy(now),
                     }
                     if holes.deadline(timing, data) <= now {
-                        holes.handle_timeout(now, data_at, data, timing, &mut |letter| push(letters, letter));
+                        holes.handle_timeout(now, data_at, data, timing, &mut |control| push(controls, control));
                     }
                 }
                 data.is_whole()
@@ -260,7 +260,7 @@ impl RepairReceiver {
         let Some(incoming) = self.incoming.get_mut(&message) else { return };
         let data_at = incoming.first + u64::from(incoming.layout.place(group, false));
         let coded = incoming.plan.code.is_some();
-        let letter = if coded {
+        let control = if coded {
             let parity_at = incoming.first + u64::from(incoming.layout.place(group, true));
             let (data, parity) = (self.table.complete(data_at, true), self.table.complete(parity_at, true));
             if incoming.groups.get(&group).is_none_or(|gathering| !gathering.repairing) {
@@ -272,7 +272,7 @@ impl RepairReceiver {
                 let (message, bytes, layout) = (MessageId(message), incoming.bytes, incoming.layout);
                 ended.push_back(EndedGroup { message, bytes, layout, group, data, parity, missing });
             }
-            self.table.bury(parity_at);
+            self.table.forget(parity_at);
             incoming.end_group(group);
             incoming.recovered()
         } else {
@@ -280,17 +280,17 @@ impl RepairReceiver {
             let gathering = incoming.groups.get_mut(&group);
             let mut last = None;
             if let (Some(gathering), Some(data)) = (gathering, self.table.progress(data_at)) {
-                gathering.acknowledger.tell(now, data_at, data, &mut |letter| last = Some(letter));
+                gathering.acknowledger.acknowledge(now, data_at, data, &mut |control| last = Some(control));
             }
             incoming.end_group(group);
-            let Some(letter) = last else { return };
-            letter
+            let Some(control) = last else { return };
+            control
         };
-        self.table.bury(data_at);
-        push(&mut self.letters, letter);
+        self.table.forget(data_at);
+        push(&mut self.controls, control);
         let (over, bytes) = (incoming.below == incoming.layout.groups(), incoming.bytes);
         if over || !coded {
-            self.copies.push_back((now + SECOND_COPY, letter));
+            self.copies.push_back((now + SECOND_COPY, control));
             self.next_at = self.next_at.min(now + SECOND_COPY);
         }
         if over {
@@ -348,13 +348,13 @@ impl RepairReceiver {
     /// Runs the timers of a message that have ended.
     fn handle_message_timeout(&mut self, now: Time, message: u32) {
         let Some(mut incoming) = self.incoming.remove(&message) else { return };
-        let letters = &mut self.letters;
-        let mut say = |letter| push(letters, letter);
+        let controls = &mut self.controls;
+        let mut say = |control| push(controls, control);
         for (&group, gathering) in &mut incoming.groups {
             let data_at = incoming.first + u64::from(incoming.layout.place(group, false));
             let Some(data) = self.table.progress(data_at) else { continue };
             if gathering.acknowledger.at <= now {
-                gathering.acknowledger.tell(now, data_at, data, &mut say);
+                gathering.acknowledger.acknowledge(now, data_at, data, &mut say);
             }
             if let Some(holes) = &mut gathering.holes
                 && holes.deadline(&self.timing, data) <= now
@@ -392,8 +392,8 @@ impl RepairReceiver {
             let again = std::mem::replace(&mut gathering.repairing, true);
             gathering.report_at = now + self.timing.rto();
             let data = self.table.progress(data_at);
-            let letters = &mut self.letters;
-            let mut say = |letter| push(letters, letter);
+            let controls = &mut self.controls;
+            let mut say = |control| push(controls, control);
             let mut report = Report::new(data_at);
             for chunk in 0..sizes.chunks {
                 let there = data.is_some_and(|data| data.has_chunk(chunk));
@@ -450,7 +450,7 @@ impl Receiver for RepairReceiver {
             Placed::Late { whole } => {
                 // Late parity needs no answer.
                 if !parity {
-                    self.answer(now, sequence, Letter::Over { sequence: truncated(sequence), whole });
+                    self.answer(now, sequence, ControlMessage::Over { sequence: truncated(sequence), whole });
                 }
                 Arrival { fresh: false, duplicate: !parity }
             }
@@ -458,30 +458,30 @@ impl Receiver for RepairReceiver {
         })
     }
 
-    fn on_letter(&mut self, now: Time, letter: &Letter) -> Result<(), Invalid> {
-        let Letter::Ask { sequence: asked } = *letter else { return Err(Invalid::BeyondWindow) };
+    fn on_control(&mut self, now: Time, control: &ControlMessage) -> Result<(), Invalid> {
+        let ControlMessage::Ask { sequence: asked } = *control else { return Err(Invalid::BeyondWindow) };
         let sequence = self.table.full(asked);
         if let Some(whole) = self.table.over(sequence) {
-            self.answer(now, sequence, Letter::Over { sequence: asked, whole });
+            self.answer(now, sequence, ControlMessage::Over { sequence: asked, whole });
             return Ok(());
         }
         let of = |incoming: &&Incoming| {
             (incoming.first..incoming.first + u64::from(incoming.layout.stretches())).contains(&sequence)
         };
-        let letter = match self.incoming.values().find(of) {
+        let control = match self.incoming.values().find(of) {
             Some(incoming) if incoming.plan.code.is_some() => incoming.recovered(),
             // Without a code, the sender's own timeouts resend the chunks.
             Some(_) => return Ok(()),
-            None => Letter::Unknown { sequence: asked },
+            None => ControlMessage::Unknown { sequence: asked },
         };
-        self.answer(now, sequence, letter);
+        self.answer(now, sequence, control);
         Ok(())
     }
 
-    fn take_letter(&mut self) -> Option<(Letter, Flags)> {
-        let letter = self.letters.pop_front()?;
+    fn take_control(&mut self) -> Option<(ControlMessage, Flags)> {
+        let control = self.controls.pop_front()?;
         let marked = std::mem::take(&mut self.marked);
-        Some((letter, Flags::NONE.with_if(marked, Flags::MARKED)))
+        Some((control, Flags::NONE.with_if(marked, Flags::MARKED)))
     }
 
     fn deadline(&self) -> Time {
@@ -489,17 +489,17 @@ impl Receiver for RepairReceiver {
     }
 
     fn on_timeout(&mut self, now: Time) {
-        if let Some(letter) = self.hearing.as_mut().and_then(|hearing| hearing.report(now)) {
-            push(&mut self.letters, letter);
+        if let Some(control) = self.hearing.as_mut().and_then(|hearing| hearing.report(now)) {
+            push(&mut self.controls, control);
         }
         if self.next_at > now {
             return;
         }
-        while let Some(&(at, letter)) = self.copies.front()
+        while let Some(&(at, control)) = self.copies.front()
             && at <= now
         {
             self.copies.pop_front();
-            push(&mut self.letters, letter);
+            push(&mut self.controls, control);
         }
         let due: Vec<u32> =
             self.incoming.iter().filter(|(_, i)| i.next_at <= now).map(|(&message, _)| message).collect();

@@ -1,8 +1,8 @@
-//! The sender of a repair scheme. It cuts posted messages into stretches, and sends the chunks again that letters of
+//! The sender of a repair scheme. It cuts posted messages into stretches, and sends the chunks again that control messages of
 //! the receiver or timeouts report as lost.
 
+mod controls;
 mod flight;
-mod letters;
 mod timeouts;
 
 use super::choice::{Choices, Chooser, Runs};
@@ -10,8 +10,8 @@ use super::layout::Layout;
 use super::timers::{SILENCE_MIN, SILENT_TIMEOUTS, Timing};
 use super::{Plan, Scheme};
 use crate::congestion::LossKind;
+use crate::control_message::ControlMessage;
 use crate::environment::{Environment, TransportConfig};
-use crate::letter::Letter;
 use crate::message::{Message, Segment};
 use crate::packet::{Ack, Flags, Nack, PathId};
 use crate::partial::{SendTable, Stretch, chunks_of, extend};
@@ -63,9 +63,9 @@ struct Sending {
 }
 
 impl Sending {
-    /// Begins to keep a state for each chunk: the first letter that names single chunks of a coded stretch has arrived.
+    /// Begins to keep a state for each chunk: the first control message that names single chunks of a coded stretch has arrived.
     /// All of its chunks were sent long ago.
-    fn tell_chunks_apart(&mut self) {
+    fn separate_chunks(&mut self) {
         self.states = vec![Chunk { tries: 1, ..UNSENT }; self.chunks as usize];
     }
 }
@@ -120,13 +120,13 @@ pub struct RepairSender {
     /// round trips to measure; on a path that has become longer than the timeout there is none, and the rounds add up.
     rounds: u8,
     last_round: Time,
-    /// When the last letter of the peer arrived, or when the first packet after a rest left.
+    /// When the last control message of the peer arrived, or when the first packet after a rest left.
     heard: Time,
-    /// Nothing was sent since the last message ended, so the peer owes no letter.
+    /// Nothing was sent since the last message ended, so the peer owes no control message.
     rests: bool,
     finished: VecDeque<Message>,
     lost: Vec<Lost>,
-    letters: VecDeque<Letter>,
+    controls: VecDeque<ControlMessage>,
     failed: bool,
     /// The earliest `ask_at` of all messages.
     ask_at: Time,
@@ -158,7 +158,7 @@ impl RepairSender {
             rests: true,
             finished: VecDeque::new(),
             lost: Vec::new(),
-            letters: VecDeque::new(),
+            controls: VecDeque::new(),
             failed: false,
             ask_at: Time::NEVER,
         }
@@ -183,7 +183,7 @@ impl RepairSender {
         &mut self.posts[(post - self.first_post) as usize]
     }
 
-    /// The stretch that a letter names.
+    /// The stretch that a control message names.
     fn named(&self, sequence: u32) -> u64 {
         extend(sequence, self.first + self.out.len() as u64)
     }
@@ -310,7 +310,7 @@ impl RepairSender {
         self.get(sequence).map(|sending| (sending.post, sending.group))
     }
 
-    /// Puts a chunk into the queue to be sent again; false if it is not. If a letter says that the chunk is lost, but
+    /// Puts a chunk into the queue to be sent again; false if it is not. If a control message says that the chunk is lost, but
     /// it was sent less than a round trip ago, it is not sent again.
     fn send_again(&mut self, now: Time, sequence: u64, chunk: u32, kind: LossKind) -> bool {
         // Queues and sleeping hosts make a round trip longer than the shortest one, so a chunk that is only late must
@@ -324,7 +324,7 @@ impl RepairSender {
             return false;
         }
         if sending.states.is_empty() {
-            sending.tell_chunks_apart();
+            sending.separate_chunks();
         }
         let state = &mut sending.states[chunk as usize];
         // A chunk that is already queued to be sent again is not queued twice.
@@ -368,12 +368,12 @@ impl RepairSender {
         }
     }
 
-    /// If no letter reports a packet for this long, the packet no longer counts as in flight.
+    /// If no control message reports a packet for this long, the packet no longer counts as in flight.
     fn silence(&self) -> Span {
         self.timing.rto() * 2
     }
 
-    /// When to give up, unless a letter of the peer arrives.
+    /// When to give up, unless a control message of the peer arrives.
     fn give_up_at(&self) -> Time {
         if self.out.is_empty() || self.rests {
             Time::NEVER
@@ -435,7 +435,7 @@ impl Reliability for RepairSender {
         if let Some(flight) = &mut self.flight {
             flight.leave(now, sequence, whole.packet, segment.again);
         }
-        // While there are new packets to send, the peer owes no letter.
+        // While there are new packets to send, the peer owes no control message.
         if (self.rests || !segment.again) && self.heard < now {
             self.heard = now;
         }
@@ -451,7 +451,7 @@ impl Reliability for RepairSender {
         let chunk = packet / size;
         let ends = packet + 1 == ((chunk + 1) * size).min(sending.packets);
         let (all_sent, post) = (sending.sent == sending.packets, sending.post);
-        // A chunk that parity covers does not count as in flight, because no letter reports it before its group is
+        // A chunk that parity covers does not count as in flight, because no control message reports it before its group is
         // over. A chunk that had already arrived when it was sent again does not count either.
         if let Some(state) = sending.states.get_mut(chunk as usize).filter(|state| !state.is_there) {
             // A window may close within a chunk, so the timeout starts with the chunk's first packet and starts again
@@ -484,27 +484,29 @@ impl Reliability for RepairSender {
         Err(Invalid::BeyondSent)
     }
 
-    fn on_letter(&mut self, now: Time, letter: &Letter, _: Flags) -> Result<Settled, Invalid> {
+    fn on_control(&mut self, now: Time, control: &ControlMessage, _: Flags) -> Result<Settled, Invalid> {
         let mut settled = Settled::default();
-        match letter {
-            Letter::Have(have) => self.on_have(now, have, &mut settled),
-            Letter::Recovered(have) => self.on_recovered(have, &mut settled),
-            Letter::Missing(missing) => self.on_missing(now, missing),
-            Letter::Unknown { sequence } => self.on_unknown(now, self.named(*sequence)),
-            Letter::Over { sequence, whole } => self.on_over(self.named(*sequence), *whole, &mut settled),
-            Letter::Heard(heard) => return self.on_heard(now, heard),
-            Letter::Custom { .. } | Letter::Clear { .. } | Letter::Ask { .. } => return Err(Invalid::BeyondSent),
+        match control {
+            ControlMessage::Have(have) => self.on_have(now, have, &mut settled),
+            ControlMessage::Recovered(have) => self.on_recovered(have, &mut settled),
+            ControlMessage::Missing(missing) => self.on_missing(now, missing),
+            ControlMessage::Unknown { sequence } => self.on_unknown(now, self.named(*sequence)),
+            ControlMessage::Over { sequence, whole } => self.on_over(self.named(*sequence), *whole, &mut settled),
+            ControlMessage::Heard(heard) => return self.on_heard(now, heard),
+            ControlMessage::Custom { .. } | ControlMessage::Clear { .. } | ControlMessage::Ask { .. } => {
+                return Err(Invalid::BeyondSent);
+            }
         }
         self.heard = self.heard.max(now);
         if self.flight.is_some() {
-            // `Letter::Heard` reports the bytes and the round trip; other letters must not count them twice.
+            // `ControlMessage::Heard` reports the bytes and the round trip; other control messages must not count them twice.
             settled = Settled { packets: settled.packets, ..Settled::default() };
         }
         Ok(settled)
     }
 
-    fn take_letter(&mut self) -> Option<(Letter, Flags)> {
-        self.letters.pop_front().map(|letter| (letter, Flags::NONE))
+    fn take_control(&mut self) -> Option<(ControlMessage, Flags)> {
+        self.controls.pop_front().map(|control| (control, Flags::NONE))
     }
 
     fn on_timeout(&mut self, now: Time) {

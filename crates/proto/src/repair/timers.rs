@@ -3,7 +3,7 @@
 use super::Scheme;
 use crate::units::Span;
 
-/// A sender gives up after this many timeouts without a letter of the peer, but not before [`SILENCE_MIN`]. Ours.
+/// A sender gives up after this many timeouts without a control message of the peer, but not before [`SILENCE_MIN`]. Ours.
 pub(super) const SILENT_TIMEOUTS: u64 = 10;
 pub(super) const SILENCE_MIN: Span = Span::from_ms(5_000);
 /// The last acknowledgement is sent a second time after this long. Ours.
@@ -75,7 +75,7 @@ impl Timing {
         Span(self.grace().0 / 2).max(self.chunk * 8).max(held_back)
     }
 
-    /// If no letter comes, the sender of a coded message asks this long after its last packet. Ours.
+    /// If no control message comes, the sender of a coded message asks this long after its last packet. Ours.
     pub(super) fn ask_after(&self) -> Span {
         self.rtt * 2 + self.grace()
     }

@@ -6,10 +6,10 @@
 //! byte 2       marks                        byte 16-19  bitmap of racks
 //! byte 3       priority                     byte 20-23  slot
 //! byte 4-5     job                          byte 24-27  watermark
-//! byte 6-7     fan-in of a rack, of all     byte 28-29  lanes, 30-31 sender
+//! byte 6-7     fan-in of a rack, of all     byte 28-29  elements, 30-31 sender
 //! ```
 //!
-//! Lanes follow: 4 bytes each, integers or, with [`Marks::FLOAT`], floats. The layout is ours; ATP's has 16 bytes.
+//! Elements follow: 4 bytes each, integers or, with [`Marks::FLOAT`], floats. The layout is ours; ATP's has 16 bytes.
 
 use super::{Reader, WireError};
 use crate::aggregate::{Fragment, Kind, Marks};
@@ -28,14 +28,14 @@ pub fn encode(fragment: &Fragment, out: &mut Vec<u8>) {
     for word in [fragment.number, fragment.workers, fragment.racks, fragment.slot, fragment.watermark] {
         out.extend_from_slice(&word.to_be_bytes());
     }
-    out.extend_from_slice(&{ fragment.lanes }.to_be_bytes());
+    out.extend_from_slice(&{ fragment.elements }.to_be_bytes());
     out.extend_from_slice(&{ fragment.sender }.to_be_bytes());
 }
 
-/// Reads a fragment's header from the start of `bytes`; its lanes follow.
+/// Reads a fragment's header from the start of `bytes`; its elements follow.
 ///
 /// # Errors
-/// If the bytes are not a fragment, or end before its lanes do.
+/// If the bytes are not a fragment, or end before its elements do.
 pub fn decode(bytes: &[u8]) -> Result<Fragment, WireError> {
     let mut reader = Reader::new(bytes);
     if reader.u8()? != MAGIC {
@@ -54,10 +54,10 @@ pub fn decode(bytes: &[u8]) -> Result<Fragment, WireError> {
         racks: reader.u32()?,
         slot: reader.u32()?,
         watermark: reader.u32()?,
-        lanes: reader.u16()?,
+        elements: reader.u16()?,
         sender: reader.u16()?,
     };
-    if kind.has_lanes() && reader.rest.len() < 4 * usize::from(fragment.lanes) {
+    if kind.has_elements() && reader.rest.len() < 4 * usize::from(fragment.elements) {
         return Err(WireError::Short);
     }
     Ok(fragment)
@@ -71,20 +71,20 @@ mod tests {
     proptest! {
         #[test]
         fn a_fragment_reads_as_it_was_written(
-            kind in 0usize..14, marks: u8, priority: u8, job: u16, fan_in: [u8; 2], words: [u32; 5], lanes in 0u16..300, sender: u16,
+            kind in 0usize..14, marks: u8, priority: u8, job: u16, fan_in: [u8; 2], words: [u32; 5], elements in 0u16..300, sender: u16,
         ) {
             let [number, workers, racks, slot, watermark] = words;
             let kind = Kind::ALL[kind];
             let fragment = Fragment {
-                kind, marks: Marks(marks), priority, job, fan_in, number, workers, racks, slot, watermark, lanes, sender,
+                kind, marks: Marks(marks), priority, job, fan_in, number, workers, racks, slot, watermark, elements, sender,
             };
             let mut bytes = Vec::new();
             encode(&fragment, &mut bytes);
             prop_assert_eq!(bytes.len(), BYTES);
-            bytes.resize(BYTES + 4 * usize::from(lanes), 0);
+            bytes.resize(BYTES + 4 * usize::from(elements), 0);
             prop_assert_eq!(decode(&bytes), Ok(fragment));
             bytes.truncate(bytes.len() - 1);
-            let short = if kind.has_lanes() || lanes == 0 { decode(&bytes).is_err() } else { true };
+            let short = if kind.has_elements() || elements == 0 { decode(&bytes).is_err() } else { true };
             prop_assert!(short);
         }
 

@@ -78,7 +78,7 @@ pub(super) const fn header_bytes(header: &Header, last: bool) -> usize {
         Header::Cnp
         | Header::Probe { .. }
         | Header::Operation { .. }
-        | Header::Letter(_)
+        | Header::Control(_)
         | Header::Part(_)
         | Header::Chunk(_)
         | Header::Fragment(_) => 16,
@@ -189,7 +189,7 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
         Header::Probe { .. } => (PROBE, Psn::new(0)),
         Header::Operation { number, .. } => (REQUEST, Psn::new(u64::from(*number))),
         Header::Answer(answer) => (RESPONSE, Psn::new(u64::from(answer.number))),
-        Header::Letter(_) | Header::Part(_) | Header::Chunk(_) | Header::Fragment(_) => {
+        Header::Control(_) | Header::Part(_) | Header::Chunk(_) | Header::Fragment(_) => {
             return Err(WireError::Unencodable);
         }
     };
@@ -258,7 +258,7 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
             w.put([NACK_CC, low]);
             w.u16(0);
         }
-        Header::Cnp | Header::Letter(_) | Header::Part(_) | Header::Chunk(_) | Header::Fragment(_) => w.zeros(16),
+        Header::Cnp | Header::Control(_) | Header::Part(_) | Header::Chunk(_) | Header::Fragment(_) => w.zeros(16),
         Header::Probe { number } => {
             let number = u16::try_from(number).map_err(|_| WireError::Unencodable)?;
             w.u32(0);

@@ -1,6 +1,6 @@
-//! Parts of messages of one-way connections in bytes: the same in every format, as letters are.
+//! Parts of messages of one-way connections in bytes: the same in every format, as control messages are.
 //!
-//! Everything is big-endian. The first byte is one that no format begins a packet with (see [`super::letter`]).
+//! Everything is big-endian. The first byte is one that no format begins a packet with (see [`super::control`]).
 //!
 //! ```text
 //! byte 0       0xd1, mark and version (SDR-RDMA sheet, section 4.5)

@@ -59,7 +59,7 @@ pub(super) const fn header_bytes(header: &Header) -> usize {
         Header::Probe { .. } => 12,
         Header::Operation { .. }
         | Header::Answer(_)
-        | Header::Letter(_)
+        | Header::Control(_)
         | Header::Part(_)
         | Header::Chunk(_)
         | Header::Fragment(_) => 0,
@@ -83,7 +83,7 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
         Header::Cnp => (CNP, 0),
         Header::Operation { .. }
         | Header::Answer(_)
-        | Header::Letter(_)
+        | Header::Control(_)
         | Header::Part(_)
         | Header::Chunk(_)
         | Header::Fragment(_) => {
@@ -123,7 +123,7 @@ pub(super) fn encode(packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError
         Header::Probe { number } => word(number),
         Header::Operation { .. }
         | Header::Answer(_)
-        | Header::Letter(_)
+        | Header::Control(_)
         | Header::Part(_)
         | Header::Chunk(_)
         | Header::Fragment(_) => {}

@@ -45,7 +45,7 @@ pub(super) const fn header_bytes(header: &Header) -> usize {
         Header::Probe { .. } => 12,
         Header::Operation { .. }
         | Header::Answer(_)
-        | Header::Letter(_)
+        | Header::Control(_)
         | Header::Part(_)
         | Header::Chunk(_)
         | Header::Fragment(_) => 0,
@@ -85,7 +85,7 @@ fn encode_other(packet: &Packet, flags: u8, out: &mut Vec<u8>) -> Result<(), Wir
         Header::Data(_)
         | Header::Operation { .. }
         | Header::Answer(_)
-        | Header::Letter(_)
+        | Header::Control(_)
         | Header::Part(_)
         | Header::Chunk(_)
         | Header::Fragment(_) => {
@@ -116,7 +116,7 @@ fn encode_other(packet: &Packet, flags: u8, out: &mut Vec<u8>) -> Result<(), Wir
         Header::Data(_)
         | Header::Operation { .. }
         | Header::Answer(_)
-        | Header::Letter(_)
+        | Header::Control(_)
         | Header::Part(_)
         | Header::Chunk(_)
         | Header::Fragment(_) => {}

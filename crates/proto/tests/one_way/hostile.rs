@@ -1,13 +1,13 @@
-//! Parts and letters that no honest peer sends. They must be counted or ignored, and must never cause a panic or take
+//! Parts and control messages that no honest peer sends. They must be counted or ignored, and must never cause a panic or take
 //! much memory.
 
 use super::wire::{ONLY, Pair};
 use proptest::prelude::*;
 use strandway_proto::congestion::CongestionConfig;
-use strandway_proto::letter::{Have, Heard, Missing};
+use strandway_proto::control_message::{Have, Heard, Missing};
 use strandway_proto::packet::{Flags, Header, Part, SackBits, Wait};
 use strandway_proto::partial::SEQUENCES;
-use strandway_proto::{HostId, Letter, MessageId, Packet, PathId, Profile, Span};
+use strandway_proto::{ControlMessage, HostId, MessageId, Packet, PathId, Profile, Span};
 
 /// Mostly small numbers, which may be valid; sometimes any other number.
 fn number() -> impl Strategy<Value = u32> {
@@ -35,22 +35,22 @@ fn header() -> impl Strategy<Value = Header> {
             },
         )
     };
-    let letter = prop_oneof![
-        have().prop_map(Letter::Have),
-        have().prop_map(Letter::Recovered),
+    let control = prop_oneof![
+        have().prop_map(ControlMessage::Have),
+        have().prop_map(ControlMessage::Recovered),
         (sequence(), [number(), number(), number()], any::<[u16; 3]>())
-            .prop_map(|(sequence, starts, lengths)| Letter::Missing(Missing { sequence, starts, lengths })),
-        (number(), number()).prop_map(|(first, count)| Letter::Clear { first, count }),
-        number().prop_map(|sequence| Letter::Ask { sequence }),
-        number().prop_map(|sequence| Letter::Unknown { sequence }),
-        (number(), any::<bool>()).prop_map(|(sequence, whole)| Letter::Over { sequence, whole }),
+            .prop_map(|(sequence, starts, lengths)| ControlMessage::Missing(Missing { sequence, starts, lengths })),
+        (number(), number()).prop_map(|(first, count)| ControlMessage::Clear { first, count }),
+        number().prop_map(|sequence| ControlMessage::Ask { sequence }),
+        number().prop_map(|sequence| ControlMessage::Unknown { sequence }),
+        (number(), any::<bool>()).prop_map(|(sequence, whole)| ControlMessage::Over { sequence, whole }),
         (sequence(), [number(), number(), number()], any::<u16>()).prop_map(
             |(sequence, [packet, before, received], held)| {
-                Letter::Heard(Heard { sequence, packet, before, received, held })
+                ControlMessage::Heard(Heard { sequence, packet, before, received, held })
             }
         ),
     ];
-    prop_oneof![part, letter.prop_map(Header::Letter)]
+    prop_oneof![part, control.prop_map(Header::Control)]
 }
 
 proptest! {

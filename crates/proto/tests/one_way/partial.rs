@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use strandway_proto::packet::{Flags, Header, Part, Wait};
 use strandway_proto::partial::{Busy, SLOTS};
 use strandway_proto::reliability::ReliabilityConfig;
-use strandway_proto::{Handled, HostId, Letter, Message, MessageId, Packet, PathId, Profile, Span, Time};
+use strandway_proto::{ControlMessage, Handled, HostId, Message, MessageId, Packet, PathId, Profile, Span, Time};
 
 fn profile() -> Profile {
     let reliability = ReliabilityConfig::named("partial").expect("a name");
@@ -54,7 +54,7 @@ fn a_message_waits_for_its_receive_and_its_bitmap_fills() {
     assert!(pair.ends[1].complete(pair.now, ONLY, receive).is_some_and(|progress| progress.is_whole()));
     assert_eq!(pair.ends[1].complete(pair.now, ONLY, receive), None, "once");
     pair.run(&mut faithful);
-    assert_eq!(pair.letters(1).count(), 1, "one letter: clear to send");
+    assert_eq!(pair.controls(1).count(), 1, "one letter: clear to send");
 }
 
 #[test]
@@ -64,20 +64,20 @@ fn a_lost_clear_to_send_is_asked_for() {
     pair.post(0, 1, 4096);
     let mut lost = 0;
     pair.run(&mut |_, _, packet| {
-        let hit = matches!(packet.header, Header::Letter(Letter::Clear { .. })) && lost < 2;
+        let hit = matches!(packet.header, Header::Control(ControlMessage::Clear { .. })) && lost < 2;
         lost += u32::from(hit);
         if hit { vec![] } else { vec![Span::ZERO] }
     });
     assert_eq!((pair.finished(0).len(), lost), (1, 2));
 }
 
-/// A program with streams also learns of the receive if the letter about it is lost.
+/// A program with streams also learns of the receive if the control message about it is lost.
 #[test]
 fn a_lost_clear_to_send_is_asked_for_when_a_stream_was_refused() {
     let mut pair = Pair::new(&profile());
     pair.ends[1].expect(Time::ZERO, ONLY, 1 << 20).expect("a slot");
     pair.run(&mut |_, _, packet| match packet.header {
-        Header::Letter(Letter::Clear { .. }) => vec![],
+        Header::Control(ControlMessage::Clear { .. }) => vec![],
         _ => vec![Span::ZERO],
     });
     let message = Message { id: MessageId(5), bytes: 4096 };
@@ -113,7 +113,7 @@ fn holes_stay_until_chunks_are_pushed_again_and_a_receive_may_end_with_them() {
     assert_eq!((had.packets_present(), had.chunks_complete()), (63, 3));
     pair.run(&mut faithful);
     assert!(
-        pair.letters(1).any(|(_, letter)| letter == Letter::Over { sequence: 0, whole: false }),
+        pair.controls(1).any(|(_, control)| control == ControlMessage::Over { sequence: 0, whole: false }),
         "the sender learns that nothing more is wanted"
     );
     assert!(!pair.ends[0].has_stream(ONLY, stream), "its stream is over");

@@ -8,7 +8,7 @@ use strandway_proto::parameter::Value;
 use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::repair::{CodeKind, Plan, SdrCodeConfig};
 use strandway_proto::rng::{Random, StreamKind};
-use strandway_proto::{Letter, Packet, Profile, Span, Time};
+use strandway_proto::{ControlMessage, Packet, Profile, Span, Time};
 
 const SCHEMES: [&str; 5] = ["sdr_sr", "sdr_nack", "sdr_xor", "sdr_mds", "sdr_auto"];
 
@@ -130,8 +130,8 @@ fn without_losses_nothing_goes_again_and_nothing_is_named_missing() {
         pair.run(&mut faithful);
         check(&pair, &profile, 0, &sizes);
         assert_eq!(pair.stats(0).retransmitted, 0, "{scheme}");
-        assert!(!pair.letters(1).any(|(_, letter)| matches!(letter, Letter::Missing(_))), "{scheme}");
-        assert_eq!(pair.letters(0).count(), 0, "{scheme}: the sender has nothing to ask");
+        assert!(!pair.controls(1).any(|(_, control)| matches!(control, ControlMessage::Missing(_))), "{scheme}");
+        assert_eq!(pair.controls(0).count(), 0, "{scheme}: the sender has nothing to ask");
     }
 }
 
@@ -197,8 +197,11 @@ fn as_many_losses_as_parity_chunks_need_nothing_again_and_one_more_needs_one_rep
                     if hit { vec![] } else { vec![Span::ZERO] }
                 });
                 check(&pair, &profile, 0, &[u64::from(packets) * 4096]);
-                let reports: Vec<Time> =
-                    pair.letters(1).filter(|(_, letter)| matches!(letter, Letter::Missing(_))).map(|l| l.0).collect();
+                let reports: Vec<Time> = pair
+                    .controls(1)
+                    .filter(|(_, control)| matches!(control, ControlMessage::Missing(_)))
+                    .map(|l| l.0)
+                    .collect();
                 let again = pair.stats(0).retransmitted;
                 match (losses, scheme) {
                     (8, _) => assert_eq!((again, reports.len()), (0, 0), "{scheme}: parity repairs {losses}"),
@@ -231,7 +234,7 @@ fn the_fallback_comes_when_the_formula_says() {
         });
         let first = pair.parts(0).find(|p| p.2.packet == 32).expect("the first that arrives").0;
         let arrived = first + packet_time(&profile) + DELAY;
-        let report = pair.letters(1).find(|(_, l)| matches!(l, Letter::Missing(_))).expect("a report").0;
+        let report = pair.controls(1).find(|(_, l)| matches!(l, ControlMessage::Missing(_))).expect("a report").0;
         let expected = packet_time(&profile) * (packets + packets / 4)
             + Span((environment(&profile).base_rtt.0 as f64 * beta) as u64);
         let ratio = report.since(arrived).0 as f64 / expected.0 as f64;

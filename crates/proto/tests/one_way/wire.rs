@@ -5,8 +5,8 @@ use std::sync::Arc;
 use strandway_proto::packet::{Header, Part};
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::{
-    Bytes, ConnectionId, ConnectionStats, Endpoint, Environment, Event, Handled, HostId, Letter, Message, MessageId,
-    OpenConnection, Packet, Ports, Profile, Rate, Span, Time,
+    Bytes, ConnectionId, ConnectionStats, ControlMessage, Endpoint, Environment, Event, Handled, HostId, Message,
+    MessageId, OpenConnection, Packet, Ports, Profile, Rate, Span, Time,
 };
 
 /// The time of one direction over the wire, without the packet's own transmission.
@@ -94,10 +94,10 @@ impl Pair {
         *self.ends[end].stats(ONLY)
     }
 
-    /// Letters that an end has sent.
-    pub(crate) fn letters(&self, end: usize) -> impl Iterator<Item = (Time, Letter)> {
+    /// Control messages that an end has sent.
+    pub(crate) fn controls(&self, end: usize) -> impl Iterator<Item = (Time, ControlMessage)> {
         self.sent.iter().filter(move |s| s.1 == end).filter_map(|&(at, _, packet)| match packet.header {
-            Header::Letter(letter) => Some((at, letter)),
+            Header::Control(control) => Some((at, control)),
             _ => None,
         })
     }

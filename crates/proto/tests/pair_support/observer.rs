@@ -79,7 +79,7 @@ impl Pair<'_> {
         matches!(&self.world.profile.reliability, ReliabilityConfig::SelectiveRepeat(c) if c.holes)
     }
 
-    pub(super) fn told(&mut self, side: usize, event: Event) {
+    pub(super) fn record(&mut self, side: usize, event: Event) {
         match event {
             Event::Received { connection, message, bytes } => {
                 let flow = &mut self.flows[1 - side][connection.0 as usize];
@@ -95,7 +95,7 @@ impl Pair<'_> {
                 );
                 flow.received += 1;
             }
-            Event::Letter { .. } => panic!("nobody wrote a letter"),
+            Event::Control { .. } => panic!("nobody wrote a letter"),
             Event::Cast { .. } => panic!("nobody cast anything"),
             Event::Sent { connection, message } => {
                 let flow = &mut self.flows[side][connection.0 as usize];

@@ -277,7 +277,7 @@ impl<'a> Pair<'a> {
         assert_eq!(handled, if delivered == 1 { Handled::Fresh } else { Handled::Here }, "{packet:?}");
         self.sides[side].stuck = false;
         while let Some(event) = self.sides[side].endpoint.poll_event() {
-            self.told(side, event);
+            self.record(side, event);
         }
     }
 }

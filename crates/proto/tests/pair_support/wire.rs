@@ -44,7 +44,7 @@ fn kind_of(packet: &Packet) -> usize {
         Header::Probe { .. } => 4,
         Header::Operation { .. } => 5,
         Header::Answer(_) => 6,
-        Header::Letter(_) => 7,
+        Header::Control(_) => 7,
     }
 }
 

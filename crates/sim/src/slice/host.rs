@@ -10,7 +10,7 @@ use strandway_fabric::measure::{PATH_SLOTS, PathCounters};
 use strandway_proto::application::{Application, Event};
 use strandway_proto::packet::{Chunk, Flags, Header};
 use strandway_proto::units::Time;
-use strandway_proto::{Blocked, Endpoint, Handled, Letter, Packet, PathId, Ports};
+use strandway_proto::{Blocked, ControlMessage, Endpoint, Handled, Packet, PathId, Ports};
 
 /// A host. Like ports, hosts are lazy: all events of a host in one window are processed in one visit, in order of time.
 pub(crate) struct Host {
@@ -378,8 +378,10 @@ impl Slice<'_> {
                 let (message, first) = ({ part.message }.0, part.packet == 0 && !part.parity);
                 self.note_data(h, (path, flags), message, first, now);
             }
-            Header::Ack(_) | Header::Letter(Letter::Have(_) | Letter::Recovered(_)) => self.books.packets.acks += 1,
-            Header::Nack(_) | Header::Letter(Letter::Missing(_)) => self.books.packets.nacks += 1,
+            Header::Ack(_) | Header::Control(ControlMessage::Have(_) | ControlMessage::Recovered(_)) => {
+                self.books.packets.acks += 1;
+            }
+            Header::Nack(_) | Header::Control(ControlMessage::Missing(_)) => self.books.packets.nacks += 1,
             Header::Cnp => self.books.packets.notifications += 1,
             Header::Chunk(_) => {
                 is_chunk = true;
@@ -388,7 +390,7 @@ impl Slice<'_> {
                 self.note_sent(path);
             }
             Header::Fragment(fragment) => {
-                self.books.packets.fragments += u64::from(fragment.kind.has_lanes());
+                self.books.packets.fragments += u64::from(fragment.kind.has_elements());
                 self.note_sent(path);
             }
             _ => {}

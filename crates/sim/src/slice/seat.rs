@@ -114,9 +114,9 @@ impl Slice<'_> {
                 self.edge.fingerprints[h].add([FAILED, u64::from(connection.0), now]);
                 Event::Failed { peer: self.edge.hosts[h].endpoint.peer(connection) }
             }
-            Told::Letter { connection, letter } => {
+            Told::Control { connection, control } => {
                 self.edge.fingerprints[h].add([LETTER, u64::from(connection.0), now]);
-                Event::Letter { from: self.edge.hosts[h].endpoint.peer(connection), letter }
+                Event::Control { from: self.edge.hosts[h].endpoint.peer(connection), control }
             }
             Told::Cast { to, task, end } => Event::Cast { to, task, end },
             Told::Closed { connection } => {
@@ -176,9 +176,9 @@ impl Slice<'_> {
                     }
                 }
                 Action::Close { channel } => self.close(h, channel, now),
-                Action::Letter { channel, letter } => {
+                Action::Control { channel, control } => {
                     let connection = self.connection(h, channel, now);
-                    self.edge.hosts[h].endpoint.send_letter(Time(now), connection, letter);
+                    self.edge.hosts[h].endpoint.send_control(Time(now), connection, control);
                 }
             }
         }

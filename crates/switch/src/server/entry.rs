@@ -9,7 +9,7 @@ use strandway_proto::units::{Span, Time};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Part {
     pub(super) who: Who,
-    /// The register with its lanes.
+    /// The register with its elements.
     pub(super) register: u32,
 }
 

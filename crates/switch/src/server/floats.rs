@@ -2,10 +2,10 @@
 //! workers.
 
 use super::Server;
-use super::questions::patience;
+use super::questions::answer_timeout;
 use crate::who::Who;
 use strandway_proto::aggregate::{Fragment, Kind, Marks};
-use strandway_proto::program::{Act, Lanes};
+use strandway_proto::program::{Act, Elements};
 use strandway_proto::units::Time;
 
 impl Server {
@@ -23,7 +23,7 @@ impl Server {
         let known = entry.floats.get_or_insert_with(|| vec![None; workers])[sender].is_some();
         if !known {
             let register = self.register();
-            self.acts.push_back(Act::Store { to: register, from: Lanes::Incoming });
+            self.acts.push_back(Act::Store { to: register, from: Elements::Incoming });
             if let Some(floats) = self.entries.get_mut(&key).and_then(|entry| entry.floats.as_mut()) {
                 floats[sender] = Some(register);
             }
@@ -38,14 +38,14 @@ impl Server {
         let Some(registers) = here else { return };
         let sum = registers[0];
         for &register in &registers[1..] {
-            self.acts.push_back(Act::Add { to: sum, from: Lanes::Register(register) });
+            self.acts.push_back(Act::Add { to: sum, from: Elements::Register(register) });
         }
         self.free.extend(registers[1..].iter().copied());
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.floats = Some(Vec::new());
             entry.done = Some(sum);
         }
-        self.tell_result(key);
+        self.send_result(key);
     }
 
     fn single(&self, worker: u16) -> Who {
@@ -61,13 +61,13 @@ impl Server {
         let Some(entry) = self.entries.get_mut(&key) else { return };
         let Some(floats) = entry.floats.clone() else { return };
         entry.asked = Some(now);
-        entry.patience = patience(entry.patience, self.job.shape.rtt);
+        entry.patience = answer_timeout(entry.patience, self.job.shape.rtt);
         let at = now + entry.patience;
         self.arm(key, at);
         for worker in 0..self.job.workers().len() as u16 {
             if all.has(self.job.place(worker)) && floats.get(usize::from(worker)).is_some_and(Option::is_none) {
                 self.counts.solicits += 1;
-                self.say(key, Kind::Solicit, worker, Marks::FLOAT);
+                self.send_marks(key, Kind::Solicit, worker, Marks::FLOAT);
             }
         }
     }

@@ -5,7 +5,7 @@ use super::Server;
 use super::cover::cover;
 use super::entry::Flushing;
 use strandway_proto::aggregate::{Fragment, Kind, Marks};
-use strandway_proto::program::Lanes;
+use strandway_proto::program::Elements;
 use strandway_proto::units::{Span, Time};
 
 /// The longest time between two questions about a key is this, or [`FLUSH_MAX_RTTS`] round trips if those take longer.
@@ -17,7 +17,7 @@ const FLUSH_MAX_RTTS: u64 = 32;
 pub(super) const FLUSHES_MAX: u32 = 16;
 
 /// The time to the next question about a key: it doubles each time, from two round trips on.
-pub(super) fn patience(before: Span, rtt: Span) -> Span {
+pub(super) fn answer_timeout(before: Span, rtt: Span) -> Span {
     (before * 2).min(FLUSH_MAX.max(rtt * FLUSH_MAX_RTTS)).max(rtt * 2)
 }
 
@@ -27,7 +27,7 @@ impl Server {
     pub(super) fn flush(&mut self, now: Time, key: u64) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
         entry.asked = Some(now);
-        entry.patience = patience(entry.patience, self.job.shape.rtt);
+        entry.patience = answer_timeout(entry.patience, self.job.shape.rtt);
         let (at, flushing) = (now + entry.patience, entry.flushing);
         self.arm(key, at);
         match flushing {
@@ -71,7 +71,7 @@ impl Server {
         let worker = self.job.racks()[rack].workers[0];
         let host = self.job.workers()[usize::from(worker)];
         let packet = self.job.packet(self.job.server(), host, self.job.plane(key), fragment);
-        self.send(packet, Lanes::None);
+        self.send(packet, Elements::None);
     }
 
     /// Handles a switch's answer: it sent its partial sum of a key, or had none.
@@ -105,12 +105,12 @@ impl Server {
             let place = self.job.place(worker);
             if all.has(place) && !covered.has(place) {
                 self.counts.solicits += 1;
-                self.say(key, Kind::Solicit, worker, Marks::NONE);
+                self.send_marks(key, Kind::Solicit, worker, Marks::NONE);
             }
         }
         for worker in askers {
             if covered.has(self.job.place(worker)) {
-                self.say(key, Kind::Hold, worker, Marks::NONE);
+                self.send_marks(key, Kind::Hold, worker, Marks::NONE);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A server's questions, and its beginning in the middle of a job.
 
-use super::questions::{FLUSH_MAX, patience};
+use super::questions::{FLUSH_MAX, answer_timeout};
 use super::*;
 use crate::job::Shape;
 use crate::tests::{flat, shape};
@@ -54,7 +54,7 @@ fn questions_about_a_key_become_rare_on_slow_paths_too() {
     let times = |rtt: Span| {
         let mut before = Span::ZERO;
         std::iter::from_fn(move || {
-            before = patience(before, rtt);
+            before = answer_timeout(before, rtt);
             Some(before)
         })
     };

@@ -479,7 +479,7 @@ fn an_evicted_sum_carries_nothing_of_the_packet_that_displaced_it() {
     let (flight, fragment) = out.expect("the victim leaves");
     assert_eq!(({ fragment.job }, { fragment.watermark }, { fragment.sender }), (1, 0, Fragment::SWITCH));
     assert_eq!(flight.to, Place::Host(world.jobs[0].server().0), "to its own server");
-    assert_eq!(flight.lanes, gradient(1, 0, 0));
+    assert_eq!(flight.elements, gradient(1, 0, 0));
 }
 
 #[test]

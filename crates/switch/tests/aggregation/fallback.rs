@@ -23,7 +23,7 @@ fn job() -> Arc<Job> {
     let shape = Shape {
         number: 1,
         group: 0,
-        lanes: 62,
+        elements: 62,
         data_bytes: 330,
         control_bytes: 84,
         window: 1 << 20,

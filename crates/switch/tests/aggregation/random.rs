@@ -177,7 +177,7 @@ fn after_a_job_nothing_is_left_but_what_the_sweep_takes() {
         let mut world = check(&setting);
         for node in world.workers() {
             if let Engine::Worker(worker) = &mut world.nodes[node].engine {
-                worker.tell_watermark();
+                worker.send_watermark();
             }
             world.produce(node, setting.first + setting.keys);
         }

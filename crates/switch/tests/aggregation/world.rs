@@ -8,7 +8,7 @@ use strandway_fabric::Topology;
 use strandway_fabric::topology::{Level, Shape as Fabric};
 use strandway_proto::aggregate::{Counts, Fragment, Kind, key_of};
 use strandway_proto::packet::Header;
-use strandway_proto::program::{Act, Fate, Lanes, Program};
+use strandway_proto::program::{Act, Elements, Fate, Program};
 use strandway_proto::rng::{Random, StreamKind, mix64};
 use strandway_proto::units::{Rate, Span, Time};
 use strandway_proto::{HostId, Packet};
@@ -87,7 +87,7 @@ pub(crate) struct Flight {
     pub(crate) to: Place,
     pub(crate) from: Place,
     pub(crate) packet: Packet,
-    pub(crate) lanes: Vec<i64>,
+    pub(crate) elements: Vec<i64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -145,8 +145,8 @@ pub(crate) struct World {
 
 /// A worker's number for a key, small enough that no sum of 1,000 overflows.
 pub(crate) fn gradient(job: u16, worker: u16, key: u64) -> Vec<i64> {
-    let of = |lane: usize| {
-        let mixed = mix64(u64::from(job) << 48 | u64::from(worker) << 32 | key << 3 | lane as u64);
+    let of = |element: usize| {
+        let mixed = mix64(u64::from(job) << 48 | u64::from(worker) << 32 | key << 3 | element as u64);
         (mixed % 2001) as i64 - 1000
     };
     (0..LANES).map(of).collect()
@@ -187,7 +187,7 @@ impl World {
             let shape = Shape {
                 number: number + 1,
                 group: u32::from(number),
-                lanes: LANES as u16,
+                elements: LANES as u16,
                 data_bytes: 330,
                 control_bytes: 84,
                 window: setting.window,
@@ -328,7 +328,7 @@ impl World {
 
     /// Changes the registers of a node, as if another run had left its numbers there.
     pub(crate) fn spoil(&mut self, node: usize) {
-        self.nodes[node].registers.values_mut().flatten().for_each(|lane| *lane += 1);
+        self.nodes[node].registers.values_mut().flatten().for_each(|element| *element += 1);
     }
 
     /// Executes the acts that an engine asks for.
@@ -342,26 +342,26 @@ impl World {
         }
     }
 
-    fn lanes(&self, node: usize, from: Lanes, incoming: &[i64]) -> Vec<i64> {
+    fn elements(&self, node: usize, from: Elements, incoming: &[i64]) -> Vec<i64> {
         let node = &self.nodes[node];
         match from {
-            Lanes::None => Vec::new(),
-            Lanes::Incoming => incoming.to_vec(),
-            Lanes::Register(register) => node.registers.get(&register).cloned().unwrap_or_default(),
-            Lanes::Own(key) => gradient(node.job, node.worker, key),
-            Lanes::Result(key) => node.results[&key].clone(),
+            Elements::None => Vec::new(),
+            Elements::Incoming => incoming.to_vec(),
+            Elements::Register(register) => node.registers.get(&register).cloned().unwrap_or_default(),
+            Elements::Own(key) => gradient(node.job, node.worker, key),
+            Elements::Result(key) => node.results[&key].clone(),
         }
     }
 
     fn do_act(&mut self, at: usize, act: Act, incoming: &[i64]) {
         match act {
             Act::Store { to, from } => {
-                let lanes = self.lanes(at, from, incoming);
-                self.nodes[at].registers.insert(to, lanes);
+                let elements = self.elements(at, from, incoming);
+                self.nodes[at].registers.insert(to, elements);
             }
             Act::Add { to, from } => {
-                let lanes = self.lanes(at, from, incoming);
-                add(self.nodes[at].registers.entry(to).or_default(), &lanes);
+                let elements = self.elements(at, from, incoming);
+                add(self.nodes[at].registers.entry(to).or_default(), &elements);
             }
             Act::Take { key, here } => {
                 let node = &mut self.nodes[at];
@@ -375,14 +375,14 @@ impl World {
                 }
             }
             Act::Fail { .. } => self.failed = true,
-            Act::Send { packet, lanes } => {
-                let lanes = self.lanes(at, lanes, incoming);
-                self.check_header(&packet, &lanes);
+            Act::Send { packet, elements } => {
+                let elements = self.elements(at, elements, incoming);
+                self.check_header(&packet, &elements);
                 let from = self.nodes[at].place;
                 match from {
-                    Place::Switch(leaf) => self.forward(leaf, packet, lanes),
+                    Place::Switch(leaf) => self.forward(leaf, packet, elements),
                     Place::Host(host) => {
-                        self.fly(Flight { to: Place::Switch(self.leaf_of(HostId(host))), from, packet, lanes });
+                        self.fly(Flight { to: Place::Switch(self.leaf_of(HostId(host))), from, packet, elements });
                     }
                 }
             }
@@ -390,10 +390,10 @@ impl World {
     }
 
     /// Checks that a packet's integers are the sum over the workers that its header names.
-    fn check_header(&mut self, packet: &Packet, lanes: &[i64]) {
+    fn check_header(&mut self, packet: &Packet, elements: &[i64]) {
         let Header::Fragment(fragment) = packet.header else { panic!("a fragment") };
         let strict = !matches!(self.setting.system, System::SwitchMl { .. });
-        if !fragment.kind.has_lanes() || !strict || fragment.lanes == 0 {
+        if !fragment.kind.has_elements() || !strict || fragment.elements == 0 {
             return;
         }
         let job = &self.jobs[usize::from(fragment.job - 1)];
@@ -408,8 +408,8 @@ impl World {
             }
             sum
         };
-        if want != lanes {
-            self.wrong.push(format!("{fragment:?} carries {lanes:?}, not {want:?}"));
+        if want != elements {
+            self.wrong.push(format!("{fragment:?} carries {elements:?}, not {want:?}"));
         }
     }
 
@@ -423,13 +423,13 @@ impl World {
     }
 
     /// A switch sends a packet on.
-    fn forward(&mut self, leaf: usize, packet: Packet, lanes: Vec<i64>) {
+    fn forward(&mut self, leaf: usize, packet: Packet, elements: Vec<i64>) {
         let from = Place::Switch(leaf);
         match packet.destination.as_group() {
             None => {
                 let home = self.leaf_of(packet.destination);
                 let to = if home == leaf { Place::Host(packet.destination.0) } else { Place::Switch(home) };
-                self.fly(Flight { to, from, packet, lanes });
+                self.fly(Flight { to, from, packet, elements });
             }
             Some(group) => {
                 let job = Arc::clone(&self.jobs[group as usize]);
@@ -437,13 +437,13 @@ impl World {
                 for &host in job.workers() {
                     let of = self.leaf_of(host);
                     if of == leaf {
-                        self.fly(Flight { to: Place::Host(host.0), from, packet, lanes: lanes.clone() });
+                        self.fly(Flight { to: Place::Host(host.0), from, packet, elements: elements.clone() });
                     } else if self.leaf_of(packet.source) == leaf && !beyond.contains(&of) {
                         beyond.push(of);
                     }
                 }
                 for of in beyond {
-                    self.fly(Flight { to: Place::Switch(of), from, packet, lanes: lanes.clone() });
+                    self.fly(Flight { to: Place::Switch(of), from, packet, elements: elements.clone() });
                 }
             }
         }
@@ -459,16 +459,16 @@ impl World {
                 if let Engine::Esa(program) = &self.nodes[leaf].engine {
                     program.check();
                 }
-                self.act(leaf, &flight.lanes);
+                self.act(leaf, &flight.elements);
                 if fate == Fate::Forward {
-                    self.forward(leaf, flight.packet, flight.lanes);
+                    self.forward(leaf, flight.packet, flight.elements);
                 }
             }
             Place::Host(_) => {
                 for node in 0..self.nodes.len() {
                     if self.nodes[node].place == flight.to {
                         self.nodes[node].engine.program().handle_packet(now, &flight.packet);
-                        self.act(node, &flight.lanes);
+                        self.act(node, &flight.elements);
                     }
                 }
             }

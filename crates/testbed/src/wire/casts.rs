@@ -9,14 +9,14 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 use strandway_collective::Multicast;
-use strandway_collective::multicast::{Opening, PACE, Ranks};
+use strandway_collective::multicast::{PACE, Ranks, StartBarriers};
 use strandway_fabric::Plan;
 use strandway_fabric::multicast::{GroupAddress, Tree};
 use strandway_group::{Options, Trial};
 use strandway_proto::application::{Event, Stage};
 use strandway_proto::cast::{Cast, Rebuild};
 use strandway_proto::units::{Rate, Time};
-use strandway_proto::{HostId, Letter, MessageId};
+use strandway_proto::{ControlMessage, HostId, MessageId};
 use strandway_udp::{Completion, Error, Group, Incoming, Membership, Node, Region};
 
 /// A host that has given an operation up stays for this many round trips, so that other hosts learn of it: ours.
@@ -99,8 +99,8 @@ impl Teams {
                 rate: Rate(multicast.rate.0.min(self.rate_max.0)),
                 pace: Some(multicast.pace.unwrap_or(PACE)),
                 rtt,
-                // Buffers are open before the first letter is sent.
-                opening: Opening::OneBarrier,
+                // Buffers are open before the first control message is sent.
+                opening: StartBarriers::OneBarrier,
                 silent_max: Options { rtt, ..Options::new(multicast.rate) }.silent_max(),
                 ..multicast.clone()
             }
@@ -179,7 +179,7 @@ impl<'a> Casting<'a> {
         }
         for _ in 0..if trials.is_empty() { 0 } else { Trial::ROUNDS } {
             for (_, group, trial) in &trials {
-                trial.say(node, *group)?;
+                trial.send(node, *group)?;
             }
             let next = Instant::now() + Trial::EVERY;
             while Instant::now() < next {
@@ -188,7 +188,7 @@ impl<'a> Casting<'a> {
                     Completion::Word { group, .. } => trials.iter_mut().find(|trial| trial.1 == group),
                     _ => None,
                 };
-                if !heard.is_some_and(|(_, _, trial)| trial.hear(&completion)) {
+                if !heard.is_some_and(|(_, _, trial)| trial.handle_completion(&completion)) {
                     others.push(completion);
                 }
             }
@@ -233,13 +233,19 @@ impl<'a> Casting<'a> {
         }
     }
 
-    /// Sends a letter of an operation on a channel. Returns false if the channel belongs to no operation.
-    pub(super) fn say(&self, node: &mut Node, channel: u32, to: HostId, letter: Letter) -> Result<bool, Error> {
+    /// Sends a control message of an operation on a channel. Returns false if the channel belongs to no operation.
+    pub(super) fn send_control(
+        &self,
+        node: &mut Node,
+        channel: u32,
+        to: HostId,
+        control: ControlMessage,
+    ) -> Result<bool, Error> {
         // Each operation has two channels; the second one is for answers.
         let of = |op: &Multicast| channel.checked_sub(op.channel).is_some_and(|within| within < 2);
         let Some((place, op, group)) = self.operation(of) else { return Ok(false) };
         let to = self.member(place, to).ok_or(Error::NoGroup)?;
-        node.say(group, to, letter, channel == op.channel + 1)?;
+        node.send_control_to_member(group, to, control, channel == op.channel + 1)?;
         Ok(true)
     }
 
@@ -261,8 +267,8 @@ impl<'a> Casting<'a> {
                 };
                 Some(Event::Cast { to, task, end })
             }
-            Completion::Word { group, from, to_all: false, letter, .. } => {
-                Some(Event::Letter { from: host(group, from)?, letter })
+            Completion::Word { group, from, to_all: false, control, .. } => {
+                Some(Event::Control { from: host(group, from)?, control })
             }
             _ => None,
         }

@@ -161,7 +161,7 @@ impl<'a> Host<'a> {
             self.setup_turn(began)?;
         }
         self.meet(began)?;
-        self.obey_all(Time::ZERO)?;
+        self.apply_faults(Time::ZERO)?;
         shared.start.get_or_init(Instant::now);
         let mut done = false;
         while !shared.is_over() && !shared.stops() {
@@ -223,7 +223,7 @@ impl<'a> Host<'a> {
     }
 
     /// Denies or allows the paths of all connections across the links of a fault.
-    fn obey(&mut self, fault: usize, denied: bool) -> Result<(), WireError> {
+    fn apply_fault(&mut self, fault: usize, denied: bool) -> Result<(), WireError> {
         let plan = self.shared.plan;
         let links = &plan.faults[fault].links;
         let ends = |number: &u32| plan.connections[*number as usize];
@@ -245,9 +245,9 @@ impl<'a> Host<'a> {
     }
 
     /// Obeys the controller's orders up to now.
-    fn obey_all(&mut self, now: Time) -> Result<(), WireError> {
+    fn apply_faults(&mut self, now: Time) -> Result<(), WireError> {
         while let Some((_, fault, denied)) = self.orders.pop_if(|(at, ..)| *at <= now) {
-            self.obey(fault, denied)?;
+            self.apply_fault(fault, denied)?;
         }
         Ok(())
     }
@@ -268,11 +268,11 @@ impl<'a> Host<'a> {
             self.signals.extend(mail.drain(..).map(Reverse));
         }
         let now = self.shared.now();
-        self.obey_all(now)?;
+        self.apply_faults(now)?;
         let up = self.node.planes_up();
         if up != self.up {
             self.up = up;
-            self.tell(now, &Event::Ports { up })?;
+            self.handle_event(now, &Event::Ports { up })?;
         }
         while let Some(&Reverse((at, order, word))) = self.signals.peek()
             && at <= now
@@ -299,7 +299,7 @@ impl<'a> Host<'a> {
     }
 
     /// Passes an event to the program, and performs the program's actions.
-    fn tell(&mut self, now: Time, event: &Event) -> Result<(), WireError> {
+    fn handle_event(&mut self, now: Time, event: &Event) -> Result<(), WireError> {
         self.program.handle_event(now, event);
         self.act(now)
     }
@@ -314,12 +314,12 @@ impl<'a> Host<'a> {
                     self.post(channel, message)?;
                 }
                 Action::Signal { to, at, order, word } => self.shared.signal(to, (at, order, word)),
-                Action::Letter { channel, letter } => {
-                    let of_group = self.casting.say(&mut self.node, channel.number, channel.peer, letter);
+                Action::Control { channel, control } => {
+                    let of_group = self.casting.send_control(&mut self.node, channel.number, channel.peer, control);
                     if !of_group.map_err(|e| self.wrong(e))?
                         && let Some(&connection) = self.ours.get(&channel.number)
                     {
-                        self.node.send_letter(connection, letter).map_err(|e| self.wrong(e))?;
+                        self.node.send_control(connection, control).map_err(|e| self.wrong(e))?;
                     }
                 }
                 // Channels of the plan stay open for the whole run.
@@ -390,7 +390,7 @@ impl<'a> Host<'a> {
                         .settle(&mut self.node, number)
                         .map_err(|e| WireError::Node { host: self.host.0, error: e })?;
                 }
-                self.tell(now, &Event::Received { message: MessageId(number), bytes: Bytes(bytes) })?;
+                self.handle_event(now, &Event::Received { message: MessageId(number), bytes: Bytes(bytes) })?;
                 self.shared.left.fetch_sub(1, Ordering::AcqRel);
             }
             Completion::Sent { operation, .. } => {
@@ -399,15 +399,15 @@ impl<'a> Host<'a> {
                 if let Some(finished) = self.shared.finished.get(message.0 as usize) {
                     stamp(finished, now);
                 }
-                self.tell(now, &Event::Sent { message })?;
+                self.handle_event(now, &Event::Sent { message })?;
                 self.shared.left.fetch_sub(1, Ordering::AcqRel);
             }
-            Completion::Letter { connection, letter } => {
+            Completion::Control { connection, control } => {
                 let from = self.peer_of(connection);
                 let now = self.shared.now();
-                // A letter that arrives before its connection's number is dropped.
+                // A control message that arrives before its connection's number is dropped.
                 if let Some(from) = from {
-                    self.tell(now, &Event::Letter { from, letter })?;
+                    self.handle_event(now, &Event::Control { from, control })?;
                 }
             }
             Completion::Closed { connection, reason } => {
@@ -433,7 +433,7 @@ impl<'a> Host<'a> {
             Completion::Injected { .. } | Completion::Whole { .. } | Completion::Probed { .. } => {}
             Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {
                 if let Some(event) = self.casting.event(&completion) {
-                    self.tell(self.shared.now(), &event)?;
+                    self.handle_event(self.shared.now(), &event)?;
                 }
             }
         }

@@ -143,9 +143,9 @@ impl Driver {
                     self.end(connection, Ending::Peer(Reason::Unheeded));
                 }
             }
-            // Futures exist for operations only. Programs that use letters or repair losses themselves drive a [`Node`]
+            // Futures exist for operations only. Programs that use control messages or repair losses themselves drive a [`Node`]
             // directly.
-            Completion::Letter { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
+            Completion::Control { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
             Completion::Path { .. } | Completion::Probed { .. } => {}
             // Completions of groups.
             Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {}

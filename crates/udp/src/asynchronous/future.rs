@@ -110,20 +110,20 @@ impl Drop for Accepting {
 
 /// Waits for a write of a peer that carries an immediate.
 #[must_use = "futures do nothing unless they are awaited"]
-pub struct Written {
+pub struct ImmediateWrite {
     // Declared first, so that it is dropped before the node's last handle may be.
     owner: Arc<Owner>,
     _shared: Arc<Shared>,
     number: u64,
 }
 
-impl Written {
-    pub(super) fn new(shared: &Arc<Shared>, owner: &Arc<Owner>) -> Written {
-        Written { owner: owner.clone(), _shared: shared.clone(), number: shared.queue.ticket() }
+impl ImmediateWrite {
+    pub(super) fn new(shared: &Arc<Shared>, owner: &Arc<Owner>) -> ImmediateWrite {
+        ImmediateWrite { owner: owner.clone(), _shared: shared.clone(), number: shared.queue.ticket() }
     }
 }
 
-impl Future for Written {
+impl Future for ImmediateWrite {
     type Output = Result<(u32, u64), AsyncError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -131,7 +131,7 @@ impl Future for Written {
     }
 }
 
-impl Drop for Written {
+impl Drop for ImmediateWrite {
     fn drop(&mut self) {
         self.owner.link.forget_reader(self.number);
     }

@@ -1,7 +1,7 @@
 //! A connection, as tasks see it.
 
 use super::answer::promise;
-use super::future::{Pending, Written};
+use super::future::{ImmediateWrite, Pending};
 use super::queue::{Command, Link, Outcome, Owner, Posted};
 use super::{AsyncError, AsyncNode};
 use crate::memory::{Region, RemoteRegion};
@@ -75,8 +75,8 @@ impl Peer {
     /// ([`crate::Reason::Unheeded`]).
     ///
     /// Errors: the reason why the connection ended, after all writes that came before its end.
-    pub fn written(&self) -> Written {
-        Written::new(&self.node.shared, &self.owner)
+    pub fn written(&self) -> ImmediateWrite {
+        ImmediateWrite::new(&self.node.shared, &self.owner)
     }
 
     /// Allows this peer to write into a range of a region; the result is for the peer.

@@ -1,9 +1,9 @@
 //! The side that reads files: a node, and a thread for the disk.
 
+use super::file_error::FileError;
 use super::message::{Message, VERSION};
 use super::sender::{Done, Order, Outcome, Sender, parcel_bytes};
 use super::tree::Tree;
-use super::trouble::Trouble;
 use super::{CopyError, Letters, Malformed, Options, connection_of};
 use crate::RemoteRegion;
 use crate::error::{Error, Reason};
@@ -87,7 +87,7 @@ pub struct Summary {
     /// Bytes that were missing at the server.
     pub missing_bytes: u64,
     /// Files that were not copied, and why.
-    pub failures: Vec<(PathBuf, Trouble)>,
+    pub failures: Vec<(PathBuf, FileError)>,
 }
 
 /// Copies `sources` to the server at `peer` (its address on each plane), into `directory` below the server's directory;
@@ -97,7 +97,7 @@ pub struct Summary {
 /// Files that cannot be copied are among the summary's failures; the others are copied.
 ///
 /// # Errors
-/// If options or sources are wrong, the connection fails, or the server reports a trouble that every file would have.
+/// If options or sources are wrong, the connection fails, or the server reports an error that every file would have.
 pub fn copy(
     node: &mut Node,
     peer: &[SocketAddrV6],
@@ -110,9 +110,9 @@ pub fn copy(
     options.check()?;
     let tree = Tree::of(sources)?;
     let connection = node.connect(peer)?;
-    let letters = Letters::new(node, connection);
+    let controls = Letters::new(node, connection);
     let slot_bytes = parcel_bytes(options.block);
-    let mut copying = Copying { connection, letters, memory: None, slot_bytes, held: VecDeque::new() };
+    let mut copying = Copying { connection, controls, memory: None, slot_bytes, held: VecDeque::new() };
     let copied = match copying.run(node, tree, directory, options, &stop, each) {
         // The connection has just ended; the reason is in a completion that still waits.
         Err(CopyError::Call(Error::NoConnection | Error::NotConnected)) => Err(why(node, connection)),
@@ -120,7 +120,7 @@ pub fn copy(
     };
     // The connection may have ended by itself.
     let _ = node.close(connection);
-    copying.letters.leave(node);
+    copying.controls.leave(node);
     copied
 }
 
@@ -138,7 +138,7 @@ fn why(node: &mut Node, connection: Connection) -> CopyError {
 
 struct Copying {
     connection: Connection,
-    letters: Letters,
+    controls: Letters,
     /// The server's memory, from its welcome.
     memory: Option<RemoteRegion>,
     slot_bytes: u64,
@@ -212,7 +212,7 @@ impl Copying {
         while !stop() {
             let Some(completion) = node.wait(LOOK)? else { continue };
             if matches!(completion, Completion::Connected { .. }) {
-                self.letters.post_all(node)?;
+                self.controls.post_all(node)?;
                 let hello = Message::Hello {
                     version: VERSION,
                     block_log2: options.block.trailing_zeros() as u8,
@@ -220,15 +220,15 @@ impl Copying {
                     dry_run: options.dry_run,
                     directory: directory.to_vec(),
                 };
-                self.letters.send(node, hello.encode())?;
+                self.controls.send(node, hello.encode())?;
             }
             let Some((part, message)) = self.take(node, completion)? else { continue };
-            self.letters.post(node, part)?;
+            self.controls.post(node, part)?;
             match message {
                 Message::Welcome { memory, slots } if slots > 0 => return Ok((memory, slots)),
-                Message::Refused(trouble) => {
+                Message::Refused(file_error) => {
                     let path = std::ffi::OsString::from_vec(directory.to_vec());
-                    return Err(CopyError::Refused(path.into(), trouble));
+                    return Err(CopyError::Refused(path.into(), file_error));
                 }
                 _ => return Err(CopyError::Malformed(Malformed)),
             }
@@ -252,9 +252,9 @@ impl Copying {
         while !stop() {
             loop {
                 match orders.try_recv() {
-                    Ok(Order::Say(message)) => self.letters.send(node, message)?,
+                    Ok(Order::Say(message)) => self.controls.send(node, message)?,
                     Ok(Order::Write(slot, parcel)) => self.held.push_back((slot, parcel)),
-                    Ok(Order::Heard(part)) => self.letters.post(node, part)?,
+                    Ok(Order::Heard(part)) => self.controls.post(node, part)?,
                     Err(mpsc::TryRecvError::Empty) => break,
                     Err(mpsc::TryRecvError::Disconnected) => return telling.status(node, self.connection),
                 }
@@ -291,7 +291,7 @@ impl Copying {
         let (length, at) = (parcel.len(), u64::from(slot) * self.slot_bytes);
         let region = node.register(parcel);
         let written = node.write(self.connection, region, 0..length, memory, at, Some(slot.into()));
-        Ok(self.letters.keep(node, region, written)?)
+        Ok(self.controls.keep(node, region, written)?)
     }
 
     /// The message of a completion, if it has one, and its part of the inbox.
@@ -301,11 +301,11 @@ impl Copying {
         }
         match completion {
             Completion::Received { bytes, .. } => {
-                let (part, message) = self.letters.received(node, bytes)?;
+                let (part, message) = self.controls.received(node, bytes)?;
                 message.map(|message| Some((part, message))).map_err(CopyError::Malformed)
             }
             Completion::Sent { operation, .. } => {
-                self.letters.sent(node, operation)?;
+                self.controls.sent(node, operation)?;
                 Ok(None)
             }
             Completion::Closed { reason, .. } => Err(CopyError::Closed(reason)),

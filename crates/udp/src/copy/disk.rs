@@ -1,8 +1,8 @@
 //! The disk thread of the side that writes: it takes messages and parcels, and returns answers and results.
 
+use super::file_error::FileError;
 use super::message::{MESSAGE_MAX, Message};
 use super::receiver::Receiver;
-use super::trouble::Trouble;
 use std::sync::mpsc;
 
 /// The most results of files in one message, so that it fits.
@@ -26,9 +26,9 @@ pub enum Work {
 
 /// News of a disk thread.
 #[derive(Debug)]
-pub enum Said {
+pub enum DiskEvent {
     /// The result of opening the directory.
-    Ready(Result<(), Trouble>),
+    Ready(Result<(), FileError>),
     /// Send this.
     Message(Vec<u8>),
     /// A received message has been handled: its part of the inbox may be posted again.
@@ -40,21 +40,21 @@ pub enum Said {
 }
 
 /// Does the disk work of one client until the channel of work ends.
-pub fn work(mut receiver: Receiver, list: &mpsc::Receiver<Work>, tell: impl Fn(Said)) {
+pub fn work(mut receiver: Receiver, list: &mpsc::Receiver<Work>, tell: impl Fn(DiskEvent)) {
     while let Ok(work) = list.recv() {
         match work {
-            Work::Message(part, message) => match receiver.hear(message) {
+            Work::Message(part, message) => match receiver.handle_message(message) {
                 Ok(answer) => {
                     let bytes = answer.encode();
                     debug_assert!(bytes.len() <= MESSAGE_MAX);
-                    tell(Said::Message(bytes));
-                    tell(Said::Heard(part));
+                    tell(DiskEvent::Message(bytes));
+                    tell(DiskEvent::Heard(part));
                 }
-                Err(_) => return tell(Said::Broken),
+                Err(_) => return tell(DiskEvent::Broken),
             },
             Work::Parcel { slot, bytes, rebuilt } => {
-                let Ok(results) = receiver.take(&bytes) else { return tell(Said::Broken) };
-                tell(Said::Freed(slot));
+                let Ok(results) = receiver.take(&bytes) else { return tell(DiskEvent::Broken) };
+                tell(DiskEvent::Freed(slot));
                 let mut results = results.chunks(RESULTS_MAX);
                 let mut freed = vec![slot];
                 loop {
@@ -64,7 +64,7 @@ pub fn work(mut receiver: Receiver, list: &mpsc::Receiver<Work>, tell: impl Fn(S
                     }
                     let results = results.unwrap_or_default().to_vec();
                     let freed = std::mem::take(&mut freed);
-                    tell(Said::Message(Message::Progress { rebuilt, freed, results }.encode()));
+                    tell(DiskEvent::Message(Message::Progress { rebuilt, freed, results }.encode()));
                 }
             }
         }

@@ -4,8 +4,8 @@
 //! Messages are sends of at most [`MESSAGE_MAX`] bytes, numbers are big-endian. File contents travel in *parcels*,
 //! writes into the server's memory, each a row of [`Piece`]s.
 
+use super::file_error::FileError;
 use super::names::PATH_MAX;
-use super::trouble::Trouble;
 use crate::RemoteRegion;
 use std::fmt;
 
@@ -80,7 +80,7 @@ pub enum Answer {
     /// These blocks are missing: first and number, in order; an empty list for a file without blocks.
     Missing(Vec<(u32, u32)>),
     /// It cannot be copied.
-    Failed(Trouble),
+    Failed(FileError),
 }
 
 /// A message of either side.
@@ -107,7 +107,7 @@ pub enum Message {
         slots: u16,
     },
     /// The server's answer if it refuses the copy.
-    Refused(Trouble),
+    Refused(FileError),
     /// Entries; each directory comes before its contents.
     Offer(Vec<Entry>),
     /// An answer to each entry, by the entry's number.
@@ -244,15 +244,15 @@ impl<'a> Reader<'a> {
         Ok(Entry { id, path, mode, modified, kind })
     }
 
-    fn trouble(&mut self) -> Result<Trouble, Malformed> {
-        Trouble::numbered(self.u16()?).ok_or(Malformed)
+    fn file_error(&mut self) -> Result<FileError, Malformed> {
+        FileError::numbered(self.u16()?).ok_or(Malformed)
     }
 
     fn answer(&mut self) -> Result<(u32, Answer), Malformed> {
         let id = self.u32()?;
         let answer = match self.u8()? {
             0 => Answer::Have,
-            1 => Answer::Failed(self.trouble()?),
+            1 => Answer::Failed(self.file_error()?),
             runs if usize::from(runs) <= RUNS_MAX + 2 => {
                 let run = |_| Ok((self.u32()?, self.u32()?));
                 Answer::Missing((2..runs).map(run).collect::<Result<_, _>>()?)
@@ -322,9 +322,9 @@ impl Message {
                 out.extend_from_slice(&memory.to_bytes());
                 out.extend_from_slice(&slots.to_be_bytes());
             }
-            Message::Refused(trouble) => {
+            Message::Refused(file_error) => {
                 out.push(3);
-                out.extend_from_slice(&trouble.number().to_be_bytes());
+                out.extend_from_slice(&file_error.number().to_be_bytes());
             }
             Message::Offer(entries) | Message::Settle(entries) => {
                 out.push(if matches!(self, Message::Offer(_)) { 4 } else { 5 });
@@ -336,9 +336,9 @@ impl Message {
                     out.extend_from_slice(&id.to_be_bytes());
                     match answer {
                         Answer::Have => out.push(0),
-                        Answer::Failed(trouble) => {
+                        Answer::Failed(file_error) => {
                             out.push(1);
-                            out.extend_from_slice(&trouble.number().to_be_bytes());
+                            out.extend_from_slice(&file_error.number().to_be_bytes());
                         }
                         Answer::Missing(runs) => {
                             out.push(2 + runs.len() as u8);
@@ -357,7 +357,7 @@ impl Message {
                 freed.iter().for_each(|slot| out.extend_from_slice(&slot.to_be_bytes()));
                 for (id, result) in results {
                     out.extend_from_slice(&id.to_be_bytes());
-                    out.extend_from_slice(&result.map_or_else(Trouble::number, |()| 0).to_be_bytes());
+                    out.extend_from_slice(&result.map_or_else(FileError::number, |()| 0).to_be_bytes());
                 }
             }
         }
@@ -386,7 +386,7 @@ impl Message {
                 directory: reader.text()?,
             },
             2 => Message::Welcome { memory: RemoteRegion::from_bytes(reader.array()?), slots: reader.u16()? },
-            3 => Message::Refused(reader.trouble()?),
+            3 => Message::Refused(reader.file_error()?),
             4 => Message::Offer(reader.entries()?),
             5 => Message::Settle(reader.entries()?),
             6 => Message::Answers(reader.rest(Reader::answer)?),
@@ -395,8 +395,8 @@ impl Message {
                 let freed = (0..count).map(|_| reader.u16()).collect::<Result<_, _>>()?;
                 let result = |reader: &mut Reader<'_>| {
                     let (id, number) = (reader.u32()?, reader.u16()?);
-                    let trouble = || Trouble::numbered(number).ok_or(Malformed);
-                    Ok((id, if number == 0 { Ok(()) } else { Err(trouble()?) }))
+                    let file_error = || FileError::numbered(number).ok_or(Malformed);
+                    Ok((id, if number == 0 { Ok(()) } else { Err(file_error()?) }))
                 };
                 Message::Progress { rebuilt, freed, results: reader.rest(result)? }
             }
@@ -457,8 +457,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn trouble() -> impl Strategy<Value = Trouble> {
-        prop_oneof![1u16..20, 256u16..400].prop_map(|number| Trouble::numbered(number).expect("a number of one"))
+    fn file_error() -> impl Strategy<Value = FileError> {
+        prop_oneof![1u16..20, 256u16..400].prop_map(|number| FileError::numbered(number).expect("a number of one"))
     }
 
     fn entry() -> impl Strategy<Value = Entry> {
@@ -480,8 +480,8 @@ mod tests {
         let bytes = |most| prop::collection::vec(any::<u8>(), 0..most);
         let runs = prop::collection::vec((any::<u32>(), any::<u32>()), 0..=RUNS_MAX);
         let answer =
-            prop_oneof![Just(Answer::Have), runs.prop_map(Answer::Missing), trouble().prop_map(Answer::Failed)];
-        let result = prop_oneof![Just(Ok(())), trouble().prop_map(Err)];
+            prop_oneof![Just(Answer::Have), runs.prop_map(Answer::Missing), file_error().prop_map(Answer::Failed)];
+        let result = prop_oneof![Just(Ok(())), file_error().prop_map(Err)];
         prop_oneof![
             (any::<u16>(), any::<u8>(), any::<u16>(), any::<bool>(), bytes(50)).prop_map(
                 |(version, block_log2, slots, dry_run, directory)| Message::Hello {
@@ -494,7 +494,7 @@ mod tests {
             ),
             (any::<u64>(), any::<u64>(), any::<u16>())
                 .prop_map(|(key, bytes, slots)| Message::Welcome { memory: RemoteRegion { key, bytes }, slots }),
-            trouble().prop_map(Message::Refused),
+            file_error().prop_map(Message::Refused),
             prop::collection::vec(entry(), 0..9).prop_map(Message::Offer),
             prop::collection::vec(entry(), 0..9).prop_map(Message::Settle),
             prop::collection::vec((any::<u32>(), answer), 0..9).prop_map(Message::Answers),

@@ -1,6 +1,6 @@
 //! Names of files: which of them a server accepts, and how they are displayed.
 
-use super::trouble::Trouble;
+use super::file_error::FileError;
 use std::fmt::Write;
 
 /// The most bytes of a path: Linux's `PATH_MAX`.
@@ -18,20 +18,20 @@ pub(super) const JOURNAL: &str = ".journal";
 /// other bytes except NUL are allowed, UTF-8 or not.
 ///
 /// # Errors
-/// [`Trouble::BadPath`], [`Trouble::NameTooLong`] or [`Trouble::Reserved`].
-pub(super) fn check(path: &[u8]) -> Result<(), Trouble> {
+/// [`FileError::BadPath`], [`FileError::NameTooLong`] or [`FileError::Reserved`].
+pub(super) fn check(path: &[u8]) -> Result<(), FileError> {
     if path.len() >= PATH_MAX {
-        return Err(Trouble::NameTooLong);
+        return Err(FileError::NameTooLong);
     }
     for name in path.split(|&byte| byte == b'/') {
         if name.is_empty() || name == b"." || name == b".." || name.contains(&0) {
-            return Err(Trouble::BadPath);
+            return Err(FileError::BadPath);
         }
         if name.len() > NAME_MAX {
-            return Err(Trouble::NameTooLong);
+            return Err(FileError::NameTooLong);
         }
         if is_partial(name) {
-            return Err(Trouble::Reserved);
+            return Err(FileError::Reserved);
         }
     }
     Ok(())
@@ -104,11 +104,11 @@ mod tests {
     #[test]
     fn paths_that_lead_elsewhere_are_refused() {
         for path in ["", "/", "/etc", "..", "a/../b", "a/..", "./a", "a//b", "a/", "a/./b", "a\0b"] {
-            assert_eq!(check(path.as_bytes()), Err(Trouble::BadPath), "{path:?}");
+            assert_eq!(check(path.as_bytes()), Err(FileError::BadPath), "{path:?}");
         }
-        assert_eq!(check(&[b'a'; 256]), Err(Trouble::NameTooLong));
-        assert_eq!(check(&[b"a/".repeat(2_048), b"a".to_vec()].concat()), Err(Trouble::NameTooLong));
-        assert_eq!(check(partial(b"x", JOURNAL).as_bytes()), Err(Trouble::Reserved));
+        assert_eq!(check(&[b'a'; 256]), Err(FileError::NameTooLong));
+        assert_eq!(check(&[b"a/".repeat(2_048), b"a".to_vec()].concat()), Err(FileError::NameTooLong));
+        assert_eq!(check(partial(b"x", JOURNAL).as_bytes()), Err(FileError::Reserved));
         for path in [&b"a"[..], b"a/b c/d", b"...", b"..a", b"\xff\xfe/\n", b".strandway-notes"] {
             assert_eq!(check(path), Ok(()), "{path:?}");
         }

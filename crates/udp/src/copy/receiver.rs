@@ -1,11 +1,11 @@
 //! The server's disk thread in a client's copy: it answers offers and writes parcels into files. No sockets here.
 
 use super::digest;
+use super::file_error::FileError;
 use super::journal::Source;
 use super::message::{Answer, Entry, Kind, Malformed, Message, Piece, RUNS_MAX, SIZE_MAX};
 use super::names;
 use super::target::{Partial, Target};
-use super::trouble::Trouble;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ struct Incoming {
 }
 
 /// The files, by their numbers, that got their names or failed.
-pub type Results = Vec<(u32, Result<(), Trouble>)>;
+pub type Results = Vec<(u32, Result<(), FileError>)>;
 
 /// One client's copy.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl Receiver {
     ///
     /// # Errors
     /// If it breaks the protocol.
-    pub fn hear(&mut self, message: Message) -> Result<Message, Malformed> {
+    pub fn handle_message(&mut self, message: Message) -> Result<Message, Malformed> {
         match message {
             Message::Offer(entries) => {
                 let answers = entries.into_iter().map(|entry| Ok((entry.id, self.offer(entry)?)));
@@ -107,8 +107,8 @@ impl Receiver {
         if self.offered.len() >= OFFERED_MAX || self.offered.contains_key(&entry.id) {
             return Err(Malformed);
         }
-        if let Err(trouble) = names::check(&entry.path) {
-            return Ok(Answer::Failed(trouble));
+        if let Err(file_error) = names::check(&entry.path) {
+            return Ok(Answer::Failed(file_error));
         }
         let done = match &entry.kind {
             Kind::Directory if self.dry_run => Ok(()),
@@ -119,9 +119,9 @@ impl Receiver {
         Ok(done.map_or_else(Answer::Failed, |()| Answer::Have))
     }
 
-    fn offer_file(&mut self, size: u64, entry: Entry) -> Result<Answer, Trouble> {
+    fn offer_file(&mut self, size: u64, entry: Entry) -> Result<Answer, FileError> {
         if size > SIZE_MAX {
-            return Err(Trouble::TooLarge);
+            return Err(FileError::TooLarge);
         }
         if self.target.has(&entry, size, self.dry_run)? {
             return Ok(Answer::Have);
@@ -136,7 +136,7 @@ impl Receiver {
         let left = match self.open < self.open_max {
             true => match patiently(|| target.resume(&entry, source)) {
                 // It is sent from its beginning.
-                Err(trouble) if trouble.is_no_descriptor() => None,
+                Err(file_error) if file_error.is_no_descriptor() => None,
                 other => other?,
             },
             false => None,
@@ -189,7 +189,7 @@ impl Receiver {
             let source = Source { size: incoming.size, modified: incoming.entry.modified, block: self.block };
             let entry = incoming.entry.clone();
             let mut begun = patiently(|| self.target.begin(&entry, source));
-            if begun.as_ref().is_err_and(|trouble| trouble.is_no_descriptor()) && !self.finished.is_empty() {
+            if begun.as_ref().is_err_and(|file_error| file_error.is_no_descriptor()) && !self.finished.is_empty() {
                 // Finished files give theirs back.
                 self.publish();
                 begun = patiently(|| self.target.begin(&entry, source));
@@ -199,8 +199,8 @@ impl Receiver {
                     self.open += 1;
                     State::Open(partial)
                 }
-                Err(trouble) => {
-                    self.results.push((id, Err(trouble)));
+                Err(file_error) => {
+                    self.results.push((id, Err(file_error)));
                     State::Failed
                 }
             };
@@ -217,8 +217,8 @@ impl Receiver {
         match partial.write(offset, bytes) {
             Ok(()) => Ok(()),
             Err(None) => Err(Malformed),
-            Err(Some(trouble)) => {
-                self.results.push((id, Err(trouble)));
+            Err(Some(file_error)) => {
+                self.results.push((id, Err(file_error)));
                 self.open -= 1;
                 if let Some(incoming) = self.offered.get_mut(&id)
                     && let State::Open(partial) = std::mem::replace(&mut incoming.state, State::Failed)
@@ -237,12 +237,12 @@ impl Receiver {
         let incoming = self.offered.remove(&id).ok_or(Malformed)?;
         let State::Open(partial) = incoming.state else { return Ok(()) };
         self.open -= 1;
-        let dressed = if partial.matches(hash) { partial.dress(&incoming.entry) } else { Err(Trouble::Mismatch) };
+        let dressed = if partial.matches(hash) { partial.dress(&incoming.entry) } else { Err(FileError::Mismatch) };
         match dressed {
             Ok(()) => self.finished.push((id, partial)),
-            Err(trouble) => {
+            Err(file_error) => {
                 partial.discard();
-                self.results.push((id, Err(trouble)));
+                self.results.push((id, Err(file_error)));
             }
         }
         Ok(())
@@ -252,7 +252,7 @@ impl Receiver {
     fn publish(&mut self) {
         let together = (self.finished.len() >= SYNC_ALL).then(|| self.target.sync_all());
         // Without a descriptor for the folder, each file is synchronised by its own.
-        let together = together.filter(|synced| !synced.is_err_and(Trouble::is_no_descriptor));
+        let together = together.filter(|synced| !synced.is_err_and(FileError::is_no_descriptor));
         for (id, partial) in self.finished.drain(..) {
             let own = together.unwrap_or_else(|| partial.sync());
             self.results.push((id, own.and_then(|()| partial.publish())));
@@ -261,11 +261,11 @@ impl Receiver {
 }
 
 /// Tries again while another copy holds the file, since that copy's client may be dead.
-fn patiently<T>(mut attempt: impl FnMut() -> Result<T, Trouble>) -> Result<T, Trouble> {
+fn patiently<T>(mut attempt: impl FnMut() -> Result<T, FileError>) -> Result<T, FileError> {
     let until = Instant::now() + BUSY_PATIENCE;
     loop {
         match attempt() {
-            Err(Trouble::Busy) if Instant::now() < until => std::thread::sleep(BUSY_LOOK),
+            Err(FileError::Busy) if Instant::now() < until => std::thread::sleep(BUSY_LOOK),
             other => return other,
         }
     }

@@ -3,9 +3,9 @@
 
 use super::CopyError;
 use super::digest;
+use super::file_error::FileError;
 use super::message::{Answer, ENTRIES_MAX, Entry, Kind, MESSAGE_MAX, Malformed, Message, PIECE_END, PIECE_HEAD, Piece};
 use super::tree::{Item, Tree, modified};
-use super::trouble::Trouble;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -59,7 +59,7 @@ pub struct Outcome {
     /// Bytes that were missing.
     pub missing_bytes: u64,
     /// Entries that were not copied, and why.
-    pub failures: Vec<(PathBuf, Trouble)>,
+    pub failures: Vec<(PathBuf, FileError)>,
 }
 
 /// The file that is being read.
@@ -131,7 +131,7 @@ impl Sender {
     /// Copies everything. The server's messages come by `inbox`; `wake` is called after each order.
     ///
     /// # Errors
-    /// If the server breaks the protocol, or reports a trouble that every file would have; `None` if `inbox` has ended.
+    /// If the server breaks the protocol, or reports an error that every file would have; `None` if `inbox` has ended.
     pub fn run(
         mut self,
         inbox: &mpsc::Receiver<(usize, Message)>,
@@ -140,7 +140,7 @@ impl Sender {
         loop {
             while let Ok((part, message)) = inbox.try_recv() {
                 self.order(Order::Heard(part))?;
-                self.hear(message)?;
+                self.handle_message(message)?;
             }
             self.offer();
             if let Some(slot) = self.free.pop() {
@@ -159,7 +159,7 @@ impl Sender {
             }
             let (part, message) = inbox.recv().map_err(|_| None)?;
             self.order(Order::Heard(part))?;
-            self.hear(message)?;
+            self.handle_message(message)?;
         }
         if !self.dry_run {
             self.settle(inbox, &wake)?;
@@ -202,7 +202,7 @@ impl Sender {
         }
     }
 
-    fn hear(&mut self, message: Message) -> Result<(), Option<CopyError>> {
+    fn handle_message(&mut self, message: Message) -> Result<(), Option<CopyError>> {
         let broken = Some(CopyError::Malformed(Malformed));
         match message {
             Message::Answers(answers) => {
@@ -230,7 +230,7 @@ impl Sender {
         let broken = Some(CopyError::Malformed(Malformed));
         let Some(Item { entry, .. }) = self.tree.items.get(id as usize) else { return Err(broken) };
         match (answer, &entry.kind) {
-            (Answer::Failed(trouble), _) => return self.fail(id, trouble),
+            (Answer::Failed(file_error), _) => return self.fail(id, file_error),
             (Answer::Have, Kind::File(size)) => {
                 self.outcome.had_files += 1;
                 self.outcome.had_bytes += size;
@@ -264,7 +264,7 @@ impl Sender {
         Ok(())
     }
 
-    fn finished(&mut self, id: u32, result: Result<(), Trouble>) -> Result<(), Option<CopyError>> {
+    fn finished(&mut self, id: u32, result: Result<(), FileError>) -> Result<(), Option<CopyError>> {
         if !self.unfinished.contains(&id) {
             // The client has given it up in the meantime.
             return Ok(());
@@ -276,25 +276,25 @@ impl Sender {
                 self.done.files.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
-            Err(Trouble::Mismatch) if self.repeated.insert(id) => {
+            Err(FileError::Mismatch) if self.repeated.insert(id) => {
                 self.unfinished.remove(&id);
                 self.again.push_back(id);
                 Ok(())
             }
-            Err(trouble) => self.fail(id, trouble),
+            Err(file_error) => self.fail(id, file_error),
         }
     }
 
     /// Counts a file as failed. If blocks of it are still to be read, it is abandoned at its turn.
-    fn fail(&mut self, id: u32, trouble: Trouble) -> Result<(), Option<CopyError>> {
+    fn fail(&mut self, id: u32, file_error: FileError) -> Result<(), Option<CopyError>> {
         self.unfinished.remove(&id);
         let Some(Item { from, .. }) = self.tree.items.get(id as usize) else {
             return Err(Some(CopyError::Malformed(Malformed)));
         };
-        if trouble.is_everywhere() {
-            return Err(Some(CopyError::Refused(from.clone(), trouble)));
+        if file_error.is_everywhere() {
+            return Err(Some(CopyError::Refused(from.clone(), file_error)));
         }
-        self.outcome.failures.push((from.clone(), trouble));
+        self.outcome.failures.push((from.clone(), file_error));
         Ok(())
     }
 
@@ -308,7 +308,7 @@ impl Sender {
                 let Some((id, runs)) = self.wanted.pop_front() else { break };
                 match self.open(id, runs) {
                     Ok(reading) => self.reading = Some(reading),
-                    Err(trouble) => self.abandon(id, trouble, &mut parcel),
+                    Err(file_error) => self.abandon(id, file_error, &mut parcel),
                 }
             }
             let Some(reading) = &mut self.reading else {
@@ -333,13 +333,13 @@ impl Sender {
                         let changed = reading.has_changed(&self.tree.items[id as usize].entry);
                         match (changed, hash) {
                             (false, Some(hash)) => Piece::End { id, hash }.put(&mut parcel),
-                            _ => self.abandon(id, Trouble::Changed, &mut parcel),
+                            _ => self.abandon(id, FileError::Changed, &mut parcel),
                         }
                         self.reading = None;
                     }
-                    Err(trouble) => {
+                    Err(file_error) => {
                         self.reading = None;
-                        self.abandon(id, trouble, &mut parcel);
+                        self.abandon(id, file_error, &mut parcel);
                     }
                 }
             }
@@ -350,21 +350,21 @@ impl Sender {
         (parcel, payload)
     }
 
-    fn abandon(&mut self, id: u32, trouble: Trouble, parcel: &mut Vec<u8>) {
+    fn abandon(&mut self, id: u32, file_error: FileError, parcel: &mut Vec<u8>) {
         Piece::Abandon { id }.put(parcel);
         if self.unfinished.remove(&id) {
-            self.outcome.failures.push((self.tree.items[id as usize].from.clone(), trouble));
+            self.outcome.failures.push((self.tree.items[id as usize].from.clone(), file_error));
         }
     }
 
-    fn open(&self, id: u32, runs: Vec<(u32, u32)>) -> Result<Reading, Trouble> {
+    fn open(&self, id: u32, runs: Vec<(u32, u32)>) -> Result<Reading, FileError> {
         let Item { entry, from } = &self.tree.items[id as usize];
         let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits();
         let opened = File::options().read(true).custom_flags(flags as i32).open(from);
-        let file = opened.map_err(|error| Trouble::of_io(&error))?;
-        let Kind::File(size) = entry.kind else { return Err(Trouble::Changed) };
+        let file = opened.map_err(|error| FileError::of_io(&error))?;
+        let Kind::File(size) = entry.kind else { return Err(FileError::Changed) };
         let reading = Reading { id, file, size, next: 0, runs: runs.into(), digests: Vec::new() };
-        if reading.has_changed(entry) { Err(Trouble::Changed) } else { Ok(reading) }
+        if reading.has_changed(entry) { Err(FileError::Changed) } else { Ok(reading) }
     }
 
     /// Gives directories their modes and times, inner ones before outer ones.
@@ -401,8 +401,8 @@ impl Sender {
             let Message::Answers(answers) = message else { continue };
             waiting = waiting.checked_sub(answers.len()).ok_or(Some(CopyError::Malformed(Malformed)))?;
             for (id, answer) in answers {
-                if let Answer::Failed(trouble) = answer {
-                    self.fail(id, trouble)?;
+                if let Answer::Failed(file_error) = answer {
+                    self.fail(id, file_error)?;
                 }
             }
         }
@@ -418,7 +418,7 @@ pub const fn parcel_bytes(block: u32) -> u64 {
 impl Reading {
     /// Adds wanted blocks to a parcel of at most `room` bytes. Returns the bytes of the file that were added, and
     /// whether the whole file is read and there is room for its end.
-    fn fill(&mut self, parcel: &mut Vec<u8>, room: usize, block: u64) -> Result<(u64, bool), Trouble> {
+    fn fill(&mut self, parcel: &mut Vec<u8>, room: usize, block: u64) -> Result<(u64, bool), FileError> {
         let mut added = 0;
         let mut skipped = Vec::new();
         while self.next * block < self.size {
@@ -444,8 +444,8 @@ impl Reading {
                 &mut skipped[..]
             };
             self.file.read_exact_at(bytes, offset).map_err(|error| match error.kind() {
-                std::io::ErrorKind::UnexpectedEof => Trouble::Changed,
-                _ => Trouble::of_io(&error),
+                std::io::ErrorKind::UnexpectedEof => FileError::Changed,
+                _ => FileError::of_io(&error),
             })?;
             self.digests.push(digest::of_block(bytes, self.next, self.size, block));
             self.next += 1;

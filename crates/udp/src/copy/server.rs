@@ -1,11 +1,11 @@
 //! The side that writes files: a node, and a disk thread for each client.
 
-use super::disk::{self, Said, Work};
+use super::disk::{self, DiskEvent, Work};
+use super::file_error::FileError;
 use super::message::{Message, VERSION};
 use super::receiver::Receiver;
 use super::sender::parcel_bytes;
 use super::target::Target;
-use super::trouble::Trouble;
 use super::{CopyError, Letters, SLOTS_MAX};
 use crate::Region;
 use crate::address::shown;
@@ -36,7 +36,7 @@ pub enum Served {
 }
 
 struct Client {
-    letters: Letters,
+    controls: Letters,
     /// Set by its hello.
     copy: Option<Copy>,
 }
@@ -76,8 +76,8 @@ struct Serving<'a> {
     clients: HashMap<Connection, Client>,
     waker: Waker,
     /// From all disk threads.
-    said: mpsc::Receiver<(Connection, Said)>,
-    say: mpsc::Sender<(Connection, Said)>,
+    said: mpsc::Receiver<(Connection, DiskEvent)>,
+    say: mpsc::Sender<(Connection, DiskEvent)>,
 }
 
 /// Serves clients until `stop` returns true; it is asked ten times a second and after each event. `tell` gets the news
@@ -103,12 +103,12 @@ pub fn serve(
             serving.judge(node, connection, taken, &mut tell);
         }
         while let Ok((connection, said)) = serving.said.try_recv() {
-            let obeyed = serving.obey(node, connection, said, &mut tell);
+            let obeyed = serving.handle_event(node, connection, said, &mut tell);
             serving.judge(node, connection, obeyed, &mut tell);
         }
         if looked.elapsed() >= SECOND {
             looked = Instant::now();
-            tell_refused(&mut refused, node.counters(), &mut tell);
+            report_refused(&mut refused, node.counters(), &mut tell);
         }
     }
     let connections: Vec<Connection> = serving.clients.keys().copied().collect();
@@ -116,7 +116,7 @@ pub fn serve(
     Ok(())
 }
 
-fn tell_refused(before: &mut NodeCounters, now: NodeCounters, tell: &mut impl FnMut(Served)) {
+fn report_refused(before: &mut NodeCounters, now: NodeCounters, tell: &mut impl FnMut(Served)) {
     for ((reason, old), (_, new)) in before.refused().into_iter().zip(now.refused()) {
         if new > old {
             tell(Served::Refused(reason, new - old));
@@ -151,23 +151,23 @@ impl Serving<'_> {
     ) -> Result<(), Error> {
         let broken = match completion {
             Completion::Accepted { from, .. } => {
-                let letters = Letters::new(node, connection);
-                let client = self.clients.entry(connection).or_insert(Client { letters, copy: None });
+                let controls = Letters::new(node, connection);
+                let client = self.clients.entry(connection).or_insert(Client { controls, copy: None });
                 tell(Served::Came(shown(from)));
-                client.letters.post_all(node)?;
+                client.controls.post_all(node)?;
                 false
             }
             Completion::Received { bytes, .. } => {
                 let Some(client) = self.clients.get_mut(&connection) else { return Ok(()) };
-                match client.letters.received(node, bytes)? {
-                    (part, Ok(message)) => self.heed(node, connection, part, message)?,
+                match client.controls.received(node, bytes)? {
+                    (part, Ok(message)) => self.handle_message(node, connection, part, message)?,
                     (_, Err(_)) => true,
                 }
             }
             Completion::Written { immediate, bytes, .. } => self.parcel(node, connection, immediate, bytes)?,
             Completion::Sent { operation, .. } => {
                 if let Some(client) = self.clients.get_mut(&connection) {
-                    client.letters.sent(node, operation)?;
+                    client.controls.sent(node, operation)?;
                 }
                 false
             }
@@ -186,7 +186,13 @@ impl Serving<'_> {
     }
 
     /// Handles a message; true if it breaks the protocol.
-    fn heed(&mut self, node: &mut Node, connection: Connection, part: usize, message: Message) -> Result<bool, Error> {
+    fn handle_message(
+        &mut self,
+        node: &mut Node,
+        connection: Connection,
+        part: usize,
+        message: Message,
+    ) -> Result<bool, Error> {
         let promised: u64 = self.clients.values().filter_map(|client| client.copy.as_ref()).map(Copy::bytes).sum();
         let Some(client) = self.clients.get_mut(&connection) else { return Ok(false) };
         if let Some(copy) = &client.copy {
@@ -195,13 +201,13 @@ impl Serving<'_> {
             return Ok(false);
         }
         let Message::Hello { version, block_log2, slots, dry_run, directory } = message else { return Ok(true) };
-        client.letters.post(node, part)?;
-        let mut refuse = |node: &mut Node, trouble| {
-            client.letters.send(node, Message::Refused(trouble).encode())?;
+        client.controls.post(node, part)?;
+        let mut refuse = |node: &mut Node, file_error| {
+            client.controls.send(node, Message::Refused(file_error).encode())?;
             Ok(false)
         };
         if version != VERSION {
-            return refuse(node, Trouble::Version);
+            return refuse(node, FileError::Version);
         }
         if !(12..=24).contains(&block_log2) {
             return Ok(true);
@@ -210,11 +216,11 @@ impl Serving<'_> {
         let room = MEMORY_MAX.saturating_sub(promised) / parcel_bytes(block);
         let slots = u64::from(slots.min(SLOTS_MAX)).min(room) as u16;
         if slots < 2 {
-            return refuse(node, Trouble::NoMemory);
+            return refuse(node, FileError::NoMemory);
         }
         let target = match self.target.below(&directory, dry_run) {
             Ok(target) => target,
-            Err(trouble) => return refuse(node, trouble),
+            Err(file_error) => return refuse(node, file_error),
         };
         let memory = node.register(vec![0; usize::from(slots) * parcel_bytes(block) as usize]);
         let (work, list) = mpsc::channel();
@@ -227,8 +233,8 @@ impl Serving<'_> {
             disk::work(Receiver::new(target, block, dry_run), &list, tell);
         });
         client.copy = Some(Copy { memory, block, busy: vec![false; slots.into()], work });
-        let ready = spawned.map(drop).map_err(|error| Trouble::of_io(&error));
-        let _ = self.say.send((connection, Said::Ready(ready)));
+        let ready = spawned.map(drop).map_err(|error| FileError::of_io(&error));
+        let _ = self.say.send((connection, DiskEvent::Ready(ready)));
         self.waker.wake();
         Ok(false)
     }
@@ -250,30 +256,30 @@ impl Serving<'_> {
     }
 
     /// Handles a disk thread's news.
-    fn obey(
+    fn handle_event(
         &mut self,
         node: &mut Node,
         connection: Connection,
-        said: Said,
+        said: DiskEvent,
         tell: &mut impl FnMut(Served),
     ) -> Result<(), Error> {
         let Some(client) = self.clients.get_mut(&connection) else { return Ok(()) };
         match (said, &mut client.copy) {
-            (Said::Ready(Ok(())), Some(copy)) => {
+            (DiskEvent::Ready(Ok(())), Some(copy)) => {
                 let range = 0..copy.bytes() as usize;
                 node.expose(connection, copy.memory, range).and_then(|memory| {
                     let slots = copy.busy.len() as u16;
-                    client.letters.send(node, Message::Welcome { memory, slots }.encode())
+                    client.controls.send(node, Message::Welcome { memory, slots }.encode())
                 })
             }
-            (Said::Ready(Err(trouble)), _) => client.letters.send(node, Message::Refused(trouble).encode()),
-            (Said::Message(message), _) => client.letters.send(node, message),
-            (Said::Heard(part), _) => client.letters.post(node, part),
-            (Said::Freed(slot), Some(copy)) => {
+            (DiskEvent::Ready(Err(file_error)), _) => client.controls.send(node, Message::Refused(file_error).encode()),
+            (DiskEvent::Message(message), _) => client.controls.send(node, message),
+            (DiskEvent::Heard(part), _) => client.controls.post(node, part),
+            (DiskEvent::Freed(slot), Some(copy)) => {
                 copy.busy[usize::from(slot)] = false;
                 Ok(())
             }
-            (Said::Broken, _) => {
+            (DiskEvent::Broken, _) => {
                 self.end(node, connection, Reason::Violation, tell);
                 Ok(())
             }
@@ -297,7 +303,7 @@ impl Serving<'_> {
             // Its connection is gone, so nothing uses it.
             let _ = node.deregister(copy.memory);
         }
-        client.letters.leave(node);
+        client.controls.leave(node);
         true
     }
 }

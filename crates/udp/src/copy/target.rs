@@ -4,10 +4,10 @@
 //! symbolic link. An older kernel opens them one by one with the same effect. Files are made, renamed and removed by a single name in such a folder, so no link can lead out of it.
 
 use super::digest;
+use super::file_error::FileError;
 use super::journal::{self, HEAD, RECORD, Source};
 use super::message::{Entry, Modified};
 use super::names::{self, JOURNAL, PART};
-use super::trouble::Trouble;
 use rustix::fs::{
     Access, AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps,
     UTIME_OMIT,
@@ -59,12 +59,12 @@ fn mode(bits: u16) -> Mode {
 }
 
 /// Opens a folder by its name in another one.
-fn step(from: &OwnedFd, name: &[u8], flags: OFlags) -> Result<OwnedFd, Trouble> {
+fn step(from: &OwnedFd, name: &[u8], flags: OFlags) -> Result<OwnedFd, FileError> {
     rustix::fs::openat(from, name, flags | OFlags::NOFOLLOW, Mode::empty()).map_err(|error| {
         // The kernel says NOTDIR of a link, too.
         let stat = rustix::fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW);
         let is_link = stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
-        if is_link { Trouble::Symlink } else { Trouble::of(error) }
+        if is_link { FileError::Symlink } else { FileError::of(error) }
     })
 }
 
@@ -103,9 +103,9 @@ impl Target {
     ///
     /// # Errors
     /// If there is no such folder, and it cannot be made.
-    pub fn below(&mut self, path: &[u8], dry_run: bool) -> Result<Target, Trouble> {
+    pub fn below(&mut self, path: &[u8], dry_run: bool) -> Result<Target, FileError> {
         if path.is_empty() {
-            let top = self.top.try_clone().map_err(|error| Trouble::of_io(&error))?;
+            let top = self.top.try_clone().map_err(|error| FileError::of_io(&error))?;
             return Ok(Target { top, recent: None, has_openat2: self.has_openat2 });
         }
         names::check(path)?;
@@ -117,24 +117,24 @@ impl Target {
         }
         let top = self.folder(path)?;
         self.recent = None;
-        let top = Arc::try_unwrap(top).or_else(|top| top.try_clone()).map_err(|error| Trouble::of_io(&error))?;
+        let top = Arc::try_unwrap(top).or_else(|top| top.try_clone()).map_err(|error| FileError::of_io(&error))?;
         Ok(Target { top, recent: None, has_openat2: self.has_openat2 })
     }
 
-    fn open_folder(&self, path: &[u8]) -> Result<OwnedFd, Trouble> {
+    fn open_folder(&self, path: &[u8]) -> Result<OwnedFd, FileError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         self.open_beneath(path, flags)
     }
 
     /// Opens a folder at a checked path beneath the top, without following a symbolic link anywhere.
-    fn open_beneath(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, Trouble> {
+    fn open_beneath(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, FileError> {
         if self.has_openat2 {
             let path = if path.is_empty() { b"." } else { path };
             let opened = rustix::fs::openat2(&self.top, path, flags, Mode::empty(), RESOLVE);
             return opened.map_err(|error| match error {
                 // `openat2` returns LOOP for a link on the way and for a link at the end.
-                Errno::LOOP => Trouble::Symlink,
-                other => Trouble::of(other),
+                Errno::LOOP => FileError::Symlink,
+                other => FileError::of(other),
             });
         }
         let (above, last) = names::split(path);
@@ -147,10 +147,10 @@ impl Target {
             let from = folder.as_ref().unwrap_or(&self.top);
             folder = Some(step(from, name, flags)?);
         }
-        folder.ok_or(Trouble::Missing)
+        folder.ok_or(FileError::Missing)
     }
 
-    fn folder(&mut self, path: &[u8]) -> Result<Arc<OwnedFd>, Trouble> {
+    fn folder(&mut self, path: &[u8]) -> Result<Arc<OwnedFd>, FileError> {
         if let Some((recent, folder)) = &self.recent
             && recent == path
         {
@@ -162,52 +162,52 @@ impl Target {
     }
 
     /// The file, directory or link at a checked path, if there is one.
-    fn look(&mut self, path: &[u8]) -> Result<Option<Stat>, Trouble> {
+    fn stat(&mut self, path: &[u8]) -> Result<Option<Stat>, FileError> {
         let (folder, name) = names::split(path);
         let folder = match self.folder(folder) {
-            Err(Trouble::Missing) => return Ok(None),
+            Err(FileError::Missing) => return Ok(None),
             other => other?,
         };
         match rustix::fs::statat(&*folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(Trouble::of(error)),
+            Err(error) => Err(FileError::of(error)),
         }
     }
 
     /// Makes a folder, unless it exists.
-    fn make_folder(&mut self, path: &[u8], bits: u16) -> Result<(), Trouble> {
+    fn make_folder(&mut self, path: &[u8], bits: u16) -> Result<(), FileError> {
         let (above, name) = names::split(path);
         let folder = self.folder(above)?;
         match rustix::fs::mkdirat(&*folder, name, mode(bits)) {
             Ok(()) => Ok(()),
-            Err(Errno::EXIST) => match self.look(path)?.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+            Err(Errno::EXIST) => match self.stat(path)?.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
                 Some(FileType::Directory) => Ok(()),
-                Some(FileType::Symlink) => Err(Trouble::Symlink),
-                _ => Err(Trouble::NotDirectory),
+                Some(FileType::Symlink) => Err(FileError::Symlink),
+                _ => Err(FileError::NotDirectory),
             },
-            Err(error) => Err(Trouble::of(error)),
+            Err(error) => Err(FileError::of(error)),
         }
     }
 
     /// Makes an offered directory; its owner here can write to it until it is settled.
-    pub(super) fn directory(&mut self, entry: &Entry) -> Result<(), Trouble> {
+    pub(super) fn directory(&mut self, entry: &Entry) -> Result<(), FileError> {
         self.make_folder(&entry.path, entry.mode | 0o700)
     }
 
     /// Gives a directory its mode and time.
-    pub(super) fn settle(&mut self, entry: &Entry) -> Result<(), Trouble> {
+    pub(super) fn settle(&mut self, entry: &Entry) -> Result<(), FileError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = self.open_beneath(&entry.path, flags)?;
-        rustix::fs::fchmod(&folder, mode(entry.mode)).map_err(Trouble::of)?;
-        rustix::fs::futimens(&folder, &times(entry.modified)).map_err(Trouble::of)
+        rustix::fs::fchmod(&folder, mode(entry.mode)).map_err(FileError::of)?;
+        rustix::fs::futimens(&folder, &times(entry.modified)).map_err(FileError::of)
     }
 
     /// Does the server have the file already, with the offered size and time of change? If so, its mode is set.
-    pub(super) fn has(&mut self, entry: &Entry, size: u64, dry_run: bool) -> Result<bool, Trouble> {
-        let Some(stat) = self.look(&entry.path)? else { return Ok(false) };
+    pub(super) fn has(&mut self, entry: &Entry, size: u64, dry_run: bool) -> Result<bool, FileError> {
+        let Some(stat) = self.stat(&entry.path)? else { return Ok(false) };
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => return Err(Trouble::IsDirectory),
+            FileType::Directory => return Err(FileError::IsDirectory),
             FileType::RegularFile => {}
             _ => return Ok(false),
         }
@@ -218,20 +218,20 @@ impl Target {
         if !dry_run && stat.st_mode & 0o777 != u32::from(entry.mode) {
             let (folder, name) = names::split(&entry.path);
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let file = rustix::fs::openat(&*self.folder(folder)?, name, flags, Mode::empty()).map_err(Trouble::of)?;
-            rustix::fs::fchmod(&file, mode(entry.mode)).map_err(Trouble::of)?;
+            let file = rustix::fs::openat(&*self.folder(folder)?, name, flags, Mode::empty()).map_err(FileError::of)?;
+            rustix::fs::fchmod(&file, mode(entry.mode)).map_err(FileError::of)?;
         }
         Ok(true)
     }
 
     /// Makes a link; it replaces another link or file of this name.
-    pub(super) fn link(&mut self, entry: &Entry, to: &[u8], dry_run: bool) -> Result<(), Trouble> {
+    pub(super) fn link(&mut self, entry: &Entry, to: &[u8], dry_run: bool) -> Result<(), FileError> {
         if !names::stays_inside(&entry.path, to) {
-            return Err(Trouble::LinkLeaves);
+            return Err(FileError::LinkLeaves);
         }
-        let there = self.look(&entry.path)?.map(|stat| FileType::from_raw_mode(stat.st_mode));
+        let there = self.stat(&entry.path)?.map(|stat| FileType::from_raw_mode(stat.st_mode));
         if there == Some(FileType::Directory) {
-            return Err(Trouble::IsDirectory);
+            return Err(FileError::IsDirectory);
         }
         if dry_run {
             return Ok(());
@@ -246,18 +246,18 @@ impl Target {
         let part = names::partial(name, PART);
         match rustix::fs::unlinkat(&*folder, &part, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(Trouble::of(error)),
+            Err(error) => return Err(FileError::of(error)),
         }
-        rustix::fs::symlinkat(to, &*folder, &part).map_err(Trouble::of)?;
-        rustix::fs::renameat(&*folder, &part, &*folder, name).map_err(Trouble::of)
+        rustix::fs::symlinkat(to, &*folder, &part).map_err(FileError::of)?;
+        rustix::fs::renameat(&*folder, &part, &*folder, name).map_err(FileError::of)
     }
 
     /// Opens the partial file that an earlier copy of the same source has left. Its blocks are read; those with the
     /// digests of the journal need not be sent again. `None` if there is nothing to continue.
-    pub(super) fn resume(&mut self, entry: &Entry, source: Source) -> Result<Option<Partial>, Trouble> {
+    pub(super) fn resume(&mut self, entry: &Entry, source: Source) -> Result<Option<Partial>, FileError> {
         let (folder, name) = names::split(&entry.path);
         let folder = match self.folder(folder) {
-            Err(Trouble::Missing) => return Ok(None),
+            Err(FileError::Missing) => return Ok(None),
             other => other?,
         };
         if source.size <= u64::from(source.block) {
@@ -268,16 +268,16 @@ impl Target {
         let (file, journal) = match (open(PART), open(JOURNAL)) {
             (Ok(file), Ok(journal)) => (file, journal),
             (Err(Errno::NOENT), _) | (_, Err(Errno::NOENT)) => return Ok(None),
-            (Err(error), _) | (_, Err(error)) => return Err(Trouble::of(error)),
+            (Err(error), _) | (_, Err(error)) => return Err(FileError::of(error)),
         };
         lock(&folder, &names::partial(name, PART), &file)?;
         let (file, journal) = (File::from(file), File::from(journal));
         if !is_plain(&journal)? {
-            return Err(Trouble::Special);
+            return Err(FileError::Special);
         }
         let most = HEAD as u64 + digest::blocks(source.size, source.block.into()) * RECORD as u64;
         let mut bytes = Vec::new();
-        (&journal).take(most).read_to_end(&mut bytes).map_err(|error| Trouble::of_io(&error))?;
+        (&journal).take(most).read_to_end(&mut bytes).map_err(|error| FileError::of_io(&error))?;
         let mut digests = BTreeMap::new();
         let mut contents = vec![0; source.block as usize];
         for (block, wanted) in journal::read(&bytes, &source) {
@@ -296,18 +296,18 @@ impl Target {
     }
 
     /// Begins a new file.
-    pub(super) fn begin(&mut self, entry: &Entry, source: Source) -> Result<Partial, Trouble> {
+    pub(super) fn begin(&mut self, entry: &Entry, source: Source) -> Result<Partial, FileError> {
         let (folder, name) = names::split(&entry.path);
         let folder = self.folder(folder)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let open = |end| rustix::fs::openat(&*folder, names::partial(name, end), flags, Mode::RUSR | Mode::WUSR);
-        let file = open(PART).map_err(Trouble::of)?;
+        let file = open(PART).map_err(FileError::of)?;
         lock(&folder, &names::partial(name, PART), &file)?;
-        rustix::fs::ftruncate(&file, 0).map_err(Trouble::of)?;
+        rustix::fs::ftruncate(&file, 0).map_err(FileError::of)?;
         let journal = if source.size > u64::from(source.block) {
-            let journal = File::from(open(JOURNAL).map_err(Trouble::of)?);
+            let journal = File::from(open(JOURNAL).map_err(FileError::of)?);
             if !is_plain(&journal)? {
-                return Err(Trouble::Special);
+                return Err(FileError::Special);
             }
             Some(journal)
         } else {
@@ -318,41 +318,41 @@ impl Target {
         let begun = partial.rewrite_journal().and_then(|()| partial.allocate());
         match begun {
             Ok(()) => Ok(partial),
-            Err(trouble) => {
+            Err(file_error) => {
                 partial.discard();
-                Err(trouble)
+                Err(file_error)
             }
         }
     }
 
     /// Waits until everything written so far, in all files, is on the disk.
-    pub(super) fn sync_all(&self) -> Result<(), Trouble> {
+    pub(super) fn sync_all(&self) -> Result<(), FileError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let top = rustix::fs::openat(&self.top, ".", flags, Mode::empty()).map_err(Trouble::of)?;
-        rustix::fs::syncfs(&top).map_err(Trouble::of)
+        let top = rustix::fs::openat(&self.top, ".", flags, Mode::empty()).map_err(FileError::of)?;
+        rustix::fs::syncfs(&top).map_err(FileError::of)
     }
 }
 
 /// Locks the partial file for this copy alone.
-fn lock(folder: &OwnedFd, name: &str, file: &OwnedFd) -> Result<(), Trouble> {
+fn lock(folder: &OwnedFd, name: &str, file: &OwnedFd) -> Result<(), FileError> {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
-        Errno::WOULDBLOCK => Trouble::Busy,
-        other => Trouble::of(other),
+        Errno::WOULDBLOCK => FileError::Busy,
+        other => FileError::of(other),
     })?;
-    let ours = rustix::fs::fstat(file).map_err(Trouble::of)?;
+    let ours = rustix::fs::fstat(file).map_err(FileError::of)?;
     if FileType::from_raw_mode(ours.st_mode) != FileType::RegularFile || ours.st_nlink > 1 {
-        return Err(Trouble::Special);
+        return Err(FileError::Special);
     }
     // Another copy may have renamed it after we opened it and before we had the lock.
     match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(named) if (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino) => Ok(()),
-        Ok(_) | Err(Errno::NOENT) => Err(Trouble::Busy),
-        Err(error) => Err(Trouble::of(error)),
+        Ok(_) | Err(Errno::NOENT) => Err(FileError::Busy),
+        Err(error) => Err(FileError::of(error)),
     }
 }
 
-fn is_plain(file: impl AsFd) -> Result<bool, Trouble> {
-    let stat = rustix::fs::fstat(file).map_err(Trouble::of)?;
+fn is_plain(file: impl AsFd) -> Result<bool, FileError> {
+    let stat = rustix::fs::fstat(file).map_err(FileError::of)?;
     Ok(FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink == 1)
 }
 
@@ -363,22 +363,22 @@ fn place(source: &Source, block: u32) -> (u64, usize) {
 }
 
 impl Partial {
-    fn rewrite_journal(&mut self) -> Result<(), Trouble> {
+    fn rewrite_journal(&mut self) -> Result<(), FileError> {
         let Some(journal) = &self.journal else { return Ok(()) };
         let mut bytes = self.source.head().to_vec();
         self.digests.iter().for_each(|(block, digest)| bytes.extend_from_slice(&journal::record(*block, digest)));
         let done = journal.set_len(0).and_then(|()| journal.write_all_at(&bytes, 0));
-        done.map_err(|error| Trouble::of_io(&error))
+        done.map_err(|error| FileError::of_io(&error))
     }
 
     /// Allocates the disk space of the whole file now, so that a full disk is noticed before anything is sent.
-    fn allocate(&self) -> Result<(), Trouble> {
+    fn allocate(&self) -> Result<(), FileError> {
         if self.journal.is_none() {
             return Ok(());
         }
         match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, self.source.size) {
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-            Err(error) => Err(Trouble::of(error)),
+            Err(error) => Err(FileError::of(error)),
         }
     }
 
@@ -411,14 +411,14 @@ impl Partial {
     ///
     /// # Errors
     /// `Err(None)` if the file has no such block; else the disk's error.
-    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Option<Trouble>> {
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Option<FileError>> {
         let block = offset / u64::from(self.source.block);
         let fits = offset < self.source.size && offset.is_multiple_of(self.source.block.into());
         if !fits || place(&self.source, block as u32) != (offset, bytes.len()) {
             return Err(None);
         }
         let digest = digest::of_block(bytes, block, self.source.size, self.source.block.into());
-        let said = |error: std::io::Error| Some(Trouble::of_io(&error));
+        let said = |error: std::io::Error| Some(FileError::of_io(&error));
         self.file.write_all_at(bytes, offset).map_err(said)?;
         if let Some(journal) = &self.journal
             && self.digests.get(&(block as u32)) != Some(&digest)
@@ -437,21 +437,21 @@ impl Partial {
     }
 
     /// Gives the file its size, mode and time.
-    pub(super) fn dress(&self, entry: &Entry) -> Result<(), Trouble> {
-        rustix::fs::ftruncate(&self.file, self.source.size).map_err(Trouble::of)?;
-        rustix::fs::fchmod(&self.file, mode(entry.mode)).map_err(Trouble::of)?;
-        rustix::fs::futimens(&self.file, &times(entry.modified)).map_err(Trouble::of)
+    pub(super) fn dress(&self, entry: &Entry) -> Result<(), FileError> {
+        rustix::fs::ftruncate(&self.file, self.source.size).map_err(FileError::of)?;
+        rustix::fs::fchmod(&self.file, mode(entry.mode)).map_err(FileError::of)?;
+        rustix::fs::futimens(&self.file, &times(entry.modified)).map_err(FileError::of)
     }
 
     /// Waits until its bytes are on the disk.
-    pub(super) fn sync(&self) -> Result<(), Trouble> {
-        rustix::fs::fsync(&self.file).map_err(Trouble::of)
+    pub(super) fn sync(&self) -> Result<(), FileError> {
+        rustix::fs::fsync(&self.file).map_err(FileError::of)
     }
 
     /// Gives the file its name; it replaces any file of this name.
-    pub(super) fn publish(self) -> Result<(), Trouble> {
+    pub(super) fn publish(self) -> Result<(), FileError> {
         let part = names::partial(&self.name, PART);
-        rustix::fs::renameat(&*self.folder, &part, &*self.folder, &self.name[..]).map_err(Trouble::of)?;
+        rustix::fs::renameat(&*self.folder, &part, &*self.folder, &self.name[..]).map_err(FileError::of)?;
         self.remove_journal();
         Ok(())
     }

@@ -2,9 +2,9 @@
 //! offered.
 
 use super::CopyError;
+use super::file_error::FileError;
 use super::message::{Entry, Kind, Modified, SIZE_MAX};
 use super::names::{self, join};
-use super::trouble::Trouble;
 use std::collections::BTreeSet;
 use std::fs::Metadata;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -29,7 +29,7 @@ pub struct Tree {
     /// The entries.
     pub items: Vec<Item>,
     /// Files that cannot be copied, and why.
-    pub failures: Vec<(PathBuf, Trouble)>,
+    pub failures: Vec<(PathBuf, FileError)>,
     /// Bytes of all files.
     pub bytes: u64,
     /// Files.
@@ -78,7 +78,7 @@ impl Tree {
         let mut list: Vec<_> = match list {
             Ok(list) => list,
             Err(error) => {
-                self.failures.push((from.to_path_buf(), Trouble::of_io(&error)));
+                self.failures.push((from.to_path_buf(), FileError::of_io(&error)));
                 return Ok(());
             }
         };
@@ -87,7 +87,7 @@ impl Tree {
             let (here, there) = (from.join(&name), join(path, name.as_bytes()));
             match here.symlink_metadata() {
                 Ok(data) => self.one(here, there, &data)?,
-                Err(error) => self.failures.push((here, Trouble::of_io(&error))),
+                Err(error) => self.failures.push((here, FileError::of_io(&error))),
             }
         }
         Ok(())
@@ -96,7 +96,8 @@ impl Tree {
     fn one(&mut self, from: PathBuf, path: Vec<u8>, data: &Metadata) -> Result<(), CopyError> {
         let kind = data.file_type();
         let kind = if kind.is_file() {
-            Ok(Kind::File(data.len())).and_then(|k| if data.len() > SIZE_MAX { Err(Trouble::TooLarge) } else { Ok(k) })
+            Ok(Kind::File(data.len()))
+                .and_then(|k| if data.len() > SIZE_MAX { Err(FileError::TooLarge) } else { Ok(k) })
         } else if kind.is_dir() {
             Ok(Kind::Directory)
         } else if kind.is_symlink() {
@@ -104,17 +105,17 @@ impl Tree {
                 Ok(target) if names::stays_inside(&path, target.as_os_str().as_bytes()) => {
                     Ok(Kind::Link(target.into_os_string().into_vec()))
                 }
-                Ok(_) => Err(Trouble::LinkLeaves),
-                Err(error) => Err(Trouble::of_io(&error)),
+                Ok(_) => Err(FileError::LinkLeaves),
+                Err(error) => Err(FileError::of_io(&error)),
             }
         } else {
             debug_assert!(kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device());
-            Err(Trouble::Special)
+            Err(FileError::Special)
         };
         let kind = match kind.and_then(|kind| names::check(&path).map(|()| kind)) {
             Ok(kind) => kind,
-            Err(trouble) => {
-                self.failures.push((from, trouble));
+            Err(file_error) => {
+                self.failures.push((from, file_error));
                 return Ok(());
             }
         };

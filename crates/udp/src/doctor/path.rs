@@ -2,9 +2,9 @@
 //! what becomes of ECN bits and DSCP, and how much is lost, late and slow. UDP only, and no key: see [`Listener`].
 
 mod judge;
-mod line;
 mod listener;
 mod message;
+mod probe_socket;
 mod sizes;
 
 pub use listener::{Heard, Listener};
@@ -12,8 +12,8 @@ pub use listener::{Heard, Listener};
 use super::Finding;
 use crate::address::{device_of, is_ipv4, local_for, shown};
 use crate::error::Error;
-use line::{Heard as Answered, Line, Opened};
 use message::{Counts, HEAD, Request, Wish};
+use probe_socket::{Heard as Answered, Opened, ProbeSocket};
 use std::fs;
 use std::net::{SocketAddr, SocketAddrV6};
 use std::time::{Duration, Instant};
@@ -59,7 +59,7 @@ pub struct PathReport {
 }
 
 /// The larger of two round trips, and time for the hosts.
-fn patience(rtt: Duration) -> Duration {
+fn answer_timeout(rtt: Duration) -> Duration {
     (rtt * 3 + Duration::from_millis(40)).min(Duration::from_millis(600))
 }
 
@@ -78,7 +78,7 @@ pub fn examine_path(peer: SocketAddrV6, stop: &dyn Fn() -> bool) -> Result<PathR
         }
     };
     report.local = Some(shown(local));
-    let mut line = Line::open(peer)?;
+    let mut line = ProbeSocket::open(peer)?;
     let rtt = match line.greet(stop)? {
         Opened::Answered(rtt) => rtt,
         Opened::Closed(why) => {
@@ -89,10 +89,10 @@ pub fn examine_path(peer: SocketAddrV6, stop: &dyn Fn() -> bool) -> Result<PathR
     report.open = true;
     let ip = usize::from(!is_ipv4(*peer.ip()));
     let headers = HEADERS[ip];
-    let facts = Facts { headers, least: LEAST[ip], mtu: mtu_of(local), rtt };
+    let facts = PathFacts { headers, least: LEAST[ip], mtu: mtu_of(local), rtt };
     let findings = &mut report.findings;
     findings.push(judge::both_ways(rtt));
-    type Check = fn(&mut Line, &Facts, &mut Vec<Finding>) -> Result<(), Error>;
+    type Check = fn(&mut ProbeSocket, &PathFacts, &mut Vec<Finding>) -> Result<(), Error>;
     let checks: [Check; 5] = [other_ports, marks, packets, train, rate];
     for check in checks {
         if stop() {
@@ -108,7 +108,7 @@ pub fn examine_path(peer: SocketAddrV6, stop: &dyn Fn() -> bool) -> Result<PathR
 }
 
 /// The known facts of a path.
-struct Facts {
+struct PathFacts {
     headers: usize,
     least: usize,
     /// The MTU of our interface.
@@ -123,14 +123,14 @@ fn mtu_of(local: SocketAddrV6) -> Option<usize> {
 }
 
 /// Do datagrams between other ports pass, without a request before them?
-fn other_ports(line: &mut Line, facts: &Facts, findings: &mut Vec<Finding>) -> Result<(), Error> {
-    let (there, back) = line.other_ports(patience(facts.rtt))?;
+fn other_ports(line: &mut ProbeSocket, facts: &PathFacts, findings: &mut Vec<Finding>) -> Result<(), Error> {
+    let (there, back) = line.other_ports(answer_timeout(facts.rtt))?;
     findings.extend(judge::other_ports(there, back));
     Ok(())
 }
 
 /// Sends datagrams of each class, and judges the classes with which they and their answers arrive.
-fn marks(line: &mut Line, facts: &Facts, findings: &mut Vec<Finding>) -> Result<(), Error> {
+fn marks(line: &mut ProbeSocket, facts: &PathFacts, findings: &mut Vec<Finding>) -> Result<(), Error> {
     line.next_train();
     for _ in 0..COPIES {
         for (number, &class) in (0..).zip(&CLASSES) {
@@ -141,7 +141,7 @@ fn marks(line: &mut Line, facts: &Facts, findings: &mut Vec<Finding>) -> Result<
     let mut seen = [[None; 2]; CLASSES.len()];
     let wanted = COPIES as usize * CLASSES.len();
     let mut came = 0;
-    line.hear(patience(facts.rtt), |answered| {
+    line.receive(answer_timeout(facts.rtt), |answered| {
         if let Some(seen) = seen.get_mut(answered.answer.number as usize) {
             *seen = [Some(answered.answer.class), Some(answered.class)];
         }
@@ -154,10 +154,10 @@ fn marks(line: &mut Line, facts: &Facts, findings: &mut Vec<Finding>) -> Result<
 }
 
 /// Looks for the largest packets each way.
-fn packets(line: &mut Line, facts: &Facts, findings: &mut Vec<Finding>) -> Result<(), Error> {
+fn packets(line: &mut ProbeSocket, facts: &PathFacts, findings: &mut Vec<Finding>) -> Result<(), Error> {
     let most = facts.mtu.unwrap_or(1_500).min(LARGEST + facts.headers);
-    let there = sizes::search(line, sizes::Way::There, most, facts)?;
-    let back = sizes::search(line, sizes::Way::Back, there.largest, facts)?;
+    let there = sizes::search(line, sizes::Direction::There, most, facts)?;
+    let back = sizes::search(line, sizes::Direction::Back, there.largest, facts)?;
     findings.push(judge::packets("packets there", &there, facts.least));
     findings.push(judge::packets("packets back", &back, facts.least));
     line.largest = there.largest.min(back.largest);
@@ -165,7 +165,7 @@ fn packets(line: &mut Line, facts: &Facts, findings: &mut Vec<Finding>) -> Resul
 }
 
 /// A train of datagrams at a leisurely pace: losses, order and round trips.
-fn train(line: &mut Line, facts: &Facts, findings: &mut Vec<Finding>) -> Result<(), Error> {
+fn train(line: &mut ProbeSocket, facts: &PathFacts, findings: &mut Vec<Finding>) -> Result<(), Error> {
     line.next_train();
     let (mut heard, mut rtts, mut late, mut last) = (0_u32, Vec::new(), 0_u32, 0_u32);
     let mut sent: Vec<Instant> = Vec::with_capacity(TRAIN as usize);
@@ -177,8 +177,8 @@ fn train(line: &mut Line, facts: &Facts, findings: &mut Vec<Finding>) -> Result<
         line.send(&request, bytes, 0);
         let end = number + 1 == TRAIN;
         let until = began + SPACING * (number + 1);
-        let wait = if end { patience(facts.rtt) } else { until.saturating_duration_since(Instant::now()) };
-        line.hear(wait, |Answered { answer, at, .. }| {
+        let wait = if end { answer_timeout(facts.rtt) } else { until.saturating_duration_since(Instant::now()) };
+        line.receive(wait, |Answered { answer, at, .. }| {
             heard += 1;
             late += u32::from(answer.order < last);
             last = last.max(answer.order);
@@ -195,7 +195,7 @@ fn train(line: &mut Line, facts: &Facts, findings: &mut Vec<Finding>) -> Result<
 }
 
 /// Echoes of the largest packets that pass, for a second. The window of datagrams under way doubles until one is lost.
-fn rate(line: &mut Line, facts: &Facts, findings: &mut Vec<Finding>) -> Result<(), Error> {
+fn rate(line: &mut ProbeSocket, facts: &PathFacts, findings: &mut Vec<Finding>) -> Result<(), Error> {
     line.next_train();
     let bytes = line.largest.saturating_sub(facts.headers).clamp(HEAD, LARGEST);
     let began = Instant::now();
@@ -212,7 +212,7 @@ fn rate(line: &mut Line, facts: &Facts, findings: &mut Vec<Finding>) -> Result<(
             number += 1;
             under_way += 1.0;
         }
-        line.hear(Duration::from_millis(5), |answered| {
+        line.receive(Duration::from_millis(5), |answered| {
             let at = answered.answer.number;
             // Those between this answer and the expected one are lost, or late.
             let lost = f64::from(at.saturating_sub(next));
@@ -231,7 +231,7 @@ fn rate(line: &mut Line, facts: &Facts, findings: &mut Vec<Finding>) -> Result<(
             (under_way, window, growing, progress) = (0.0, (window / 2.0).max(WINDOW_MIN), false, Instant::now());
         }
     }
-    line.hear(patience(facts.rtt), |answered| {
+    line.receive(answer_timeout(facts.rtt), |answered| {
         heard += 1;
         last = answered.at;
         answered.answer.number + 1 < number

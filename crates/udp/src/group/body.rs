@@ -3,7 +3,7 @@
 use crate::frame::FrameError;
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::profile::WireFormat;
-use strandway_proto::{ConnectionId, HostId, Letter, Packet, PathId, wire};
+use strandway_proto::{ConnectionId, ControlMessage, HostId, Packet, PathId, wire};
 
 /// The flag of the last chunk of a share.
 const LAST: u8 = 1;
@@ -57,13 +57,13 @@ impl ChunkHead {
     }
 }
 
-/// A letter from member to member.
+/// A control message from member to member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WordBody {
     /// Did it go to all members?
     pub(crate) to_all: bool,
-    /// The letter.
-    pub(crate) letter: Letter,
+    /// The control message.
+    pub(crate) control: ControlMessage,
 }
 
 impl WordBody {
@@ -77,21 +77,21 @@ impl WordBody {
             path: PathId(0),
             size: 0,
             flags: Flags::NONE,
-            header: Header::Letter(self.letter),
+            header: Header::Control(self.control),
         };
-        // Letters have the same bytes in every format.
+        // Control messages have the same bytes in every format.
         let encoded = wire::encode(WireFormat::Uec, &packet, out);
         debug_assert!(encoded.is_ok(), "letters without flags can be written");
     }
 
     /// Reads a whole body.
     pub(crate) fn decode(bytes: &[u8]) -> Result<WordBody, FrameError> {
-        let (&[to_all, zero], letter) = bytes.split_first_chunk().ok_or(FrameError::Short)?;
+        let (&[to_all, zero], control) = bytes.split_first_chunk().ok_or(FrameError::Short)?;
         if to_all > 1 || zero != 0 {
             return Err(FrameError::Inconsistent);
         }
-        match wire::decode(WireFormat::Uec, letter).map(|packet| packet.header) {
-            Ok(Header::Letter(letter)) => Ok(WordBody { to_all: to_all == 1, letter }),
+        match wire::decode(WireFormat::Uec, control).map(|packet| packet.header) {
+            Ok(Header::Control(control)) => Ok(WordBody { to_all: to_all == 1, control }),
             Ok(_) => Err(FrameError::Unknown),
             Err(_) => Err(FrameError::Inconsistent),
         }
@@ -110,7 +110,7 @@ mod tests {
             let mut bytes = head.to_bytes().to_vec();
             bytes.push(7);
             prop_assert_eq!(ChunkHead::decode(&bytes), Ok((head, &[7][..])));
-            let word = WordBody { to_all, letter: Letter::Custom { kind, words } };
+            let word = WordBody { to_all, control: ControlMessage::Custom { kind, words } };
             let mut bytes = Vec::new();
             word.encode(&mut bytes);
             prop_assert_eq!(WordBody::decode(&bytes), Ok(word));

@@ -19,7 +19,7 @@ use strandway_fabric::multicast::GroupAddress;
 use strandway_proto::cast::{Asked, Cast, Casts, Layout, Parity, Rebuild};
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::partial::{Inserted, Progress};
-use strandway_proto::{Event, HostId, Letter, Packet, PathId, Span, Time};
+use strandway_proto::{ControlMessage, Event, HostId, Packet, PathId, Span, Time};
 
 /// A node that was busy elsewhere catches up with the pace of its casts by at most this time: ours, a slice of the
 /// scheduler.
@@ -85,7 +85,7 @@ pub(crate) struct Team {
     pub(crate) sockets: Vec<Udp>,
     casts: Casts,
     tasks: HashMap<u32, Task>,
-    /// By rank: the planes of the last letter that was no answer, and of the last answer.
+    /// By rank: the planes of the last control message that was no answer, and of the last answer.
     turns: Vec<[u8; 2]>,
     /// When the next chunks may leave at the pace of their cast.
     pub(crate) due: Time,
@@ -99,7 +99,7 @@ pub(crate) struct Team {
 pub(crate) enum Chunked {
     /// A chunk, and whether it was trimmed.
     Chunk(ChunkHead, bool),
-    /// A letter.
+    /// A control message.
     Word(WordBody),
     /// Nothing that the program needs to know.
     Nothing,
@@ -257,13 +257,13 @@ impl Team {
         Ok(())
     }
 
-    /// Sends a letter to a member; letters take the planes in turn. Answers have a rotation of their own; otherwise
+    /// Sends a control message to a member; control messages take the planes in turn. Answers have a rotation of their own; otherwise
     /// question and answer could alternate in such a way that all answers meet a dead plane. `up`: the planes whose
     /// ports work.
-    pub(crate) fn say(
+    pub(crate) fn send_control(
         &mut self,
         to: u32,
-        letter: Letter,
+        control: ControlMessage,
         is_answer: bool,
         up: u32,
         routes: &Routes,
@@ -278,16 +278,16 @@ impl Team {
         let (address, source) =
             routes.resolve_small(peer, PathId::new(plane, self.counters.words[0] as u32 & 0xff_ffff));
         let destination = Destination { to: address, source, shard: 0, owner: Owner::Nobody, late: false };
-        self.send_word(plane, 0, destination, WordBody { to_all: false, letter }, planes);
+        self.send_word(plane, 0, destination, WordBody { to_all: false, control }, planes);
     }
 
-    /// Sends a letter to all members along one tree.
-    pub(crate) fn say_to_all(&mut self, plane: u8, tree: u16, letter: Letter, planes: &mut [Plane]) {
+    /// Sends a control message to all members along one tree.
+    pub(crate) fn send_control_to_all(&mut self, plane: u8, tree: u16, control: ControlMessage, planes: &mut [Plane]) {
         let Some(&to) = self.trees.get(usize::from(plane)).and_then(|trees| trees.get(usize::from(tree))) else {
             return;
         };
         let destination = Destination { to, source: 0, shard: 0, owner: Owner::Nobody, late: false };
-        self.send_word(plane, tree, destination, WordBody { to_all: true, letter }, planes);
+        self.send_word(plane, tree, destination, WordBody { to_all: true, control }, planes);
     }
 
     fn send_word(&mut self, plane: u8, tree: u16, to: Destination, word: WordBody, planes: &mut [Plane]) {

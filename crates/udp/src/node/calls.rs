@@ -7,7 +7,7 @@ use crate::frame::{self, COOKIE, NOISE_HELLO, NOISE_WELCOME};
 use crate::handshake::{Answer, COOKIE_SECONDS, Caller, Secrets};
 use crate::plane::{Class, Destination, Owner};
 use crate::secure::random;
-use crate::session::{Opening, Session};
+use crate::session::{Session, SessionParams};
 use std::net::SocketAddrV6;
 use std::sync::Arc;
 use strandway_proto::{PathId, Span, Time};
@@ -85,16 +85,16 @@ impl Node {
         calling.again = now + Span(HELLO_AGAIN.0 << rounds);
         calling.may_retry = true;
         calling.attempts[plane].take_if(|(since, _)| now.since(*since) > ATTEMPT);
-        self.say_hello(index, plane, rounds);
+        self.send_hello(index, plane, rounds);
     }
 
     /// Says hello on a plane, with its cookie if there is one.
-    fn say_hello(&mut self, index: usize, plane: usize, rounds: usize) {
+    fn send_hello(&mut self, index: usize, plane: usize, rounds: usize) {
         let Some(State::Calling(calling)) = &self.slots[index].state else { return };
         let nothing = ([0; COOKIE], [0; NOISE_HELLO]);
         let (cookie, noise) = calling.attempts[plane].as_ref().map_or(nothing, |(_, one)| (one.cookie, one.hello));
         let hello = frame::hello(plane as u8, calling.id, calling.shard, &cookie, &noise, self.config.datagram());
-        let shard = Destination::wish(calling.shard);
+        let shard = Destination::requested_shard(calling.shard);
         let path = PathId::new(plane as u8, rounds as u32);
         let peer = calling.peers[plane];
         let (to, _) = self.config.routes.resolve(peer, path);
@@ -111,7 +111,7 @@ impl Node {
         let Ok(caller) = Caller::new(&secret, id, cookie, &terms) else { return };
         calling.attempts[plane] = Some((now, caller));
         let rounds = calling.tries;
-        self.say_hello(index, plane, rounds);
+        self.send_hello(index, plane, rounds);
     }
 
     pub(super) fn reply(&mut self, plane: usize, to: SocketAddrV6, datagram: &[u8]) {
@@ -223,7 +223,7 @@ impl Node {
         let (profile, environment, burst) = (Arc::clone(&way.profile), way.environment, way.burst);
         let ports = &self.ports;
         let opening =
-            Opening { handle, local, remote, secrets, calls, peers, ports, profile, environment, burst, seed };
+            SessionParams { handle, local, remote, secrets, calls, peers, ports, profile, environment, burst, seed };
         Some(Session::new(now, &self.config, &mut self.watches, opening))
     }
 

@@ -4,7 +4,7 @@ use crate::error::Reason;
 use crate::group::Group;
 use std::net::SocketAddr;
 use strandway_proto::path::PathEvent;
-use strandway_proto::{HostId, Letter, PathId};
+use strandway_proto::{ControlMessage, HostId, PathId};
 
 /// A connection of a node. The handle stays valid after the connection is closed; calls with it then fail with
 /// [`crate::Error::NoConnection`].
@@ -96,13 +96,13 @@ pub enum Completion {
         /// The change.
         event: PathEvent,
     },
-    /// A letter of the peer's program is here. Letters may be lost: on their way, or here if the application does not
+    /// A control message of the peer's program is here. Control messages may be lost: on their way, or here if the application does not
     /// poll.
-    Letter {
+    Control {
         /// On this connection.
         connection: Connection,
-        /// The letter.
-        letter: Letter,
+        /// The control message.
+        control: ControlMessage,
     },
     /// A chunk of an open operation is here and in its place; or a switch has trimmed it, and only its number is here.
     /// A chunk that comes again is reported again.
@@ -135,7 +135,7 @@ pub enum Completion {
         /// The number after that of the last chunk.
         end: u32,
     },
-    /// A letter of another member is here. Letters may be lost.
+    /// A control message of another member is here. Control messages may be lost.
     Word {
         /// In this group.
         group: Group,
@@ -145,8 +145,8 @@ pub enum Completion {
         path: PathId,
         /// Did it go to all members?
         to_all: bool,
-        /// The letter.
-        letter: Letter,
+        /// The control message.
+        control: ControlMessage,
     },
     /// A probe of ours was answered ([`crate::Node::probe`]): datagrams of its length pass, there and back.
     Probed {

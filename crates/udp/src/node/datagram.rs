@@ -3,7 +3,7 @@
 use super::{Node, State};
 use crate::error::Reason;
 use crate::frame::{self, Frame, Kind};
-use crate::session::Surroundings;
+use crate::session::NodeContext;
 use crate::socket::Arrival;
 use strandway_proto::Time;
 
@@ -71,7 +71,7 @@ impl Node {
             self.counters.strays += 1;
             return;
         };
-        let mut around = surroundings!(self, now);
+        let mut around = node_context!(self, now);
         let unconfirmed = !session.confirmed;
         let outcome = session.handle(&mut around, plane, arrival, &sealed, datagram);
         if unconfirmed && session.confirmed {

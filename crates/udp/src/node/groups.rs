@@ -1,4 +1,4 @@
-//! The groups of a node: joining and leaving, operations, casts and letters, and arriving datagrams.
+//! The groups of a node: joining and leaving, operations, casts and control messages, and arriving datagrams.
 
 use super::{Completion, Node};
 use crate::error::Error;
@@ -7,7 +7,7 @@ use crate::group::{ChunkHead, Chunked, Group, GroupCounters, Incoming, Membershi
 use crate::socket::{Arrival, Inbox, Udp};
 use std::collections::HashMap;
 use strandway_proto::cast::{Cast, Rebuild};
-use strandway_proto::{Letter, PathId, Time};
+use strandway_proto::{ControlMessage, PathId, Time};
 
 /// The most receiving calls per socket of a group and turn: ours, as for planes.
 const CALLS_PER_TURN: usize = 16;
@@ -140,30 +140,36 @@ impl Node {
         self.groups.team_mut(group)?.cast(cast)
     }
 
-    /// Sends a letter to a member. It may be lost. Letters to one member take the planes in turn. Answers have a
+    /// Sends a control message to a member. It may be lost. Control messages to one member take the planes in turn. Answers have a
     /// rotation of their own; otherwise question and answer could alternate in such a way that all answers meet a dead
     /// plane.
     ///
     /// # Errors
     /// If there is no such group or member.
-    pub fn say(&mut self, group: Group, to: u32, letter: Letter, is_answer: bool) -> Result<(), Error> {
+    pub fn send_control_to_member(
+        &mut self,
+        group: Group,
+        to: u32,
+        control: ControlMessage,
+        is_answer: bool,
+    ) -> Result<(), Error> {
         let up = self.planes_up();
         let team = self.groups.team_mut(group)?;
         if to as usize >= team.ranks() {
             return Err(Error::NoGroup);
         }
-        team.say(to, letter, is_answer, up, &self.config.routes, &mut self.planes);
+        team.send_control(to, control, is_answer, up, &self.config.routes, &mut self.planes);
         self.flush();
         Ok(())
     }
 
-    /// Sends a letter to all members along one tree of one plane. It may be lost.
+    /// Sends a control message to all members along one tree of one plane. It may be lost.
     ///
     /// # Errors
     /// If there is no such group.
-    pub fn say_to_all(&mut self, group: Group, path: PathId, letter: Letter) -> Result<(), Error> {
+    pub fn send_control_to_all(&mut self, group: Group, path: PathId, control: ControlMessage) -> Result<(), Error> {
         let team = self.groups.team_mut(group)?;
-        team.say_to_all(path.port(), path.entropy() as u16, letter, &mut self.planes);
+        team.send_control_to_all(path.port(), path.entropy() as u16, control, &mut self.planes);
         self.flush();
         Ok(())
     }
@@ -202,8 +208,8 @@ impl Node {
             }
             Chunked::Word(word) => {
                 let path = PathId::new(plane as u8, sealed.path.entropy());
-                let (to_all, letter) = (word.to_all, word.letter);
-                self.completions.push_back(Completion::Word { group, from, path, to_all, letter });
+                let (to_all, control) = (word.to_all, word.control);
+                self.completions.push_back(Completion::Word { group, from, path, to_all, control });
             }
             Chunked::Nothing => {}
         }

@@ -2,8 +2,8 @@
 
 use super::{Node, State};
 use crate::error::Reason;
-use crate::session::Surroundings;
-use crate::watch::Found;
+use crate::peer_monitor::Found;
+use crate::session::NodeContext;
 use strandway_proto::{Span, Time};
 
 impl Node {
@@ -15,7 +15,7 @@ impl Node {
             self.make_all_ready();
         }
         while let Some(watch) = self.watches.pop(now) {
-            match self.watches.judge(now, watch) {
+            match self.watches.check(now, watch) {
                 Found::Gone => self.end_all(watch, Reason::PeerSilent),
                 Found::Narrow => self.end_all(watch, Reason::PayloadTooLarge),
                 Found::Due(planes) => {
@@ -42,7 +42,7 @@ impl Node {
         let number = self.watches.ping(now, watch, plane);
         let Some(member) = self.watches.next_member(watch) else { return };
         let Some(State::Open(session)) = &mut self.slots[member as usize].state else { return };
-        let mut around = surroundings!(self, now);
+        let mut around = node_context!(self, now);
         session.ping_for_watch(&mut around, plane, number);
         if session.has_full_pings() && around.watches.wants_full_ping(now, watch, plane) {
             session.ping_in_full(&mut around, plane);

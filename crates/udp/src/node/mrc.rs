@@ -2,7 +2,7 @@
 
 use super::{Connection, Node, State};
 use crate::config::Layout;
-use crate::session::{Inner, Surroundings};
+use crate::session::{Inner, NodeContext};
 use crate::socket::Arrival;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -129,7 +129,7 @@ impl Node {
             self.counters.strays += 1;
             return;
         };
-        let mut around = surroundings!(self, now);
+        let mut around = node_context!(self, now);
         let outcome = session.handle_mrc(&mut around, plane, arrival, inner);
         self.finish_inner(index, outcome);
     }
@@ -145,7 +145,7 @@ impl Node {
                     if !session.confirmed || !session.is_from(plane, datagram.source) {
                         continue;
                     }
-                    let mut around = surroundings!(self, now);
+                    let mut around = node_context!(self, now);
                     let outcome = session.handle_request(&mut around, path, number, request, answers);
                     self.finish_inner(index as u32, outcome);
                     answers = false;
@@ -166,7 +166,7 @@ impl Node {
                     self.counters.strays += 1;
                     return;
                 }
-                let mut around = surroundings!(self, now);
+                let mut around = node_context!(self, now);
                 let outcome = session.handle_response(&mut around, path, answer);
                 self.finish_inner(from.index, outcome);
             }

@@ -5,7 +5,7 @@ use crate::config::Layout;
 use crate::error::{Error, Reason};
 use crate::frame::NOISE_HELLO;
 use crate::secure::random;
-use crate::session::{Session, Surroundings, queue_of};
+use crate::session::{NodeContext, Session, queue_of};
 use strandway_proto::Time;
 
 pub(super) enum State {
@@ -101,8 +101,8 @@ impl Node {
             self.counters.ended_fresh_bytes += carried.fresh_bytes;
             self.counters.ended_retransmitted += carried.engine.retransmitted;
             if tell {
-                let mut around = surroundings!(self, self.clock.now());
-                session.say_goodbye(&mut around, reason);
+                let mut around = node_context!(self, self.clock.now());
+                session.send_goodbye(&mut around, reason);
             }
             session.release(&mut self.memory);
         }

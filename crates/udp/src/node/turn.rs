@@ -6,7 +6,7 @@ use crate::config::Waiting;
 use crate::error::{Error, Reason};
 use crate::handshake::Cookies;
 use crate::plane::{Failure, Plane};
-use crate::session::Surroundings;
+use crate::session::NodeContext;
 use crate::socket::{Arrival, Inbox};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::time::Duration;
@@ -129,7 +129,7 @@ impl Node {
         let with_urgent = (0..self.planes.len()).filter(|&plane| self.planes[plane].urgent_fd().is_some());
         for (plane, polled) in with_urgent.zip(&sockets[urgent]) {
             if !polled.revents().is_empty() {
-                self.urgent.tell(plane);
+                self.urgent.notify(plane);
             }
         }
         for (bell, polled) in bells.iter().zip(&sockets[first..]) {
@@ -194,7 +194,7 @@ impl Node {
         for _ in 0..CALLS_PER_TURN {
             let urgent = self.urgent.is_due(now, plane) && self.planes[plane].receive_urgent(inbox);
             if urgent {
-                self.urgent.hear(now);
+                self.urgent.receive(now);
                 self.take_in(now, plane, inbox);
                 if !self.completions.is_empty() && self.urgent.may_end_early() {
                     return None;
@@ -279,7 +279,7 @@ impl Node {
 
     /// The application posts something. If it does so soon after its last completion, the next acknowledgements wait
     /// for its answer.
-    pub(super) fn heed_answer(&mut self, now: Time) {
+    pub(super) fn handle_answer(&mut self, now: Time) {
         self.answers = now.since(self.latest) < ANSWER;
     }
 
@@ -304,7 +304,7 @@ impl Node {
     fn let_connections_work(&mut self, absence: Span) -> bool {
         let now = self.clock.now();
         self.latest = now;
-        self.heed_failures();
+        self.handle_failures();
         self.watch_peers(now, absence);
         while let Some(index) = self.deadlines.pop(now) {
             self.make_ready(index);
@@ -329,7 +329,7 @@ impl Node {
     }
 
     /// A packet that the kernel refused to send concerns only the connections with that peer.
-    fn heed_failures(&mut self) {
+    fn handle_failures(&mut self) {
         for plane in 0..self.planes.len() {
             while let Some((peer, failure)) = self.planes[plane].take_failure() {
                 for index in 0..self.slots.len() {
@@ -361,7 +361,7 @@ impl Node {
         let brisk = self.urgent.is_expected(now);
         match &mut self.slots[index].state {
             Some(State::Open(session)) => {
-                let mut around = surroundings!(self, now);
+                let mut around = node_context!(self, now);
                 let confirmed = session.confirmed;
                 match session.work(&mut around, absence, brisk) {
                     Err(reason) => self.end(index, reason, confirmed),

@@ -69,7 +69,7 @@ impl Urgent {
     }
 
     /// The system says that an urgent datagram has arrived on a plane.
-    pub(super) fn tell(&mut self, plane: usize) {
+    pub(super) fn notify(&mut self, plane: usize) {
         self.looks[plane].told = true;
     }
 
@@ -85,7 +85,7 @@ impl Urgent {
     }
 
     /// Urgent datagrams came.
-    pub(super) fn hear(&mut self, now: Time) {
+    pub(super) fn receive(&mut self, now: Time) {
         self.until = now + EXPECTED;
     }
 
@@ -278,13 +278,13 @@ mod tests {
             (from..from + 100).filter(|&us| urgent.is_due(at(us), plane)).count()
         };
         assert_eq!([0, 1].map(|plane| looks(&mut urgent, plane, 101)), [10, 10]);
-        urgent.hear(at(200));
+        urgent.receive(at(200));
         assert_eq!([0, 1].map(|plane| looks(&mut urgent, plane, 201)), [100, 100]);
         assert!(!urgent.is_expected(at(1_200)));
         assert!(urgent.is_due(at(1_300), 1) && !urgent.is_due(at(1_301), 1));
         urgent.pass(1, STRETCH);
         assert!(urgent.is_due(at(1_301), 1));
-        urgent.tell(1);
+        urgent.notify(1);
         assert!(urgent.is_due(at(1_301), 1) && !urgent.is_due(at(1_301), 1));
         assert!((0..EARLY_MAX).all(|_| urgent.may_end_early()));
         urgent.pass(1, 1);

@@ -148,7 +148,7 @@ pub(super) fn measure(
         if let Some(completion) = node.wait(left)? {
             run.take(node, completion, true)?;
             last_progress = Instant::now();
-        } else if last_progress.elapsed() > run.patience() {
+        } else if last_progress.elapsed() > run.timeout() {
             return Err(PerfError::Stalled);
         }
         if second.elapsed() >= options.interval {
@@ -213,7 +213,7 @@ impl Run {
 
     /// The longest time without a finished message before the server counts as stalled: longer than a large message
     /// over a slow network takes.
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         Duration::from_secs(30) + Duration::from_micros(self.options.size / 10)
     }
 
@@ -291,7 +291,7 @@ impl Run {
                     self.finish(node, i)?;
                 }
             }
-            Completion::Letter { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
+            Completion::Control { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
             Completion::Path { .. } | Completion::Probed { .. } => {}
             // Completions of groups.
             Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {}

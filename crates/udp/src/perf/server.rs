@@ -230,7 +230,7 @@ impl Server {
                     write_back(node, connection, client, None);
                 }
             }
-            Completion::Letter { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
+            Completion::Control { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
             Completion::Path { .. } | Completion::Probed { .. } => {}
             // Completions of groups.
             Completion::Chunk { .. } | Completion::Cast { .. } | Completion::Word { .. } => {}

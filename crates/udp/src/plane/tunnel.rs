@@ -16,7 +16,7 @@ const WAITING_MAX: usize = 64;
 
 /// The outer header of a datagram, and the connections that a refusal concerns.
 #[derive(Clone, Copy)]
-pub(crate) struct Parcel {
+pub(crate) struct OuterPacket {
     /// The path, as an address.
     pub(crate) to: Ipv6Addr,
     /// The flow label.
@@ -28,7 +28,7 @@ pub(crate) struct Parcel {
 
 pub(super) struct Tunnel {
     socket: Raw,
-    waiting: VecDeque<(Parcel, Vec<u8>)>,
+    waiting: VecDeque<(OuterPacket, Vec<u8>)>,
     spare: Vec<Vec<u8>>,
 }
 
@@ -49,9 +49,9 @@ impl Plane {
     }
 
     /// Adds an inner datagram; it leaves with [`Plane::flush`].
-    pub(crate) fn push_inner(&mut self, parcel: Parcel, inner: Vec<u8>) {
+    pub(crate) fn push_inner(&mut self, packet: OuterPacket, inner: Vec<u8>) {
         if let Some(tunnel) = &mut self.tunnel {
-            tunnel.waiting.push_back((parcel, inner));
+            tunnel.waiting.push_back((packet, inner));
         }
     }
 
@@ -74,10 +74,10 @@ impl Plane {
 
     pub(super) fn flush_tunnel(&mut self) {
         while let Some(tunnel) = &mut self.tunnel
-            && let Some((parcel, inner)) = tunnel.waiting.front()
+            && let Some((packet, inner)) = tunnel.waiting.front()
         {
-            let (owner, bytes) = (parcel.owner, inner.len());
-            let outcome = tunnel.socket.send(parcel.to, parcel.label, parcel.class, inner);
+            let (owner, bytes) = (packet.owner, inner.len());
+            let outcome = tunnel.socket.send(packet.to, packet.label, packet.class, inner);
             self.counters.send_calls += 1;
             match outcome {
                 Ok(()) => {
@@ -102,7 +102,7 @@ impl Plane {
 #[cfg(test)]
 impl Plane {
     /// Takes the inner datagrams that wait, with their outer headers.
-    pub(crate) fn take_inner(&mut self) -> Vec<(Parcel, Vec<u8>)> {
+    pub(crate) fn take_inner(&mut self) -> Vec<(OuterPacket, Vec<u8>)> {
         self.tunnel.as_mut().map_or(Vec::new(), |tunnel| tunnel.waiting.drain(..).collect())
     }
 }

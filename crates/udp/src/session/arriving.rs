@@ -2,7 +2,7 @@
 //! and the application gets its completions.
 
 use super::codes::Codes;
-use super::{LETTERS_MAX, ONLY, Piece, Session, Surroundings, is_long};
+use super::{LETTERS_MAX, NodeContext, ONLY, Piece, Session, is_long};
 use crate::error::Reason;
 use crate::frame::{Descriptor, Kind, PROOF, Sealed};
 use crate::memory::Place;
@@ -18,7 +18,7 @@ impl Session {
     /// authenticated reaches registered memory.
     pub(crate) fn handle(
         &mut self,
-        around: &mut Surroundings<'_>,
+        around: &mut NodeContext<'_>,
         plane: usize,
         arrival: &Arrival,
         sealed: &Sealed,
@@ -49,7 +49,7 @@ impl Session {
         }
         (self.heard, self.doubt.since) = (now, None);
         self.open_mrc();
-        around.watches.hear(node_now, self.watch, plane);
+        around.watches.handle_arrival(node_now, self.watch, plane);
         let Some(side) = self.sides.get(plane) else { return Ok(()) };
         if (sealed.kind != Kind::Data || around.routes.data_tells_peer()) && side.peer != Some(from) {
             self.watch_address(around, plane, from, newest, length);
@@ -104,7 +104,7 @@ impl Session {
 
     fn handle_data(
         &mut self,
-        around: &mut Surroundings<'_>,
+        around: &mut NodeContext<'_>,
         plane: usize,
         marked: bool,
         sealed: &Sealed,
@@ -157,7 +157,7 @@ impl Session {
     /// Where a range of a message's bytes belongs.
     pub(super) fn place(
         &self,
-        around: &mut Surroundings<'_>,
+        around: &mut NodeContext<'_>,
         descriptor: Descriptor,
         offset: u64,
         length: usize,
@@ -177,11 +177,11 @@ impl Session {
 
     /// Rebuilds the missing data of those groups of coded messages that have ended.
     #[inline]
-    fn rebuild(&mut self, around: &mut Surroundings<'_>) -> Result<(), Reason> {
+    fn rebuild(&mut self, around: &mut NodeContext<'_>) -> Result<(), Reason> {
         if self.codes.is_none() { Ok(()) } else { self.rebuild_ended(around) }
     }
 
-    fn rebuild_ended(&mut self, around: &mut Surroundings<'_>) -> Result<(), Reason> {
+    fn rebuild_ended(&mut self, around: &mut NodeContext<'_>) -> Result<(), Reason> {
         while let Some(ended) = self.endpoint.take_ended(ONLY) {
             let Some(mut codes) = self.codes.take() else { return Ok(()) };
             let outcome = self.rebuild_group(around, &mut codes, &ended);
@@ -194,7 +194,7 @@ impl Session {
 
     fn rebuild_group(
         &mut self,
-        around: &mut Surroundings<'_>,
+        around: &mut NodeContext<'_>,
         codes: &mut Codes,
         ended: &EndedGroup,
     ) -> Result<(), Reason> {
@@ -208,7 +208,7 @@ impl Session {
     }
 
     /// Passes the engine's events on to the application.
-    pub(super) fn drain(&mut self, around: &mut Surroundings<'_>) -> Result<(), Reason> {
+    pub(super) fn drain(&mut self, around: &mut NodeContext<'_>) -> Result<(), Reason> {
         let connection = self.handle;
         while self.tells_paths && around.completions.len() < LETTERS_MAX {
             let Some(event) = self.endpoint.take_path_event(ONLY) else { break };
@@ -237,10 +237,10 @@ impl Session {
                     }
                     Descriptor::Write { immediate: None, .. } => {}
                 },
-                // Beyond this limit letters are dropped, as the network may drop them.
-                Event::Letter { letter, .. } => {
+                // Beyond this limit control messages are dropped, as the network may drop them.
+                Event::Control { control, .. } => {
                     if around.completions.len() < LETTERS_MAX {
-                        around.completions.push_back(Completion::Letter { connection, letter });
+                        around.completions.push_back(Completion::Control { connection, control });
                     }
                 }
                 Event::Cast { .. } => unreachable!("a session casts no chunks"),
@@ -254,12 +254,7 @@ impl Session {
 
 impl Session {
     /// The send of this number, of `bytes` bytes, fills the next receive.
-    pub(super) fn fill_receive(
-        &mut self,
-        around: &mut Surroundings<'_>,
-        number: u32,
-        bytes: u64,
-    ) -> Result<(), Reason> {
+    pub(super) fn fill_receive(&mut self, around: &mut NodeContext<'_>, number: u32, bytes: u64) -> Result<(), Reason> {
         if number != self.receive_first {
             return Err(Reason::Violation);
         }

@@ -58,12 +58,12 @@ proptest! {
         let environment = config.environment(&wire_profile, 1 << 20);
         let secrets = Secrets { from_caller: [1; 32], to_caller: [2; 32] };
         let from = planes[0].address().expect("bound");
-        let opening = Opening {
+        let opening = SessionParams {
             handle, local: 1, remote: 1, ports: &[], secrets: &secrets, calls: false, peers: vec![Some(from)],
             profile: wire_profile.clone(), environment, burst: None, seed: 1,
         };
         let mut windows = Windows::default();
-        let mut watches = Watches::new(Span::from_ms(40), Span::from_ms(3_000));
+        let mut watches = PeerMonitors::new(Span::from_ms(40), Span::from_ms(3_000));
         let mut session = Session::new(Time::ZERO, &config, &mut watches, opening);
         let mut sealer = Sealer::new(&secrets.from_caller, protection);
         let datagrams: Vec<Vec<u8>> = (0..PACKETS).map(|i| {
@@ -100,7 +100,7 @@ proptest! {
             let Ok(crate::frame::Frame::Sealed(sealed)) = crate::frame::decode(&bytes) else { continue };
             now = now + Span::from_us(1);
             let arrival = Arrival { from, class: 2, age: Duration::ZERO };
-            let mut around = Surroundings {
+            let mut around = NodeContext {
                 now, routes: &routes, planes: &mut planes, memory: &mut memory, completions: &mut completions,
                 watches: &mut watches, windows: &mut windows,
                 requests: &mut crate::node::Requests::default(),

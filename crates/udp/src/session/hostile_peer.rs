@@ -7,8 +7,8 @@ use crate::config::Protection;
 use crate::error::Reason;
 use crate::frame::{Kind, Sealed, encode_sealed};
 use crate::memory::Region;
+use crate::peer_monitor::Found;
 use crate::socket::Arrival;
-use crate::watch::Found;
 use std::time::Duration;
 use strandway_proto::packet::{Data, Flags, Header, Offset, Psn, Wait};
 use strandway_proto::{Packet, PathId, wire};
@@ -25,7 +25,7 @@ struct Peer {
     inbox: Region,
     key: u64,
     now: Time,
-    watches: Watches,
+    watches: PeerMonitors,
     windows: Windows,
 }
 
@@ -45,7 +45,7 @@ impl Peer {
         let environment = config.environment(&profile, 1 << 20);
         let secrets = Secrets { from_caller: [1; 32], to_caller: [2; 32] };
         let from = planes[0].address().expect("bound");
-        let opening = Opening {
+        let opening = SessionParams {
             handle: Connection::test(0),
             local: 1,
             remote: 1,
@@ -59,7 +59,7 @@ impl Peer {
             seed: 1,
         };
         let timeouts = [config.plane_timeout, config.peer_timeout].map(crate::clock::span);
-        let mut watches = Watches::new(timeouts[0], timeouts[1]);
+        let mut watches = PeerMonitors::new(timeouts[0], timeouts[1]);
         let session = Session::new(Time::ZERO, &config, &mut watches, opening);
         let sealer = Sealer::new(&secrets.from_caller, Protection::Authenticated);
         let completions = VecDeque::new();
@@ -90,7 +90,7 @@ impl Peer {
         self.now = self.now + Span::from_ns(100);
         let arrival = Arrival { from: self.from, class: 0, age: Duration::ZERO };
         let routes = Routes::default();
-        let mut around = Surroundings {
+        let mut around = NodeContext {
             now: self.now,
             routes: &routes,
             planes: &mut self.planes,
@@ -266,7 +266,7 @@ fn what_waits_for_a_full_socket_is_not_pinged_over_it() {
         let (now, planes) = (peer.now, &mut peer.planes);
         let (memory, completions, watches) = (&mut peer.memory, &mut peer.completions, &mut peer.watches);
         let windows = &mut peer.windows;
-        let mut around = Surroundings {
+        let mut around = NodeContext {
             now,
             routes: &routes,
             planes,
@@ -277,7 +277,7 @@ fn what_waits_for_a_full_socket_is_not_pinged_over_it() {
             requests: &mut crate::node::Requests::default(),
         };
         while let Some(watch) = around.watches.pop(now) {
-            assert!(matches!(around.watches.judge(now, watch), Found::Due(1)), "it lives");
+            assert!(matches!(around.watches.check(now, watch), Found::Due(1)), "it lives");
             let number = around.watches.ping(now, watch, 0);
             peer.session.ping_for_watch(&mut around, 0, number);
             around.watches.settle(now, watch);

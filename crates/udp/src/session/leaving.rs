@@ -1,7 +1,7 @@
 //! Leaving datagrams of a connection: packets of the engine with their payload, pings and pongs, sealed and handed to a
 //! plane.
 
-use super::{Mrc, ONLY, Piece, Session, Surroundings, is_long};
+use super::{Mrc, NodeContext, ONLY, Piece, Session, is_long};
 use crate::clock::LIFE;
 use crate::error::Reason;
 use crate::frame::{HEADER, Kind, PROOF, Sealed};
@@ -16,7 +16,7 @@ const BRISK: usize = 2;
 impl Session {
     /// Runs timers, then sends packets while planes take them; true if anything was sent. `absence`: how long this node
     /// had no turn. `brisk`: its turn is a short one, because the node expects urgent datagrams.
-    pub(crate) fn work(&mut self, around: &mut Surroundings<'_>, absence: Span, brisk: bool) -> Result<bool, Reason> {
+    pub(crate) fn work(&mut self, around: &mut NodeContext<'_>, absence: Span, brisk: bool) -> Result<bool, Reason> {
         let around = &mut around.at(self.own(around.now));
         let now = around.now;
         if now > Time::ZERO + LIFE {
@@ -63,7 +63,7 @@ impl Session {
         }
         if self.credits_told != self.granted() {
             // No packet carried the number of new receives: a ping does.
-            sent += usize::from(self.tell_credits(around));
+            sent += usize::from(self.send_credits(around));
         }
         self.drain(around)?;
         Ok(sent > 0)
@@ -75,7 +75,7 @@ impl Session {
         Sealed { kind, urgent, path, credits: granted as u16, connection: self.remote, counter: self.sealer.next() }
     }
 
-    fn send_packet(&mut self, around: &mut Surroundings<'_>, packet: &Packet) {
+    fn send_packet(&mut self, around: &mut NodeContext<'_>, packet: &Packet) {
         let plane = usize::from(packet.path.port());
         let Some(to) = self.sides.get(plane).and_then(|side| side.peer) else { return };
         if self.mrc.is_some() && Mrc::carries(&packet.header) {
@@ -101,7 +101,7 @@ impl Session {
 
     /// Sends a packet of data, whose transport header is written: it is sealed from where its payload lies.
     #[inline]
-    fn send_data(&mut self, around: &mut Surroundings<'_>, to: SocketAddrV6, packet: &Packet, piece: &Piece) {
+    fn send_data(&mut self, around: &mut NodeContext<'_>, to: SocketAddrV6, packet: &Packet, piece: &Piece) {
         let plane = usize::from(packet.path.port());
         let mut urgent = false;
         let place = match (&self.partial, &packet.header) {
@@ -143,7 +143,7 @@ impl Session {
 
     fn send(
         &mut self,
-        around: &mut Surroundings<'_>,
+        around: &mut NodeContext<'_>,
         to: SocketAddrV6,
         (kind, class): (Kind, Class),
         path: PathId,
@@ -164,7 +164,7 @@ impl Session {
     /// Sends a ping or a pong.
     pub(super) fn send_number(
         &mut self,
-        around: &mut Surroundings<'_>,
+        around: &mut NodeContext<'_>,
         to: SocketAddrV6,
         path: PathId,
         kind: Kind,
@@ -184,19 +184,13 @@ impl Session {
     }
 
     /// Sends a ping that is padded with zeros to the length of a full packet.
-    pub(super) fn send_full_ping(
-        &mut self,
-        around: &mut Surroundings<'_>,
-        to: SocketAddrV6,
-        path: PathId,
-        number: u64,
-    ) {
+    pub(super) fn send_full_ping(&mut self, around: &mut NodeContext<'_>, to: SocketAddrV6, path: PathId, number: u64) {
         let mut body = vec![0; self.datagram.saturating_sub(HEADER + self.sealer.tag_bytes()).max(8)];
         body[..8].copy_from_slice(&number.to_be_bytes());
         self.send(around, to, (Kind::Ping, Class::Control), path, &body);
     }
 
-    pub(super) fn send_small(&mut self, around: &mut Surroundings<'_>, path: PathId, kind: Kind, body: &[u8]) {
+    pub(super) fn send_small(&mut self, around: &mut NodeContext<'_>, path: PathId, kind: Kind, body: &[u8]) {
         if let Some(to) = self.sides[usize::from(path.port())].peer {
             self.send(around, to, (kind, Class::Control), path, body);
         }
@@ -210,7 +204,7 @@ impl Session {
     }
 
     /// Tells the peer that the connection ends: one datagram on each plane, without waiting for an answer.
-    pub(crate) fn say_goodbye(&mut self, around: &mut Surroundings<'_>, reason: Reason) {
+    pub(crate) fn send_goodbye(&mut self, around: &mut NodeContext<'_>, reason: Reason) {
         for plane in 0..self.sides.len() {
             self.send_small(around, PathId::new(plane as u8, 0), Kind::Close, &[reason.code()]);
         }

@@ -6,7 +6,7 @@
 //! | the low 24 bits of the number by which a side is addressed | its queue pair |
 //! | a write to `start` of the range that a key opens | a WRITE to the address `start` (memory regions begin at address 0) |
 //! | a send into the receive of number `n` | a WRITE with immediate to key [`MAILBOX`], address `n` times 4 GiB |
-//! | credits, pings, letters, closes, the handshake | not there: our own datagrams between the same sockets carry them |
+//! | credits, pings, control messages, closes, the handshake | not there: our own datagrams between the same sockets carry them |
 //!
 //! Nothing here is authenticated: a host that reaches this one and knows or guesses a queue pair, a key and a PSN can
 //! write what its peer could write (docs/security.md).

@@ -4,7 +4,7 @@
 //! time it is posted until it is completed. A packet is written only if the engine says that it is fresh. So a packet
 //! that is late, repeated or of another generation never touches a buffer that was given back or posted again.
 
-use super::{ONLY, Session, Surroundings};
+use super::{NodeContext, ONLY, Session};
 use crate::error::Error;
 use crate::memory::{Memory, Place};
 use crate::node::{Completion, Operation};
@@ -218,7 +218,7 @@ impl Session {
     }
 
     /// The engine says that the oldest one-shot has left.
-    pub(super) fn handle_injected(&mut self, around: &mut Surroundings<'_>) {
+    pub(super) fn handle_injected(&mut self, around: &mut NodeContext<'_>) {
         let Some(partial) = &mut self.partial else { return };
         let Some((operation, sequence)) = partial.once.pop_front() else {
             unreachable!("the engine finishes only operations that it has")
@@ -230,7 +230,7 @@ impl Session {
     }
 
     /// A packet of data for a connection whose reliability is `partial`.
-    pub(super) fn handle_part(&mut self, around: &mut Surroundings<'_>, plane: usize, packet: &Packet, payload: &[u8]) {
+    pub(super) fn handle_part(&mut self, around: &mut NodeContext<'_>, plane: usize, packet: &Packet, payload: &[u8]) {
         let Header::Part(part) = packet.header else {
             self.counters.malformed += 1;
             return;

@@ -2,11 +2,11 @@
 //! whether the peer still has this connection, since a peer that lives may have ended it.
 
 use super::roaming::Candidate;
-use super::{ONLY, RTTS_MAX, Session, Surroundings};
+use super::{NodeContext, ONLY, RTTS_MAX, Session};
 use crate::error::Reason;
 use crate::frame::{Kind, PROOF};
+use crate::peer_monitor::{PINGS, PeerMonitors};
 use crate::plane::Plane;
-use crate::watch::{PINGS, Watches};
 use crate::windows::Windows;
 use std::net::SocketAddrV6;
 use strandway_proto::{PathId, Span, Time};
@@ -15,7 +15,7 @@ use strandway_proto::{PathId, Span, Time};
 const PING_PATHS: u32 = 4;
 
 /// One plane as this connection sees it; `up` and `routed` are copied from the watch over its peer.
-pub(super) struct Side {
+pub(super) struct PlaneState {
     /// The peer's address on this plane, once it has answered from there.
     pub(super) peer: Option<SocketAddrV6>,
     /// An address that may be the peer's new one.
@@ -30,16 +30,16 @@ pub(super) struct Side {
 /// Whether the peer still has this connection. If no other connection leads to that peer, the watch answers this
 /// question.
 #[derive(Default)]
-pub(super) struct Doubt {
+pub(super) struct SilenceTimer {
     /// When the first ping left since the connection last heard something.
     pub(super) since: Option<Time>,
     /// When to ping again.
     again: Time,
 }
 
-impl Side {
-    pub(super) fn new(peer: Option<SocketAddrV6>, port: bool) -> Side {
-        Side { peer, candidate: None, up: true, port, routed: true }
+impl PlaneState {
+    pub(super) fn new(peer: Option<SocketAddrV6>, port: bool) -> PlaneState {
+        PlaneState { peer, candidate: None, up: true, port, routed: true }
     }
 
     /// May packets take this plane? An engine that keeps a state of every path finds out for itself which paths are
@@ -76,7 +76,7 @@ impl Session {
 
     /// Sends the ping of this number for its peer's watch. If no other connection shares the watch, the ping carries a
     /// proof, where there is one, that other connections lead to the same peer.
-    pub(crate) fn ping_for_watch(&mut self, around: &mut Surroundings<'_>, plane: usize, number: u64) {
+    pub(crate) fn ping_for_watch(&mut self, around: &mut NodeContext<'_>, plane: usize, number: u64) {
         let around = &mut around.at(self.own(around.now));
         let offers = self.calls && around.watches.is_alone(self.watch);
         let proof = if offers { around.watches.offer(self.watch, &self.peers(), number, self.remote) } else { None };
@@ -89,11 +89,11 @@ impl Session {
     /// A ping leaves by this connection, so from now on something must be heard on it.
     fn ask(&mut self, now: Time) {
         if self.doubt.since.is_none() {
-            self.doubt = Doubt { since: Some(now), again: now + Span(self.plane_timeout.0 / PINGS) };
+            self.doubt = SilenceTimer { since: Some(now), again: now + Span(self.plane_timeout.0 / PINGS) };
         }
     }
 
-    fn ping(&mut self, around: &mut Surroundings<'_>, plane: usize, number: u64, proof: Option<[u8; PROOF]>) {
+    fn ping(&mut self, around: &mut NodeContext<'_>, plane: usize, number: u64, proof: Option<[u8; PROOF]>) {
         let Some(to) = self.sides[plane].peer else { return };
         // Over several paths at once, so that one dead path does not make the plane seem dead.
         let paths = u32::from(around.routes.distinct());
@@ -114,7 +114,7 @@ impl Session {
     }
 
     /// Sends a ping of the length of a full packet, for its peer's watch.
-    pub(crate) fn ping_in_full(&mut self, around: &mut Surroundings<'_>, plane: usize) {
+    pub(crate) fn ping_in_full(&mut self, around: &mut NodeContext<'_>, plane: usize) {
         let now = around.now;
         let Some(to) = self.sides[plane].peer.filter(|_| around.planes[plane].has_room()) else { return };
         let number = around.watches.ping_in_full(now, self.watch, plane);
@@ -124,7 +124,7 @@ impl Session {
     }
 
     /// Tells the peer of new receives, by a ping.
-    pub(super) fn tell_credits(&mut self, around: &mut Surroundings<'_>) -> bool {
+    pub(super) fn send_credits(&mut self, around: &mut NodeContext<'_>) -> bool {
         let up = (0..self.sides.len()).find(|&i| self.sides[i].is_used(false) && self.sides[i].peer.is_some());
         let Some(plane) = up else { return false };
         let now = self.by_node(around.now);
@@ -138,7 +138,7 @@ impl Session {
     /// A ping was answered, from this address.
     pub(super) fn handle_pong(
         &mut self,
-        around: &mut Surroundings<'_>,
+        around: &mut NodeContext<'_>,
         plane: usize,
         from: SocketAddrV6,
         number: u64,
@@ -169,7 +169,7 @@ impl Session {
     }
 
     /// The peer's node turned out to be the one that another watch is over.
-    pub(crate) fn join(&mut self, now: Time, watches: &mut Watches, windows: &mut Windows, watch: u32) {
+    pub(crate) fn join(&mut self, now: Time, watches: &mut PeerMonitors, windows: &mut Windows, watch: u32) {
         let peers = self.peers();
         if self.watch == watch || !watches.get(watch).is_some_and(|one| one.fits(&peers)) {
             return;
@@ -183,7 +183,7 @@ impl Session {
     }
 
     /// Takes over the findings of the watch; `now` is this connection's own time.
-    fn adopt(&mut self, now: Time, watches: &Watches) {
+    fn adopt(&mut self, now: Time, watches: &PeerMonitors) {
         let Some(watch) = watches.get(self.watch) else { return };
         for (i, (mine, known)) in self.sides.iter_mut().zip(&watch.sides).enumerate() {
             if mine.peer.is_none() && known.at.is_some() {
@@ -202,7 +202,7 @@ impl Session {
     }
 
     /// The same with the node's time.
-    pub(crate) fn handle_watch(&mut self, now: Time, watches: &Watches) {
+    pub(crate) fn handle_watch(&mut self, now: Time, watches: &PeerMonitors) {
         self.adopt(self.own(now), watches);
     }
 
@@ -229,7 +229,7 @@ impl Session {
     }
 
     /// Tells its watch whether it is active, if that has changed.
-    pub(crate) fn count(&mut self, now: Time, watches: &mut Watches) {
+    pub(crate) fn count(&mut self, now: Time, watches: &mut PeerMonitors) {
         let active = self.is_active();
         if active != self.counted {
             self.counted = active;
@@ -250,13 +250,13 @@ impl Session {
     /// Finds out whether a living peer still has this connection: it may have ended it, and its message was lost. So a
     /// connection with unfinished work sends a ping when it has heard nothing for `peer_timeout`, and again if there is
     /// no answer.
-    pub(super) fn doubt(&mut self, around: &mut Surroundings<'_>) -> Result<(), Reason> {
+    pub(super) fn doubt(&mut self, around: &mut NodeContext<'_>) -> Result<(), Reason> {
         let now = around.now;
         if around.watches.is_alone(self.watch) {
             return Ok(());
         }
         if self.doubt.since.is_none() && self.is_active() && now.since(self.heard) > self.peer_timeout {
-            self.doubt = Doubt { since: Some(now), again: now };
+            self.doubt = SilenceTimer { since: Some(now), again: now };
         }
         let Some(since) = self.doubt.since else { return Ok(()) };
         let lives = self.own(around.watches.heard(self.watch)) > since;
@@ -278,12 +278,12 @@ impl Session {
     }
 
     /// When to work again by the node's clock, even if nothing arrives.
-    pub(crate) fn deadline(&self, watches: &Watches) -> Time {
+    pub(crate) fn deadline(&self, watches: &PeerMonitors) -> Time {
         let own = self.own_deadline(watches);
         if own == Time::NEVER { own } else { self.by_node(own) }
     }
 
-    fn own_deadline(&self, watches: &Watches) -> Time {
+    fn own_deadline(&self, watches: &PeerMonitors) -> Time {
         if !self.confirmed {
             return self.confirm_by + Span(1);
         }

@@ -1,7 +1,7 @@
 //! The peer's address on each plane. The peer moves to a new address only after it has answered from there. Until then
 //! an address from which genuine datagrams come is a candidate: it gets a ping with random bytes and few other bytes.
 
-use super::{Session, Surroundings};
+use super::{NodeContext, Session};
 use crate::frame::{HEADER, Kind, PROOF};
 use crate::routes::Routes;
 use crate::secure::random;
@@ -51,7 +51,7 @@ impl Session {
     /// `newest`: no datagram with a higher counter has come.
     pub(super) fn watch_address(
         &mut self,
-        around: &mut Surroundings<'_>,
+        around: &mut NodeContext<'_>,
         plane: usize,
         from: SocketAddrV6,
         newest: bool,
@@ -68,7 +68,7 @@ impl Session {
         let Some(candidate) = &mut side.candidate else { return };
         candidate.received += bytes as u64;
         if candidate.again <= around.now && candidate.spend(ping) {
-            candidate.again = around.now + Span(self.plane_timeout.0 / crate::watch::PINGS);
+            candidate.again = around.now + Span(self.plane_timeout.0 / crate::peer_monitor::PINGS);
             let (to, number) = (candidate.at, candidate.challenge);
             self.send_number(around, to, PathId::new(plane as u8, 0), Kind::Ping, number, None);
         }
@@ -77,7 +77,7 @@ impl Session {
     /// Answers a ping: to the peer's known address, or else to the candidate that sent the ping.
     pub(super) fn answer_ping(
         &mut self,
-        around: &mut Surroundings<'_>,
+        around: &mut NodeContext<'_>,
         from: SocketAddrV6,
         path: PathId,
         number: u64,

@@ -117,12 +117,12 @@ proptest! {
         let wire_profile = Arc::new(config.wire_profile());
         let environment = Environment { rate: Rate::from_gbps(10), ..config.environment(&wire_profile, 1 << 20) };
         let secrets = Secrets { from_caller: [1; 32], to_caller: [2; 32] };
-        let opening = Opening {
+        let opening = SessionParams {
             handle, local: 1, remote: 1, ports: &[], secrets: &secrets, calls: false, peers: vec![None, None],
             profile: wire_profile.clone(), environment, burst: None, seed: 1,
         };
         let mut windows = Windows::default();
-        let mut watches = Watches::new(Span::from_ms(40), Span::from_ms(3_000));
+        let mut watches = PeerMonitors::new(Span::from_ms(40), Span::from_ms(3_000));
         let mut session = Session::new(Time::ZERO, &config, &mut watches, opening);
         let place = memory.place(buffer, &theirs).expect("within");
         memory.hold(place);
@@ -176,7 +176,7 @@ proptest! {
             sealer.seal(&mut bytes, 0);
             now = now + Span::from_us(wait);
             let mut around =
-                Surroundings { now, routes: &routes, planes: &mut planes, memory: &mut memory, completions: &mut completions, watches: &mut watches, windows: &mut windows, requests: &mut crate::node::Requests::default() };
+                NodeContext { now, routes: &routes, planes: &mut planes, memory: &mut memory, completions: &mut completions, watches: &mut watches, windows: &mut windows, requests: &mut crate::node::Requests::default() };
             let alive = session.handle(&mut around, (path >> 30 & 1) as usize, &arrival, &sealed, &mut bytes).is_ok()
                 && session.work(&mut around, Span::ZERO, false).is_ok();
             let all = memory.bytes(buffer).expect("registered");
@@ -225,12 +225,12 @@ proptest! {
         let environment = config.environment(&wire_profile, 1 << 20);
         let secrets = Secrets { from_caller: [1; 32], to_caller: [2; 32] };
         let from = planes[0].address().expect("bound");
-        let opening = Opening {
+        let opening = SessionParams {
             handle, local: 1, remote: 1, ports: &[], secrets: &secrets, calls: false, peers: vec![Some(from)],
             profile: wire_profile.clone(), environment, burst: None, seed: 1,
         };
         let mut windows = Windows::default();
-        let mut watches = Watches::new(Span::from_ms(40), Span::from_ms(3_000));
+        let mut watches = PeerMonitors::new(Span::from_ms(40), Span::from_ms(3_000));
         let mut session = Session::new(Time::ZERO, &config, &mut watches, opening);
         let mut sealer = Sealer::new(&secrets.from_caller, protection);
         let mut completions = VecDeque::new();
@@ -254,7 +254,7 @@ proptest! {
         let mut take = |session: &mut Session, memory: &mut Memory, planes: &mut [Plane], class: u8, bytes: &mut [u8]| {
             let arrival = Arrival { from, class, age: Duration::ZERO };
             now = now + Span::from_ns(1);
-            let mut around = Surroundings { now, routes: &routes, planes, memory, completions: &mut completions, watches: &mut watches, windows: &mut windows, requests: &mut crate::node::Requests::default() };
+            let mut around = NodeContext { now, routes: &routes, planes, memory, completions: &mut completions, watches: &mut watches, windows: &mut windows, requests: &mut crate::node::Requests::default() };
             if let Ok(crate::frame::Frame::Sealed(sealed)) = crate::frame::decode(bytes) {
                 session.handle(&mut around, 0, &arrival, &sealed, bytes).expect("it stays open");
             }

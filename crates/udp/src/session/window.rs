@@ -1,16 +1,16 @@
 //! A session's part in a window that it shares with other connections to its peer.
 
-use super::{ONLY, Session, Surroundings};
+use super::{NodeContext, ONLY, Session};
 use crate::windows::{Turn, Windows};
 
 impl Session {
     /// Takes its shared window out of the table, if it shares one; [`Session::return_window`] gives it back.
     #[inline]
-    pub(super) fn borrow_window(&mut self, around: &mut Surroundings<'_>) -> bool {
+    pub(super) fn borrow_window(&mut self, around: &mut NodeContext<'_>) -> bool {
         self.shares_window && self.borrow(around)
     }
 
-    fn borrow(&mut self, around: &mut Surroundings<'_>) -> bool {
+    fn borrow(&mut self, around: &mut NodeContext<'_>) -> bool {
         if self.share.is_none() {
             if around.watches.is_alone(self.watch) {
                 return false;
@@ -24,12 +24,12 @@ impl Session {
         }
         let (Some(share), Some(shared)) = (self.share, around.windows.get_mut(self.watch)) else { return false };
         let ahead = shared.origin - self.origin;
-        self.endpoint.lend_window(around.now, ONLY, &shared.window, share, ahead);
+        self.endpoint.grant_window(around.now, ONLY, &shared.window, share, ahead);
         true
     }
 
     /// Gives back what [`Session::borrow_window`] took.
-    pub(super) fn return_window(&mut self, around: &mut Surroundings<'_>) {
+    pub(super) fn return_window(&mut self, around: &mut NodeContext<'_>) {
         let Some(shared) = around.windows.get_mut(self.watch) else { return };
         let ahead = shared.origin - self.origin;
         self.share = Some(self.endpoint.take_window(ONLY, &mut shared.window, ahead));
@@ -49,7 +49,7 @@ impl Session {
     }
 
     /// May it send data: does it have a window of its own, or is it its turn?
-    pub(super) fn may_send(&self, around: &mut Surroundings<'_>) -> bool {
+    pub(super) fn may_send(&self, around: &mut NodeContext<'_>) -> bool {
         self.share.is_none() || around.windows.get_mut(self.watch).is_none_or(|one| one.may_send(self.handle.index))
     }
 
@@ -61,7 +61,7 @@ impl Session {
     }
 
     /// Ends its work for now. `hindered`: sockets or pacing kept it from sending more.
-    pub(super) fn end_work(&mut self, around: &mut Surroundings<'_>, hindered: bool) {
+    pub(super) fn end_work(&mut self, around: &mut NodeContext<'_>, hindered: bool) {
         let over = 2 * self.turn_sent >= self.turn && self.endpoint.is_between_turns(ONLY);
         let Some(shared) = around.windows.get_mut(self.watch) else { return };
         let turn = if !self.endpoint.has_next(ONLY) {

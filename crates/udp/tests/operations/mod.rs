@@ -9,7 +9,7 @@ use strandway_proto::profile::WireFormat;
 use strandway_proto::wire::{self, aggregate};
 use strandway_udp::address::kept;
 use strandway_udp::copy::{Message, Piece};
-use strandway_udp::fragments::{self, Opening};
+use strandway_udp::fragments::{self, FragmentOpener};
 use strandway_udp::frame::{self, Descriptor, Frame, HEADER, TRIMMED};
 use strandway_udp::{CONTROL_DSCP, Completion, Config, Connection, Node, Protection, Region};
 
@@ -59,7 +59,7 @@ pub(crate) fn check_fragment(bytes: &[u8]) {
         again.extend_from_slice(lanes);
         assert_eq!(again, bytes, "a fragment is encoded as it was decoded");
     }
-    let mut opening = Opening::new(&[1; 32], 0);
+    let mut opening = FragmentOpener::new(&[1; 32], 0);
     assert!(opening.open(&mut bytes.to_vec()).is_err(), "a guessed tag is wrong");
     let _ = fragments::channel_of(bytes);
 }

@@ -2,29 +2,29 @@
 
 use super::{Casting, LOOK, State, Status};
 use crate::cast::CastError;
-use crate::cast::note::{Form, Note};
+use crate::cast::message::{CastMessage, Form};
 use crate::error::GroupError;
 use std::time::Instant;
 use strandway_udp::copy::Malformed;
 use strandway_udp::{Membership, random_secret};
 
 impl<S: Fn() -> bool> Casting<'_, S> {
-    /// Waits until every member has sent a note that `wanted` accepts, or is lost.
-    fn hear_all(
+    /// Waits until every member has sent a message that `wanted` accepts, or is lost.
+    fn receive_all(
         &mut self,
         members: &[usize],
-        wanted: impl Fn(&Note) -> Option<u32>,
+        wanted: impl Fn(&CastMessage) -> Option<u32>,
         each: &mut impl FnMut(&Status),
     ) -> Result<Vec<Option<u32>>, CastError> {
         let until = Instant::now() + self.options.team.patience;
         let mut said: Vec<Option<u32>> = vec![None; members.len()];
         loop {
             for (place, &who) in members.iter().enumerate() {
-                let notes = &mut self.peers[who].notes;
+                let messages = &mut self.peers[who].messages;
                 if said[place].is_none()
-                    && let Some(at) = notes.iter().position(|note| wanted(note).is_some())
+                    && let Some(at) = messages.iter().position(|message| wanted(message).is_some())
                 {
-                    said[place] = notes.remove(at).as_ref().and_then(&wanted);
+                    said[place] = messages.remove(at).as_ref().and_then(&wanted);
                 }
             }
             let waits = |who: usize| self.peers[who].state == State::Receives;
@@ -53,7 +53,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
             }
             let team = &self.options.team;
             let mut addresses = Vec::new();
-            for address in self.seat.node().addresses()? {
+            for address in self.role.node().addresses()? {
                 if let std::net::SocketAddr::V6(address) = address {
                     addresses.push(address);
                 }
@@ -68,7 +68,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                 port,
                 trees: team.trees,
             };
-            match self.seat.join(&membership, *team) {
+            match self.role.join(&membership, *team) {
                 Err(GroupError::Node(error)) if error.is_port_taken() => {
                     port = Some(team.next_port(port)?);
                     continue;
@@ -90,16 +90,16 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                     parity: team.parity.map_or([0, 0], |code| [code.data() as u16, code.parity() as u16]),
                     members: membership.members.clone(),
                 };
-                self.peers[who].notes.retain(|note| matches!(note, Note::Copy(_)));
+                self.peers[who].messages.retain(|message| matches!(message, CastMessage::Copy(_)));
                 // A lost receiver is noticed below.
-                let _ = self.say(who, &Note::Form(form));
+                let _ = self.send_message(who, &CastMessage::Form(form));
             }
-            let joined = |note: &Note| match note {
-                Note::Joined => Some(1),
-                Note::Taken => Some(0),
+            let joined = |message: &CastMessage| match message {
+                CastMessage::Joined => Some(1),
+                CastMessage::Taken => Some(0),
                 _ => None,
             };
-            let joined = self.hear_all(members, joined, each)?;
+            let joined = self.receive_all(members, joined, each)?;
             let taken = members.iter().zip(&joined).filter(|(_, joined)| **joined == Some(0));
             let taken: Vec<usize> = taken.map(|(&who, _)| who).collect();
             if !taken.is_empty() {
@@ -115,21 +115,24 @@ impl<S: Fn() -> bool> Casting<'_, S> {
                 continue;
             }
             members.iter().for_each(|&who| {
-                let _ = self.say(who, &Note::Try);
+                let _ = self.send_message(who, &CastMessage::Try);
             });
-            let Some(team) = self.seat.team() else { continue };
+            let Some(team) = self.role.team() else { continue };
             let own = team.try_planes()?;
-            let heard =
-                self.hear_all(members, |note| if let Note::Heard(planes) = note { Some(*planes) } else { None }, each)?;
+            let heard = self.receive_all(
+                members,
+                |message| if let CastMessage::Heard(planes) = message { Some(*planes) } else { None },
+                each,
+            )?;
             if heard.contains(&None) {
                 continue;
             }
             let planes = heard.into_iter().flatten().fold(own, |planes, heard| planes & heard);
-            if let Some(team) = self.seat.team() {
+            if let Some(team) = self.role.team() {
                 team.planes = planes;
             }
             members.iter().for_each(|&who| {
-                let _ = self.say(who, &Note::Planes(planes));
+                let _ = self.send_message(who, &CastMessage::Planes(planes));
             });
             return Ok(());
         }

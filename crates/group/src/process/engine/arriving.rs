@@ -2,22 +2,22 @@
 
 use super::super::element::{Element, Reduction};
 use super::super::failure::Failure;
-use super::super::message::{Message, Said, Signature};
+use super::super::message::{Message, PeerMessage, Signature};
 use super::super::plan::Job;
 use super::super::task::{Stage, Task};
-use super::{About, Counts, Early, Engine, NOTES_MAX, Opened, Outcome, Parcel};
+use super::{About, Counts, Early, Engine, NOTES_MAX, Opened, Outcome, QueuedMessage};
 use std::sync::PoisonError;
 use strandway_udp::{Connection, Error};
 
 impl Engine {
     pub(super) fn handle(&mut self, peer: usize, message: &Message<'_>) -> Outcome {
         let &Message { signature, tag, group, number, said } = message;
-        if matches!(said, Said::Bytes(_) | Said::Pulled(_) | Said::Parcel(_)) {
+        if matches!(said, PeerMessage::Bytes(_) | PeerMessage::Pulled(_) | PeerMessage::Parcel(_)) {
             self.peers[peer].accepted.messages += 1;
         }
         match said {
-            Said::Credit(bytes) => return self.handle_credit(peer, bytes),
-            Said::Bye { messages, writes } => {
+            PeerMessage::Credit(bytes) => return self.handle_credit(peer, bytes),
+            PeerMessage::Bye { messages, writes } => {
                 self.peers[peer].bye = Some(Counts { messages, writes });
                 return Ok(());
             }
@@ -25,32 +25,34 @@ impl Engine {
         }
         if self.ended.0.contains(&group) {
             return match said {
-                Said::Bytes(bytes) | Said::Parcel(bytes) => self.give_back(peer, bytes.len()),
-                Said::Offer(length) => self.reject(peer, group, tag, &Parcel::Offer { number, length }),
+                PeerMessage::Bytes(bytes) | PeerMessage::Parcel(bytes) => self.give_back(peer, bytes.len()),
+                PeerMessage::Offer(length) => self.reject(peer, group, tag, &QueuedMessage::Offer { number, length }),
                 _ => Ok(()),
             };
         }
         let key = (group, number);
         match said {
-            Said::Bytes(bytes) => {
+            PeerMessage::Bytes(bytes) => {
                 let length = bytes.len();
                 match self.handle_collective(peer, key, Early::Bytes(tag, signature, bytes.to_vec()))? {
                     true => Ok(()),
                     false => self.give_back(peer, length),
                 }
             }
-            Said::Pulled(bytes) => {
+            PeerMessage::Pulled(bytes) => {
                 let Some(id) = self.task_of(key) else { return Ok(()) };
                 self.handle_early(id, peer, Early::Bytes(tag, signature, bytes.to_vec()))?;
                 self.progress(id)
             }
-            Said::Ready => self.handle_collective(peer, key, Early::Ready(tag, signature)).map(drop),
-            Said::Open(landing) => self.handle_collective(peer, key, Early::Open(tag, signature, landing)).map(drop),
-            Said::Told(text) => self.handle_collective(peer, key, Early::Told(text.into())).map(drop),
-            Said::Pull => self.handle_pull(peer, key, tag),
-            Said::Parcel(bytes) => self.handle_parcel(peer, group, tag, Parcel::Bytes(bytes.to_vec())),
-            Said::Offer(length) => self.handle_parcel(peer, group, tag, Parcel::Offer { number, length }),
-            Said::Accept(landing) => {
+            PeerMessage::Ready => self.handle_collective(peer, key, Early::Ready(tag, signature)).map(drop),
+            PeerMessage::Open(landing) => {
+                self.handle_collective(peer, key, Early::Open(tag, signature, landing)).map(drop)
+            }
+            PeerMessage::Told(text) => self.handle_collective(peer, key, Early::Told(text.into())).map(drop),
+            PeerMessage::Pull => self.handle_pull(peer, key, tag),
+            PeerMessage::Parcel(bytes) => self.handle_queued(peer, group, tag, QueuedMessage::Bytes(bytes.to_vec())),
+            PeerMessage::Offer(length) => self.handle_queued(peer, group, tag, QueuedMessage::Offer { number, length }),
+            PeerMessage::Accept(landing) => {
                 if let Some(to) = self.sends_to(number, group, peer) {
                     if let Some(task) = self.tasks.get_mut(&number) {
                         task.opened.insert((to, tag), landing);
@@ -59,15 +61,15 @@ impl Engine {
                 }
                 Ok(())
             }
-            Said::Refuse => match self.sends_to(number, group, peer) {
+            PeerMessage::Refuse => match self.sends_to(number, group, peer) {
                 Some(by) => {
                     let what = "its receive for this send was given up".into();
                     self.fail(number, &Failure::Told { by, what })
                 }
                 None => Ok(()),
             },
-            Said::Withdraw => self.handle_withdrawal(peer, group, tag, number),
-            Said::Hello(_) | Said::Nudge | Said::Credit(_) | Said::Bye { .. } => Ok(()),
+            PeerMessage::Withdraw => self.handle_withdrawal(peer, group, tag, number),
+            PeerMessage::Hello(_) | PeerMessage::Nudge | PeerMessage::Credit(_) | PeerMessage::Bye { .. } => Ok(()),
         }
     }
 
@@ -131,7 +133,7 @@ impl Engine {
         let later: Vec<(u64, u64)> = group.tasks.iter().map(|(number, task)| (*number, *task)).collect();
         for (number, task) in later {
             self.fail(task, failure)?;
-            self.tell_all(id, number, &failure.to_string())?;
+            self.notify_all(id, number, &failure.to_string())?;
         }
         Ok(())
     }
@@ -196,7 +198,7 @@ impl Engine {
                 Some(_) => {
                     let (signature, group) = (task.call.signature, task.call.group);
                     let number = task.call.number.unwrap_or_default();
-                    self.say(peer, &Message { signature, tag, group, number, said: Said::Pull })
+                    self.send_message(peer, &Message { signature, tag, group, number, said: PeerMessage::Pull })
                 }
                 // Its bytes are here already.
                 None => Ok(()),
@@ -232,16 +234,21 @@ impl Engine {
         let bytes = Engine::bytes_of(&self.node, task, at)?;
         task.sent[at] = Stage::Done;
         task.left -= 1;
-        let message =
-            Message { signature: task.call.signature, tag, group: key.0, number: key.1, said: Said::Pulled(&bytes) };
+        let message = Message {
+            signature: task.call.signature,
+            tag,
+            group: key.0,
+            number: key.1,
+            said: PeerMessage::Pulled(&bytes),
+        };
         self.post(peer, &message, About::Call { group: key.0, number: key.1 })?;
         self.progress(id)
     }
 
-    pub(super) fn handle_parcel(&mut self, peer: usize, group: u64, tag: u32, parcel: Parcel) -> Outcome {
+    pub(super) fn handle_queued(&mut self, peer: usize, group: u64, tag: u32, message: QueuedMessage) -> Outcome {
         if !self.groups.contains_key(&group) {
-            if self.store(peer, parcel.bytes())? {
-                self.unknown.entry(group).or_default().push((peer, tag, parcel));
+            if self.store(peer, message.bytes())? {
+                self.unknown.entry(group).or_default().push((peer, tag, message));
             }
             return Ok(());
         }
@@ -254,16 +261,16 @@ impl Engine {
         });
         match found {
             Some((id, _)) => {
-                if let Parcel::Bytes(bytes) = &parcel {
+                if let QueuedMessage::Bytes(bytes) = &message {
                     self.give_back(peer, bytes.len())?;
                 }
-                self.deliver(id, from, parcel)
+                self.deliver(id, from, message)
             }
             None => {
-                if self.store(peer, parcel.bytes())?
+                if self.store(peer, message.bytes())?
                     && let Some(one) = self.groups.get_mut(&group)
                 {
-                    one.parcels.entry(tag).or_default().push_back((from, parcel));
+                    one.messages.entry(tag).or_default().push_back((from, message));
                 }
                 Ok(())
             }
@@ -275,20 +282,20 @@ impl Engine {
         let Some(one) = self.groups.get_mut(&group) else {
             let list = self.unknown.get_mut(&group);
             let gone = list.and_then(|list| {
-                let of = |(by, _, parcel): &(usize, u32, Parcel)| *by == peer && parcel.is_offer(number);
+                let of = |(by, _, message): &(usize, u32, QueuedMessage)| *by == peer && message.is_offer(number);
                 list.iter().position(of).map(|at| list.remove(at))
             });
-            if let Some((_, _, parcel)) = gone {
-                self.peers[peer].early -= parcel.bytes();
+            if let Some((_, _, message)) = gone {
+                self.peers[peer].early -= message.bytes();
             }
             return Ok(());
         };
         let Some(&from) = one.ranks.get(&peer) else { return Ok(()) };
-        if let Some(list) = one.parcels.get_mut(&tag)
-            && let Some(at) = list.iter().position(|(of, parcel)| *of == from && parcel.is_offer(number))
-            && let Some((_, parcel)) = list.remove(at)
+        if let Some(list) = one.messages.get_mut(&tag)
+            && let Some(at) = list.iter().position(|(of, message)| *of == from && message.is_offer(number))
+            && let Some((_, message)) = list.remove(at)
         {
-            self.peers[peer].early -= parcel.bytes();
+            self.peers[peer].early -= message.bytes();
             return Ok(());
         }
         // A receive has accepted it, and its key will not be used.
@@ -310,9 +317,9 @@ impl Engine {
     }
 }
 
-impl Parcel {
+impl QueuedMessage {
     fn is_offer(&self, with: u64) -> bool {
-        matches!(self, Parcel::Offer { number, .. } if *number == with)
+        matches!(self, QueuedMessage::Offer { number, .. } if *number == with)
     }
 }
 

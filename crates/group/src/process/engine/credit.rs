@@ -1,7 +1,7 @@
 //! Credit: the bytes of short messages that a peer may be sent before a call there asks for them, and tasks that wait for
 //! it.
 
-use super::super::message::{Message, Said};
+use super::super::message::{Message, PeerMessage};
 use super::super::task::Stage;
 use super::{Engine, Outcome, Starved, TICK, cost};
 use std::collections::BTreeSet;
@@ -37,7 +37,7 @@ impl Engine {
             return Ok(());
         }
         let bytes = std::mem::take(&mut one.taken) as u64;
-        self.say(peer, &Message::of_process(Said::Credit(bytes)))
+        self.send_message(peer, &Message::of_process(PeerMessage::Credit(bytes)))
     }
 
     /// Tells a peer of a short message that waits for its credit.
@@ -48,7 +48,7 @@ impl Engine {
         };
         task.sent[at] = Stage::Announced;
         let signature = task.call.signature;
-        self.say(peer, &Message { signature, tag, group, number, said: Said::Ready })
+        self.send_message(peer, &Message { signature, tag, group, number, said: PeerMessage::Ready })
     }
 
     /// Tells a peer of the messages that have waited for its credit for a while.

@@ -1,10 +1,10 @@
 //! Ends: peers that leave, fall silent or break the protocol, and tasks whose time is over.
 
 use super::super::failure::Failure;
-use super::super::message::{Message, Said};
+use super::super::message::{Message, PeerMessage};
 use super::super::probe::{ENOUGH, Probe};
 use super::super::task::Stage;
-use super::{About, Counts, Engine, FAREWELL, Line, Outcome, REMAINS_MAX, SILENCE, Sent, Starved};
+use super::{About, Counts, Engine, FAREWELL, Outcome, PeerConnection, REMAINS_MAX, SILENCE, Sent, Starved};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use strandway_udp::{Connection, Operation, Reason};
@@ -21,7 +21,7 @@ impl Engine {
     }
 
     pub(super) fn cut_off_peer(&mut self, peer: usize, why: &str) -> Outcome {
-        if let Line::Open(connection) | Line::Calling(connection) = self.peers[peer].line {
+        if let PeerConnection::Open(connection) | PeerConnection::Calling(connection) = self.peers[peer].line {
             // It may have ended by itself.
             let _ = self.node.close(connection);
             self.forget(connection)?;
@@ -78,7 +78,7 @@ impl Engine {
                 .is_none_or(|group| !group.tasks.contains_key(number) && !group.failed.contains(number)),
             About::Control | About::Send { .. } => false,
         };
-        let count = abouts.iter().chain(one.backlog.iter().map(|letter| &letter.about)).filter(ended).count();
+        let count = abouts.iter().chain(one.backlog.iter().map(|control| &control.about)).filter(ended).count();
         if count > 0 {
             let host = &one.record.host;
             self.note_lost(format!("{count} messages to {host}, whose calls had ended well here"));
@@ -88,7 +88,7 @@ impl Engine {
     pub(super) fn handle_closed(&mut self, connection: Connection, reason: Reason) -> Outcome {
         let peer = self.by_connection.get(&connection).copied();
         if let Some(peer) = peer
-            && !matches!(self.peers[peer].line, Line::Calling(_))
+            && !matches!(self.peers[peer].line, PeerConnection::Calling(_))
             && reason == Reason::ByPeer
             && self.peers[peer].bye == Some(self.peers[peer].posted)
         {
@@ -98,7 +98,7 @@ impl Engine {
         let Some(peer) = peer else { return Ok(()) };
         match (&self.peers[peer].line, reason) {
             // It may be stopped; whether it is gone, its port says.
-            (Line::Calling(_), Reason::NoAnswer | Reason::PeerFull) => self.call(peer),
+            (PeerConnection::Calling(_), Reason::NoAnswer | Reason::PeerFull) => self.call(peer),
             (_, reason) => self.set_gone(peer, reason.to_string()),
         }
     }
@@ -124,7 +124,7 @@ impl Engine {
     pub(super) fn set_gone(&mut self, peer: usize, evidence: String) -> Outcome {
         self.note_undelivered(peer, &[]);
         let one = &mut self.peers[peer];
-        one.line = Line::Gone(evidence);
+        one.line = PeerConnection::Gone(evidence);
         one.backlog.clear();
         one.crowded.clear();
         one.starved = Starved::default();
@@ -148,7 +148,7 @@ impl Engine {
         if let Some(bye) = bye {
             return Ok(self.sent.is_empty() || now > bye);
         }
-        let is_gone = |line: &Line| matches!(line, Line::Gone(_));
+        let is_gone = |line: &PeerConnection| matches!(line, PeerConnection::Gone(_));
         let said = self.sent.is_empty() && self.peers.iter().all(|one| one.backlog.is_empty() || is_gone(&one.line));
         if !said && now <= until {
             return Ok(false);
@@ -157,9 +157,9 @@ impl Engine {
             if !said {
                 self.note_waiting(peer);
             }
-            if matches!(self.peers[peer].line, Line::Open(_)) {
+            if matches!(self.peers[peer].line, PeerConnection::Open(_)) {
                 let Counts { messages, writes } = self.peers[peer].accepted;
-                self.say(peer, &Message::of_process(Said::Bye { messages, writes }))?;
+                self.send_message(peer, &Message::of_process(PeerMessage::Bye { messages, writes }))?;
             }
         }
         if let Some(ending) = &mut self.ending {
@@ -170,7 +170,7 @@ impl Engine {
 
     /// The time of the end is over: what has not arrived at a peer is noted.
     fn note_waiting(&mut self, peer: usize) {
-        let Line::Open(connection) = self.peers[peer].line else { return self.note_undelivered(peer, &[]) };
+        let PeerConnection::Open(connection) = self.peers[peer].line else { return self.note_undelivered(peer, &[]) };
         let abouts: Vec<About> = self
             .sent
             .values()
@@ -249,9 +249,9 @@ impl Engine {
     fn silence_of(&self, peer: usize) -> Option<Duration> {
         let one = &self.peers[peer];
         match &one.line {
-            Line::Open(connection) => Some(self.node.silence(*connection).unwrap_or(Duration::ZERO)),
-            Line::Calling(_) | Line::Expected => Some(one.met.elapsed()),
-            Line::Gone(_) => None,
+            PeerConnection::Open(connection) => Some(self.node.silence(*connection).unwrap_or(Duration::ZERO)),
+            PeerConnection::Calling(_) | PeerConnection::Expected => Some(one.met.elapsed()),
+            PeerConnection::Gone(_) => None,
         }
     }
 
@@ -259,7 +259,7 @@ impl Engine {
     fn is_owed(&self, peer: usize) -> bool {
         let one = &self.peers[peer];
         let under_way = |connection: Connection| self.sent.values().any(|(of, _)| *of == connection);
-        !one.backlog.is_empty() || matches!(one.line, Line::Open(connection) if under_way(connection))
+        !one.backlog.is_empty() || matches!(one.line, PeerConnection::Open(connection) if under_way(connection))
     }
 
     /// Peers that do not answer keep memory of failed operations: beyond a limit, those that have kept it longest are
@@ -284,10 +284,10 @@ impl Engine {
     /// Is a silent peer gone? Its port knows.
     fn ask(&mut self, peer: usize) -> Outcome {
         let Some(silence) = self.silence_of(peer).filter(|silence| *silence >= SILENCE) else { return Ok(()) };
-        let is_open = matches!(self.peers[peer].line, Line::Open(_));
+        let is_open = matches!(self.peers[peer].line, PeerConnection::Open(_));
         if is_open && !std::mem::replace(&mut self.peers[peer].nudged, true) {
             // A peer that has nothing to say acknowledges it: whoever forges refusals changes nothing then.
-            return self.say(peer, &Message::of_process(Said::Nudge));
+            return self.send_message(peer, &Message::of_process(PeerMessage::Nudge));
         }
         let (ours, one) = (&self.ours, &mut self.peers[peer]);
         // Refusals of this node's datagrams count as those of the probe: a kernel that limits its ICMP messages may answer

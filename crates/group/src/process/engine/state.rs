@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use strandway_udp::{Connection, Region};
 
-pub(super) enum Line {
+pub(super) enum PeerConnection {
     Calling(Connection),
     /// The peer begins.
     Expected,
@@ -21,7 +21,7 @@ pub(super) enum Line {
 }
 
 /// A message that leaves, and its purpose.
-pub(super) struct Letter {
+pub(super) struct OutgoingMessage {
     pub(super) bytes: Vec<u8>,
     pub(super) about: About,
 }
@@ -55,9 +55,9 @@ pub(super) struct Refusals {
 
 pub(super) struct Peer {
     pub(super) record: Record,
-    pub(super) line: Line,
+    pub(super) line: PeerConnection,
     /// Messages that wait for the line, or for room on it.
-    pub(super) backlog: VecDeque<Letter>,
+    pub(super) backlog: VecDeque<OutgoingMessage>,
     pub(super) met: Instant,
     /// It is silent, and was sent something that it would acknowledge.
     pub(super) nudged: bool,
@@ -92,7 +92,7 @@ pub(super) struct Starved {
 }
 
 impl Peer {
-    pub(super) fn new(record: Record, line: Line) -> Peer {
+    pub(super) fn new(record: Record, line: PeerConnection) -> Peer {
         Peer {
             record,
             line,
@@ -126,7 +126,7 @@ pub(super) struct Group {
     /// Receives that wait for a message, by tag, in the order of their calls: task and rank.
     pub(super) wanted: HashMap<u32, VecDeque<(u64, Option<u32>)>>,
     /// Messages that wait for a receive, by tag, in the order of their arrival: from this rank.
-    pub(super) parcels: HashMap<u32, VecDeque<(u32, Parcel)>>,
+    pub(super) messages: HashMap<u32, VecDeque<(u32, QueuedMessage)>>,
     /// The first failure of a task, for those who ask.
     pub(super) failure: Arc<Mutex<Option<Failure>>>,
     /// Why the ranks no longer agree on which of their calls belong together. No later call can be right.
@@ -134,17 +134,17 @@ pub(super) struct Group {
     pub(super) aborted: bool,
 }
 
-pub(super) enum Parcel {
+pub(super) enum QueuedMessage {
     Bytes(Vec<u8>),
     Offer { number: u64, length: u64 },
 }
 
-impl Parcel {
+impl QueuedMessage {
     /// Its cost in bytes while it waits.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Parcel::Bytes(bytes) => cost(bytes.len()),
-            Parcel::Offer { .. } => NOTE,
+            QueuedMessage::Bytes(bytes) => cost(bytes.len()),
+            QueuedMessage::Offer { .. } => NOTE,
         }
     }
 }

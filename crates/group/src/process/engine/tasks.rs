@@ -2,11 +2,12 @@
 
 use super::super::failure::Failure;
 use super::super::memory::Bytes;
-use super::super::message::{Landing, Message, Said, Signature};
+use super::super::message::{Landing, Message, PeerMessage, Signature};
 use super::super::plan::{Arriving, EAGER, Gate, Into, Outgoing, Plan, Span};
 use super::super::task::{Call, Stage, Task};
 use super::{
-    About, Begin, Early, Engine, FAILED_MAX, Line, Opened, Outcome, Parcel, Remains, Sent, What, cost, while_connected,
+    About, Begin, Early, Engine, FAILED_MAX, Opened, Outcome, PeerConnection, QueuedMessage, Remains, Sent, What, cost,
+    while_connected,
 };
 use std::ops::Range;
 use std::sync::PoisonError;
@@ -39,7 +40,7 @@ impl Engine {
             owners.extend(owner);
             regions.push(match bytes {
                 Bytes::Read(bytes) => self.node.show(bytes),
-                Bytes::Write(bytes) => self.node.lend(bytes),
+                Bytes::Write(bytes) => self.node.register_static(bytes),
             });
         }
         let (name, plan) = match &what {
@@ -120,17 +121,17 @@ impl Engine {
         one.begun = one.begun.max(number + 1);
         one.note_failed(number);
         drop(self.take_early((group, number))?);
-        self.tell_all(group, number, text)
+        self.notify_all(group, number, text)
     }
 
     /// Tells the other ranks that a call has failed here.
-    pub(super) fn tell_all(&mut self, group: u64, number: u64, text: &str) -> Outcome {
+    pub(super) fn notify_all(&mut self, group: u64, number: u64, text: &str) -> Outcome {
         let Some(one) = self.groups.get(&group) else { return Ok(()) };
         let text: String = text.chars().take(2_000).collect();
         let members: Vec<usize> = one.members.iter().flatten().copied().collect();
         let signature = Signature::default();
-        let told = Message { signature, tag: 0, group, number, said: Said::Told(&text) };
-        members.into_iter().try_for_each(|peer| self.say(peer, &told))
+        let told = Message { signature, tag: 0, group, number, said: PeerMessage::Told(&text) };
+        members.into_iter().try_for_each(|peer| self.send_message(peer, &told))
     }
 
     /// A rank that a task waits for and that is known to be gone.
@@ -140,7 +141,7 @@ impl Engine {
         let gone = |rank: u32| {
             let peer = &self.peers[(*group.members.get(rank as usize)?)?];
             match &peer.line {
-                Line::Gone(evidence) => {
+                PeerConnection::Gone(evidence) => {
                     Some(Failure::Gone { rank, host: peer.record.host.clone(), evidence: evidence.clone() })
                 }
                 _ => None,
@@ -166,10 +167,13 @@ impl Engine {
             let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
             task.sent[0] = Stage::Begun;
             let bytes = Engine::bytes_of(&self.node, task, 0)?;
-            let message = Message { signature, tag, group, number: id, said: Said::Parcel(&bytes) };
+            let message = Message { signature, tag, group, number: id, said: PeerMessage::Parcel(&bytes) };
             self.post(peer, &message, About::Send { task: id })
         } else {
-            self.say(peer, &Message { signature, tag, group, number: id, said: Said::Offer(at.len() as u64) })
+            self.send_message(
+                peer,
+                &Message { signature, tag, group, number: id, said: PeerMessage::Offer(at.len() as u64) },
+            )
         }
     }
 
@@ -188,19 +192,19 @@ impl Engine {
     pub(super) fn begin_receive(&mut self, id: u64, from: Option<u32>, tag: u32) -> Outcome {
         let Some(group) = self.tasks.get(&id).map(|task| task.call.group) else { return Ok(()) };
         let Some(one) = self.groups.get_mut(&group) else { return Ok(()) };
-        let found = one.parcels.get_mut(&tag).and_then(|list| {
+        let found = one.messages.get_mut(&tag).and_then(|list| {
             let at = list.iter().position(|(of, _)| from.is_none_or(|from| from == *of))?;
             list.remove(at)
         });
         match found {
-            Some((of, parcel)) => {
+            Some((of, message)) => {
                 if let Some(peer) = self.peer_of(group, of) {
-                    self.peers[peer].early -= parcel.bytes();
-                    if let Parcel::Bytes(bytes) = &parcel {
+                    self.peers[peer].early -= message.bytes();
+                    if let QueuedMessage::Bytes(bytes) = &message {
                         self.give_back(peer, bytes.len())?;
                     }
                 }
-                self.deliver(id, of, parcel)
+                self.deliver(id, of, message)
             }
             None => {
                 // In the order of calls: one that waits again was called before later ones.
@@ -213,30 +217,30 @@ impl Engine {
     }
 
     /// A message and the receive that it is for have met.
-    pub(super) fn deliver(&mut self, id: u64, from: u32, parcel: Parcel) -> Outcome {
+    pub(super) fn deliver(&mut self, id: u64, from: u32, message: QueuedMessage) -> Outcome {
         let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
         task.source = Some(from);
         task.call.plan.receives[0].from = from;
-        let length = match &parcel {
-            Parcel::Bytes(bytes) => bytes.len() as u64,
-            Parcel::Offer { length, .. } => *length,
+        let length = match &message {
+            QueuedMessage::Bytes(bytes) => bytes.len() as u64,
+            QueuedMessage::Offer { length, .. } => *length,
         };
         if length != task.call.plan.receives[0].length as u64 {
             let room = task.call.plan.receives[0].length;
             let what =
                 format!("rank {from} sends {length} bytes, and the receive has room for {room}: give both the same");
             let (group, tag) = (task.call.group, task.call.plan.receives[0].tag);
-            if let (Parcel::Offer { .. }, Some(peer)) = (&parcel, self.peer_of(group, from)) {
-                self.reject(peer, group, tag, &parcel)?;
+            if let (QueuedMessage::Offer { .. }, Some(peer)) = (&message, self.peer_of(group, from)) {
+                self.reject(peer, group, tag, &message)?;
             }
             return self.fail(id, &Failure::Mismatch(what));
         }
-        match parcel {
-            Parcel::Bytes(bytes) => {
+        match message {
+            QueuedMessage::Bytes(bytes) => {
                 task.take(&mut self.node, &mut self.pool, 0, bytes)?;
                 self.progress(id)
             }
-            Parcel::Offer { number, .. } => {
+            QueuedMessage::Offer { number, .. } => {
                 let group = task.call.group;
                 if let Some(peer) = self.peer_of(group, from)
                     && let Some(task) = self.tasks.get_mut(&id)
@@ -256,7 +260,7 @@ impl Engine {
         match self.open(id, 0, peer)? {
             Some(landing) => {
                 let signature = Signature::default();
-                self.say(peer, &Message { signature, tag, group, number, said: Said::Accept(landing) })
+                self.send_message(peer, &Message { signature, tag, group, number, said: PeerMessage::Accept(landing) })
             }
             None => Ok(()),
         }
@@ -273,7 +277,7 @@ impl Engine {
 
     /// Opens memory for a receive to the peer that fills it; not if the line to it is not there yet.
     fn open(&mut self, id: u64, receive: usize, peer: usize) -> Result<Option<Landing>, Error> {
-        let (Line::Open(connection), Some(task)) = (&self.peers[peer].line, self.tasks.get_mut(&id)) else {
+        let (PeerConnection::Open(connection), Some(task)) = (&self.peers[peer].line, self.tasks.get_mut(&id)) else {
             return Ok(None);
         };
         let connection = *connection;
@@ -376,7 +380,10 @@ impl Engine {
                 let Some(peer) = self.peer_of(group, from) else { return Ok(()) };
                 match self.open(id, at, peer)? {
                     Some(landing) => {
-                        self.say(peer, &Message { signature, tag, group, number, said: Said::Open(landing) })?;
+                        self.send_message(
+                            peer,
+                            &Message { signature, tag, group, number, said: PeerMessage::Open(landing) },
+                        )?;
                     }
                     None => drop(first.get_or_insert(at)),
                 }
@@ -414,7 +421,9 @@ impl Engine {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.is_open(at)) else { return Ok(false) };
         let Outgoing { to, tag, from, gate } = task.call.plan.sends[at].clone();
         let signature = task.call.signature;
-        let Some(peer) = self.peer_of(group, to).filter(|peer| !matches!(self.peers[*peer].line, Line::Gone(_))) else {
+        let Some(peer) =
+            self.peer_of(group, to).filter(|peer| !matches!(self.peers[*peer].line, PeerConnection::Gone(_)))
+        else {
             return Ok(false);
         };
         if let Some(number) = number
@@ -443,12 +452,13 @@ impl Engine {
             let bytes = Engine::bytes_of(&self.node, task, at)?;
             task.sent[at] = Stage::Done;
             task.left -= 1;
-            let message = Message { signature, tag, group, number, said: Said::Bytes(&bytes) };
+            let message = Message { signature, tag, group, number, said: PeerMessage::Bytes(&bytes) };
             self.post(peer, &message, About::Call { group, number })?;
             return Ok(true);
         }
         let Some(task) = self.tasks.get_mut(&id) else { return Ok(false) };
-        let (Some(landing), Line::Open(connection)) = (task.opened.get(&(to, tag)).copied(), &self.peers[peer].line)
+        let (Some(landing), PeerConnection::Open(connection)) =
+            (task.opened.get(&(to, tag)).copied(), &self.peers[peer].line)
         else {
             return Ok(false);
         };
@@ -503,7 +513,7 @@ impl Engine {
             if let Some(number) = task.call.number {
                 group.note_failed(number);
                 if matches!(failure, Failure::Gone { .. } | Failure::Mismatch(_)) {
-                    self.tell_all(task.call.group, number, &failure.to_string())?;
+                    self.notify_all(task.call.group, number, &failure.to_string())?;
                 }
             }
         }
@@ -520,9 +530,10 @@ impl Engine {
         if let Some(receive) = task.call.plan.receives.first() {
             // An offer that was taken is not taken after all.
             return match task.offer {
-                Some((peer, number)) => {
-                    self.say(peer, &Message { signature, tag: receive.tag, group, number, said: Said::Refuse })
-                }
+                Some((peer, number)) => self.send_message(
+                    peer,
+                    &Message { signature, tag: receive.tag, group, number, said: PeerMessage::Refuse },
+                ),
                 None => Ok(()),
             };
         }
@@ -532,16 +543,17 @@ impl Engine {
             return Ok(());
         };
         let one = &mut self.peers[peer];
-        if let Some(at) = one.backlog.iter().position(|letter| letter.about == (About::Send { task: id })) {
+        if let Some(at) = one.backlog.iter().position(|control| control.about == (About::Send { task: id })) {
             // It has not left.
             one.backlog.remove(at);
             one.owed = one.owed.saturating_sub(cost(send.from.len()));
             return Ok(());
         }
         match task.sent[0] {
-            Stage::Waiting => {
-                self.say(peer, &Message { signature, tag: send.tag, group, number: id, said: Said::Withdraw })
-            }
+            Stage::Waiting => self.send_message(
+                peer,
+                &Message { signature, tag: send.tag, group, number: id, said: PeerMessage::Withdraw },
+            ),
             _ => Ok(()),
         }
     }

@@ -2,24 +2,24 @@
 
 use crate::alone::Alone;
 use crate::scenario::generate::Maker;
-use strandway_collective::{Listed, Rank, Recipe, Schedule};
+use strandway_collective::{Rank, Recipe, RecipeCollective, Schedule};
 use strandway_proto::HostId;
 use strandway_proto::units::Span;
 
 impl Maker<'_> {
     /// Lower bound of the time of a collective that follows a recipe.
-    pub(in crate::scenario) fn bound_of(&self, listed: &Listed) -> Span {
+    pub(in crate::scenario) fn bound_of(&self, listed: &RecipeCollective) -> Span {
         self.bound_on(&listed.recipe, listed.bytes, &listed.hosts)
     }
 
     /// The same if each NIC carries `rails` equal ones at a time.
-    pub(in crate::scenario) fn bound_beside_listed(&self, listed: &Listed, rails: u64) -> Span {
+    pub(in crate::scenario) fn bound_beside_listed(&self, listed: &RecipeCollective, rails: u64) -> Span {
         let profile = &self.traffic.profiles[usize::from(self.profile)];
         let alone = Alone::new(profile, self.context.topology, self.context.rate);
         let mut sent = vec![0u64; listed.hosts.len()];
-        for (message, parcel) in (0u32..).zip(listed.recipe.parcels()) {
+        for (message, entry) in (0u32..).zip(listed.recipe.messages()) {
             let busy = alone.busy(listed.recipe.length(message, listed.bytes)).0;
-            let sum = &mut sent[parcel.from as usize];
+            let sum = &mut sent[entry.from as usize];
             *sum = sum.saturating_add(busy);
         }
         let busiest = sent.into_iter().max().unwrap_or(0);

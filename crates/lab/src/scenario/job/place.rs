@@ -329,8 +329,8 @@ impl Placer<'_, '_> {
                 }
                 Execution::Listed(listed) => {
                     let listed = &traffic.listed[listed];
-                    for (message, parcel) in (0u32..).zip(listed.recipe.parcels()) {
-                        add(listed.hosts[parcel.from as usize], listed.recipe.length(message, listed.bytes));
+                    for (message, entry) in (0u32..).zip(listed.recipe.messages()) {
+                        add(listed.hosts[entry.from as usize], listed.recipe.length(message, listed.bytes));
                     }
                 }
                 Execution::Pipe(pipe) => {

@@ -1,6 +1,6 @@
 //! Counts arriving packets and reports the counts to the sender, for its congestion control.
 
-use crate::letter::{Heard, Letter};
+use crate::control_message::{ControlMessage, Heard};
 use crate::packet::Part;
 use crate::units::{Span, Time};
 
@@ -35,10 +35,10 @@ impl Hearing {
     }
 
     /// The report, if it is due.
-    pub(super) fn report(&mut self, now: Time) -> Option<Letter> {
+    pub(super) fn report(&mut self, now: Time) -> Option<ControlMessage> {
         let since = self.since.filter(|_| self.at <= now)?;
         self.at = Time::NEVER;
         let held = (now.since(since).0 / 1_000_000).min(u64::from(u16::MAX)) as u16;
-        Some(Letter::Heard(Heard { held, ..self.heard }))
+        Some(ControlMessage::Heard(Heard { held, ..self.heard }))
     }
 }

@@ -1,6 +1,6 @@
 //! A message that has begun to arrive, group by group.
 
-use crate::letter::{Have, Letter};
+use crate::control_message::{ControlMessage, Have};
 use crate::packet::SackBits;
 use crate::partial::{Progress, SLOTS, truncated};
 use crate::repair::Plan;
@@ -108,13 +108,13 @@ impl Incoming {
         }
     }
 
-    /// A letter that tells which groups are over.
-    pub(super) fn recovered(&self) -> Letter {
+    /// A control message that tells which groups are over.
+    pub(super) fn recovered(&self) -> ControlMessage {
         let base = self.below;
         let bit = |&group: &u32| 1u64.checked_shl(group - base).unwrap_or(0);
         let bits = SackBits::new(self.above.iter().map(bit).fold(0, |a, b| a | b));
         let held = self.runs.min(u32::from(u16::MAX)) as u16;
         let sequence = truncated(self.first);
-        Letter::Recovered(Have { sequence, cumulative: base, base, bits, newest: self.lost, held })
+        ControlMessage::Recovered(Have { sequence, cumulative: base, base, bits, newest: self.lost, held })
     }
 }

@@ -1,7 +1,7 @@
 //! The packets in flight, parity and retransmissions included, for congestion control. Used when the receiver counts
 //! arriving packets.
 
-use crate::letter::Heard;
+use crate::control_message::Heard;
 use crate::packet::nearest;
 use crate::reliability::{Invalid, Settled};
 use crate::units::{Bytes, Span, Time};
@@ -81,7 +81,7 @@ impl Flight {
     ///
     /// # Errors
     /// If the report names a packet that was never sent.
-    pub(super) fn hear(&mut self, now: Time, heard: &Heard, sequence: u64) -> Result<Settled, Invalid> {
+    pub(super) fn handle_report(&mut self, now: Time, heard: &Heard, sequence: u64) -> Result<Settled, Invalid> {
         let packet = heard.packet;
         let after = self.runs.partition_point(|run| (run.sequence, run.packet) <= (sequence, packet));
         let Some(&run) = after.checked_sub(1).map(|at| &self.runs[at]).filter(|run| run.sequence == sequence) else {
@@ -155,7 +155,7 @@ mod tests {
                 if at % every == every - 1 && let Some((sequence, packet, left)) = newest {
                     let heard = Heard { sequence: sequence as u32, packet, before, received, held: 0 };
                     let now = now + Span::from_ms(20);
-                    let settled = flight.hear(now, &heard, sequence).expect("it is true");
+                    let settled = flight.handle_report(now, &heard, sequence).expect("it is true");
                     prop_assert_eq!(settled.rtt, Some(now.since(left)));
                     arrived += settled.bytes.0 / 1000;
                     lost += settled.lost.expect("it counts").0 / 1000;
@@ -177,7 +177,7 @@ mod tests {
         flight.leave(Time(1), 3, 0, false);
         for (sequence, packet) in [(3, 1), (3, 40), (4, 0), (2, 0), (3, u32::MAX)] {
             let heard = Heard { sequence, packet, before: 9, received: u32::MAX, held: 0 };
-            let told = flight.hear(Time(5), &heard, u64::from(sequence));
+            let told = flight.handle_report(Time(5), &heard, u64::from(sequence));
             assert!(told.is_err() || told == Ok(Settled::default()), "{sequence} {packet}: {told:?}");
             assert_eq!(flight.bytes(), 1000);
         }

@@ -1,7 +1,7 @@
 //! Findings from the measurements of a path, with a remedy each.
 
-use super::line::Closed;
 use super::message::Counts;
+use super::probe_socket::Closed;
 use super::sizes::Found;
 use crate::address::shown;
 use crate::doctor::{Finding, Verdict};
@@ -247,7 +247,7 @@ mod tests {
     }
 
     /// Findings if classes become these there and back; `None`: dropped.
-    fn told(there: impl Fn(u8) -> Option<u8>, back: impl Fn(u8) -> Option<u8>) -> Vec<Finding> {
+    fn ecn_findings(there: impl Fn(u8) -> Option<u8>, back: impl Fn(u8) -> Option<u8>) -> Vec<Finding> {
         let seen = CLASSES
             .map(|class| there(class).map_or([None; 2], |got| back(class).map_or([None; 2], |b| [Some(got), Some(b)])));
         let arrived =
@@ -257,26 +257,28 @@ mod tests {
 
     #[test]
     fn ecn_and_dscp_are_judged_each_way_by_itself() {
-        let findings = told(Some, Some);
+        let findings = ecn_findings(Some, Some);
         assert!(findings.iter().all(|finding| finding.verdict == Verdict::Good), "{findings:?}");
-        let findings = told(|class| Some(class & !3), Some);
+        let findings = ecn_findings(|class| Some(class & !3), Some);
         assert_eq!(of(&findings, "ECN there").value, "zeroed (bleached)");
         assert_eq!(of(&findings, "ECN back").verdict, Verdict::Good);
-        let findings = told(Some, |class| Some(class & 3));
+        let findings = ecn_findings(Some, |class| Some(class & 3));
         assert_eq!(
             (of(&findings, "DSCP there").verdict, of(&findings, "DSCP back").value.as_str()),
             (Verdict::Good, "zeroed")
         );
-        let findings = told(|class| (class & 3 == 0).then_some(class), Some);
+        let findings = ecn_findings(|class| (class & 3 == 0).then_some(class), Some);
         assert_eq!(of(&findings, "ECN there").value, "datagrams with ECN bits are dropped");
-        let findings = told(Some, |class| (class & 3 == 0).then_some(class));
+        let findings = ecn_findings(Some, |class| (class & 3 == 0).then_some(class));
         assert_eq!(of(&findings, "ECN back").value, "datagrams with ECN bits are dropped");
-        let findings = told(|class| Some(if class & 3 == 3 { class & !1 } else { class }), |class| Some(class | 3));
+        let findings =
+            ecn_findings(|class| Some(if class & 3 == 3 { class & !1 } else { class }), |class| Some(class | 3));
         assert_eq!(of(&findings, "ECN there").value, "ECT is kept, marks (CE) are erased");
         assert_eq!(of(&findings, "ECN back").value, "every packet arrives marked");
-        let findings = told(|class| (class != 46 << 2).then_some(if class == 48 << 2 { 0 } else { class }), Some);
+        let findings =
+            ecn_findings(|class| (class != 46 << 2).then_some(if class == 48 << 2 { 0 } else { class }), Some);
         assert_eq!(of(&findings, "DSCP there").value, "46 is dropped, 48 becomes 0");
-        for finding in told(|_| None, |_| None) {
+        for finding in ecn_findings(|_| None, |_| None) {
             assert_eq!(finding.verdict, Verdict::Slow, "{finding:?}");
         }
     }

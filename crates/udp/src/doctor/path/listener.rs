@@ -68,7 +68,7 @@ impl Listener {
             let asked = Udp::open_of_family(address, BUFFER, without)?;
             let calls =
                 Udp::open_of_family(SocketAddrV6::new(*address.ip(), 0, 0, address.scope_id()), 4_096, without)?;
-            [&asked, &calls].into_iter().for_each(Udp::hear_refusals);
+            [&asked, &calls].into_iter().for_each(Udp::read_refusals);
             Ok([asked, calls])
         };
         let sockets = if at.is_empty() {

@@ -1,8 +1,8 @@
 //! The search for the largest packet that passes, each way by itself.
 
-use super::line::Line;
 use super::message::{HEAD, Request, Wish};
-use super::{Facts, patience};
+use super::probe_socket::ProbeSocket;
+use super::{PathFacts, answer_timeout};
 use crate::address::shown;
 use crate::error::Error;
 use nix::errno::Errno;
@@ -17,7 +17,7 @@ const ROUNDS: usize = 5;
 
 /// The direction of the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Direction {
     There,
     Back,
 }
@@ -36,7 +36,7 @@ pub(super) struct Found {
 }
 
 /// Looks for the largest packet of at most `most` bytes that passes.
-pub(super) fn search(line: &mut Line, way: Way, most: usize, facts: &Facts) -> Result<Found, Error> {
+pub(super) fn search(line: &mut ProbeSocket, way: Direction, most: usize, facts: &PathFacts) -> Result<Found, Error> {
     let least = (HEAD + facts.headers).min(most);
     let mut found = Found { largest: least, tried: most, told: None, own: false };
     let mut fails = most + 1;
@@ -70,21 +70,27 @@ fn between(passes: usize, fails: usize, told: Option<usize>) -> Vec<usize> {
 }
 
 /// Which of these packets pass?
-fn probe(line: &mut Line, way: Way, tries: &[usize], facts: &Facts, found: &mut Found) -> Result<Vec<bool>, Error> {
+fn probe(
+    line: &mut ProbeSocket,
+    way: Direction,
+    tries: &[usize],
+    facts: &PathFacts,
+    found: &mut Found,
+) -> Result<Vec<bool>, Error> {
     line.next_train();
     let mut passed = vec![false; tries.len()];
     let payload = |size: usize| size.saturating_sub(facts.headers).max(HEAD);
     for _ in 0..COPIES {
         for (number, &size) in (0..).zip(tries) {
-            let length = if way == Way::Back { payload(size) as u16 } else { HEAD as u16 };
+            let length = if way == Direction::Back { payload(size) as u16 } else { HEAD as u16 };
             let request = Request { number, length, ..line.request(Wish::Echo) };
             found.own |= !line.send(&request, payload(size), 0) && line.refusal == Some(Errno::EMSGSIZE);
         }
     }
     let mut missing = tries.len();
-    line.hear(patience(facts.rtt), |heard| {
+    line.receive(answer_timeout(facts.rtt), |heard| {
         let at = heard.answer.number as usize;
-        let whole = way == Way::There || tries.get(at).is_some_and(|&size| heard.bytes == payload(size));
+        let whole = way == Direction::There || tries.get(at).is_some_and(|&size| heard.bytes == payload(size));
         if let Some(passed) = passed.get_mut(at).filter(|passed| whole && !**passed) {
             *passed = true;
             missing -= 1;
@@ -92,7 +98,7 @@ fn probe(line: &mut Line, way: Way, tries: &[usize], facts: &Facts, found: &mut 
         missing > 0
     })?;
     for error in line.errors.iter().filter(|error| error.errno == Errno::EMSGSIZE && error.mtu > 0) {
-        if way == Way::There {
+        if way == Direction::There {
             let by = error.by.map(|by: Ipv6Addr| shown((by, 0)).ip());
             found.told = Some((error.mtu as usize, by));
         }
@@ -101,12 +107,12 @@ fn probe(line: &mut Line, way: Way, tries: &[usize], facts: &Facts, found: &mut 
         let counts = line.report(facts.rtt)?.unwrap_or_default();
         match way {
             // The way back is short of nothing: a request that arrived has passed.
-            Way::There => {
+            Direction::There => {
                 for (at, passed) in passed.iter_mut().enumerate() {
                     *passed |= counts.seen >> at & 1 == 1;
                 }
             }
-            Way::Back => {
+            Direction::Back => {
                 found.own |= counts.refused > 0;
                 if counts.too_big > 0 {
                     found.told = Some((counts.too_big as usize, None));

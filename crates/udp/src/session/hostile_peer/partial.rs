@@ -21,8 +21,8 @@ impl Peer {
         self.says(Kind::Data, &body)
     }
 
-    fn writes(&mut self, letter: Letter) -> Result<(), Reason> {
-        let body = self.encoded(Flags::NONE, Header::Letter(letter));
+    fn writes(&mut self, control: ControlMessage) -> Result<(), Reason> {
+        let body = self.encoded(Flags::NONE, Header::Control(control));
         self.says(Kind::Control, &body)
     }
 
@@ -32,7 +32,7 @@ impl Peer {
         let (now, routes) = (self.now, Routes::default());
         let (planes, memory, completions) = (&mut self.planes, &mut self.memory, &mut self.completions);
         let (watches, windows) = (&mut self.watches, &mut self.windows);
-        let mut around = Surroundings {
+        let mut around = NodeContext {
             now,
             routes: &routes,
             planes,
@@ -65,7 +65,7 @@ enum Step {
     EndStream(u64),
     SendOnce(usize),
     Part(Part),
-    Letter(Letter),
+    Control(ControlMessage),
 }
 
 fn steps() -> impl Strategy<Value = Step> {
@@ -82,12 +82,12 @@ fn steps() -> impl Strategy<Value = Step> {
             })
         },
     );
-    let letters = prop_oneof![
-        4 => (near(), 0u16..9).prop_map(|(first, count)| Letter::Clear { first, count: count.into() }),
-        1 => (near(), any::<u32>()).prop_map(|(first, count)| Letter::Clear { first, count }),
-        2 => (near(), any::<bool>()).prop_map(|(sequence, whole)| Letter::Over { sequence, whole }),
-        2 => near().prop_map(|sequence| Letter::Ask { sequence }),
-        1 => any::<[u32; 4]>().prop_map(|words| Letter::Custom { kind: 7, words }),
+    let controls = prop_oneof![
+        4 => (near(), 0u16..9).prop_map(|(first, count)| ControlMessage::Clear { first, count: count.into() }),
+        1 => (near(), any::<u32>()).prop_map(|(first, count)| ControlMessage::Clear { first, count }),
+        2 => (near(), any::<bool>()).prop_map(|(sequence, whole)| ControlMessage::Over { sequence, whole }),
+        2 => near().prop_map(|sequence| ControlMessage::Ask { sequence }),
+        1 => any::<[u32; 4]>().prop_map(|words| ControlMessage::Custom { kind: 7, words }),
     ];
     prop_oneof![
         3 => (0usize..300).prop_map(Step::Expect),
@@ -97,7 +97,7 @@ fn steps() -> impl Strategy<Value = Step> {
         2 => (0u64..8).prop_map(Step::EndStream),
         2 => (0usize..300).prop_map(Step::SendOnce),
         8 => parts,
-        4 => letters.prop_map(Step::Letter),
+        4 => controls.prop_map(Step::Control),
     ]
 }
 
@@ -154,7 +154,7 @@ proptest! {
                     let payload = vec![1 + step as u8; usize::from(part.length)];
                     prop_assert_eq!(peer.sends_part(part, &payload), Ok(()));
                 }
-                Step::Letter(letter) => prop_assert_eq!(peer.writes(letter), Ok(())),
+                Step::Control(control) => prop_assert_eq!(peer.writes(control), Ok(())),
             }
             prop_assert!(peer.works().is_ok());
             let after = peer.memory.bytes(peer.inbox).expect("registered");
@@ -168,7 +168,7 @@ proptest! {
                     Completion::Whole { receive, bytes, .. } => {
                         prop_assert!(open.iter().any(|one| one.0 == receive && bytes <= one.2 as u64));
                     }
-                    Completion::Accepted { .. } | Completion::Letter { .. } | Completion::Path { .. } => {}
+                    Completion::Accepted { .. } | Completion::Control { .. } | Completion::Path { .. } => {}
                     other => prop_assert!(false, "{:?}", other),
                 }
             }

@@ -1,6 +1,6 @@
 //! Arriving datagrams of MRC's layout.
 
-use super::super::{ONLY, Session, Surroundings};
+use super::super::{NodeContext, ONLY, Session};
 use super::memory::{Asks, Claim};
 use super::{MAILBOX, MUTE_MAX, RECEIVE};
 use crate::error::Reason;
@@ -41,7 +41,7 @@ impl Session {
     /// A datagram for this connection's queue pair arrived by `plane`.
     pub(crate) fn handle_mrc(
         &mut self,
-        around: &mut Surroundings<'_>,
+        around: &mut NodeContext<'_>,
         plane: usize,
         arrival: &Arrival,
         inner: Inner<'_>,
@@ -53,7 +53,7 @@ impl Session {
         let around = &mut around.at(self.own(around.now));
         let now = around.now;
         (self.heard, self.doubt.since) = (now, None);
-        around.watches.hear(self.by_node(now), self.watch, plane);
+        around.watches.handle_arrival(self.by_node(now), self.watch, plane);
         // Marks are in the outer header. On acknowledgements they say nothing about the path of data.
         let path = ocp::path_of(inner.datagram.entropy);
         let marked = Flags::NONE.with_if(arrival.is_marked(), Flags::CE);
@@ -91,7 +91,7 @@ impl Session {
     }
 
     /// Hands the engine a packet that may concern a shared window.
-    fn hand_over(&mut self, around: &mut Surroundings<'_>, packet: &Packet) {
+    fn hand_over(&mut self, around: &mut NodeContext<'_>, packet: &Packet) {
         let shares = self.borrow_window(around);
         self.endpoint.handle_packet(around.now, packet);
         if shares {
@@ -127,7 +127,7 @@ impl Session {
 
     fn handle_write(
         &mut self,
-        around: &mut Surroundings<'_>,
+        around: &mut NodeContext<'_>,
         plane: usize,
         path: PathId,
         marked: Flags,
@@ -197,7 +197,7 @@ impl Session {
     }
 
     /// Where the payload of a packet belongs.
-    fn landing(&self, around: &mut Surroundings<'_>, write: &Write, length: usize) -> Result<Landing, Reason> {
+    fn landing(&self, around: &mut NodeContext<'_>, write: &Write, length: usize) -> Result<Landing, Reason> {
         let descriptor = match write.key {
             MAILBOX => Descriptor::Send { number: (write.address >> RECEIVE) as u32 },
             key => Descriptor::Write { key: u64::from(key), start: write.address, immediate: None },
@@ -207,7 +207,7 @@ impl Session {
     }
 
     /// The peer's next message is complete; its last packet says that it has `bytes` bytes.
-    pub(in crate::session) fn finish_write(&mut self, around: &mut Surroundings<'_>, bytes: u64) -> Result<(), Reason> {
+    pub(in crate::session) fn finish_write(&mut self, around: &mut NodeContext<'_>, bytes: u64) -> Result<(), Reason> {
         let Some(mrc) = &mut self.mrc else { return Ok(()) };
         let (claim, immediate) = mrc.claims.finish(bytes)?;
         match (claim.receive, immediate) {
@@ -243,7 +243,7 @@ impl Session {
     /// The peer's NIC asks something that concerns all its connections. Only the first one of them `answers`.
     pub(crate) fn handle_request(
         &mut self,
-        around: &mut Surroundings<'_>,
+        around: &mut NodeContext<'_>,
         path: PathId,
         number: u16,
         request: &ocp::Request,
@@ -269,7 +269,7 @@ impl Session {
     /// The peer's NIC answers a request of this connection's engine, which left by `answer.path`.
     pub(crate) fn handle_response(
         &mut self,
-        around: &mut Surroundings<'_>,
+        around: &mut NodeContext<'_>,
         path: PathId,
         answer: Answer,
     ) -> Result<(), Reason> {

@@ -1,11 +1,11 @@
 //! Leaving datagrams of MRC's layout.
 
-use super::super::{ONLY, Piece, Posted, Session, Surroundings};
+use super::super::{NodeContext, ONLY, Piece, Posted, Session};
 use super::memory::Asks;
 use super::{MAILBOX, RECEIVE, RECEIVED_UNIT, tick};
 use crate::frame::Descriptor;
 use crate::memory;
-use crate::plane::{Class, Owner, Parcel};
+use crate::plane::{Class, OuterPacket, Owner};
 use crate::socket::ECT;
 use std::net::SocketAddrV6;
 use strandway_proto::packet::{Data, Flags, Header, Operation, Psn};
@@ -30,7 +30,7 @@ fn before(psn: Psn) -> Psn {
 
 impl Session {
     /// Sends a packet that [`super::Mrc::carries`].
-    pub(in crate::session) fn send_mrc(&mut self, around: &mut Surroundings<'_>, to: SocketAddrV6, packet: &Packet) {
+    pub(in crate::session) fn send_mrc(&mut self, around: &mut NodeContext<'_>, to: SocketAddrV6, packet: &Packet) {
         let Some(mrc) = &mut self.mrc else { return };
         let (mut queue, mut psn) = (mrc.queues[1], Psn::new(0));
         let stamp = Stamp { tick: tick(around.now), coarse: false };
@@ -125,7 +125,7 @@ impl Session {
 
     fn send_inner(
         &mut self,
-        around: &mut Surroundings<'_>,
+        around: &mut NodeContext<'_>,
         to: SocketAddrV6,
         (path, class): (PathId, Class),
         (queue, psn, [ack_request, retransmission]): (u32, Psn, [bool; 2]),
@@ -153,12 +153,12 @@ impl Session {
             pacer.spend(inner.len() as u64);
         }
         let (outer, _) = around.routes.resolve(to, path);
-        let parcel = Parcel { to: *outer.ip(), label: entropy >> 16, class, owner: Owner::Peer(to) };
-        plane.push_inner(parcel, inner);
+        let packet = OuterPacket { to: *outer.ip(), label: entropy >> 16, class, owner: Owner::Peer(to) };
+        plane.push_inner(packet, inner);
     }
 
     /// Sends the transport acknowledgement that is due.
-    pub(in crate::session) fn send_transport(&mut self, around: &mut Surroundings<'_>) -> bool {
+    pub(in crate::session) fn send_transport(&mut self, around: &mut NodeContext<'_>) -> bool {
         let Some(mrc) = &mut self.mrc else { return false };
         let Some(path) = mrc.due else { return false };
         let Some(to) = self.sides.get(usize::from(path.port())).and_then(|side| side.peer) else {
@@ -169,18 +169,18 @@ impl Session {
             return false;
         }
         mrc.due = None;
-        self.say_transport(around, to, path, TransportAck::ACCEPTED);
+        self.send_nack(around, to, path, TransportAck::ACCEPTED);
         true
     }
 
     /// Tells the peer that its operation named memory that it may not write.
-    pub(super) fn refuse_access(&mut self, around: &mut Surroundings<'_>, path: PathId) {
+    pub(super) fn refuse_access(&mut self, around: &mut NodeContext<'_>, path: PathId) {
         if let Some(to) = self.sides.get(usize::from(path.port())).and_then(|side| side.peer) {
-            self.say_transport(around, to, path, TransportAck::REMOTE_ACCESS);
+            self.send_nack(around, to, path, TransportAck::REMOTE_ACCESS);
         }
     }
 
-    fn say_transport(&mut self, around: &mut Surroundings<'_>, to: SocketAddrV6, path: PathId, syndrome: u8) {
+    fn send_nack(&mut self, around: &mut NodeContext<'_>, to: SocketAddrV6, path: PathId, syndrome: u8) {
         let Some(mrc) = &self.mrc else { return };
         let completed = (mrc.claims.completed % Psn::MODULUS) as u32;
         let next = self.endpoint.received_up_to(ONLY);

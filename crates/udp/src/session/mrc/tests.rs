@@ -30,7 +30,7 @@ struct Side {
     session: Session,
     planes: Vec<Plane>,
     memory: Memory,
-    watches: Watches,
+    watches: PeerMonitors,
     windows: Windows,
     requests: crate::node::Requests,
     completions: VecDeque<Completion>,
@@ -40,7 +40,7 @@ struct Side {
 
 macro_rules! around {
     ($side:expr, $now:expr, $routes:expr) => {
-        Surroundings {
+        NodeContext {
             now: $now,
             routes: $routes,
             planes: &mut $side.planes,
@@ -68,9 +68,9 @@ impl Side {
         let profile = Arc::new(config.wire_profile());
         let environment = config.environment(&profile, 1 << 22);
         let secrets = Secrets { from_caller: [1; 32], to_caller: [2; 32] };
-        let mut watches = Watches::new(Span::from_ms(40), Span::from_ms(600_000));
+        let mut watches = PeerMonitors::new(Span::from_ms(40), Span::from_ms(600_000));
         let (local, remote) = if calls { (0x456, 0x123) } else { (0x123, 0x456) };
-        let opening = Opening {
+        let opening = SessionParams {
             handle: Connection::test(0),
             local,
             remote,
@@ -102,13 +102,13 @@ impl Side {
     fn work(&mut self, now: Time, random: &mut Random, fate: Fate) {
         let routes = Routes::default();
         self.session.work(&mut around!(self, now, &routes), Span::ZERO, false).expect("it stays open");
-        for (parcel, mut inner) in self.planes[0].take_inner() {
-            assert_eq!(parcel.label, ocp::read(&inner, ocp::PORT).expect("valid").0.entropy >> 16);
+        for (packet, mut inner) in self.planes[0].take_inner() {
+            assert_eq!(packet.label, ocp::read(&inner, ocp::PORT).expect("valid").0.entropy >> 16);
             let mut chance = |percent: u32| random.below(100) < percent;
             if chance(fate.lost) {
                 continue;
             }
-            let mut class = parcel.class;
+            let mut class = packet.class;
             if chance(fate.damaged) {
                 // A byte of the address that the packet is for, which the ICRC covers.
                 inner[30] ^= 0x10;

@@ -1,0 +1,343 @@
+//! The numbers of fragments: registers that programs store into and add to, and gradients as 32-bit integers.
+//!
+//! Gradients become integers by a factor 2^k (ESA sheet, section 9). If an integer is so large that the sum of
+//! `workers` such integers could overflow, its fragment travels as floats. So no sum of honest workers overflows.
+
+use strandway_proto::program::Elements;
+
+/// Numbered registers, each with the numbers of one fragment. They grow when a higher number is named, so the caller
+/// must bound the numbers.
+#[derive(Debug, Default)]
+pub(super) struct Registers {
+    elements: usize,
+    numbers: Vec<i32>,
+    /// For each register: does it hold floats?
+    floats: Vec<bool>,
+}
+
+impl Registers {
+    pub(super) fn new(elements: u16, count: u32) -> Registers {
+        let elements = usize::from(elements);
+        Registers { elements, numbers: vec![0; elements * count as usize], floats: vec![false; count as usize] }
+    }
+
+    fn at(&mut self, register: u32) -> std::ops::Range<usize> {
+        let at = register as usize;
+        if at >= self.floats.len() {
+            self.floats.resize(at + 1, false);
+            self.numbers.resize((at + 1) * self.elements, 0);
+        }
+        at * self.elements..(at + 1) * self.elements
+    }
+
+    /// Overwrites a register. `float`: the incoming numbers are the bits of floats.
+    pub(super) fn store(&mut self, to: u32, from: Elements, incoming: &[i32], float: bool) {
+        let place = self.at(to);
+        match from {
+            Elements::Register(from) => {
+                let (from, float) = (self.at(from), self.floats.get(from as usize).copied());
+                self.numbers.copy_within(from, place.start);
+                self.floats[to as usize] = float.unwrap_or(false);
+            }
+            _ => {
+                let length = incoming.len().min(self.elements);
+                let (start, rest) = self.numbers[place].split_at_mut(length);
+                start.copy_from_slice(&incoming[..length]);
+                rest.fill(0);
+                self.floats[to as usize] = float;
+            }
+        }
+    }
+
+    /// Adds to a register, as floats if it holds floats. Integers saturate.
+    pub(super) fn add(&mut self, to: u32, from: Elements, incoming: &[i32]) {
+        let place = self.at(to);
+        let float = self.floats[to as usize];
+        match from {
+            Elements::Register(from) => {
+                let from = self.at(from);
+                if from == place {
+                    return;
+                }
+                // Two places of one vector: it is split at the later one.
+                let middle = place.start.max(from.start);
+                let (low, high) = self.numbers.split_at_mut(middle);
+                let (low, high) = (&mut low[place.start.min(from.start)..], &mut high[..self.elements]);
+                let low = &mut low[..self.elements];
+                if place.start < from.start { add(low, high, float) } else { add(high, low, float) }
+            }
+            _ => add(&mut self.numbers[place], incoming, float),
+        }
+    }
+
+    /// The numbers that an act refers to.
+    pub(super) fn get<'a>(&'a self, elements: Elements, incoming: &'a [i32]) -> &'a [i32] {
+        match elements {
+            Elements::Register(at) => {
+                self.numbers.get(at as usize * self.elements..(at as usize + 1) * self.elements).unwrap_or(&[])
+            }
+            Elements::Incoming => incoming,
+            Elements::None | Elements::Own(_) | Elements::Result(_) => &[],
+        }
+    }
+}
+
+fn add(to: &mut [i32], from: &[i32], float: bool) {
+    match float {
+        false => add_integers(to, from),
+        true => to.iter_mut().zip(from).for_each(|(sum, &more)| {
+            *sum = (f32::from_bits(*sum as u32) + f32::from_bits(more as u32)).to_bits() as i32;
+        }),
+    }
+}
+
+/// Adds integers, with saturation. Sums of honest workers never saturate: so all are added without a check first, and
+/// the rare overflows are corrected afterwards.
+fn add_integers(to: &mut [i32], from: &[i32]) {
+    let mut overflows = 0;
+    for (sum, &more) in to.iter_mut().zip(from) {
+        let (before, after) = (*sum, sum.wrapping_add(more));
+        // The sign of a sum that overflows differs from the sign of both numbers.
+        overflows |= (before ^ after) & (more ^ after);
+        *sum = after;
+    }
+    if overflows < 0 {
+        to.iter_mut().zip(from).for_each(|(sum, &more)| *sum = sum.wrapping_sub(more).saturating_add(more));
+    }
+}
+
+/// The elements of a datagram: in place if they lie at a multiple of four bytes, else in `copy`.
+pub(super) fn read<'a>(bytes: &'a [u8], copy: &'a mut Vec<i32>) -> &'a [i32] {
+    // Elements are little-endian.
+    if cfg!(target_endian = "little")
+        && let Ok(elements) = bytemuck::try_cast_slice(bytes)
+    {
+        return elements;
+    }
+    // `extend` would be compiled into a copy of one number at a time.
+    copy.resize(bytes.len() / 4, 0);
+    for (to, from) in copy.iter_mut().zip(bytes.chunks_exact(4)) {
+        *to = i32::from_le_bytes([from[0], from[1], from[2], from[3]]);
+    }
+    copy
+}
+
+/// How gradients become integers: by a factor 2^k.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale {
+    factor: f64,
+    limit: i32,
+}
+
+/// 1.5 x 2^52: adding a number below 2^51 rounds it to the nearest integer, ties to even.
+const ROUND: f64 = 6_755_399_441_055_744.0;
+
+impl Scale {
+    /// For sums of `workers` numbers, none of which is expected to be larger than `max_abs`. Larger ones are added as
+    /// floats.
+    /// ESA sheet, section 9: `workers x max_abs x 2^k < 2^31`.
+    pub fn new(workers: u32, max_abs: f32) -> Scale {
+        let workers = workers.max(1);
+        let ceil_log2 = |x: f64| {
+            let (bits, one) = (x.to_bits(), f64::MANTISSA_DIGITS - 1);
+            (bits >> one) as i32 - 1023 + i32::from(bits & ((1 << one) - 1) != 0)
+        };
+        let max_abs = if max_abs.is_finite() { f64::from(max_abs.abs()).max(1e-30) } else { 16.0 };
+        let k = 31 - ceil_log2(max_abs) - ceil_log2(f64::from(workers)) - 1;
+        Scale { factor: f64::from_bits(((k + 1023) as u64) << 52), limit: ((i32::MAX - 1) as u32 / workers) as i32 }
+    }
+
+    /// For sums of `workers` numbers of a block whose exponent is `exponent`: all are below 2^`exponent`. The factor is
+    /// not a power of two. SwitchML; ESA sheet, section 9: `f = (2^31 - 1) / (n 2^e)`; ours is smaller by `1 /
+    /// 2^(e+1)`, so that rounding cannot make a sum overflow with any number of workers.
+    pub(super) fn of_block(workers: u32, exponent: i8) -> Scale {
+        let most = f64::from(i32::MAX) / f64::from(workers.max(1));
+        let unit = f64::from_bits(((1023 - i64::from(exponent)) as u64) << 52);
+        Scale { factor: (most - 0.5) * unit, limit: most.ceil() as i32 }
+    }
+
+    /// The factor, 2^k.
+    pub const fn factor(&self) -> f64 {
+        self.factor
+    }
+
+    /// Converts numbers to integers, rounded to the nearest one; false if one of them is too large, or not a number.
+    pub fn quantise(&self, from: &[f32], to: &mut [i32]) -> bool {
+        let limit = f64::from(self.limit);
+        let mut fits = true;
+        for (to, &from) in to.iter_mut().zip(from) {
+            let scaled = f64::from(from) * self.factor;
+            fits &= scaled.abs() <= limit;
+            *to = (scaled + ROUND).to_bits() as i32;
+        }
+        fits
+    }
+
+    /// Converts sums to numbers; false if a sum has saturated, which does not happen with honest workers.
+    pub fn restore(&self, from: &[i32], to: &mut [f32]) -> bool {
+        let factor = 1.0 / self.factor;
+        let mut sound = true;
+        for (to, &from) in to.iter_mut().zip(from) {
+            sound &= from != i32::MAX && from != i32::MIN;
+            *to = (f64::from(from) * factor) as f32;
+        }
+        sound
+    }
+}
+
+/// The least and the greatest exponent of a block: below, factors would exceed the range of `f32`; above, numbers are
+/// infinite. ESA sheet, section 9.
+const EXPONENTS: std::ops::RangeInclusive<i32> = -90..=127;
+
+/// The exponents of a block: of its first and of its second half. All numbers of a half are below 2 to the power of its
+/// exponent. `None` if a number is infinite, NaN, or 2^127 or more. SwitchML.
+pub(super) fn exponents_of_block(block: &[f32], elements: usize) -> Option<[i8; 2]> {
+    let (first, second) = block.split_at(half(elements).min(block.len()));
+    let of = |numbers: &[f32]| {
+        // The bits of non-negative floats have the order of the floats; infinities and NaN come last.
+        let most = numbers.iter().map(|x| x.to_bits() & 0x7fff_ffff).max().unwrap_or(0);
+        let exponent = (most >> 23) as i32 - 126;
+        (exponent <= *EXPONENTS.end()).then(|| exponent.max(*EXPONENTS.start()) as i8)
+    };
+    Some([of(first)?, of(second)?])
+}
+
+/// The numbers of a block that its first exponent is for.
+pub(super) const fn half(elements: usize) -> usize {
+    elements.div_ceil(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_sum_of_numbers_that_fit_overflows(
+            workers in 1u32..1025, max_abs in 1e-6f32..1e6, numbers in prop::collection::vec(-2.0f32..2.0, 1..50),
+        ) {
+            let scale = Scale::new(workers, max_abs);
+            prop_assert!(f64::from(workers) * f64::from(max_abs) * scale.factor() < 2f64.powi(31));
+            let numbers: Vec<f32> = numbers.iter().map(|x| x * max_abs).collect();
+            let mut integers = vec![0; numbers.len()];
+            if scale.quantise(&numbers, &mut integers) {
+                for (&x, &q) in numbers.iter().zip(&integers) {
+                    prop_assert_eq!(f64::from(q), (f64::from(x) * scale.factor()).round_ties_even());
+                    prop_assert!(i64::from(q).abs() * i64::from(workers) < i64::from(i32::MAX));
+                }
+            } else {
+                let most = numbers.iter().map(|x| f64::from(x.abs()) * scale.factor()).fold(0.0, f64::max);
+                prop_assert!(most > f64::from(i32::MAX - 1) / f64::from(workers) - 1.0);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_sum_of_a_block_overflows_and_its_error_is_half_a_step_for_each_worker(
+            blocks in prop::collection::vec(prop::collection::vec(-1.0f32..1.0, 8), 1..40), shift in -80i32..120,
+        ) {
+            let size = (f64::from(shift)).exp2() as f32;
+            let blocks: Vec<Vec<f32>> = blocks.into_iter().map(|b| b.into_iter().map(|x| x * size).collect()).collect();
+            let workers = blocks.len() as u32;
+            let own: Vec<[i8; 2]> = blocks.iter().map(|b| exponents_of_block(b, 8).expect("finite")).collect();
+            for (at, places) in [(0, 0..4), (1, 4..8)] {
+                let exponent = own.iter().map(|pair| pair[at]).max().expect("a worker");
+                let scale = Scale::of_block(workers, exponent);
+                let mut sums = vec![0i32; 4];
+                for block in &blocks {
+                    let mut integers = vec![0; 4];
+                    prop_assert!(scale.quantise(&block[places.clone()], &mut integers), "it fits by its exponent");
+                    for (sum, more) in sums.iter_mut().zip(integers) {
+                        *sum = sum.checked_add(more).expect("no sum overflows");
+                    }
+                }
+                let mut out = vec![0.0; 4];
+                prop_assert!(scale.restore(&sums, &mut out));
+                for (place, &sum) in places.zip(&out) {
+                    let exact: f64 = blocks.iter().map(|block| f64::from(block[place])).sum();
+                    let step = f64::from(workers) * 0.5 / scale.factor() + exact.abs() * 2f64.powi(-23);
+                    prop_assert!((f64::from(sum) - exact).abs() <= step, "{sum} of {exact}, steps of {step}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn exponents_are_just_above_the_largest_number_of_each_half() {
+        let of = |a: f32, b: f32| exponents_of_block(&[0.0, a, b], 4);
+        assert_eq!(of(1.0, -0.75), Some([1, 0]));
+        assert_eq!(of(0.0, f32::from_bits(1)), Some([-90, -90]), "zeros and the smallest numbers");
+        assert_eq!(of(-1.7e38, 1.0), Some([127, 1]));
+        assert!([f32::INFINITY, f32::NAN, 1.71e38].iter().all(|&x| of(x, 1.0).is_none() && of(1.0, x).is_none()));
+        assert_eq!(exponents_of_block(&[3.0], 4), Some([2, -90]), "a short block");
+        // The largest number of a half, in a sum of as many workers as there can be.
+        for workers in [1, 2, 32, 1_024] {
+            let (largest, scale) = (f32::from_bits(1f32.to_bits() - 1), Scale::of_block(workers, 0));
+            let mut integer = [0];
+            assert!(scale.quantise(&[largest], &mut integer));
+            assert!(i64::from(integer[0]) * i64::from(workers) <= i64::from(i32::MAX));
+        }
+    }
+
+    #[test]
+    fn the_sheets_factors() {
+        let k = |workers| Scale::new(workers, 16.0).factor().log2();
+        assert_eq!([1, 8, 9, 1024].map(k), [26.0, 23.0, 22.0, 16.0]);
+        let scale = Scale::new(2, 16.0);
+        assert!(!scale.quantise(&[f32::NAN], &mut [0]) && !scale.quantise(&[f32::INFINITY], &mut [0]));
+        assert!(!scale.restore(&[i32::MAX], &mut [0.0]));
+    }
+
+    #[test]
+    fn the_largest_integer_that_fits_leaves_room_for_all_workers() {
+        // By powers of two, the limit and the integer above it have exact floats.
+        for (workers, limit) in [(128, (1 << 24) - 1), (256, (1 << 23) - 1), (1_024, (1 << 21) - 1)] {
+            let scale = Scale { factor: 1.0, ..Scale::new(workers, 16.0) };
+            assert_eq!(scale.limit, limit);
+            assert!(
+                i64::from(limit) * i64::from(workers) < i64::from(i32::MAX),
+                "no sum looks as if it had overflowed"
+            );
+            let mut integers = [0; 2];
+            assert!(scale.quantise(&[limit as f32, -limit as f32], &mut integers));
+            assert_eq!(integers, [limit, -limit]);
+            for beyond in [(limit + 1) as f32, -(limit + 1) as f32] {
+                assert!(!scale.quantise(&[1.0, beyond], &mut integers), "{workers} workers, {beyond}");
+            }
+        }
+    }
+
+    #[test]
+    fn elements_are_read_in_place_or_from_odd_places() {
+        let bytes: Vec<u8> = (0..44).collect();
+        for start in 0..4 {
+            let mut copy = Vec::new();
+            let right: Vec<i32> = bytes[start..start + 40]
+                .chunks_exact(4)
+                .map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+                .collect();
+            assert_eq!(read(&bytes[start..start + 40], &mut copy), right);
+        }
+    }
+
+    #[test]
+    fn registers_add_integers_and_floats_each_in_their_way() {
+        let mut registers = Registers::new(2, 1);
+        registers.store(0, Elements::Incoming, &[1, i32::MAX - 1], false);
+        registers.add(0, Elements::Incoming, &[2, 5]);
+        assert_eq!(registers.get(Elements::Register(0), &[]), [3, i32::MAX]);
+        let bits = |x: f32| x.to_bits() as i32;
+        registers.store(3, Elements::Incoming, &[bits(0.5), bits(2.0)], true);
+        registers.store(1, Elements::Incoming, &[bits(0.25), bits(-2.0)], true);
+        registers.add(3, Elements::Register(1), &[]);
+        registers.add(1, Elements::Register(3), &[]);
+        assert_eq!(registers.get(Elements::Register(3), &[]), [bits(0.75), bits(0.0)]);
+        assert_eq!(registers.get(Elements::Register(1), &[]), [bits(1.0), bits(-2.0)]);
+        registers.store(2, Elements::Register(0), &[], false);
+        registers.add(2, Elements::Register(0), &[]);
+        assert_eq!(registers.get(Elements::Register(2), &[]), [6, i32::MAX]);
+        assert!(registers.get(Elements::Register(9), &[]).is_empty());
+    }
+}

@@ -1,0 +1,145 @@
+//! A worker's connection to its switch: the worker joins over it, and its end means that the switch or the session is
+//! gone.
+
+use super::message::{BYTES, Join, Message, Refusal, Welcome};
+use super::terms;
+use super::worker::SwitchAccess;
+use crate::error::GroupError;
+use std::net::SocketAddrV6;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use strandway_udp::address::shown;
+use strandway_udp::{Completion, Node, Reason};
+
+/// The longest that a thread sleeps before it checks whether to end.
+const NAP: Duration = Duration::from_millis(50);
+/// The time between two attempts to join a session that another team holds: ours.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Why a worker does not take part.
+pub(super) enum Apart {
+    /// There is no switch, or none with this key.
+    Silent(String),
+    /// The switch has answered, and has then been silent: it may be busy.
+    Paused(String),
+    Refused(Refusal),
+    Failed(GroupError),
+}
+
+impl std::fmt::Display for Apart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Apart::Silent(why) | Apart::Paused(why) => f.write_str(why),
+            Apart::Refused(reason) => reason.fmt(f),
+            Apart::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+/// A connection to a switch, kept alive by a thread of its own, so that its worker may compute for any time.
+pub(super) struct SwitchConnection {
+    lost: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl SwitchConnection {
+    /// Joins a job at its admission address, and waits at most the way's patience for the answer.
+    pub(super) fn open(
+        way: &SwitchAccess<'_>,
+        join: Join,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(SwitchConnection, Welcome), Apart> {
+        let until = Instant::now() + way.patience;
+        let mut refused = None;
+        loop {
+            match SwitchConnection::try_open(way, join, until, stop) {
+                // An earlier session may end soon, since its switch has not noticed yet that its workers are gone.
+                Err(Apart::Refused(reason)) if reason.passes() && Instant::now() + AGAIN < until => {
+                    refused = Some(reason);
+                    std::thread::sleep(AGAIN);
+                }
+                Err(Apart::Paused(_)) if Instant::now() + AGAIN < until => std::thread::sleep(AGAIN),
+                Err(Apart::Silent(why) | Apart::Paused(why)) => {
+                    return Err(refused.map_or(Apart::Silent(why), Apart::Refused));
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn try_open(
+        way: &SwitchAccess<'_>,
+        join: Join,
+        until: Instant,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(SwitchConnection, Welcome), Apart> {
+        let admission = way.admission;
+        let failed = |error: strandway_udp::Error| Apart::Failed(error.into());
+        let ours = SocketAddrV6::new(way.ours, 0, 0, admission.scope_id());
+        let mut config = terms::admission(way.key, ours, way.silence).map_err(Apart::Failed)?;
+        config.accept = false;
+        config.handshake_timeout = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(50));
+        let mut node = Node::bind(config).map_err(failed)?;
+        let connection = node.connect(&[admission]).map_err(failed)?;
+        let inbox = node.register(vec![0; BYTES]);
+        let out = node.register(Message::Join(join).encode());
+        loop {
+            if stop() {
+                return Err(Apart::Failed(GroupError::Stopped));
+            }
+            match node.wait(NAP).map_err(failed)? {
+                Some(Completion::Connected { .. }) => {
+                    // A connection can end in the turn in which it begins: `Closed` follows, with the reason.
+                    let _ = node.recv(connection, inbox, 0..BYTES).and_then(|_| node.send(connection, out, 0..BYTES));
+                }
+                Some(Completion::Received { .. }) => {
+                    return match Message::decode(node.memory(inbox).map_err(failed)?) {
+                        Some(Message::Welcome(welcome)) => Ok((SwitchConnection::keep(node), *welcome)),
+                        Some(Message::Refused(reason)) => Err(Apart::Refused(reason)),
+                        _ => Err(Apart::Refused(Refusal::Version)),
+                    };
+                }
+                Some(Completion::Closed { reason, .. }) => {
+                    let why = format!("no switch at {}: {reason}", shown(admission));
+                    return Err(if reason == Reason::PeerSilent { Apart::Paused(why) } else { Apart::Silent(why) });
+                }
+                _ if Instant::now() > until => {
+                    return Err(Apart::Silent(format!("the switch at {} is silent", shown(admission))));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn keep(mut node: Node) -> SwitchConnection {
+        let (lost, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (tell, ended) = (Arc::clone(&lost), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            while !ended.load(Ordering::Relaxed) {
+                if matches!(node.wait(NAP), Ok(Some(Completion::Closed { .. })) | Err(_)) {
+                    tell.store(true, Ordering::Relaxed);
+                    return;
+                }
+            }
+        });
+        SwitchConnection { lost, stop, thread: Some(thread) }
+    }
+
+    /// Has the connection ended?
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for SwitchConnection {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // The node closes its connection when the thread ends.
+            let _ = thread.join();
+        }
+    }
+}

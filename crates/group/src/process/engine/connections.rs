@@ -1,0 +1,212 @@
+//! Lines to peers: messages that leave, and completions of the node.
+
+use super::super::failure::Failure;
+use super::super::message::{Id, Message, PeerMessage};
+use super::super::record::Record;
+use super::super::task::Stage;
+use super::{About, Engine, Outcome, OutgoingMessage, PeerConnection, SLOT, SLOTS, Sent, Slots, while_connected};
+use strandway_udp::{Completion, Connection, Error};
+
+impl Engine {
+    /// Sends a message that keeps the two sides in step.
+    pub(super) fn send_message(&mut self, peer: usize, message: &Message<'_>) -> Outcome {
+        self.post(peer, message, About::Control)
+    }
+
+    pub(super) fn post(&mut self, peer: usize, message: &Message<'_>, about: About) -> Outcome {
+        let control = OutgoingMessage { bytes: message.encode(), about };
+        let one = &mut self.peers[peer];
+        match &one.line {
+            PeerConnection::Open(connection) if one.backlog.is_empty() => {
+                let connection = *connection;
+                if let Some(control) = self.send(connection, control)? {
+                    self.peers[peer].backlog.push_back(control);
+                }
+            }
+            PeerConnection::Gone(_) => {}
+            _ => one.backlog.push_back(control),
+        }
+        Ok(())
+    }
+
+    /// Gives the message back if the line has no room for it now, or has just ended.
+    fn send(&mut self, connection: Connection, control: OutgoingMessage) -> Result<Option<OutgoingMessage>, Error> {
+        let OutgoingMessage { bytes, about } = control;
+        let length = bytes.len();
+        let region = self.node.register(bytes);
+        match self.node.send(connection, region, 0..length) {
+            Ok(operation) => {
+                if about != About::Control
+                    && let Some(&peer) = self.by_connection.get(&connection)
+                {
+                    self.peers[peer].posted.messages += 1;
+                }
+                self.sent.insert(operation, (connection, Sent::Message(region, about)));
+                Ok(None)
+            }
+            // The end of a line is told elsewhere.
+            Err(Error::Busy { .. } | Error::NoConnection | Error::NotConnected) => {
+                let bytes = self.node.deregister(region)?;
+                Ok(Some(OutgoingMessage { bytes, about }))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn flush(&mut self, peer: usize) -> Outcome {
+        while let PeerConnection::Open(connection) = self.peers[peer].line {
+            let Some(control) = self.peers[peer].backlog.pop_front() else { break };
+            if let Some(control) = self.send(connection, control)? {
+                self.peers[peer].backlog.push_front(control);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn handle_completion(&mut self, completion: Completion) -> Outcome {
+        match completion {
+            Completion::Connected { connection } => {
+                self.listen(connection)?;
+                let Some(&peer) = self.by_connection.get(&connection) else { return Ok(()) };
+                let bytes = Message::of_process(PeerMessage::Hello(self.id)).encode();
+                self.send(connection, OutgoingMessage { bytes, about: About::Control })?;
+                self.set_open(peer, connection)
+            }
+            Completion::Accepted { connection, .. } => {
+                self.strangers.insert(connection);
+                self.listen(connection)
+            }
+            Completion::Received { connection, bytes, .. } => self.handle_bytes(connection, bytes as usize),
+            Completion::Written { connection, immediate, bytes } => {
+                let Some(opened) = self.landings.remove(&(connection, immediate)) else { return Ok(()) };
+                self.node.revoke(opened.landing.region);
+                let staged = opened.staging.map(|region| self.node.deregister(region)).transpose()?;
+                if let Some(waiting) = self.keyless.pop_first() {
+                    self.progress(waiting)?;
+                }
+                let id = opened.task;
+                self.clear(id)?;
+                let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
+                if let Some(&peer) = self.by_connection.get(&connection) {
+                    self.peers[peer].accepted.writes += 1;
+                }
+                if bytes != opened.landing.region.bytes {
+                    let what = format!("{bytes} bytes came where {} were due", opened.landing.region.bytes);
+                    return self.fail(id, &Failure::Mismatch(what));
+                }
+                match staged {
+                    Some(bytes) => task.take(&mut self.node, &mut self.pool, opened.receive, bytes)?,
+                    None => task.done(opened.receive),
+                }
+                self.progress(id)
+            }
+            Completion::Sent { operation, .. } => {
+                let Some((connection, sent)) = self.sent.remove(&operation) else { return Ok(()) };
+                let peer = self.by_connection.get(&connection).copied();
+                match sent {
+                    Sent::Message(region, about) => {
+                        self.node.deregister(region)?;
+                        if let About::Send { task } = about {
+                            self.end_send(task, 0)?;
+                        }
+                    }
+                    Sent::Long { task, send } => {
+                        self.clear(task)?;
+                        self.end_send(task, send)?;
+                    }
+                }
+                let Some(peer) = peer else { return Ok(()) };
+                if !self.peers[peer].backlog.is_empty() {
+                    self.flush(peer)?;
+                }
+                // There is room for one more operation.
+                match self.peers[peer].crowded.pop_first() {
+                    Some(waiting) => self.progress(waiting),
+                    None => Ok(()),
+                }
+            }
+            Completion::Closed { connection, reason } => self.handle_closed(connection, reason),
+            Completion::Probed { number, .. } => {
+                self.handle_probed(number);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A send has arrived.
+    fn end_send(&mut self, id: u64, send: usize) -> Outcome {
+        let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
+        if task.sent[send] != Stage::Done {
+            task.sent[send] = Stage::Done;
+            task.left -= 1;
+        }
+        self.progress(id)
+    }
+
+    fn listen(&mut self, connection: Connection) -> Outcome {
+        let region = self.node.register(vec![0; SLOT * SLOTS]);
+        self.slots.insert(connection, Slots { region, next: 0 });
+        for slot in 0..SLOTS {
+            if while_connected(self.node.recv(connection, region, slot * SLOT..(slot + 1) * SLOT))?.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn set_open(&mut self, peer: usize, connection: Connection) -> Outcome {
+        self.by_connection.insert(connection, peer);
+        self.peers[peer].line = PeerConnection::Open(connection);
+        self.flush(peer)?;
+        // Tasks that have waited for the line.
+        let ids: Vec<u64> = self.tasks.keys().copied().collect();
+        ids.into_iter().try_for_each(|id| self.progress(id))
+    }
+
+    /// A message is in the connection's next slot.
+    fn handle_bytes(&mut self, connection: Connection, length: usize) -> Outcome {
+        let Some(slots) = self.slots.get_mut(&connection) else { return Ok(()) };
+        let (region, start) = (slots.region, slots.next * SLOT);
+        slots.next = (slots.next + 1) % SLOTS;
+        // Copied out: what it says changes the node that holds it.
+        let mut bytes = std::mem::take(&mut self.heard);
+        bytes.clear();
+        bytes.extend_from_slice(&self.node.memory(region)?[start..start + length.min(SLOT)]);
+        // The connection may have ended behind this message.
+        while_connected(self.node.recv(connection, region, start..start + SLOT))?;
+        let heeded = self.handle_message(connection, &bytes);
+        self.heard = bytes;
+        heeded
+    }
+
+    fn handle_message(&mut self, connection: Connection, bytes: &[u8]) -> Outcome {
+        let Some(message) = Message::decode(bytes) else { return self.cut_off(connection, "it breaks the protocol") };
+        if let PeerMessage::Hello(id) = message.said {
+            return self.handle_hello(connection, id);
+        }
+        let Some(&peer) = self.by_connection.get(&connection) else {
+            return self.cut_off(connection, "it does not say who it is");
+        };
+        self.handle(peer, &message)
+    }
+
+    fn handle_hello(&mut self, connection: Connection, id: Id) -> Outcome {
+        if !self.strangers.remove(&connection) {
+            return self.cut_off(connection, "it says twice who it is");
+        }
+        let peer = match self.by_id.get(&id) {
+            Some(&peer) => peer,
+            None => {
+                // Its group is not known here yet; its record comes with that.
+                let record = Record { id, host: "an unknown host".into(), addresses: Vec::new(), settled: None };
+                self.place_peer(record)
+            }
+        };
+        if !matches!(self.peers[peer].line, PeerConnection::Expected) {
+            return self.cut_off(connection, "it has another connection");
+        }
+        self.set_open(peer, connection)
+    }
+}

@@ -1,0 +1,224 @@
+//! The helm of a process: its engine, the commands that wait for it, and the thread that steers.
+//!
+//! A process has a thread that steers, so that packets move while no caller is there. A caller that waits for its work
+//! takes the helm instead: its work begins and ends on its own thread, without a wake-up of the process's thread. When
+//! the caller leaves, the process's thread stays away for [`LEASE`], since the next call is likely to come soon.
+
+use super::engine::{Command, Engine};
+use super::failure::Failure;
+use super::work::Work;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+use strandway_udp::{Error, Waker};
+
+/// How long the process's thread leaves the helm alone after a caller: ours. Long enough for a program that calls again
+/// at once, and not noticed by peers, who wait longer before they send something again.
+const LEASE: Duration = Duration::from_micros(200);
+/// If a caller has had the helm for longer than this, it says when it leaves; otherwise the process's thread finds out
+/// by itself. Ours.
+const LONG: Duration = Duration::from_millis(1);
+/// The longest turn of a thread at the helm.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Where callers leave their commands.
+#[derive(Default)]
+pub(super) struct Commands(Mutex<List>);
+
+#[derive(Default)]
+struct List {
+    list: VecDeque<Command>,
+    /// The engine is no more: why.
+    ended: Option<String>,
+}
+
+impl Commands {
+    fn lock(&self) -> MutexGuard<'_, List> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The oldest one.
+    pub(super) fn take(&self) -> Option<Command> {
+        self.lock().list.pop_front()
+    }
+
+    /// Leaves one, or gives it back with the reason why nobody will carry it out.
+    fn leave(&self, command: Command) -> Result<(), (Command, String)> {
+        let mut list = self.lock();
+        match &list.ended {
+            Some(why) => Err((command, why.clone())),
+            None => {
+                list.list.push_back(command);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// See the head of this file.
+pub(super) struct ProgressEngine {
+    commands: Commands,
+    /// `None` once it has ended.
+    engine: Mutex<Option<Engine>>,
+    waker: Waker,
+    /// A caller is at the helm, or wants to be.
+    called: AtomicBool,
+    /// Until when the process's thread stays away.
+    lease: Mutex<Option<Instant>>,
+    /// Tells the process's thread to come back.
+    back: Condvar,
+    /// How often a caller has had the helm.
+    turns: AtomicUsize,
+}
+
+impl ProgressEngine {
+    pub(super) fn new(engine: Engine, waker: Waker) -> ProgressEngine {
+        ProgressEngine {
+            commands: Commands::default(),
+            engine: Mutex::new(Some(engine)),
+            waker,
+            called: AtomicBool::new(false),
+            lease: Mutex::new(None),
+            back: Condvar::new(),
+            turns: AtomicUsize::new(0),
+        }
+    }
+
+    /// Is there an engine?
+    pub(super) fn is_alive(&self) -> bool {
+        self.commands.lock().ended.is_none()
+    }
+
+    /// Leaves a command. If nobody is at the helm, it is carried out now, on this thread.
+    pub(super) fn submit(&self, command: Command) {
+        if let Err((command, why)) = self.commands.leave(command) {
+            return refuse(command, &why);
+        }
+        match self.engine.try_lock() {
+            Ok(mut engine) => {
+                self.guarded(&mut engine, |engine| engine.handle_commands(&self.commands).map(|()| true));
+            }
+            // The thread at the helm looks for commands before it sleeps.
+            Err(_) => self.waker.wake(),
+        }
+    }
+
+    /// Steers until a work has ended, or `until`. Returns at once if another caller steers: it moves this work, too.
+    pub(super) fn drive(&self, work: &Work, until: Option<Instant>) {
+        if self.called.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return;
+        }
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        let began = Instant::now();
+        let mut engine = match self.engine.try_lock() {
+            Ok(engine) => engine,
+            Err(TryLockError::Poisoned(engine)) => engine.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                // The process's thread sleeps on its sockets. It sees `called` when it wakes.
+                self.waker.wake();
+                self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+            }
+        };
+        while !work.is_ended() {
+            let left = until.map_or(LONGEST, |until| until.saturating_duration_since(Instant::now()));
+            if engine.as_ref().is_none_or(Engine::is_ending) {
+                break;
+            }
+            self.guarded(&mut engine, |engine| {
+                engine.handle_commands(&self.commands)?;
+                // A command may have ended it: nothing to wait for then.
+                if work.is_ended() { Ok(true) } else { engine.turn(&self.commands, left.min(LONGEST)) }
+            });
+            // At least one turn, so that a caller who only looks again and again moves its packets, too.
+            if left.is_zero() {
+                break;
+            }
+        }
+        let busy = engine.as_mut().is_some_and(|engine| {
+            engine.let_go();
+            engine.is_busy() || engine.is_ending()
+        });
+        drop(engine);
+        let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        *lease = if busy { None } else { Some(now + LEASE) };
+        self.called.store(false, Ordering::Release);
+        drop(lease);
+        if busy || now.duration_since(began) >= LONG {
+            self.back.notify_one();
+        }
+    }
+
+    /// The process's thread: steers whenever no caller does, until the engine ends.
+    pub(super) fn run(&self) {
+        loop {
+            self.stay_away();
+            let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+            while !self.called.load(Ordering::Acquire) {
+                if engine.is_none() {
+                    return;
+                }
+                self.guarded(&mut engine, |engine| engine.turn(&self.commands, LONGEST));
+            }
+        }
+    }
+
+    /// Waits until no caller is at the helm, and the lease of the last one is over.
+    fn stay_away(&self) {
+        let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
+        // The caller at the helm, and since when at least it has it.
+        let mut caller = (self.turns.load(Ordering::Relaxed), Instant::now());
+        loop {
+            let longest = if self.called.load(Ordering::Acquire) {
+                let turns = self.turns.load(Ordering::Relaxed);
+                if turns != caller.0 {
+                    caller = (turns, Instant::now());
+                }
+                // Short calls do not pay for a wake-up of this thread; long ones wake it.
+                if caller.1.elapsed() >= 2 * LONG { LONGEST } else { LEASE }
+            } else {
+                let left = lease.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
+                if left.is_zero() {
+                    *lease = None;
+                    return;
+                }
+                left
+            };
+            lease = self.back.wait_timeout(lease, longest).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Lets the process's thread come back at once.
+    pub(super) fn call_back(&self) {
+        *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.back.notify_one();
+    }
+
+    /// Does something with the engine, and ends it if that fails, or if it says that it is at its end.
+    fn guarded(&self, engine: &mut Option<Engine>, what: impl FnOnce(&mut Engine) -> Result<bool, Error>) {
+        let Some(one) = engine else { return };
+        let why = match catch_unwind(AssertUnwindSafe(|| what(one))) {
+            Ok(Ok(true)) => return,
+            Ok(Ok(false)) => "the process has left".to_string(),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "a defect, see the message of the panic".to_string(),
+        };
+        // Its tasks fail, and peers hear good-bye.
+        *engine = None;
+        let left = {
+            let mut list = self.commands.lock();
+            list.ended = Some(why.clone());
+            std::mem::take(&mut list.list)
+        };
+        left.into_iter().for_each(|command| refuse(command, &why));
+    }
+}
+
+/// A command that nobody carries out.
+fn refuse(command: Command, why: &str) {
+    if let Command::Begin(begin) = command {
+        begin.work.end(Err(Failure::Node(why.into())));
+    }
+}
