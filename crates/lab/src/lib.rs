@@ -1,9 +1,9 @@
 #![doc = include_str!("../README.md")]
 
-mod alone;
+mod ideal_fct;
 pub mod cost;
 mod estimate;
-pub mod light;
+pub mod propagation;
 pub mod output;
 pub mod pcap;
 pub mod plan;

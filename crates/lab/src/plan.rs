@@ -1,6 +1,6 @@
 //! Turns a scenario into a checked plan.
 
-use crate::alone::Alone;
+use crate::ideal_fct::Alone;
 use crate::reader::{Sink, show};
 use crate::report::Report;
 use crate::report::text::count;
@@ -142,7 +142,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         notes.extend(own.filter_map(|own| profile::wait_for_pauses(own, None, derived.rate)));
         notes.dedup();
     }
-    notes.extend(fabric.vain(&ports));
+    notes.extend(fabric.unused_settings(&ports));
     let has = |key: &str| root.get("fabric").is_some_and(|fabric| fabric.get(key).is_some());
     if !has("topo") {
         let sizes = ["k", "hosts_per_leaf", "leaves_per_pod", "aggs_per_pod", "cores_per_agg"];
@@ -174,7 +174,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
     let ideal = Span(last.0.saturating_add(busy.0).saturating_add(derived.base_rtt.0));
     let chain = traffic.collectives.iter().map(|c| c.bound.0).max().unwrap_or(0);
     let chain = chain.max(fsdp::longest(&traffic.jobs, &traffic.scripted));
-    let patience = patience(&topology, &PortSettings { data_queue: derived.queue, ..ports }, &traffic.profiles);
+    let patience = time_allowance(&topology, &PortSettings { data_queue: derived.queue, ..ports }, &traffic.profiles);
     let time_limit = match run.time_limit {
         Some(limit) => Time(limit.0),
         None => Time(last.0.saturating_add((busy * 50).0.max(chain.saturating_mul(10)).max(patience.0))),
@@ -240,7 +240,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         rows,
         capture,
     };
-    notes.extend(unmet(&plan));
+    notes.extend(unsupported(&plan));
     notes.extend(outreached(&plan));
     let mut experiment = Experiment {
         default_time_limit: run.time_limit.is_none(),
@@ -382,7 +382,7 @@ fn outreached(plan: &Plan) -> Vec<String> {
 }
 
 /// Notes on profiles of single workloads that need other settings of switches.
-fn unmet(plan: &Plan) -> Vec<String> {
+fn unsupported(plan: &Plan) -> Vec<String> {
     let mut notes = Vec::new();
     for profile in plan.profiles.iter().skip(1) {
         let (wish, ports) = (&profile.switch, &plan.ports);
@@ -409,7 +409,7 @@ fn unmet(plan: &Plan) -> Vec<String> {
 
 /// Time that a run may take in addition to its work: ten base round trips, each with the longest retransmission timeout
 /// of the profiles; at least 10 ms.
-fn patience(topology: &Topology, ports: &PortSettings, profiles: &[Arc<Profile>]) -> Span {
+fn time_allowance(topology: &Topology, ports: &PortSettings, profiles: &[Arc<Profile>]) -> Span {
     let round = |profile: &Arc<Profile>| {
         let environment = environment(topology, ports, profile);
         (environment.base_rtt + profile.reliability.timeout(&environment)) * 10
@@ -629,7 +629,7 @@ impl Experiment {
     }
 
     /// For each profile of the plan: the times of messages alone in the fabric.
-    pub(crate) fn alone(&self) -> Vec<Alone<'_>> {
+    pub(crate) fn ideal_fcts(&self) -> Vec<Alone<'_>> {
         let alone = |p: &Arc<Profile>| Alone::new(p, &self.plan.topology, self.derived.rate);
         self.plan.profiles.iter().map(alone).collect()
     }

@@ -4,11 +4,11 @@
 
 mod aggregation;
 pub mod answers;
-mod below;
+mod collective_causes;
 mod capacity;
 mod choice;
 pub(crate) mod cost;
-mod crowd;
+mod unlisted;
 pub mod csv;
 mod evs;
 mod fault_cost;
@@ -17,7 +17,7 @@ pub mod html;
 mod job;
 pub mod lines;
 mod links;
-mod long;
+mod long_links;
 mod make;
 mod map;
 pub mod markdown;
@@ -41,7 +41,7 @@ pub use fault_cost::FaultCost;
 pub use flows::{ClassFacts, CollectiveFacts, FlowFacts, Goodput, Packets, SlowFlow, Spread};
 pub use job::{ExposedFacts, JobFacts, OperationFacts, TimelineFacts};
 pub use links::{GroupFacts, LinkFacts, PathFacts};
-pub use long::LongLinkFacts;
+pub use long_links::LongLinkFacts;
 pub use map::{MapFacts, MapGroup};
 pub use parts::{LaneFacts, PartFacts};
 pub use series::{GroupSeriesFacts, PathSeriesFacts, SeriesFacts, WatchedFacts};
@@ -172,7 +172,7 @@ impl FaultFacts {
     }
 
     /// Its name, and the links and the kind of fault.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         if self.name.is_empty() { self.what.clone() } else { format!("{} ({})", self.name, self.what) }
     }
 }

@@ -38,7 +38,7 @@ pub fn run(experiment: &Experiment, control: &Control) -> Outcome {
         jobs.get(before)?.iteration_us
     };
     let alone: Vec<Option<f64>> = (0..experiment.jobs.len()).map(alone).collect();
-    let mut report = Report::beside(experiment, &measurements, wall, &alone);
+    let mut report = Report::with_facts(experiment, &measurements, wall, &alone);
     let wanted = experiment.healthy && !control.stopping();
     if let Some(whole) = experiment.without_faults().filter(|_| wanted) {
         let healthy = Report::new(&whole, &simulate(&whole, control), 0.0);

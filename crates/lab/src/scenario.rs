@@ -80,7 +80,7 @@ impl Scenario {
     /// A scenario that a program made. `file` is its name in messages, and files that it names are looked up next to
     /// `file`.
     pub fn from_table(file: &str, table: Table) -> Scenario {
-        let (file, text, files) = (file.to_string(), table.to_string(), Files::beside(Path::new(file)));
+        let (file, text, files) = (file.to_string(), table.to_string(), Files::in_folder_of(Path::new(file)));
         Scenario { file, files, text, table, changes: BTreeMap::new(), command: String::new() }
     }
 

@@ -216,7 +216,7 @@ pub fn search<E>(
                     struck
                         .put("run.time_limit", Value::String(written(limit)))
                         .map_err(|what| wrong("run.time_limit", "", what, ""))?;
-                    let label = format!("{}, {} at {}", element.name, told(*effect), us(Some(at.as_us())));
+                    let label = format!("{}, {} at {}", element.name, described(*effect), us(Some(at.as_us())));
                     variants.push(Variant { label, set: BTreeMap::new(), scenario: struck });
                     tells.push((element, alike, *effect, *at, faults));
                 }
@@ -229,7 +229,7 @@ pub fn search<E>(
             let row = row.map_err(|why| wrong("", &variant.label, why, "run the scenario with this fault alone"))?;
             let mut facts = measure.of(&row.report);
             facts.name = element.name.clone();
-            facts.effect = told(*effect).to_string();
+            facts.effect = described(*effect).to_string();
             facts.at_us = at.as_us();
             facts.alike = *alike as u64;
             facts.part = Some(element.part);
@@ -261,7 +261,7 @@ pub fn search<E>(
 }
 
 /// The words for an effect.
-fn told(effect: Effect) -> &'static str {
+fn described(effect: Effect) -> &'static str {
     match effect {
         Effect::Visible => "visible",
         Effect::Silent => "silent",

@@ -373,7 +373,7 @@ fn plain(value: &Value) -> String {
         Value::Array(items) if items.iter().any(Value::is_table) => {
             items.iter().map(plain).collect::<Vec<_>>().join(" and ")
         }
-        Value::Table(table) if table.contains_key("kind") && is_fault(table) => faults::told_briefly(table),
+        Value::Table(table) if table.contains_key("kind") && is_fault(table) => faults::short_name(table),
         Value::Table(table) => {
             let keys: Vec<String> = table.iter().map(|(key, value)| format!("{key} {}", plain(value))).collect();
             format!("({})", keys.join(" "))

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use strandway_lab::report::reproduction::{Bound, CellFacts, Kind, Row, Verdict};
 
 /// Calculates a row's number from its cells and models, and compares it with the reference number.
-pub(super) fn judge(
+pub(super) fn verdict(
     set: &Set,
     section: &str,
     row: &RowSpec,

@@ -15,7 +15,7 @@ mod strack;
 mod table;
 mod test;
 
-use judge::{command, judge};
+use judge::{command, verdict};
 use modelled::Modelled;
 use runs::{Prepared, Ran, model_all};
 use std::collections::{BTreeMap, BTreeSet};
@@ -255,7 +255,7 @@ impl Work {
         let mut rows = Vec::new();
         for (set, table) in &self.sets {
             for section in &table.sections {
-                rows.extend(section.rows.iter().map(|row| judge(set, &section.title, row, &seeds, models)));
+                rows.extend(section.rows.iter().map(|row| verdict(set, &section.title, row, &seeds, models)));
             }
         }
         let mut charts = Vec::new();

@@ -10,7 +10,7 @@ mod ring;
 use question::Question;
 use std::fmt;
 use strandway_import::Problems;
-use strandway_lab::light::Rule;
+use strandway_lab::propagation::Rule;
 use strandway_lab::report::answers::{Answers, Best, SchemeFacts, Vary};
 use strandway_proto::repair::{Code, CodeError};
 

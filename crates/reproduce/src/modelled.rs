@@ -1,7 +1,7 @@
 //! Numbers of a set that a model calculates; they need no run.
 
 use crate::model::{Inquiry, Scheme, ask};
-use strandway_lab::light::Rule;
+use strandway_lab::propagation::Rule;
 use strandway_lab::report::answers::SchemeFacts;
 
 /// A question to the model.

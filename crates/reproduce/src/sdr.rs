@@ -8,7 +8,7 @@ use super::Set;
 use super::modelled::{Modelled, scheme};
 use super::table::{Cell, RowSpec, Table, Value, template};
 use crate::model::Inquiry;
-use strandway_lab::light::Rule;
+use strandway_lab::propagation::Rule;
 use strandway_lab::report::reproduction::Source;
 
 pub(super) const SET: Set = Set {

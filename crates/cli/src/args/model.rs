@@ -2,7 +2,7 @@
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use std::path::PathBuf;
-use strandway_lab::light::Rule;
+use strandway_lab::propagation::Rule;
 use strandway_lab::report::answers::Vary;
 use strandway_reproduce::model::{Inquiry, Scheme};
 

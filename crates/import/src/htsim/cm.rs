@@ -63,7 +63,7 @@ pub fn parse_cm(text: &str) -> Result<Matrix, Problems> {
 }
 
 /// A flow as written; triggers are still numbered by id.
-struct Written {
+struct FlowLine {
     line: usize,
     flow: MatrixFlow,
     wait: Option<u32>,
@@ -123,7 +123,7 @@ pub fn parse_cm_in(file: &str, text: &str, unit: StartUnit) -> Result<Matrix, Pr
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut findings = Findings::new(file);
     let mut counts = Counts::default();
-    let mut flows: Vec<Written> = Vec::new();
+    let mut flows: Vec<FlowLine> = Vec::new();
     let mut triggers: BTreeMap<u32, (usize, Option<u32>)> = BTreeMap::new();
     let (mut flow_lines, mut trigger_lines) = (0u64, 0u64);
     for (i, line) in text.lines().enumerate() {
@@ -211,7 +211,7 @@ fn flow<'a>(
     pair: &str,
     mut words: impl Iterator<Item = &'a str>,
     unit: StartUnit,
-) -> Option<Written> {
+) -> Option<FlowLine> {
     const KNOWN: [&str; 7] = ["id", "start", "size", "trigger", "send_done_trigger", "recv_done_trigger", "prio"];
     const ID_MAX: u64 = u32::MAX as u64 - 1;
     let (from, to) = pair.split_once("->")?;
@@ -293,7 +293,7 @@ fn flow<'a>(
     }
     let start = MatrixStart::At(start.unwrap_or(Time::ZERO));
     let flow = MatrixFlow { source, destination, id, bytes, start, on_sent: None, on_received: None };
-    Some(Written { line, flow, wait, send, receive })
+    Some(FlowLine { line, flow, wait, send, receive })
 }
 
 /// A start time, at most about 13 days. Decimals are allowed, as in htsim.
@@ -358,7 +358,7 @@ fn trigger<'a>(
 fn resolve(
     findings: &mut Findings,
     nodes: u32,
-    flows: &[Written],
+    flows: &[FlowLine],
     triggers: &BTreeMap<u32, (usize, Option<u32>)>,
 ) -> Matrix {
     let index: BTreeMap<u32, u32> = triggers.keys().enumerate().map(|(i, id)| (*id, i as u32)).collect();

@@ -1,6 +1,6 @@
 //! Flows as CSV for spreadsheets and notebooks: one line per flow.
 
-use super::crowd::Crowd;
+use super::unlisted::Crowd;
 use super::make::life;
 use super::seen::{Alones, Seen};
 use crate::plan::Experiment;

@@ -4,7 +4,7 @@ mod chart;
 mod compared;
 mod explorer;
 mod finding;
-mod found;
+mod search_result;
 mod jobs;
 mod keys;
 mod lanes;
@@ -61,9 +61,9 @@ pub fn reproduction(done: &Reproduction) -> String {
 }
 
 /// The answer of a search.
-pub(crate) fn found(found: &Found) -> String {
+pub(crate) fn search_page(found: &Found) -> String {
     let scripts: &[&str] = if found.map.is_some() { &[CHARTS, MAP] } else { &[CHARTS] };
-    page(&found.scenario, &found::body(found), scripts)
+    page(&found.scenario, &search_result::body(found), scripts)
 }
 
 /// The model's answers.

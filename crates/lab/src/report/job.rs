@@ -1,6 +1,6 @@
 //! Training jobs: the time of iterations, and how the time of ranks is divided.
 
-use super::below;
+use super::collective_causes;
 use super::parts::{self, LaneFacts, PartFacts};
 use super::text::grid::{ALWAYS, Grid};
 use super::text::{bytes, count, percent, us};
@@ -220,7 +220,7 @@ fn one(
             let ready = parts::ready(job, ranks);
             let of = |(kind, places): &(String, Vec<usize>)| {
                 let mut facts = operations(experiment, measured, kind, places);
-                below::explain(experiment, measured, places, &ready, &mut facts);
+                collective_causes::explain(experiment, measured, places, &ready, &mut facts);
                 facts
             };
             plan.operations.iter().map(of).collect()
@@ -452,14 +452,14 @@ pub(crate) fn part_rows(jobs: &[&JobFacts]) -> Vec<[String; 3]> {
     let of = |job: &&JobFacts| -> Vec<[String; 3]> {
         let told = job.parts.iter().filter_map(|part| Some((part, part.us?, part.share?)));
         told.filter(|(_, time, _)| *time > 0.0)
-            .map(|(part, time, share)| [format!("{}: {}", job.name, part.told()), us(Some(time)), percent(share)])
+            .map(|(part, time, share)| [format!("{}: {}", job.name, part.summary()), us(Some(time)), percent(share)])
             .collect()
     };
     jobs.iter().flat_map(of).collect()
 }
 
 /// A sentence about the results of a job with a model, with its slowdown by other jobs.
-pub(crate) fn told(job: &JobFacts) -> Option<String> {
+pub(crate) fn summary(job: &JobFacts) -> Option<String> {
     let reached = job.mfu.zip(job.tokens_per_second).map(|(mfu, tokens)| {
         format!("{} of the GPUs' peak (MFU), {} tokens per second", percent(mfu), count(tokens.round() as u64))
     });
@@ -505,7 +505,7 @@ pub(super) fn table(jobs: &[JobFacts], width: Option<usize>) -> String {
         more => format!("the slowest of them; {more} more jobs are in the JSON report\n"),
     };
     let parts = if any { third.text(width) } else { String::new() };
-    let more = shown.iter().filter_map(|job| told(job)).fold(more, |more, line| more + &line + "\n");
+    let more = shown.iter().filter_map(|job| summary(job)).fold(more, |more, line| more + &line + "\n");
     let why: String = below_lines(&shown).iter().map(|line| format!("{line}\n")).collect();
     format!("{}{more}{parts}{}{why}", first.text(width), second.text(width))
 }

@@ -1,7 +1,7 @@
 //! Makes a report from the measurements of a run.
 
 use super::capacity::Capacity;
-use super::crowd::{self, Crowd, Loose};
+use super::unlisted::{self, Crowd, Loose};
 use super::seen::{Alones, Seen};
 use super::spread::{cdf, spread};
 use super::text::count;
@@ -23,11 +23,11 @@ use strandway_proto::units::{Bytes, Span, Time};
 impl Report {
     /// The report of a run that took `wall` seconds.
     pub fn new(experiment: &Experiment, measured: &Measurements, wall: f64) -> Report {
-        Report::beside(experiment, measured, wall, &[])
+        Report::with_facts(experiment, measured, wall, &[])
     }
 
     /// The same; `singly` has the mean time of each job's iterations with the job alone on the fabric, in microseconds.
-    pub(crate) fn beside(
+    pub(crate) fn with_facts(
         experiment: &Experiment,
         measured: &Measurements,
         wall: f64,
@@ -67,7 +67,7 @@ impl Report {
                 bytes: seen().filter(mine).map(|m| m.bytes).sum::<u64>() + without().map(|p| p.bytes).sum::<u64>(),
                 fct_us: match rows {
                     true => spread(times, unfinished),
-                    false => crowd::spread(&times, unfinished as u64, without()).0,
+                    false => unlisted::spread(&times, unfinished as u64, without()).0,
                 },
                 slowdown: if rows { spread(slowdown(&mine), unfinished) } else { Spread::default() },
                 fairness: match rows {
@@ -80,7 +80,7 @@ impl Report {
         });
         let (fct_us, fct_cdf) = match crowd.is_empty() {
             true => (spread(times.clone(), unfinished), cdf(&times, messages)),
-            false => crowd::spread(&times, unfinished as u64, crowd.all()),
+            false => unlisted::spread(&times, unfinished as u64, crowd.all()),
         };
         let p = measured.packets;
         let mut report = Report {
@@ -147,7 +147,7 @@ impl Report {
             classes: classes.collect(),
             links: groups(experiment, measured),
             hottest: hottest(experiment, measured),
-            long_links: super::long::facts(experiment, measured),
+            long_links: super::long_links::facts(experiment, measured),
             choices: super::choice::facts(measured),
             ev_events: super::evs::facts(measured),
             switch: super::aggregation::facts(experiment, measured),
@@ -303,7 +303,7 @@ fn flows(experiment: &Experiment, measured: &Measurements, lives: &[Life], crowd
     slowest.extend(crowd.slowest());
     slowest.sort_by(|a, b| b.fct_us.total_cmp(&a.fct_us));
     slowest.truncate(10);
-    let more = |of: fn(&crowd::Part<'_>) -> u64| crowd.all().map(of).sum::<u64>();
+    let more = |of: fn(&unlisted::Part<'_>) -> u64| crowd.all().map(of).sum::<u64>();
     FlowFacts {
         total: all().count() as u64 + more(|p| p.total),
         finished: all().filter(|l| l.finished.is_some()).count() as u64 + more(|p| p.finished()),

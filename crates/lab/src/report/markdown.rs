@@ -48,7 +48,7 @@ pub fn report(report: &Report) -> String {
     if !report.jobs.is_empty() {
         let shown = job::shown(&report.jobs);
         out.push_str(&grid(job::HEAD, job::rows(&shown)));
-        for line in shown.iter().filter_map(|job| job::told(job)) {
+        for line in shown.iter().filter_map(|job| job::summary(job)) {
             out.push_str(&format!("\n{}.\n", escape(&line)));
         }
         out.push_str(&grid(job::PARTS_HEAD, job::part_rows(&shown)));

@@ -30,7 +30,7 @@ pub struct PartFacts {
 
 impl PartFacts {
     /// Its name in tables.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         match self.name.as_str() {
             "compute" => "computing".to_string(),
             "bubble" => "pipeline bubble".to_string(),

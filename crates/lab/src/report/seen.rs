@@ -1,8 +1,8 @@
 //! All messages whose times are known one by one, with or without an entry in the plan.
 
-use super::crowd::Loose;
+use super::unlisted::Loose;
 use super::make::Life;
-use crate::alone::Alone;
+use crate::ideal_fct::Alone;
 use crate::plan::{Experiment, Message};
 use strandway_proto::HostId;
 use strandway_proto::path::PathConfig;
@@ -16,7 +16,7 @@ pub(super) struct Alones<'a> {
 
 impl<'a> Alones<'a> {
     pub(super) fn of(experiment: &'a Experiment) -> Alones<'a> {
-        Alones { experiment, of_profiles: experiment.alone() }
+        Alones { experiment, of_profiles: experiment.ideal_fcts() }
     }
 
     /// The completion time of a message alone in the fabric, in microseconds, by arithmetic.

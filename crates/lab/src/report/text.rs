@@ -1,7 +1,7 @@
 //! Reports for the terminal.
 
 mod compared;
-pub(crate) mod found;
+pub(crate) mod search_result;
 pub(super) mod grid;
 pub(crate) mod modelled;
 pub(crate) mod reproduced;
@@ -13,7 +13,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use grid::{ALWAYS, Grid};
 
 pub use self::compared::rows;
-pub(crate) use self::found::found;
+pub(crate) use self::search_result::search_result;
 pub use self::modelled::answers;
 pub use self::reproduced::{reproduction, sets};
 
@@ -56,7 +56,7 @@ pub fn report_in(report: &Report, width: Option<usize>) -> String {
     line(packets_table(report));
     line(links_table(report, width));
     if !report.long_links.is_empty() {
-        line(super::long::table(report, width));
+        line(super::long_links::table(report, width));
     }
     if let Some(choices) = super::choice::sentences(report) {
         line(choices);
@@ -102,7 +102,7 @@ pub(crate) fn faults_told(faults: &[FaultFacts]) -> String {
         Some(after) => format!(", last data packet lost {} later", us(Some(after))),
         None => String::new(),
     };
-    let all: Vec<String> = faults.iter().map(|f| format!("{}, {}{}", f.told(), when(f), avoided(f))).collect();
+    let all: Vec<String> = faults.iter().map(|f| format!("{}, {}{}", f.summary(), when(f), avoided(f))).collect();
     let (shown, more) = all.split_at(all.len().min(6));
     let more = if more.is_empty() { String::new() } else { format!("; and {} more", more.len()) };
     format!("{}{more}", shown.join("; "))

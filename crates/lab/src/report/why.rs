@@ -170,7 +170,7 @@ impl Account {
 }
 
 /// The data from which all accounts of a run are made.
-struct Books<'a> {
+struct Accounts<'a> {
     experiment: &'a Experiment,
     measured: &'a Measurements,
     capacity: Capacity<'a>,
@@ -180,8 +180,8 @@ struct Books<'a> {
     outgoing: Vec<u32>,
 }
 
-impl<'a> Books<'a> {
-    fn new(experiment: &'a Experiment, measured: &'a Measurements) -> Books<'a> {
+impl<'a> Accounts<'a> {
+    fn new(experiment: &'a Experiment, measured: &'a Measurements) -> Accounts<'a> {
         let plan = &experiment.plan;
         let hosts = plan.topology.hosts() as usize;
         let mut pairs: Vec<(u32, u32)> = plan.connections.iter().map(|c| (c.destination.0, c.source.0)).collect();
@@ -191,7 +191,7 @@ impl<'a> Books<'a> {
         pairs.dedup();
         let mut sources = vec![0; hosts];
         pairs.iter().for_each(|(destination, _)| sources[*destination as usize] += 1);
-        Books { experiment, measured, capacity: Capacity::new(plan, measured), sources, outgoing }
+        Accounts { experiment, measured, capacity: Capacity::new(plan, measured), sources, outgoing }
     }
 
     /// The piece of a message that ended last. All pieces begin together.
@@ -388,7 +388,7 @@ impl WhyFacts {
 
 /// The causes for the slowest flows, the classes and the collectives.
 pub(super) fn why(experiment: &Experiment, measured: &Measurements) -> Vec<WhyFacts> {
-    let books = Books::new(experiment, measured);
+    let books = Accounts::new(experiment, measured);
     let mut facts = Vec::new();
     if measured.times.is_empty() {
         // No accounts were recorded: the entries exist, but are empty.

@@ -22,7 +22,7 @@ use strandway_proto::units::{Bytes, Span, Time};
 
 /// The keys of a collective in a scenario.
 #[derive(Clone, Debug)]
-pub(crate) struct Written {
+pub(crate) struct CollectiveKeys {
     way: Way,
     /// How it runs over servers with several GPUs, if it can.
     over: Option<(Kind, Wish)>,
@@ -49,15 +49,15 @@ enum Way {
     /// Messages that wait for each other, given by a schedule.
     Schedule(Algorithm),
     /// By multicast.
-    Multicast(multicast::Written),
+    Multicast(multicast::MulticastKeys),
     /// A broadcast over a tree of messages from this rank.
     Tree(BroadcastTree, u32),
     /// Messages from a table.
     Recipe(RecipeOf),
     /// Switches add gradients: once, or in training jobs.
-    InNetwork(switch::Written),
+    InNetwork(switch::SwitchKeys),
     /// A training job that gathers and scatters layer by layer.
-    Sharded(fsdp::Written),
+    Sharded(fsdp::FsdpKeys),
 }
 
 /// The part of the experiment that executes a collective.
@@ -162,7 +162,7 @@ impl Maker<'_> {
 }
 
 /// Reads the keys that only collectives have.
-pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size: Bytes) -> Option<Written> {
+pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size: Bytes) -> Option<CollectiveKeys> {
     let many = |key: &'static str, most: u32| section.count(key, 1, u64::from(most)).map(|n| n as u32);
     let most = strandway_import::HOSTS_MAX as u32;
     let schedule = Way::Schedule;
@@ -213,7 +213,7 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size:
     }
     let group = many("group", most);
     let placement = placement(section, scenario)?;
-    Some(Written { way, over, servers, ranks, group, parts: parts.unwrap_or(1), placement })
+    Some(CollectiveKeys { way, over, servers, ranks, group, parts: parts.unwrap_or(1), placement })
 }
 
 /// How a collective runs over the rails of servers and the links inside them; `None` if it has no such form.
@@ -327,7 +327,7 @@ fn at_line(file: &str, line: Option<usize>, entry: &str, what: &str, remedy: &st
 
 impl Maker<'_> {
     /// Makes all groups of a collective workload. `limit` is its key `hosts`.
-    pub(super) fn collectives(&mut self, written: &Written, limit: Option<u32>) {
+    pub(super) fn collectives(&mut self, written: &CollectiveKeys, limit: Option<u32>) {
         if self.runs_on_servers(written) {
             return self.over_servers(written, limit);
         }
@@ -463,7 +463,7 @@ impl Maker<'_> {
     }
 
     /// The hosts of the ranks of all groups.
-    fn place(&mut self, written: &Written, ranks: u32) -> Option<Vec<HostId>> {
+    fn place(&mut self, written: &CollectiveKeys, ranks: u32) -> Option<Vec<HostId>> {
         let there = self.context.topology.hosts();
         let Placed { placement, file, lines, .. } = &written.placement;
         let error = match placement.hosts(ranks, there, &mut self.random) {

@@ -226,7 +226,7 @@ impl Fabric {
     }
 
     /// Sentences about settings that have no effect.
-    pub(crate) fn vain(&self, ports: &PortSettings) -> Vec<String> {
+    pub(crate) fn unused_settings(&self, ports: &PortSettings) -> Vec<String> {
         let own = &self.switches;
         let mut vain = Vec::new();
         if ports.pfc.is_some() && own.trimming == Some(true) {

@@ -91,7 +91,7 @@ fn fault(
         return (Vec::new(), None);
     }
     let name = section.text("name").unwrap_or_default();
-    let note = links.as_ref().map(|l| FaultNote { name, what: told(&section), from, until, links: l.clone() });
+    let note = links.as_ref().map(|l| FaultNote { name, what: described(&section), from, until, links: l.clone() });
     let mut plans = Vec::new();
     let mut add = |kind, from, until| {
         if let Some(links) = &links {
@@ -169,7 +169,7 @@ fn fault(
 }
 
 /// A fault of a swept list in a few words: its name, or its kind, links and times.
-pub(crate) fn told_briefly(table: &Table) -> String {
+pub(crate) fn short_name(table: &Table) -> String {
     let text = |key: &str| table.get(key).map(|value| value.as_str().map_or_else(|| show(value), str::to_string));
     if let Some(name) = text("name") {
         return name;
@@ -180,13 +180,13 @@ pub(crate) fn told_briefly(table: &Table) -> String {
     let off = if enabled { "" } else { " (off)" };
     format!(
         "{}{}{off}",
-        told(&Section::new(&sink, "faults", Some(table))),
+        described(&Section::new(&sink, "faults", Some(table))),
         when.into_iter().flatten().collect::<String>()
     )
 }
 
 /// A fault in words, from its keys: `leaf0 - spine3 at 25 % of its rate`.
-fn told(section: &Section<'_>) -> String {
+fn described(section: &Section<'_>) -> String {
     let text = |key: &'static str| match section.raw(key) {
         Some(Value::String(text)) => Some(text.clone()),
         Some(other) => Some(show(other)),

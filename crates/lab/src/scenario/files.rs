@@ -27,7 +27,7 @@ impl Files {
     }
 
     /// Files next to `path`; `path` itself need not exist.
-    pub(crate) fn beside(path: &Path) -> Files {
+    pub(crate) fn in_folder_of(path: &Path) -> Files {
         Files { folder: path.parent().map(Path::to_path_buf).unwrap_or_default(), ..Files::default() }
     }
 

@@ -8,7 +8,7 @@
 use super::collective::{CollectivePlan, Execution};
 use super::generate::Maker;
 use super::{multicast, switch};
-use crate::alone::Alone;
+use crate::ideal_fct::Alone;
 use crate::reader::Section;
 use strandway_collective::script::COMPUTE;
 use strandway_collective::{Algorithm, Collective, Operation, Schedule, Script, ScriptedJob, Step, Work};
@@ -35,10 +35,10 @@ const UPDATE: u8 = 4;
 
 /// The keys of a job in a scenario.
 #[derive(Clone, Debug)]
-pub(super) struct Written {
+pub(super) struct FsdpKeys {
     gather: Gather,
     /// `Some`: switches add the gradients. `None`: a ring reduces them.
-    scatter: Option<switch::Written>,
+    scatter: Option<switch::SwitchKeys>,
     layers: u32,
     gradients: Option<Bytes>,
     compute: Span,
@@ -54,11 +54,11 @@ pub(super) struct Written {
 #[derive(Clone, Debug)]
 enum Gather {
     Schedule(Algorithm),
-    Multicast(multicast::Written),
+    Multicast(multicast::MulticastKeys),
 }
 
 /// Reads the keys of a job.
-pub(super) fn read(section: &Section<'_>) -> Written {
+pub(super) fn read(section: &Section<'_>) -> FsdpKeys {
     let count = |key: &'static str, low: u64, most: u64, default: u32| {
         section.count(key, low, most).map_or(default, |n| n as u32)
     };
@@ -73,7 +73,7 @@ pub(super) fn read(section: &Section<'_>) -> Written {
         _ => None,
     };
     let reshard = section.flag("reshard").unwrap_or(true);
-    Written {
+    FsdpKeys {
         scatter,
         layers: count("layers", 1, 4096, 10),
         gradients: section.bytes("gradients"),
@@ -163,7 +163,7 @@ fn operations(script: &Script) -> Vec<(u8, u32)> {
 /// A gather begins when the compute step `prefetch + 1` places before the step that needs it has ended. So up to
 /// `prefetch` layers are gathered ahead. The backward pass begins with the last layer, which is still in memory.
 /// Iterations do not overlap: an update waits for all gradients, and the next iteration waits for the update.
-fn script(written: &Written) -> Script {
+fn script(written: &FsdpKeys) -> Script {
     let layers = written.layers;
     let (forward, backward) = switch::split(written.compute, layers.into());
     let mut writer = Writer::default();
@@ -199,7 +199,7 @@ impl Maker<'_> {
     /// One job on these hosts.
     pub(super) fn fsdp(
         &mut self,
-        written: &Written,
+        written: &FsdpKeys,
         hosts: &[HostId],
         (name, group): (String, Option<u32>),
         placement: &str,
@@ -285,7 +285,7 @@ impl Maker<'_> {
 
     /// Lower bound of a job's time. It is the longest of these: its computation; the collectives of one kind, one after
     /// the other; and the traffic of a NIC in one direction.
-    fn least(&self, written: &Written, plan: &JobPlan, script: &Script) -> Span {
+    fn least(&self, written: &FsdpKeys, plan: &JobPlan, script: &Script) -> Span {
         let alone =
             Alone::new(&self.traffic.profiles[usize::from(self.profile)], self.context.topology, self.context.rate);
         let (mut sent, mut received, mut longest) = (Span::ZERO, Span::ZERO, script.computation());
@@ -355,7 +355,7 @@ impl Maker<'_> {
     /// Makes an all-gather by multicast. All all-gathers have one group of members.
     fn cast(
         &mut self,
-        keys: &multicast::Written,
+        keys: &multicast::MulticastKeys,
         bytes: u64,
         hosts: &[HostId],
         name: (String, Option<u32>),
@@ -375,7 +375,7 @@ impl Maker<'_> {
     /// Makes a reduce-scatter by switches. All reduce-scatters have one server and one group of members.
     fn add_up(
         &mut self,
-        keys: &switch::Written,
+        keys: &switch::SwitchKeys,
         bytes: u64,
         hosts: &[HostId],
         name: (String, Option<u32>),

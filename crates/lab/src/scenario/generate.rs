@@ -7,7 +7,7 @@ use super::collective::{CollectivePlan, Execution};
 use super::fsdp::JobPlan;
 use super::servers::Servers;
 use super::switch::{self, Spec, Switch};
-use super::workload::{Common, Kind, Pick, Workload, Written, arrivals};
+use super::workload::{Common, Kind, Pick, Workload, FlowKeys, arrivals};
 use crate::reader::Sink;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -435,7 +435,7 @@ impl Maker<'_> {
         }
     }
 
-    fn written(&mut self, flows: &[Written]) {
+    fn written(&mut self, flows: &[FlowKeys]) {
         let hosts = self.context.topology.hosts();
         let base = self.workload.common.start;
         for flow in flows {

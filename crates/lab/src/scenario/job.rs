@@ -6,7 +6,7 @@ mod model;
 mod on_servers;
 mod pipeline;
 mod place;
-mod rehearsal;
+mod dry_run;
 mod source;
 mod steps;
 mod traced;
@@ -53,7 +53,7 @@ enum Placement {
 
 /// A job as the scenario describes it.
 #[derive(Clone, Debug)]
-pub(crate) struct Written {
+pub(crate) struct JobKeys {
     model: Model,
     /// In place of the model: one rank's layers, from a file.
     imported: Option<Arc<Workload>>,
@@ -111,7 +111,7 @@ const GPUS: [(&str, f64, f64); 6] = [
 ];
 
 /// Reads the keys of a job.
-pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written> {
+pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<JobKeys> {
     let before = section.sink.count();
     let count = |key: &'static str, low: u64, most: u64, default: u32| {
         section.count(key, low, most).map_or(default, |n| n as u32)
@@ -220,7 +220,7 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Written
     let peak = 1e12 * section.ratio("tflops", 1e-3, 1e9).unwrap_or(known);
     let efficiency = section.ratio("efficiency", 1e-3, 1.0).unwrap_or(0.5);
     let (algorithm, tuner) = choice::read(section, scenario)?;
-    let written = Written {
+    let written = JobKeys {
         algorithm,
         tuner,
         model: model?,
@@ -269,8 +269,8 @@ fn once(section: &Section<'_>, imported: bool) -> bool {
 }
 
 /// Reports settings of a job that do not fit together.
-fn fits(section: &Section<'_>, written: &Written) {
-    let Written { model, tp, cp, pp, dp, ep, chunks, micro_batches, .. } = written;
+fn fits(section: &Section<'_>, written: &JobKeys) {
+    let JobKeys { model, tp, cp, pp, dp, ep, chunks, micro_batches, .. } = written;
     let stages = pp * chunks;
     let imported = written.imported.is_some() || written.trace.is_some();
     let must = |key: &str, holds: bool, what: String, remedy: &str| {
@@ -371,7 +371,7 @@ fn placement(section: &Section<'_>, scenario: &Scenario) -> Option<Placement> {
     }
 }
 
-impl Written {
+impl JobKeys {
     /// Ranks that hold one share of a layer's parameters: data and context parallel.
     fn copies(&self) -> u32 {
         self.cp * self.dp

@@ -2,7 +2,7 @@
 
 use super::collective::{CollectivePlan, Execution};
 use super::generate::Maker;
-use crate::alone::Alone;
+use crate::ideal_fct::Alone;
 use crate::reader::Section;
 use strandway_collective::multicast::{
     CHAINS, Chains, Cutoff, Multicast, PACE, Ranks, Recovery, SILENT_MAX, StartBarriers,
@@ -22,7 +22,7 @@ const ARTIFACT_CUTOFF: f64 = 5.0;
 
 /// The keys of a multicast in a scenario.
 #[derive(Clone, Debug)]
-pub(super) struct Written {
+pub(super) struct MulticastKeys {
     /// The rank that broadcasts; `None` for an all-gather.
     root: Option<u32>,
     parity: Option<Code>,
@@ -34,7 +34,7 @@ pub(super) struct Written {
 }
 
 /// Reads the keys of a multicast.
-pub(super) fn read(section: &Section<'_>, root: Option<u32>) -> Written {
+pub(super) fn read(section: &Section<'_>, root: Option<u32>) -> MulticastKeys {
     let many = |key: &'static str, low: u64, most: u64| section.count(key, low, most).map(|n| n as u32);
     let chains = if root.is_none() { many("chains", 1, strandway_import::HOSTS_MAX) } else { None };
     let cutoff = match section.choice("cutoff", &["tuned", "artifact"]) {
@@ -45,7 +45,7 @@ pub(super) fn read(section: &Section<'_>, root: Option<u32>) -> Written {
         Some("ring") => Recovery::RING,
         _ => Recovery::FAST,
     };
-    Written {
+    MulticastKeys {
         root,
         parity: read_parity(section),
         chains: chains.unwrap_or(CHAINS),
@@ -115,7 +115,7 @@ impl Maker<'_> {
     /// Makes one broadcast or all-gather by multicast among these hosts.
     pub(super) fn multicast(
         &mut self,
-        written: &Written,
+        written: &MulticastKeys,
         bytes: u64,
         hosts: &[HostId],
         name: (String, Option<u32>),

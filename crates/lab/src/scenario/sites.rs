@@ -2,7 +2,7 @@
 
 use super::faults::{FaultNote, Faults, burst_of};
 use super::shapes::{COUNT_MAX, levels, planes};
-use crate::light::Rule;
+use crate::propagation::Rule;
 use crate::reader::{Section, Sink, show};
 use strandway_fabric::fault::{FaultKind, FaultPlan};
 use strandway_fabric::loss::Burst;

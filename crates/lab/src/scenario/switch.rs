@@ -138,17 +138,17 @@ pub(crate) fn read(sink: &Sink, root: &Table, seed: u64) -> Switch {
 
 /// The keys of one collective in the network, or of training jobs.
 #[derive(Clone, Debug)]
-pub(super) struct Written {
+pub(super) struct SwitchKeys {
     server: Option<u32>,
     scatter: bool,
     chains: u32,
     training: Option<Training>,
 }
 
-impl Written {
+impl SwitchKeys {
     /// The same with its server at this host, if it is given.
-    pub(super) fn at(&self, server: Option<u32>) -> Written {
-        Written { server: server.or(self.server), ..self.clone() }
+    pub(super) fn at(&self, server: Option<u32>) -> SwitchKeys {
+        SwitchKeys { server: server.or(self.server), ..self.clone() }
     }
 }
 
@@ -167,11 +167,11 @@ struct Training {
 }
 
 /// Reads the keys of a collective in the network.
-pub(super) fn read_collective(section: &Section<'_>, scatter: bool) -> Written {
+pub(super) fn read_collective(section: &Section<'_>, scatter: bool) -> SwitchKeys {
     let most = strandway_import::HOSTS_MAX - 1;
     let server = section.count("server", 0, most).map(|n| n as u32);
     let chains = if scatter { section.count("chains", 1, most).map(|n| n as u32) } else { None };
-    Written { server, scatter, chains: chains.unwrap_or(1), training: None }
+    SwitchKeys { server, scatter, chains: chains.unwrap_or(1), training: None }
 }
 
 /// Parameters, and milliseconds forward and backward, for each block from the input on.
@@ -207,7 +207,7 @@ const MODELS: [(&str, Blocks); 3] = [
 ];
 
 /// Reads the keys of training jobs; `size` is that of the gradient.
-pub(super) fn read_training(section: &Section<'_>, size: Bytes) -> Written {
+pub(super) fn read_training(section: &Section<'_>, size: Bytes) -> SwitchKeys {
     let models = MODELS.map(|model| model.0);
     let model = section.choice("model", &models).and_then(|name| MODELS.iter().find(|model| model.0 == name));
     let layers = section.count("layers", 1, 4096).unwrap_or(10);
@@ -237,7 +237,7 @@ pub(super) fn read_training(section: &Section<'_>, size: Bytes) -> Written {
     };
     let most = strandway_import::HOSTS_MAX - 1;
     let server = section.count("server", 0, most).map(|n| n as u32);
-    Written { server, scatter: false, chains: 1, training: Some(training) }
+    SwitchKeys { server, scatter: false, chains: 1, training: Some(training) }
 }
 
 /// A time, or a list of times that the jobs take in turn.
@@ -313,7 +313,7 @@ impl Maker<'_> {
     /// Makes one collective in the network, or one training job, with its workers at these hosts.
     pub(super) fn in_network(
         &mut self,
-        written: &Written,
+        written: &SwitchKeys,
         bytes: u64,
         hosts: &[HostId],
         name: (String, Option<u32>),
@@ -412,7 +412,7 @@ impl Maker<'_> {
 
     /// The host of a job's server. It is the host in the scenario; without one, the last host that has no rank of this
     /// workload and no server; without such a host, the host of rank 0, which then runs both.
-    fn server_of(&mut self, written: &Written, hosts: &[HostId]) -> Option<HostId> {
+    fn server_of(&mut self, written: &SwitchKeys, hosts: &[HostId]) -> Option<HostId> {
         let there = self.context.topology.hosts();
         if let Some(server) = written.server {
             if server >= there {

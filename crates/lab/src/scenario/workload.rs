@@ -74,16 +74,16 @@ pub(crate) enum Kind {
     Permutation,
     Incast { destination: u32, senders: Option<u32>, pick: Pick },
     Outcast { source: u32, receivers: Option<u32>, pick: Pick },
-    Collective(Box<collective::Written>),
-    Job(Box<job::Written>),
+    Collective(Box<collective::CollectiveKeys>),
+    Job(Box<job::JobKeys>),
     Poisson { load: f64, sizes: Sizes, duration: Option<Span>, flows: Option<u64> },
     Matrix { matrix: Matrix, file: String, unit: StartUnit },
-    Flows(Vec<Written>),
+    Flows(Vec<FlowKeys>),
 }
 
 /// One flow that the scenario lists.
 #[derive(Clone, Debug)]
-pub(crate) struct Written {
+pub(crate) struct FlowKeys {
     pub(crate) from: u32,
     pub(crate) to: u32,
     pub(crate) size: Bytes,
@@ -310,7 +310,7 @@ fn distribution(section: &Section<'_>, scenario: &Scenario, size: Bytes) -> Opti
     }
 }
 
-fn written(section: &Section<'_>) -> Option<Vec<Written>> {
+fn written(section: &Section<'_>) -> Option<Vec<FlowKeys>> {
     let items = match section.raw("flows") {
         Some(Value::Array(items)) if !items.is_empty() => items,
         _ => {
@@ -342,7 +342,7 @@ fn written(section: &Section<'_>) -> Option<Vec<Written>> {
             section.sink.add(&format!("{key}.size"), size, "is not a message that can be sent", "write 1 B to 256 TiB");
         }
         if let (Some(from), Some(to)) = (from, to) {
-            flows.push(Written { from, to, size, start, key });
+            flows.push(FlowKeys { from, to, size, start, key });
         }
     }
     Some(flows)

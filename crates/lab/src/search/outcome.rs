@@ -113,12 +113,12 @@ impl Found {
 
     /// Tables for a terminal of `width` characters: the `top` worst failures of each step.
     pub fn text(&self, top: usize, width: Option<usize>) -> String {
-        text::found(self, top, width)
+        text::search_result(self, top, width)
     }
 
     /// A page with all failures, and a picture of the fabric.
     pub fn html(&self) -> String {
-        html::found(self)
+        html::search_page(self)
     }
 
     /// The `top` worst failures of the last step, by the names of their files, such as `01-leaf0-spine3-silent.toml`.

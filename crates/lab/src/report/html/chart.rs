@@ -85,7 +85,7 @@ impl Axis {
     }
 
     /// Its label; a logarithmic axis says so.
-    fn told(&self) -> String {
+    fn label(&self) -> String {
         if self.log { format!("{} (logarithmic)", self.label) } else { self.label.clone() }
     }
 
@@ -176,7 +176,7 @@ pub(super) fn lines(chart: &Lines) -> String {
         Drawn::Stacked => "stacked",
     };
     let data = serde_json::json!({
-        "x": [chart.x.low, chart.x.high], "log": chart.x.log, "xl": chart.x.told(),
+        "x": [chart.x.low, chart.x.high], "log": chart.x.log, "xl": chart.x.label(),
         "y": [chart.y.low, chart.y.high], "yl": chart.y.label, "d": drawn, "s": series,
         "marks": chart.marks.iter().map(marks::data).collect::<Vec<_>>()
     });
@@ -222,7 +222,7 @@ fn draw_lines(chart: &Lines, size: Size) -> String {
         out,
         "<text class=\"label\" x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
         height - 6.0,
-        escape(&chart.x.told())
+        escape(&chart.x.label())
     );
     out.push_str(&marks::draw(&chart.marks, &chart.x, [size.left, top, right, bottom]));
     for (i, curve) in chart.curves.iter().enumerate() {

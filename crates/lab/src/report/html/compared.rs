@@ -48,7 +48,7 @@ pub(super) fn body(title: &str, rows: &[Row], scenario: &str) -> String {
     let shown: Vec<Row> = picked
         .iter()
         .map(|&i| {
-            let told = keys.told(i);
+            let told = keys.label(i);
             Row { label: if told.is_empty() { rows[i].label.clone() } else { told }, ..rows[i].clone() }
         })
         .collect();
@@ -171,10 +171,10 @@ pub fn headline(rows: &[Row]) -> String {
         1 if rows.len() == 1 => "The run missed what was expected of it. ".to_string(),
         n => format!("{} of {} runs missed what was expected of them. ", count(n), count(rows.len() as u64)),
     };
-    format!("{missed}{}", found(rows, metric))
+    format!("{missed}{}", findings(rows, metric))
 }
 
-fn found(rows: &[Row], metric: &Metric) -> String {
+fn findings(rows: &[Row], metric: &Metric) -> String {
     let keys = Keys::of(rows);
     let settings = settings(rows, metric);
     if !ranked(rows) {

@@ -178,7 +178,7 @@ pub(super) fn table(rows: &[Row], metrics: &[Metric], keys: &Keys, colours: &BTr
         let missed = row.report.expect.iter().filter(|e| !e.met).count();
         let dot = colours.get(&i).map_or(String::new(), |colour| format!("<i class=\"dot k{colour}\"></i>"));
         let class = if missed > 0 { " class=\"lost\"" } else { "" };
-        let _ = write!(out, "<tr{class}><td>{dot}{}</td>", escape(&keys.told(i)));
+        let _ = write!(out, "<tr{class}><td>{dot}{}</td>", escape(&keys.label(i)));
         for (metric, best) in metrics.iter().zip(&best) {
             let value = metric.of(&row.report);
             let text = escape(&metric.show(value));
@@ -279,7 +279,7 @@ mod tests {
         ];
         let keys = Keys::of(&sweep);
         assert_eq!(keys.keys.iter().map(|k| k.short.as_str()).collect::<Vec<_>>(), ["queue", "seed"]);
-        assert_eq!(keys.told(1), "2\u{a0}MB", "one seed tells nothing");
+        assert_eq!(keys.label(1), "2\u{a0}MB", "one seed tells nothing");
         let comparison = [
             row("uec, seed=1", &[("profile.name", "uec"), (SEED, "1")]),
             row(
@@ -289,10 +289,10 @@ mod tests {
         ];
         let keys = Keys::of(&comparison);
         assert_eq!(keys.keys.iter().map(|k| k.short.as_str()).collect::<Vec<_>>(), ["profile", "seed"]);
-        assert_eq!(keys.told(1), "prime+routing=hashed · 2");
+        assert_eq!(keys.label(1), "prime+routing=hashed · 2");
         assert!(ranked(&comparison));
         let mut worlds = [row("simulated", &[]), row("namespaces", &[])];
-        assert_eq!(Keys::of(&worlds).told(1), "namespaces");
+        assert_eq!(Keys::of(&worlds).label(1), "namespaces");
         worlds[1].report.world = "namespaces".into();
         assert!(!ranked(&worlds));
     }

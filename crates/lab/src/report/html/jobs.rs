@@ -104,14 +104,14 @@ fn parts(job: &JobFacts) -> String {
     for (part, time, share) in known {
         let (k, soft) = colour(&part.name);
         let (width, soft) = (1000.0 * share, if soft { " soft" } else { "" });
-        let title = format!("{}: {}, {}", part.told(), percent(share), us(Some(time)));
+        let title = format!("{}: {}, {}", part.summary(), percent(share), us(Some(time)));
         let _ = write!(
             bar,
             "<rect class=\"k{k}{soft}\" x=\"{x:.1}\" y=\"0\" width=\"{:.1}\" height=\"26\"><title>{title}</title></rect>",
             (width - 1.0).max(0.5)
         );
         x += width;
-        let (name, what) = (part.told(), explained(&part.name));
+        let (name, what) = (part.summary(), explained(&part.name));
         let name = format!("<i class=\"dot k{k}{soft}\"></i>{name}<small>{what}</small>");
         rows.push(vec![name, percent(share).replace(' ', "\u{a0}"), us(Some(time)).replace(' ', "\u{a0}")]);
     }
@@ -158,7 +158,7 @@ fn ranks(job: &JobFacts, faults: &[FaultFacts]) -> String {
         .map(|lane| {
             let bar = |(part, from, until): &(String, f64, f64)| {
                 let (colour, soft) = colour(part);
-                let told = PartFacts { name: part.clone(), ..PartFacts::default() }.told();
+                let told = PartFacts { name: part.clone(), ..PartFacts::default() }.summary();
                 let title = format!(
                     "rank {} on {}, {told}: {} to {} {unit}, {}",
                     lane.rank,
@@ -175,7 +175,7 @@ fn ranks(job: &JobFacts, faults: &[FaultFacts]) -> String {
     let x = Axis::new(format!("time since the iteration began, {unit}"), 0.0, most / size);
     let items = kinds.iter().map(|part| {
         let (k, soft) = colour(&part.name);
-        format!("<li><i class=\"k{k}{}\"></i>{}</li>", if soft { " soft" } else { "" }, part.told())
+        format!("<li><i class=\"k{k}{}\"></i>{}</li>", if soft { " soft" } else { "" }, part.summary())
     });
     let legend = format!("<ul class=\"legend\">{}</ul>", items.collect::<String>());
     let marks = fault_marks(job, faults, size, most / size);

@@ -82,7 +82,7 @@ impl Keys {
     }
 
     /// The values that distinguish a row from the others, in a few words.
-    pub(super) fn told(&self, row: usize) -> String {
+    pub(super) fn label(&self, row: usize) -> String {
         self.values(row, |_| true).join(" · ")
     }
 

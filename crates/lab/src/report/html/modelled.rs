@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub(super) fn body(answers: &Answers) -> String {
     let Some(first) = answers.rows.first() else { return String::new() };
     let told = match (answers.vary, answers.rows.last()) {
-        (Some(vary), Some(_)) => format!("By p99.9: {}", found(vary, &answers.rows)),
+        (Some(vary), Some(_)) => format!("By p99.9: {}", findings(vary, &answers.rows)),
         _ => format!("By p99.9: {}", verdict(&first.best_p999)),
     };
     let mut out = heading("Which reliability for this link?", &told, &subject(first, answers.vary));
@@ -52,7 +52,7 @@ pub(super) fn body(answers: &Answers) -> String {
 const RANGES: usize = 4;
 
 /// The best scheme in each range of values; a tie has none.
-fn found(vary: Vary, rows: &[Answer]) -> String {
+fn findings(vary: Vary, rows: &[Answer]) -> String {
     let winner = |row: &Answer| (!is_tie(&row.best_p999)).then(|| row.best_p999.scheme.clone());
     let ranges: Vec<&[Answer]> = rows.chunk_by(|a, b| winner(a) == winner(b)).collect();
     let named =
@@ -146,9 +146,9 @@ mod tests {
             row("4 KiB", best("MDS(32,2)", 0.5)),
             row("8 KiB", best("SR-NACK", 0.1)),
         ];
-        let told = found(Vary::Size, &rows);
+        let told = findings(Vary::Size, &rows);
         let wanted = "no difference from 1 KiB to 2 KiB; MDS(32,2) is best at 4 KiB; SR-NACK is best at 8 KiB";
         assert_eq!(told, wanted);
-        assert_eq!(found(Vary::Size, &rows[..2]), "no difference at every size here");
+        assert_eq!(findings(Vary::Size, &rows[..2]), "no difference at every size here");
     }
 }

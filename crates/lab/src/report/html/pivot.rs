@@ -93,7 +93,7 @@ impl Pivot<'_> {
     }
 
     /// A sentence with the best and the worst transport over all settings; `None` if values are missing.
-    pub(super) fn found(&self) -> Option<String> {
+    pub(super) fn findings(&self) -> Option<String> {
         let settings = self.columns.len();
         // By row: its distance from the best value in each setting.
         let mut apart: Vec<(&str, Vec<f64>)> = Vec::new();
@@ -169,10 +169,10 @@ mod tests {
         let table = pivots[0].table();
         assert_eq!(table.matches("class=\"best\"").count(), 2, "{table}");
         assert!(table.contains("<span class=\"best\">50.6 us</span>"), "{table}");
-        let found = pivots[0].found().expect("comparable").replace('\u{a0}', " ");
+        let found = pivots[0].findings().expect("comparable").replace('\u{a0}', " ");
         let wanted = "prime is the fastest, or within 2 % of it, in all 2 settings; roce takes up to 5.9 times as long as \
                       the fastest.";
         assert_eq!(found, wanted);
-        assert_eq!(pivots[1].found(), None, "one row has no rivals");
+        assert_eq!(pivots[1].findings(), None, "one row has no rivals");
     }
 }

@@ -73,7 +73,7 @@ fn headline(done: &Reproduction, pivots: &[Pivot]) -> String {
     let of_model = judged.all(|row| row.source == Source::ReferenceModel);
     let with = if of_model { "one of the reference model" } else { "a reference" };
     match (counts.judged(), counts.judged() - counts.met) {
-        (0, _) => pivots.iter().find_map(Pivot::found).unwrap_or_else(|| {
+        (0, _) => pivots.iter().find_map(Pivot::findings).unwrap_or_else(|| {
             let rows = done.rows.len();
             format!(
                 "{rows} {} of ours; there are no published values to compare them with.",

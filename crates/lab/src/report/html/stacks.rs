@@ -62,11 +62,11 @@ fn of_job(name: &str, stacks: &[Stack<'_>]) -> String {
     let items = parts.iter().map(|part| {
         let (k, soft) = colour(&part.name);
         let soft = if soft { " soft" } else { "" };
-        format!("<li title=\"{}\"><i class=\"k{k}{soft}\"></i>{}</li>", explained(&part.name), part.told())
+        format!("<li title=\"{}\"><i class=\"k{k}{soft}\"></i>{}</li>", explained(&part.name), part.summary())
     });
     let legend = format!("<ul class=\"legend\">{}</ul>", items.collect::<String>());
     let mut head = vec!["", "iteration"];
-    let told: Vec<String> = parts.iter().map(|part| part.told()).collect();
+    let told: Vec<String> = parts.iter().map(|part| part.summary()).collect();
     head.extend(told.iter().map(String::as_str));
     let rows: Vec<Vec<String>> = stacks
         .iter()
@@ -118,7 +118,7 @@ fn draw(name: &str, stacks: &[Stack<'_>], parts: &[&PartFacts], size: Size) -> S
                 let (k, soft) = colour(&part.name);
                 let soft = if soft { " soft" } else { "" };
                 let share = percent(time / job.iteration_us.unwrap_or(1.0));
-                let title = format!("{label}, {}: {}, {share}", part.told(), duration(Some(time)));
+                let title = format!("{label}, {}: {}, {share}", part.summary(), duration(Some(time)));
                 let _ = write!(
                     out,
                     "<rect class=\"k{k}{soft}\" x=\"{x:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"22\"><title>{}</title></rect>",

@@ -2,7 +2,7 @@
 //! goes back to the flow that it waited for, and so on. Its time is the time of these flows and of the signals between
 //! them.
 
-use super::{Account, Books, Cause, WhyFacts};
+use super::{Account, Accounts, Cause, WhyFacts};
 use crate::plan::{Experiment, Message};
 use std::ops::Range;
 use strandway_collective::{Group, Rank};
@@ -21,7 +21,7 @@ pub(super) fn names(experiment: &Experiment) -> Vec<(String, String, &'static st
 
 /// An account for each collective. If there are none, and flows trigger others, an account of the longest chain of the
 /// run.
-pub(super) fn facts(books: &Books<'_>) -> Vec<WhyFacts> {
+pub(super) fn facts(books: &Accounts<'_>) -> Vec<WhyFacts> {
     let experiment = books.experiment;
     let names = names(experiment);
     if names.is_empty() {
@@ -45,7 +45,7 @@ struct Firings {
 }
 
 impl Firings {
-    fn new(books: &Books<'_>) -> Firings {
+    fn new(books: &Accounts<'_>) -> Firings {
         let plan = &books.experiment.plan;
         let count = plan.triggers.len();
         let mut fired: Vec<Vec<(Time, u32)>> = vec![Vec::new(); count];
@@ -66,7 +66,7 @@ impl Firings {
 }
 
 /// The account of the chain that ends with the last arrival among these messages.
-fn chain(books: &Books<'_>, firings: &Firings, messages: &[Message]) -> Account {
+fn chain(books: &Accounts<'_>, firings: &Firings, messages: &[Message]) -> Account {
     let plan = &books.experiment.plan;
     let flows = &books.measured.flows;
     let all = || messages.iter().flat_map(|m| m.first..m.first + m.pieces);
@@ -99,7 +99,7 @@ fn chain(books: &Books<'_>, firings: &Firings, messages: &[Message]) -> Account 
 }
 
 /// When the last message arrived that this message of a collective waited for, and which flow that was.
-fn release(books: &Books<'_>, group: &Group, flow: u32) -> Option<(Time, u32)> {
+fn release(books: &Accounts<'_>, group: &Group, flow: u32) -> Option<(Time, u32)> {
     let flows = &books.measured.flows;
     let schedule = &group.schedule;
     let (rank, mut index, _) = group.piece_of(flow)?;

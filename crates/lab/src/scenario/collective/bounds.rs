@@ -1,6 +1,6 @@
 //! Lower bounds of the times of collectives.
 
-use crate::alone::Alone;
+use crate::ideal_fct::Alone;
 use crate::scenario::generate::Maker;
 use strandway_collective::{Rank, Recipe, RecipeCollective, Schedule};
 use strandway_proto::HostId;

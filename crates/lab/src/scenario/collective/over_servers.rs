@@ -1,6 +1,6 @@
 //! Collectives whose ranks are the GPUs of servers: when they are, and with how many ranks.
 
-use super::{Placed, Way, Written};
+use super::{Placed, Way, CollectiveKeys};
 use crate::scenario::generate::{Maker, fits};
 use crate::scenario::job::OnServers;
 use strandway_collective::{Algorithm, Placement};
@@ -10,14 +10,14 @@ use strandway_proto::units::Bytes;
 impl Maker<'_> {
     /// Whether a collective has the GPUs of servers as its ranks. If not although servers have several GPUs, a note
     /// says why.
-    pub(super) fn runs_on_servers(&mut self, written: &Written) -> bool {
+    pub(super) fn runs_on_servers(&mut self, written: &CollectiveKeys) -> bool {
         if self.context.servers.gpus == 1 {
             return false;
         }
         let why = match written {
-            Written { servers: Some(false), .. } => "servers = false",
-            Written { over: None, .. } => "of its kind or algorithm, only NICs as ranks are modelled",
-            Written { placement: Placed { placement: Placement::List(_), .. }, .. } => "its placement lists NICs",
+            CollectiveKeys { servers: Some(false), .. } => "servers = false",
+            CollectiveKeys { over: None, .. } => "of its kind or algorithm, only NICs as ranks are modelled",
+            CollectiveKeys { placement: Placed { placement: Placement::List(_), .. }, .. } => "its placement lists NICs",
             _ if self.workload.ordered.is_some() => "`ordered` chooses among connections of NICs",
             _ => return true,
         };
@@ -30,7 +30,7 @@ impl Maker<'_> {
     }
 
     /// Makes all groups of a collective workload whose ranks are GPUs.
-    pub(super) fn over_servers(&mut self, written: &Written, limit: Option<u32>) {
+    pub(super) fn over_servers(&mut self, written: &CollectiveKeys, limit: Option<u32>) {
         let Some((kind, algorithm)) = written.over else { return };
         let servers = self.context.servers;
         let there = servers.count * servers.gpus;

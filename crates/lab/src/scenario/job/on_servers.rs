@@ -7,7 +7,7 @@
 use super::choice::Wish;
 use super::place::{KEPT_MAX, Placer};
 use super::steps::{KINDS, Sort, kind_of};
-use super::{Placement, Written, model};
+use super::{Placement, JobKeys, model};
 use crate::scenario::collective::{CollectivePlan, Execution};
 use crate::scenario::fsdp::JobPlan;
 use crate::scenario::generate::Maker;
@@ -39,8 +39,8 @@ pub(in crate::scenario) struct OnServers {
 
 impl OnServers {
     /// The job that runs it.
-    fn written(self) -> Written {
-        Written {
+    fn written(self) -> JobKeys {
+        JobKeys {
             model: model::none(),
             imported: None,
             once: true,

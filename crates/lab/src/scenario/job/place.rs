@@ -10,7 +10,7 @@ mod messages;
 
 use super::steps::{KINDS, Operation as Does, Sort, Writer};
 use super::traced::TRACE_KINDS;
-use super::{Placement, Written};
+use super::{Placement, JobKeys};
 use crate::scenario::collective::{CollectivePlan, Execution};
 use crate::scenario::fsdp::{JobPlan, STEPS_MAX};
 use crate::scenario::generate::{Maker, fits};
@@ -29,7 +29,7 @@ pub(super) const KEPT_MAX: u64 = 1 << 21;
 
 /// A job during its placement.
 pub(super) struct Placer<'a, 'm> {
-    pub(super) written: &'a Written,
+    pub(super) written: &'a JobKeys,
     pub(super) servers: &'a Servers,
     /// The servers that the job has taken.
     taken: Vec<u32>,
@@ -54,7 +54,7 @@ pub(super) struct Placer<'a, 'm> {
 
 impl Maker<'_> {
     /// Adds a job with a model.
-    pub(in crate::scenario) fn job(&mut self, written: &Written) {
+    pub(in crate::scenario) fn job(&mut self, written: &JobKeys) {
         self.traffic.uses_servers = true;
         let servers = self.context.servers.clone();
         let Some(taken) = self.take_servers(written, &servers) else { return };
@@ -78,7 +78,7 @@ impl Maker<'_> {
     }
 
     /// Chooses the servers of a job and marks them as taken.
-    fn take_servers(&mut self, written: &Written, servers: &Servers) -> Option<Vec<u32>> {
+    fn take_servers(&mut self, written: &JobKeys, servers: &Servers) -> Option<Vec<u32>> {
         let ranks = written.ranks();
         let needed = ranks.div_ceil(servers.gpus);
         if ranks > servers.gpus && !ranks.is_multiple_of(servers.gpus) {
@@ -122,7 +122,7 @@ impl Maker<'_> {
 
 /// The position of a rank in each dimension of parallelism.
 #[derive(Clone, Copy)]
-struct Seat {
+struct RankPosition {
     tp: u32,
     /// Its number among the ranks that hold the same share of a layer.
     copy: u32,
@@ -132,7 +132,7 @@ struct Seat {
 impl<'a, 'm> Placer<'a, 'm> {
     /// The placer of a job that has taken these servers.
     pub(super) fn new(
-        written: &'a Written,
+        written: &'a JobKeys,
         servers: &'a Servers,
         taken: Vec<u32>,
         maker: &'a mut Maker<'m>,
@@ -159,12 +159,12 @@ impl<'a, 'm> Placer<'a, 'm> {
 }
 
 impl Placer<'_, '_> {
-    fn seat(&self, rank: u32) -> Seat {
+    fn seat(&self, rank: u32) -> RankPosition {
         let (tp, copies) = (self.written.tp, self.written.copies());
-        Seat { tp: rank % tp, copy: rank / tp % copies, stage: rank / tp / copies }
+        RankPosition { tp: rank % tp, copy: rank / tp % copies, stage: rank / tp / copies }
     }
 
-    fn rank(&self, seat: Seat) -> u32 {
+    fn rank(&self, seat: RankPosition) -> u32 {
         seat.tp + self.written.tp * (seat.copy + self.written.copies() * seat.stage)
     }
 
@@ -200,7 +200,7 @@ impl Placer<'_, '_> {
                 roles.push(role);
             }
         }
-        let role_of = |seat: Seat| {
+        let role_of = |seat: RankPosition| {
             let loads = loads.len() as u32;
             seat.stage * loads + u32::from(loads > 1 && !seat.copy.is_multiple_of(ep))
         };

@@ -5,7 +5,7 @@
 //! its own steps.
 
 use super::pipeline::{Part, Pass};
-use super::{Recompute, Written};
+use super::{Recompute, JobKeys};
 use strandway_collective::script::COMPUTE;
 use strandway_collective::{Script, Step, Work};
 use strandway_import::simai::{Group, Phase, Workload};
@@ -155,7 +155,7 @@ pub(super) struct Times {
 
 impl Times {
     /// The times of a rank whose experts get `load` times the average number of tokens.
-    pub(super) fn new(written: &Written, load: f64) -> Times {
+    pub(super) fn new(written: &JobKeys, load: f64) -> Times {
         let model = &written.model;
         if let Some(layer) = written.compute {
             let experts = if model.experts > 0 { layer.scaled(0.5) } else { Span::ZERO };
@@ -195,7 +195,7 @@ impl Times {
 
 /// Writes the steps of a role.
 pub(super) struct Writer<'a> {
-    written: &'a Written,
+    written: &'a JobKeys,
     times: Times,
     stage: u32,
     /// Layer by layer.
@@ -235,7 +235,7 @@ struct Back {
 const BF16: u64 = 2;
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(written: &'a Written, stage: u32, load: f64, fine: bool) -> Writer<'a> {
+    pub(super) fn new(written: &'a JobKeys, stage: u32, load: f64, fine: bool) -> Writer<'a> {
         Writer {
             written,
             times: Times::new(written, load),
@@ -252,7 +252,7 @@ impl<'a> Writer<'a> {
 
     /// Adds the steps of all iterations.
     pub(super) fn role(mut self) -> Role {
-        let Written { pp, micro_batches, chunks, schedule, .. } = *self.written;
+        let JobKeys { pp, micro_batches, chunks, schedule, .. } = *self.written;
         let passes = schedule.passes(self.stage, pp, micro_batches, chunks);
         for _ in 0..self.written.iterations {
             self.computed.clear();

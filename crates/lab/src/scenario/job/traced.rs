@@ -1,9 +1,9 @@
 //! Places the ranks of a trace on servers, and turns its operations into scripts.
 
 use super::place::Placer;
-use super::rehearsal::{Call, Rehearsal, rehearse};
+use super::dry_run::{Call, Rehearsal, rehearse};
 use super::steps::Sort;
-use crate::alone::Alone;
+use crate::ideal_fct::Alone;
 use crate::scenario::collective::Execution;
 use crate::scenario::servers::Wiring;
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ fn step_of(kind: Kind) -> u8 {
 
 /// Where a message travels.
 #[derive(Clone, Copy)]
-enum Road {
+enum Channel {
     /// Its pipe and its number there.
     Pipe(u32, u32),
     /// Inside a server.
@@ -193,7 +193,7 @@ impl Placer<'_, '_> {
     }
 
     /// The road of each message, by the rank and the place of its send.
-    fn roads(&mut self, traced: &Traced) -> Option<Vec<BTreeMap<u32, Road>>> {
+    fn roads(&mut self, traced: &Traced) -> Option<Vec<BTreeMap<u32, Channel>>> {
         let connections = self.maker.workload.common.connections;
         let mut roads = vec![BTreeMap::new(); traced.trace.ranks.len()];
         let mut pipes: BTreeMap<(u32, u32, u64), u32> = BTreeMap::new();
@@ -206,7 +206,7 @@ impl Placer<'_, '_> {
                 if self.server(from) == self.server(to) {
                     let team = self.team(vec![to]);
                     self.locals.push(Local { team, span: self.servers.rate.time_for(Bytes(bytes)) });
-                    roads[from as usize].insert(place, Road::Inside(self.locals.len() as u32 - 1));
+                    roads[from as usize].insert(place, Channel::Inside(self.locals.len() as u32 - 1));
                     continue;
                 }
                 if self.servers.wiring == Wiring::RailOnly && self.gpu(from) != self.gpu(to) {
@@ -240,7 +240,7 @@ impl Placer<'_, '_> {
                     }
                 };
                 let made = &mut self.maker.traffic.pipes[pipe as usize];
-                roads[from as usize].insert(place, Road::Pipe(pipe, made.count));
+                roads[from as usize].insert(place, Channel::Pipe(pipe, made.count));
                 made.count += 1;
             }
         }
@@ -249,7 +249,7 @@ impl Placer<'_, '_> {
             if !self.maker.without_rows(pipe.messages()) {
                 return None;
             }
-            let bound = self.alone(pipe.from, pipe.to, pipe.bytes);
+            let bound = self.ideal_fct(pipe.from, pipe.to, pipe.bytes);
             self.plan_of(
                 TRACE_KINDS[usize::from(SENDING)],
                 self.maker.of_job(
@@ -263,7 +263,7 @@ impl Placer<'_, '_> {
         Some(roads)
     }
 
-    fn alone(&self, from: HostId, to: HostId, bytes: u64) -> Span {
+    fn ideal_fct(&self, from: HostId, to: HostId, bytes: u64) -> Span {
         let profile = &self.maker.traffic.profiles[usize::from(self.maker.profile)];
         Alone::new(profile, self.maker.context.topology, self.maker.context.rate).completion(from, to, bytes)
     }
@@ -438,7 +438,7 @@ fn script_of(
     traced: &Traced,
     rank: u32,
     rehearsal: &Rehearsal,
-    roads: &[BTreeMap<u32, Road>],
+    roads: &[BTreeMap<u32, Channel>],
     calls: &[BTreeMap<u32, Operation>],
 ) -> (Script, Vec<Operation>) {
     let trace = traced.of(rank);
@@ -458,14 +458,14 @@ fn script_of(
             Does::Compute { span: Span::ZERO, .. } => idle,
             Does::Compute { span, lane } => (lane, if lane == COMPUTE { 0 } else { CPU }, Work::Compute(span)),
             Does::Send { .. } => match roads[own as usize][&place] {
-                Road::Pipe(pipe, index) => operate(FREE, SENDING, Operation::Send { pipe, index }),
-                Road::Inside(local) => operate(INSIDE, SENDING, Operation::Hand { local, gives: true }),
+                Channel::Pipe(pipe, index) => operate(FREE, SENDING, Operation::Send { pipe, index }),
+                Channel::Inside(local) => operate(INSIDE, SENDING, Operation::Hand { local, gives: true }),
             },
             Does::Receive { .. } => {
                 let (from, sent) = rehearsal.senders[own as usize][&place];
                 match roads[from as usize][&sent] {
-                    Road::Pipe(pipe, index) => operate(FREE, RECEIVING, Operation::Receive { pipe, index }),
-                    Road::Inside(local) => operate(FREE, RECEIVING, Operation::Hand { local, gives: false }),
+                    Channel::Pipe(pipe, index) => operate(FREE, RECEIVING, Operation::Receive { pipe, index }),
+                    Channel::Inside(local) => operate(FREE, RECEIVING, Operation::Hand { local, gives: false }),
                 }
             }
             Does::Collective { kind, .. } => match calls[traced.call_of[&(own, place)] as usize].get(&rank) {

@@ -3,10 +3,10 @@
 use super::super::choice::Chosen;
 use super::super::on_servers::collective_of;
 use super::super::steps::Sort;
-use super::{Placer, Seat};
+use super::{Placer, RankPosition};
 use crate::scenario::collective::Execution;
 use crate::scenario::fsdp::WholePlan;
-use crate::scenario::job::Written;
+use crate::scenario::job::JobKeys;
 use crate::scenario::servers::Wiring;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,14 +30,14 @@ impl Placer<'_, '_> {
     /// The group of a rank: its number among groups of its sort, its members, and the rank's place in it.
     fn members(&self, rank: u32, sort: Sort) -> (u32, Vec<u32>, u32) {
         let seat = self.seat(rank);
-        let Written { tp, cp, ep, .. } = *self.written;
+        let JobKeys { tp, cp, ep, .. } = *self.written;
         let copies = self.written.copies();
         let of = |copies: Vec<u32>| -> Vec<u32> {
-            copies.into_iter().map(|copy| self.rank(Seat { copy, ..seat })).collect()
+            copies.into_iter().map(|copy| self.rank(RankPosition { copy, ..seat })).collect()
         };
         // The first member identifies the group.
         let members = match sort {
-            Sort::Tensor => (0..tp).map(|tp| self.rank(Seat { tp, ..seat })).collect(),
+            Sort::Tensor => (0..tp).map(|tp| self.rank(RankPosition { tp, ..seat })).collect(),
             Sort::Context => of((seat.copy / cp * cp..(seat.copy / cp + 1) * cp).collect()),
             Sort::Expert => of((seat.copy / ep * ep..(seat.copy / ep + 1) * ep).collect()),
             Sort::Data => of((0..copies).collect()),

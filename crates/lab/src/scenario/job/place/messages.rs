@@ -1,8 +1,8 @@
 //! The messages between the pipeline stages of a job.
 
 use super::super::steps::{KINDS, SEND, Sort};
-use super::{Placer, Seat};
-use crate::alone::Alone;
+use super::{Placer, RankPosition};
+use crate::ideal_fct::Alone;
 use crate::scenario::collective::Execution;
 use crate::scenario::servers::Wiring;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ impl Placer<'_, '_> {
         let pp = self.written.pp;
         let target = if backward { from - 1 } else { from + 1 };
         let place = seat.tp + self.written.tp * seat.copy;
-        let ends = [from, target].map(|stage| self.rank(Seat { stage: stage % pp, ..seat }));
+        let ends = [from, target].map(|stage| self.rank(RankPosition { stage: stage % pp, ..seat }));
         // The number of messages in this direction so far; the iteration follows from it.
         let counted = counts.entry((Sort::Tensor, 128 | u8::from(backward) | u8::from(sends) << 1)).or_insert(0);
         *counted += 1;

@@ -5,7 +5,7 @@ use super::{count, percent, us};
 use crate::search::{FailureFacts, Found, StepFacts};
 
 /// A table per step, with the worst failures.
-pub(crate) fn found(found: &Found, top: usize, width: Option<usize>) -> String {
+pub(crate) fn search_result(found: &Found, top: usize, width: Option<usize>) -> String {
     let mut out = format!("{}\n", found.scenario);
     for (key, value) in &found.baseline {
         out.push_str(&format!("{}: {key} = {}\n", without(found), shown(key, *value)));

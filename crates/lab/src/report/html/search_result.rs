@@ -3,7 +3,7 @@
 use super::chart::{self, escape};
 use super::map::{self, Layer};
 use super::{duration, figure, heading, how_made, stat, table};
-use crate::report::text::found::{disconnecting, heading as tried, shown, without};
+use crate::report::text::search_result::{disconnecting, heading as tried, shown, without};
 use crate::report::text::{count, percent};
 use crate::search::{FailureFacts, Found, Part, StepFacts};
 use std::collections::BTreeMap;
