@@ -144,7 +144,7 @@ fn either_side_may_be_killed_and_the_same_command_goes_on() {
 }
 
 #[test]
-fn what_does_not_work_is_said_with_a_remedy() {
+fn unsupported_settings_are_refused_with_a_remedy() {
     let folder = Folder::new("wrong");
     let file = folder.file("file", 10);
     let there = folder.there().display().to_string();
@@ -172,7 +172,7 @@ fn what_does_not_work_is_said_with_a_remedy() {
 }
 
 #[test]
-fn what_fails_is_named_the_rest_arrives_and_the_status_says_so() {
+fn failed_files_are_named_the_rest_arrives_and_the_status_says_so() {
     let folder = Folder::new("some");
     folder.file("good", 10);
     let bad = folder.file("in the way", 10);

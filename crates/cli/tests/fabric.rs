@@ -267,7 +267,7 @@ fn outcome(fabric: &Fabric, scenario: &str, more: &[&str]) -> serde_json::Value 
 }
 
 #[test]
-fn what_a_full_port_cuts_is_asked_for_again_and_nobody_waits_for_a_timeout() {
+fn packets_trimmed_by_a_full_port_are_asked_for_again_without_a_timeout() {
     let Some(fabric) = Fabric::with_programs() else { return };
     for (profile, layout) in [("uec", "frame"), ("mrc", "frame"), ("mrc", "mrc")] {
         // Longer than a host waits for its turn on a busy machine.
@@ -440,7 +440,7 @@ fn exec_passes_the_exit_status_on_and_runs_on_the_host() {
 }
 
 #[test]
-fn what_cannot_be_built_leaves_nothing_behind() {
+fn a_fabric_that_cannot_be_built_leaves_nothing_behind() {
     let Some(fabric) = Fabric::named() else { return };
     // A `tc` that fails; it is found before the real one.
     let folder = fabric.scratch();

@@ -114,7 +114,7 @@ fn transfer(fabric: &Fabric, profile: &str, size: &str) -> ((Child, BufReader<Ch
 }
 
 #[test]
-fn what_breaks_under_a_transfer_loses_no_byte() {
+fn a_break_under_a_transfer_loses_no_byte() {
     let Some(fabric) = Fabric::up() else { return };
     for (target, profile) in
         [("switch:p0:t1-1", "mrc"), ("plane:p1", "mrc"), ("port:h0:p0", "mrc"), ("plane:p0", "uec")]

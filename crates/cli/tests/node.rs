@@ -135,7 +135,7 @@ fn refused(program: &mut Command, status: i32, words: &[&str]) {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_a_remedy() {
+fn mistakes_are_explained_with_a_remedy() {
     let folder = Folder::new("wrong");
     let one = ["[::1]:0"];
     let missing = folder.0.join("missing.toml");

@@ -190,7 +190,7 @@ fn racks_and_a_server_apart_are_processes_that_may_be_killed() {
 }
 
 #[test]
-fn what_is_missing_is_said() {
+fn missing_parts_are_named() {
     let said = |words: &[&str]| {
         let output = strandway(words).output().expect("it runs");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())

@@ -110,7 +110,7 @@ fn ranks_measure_a_table_and_programs_take_it() {
 }
 
 #[test]
-fn what_does_not_work_is_said_with_a_remedy() {
+fn unsupported_settings_are_refused_with_a_remedy() {
     // Every file of 16 bytes or more is a valid key.
     let key = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     for (arguments, status, word) in [

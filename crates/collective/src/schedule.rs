@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_refused() {
+    fn names_that_do_not_exist_are_refused() {
         use ScheduleError::{CannotDouble, NoParts, NotAPowerOfTwo, TooFewRanks, TooLong, Zero};
         for (algorithm, ranks, parts, error) in [
             (Algorithm::RingAllReduce, 1, 1, TooFewRanks),

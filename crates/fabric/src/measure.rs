@@ -57,7 +57,7 @@ pub struct Measurements {
     /// Per job number: the counters of gradient aggregation, summed over switches, servers and workers.
     pub aggregation: BTreeMap<u16, Counts>,
     /// The switches that ran programs, in the topology's order.
-    pub stations: Vec<Station>,
+    pub stations: Vec<SwitchProgramCounts>,
     /// The changes of MRC's paths that were recorded, in order of time. A connection keeps at most
     /// [`PATH_EVENTS_MAX`](strandway_proto::path::PATH_EVENTS_MAX); events of closed connections are not here.
     pub path_events: Vec<PathRow>,
@@ -78,7 +78,7 @@ pub struct PathRow {
 
 /// A switch that ran a program.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Station {
+pub struct SwitchProgramCounts {
     /// The switch.
     pub node: NodeId,
     /// Per job: the share of the switch's slots that it held on average in each interval. Empty unless the plan asked

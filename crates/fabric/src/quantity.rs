@@ -319,7 +319,7 @@ mod tests {
         }
 
         #[test]
-        fn what_displays_prints_parses_back_to_a_thousandth(ps in 1u64..1_000_000_000_000) {
+        fn displayed_quantities_parse_back_to_a_thousandth(ps in 1u64..1_000_000_000_000) {
             let text = Span(ps).to_string();
             let back = span(&text).map_err(|e| TestCaseError::fail(format!("{text}: {e:?}")))?;
             prop_assert!((back.0 as f64 - ps as f64).abs() <= ps as f64 / 1000.0, "{} {:?}", text, back);

@@ -149,7 +149,7 @@ fn a_host_owns_everything_behind_its_words_and_nothing_else() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn values_that_do_not_fit_are_refused() {
     let clos = Clos::new(256, 256).expect("as in the largest fabric of two tiers");
     assert_eq!(clos.holds(8, 131_072), Ok(()));
     let said = |result: Result<(), ClosError>| result.expect_err("too much").to_string();

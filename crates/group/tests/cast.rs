@@ -175,8 +175,8 @@ fn a_cast_steps_over_a_taken_port_and_needs_none_without_multicast() {
 }
 
 #[test]
-fn who_lacks_a_part_gets_it_and_the_others_keep_theirs() {
-    if !in_multicast_namespace("who_lacks_a_part_gets_it_and_the_others_keep_theirs") {
+fn members_that_lack_a_part_get_it_and_the_others_keep_theirs() {
+    if !in_multicast_namespace("members_that_lack_a_part_get_it_and_the_others_keep_theirs") {
         return;
     }
     let source = tree("part");

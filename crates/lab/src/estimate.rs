@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_machine_holds_is_refused_with_numbers() {
+    fn runs_that_no_machine_holds_are_refused_with_numbers() {
         let said = Estimate { packet_hops: 1, seconds: 1.0, memory: u64::MAX / 2 }.fits();
         if available().is_some() {
             let said = said.expect_err("nobody has that much");

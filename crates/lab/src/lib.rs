@@ -1,12 +1,12 @@
 #![doc = include_str!("../README.md")]
 
-mod ideal_fct;
 pub mod cost;
 mod estimate;
-pub mod propagation;
+mod ideal_fct;
 pub mod output;
 pub mod pcap;
 pub mod plan;
+pub mod propagation;
 pub mod reader;
 pub mod report;
 pub mod results;

@@ -4,11 +4,10 @@
 
 mod aggregation;
 pub mod answers;
-mod collective_causes;
 mod capacity;
 mod choice;
+mod collective_causes;
 pub(crate) mod cost;
-mod unlisted;
 pub mod csv;
 mod evs;
 mod fault_cost;
@@ -27,6 +26,7 @@ mod seen;
 mod series;
 mod spread;
 pub mod text;
+mod unlisted;
 mod values;
 mod why;
 

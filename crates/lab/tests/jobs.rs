@@ -42,7 +42,7 @@ fn exposed(job: &JobFacts, name: &str) -> f64 {
 }
 
 #[test]
-fn what_ranks_compute_and_wait_for_is_all_of_their_time() {
+fn computation_and_waits_are_all_of_the_time_of_ranks() {
     for sets in [
         &["workload.iterations=3"][..],
         &["workload.iterations=2", "workload.stragglers=0.5", "workload.noise=0.1"],

@@ -214,7 +214,7 @@ fn broadcasts_by_trees_pass_every_byte_on_once() {
 }
 
 #[test]
-fn what_makes_no_sense_is_explained() {
+fn settings_without_sense_are_explained() {
     let broadcast = LEAVES.replace("all-gather", "broadcast");
     for (text, sets, fragments) in [
         (broadcast.as_str(), &["workload.root=64"][..], ["workload.root = 64", "only 64 ranks", "name one of them"]),

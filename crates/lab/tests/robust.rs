@@ -353,7 +353,7 @@ fn a_mistake_makes_no_other_key_unknown() {
 }
 
 #[test]
-fn what_has_no_effect_is_told() {
+fn settings_without_effect_are_named() {
     for (text, note) in [
         ("[fabric]\npfc = true\ntrimming = true\n", "fabric.trimming = true has no effect here"),
         ("[fabric]\nqueue = \"100 kB\"\necn_high = \"200 kB\"\n", "fabric.ecn_high = 200 kB is never reached here"),
@@ -473,7 +473,7 @@ fn a_seed_changes_the_permutation_and_nothing_else_does() {
 }
 
 #[test]
-fn what_a_small_fabric_cannot_give_is_an_error_only_if_it_is_asked_for() {
+fn more_paths_than_a_small_fabric_has_are_an_error_only_if_asked_for() {
     let small = "[fabric]\nkind = \"multi-plane\"\nspines = 8\n[profile]\nname = \"mrc\"\n";
     for set in
         ["", "[profile.mrc]\nbackup = 0\n", "[profile.mrc]\nactive = 32\n", "[profile.mrc]\nactive = 20\nbackup = 12\n"]

@@ -110,7 +110,7 @@ fn the_worst_moment_is_found() {
 }
 
 #[test]
-fn what_is_found_can_be_repeated() {
+fn failures_that_a_search_finds_can_be_repeated() {
     let text = format!(
         "name = \"both\"\n{}[[faults]]\nlink = \"leaf3->spine0\"\nkind = \"down\"\n[expect]\n\"fct_us.max\" = \"< 0\"\n",
         ONE_SPINE.replace("spines = 1", "spines = 2\nbundle = 2")

@@ -169,7 +169,7 @@ fn groups_come_from_files_and_from_nodes() {
 }
 
 #[test]
-fn what_cannot_end_or_does_not_fit_is_explained() {
+fn lists_that_cannot_end_or_do_not_fit_are_explained() {
     let folder = Folder::new("chakra-wrong");
     let circle =
         |_| vec![Node::new(4, COMPUTE, &[6]).lasting(1), Node::new(5, COMPUTE, &[4]), Node::new(6, COMPUTE, &[5])];

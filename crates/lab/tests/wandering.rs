@@ -297,7 +297,7 @@ impl Wanderer {
 }
 
 /// Checks all rules after a run.
-fn judge(experiment: &Experiment, m: &Measurements, faulty: bool) -> Result<(), String> {
+fn check(experiment: &Experiment, m: &Measurements, faulty: bool) -> Result<(), String> {
     let plan = &experiment.plan;
     for (i, flow) in m.flows.iter().enumerate() {
         let ordered = flow.started.unwrap_or(Time::NEVER) <= flow.received.unwrap_or(Time::NEVER)
@@ -393,7 +393,7 @@ fn walk(text: &str, faulty: bool, threads: usize) -> Result<Option<u64>, String>
     let Ok(mut experiment) = scenario.check() else { return Ok(None) };
     experiment.plan.threads = threads;
     let m = simulate(&experiment, &Control::new());
-    judge(&experiment, &m, faulty).map(|()| Some(m.digest))
+    check(&experiment, &m, faulty).map(|()| Some(m.digest))
 }
 
 /// Runs it with connections that open at first use, and messages without entries.
@@ -419,7 +419,7 @@ fn walk_on_demand(text: &str, faulty: bool, threads: usize) -> Result<Option<u64
         channel += 2;
     }
     let m = simulate_programs(&experiment.plan, &experiment.programs(), &Control::new());
-    judge(&experiment, &m, faulty).map(|()| Some(m.digest))
+    check(&experiment, &m, faulty).map(|()| Some(m.digest))
 }
 
 fn seeds() -> Vec<u64> {
@@ -430,7 +430,7 @@ fn seeds() -> Vec<u64> {
 }
 
 #[test]
-fn whatever_a_seed_draws_what_must_hold_holds() {
+fn every_seed_keeps_the_invariants() {
     let (mut walked, mut on_demand, mut failures) = (0, 0, Vec::new());
     let seeds = seeds();
     for &seed in &seeds {

@@ -469,7 +469,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_happens_a_window_is_a_packet_or_more_and_a_rate_lies_between_nothing_and_the_line(
+    fn windows_hold_a_packet_and_rates_stay_below_the_line_for_any_feedback(
         bytes in prop::collection::vec(any::<[u8; 8]>(), 1..200),
         trimming in any::<bool>(),
     ) {

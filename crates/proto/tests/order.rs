@@ -25,7 +25,7 @@ fn mended(outcome: &Outcome, psn: u32) -> Span {
 }
 
 #[test]
-fn what_its_own_path_overtook_is_lost_long_before_lateness_tells() {
+fn a_packet_overtaken_on_its_own_path_is_lost_long_before_it_is_late() {
     for preset in ["strack_fast", "mrc"] {
         let mut world = world(preset);
         let quick = mended(&check(&world, "drop 600", "again 1, timeouts 0, duplicates 0"), 600);

@@ -257,7 +257,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_a_peer_invents_a_path_starts_at_a_free_port_and_there_is_one_if_a_port_is_free(
+    fn paths_start_at_a_free_port_for_any_states_that_a_peer_invents(
         bytes in prop::collection::vec(any::<[u8; 6]>(), 1..300),
         ports in 1u8..=40,
     ) {

@@ -219,7 +219,7 @@ impl Naive {
 
 proptest! {
     #[test]
-    fn what_is_chosen_has_the_smallest_penalty_of_all(
+    fn the_chosen_path_has_the_smallest_penalty_of_all(
         uplinks in (1u16..9, 1u16..6),
         decay in 0u32..4,
         steps in prop::collection::vec((any::<bool>(), 0usize..8, 0u8..4), 1..400),

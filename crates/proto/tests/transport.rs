@@ -70,7 +70,7 @@ fn a_burst_ends_when_its_port_is_busy() {
 }
 
 #[test]
-fn what_a_late_host_fell_behind_by_it_catches_up() {
+fn a_late_host_catches_up() {
     // DCQCN's first notification halves the rate.
     let packet = Rate::from_gbps(50).time_for(Profile::preset("rocev2").expect("a preset").packet_bytes());
     let leave = |slack: Span| {

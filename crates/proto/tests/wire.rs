@@ -463,7 +463,7 @@ fn a_frame_has_the_queue_pairs_padding_and_message_length_of_a_nic() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_leaves_no_trace() {
+fn posts_that_do_not_fit_are_refused_and_leave_no_trace() {
     let far = Packet { connection: ConnectionId(1 << 24), ..data(0, Flags::NONE) };
     let contradiction = data(0, Flags::TRIMMED_AT_LAST_HOP);
     let unknown = data(0, Flags(1 << 12));

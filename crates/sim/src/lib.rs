@@ -1,10 +1,10 @@
 #![doc = include_str!("../README.md")]
 
+mod barrier;
 mod calendar;
 mod control;
 mod detour;
 mod fingerprint;
-mod meeting;
 mod port;
 mod prefetch;
 mod queue;

@@ -7,9 +7,9 @@
 //! slices exchange packets and signals ([`run_side_by_side`]). Events and their order depend neither on the number of slices nor on
 //! the length of windows.
 
+use crate::barrier::Barrier;
 use crate::control::Control;
 use crate::fingerprint::Fingerprint;
-use crate::meeting::Meeting;
 use crate::records::Records;
 use crate::slice::{Cut, Faults, Mail, Slice, Taken};
 use std::collections::BTreeMap;
@@ -78,7 +78,7 @@ fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Mea
         }
     }
     let simulated = match end {
-        End::Finished => slices.iter().map(|s| s.books.finished_at).max().unwrap_or(0),
+        End::Finished => slices.iter().map(|s| s.recorder.finished_at).max().unwrap_or(0),
         End::TimeLimit => plan.time_limit.0,
         End::Interrupted => reached,
         End::Stalled => slices.iter().map(Slice::last_at).max().unwrap_or(0),
@@ -91,7 +91,7 @@ fn run(plan: &Plan, programs: &Programs<'_>, control: &Control, cut: Cut) -> Mea
         left = (left.0 + open, left.1 + closing);
     }
     let fingerprint =
-        |host: u32| slices[cut.slice_of_host(HostId(host))].edge.fingerprints[cut.place_of(host) as usize];
+        |host: u32| slices[cut.slice_of_host(HostId(host))].hosts.fingerprints[cut.place_of(host) as usize];
     let hosts: Vec<Fingerprint> = (0..cut.hosts).map(fingerprint).collect();
     let mut measured = merge(plan, &cut, slices, opened, end, Time(simulated));
     (measured.opened_left, measured.closing_left) = left;
@@ -158,9 +158,9 @@ impl Notes {
 fn run_in_phases(slices: &mut [Slice<'_>], limit: u64, control: &Control) {
     let mailboxes = Mailboxes::new(slices.len());
     let notes = Notes::new(slices.len());
-    let meeting = Meeting::new(slices.len());
+    let meeting = Barrier::new(slices.len());
     let work = |index: usize, slice: &mut Slice<'_>| -> Option<()> {
-        let _attendance = meeting.attend();
+        let _attendance = meeting.enter();
         let mut turn = 0;
         let meet = || meeting.wait().then_some(());
         loop {
@@ -212,9 +212,9 @@ fn run_in_phases(slices: &mut [Slice<'_>], limit: u64, control: &Control) {
 fn run_side_by_side(slices: &mut [Slice<'_>], limit: u64, control: &Control) {
     let mailboxes = Mailboxes::new(slices.len());
     let next = Notes::new(slices.len());
-    let meeting = Meeting::new(slices.len());
+    let meeting = Barrier::new(slices.len());
     let work = |index: usize, slice: &mut Slice<'_>| {
-        let _attendance = meeting.attend();
+        let _attendance = meeting.enter();
         let (mut turn, mut over, mut mailed) = (0, false, u64::MAX);
         loop {
             let time = if control.stopping() { u64::MAX } else { slice.next_time().min(mailed) };
@@ -264,27 +264,27 @@ fn merge(
     let mut series = Series { every: plan.sample_every.unwrap_or(Span::ZERO), ..Series::default() };
     for slice in &mut slices {
         m.events += slice.clock.events_done;
-        m.packet_hops += slice.books.hops;
-        m.packets.copies += slice.books.copies[0];
-        m.packets.copies_trimmed += slice.books.copies[1];
-        add_packets(&mut m.packets, &slice.books.packets);
-        m.paths.resize(slice.books.paths.len(), PathCounters::default());
-        for (all, one) in m.paths.iter_mut().zip(&slice.books.paths) {
+        m.packet_hops += slice.recorder.hops;
+        m.packets.copies += slice.recorder.copies[0];
+        m.packets.copies_trimmed += slice.recorder.copies[1];
+        add_packets(&mut m.packets, &slice.recorder.packets);
+        m.paths.resize(slice.recorder.paths.len(), PathCounters::default());
+        for (all, one) in m.paths.iter_mut().zip(&slice.recorder.paths) {
             all.sent += one.sent;
             all.marked += one.marked;
             all.trimmed += one.trimmed;
         }
         slice.close_accounts(simulated.0);
-        for (flow, time) in std::mem::take(&mut slice.books.times) {
+        for (flow, time) in std::mem::take(&mut slice.recorder.times) {
             m.times[flow as usize] = time;
         }
-        m.tallies.resize(slice.books.tallies.len(), Tally::default());
-        for (all, one) in m.tallies.iter_mut().zip(&slice.books.tallies) {
+        m.tallies.resize(slice.recorder.tallies.len(), Tally::default());
+        for (all, one) in m.tallies.iter_mut().zip(&slice.recorder.tallies) {
             all.merge(one);
         }
-        m.captured.append(&mut slice.books.captured);
+        m.captured.append(&mut slice.recorder.captured);
         slice.count_aggregation(simulated.0, &mut m.aggregation);
-        slice.tell_times(simulated.0, &mut m.ranks);
+        slice.append_times(simulated.0, &mut m.ranks);
         m.stations.extend(slice.occupancy());
         add_series(&mut series, slice.take_series());
         slice.path_events(&mut m.path_events);

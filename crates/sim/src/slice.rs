@@ -7,21 +7,21 @@
 //! links, then pause frames, signals between programs, wake-ups of programs, and faults.
 
 mod adaptive;
-mod books;
-mod clockwork;
 mod crossing;
 mod cut;
 mod eager;
-mod edge;
+mod event_clock;
 mod fabric;
-mod facts;
 mod fault;
 mod forward;
 mod host;
+mod host_program;
+mod hosts;
 mod layout;
-mod seat;
+mod programmable_switch;
+mod recorder;
+mod run_config;
 mod setup;
-mod station;
 mod tables;
 mod visit;
 mod watch;
@@ -31,19 +31,19 @@ use crate::control::Control;
 use crate::port::{DATA, Limits, Port, flag};
 use crate::prefetch::{prefetch, prefetch_all, prefetch_value};
 use crate::road::Transit;
-use books::Books;
-use clockwork::Clockwork;
-use edge::Edge;
+use event_clock::EventClock;
 use fabric::Fabric;
-use facts::Facts;
 use fault::FaultEvent;
 use host::Host;
+use hosts::Hosts;
+use recorder::Recorder;
+use run_config::RunConfig;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use strandway_collective::FlowTable;
 use strandway_fabric::NodeId;
 use strandway_fabric::fault::FaultKind;
-use strandway_fabric::measure::{LinkCounters, PathRow, Station};
+use strandway_fabric::measure::{LinkCounters, PathRow, SwitchProgramCounts};
 use strandway_fabric::plan::Plan;
 use strandway_fabric::topology::{LinkEnds, LinkId};
 use strandway_proto::RankTimes;
@@ -89,15 +89,15 @@ const PACKETS_AHEAD: usize = 4;
 
 /// The state of one slice.
 pub(crate) struct Slice<'a> {
-    facts: Facts<'a>,
-    pub(crate) clock: Clockwork,
+    config: RunConfig<'a>,
+    pub(crate) clock: EventClock,
     /// Ports of the nodes that this slice owns, in the order of [`Layout`].
     ports: Vec<Port>,
     /// The rates and thresholds that ports have.
     limits: Vec<Limits>,
     fabric: Fabric,
-    pub(crate) edge: Edge<'a>,
-    pub(crate) books: Books<'a>,
+    pub(crate) hosts: Hosts<'a>,
+    pub(crate) recorder: Recorder<'a>,
 }
 
 impl<'a> Slice<'a> {
@@ -150,7 +150,7 @@ impl<'a> Slice<'a> {
 
     /// The number of phases of a window. With more than one, slices exchange packets after each phase but the last.
     pub(crate) fn phases(&self) -> usize {
-        self.facts.phases.len()
+        self.config.phases.len()
     }
 
     /// Moves on to the window that starts at `from`.
@@ -161,8 +161,8 @@ impl<'a> Slice<'a> {
     /// Processes all events before `limit` at the stops of one phase of a window.
     pub(crate) fn run_phase(&mut self, phase: usize, window: Range<u64>, limit: u64) {
         let mut order = std::mem::take(&mut self.clock.order);
-        for part in 0..self.facts.phases[phase].len() {
-            for group in self.facts.phases[phase][part].clone() {
+        for part in 0..self.config.phases[phase].len() {
+            for group in self.config.phases[phase][part].clone() {
                 self.run_group(group, &mut order, window.clone(), limit);
             }
         }
@@ -210,9 +210,9 @@ impl<'a> Slice<'a> {
     /// the run. The first window of early stops begins before time zero; then `from` wraps below zero.
     fn visit_group(&mut self, group: usize, order: &Order, from: u64, until: u64) {
         // Stops are in order, and ports come before hosts; one group may have both.
-        let (first, host) = (group * GROUP, self.facts.first_host_stop as usize);
+        let (first, host) = (group * GROUP, self.config.first_host_stop as usize);
         let (ports, hosts) = order.stops().split_at(order.stops().partition_point(|&n| first + usize::from(n) < host));
-        let first_port = first + self.facts.first_port as usize;
+        let first_port = first + self.config.first_port as usize;
         let at_port = |n: u8| first_port + usize::from(n);
         for at in 0..ports.len() + PORT_STEPS {
             for step in 0..PORT_STEPS {
@@ -252,12 +252,12 @@ impl<'a> Slice<'a> {
     /// The same for a host.
     #[inline]
     fn prefetch_host(&self, h: usize, entries: &[Transit], step: usize) {
-        let Some(host) = self.edge.hosts.get(h) else { return };
-        let mut packets = entries.iter().filter(|e| e.source() < self.facts.sources.look);
+        let Some(host) = self.hosts.all.get(h) else { return };
+        let mut packets = entries.iter().filter(|e| e.source() < self.config.sources.look);
         let step = match step {
             0 => {
                 prefetch_value(host);
-                prefetch_all(&self.ports[h * self.facts.planes..(h + 1) * self.facts.planes]);
+                prefetch_all(&self.ports[h * self.config.planes..(h + 1) * self.config.planes]);
                 return packets.take(PACKETS_AHEAD).for_each(|entry| self.fabric.cargo.prefetch(entry));
             }
             1 => PrefetchStep::Lists,
@@ -273,7 +273,7 @@ impl<'a> Slice<'a> {
 
     /// Reports the progress to `control`.
     pub(crate) fn report(&mut self, control: &Control) {
-        self.books.report(self.clock.now, control);
+        self.recorder.report(self.clock.now, control);
     }
 
     /// The local number of a link's port.
@@ -284,12 +284,12 @@ impl<'a> Slice<'a> {
 
     /// Applies a fault event to a port of this slice.
     fn break_or_mend(&mut self, index: usize, now: u64) {
-        let (_, event) = self.facts.fault_events[index];
+        let (_, event) = self.config.fault_events[index];
         match event {
             FaultEvent::Rate(link, fraction) => {
                 let i = self.local(link.0);
                 self.drain(i, now);
-                let Some(ends) = self.facts.plan.topology.ends(link) else { return };
+                let Some(ends) = self.config.plan.topology.ends(link) else { return };
                 let limits = self.limits_at(&ends, fraction, self.ports[i].has(flag::LAST));
                 let port = &mut self.ports[i];
                 port.set_rate(self.limits[usize::from(limits)].rate);
@@ -301,25 +301,32 @@ impl<'a> Slice<'a> {
                 self.ports[i].set(flag::DOWN, down);
             }
             FaultEvent::Ordered(link, fault, denied) => {
-                let h = self.facts.cut.place_of(link.0 / self.facts.planes as u32) as usize;
-                self.obey(h, fault as usize, denied, now);
+                let h = self.config.cut.place_of(link.0 / self.config.planes as u32) as usize;
+                self.apply_fault(h, fault as usize, denied, now);
             }
         }
     }
 
     /// A host's connections obey the controller, which denies or allows every path across the links of a fault.
-    fn obey(&mut self, h: usize, fault: usize, denied: bool, now: u64) {
-        let connections = self.edge.hosts[h].endpoint.awake();
+    fn apply_fault(&mut self, h: usize, fault: usize, denied: bool, now: u64) {
+        let connections = self.hosts.all[h].endpoint.awake();
         for (connection, peer) in connections {
-            self.obey_on(h, connection, peer, (fault, denied), now);
+            self.apply_fault_on(h, connection, peer, (fault, denied), now);
         }
     }
 
     /// The same for one connection.
-    fn obey_on(&mut self, h: usize, connection: ConnectionId, peer: HostId, (fault, denied): (usize, bool), now: u64) {
-        let (host, topology) = (self.facts.host(h), &self.facts.plan.topology);
-        let links = &self.facts.plan.faults[fault].links;
-        let endpoint = &mut self.edge.hosts[h].endpoint;
+    fn apply_fault_on(
+        &mut self,
+        h: usize,
+        connection: ConnectionId,
+        peer: HostId,
+        (fault, denied): (usize, bool),
+        now: u64,
+    ) {
+        let (host, topology) = (self.config.host(h), &self.config.plan.topology);
+        let links = &self.config.plan.faults[fault].links;
+        let endpoint = &mut self.hosts.all[h].endpoint;
         for state in endpoint.path_states(connection) {
             if topology.source_route(host, peer, state.path).iter().any(|link| links.contains(link)) {
                 if denied {
@@ -333,21 +340,21 @@ impl<'a> Slice<'a> {
 
     /// A connection that opens obeys the denials that are in force.
     #[cold]
-    fn obey_all(&mut self, h: usize, connection: ConnectionId, peer: HostId, now: u64) {
-        let plan = self.facts.plan;
+    fn apply_faults(&mut self, h: usize, connection: ConnectionId, peer: HostId, now: u64) {
+        let plan = self.config.plan;
         for (fault, index) in plan.faults.iter().zip(0..) {
             if fault.kind == FaultKind::Denied && (fault.from.0..fault.until.0).contains(&now) {
-                self.obey_on(h, connection, peer, (index, true), now);
+                self.apply_fault_on(h, connection, peer, (index, true), now);
             }
         }
     }
 
     /// The index of the limits of the port with these ends at this fraction of its rate.
     fn limits_at(&mut self, ends: &LinkEnds, fraction: f64, last_hop: bool) -> u8 {
-        let topology = &self.facts.plan.topology;
+        let topology = &self.config.plan.topology;
         let nominal = topology.level_of(ends).rate;
-        let long = topology.long_link_of(ends).map(|long| self.facts.plan.ports.with_queue(long.queue));
-        let limits = Limits::new(long.as_ref().unwrap_or(&self.facts.plan.ports), nominal, fraction, last_hop);
+        let long = topology.long_link_of(ends).map(|long| self.config.plan.ports.with_queue(long.queue));
+        let limits = Limits::new(long.as_ref().unwrap_or(&self.config.plan.ports), nominal, fraction, last_hop);
         let index = self.limits.iter().position(|l| *l == limits).unwrap_or_else(|| {
             self.limits.push(limits);
             self.limits.len() - 1
@@ -360,7 +367,7 @@ impl<'a> Slice<'a> {
         for i in 0..self.ports.len() {
             self.drain(i, limit);
         }
-        for host in 0..self.edge.hosts.len() {
+        for host in 0..self.hosts.all.len() {
             self.run_host(host, limit);
         }
         for (port, cold) in self.ports.iter().zip(&mut self.fabric.colds) {
@@ -373,7 +380,7 @@ impl<'a> Slice<'a> {
 
     /// Time series of this slice's links and arrivals.
     pub(crate) fn take_series(&mut self) -> Taken {
-        self.books.sampler.take()
+        self.recorder.sampler.take()
     }
 
     /// The counters of this slice's links, each with the link's number in the topology.
@@ -385,41 +392,41 @@ impl<'a> Slice<'a> {
     /// Adds the counters of gradient aggregation of all programs of switches, servers and workers, by job.
     pub(crate) fn count_aggregation(&self, now: u64, into: &mut BTreeMap<u16, Counts>) {
         self.fabric.stations.programs.iter().for_each(|program| program.count(Time(now), into));
-        self.edge.programs.iter().for_each(|program| program.count(Time(now), into));
+        self.hosts.programs.iter().for_each(|program| program.count(Time(now), into));
     }
 
     /// Adds how the ranks of training jobs spent their time up to `now`.
-    pub(crate) fn tell_times(&self, now: u64, into: &mut Vec<RankTimes>) {
-        self.edge.programs.iter().for_each(|program| program.append_times(Time(now), into));
+    pub(crate) fn append_times(&self, now: u64, into: &mut Vec<RankTimes>) {
+        self.hosts.programs.iter().for_each(|program| program.append_times(Time(now), into));
     }
 
-    /// For each station, the share of its slots that each job held over time.
-    pub(crate) fn occupancy(&self) -> impl Iterator<Item = Station> {
+    /// For each programmable switch, the share of its slots that each job held over time.
+    pub(crate) fn occupancy(&self) -> impl Iterator<Item = SwitchProgramCounts> {
         let stations = self.fabric.stations.nodes.iter().zip(&self.fabric.stations.programs);
-        stations.map(|(&node, program)| Station { node: NodeId(node), occupancy: program.occupancy() })
+        stations.map(|(&node, program)| SwitchProgramCounts { node: NodeId(node), occupancy: program.occupancy() })
     }
 
     /// The time of the latest event at a host of this slice.
     pub(crate) fn last_at(&self) -> u64 {
-        self.edge.hosts.iter().map(Host::now).max().unwrap_or(0)
+        self.hosts.all.iter().map(Host::now).max().unwrap_or(0)
     }
 
     /// The changes of paths at this slice's hosts.
     pub(crate) fn path_events(&mut self, into: &mut Vec<PathRow>) {
-        for (host, &h) in self.edge.hosts.iter_mut().zip(self.facts.hosts) {
+        for (host, &h) in self.hosts.all.iter_mut().zip(self.config.hosts) {
             host.endpoint.take_path_events(|peer, event| into.push(PathRow { host: HostId(h), peer, event }));
         }
     }
 
     /// Frees the memory of the hosts.
     pub(crate) fn drop_hosts(&mut self) {
-        self.edge.hosts = Vec::new();
+        self.hosts.all = Vec::new();
     }
 
     /// A host, if it belongs to this slice.
     pub(crate) fn host(&self, host: HostId) -> Option<&Host> {
-        let cut = self.facts.cut;
-        let mine = cut.slice_of_host(host) == self.facts.index;
-        mine.then(|| &self.edge.hosts[cut.place_of(host.0) as usize])
+        let cut = self.config.cut;
+        let mine = cut.slice_of_host(host) == self.config.index;
+        mine.then(|| &self.hosts.all[cut.place_of(host.0) as usize])
     }
 }

@@ -599,7 +599,7 @@ fn a_barrier_opens_with_its_last_flow_and_news_takes_the_shortest_link() {
 }
 
 #[test]
-fn what_cannot_finish_ends_at_its_time_limit_with_the_unfinished_flows_known() {
+fn a_run_that_cannot_finish_ends_at_its_time_limit_with_the_unfinished_flows_known() {
     let topology = leaf_spine(4, 2, 2);
     let uplinks = [link(&topology, "leaf0", "spine0"), link(&topology, "leaf0", "spine1")];
     for kind in [

@@ -202,7 +202,7 @@ fn a_capture_stops_at_its_limit_on_any_number_of_threads() {
 }
 
 #[test]
-fn what_comes_into_a_switch_leaves_it_or_is_counted() {
+fn packets_that_enter_a_switch_leave_it_or_are_counted() {
     for (name, plan) in scenarios() {
         let m = run(&plan);
         assert_eq!(m.end, End::Finished, "{name}");

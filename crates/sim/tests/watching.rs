@@ -97,7 +97,7 @@ fn a_path_that_loses_everything_is_assumed_bad_until_probes_return() {
 }
 
 #[test]
-fn what_keeps_no_states_has_none_in_its_series() {
+fn a_selector_without_path_states_has_none_in_its_series() {
     let m = run(&flow(preset("uec")));
     assert!(m.series.watched.iter().all(|point| point.planes.is_empty()));
     assert_eq!(m.series.watched_planes.len(), 4);

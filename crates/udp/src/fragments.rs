@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pushed_to_several_arrives_at_each_of_them_in_few_calls() {
+    fn datagrams_to_several_arrive_at_each_of_them_in_few_calls() {
         let any: SocketAddrV6 = "[::1]:0".parse().expect("an address");
         let mut sockets: Vec<FragmentSocket> =
             (0..3).map(|_| FragmentSocket::open(any, 1 << 20, 1 << 20).expect("a socket")).collect();

@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn what_trimming_leaves_holds_the_header_of_data_in_every_format() {
+    fn a_trimmed_packet_holds_the_header_of_data_in_every_format() {
         let longest = [WireFormat::Rocev2, WireFormat::Uec, WireFormat::Strack, WireFormat::Mrc].map(data_headers);
         assert_eq!(longest.into_iter().max(), Some(TRIMMED));
     }

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_members_have_in_flight_adds_up_and_goes_with_them() {
+    fn bytes_in_flight_of_members_add_up_and_leave_with_them() {
         let mut windows = Windows::default();
         windows.join(1, 700, 0, window);
         windows.join(1, 300, 0, window);

@@ -124,7 +124,7 @@ fn a_full_node_refuses_and_says_so() {
 }
 
 #[test]
-fn nobody_at_the_other_end_is_reported_in_time() {
+fn a_missing_listener_is_reported_in_time() {
     let mut config = config("uec", 1);
     config.handshake_timeout = Duration::from_millis(100);
     let mut client = Node::bind(config).expect("sockets");

@@ -53,7 +53,7 @@ fn closed<T>(outcome: Result<T, AsyncError>) -> Reason {
 }
 
 #[test]
-fn what_is_written_sent_and_told_arrives() {
+fn writes_messages_and_control_messages_arrive() {
     let (here, there) = pair(config("uec", 2));
     let (inbox, remote) = exposed(&there, 100_000);
     let bytes = pattern(1, 100_000);
@@ -178,7 +178,7 @@ fn a_peer_that_dies_without_a_word_is_noticed() {
 }
 
 #[test]
-fn nobody_there_is_an_answer() {
+fn a_missing_listener_is_an_answer() {
     let client = AsyncNode::spawn(Config { handshake_timeout: Duration::from_millis(100), ..config("uec", 1) });
     let client = client.expect("sockets");
     let nobody = "[::1]:9".parse().expect("an address");
@@ -208,7 +208,7 @@ fn closing_here_ends_what_is_under_way_and_the_last_clone_closes() {
 }
 
 #[test]
-fn what_a_dropped_future_would_have_got_is_not_lost_or_leaked() {
+fn the_result_of_a_dropped_future_is_not_lost_or_leaked() {
     let (here, there) = pair(config("uec", 1));
     // An accept that is dropped after its connection has come leaves the connection to the next accept.
     let mut accept = there.node().accept();

@@ -198,7 +198,7 @@ fn only_nacks(profile: &str, protection: Protection) -> strandway_udp::Config {
 }
 
 #[test]
-fn what_a_switch_cuts_is_asked_for_again_and_sent_again_without_a_timeout() {
+fn trimmed_packets_are_asked_for_and_sent_again_without_a_timeout() {
     for profile in ["uec", "mrc"] {
         for protection in [Protection::None, Protection::Authenticated, Protection::Encrypted] {
             let trim = Impairment { trim: 0.2, ..Impairment::default() };
@@ -227,8 +227,8 @@ fn what_a_switch_cuts_is_asked_for_again_and_sent_again_without_a_timeout() {
 }
 
 #[test]
-fn what_a_switch_cuts_of_ipv4_is_asked_for_again() {
-    over_ipv4(what_a_switch_cuts_is_asked_for_again_and_sent_again_without_a_timeout);
+fn trimmed_packets_of_ipv4_are_asked_for_again() {
+    over_ipv4(trimmed_packets_are_asked_for_and_sent_again_without_a_timeout);
 }
 
 #[test]

@@ -282,7 +282,7 @@ fn a_file_that_changes_while_it_is_read_is_named_and_the_others_arrive() {
 }
 
 #[test]
-fn what_is_in_the_way_or_cannot_be_copied_is_named() {
+fn files_in_the_way_or_that_cannot_be_copied_are_named() {
     let source = Folder::new();
     source.file("directory", b"a file here");
     source.file("file/below", b"a directory here");
@@ -530,7 +530,7 @@ fn an_older_kernel_serves_copies_just_as_safely() {
         "a_tree_arrives_whole_over_a_wire_that_loses_and_a_second_copy_sends_nothing",
         "a_copy_goes_on_where_its_client_or_its_server_stopped",
         "a_directory_keeps_its_name_and_goes_where_it_is_told",
-        "what_is_in_the_way_or_cannot_be_copied_is_named",
+        "files_in_the_way_or_that_cannot_be_copied_are_named",
         "a_client_with_the_key_writes_below_the_directory_and_nowhere_else",
     ]);
 }

@@ -265,8 +265,8 @@ fn a_member_that_forges_chunks_is_found_out_by_hashes() {
 }
 
 #[test]
-fn what_one_member_lacks_is_rebuilt_from_parity_and_forged_parity_is_found_out() {
-    if !in_multicast_namespace("what_one_member_lacks_is_rebuilt_from_parity_and_forged_parity_is_found_out") {
+fn chunks_that_one_member_lacks_are_rebuilt_and_forged_parity_is_found_out() {
+    if !in_multicast_namespace("chunks_that_one_member_lacks_are_rebuilt_and_forged_parity_is_found_out") {
         return;
     }
     let code = Code::mds(8, 3).expect("11 pieces");

@@ -110,7 +110,7 @@ fn nodes_at_one_address_tell_their_packets_apart_by_queue_pair() {
 }
 
 #[test]
-fn what_the_layout_cannot_carry_is_refused_with_a_remedy() {
+fn messages_that_the_layout_cannot_carry_are_refused_with_a_remedy() {
     let said = |change: fn(&mut Config)| {
         let mut config = config(1, 1);
         change(&mut config);

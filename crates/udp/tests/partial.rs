@@ -77,7 +77,7 @@ fn repair(pair: &mut Pair, stream: u64, receive: u64) {
 }
 
 #[test]
-fn what_a_program_repairs_arrives_byte_for_byte_over_a_bad_wire() {
+fn messages_that_a_program_repairs_arrive_byte_for_byte_over_a_bad_wire() {
     for planes in [1, 2] {
         let mut pair = Pair::new(config(planes), Some(BAD), 5);
         let payload = 1_344;

@@ -20,7 +20,7 @@ pub trait End {
     /// The packets of a receive that have come.
     fn progress(&self, receive: u64) -> &Progress;
     /// Sends a control message to the other end.
-    fn tell(&mut self, control: ControlMessage);
+    fn send(&mut self, control: ControlMessage);
 }
 
 /// The state of one end: the number of its stream or receive, the time of the next look, and whether all is done.
@@ -60,7 +60,7 @@ impl Courier {
     }
 
     /// The receiver looks at the bitmap: it requests the first run of missing chunks, or reports that it has all.
-    pub fn look(&mut self, end: &mut impl End, now: Time) {
+    pub fn handle_timeout(&mut self, end: &mut impl End, now: Time) {
         let Some(receive) = self.number else { return };
         let progress = end.progress(receive);
         let begun = progress.packets_present() > 0;
@@ -70,7 +70,7 @@ impl Courier {
             let run = (first..chunks).take_while(|&chunk| !progress.has_chunk(chunk)).count() as u32;
             self.done = first == chunks;
             let (kind, words) = if self.done { (DONE, [0; 4]) } else { (ASK, [first, run, 0, 0]) };
-            end.tell(ControlMessage::Custom { kind, words });
+            end.send(ControlMessage::Custom { kind, words });
         }
     }
 }

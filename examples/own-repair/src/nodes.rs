@@ -35,7 +35,7 @@ impl End for Here {
     fn progress(&self, receive: u64) -> &Progress {
         self.node.progress(self.connection, receive).expect("it is open")
     }
-    fn tell(&mut self, control: ControlMessage) {
+    fn send(&mut self, control: ControlMessage) {
         self.node.send_control(self.connection, control).expect("it is connected");
     }
 }
@@ -65,7 +65,7 @@ fn receive(node: Node) -> Result<Vec<u8>, Error> {
     loop {
         let now = Time(began.elapsed().as_nanos() as u64 * 1_000);
         if courier.look_at <= now {
-            courier.look(&mut here, now);
+            courier.handle_timeout(&mut here, now);
         }
         let pause = Duration::from_nanos(courier.look_at.since(now).0 / 1_000 + 1);
         if let Some(Completion::Closed { .. }) = here.node.wait(pause)? {

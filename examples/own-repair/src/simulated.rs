@@ -36,7 +36,7 @@ impl End for Here<'_> {
     fn progress(&self, receive: u64) -> &Progress {
         self.0.progress(ONLY, receive).expect("it is open")
     }
-    fn tell(&mut self, control: ControlMessage) {
+    fn send(&mut self, control: ControlMessage) {
         self.0.send_control(self.1, ONLY, control);
     }
 }
@@ -98,7 +98,7 @@ pub fn run() {
             }
         }
         if receiver.look_at <= now {
-            receiver.look(&mut Here(&mut ends[1], now), now);
+            receiver.handle_timeout(&mut Here(&mut ends[1], now), now);
         }
     }
     let receive = receiver.number.expect("it was posted");

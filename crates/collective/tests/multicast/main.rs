@@ -126,7 +126,7 @@ fn a_chunk_that_nobody_got_is_cast_again_once() {
 }
 
 #[test]
-fn what_parity_makes_up_for_is_not_fetched() {
+fn chunks_that_parity_rebuilds_are_not_fetched() {
     // 40 groups of 8 chunks. Each chunk is lost near the root, for all receivers at once, with probability 3 %.
     let op = operation(6, Some(0), 320 * 32, 1, Recovery::FAST);
     let near = |near_root| Disturbance { near_root, ..Disturbance::default() };

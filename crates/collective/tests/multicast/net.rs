@@ -299,11 +299,11 @@ impl Net<'_> {
         if wake != Time::NEVER {
             self.put(wake.max(now + Span(1)), rank, What::Wake);
         }
-        self.judge(rank, op, now);
+        self.check(rank, op, now);
     }
 
     /// Acts at once on the state of a rank's part: checks the buffer, or overwrites it.
-    fn judge(&mut self, rank: u32, op: usize, now: Time) {
+    fn check(&mut self, rank: u32, op: usize, now: Time) {
         let outcome = self.casters[op][rank as usize].outcome();
         let before = std::mem::replace(&mut self.seen[op][rank as usize], outcome);
         let complete = |outcome| matches!(outcome, Outcome::Complete | Outcome::Closed);

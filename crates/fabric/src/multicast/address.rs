@@ -99,7 +99,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_read_is_written_alike_and_nothing_else_is_read(bits: u128, ours: bool) {
+        fn messages_are_written_as_they_were_read_and_nothing_else_is_read(bits: u128, ours: bool) {
             let bits = if ours { PREFIX | bits & 0xffff_ffff } else { bits };
             let address = Ipv6Addr::from_bits(bits);
             match GroupAddress::of(address) {

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_fabric_of_sites_says_so() {
+    fn a_fabric_that_has_no_sites_says_so() {
         let sites = SitesShape { sites: 17, hosts_per_site: 1, planes: 1, bundle: 1 };
         let local = Level { rate: Rate::from_gbps(400), latency: Span::from_us(1) };
         let said = Topology::of_sites(sites, local, Vec::new(), Span::ZERO).expect_err("too many");

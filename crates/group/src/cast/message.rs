@@ -254,7 +254,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(message in message()) {
+        fn written_files_are_read_back(message in message()) {
             prop_assert_eq!(CastMessage::decode(&message.encode()), Ok(message));
         }
 

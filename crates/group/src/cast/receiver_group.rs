@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_lacks_all_get_and_what_fails_at_one_is_noted_for_it() {
+    fn blocks_that_one_receiver_lacks_go_to_all_and_a_failure_at_one_is_noted_for_it() {
         let mut group = ReceiverGroup::new([1, 2, 5]);
         group.record_sent(&offer(&[0, 1, 2]));
         let full = FileError::Full;
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_who_is_gone() {
+    fn ranks_do_not_wait_for_a_rank_that_is_gone() {
         let mut group = ReceiverGroup::new([1, 2]);
         group.record_sent(&offer(&[0]));
         group.cast(3, 9);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asked_for_breaks_the_protocol() {
+    fn unasked_messages_break_the_protocol() {
         let mut group = ReceiverGroup::new([1]);
         assert_eq!(group.handle_message(1, answers(&[(0, Answer::Have)])), Err(Malformed));
         assert_eq!(group.handle_message(1, progress(&[0], &[])), Err(Malformed));

@@ -236,7 +236,7 @@ impl Drop for SetAtEnd<'_> {
 }
 
 #[test]
-fn what_strangers_send_is_counted_and_changes_nothing() {
+fn datagrams_of_strangers_are_counted_and_change_nothing() {
     let switch = Running::start(switch(esa(), 1));
     let admission = switch.admissions[0];
     let stop = AtomicBool::new(false);

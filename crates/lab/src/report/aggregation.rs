@@ -135,7 +135,8 @@ pub(super) fn facts(experiment: &Experiment, measured: &Measurements) -> Option<
     let mean = (!ended.is_empty()).then(|| ended.iter().sum::<f64>() / ended.len() as f64);
     let total = one("all".into(), mean, &all, keys, area);
     let busiest = measured.stations.iter().max_by(|a, b| {
-        let held = |s: &strandway_fabric::measure::Station| s.occupancy.iter().flat_map(|o| &o.1).sum::<f64>();
+        let held =
+            |s: &strandway_fabric::measure::SwitchProgramCounts| s.occupancy.iter().flat_map(|o| &o.1).sum::<f64>();
         held(a).total_cmp(&held(b))
     });
     let name_of = |number: u16| named.get(usize::from(number) - 1).map_or_else(String::new, |job| job.name.clone());

@@ -1,8 +1,8 @@
 //! Flows as CSV for spreadsheets and notebooks: one line per flow.
 
-use super::unlisted::Crowd;
 use super::make::life;
 use super::seen::{Alones, Seen};
+use super::unlisted::Crowd;
 use crate::plan::Experiment;
 use std::fmt::Write;
 use strandway_fabric::Measurements;

@@ -1,10 +1,10 @@
 //! Makes a report from the measurements of a run.
 
 use super::capacity::Capacity;
-use super::unlisted::{self, Crowd, Loose};
 use super::seen::{Alones, Seen};
 use super::spread::{cdf, spread};
 use super::text::count;
+use super::unlisted::{self, Crowd, Loose};
 use super::{
     ClassFacts, CollectiveFacts, CostFacts, Expectation, FabricFacts, FaultFacts, FlowFacts, Goodput, GroupFacts,
     LinkFacts, Packets, ParameterFacts, PathFacts, Report, RunFacts, SlowFlow, Spread, series, why,

@@ -1,7 +1,7 @@
 //! All messages whose times are known one by one, with or without an entry in the plan.
 
-use super::unlisted::Loose;
 use super::make::Life;
+use super::unlisted::Loose;
 use crate::ideal_fct::Alone;
 use crate::plan::{Experiment, Message};
 use strandway_proto::HostId;

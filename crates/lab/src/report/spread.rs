@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_finish_takes_for_ever() {
+    fn a_flow_that_did_not_finish_takes_for_ever() {
         let s = spread((1..=98).map(f64::from).collect(), 2);
         assert_eq!((s.min, s.p50, s.p90, s.p99, s.p999), (Some(1.0), Some(50.0), Some(90.0), None, None));
         assert_eq!((s.mean, s.max, s.unfinished), (None, None, 2));

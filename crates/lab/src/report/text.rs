@@ -1,10 +1,10 @@
 //! Reports for the terminal.
 
 mod compared;
-pub(crate) mod search_result;
 pub(super) mod grid;
 pub(crate) mod modelled;
 pub(crate) mod reproduced;
+pub(crate) mod search_result;
 
 use super::{CollectiveFacts, FabricFacts, FaultFacts, Report, Spread, cost};
 use crate::plan::Experiment;
@@ -13,9 +13,9 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use grid::{ALWAYS, Grid};
 
 pub use self::compared::rows;
-pub(crate) use self::search_result::search_result;
 pub use self::modelled::answers;
 pub use self::reproduced::{reproduction, sets};
+pub(crate) use self::search_result::search_result;
 
 /// The report of one run without a limit on its width.
 pub fn report(report: &Report) -> String {

@@ -7,7 +7,7 @@ use super::collective::{CollectivePlan, Execution};
 use super::fsdp::JobPlan;
 use super::servers::Servers;
 use super::switch::{self, Spec, Switch};
-use super::workload::{Common, Kind, Pick, Workload, FlowKeys, arrivals};
+use super::workload::{Common, FlowKeys, Kind, Pick, Workload, arrivals};
 use crate::reader::Sink;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -2,11 +2,11 @@
 //! keys. `job/steps.rs` makes the steps of each rank, and `job/place.rs` places ranks on servers.
 
 mod choice;
+mod dry_run;
 mod model;
 mod on_servers;
 mod pipeline;
 mod place;
-mod dry_run;
 mod source;
 mod steps;
 mod traced;

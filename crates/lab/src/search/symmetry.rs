@@ -255,7 +255,7 @@ mod tests {
     const FABRIC: &str = "[fabric]\nhosts = 16\nhosts_per_leaf = 4\nspines = 4\n[profile]\nname = \"uec\"\n";
 
     #[test]
-    fn what_all_do_alike_has_one_class() {
+    fn failures_with_equal_effects_are_one_class() {
         let all = format!("{FABRIC}[workload]\nkind = \"all-to-all\"\nsize = \"1 MB\"\n");
         assert_eq!(classes(&all), [1, 1, 1, 0]);
         // Of a ring over all hosts, each leaf has a first member, a second one, and so on.

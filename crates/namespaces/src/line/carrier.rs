@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_the_queue_is_dropped_and_takes_no_time() {
+    fn packets_beyond_the_queue_are_dropped_and_take_no_time() {
         let mut carrier = Carrier::new(&line(), 0, 0);
         let fates: Vec<Fate> = (0..40).map(|_| carrier.take(Time::ZERO, 1226)).collect();
         let kept = fates.iter().filter(|f| matches!(f, Fate::Due(_))).count();

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_rebuilt_is_the_data_that_is_not_here() {
+    fn the_rebuilt_data_is_the_data_that_is_missing() {
         let code = Code::mds(4, 2).expect("6 pieces");
         let present = Pieces::all(6).without(1).without(3);
         let rebuild = Rebuild { task: 0, data: 8, parity: 100, code, present };

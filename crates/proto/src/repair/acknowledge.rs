@@ -93,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whoever_reads_every_control_knows_every_chunk(
+        fn a_reader_of_every_control_message_knows_every_chunk(
             chunks in 1u32..500,
             rounds in prop::collection::vec(prop::collection::vec(0u32..500, 0..80), 1..12),
         ) {

@@ -8,7 +8,7 @@ use strandway_proto::path::{MrcConfig, PathConfig};
 use strandway_proto::{ConnectionId, HostId, MessageId, Packet, PathId, Ports, Profile, Span, Time};
 
 #[test]
-fn what_peers_make_up_about_ports_does_not_hold_up_acknowledgements() {
+fn invented_port_states_of_peers_do_not_hold_up_acknowledgements() {
     let mut endpoint = lone(Profile::preset("mrc").expect("a preset"), 2);
     for psn in 0..200u32 {
         let data = Data {

@@ -60,7 +60,7 @@ fn timers_are_linear_then_exponential_and_then_the_budget_is_used_up() {
 }
 
 #[test]
-fn what_the_receiver_was_short_of_goes_again_and_blames_no_path() {
+fn packets_dropped_for_want_of_room_go_again_and_blame_no_path() {
     let mut endpoint = lone(Profile::preset("mrc").expect("a preset"), 2);
     let id = ConnectionId(0);
     endpoint.post(Time::ZERO, id, Message { id: MessageId(1), bytes: 40_000 });
@@ -90,7 +90,7 @@ fn what_the_receiver_was_short_of_goes_again_and_blames_no_path() {
 }
 
 #[test]
-fn what_goes_again_takes_another_path_than_the_one_it_was_lost_on() {
+fn retransmissions_take_another_path_than_the_one_they_were_lost_on() {
     for (ports, left) in [(1, 2), (1, 3), (2, 2), (2, 5), (1, 1)] {
         let mut endpoint = lone(Profile::preset("mrc").expect("a preset"), ports);
         let id = ConnectionId(0);
@@ -127,7 +127,7 @@ fn what_goes_again_takes_another_path_than_the_one_it_was_lost_on() {
 }
 
 #[test]
-fn what_lies_beyond_the_window_of_psns_is_refused() {
+fn packets_beyond_the_window_of_psns_are_refused() {
     let mut endpoint = lone(Profile::preset("mrc").expect("a preset"), 1);
     let data = |psn: u64| Packet {
         source: HostId(1),

@@ -136,7 +136,7 @@ fn slots_run_out_and_nothing_is_overwritten() {
 }
 
 #[test]
-fn what_makes_no_sense_is_counted_and_stored_nowhere() {
+fn malformed_datagrams_are_counted_and_stored_nowhere() {
     let mut pair = Pair::new(&profile());
     let receive = pair.ends[1].expect(Time::ZERO, ONLY, 9 * 4096 + 50).expect("a slot");
     let odd = [

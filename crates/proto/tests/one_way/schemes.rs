@@ -88,7 +88,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(160))]
 
     #[test]
-    fn whatever_the_wire_does_messages_arrive(
+    fn messages_arrive_over_any_wire(
         scheme in 0usize..5,
         sizes in prop::collection::vec(prop_oneof![0u64..30_000, 0u64..900_000], 1..6),
         loss in 0.0f64..0.3,

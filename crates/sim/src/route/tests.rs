@@ -89,7 +89,7 @@ fn follow(topology: &Topology, router: &mut Router, dead: &[u32], packet: &Packe
 
 proptest! {
     #[test]
-    fn what_is_remembered_of_dead_links_is_what_asking_every_switch_gives(
+    fn the_remembered_dead_links_are_those_that_every_switch_reports(
         shape in 0usize..6,
         dead in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
         direct in any::<bool>(),
@@ -110,7 +110,7 @@ proptest! {
 }
 
 #[test]
-fn what_routing_knows_changes_behind_what_arrives_at_that_instant() {
+fn routing_learns_of_a_change_after_the_arrivals_of_that_instant() {
     let topology = fabric(None, 1);
     let leaf = topology.leaf(0, 0);
     let up = topology.ports_of(leaf).0.0 + 4;

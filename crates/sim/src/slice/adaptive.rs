@@ -82,7 +82,7 @@ impl Slice<'_> {
 
     /// The uplink that a packet takes, of those that it can take.
     fn choose_uplink(&self, adaptive: &mut Adaptive, node: u32, packet: &Transit, now: u64) -> Option<u32> {
-        let switch = self.fabric.switches.of_node[(node - self.facts.cut.hosts) as usize] as usize;
+        let switch = self.fabric.switches.of_node[(node - self.config.cut.hosts) as usize] as usize;
         let Some(mut flowlets) = adaptive.flowlets.take() else { return self.least_busy(adaptive, switch) };
         let whole = self.fabric.cargo.packet(packet);
         let flow = (node, whole.source, whole.destination, whole.connection.0);

@@ -57,7 +57,7 @@ impl Outbox {
         self.packets.push(Leaving { time, words: packet.waiting(link, node).words() });
     }
 
-    pub(super) fn tell(&mut self, news: News) {
+    pub(super) fn send_news(&mut self, news: News) {
         self.news.push(news);
     }
 }
@@ -85,7 +85,7 @@ impl Slice<'_> {
             first = first.min(leaving.time);
             let (leaving, transit) = (*leaving, Transit::of_words(leaving.words));
             mail.packets.push(Freight { leaving, packet: *self.fabric.cargo.packet(&transit) });
-            if self.facts.telemetry {
+            if self.config.telemetry {
                 mail.telemetry.push(*self.fabric.carried.of(&transit));
             }
             self.fabric.cargo.release(&transit);

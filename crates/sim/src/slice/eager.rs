@@ -68,14 +68,14 @@ pub(super) struct Switches {
 impl Slice<'_> {
     /// Gives numbers to the switches of this slice, whose ports are eager.
     pub(super) fn number_switches(&mut self) {
-        let topology = &self.facts.plan.topology;
+        let topology = &self.config.plan.topology;
         let mut switches = Switches {
             of_port: vec![u32::MAX; self.ports.len()],
             of_node: vec![u32::MAX; (topology.nodes() - topology.hosts()) as usize],
             services: vec![Service::IDLE; self.ports.len()],
             ..Switches::default()
         };
-        for node in self.facts.cut.nodes_of(self.facts.index).iter().skip(1).flatten().copied() {
+        for node in self.config.cut.nodes_of(self.config.index).iter().skip(1).flatten().copied() {
             let number = switches.nodes.len() as u32;
             switches.of_node[(node - topology.hosts()) as usize] = number;
             switches.nodes.push(node);
@@ -84,9 +84,9 @@ impl Slice<'_> {
                 switches.of_port[self.local(link)] = number;
             }
         }
-        switches.adaptive = Adaptive::new(self.facts.plan, &switches.nodes);
+        switches.adaptive = Adaptive::new(self.config.plan, &switches.nodes);
         switches.buffered = vec![0; switches.nodes.len()];
-        if self.facts.accounting {
+        if self.config.accounting {
             switches.ingress = vec![u32::MAX; topology.links() as usize];
             for (place, port) in self.ports.iter().enumerate().filter(|(_, p)| p.link != u32::MAX) {
                 if let Some(ends) = topology.ends(LinkId(port.link)) {
@@ -116,7 +116,7 @@ impl Slice<'_> {
             if look < entry {
                 let Some(Reverse((_, port))) = self.fabric.switches.looks.pop() else { break };
                 self.clock.events_done += 1;
-                self.look(port as usize, now);
+                self.visit(port as usize, now);
             } else if let Some(entry) = next {
                 next = entries.next();
                 self.handle(node, entry, now);
@@ -130,12 +130,12 @@ impl Slice<'_> {
     #[inline]
     fn handle(&mut self, node: u32, entry: &Transit, now: u64) {
         let source = entry.source();
-        if source < self.facts.sources.look {
+        if source < self.config.sources.look {
             self.arrive(node, entry, now);
-        } else if source < self.facts.sources.pause {
-            self.look(entry.cargo() as usize, now);
-        } else if source < self.facts.sources.signal {
-            let port = self.local(source - self.facts.sources.pause);
+        } else if source < self.config.sources.pause {
+            self.visit(entry.cargo() as usize, now);
+        } else if source < self.config.sources.signal {
+            let port = self.local(source - self.config.sources.pause);
             self.pause(port, now, entry.cargo() != 0);
         } else {
             self.break_or_mend(entry.cargo() as usize, now);
@@ -145,7 +145,7 @@ impl Slice<'_> {
     /// A packet has completely arrived at a switch.
     #[inline]
     fn arrive(&mut self, node: u32, packet: &Transit, now: u64) {
-        let ingress = if self.facts.accounting { self.ingress(node, packet.source()) } else { 0 };
+        let ingress = if self.config.accounting { self.ingress(node, packet.source()) } else { 0 };
         if let Some(group) = packet.group() {
             return self.arrive_for_group(node, group, packet, ingress, now);
         }
@@ -164,7 +164,7 @@ impl Slice<'_> {
         let port = place as usize;
         self.sample_port(port, now);
         self.enqueue_eager(port, packet, ingress, now);
-        self.look_later(port);
+        self.visit_later(port);
     }
 
     /// The ingress of a packet at a switch, by the link that gives its place in the order of arrivals.
@@ -177,7 +177,7 @@ impl Slice<'_> {
         }
         // A packet that the switch's program made on its own has the place of a link that leads elsewhere.
         let owner = switches.of_port.get(port as usize);
-        let own = switches.of_node[(node - self.facts.cut.hosts) as usize];
+        let own = switches.of_node[(node - self.config.cut.hosts) as usize];
         if owner == Some(&own) { port } else { NO_INGRESS }
     }
 
@@ -195,19 +195,19 @@ impl Slice<'_> {
     fn arrive_for_group(&mut self, node: u32, group: usize, packet: &Transit, ingress: u32, now: u64) {
         let source = self.fabric.cargo.packet(packet).source;
         let mut ports = std::mem::take(&mut self.fabric.switches.copy_to);
-        let members = &self.facts.plan.multicast[group];
+        let members = &self.config.plan.multicast[group];
         self.fabric.router.copies(members, node, source, packet.uplinks(), |port| ports.push(port));
         if ports.is_empty() {
             self.lead_nowhere(packet.words(), now);
         }
-        self.books.copies[usize::from(!packet.is_whole_data())] += (ports.len() as u64).saturating_sub(1);
+        self.recorder.copies[usize::from(!packet.is_whole_data())] += (ports.len() as u64).saturating_sub(1);
         let share = (ports.len() > 1).then(|| self.share(ingress));
         for (n, &port) in ports.iter().enumerate() {
             let last = n + 1 == ports.len();
             let copy = if last { *packet } else { self.fabric.cargo.copy(packet) };
             self.sample_port(port as usize, now);
             self.enqueue_eager(port as usize, copy, share.unwrap_or(ingress), now);
-            self.look_later(port as usize);
+            self.visit_later(port as usize);
         }
         if let Some(share) = share {
             self.end_share(share);
@@ -249,7 +249,7 @@ impl Slice<'_> {
         if port.has(flag::DOWN) {
             return self.at(i).lose_packet(packet.words());
         }
-        let class = if self.facts.priority && packet.is_control() { CONTROL } else { DATA };
+        let class = if self.config.priority && packet.is_control() { CONTROL } else { DATA };
         if class == CONTROL {
             if port.queued[CONTROL] + size > self.limits[usize::from(port.limits)].thresholds.control {
                 return self.at(i).drop_packet(packet.words());
@@ -286,17 +286,17 @@ impl Slice<'_> {
     fn begin(&mut self, i: usize, packet: Transit, ingress: u32, class: usize, now: u64) {
         let port = &mut self.ports[i];
         if port.flags & flag::ON_DEPARTURE != 0
-            || self.facts.sampling
-            || self.facts.cut_rate != 0
+            || self.config.sampling
+            || self.config.cut_rate != 0
             || packet.is_fragment()
         {
             self.at(i).transmit_slowly(packet.words(), now);
         } else {
             let end = port.depart(packet.size(), now, &self.limits[usize::from(port.limits)]);
-            self.books.hops += 1;
-            let stop = match self.fabric.switches.of_node.get((port.to.wrapping_sub(self.facts.cut.hosts)) as usize) {
+            self.recorder.hops += 1;
+            let stop = match self.fabric.switches.of_node.get((port.to.wrapping_sub(self.config.cut.hosts)) as usize) {
                 Some(switch) => switch * GROUP as u32,
-                None => self.facts.host_stop(port.to),
+                None => self.config.host_stop(port.to),
             };
             self.clock.calendar.put(end + port.delay, stop, port.link, packet);
         }
@@ -377,14 +377,14 @@ impl Slice<'_> {
             }
             ingress = share.ingress as usize;
         }
-        if self.facts.plan.ports.shared.is_some() {
-            if self.facts.accounting && ingress != NO_INGRESS as usize && !self.fits_share(i, ingress, size) {
+        if self.config.plan.ports.shared.is_some() {
+            if self.config.accounting && ingress != NO_INGRESS as usize && !self.fits_share(i, ingress, size) {
                 self.fabric.switches.services[ingress].ingress_headroom += size;
             } else {
                 *self.buffered_at(i) += size;
             }
         }
-        if !self.facts.accounting || ingress == NO_INGRESS as usize {
+        if !self.config.accounting || ingress == NO_INGRESS as usize {
             return;
         }
         self.fabric.switches.services[ingress].ingress_bytes += size;
@@ -392,7 +392,7 @@ impl Slice<'_> {
             && self.fabric.switches.services[ingress].ingress_bytes > self.pause_above(i)
         {
             self.fabric.switches.services[ingress].ingress_paused = true;
-            self.books.packets.pauses += 1;
+            self.recorder.packets.pauses += 1;
             self.send_pause(ingress, now, true);
         }
     }
@@ -406,19 +406,19 @@ impl Slice<'_> {
             ingress = real as usize;
         }
         let Some(pfc) = self.limits[0].pfc else {
-            if self.facts.plan.ports.shared.is_some() {
+            if self.config.plan.ports.shared.is_some() {
                 *self.buffered_at(i) -= size;
             }
             return;
         };
         if ingress == NO_INGRESS as usize {
-            if self.facts.plan.ports.shared.is_some() {
+            if self.config.plan.ports.shared.is_some() {
                 *self.buffered_at(i) -= size;
             }
             return;
         }
         self.fabric.switches.services[ingress].ingress_bytes -= size;
-        let resume_at = if self.facts.plan.ports.shared.is_some() {
+        let resume_at = if self.config.plan.ports.shared.is_some() {
             // The headroom is emptied first, so that it is free for the next pause.
             let from_headroom = self.fabric.switches.services[ingress].ingress_headroom.min(size);
             self.fabric.switches.services[ingress].ingress_headroom -= from_headroom;
@@ -443,22 +443,22 @@ impl Slice<'_> {
         let port = &mut self.ports[i];
         let start = port.busy_until.max(now);
         port.busy_until = start + port.transmission(PAUSE_FRAME, &self.limits[usize::from(port.limits)]);
-        let ends = self.facts.plan.topology.ends(LinkId(port.link)).expect("a port in use leads somewhere");
-        let time = port.busy_until + self.facts.plan.topology.level(ends.level).latency.0;
-        let target = self.facts.cut.slice_of(ends.to);
-        if target == self.facts.index {
+        let ends = self.config.plan.topology.ends(LinkId(port.link)).expect("a port in use leads somewhere");
+        let time = port.busy_until + self.config.plan.topology.level(ends.level).latency.0;
+        let target = self.config.cut.slice_of(ends.to);
+        if target == self.config.index {
             self.send_pause_on(time, ends.reverse.0, on);
         } else {
-            self.fabric.outboxes[target].tell(News::Pause { time, link: ends.reverse.0, on });
+            self.fabric.outboxes[target].send_news(News::Pause { time, link: ends.reverse.0, on });
         }
-        self.look_later(i);
+        self.visit_later(i);
     }
 
     /// Adds the arrival of a pause frame at the port that feeds `link`.
     pub(super) fn send_pause_on(&mut self, time: u64, link: u32, on: bool) {
-        let source = self.facts.sources.pause + link;
-        let stop = if link < self.facts.cut.link_bases[1] {
-            self.facts.host_stop(link / self.facts.planes as u32)
+        let source = self.config.sources.pause + link;
+        let stop = if link < self.config.cut.link_bases[1] {
+            self.config.host_stop(link / self.config.planes as u32)
         } else {
             self.port_stop(self.local(link) as u32)
         };
@@ -486,7 +486,7 @@ impl Slice<'_> {
 
     /// Checks an eager port at the time that was planned. All arrivals of this instant are already processed.
     #[inline]
-    fn look(&mut self, i: usize, now: u64) {
+    fn visit(&mut self, i: usize, now: u64) {
         if self.fabric.switches.services[i].look_at != now {
             return;
         }
@@ -514,12 +514,12 @@ impl Slice<'_> {
             let packet = self.at(i).take(class, now);
             self.begin(i, packet, packet.ingress(), class, now);
         }
-        self.look_later(i);
+        self.visit_later(i);
     }
 
     /// Plans the next check of an eager port: when its transmission ends, or when its next one can begin.
     #[inline(always)]
-    fn look_later(&mut self, i: usize) {
+    fn visit_later(&mut self, i: usize) {
         let (port, service) = (&self.ports[i], &mut self.fabric.switches.services[i]);
         let at = if service.bytes > 0 {
             service.until
@@ -530,7 +530,7 @@ impl Slice<'_> {
         };
         if at < service.look_at {
             service.look_at = at;
-            let source = self.facts.sources.look + port.link;
+            let source = self.config.sources.look + port.link;
             let window = &self.fabric.switches.window;
             if at < window.end {
                 debug_assert!(at >= window.start, "a look at {at} ps lies before its window");

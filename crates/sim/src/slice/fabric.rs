@@ -3,7 +3,7 @@
 use super::crossing::Outbox;
 use super::eager::Switches;
 use super::fault::LinkFaults;
-use super::station::Stations;
+use super::programmable_switch::Stations;
 use crate::port::ColdPort;
 use crate::queue::Arena;
 use crate::road::Cargo;

@@ -1,9 +1,9 @@
 //! Moves packets between ports: over a link to a switch, and to the port that routing chooses.
 
 use super::Slice;
-use super::books::Books;
 use super::fabric::Fabric;
-use super::facts::Facts;
+use super::recorder::Recorder;
+use super::run_config::RunConfig;
 use super::visit::AtPort;
 use crate::calendar::{Calendar, GROUP};
 use crate::port::flag;
@@ -13,7 +13,7 @@ use strandway_fabric::plan::Plan;
 
 /// The parts of a slice that are needed to send a packet on within it.
 pub(super) struct Road<'s, 'a> {
-    pub(super) facts: &'s Facts<'a>,
+    pub(super) config: &'s RunConfig<'a>,
     pub(super) calendar: &'s mut Calendar,
     pub(super) fabric: &'s mut Fabric,
     /// The numbers of whole and of trimmed packets made by copying.
@@ -25,13 +25,13 @@ impl Road<'_, '_> {
     /// way from there.
     #[inline(always)]
     pub(super) fn send_on(&mut self, time: u64, link: u32, node: u32, packet: Transit) -> bool {
-        if node < self.facts.cut.hosts {
-            self.calendar.put(time, self.facts.host_stop(node), link, packet);
-        } else if self.facts.special {
+        if node < self.config.cut.hosts {
+            self.calendar.put(time, self.config.host_stop(node), link, packet);
+        } else if self.config.special {
             return self.send_on_slowly(time, link, node, packet.words());
         } else {
             let port = self.fabric.router.place(node, &packet, &self.fabric.cargo);
-            self.calendar.put(time, port - self.facts.first_port, link, packet);
+            self.calendar.put(time, port - self.config.first_port, link, packet);
         }
         true
     }
@@ -41,7 +41,7 @@ impl Road<'_, '_> {
         let packet = Transit::of_words(packet);
         let stations = &mut self.fabric.stations;
         if packet.is_fragment()
-            && let Some(&station) = stations.of_node.get((node - self.facts.cut.hosts) as usize)
+            && let Some(&station) = stations.of_node.get((node - self.config.cut.hosts) as usize)
             && station != u32::MAX
         {
             stations.calendar.put(time, station * GROUP as u32, link, packet);
@@ -52,16 +52,16 @@ impl Road<'_, '_> {
 
     /// The same for a packet that passes no program at `node`, or that has already passed it.
     fn send_past(&mut self, time: u64, link: u32, node: u32, mut packet: Transit) -> bool {
-        if let Some(switch) = self.fabric.switches.of_node.get((node - self.facts.cut.hosts) as usize) {
+        if let Some(switch) = self.fabric.switches.of_node.get((node - self.config.cut.hosts) as usize) {
             self.calendar.put(time, switch * GROUP as u32, link, packet);
             return true;
         }
         if let Some(group) = packet.group() {
-            return self.copy_on(time, link, node, packet, &self.facts.plan.multicast[group]);
+            return self.copy_on(time, link, node, packet, &self.config.plan.multicast[group]);
         }
         let Fabric { router, cargo, .. } = &mut *self.fabric;
         let Some(port) = router.place_at(node, &mut packet, cargo, time) else { return false };
-        self.calendar.put(time, port - self.facts.first_port, link, packet);
+        self.calendar.put(time, port - self.config.first_port, link, packet);
         true
     }
 
@@ -70,7 +70,7 @@ impl Road<'_, '_> {
     fn copy_on(&mut self, time: u64, link: u32, node: u32, packet: Transit, members: &Members) -> bool {
         let Fabric { router, cargo, .. } = &mut *self.fabric;
         let source = cargo.packet(&packet).source;
-        let (calendar, copies, first_port) = (&mut *self.calendar, &mut *self.copies, self.facts.first_port);
+        let (calendar, copies, first_port) = (&mut *self.calendar, &mut *self.copies, self.config.first_port);
         let mut only = true;
         router.copies(members, node, source, packet.uplinks(), |port| {
             // The first copy is the packet itself.
@@ -92,7 +92,7 @@ impl<'a> Slice<'a> {
     pub(super) fn port_stop(&self, port: u32) -> u32 {
         match self.fabric.switches.of_port.get(port as usize) {
             Some(switch) => switch * GROUP as u32,
-            None => port - self.facts.first_port,
+            None => port - self.config.first_port,
         }
     }
 
@@ -101,26 +101,26 @@ impl<'a> Slice<'a> {
     pub(super) fn at(&mut self, i: usize) -> AtPort<'_, 'a> {
         let port = &mut self.ports[i];
         let limits = &self.limits[usize::from(port.limits)];
-        let cut_rate = self.facts.cut_rate;
+        let cut_rate = self.config.cut_rate;
         AtPort {
             i,
             limits,
             cuts_through: cut_rate != 0 && limits.rate.0 == cut_rate && !port.has(flag::LAST),
-            special: self.facts.sampling || port.flags & flag::ON_DEPARTURE != 0,
+            special: self.config.sampling || port.flags & flag::ON_DEPARTURE != 0,
             port,
-            facts: &self.facts,
+            config: &self.config,
             calendar: &mut self.clock.calendar,
             fabric: &mut self.fabric,
-            books: &mut self.books,
+            recorder: &mut self.recorder,
         }
     }
 
     fn road(&mut self) -> Road<'_, 'a> {
         Road {
-            facts: &self.facts,
+            config: &self.config,
             calendar: &mut self.clock.calendar,
             fabric: &mut self.fabric,
-            copies: &mut self.books.copies,
+            copies: &mut self.recorder.copies,
         }
     }
 
@@ -141,7 +141,7 @@ impl<'a> Slice<'a> {
     /// Loses a packet that arrives at a switch which knows no way for it.
     #[cold]
     pub(super) fn lead_nowhere(&mut self, packet: [u64; 4], time: u64) {
-        lead_nowhere(self.facts.plan, &mut self.books, &mut self.fabric.cargo, packet, time);
+        lead_nowhere(self.config.plan, &mut self.recorder, &mut self.fabric.cargo, packet, time);
     }
 
     /// Processes all events of a lazy port from `from` up to `until`, which is a window or a part of one.
@@ -152,8 +152,8 @@ impl<'a> Slice<'a> {
             self.clock.cut_off = true;
             entries = &entries[..entries.partition_point(|e| from.wrapping_add(e.offset()) < until)];
         }
-        let faults = self.facts.sources.fault;
-        while !self.facts.fault_events.is_empty()
+        let faults = self.config.sources.fault;
+        while !self.config.fault_events.is_empty()
             && let Some(next) = entries.iter().position(|e| e.source() >= faults)
         {
             let fault = &entries[next];
@@ -176,11 +176,11 @@ impl<'a> Slice<'a> {
 
 /// Loses a packet that arrives at `time` at a switch which knows no way for it.
 #[cold]
-pub(super) fn lead_nowhere(plan: &Plan, books: &mut Books<'_>, cargo: &mut Cargo, packet: [u64; 4], time: u64) {
+pub(super) fn lead_nowhere(plan: &Plan, recorder: &mut Recorder<'_>, cargo: &mut Cargo, packet: [u64; 4], time: u64) {
     let packet = &Transit::of_words(packet);
     if time <= plan.time_limit.0 {
-        books.packets.lost += 1;
-        books.packets.lost_control += u64::from(!packet.is_whole_data());
+        recorder.packets.lost += 1;
+        recorder.packets.lost_control += u64::from(!packet.is_whole_data());
     }
     cargo.release(packet);
 }

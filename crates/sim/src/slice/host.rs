@@ -1,7 +1,7 @@
 //! A host in the fabric: an endpoint and its NIC ports.
 
 use super::fabric::Fabric;
-use super::seat::{CHUNK, FRAGMENT};
+use super::host_program::{CHUNK, FRAGMENT};
 use super::{FaultEvent, PACKETS_AHEAD, Slice};
 use crate::calendar::Note;
 use crate::port::flag;
@@ -58,7 +58,7 @@ impl Slice<'_> {
     /// Processes all events of a host from `from` up to `until`, which is a window or a part of one.
     pub(super) fn visit_host(&mut self, h: usize, entries: &[Transit], from: u64, until: u64) {
         for (n, entry) in entries.iter().enumerate() {
-            if let Some(later) = entries.get(n + PACKETS_AHEAD).filter(|e| e.source() < self.facts.sources.look) {
+            if let Some(later) = entries.get(n + PACKETS_AHEAD).filter(|e| e.source() < self.config.sources.look) {
                 self.fabric.cargo.prefetch(later);
             }
             let time = from + entry.offset();
@@ -66,21 +66,21 @@ impl Slice<'_> {
                 self.clock.cut_off = true;
                 break;
             }
-            if entry.source() < self.facts.sources.look {
+            if entry.source() < self.config.sources.look {
                 self.deliver(h, time, entry);
             } else {
                 self.disturb(h, time, &Note { source: entry.source(), data: entry.cargo() });
             }
         }
         self.run_host(h, until);
-        self.books.sampler.visited(h, &self.edge.hosts[h].endpoint, until);
+        self.recorder.sampler.visited(h, &self.hosts.all[h].endpoint, until);
         self.come_back(h, until);
     }
 
     /// Plans the next visit to a host that still has something to do after `until`.
     #[inline]
     pub(super) fn come_back(&mut self, h: usize, until: u64) {
-        let host = &mut self.edge.hosts[h];
+        let host = &mut self.hosts.all[h];
         if host.next_at != u64::MAX {
             let window = self.clock.calendar.window_of(host.next_at);
             // Timers move later with every packet, so one planned visit before them is enough. A window that the end of
@@ -90,55 +90,55 @@ impl Slice<'_> {
                 self.clock.cut_off = true;
             } else if !(ahead..=window).contains(&host.visit) {
                 host.visit = window;
-                self.clock.calendar.visit(host.next_at, self.facts.first_host_stop + h as u32);
+                self.clock.calendar.visit(host.next_at, self.config.first_host_stop + h as u32);
             }
         }
     }
 
     /// Processes an event of a host that is not a packet.
     fn disturb(&mut self, h: usize, now: u64, note: &Note) {
-        if self.edge.hosts[h].next_at < now {
+        if self.hosts.all[h].next_at < now {
             self.run_host(h, now);
         }
         // A program wakes before a fault of the same instant. Its wake-up time is known only after all earlier events
         // are processed.
-        if note.source >= self.facts.sources.fault && self.edge.hosts[h].wake_at == now {
+        if note.source >= self.config.sources.fault && self.hosts.all[h].wake_at == now {
             self.run_host(h, now + 1);
         }
-        let host = &mut self.edge.hosts[h];
+        let host = &mut self.hosts.all[h];
         host.now = now;
         host.ask_again_at = 0;
-        if note.source < self.facts.sources.signal {
-            let port = self.local(note.source - self.facts.sources.pause);
+        if note.source < self.config.sources.signal {
+            let port = self.local(note.source - self.config.sources.pause);
             self.pause(port, now, note.data != 0);
-            self.tell_blocked(h, port, now);
-        } else if note.source < self.facts.sources.fault {
-            let signal = Event::Signal { order: note.source - self.facts.sources.signal, word: note.data };
-            self.edge.programs[h].handle_event(Time(now), &signal);
+            self.notify_blocked(h, port, now);
+        } else if note.source < self.config.sources.fault {
+            let signal = Event::Signal { order: note.source - self.config.sources.signal, word: note.data };
+            self.hosts.programs[h].handle_event(Time(now), &signal);
             self.act(h, now);
         } else {
             self.break_or_mend(note.data as usize, now);
-            if let (_, FaultEvent::Seen(link, down)) = self.facts.fault_events[note.data as usize] {
-                let port = (link.0 % self.facts.planes as u32) as u8;
-                self.edge.hosts[h].endpoint.handle_port(Time(now), port, !down);
-                self.tell_blocked(h, h * self.facts.planes + usize::from(port), now);
-                let ports = &self.ports[h * self.facts.planes..(h + 1) * self.facts.planes];
+            if let (_, FaultEvent::Seen(link, down)) = self.config.fault_events[note.data as usize] {
+                let port = (link.0 % self.config.planes as u32) as u8;
+                self.hosts.all[h].endpoint.handle_port(Time(now), port, !down);
+                self.notify_blocked(h, h * self.config.planes + usize::from(port), now);
+                let ports = &self.ports[h * self.config.planes..(h + 1) * self.config.planes];
                 let up = ports.iter().zip(0..).fold(0, |up, (port, n)| up | u32::from(!port.has(flag::DOWN)) << n);
-                self.edge.programs[h].handle_event(Time(now), &Event::Ports { up });
+                self.hosts.programs[h].handle_event(Time(now), &Event::Ports { up });
                 self.act(h, now);
             }
         }
-        self.look_at_ports(h);
+        self.refresh_ports(h);
         self.run_host(h, now + 1);
     }
 
     /// Reads the state of a host's ports again, after it may have changed.
-    fn look_at_ports(&mut self, h: usize) {
-        let ports = &self.ports[h * self.facts.planes..(h + 1) * self.facts.planes];
-        let host = &mut self.edge.hosts[h];
+    fn refresh_ports(&mut self, h: usize) {
+        let ports = &self.ports[h * self.config.planes..(h + 1) * self.config.planes];
+        let host = &mut self.hosts.all[h];
         host.blocked = ports.iter().any(|p| p.flags & (flag::PAUSED | flag::DOWN) != 0);
         host.idle_next = 0;
-        for (busy, port) in self.edge.nics[h * self.facts.planes..].iter_mut().zip(ports) {
+        for (busy, port) in self.hosts.nics[h * self.config.planes..].iter_mut().zip(ports) {
             *busy = port.busy_until;
         }
     }
@@ -147,11 +147,12 @@ impl Slice<'_> {
     /// is blocked.
     #[inline]
     fn idle_ports(&mut self, h: usize, now: u64) -> (u32, u64) {
-        let host = &mut self.edge.hosts[h];
+        let host = &mut self.hosts.all[h];
         if host.idle_next <= now {
             host.idle = 0;
             host.idle_next = u64::MAX;
-            for (plane, &busy) in self.edge.nics[h * self.facts.planes..(h + 1) * self.facts.planes].iter().enumerate()
+            for (plane, &busy) in
+                self.hosts.nics[h * self.config.planes..(h + 1) * self.config.planes].iter().enumerate()
             {
                 if busy <= now {
                     host.idle |= 1 << plane;
@@ -164,25 +165,25 @@ impl Slice<'_> {
     }
 
     /// Tells a host whether one of its ports takes data.
-    fn tell_blocked(&mut self, h: usize, port: usize, now: u64) {
+    fn notify_blocked(&mut self, h: usize, port: usize, now: u64) {
         let state = &self.ports[port];
         let blocked = match (state.has(flag::DOWN), state.has(flag::PAUSED)) {
             (true, _) => Some(Blocked::Down),
             (false, true) => Some(Blocked::Paused),
             (false, false) => None,
         };
-        self.edge.hosts[h].endpoint.handle_blocked(Time(now), (port % self.facts.planes) as u8, blocked);
+        self.hosts.all[h].endpoint.handle_blocked(Time(now), (port % self.config.planes) as u8, blocked);
     }
 
     /// A packet has arrived at a host.
     #[inline]
     fn deliver(&mut self, h: usize, now: u64, transit: &Transit) {
-        if self.edge.hosts[h].next_at < now {
+        if self.hosts.all[h].next_at < now {
             self.run_host(h, now);
         }
         let packet = self.fabric.cargo.look(transit);
         let translated;
-        let packet = match &self.edge.tables {
+        let packet = match &self.hosts.tables {
             None => packet,
             Some(tables) => {
                 translated = tables.translate_back(packet);
@@ -200,17 +201,17 @@ impl Slice<'_> {
                 let event = Event::Fragment(*packet);
                 return self.deliver_fragment(h, now, transit, what, &event);
             }
-            Header::Ack(ack) => note_feedback(&mut self.books.paths, ack.path, packet.flags, false),
-            Header::Nack(nack) => note_feedback(&mut self.books.paths, nack.path, packet.flags, true),
+            Header::Ack(ack) => note_feedback(&mut self.recorder.paths, ack.path, packet.flags, false),
+            Header::Nack(nack) => note_feedback(&mut self.recorder.paths, nack.path, packet.flags, true),
             _ => {}
         }
-        let host = &mut self.edge.hosts[h];
+        let host = &mut self.hosts.all[h];
         host.now = now;
         host.ask_again_at = 0;
         // The payload series do not include channels that open at first use.
-        let sampled = self.facts.sampling && host.endpoint.is_open(packet.connection);
+        let sampled = self.config.sampling && host.endpoint.is_open(packet.connection);
         let before = if sampled { host.endpoint.stats(packet.connection).delivered_bytes } else { 0 };
-        let handled = if self.facts.telemetry {
+        let handled = if self.config.telemetry {
             host.endpoint.handle_packet_with(Time(now), packet, self.fabric.carried.of(transit))
         } else {
             host.endpoint.handle_packet(Time(now), packet)
@@ -220,12 +221,12 @@ impl Slice<'_> {
             let after = host.endpoint.is_open(packet.connection).then(|| host.endpoint.stats(packet.connection));
             let news = after.map_or(0, |stats| stats.delivered_bytes - before);
             if news > 0 {
-                self.books.sampler.delivered(h, now, packet, news);
+                self.recorder.sampler.delivered(h, now, packet, news);
             }
         } else {
             match handled {
                 Handled::Here | Handled::Fresh => {}
-                Handled::Stray => self.books.packets.discarded += u64::from(transit.is_whole_data()),
+                Handled::Stray => self.recorder.packets.discarded += u64::from(transit.is_whole_data()),
                 Handled::Unknown => {
                     let packet = *packet;
                     self.accept(h, now, &packet, transit);
@@ -233,10 +234,10 @@ impl Slice<'_> {
             }
         }
         self.fabric.cargo.release(transit);
-        let told = self.tell(h, now);
+        let told = self.notify(h, now);
         // Data that needs no answer yet does not change the host's next action. A part of a message may change it,
         // because its receiver has timers.
-        let host = &self.edge.hosts[h];
+        let host = &self.hosts.all[h];
         let quiet = is_data && host.next_at > now && !told;
         if !quiet || host.endpoint.wants_control() {
             self.run_host(h, now + 1);
@@ -246,22 +247,22 @@ impl Slice<'_> {
     /// A chunk has arrived at a host, whole or trimmed: passes it to the program, because it belongs to no connection.
     fn deliver_chunk(&mut self, h: usize, now: u64, transit: &Transit, packet: &Packet, chunk: Chunk) {
         let trimmed = packet.flags.has(Flags::TRIMMED);
-        self.books.packets.chunks_arrived += u64::from(!trimmed);
-        if self.facts.sampling && !trimmed {
-            self.books.sampler.delivered(h, now, packet, u64::from(chunk.length));
+        self.recorder.packets.chunks_arrived += u64::from(!trimmed);
+        if self.config.sampling && !trimmed {
+            self.recorder.sampler.delivered(h, now, packet, u64::from(chunk.length));
         }
         self.fabric.cargo.release(transit);
-        let host = &mut self.edge.hosts[h];
+        let host = &mut self.hosts.all[h];
         host.now = now;
         let wake_at = host.wake_at;
         let last = packet.flags.has(Flags::LAST);
         let (plane, Chunk { task, chunk: number, .. }) = (packet.path.port(), chunk);
         let tree = packet.destination.as_group().map(|_| packet.path.entropy());
         let event = Event::Chunk { from: packet.source, task, chunk: number, plane, tree, trimmed, last };
-        self.edge.fingerprints[h].add([CHUNK, u64::from(chunk.chunk) << 1 | u64::from(trimmed), now]);
-        self.edge.programs[h].handle_event(Time(now), &event);
+        self.hosts.fingerprints[h].add([CHUNK, u64::from(chunk.chunk) << 1 | u64::from(trimmed), now]);
+        self.hosts.programs[h].handle_event(Time(now), &event);
         // Most chunks cause no action.
-        if self.act(h, now) || self.edge.hosts[h].wake_at < wake_at {
+        if self.act(h, now) || self.hosts.all[h].wake_at < wake_at {
             self.run_host(h, now + 1);
         }
     }
@@ -269,14 +270,14 @@ impl Slice<'_> {
     /// A fragment has arrived at a host: passes it to the program, because it belongs to no connection. `what` is its
     /// part of the fingerprint.
     fn deliver_fragment(&mut self, h: usize, now: u64, transit: &Transit, what: u64, event: &Event) {
-        self.books.packets.fragments_arrived += u64::from(transit.is_whole_data());
+        self.recorder.packets.fragments_arrived += u64::from(transit.is_whole_data());
         self.fabric.cargo.release(transit);
-        let host = &mut self.edge.hosts[h];
+        let host = &mut self.hosts.all[h];
         host.now = now;
         let wake_at = host.wake_at;
-        self.edge.fingerprints[h].add([FRAGMENT, what, now]);
-        self.edge.programs[h].handle_event(Time(now), event);
-        if self.act(h, now) || self.edge.hosts[h].wake_at < wake_at {
+        self.hosts.fingerprints[h].add([FRAGMENT, what, now]);
+        self.hosts.programs[h].handle_event(Time(now), event);
+        if self.act(h, now) || self.hosts.all[h].wake_at < wake_at {
             self.run_host(h, now + 1);
         }
     }
@@ -285,12 +286,12 @@ impl Slice<'_> {
     #[inline]
     pub(super) fn run_host(&mut self, h: usize, until: u64) {
         loop {
-            let host = &self.edge.hosts[h];
+            let host = &self.hosts.all[h];
             let timer = host.endpoint.poll_timeout().map_or(u64::MAX, |t| t.0);
             let wake = host.wake_at;
             let transmit = self.next_transmission(h);
             let next = timer.min(transmit).min(wake);
-            let host = &mut self.edge.hosts[h];
+            let host = &mut self.hosts.all[h];
             host.next_at = next;
             if next >= until {
                 return;
@@ -300,11 +301,11 @@ impl Slice<'_> {
             if timer == next {
                 host.endpoint.handle_timeout(Time(now));
                 host.ask_again_at = 0;
-                self.tell(h, now);
+                self.notify(h, now);
             } else if transmit == next {
                 self.ask(h, now);
             } else {
-                self.edge.programs[h].handle_timeout(Time(now));
+                self.hosts.programs[h].handle_timeout(Time(now));
                 self.act(h, now);
             }
         }
@@ -313,16 +314,16 @@ impl Slice<'_> {
     /// When a host with something to send will next have an idle port; `u64::MAX` if it has nothing to send.
     #[inline]
     fn next_transmission(&mut self, h: usize) -> u64 {
-        let host = &self.edge.hosts[h];
+        let host = &self.hosts.all[h];
         if !host.endpoint.wants_transmit() {
             return u64::MAX;
         }
         let since = host.now.max(host.ask_again_at);
         if !host.blocked {
-            let (idle, next) = self.idle_ports(h, self.edge.hosts[h].now);
+            let (idle, next) = self.idle_ports(h, self.hosts.all[h].now);
             return if idle != 0 { since } else { next.max(since) };
         }
-        let planes = self.facts.planes;
+        let planes = self.config.planes;
         let control = host.endpoint.wants_control();
         let idle = self.ports[h * planes..(h + 1) * planes]
             .iter()
@@ -335,15 +336,15 @@ impl Slice<'_> {
 
     /// Polls a host for one packet for the ports that are idle at `now`.
     fn ask(&mut self, h: usize, now: u64) {
-        let planes = self.facts.planes;
+        let planes = self.config.planes;
         let first = h * planes;
         let (mut free, mut next_free) = (Ports { data: 0, control: 0 }, u64::MAX);
-        if !self.edge.hosts[h].blocked {
+        if !self.hosts.all[h].blocked {
             let idle;
             (idle, next_free) = self.idle_ports(h, now);
             free = Ports { data: idle, control: idle };
         }
-        let blocked = self.edge.hosts[h].blocked;
+        let blocked = self.hosts.all[h].blocked;
         let ports = if blocked { &self.ports[first..first + planes] } else { &[] };
         for (plane, port) in ports.iter().enumerate() {
             if port.has(flag::DOWN) {
@@ -358,9 +359,9 @@ impl Slice<'_> {
         }
         let place = self.fabric.cargo.open();
         let packet = self.fabric.cargo.at(place);
-        if !self.edge.hosts[h].endpoint.poll_transmit_into(Time(now), free, packet) {
+        if !self.hosts.all[h].endpoint.poll_transmit_into(Time(now), free, packet) {
             // Ready packets may have no free port. The next input or the next idle port can change that.
-            self.edge.hosts[h].ask_again_at = next_free;
+            self.hosts.all[h].ask_again_at = next_free;
             self.fabric.cargo.close(place);
             return;
         }
@@ -379,53 +380,53 @@ impl Slice<'_> {
                 self.note_data(h, (path, flags), message, first, now);
             }
             Header::Ack(_) | Header::Control(ControlMessage::Have(_) | ControlMessage::Recovered(_)) => {
-                self.books.packets.acks += 1;
+                self.recorder.packets.acks += 1;
             }
-            Header::Nack(_) | Header::Control(ControlMessage::Missing(_)) => self.books.packets.nacks += 1,
-            Header::Cnp => self.books.packets.notifications += 1,
+            Header::Nack(_) | Header::Control(ControlMessage::Missing(_)) => self.recorder.packets.nacks += 1,
+            Header::Cnp => self.recorder.packets.notifications += 1,
             Header::Chunk(_) => {
                 is_chunk = true;
-                self.books.packets.chunks += 1;
-                self.books.packets.repairs += u64::from(group.is_none());
+                self.recorder.packets.chunks += 1;
+                self.recorder.packets.repairs += u64::from(group.is_none());
                 self.note_sent(path);
             }
             Header::Fragment(fragment) => {
-                self.books.packets.fragments += u64::from(fragment.kind.has_elements());
+                self.recorder.packets.fragments += u64::from(fragment.kind.has_elements());
                 self.note_sent(path);
             }
             _ => {}
         }
         let Fabric { router, cargo, .. } = &mut self.fabric;
         let packet = cargo.at(place);
-        if let Some(tables) = &mut self.edge.tables {
+        if let Some(tables) = &mut self.hosts.tables {
             tables.translate(router, packet);
         }
         let uplinks = match group {
             None => router.uplinks(packet),
-            Some(_) => router.tree(&self.facts.plan.multicast, packet, now),
+            Some(_) => router.tree(&self.config.plan.multicast, packet, now),
         };
         let transit = cargo.sent(place, uplinks);
-        if self.facts.telemetry {
-            let telemetry = self.edge.hosts[h].endpoint.take_telemetry(cargo.look(&transit));
+        if self.config.telemetry {
+            let telemetry = self.hosts.all[h].endpoint.take_telemetry(cargo.look(&transit));
             self.fabric.carried.put(&transit, telemetry);
         }
         let mut at = self.at(first + plane);
         at.transmit(transit, now);
         let busy = at.port.busy_until;
-        self.edge.nics[first + plane] = busy;
-        let host = &mut self.edge.hosts[h];
+        self.hosts.nics[first + plane] = busy;
+        let host = &mut self.hosts.all[h];
         host.idle &= !(1 << plane);
         host.idle_next = host.idle_next.min(busy);
         if is_chunk {
             // It may be the last chunk of a cast, and then the program gets an event.
-            self.tell(h, now);
+            self.notify(h, now);
         }
     }
 
     #[inline]
     fn note_sent(&mut self, path: PathId) {
         let slot = usize::from(path.port()) * PATH_SLOTS + path.entropy() as usize % PATH_SLOTS;
-        self.books.paths[slot].sent += 1;
+        self.recorder.paths[slot].sent += 1;
     }
 
     /// Counts a sent packet of a message; `first`: it is the message's first packet.

@@ -1,14 +1,14 @@
 //! Builds a slice.
 
-use super::books::Books;
-use super::clockwork::Clockwork;
-use super::edge::Edge;
+use super::event_clock::EventClock;
 use super::fabric::Fabric;
-use super::facts::Facts;
 use super::fault::{FaultEvent, Faults};
 use super::host::Host;
+use super::hosts::Hosts;
 use super::layout::{Layout, Lookahead};
-use super::station::Stations;
+use super::programmable_switch::Stations;
+use super::recorder::Recorder;
+use super::run_config::RunConfig;
 use super::watch::Sampler;
 use super::{Cut, Slice, Sources};
 use crate::calendar::{Calendar, GROUP};
@@ -97,7 +97,7 @@ impl<'a> Slice<'a> {
         } else if let Some(last) = phases.last_mut() {
             last.push(first_host_stop as usize / GROUP..groups);
         }
-        let facts = Facts {
+        let config = RunConfig {
             phases,
             plan,
             cut,
@@ -121,41 +121,44 @@ impl<'a> Slice<'a> {
         let cut_off = faults.routing.last().is_some_and(|&(time, ..)| time > plan.time_limit.0);
         let sampler = Sampler::new(plan, cut, index);
         let mut slice = Slice {
-            facts,
-            clock: Clockwork::new(calendar, cut_off),
+            config: config,
+            clock: EventClock::new(calendar, cut_off),
             ports: Vec::new(),
             limits: Vec::new(),
             fabric: Fabric::new(router, stations, cut.slices),
-            edge: Edge::new(plan, programs, &nodes[0], first_port),
-            books: Books::new(records, programs.groups(), plan.rows, topology.planes(), sampler),
+            hosts: Hosts::new(plan, programs, &nodes[0], first_port),
+            recorder: Recorder::new(records, programs.groups(), plan.rows, topology.planes(), sampler),
         };
         slice.make_ports();
         slice.make_hosts();
         for (fault, index) in plan.faults.iter().zip(0..) {
             if fault.kind == FaultKind::Denied && fault.from == Time::ZERO {
-                (0..slice.edge.hosts.len()).for_each(|h| slice.obey(h, index, true, 0));
+                (0..slice.hosts.all.len()).for_each(|h| slice.apply_fault(h, index, true, 0));
             }
         }
         slice.mark_ports(faults);
-        for host in 0..slice.edge.hosts.len() {
+        for host in 0..slice.hosts.all.len() {
             slice.come_back(host, 0);
         }
         slice
     }
 
     fn make_ports(&mut self) {
-        let topology = &self.facts.plan.topology;
+        let topology = &self.config.plan.topology;
         let links = std::mem::take(&mut self.fabric.router.layout_mut().links);
         self.ports.reserve_exact(links.len());
-        let settings = &self.facts.plan.ports;
-        let eager = self.facts.eager;
+        let settings = &self.config.plan.ports;
+        let eager = self.config.eager;
         let marks_on_leaving = settings.ecn.is_some_and(|e| e.at_dequeue);
-        let fifo =
-            !self.facts.cut.queued_only && !eager && !settings.priority && settings.trim.is_none() && !marks_on_leaving;
+        let fifo = !self.config.cut.queued_only
+            && !eager
+            && !settings.priority
+            && settings.trim.is_none()
+            && !marks_on_leaving;
         // A record tells the queue at the departure, which is not known on arrival.
-        let fifo = fifo && !self.facts.telemetry;
+        let fifo = fifo && !self.config.telemetry;
         for link in links {
-            let random = Random::new(self.facts.plan.seed, StreamKind::Port, u64::from(link));
+            let random = Random::new(self.config.plan.seed, StreamKind::Port, u64::from(link));
             let ends = if link == u32::MAX { None } else { topology.ends(LinkId(link)) };
             let Some(ends) = ends else {
                 self.ports.push(Port::new(link, u32::MAX, Rate(0), Default::default(), random));
@@ -169,12 +172,12 @@ impl<'a> Slice<'a> {
             port.set(flag::FIFO, fifo && is_switch);
             port.group = topology.group_index(&ends) as u16;
             port.set(flag::LAST, is_switch && ends.level == 0);
-            port.set(flag::OBSERVED, self.facts.telemetry && is_switch);
+            port.set(flag::OBSERVED, self.config.telemetry && is_switch);
             port.limits = self.limits_at(&ends, 1.0, port.has(flag::LAST));
-            port.set(flag::REMOTE, self.facts.cut.slice_of(ends.to) != self.facts.index);
+            port.set(flag::REMOTE, self.config.cut.slice_of(ends.to) != self.config.index);
             self.ports.push(port);
         }
-        if self.facts.sampling || self.facts.accounting || !self.facts.plan.faults.is_empty() {
+        if self.config.sampling || self.config.accounting || !self.config.plan.faults.is_empty() {
             self.fabric.colds = vec![ColdPort::default(); self.ports.len()];
         }
         if eager {
@@ -186,13 +189,13 @@ impl<'a> Slice<'a> {
     }
 
     fn mark_ports(&mut self, faults: &Faults) {
-        let topology = &self.facts.plan.topology;
-        let owner = |link: LinkId| topology.ends(link).map(|e| self.facts.cut.slice_of(e.from));
+        let topology = &self.config.plan.topology;
+        let owner = |link: LinkId| topology.ends(link).map(|e| self.config.cut.slice_of(e.from));
         let mine: Vec<u32> =
-            faults.links.keys().copied().filter(|&l| owner(LinkId(l)) == Some(self.facts.index)).collect();
-        let captured: Vec<LinkId> = self.facts.plan.capture.iter().flat_map(|c| c.links.clone()).collect();
+            faults.links.keys().copied().filter(|&l| owner(LinkId(l)) == Some(self.config.index)).collect();
+        let captured: Vec<LinkId> = self.config.plan.capture.iter().flat_map(|c| c.links.clone()).collect();
         let captured: Vec<u32> =
-            captured.into_iter().filter(|&l| owner(l) == Some(self.facts.index)).map(|l| l.0).collect();
+            captured.into_iter().filter(|&l| owner(l) == Some(self.config.index)).map(|l| l.0).collect();
         for link in mine {
             let i = self.local(link);
             self.ports[i].set(flag::FAULTY, true);
@@ -204,17 +207,17 @@ impl<'a> Slice<'a> {
             // Departures must be recorded when they happen, not when they are decided.
             self.ports[i].set(flag::FIFO, false);
         }
-        for (n, &(time, event)) in self.facts.fault_events.iter().enumerate() {
+        for (n, &(time, event)) in self.config.fault_events.iter().enumerate() {
             let link = event.link();
-            if owner(link) != Some(self.facts.index) {
+            if owner(link) != Some(self.config.index) {
                 continue;
             }
-            let stop = if link.0 < self.facts.cut.link_bases[1] {
-                self.facts.host_stop(link.0 / self.facts.planes as u32)
+            let stop = if link.0 < self.config.cut.link_bases[1] {
+                self.config.host_stop(link.0 / self.config.planes as u32)
             } else {
                 self.port_stop(self.local(link.0) as u32)
             };
-            self.clock.calendar.note(time, stop, self.facts.sources.fault + n as u32, n as u32);
+            self.clock.calendar.note(time, stop, self.config.sources.fault + n as u32, n as u32);
             if let FaultEvent::Rate(..) = event {
                 // A departure that is decided on arrival would miss a later change of rate.
                 let i = self.local(link.0);
@@ -224,12 +227,12 @@ impl<'a> Slice<'a> {
     }
 
     fn make_hosts(&mut self) {
-        let hosts = self.facts.hosts.iter().zip(&self.edge.programs);
-        self.edge.hosts =
+        let hosts = self.config.hosts.iter().zip(&self.hosts.programs);
+        self.hosts.all =
             hosts.map(|(&h, program)| Host::new(Endpoint::new(HostId(h)), program.poll_timeout().0)).collect();
         let mut first = None;
         for (index, (connection, &(at_source, at_destination))) in
-            self.facts.plan.connections.iter().zip(&self.facts.cut.ends).enumerate()
+            self.config.plan.connections.iter().zip(&self.config.cut.ends).enumerate()
         {
             let profile = usize::from(connection.profile);
             let ends = [
@@ -237,32 +240,32 @@ impl<'a> Slice<'a> {
                 (connection.destination, connection.source, at_source),
             ];
             for (side, (host, peer, peer_connection)) in ends.into_iter().enumerate() {
-                if self.facts.cut.slice_of_host(host) == self.facts.index {
+                if self.config.cut.slice_of_host(host) == self.config.index {
                     let random =
-                        Random::new(self.facts.plan.seed, StreamKind::Connection, index as u64 * 2 + side as u64);
-                    let h = self.facts.cut.place_of(host.0) as usize;
-                    if self.edge.hosts[h].endpoint.connections() == 0 {
+                        Random::new(self.config.plan.seed, StreamKind::Connection, index as u64 * 2 + side as u64);
+                    let h = self.config.cut.place_of(host.0) as usize;
+                    if self.hosts.all[h].endpoint.connections() == 0 {
                         // The kinds of connections are computed once, and other hosts copy them.
                         let first = *first.get_or_insert(h);
-                        if let Ok([first, host]) = self.edge.hosts.get_disjoint_mut([first, h]) {
+                        if let Ok([first, host]) = self.hosts.all.get_disjoint_mut([first, h]) {
                             host.endpoint.learn_from(&first.endpoint);
                         }
                     }
-                    let environment = self.edge.environments[profile].between(&self.facts.plan.topology, host, peer);
+                    let environment = self.hosts.environments[profile].between(&self.config.plan.topology, host, peer);
                     let uplinks = environment.uplinks;
-                    let ours = self.edge.hosts[h].endpoint.open(
+                    let ours = self.hosts.all[h].endpoint.open(
                         Time::ZERO,
                         OpenConnection {
-                            profile: Arc::clone(&self.facts.plan.profiles[profile]),
+                            profile: Arc::clone(&self.config.plan.profiles[profile]),
                             environment,
                             peer,
                             peer_connection: Some(peer_connection),
                             random,
                         },
                     );
-                    if let Some(tables) = &mut self.edge.tables {
-                        let profile = &self.facts.plan.profiles[profile];
-                        tables.open(self.facts.plan, profile, (host, ours), (peer, peer_connection), uplinks);
+                    if let Some(tables) = &mut self.hosts.tables {
+                        let profile = &self.config.plan.profiles[profile];
+                        tables.open(self.config.plan, profile, (host, ours), (peer, peer_connection), uplinks);
                     }
                 }
             }

@@ -1,9 +1,9 @@
 //! One port: it queues, marks, trims or drops arriving packets, and sends departing ones on.
 
-use super::books::Books;
 use super::fabric::Fabric;
-use super::facts::Facts;
 use super::forward::{Road, lead_nowhere};
+use super::recorder::Recorder;
+use super::run_config::RunConfig;
 use crate::calendar::Calendar;
 use crate::port::{CONTROL, DATA, Limits, Port, flag};
 use crate::road::Transit;
@@ -23,10 +23,10 @@ pub(super) struct AtPort<'s, 'a> {
     pub(super) cuts_through: bool,
     /// Departing packets are sampled, or pass [`AtPort::depart_special`].
     pub(super) special: bool,
-    pub(super) facts: &'s Facts<'a>,
+    pub(super) config: &'s RunConfig<'a>,
     pub(super) calendar: &'s mut Calendar,
     pub(super) fabric: &'s mut Fabric,
-    pub(super) books: &'s mut Books<'a>,
+    pub(super) recorder: &'s mut Recorder<'a>,
 }
 
 impl AtPort<'_, '_> {
@@ -35,15 +35,15 @@ impl AtPort<'_, '_> {
     pub(super) fn visit_later(&mut self, from: u64) {
         if self.port.next_class().is_some() {
             let time = self.port.busy_until.max(from);
-            self.calendar.visit(time, self.i as u32 - self.facts.first_port);
+            self.calendar.visit(time, self.i as u32 - self.config.first_port);
         }
     }
 
     /// Processes all events of a lazy port before `until`: arrivals in order, and departures.
     #[inline]
     pub(super) fn work(&mut self, entries: &[Transit], from: u64, until: u64) {
-        if self.facts.sampling || self.port.flags & (flag::DOWN | flag::FIFO) != 0 {
-            if self.facts.sampling || self.port.has(flag::DOWN) {
+        if self.config.sampling || self.port.flags & (flag::DOWN | flag::FIFO) != 0 {
+            if self.config.sampling || self.port.has(flag::DOWN) {
                 return self.work_slowly(entries, from, until);
             }
             return self.run_fifo(entries, from, until);
@@ -122,7 +122,7 @@ impl AtPort<'_, '_> {
     /// The class of a packet's queue.
     #[inline]
     pub(super) fn class_of(&self, packet: &Transit) -> usize {
-        if self.facts.priority && packet.is_control() { CONTROL } else { DATA }
+        if self.config.priority && packet.is_control() { CONTROL } else { DATA }
     }
 
     /// A packet, as far as the port judges it.
@@ -166,7 +166,7 @@ impl AtPort<'_, '_> {
         if class == CONTROL {
             return self.drop_packet(packet.words());
         }
-        if self.facts.priority
+        if self.config.priority
             && !port.waiting[DATA].is_empty()
             && port.random.chance(0.5)
             && let Some(tail) = port.waiting[DATA].back_mut(&mut self.fabric.arena)
@@ -187,7 +187,7 @@ impl AtPort<'_, '_> {
     pub(super) fn drop_packet(&mut self, packet: [u64; 4]) {
         let packet = &Transit::of_words(packet);
         self.port.counters.dropped += 1;
-        self.books.packets.dropped_control += u64::from(!packet.is_whole_data());
+        self.recorder.packets.dropped_control += u64::from(!packet.is_whole_data());
         self.fabric.cargo.release(packet);
     }
 
@@ -196,8 +196,8 @@ impl AtPort<'_, '_> {
     pub(super) fn lose_packet(&mut self, packet: [u64; 4]) {
         let packet = &Transit::of_words(packet);
         self.fabric.colds[self.i].lost += 1;
-        self.books.packets.lost += 1;
-        self.books.packets.lost_control += u64::from(!packet.is_whole_data());
+        self.recorder.packets.lost += 1;
+        self.recorder.packets.lost_control += u64::from(!packet.is_whole_data());
         self.fabric.cargo.release(packet);
     }
 
@@ -292,7 +292,7 @@ impl AtPort<'_, '_> {
     pub(super) fn transmit(&mut self, packet: Transit, start: u64) {
         let port = &mut *self.port;
         let end = port.depart(packet.size(), start, self.limits);
-        self.books.hops += 1;
+        self.recorder.hops += 1;
         // A switch that cuts through acts as soon as it has the packet's header; a host needs the whole packet.
         let time = if self.cuts_through {
             start + port.transmission(packet.size().min(CUT_THROUGH_BYTES as u16), self.limits) + port.delay
@@ -311,11 +311,11 @@ impl AtPort<'_, '_> {
     fn depart_special(&mut self, packet: [u64; 4], start: u64, time: u64) {
         let packet = &Transit::of_words(packet);
         let (link, to) = (self.port.link, self.port.to);
-        if self.facts.sampling {
-            self.books.sampler.left(self.port.group, link, start, u64::from(packet.size()));
+        if self.config.sampling {
+            self.recorder.sampler.left(self.port.group, link, start, u64::from(packet.size()));
         }
         if self.port.has(flag::OBSERVED) {
-            if self.facts.telemetry {
+            if self.config.telemetry {
                 self.fabric.carried.note(packet, self.port, self.limits, start);
             }
             self.capture(Time(start), link, packet);
@@ -333,7 +333,7 @@ impl AtPort<'_, '_> {
             }
         }
         if self.port.has(flag::REMOTE) {
-            let target = self.facts.cut.slice_of(strandway_fabric::NodeId(to));
+            let target = self.config.cut.slice_of(strandway_fabric::NodeId(to));
             self.fabric.outboxes[target].send(time, link, to, packet);
         } else {
             self.send_on(time, link, to, *packet);
@@ -343,25 +343,29 @@ impl AtPort<'_, '_> {
     /// Sends a packet over a link to `node`, where it arrives at `time`.
     #[inline(always)]
     fn send_on(&mut self, time: u64, link: u32, node: u32, packet: Transit) {
-        let mut road =
-            Road { facts: self.facts, calendar: self.calendar, fabric: self.fabric, copies: &mut self.books.copies };
+        let mut road = Road {
+            config: self.config,
+            calendar: self.calendar,
+            fabric: self.fabric,
+            copies: &mut self.recorder.copies,
+        };
         if !road.send_on(time, link, node, packet) {
-            lead_nowhere(self.facts.plan, self.books, &mut self.fabric.cargo, packet.words(), time);
+            lead_nowhere(self.config.plan, self.recorder, &mut self.fabric.cargo, packet.words(), time);
         }
     }
 
     fn capture(&mut self, at: Time, link: u32, packet: &Transit) {
-        let Some(wanted) = &self.facts.plan.capture else { return };
+        let Some(wanted) = &self.config.plan.capture else { return };
         let limit = wanted.limit;
-        if self.facts.telemetry && !wanted.links.contains(&LinkId(link)) {
+        if self.config.telemetry && !wanted.links.contains(&LinkId(link)) {
             return;
         }
         // Recording goes on to the end of the window of the last packet wanted. Only then it is known which packets
         // were first.
-        let last = limit.checked_sub(1).and_then(|l| self.books.captured.get(l));
+        let last = limit.checked_sub(1).and_then(|l| self.recorder.captured.get(l));
         if limit > 0 && last.is_none_or(|l| at.0 < self.calendar.end_of(l.at.0)) {
             // The profile is filled in for all packets at the end of the run.
-            self.books.captured.push(Captured {
+            self.recorder.captured.push(Captured {
                 at,
                 link: LinkId(link),
                 packet: *self.fabric.cargo.look(packet),

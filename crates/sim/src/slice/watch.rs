@@ -118,7 +118,7 @@ impl Slice<'_> {
     /// Adds the bytes that wait at a port to every point of the series up to `now` to which they were not added yet.
     #[inline]
     pub(super) fn sample_port(&mut self, i: usize, now: u64) {
-        if self.facts.sampling {
+        if self.config.sampling {
             self.at(i).sample(now);
         }
     }
@@ -128,14 +128,14 @@ impl AtPort<'_, '_> {
     /// Adds the bytes that wait here to every point of the series up to `now` to which they were not added yet.
     #[inline]
     pub(super) fn sample(&mut self, now: u64) {
-        if self.facts.sampling {
+        if self.config.sampling {
             self.sample_until(now);
         }
     }
 
     #[cold]
     fn sample_until(&mut self, now: u64) {
-        let every = self.books.sampler.every;
+        let every = self.recorder.sampler.every;
         // Point `k` is the state at the end of interval `k`, just before the events of that instant.
         while let Some(time) = (self.fabric.colds[self.i].sampled + 1).checked_mul(every).filter(|&t| t <= now) {
             if self.port.is_empty() && !self.port.has(crate::port::flag::FIFO) {
@@ -149,7 +149,7 @@ impl AtPort<'_, '_> {
             if waiting == 0 {
                 continue;
             }
-            let group = &mut self.books.sampler.taken.groups[usize::from(self.port.group)];
+            let group = &mut self.recorder.sampler.taken.groups[usize::from(self.port.group)];
             if let Some(sum) = at(&mut group.queued, point) {
                 *sum += waiting;
             }

@@ -77,7 +77,7 @@ fn multicasts_of_a_scenario_are_teams_that_switches_copy_for() {
 }
 
 #[test]
-fn what_namespaces_cannot_be_is_said_with_a_remedy() {
+fn fabrics_beyond_namespaces_are_refused_with_a_remedy() {
     let no = Options::default;
     for (sets, options, said) in [
         (vec!["fabric.rate=800 Gbps"], no(), "faster than software carries; 1 Gbps is the most; pass --rate 500Mbps"),
@@ -274,7 +274,7 @@ fn sixteen_sites_are_a_fabric() {
 }
 
 #[test]
-fn what_delay_lines_cannot_be_is_refused() {
+fn impossible_delay_lines_are_refused() {
     let reorder = |text: &str| Options { reorder: Some(text.into()), ..Options::default() };
     let cases = [
         (

@@ -509,7 +509,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(message in message()) {
+        fn written_files_are_read_back(message in message()) {
             prop_assert_eq!(Message::decode(&message.encode()), Ok(message));
         }
 

@@ -100,11 +100,11 @@ pub fn serve(
             && let Some(connection) = super::connection_of(&completion)
         {
             let taken = serving.take(node, connection, completion, &mut tell);
-            serving.judge(node, connection, taken, &mut tell);
+            serving.outcome_of(node, connection, taken, &mut tell);
         }
         while let Ok((connection, said)) = serving.said.try_recv() {
             let obeyed = serving.handle_event(node, connection, said, &mut tell);
-            serving.judge(node, connection, obeyed, &mut tell);
+            serving.outcome_of(node, connection, obeyed, &mut tell);
         }
         if looked.elapsed() >= SECOND {
             looked = Instant::now();
@@ -128,7 +128,7 @@ fn report_refused(before: &mut NodeCounters, now: NodeCounters, tell: &mut impl 
 impl Serving<'_> {
     /// Every error of a call for a client's connection is that client's. A connection that has ended in the meantime
     /// is no error: [`Completion::Closed`] follows.
-    fn judge(
+    fn outcome_of(
         &mut self,
         node: &mut Node,
         connection: Connection,

@@ -13,7 +13,7 @@ use strandway_fabric::kernel::{Feature, WITHOUT, Without};
 pub(super) fn findings() -> impl Iterator<Item = Finding> {
     let without = Without::from_environment();
     Feature::all().map(move |feature| match &without {
-        Ok(without) => judge(feature, without.has(feature), kernel_has(feature)),
+        Ok(without) => finding_of(feature, without.has(feature), kernel_has(feature)),
         Err(unknown) => {
             Finding::judged(feature.what(), unknown.to_string(), false, Verdict::Missing, "correct the name")
         }
@@ -21,7 +21,7 @@ pub(super) fn findings() -> impl Iterator<Item = Finding> {
 }
 
 /// `off`: the variable says so; `has`: the kernel has it, or why it cannot be asked.
-fn judge(feature: Feature, off: bool, has: Result<bool, &str>) -> Finding {
+fn finding_of(feature: Feature, off: bool, has: Result<bool, &str>) -> Finding {
     let value = match (off, has) {
         (true, _) => format!("off: {WITHOUT} has {}", feature.name()),
         (false, Err(why)) => why.to_string(),
@@ -61,13 +61,13 @@ mod tests {
 
     #[test]
     fn a_feature_that_is_missing_or_off_is_slow_and_says_what_it_costs() {
-        let found = judge(Feature::Gso, false, Ok(true));
+        let found = finding_of(Feature::Gso, false, Ok(true));
         assert_eq!((found.verdict, found.value.as_str()), (Verdict::Good, "yes"));
         for (off, has, value) in [(true, Ok(true), "off: STRANDWAY_WITHOUT has gso"), (false, Ok(false), "no")] {
-            let found = judge(Feature::Gso, off, has);
+            let found = finding_of(Feature::Gso, off, has);
             assert_eq!((found.verdict, found.value.as_str()), (Verdict::Slow, value));
             assert!(found.advice.contains("one system call per packet"), "{found:?}");
         }
-        assert_eq!(judge(Feature::MulticastAll, false, Err("no IPv6 here")).verdict, Verdict::Good);
+        assert_eq!(finding_of(Feature::MulticastAll, false, Err("no IPv6 here")).verdict, Verdict::Good);
     }
 }

@@ -26,7 +26,7 @@ fn node(numbers: &[u8], address: &str) -> (PeerMonitors, Vec<u32>) {
 
 /// The caller calls its second connection 1,000; its peer calls the same connection 2,000.
 #[test]
-fn whoever_has_both_connections_can_show_it_and_nobody_else() {
+fn the_owner_of_both_connections_alone_can_prove_it() {
     let (ours, watch) = node(&[1, 2], HOME);
     let offered = ours.offer(watch[1], &at(HOME), 7, 2_000).expect("an older one is there");
     assert!(ours.offer(watch[0], &at(HOME), 7, 2_000).is_none(), "the older one offers nothing");

@@ -230,7 +230,7 @@ fn a_message_belongs_to_one_place() {
 }
 
 #[test]
-fn what_was_placed_is_told() {
+fn placed_bytes_are_reported() {
     let mut peer = Peer::new(|_| {});
     peer.receives();
     let write = peer.write(100);
@@ -255,7 +255,7 @@ fn answers_to_pings_do_not_pile_up_behind_a_full_socket() {
 }
 
 #[test]
-fn what_waits_for_a_full_socket_is_not_pinged_over_it() {
+fn pings_wait_behind_data_for_a_full_socket() {
     let mut peer = Peer::new(|config| config.peer_timeout = Duration::from_secs(3_600));
     assert_eq!(peer.says(Kind::Ping, &[0; 8]), Ok(()));
     peer.planes[0].fill_socket();

@@ -1,6 +1,6 @@
 //! Collectives whose ranks are the GPUs of servers: when they are, and with how many ranks.
 
-use super::{Placed, Way, CollectiveKeys};
+use super::{CollectiveKeys, Placed, Way};
 use crate::scenario::generate::{Maker, fits};
 use crate::scenario::job::OnServers;
 use strandway_collective::{Algorithm, Placement};
@@ -17,7 +17,9 @@ impl Maker<'_> {
         let why = match written {
             CollectiveKeys { servers: Some(false), .. } => "servers = false",
             CollectiveKeys { over: None, .. } => "of its kind or algorithm, only NICs as ranks are modelled",
-            CollectiveKeys { placement: Placed { placement: Placement::List(_), .. }, .. } => "its placement lists NICs",
+            CollectiveKeys { placement: Placed { placement: Placement::List(_), .. }, .. } => {
+                "its placement lists NICs"
+            }
             _ if self.workload.ordered.is_some() => "`ordered` chooses among connections of NICs",
             _ => return true,
         };

@@ -7,7 +7,7 @@
 use super::choice::Wish;
 use super::place::{KEPT_MAX, Placer};
 use super::steps::{KINDS, Sort, kind_of};
-use super::{Placement, JobKeys, model};
+use super::{JobKeys, Placement, model};
 use crate::scenario::collective::{CollectivePlan, Execution};
 use crate::scenario::fsdp::JobPlan;
 use crate::scenario::generate::Maker;

@@ -10,7 +10,7 @@ mod messages;
 
 use super::steps::{KINDS, Operation as Does, Sort, Writer};
 use super::traced::TRACE_KINDS;
-use super::{Placement, JobKeys};
+use super::{JobKeys, Placement};
 use crate::scenario::collective::{CollectivePlan, Execution};
 use crate::scenario::fsdp::{JobPlan, STEPS_MAX};
 use crate::scenario::generate::{Maker, fits};

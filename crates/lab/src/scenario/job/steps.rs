@@ -5,7 +5,7 @@
 //! its own steps.
 
 use super::pipeline::{Part, Pass};
-use super::{Recompute, JobKeys};
+use super::{JobKeys, Recompute};
 use strandway_collective::script::COMPUTE;
 use strandway_collective::{Script, Step, Work};
 use strandway_import::simai::{Group, Phase, Workload};

@@ -1,7 +1,7 @@
 //! Places the ranks of a trace on servers, and turns its operations into scripts.
 
-use super::place::Placer;
 use super::dry_run::{Call, Rehearsal, rehearse};
+use super::place::Placer;
 use super::steps::Sort;
 use crate::ideal_fct::Alone;
 use crate::scenario::collective::Execution;

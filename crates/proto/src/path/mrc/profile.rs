@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_profile_is_named() {
+    fn values_that_cannot_be_a_profile_are_named() {
         let said = |profile: EvProfile| profile.check().expect_err("wrong");
         let generated = |fields: Vec<EvField>| EvProfile::Generated { fields, count: 9 };
         assert!(said(generated(vec![])).contains("0 bits"));

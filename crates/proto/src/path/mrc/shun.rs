@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded_whatever_paths_a_peer_makes_up() {
+    fn memory_is_bounded_for_any_paths_that_a_peer_makes_up() {
         let mut shun = Shun::new(1).expect("on");
         for number in 0..10_000u32 {
             shun.is_bad(PathId(number.wrapping_mul(2_654_435_761)), number % 3 == 0);

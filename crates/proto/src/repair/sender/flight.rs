@@ -130,7 +130,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_left_has_come_or_is_lost_or_is_under_way(
+        fn sent_packets_have_arrived_or_are_lost_or_are_under_way(
             losses in prop::collection::vec(0u8..10, 40..400),
             every in 1usize..30,
             again in 2usize..50,

@@ -132,7 +132,7 @@ fn both_forms_of_doubtful_fields_are_read() {
 }
 
 #[test]
-fn what_a_switch_leaves_of_a_write_names_the_packet_and_its_path() {
+fn the_header_of_a_trimmed_write_names_the_packet_and_its_path() {
     let [(reference, datagram, _), (sack, ..)] = references();
     let expected = Trimmed {
         source: datagram.source,

@@ -11,7 +11,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 const LOOKS: u32 = 2000;
 
 /// A meeting point of a fixed number of threads.
-pub(crate) struct Meeting {
+pub(crate) struct Barrier {
     threads: usize,
     looks: u32,
     /// The number of threads that have arrived.
@@ -27,7 +27,7 @@ pub(crate) struct Meeting {
 }
 
 /// Breaks the meeting if its thread unwinds.
-pub(crate) struct Attendance<'a>(&'a Meeting);
+pub(crate) struct Attendance<'a>(&'a Barrier);
 
 impl Drop for Attendance<'_> {
     fn drop(&mut self) {
@@ -39,11 +39,11 @@ impl Drop for Attendance<'_> {
     }
 }
 
-impl Meeting {
-    pub(crate) fn new(threads: usize) -> Meeting {
+impl Barrier {
+    pub(crate) fn new(threads: usize) -> Barrier {
         // If there are fewer cores than threads, checking would take a core from a thread that still works.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Meeting {
+        Barrier {
             threads,
             looks: if threads <= cores { LOOKS } else { 0 },
             here: AtomicUsize::new(0),
@@ -56,7 +56,7 @@ impl Meeting {
     }
 
     /// Each thread must hold this while it takes part.
-    pub(crate) fn attend(&self) -> Attendance<'_> {
+    pub(crate) fn enter(&self) -> Attendance<'_> {
         Attendance(self)
     }
 
@@ -101,16 +101,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_goes_on_before_all_are_there_whether_they_watch_or_sleep() {
+    fn slices_wait_for_all_others_whether_they_spin_or_sleep() {
         for looks in [0, 3, LOOKS] {
-            let mut meeting = Meeting::new(3);
+            let mut meeting = Barrier::new(3);
             meeting.looks = looks;
             let done: Vec<AtomicUsize> = (0..3).map(|_| AtomicUsize::new(0)).collect();
             std::thread::scope(|scope| {
                 for own in 0..3 {
                     let (meeting, done) = (&meeting, &done);
                     scope.spawn(move || {
-                        let _attendance = meeting.attend();
+                        let _attendance = meeting.enter();
                         for round in 1..=2000 {
                             done[own].store(round, Ordering::Relaxed);
                             assert!(meeting.wait());
@@ -125,18 +125,18 @@ mod tests {
 
     #[test]
     fn a_panicking_thread_lets_the_others_go() {
-        let meeting = Meeting::new(3);
+        let meeting = Barrier::new(3);
         let met = std::thread::scope(|scope| {
             let others: Vec<_> = (0..2)
                 .map(|_| {
                     scope.spawn(|| {
-                        let _attendance = meeting.attend();
+                        let _attendance = meeting.enter();
                         (meeting.wait(), meeting.wait())
                     })
                 })
                 .collect();
             let failing = scope.spawn(|| {
-                let _attendance = meeting.attend();
+                let _attendance = meeting.enter();
                 assert!(meeting.wait());
                 panic!("on purpose");
             });

@@ -1,7 +1,7 @@
 //! The hosts of a slice with their programs.
 
 use super::host::Host;
-use super::seat::{OpenMessage, Posted};
+use super::host_program::{OpenMessage, Posted};
 use super::setup::World;
 use super::tables::Tables;
 use crate::fingerprint::Fingerprint;
@@ -13,8 +13,8 @@ use strandway_proto::application::Channel;
 use strandway_proto::{ConnectionId, HostId};
 
 /// The hosts of a slice with their programs. Lists have an element per host, in order, unless said otherwise.
-pub(crate) struct Edge<'a> {
-    pub(super) hosts: Vec<Host>,
+pub(crate) struct Hosts<'a> {
+    pub(super) all: Vec<Host>,
     /// For each port of the hosts, the time until which it is busy: see [`crate::port::Port::busy_until`].
     pub(super) nics: Vec<u64>,
     /// The program of each host.
@@ -38,12 +38,12 @@ pub(crate) struct Edge<'a> {
     pub(super) under_way: BTreeMap<u32, Posted>,
 }
 
-impl<'a> Edge<'a> {
+impl<'a> Hosts<'a> {
     /// The programs of these hosts, which have this many ports in all. The hosts themselves are made later.
-    pub(super) fn new(plan: &Plan, programs: &'a Programs<'a>, hosts: &[u32], ports: u32) -> Edge<'a> {
+    pub(super) fn new(plan: &Plan, programs: &'a Programs<'a>, hosts: &[u32], ports: u32) -> Hosts<'a> {
         let count = hosts.len();
-        Edge {
-            hosts: Vec::new(),
+        Hosts {
+            all: Vec::new(),
             nics: vec![0; ports as usize],
             programs: hosts.iter().map(|&h| programs.at(HostId(h))).collect(),
             fingerprints: vec![Fingerprint::new(); count],

@@ -3,7 +3,7 @@
 use crate::calendar::{Calendar, Order};
 
 /// Future events, and how far a slice has come.
-pub(crate) struct Clockwork {
+pub(crate) struct EventClock {
     /// The events of lazy ports and of hosts.
     pub(super) calendar: Calendar,
     /// The events of the group that is visited, in order.
@@ -16,8 +16,8 @@ pub(crate) struct Clockwork {
     pub(crate) events_done: u64,
 }
 
-impl Clockwork {
-    pub(super) fn new(calendar: Calendar, cut_off: bool) -> Clockwork {
-        Clockwork { calendar, order: Order::default(), now: 0, cut_off, events_done: 0 }
+impl EventClock {
+    pub(super) fn new(calendar: Calendar, cut_off: bool) -> EventClock {
+        EventClock { calendar, order: Order::default(), now: 0, cut_off, events_done: 0 }
     }
 }

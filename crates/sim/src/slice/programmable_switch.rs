@@ -1,8 +1,8 @@
-//! Stations: switches that run a program. The program gets each fragment before the fragment joins a port; all other
+//! Programmable switches: switches that run a program. The program gets each fragment before the fragment joins a port; all other
 //! packets pass.
 //!
-//! With stations, a window has one link latency, so a packet that leaves a port or a host in a window cannot reach a
-//! station in the same window. Stations are visited before all ports, because the packets that they send join ports at
+//! With programmable switches, a window has one link latency, so a packet that leaves a port or a host in a window cannot reach a
+//! programmable switch in the same window. Programmable switches are visited before all ports, because the packets that they send join ports at
 //! the same instant.
 
 use super::{PACKETS_AHEAD, Slice};
@@ -16,20 +16,20 @@ use strandway_proto::Packet;
 use strandway_proto::program::{Act, Fate, Program};
 use strandway_proto::units::Time;
 
-/// The stations of a slice.
+/// The programmable switches of a slice.
 pub(super) struct Stations {
-    /// For each switch, by node without the hosts, its station number; [`u32::MAX`] for a switch that is no station.
-    /// Empty if there are no stations.
+    /// For each switch, by node without the hosts, its programmable switch number; [`u32::MAX`] for a switch that is no programmable switch.
+    /// Empty if there are no programmable switches.
     pub(super) of_node: Vec<u32>,
     pub(super) nodes: Vec<u32>,
     pub(super) programs: Vec<Box<dyn Program>>,
-    /// Their events; each station has its own group of stops.
+    /// Their events; each programmable switch has its own group of stops.
     pub(super) calendar: Calendar,
     order: Order,
 }
 
 impl Stations {
-    /// The stations among these switches, in windows of this length.
+    /// The programmable switches among these switches, in windows of this length.
     pub(super) fn new(
         programs: &Programs<'_>,
         switches: impl Iterator<Item = u32>,
@@ -51,14 +51,14 @@ impl Stations {
         Stations { of_node, nodes, programs, calendar, order: Order::default() }
     }
 
-    /// True if there are no stations.
+    /// True if there are no programmable switches.
     pub(super) fn is_empty(&self) -> bool {
         self.programs.is_empty()
     }
 }
 
 impl Slice<'_> {
-    /// Processes all events of stations in a window, up to `limit`.
+    /// Processes all events of programmable switches in a window, up to `limit`.
     pub(super) fn visit_stations(&mut self, window: Range<u64>, limit: u64) {
         let number = self.fabric.stations.calendar.window_of(window.start);
         self.fabric.stations.calendar.begin(number);
@@ -76,7 +76,7 @@ impl Slice<'_> {
         self.fabric.stations.order = order;
     }
 
-    /// Processes all events of a station from `from` up to `until`.
+    /// Processes all events of a programmable switch from `from` up to `until`.
     fn visit_station(&mut self, station: usize, entries: &[Transit], from: u64, until: u64) {
         for (n, entry) in entries.iter().enumerate() {
             if let Some(later) = entries.get(n + PACKETS_AHEAD) {
@@ -95,7 +95,7 @@ impl Slice<'_> {
             match fate {
                 Fate::Forward => self.send_past(now, link, self.fabric.stations.nodes[station], *entry),
                 Fate::Consume => {
-                    self.books.packets.fragments_arrived += u64::from(entry.is_whole_data());
+                    self.recorder.packets.fragments_arrived += u64::from(entry.is_whole_data());
                     self.fabric.cargo.release(entry);
                 }
             }
@@ -107,7 +107,7 @@ impl Slice<'_> {
         }
     }
 
-    /// Runs the timers of a station that are due before `until`.
+    /// Runs the timers of a programmable switch that are due before `until`.
     fn wake_station(&mut self, station: usize, until: u64) {
         loop {
             let due = self.fabric.stations.programs[station].poll_timeout();
@@ -115,19 +115,19 @@ impl Slice<'_> {
                 return;
             }
             self.fabric.stations.programs[station].handle_timeout(due);
-            let (LinkId(own), _) = self.facts.plan.topology.ports_of(NodeId(self.fabric.stations.nodes[station]));
+            let (LinkId(own), _) = self.config.plan.topology.ports_of(NodeId(self.fabric.stations.nodes[station]));
             self.act_at_station(station, own, due.0);
         }
     }
 
-    /// Sends the packets of a station's program. In the order of arrivals at a port, the first packet takes the place
+    /// Sends the packets of a programmable switch's program. In the order of arrivals at a port, the first packet takes the place
     /// of `link`, further ones that of the reverse link.
     fn act_at_station(&mut self, station: usize, link: u32, now: u64) {
         let mut place = link;
         while let Some(act) = self.fabric.stations.programs[station].poll_act() {
             if let Act::Send { packet, .. } = act {
                 self.emit(station, place, now, &packet);
-                place = self.facts.plan.topology.ends(LinkId(link)).map_or(link, |ends| ends.reverse.0);
+                place = self.config.plan.topology.ends(LinkId(link)).map_or(link, |ends| ends.reverse.0);
             }
         }
     }
@@ -137,10 +137,10 @@ impl Slice<'_> {
         let node = self.fabric.stations.nodes[station];
         let uplinks = match packet.destination.as_group() {
             None => self.fabric.router.uplinks_at(node, packet),
-            Some(_) => self.fabric.router.tree(&self.facts.plan.multicast, packet, now),
+            Some(_) => self.fabric.router.tree(&self.config.plan.multicast, packet, now),
         };
         let transit = self.fabric.cargo.put(packet, uplinks);
-        self.books.packets.fragments += u64::from(transit.is_whole_data());
+        self.recorder.packets.fragments += u64::from(transit.is_whole_data());
         self.send_past(now, place, node, transit);
     }
 }

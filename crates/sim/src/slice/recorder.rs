@@ -8,7 +8,7 @@ use strandway_fabric::tally::Tally;
 use strandway_proto::units::Time;
 
 /// Everything that a slice measures, apart from the counters of ports and connections.
-pub(crate) struct Books<'a> {
+pub(crate) struct Recorder<'a> {
     /// The rows of all flows; hosts of all slices write into them.
     pub(super) records: &'a Records,
     /// For messages without a row: the results by collective.
@@ -29,9 +29,15 @@ pub(crate) struct Books<'a> {
     pub(super) sampler: Sampler,
 }
 
-impl<'a> Books<'a> {
-    pub(super) fn new(records: &'a Records, collectives: usize, rows: bool, planes: u8, sampler: Sampler) -> Books<'a> {
-        Books {
+impl<'a> Recorder<'a> {
+    pub(super) fn new(
+        records: &'a Records,
+        collectives: usize,
+        rows: bool,
+        planes: u8,
+        sampler: Sampler,
+    ) -> Recorder<'a> {
+        Recorder {
             records,
             tallies: vec![Tally::new(rows); collectives],
             times: Vec::new(),

@@ -12,7 +12,7 @@ use strandway_proto::application::{Action, Application, Channel, Event, Stage};
 use strandway_proto::packet::Header;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Span, Time};
-use strandway_proto::{ConnectionId, Event as Told, HostId, Message, MessageId, OpenConnection, Packet};
+use strandway_proto::{ConnectionId, Event as Notice, HostId, Message, MessageId, OpenConnection, Packet};
 
 /// Limit on the open connections of a host whose packets' waits are read message by message: ours.
 const HEARD_MAX: usize = 1024;
@@ -53,37 +53,37 @@ impl Slice<'_> {
     /// Passes the events of a host's endpoint to its program, and executes the program's actions. False if there was no
     /// event.
     #[inline]
-    pub(super) fn tell(&mut self, h: usize, now: u64) -> bool {
-        let any = self.edge.hosts[h].endpoint.has_events();
+    pub(super) fn notify(&mut self, h: usize, now: u64) -> bool {
+        let any = self.hosts.all[h].endpoint.has_events();
         if any {
-            self.tell_all(h, now);
+            self.notify_all(h, now);
         }
         any
     }
 
-    fn tell_all(&mut self, h: usize, now: u64) {
-        while let Some(told) = self.edge.hosts[h].endpoint.poll_event() {
+    fn notify_all(&mut self, h: usize, now: u64) {
+        while let Some(told) = self.hosts.all[h].endpoint.poll_event() {
             if let Some(event) = self.witness(h, now, told) {
-                self.edge.programs[h].handle_event(Time(now), &event);
+                self.hosts.programs[h].handle_event(Time(now), &event);
             }
         }
         self.act(h, now);
     }
 
     /// Records an endpoint's event, and returns the event for its program.
-    fn witness(&mut self, h: usize, now: u64, told: Told) -> Option<Event> {
-        Some(match told {
-            Told::Sent { connection, message } => {
-                self.edge.fingerprints[h].add([FINISHED, u64::from(message.0), now]);
+    fn witness(&mut self, h: usize, now: u64, notice: Notice) -> Option<Event> {
+        Some(match notice {
+            Notice::Sent { connection, message } => {
+                self.hosts.fingerprints[h].add([FINISHED, u64::from(message.0), now]);
                 if self.has_row(message) {
-                    self.books.records.finish(message.0, Time(now));
+                    self.recorder.records.finish(message.0, Time(now));
                     self.end_flow(h, message.0, now);
                 } else {
-                    let open = &mut self.edge.open[h];
+                    let open = &mut self.hosts.open[h];
                     let at = open.iter().position(|o| o.message == message.0);
                     let began = at.map(|at| open.swap_remove(at));
                     let spent = match &began {
-                        Some(began) if self.facts.plan.accounts => self.spent_since(h, connection, &began.spent, now),
+                        Some(began) if self.config.plan.accounts => self.spent_since(h, connection, &began.spent, now),
                         _ => Spent::default(),
                     };
                     if let Some(tally) = self.tally_of(message) {
@@ -91,16 +91,16 @@ impl Slice<'_> {
                         tally.spent += spent;
                     }
                 }
-                self.books.finished += 1;
-                self.books.finished_at = self.books.finished_at.max(now);
+                self.recorder.finished += 1;
+                self.recorder.finished_at = self.recorder.finished_at.max(now);
                 Event::Sent { message }
             }
-            Told::Received { connection, message, bytes } => {
-                self.edge.fingerprints[h].add([RECEIVED, u64::from(message.0), now]);
+            Notice::Received { connection, message, bytes } => {
+                self.hosts.fingerprints[h].add([RECEIVED, u64::from(message.0), now]);
                 if self.has_row(message) {
-                    self.books.records.receive(message.0, Time(now));
+                    self.recorder.records.receive(message.0, Time(now));
                 } else {
-                    let waits = if self.facts.plan.accounts { self.waits_since(h, connection) } else { None };
+                    let waits = if self.config.plan.accounts { self.waits_since(h, connection) } else { None };
                     if let Some(tally) = self.tally_of(message) {
                         tally.receive(message.0, Time(now));
                         if let Some((waits, before)) = waits {
@@ -110,17 +110,17 @@ impl Slice<'_> {
                 }
                 Event::Received { message, bytes }
             }
-            Told::Failed { connection } => {
-                self.edge.fingerprints[h].add([FAILED, u64::from(connection.0), now]);
-                Event::Failed { peer: self.edge.hosts[h].endpoint.peer(connection) }
+            Notice::Failed { connection } => {
+                self.hosts.fingerprints[h].add([FAILED, u64::from(connection.0), now]);
+                Event::Failed { peer: self.hosts.all[h].endpoint.peer(connection) }
             }
-            Told::Control { connection, control } => {
-                self.edge.fingerprints[h].add([LETTER, u64::from(connection.0), now]);
-                Event::Control { from: self.edge.hosts[h].endpoint.peer(connection), control }
+            Notice::Control { connection, control } => {
+                self.hosts.fingerprints[h].add([LETTER, u64::from(connection.0), now]);
+                Event::Control { from: self.hosts.all[h].endpoint.peer(connection), control }
             }
-            Told::Cast { to, task, end } => Event::Cast { to, task, end },
-            Told::Closed { connection } => {
-                self.edge.heard[h].remove(&connection);
+            Notice::Cast { to, task, end } => Event::Cast { to, task, end },
+            Notice::Closed { connection } => {
+                self.hosts.heard[h].remove(&connection);
                 return None;
             }
         })
@@ -128,7 +128,7 @@ impl Slice<'_> {
 
     /// Time of a sender by activity since an earlier reading; zero if its connection has been closed or put to sleep since then.
     fn spent_since(&mut self, h: usize, connection: ConnectionId, before: &Spent, now: u64) -> Spent {
-        let spent = self.edge.hosts[h].endpoint.spent(Time(now), connection);
+        let spent = self.hosts.all[h].endpoint.spent(Time(now), connection);
         let whole = spent.0.iter().zip(&before.0).all(|(now, before)| now >= before);
         if whole { spent.since(before) } else { Spent::default() }
     }
@@ -136,11 +136,11 @@ impl Slice<'_> {
     /// The waits of the packets that arrived at a connection, and their last reading; `None` if the host has too many
     /// connections to remember their readings.
     fn waits_since(&mut self, h: usize, connection: ConnectionId) -> Option<(Waits, Waits)> {
-        let heard = &mut self.edge.heard[h];
+        let heard = &mut self.hosts.heard[h];
         if heard.len() >= HEARD_MAX && !heard.contains_key(&connection) {
             return None;
         }
-        let waits = self.edge.hosts[h].endpoint.waits(connection);
+        let waits = self.hosts.all[h].endpoint.waits(connection);
         let before = heard.insert(connection, waits).unwrap_or_default();
         Some((waits, before))
     }
@@ -148,42 +148,42 @@ impl Slice<'_> {
     /// Does the plan keep a row for a message?
     #[inline]
     fn has_row(&self, message: MessageId) -> bool {
-        (message.0 as usize) < self.facts.plan.flows.len()
+        (message.0 as usize) < self.config.plan.flows.len()
     }
 
     /// The tally of a message's collective.
     fn tally_of(&mut self, message: MessageId) -> Option<&mut Tally> {
-        self.edge.all_programs.group_of(message.0).and_then(|group| self.books.tallies.get_mut(group))
+        self.hosts.all_programs.group_of(message.0).and_then(|group| self.recorder.tallies.get_mut(group))
     }
 
     /// Executes the present actions of a host's program. True if there were any.
     pub(super) fn act(&mut self, h: usize, now: u64) -> bool {
         let mut any = false;
-        while let Some(action) = self.edge.programs[h].poll_action(Time(now)) {
+        while let Some(action) = self.hosts.programs[h].poll_action(Time(now)) {
             any = true;
             match action {
-                Action::Cast(cast) => self.edge.hosts[h].endpoint.cast(cast),
-                Action::Rebuild(rebuild) => self.books.packets.rebuilt += rebuild.missing().count() as u64,
-                Action::Fragment(packet) => self.edge.hosts[h].endpoint.send_fragment(packet),
+                Action::Cast(cast) => self.hosts.all[h].endpoint.cast(cast),
+                Action::Rebuild(rebuild) => self.recorder.packets.rebuilt += rebuild.missing().count() as u64,
+                Action::Fragment(packet) => self.hosts.all[h].endpoint.send_fragment(packet),
                 Action::Stage { message, stage } => self.note_stage(h, message, stage, now),
                 Action::Post { channel, message } => self.post(h, channel, message, now),
                 Action::Signal { to, at, order, word } => {
-                    let target = self.facts.cut.slice_of_host(to);
-                    if target == self.facts.index {
+                    let target = self.config.cut.slice_of_host(to);
+                    if target == self.config.index {
                         self.send_signal(at.0, to.0, order, word);
                     } else {
-                        self.fabric.outboxes[target].tell(News::Signal { time: at.0, to: to.0, order, word });
+                        self.fabric.outboxes[target].send_news(News::Signal { time: at.0, to: to.0, order, word });
                     }
                 }
                 Action::Close { channel } => self.close(h, channel, now),
                 Action::Control { channel, control } => {
                     let connection = self.connection(h, channel, now);
-                    self.edge.hosts[h].endpoint.send_control(Time(now), connection, control);
+                    self.hosts.all[h].endpoint.send_control(Time(now), connection, control);
                 }
             }
         }
-        let host = &mut self.edge.hosts[h];
-        host.wake_at = self.edge.programs[h].poll_timeout().0;
+        let host = &mut self.hosts.all[h];
+        host.wake_at = self.hosts.programs[h].poll_timeout().0;
         if any {
             host.ask_again_at = 0;
         }
@@ -199,18 +199,18 @@ impl Slice<'_> {
             Stage::Aborted { dead } => 3 + u64::from(dead.0),
             Stage::Chained => u64::MAX,
         };
-        self.edge.fingerprints[h].add([STAGE, u64::from(message.0), word, now]);
+        self.hosts.fingerprints[h].add([STAGE, u64::from(message.0), word, now]);
         if let Stage::Closed = stage {
-            self.books.finished += 1;
-            self.books.finished_at = self.books.finished_at.max(now);
+            self.recorder.finished += 1;
+            self.recorder.finished_at = self.recorder.finished_at.max(now);
         }
         let since = match stage {
             Stage::Begun => {
-                self.edge.open[h].push(OpenMessage { message: message.0, at: now, spent: Spent::default() });
+                self.hosts.open[h].push(OpenMessage { message: message.0, at: now, spent: Spent::default() });
                 now
             }
             Stage::Closed => {
-                let open = &mut self.edge.open[h];
+                let open = &mut self.hosts.open[h];
                 open.iter().position(|o| o.message == message.0).map_or(now, |at| open.swap_remove(at).at)
             }
             Stage::Complete | Stage::Chained | Stage::Aborted { .. } => now,
@@ -222,22 +222,22 @@ impl Slice<'_> {
 
     /// Sends a signal to the program of a host of this slice.
     pub(super) fn send_signal(&mut self, time: u64, to: u32, order: u32, word: u32) {
-        self.clock.calendar.note(time, self.facts.host_stop(to), self.facts.sources.signal + order, word);
+        self.clock.calendar.note(time, self.config.host_stop(to), self.config.sources.signal + order, word);
     }
 
     /// Our end of a channel; opens it if it is not open.
     fn connection(&mut self, h: usize, channel: Channel, now: u64) -> ConnectionId {
-        if let Some(&(ours, _)) = self.facts.cut.ends.get(channel.number as usize) {
+        if let Some(&(ours, _)) = self.config.cut.ends.get(channel.number as usize) {
             return ours;
         }
-        if let Some(&ours) = self.edge.opened[h].get(&channel) {
+        if let Some(&ours) = self.hosts.opened[h].get(&channel) {
             return ours;
         }
         let open = self.opening(h, channel.peer, channel.profile, None);
-        let ours = self.edge.hosts[h].endpoint.open(Time(now), open);
-        self.edge.opened[h].insert(channel, ours);
-        if !self.facts.plan.faults.is_empty() {
-            self.obey_all(h, ours, channel.peer, now);
+        let ours = self.hosts.all[h].endpoint.open(Time(now), open);
+        self.hosts.opened[h].insert(channel, ours);
+        if !self.config.plan.faults.is_empty() {
+            self.apply_faults(h, ours, channel.peer, now);
         }
         ours
     }
@@ -250,17 +250,17 @@ impl Slice<'_> {
         profile: u16,
         peer_connection: Option<ConnectionId>,
     ) -> OpenConnection {
-        let host = self.facts.host(h);
-        let profile = usize::from(profile).min(self.facts.plan.profiles.len() - 1);
+        let host = self.config.host(h);
+        let profile = usize::from(profile).min(self.config.plan.profiles.len() - 1);
         // The random streams of the plan's connections have much lower numbers.
-        let stream = 1 << 62 | u64::from(host.0) << 32 | u64::from(self.edge.openings[h]);
-        self.edge.openings[h] += 1;
+        let stream = 1 << 62 | u64::from(host.0) << 32 | u64::from(self.hosts.openings[h]);
+        self.hosts.openings[h] += 1;
         OpenConnection {
-            profile: Arc::clone(&self.facts.plan.profiles[profile]),
-            environment: self.edge.environments[profile].between(&self.facts.plan.topology, host, peer),
+            profile: Arc::clone(&self.config.plan.profiles[profile]),
+            environment: self.hosts.environments[profile].between(&self.config.plan.topology, host, peer),
             peer,
             peer_connection,
-            random: Random::new(self.facts.plan.seed, StreamKind::Connection, stream),
+            random: Random::new(self.config.plan.seed, StreamKind::Connection, stream),
         }
     }
 
@@ -269,21 +269,21 @@ impl Slice<'_> {
     #[cold]
     pub(super) fn accept(&mut self, h: usize, now: u64, packet: &Packet, transit: &Transit) {
         let profile = match packet.header {
-            Header::Data(data) => self.edge.all_programs.profile_of(data.message.0),
-            Header::Part(part) => self.edge.all_programs.profile_of({ part.message }.0),
+            Header::Data(data) => self.hosts.all_programs.profile_of(data.message.0),
+            Header::Part(part) => self.hosts.all_programs.profile_of({ part.message }.0),
             // Programs from outside use the run's first profile for channels that they open.
             _ => 0,
         };
         let open = self.opening(h, packet.source, profile, Some(packet.connection));
-        let endpoint = &mut self.edge.hosts[h].endpoint;
+        let endpoint = &mut self.hosts.all[h].endpoint;
         endpoint.accept(Time(now), open);
         endpoint.handle_packet_with(Time(now), packet, self.fabric.carried.of(transit));
     }
 
     /// A program closes a channel that opened at first use.
     fn close(&mut self, h: usize, channel: Channel, now: u64) {
-        if let Some(ours) = self.edge.opened[h].remove(&channel) {
-            self.edge.hosts[h].endpoint.close(Time(now), ours);
+        if let Some(ours) = self.hosts.opened[h].remove(&channel) {
+            self.hosts.all[h].endpoint.close(Time(now), ours);
         }
     }
 
@@ -292,17 +292,17 @@ impl Slice<'_> {
         let flow = message.id.0;
         let has_row = self.has_row(message.id);
         if has_row {
-            self.books.records.start(flow, Time(now));
+            self.recorder.records.start(flow, Time(now));
         } else {
-            self.edge.open[h].push(OpenMessage { message: flow, at: now, spent: Spent::default() });
+            self.hosts.open[h].push(OpenMessage { message: flow, at: now, spent: Spent::default() });
             if let Some(tally) = self.tally_of(message.id) {
                 tally.start(flow, Time(now));
             }
         }
-        self.edge.fingerprints[h].add([STARTED, u64::from(flow), now]);
+        self.hosts.fingerprints[h].add([STARTED, u64::from(flow), now]);
         let connection = self.connection(h, channel, now);
-        let host = &mut self.edge.hosts[h];
-        let accounts = self.facts.plan.accounts;
+        let host = &mut self.hosts.all[h];
+        let accounts = self.config.plan.accounts;
         let behind = accounts && has_row && host.endpoint.has_unsent(connection);
         host.endpoint.post(Time(now), connection, message);
         if !accounts {
@@ -310,20 +310,20 @@ impl Slice<'_> {
         }
         let spent = host.endpoint.spent(Time(now), connection);
         if !has_row {
-            if let Some(open) = self.edge.open[h].last_mut() {
+            if let Some(open) = self.hosts.open[h].last_mut() {
                 open.spent = spent;
             }
             return;
         }
-        self.edge.under_way.insert(flow, Posted { at: now, spent, behind, waited: Span::ZERO, sent: None });
+        self.hosts.under_way.insert(flow, Posted { at: now, spent, behind, waited: Span::ZERO, sent: None });
     }
 
     /// The first or the last packet of a flow is sent for the first time. Until its first packet, a flow may have
     /// waited for earlier flows of its connection; after its last packet, the connection works for later flows.
     pub(super) fn note_progress(&mut self, h: usize, flow: u32, now: u64, last: bool) {
-        let Some(posted) = self.edge.under_way.get_mut(&flow) else { return };
-        let connection = self.facts.cut.ends[self.facts.plan.flows[flow as usize].connection as usize].0;
-        let spent = self.edge.hosts[h].endpoint.spent(Time(now), connection);
+        let Some(posted) = self.hosts.under_way.get_mut(&flow) else { return };
+        let connection = self.config.cut.ends[self.config.plan.flows[flow as usize].connection as usize].0;
+        let spent = self.hosts.all[h].endpoint.spent(Time(now), connection);
         if posted.behind {
             posted.behind = false;
             posted.waited = Span(now - posted.at);
@@ -336,40 +336,40 @@ impl Slice<'_> {
 
     /// Records the time account of a flow that has finished at `now`, or is still in progress.
     fn end_flow(&mut self, h: usize, flow: u32, now: u64) {
-        let Some(posted) = self.edge.under_way.remove(&flow) else { return };
-        let connection = self.facts.cut.ends[self.facts.plan.flows[flow as usize].connection as usize].0;
+        let Some(posted) = self.hosts.under_way.remove(&flow) else { return };
+        let connection = self.config.cut.ends[self.config.plan.flows[flow as usize].connection as usize].0;
         let time = if posted.behind {
             FlowTime { behind: Span(now.saturating_sub(posted.at)), spent: Spent::default() }
         } else {
-            let spent = self.edge.hosts[h].endpoint.spent(Time(now), connection);
+            let spent = self.hosts.all[h].endpoint.spent(Time(now), connection);
             let sent = posted.sent.unwrap_or(spent);
             let mut mine = sent.since(&posted.spent);
             mine += spent.since(&sent).awaiting();
             FlowTime { behind: posted.waited, spent: mine }
         };
         debug_assert_eq!(time.total(), Span(now - posted.at), "the time of flow {flow} adds up");
-        self.books.times.push((flow, time));
+        self.recorder.times.push((flow, time));
     }
 
     /// Ends the accounts of all flows that are not finished at `now`.
     pub(crate) fn close_accounts(&mut self, now: u64) {
-        let left: Vec<u32> = self.edge.under_way.keys().copied().collect();
+        let left: Vec<u32> = self.hosts.under_way.keys().copied().collect();
         for flow in left {
-            let source = self.facts.plan.connections[self.facts.plan.flows[flow as usize].connection as usize].source;
-            let h = self.facts.cut.place_of(source.0) as usize;
-            self.end_flow(h, flow, now.max(self.edge.hosts[h].now));
+            let source = self.config.plan.connections[self.config.plan.flows[flow as usize].connection as usize].source;
+            let h = self.config.cut.place_of(source.0) as usize;
+            self.end_flow(h, flow, now.max(self.hosts.all[h].now));
         }
     }
 
     /// The counters of connections that opened at first use. Every host's part goes into its fingerprint.
     pub(crate) fn count_opened(&mut self) -> ConnectionStats {
         let mut sum = ConnectionStats::NONE;
-        for h in (0..self.edge.hosts.len()).filter(|&h| self.edge.openings[h] > 0) {
-            let planned = self.facts.cut.planned[self.facts.hosts[h] as usize];
-            let s = self.edge.hosts[h].endpoint.stats_from(planned);
+        for h in (0..self.hosts.all.len()).filter(|&h| self.hosts.openings[h] > 0) {
+            let planned = self.config.cut.planned[self.config.hosts[h] as usize];
+            let s = self.hosts.all[h].endpoint.stats_from(planned);
             let counters =
                 [s.sent, s.retransmitted, s.acks, s.delivered_bytes, s.duplicates, s.marked, s.trimmed, s.timeouts];
-            self.edge.fingerprints[h].add(counters);
+            self.hosts.fingerprints[h].add(counters);
             sum += s;
         }
         sum
@@ -378,9 +378,9 @@ impl Slice<'_> {
     /// The number of ends of connections that opened at first use and are not closed, and the number of those that still tell
     /// their peers that they close.
     pub(crate) fn opened_left(&self) -> (u64, u64) {
-        let hosts = self.edge.hosts.iter().zip(&self.edge.openings).enumerate().filter(|(_, (_, n))| **n > 0);
+        let hosts = self.hosts.all.iter().zip(&self.hosts.openings).enumerate().filter(|(_, (_, n))| **n > 0);
         let left = hosts.map(|(h, (host, _))| {
-            let planned = self.facts.cut.planned[self.facts.hosts[h] as usize] as usize;
+            let planned = self.config.cut.planned[self.config.hosts[h] as usize] as usize;
             let census = host.endpoint.census();
             let left = (census.awake + census.asleep + census.closing).saturating_sub(planned);
             (left as u64, census.closing as u64)
@@ -390,6 +390,6 @@ impl Slice<'_> {
 
     /// Have the programs of all hosts finished their work?
     pub(crate) fn is_done(&self) -> bool {
-        self.edge.programs.iter().all(Application::is_done)
+        self.hosts.programs.iter().all(Application::is_done)
     }
 }

@@ -7,7 +7,7 @@ use strandway_fabric::plan::Plan;
 use strandway_proto::HostId;
 
 /// The facts of a run, as one slice needs them.
-pub(super) struct Facts<'a> {
+pub(super) struct RunConfig<'a> {
     pub(super) plan: &'a Plan,
     pub(super) cut: &'a Cut,
     /// The slice's number.
@@ -41,7 +41,7 @@ pub(super) struct Facts<'a> {
     pub(super) planes: usize,
 }
 
-impl Facts<'_> {
+impl RunConfig<'_> {
     /// The number in the fabric of the slice's `h`th host.
     pub(super) fn host(&self, h: usize) -> HostId {
         HostId(self.hosts[h])
