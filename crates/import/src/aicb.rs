@@ -145,10 +145,10 @@ fn fields(line: &str) -> Vec<&str> {
 type Wrong<'a> = (&'a str, String, &'static str);
 
 /// Kind and group of a collective; neither of a computation.
-type Said = (Option<Kind>, Option<Group>);
+type KindAndGroup = (Option<Kind>, Option<Group>);
 
 /// The operation of a line: none, a computation, or a collective.
-fn kind<'a>(name: &'a str, group: &'a str) -> Result<Option<Said>, Wrong<'a>> {
+fn kind<'a>(name: &'a str, group: &'a str) -> Result<Option<KindAndGroup>, Wrong<'a>> {
     let kind = match name.trim_start_matches("CommType.") {
         "epoch_end" => return Ok(None),
         "computation" => return Ok(Some((None, None))),

@@ -24,3 +24,4 @@ mod strack;
 mod telemetry;
 mod transport;
 mod wire;
+mod words;

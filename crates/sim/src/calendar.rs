@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// An event at a port or host that is not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Note {
+pub(crate) struct LocalEvent {
     /// The order among events of the same instant, and the kind of event: see [`crate::slice::Sources`].
     pub(crate) source: u32,
     /// A value whose meaning depends on the source.

@@ -314,7 +314,7 @@ impl Cargo {
 
     /// A packet in its present state, with the changes by switches.
     #[inline]
-    pub(crate) fn look(&mut self, transit: &Transit) -> &Packet {
+    pub(crate) fn packet_with_marks(&mut self, transit: &Transit) -> &Packet {
         let packet = &mut self.slot(transit.cargo()).packet;
         if transit.rest & bit::BY_SWITCHES != 0 {
             packet.size = transit.size();

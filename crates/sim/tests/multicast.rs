@@ -22,14 +22,14 @@ const HEADER: u16 = 64;
 const SHORT: u16 = 1000;
 
 /// Casts its share to its group at the start, and writes down what arrives.
-struct Caster {
+struct CastingHost {
     cast: Option<Cast>,
     done: bool,
     got: Arc<Mutex<Vec<Got>>>,
     host: u32,
 }
 
-impl Application for Caster {
+impl Application for CastingHost {
     fn handle_event(&mut self, _: Time, event: &Event) {
         match *event {
             Event::Chunk { from, task, chunk, trimmed, last, .. } => {
@@ -83,7 +83,7 @@ fn cast(plan: &Plan, roots: &[u32], rate: Rate) -> (Measurements, Vec<Got>) {
             trees: 0,
             left_out: LeftOut::NONE,
         };
-        Some(Box::new(Caster { cast: root.then_some(cast), done: !root, got: Arc::clone(&noted), host: host.0 }))
+        Some(Box::new(CastingHost { cast: root.then_some(cast), done: !root, got: Arc::clone(&noted), host: host.0 }))
     };
     let programs = Programs::new(plan, &[]).with(&make);
     let measured = simulate_programs(plan, &programs, &Control::new());

@@ -106,10 +106,10 @@ fn run(
 }
 
 /// Kind, permissions, time of change (seconds and nanoseconds), and contents.
-type Listed = (char, u32, i64, i64, Vec<u8>);
+type Listing = (char, u32, i64, i64, Vec<u8>);
 
 /// Everything below a folder, by its path.
-fn listed(folder: &Path) -> BTreeMap<Vec<u8>, Listed> {
+fn listed(folder: &Path) -> BTreeMap<Vec<u8>, Listing> {
     let mut list = BTreeMap::new();
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder_here) = folders.pop() {

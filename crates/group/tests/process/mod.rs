@@ -5,9 +5,9 @@ mod chaos;
 mod ends;
 mod hostile;
 mod killed;
-mod meeting;
 mod networks;
 mod remains;
+mod rendezvous;
 mod support;
 
 use std::thread;

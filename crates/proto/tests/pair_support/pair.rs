@@ -13,7 +13,7 @@ use strandway_proto::{
     Span, Time,
 };
 
-pub(super) struct Side {
+pub(super) struct End {
     pub(super) endpoint: Endpoint,
     pub(super) busy_until: Vec<Time>,
     /// It had no packet for the ports that were idle at its last poll, and there was no event since.
@@ -24,7 +24,7 @@ pub(super) struct Pair<'a> {
     pub(super) world: &'a World,
     pub(super) wire: Wire,
     pub(super) now: Time,
-    pub(super) sides: [Side; 2],
+    pub(super) sides: [End; 2],
     pub(super) air: BTreeMap<(Time, u64), (usize, Packet)>,
     pub(super) order: u64,
     pub(super) posts: Vec<(usize, Post)>,
@@ -69,7 +69,7 @@ impl<'a> Pair<'a> {
                 );
                 assert_eq!(id.0, connection);
             }
-            Side { endpoint, busy_until: vec![Time::ZERO; usize::from(world.environment.ports)], stuck: false }
+            End { endpoint, busy_until: vec![Time::ZERO; usize::from(world.environment.ports)], stuck: false }
         };
         let mut posts: Vec<(usize, Post)> = world.posts.iter().copied().enumerate().collect();
         posts.sort_by_key(|(_, p)| p.at);

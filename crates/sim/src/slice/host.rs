@@ -3,7 +3,7 @@
 use super::fabric::Fabric;
 use super::host_program::{CHUNK, FRAGMENT};
 use super::{FaultEvent, PACKETS_AHEAD, Slice};
-use crate::calendar::Note;
+use crate::calendar::LocalEvent;
 use crate::port::flag;
 use crate::road::Transit;
 use strandway_fabric::measure::{PATH_SLOTS, PathCounters};
@@ -69,7 +69,7 @@ impl Slice<'_> {
             if entry.source() < self.config.sources.look {
                 self.deliver(h, time, entry);
             } else {
-                self.disturb(h, time, &Note { source: entry.source(), data: entry.cargo() });
+                self.disturb(h, time, &LocalEvent { source: entry.source(), data: entry.cargo() });
             }
         }
         self.run_host(h, until);
@@ -96,7 +96,7 @@ impl Slice<'_> {
     }
 
     /// Processes an event of a host that is not a packet.
-    fn disturb(&mut self, h: usize, now: u64, note: &Note) {
+    fn disturb(&mut self, h: usize, now: u64, note: &LocalEvent) {
         if self.hosts.all[h].next_at < now {
             self.run_host(h, now);
         }
@@ -181,7 +181,7 @@ impl Slice<'_> {
         if self.hosts.all[h].next_at < now {
             self.run_host(h, now);
         }
-        let packet = self.fabric.cargo.look(transit);
+        let packet = self.fabric.cargo.packet_with_marks(transit);
         let translated;
         let packet = match &self.hosts.tables {
             None => packet,
@@ -407,7 +407,7 @@ impl Slice<'_> {
         };
         let transit = cargo.sent(place, uplinks);
         if self.config.telemetry {
-            let telemetry = self.hosts.all[h].endpoint.take_telemetry(cargo.look(&transit));
+            let telemetry = self.hosts.all[h].endpoint.take_telemetry(cargo.packet_with_marks(&transit));
             self.fabric.carried.put(&transit, telemetry);
         }
         let mut at = self.at(first + plane);

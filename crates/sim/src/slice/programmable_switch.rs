@@ -88,7 +88,7 @@ impl Slice<'_> {
                 break;
             }
             self.wake_station(station, now);
-            let packet = *self.fabric.cargo.look(entry);
+            let packet = *self.fabric.cargo.packet_with_marks(entry);
             let link = entry.source();
             let fate = self.fabric.stations.programs[station].handle_packet(Time(now), &packet);
             self.act_at_station(station, link, now);

@@ -368,7 +368,7 @@ impl AtPort<'_, '_> {
             self.recorder.captured.push(Captured {
                 at,
                 link: LinkId(link),
-                packet: *self.fabric.cargo.look(packet),
+                packet: *self.fabric.cargo.packet_with_marks(packet),
                 profile: 0,
             });
         }

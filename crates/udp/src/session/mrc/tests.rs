@@ -26,7 +26,7 @@ struct Fate {
     damaged: u32,
 }
 
-struct Side {
+struct End {
     session: Session,
     planes: Vec<Plane>,
     memory: Memory,
@@ -60,9 +60,9 @@ fn config() -> Config {
     config
 }
 
-impl Side {
+impl End {
     /// `None` if this process may not open raw sockets.
-    fn new(calls: bool) -> Option<Side> {
+    fn new(calls: bool) -> Option<End> {
         let config = config();
         let planes = vec![Plane::open(config.planes[0], &config).ok()?];
         let profile = Arc::new(config.wire_profile());
@@ -86,7 +86,7 @@ impl Side {
         let mut session = Session::new(Time::ZERO, &config, &mut watches, opening);
         session.confirmed = true;
         session.open_mrc();
-        Some(Side {
+        Some(End {
             session,
             planes,
             memory: Memory::new(true),
@@ -169,7 +169,7 @@ impl Side {
 
 /// Writes messages over a wire with this fate; returns the datagrams that the receiver sent.
 fn transfer(fate: Fate, seed: u64) -> Option<Vec<Datagram>> {
-    let (mut a, mut b) = (Side::new(true)?, Side::new(false)?);
+    let (mut a, mut b) = (End::new(true)?, End::new(false)?);
     let mut random = Random::new(seed, StreamKind::Connection, 7);
     let source: Vec<u8> = (0..MESSAGES * BYTES).map(|i| (i * 7 % 251) as u8).collect();
     let outbox = a.memory.register(source.clone());
@@ -252,7 +252,7 @@ fn the_receiver_acknowledges_packets_and_above_them_messages() {
 
 #[test]
 fn a_transport_acknowledgement_is_held_back_while_a_packet_is_missing_and_repeated_for_duplicates() {
-    let (Some(mut a), Some(mut b)) = (Side::new(true), Side::new(false)) else {
+    let (Some(mut a), Some(mut b)) = (End::new(true), End::new(false)) else {
         return eprintln!("skipped: raw sockets need root");
     };
     let mut random = Random::new(1, StreamKind::Connection, 7);
@@ -265,7 +265,7 @@ fn a_transport_acknowledgement_is_held_back_while_a_packet_is_missing_and_repeat
     a.session.post(now, Operation(0), place, Descriptor::Write { key: remote.key, start: 0, immediate: None });
     a.work(now, &mut random, GOOD);
     let [first, second, third] = <[_; 3]>::try_from(std::mem::take(&mut a.way)).expect("three packets");
-    let mut said = |b: &mut Side, (class, bytes): &(u8, Vec<u8>)| {
+    let mut said = |b: &mut End, (class, bytes): &(u8, Vec<u8>)| {
         b.take(now, *class, bytes);
         b.work(now, &mut random, GOOD);
         let bodies = std::mem::take(&mut b.way).into_iter();
@@ -280,7 +280,7 @@ fn a_transport_acknowledgement_is_held_back_while_a_packet_is_missing_and_repeat
 
 #[test]
 fn a_port_status_that_another_connection_answers_is_not_answered_and_a_probe_with_its_number_is() {
-    let Some(mut b) = Side::new(false) else { return eprintln!("skipped: raw sockets need root") };
+    let Some(mut b) = End::new(false) else { return eprintln!("skipped: raw sockets need root") };
     let (mut random, routes, now) = (Random::new(1, StreamKind::Connection, 7), Routes::default(), Time::ZERO);
     let stamp = ocp::Stamp { tick: 9, coarse: false };
     for (ports, answers) in [(None, true), (Some(1), false), (Some(1), true)] {
