@@ -63,7 +63,7 @@ Examples:
 
 Exit status: 0 fine, 1 the run failed or did not finish, 2 bad usage or scenario, 3 an [expect] bound or a
 published result was missed.
-Scenario reference: docs/scenario.md. Guide: docs/guide.md.";
+Scenario reference: docs/scenario.md. Tutorial: docs/tutorial.md.";
 
 #[derive(Debug, Parser)]
 #[command(name = "strandway", version, about = ABOUT, long_about = LONG, after_help = EXAMPLES, max_term_width = 100)]
