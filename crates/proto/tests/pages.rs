@@ -185,12 +185,20 @@ fn the_map_has_every_crate_example_and_bench() {
 /// A reader of decisions wants the newest first.
 #[test]
 fn decisions_stand_with_the_newest_first() {
-    let text = read("docs/decisions.md");
-    let dates: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("## ")?.get(..10)).collect();
-    assert!(dates.len() > 50, "{} decisions", dates.len());
-    if let Some(late) = dates.windows(2).find(|two| two[0] < two[1]) {
-        panic!("a decision of {} stands before one of {}", late[0], late[1]);
+    let mut decisions = 0;
+    for page in ["docs/decisions.md", "docs/decisions-simulation.md"] {
+        let text = read(page);
+        let dates: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("## ")?.get(..10)).collect();
+        decisions += dates.len();
+        if let Some(late) = dates.windows(2).find(|two| two[0] < two[1]) {
+            panic!("{page}: a decision of {} stands before one of {}", late[0], late[1]);
+        }
+        for entry in text.split("\n## ").skip(1) {
+            let lines = entry.trim_end().lines().count() - 2;
+            assert!(lines <= 10, "{page}: {lines} lines: {}", entry.lines().next().unwrap_or_default());
+        }
     }
+    assert!(decisions > 50, "{decisions} decisions");
 }
 
 /// The lines of a page that are no code.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 pub(super) const NODE_EXAMPLES: &str = "\
 Prints a line per interval: connections, payload in and out, retransmitted packets. For each plane it prints the state, megabytes in and
 out, and the entropy values in use (if the profile has a list of them). `fabric up` writes a node file for each host;
-docs/linux-fabric.md describes its form.
+docs/node-files.md describes its form.
 
 Examples:
   strandway node h2.toml                                       until Ctrl-C
