@@ -73,3 +73,22 @@ fn pages_are_found_with_their_sections() {
         [("docs/a.md", Some("The cipher")), ("docs/b/c.md", Some("Memory")), ("docs/d.md", None), ("docs/e.md", None)];
     assert_eq!(named(text), expected);
 }
+
+/// The most words that somebody should have to read on one page.
+const WORDS_MAX: usize = 4000;
+
+/// A page is read; tables of measurements and the reference of keys are looked up.
+#[test]
+fn pages_are_short_enough_to_be_read() {
+    let long = |path: &str, most: usize| {
+        let words = read(path).split_whitespace().count();
+        (words > most).then(|| format!("{path} has {words} words; {most} are the most"))
+    };
+    let looked_up = |path: &str| path.starts_with("docs/measurements/") || path == "docs/scenario.md";
+    let mut found: Vec<String> =
+        pages().iter().filter(|path| !looked_up(path)).filter_map(|path| long(path, WORDS_MAX)).collect();
+    found.extend(long("README.md", 1600));
+    found.extend(long("docs/tutorial.md", 1500));
+    found.extend(long("docs/performance.md", 3000));
+    assert!(found.is_empty(), "divide these pages, or move tables to docs/measurements:\n{}", found.join("\n"));
+}
