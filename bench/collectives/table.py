@@ -12,7 +12,7 @@ STRANDWAY_PROTECTION=none, and both of strandway again from Rust, without Python
 two planes, encrypted.
 
 The last columns compare encrypted strandway (with --planes: over two planes) with Gloo and MPI: above 1, strandway is faster. The last line
-holds the whole against the goals of docs/pytorch.md.
+holds the whole against the goals of docs/measurements/process-groups.md.
 
 --json FILE keeps every run as it ends. The same command with the same file goes on where it was interrupted.
 """
@@ -148,7 +148,7 @@ def measure(options, sizes, table, kept):
 
 
 def goals(cells):
-    """The goals of docs/pytorch.md that rows of two ranks can meet: (goal, met of how many, rows that miss it)."""
+    """The goals of docs/measurements/process-groups.md that rows of two ranks can meet: (goal, met of how many, rows that miss it)."""
     found = {}
     for (operation, ranks, size), row in cells.items():
         best = min(row[name] for name in row if name in ("gloo", "mpi, TCP")) if "gloo" in row else None

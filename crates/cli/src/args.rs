@@ -63,7 +63,7 @@ Examples:
 
 Exit status: 0 fine, 1 the run failed or did not finish, 2 bad usage or scenario, 3 an [expect] bound or a
 published result was missed.
-Scenario reference: docs/scenario.md. Guide: docs/guide.md.";
+Scenario reference: docs/scenario.md. Tutorial: docs/tutorial.md.";
 
 #[derive(Debug, Parser)]
 #[command(name = "strandway", version, about = ABOUT, long_about = LONG, after_help = EXAMPLES, max_term_width = 100)]
@@ -130,17 +130,60 @@ pub(crate) enum Command {
 mod tests {
     use super::*;
 
-    /// Splits a command line into words, like a shell.
+    /// Splits a command line into words, like a shell, up to a comment, a pipe, a redirection or the next command.
     fn words(line: &str) -> Vec<String> {
-        let mut words = Vec::new();
-        for (i, part) in line.split('\'').enumerate() {
-            if i % 2 == 1 {
-                words.push(part.to_string());
-            } else {
-                words.extend(part.split_whitespace().map(str::to_string));
+        let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+        for c in line.chars() {
+            match (quote, c) {
+                (None, '\'' | '"') => {
+                    quote = Some(c);
+                    word.get_or_insert_default();
+                }
+                (Some(open), _) if open == c => quote = None,
+                (None, '#') if word.is_none() => break,
+                (None, '|' | '&' | ';' | '>') => break,
+                (None, _) if c.is_whitespace() => words.extend(word.take()),
+                _ => word.get_or_insert_default().push(c),
             }
         }
+        words.extend(word);
         words
+    }
+
+    /// All Markdown files in `docs` and below, but the generated one.
+    fn pages(folder: &std::path::Path, found: &mut Vec<std::path::PathBuf>) {
+        for entry in std::fs::read_dir(folder).expect("a folder of pages") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                pages(&path, found);
+            } else if path.extension().is_some_and(|end| end == "md") {
+                found.push(path);
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_of_the_pages_can_be_typed() {
+        let mut all = vec!["../../README.md".into()];
+        pages("../../docs".as_ref(), &mut all);
+        let (mut tried, mut wrong) = (0, Vec::new());
+        for page in all {
+            let text = std::fs::read_to_string(&page).expect("a page").replace("\\\n", " ");
+            let blocks = text.split("\n```").skip(1).step_by(2);
+            let blocks = blocks.filter(|block| block.starts_with("sh\n") || block.starts_with("console\n"));
+            for line in blocks.flat_map(str::lines) {
+                let line = line.trim_start_matches("$ ").trim_start_matches("sudo ");
+                // Variables and capitals are for the reader to fill in.
+                if !line.starts_with("strandway ") || line.contains('$') || line.contains("FILE") {
+                    continue;
+                }
+                tried += 1;
+                if let Err(said) = Args::try_parse_from(words(line)) {
+                    wrong.push(format!("{}: {line}: {said}", page.display()));
+                }
+            }
+        }
+        assert!(wrong.is_empty() && tried > 60, "{tried} commands\n{}", wrong.join("\n"));
     }
 
     #[test]

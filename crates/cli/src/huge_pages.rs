@@ -1,5 +1,5 @@
 //! Simulations in huge pages: a run touches megabytes in every window of a microsecond, and pages of 4 KiB cost it a
-//! tenth of its time and more in look-ups of addresses (`docs/performance.md`, "Memory").
+//! tenth of its time and more in look-ups of addresses (`docs/measurements/simulator.md`, "Memory").
 //!
 //! Where the kernel gives huge pages only to programs that ask for them (`madvise`), glibc's allocator asks if a
 //! variable of the environment tells it to at the start of the process. So a command that simulates starts itself once

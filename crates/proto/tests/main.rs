@@ -2,6 +2,7 @@
 //! `cargo test -p strandway-proto --test all NAME::` runs those of the file `NAME.rs`.
 //! Tests that need a process of their own are programs of their own; `Cargo.toml` says why.
 
+mod book;
 mod combinations;
 mod congestion;
 mod fuzz_corpus;

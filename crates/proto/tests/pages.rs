@@ -4,12 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Files whose names end so have prose.
-const PROSE: [&str; 5] = [".rs", ".md", ".py", ".toml", ".sh"];
+pub(super) const PROSE: [&str; 5] = [".rs", ".md", ".py", ".toml", ".sh"];
 
 /// Riddles in the repository must be fewer: ours. Those that remain are questions that a reader would ask.
 const RIDDLES_MAX: usize = 30;
 
-fn root() -> PathBuf {
+pub(super) fn root() -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "..", ".."].iter().collect()
 }
 
@@ -29,14 +29,14 @@ fn walk(folder: &Path, from: &str, found: &mut Vec<String>) {
     }
 }
 
-fn repository() -> Vec<String> {
+pub(super) fn repository() -> Vec<String> {
     let mut found = Vec::new();
     walk(&root(), "", &mut found);
     found.sort();
     found
 }
 
-fn read(path: &str) -> String {
+pub(super) fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
@@ -185,39 +185,54 @@ fn the_map_has_every_crate_example_and_bench() {
 /// A reader of decisions wants the newest first.
 #[test]
 fn decisions_stand_with_the_newest_first() {
-    let text = read("docs/decisions.md");
-    let dates: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("## ")?.get(..10)).collect();
-    assert!(dates.len() > 50, "{} decisions", dates.len());
-    if let Some(late) = dates.windows(2).find(|two| two[0] < two[1]) {
-        panic!("a decision of {} stands before one of {}", late[0], late[1]);
-    }
-}
-
-/// The targets of relative links in a page, with the anchors behind them.
-fn links(text: &str) -> Vec<&str> {
-    let mut found = Vec::new();
-    let mut code = false;
-    for line in text.lines() {
-        code ^= line.starts_with("```");
-        let mut rest = line;
-        while let (false, Some((_, after))) = (code, rest.split_once("](")) {
-            let Some((target, beyond)) = after.split_once(')') else { break };
-            let elsewhere = ["http:", "https:", "mailto:"].iter().any(|scheme| target.starts_with(scheme));
-            if !elsewhere && !target.contains(' ') {
-                found.push(target);
-            }
-            rest = beyond;
+    let mut decisions = 0;
+    for page in ["docs/decisions.md", "docs/decisions-simulation.md"] {
+        let text = read(page);
+        let dates: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("## ")?.get(..10)).collect();
+        decisions += dates.len();
+        if let Some(late) = dates.windows(2).find(|two| two[0] < two[1]) {
+            panic!("{page}: a decision of {} stands before one of {}", late[0], late[1]);
+        }
+        for entry in text.split("\n## ").skip(1) {
+            let lines = entry.trim_end().lines().count() - 2;
+            assert!(lines <= 10, "{page}: {lines} lines: {}", entry.lines().next().unwrap_or_default());
         }
     }
+    assert!(decisions > 50, "{decisions} decisions");
+}
+
+/// The lines of a page that are no code.
+fn prose(page: &str) -> impl Iterator<Item = &str> {
+    let mut code = false;
+    page.lines().filter(move |line| {
+        let fence = line.trim_start().starts_with("```");
+        code ^= fence;
+        !code && !fence
+    })
+}
+
+/// The targets of relative links in a page, with the anchors behind them: `[text](target)`, `[name]: target`, and the
+/// `href` and `src` of HTML.
+fn links(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    for line in prose(text) {
+        for (begin, end) in [("](", ')'), ("href=\"", '"'), ("src=\"", '"')] {
+            let targets = line.split(begin).skip(1).filter_map(|rest| rest.split_once(end));
+            found.extend(targets.map(|(target, _)| target));
+        }
+        let defined = line.strip_prefix('[').and_then(|rest| rest.split_once("]: "));
+        found.extend(defined.map(|(_, target)| target.trim()));
+    }
+    let elsewhere = |target: &str| ["http:", "https:", "mailto:"].iter().any(|scheme| target.starts_with(scheme));
+    found.retain(|target| !target.is_empty() && !elsewhere(target) && !target.contains(' '));
     found
 }
 
-/// The anchors that GitHub gives to the headings of a page. A heading that comes again has a number.
-fn anchors(page: &str) -> Vec<String> {
+/// The anchors that GitHub and mdBook give to the headings of a page. A heading that comes again has a number.
+pub(super) fn anchors(page: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
-    for heading in page.lines().filter(|line| line.starts_with('#')) {
-        let plain = heading.trim_start_matches('#').chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
-        let plain = plain.collect::<String>().trim().to_lowercase().replace(' ', "-");
+    for heading in prose(page).filter(|line| line.starts_with('#')) {
+        let plain = anchor(heading);
         let before = found.iter().filter(|one| **one == plain || one.starts_with(&format!("{plain}-"))).count();
         if found.contains(&plain) {
             found.extend((1..=before).map(|number| format!("{plain}-{number}")));
@@ -226,6 +241,20 @@ fn anchors(page: &str) -> Vec<String> {
         }
     }
     found
+}
+
+/// The anchor of one heading.
+pub(super) fn anchor(heading: &str) -> String {
+    let plain = heading.trim_start_matches('#').chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    plain.collect::<String>().trim().to_lowercase().replace(' ', "-")
+}
+
+#[test]
+fn links_and_anchors_of_a_page_are_all_found() {
+    let page = "# A page: `of` 1,000\n[a](b.md#c) and [d](#e), [f](https://g) [h]()\n```sh\n# no heading [i](j.md)\n```\n\
+        <a href=\"k.md\"><img src=\"l.png\"></a>\n[m]: n.md\n## Twice\n## Twice\n";
+    assert_eq!(links(page), ["b.md#c", "#e", "k.md", "l.png", "n.md"]);
+    assert_eq!(anchors(page), ["a-page-of-1000", "twice", "twice-1"]);
 }
 
 #[test]

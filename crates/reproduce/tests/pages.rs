@@ -24,10 +24,24 @@ fn rows_about_failures_have_charts_beside_their_table() {
     assert!(!page(false).contains("<figure"));
 }
 
+/// The text of a page below `docs`.
+fn page(name: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
 #[test]
-fn the_page_on_validation_lists_every_experiment_of_mrc_with_a_command_that_exists() {
-    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/validation.md");
-    let page = std::fs::read_to_string(page).expect("the page");
+fn the_page_on_validation_repeats_the_counts_of_the_generated_rows() {
+    let rows = page("measurements/published-rows.md");
+    let counts = rows.split("reproduce counts -->").nth(1).and_then(|rest| rest.rsplit_once("<!--"));
+    let counts = counts.expect("a table between markers").0.trim();
+    assert!(counts.contains("| all |"), "{counts}");
+    assert!(page("validation.md").contains(counts), "copy this table to docs/validation.md:\n{counts}");
+}
+
+#[test]
+fn the_page_on_mrc_lists_every_experiment_with_a_command_that_exists() {
+    let page = page("measurements/mrc.md");
     let table = page.split("| | the paper | ours | verdict | `--only` |").nth(1).expect("the table of experiments");
     let table = table.split("\n\n").next().expect("its rows");
     let mut patterns = Vec::new();

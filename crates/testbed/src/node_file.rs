@@ -132,7 +132,7 @@ impl NodeFile {
     /// # Errors
     /// If it is wrong; with all problems at once.
     pub fn from_text(file: &str, text: &str) -> Result<NodeFile, Problems> {
-        let root = parse_toml(file, text, "see docs/linux-fabric.md for the form of a node file")?;
+        let root = parse_toml(file, text, "see docs/node-files.md for the form of a node file")?;
         let sink = Sink::new(file);
         match read(&sink, &root) {
             Some(node) if sink.is_empty() => Ok(node),

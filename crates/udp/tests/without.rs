@@ -58,11 +58,11 @@ fn the_same_bytes_arrive_without_any_one_feature_and_without_all() {
 }
 
 #[test]
-fn the_guide_lists_every_feature() {
-    let guide =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide.md")).expect("the guide");
+fn the_page_on_hosts_lists_every_feature() {
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/howto/hosts.md")).expect("the page");
     for feature in Feature::all() {
-        let row = guide.lines().find(|line| line.starts_with(&format!("| `{}` |", feature.name())));
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{}` |", feature.name())));
         assert!(
             row.is_some_and(|row| row.contains(&format!("| {} |", feature.since()))),
             "{}: {row:?}",

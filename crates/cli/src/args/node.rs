@@ -6,7 +6,7 @@ use std::path::PathBuf;
 pub(super) const NODE_EXAMPLES: &str = "\
 Prints a line per interval: connections, payload in and out, retransmitted packets. For each plane it prints the state, megabytes in and
 out, and the entropy values in use (if the profile has a list of them). `fabric up` writes a node file for each host;
-docs/linux-fabric.md describes its form.
+docs/node-files.md describes its form.
 
 Examples:
   strandway node h2.toml                                       until Ctrl-C
@@ -20,7 +20,7 @@ Exit status: 0 after --seconds or Ctrl-C, 1 if a socket cannot be opened or fail
 pub(super) const DOCTOR_EXAMPLES: &str = "\
 Looks at the kernel, cores, sockets and privileges, and at each Ethernet interface that is up: offloads, receive ring, interrupt
 moderation, receive queues. Nothing is changed; advice names the command (`sysctl`, `ethtool`) that changes it. Nodes do without
-features that the kernel lacks. STRANDWAY_WITHOUT=gso,gro,... makes them do without on any kernel, for tests: names of docs/guide.md,
+features that the kernel lacks. STRANDWAY_WITHOUT=gso,gro,... makes them do without on any kernel, for tests: names of docs/howto/hosts.md,
 or all.
 
 With --to HOST it examines the path to another host instead, on which `strandway doctor --listen` runs. Each way by itself: does UDP pass,
