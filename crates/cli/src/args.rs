@@ -1,39 +1,60 @@
 //! The command line. Its help should teach: every command ends with examples.
 
+#[cfg(target_os = "linux")]
 mod cast;
+#[cfg(target_os = "linux")]
 mod copy;
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
+#[cfg(target_os = "linux")]
 mod fabric;
 mod model;
+#[cfg(target_os = "linux")]
 mod node;
+#[cfg(target_os = "linux")]
 mod perf;
 mod run;
 mod search;
 mod setup;
+#[cfg(target_os = "linux")]
 mod switch;
+#[cfg(target_os = "linux")]
 mod team;
+#[cfg(target_os = "linux")]
 mod wire;
 
 use clap::{Parser, Subcommand};
 
+#[cfg(target_os = "linux")]
 pub(crate) use cast::{CastArgs, Trust};
+#[cfg(target_os = "linux")]
 pub(crate) use copy::CopyArgs;
+#[cfg(target_os = "linux")]
 pub(crate) use fabric::{
     FabricArgs, FabricBenchLineArgs, FabricBuildArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricGroupArgs,
     FabricLocaliseArgs, FabricRunArgs, FabricStatusArgs, FabricUpArgs,
 };
 pub(crate) use model::{ModelArgs, ModelOf, SdrArgs};
+#[cfg(target_os = "linux")]
 pub(crate) use node::{DoctorArgs, NodeArgs};
+#[cfg(target_os = "linux")]
 pub(crate) use perf::{
     CollectiveName, PerfArgs, PerfClientArgs, PerfCollectiveArgs, PerfCommon, PerfServerArgs, PerfSide, PerfTuneArgs,
 };
 pub(crate) use run::{Common, CompareArgs, ExplainArgs, ImportArgs, ReproduceArgs, RunArgs, SweepArgs};
 pub(crate) use search::SearchArgs;
 pub(crate) use setup::{CompletionsArgs, ManArgs};
+#[cfg(target_os = "linux")]
 pub(crate) use switch::{
     ResultsName, SwitchArgs, SwitchCommand, SwitchServerArgs, SwitchStatusArgs, SystemName, UseSwitchArgs,
 };
+#[cfg(target_os = "linux")]
 pub(crate) use team::TeamArgs;
+#[cfg(target_os = "linux")]
 pub(crate) use wire::{Layout, Waiting, WireArgs};
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) use elsewhere::{CastArgs, CopyArgs, DoctorArgs, FabricArgs, NodeArgs, PerfArgs, SwitchArgs};
 
 const ABOUT: &str =
     "Simulates AI-training network fabrics, packet by packet and reproducibly; runs the same engines on sockets";
@@ -98,25 +119,25 @@ pub(crate) enum Command {
     /// Calculate completion times without a run: which reliability scheme suits a long, lossy link
     Model(ModelArgs),
     /// Measure bandwidth or latency between two hosts, with the same engines over real UDP sockets
-    #[command(after_help = perf::PERF_EXAMPLES)]
+    #[cfg_attr(target_os = "linux", command(after_help = perf::PERF_EXAMPLES))]
     Perf(PerfArgs),
     /// Copy files and directories to another host over a long or lossy path; a stopped copy can be continued
-    #[command(after_help = copy::EXAMPLES)]
+    #[cfg_attr(target_os = "linux", command(after_help = copy::EXAMPLES))]
     Copy(Box<CopyArgs>),
     /// Multicast files and directories to many hosts at once; receivers repair each other's losses
-    #[command(after_help = cast::EXAMPLES)]
+    #[cfg_attr(target_os = "linux", command(after_help = cast::EXAMPLES))]
     Cast(Box<CastArgs>),
     /// Run a switch that adds gradients (ESA, ATP, SwitchML), with the jobs' parameter servers; or show its state
-    #[command(after_help = switch::EXAMPLES)]
+    #[cfg_attr(target_os = "linux", command(after_help = switch::EXAMPLES))]
     Switch(Box<SwitchArgs>),
     /// Run a node from its node file until Ctrl-C: it answers `strandway perf client` and prints its traffic
-    #[command(after_help = node::NODE_EXAMPLES)]
+    #[cfg_attr(target_os = "linux", command(after_help = node::NODE_EXAMPLES))]
     Node(NodeArgs),
     /// Check this machine for real sockets: what works, what is slow, and how to fix it
-    #[command(after_help = node::DOCTOR_EXAMPLES)]
+    #[cfg_attr(target_os = "linux", command(after_help = node::DOCTOR_EXAMPLES))]
     Doctor(DoctorArgs),
     /// Build a scenario's fabric from Linux network namespaces; break and repair it; run programs on its hosts
-    #[command(after_help = fabric::FABRIC_EXAMPLES)]
+    #[cfg_attr(target_os = "linux", command(after_help = fabric::FABRIC_EXAMPLES))]
     Fabric(FabricArgs),
     /// Print a script that makes a shell complete commands and options
     #[command(after_help = setup::COMPLETIONS_EXAMPLES)]

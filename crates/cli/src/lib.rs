@@ -5,6 +5,7 @@
 
 mod args;
 mod command;
+#[cfg(target_os = "linux")]
 mod huge_pages;
 mod invocation;
 mod mistyped;
@@ -59,6 +60,7 @@ pub fn run(program: Vec<OsString>, arguments: Vec<OsString>) -> u8 {
 }
 
 fn execute(command: Option<Command>) -> u8 {
+    #[cfg(target_os = "linux")]
     if command.as_ref().is_none_or(simulates) {
         huge_pages::restart();
     }
@@ -72,15 +74,9 @@ fn execute(command: Option<Command>) -> u8 {
         Some(Command::Import(args)) => command::explain::import(&args),
         Some(Command::Reproduce(args)) => command::reproduce::reproduce(&args),
         Some(Command::Model(args)) => command::model::model(&args),
-        Some(Command::Perf(args)) => command::perf::perf(&args),
-        Some(Command::Copy(args)) => command::copy::copy(&args),
-        Some(Command::Cast(args)) => command::cast::cast(&args),
-        Some(Command::Switch(args)) => command::switch::switch(&args),
-        Some(Command::Node(args)) => command::node::node(&args),
-        Some(Command::Doctor(args)) => command::doctor::doctor(&args),
-        Some(Command::Fabric(args)) => command::fabric::fabric(&args),
         Some(Command::Completions(args)) => command::setup::completions(&args),
         Some(Command::Man(args)) => command::setup::man(&args),
+        Some(command) => command::real_hosts(&command),
         None => command::showcase::showcase(),
     };
     let (status, said) = match result {
@@ -96,6 +92,7 @@ fn execute(command: Option<Command>) -> u8 {
 }
 
 /// Does this command spend its time in simulations?
+#[cfg(target_os = "linux")]
 fn simulates(command: &Command) -> bool {
     matches!(
         command,

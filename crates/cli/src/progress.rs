@@ -1,7 +1,12 @@
 //! Watches runs: shows a progress bar for long ones. Ctrl-C (or SIGTERM, SIGHUP) ends a run early; its report contains
 //! the measurements so far.
 
+#[cfg(target_os = "linux")]
+mod real;
+
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+#[cfg(target_os = "linux")]
+pub(crate) use real::RealBar;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -183,48 +188,4 @@ fn new_bar(bars: &MultiProgress, label: &str, work: Work) -> ProgressBar {
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
     bar.set_prefix(if label.is_empty() { String::new() } else { format!("{label} ") });
     bar
-}
-
-/// The bar of a task between real nodes; it appears if the task takes long.
-pub(crate) struct RealBar {
-    bar: Option<ProgressBar>,
-    began: Instant,
-}
-
-impl RealBar {
-    /// A bar for a run, which counts flows.
-    pub(crate) fn of_flows(quiet: bool) -> RealBar {
-        RealBar::new(quiet, "{wide_bar} {pos} of {len} flows, {elapsed}", "█░")
-    }
-
-    /// A bar for a copy, which counts bytes and shows a line of text.
-    pub(crate) fn of_copy(quiet: bool) -> RealBar {
-        RealBar::new(quiet, "[{bar:24}] {percent} %, {msg}", "=> ")
-    }
-
-    fn new(quiet: bool, form: &str, characters: &str) -> RealBar {
-        let wanted = !quiet && std::io::stderr().is_terminal();
-        let style = ProgressStyle::with_template(form).unwrap_or_else(|_| ProgressStyle::default_bar());
-        let style = style.progress_chars(characters);
-        let bar = || ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_style(style);
-        RealBar { bar: wanted.then(bar), began: Instant::now() }
-    }
-
-    pub(crate) fn show(&self, done: u64, all: u64, message: impl FnOnce() -> String) {
-        let Some(bar) = self.bar.as_ref().filter(|_| self.began.elapsed() > LONG) else { return };
-        if bar.is_hidden() {
-            bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
-        }
-        bar.set_length(all.max(1));
-        bar.set_position(done);
-        bar.set_message(message());
-    }
-}
-
-impl Drop for RealBar {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
 }
