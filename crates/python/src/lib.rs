@@ -3,15 +3,19 @@
 
 mod columns;
 mod command;
+#[cfg(target_os = "linux")]
 mod config;
 mod congestion;
+#[cfg(target_os = "linux")]
 mod files;
+#[cfg(target_os = "linux")]
 mod node;
 mod outcome;
 mod reproduction;
 mod results;
 mod scenario;
 mod watch;
+#[cfg(target_os = "linux")]
 mod wire;
 
 use pyo3::prelude::*;
@@ -38,6 +42,41 @@ fn exception<'py>(py: Python<'py>, problems: &Problems) -> PyResult<Bound<'py, P
     py.import("strandway.errors")?.getattr("ScenarioError")?.call1((problems.to_string(), list))
 }
 
+/// Adds groups, nodes and files.
+#[cfg(target_os = "linux")]
+fn add_real_hosts(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<wire::WireGroup>()?;
+    module.add_class::<wire::Work>()?;
+    module.add_class::<wire::Endings>()?;
+    module.add_class::<node::WireNode>()?;
+    module.add_class::<node::WirePeer>()?;
+    module.add_class::<node::Pending>()?;
+    module.add_class::<files::FileServer>()?;
+    module.add_function(wrap_pyfunction!(files::copy, module)?)?;
+    module.add_function(wrap_pyfunction!(files::cast, module)?)?;
+    module.add_function(wrap_pyfunction!(wire::close_wire, module)?)?;
+    module.add_function(wrap_pyfunction!(wire::wire_descriptors, module)?)?;
+    module.add_function(wrap_pyfunction!(wire::wire_waiting, module)?)?;
+    Ok(())
+}
+
+/// Adds an error in place of groups, nodes and files: they need Linux's sockets.
+#[cfg(not(target_os = "linux"))]
+fn add_real_hosts(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    /// Called for a name that the module does not have (PEP 562).
+    #[pyfunction]
+    fn __getattr__(name: &str) -> PyResult<Py<PyAny>> {
+        use pyo3::exceptions::{PyAttributeError, PyNotImplementedError};
+        match name.starts_with("__") {
+            true => Err(PyAttributeError::new_err(format!("module 'strandway._lab' has no attribute '{name}'"))),
+            false => Err(PyNotImplementedError::new_err(
+                "groups, nodes and file transfers work on Linux only, since they need its sockets; simulations work here",
+            )),
+        }
+    }
+    module.add_function(wrap_pyfunction!(__getattr__, module)?)
+}
+
 #[pymodule]
 fn _lab(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -49,23 +88,11 @@ fn _lab(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<congestion::AckSample>()?;
     module.add_class::<congestion::LossSample>()?;
     module.add_class::<results::Results>()?;
-    module.add_class::<wire::WireGroup>()?;
-    module.add_class::<wire::Work>()?;
-    module.add_class::<wire::Endings>()?;
-    module.add_class::<node::WireNode>()?;
-    module.add_class::<node::WirePeer>()?;
-    module.add_class::<node::Pending>()?;
-    module.add_class::<files::FileServer>()?;
     module.add_function(wrap_pyfunction!(command::main, module)?)?;
     module.add_function(wrap_pyfunction!(reproduction::reproduction_sets, module)?)?;
     module.add_function(wrap_pyfunction!(reproduction::reproduce, module)?)?;
     module.add_function(wrap_pyfunction!(reproduction::describe_file, module)?)?;
-    module.add_function(wrap_pyfunction!(files::copy, module)?)?;
-    module.add_function(wrap_pyfunction!(files::cast, module)?)?;
-    module.add_function(wrap_pyfunction!(wire::close_wire, module)?)?;
-    module.add_function(wrap_pyfunction!(wire::wire_descriptors, module)?)?;
-    module.add_function(wrap_pyfunction!(wire::wire_waiting, module)?)?;
     module.add_function(wrap_pyfunction!(outcome::page_of_rows, module)?)?;
     module.add_function(wrap_pyfunction!(outcome::table_of_rows, module)?)?;
-    Ok(())
+    add_real_hosts(module)
 }

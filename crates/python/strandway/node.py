@@ -109,17 +109,17 @@ class _Answers:
             if call is not None:
                 call()
 
-    def tell(self, pending: _lab.Pending, call: Callable[[], None]) -> None:
+    def notify(self, pending: _lab.Pending, call: Callable[[], None]) -> None:
         number = next(self.numbers)
         self.waiting[number] = call
-        pending.tell(self.endings, number)
+        pending.notify(self.endings, number)
 
 
 _answers: _Answers | None = None
 _answers_lock = threading.Lock()
 
 
-def _teller() -> _Answers:
+def _answers_of_process() -> _Answers:
     global _answers
     with _answers_lock:
         # A child of a fork has none of its parent's threads.
@@ -131,7 +131,7 @@ def _teller() -> _Answers:
 async def _later(pending: _lab.Pending) -> Any:
     """The result of a call, without blocking the event loop."""
     loop = asyncio.get_running_loop()
-    teller = _teller()
+    answers = _answers_of_process()
     try:
         while True:
             rung = asyncio.Event()
@@ -142,7 +142,7 @@ async def _later(pending: _lab.Pending) -> Any:
                 except RuntimeError:
                     pass  # The loop was closed; nobody waits any more.
 
-            teller.tell(pending, ring)
+            answers.notify(pending, ring)
             await rung.wait()
             if pending.is_ended():
                 return pending.wait(0.0)

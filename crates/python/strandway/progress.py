@@ -23,7 +23,7 @@ def wanted(progress: object) -> bool:
     return progress
 
 
-def teller(progress: object, line: Line, draw: Callable[..., object]) -> Callable[..., object] | None:
+def reporter(progress: object, line: Line, draw: Callable[..., object]) -> Callable[..., object] | None:
     """The function that gets the progress of a run: the caller's own, `draw` which draws on `line`, or none."""
     if callable(progress):
         return progress

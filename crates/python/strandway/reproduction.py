@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _lab
-from .progress import Line, teller
+from .progress import Line, reporter
 from .results import frame
 from .tables import Table
 
@@ -107,9 +107,9 @@ def reproduce(
     """
 
     line = Line()
-    tell = teller(progress, line, lambda ended, runs: line.show(f"{ended} of {runs} runs", ended / max(runs, 1)))
+    report = reporter(progress, line, lambda ended, runs: line.show(f"{ended} of {runs} runs", ended / max(runs, 1)))
     try:
-        return Reproduction(_lab.reproduce(list(sets), only, full, jobs if jobs is not None else os.cpu_count() or 1, tell))
+        return Reproduction(_lab.reproduce(list(sets), only, full, jobs if jobs is not None else os.cpu_count() or 1, report))
     finally:
         line.clear()
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 from . import _lab
 from .congestion import Controls
 from .errors import ScenarioError
-from .progress import Line, teller
+from .progress import Line, reporter
 from .results import Result
 
 Progress = Callable[[int, int, int, int, float], object]
@@ -114,9 +114,9 @@ class Scenario:
             share = min(hops / max(expected, 1), 1.0)
             line.show(f"{share:4.0%}, {finished:,} of {flows:,} flows, {us:,.0f} us simulated", share)
 
-        tell = teller(progress, line, draw)
+        report = reporter(progress, line, draw)
         try:
-            outcome = self._inner.run(tell, threads, rows, series, force, congestion)
+            outcome = self._inner.run(report, threads, rows, series, force, congestion)
         finally:
             line.clear()
         return Result(outcome, series=series)
@@ -132,15 +132,15 @@ class Scenario:
     def __reduce__(self) -> tuple[Any, ...]:
         """Scenarios are sent to other processes as text; the files that they name are read at their old places."""
         where = str(Path(self._inner.file()).resolve()) if self.inputs else self._inner.file()
-        return (_beside, (where, self.text()))
+        return (_parse_in, (where, self.text()))
 
     def __repr__(self) -> str:
         """Name and file."""
         return f"Scenario({self.name!r} from {self._inner.file()})"
 
 
-def _beside(file: str, text: str) -> Scenario:
-    return Scenario._of(_lab.Scenario.beside(file, text))
+def _parse_in(file: str, text: str) -> Scenario:
+    return Scenario._of(_lab.Scenario.parse_in(file, text))
 
 
 def plain(key: str, value: Any) -> Any:

@@ -107,7 +107,7 @@ class _Completer:
         if entry is None:
             return call()
         for number, work in zip(numbers, works, strict=True):
-            work.tell(self.endings, number)
+            work.notify(self.endings, number)
 
     def run(self) -> None:
         while True:
