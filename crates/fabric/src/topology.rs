@@ -12,16 +12,22 @@
 //! | ports of a core: down | after those |
 //!
 //! Alternatively, a plane is a few sites: each is a leaf with its hosts, with long links to every other site. See
-//! [`SitesShape`].
+//! [`SitesShape`]. Or it is a graph of any switches and links, see [`GraphShape`].
 
 mod distance;
+mod graph;
 mod names;
 mod route;
 mod sites;
 
+pub use graph::{
+    Dragonfly, FAR, GRAPH_SWITCHES_MAX, Graph, GraphLink, GraphPaths, GraphShape, dragonfly, hyperx, switch_names,
+    torus,
+};
 pub use names::LinkGroup;
 pub use sites::{LongLink, SITES_MAX, SitesShape};
 
+use std::sync::Arc;
 use strandway_proto::HostId;
 use strandway_proto::units::{Rate, Span};
 
@@ -103,6 +109,8 @@ pub struct Topology {
     core_down: u32,
     /// Long links by pair of sites; empty if the fabric is one place.
     long: Vec<LongLink>,
+    /// Links and next hops, if the fabric is a graph.
+    graph: Option<Arc<Graph>>,
 }
 
 /// The ends of a link.
@@ -192,6 +200,7 @@ impl Topology {
             spine_up,
             core_down,
             long: Vec::new(),
+            graph: None,
         })
     }
 
@@ -201,6 +210,9 @@ impl Topology {
     /// # Errors
     /// If links have different rates: a faster link would run out of bytes.
     pub fn with_cut_through(self) -> Result<Topology, String> {
+        if self.graph.is_some() {
+            return Err("switches of graphs store and forward".into());
+        }
         if !self.long.is_empty() {
             return Err("switches of sites store and forward: long links have rates of their own".into());
         }
@@ -411,6 +423,9 @@ impl Topology {
             if !self.long.is_empty() {
                 return Some(self.long_ends(from, leaf, plane, up));
             }
+            if let Some(graph) = &self.graph {
+                return self.graph_ends(graph, from, leaf, plane, up);
+            }
             let (pod, within) = self.pod_of_leaf(leaf);
             let to = self.spine(pod * self.shape.spines + up / bundle, plane);
             let reverse = LinkId(self.ports_of(to).0.0 + within * bundle + up % bundle);
@@ -484,6 +499,7 @@ mod tests {
             .into_iter()
             .map(|shape| Topology::new(shape, [level; 3], [Span::ZERO; 3]).expect("a valid shape"))
             .chain([sites(2, 1, 1), sites(5, 2, 3)])
+            .chain(graph::tests::graphs())
             .collect()
     }
 

@@ -62,7 +62,10 @@ impl Cost {
         let down = f64::from(shape.hosts_per_leaf) * topology.level(0).rate.0 as f64;
         let up = leaf_up as f64 * topology.level(1).rate.0 as f64;
         let far = topology.hops(HostId(0), HostId(topology.hosts() - 1)) as u64;
+        let between = topology.graph().map(|graph| graph.links() as u64 / 2 * planes);
         let paths = match far {
+            // Every switch on the way has a choice of its own.
+            _ if between.is_some() => planes,
             0..=2 => planes,
             3 => planes * u64::from(shape.leaf_bundle),
             4 => planes * leaf_up,
@@ -74,7 +77,12 @@ impl Cost {
             leaf_ports: u64::from(topology.leaf_ports()),
             switches: [leaves, spines, cores, 0],
             // A link between sites is an uplink at both ends.
-            links: [hosts * planes, leaves * leaf_up / if far == 3 { 2 } else { 1 }, spines * spine_up, 0],
+            links: [
+                hosts * planes,
+                between.unwrap_or(leaves * leaf_up / if far == 3 { 2 } else { 1 }),
+                spines * spine_up,
+                0,
+            ],
             split: planes,
             longest: far - 1,
             neighbours: u64::from(shape.hosts_per_leaf) - 1,

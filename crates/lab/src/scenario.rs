@@ -9,6 +9,7 @@ pub(crate) mod faults;
 pub(crate) mod files;
 pub(crate) mod fsdp;
 pub(crate) mod generate;
+mod graphs;
 pub(crate) mod job;
 pub mod keys;
 mod multicast;

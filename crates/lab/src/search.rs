@@ -147,6 +147,16 @@ pub fn search<E>(
         run.remove("alone");
     }
     let experiment = base.check()?;
+    if experiment.plan.topology.graph().is_some() {
+        let what =
+            "is a graph, and the search knows the symmetry of leaf-spine fabrics, fat trees, planes and sites only";
+        return Err(wrong(
+            "fabric.kind",
+            &experiment.fabric,
+            what,
+            "write a [[faults]] for each link of interest, and sweep",
+        ));
+    }
     let whole = Variant { label: "without a failure".into(), set: BTreeMap::new(), scenario: base.clone() };
     note("one run without a failure");
     let baseline = match run(&[whole]).map_err(Ended::Stopped)?.pop() {

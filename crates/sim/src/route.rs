@@ -1,6 +1,8 @@
 //! Chooses the port by which a packet leaves a switch, by arithmetic over the topology. For known dead links see
 //! [`crate::detour`].
 
+mod graph;
+
 use crate::detour::{Change, Detours, Left};
 use crate::road::{Cargo, Transit};
 use crate::slice::Layout;
@@ -162,15 +164,18 @@ impl Router {
         mix64(mixed) >> 32
     }
 
-    /// Does routing know a dead link at some time of the run?
+    /// Do switches look up the way of each packet: does routing know a dead link at some time of the run, or is the fabric a graph?
     pub(crate) fn has_detours(&self) -> bool {
-        self.detours.is_some()
+        self.detours.is_some() || self.topology.graph().is_some()
     }
 
     /// The place of the port by which a packet leaves `node`, where it is at `time`; `None` if routing knows no way. If
     /// the uplink changes, the packet stores the new one.
     #[inline(never)]
     pub(crate) fn place_at(&mut self, node: u32, packet: &mut Transit, cargo: &Cargo, time: u64) -> Option<u32> {
+        if self.topology.graph().is_some() {
+            return self.place_in_graph(node, packet, cargo, time);
+        }
         let way = match self.way_at(node, packet, cargo, time) {
             Way::Usual => return Some(self.place(node, packet, cargo)),
             Way::Nowhere => return None,
@@ -189,6 +194,10 @@ impl Router {
             return false;
         }
         places.clear();
+        if self.topology.graph().is_some() {
+            self.nearer_in_graph(node, destination, time, places);
+            return true;
+        }
         let ways = self.ways(node, destination);
         let all = ways.skip..ways.skip + ways.count;
         self.with_left(node, destination, time, |_, left| match left {
@@ -204,6 +213,9 @@ impl Router {
 
     /// A packet at a switch of this slice is to leave by the uplink at this place, and remembers it.
     pub(crate) fn take_uplink(&self, node: u32, place: u32, packet: &mut Transit) {
+        if self.topology.graph().is_some() {
+            return;
+        }
         let gate = &self.gates[(node - self.hosts) as usize];
         let others = packet.uplinks() & !(0xffff << gate.shift);
         packet.reroute(others | (place - gate.up) << gate.shift);
@@ -280,6 +292,9 @@ impl Router {
     /// upper half.
     #[inline]
     pub(crate) fn uplinks(&self, packet: &Packet) -> u32 {
+        if let Some(graph) = self.topology.graph() {
+            return self.start_in_graph(graph, packet);
+        }
         self.uplinks_of(self.leaf_of(packet.source.place().0), packet)
     }
 

@@ -74,6 +74,11 @@ pub fn fabric_of(scenario: &Scenario, name: &str, options: &Options) -> Result<L
     let file = |key: &str, value: &dyn fmt::Display, what: String, remedy: &str| sink.add(key, value, what, remedy);
     let t1s = t1s(topology);
     let bundle = shape.leaf_bundle.max(shape.pods.map_or(1, |pods| pods.core_bundle));
+    if topology.graph().is_some() {
+        let what = "graphs of switches have no source routes, by which namespaces forward".into();
+        file("fabric.kind", &experiment.fabric, what, "take a leaf-spine fabric, a fat tree, planes or sites");
+        return Err(Problems(sink.take()));
+    }
     if bundle > 1 && topology.sites() == 0 {
         let what = "parallel links cannot be told apart by micro segments".into();
         file("fabric.bundle", &bundle, what, "leave it out and write more switches of the tier above");

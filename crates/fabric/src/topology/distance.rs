@@ -27,11 +27,14 @@ impl Topology {
         long.map_or(self.shortest_latency(), |long| long.level.latency + self.levels[0].latency * 2)
     }
 
-    /// Number of links between two hosts: 2 under one leaf, 3 between sites, 4 over tier 1, 6 over cores.
+    /// Number of links between two hosts: 2 under one leaf, 3 between sites, 4 over tier 1, 6 over cores; in a graph those of a
+    /// shortest path.
     pub fn hops(&self, a: HostId, b: HostId) -> usize {
         let (leaf_a, leaf_b) = (self.leaf_of(a), self.leaf_of(b));
         if leaf_a == leaf_b {
             2
+        } else if let Some(graph) = self.graph() {
+            2 + usize::from(graph.distance(leaf_a, leaf_b))
         } else if !self.long.is_empty() {
             3
         } else if self.pod_of_leaf(leaf_a).0 == self.pod_of_leaf(leaf_b).0 {
@@ -52,8 +55,15 @@ impl Topology {
             .unwrap_or_else(|| self.one_way(bytes, self.hops(a, b)))
     }
 
-    /// The same between hosts of two sites; `None` unless `a` and `b` are different sites.
+    /// One-way time of a packet of `bytes` between hosts of two sites, or of two switches of a graph; `None` unless `a` and `b` are
+    /// two of these.
     fn one_way_of_leaves(&self, bytes: Bytes, a: u32, b: u32) -> Option<Span> {
+        if let Some(graph) = self.graph().filter(|_| a != b) {
+            let local = &self.levels[0];
+            let ends = (local.rate.time_for(bytes) + local.latency) * 2 + self.switch_latency[0];
+            let each = |link: &Level| link.rate.time_for(bytes) + link.latency + self.switch_latency[0];
+            return Some(self.graph_links(graph, a, b).iter().fold(ends, |sum, link| sum + each(link)));
+        }
         let long = &self.long_link(a, b)?.level;
         let local = &self.levels[0];
         let ends = (local.rate.time_for(bytes) + local.latency + self.switch_latency[0]) * 2;
@@ -87,6 +97,12 @@ impl Topology {
             let (local, inside) = (&self.levels[0], self.switch_latency[0]);
             return vec![slower(local, inside), slower(&long.level, inside), *local];
         }
+        if let Some(graph) = self.graph() {
+            let (first, inside) = (&self.levels[0], self.switch_latency[0]);
+            let between = self.graph_links(graph, self.leaf_of(a), self.leaf_of(b));
+            let between = between.iter().map(|link| slower(link, inside));
+            return std::iter::once(slower(first, inside)).chain(between).chain([*first]).collect();
+        }
         let half = self.hops(a, b) / 2;
         let up = (0..half).map(|level| slower(&self.levels[level], self.switch_latency[level]));
         let down = (0..half).rev().map(|level| match level {
@@ -100,6 +116,8 @@ impl Topology {
     pub fn longest_hops(&self) -> usize {
         if self.leaves <= 1 {
             2
+        } else if let Some(graph) = self.graph() {
+            2 + usize::from(graph.diameter())
         } else if !self.long.is_empty() {
             3
         } else if self.pods > 1 {
@@ -109,8 +127,14 @@ impl Topology {
         }
     }
 
-    /// Round trip of a packet of `bytes` and an acknowledgement of `ack` over the longest path, without queues.
+    /// Round trip of a packet of `bytes` and an acknowledgement of `ack` over the longest path, without queues; in a graph over the
+    /// longest of the shortest paths.
     pub fn base_rtt(&self, bytes: Bytes, ack: Bytes) -> Span {
+        if let Some(graph) = self.graph() {
+            let (a, b) = Topology::graph_farthest(graph);
+            let one_way = |bytes| self.one_way_of_leaves(bytes, a, b).unwrap_or_else(|| self.one_way(bytes, 2));
+            return one_way(bytes) + one_way(ack);
+        }
         let pairs = (1..self.sites()).flat_map(|high| (0..high).map(move |low| (low, high)));
         let round = |(a, b)| Some(self.one_way_of_leaves(bytes, a, b)? + self.one_way_of_leaves(ack, b, a)?);
         if let Some(longest) = pairs.filter_map(round).max() {

@@ -34,10 +34,15 @@ impl Topology {
             counts[1] /= 2;
             rates[1] = Rate(self.long.iter().map(|long| long.level.rate.0).sum::<u64>() / self.long.len() as u64);
         }
+        if let Some(graph) = self.graph() {
+            names = [["host->switch", "switch->host"], ["switch->higher", "switch->lower"], names[2]];
+            counts[1] = graph.links() as u32 / 2;
+            rates[1] = Topology::graph_rate(graph);
+        }
         for level in 0..self.tiers() {
             for (direction, name) in names[level].iter().enumerate() {
                 let name = match (level, direction) {
-                    _ if !self.long.is_empty() => (*name).to_string(),
+                    _ if !self.long.is_empty() || self.graph().is_some() => (*name).to_string(),
                     (1, 0) => format!("{name}{tier1}"),
                     (1, _) => format!("{tier1}{name}"),
                     _ => (*name).to_string(),
@@ -57,12 +62,14 @@ impl Topology {
         (ends.level * 2 + !ends.up as usize) * self.shape.planes as usize + ends.plane as usize
     }
 
-    /// A node's name: `host12`, `leaf3`, `spine0`, `agg1.0` (pod, index), `core5`; `site1` for the switch of a site.
+    /// A node's name: `host12`, `leaf3`, `spine0`, `agg1.0` (pod, index), `core5`; `site1` for the switch of a site; switches
+    /// of graphs have names of their own.
     /// With several planes, names of switches end in the plane, such as `.p2`.
     pub fn node_name(&self, node: NodeId) -> String {
         let (kind, index, plane) = self.describe(node);
         let name = match kind {
             NodeKind::Host => return format!("host{index}"),
+            NodeKind::Leaf if self.graph().is_some() => self.graph_name(index).unwrap_or_default().to_string(),
             NodeKind::Leaf if !self.long.is_empty() => format!("site{index}"),
             NodeKind::Leaf => format!("leaf{index}"),
             NodeKind::Spine if self.tiers() == 2 => format!("spine{index}"),
@@ -75,14 +82,17 @@ impl Topology {
     /// The node with this name, as [`Topology::node_name`] writes it.
     pub fn node_named(&self, name: &str) -> Option<NodeId> {
         let number = |text: &str, below: u32| text.parse::<u32>().ok().filter(|&n| n < below);
-        if let Some(rest) = name.strip_prefix("host") {
-            return number(rest, self.shape.hosts).map(NodeId);
+        if let Some(host) = name.strip_prefix("host").and_then(|rest| number(rest, self.shape.hosts)) {
+            return Some(NodeId(host));
         }
         let (name, plane) = match name.rsplit_once(".p") {
             Some((name, plane)) => (name, number(plane, u32::from(self.shape.planes))? as u8),
             None if self.shape.planes == 1 => (name, 0),
             None => return None,
         };
+        if self.graph().is_some() {
+            return self.graph_switch(name).map(|n| self.leaf(n, plane));
+        }
         if let Some(rest) = name.strip_prefix(if self.long.is_empty() { "leaf" } else { "site" }) {
             return number(rest, self.leaves).map(|n| self.leaf(n, plane));
         }
@@ -117,7 +127,9 @@ impl Topology {
             _ => 0,
         };
         let port = link.0 - first;
-        let nth = if ends.up || (ends.level == 1 && !self.long.is_empty()) {
+        let nth = if let Some(graph) = self.graph().filter(|_| ends.level == 1) {
+            self.graph_nth(graph, self.describe(ends.from).1, port - down)
+        } else if ends.up || (ends.level == 1 && !self.long.is_empty()) {
             (port - down.min(port)) % bundle
         } else {
             port % bundle

@@ -6,7 +6,7 @@ use strandway_proto::{HostId, PathId};
 impl Topology {
     /// The links of a path between two hosts on switches that route by source: as the simulator and micro segments
     /// ([`crate::usid`]) choose them. Among parallel links on the way down the switch chooses by a hash, so all of them are in
-    /// the list.
+    /// the list. Graphs have no source routes.
     pub fn source_route(&self, from: HostId, to: HostId, path: PathId) -> Vec<LinkId> {
         let (plane, entropy) = (path.port(), path.entropy());
         let shape = self.shape();
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn every_source_route_joins_its_ends_link_by_link() {
-        for topology in shapes() {
+        for topology in shapes().into_iter().filter(|topology| topology.graph().is_none()) {
             for (from, to) in (0..topology.hosts()).flat_map(|a| (0..topology.hosts()).map(move |b| (a, b))) {
                 for entropy in (0..24).filter(|_| from != to) {
                     let path = PathId::new(topology.planes() - 1, entropy);

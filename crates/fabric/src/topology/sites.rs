@@ -101,8 +101,9 @@ impl Topology {
     }
 
     /// Rate and latency of the link with these ends.
-    pub fn level_of(&self, ends: &LinkEnds) -> &Level {
-        self.long_link_of(ends).map_or(self.level(ends.level), |long| &long.level)
+    pub fn level_of(&self, ends: &LinkEnds) -> Level {
+        let of_graph = self.graph().filter(|_| ends.level == 1).and_then(|graph| self.graph_level(graph, ends));
+        of_graph.unwrap_or_else(|| *self.long_link_of(ends).map_or(self.level(ends.level), |long| &long.level))
     }
 
     /// Every directed long link, in the order of its number.
@@ -114,8 +115,15 @@ impl Topology {
 
     /// Rate and latency of every kind of link in the fabric.
     pub fn kinds_of_link(&self) -> impl Iterator<Item = &Level> {
-        let tiers = if self.long.is_empty() { self.tiers() } else { 1 };
-        self.levels[..tiers].iter().chain(self.long.iter().map(|long| &long.level))
+        let of_graph = self.graph().map_or(&[][..], Topology::graph_kinds);
+        let tiers = if !of_graph.is_empty() {
+            0
+        } else if self.long.is_empty() {
+            self.tiers()
+        } else {
+            1
+        };
+        self.levels[..tiers].iter().chain(of_graph).chain(self.long.iter().map(|long| &long.level))
     }
 
     /// The long links by pair of sites ([`SitesShape::pairs`]).

@@ -191,12 +191,17 @@ fn several(n: u32, one: &str, many: &str) -> String {
     format!("{} {}", count(n.into()), if n == 1 { one } else { many })
 }
 
+/// Kinds of fabric whose switches all have one kind.
+const GRAPHS: [&str; 4] = ["dragonfly", "torus", "hyperx", "graph"];
+
 /// The fabric in a sentence.
 pub(crate) fn fabric_line(report: &Report) -> String {
     let f = &report.fabric;
     let planes = if f.planes > 1 { format!(", {} planes", f.planes) } else { String::new() };
     let switches = if f.sites > 0 {
         format!("{} joined by long links", several(f.sites, "site", "sites"))
+    } else if GRAPHS.contains(&f.kind.as_str()) {
+        several(f.leaves, "switch", "switches")
     } else if f.tiers == 3 {
         format!(
             "{}, {}, {}",
@@ -488,7 +493,7 @@ pub fn fabric(experiment: &Experiment) -> String {
         ["host to leaf", above_leaves, "aggregation switch to core"].iter().enumerate().take(topology.tiers())
     {
         let l = topology.level(level);
-        if level > 0 && topology.sites() > 0 {
+        if level > 0 && (topology.sites() > 0 || topology.graph().is_some()) {
             break;
         }
         row(&format!("links, {name}"), format!("{} each, {} of propagation", l.rate, l.latency));
@@ -501,7 +506,12 @@ pub fn fabric(experiment: &Experiment) -> String {
             row(&name, format!("{} each, {} one way, queues of {}", l.rate, l.latency, bytes(long.queue.0)));
         }
     }
-    row("uplinks of a leaf", format!("{} for {} hosts", topology.leaf_up(), topology.shape().hosts_per_leaf));
+    if let Some(graph) = topology.graph() {
+        row("switches", format!("{}, at most {} links apart", count(graph.switches().into()), graph.diameter()));
+        row("links between switches", format!("{}, each both ways", count(graph.links() as u64 / 2)));
+    }
+    let uplinks = if topology.graph().is_some() { "links of a switch" } else { "uplinks of a leaf" };
+    row(uplinks, format!("{} for {} hosts", topology.leaf_up(), topology.shape().hosts_per_leaf));
     row("full packet", format!("{} B on the wire", d.packet.0));
     row("base RTT", format!("{} over {} links each way", d.base_rtt, topology.longest_hops()));
     let packets = d.bdp.0 as f64 / d.packet.0 as f64;

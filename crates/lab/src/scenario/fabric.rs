@@ -3,6 +3,7 @@
 use crate::reader::{Section, Sink};
 use crate::scenario::Scenario;
 use crate::scenario::faults::Faults;
+use crate::scenario::graphs;
 use crate::scenario::keys;
 use crate::scenario::shapes::{fat_tree, graph, imported, leaf_spine};
 use crate::scenario::sites;
@@ -16,7 +17,8 @@ use strandway_import::simai_topology::Described;
 use strandway_proto::Profile;
 use strandway_proto::units::{Bytes, Rate, Span};
 
-const KINDS: [&str; 6] = ["leaf-spine", "fat-tree", "multi-plane", "sites", "htsim", "simai"];
+const KINDS: [&str; 10] =
+    ["leaf-spine", "fat-tree", "multi-plane", "sites", "dragonfly", "torus", "hyperx", "graph", "htsim", "simai"];
 
 /// The checked `[fabric]`, without sizes of switches, which also depend on the profile.
 #[derive(Clone, Debug)]
@@ -79,7 +81,13 @@ pub(crate) fn read(
     section.raw("kind");
     let switches = switches(&section);
     let written = section.choice("routing", &Routing::NAMES).and_then(Routing::named);
-    let routing = written.or(wanted.map(|(routing, _)| routing)).unwrap_or(Routing::Hashed);
+    let mut routing = written.or(wanted.map(|(routing, _)| routing)).unwrap_or(Routing::Hashed);
+    if graphs::KINDS.contains(&kind) && matches!(routing, Routing::Direct | Routing::Source) {
+        if let Some(written) = written {
+            graphs::refuse_routing(sink, written.name());
+        }
+        routing = Routing::Hashed;
+    }
     let mut losses = Faults::default();
     let mut described = None;
     let topology = match kind {
@@ -98,6 +106,7 @@ pub(crate) fn read(
             topology
         }),
         "fat-tree" => fat_tree(&section, nodes),
+        kind if graphs::KINDS.contains(&kind) => graphs::read(&section, scenario, kind, nodes),
         _ => leaf_spine(&section, kind == "multi-plane", nodes),
     };
     keys::finish(section, "fabric");
@@ -243,6 +252,7 @@ impl Fabric {
                 ));
             }
         }
+        vain.extend(graphs::cautions(&self.topology, ports));
         vain
     }
 

@@ -362,6 +362,9 @@ impl Maker<'_> {
         placement: &str,
         shared: &mut Shared,
     ) -> Option<OfRank> {
+        if self.is_refused_on_graph("multicast") {
+            return None;
+        }
         let place = self.traffic.multicasts.len();
         self.multicast(keys, bytes, hosts, name, placement.to_string());
         let group = self.share_members(shared);
@@ -387,6 +390,9 @@ impl Maker<'_> {
             self.complain("scatter", "in-network", "makes more than 65,535 operations", "write fewer iterations");
             return None;
         };
+        if self.is_refused_on_graph("sums in switches") {
+            return None;
+        }
         let keys = keys.at(shared.server);
         self.in_network(&keys, bytes, hosts, name, placement.to_string());
         let group = self.share_members(shared);

@@ -121,6 +121,9 @@ impl Maker<'_> {
         name: (String, Option<u32>),
         placement: String,
     ) {
+        if self.is_refused_on_graph("multicast") {
+            return;
+        }
         let ranks = hosts.len() as u32;
         if let Some(root) = written.root.filter(|&root| root >= ranks) {
             let what = format!("there are only {ranks} ranks, numbered from 0 to {}", ranks - 1);

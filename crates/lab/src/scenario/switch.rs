@@ -319,6 +319,9 @@ impl Maker<'_> {
         name: (String, Option<u32>),
         placement: String,
     ) {
+        if self.is_refused_on_graph("sums in switches") {
+            return;
+        }
         let topology = self.context.topology;
         let switch = self.context.switch;
         let ranks = hosts.len() as u64;

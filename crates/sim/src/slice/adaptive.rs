@@ -80,6 +80,17 @@ impl Slice<'_> {
         place
     }
 
+    /// In a graph, the switch of a packet's source chooses between a shortest path and one over another switch (UGAL-L): the shortest
+    /// one if the bytes that wait at its port, times its links, are not more. Source: Kim et al., ISCA 2008, section 4.
+    pub(super) fn choose_by_queues(&mut self, node: u32, packet: &mut Transit, now: u64) {
+        let super::fabric::Fabric { router, cargo, .. } = &mut self.fabric;
+        let Some(candidates) = router.candidates(node, packet, cargo, now) else { return };
+        let cost = |(place, links): (u32, u64)| self.ports[place as usize].queued[DATA] * links;
+        if cost(candidates.minimal) > cost(candidates.other) {
+            self.fabric.router.go_around(packet, &candidates);
+        }
+    }
+
     /// The uplink that a packet takes, of those that it can take.
     fn choose_uplink(&self, adaptive: &mut Adaptive, node: u32, packet: &Transit, now: u64) -> Option<u32> {
         let switch = self.fabric.switches.of_node[(node - self.config.cut.hosts) as usize] as usize;

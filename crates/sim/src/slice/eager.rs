@@ -151,6 +151,9 @@ impl Slice<'_> {
         }
         let (place, packet) = if self.fabric.router.has_detours() || self.fabric.switches.adaptive.is_some() {
             let mut packet = *packet;
+            if self.fabric.router.chooses_by_queues() && !packet.is_control() {
+                self.choose_by_queues(node, &mut packet, now);
+            }
             let place = if self.fabric.switches.adaptive.is_some() && !packet.is_control() {
                 self.place_adaptively(node, &mut packet, now)
             } else {

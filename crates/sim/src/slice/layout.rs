@@ -147,8 +147,8 @@ pub(super) struct Lookahead {
 }
 
 impl Lookahead {
-    /// A window has one link latency if a connection is watched or packets are recorded, or with `quick_news`: pauses or signals between programs, which are faster than packets, or switches that run
-    /// programs.
+    /// A window has one link latency if a connection is watched or packets are recorded, or with `quick_news`: pauses or signals between programs, which are faster than packets, switches that run
+    /// programs, or a graph, whose packets pass switches in any order.
     ///
     /// Otherwise a window is the time of the way from a host to its leaf and back, and the leaf's window ends one link
     /// latency before the host's. So a packet that a host sends in window `w` reaches its leaf in the leaf's window
@@ -156,7 +156,7 @@ impl Lookahead {
     /// Several slices exchange packets within such a window, before and after the top tier (`Layout::phases`).
     pub(super) fn new(plan: &Plan, cut: &Cut, quick_news: bool) -> Lookahead {
         let watched = (plan.watch.is_some() && plan.sample_every.is_some()) || plan.capture.is_some();
-        if cut.narrow || quick_news || watched {
+        if cut.narrow || quick_news || watched || plan.topology.graph().is_some() {
             return Lookahead { span: (plan.topology.shortest_latency().0 / cut.parts).max(1), early: 0 };
         }
         // Offsets in a window have 32 bits, so on long links a window is shorter than the way to the leaf and back.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use strandway_collective::Programs;
 use strandway_fabric::fault::FaultKind;
 use strandway_fabric::plan::{Plan, environment, environment_between};
-use strandway_fabric::topology::{LinkId, NodeKind, Topology};
+use strandway_fabric::topology::{GraphPaths, LinkId, NodeKind, Topology};
 use strandway_proto::application::Application;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Bytes, Rate, Time};
@@ -30,6 +30,10 @@ use strandway_proto::{Endpoint, Environment, HostId, OpenConnection, Profile};
 /// The number of uplinks to choose from for a connection's packets, by tier.
 fn uplinks(topology: &Topology, from: HostId, to: HostId) -> [u16; 2] {
     let count = |n: u32| u16::try_from(n).unwrap_or(u16::MAX);
+    if topology.graph().is_some() {
+        // Every switch on the way has a choice of its own, so no entropy value names a path.
+        return [0; 2];
+    }
     match topology.hops(from, to) {
         0..=2 => [0; 2],
         3 => [count(topology.shape().leaf_bundle), 0],
@@ -73,7 +77,8 @@ impl<'a> Slice<'a> {
         faults: &'a Faults,
     ) -> Slice<'a> {
         let topology = &plan.topology;
-        let eager = plan.ports.pfc.is_some() || plan.ports.shared.is_some() || plan.routing.is_adaptive();
+        let by_queues = topology.graph().is_some_and(|graph| graph.paths() == GraphPaths::Ugal);
+        let eager = plan.ports.pfc.is_some() || plan.ports.shared.is_some() || plan.routing.is_adaptive() || by_queues;
         let lookahead = Lookahead::new(plan, cut, eager || programs.signals() || programs.has_switches());
         let nodes = cut.nodes_of(index);
         let layout = Layout::new(topology, nodes, Arc::clone(cut.places()), lookahead.early > 0);

@@ -1,0 +1,109 @@
+use super::*;
+use strandway_proto::HostId;
+
+fn level(latency: Span) -> Level {
+    Level { rate: Rate::from_gbps(400), latency }
+}
+
+fn build(
+    hosts: u32,
+    planes: u8,
+    hosts_per_switch: u32,
+    switches: u32,
+    links: Vec<GraphLink>,
+) -> Result<Topology, String> {
+    let (names, paths) = (switch_names(switches), GraphPaths::Minimal);
+    let shape = GraphShape { hosts, planes, hosts_per_switch, names, links, paths };
+    Topology::of_graph(shape, level(Span::from_us(1)), Span::from_ns(300))
+}
+
+/// A balanced dragonfly of 72 hosts (p = h = 2, a = 4), a torus of 4 x 4 x 2, a HyperX of 3 x 4, and a line of switches whose last
+/// one has no host.
+pub(crate) fn graphs() -> Vec<Topology> {
+    let link = level(Span::from_us(1));
+    let balanced = Dragonfly { groups: 9, switches_per_group: 4, global_links: 2 };
+    let line = (0..3).map(|a| GraphLink { a, b: a + 1, level: link }).collect();
+    [
+        build(72, 1, 2, 36, dragonfly(balanced, link, level(Span::from_us(5)))),
+        build(31, 2, 1, 32, torus(&[4, 4, 2], link)),
+        build(24, 1, 2, 12, hyperx(&[3, 4], 2, link)),
+        build(5, 1, 2, 4, line),
+    ]
+    .into_iter()
+    .map(|topology| topology.expect("a graph"))
+    .collect()
+}
+
+#[test]
+fn graphs_have_the_diameters_and_links_of_the_literature() {
+    let shapes: Vec<(u8, usize)> =
+        graphs().iter().map(|t| t.graph().map_or((0, 0), |g| (g.diameter(), g.links() / 2))).collect();
+    // Dragonfly: 9 groups of 6 local links, and 36 pairs of groups. Torus: 32 switches with 2 + 2 + 1 ends of links each.
+    // HyperX: twice 4 triangles and 3 complete graphs of four.
+    assert_eq!(shapes, [(3, 9 * 6 + 36), (5, 32 * 5 / 2), (2, 2 * (4 * 3 + 3 * 6)), (3, 3)]);
+}
+
+#[test]
+fn every_pair_of_groups_of_a_dragonfly_has_as_many_links() {
+    for (groups, switches_per_group, global_links) in [(9, 4, 2), (5, 4, 2), (3, 2, 3), (2, 2, 1)] {
+        let shape = Dragonfly { groups, switches_per_group, global_links };
+        let link = level(Span::from_us(1));
+        let mut pairs = std::collections::BTreeMap::new();
+        let mut ends = std::collections::BTreeMap::new();
+        for link in dragonfly(shape, link, link) {
+            let (a, b) = (link.a / switches_per_group, link.b / switches_per_group);
+            if a != b {
+                *pairs.entry((a.min(b), a.max(b))).or_insert(0u32) += 1;
+                *ends.entry(link.a).or_insert(0) += 1;
+                *ends.entry(link.b).or_insert(0) += 1;
+            }
+        }
+        assert_eq!(pairs.len() as u32, groups * (groups - 1) / 2, "{shape:?}");
+        assert!(pairs.values().all(|&count| count == shape.links_per_pair()), "{shape:?}: {pairs:?}");
+        assert!(ends.values().all(|&count| count <= global_links), "{shape:?}: {ends:?}");
+    }
+}
+
+#[test]
+fn next_hops_come_nearer_and_distances_are_symmetric() {
+    for topology in graphs() {
+        let graph = topology.graph().expect("a graph");
+        for from in 0..graph.switches() {
+            for to in 0..graph.switches() {
+                assert_eq!(graph.distance(from, to), graph.distance(to, from));
+                let mut ports = 0;
+                graph.next(from, to, |_| ports += 1);
+                assert_eq!(ports == 0, from == to, "{from} to {to}");
+            }
+        }
+    }
+}
+
+#[test]
+fn times_without_queues_are_exact() {
+    let line = graphs().pop().expect("four graphs");
+    // Host 0 on the first switch, host 4 on the third: 4 links of 83.2 ns for 4,160 B and 1 us, 3 switches of 300 ns.
+    let way = 4 * (83_200 + 1_000_000) + 3 * 300_000;
+    assert_eq!(line.one_way_between(Bytes(4160), HostId(0), HostId(4)), Span(way));
+    assert_eq!(line.hops(HostId(0), HostId(4)), 4);
+    let path: u64 =
+        line.links_of_path(HostId(0), HostId(4)).iter().map(|l| l.rate.time_for(Bytes(4160)).0 + l.latency.0).sum();
+    assert_eq!(path, way);
+    // The fourth switch is one link further, even though it has no host.
+    let data = 5 * (83_200 + 1_000_000) + 4 * 300_000;
+    let ack = 5 * (1_280 + 1_000_000) + 4 * 300_000;
+    assert_eq!(line.base_rtt(Bytes(4160), Bytes(64)), Span(data + ack));
+}
+
+#[test]
+fn impossible_graphs_are_refused() {
+    let link = level(Span::from_us(1));
+    let refused = |hosts, switches, links: &[(u32, u32)]| {
+        let links = links.iter().map(|&(a, b)| GraphLink { a, b, level: link }).collect();
+        build(hosts, 1, 2, switches, links).expect_err("it is refused")
+    };
+    assert!(refused(4, 3, &[(0, 1)]).contains("no path leads from switch2 to switch0"));
+    assert!(refused(4, 2, &[(0, 1), (1, 1)]).contains("switch1 to itself"));
+    assert!(refused(5, 2, &[(0, 1)]).contains("5 hosts do not fit"));
+    assert!(refused(2, 5000, &[]).contains("1 to 4096"));
+}
