@@ -113,9 +113,9 @@ pub(crate) struct Dead {
     /// By group, leaf and plane: the trees without a dead link for casts by a host of that leaf, computed when first
     /// needed.
     trees: BTreeMap<(u32, u32, u8), Vec<u32>>,
-    /// In a graph, by plane and switch: the distances of all switches to it over the links that are left, computed when first
+    /// In a graph, by plane and switch: the costs from all switches to it over the links that are left, computed when first
     /// needed.
-    distances: BTreeMap<(u32, u32), Vec<u8>>,
+    costs: BTreeMap<(u32, u32), Vec<u8>>,
 }
 
 impl Dead {
@@ -129,7 +129,7 @@ impl Dead {
             known: vec![Vec::new(); nodes],
             ways: Vec::new(),
             trees: BTreeMap::new(),
-            distances: BTreeMap::new(),
+            costs: BTreeMap::new(),
         };
         let leaves_of = |spine: NodeId| {
             let (_, number, plane) = topology.describe(spine);
@@ -171,12 +171,12 @@ impl Dead {
         !self.links.contains(&link)
     }
 
-    /// In a graph: the distances of all switches of a plane to one of them over the links that are left. `link`: the link that a port
+    /// In a graph: the costs from all switches of a plane to one of them over the links that are left. `link`: the link that a port
     /// of a switch feeds.
-    pub(crate) fn distances(&mut self, graph: &Graph, plane: u32, to: u32, link: impl Fn(u32, u32) -> u32) -> &[u8] {
+    pub(crate) fn costs(&mut self, graph: &Graph, plane: u32, to: u32, link: impl Fn(u32, u32) -> u32) -> &[u8] {
         let links = &self.links;
         let alive = |switch, port| !links.contains(&link(switch, port));
-        self.distances.entry((plane, to)).or_insert_with(|| graph.distances_to(to, alive))
+        self.costs.entry((plane, to)).or_insert_with(|| graph.costs_to(to, alive))
     }
 
     /// The trees of a plane without a dead link between switches, for casts to a group by a host of this leaf. If every

@@ -9,23 +9,24 @@ mod kinds;
 pub use kinds::{Dragonfly, dragonfly, hyperx, torus};
 
 use super::{Level, LinkEnds, LinkId, NodeId, Shape, Topology};
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 use strandway_proto::units::{Bytes, Rate, Span};
 
-/// Limit on the switches of one plane (ours): their table of distances has 16 MiB.
+/// Limit on the switches of one plane (ours): their two tables have 32 MiB.
 pub const GRAPH_SWITCHES_MAX: u32 = 4096;
 
-/// Limit on the switches that a packet passes (ours).
-const DISTANCE_MAX: usize = 250;
+/// Limit on the cost of a path (ours): costs are stored in a byte.
+const COST_MAX: u8 = 250;
 
-/// A distance that is not known, or infinite.
+/// The cost where there is no path.
 pub const FAR: u8 = u8::MAX;
 
 /// Paths between two switches of a graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GraphPaths {
-    /// Shortest paths only, by number of links.
+    /// Shortest paths only, by the sum of their links' costs.
     #[default]
     Minimal,
     /// Each data packet goes to a switch that its hash selects, and from there to its destination; both parts on shortest
@@ -45,6 +46,8 @@ pub struct GraphLink {
     pub b: u32,
     /// Rate of one direction, and propagation delay.
     pub level: Level,
+    /// Its cost for shortest paths, from 1 on, as in OSPF.
+    pub cost: u8,
 }
 
 /// The shape of a graph. Counts are per plane.
@@ -72,6 +75,7 @@ struct Edge {
     /// The port at the other end that leads back, counted from its first port to a switch.
     back: u32,
     level: Level,
+    cost: u8,
 }
 
 /// Links, names and next hops of a graph, the same in all planes.
@@ -82,7 +86,8 @@ pub struct Graph {
     switches: u32,
     /// For each switch, its ports to others.
     edges: Vec<Vec<Edge>>,
-    /// By switch, then by destination: the number of links between them on a shortest path.
+    /// By switch, then by destination: the cost of a shortest path between them, and the links of the first one.
+    costs: Vec<u8>,
     distances: Vec<u8>,
     /// Two switches between which a packet needs the longest time.
     farthest: (u32, u32),
@@ -100,7 +105,12 @@ impl Graph {
         self.switches
     }
 
-    /// Number of links between two switches on a shortest path.
+    /// Cost of a shortest path between two switches.
+    pub fn cost(&self, from: u32, to: u32) -> u8 {
+        self.costs[from as usize * self.switches as usize + to as usize]
+    }
+
+    /// Number of links of the first shortest path between two switches.
     pub fn distance(&self, from: u32, to: u32) -> u8 {
         self.distances[from as usize * self.switches as usize + to as usize]
     }
@@ -118,34 +128,37 @@ impl Graph {
     /// Calls `each` with every port of a switch that is on a shortest path to another one, in order. Ports are counted from the
     /// first one that leads to a switch.
     pub fn next(&self, from: u32, to: u32, mut each: impl FnMut(u32)) {
-        let ahead = self.distance(from, to).wrapping_sub(1);
+        let here = self.cost(from, to);
         for (edge, port) in self.edges[from as usize].iter().zip(0..) {
-            if self.distance(edge.to, to) == ahead {
+            if self.cost(edge.to, to) + edge.cost == here {
                 each(port);
             }
         }
     }
 
-    /// Calls `each` with every port of a switch and the switch at its other end.
-    pub fn ports(&self, from: u32, mut each: impl FnMut(u32, u32)) {
-        self.edges[from as usize].iter().zip(0..).for_each(|(edge, port)| each(port, edge.to));
+    /// Calls `each` with every port of a switch, the switch at its other end, and the cost of the link.
+    pub fn ports(&self, from: u32, mut each: impl FnMut(u32, u32, u8)) {
+        self.edges[from as usize].iter().zip(0..).for_each(|(edge, port)| each(port, edge.to, edge.cost));
     }
 
-    /// The distances of all switches to one, over the links for which `alive(switch, port)` holds; [`FAR`] without a path.
-    pub fn distances_to(&self, to: u32, alive: impl Fn(u32, u32) -> bool) -> Vec<u8> {
-        let mut distances = vec![FAR; self.switches as usize];
-        distances[to as usize] = 0;
-        let mut queue = VecDeque::from([to]);
-        while let Some(at) = queue.pop_front() {
-            let next = distances[at as usize].saturating_add(1);
+    /// The costs from all switches to one, over the links for which `alive(switch, port)` holds; [`FAR`] without a path.
+    pub fn costs_to(&self, to: u32, alive: impl Fn(u32, u32) -> bool) -> Vec<u8> {
+        let mut costs = vec![FAR; self.switches as usize];
+        costs[to as usize] = 0;
+        let mut queue = BinaryHeap::from([Reverse((0u8, to))]);
+        while let Some(Reverse((cost, at))) = queue.pop() {
+            if cost > costs[at as usize] {
+                continue;
+            }
             for edge in &self.edges[at as usize] {
-                if distances[edge.to as usize] == FAR && next < FAR && alive(edge.to, edge.back) {
-                    distances[edge.to as usize] = next;
-                    queue.push_back(edge.to);
+                let next = cost.saturating_add(edge.cost);
+                if next < costs[edge.to as usize] && next <= COST_MAX && alive(edge.to, edge.back) {
+                    costs[edge.to as usize] = next;
+                    queue.push(Reverse((next, edge.to)));
                 }
             }
         }
-        distances
+        costs
     }
 
     /// The links of the first of the shortest paths between two switches.
@@ -199,12 +212,15 @@ impl Topology {
             if link.a == link.b {
                 return Err(format!("a link leads from {} to itself", names[link.a as usize]));
             }
+            if link.cost == 0 || link.cost > COST_MAX {
+                return Err(format!("a link costs {}: costs are from 1 to {COST_MAX}", link.cost));
+            }
             if link.level.rate.0 == 0 || link.level.latency < Span::from_ns(1) {
                 return Err("a link needs a rate above zero and a latency of at least 1 ns".into());
             }
             let (a, b) = (edges[link.a as usize].len() as u32, edges[link.b as usize].len() as u32);
-            edges[link.a as usize].push(Edge { to: link.b, back: b, level: link.level });
-            edges[link.b as usize].push(Edge { to: link.a, back: a, level: link.level });
+            edges[link.a as usize].push(Edge { to: link.b, back: b, level: link.level, cost: link.cost });
+            edges[link.b as usize].push(Edge { to: link.a, back: a, level: link.level, cost: link.cost });
         }
         let degree = edges.iter().map(Vec::len).max().unwrap_or(0).max(1) as u32;
         let slowest = links.iter().map(|link| link.level.rate).min().unwrap_or(local.rate);
@@ -218,8 +234,16 @@ impl Topology {
         if degree > 1 << 15 || all > 1 << 28 {
             return Err(format!("{all} ports and links are more than one run can hold (268,435,456)"));
         }
-        let mut graph =
-            Graph { names, paths, switches, edges, distances: Vec::new(), farthest: (0, 0), kinds: vec![local] };
+        let mut graph = Graph {
+            names,
+            paths,
+            switches,
+            edges,
+            costs: Vec::new(),
+            distances: Vec::new(),
+            farthest: (0, 0),
+            kinds: vec![local],
+        };
         for link in &links {
             if !graph.kinds.contains(&link.level) {
                 graph.kinds.push(link.level);
@@ -338,32 +362,35 @@ impl Graph {
     /// Fills the table of distances, and finds the pair of switches that are farthest apart.
     fn measure(&mut self) -> Result<(), String> {
         let count = self.switches as usize;
-        self.distances = vec![FAR; count * count];
+        self.costs = vec![FAR; count * count];
+        self.distances = vec![0; count * count];
         let time = |level: &Level| level.rate.time_for(Bytes(4160)).0 + level.latency.0;
         let mut longest = 0;
         for to in 0..self.switches {
-            let distances = self.distances_to(to, |_, _| true);
-            if let Some(lost) = distances.iter().position(|&distance| distance == FAR) {
+            let costs = self.costs_to(to, |_, _| true);
+            if let Some(lost) = costs.iter().position(|&cost| cost == FAR) {
                 let (lost, to) = (&self.names[lost], &self.names[to as usize]);
-                return Err(format!("no path leads from {lost} to {to}: links must join all switches"));
-            }
-            if distances.iter().any(|&distance| usize::from(distance) > DISTANCE_MAX) {
-                return Err(format!("a path of more than {DISTANCE_MAX} links between two switches"));
+                return Err(format!(
+                    "no path of a cost up to {COST_MAX} leads from {lost} to {to}: links must join all switches"
+                ));
             }
             let mut order: Vec<u32> = (0..self.switches).collect();
-            order.sort_by_key(|&at| distances[at as usize]);
+            order.sort_by_key(|&at| costs[at as usize]);
             let mut times = vec![0u64; count];
+            let mut links = vec![0u8; count];
             for &at in order.iter().skip(1) {
-                let ahead = distances[at as usize] - 1;
-                let edge = self.edges[at as usize].iter().find(|edge| distances[edge.to as usize] == ahead);
+                let here = costs[at as usize];
+                let edge = self.edges[at as usize].iter().find(|edge| costs[edge.to as usize] + edge.cost == here);
                 let Some(edge) = edge else { continue };
+                links[at as usize] = links[edge.to as usize] + 1;
                 times[at as usize] = times[edge.to as usize] + time(&edge.level);
                 if times[at as usize] > longest {
                     (longest, self.farthest) = (times[at as usize], (at, to));
                 }
             }
-            for (from, distance) in distances.into_iter().enumerate() {
-                self.distances[from * count + to as usize] = distance;
+            for from in 0..count {
+                self.costs[from * count + to as usize] = costs[from];
+                self.distances[from * count + to as usize] = links[from];
             }
         }
         Ok(())

@@ -180,7 +180,7 @@ fn listed(section: &Section<'_>, scenario: &Scenario, usual: Level) -> Option<Sw
 }
 
 /// The names of switches in the order in which they appear, and the links, of a CSV file with the columns `from`, `to`, and, if it has
-/// them, `rate`, `latency` and `count`.
+/// them, `rate`, `latency`, `count` and `cost`.
 fn edges(file: &str, text: &str, usual: Level) -> Result<(Vec<String>, Vec<GraphLink>), Problems> {
     let problem = |line: usize, value: &str, what: String, remedy: &str| Problem {
         file: file.to_string(),
@@ -193,15 +193,15 @@ fn edges(file: &str, text: &str, usual: Level) -> Result<(Vec<String>, Vec<Graph
     let mut lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty() && !line.starts_with('#'));
     let (head, head_line) = lines.next().unwrap_or(("", 1));
     let columns: Vec<&str> = head.split(',').map(str::trim).collect();
-    const KNOWN: [&str; 5] = ["from", "to", "rate", "latency", "count"];
-    let remedy = "write the columns in the first line: from,to,rate,latency,count (the last three may be absent)";
-    if let Some(unknown) = columns.iter().find(|column| !KNOWN.contains(column)) {
-        return Err(Problems(vec![problem(head_line, unknown, "is no column of a list of links".into(), remedy)]));
-    }
+    const KNOWN: [&str; 6] = ["from", "to", "rate", "latency", "count", "cost"];
+    let remedy = "write the columns in the first line: from,to,rate,latency,count,cost (the last four may be absent)";
     let at = |name: &str| columns.iter().position(|column| *column == name);
     let (Some(from), Some(to)) = (at("from"), at("to")) else {
         return Err(Problems(vec![problem(head_line, head, "has no columns `from` and `to`".into(), remedy)]));
     };
+    if let Some(unknown) = columns.iter().find(|column| !KNOWN.contains(column)) {
+        return Err(Problems(vec![problem(head_line, unknown, "is no column of a list of links".into(), remedy)]));
+    }
     let (mut names, mut links, mut wrong): (Vec<String>, Vec<GraphLink>, Vec<Problem>) = Default::default();
     let mut known = std::collections::BTreeMap::new();
     for (line, number) in lines {
@@ -238,9 +238,15 @@ fn edges(file: &str, text: &str, usual: Level) -> Result<(Vec<String>, Vec<Graph
                 Err(said) => complain(text, said.what),
             }
         }
+        let cost = field("cost").map_or(Ok(1), str::parse::<u8>).unwrap_or(0);
+        if !(1..=100).contains(&cost) {
+            complain(field("cost").unwrap_or_default(), "is no cost from 1 to 100".into());
+        }
         let count = field("count").map_or(Ok(1), str::parse::<u16>);
         match count {
-            Ok(count @ 1..=1024) => links.extend(std::iter::repeat_n(GraphLink { a, b, level }, usize::from(count))),
+            Ok(count @ 1..=1024) => {
+                links.extend(std::iter::repeat_n(GraphLink { a, b, level, cost }, usize::from(count)));
+            }
             _ => complain(field("count").unwrap_or_default(), "is no number of links from 1 to 1024".into()),
         }
         if names.len() > GRAPH_SWITCHES_MAX as usize || links.len() > 1 << 24 {

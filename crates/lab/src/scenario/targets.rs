@@ -125,7 +125,11 @@ fn node(topology: &Topology, name: &str) -> Found<NodeId> {
     let bases = topology.node_bases();
     let kinds: Vec<String> = [
         "hosts",
-        if topology.sites() > 0 { "sites" } else { "leaves" },
+        match topology.graph() {
+            Some(_) => "switches",
+            None if topology.sites() > 0 => "sites",
+            None => "leaves",
+        },
         if topology.tiers() == 2 { "spines" } else { "aggs" },
         "cores",
     ]

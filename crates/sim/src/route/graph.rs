@@ -1,7 +1,6 @@
 //! Forwarding in graphs: every switch looks up the ports that lead nearer, and the packet's hash selects one of them.
 //!
-//! If routing knows of dead links, distances are those over the links that are left. Each step comes nearer by the distances of
-//! its time, so packets cannot go around in circles while routing's knowledge does not change.
+//! If routing knows of dead links, costs are those over the links that are left. Each step comes nearer by the costs of its time, so packets cannot go around in circles while routing's knowledge does not change.
 
 use super::Router;
 use crate::detour::{Dead, Detours};
@@ -104,14 +103,13 @@ impl Router {
                 let (planes, plane) = (self.planes, self.plane_of(node));
                 let first =
                     |switch: u32| self.leaf_link + (switch * planes + plane) * self.leaf_ports + self.hosts_per_leaf;
-                let distances = dead.distances(graph, plane, to, |switch, port| first(switch) + port);
-                let here = distances[switch as usize];
-                if here == FAR || here == 0 {
+                let costs = dead.costs(graph, plane, to, |switch, port| first(switch) + port);
+                let here = costs[switch as usize];
+                if here == FAR {
                     return None;
                 }
-                let ahead = here - 1;
-                graph.ports(switch, |port, far| {
-                    if distances[far as usize] == ahead {
+                graph.ports(switch, |port, far, cost| {
+                    if costs[far as usize].checked_add(cost) == Some(here) {
                         ports.push(port);
                     }
                 });

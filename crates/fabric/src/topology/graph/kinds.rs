@@ -3,6 +3,10 @@
 use super::GraphLink;
 use crate::topology::Level;
 
+/// The cost of a link between groups, if one inside a group costs 1. With it a path with one global link and two local ones is
+/// shorter than one with two global links, so a shortest path has one global link, as in section 4 of the paper.
+const GLOBAL_COST: u8 = 3;
+
 /// A dragonfly. Source: Kim, Dally, Scott, Abts, "Technology-Driven, Highly-Scalable Dragonfly Topology", ISCA 2008, section 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dragonfly {
@@ -35,7 +39,7 @@ pub fn dragonfly(shape: Dragonfly, local: Level, global: Level) -> Vec<GraphLink
     for group in 0..groups {
         let first = group * switches_per_group;
         for b in 1..switches_per_group {
-            links.extend((0..b).map(|a| GraphLink { a: first + a, b: first + b, level: local }));
+            links.extend((0..b).map(|a| GraphLink { a: first + a, b: first + b, level: local, cost: 1 }));
         }
     }
     if groups < 2 {
@@ -53,7 +57,7 @@ pub fn dragonfly(shape: Dragonfly, local: Level, global: Level) -> Vec<GraphLink
             let back = round * (groups - 1) + (groups - offset) - 1;
             let (a, b) =
                 (group * switches_per_group + k / global_links, other * switches_per_group + back / global_links);
-            links.push(GraphLink { a, b, level: global });
+            links.push(GraphLink { a, b, level: global, cost: GLOBAL_COST });
         }
     }
     links
@@ -89,7 +93,7 @@ pub fn torus(dims: &[u32], level: Level) -> Vec<GraphLink> {
         for ((place, &size), stride) in places(dims, switch).into_iter().zip(dims).zip(strides(dims)) {
             if size > 2 || (size == 2 && place == 0) {
                 let next = if place + 1 == size { switch - place * stride } else { switch + stride };
-                links.push(GraphLink { a: switch, b: next, level });
+                links.push(GraphLink { a: switch, b: next, level, cost: 1 });
             }
         }
     }
@@ -103,7 +107,7 @@ pub fn hyperx(dims: &[u32], bundle: u32, level: Level) -> Vec<GraphLink> {
     for switch in 0..dims.iter().product() {
         for ((place, &size), stride) in places(dims, switch).into_iter().zip(dims).zip(strides(dims)) {
             for further in 1..size - place {
-                let link = GraphLink { a: switch, b: switch + further * stride, level };
+                let link = GraphLink { a: switch, b: switch + further * stride, level, cost: 1 };
                 links.extend(std::iter::repeat_n(link, bundle as usize));
             }
         }

@@ -22,7 +22,7 @@ fn build(
 pub(crate) fn graphs() -> Vec<Topology> {
     let link = level(Span::from_us(1));
     let balanced = Dragonfly { groups: 9, switches_per_group: 4, global_links: 2 };
-    let line = (0..3).map(|a| GraphLink { a, b: a + 1, level: link }).collect();
+    let line = (0..3).map(|a| GraphLink { a, b: a + 1, level: link, cost: 1 }).collect();
     [
         build(72, 1, 2, 36, dragonfly(balanced, link, level(Span::from_us(5)))),
         build(31, 2, 1, 32, torus(&[4, 4, 2], link)),
@@ -70,7 +70,7 @@ fn next_hops_come_nearer_and_distances_are_symmetric() {
         let graph = topology.graph().expect("a graph");
         for from in 0..graph.switches() {
             for to in 0..graph.switches() {
-                assert_eq!(graph.distance(from, to), graph.distance(to, from));
+                assert_eq!(graph.cost(from, to), graph.cost(to, from));
                 let mut ports = 0;
                 graph.next(from, to, |_| ports += 1);
                 assert_eq!(ports == 0, from == to, "{from} to {to}");
@@ -99,10 +99,10 @@ fn times_without_queues_are_exact() {
 fn impossible_graphs_are_refused() {
     let link = level(Span::from_us(1));
     let refused = |hosts, switches, links: &[(u32, u32)]| {
-        let links = links.iter().map(|&(a, b)| GraphLink { a, b, level: link }).collect();
+        let links = links.iter().map(|&(a, b)| GraphLink { a, b, level: link, cost: 1 }).collect();
         build(hosts, 1, 2, switches, links).expect_err("it is refused")
     };
-    assert!(refused(4, 3, &[(0, 1)]).contains("no path leads from switch2 to switch0"));
+    assert!(refused(4, 3, &[(0, 1)]).contains("leads from switch2 to switch0"));
     assert!(refused(4, 2, &[(0, 1), (1, 1)]).contains("switch1 to itself"));
     assert!(refused(5, 2, &[(0, 1)]).contains("5 hosts do not fit"));
     assert!(refused(2, 5000, &[]).contains("1 to 4096"));

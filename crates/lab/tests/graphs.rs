@@ -1,0 +1,162 @@
+//! Graphs of switches: each kind runs alike on any number of threads, arithmetic holds, and paths are those of the policy.
+
+use strandway_import::Problems;
+use strandway_lab::{Experiment, run, scenario};
+use strandway_proto::HostId;
+use strandway_proto::units::Bytes;
+use strandway_sim::Control;
+
+fn read(fabric: &str, rest: &str) -> Result<Experiment, Problems> {
+    scenario::parse(&format!("[fabric]\n{fabric}\n[profile]\nname = \"uec\"\n{rest}"))?.check()
+}
+
+fn sound(fabric: &str, rest: &str) -> Experiment {
+    read(fabric, rest).unwrap_or_else(|problems| panic!("{fabric}\n{problems}"))
+}
+
+fn one_packet(from: u32, to: u32) -> String {
+    format!("[workload]\nkind = \"flows\"\nflows = [{{ from = {from}, to = {to}, size = \"4096 B\" }}]\n")
+}
+
+const KINDS: [&str; 6] = [
+    "kind = \"dragonfly\"\nhosts = 72\nplanes = 2",
+    "kind = \"dragonfly\"\nhosts = 72\npaths = \"valiant\"",
+    "kind = \"dragonfly\"\nhosts = 70\npaths = \"ugal\"",
+    "kind = \"torus\"\ndims = [4, 4, 2]\nrouting = \"adaptive\"",
+    "kind = \"hyperx\"\ndims = [3, 4]\nbundle = 2\npfc = true",
+    "kind = \"torus\"\ndims = [5]\nhosts_per_leaf = 2",
+];
+
+#[test]
+fn each_kind_gives_one_digest_on_any_number_of_threads() {
+    for fabric in KINDS {
+        let link = if fabric.contains("planes") { "switch0.p0->switch1.p0" } else { "switch0->switch1" };
+        let flap =
+            format!("[[faults]]\nlink = \"{link}\"\nkind = \"flap\"\nperiod = \"20 us\"\nreconverge = \"2 us\"\n");
+        let mut experiment = sound(fabric, &format!("[workload]\nkind = \"permutation\"\nsize = \"200 kB\"\n{flap}"));
+        let digests: Vec<String> = [1, 2, 7]
+            .into_iter()
+            .map(|threads| {
+                experiment.plan.threads = threads;
+                let report = run(&experiment, &Control::new()).report;
+                assert_eq!(report.end, "finished", "{fabric}");
+                report.digest
+            })
+            .collect();
+        assert!(digests.iter().all(|digest| *digest == digests[0]), "{fabric}: {digests:?}");
+    }
+}
+
+#[test]
+fn a_lone_packet_takes_the_time_of_its_links_and_switches() {
+    for fabric in KINDS.map(|kind| kind.replace("valiant", "minimal")) {
+        for to in [1, 3, 9] {
+            let experiment = sound(&fabric, &one_packet(0, to));
+            let topology = &experiment.plan.topology;
+            let measured = run(&experiment, &Control::new()).measurements;
+            let expected = topology.one_way_between(Bytes(4160), HostId(0), HostId(to));
+            assert_eq!(measured.flows[0].received.map(|at| at.0), Some(expected.0), "{fabric}: host 0 to {to}");
+        }
+    }
+}
+
+#[test]
+fn packets_go_around_a_link_that_routing_knows_to_be_dead() {
+    // In a ring of five switches the other way from the first to the second one has four links instead of one.
+    let fault = "[[faults]]\nlink = \"switch0->switch1\"\nkind = \"down\"\nreconverge = \"0 us\"\n";
+    let experiment = sound("kind = \"torus\"\ndims = [5]", &format!("{}{fault}", one_packet(0, 1)));
+    let measured = run(&experiment, &Control::new()).measurements;
+    let each = 83_200 + 1_000_000;
+    assert_eq!(measured.flows[0].received.map(|at| at.0), Some(6 * each));
+}
+
+#[test]
+fn a_group_that_sends_to_the_next_shares_one_link_and_valiant_gives_it_more() {
+    let flows: Vec<String> =
+        (0..72).map(|from| format!("{{ from = {from}, to = {}, size = \"1 MB\" }}", (from + 8) % 72)).collect();
+    let rest = format!("[workload]\nkind = \"flows\"\nflows = [{}]\n", flows.join(", "));
+    let rate = |paths: &str| {
+        let fabric = format!("kind = \"dragonfly\"\nhosts = 72\npaths = \"{paths}\"");
+        let report = run(&sound(&fabric, &rest), &Control::new()).report;
+        report.goodput_gbps.mean_per_host
+    };
+    let (minimal, valiant, ugal) = (rate("minimal"), rate("valiant"), rate("ugal"));
+    // Eight hosts share a link of 400 Gb/s (Kim et al., ISCA 2008, section 4): 50 Gb/s with headers, minus the first round trip.
+    assert!((40.0..50.0).contains(&minimal), "{minimal} Gb/s");
+    assert!(valiant > 2.0 * minimal && ugal > 1.3 * minimal, "{minimal}, {valiant}, {ugal} Gb/s");
+}
+
+#[test]
+fn a_torus_carries_its_bisection_and_no_more() {
+    // A ring of eight switches: each host sends to the opposite one, half of the packets either way. Each of the 16 directed links
+    // carries 8 x 4 / 16 = 2 flows' worth, so each host has half of the line rate.
+    let flows: Vec<String> =
+        (0..8).map(|from| format!("{{ from = {from}, to = {}, size = \"4 MB\" }}", (from + 4) % 8)).collect();
+    let rest = format!("[workload]\nkind = \"flows\"\nflows = [{}]\n", flows.join(", "));
+    let report = run(&sound("kind = \"torus\"\ndims = [8]", &rest), &Control::new()).report;
+    let rate = report.goodput_gbps.mean_per_host;
+    let bound = 200.0 * 4096.0 / 4160.0;
+    assert!(rate <= bound && rate > 0.8 * bound, "{rate} of {bound} Gb/s");
+}
+
+#[test]
+fn mistakes_are_named_with_a_remedy() {
+    for (fabric, rest, said) in [
+        ("kind = \"torus\"", "", "fabric.dims"),
+        ("kind = \"torus\"\ndims = [1, 4]", "", "one to eight whole numbers"),
+        ("kind = \"torus\"\ndims = [64, 65]", "", "more than 4096 switches"),
+        ("kind = \"dragonfly\"\nhosts_per_leaf = 2\ngroups = 10", "", "at most 9 groups"),
+        ("kind = \"dragonfly\"\nrouting = \"direct\"", "", "choose \"hashed\""),
+        ("kind = \"torus\"\ndims = [4]\nhosts = 9", "", "hold 4"),
+        ("kind = \"graph\"", "", "fabric.edges"),
+        ("kind = \"torus\"\ndims = [4]\nspines = 3", "", "fabric.spines"),
+        (
+            "kind = \"torus\"\ndims = [4]",
+            "[workload]\nkind = \"all-gather\"\nalgorithm = \"multicast\"\nsize = \"1 MB\"",
+            "this fabric is a graph",
+        ),
+        (
+            "kind = \"torus\"\ndims = [4]",
+            "[workload]\nkind = \"fsdp\"\nlayers = 2\nsize = \"1 MB\"\ngather = \"multicast\"",
+            "this fabric is a graph",
+        ),
+    ] {
+        let problems = read(fabric, rest).map(|_| ()).expect_err(fabric).to_string();
+        assert!(problems.contains(said), "{fabric}: {problems}");
+    }
+}
+
+#[test]
+fn a_list_of_links_is_read_and_its_mistakes_have_lines() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let load = |edges: &str, more: &str| {
+        std::fs::write(folder.path().join("e.csv"), edges).expect("a file");
+        let file = folder.path().join("s.toml");
+        std::fs::write(&file, format!("[fabric]\nkind = \"graph\"\nedges = \"e.csv\"\n{more}\n{}", one_packet(0, 1)))
+            .expect("a file");
+        strandway_lab::Scenario::load(&file).and_then(|scenario| scenario.check())
+    };
+    let leaf_spine =
+        "from,to,rate,latency,count,cost\n# two leaves\nleaf0,spine0,,2 us,2,\nleaf1,spine0,200 Gbps,,,2\n";
+    let experiment =
+        load(leaf_spine, "hosts_at = [\"leaf0\", \"leaf1\"]").unwrap_or_else(|problems| panic!("{problems}"));
+    let topology = &experiment.plan.topology;
+    let links = topology.links_of_path(HostId(0), HostId(1));
+    let shown: Vec<String> = links.iter().map(|link| format!("{} {}", link.rate, link.latency)).collect();
+    assert_eq!(shown, ["400 Gbps 1 us", "400 Gbps 2 us", "200 Gbps 1 us", "400 Gbps 1 us"]);
+    assert_eq!(topology.node_name(strandway_fabric::NodeId(4)), "spine0");
+    for (edges, more, said) in [
+        ("", "", "has no columns `from` and `to`"),
+        ("from,to,speed\n", "", "is no column"),
+        ("from,to\na\n", "", "e.csv:2"),
+        ("from,to,rate\na,b,fast\n", "", "e.csv:2"),
+        ("from,to,count\na,b,0\n", "", "from 1 to 1024"),
+        ("from,to\na,host3\n", "", "cannot be the name of a switch"),
+        ("from,to\na,b\nc,d\n", "", "links must join all switches"),
+        ("from,to\na,a\n", "", "to itself"),
+        ("from,to\na,b\n", "hosts_at = [\"z\"]", "no link has a switch \"z\""),
+    ] {
+        let problems = load(edges, more).map(|_| ()).expect_err(edges).to_string();
+        assert!(problems.contains(said), "{edges}{more}: {problems}");
+    }
+}
