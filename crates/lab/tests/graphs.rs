@@ -18,13 +18,15 @@ fn one_packet(from: u32, to: u32) -> String {
     format!("[workload]\nkind = \"flows\"\nflows = [{{ from = {from}, to = {to}, size = \"4096 B\" }}]\n")
 }
 
-const KINDS: [&str; 6] = [
+const KINDS: [&str; 7] = [
     "kind = \"dragonfly\"\nhosts = 72\nplanes = 2",
     "kind = \"dragonfly\"\nhosts = 72\npaths = \"valiant\"",
     "kind = \"dragonfly\"\nhosts = 70\npaths = \"ugal\"",
     "kind = \"torus\"\ndims = [4, 4, 2]\nrouting = \"adaptive\"",
     "kind = \"hyperx\"\ndims = [3, 4]\nbundle = 2\npfc = true",
     "kind = \"torus\"\ndims = [5]\nhosts_per_leaf = 2",
+    // Most switches have no hosts.
+    "kind = \"torus\"\ndims = [4, 4]\nhosts_per_leaf = 5\nhosts = 10",
 ];
 
 #[test]
@@ -64,10 +66,13 @@ fn a_lone_packet_takes_the_time_of_its_links_and_switches() {
 fn packets_go_around_a_link_that_routing_knows_to_be_dead() {
     // In a ring of five switches the other way from the first to the second one has four links instead of one.
     let fault = "[[faults]]\nlink = \"switch0->switch1\"\nkind = \"down\"\nreconverge = \"0 us\"\n";
-    let experiment = sound("kind = \"torus\"\ndims = [5]", &format!("{}{fault}", one_packet(0, 1)));
-    let measured = run(&experiment, &Control::new()).measurements;
-    let each = 83_200 + 1_000_000;
-    assert_eq!(measured.flows[0].received.map(|at| at.0), Some(6 * each));
+    for routing in ["hashed", "adaptive"] {
+        let fabric = format!("kind = \"torus\"\ndims = [5]\nrouting = \"{routing}\"");
+        let experiment = sound(&fabric, &format!("{}{fault}", one_packet(0, 1)));
+        let measured = run(&experiment, &Control::new()).measurements;
+        let each = 83_200 + 1_000_000;
+        assert_eq!(measured.flows[0].received.map(|at| at.0), Some(6 * each), "{routing}");
+    }
 }
 
 #[test]

@@ -86,7 +86,9 @@ def _close() -> None:
         print(f"strandway: {error}", file=sys.stderr)
 
 
-atexit.register(_close)
+# Elsewhere there is nothing to close.
+if sys.platform == "linux":
+    atexit.register(_close)
 
 _descriptors: list[int] = []
 
@@ -104,7 +106,8 @@ def _after_fork() -> None:
         os.close(nothing)
 
 
-os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+if sys.platform == "linux":
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
 def waiting() -> list[tuple[str, float, list[str]]]:

@@ -200,7 +200,7 @@ fn chunks_of_operations_that_are_closed_or_odd_go_nowhere() {
 
 #[test]
 fn control_messages_reach_one_member_or_all_and_strangers_none() {
-    if !in_multicast_namespace("letters_reach_one_member_or_all_and_strangers_none") {
+    if !in_multicast_namespace("control_messages_reach_one_member_or_all_and_strangers_none") {
         return;
     }
     let mut ranks = Ranks::new(3, 1_000, false);
@@ -357,7 +357,7 @@ fn an_older_kernel_carries_groups() {
     support::run_without_features(&[
         "chunks_reach_all_members_by_all_trees_each_in_its_place",
         "chunks_reach_all_members_by_groups_of_ipv4",
-        "letters_reach_one_member_or_all_and_strangers_none",
+        "control_messages_reach_one_member_or_all_and_strangers_none",
         "recorded_datagrams_and_damaged_ones_are_counted_and_change_nothing",
     ]);
 }

@@ -287,7 +287,7 @@ fn json(status: &SwitchStatus) -> String {
             "port": port.port,
             "received": port.received,
             "sent": port.sent,
-            "element_bytes": port.element_bytes,
+            "lane_bytes": port.element_bytes,
             "strangers": port.strangers,
             "refused": port.refused,
             "odd": port.odd,

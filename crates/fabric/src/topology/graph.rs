@@ -69,7 +69,7 @@ pub struct GraphShape {
 
 /// A port of a switch that leads to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Edge {
+struct SwitchPort {
     /// The switch at the other end.
     to: u32,
     /// The port at the other end that leads back, counted from its first port to a switch.
@@ -85,7 +85,7 @@ pub struct Graph {
     paths: GraphPaths,
     switches: u32,
     /// For each switch, its ports to others.
-    edges: Vec<Vec<Edge>>,
+    edges: Vec<Vec<SwitchPort>>,
     /// By switch, then by destination: the cost of a shortest path between them, and the links of the first one.
     costs: Vec<u8>,
     distances: Vec<u8>,
@@ -204,7 +204,7 @@ impl Topology {
         if hosts_per_switch == 0 || u64::from(hosts) > u64::from(switches) * u64::from(hosts_per_switch) {
             return Err(format!("{hosts} hosts do not fit on {switches} switches with {hosts_per_switch} each"));
         }
-        let mut edges: Vec<Vec<Edge>> = vec![Vec::new(); switches as usize];
+        let mut edges: Vec<Vec<SwitchPort>> = vec![Vec::new(); switches as usize];
         for link in &links {
             if link.a >= switches || link.b >= switches {
                 return Err(format!("a link between switches {} and {} of {switches}", link.a, link.b));
@@ -219,8 +219,8 @@ impl Topology {
                 return Err("a link needs a rate above zero and a latency of at least 1 ns".into());
             }
             let (a, b) = (edges[link.a as usize].len() as u32, edges[link.b as usize].len() as u32);
-            edges[link.a as usize].push(Edge { to: link.b, back: b, level: link.level, cost: link.cost });
-            edges[link.b as usize].push(Edge { to: link.a, back: a, level: link.level, cost: link.cost });
+            edges[link.a as usize].push(SwitchPort { to: link.b, back: b, level: link.level, cost: link.cost });
+            edges[link.b as usize].push(SwitchPort { to: link.a, back: a, level: link.level, cost: link.cost });
         }
         let degree = edges.iter().map(Vec::len).max().unwrap_or(0).max(1) as u32;
         let slowest = links.iter().map(|link| link.level.rate).min().unwrap_or(local.rate);

@@ -93,31 +93,39 @@ impl Router {
     }
 
     /// The port, counted from the first one to a switch, by which a packet gets nearer to a switch.
-    fn port_towards(&self, node: u32, to: u32, packet: &Packet, dead: Option<&mut Dead>) -> Option<u32> {
-        let graph = self.topology.graph()?;
-        let switch = self.switch_of(node);
-        let mut ports = Vec::new();
-        match dead {
-            None => graph.next(switch, to, |port| ports.push(port)),
-            Some(dead) => {
-                let (planes, plane) = (self.planes, self.plane_of(node));
-                let first =
-                    |switch: u32| self.leaf_link + (switch * planes + plane) * self.leaf_ports + self.hosts_per_leaf;
-                let costs = dead.costs(graph, plane, to, |switch, port| first(switch) + port);
-                let here = costs[switch as usize];
-                if here == FAR {
-                    return None;
-                }
-                graph.ports(switch, |port, far, cost| {
-                    if costs[far as usize].checked_add(cost) == Some(here) {
-                        ports.push(port);
-                    }
-                });
-                ports.retain(|&port| dead.is_alive(first(switch) + port));
+    fn port_towards(&self, node: u32, to: u32, packet: &Packet, mut dead: Option<&mut Dead>) -> Option<u32> {
+        let mut count = 0u64;
+        self.ports_towards(node, to, dead.as_deref_mut(), |_| count += 1);
+        let wanted = (self.hash(node, packet, 0) * count) >> 32;
+        let (mut at, mut chosen) = (0, None);
+        self.ports_towards(node, to, dead, |port| {
+            if at == wanted {
+                chosen = Some(port);
             }
+            at += 1;
+        });
+        chosen
+    }
+
+    /// Calls `each` with the ports of a switch that lead nearer to another one, in order, over links that are not known to be dead.
+    fn ports_towards(&self, node: u32, to: u32, dead: Option<&mut Dead>, mut each: impl FnMut(u32)) {
+        let Some(graph) = self.topology.graph() else { return };
+        let switch = self.switch_of(node);
+        let Some(dead) = dead else { return graph.next(switch, to, each) };
+        let (planes, plane) = (self.planes, self.plane_of(node));
+        let first = |switch: u32| self.leaf_link + (switch * planes + plane) * self.leaf_ports + self.hosts_per_leaf;
+        let costs = dead.costs(graph, plane, to, |switch, port| first(switch) + port);
+        let here = costs[switch as usize];
+        if here == FAR {
+            return;
         }
-        let at = (self.hash(node, packet, 0) * ports.len() as u64) >> 32;
-        ports.get(at as usize).copied()
+        let mut nearer = Vec::new();
+        graph.ports(switch, |port, far, cost| {
+            if costs[far as usize].checked_add(cost) == Some(here) {
+                nearer.push(port);
+            }
+        });
+        nearer.into_iter().filter(|&port| dead.is_alive(first(switch) + port)).for_each(&mut each);
     }
 
     /// The two paths between which the source's switch chooses for a packet that has just come from a host; `None` if there is no
@@ -156,12 +164,12 @@ impl Router {
 
     /// The ports up that lead nearer to a host's switch at `time`, over links that are not known to be dead.
     pub(super) fn nearer_in_graph(&mut self, node: u32, destination: u32, time: u64, places: &mut Vec<u32>) {
-        let Some(graph) = self.topology.graph() else { return };
         let (up, to) = (self.gates[(node - self.hosts) as usize].up, self.leaf_of(destination));
-        graph.next(self.switch_of(node), to, |port| places.push(up + port));
-        let (first, hosts) = (self.leaf_link + (node - self.leaf_node) * self.leaf_ports, self.hosts_per_leaf);
-        if let Some(dead) = self.detours.as_mut().and_then(|detours| detours.at(time)) {
-            places.retain(|place| dead.is_alive(first + hosts + place - up));
+        let mut detours = self.detours.take();
+        let dead = detours.as_mut().and_then(|detours: &mut Box<Detours>| detours.at(time));
+        if !dead.as_ref().is_some_and(|dead| dead.cuts_off(destination, self.plane_of(node))) {
+            self.ports_towards(node, to, dead, |port| places.push(up + port));
         }
+        self.detours = detours;
     }
 }

@@ -126,7 +126,7 @@ impl<'a> Slice<'a> {
         let cut_off = faults.routing.last().is_some_and(|&(time, ..)| time > plan.time_limit.0);
         let sampler = Sampler::new(plan, cut, index);
         let mut slice = Slice {
-            config: config,
+            config,
             clock: EventClock::new(calendar, cut_off),
             ports: Vec::new(),
             limits: Vec::new(),
