@@ -60,8 +60,8 @@ fn every_mistake_names_key_value_and_remedy() {
         ("[fabric]\nkind = \"fat-tree\"\nk = 5", &["needs an even number of switch ports; write 4 or 6"]),
         ("[fabric]\nkind = \"fat-tree\"\nk = 4\nhosts = 17", &["more than a fat tree of k = 4 holds, 16"]),
         (
-            "[fabric]\nkind = \"torus\"",
-            &["fabric.kind = \"torus\": is not known; known: leaf-spine, fat-tree, multi-plane, sites, htsim"],
+            "[fabric]\nkind = \"ring\"",
+            &["fabric.kind = \"ring\": is not known; known: leaf-spine, fat-tree, multi-plane, sites, dragonfly, torus, hyperx, graph, htsim"],
         ),
         (
             "[fabric]\nkind = \"multi-plane\"\nhosts = 4096\nplanes = 16\nrouting = \"source\"",
