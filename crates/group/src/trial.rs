@@ -8,8 +8,8 @@ use strandway_udp::{Completion, Error, Group, Node};
 /// The control message of a trial; its kind is used by no program.
 pub(crate) const PROBE: ControlMessage = ControlMessage::Custom { kind: 0x4dff, words: [0; 4] };
 
-/// One member's part of a trial. Call [`Trial::say`] [`Trial::ROUNDS`] times, at intervals of [`Trial::EVERY`], and
-/// pass all completions to [`Trial::hear`].
+/// One member's part of a trial. Call [`Trial::send`] [`Trial::ROUNDS`] times, at intervals of [`Trial::EVERY`], and
+/// pass all completions to [`Trial::handle_completion`].
 #[derive(Clone, Debug)]
 pub struct Trial {
     planes: usize,

@@ -61,7 +61,9 @@ fn every_mistake_names_key_value_and_remedy() {
         ("[fabric]\nkind = \"fat-tree\"\nk = 4\nhosts = 17", &["more than a fat tree of k = 4 holds, 16"]),
         (
             "[fabric]\nkind = \"ring\"",
-            &["fabric.kind = \"ring\": is not known; known: leaf-spine, fat-tree, multi-plane, sites, dragonfly, torus, hyperx, graph, htsim"],
+            &[
+                "fabric.kind = \"ring\": is not known; known: leaf-spine, fat-tree, multi-plane, sites, dragonfly, torus, hyperx, graph, htsim",
+            ],
         ),
         (
             "[fabric]\nkind = \"multi-plane\"\nhosts = 4096\nplanes = 16\nrouting = \"source\"",
