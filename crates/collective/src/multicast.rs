@@ -325,8 +325,8 @@ impl Multicast {
         }
     }
 
-    /// The same if ranks forward chunks to each other: the time of all shares, and a round trip and a chunk for each
-    /// rank on the way.
+    /// The duration of the multicast without losses if ranks forward chunks to each other: the time of all shares, and
+    /// a round trip and a chunk for each rank on the way.
     fn chain_schedule(&self) -> Span {
         let all: u64 = (0..self.layout.shares()).map(|share| self.wire_bytes(share)).sum();
         self.paced_rate().time_for(Bytes(all)) + (self.rtt + self.chunk_time()) * u64::from(self.ranks.count())

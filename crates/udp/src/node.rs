@@ -249,13 +249,14 @@ impl Node {
         self.memory.register(buffer)
     }
 
-    /// The same with memory that somebody else owns, and that nobody else touches while it is registered. Nothing is
-    /// copied.
+    /// Takes memory into the node that somebody else owns, and that nobody else touches while it is registered. Nothing
+    /// is copied.
     pub fn register_static(&mut self, buffer: &'static mut [u8]) -> Region {
         self.memory.register_static(buffer)
     }
 
-    /// The same with memory that is only read: what is sent or written from. It takes no receives and has no keys.
+    /// Takes memory into the node that it only reads, for sends and writes. The region takes no receives and has no
+    /// keys.
     pub fn show(&mut self, buffer: &'static [u8]) -> Region {
         self.memory.show(buffer)
     }
@@ -285,8 +286,8 @@ impl Node {
         self.memory.bytes(region)
     }
 
-    /// The same bytes, to change them. If an unfinished send or write reads a byte that changes, the peer may get the
-    /// old or the new one.
+    /// The bytes of a region, to change them. If an unfinished send or write reads a byte that changes, the peer may
+    /// get the old or the new one.
     ///
     /// # Errors
     /// If it is not registered.
@@ -333,8 +334,8 @@ impl Node {
         self.connect_to_shard(peer, self.wish)
     }
 
-    /// The same, and asks for shard `shard` modulo the number of nodes that share the peer's addresses. A node that
-    /// shares them with none does not heed it.
+    /// Begins a connection as [`Node::connect`] does, and asks for shard `shard` modulo the number of nodes that share
+    /// the peer's addresses. A node that shares them with no other ignores the wish.
     ///
     /// # Errors
     /// As for [`Node::connect`].

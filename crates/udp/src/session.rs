@@ -128,9 +128,9 @@ pub struct SessionCounters {
     pub routes_lost: Vec<u64>,
     /// Is each plane in use at present?
     pub up: Vec<bool>,
-    /// MRC's transport acknowledgements, sent and received; other layouts have none.
+    /// MRC's transport acknowledgements sent; other layouts have none.
     pub transport_acks_sent: u64,
-    /// The same that were received.
+    /// MRC's transport acknowledgements received; other layouts have none.
     pub transport_acks_received: u64,
     /// The last round trip that a ping measured, in picoseconds, wake-ups included; zero before the first.
     pub ping_rtt: Span,
@@ -243,7 +243,7 @@ pub(crate) struct NodeContext<'a> {
 }
 
 impl NodeContext<'_> {
-    /// The same with a time of another clock.
+    /// This context with a time of another clock.
     fn at(&mut self, now: Time) -> NodeContext<'_> {
         NodeContext {
             now,

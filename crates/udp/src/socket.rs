@@ -131,7 +131,7 @@ impl Udp {
         Udp::set_up(socket, address, receive, send, without)
     }
 
-    /// The same with a port that another socket of this process has, and shares ([`Udp::share`]).
+    /// Opens it with a port that another socket of this process has, and shares ([`Udp::share`]).
     pub(crate) fn open_shared(
         address: SocketAddrV6,
         receive: usize,

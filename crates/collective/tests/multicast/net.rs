@@ -49,7 +49,7 @@ pub fn operation(ranks: u32, root: Option<u32>, bytes: u64, chains: u32, recover
     }
 }
 
-/// The same operation with parity: `m` parity chunks per `k` data chunks.
+/// Adds parity to an operation: `m` parity chunks per `k` data chunks.
 pub fn with_parity(op: Multicast, k: usize, m: usize) -> Multicast {
     let code = Code::mds(k, m).expect("few pieces");
     Multicast { parity: Some(Parity::new(op.layout, code).expect("few chunks")), ..op }

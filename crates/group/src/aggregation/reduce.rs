@@ -509,7 +509,8 @@ impl Team {
         Ok(())
     }
 
-    /// The same with 16-bit numbers (bfloat16): sums are rounded once, to the nearest number, ties to even.
+    /// Adds up 16-bit numbers (bfloat16) as [`Team::all_reduce`] does 32-bit ones. Sums are rounded once, to the
+    /// nearest number, ties to even.
     ///
     /// # Errors
     /// As [`Team::all_reduce`].

@@ -394,7 +394,7 @@ impl Group {
     /// The root's numbers become the reduction of all.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Group::all_reduce`].
     pub fn reduce<T: Number>(&self, numbers: &mut [T], reduction: Reduction, root: u32) -> Result<(), Failure> {
         let at = Span::whole(0, size_of_val(numbers));
         self.run(Job::Reduce { at, root }, vec![Buffer::borrow_mut(numbers)], T::ELEMENT, reduction)
@@ -403,7 +403,7 @@ impl Group {
     /// Everybody gets the root's numbers.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Group::all_reduce`].
     pub fn broadcast<T: Number>(&self, numbers: &mut [T], root: u32) -> Result<(), Failure> {
         let at = Span::whole(0, size_of_val(numbers));
         self.run(Job::Broadcast { at, root }, vec![Buffer::borrow_mut(numbers)], T::ELEMENT, Reduction::Sum)
@@ -412,7 +412,7 @@ impl Group {
     /// Everybody gets the numbers of all, rank by rank; `output` is as long as all of them.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Group::all_reduce`].
     pub fn all_gather<T: Number>(&self, input: &[T], output: &mut [T]) -> Result<(), Failure> {
         let length = size_of_val(input);
         self.fits("all_gather", "the output", size_of_val(output), length)?;
@@ -423,7 +423,7 @@ impl Group {
     /// Rank `r` gets the reduction of everybody's block `r`; `input` has a block as long as `output` for each rank.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Group::all_reduce`].
     pub fn reduce_scatter<T: Number>(
         &self,
         input: &[T],
@@ -439,7 +439,7 @@ impl Group {
     /// Rank `r` gets everybody's block `r`, rank by rank; both slices are a multiple of the number of ranks long.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Group::all_reduce`].
     pub fn all_to_all<T: Number>(&self, input: &[T], output: &mut [T]) -> Result<(), Failure> {
         let length = input.len() / self.ranks() as usize * size_of::<T>();
         self.fits("all_to_all", "the input", size_of_val(input), length)?;
@@ -451,7 +451,7 @@ impl Group {
     /// The root gets the numbers of all, rank by rank; elsewhere `output` is empty.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Group::all_reduce`].
     pub fn gather<T: Number>(&self, input: &[T], output: &mut [T], root: u32) -> Result<(), Failure> {
         let length = size_of_val(input);
         if root == self.rank {
@@ -465,7 +465,7 @@ impl Group {
     /// Rank `r` gets the root's block `r`; elsewhere `input` is empty.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Group::all_reduce`].
     pub fn scatter<T: Number>(&self, input: &[T], output: &mut [T], root: u32) -> Result<(), Failure> {
         let length = size_of_val(output);
         if root == self.rank {
@@ -479,7 +479,7 @@ impl Group {
     /// Sends numbers to a rank, to a receive with the same tag and length.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Group::all_reduce`].
     pub fn send<T: Number>(&self, numbers: &[T], to: u32, tag: u32) -> Result<(), Failure> {
         self.start_send(to, tag, Buffer::borrow(numbers), None)?.wait().map(drop)
     }
@@ -487,7 +487,7 @@ impl Group {
     /// Receives numbers from a rank, or from anybody; gives the sender's rank.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Group::all_reduce`].
     pub fn recv<T: Number>(&self, numbers: &mut [T], from: Option<u32>, tag: u32) -> Result<u32, Failure> {
         let source = self.start_recv(from, tag, Buffer::borrow_mut(numbers), None)?.wait()?;
         Ok(source.or(from).unwrap_or_default())
@@ -496,7 +496,7 @@ impl Group {
     /// Returns when all ranks have called it.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Group::all_reduce`].
     pub fn barrier(&self) -> Result<(), Failure> {
         self.run(Job::Barrier, Vec::new(), Element::U8, Reduction::Sum)
     }

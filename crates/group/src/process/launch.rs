@@ -170,8 +170,8 @@ impl Group {
         Ok(group)
     }
 
-    /// The same with a process of the group's own, which ends with it: for several ranks in one operating system
-    /// process.
+    /// Meets the other ranks at a store, with a process of the group's own, which ends with it: for several ranks in
+    /// one operating system process.
     ///
     /// # Errors
     /// As for [`Group::meet`].

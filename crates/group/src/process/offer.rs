@@ -65,7 +65,7 @@ impl Names {
 pub(super) struct Offer {
     /// Host name and process number, for messages.
     pub(super) host: String,
-    /// The same text at all processes that share a network stack.
+    /// A text that is equal at all processes that share a network stack.
     pub(super) place: String,
     /// The address on each plane, if the user has given them, or the process has them already.
     pub(super) given: Vec<SocketAddrV6>,
@@ -194,7 +194,7 @@ pub(super) fn one_line(reason: &str) -> String {
     reason.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(REASON_MAX).collect()
 }
 
-/// The same text at all processes that share a network stack: that boot of that kernel, and the network namespace.
+/// A text that is equal at all processes that share a network stack: the boot of the kernel, and the network namespace.
 fn place() -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = fs::read_link("/proc/self/ns/net").map(|link| link.display().to_string()).unwrap_or_default();

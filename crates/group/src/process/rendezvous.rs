@@ -130,7 +130,7 @@ impl Group {
         Ok(visit(store, (rank, ranks), options, &offer, known, start)?.1)
     }
 
-    /// The same for processes that are there or are started when the planes are known.
+    /// Meets the other ranks at a store, with a process that runs already or is started when the planes are known.
     pub(super) fn form_by(
         store: &mut impl Store,
         (rank, ranks): (u32, u32),

@@ -58,8 +58,9 @@ impl Endpoint {
         Some(SharedWindow { congestion, in_flight: 0, is_open: true })
     }
 
-    /// Gives a connection a window that it shares, until [`Endpoint::take_window`]. `share`: what that gave last, or
-    /// [`SharedWindow::join`] was told; `ahead` as above.
+    /// Gives a connection a window that it shares, until [`Endpoint::take_window`]. `share`: the value that this call
+    /// returned last, or that [`SharedWindow::join`] got. `ahead`: picoseconds by which the connection's clock is ahead
+    /// of the window's.
     pub fn grant_window(&mut self, now: Time, on: ConnectionId, window: &SharedWindow, share: u64, ahead: i128) {
         let Some(slot) = self.connections.find(on) else { return };
         let Some(connection) = self.connections.get_mut(slot) else { return };

@@ -201,7 +201,7 @@ impl Session {
         }
     }
 
-    /// The same with the node's time.
+    /// Takes over the findings of the monitor; `now` is the node's time.
     pub(crate) fn handle_watch(&mut self, now: Time, watches: &PeerMonitors) {
         self.adopt(self.own(now), watches);
     }
