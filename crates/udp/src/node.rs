@@ -10,7 +10,7 @@ macro_rules! node_context {
             planes: &mut $node.planes,
             memory: &mut $node.memory,
             completions: &mut $node.completions,
-            watches: &mut $node.watches,
+            monitors: &mut $node.monitors,
             windows: &mut $node.windows,
             requests: &mut $node.requests,
         }
@@ -95,7 +95,7 @@ pub struct Node {
     ready: VecDeque<u32>,
     /// When to look at the connections that are not ready, by slot.
     deadlines: Deadlines,
-    watches: PeerMonitors,
+    monitors: PeerMonitors,
     windows: Windows,
     /// If two turns are further apart, the node itself may be the reason why it heard nothing.
     absence_max: Span,
@@ -182,7 +182,7 @@ impl Node {
             free: Vec::new(),
             ready: VecDeque::new(),
             deadlines: Deadlines::default(),
-            watches: PeerMonitors::new(span(config.plane_timeout), span(config.peer_timeout)),
+            monitors: PeerMonitors::new(span(config.plane_timeout), span(config.peer_timeout)),
             windows: Windows::default(),
             absence_max: span(config.plane_timeout).min(Span(span(config.peer_timeout).0 / 2)),
             unconfirmed: Vec::new(),
@@ -543,7 +543,7 @@ impl Node {
     /// # Errors
     /// As for [`Node::connection_counters`].
     pub fn silence(&self, connection: Connection) -> Result<Duration, Error> {
-        let heard = self.watches.heard(self.session(connection)?.watch);
+        let heard = self.monitors.heard(self.session(connection)?.monitor);
         Ok(Duration::from_nanos(self.clock.now().since(heard).0 / 1_000))
     }
 
@@ -584,7 +584,7 @@ impl Node {
 
     /// Number of peer nodes. Connections that are known to lead to one node count as one peer and are watched as one.
     pub fn peers(&self) -> usize {
-        self.watches.count_peers()
+        self.monitors.count_peers()
     }
 
     /// Counters of events that belong to no open connection.
