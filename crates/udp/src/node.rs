@@ -223,9 +223,9 @@ impl Node {
         self.planes.iter().map(|plane| plane.address().map(Into::into)).collect()
     }
 
-    /// The plane and address of a port that has refused a datagram of this node (ICMP "port unreachable"), once for each
-    /// refusal, while [`Config::hear_refusals`] is set. The kernel of the other host limits how many it sends. A refusal
-    /// can be forged: count it only while nothing genuine is heard of the peer.
+    /// The plane and address of a port that has refused a datagram of this node (ICMP "port unreachable"), once for
+    /// each refusal, while [`Config::hear_refusals`] is set. The kernel of the other host limits how many it sends. A
+    /// refusal can be forged: count it only while nothing genuine is heard of the peer.
     pub fn take_refusal(&mut self) -> Option<(usize, SocketAddr)> {
         self.planes.iter_mut().enumerate().find_map(|(plane, one)| Some((plane, one.take_refusal()?.into())))
     }
@@ -402,8 +402,8 @@ impl Node {
         self.post(connection, region, &range, Descriptor::Send { number: 0 })
     }
 
-    /// Sends the peer's program a control message: one packet, which may be lost and is not repeated. It does not wait behind
-    /// operations.
+    /// Sends the peer's program a control message: one packet, which may be lost and is not repeated. It does not wait
+    /// behind operations.
     ///
     /// # Errors
     /// If there is no such connection, or it is not established.
@@ -552,8 +552,8 @@ impl Node {
         self.planes.iter().map(|plane| plane.counters).collect()
     }
 
-    /// Bytes that have left by all planes, with UDP and IP headers, and Ethernet frames (38 bytes each, preamble, checksum
-    /// and gap included).
+    /// Bytes that have left by all planes, with UDP and IP headers, and Ethernet frames (38 bytes each, preamble,
+    /// checksum and gap included).
     pub fn wire_bytes(&self) -> u64 {
         let each = self.planes.iter().zip(&self.config.planes).map(|(plane, ours)| {
             let headers = if is_ipv4(*ours.ip()) { 28 } else { 48 };

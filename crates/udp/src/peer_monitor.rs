@@ -1,11 +1,11 @@
-//! Whether the peer nodes live, and which planes lead to them: one [`PeerMonitor`] per peer node, shared by all connections
-//! with that node.
+//! Whether the peer nodes live, and which planes lead to them: one [`PeerMonitor`] per peer node, shared by all
+//! connections with that node.
 //!
-//! A connection begins with a monitor of its own. If there is an older monitor at the same addresses, the side that called
-//! proves with a ping that both connections lead to the same node: the ping carries a code that only the two ends of
-//! the older connection can make. If the pong carries a code that the peer made in the same way, the connection joins
-//! the older monitor. An address alone would prove nothing: a node that was started again has the address of the one
-//! before. `proof.rs` has the codes.
+//! A connection begins with a monitor of its own. If there is an older monitor at the same addresses, the side that
+//! called proves with a ping that both connections lead to the same node: the ping carries a code that only the two
+//! ends of the older connection can make. If the pong carries a code that the peer made in the same way, the connection
+//! joins the older monitor. An address alone would prove nothing: a node that was started again has the address of the
+//! one before. `proof.rs` has the codes.
 
 mod proof;
 mod size;
@@ -353,8 +353,8 @@ impl PeerMonitors {
     }
 
     /// A member's peer has answered from a new address; `peers` are its addresses on all planes now. Returns the
-    /// member's monitor from now on. If the monitor has other members, they may not have moved: the member leaves them, and
-    /// joins those that moved to the new address before it.
+    /// member's monitor from now on. If the monitor has other members, they may not have moved: the member leaves them,
+    /// and joins those that moved to the new address before it.
     pub(crate) fn handle_move(
         &mut self,
         now: Time,

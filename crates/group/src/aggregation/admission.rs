@@ -66,7 +66,7 @@ impl Setup {
 
     /// The place of the parameter servers, if there is no parent.
     fn above(&self) -> Above {
-        if self.config.server_apart { Above::Apart } else { Above::Desk }
+        if self.config.server_apart { Above::Apart } else { Above::Here }
     }
 
     fn send_order(&self, order: impl Fn() -> Order) {
@@ -142,8 +142,8 @@ impl JobAdmission {
         self.job.number
     }
 
-    /// Serves the admission address once, for at most `at_most`; returns its events. A peer can only end itself and its session: an
-    /// error is one of this machine.
+    /// Serves the admission address once, for at most `at_most`; returns its events. A peer can only end itself and its
+    /// session: an error is one of this machine.
     pub(super) fn turn(&mut self, setup: &Setup, at_most: Duration) -> Result<Vec<SwitchEvent>, GroupError> {
         let mut wait = at_most;
         // The admission addresses of other jobs have their turn even if this one's peers never pause.

@@ -33,13 +33,14 @@ impl Drop for SetAtEnd<'_> {
     }
 }
 
-/// Serves two jobs, of which the first may hold a quarter of the slots, while `work` runs with their admission addresses.
+/// Serves two jobs, of which the first may hold a quarter of the slots, while `work` runs with their admission
+/// addresses.
 fn serving(system: System, work: impl FnOnce(&[SocketAddrV6]) + Send) -> SwitchStatus {
     let jobs = [(1, 0.25), (2, 1.0)].map(|(number, share)| JobConfig { number, key: key(number), share });
     let config = SwitchConfig::new("[::1]:0".parse().expect("an address"), system);
     let config = SwitchConfig { jobs: jobs.into(), slots: SLOTS, elements: LANES, silence: SILENCE, ..config };
     let mut switch = Switch::start(config).expect("it starts");
-    let admissions = [1, 2].map(|job| switch.admission(job).expect("a door"));
+    let admissions = [1, 2].map(|job| switch.admission(job).expect("an admission address"));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

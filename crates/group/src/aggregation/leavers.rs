@@ -91,18 +91,20 @@ fn serve_once(what: &str, switch: &mut Switch, random: &mut Random) {
         while let Some(completion) = admission.node.wait(Duration::ZERO).expect("sockets work") {
             let closed = if admission.number() == 1 { cut(&mut admission.node, &completion, random) } else { None };
             for completion in [Some(completion), closed].into_iter().flatten() {
-                let heeded = admission.handle_completion(&switch.setup, completion);
-                heeded.unwrap_or_else(|error| panic!("{what}: a peer has ended the switch: {error}"));
+                let handled = admission.handle_completion(&switch.setup, completion);
+                handled.unwrap_or_else(|error| panic!("{what}: a peer has ended the switch: {error}"));
             }
         }
     }
 }
 
-/// Serves these switches, whose last one has the honest workers, while peers attack the admission addresses of job 1 at all of them.
+/// Serves these switches, whose last one has the honest workers, while peers attack the admission addresses of job 1 at
+/// all of them.
 fn attack(what: &str, mut switches: Vec<Switch>, server_apart: bool, few: u32) {
-    let admissions: Vec<SocketAddrV6> = switches.iter().map(|switch| switch.admission(1).expect("a door")).collect();
-    let last = switches.last().expect("a switch").admission(2).expect("a door");
-    let above = switches[0].admission(2).expect("a door");
+    let admissions: Vec<SocketAddrV6> =
+        switches.iter().map(|switch| switch.admission(1).expect("an admission address")).collect();
+    let last = switches.last().expect("a switch").admission(2).expect("an admission address");
+    let above = switches[0].admission(2).expect("an admission address");
     let mut leaver = Leaver::new(terms::admission(&key(1), loopback(), SILENCE).expect("a key"), 11);
     let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -153,7 +155,8 @@ fn a_peer_that_says_anything_and_leaves_ends_no_switch_and_no_other_job() {
     }
 }
 
-/// A switch that takes racks, and the address that they have for it: a rack finds the admission addresses of its jobs by their numbers.
+/// A switch that takes racks, and the address that they have for it: a rack finds the admission addresses of its jobs
+/// by their numbers.
 fn start_top(system: System) -> (Switch, SocketAddrV6) {
     let mut base = (0..50).map(|at| 23_000 + (std::process::id() as u16 % 500) * 16 + 4 * at);
     let top = base.find_map(|port| {
@@ -161,7 +164,7 @@ fn start_top(system: System) -> (Switch, SocketAddrV6) {
         Switch::start(SwitchConfig { racks: true, address, ..of(system) }).ok()
     });
     let top = top.expect("some ports are free");
-    let one = top.admission(1).expect("a door");
+    let one = top.admission(1).expect("an admission address");
     let parent = SocketAddrV6::new(*one.ip(), one.port() - 1, 0, 0);
     (top, parent)
 }
@@ -171,7 +174,7 @@ fn a_switch_counts_the_racks_of_a_session() {
     let (top, parent) = start_top(System::Atp);
     let rack = || Switch::start(SwitchConfig { parent: Some(parent), ..of(System::Atp) }).expect("it starts");
     let mut switches = [top, rack(), rack()];
-    let admissions = [1, 2].map(|rack: usize| switches[rack].admission(1).expect("a door"));
+    let admissions = [1, 2].map(|rack: usize| switches[rack].admission(1).expect("an admission address"));
     std::thread::scope(|scope| {
         let joining = [0, 1].map(|worker: u16| {
             scope.spawn(move || {
@@ -206,7 +209,7 @@ fn a_parent_that_says_anything_and_leaves_does_not_end_its_rack() {
     let address = SocketAddrV6::new(*loopback().ip(), parent.addresses()[0].port() - 1, 0, 0);
     let mut rack =
         Switch::start(SwitchConfig { parent: Some(address), ..of(System::Esa(Esa::default())) }).expect("it starts");
-    let admission = rack.admission(1).expect("a door");
+    let admission = rack.admission(1).expect("an admission address");
     let mut cuts = Random::new(5, StreamKind::Workload, 2);
     for round in 0..rounds(100) {
         let mut worker = Node::bind(terms::admission(&key(1), loopback(), SILENCE).expect("a key")).expect("a node");
@@ -248,8 +251,8 @@ fn a_switch_that_says_anything_and_leaves_does_not_end_a_parameter_server() {
             while let Some(completion) = server.node.wait(Duration::ZERO).expect("sockets work") {
                 let closed = cut(&mut server.node, &completion, &mut cuts);
                 for completion in [Some(completion), closed].into_iter().flatten() {
-                    let heeded = server.handle_completion(completion);
-                    heeded.unwrap_or_else(|error| panic!("the switch has ended the server: {error}"));
+                    let handled = server.handle_completion(completion);
+                    handled.unwrap_or_else(|error| panic!("the switch has ended the server: {error}"));
                 }
             }
         });
@@ -299,7 +302,7 @@ fn a_parameter_server_takes_no_terms_that_no_switch_offers() {
 /// The reason with which a switch refuses these wishes, serving until all have an answer; `None` for a welcome.
 fn answers_to(config: SwitchConfig, wishes: &[Join]) -> Vec<Option<Refusal>> {
     let mut switch = Switch::start(config).expect("it starts");
-    let admission = switch.admission(1).expect("a door");
+    let admission = switch.admission(1).expect("an admission address");
     std::thread::scope(|scope| {
         let asking: Vec<_> = wishes
             .iter()
@@ -333,7 +336,7 @@ fn a_worker_has_a_number_below_that_of_all_workers() {
 #[test]
 fn a_worker_asks_again_if_the_switch_was_silent_for_a_while() {
     let mut switch = Switch::start(SwitchConfig { racks: true, ..of(System::Atp) }).expect("it starts");
-    let admission = switch.admission(1).expect("a door");
+    let admission = switch.admission(1).expect("an admission address");
     let ask = |worker: u16| {
         let key = key(1);
         let way = SwitchAccess { silence: Duration::from_millis(500), ..way(admission, &key) };
@@ -361,7 +364,7 @@ fn a_worker_asks_again_if_the_switch_was_silent_for_a_while() {
 #[test]
 fn a_rack_that_takes_no_answers_is_cut_off() {
     let mut switch = Switch::start(SwitchConfig { racks: true, ..of(System::Atp) }).expect("it starts");
-    let admission = switch.admission(1).expect("a door");
+    let admission = switch.admission(1).expect("an admission address");
     let mut rack = Node::bind(terms::admission(&key(1), loopback(), SILENCE).expect("a key")).expect("a node");
     let connection = rack.connect(&[admission]).expect("a connection");
     // Each wish is refused, and the rack posts no receive for an answer.

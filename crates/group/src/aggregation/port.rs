@@ -100,8 +100,8 @@ pub(super) struct Parent {
 /// The place of a session's parameter server.
 #[derive(Clone, Debug)]
 pub(super) enum Above {
-    /// Here.
-    Desk,
+    /// This switch.
+    Here,
     /// A process of its own.
     Apart,
     /// The parent's.
@@ -299,7 +299,7 @@ impl AggregatorPort {
         let parent = if let Above::Parent(parent) = &above { Some(parent) } else { None };
         let way = parent.and_then(|parent| Some((parent, *parent.ports.get(usize::from(self.number))?)));
         let session = Session {
-            shard: if matches!(above, Above::Desk) {
+            shard: if matches!(above, Above::Here) {
                 ServerShard::new(&job, self.system, |server| server)
             } else {
                 None

@@ -56,7 +56,7 @@ impl ServerShard {
         self.act(elements, fragment.marks.has(Marks::FLOAT), send);
     }
 
-    /// The time of [`Desk::poll_timeout`] has come.
+    /// The time of [`ServerShard::poll_timeout`] has come.
     pub(super) fn handle_timeout(&mut self, now: Time, send: &mut dyn FnMut(Packet, &[i32])) {
         self.server.handle_timeout(now);
         self.act(&[], false, send);

@@ -1,8 +1,9 @@
-//! The switch as a process: an admission address for each job, where its workers join, and a thread for each port, which adds.
+//! The switch as a process: an admission address for each job, where its workers join, and a thread for each port,
+//! which adds.
 //!
-//! At an admission address listens a [`Node`] with the job's key, so only workers with the key get in. Each worker gets its own secret for
-//! its fragments. When a worker's connection ends, its session ends. The thread that calls [`Switch::turn`] serves the
-//! admission addresses.
+//! At an admission address listens a [`Node`] with the job's key, so only workers with the key get in. Each worker gets
+//! its own secret for its fragments. When a worker's connection ends, its session ends. The thread that calls
+//! [`Switch::turn`] serves the admission addresses.
 //!
 //! A switch with a parent is a rack: it adds up its own workers, and the parent adds up the sums of racks.
 
@@ -37,8 +38,8 @@ pub struct JobConfig {
 /// The settings of a switch. [`SwitchConfig::new`] gives defaults.
 #[derive(Clone, Debug)]
 pub struct SwitchConfig {
-    /// Its address. The admission address of job `n` has this port plus `n`; the ports of fragments follow from this port plus
-    /// [`SwitchConfig::FRAGMENTS`] on. Port 0 takes any free ones.
+    /// Its address. The admission address of job `n` has this port plus `n`; the ports of fragments follow from this
+    /// port plus [`SwitchConfig::FRAGMENTS`] on. Port 0 takes any free ones.
     pub address: SocketAddrV6,
     /// The system that it runs.
     pub system: System,
@@ -52,8 +53,8 @@ pub struct SwitchConfig {
     pub jobs: Vec<JobConfig>,
     /// Do switches with this one as their parent join as racks? Then a session begins when all workers have joined.
     pub racks: bool,
-    /// The address of the switch that adds the sums of racks; the admission address of job `n` has its port plus `n`, and the same
-    /// key. The parent must have the same system, slots and ports.
+    /// The address of the switch that adds the sums of racks; the admission address of job `n` has its port plus `n`,
+    /// and the same key. The parent must have the same system, slots and ports.
     pub parent: Option<SocketAddrV6>,
     /// Are the jobs' parameter servers processes of their own ([`ParameterServer`](super::ParameterServer))? Then a
     /// session begins only if its server has joined.
@@ -249,7 +250,7 @@ impl Switch {
         let admission =
             admission.ok_or_else(|| GroupError::Config(format!("job {job}: the switch has no such job")))?;
         let address = admission.node.addresses()?.first().copied().map(kept);
-        address.ok_or_else(|| GroupError::Config(format!("job {job}: its door has no address")))
+        address.ok_or_else(|| GroupError::Config(format!("job {job} has no admission address")))
     }
 
     /// The UDP ports of fragments.

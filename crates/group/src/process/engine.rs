@@ -1,5 +1,5 @@
 //! The engine of a process: one node, its peers, and all collectives under way in all groups. Its thread runs it, or a
-//! caller that waits: see `helm.rs`.
+//! caller that waits: see `progress_engine.rs`.
 
 mod arriving;
 mod connections;
@@ -44,8 +44,8 @@ const NOTES_MAX: usize = 64 << 20;
 /// Memory of failed operations that peers may still write to or read from: ours. Beyond it, the peers that have kept it
 /// longest are disconnected.
 const REMAINS_MAX: usize = 256 << 20;
-/// Processes of no known group that have left, and whose messages may be for a group that is to come: how many, and bytes
-/// of their messages. Ours.
+/// Processes of no known group that have left, and whose messages may be for a group that is to come: how many, and
+/// bytes of their messages. Ours.
 const DEPARTED_MAX: usize = 1_024;
 const DEPARTED_BYTES_MAX: usize = 64 << 20;
 /// Failed calls of a group that are remembered: ours.
@@ -254,7 +254,8 @@ impl Engine {
         }
         if busy && self.ticked.elapsed() >= TICK.min(timeout) {
             self.tick()?;
-            // From its end on: with thousands of tasks a look takes as long as it waits, and packets must move meanwhile.
+            // From its end on: with thousands of tasks a look takes as long as it waits, and packets must move
+            // meanwhile.
             self.ticked = Instant::now();
         }
         Ok(true)

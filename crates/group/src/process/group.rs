@@ -97,8 +97,8 @@ impl Group {
         Ok(Some(Group::new(&self.process, id, rank, members, self.options())))
     }
 
-    /// A group of the same ranks whose calls have numbers of their own, for a part of the program whose calls come in no
-    /// fixed order with the others. Nothing is sent: all ranks call it, once with each `key`.
+    /// A group of the same ranks whose calls have numbers of their own, for a part of the program whose calls come in
+    /// no fixed order with the others. Nothing is sent: all ranks call it, once with each `key`.
     pub fn twin(&self, key: u64) -> Group {
         let id = derive([self.id, u64::MAX - 1, key]);
         Group::new(&self.process, id, self.rank, self.members.to_vec(), self.options())
@@ -189,8 +189,8 @@ impl Group {
         Ok(self.begin(What::Job(job), buffers, element, reduction, timeout))
     }
 
-    /// A collective call that the caller has found wrong before it came here, for the reason `why`: it takes its number,
-    /// and fails at the other ranks, which hear why.
+    /// A collective call that the caller has found wrong before it came here, for the reason `why`: it takes its
+    /// number, and fails at the other ranks, which hear why.
     pub fn refuse(&self, why: &str) {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let text = format!("the call was refused there: {why}");
@@ -242,7 +242,7 @@ impl Group {
         reduction: Reduction,
         timeout: Option<Duration>,
     ) -> Work {
-        let work = Work::new(self.process.helm());
+        let work = Work::new(self.process.progress_engine());
         let timeout = timeout.unwrap_or_else(|| self.options().timeout);
         let counts = matches!(what, What::Job(_));
         let begin = |number| {

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 pub struct Work(Arc<Shared>);
 
 struct Shared {
-    /// Moves the work: a caller that waits for the work steers it.
-    helm: Arc<ProgressEngine>,
+    /// Moves the work. A caller that waits for the work drives it.
+    progress_engine: Arc<ProgressEngine>,
     ended: AtomicBool,
     state: Mutex<State>,
     bell: Condvar,
@@ -29,8 +29,13 @@ struct State {
 }
 
 impl Work {
-    pub(super) fn new(helm: Arc<ProgressEngine>) -> Work {
-        Work(Arc::new(Shared { helm, ended: AtomicBool::new(false), state: Mutex::default(), bell: Condvar::new() }))
+    pub(super) fn new(progress_engine: Arc<ProgressEngine>) -> Work {
+        Work(Arc::new(Shared {
+            progress_engine,
+            ended: AtomicBool::new(false),
+            state: Mutex::default(),
+            bell: Condvar::new(),
+        }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -68,7 +73,7 @@ impl Work {
     pub fn wait_for(&self, timeout: Duration) -> Option<Result<Option<u32>, Failure>> {
         let until = Instant::now().checked_add(timeout);
         if !self.is_ended() {
-            self.0.helm.drive(self, until);
+            self.0.progress_engine.drive(self, until);
         }
         let mut state = self.lock();
         loop {

@@ -338,7 +338,8 @@ impl Node {
                             self.monitors.lose_route(session.monitor, plane);
                         }
                         (Some(State::Open(session)), Failure::TooLarge) if session.is_at(plane, peer) => {
-                            // An interface whose MTU shrinks costs its plane, not the connection, while another one works.
+                            // An interface whose MTU shrinks costs its plane, not the connection, while another one
+                            // works.
                             if self.monitors.has_way_beside(session.monitor, plane) {
                                 self.monitors.set_narrow(self.latest, session.monitor, plane);
                             } else {

@@ -34,8 +34,8 @@ impl PeerMonitors {
         known.and_then(|place| self.by_address.get(&place)).map_or(&[][..], Vec::as_slice)
     }
 
-    /// The proof for a ping of a connection that is alone in its monitor: that it leads to the node of an older monitor, if
-    /// there is one.
+    /// The proof for a ping of a connection that is alone in its monitor: that it leads to the node of an older
+    /// monitor, if there is one.
     pub(crate) fn offer(
         &self,
         monitor: u32,

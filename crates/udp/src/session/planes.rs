@@ -74,8 +74,8 @@ impl Session {
         self.sides.iter().map(|side| side.peer).collect()
     }
 
-    /// Sends the ping of this number for its peer's monitor. If no other connection shares the monitor, the ping carries a
-    /// proof, where there is one, that other connections lead to the same peer.
+    /// Sends the ping of this number for its peer's monitor. If no other connection shares the monitor, the ping
+    /// carries a proof, where there is one, that other connections lead to the same peer.
     pub(crate) fn ping_for_monitor(&mut self, around: &mut NodeContext<'_>, plane: usize, number: u64) {
         let around = &mut around.at(self.own(around.now));
         let offers = self.calls && around.monitors.is_alone(self.monitor);

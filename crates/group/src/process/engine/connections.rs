@@ -176,9 +176,9 @@ impl Engine {
         bytes.extend_from_slice(&self.node.memory(region)?[start..start + length.min(SLOT)]);
         // The connection may have ended behind this message.
         while_connected(self.node.recv(connection, region, start..start + SLOT))?;
-        let heeded = self.handle_message(connection, &bytes);
+        let handled = self.handle_message(connection, &bytes);
         self.heard = bytes;
-        heeded
+        handled
     }
 
     fn handle_message(&mut self, connection: Connection, bytes: &[u8]) -> Outcome {
