@@ -291,7 +291,7 @@ fn a_parameter_server_takes_no_terms_that_no_switch_offers() {
     for (slots, ports, window, elements) in unsound {
         assert!(
             !server.begin(&welcome(slots, ports, window, elements)),
-            "{slots} slots, {window} fragments, {elements} lanes"
+            "{slots} slots, {window} fragments, {elements} elements"
         );
     }
     for (slots, ports, window, elements) in [(1 << 20, 4, 4_096, 256), (2, 1, 1, 1)] {

@@ -120,8 +120,10 @@ impl fmt::Display for Refusal {
         f.write_str(match self {
             Refusal::Version => "the switch speaks another version: update the older side",
             Refusal::Busy => "another team uses the job: end it, or take another job's key",
-            Refusal::Differs => "the workers of the job differ in number, lanes, window or exponents: start all alike",
-            Refusal::TooLarge => "the switch takes 256 lanes and 32 workers at the most, or 32 racks of 32 workers",
+            Refusal::Differs => {
+                "the workers of the job differ in number, elements, window or exponents: start all alike"
+            }
+            Refusal::TooLarge => "the switch takes 256 elements and 32 workers at the most, or 32 racks of 32 workers",
             Refusal::Late => "a later session of the team has begun",
             Refusal::NoParent => "the switch does not reach its parent: start that one, or check the job's key there",
             Refusal::NoRacks => "the switch's parent takes no racks: start it with --racks",

@@ -225,7 +225,10 @@ impl Team {
     /// If options are invalid, or the switch does not accept all ranks; the message has the rank and the reason.
     pub fn join_switch(&mut self, options: NetworkOptions, stop: &impl Fn() -> bool) -> Result<InNetwork, GroupError> {
         if !(1..=LANES_MAX).contains(&options.elements) {
-            return Err(GroupError::Config(format!("{} lanes: take 1 to {LANES_MAX}", options.elements)));
+            return Err(GroupError::Config(format!(
+                "{} elements in a fragment (lanes): take 1 to {LANES_MAX}",
+                options.elements
+            )));
         }
         if self.ranks() as usize > WORKERS_MAX {
             return Err(GroupError::Config(format!("{} ranks: switches add up to {WORKERS_MAX}", self.ranks())));

@@ -104,7 +104,7 @@ impl SwitchConfig {
             return wrong("a switch without a job: name one and its key".into());
         }
         if !(1..=LANES_MAX).contains(&self.elements) {
-            return wrong(format!("{} lanes: take 1 to {LANES_MAX}", self.elements));
+            return wrong(format!("{} elements in a fragment (lanes): take 1 to {LANES_MAX}", self.elements));
         }
         if !(1..=PORTS_MAX).contains(&usize::from(self.ports)) {
             return wrong(format!("{} ports: take 1 to {PORTS_MAX}", self.ports));
