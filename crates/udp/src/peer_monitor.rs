@@ -1,5 +1,5 @@
-//! Whether the peer nodes live, and which planes lead to them: one [`PeerMonitor`] per peer node, shared by all
-//! connections with that node.
+//! Finds out whether the peer nodes live, and which planes lead to them. There is one [`PeerMonitor`] per peer node,
+//! which all connections with that node share.
 //!
 //! A connection begins with a monitor of its own. If there is an older monitor at the same addresses, the side that
 //! called proves with a ping that both connections lead to the same node: the ping carries a code that only the two
@@ -76,7 +76,7 @@ pub(crate) struct PeerMonitor {
     changed: bool,
 }
 
-/// The outcome of [`PeerMonitors::check`].
+/// The result of [`PeerMonitors::check`].
 pub(crate) enum Found {
     /// Nothing was heard of the peer for too long.
     Gone,
@@ -95,7 +95,7 @@ pub(crate) struct PeerMonitors {
     deadlines: Deadlines,
     /// Pings so far; each ping has its own number.
     pings: u64,
-    /// Connections that turned out to lead to the node of another monitor: slot and monitor.
+    /// Connections that lead to the node of another monitor: the connection's slot and that monitor.
     pub(crate) joins: Vec<(u32, u32)>,
     /// Monitors whose members must be told of a change of planes.
     changed: Vec<u32>,
@@ -126,7 +126,7 @@ impl PeerMonitors {
         self.slots.get_mut(monitor as usize)?.as_deref_mut()
     }
 
-    /// A connection begins; it gets a monitor of its own, with this key, over this shard of the peer's addresses.
+    /// A connection begins; it gets a monitor of its own, with this key, for this shard of the peer's addresses.
     pub(crate) fn begin(
         &mut self,
         now: Time,
@@ -192,7 +192,7 @@ impl PeerMonitors {
         }
     }
 
-    /// A connection turned out to lead to the node of a monitor, and joins it.
+    /// A connection that leads to the node of a monitor joins that monitor.
     pub(crate) fn join(&mut self, now: Time, monitor: u32, member: u32, active: bool) {
         let Some(one) = self.get_mut(monitor) else { return };
         one.members.push(member);
@@ -426,7 +426,7 @@ impl PeerMonitors {
         }
     }
 
-    /// A monitor whose deadline has come; [`PeerMonitors::check`] and [`PeerMonitors::settle`] follow.
+    /// A monitor whose deadline has come. The caller then calls [`PeerMonitors::check`] and [`PeerMonitors::settle`].
     pub(crate) fn pop(&mut self, now: Time) -> Option<u32> {
         self.deadlines.pop(now)
     }

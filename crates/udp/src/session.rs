@@ -153,7 +153,7 @@ pub(crate) struct Session {
     remote: u64,
     /// Did this side begin the connection?
     calls: bool,
-    /// The monitor over its peer, and whether this connection counts there as active.
+    /// The number of its peer monitor, and whether this connection counts there as active.
     pub(crate) monitor: u32,
     pub(crate) counted: bool,
     endpoint: Endpoint,

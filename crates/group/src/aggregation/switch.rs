@@ -1,8 +1,8 @@
-//! The switch as a process: an admission address for each job, where its workers join, and a thread for each port,
-//! which adds.
+//! The switch as a process. It has an admission address for each job, where its workers join, and a thread for each
+//! port, which adds.
 //!
-//! At an admission address listens a [`Node`] with the job's key, so only workers with the key get in. Each worker gets
-//! its own secret for its fragments. When a worker's connection ends, its session ends. The thread that calls
+//! A [`Node`] with the job's key listens at each admission address, so only workers with the key get in. Each worker
+//! gets its own secret for its fragments. When a worker's connection ends, its session ends. The thread that calls
 //! [`Switch::turn`] serves the admission addresses.
 //!
 //! A switch with a parent is a rack: it adds up its own workers, and the parent adds up the sums of racks.
@@ -59,7 +59,7 @@ pub struct SwitchConfig {
     /// Are the jobs' parameter servers processes of their own ([`ParameterServer`](super::ParameterServer))? Then a
     /// session begins only if its server has joined.
     pub server_apart: bool,
-    /// A round trip between a worker and the switch, including the time that either takes to wake up. Default 2 ms: a
+    /// A round trip between a worker and the switch, including the time for which either side sleeps. Default 2 ms: a
     /// slice of the scheduler.
     pub rtt: Span,
     /// A peer that is silent for this time counts as gone. Default 1 s.
@@ -140,7 +140,7 @@ impl SwitchConfig {
 /// An event at an admission address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SwitchEvent {
-    /// A session of a job has begun, for this many workers.
+    /// A session of a job has begun.
     Began {
         /// The job.
         job: u16,
@@ -181,9 +181,9 @@ pub struct JobStatus {
     pub number: u16,
     /// Workers that have joined the session.
     pub joined: usize,
-    /// Workers that the session has; 0 if there is none.
+    /// The number of the session's workers; 0 if there is none.
     pub workers: u16,
-    /// Racks that the session has; 0 if there is none, or if it has not begun.
+    /// The number of the session's racks; 0 if there is none, or if it has not begun.
     pub racks: u16,
     /// Is there a parameter server in a process of its own?
     pub server: bool,

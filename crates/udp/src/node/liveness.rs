@@ -1,4 +1,5 @@
-//! Carries out the decisions of monitors: sends pings by a monitor's connections, and tells all of them of changes.
+//! Carries out the decisions of the peer monitors: sends pings by a monitor's connections, and tells all of them of
+//! changes.
 
 use super::{Node, State};
 use crate::error::Reason;
@@ -58,7 +59,7 @@ impl Node {
         }
     }
 
-    /// Connections that turned out to lead to the same node as others join their monitor.
+    /// Connections that lead to the same node as others join the monitor of those.
     pub(super) fn join_monitors(&mut self, now: Time) {
         while let Some((member, monitor)) = self.monitors.joins.pop() {
             if let Some(State::Open(session)) = &mut self.slots[member as usize].state {

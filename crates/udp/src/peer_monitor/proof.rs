@@ -21,21 +21,21 @@ fn proof(key: &MacKey, pong: bool, number: u64, connection: u64) -> [u8; PROOF] 
     key.code(&[&[u8::from(pong)], &number.to_be_bytes(), &connection.to_be_bytes()])
 }
 
-/// Do both belong to monitors over the same node?
+/// Do both keys belong to monitors of the same node?
 pub(super) fn is_same(one: &MacKey, other: &MacKey) -> bool {
     proof(one, false, 0, 0) == proof(other, false, 0, 0)
 }
 
 impl PeerMonitors {
-    /// The monitors at the addresses of a connection and over the same shard as its own monitor, the oldest first.
+    /// The monitors for the addresses and the shard of a connection's own monitor, the oldest first.
     fn at(&self, monitor: u32, peers: &[Option<SocketAddrV6>]) -> &[u32] {
         let shard = self.get(monitor).map_or(0, |one| one.shard);
         let known = peers.iter().enumerate().find_map(|(plane, at)| at.map(|at| (plane, at, shard)));
         known.and_then(|place| self.by_address.get(&place)).map_or(&[][..], Vec::as_slice)
     }
 
-    /// The proof for a ping of a connection that is alone in its monitor: that it leads to the node of an older
-    /// monitor, if there is one.
+    /// The proof for a ping of a connection that is alone in its monitor: it shows that the connection leads to the
+    /// node of an older monitor, if there is one.
     pub(crate) fn offer(
         &self,
         monitor: u32,

@@ -1,5 +1,5 @@
-//! The planes of a connection: which of them its packets may take, by the findings of the monitor over its peer. Also
-//! whether the peer still has this connection, since a peer that lives may have ended it.
+//! The planes of a connection. The findings of the peer monitor decide which planes its packets may take. A peer that
+//! lives may have ended this connection; this is found out here, too.
 
 use super::roaming::Candidate;
 use super::{NodeContext, ONLY, RTTS_MAX, Session};
@@ -14,7 +14,7 @@ use strandway_proto::{PathId, Span, Time};
 /// The most paths of a plane that one ping takes at once: ours. If all of them are dead, the plane counts as dead.
 const PING_PATHS: u32 = 4;
 
-/// One plane as this connection sees it; `up` and `routed` are copied from the monitor over its peer.
+/// The state of one plane for this connection; `up` and `routed` are copied from the peer monitor.
 pub(super) struct PlaneState {
     /// The peer's address on this plane, once it has answered from there.
     pub(super) peer: Option<SocketAddrV6>,
@@ -27,13 +27,13 @@ pub(super) struct PlaneState {
     routed: bool,
 }
 
-/// Whether the peer still has this connection. If no other connection leads to that peer, the monitor answers this
-/// question.
+/// The state of the question whether the peer still has this connection. If no other connection leads to that peer, the
+/// peer monitor answers the question.
 #[derive(Default)]
 pub(super) struct SilenceTimer {
-    /// When the first ping left since the connection last heard something.
+    /// The time of the first ping since this connection last heard something.
     pub(super) since: Option<Time>,
-    /// When to ping again.
+    /// The time of the next ping.
     again: Time,
 }
 
@@ -42,7 +42,7 @@ impl PlaneState {
         PlaneState { peer, candidate: None, up: true, port, routed: true }
     }
 
-    /// May packets take this plane? An engine that keeps a state of every path finds out for itself which paths are
+    /// May packets take this plane? An engine that keeps a state of every path finds out by itself which paths are
     /// dead.
     pub(super) fn is_used(&self, engine_knows: bool) -> bool {
         (self.up || engine_knows) && self.is_connected()
@@ -74,8 +74,8 @@ impl Session {
         self.sides.iter().map(|side| side.peer).collect()
     }
 
-    /// Sends the ping of this number for its peer's monitor. If no other connection shares the monitor, the ping
-    /// carries a proof, where there is one, that other connections lead to the same peer.
+    /// Sends the ping of this number for the peer monitor. If no other connection shares the monitor, the ping carries
+    /// a proof that an older connection leads to the same peer, if there is an older one.
     pub(crate) fn ping_for_monitor(&mut self, around: &mut NodeContext<'_>, plane: usize, number: u64) {
         let around = &mut around.at(self.own(around.now));
         let offers = self.calls && around.monitors.is_alone(self.monitor);
@@ -86,7 +86,7 @@ impl Session {
         self.ping(around, plane, number, proof);
     }
 
-    /// A ping leaves by this connection, so from now on something must be heard on it.
+    /// A ping leaves by this connection, so its answer must come in time.
     fn ask(&mut self, now: Time) {
         if self.doubt.since.is_none() {
             self.doubt = SilenceTimer { since: Some(now), again: now + Span(self.plane_timeout.0 / PINGS) };
@@ -95,7 +95,7 @@ impl Session {
 
     fn ping(&mut self, around: &mut NodeContext<'_>, plane: usize, number: u64, proof: Option<[u8; PROOF]>) {
         let Some(to) = self.sides[plane].peer else { return };
-        // Over several paths at once, so that one dead path does not make the plane seem dead.
+        // The ping takes several paths at once, so that one dead path does not make the plane seem dead.
         let paths = u32::from(around.routes.distinct());
         let copies = paths.min(PING_PATHS);
         for copy in 0..copies {
@@ -108,12 +108,12 @@ impl Session {
         }
     }
 
-    /// Are its pings like its data in all but their length? MRC's layout sends data by other sockets.
+    /// Do pings take the same way as data? MRC's layout sends data by other sockets.
     pub(crate) const fn has_full_pings(&self) -> bool {
         self.mrc.is_none()
     }
 
-    /// Sends a ping of the length of a full packet, for its peer's monitor.
+    /// Sends a ping of the length of a full packet, for the peer monitor.
     pub(crate) fn ping_in_full(&mut self, around: &mut NodeContext<'_>, plane: usize) {
         let now = around.now;
         let Some(to) = self.sides[plane].peer.filter(|_| around.planes[plane].has_room()) else { return };
@@ -168,7 +168,7 @@ impl Session {
         }
     }
 
-    /// The peer's node turned out to be the one that another monitor is over.
+    /// This connection leads to the node that another monitor is for: joins that monitor.
     pub(crate) fn join(&mut self, now: Time, monitors: &mut PeerMonitors, windows: &mut Windows, monitor: u32) {
         let peers = self.peers();
         if self.monitor == monitor || !monitors.get(monitor).is_some_and(|one| one.fits(&peers)) {
@@ -182,7 +182,7 @@ impl Session {
         self.adopt(self.own(now), monitors);
     }
 
-    /// Takes over the findings of the monitor; `now` is this connection's own time.
+    /// Takes over the findings of the monitor; `now` is a time of this connection's own clock.
     fn adopt(&mut self, now: Time, monitors: &PeerMonitors) {
         let Some(monitor) = monitors.get(self.monitor) else { return };
         for (i, (mine, known)) in self.sides.iter_mut().zip(&monitor.sides).enumerate() {
@@ -201,7 +201,7 @@ impl Session {
         }
     }
 
-    /// Takes over the findings of the monitor; `now` is the node's time.
+    /// Takes over the findings of the monitor; `now` is a time of the node's clock.
     pub(crate) fn handle_monitor(&mut self, now: Time, monitors: &PeerMonitors) {
         self.adopt(self.own(now), monitors);
     }
@@ -228,7 +228,7 @@ impl Session {
         self.sides.get(plane).is_some_and(|side| side.peer == Some(address))
     }
 
-    /// Tells its monitor whether it is active, if that has changed.
+    /// Tells the monitor whether this connection is active, if that has changed.
     pub(crate) fn count(&mut self, now: Time, monitors: &mut PeerMonitors) {
         let active = self.is_active();
         if active != self.counted {
@@ -247,9 +247,9 @@ impl Session {
         }
     }
 
-    /// Finds out whether a living peer still has this connection: it may have ended it, and its message was lost. So a
-    /// connection with unfinished work sends a ping when it has heard nothing for `peer_timeout`, and again if there is
-    /// no answer.
+    /// Finds out whether a living peer still has this connection. The peer may have ended it, and the message about
+    /// that may be lost. So a connection with unfinished work sends a ping when it has heard nothing for
+    /// `peer_timeout`, and again if there is no answer.
     pub(super) fn doubt(&mut self, around: &mut NodeContext<'_>) -> Result<(), Reason> {
         let now = around.now;
         if around.monitors.is_alone(self.monitor) {
@@ -277,7 +277,7 @@ impl Session {
         Ok(())
     }
 
-    /// When to work again by the node's clock, even if nothing arrives.
+    /// The time, by the node's clock, at which the connection must work again even if nothing arrives.
     pub(crate) fn deadline(&self, monitors: &PeerMonitors) -> Time {
         let own = self.own_deadline(monitors);
         if own == Time::NEVER { own } else { self.by_node(own) }
