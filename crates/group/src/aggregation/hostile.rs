@@ -202,8 +202,8 @@ fn a_hostile_worker_harms_its_own_job_only() {
         let (held, registers, _) = port.jobs[&1];
         let most = if matches!(system, System::SwitchMl { .. }) { SLOTS / 2 } else { SLOTS / 4 };
         assert!(held <= most, "{}: {held} slots of {most}", system.name());
-        // The window has 16 keys, 24 are allowed above the watermark, and each key has at most five parts more than
-        // workers.
+        // A window has 16 keys. The server keeps the keys of 24 windows above the watermark, and for each key at most
+        // five parts more than workers.
         assert!(registers <= 16 * 25 * 7, "{}: {registers} registers", system.name());
         assert_eq!(status.jobs.iter().map(|job| job.sessions).collect::<Vec<_>>(), [1, 1]);
     }
