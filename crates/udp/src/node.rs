@@ -249,8 +249,8 @@ impl Node {
         self.memory.register(buffer)
     }
 
-    /// Takes memory into the node that somebody else owns, and that nobody else touches while it is registered. Nothing
-    /// is copied.
+    /// Takes memory into the node that stays with its owner. Nothing else touches it while it is registered. Nothing is
+    /// copied.
     pub fn register_static(&mut self, buffer: &'static mut [u8]) -> Region {
         self.memory.register_static(buffer)
     }

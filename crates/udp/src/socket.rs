@@ -121,7 +121,8 @@ pub(crate) struct Udp {
 const ORIGIN_ICMP: u8 = 2;
 const ORIGIN_ICMP6: u8 = 3;
 
-/// Errors of a socket that are taken at a time: ours. Whoever forges more of them must not keep a node busy.
+/// The most errors of a socket that are taken at a time: ours. A stranger that forges more of them must not keep a node
+/// busy.
 const ERRORS_MAX: usize = 64;
 
 impl Udp {
