@@ -213,7 +213,8 @@ fn an_address_is_a_path_with_a_checksum_that_holds() {
             }
         }
     }
-    // The same way without a compensator: datagrams arrive, but their checksum does not fit the remaining address.
+    // A path through T1 1 without a compensator: datagrams arrive, but their checksum does not fit the remaining
+    // address.
     let plain = Clos { neutral: false, ..clos };
     assert_eq!(deliver(&fabric, &plain.path(0, 0, 2, 1).to_string(), 10).trim(), "0");
     // The receiver ignores words after the host's words, whose sum is zero here.

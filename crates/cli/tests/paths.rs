@@ -165,7 +165,7 @@ fn a_healthy_path_has_only_good_findings_over_both_families() {
     }
     let told = listening.end();
     assert_eq!(told.matches(" examines the path to this host\n").count(), 2, "{told}");
-    // Nobody listens now.
+    // No process listens now.
     for (status, report, _) in path.examine() {
         assert_eq!(status, 1);
         assert!(of(&report, "UDP there and back").1.ends_with("refuses: no program has UDP port 47933"), "{report:#}");

@@ -6,10 +6,10 @@
 //! fetch the missing chunks around a ring of neighbours. A last handshake tells each rank that it may reuse its
 //! buffers. `docs/protocols/multicast.md` says which rules are the paper's and which are ours.
 //!
-//! [`Caster`] is one rank as an [`Application`](strandway_proto::Application). It asks three things of its caller: to
-//! cast chunks to a group or to one host ([`Action::Cast`](strandway_proto::application::Action::Cast)), to send
-//! control messages, and to report arrivals. It touches no payload: chunk `n` belongs at [`Layout::place`] of the operation's
-//! buffer.
+//! [`MulticastRank`] is one rank as an [`Application`](strandway_proto::Application). It asks three things of its
+//! caller: to cast chunks to a group or to one host ([`Action::Cast`](strandway_proto::application::Action::Cast)), to
+//! send control messages, and to report arrivals. It touches no payload: chunk `n` belongs at [`Layout::place`] of the
+//! operation's buffer.
 
 mod chains;
 mod messages;
@@ -90,8 +90,8 @@ pub struct Recovery {
     /// Ask the root itself if the neighbour has not helped within two round trips. If two ranks ask a root for the same
     /// chunk, the root casts it to all.
     pub direct: bool,
-    /// True: end with a barrier of all ranks. False: end with a control message to the neighbour. With `direct` that control message is
-    /// not enough: other ranks may still fetch from a buffer when it is overwritten.
+    /// True: end with a barrier of all ranks. False: end with a control message to the neighbour. With `direct` that
+    /// control message is not enough: other ranks may still fetch from a buffer when it is overwritten.
     pub close: bool,
 }
 
@@ -169,8 +169,8 @@ pub struct Multicast {
     /// The message number of rank 0's part; rank `r` has the number `first_message + r`.
     pub first_message: u32,
     /// The channels between ranks have this number and the next one. No other channel at these hosts may use them. One
-    /// carries questions, the other one answers. Control messages of a channel take planes in turn, so with one channel for
-    /// both, every question might meet one dead plane and every answer another one.
+    /// carries questions, the other one answers. Control messages of a channel take planes in turn, so with one channel
+    /// for both, every question might meet one dead plane and every answer another one.
     pub channel: u32,
     /// The profile of these channels.
     pub profile: u16,
@@ -325,8 +325,8 @@ impl Multicast {
         }
     }
 
-    /// The same if ranks forward chunks to each other: the time of all shares, and a round trip and a chunk for each
-    /// rank on the way.
+    /// The duration of the multicast without losses if ranks forward chunks to each other: the time of all shares, and
+    /// a round trip and a chunk for each rank on the way.
     fn chain_schedule(&self) -> Span {
         let all: u64 = (0..self.layout.shares()).map(|share| self.wire_bytes(share)).sum();
         self.paced_rate().time_for(Bytes(all)) + (self.rtt + self.chunk_time()) * u64::from(self.ranks.count())

@@ -229,7 +229,7 @@ proptest! {
         let short = length.saturating_sub(cut);
         data[used - 1].truncate(short);
         let expected = naive_parity(code, &data, code.parity(), length);
-        // The same pieces one after the other in one buffer, from an odd address on.
+        // All pieces stand one after the other in one buffer, from an odd address on.
         let mut buffer = vec![0xcc; offset];
         data.iter().for_each(|d| buffer.extend(d));
         let mut rest = &buffer[offset..];

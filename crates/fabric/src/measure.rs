@@ -36,7 +36,7 @@ pub struct Measurements {
     pub waits: Vec<Waits>,
     /// Per connection, in the plan's order: the sum of the sender's and the receiver's counters.
     pub connections: Vec<strandway_proto::ConnectionStats>,
-    /// The same, summed over all connections that opened at first use.
+    /// The sum of the counters of all connections that opened at first use.
     pub opened: strandway_proto::ConnectionStats,
     /// How many ends of such connections were still open when the run ended.
     pub opened_left: u64,
@@ -180,7 +180,7 @@ pub struct PacketCounters {
     pub repairs: u64,
     /// Whole packets that switches added by copying: copies sent minus packets received for copying.
     pub copies: u64,
-    /// The same for packets that had been trimmed before they were copied.
+    /// Trimmed packets that switches added by copying: copies sent minus packets received for copying.
     pub copies_trimmed: u64,
     /// Whole chunks that arrived at hosts.
     pub chunks_arrived: u64,
@@ -248,7 +248,8 @@ pub struct Series {
     pub every: Span,
     /// New payload bytes received in each interval.
     pub delivered: Vec<u64>,
-    /// The same, by the plane (NIC port) on which they arrived; empty with a single plane.
+    /// New payload bytes received in each interval, by the plane (NIC port) on which they arrived; empty with a single
+    /// plane.
     pub planes: Vec<Vec<u64>>,
     /// Per link group ([`crate::Topology::groups`]), in its order: values at the end of each interval and sums over it.
     pub groups: Vec<GroupSeries>,

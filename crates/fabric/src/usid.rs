@@ -257,7 +257,7 @@ impl Clos {
         (1 << (14 - self.plane_bits)) - 1
     }
 
-    /// The same for T2s and the second words of T1s, which share their kind.
+    /// The largest number that fits a T2's word or the second word of a T1; both are of one kind.
     fn short_max(&self) -> u16 {
         (1 << (13 - self.plane_bits)) - 1
     }

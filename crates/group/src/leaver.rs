@@ -142,7 +142,7 @@ impl Leaver {
         }
     }
 
-    /// Moves packets between two rounds. Callers are heard by nobody.
+    /// Moves packets between two rounds. Connections that peers begin are closed.
     pub(crate) fn rest(&mut self) {
         while let Some(completion) = self.node.poll() {
             if let Completion::Accepted { connection, .. } = completion {

@@ -89,8 +89,8 @@ impl Team {
         self.multicast_checked(what, region, range, None, stop)
     }
 
-    /// The same with a list of hashes of the chunks, by their numbers: the first 16 bytes of BLAKE3 of each chunk. A
-    /// chunk with another hash is treated as lost.
+    /// Calls [`Team::multicast`] with a list of hashes of the chunks, by their numbers: the first 16 bytes of BLAKE3 of
+    /// each chunk. A chunk with another hash is treated as lost.
     ///
     /// # Errors
     /// As [`Team::multicast`], and if the list does not have the length of the layout.

@@ -89,8 +89,8 @@ const CONNECTIONS: usize = 16_384;
 pub struct ProcessOptions {
     /// The local address of each plane, in the same order on all hosts. Port 0 takes any free one.
     pub planes: Vec<SocketAddrV6>,
-    /// The addresses by which others reach this host on each plane, if they are not its own: behind a NAT. Port 0 stands
-    /// for the port of the plane. Default: none.
+    /// The addresses by which others reach this host on each plane, if they are not its own: behind a NAT. Port 0
+    /// stands for the port of the plane. Default: none.
     pub advertise: Vec<SocketAddrV6>,
     /// The UDP ports that it may take where a plane has port 0, so that a firewall's rule can name them. Default: any
     /// free one. If a process ends, and another one takes its port at once, its peers find its death more slowly.
@@ -221,7 +221,7 @@ const PAYLOAD_MAX: u32 = 15_900;
 pub struct Process(Arc<Inner>);
 
 struct Inner {
-    helm: Arc<ProgressEngine>,
+    progress_engine: Arc<ProgressEngine>,
     record: Record,
     wire: Wire,
     /// The local address of each plane, as it was asked for.
@@ -278,12 +278,12 @@ impl Process {
         let descriptors = node.descriptors();
         let limits = (wire.tuning, wire.credit as usize);
         let engine = Engine::new(node, id, ours, limits, Arc::clone(&lost));
-        let helm = Arc::new(ProgressEngine::new(engine, waker));
-        let steered = Arc::clone(&helm);
-        let thread = std::thread::Builder::new().name("strandway-wire".into()).spawn(move || steered.run());
+        let progress_engine = Arc::new(ProgressEngine::new(engine, waker));
+        let driven = Arc::clone(&progress_engine);
+        let thread = std::thread::Builder::new().name("strandway-wire".into()).spawn(move || driven.run());
         let thread = thread.map_err(|error| GroupError::Config(format!("no thread for the wire: {error}")))?;
         let process = Process(Arc::new(Inner {
-            helm,
+            progress_engine,
             record,
             wire,
             planes: options.planes.clone(),
@@ -329,7 +329,7 @@ impl Process {
 
     /// Does its thread run?
     pub(crate) fn is_alive(&self) -> bool {
-        self.0.helm.is_alive()
+        self.0.progress_engine.is_alive()
     }
 
     /// Is this a child of the operating system process that it was started in? Its threads are not here then.
@@ -362,19 +362,19 @@ impl Process {
         &self.0.wire.secret
     }
 
-    /// Leaves a command for the thread. False in the child of a fork: nobody carries it out there, and a lock may be held
-    /// for ever. The question costs a system call, so each command asks it once.
+    /// Leaves a command for the thread. Returns false in the child of a fork: there no thread carries it out, and a
+    /// lock may be held for ever. The test for a fork is a system call, so each command makes it once.
     fn submit(&self, command: Command) -> bool {
         let ours = !self.is_forked();
         if ours {
-            self.0.helm.submit(command);
+            self.0.progress_engine.submit(command);
         }
         ours
     }
 
-    /// The helm that moves its packets.
-    fn helm(&self) -> Arc<ProgressEngine> {
-        Arc::clone(&self.0.helm)
+    /// The progress engine that moves its packets.
+    fn progress_engine(&self) -> Arc<ProgressEngine> {
+        Arc::clone(&self.0.progress_engine)
     }
 
     /// Tells the others good-bye, once all that was said has arrived, and ends the thread. Groups of the process fail
@@ -397,14 +397,14 @@ impl Inner {
     fn close(&self) {
         if self.pid != std::process::id() {
             // The node is the parent's. Its threads are not here, and nothing may leave by its sockets.
-            std::mem::forget(Arc::clone(&self.helm));
+            std::mem::forget(Arc::clone(&self.progress_engine));
             return;
         }
-        self.helm.submit(Command::End(self.linger));
-        self.helm.call_back();
+        self.progress_engine.submit(Command::End(self.linger));
+        self.progress_engine.call_back();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // A panic there was told to those who waited.
+            // A panic there was told to those that waited.
             let _ = thread.join();
         }
     }

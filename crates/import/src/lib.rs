@@ -36,7 +36,7 @@ pub fn describe_file(path: &Path) -> Result<String, Problems> {
     describe_file_for(path, None)
 }
 
-/// The same for a number of GPUs, if the file does not say it.
+/// Describes a file as [`describe_file`] does. `gpus` is the number of GPUs, if the file does not name it.
 ///
 /// # Errors
 /// Those of [`describe_file`].

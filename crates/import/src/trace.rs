@@ -146,8 +146,8 @@ impl RankTrace {
         (0..self.operations.len()).all(earlier) && self.begins.iter().all(|(later, before)| before < later)
     }
 
-    /// The same operations in an order in which each one comes behind those that it waits for: of those that need not
-    /// wait any more, the first in the file.
+    /// Sorts the operations so that each one comes behind those that it waits for. Of the operations that need not wait
+    /// any more, the first in the file comes first.
     ///
     /// # Errors
     /// If some wait for each other in a circle.

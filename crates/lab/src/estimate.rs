@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 /// machine).
 const HOPS_PER_SECOND: f64 = 5e6;
 
-/// The same if switches pause or share buffers, because then every arrival is an event (ours, measured in the same
-/// way).
+/// Packet hops per second of one thread if switches pause or share buffers, because then every arrival is an event
+/// (ours: half of the value that `docs/performance.md` measures on an idle machine).
 const HOPS_PER_SECOND_BY_EVENT: f64 = 1.7e6;
 
 /// Seconds to set up one link (ours, measured in the same way).

@@ -55,7 +55,7 @@ pub struct Experiment {
     pub classes: Vec<String>,
     /// The workload's collectives.
     pub collectives: Vec<CollectivePlan>,
-    /// The same collectives with their hosts, for the run.
+    /// The workload's collectives with their hosts, for the run.
     pub groups: Vec<Group>,
     /// The workload's multicast operations, for the run.
     pub multicasts: Vec<Multicast>,
@@ -63,7 +63,7 @@ pub struct Experiment {
     pub aggregation: Option<Aggregation>,
     /// The workload's training jobs that have scripts.
     pub jobs: Vec<JobPlan>,
-    /// The same jobs, for the run.
+    /// The workload's training jobs that have scripts, for the run.
     pub scripted: Vec<ScriptedJob>,
     /// Messages that ranks of jobs send each other outside collectives.
     pub pipes: Vec<Pipe>,
@@ -490,8 +490,7 @@ impl Experiment {
         &self.plan.profiles[0]
     }
 
-    /// The same experiment with one job, and nothing beside it. Everything has the place and the numbers that it has
-    /// beside the others.
+    /// This experiment with one of its jobs, and nothing beside it. Everything keeps its place and its numbers.
     pub(crate) fn only_job(&self, job: usize) -> Experiment {
         let mut only = self.clone();
         only.plan.flows.iter_mut().for_each(|flow| flow.start = Start::Program);
@@ -505,7 +504,7 @@ impl Experiment {
         only
     }
 
-    /// The same experiment without the scenario's `[[faults]]`; `None` if it has none.
+    /// This experiment without the scenario's `[[faults]]`; `None` if it has none.
     pub(crate) fn without_faults(&self) -> Option<Experiment> {
         let mut whole = self.clone();
         whole.plan.faults.drain(..self.own_faults);
@@ -550,7 +549,7 @@ impl Experiment {
         (rows + tallied.sum::<f64>()) as u64
     }
 
-    /// The same for a collective without entries, computed from a sample of its ranks and all their peers.
+    /// Packet hops of a collective without entries, computed from a sample of its ranks and all their peers.
     fn hops_of(&self, group: &Group) -> f64 {
         let schedule = &group.schedule;
         let some = (0..schedule.ranks()).step_by((schedule.ranks() / 64).max(1) as usize).map(Rank);
@@ -568,7 +567,7 @@ impl Experiment {
         group.messages() as f64 * (packets * (1.0 + acks)).max(packets + 1.0) * sum / count
     }
 
-    /// The same of messages between two ranks of a job.
+    /// Packet hops of messages between two ranks of a job.
     fn hops_of_pipe(&self, pipe: &Pipe) -> f64 {
         let transport = &self.plan.profiles[usize::from(pipe.profile)].transport;
         let mtu = f64::from(transport.mtu);
@@ -578,7 +577,7 @@ impl Experiment {
         pipe.messages() as f64 * (packets * (1.0 + acks)).max(packets + 1.0) * hops
     }
 
-    /// The same of a collective that follows a recipe, computed from a sample of its messages.
+    /// Packet hops of a collective that follows a recipe, computed from a sample of its messages.
     fn hops_of_listed(&self, listed: &RecipeCollective) -> f64 {
         let transport = &self.plan.profiles[usize::from(listed.profile)].transport;
         let mtu = f64::from(transport.mtu);
@@ -594,8 +593,8 @@ impl Experiment {
         listed.messages() as f64 * sum / f64::max(count, 1.0)
     }
 
-    /// The same for a multicast: every chunk crosses each cable to a rank, leaf and pod once (multicast sheet, section
-    /// 8.3).
+    /// Packet hops of a multicast: every chunk crosses each cable to a rank, leaf and pod once (multicast sheet,
+    /// section 8.3).
     fn hops_of_multicast(&self, multicast: &Multicast) -> f64 {
         let topology = &self.plan.topology;
         let mut leaves: Vec<u32> = multicast.ranks.hosts().iter().map(|&host| topology.leaf_of(host)).collect();
@@ -609,7 +608,7 @@ impl Experiment {
         chunks * crossed + ranks * 6.0 * ranks.log2().ceil() * 4.0
     }
 
-    /// The same for a job whose gradients switches add: every fragment crosses its worker's cable upwards, and every
+    /// Packet hops of a job whose gradients switches add: every fragment crosses its worker's cable upwards, and every
     /// result downwards.
     fn hops_in_network(&self, job: usize) -> f64 {
         let Some(plan) = self.aggregation.as_ref().and_then(|all| all.plans.get(job)) else { return 0.0 };

@@ -239,8 +239,8 @@ pub struct FabricFacts {
     pub routing: String,
     /// The switches, links and optics of the fabric.
     pub cost: CostFacts,
-    /// The same for the same NICs on one plane of the same switches. Absent for a fabric with one plane, and if four
-    /// tiers are not enough.
+    /// The switches, links and optics of a fabric that connects the same NICs by one plane of such switches. Absent for
+    /// a fabric with one plane, and if four tiers are not enough.
     pub single_plane: Option<CostFacts>,
     /// Entries of the switches' tables if they forward by static source routes.
     pub tables: TableFacts,

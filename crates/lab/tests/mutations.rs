@@ -1,5 +1,5 @@
-//! Scenarios that nobody would write: those of the repository with keys, values and sections of each other. None panics, neither in
-//! its check nor in its run nor in its reports; and a run that is told to stop stops.
+//! Scenarios that no user would write: those of the repository with keys, values and sections of each other. None
+//! panics in its check, in its run or in its reports. A run that is told to stop stops.
 //!
 //! `MUTATIONS=FROM..TO cargo test --release -p strandway-lab --test mutations` tries others; the number of one is its seed.
 

@@ -51,7 +51,7 @@ fn time_between_a_collective_and_the_next_computation_counts_for_what_it_was() {
 #[test]
 fn messages_that_wait_for_messages_are_exposed_messages() {
     let folder = Folder::new("parts-of-goal");
-    // Rank 1 is free from the start: nobody waits for a rank.
+    // Rank 1 is free from the start: no rank waits for another.
     let text = "num_ranks 2\nrank 0 {\na: send 65536b to 1 tag 1\nb: calc 4000 cpu 1\nb requires a\nc: send 65536b to 1 tag 2\n\
                 c requires b\nd: calc 1000\nd requires c\n}\nrank 1 {\na: recv 65536b from 0 tag 1\nb: recv 65536b from 0 tag 2\n\
                 b requires a\n}\n";

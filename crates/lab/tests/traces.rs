@@ -271,7 +271,7 @@ fn goal_takes_the_time_of_arithmetic() {
     let told = describe_file(&path).expect("sound");
     assert!(told.contains("a GOAL schedule (text): 3 ranks"), "{told}");
     assert!(told.contains("2 computations, 0.003 ms") && told.contains("1 of them from any rank"), "{told}");
-    // The same as a binary file.
+    // This schedule takes the same time as a binary file.
     let binary = binary();
     let path = folder.write("tree.bin", &binary);
     near(time(&outcome(&job(&path), &[])), expected, 0.002);

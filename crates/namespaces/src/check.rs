@@ -115,7 +115,7 @@ pub fn check() -> Vec<Finding> {
     find_all(true)
 }
 
-/// The same; `programs`: also the requirements of marking, trimming and losses in bursts.
+/// Tries the features out. `programs`: also the requirements of marking, trimming and losses in bursts.
 fn find_all(programs: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (what, program, remedy) in [

@@ -23,7 +23,7 @@ pub fn links(fabric: &LinuxFabric, topology: &Topology, before: &Status, after: 
     counted
 }
 
-/// The same for long links, whose delay lines keep the counters.
+/// The counters of the long links, which their delay lines keep, between two readings.
 fn long<'a>(
     topology: &'a Topology,
     before: &'a [LineStatus],

@@ -291,7 +291,7 @@ impl LinuxFabric {
         self.trimming || self.marking.is_some()
     }
 
-    /// The same without marks and trimming; `why` is added to the notes.
+    /// The fabric without marks and trimming; `why` is added to the notes.
     #[must_use]
     pub fn without_program(mut self, why: &str) -> LinuxFabric {
         for (wanted, what) in [(self.marking.is_some(), "ECN"), (self.trimming, "trimming")] {
@@ -303,7 +303,7 @@ impl LinuxFabric {
         self
     }
 
-    /// The same with switches that do not copy multicast; `why` is added to the notes.
+    /// The fabric with switches that do not copy multicast; `why` is added to the notes.
     #[must_use]
     pub fn without_copies(mut self, why: &str) -> LinuxFabric {
         if !std::mem::take(&mut self.teams).is_empty() {

@@ -335,7 +335,7 @@ impl Place {
 }
 
 impl Failures {
-    /// The same with this failure added; a loss or a rate replaces an earlier one of the same place.
+    /// A copy with this failure added. A loss or a rate replaces an earlier one of the same place.
     #[must_use]
     pub fn with(&self, target: Target) -> Failures {
         if self.0.contains(&target) {
@@ -346,7 +346,7 @@ impl Failures {
         failures
     }
 
-    /// The same without this failure; `None` removes all of them.
+    /// A copy without this failure; `None` removes all failures.
     #[must_use]
     pub fn without(&self, target: Option<Target>) -> Failures {
         Failures(target.map_or(Vec::new(), |t| self.0.iter().filter(|f| !f.same(&t)).copied().collect()))

@@ -143,7 +143,7 @@ sockopt_impl!(
     bool
 );
 
-/// The same for datagrams without checksums, to addresses without a compensator.
+/// The sockets of a host for datagrams without checksums, to addresses without a compensator.
 pub(crate) fn plain_sockets(fabric: &LinuxFabric, host: u16) -> Result<Vec<UdpSocket>, LinuxError> {
     let sockets = sockets(fabric, host)?;
     for socket in &sockets {

@@ -38,7 +38,7 @@ impl std::error::Error for LinuxError {}
 pub enum Up {
     /// It was built now.
     Built,
-    /// The same fabric was up already.
+    /// This fabric was up already.
     Standing,
 }
 
@@ -138,7 +138,7 @@ pub fn down(name: &str, force: bool) -> Result<usize, LinuxError> {
     removed
 }
 
-/// The same for a caller that already holds the fabric.
+/// Removes a fabric for a caller that already holds it; returns the number of its namespaces.
 ///
 /// # Errors
 /// If a namespace cannot be removed.

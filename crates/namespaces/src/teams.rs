@@ -137,7 +137,7 @@ impl LinuxFabric {
         team.hosts.iter().flat_map(|&host| self.copies_from(team, host, plane, tree)).collect()
     }
 
-    /// The same for the casts of one member.
+    /// For each switch, and each neighbour from which casts of one member come: the neighbours that get a copy.
     pub(crate) fn copies_from(
         &self,
         team: &Team,

@@ -92,7 +92,7 @@ fn port<T>(status: &Status, node: &str, port: &str, of: impl Fn(&strandway_names
     of(found.unwrap_or_else(|| panic!("{node} has no port {port}")))
 }
 
-/// The same with routers; `None` also if there is no `smcrouted`.
+/// A fabric whose switches copy by routers. `None` if it cannot be built here, or if there is no `smcrouted`.
 fn routed() -> Option<Standing> {
     if std::process::Command::new("smcrouted").arg("-v").output().is_err() {
         eprintln!("skipped: there is no smcrouted; apt install smcroute");

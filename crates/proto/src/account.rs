@@ -87,7 +87,7 @@ impl Spent {
         Span(self.0.iter().map(|s| s.0).sum())
     }
 
-    /// The same for a message all of whose packets had been sent at its beginning: all times except recovery and
+    /// The times of a message all of whose packets had been sent at its beginning: all times except recovery and
     /// timeout count as waiting for acknowledgements (`Tail`).
     pub fn awaiting(&self) -> Spent {
         let mut spent = Spent::default();

@@ -83,7 +83,7 @@ pub struct Casts {
     pub(crate) timer: Option<Time>,
 }
 
-/// Fragments of gradients and sums to send: for each port, those without lanes first, then those with lanes.
+/// Fragments of gradients and sums to send: for each port, those without elements first, then those with elements.
 #[derive(Debug, Default)]
 pub(crate) struct Fragments {
     queues: Vec<[VecDeque<Packet>; 2]>,

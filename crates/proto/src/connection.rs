@@ -176,7 +176,7 @@ impl Connection {
         if let AnyCongestion::Nscc(nscc) = &mut self.congestion { Some(nscc) } else { None }
     }
 
-    /// The same, to read it.
+    /// Its NSCC, to read it, if that is its congestion control.
     pub(crate) fn kept_nscc(&self) -> Option<&Nscc> {
         if let AnyCongestion::Nscc(nscc) = &self.congestion { Some(nscc) } else { None }
     }
@@ -263,7 +263,8 @@ impl Connection {
         if arrives { lines(halves[1], halves[2]) } else { lines(halves[0], halves[1]) }
     }
 
-    /// The same for memory behind its pointers.
+    /// Calls `fetch` with the addresses of memory behind its pointers that the next packet will need: a data packet
+    /// that arrives, or (not `arrives`) one to send or an acknowledgement.
     #[inline]
     pub(crate) fn name_parts(&self, arrives: bool, fetch: impl Fn(*const u8)) {
         let record = std::ptr::from_ref::<Record>(&self.record).cast::<u8>();
@@ -279,7 +280,7 @@ impl Connection {
         }
     }
 
-    /// The same for the paths of the next packets.
+    /// Calls `fetch` with the addresses of memory that holds the paths of the next packets.
     #[inline]
     pub(crate) fn name_paths(&self, fetch: impl Fn(*const u8)) {
         self.path.name_paths(fetch);

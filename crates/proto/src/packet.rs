@@ -77,13 +77,13 @@ impl ConnectionId {
         (self.0 & !ConnectionId::BY_SOURCE) / ConnectionId::SLOTS
     }
 
-    /// The same number, marked as the packet's source numbers it.
+    /// This number, marked as one that the packet's source has given.
     #[inline]
     pub const fn by_source(self) -> ConnectionId {
         ConnectionId(self.0 | ConnectionId::BY_SOURCE)
     }
 
-    /// The same number without that mark.
+    /// This number without the mark of [`ConnectionId::by_source`].
     #[inline]
     pub const fn by_receiver(self) -> ConnectionId {
         ConnectionId(self.0 & !ConnectionId::BY_SOURCE)

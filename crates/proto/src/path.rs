@@ -254,7 +254,8 @@ impl AnyPath {
         }
     }
 
-    /// The same for the paths of the next packets; [`AnyPath::name_memory`] must have named what leads to them.
+    /// Calls `fetch` with the addresses of memory that holds the paths of the next packets. [`AnyPath::name_memory`]
+    /// must have named the memory that leads to them.
     #[inline]
     pub(crate) fn name_paths(&self, fetch: impl Fn(*const u8)) {
         if let AnyPath::Mrc(mrc) = self {

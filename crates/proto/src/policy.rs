@@ -49,7 +49,7 @@ macro_rules! configurations {
                 }
             }
 
-            /// The same, mutable.
+            /// The trait object of its parameters, to change them; `None` for a custom one.
             pub(crate) fn policy_mut(&mut self) -> Option<&mut dyn $Policy> {
                 match self {
                     $($Config::$Variant(parameters) => Some(parameters),)+

@@ -48,8 +48,9 @@ pub enum Routing {
     /// with the shortest queue, in four steps. Packets of one flow overtake each other. Control packets are hashed. Source:
     /// the UEC project's simulator.
     Adaptive,
-    /// The same for each flowlet: a flow stays on its uplink, and moves only after a gap of 10 us, with probability 1/2, and only to a
-    /// strictly less busy uplink. Source: as above.
+    /// A switch sends each flowlet by the least busy of its uplinks: a flow stays on its uplink. It moves only after a
+    /// gap of 10 us, with probability 1/2, and only to a strictly less busy uplink. Source: the UEC project's
+    /// simulator.
     Flowlet,
 }
 

@@ -76,8 +76,8 @@ pub enum Act {
 /// A program of a switch, or an engine of the same shape at a host.
 ///
 /// A world calls `handle_packet` for each packet and `handle_timeout` at `poll_timeout`. After each of these calls it
-/// calls `poll_act` until that returns `None`, while it still has the packet ([`Lanes::Incoming`]). Time is an argument
-/// and never runs backwards.
+/// calls `poll_act` until that returns `None`, while it still has the packet ([`Elements::Incoming`]). Time is an
+/// argument and never runs backwards.
 pub trait Program: Send {
     /// A packet has arrived.
     fn handle_packet(&mut self, now: Time, packet: &Packet) -> Fate;

@@ -303,7 +303,7 @@ fn wander(seed: u64) {
     check(&world, "", "");
 }
 
-/// The same cases in every run; `STRANDWAY_DRAWS=N` draws others.
+/// The seed of the cases, equal in every run; `STRANDWAY_DRAWS=N` draws other cases.
 fn draws() -> RngSeed {
     RngSeed::Fixed(std::env::var("STRANDWAY_DRAWS").map_or(1, |seed| seed.parse().expect("a number")))
 }

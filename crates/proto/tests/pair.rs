@@ -40,7 +40,7 @@ fn go_back_n_starts_again_from_the_hole_after_one_nack() {
         ("drop 0", "again 64, nacks 1, timeouts 0"),
         // A late packet fills its own hole, and those that were dropped after it open the next one.
         ("delay 5 by 1", "again 59..118, nacks 2, timeouts 0"),
-        // The same hole again: the receiver has said it once, so only the timeout helps.
+        // One hole opens twice: the receiver has said it once, so only the timeout helps.
         ("drop 3 x2", "again 122, nacks 1, timeouts 1"),
         // Nothing was acknowledged before the hole either: the first three arrive twice.
         ("drop 3; drop nack 0", "again 64, nacks 0, timeouts 1, duplicates 3"),

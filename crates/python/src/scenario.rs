@@ -47,7 +47,7 @@ impl Scenario {
         Ok(Scenario { inner })
     }
 
-    /// The same, but files that it names are looked up beside `file`.
+    /// Parses TOML, called `file` in messages. Files that it names are looked up beside `file`.
     #[staticmethod]
     fn parse_in(py: Python<'_>, file: &str, text: &str) -> PyResult<Scenario> {
         let parsed = strandway_lab::Scenario::from_text(file, text).map_err(|problems| refused(py, &problems))?;

@@ -61,7 +61,7 @@ fn gain(inquiry: impl Fn(&str) -> Inquiry) -> Value {
     Value::model(Modelled::mean(inquiry("sr_rto"))).over(Value::model(Modelled::mean(inquiry(CODE))))
 }
 
-/// The same for the 99.9th percentile.
+/// 99.9th percentile of the time with timeouts divided by that of the time with the code.
 fn tail_gain(inquiry: impl Fn(&str) -> Inquiry) -> Value {
     Value::model(Modelled::p999(inquiry("sr_rto"))).over(Value::model(Modelled::p999(inquiry(CODE))))
 }

@@ -378,7 +378,7 @@ impl Calendar {
 
 /// The entries of each stop are first put into at most `1 << BUCKET_BITS` buckets of time, then sorted.
 const BUCKET_BITS: u32 = 4;
-/// The same for the entries of a group with one stop.
+/// The entries of a group with one stop are first put into at most `1 << ONE_BITS` buckets of time, then sorted.
 const ONE_BITS: u32 = 12;
 /// The target number of entries per bucket.
 const BUCKET: usize = 1;

@@ -18,7 +18,7 @@ pub(crate) fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// The same for all cache lines of a value. Their number is known when this is compiled, so there is no loop.
+/// Brings all cache lines of a value into the cache. Their number is known when this is compiled, so there is no loop.
 #[inline(always)]
 pub(crate) fn prefetch_value<T>(value: &T) {
     let first = std::ptr::from_ref(value).cast::<u8>();
@@ -29,7 +29,7 @@ pub(crate) fn prefetch_value<T>(value: &T) {
     prefetch(first.wrapping_add(size_of::<T>().saturating_sub(1)));
 }
 
-/// The same for all cache lines of a slice.
+/// Brings all cache lines of a slice into the cache.
 #[inline(always)]
 pub(crate) fn prefetch_all<T>(value: &[T]) {
     let first = value.as_ptr().cast::<u8>();

@@ -81,13 +81,13 @@ impl Transit {
         Transit { key: u64::from(source), wait: 0, way: 0, rest: word(data, 0) }
     }
 
-    /// The same entry in the calendar, at this offset in a window and this place in a group.
+    /// This entry in the calendar, at this offset in a window and this place in a group.
     #[inline]
     pub(crate) fn at(&self, offset: u32, source: u32, place: u8) -> Transit {
         Transit { key: word(offset, source), rest: self.rest & !0xff | u64::from(place), ..*self }
     }
 
-    /// The same packet in a queue.
+    /// This packet in a queue.
     #[inline]
     pub(crate) fn waiting(&self, since: u32, ingress: u32) -> Transit {
         Transit { key: word(since, ingress), ..*self }

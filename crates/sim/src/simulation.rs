@@ -30,7 +30,8 @@ pub fn simulate(plan: &Plan, control: &Control) -> Measurements {
     simulate_programs(plan, &Programs::new(plan, &[]), control)
 }
 
-/// The same with the given programs at the hosts.
+/// Runs the flows of `plan` with the given programs at the hosts, to their end, to the time limit, or until `control`
+/// requests a stop.
 pub fn simulate_programs(plan: &Plan, programs: &Programs<'_>, control: &Control) -> Measurements {
     run(plan, programs, control, Cut::new(plan))
 }
@@ -523,8 +524,8 @@ mod tests {
         }
     }
 
-    /// The same with faults that are seen, lasting or flapping, which routing learns of a little later; perhaps with PFC or shared
-    /// buffers.
+    /// A random plan with faults that are seen, lasting or flapping, which routing learns of a little later; perhaps
+    /// with PFC or shared buffers.
     fn random_failing_plan(seed: u64) -> Plan {
         let mut plan = random_plan(seed);
         let mut random = Random::new(seed, StreamKind::Workload, 1);

@@ -81,7 +81,7 @@ impl Sources {
 
 /// A host's memory is brought into the cache in this many steps, one for each of the visits before its own.
 const STEPS: usize = 5;
-/// The same for a port.
+/// A port's memory is brought into the cache in this many steps, one for each of the visits before its own.
 const PORT_STEPS: usize = 4;
 
 /// A packet is brought into the cache this many packets before its host receives it.
@@ -249,7 +249,8 @@ impl<'a> Slice<'a> {
         }
     }
 
-    /// The same for a host.
+    /// Brings memory into the cache that the visit to a host will need. Each step needs what the one before it has
+    /// brought.
     #[inline]
     fn prefetch_host(&self, h: usize, entries: &[Transit], step: usize) {
         let Some(host) = self.hosts.all.get(h) else { return };
@@ -315,7 +316,7 @@ impl<'a> Slice<'a> {
         }
     }
 
-    /// The same for one connection.
+    /// One connection of a host obeys the controller, which denies or allows every path across the links of a fault.
     fn apply_fault_on(
         &mut self,
         h: usize,

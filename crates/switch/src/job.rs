@@ -290,7 +290,7 @@ impl Job {
         self.fragment_at(self.slot(key), kind, key)
     }
 
-    /// The same for a key whose slot is known.
+    /// A header for a key whose slot is known, from the server, with empty bitmaps.
     #[inline]
     pub fn fragment_at(&self, slot: u32, kind: Kind, key: u64) -> Fragment {
         Fragment {

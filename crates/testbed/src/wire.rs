@@ -265,7 +265,8 @@ pub fn run(
     execute(experiment, &experiment.multicasts, &experiment.programs(), copying, open, each)
 }
 
-/// The same with custom programs at the hosts. They use the plan's channels and no multicast.
+/// Runs an experiment as [`run`] does, with custom programs at the hosts. They use the plan's channels and no
+/// multicast.
 ///
 /// # Errors
 /// As [`run`].

@@ -100,7 +100,7 @@ fn engine(chunk: u32, time: Duration) -> f64 {
         for datagram in &datagrams {
             let Ok(mut packet) = wire::decode(format, datagram) else { unreachable!("we have made it") };
             let Header::Part(part) = &mut packet.header else { unreachable!("it is a part") };
-            // The same message, sent again, takes the next slot.
+            // This message, sent again, takes the next slot.
             part.sequence = receive as u32;
             let at = part.packet as usize * PAYLOAD;
             if endpoint.handle_packet(now, &packet) == Handled::Fresh {

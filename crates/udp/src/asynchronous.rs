@@ -182,7 +182,7 @@ impl AsyncNode {
         self.connect_to(peer, None)
     }
 
-    /// The same; with a shard, as [`Node::connect_to_shard`].
+    /// Connects to a peer, and asks for a shard if one is given, as [`Node::connect_to_shard`].
     pub(crate) fn connect_to(&self, peer: &[SocketAddrV6], shard: Option<u8>) -> Connecting {
         let (done, answer) = promise();
         Connecting(Pending::new(&self.shared, None, Command::Connect(peer.to_vec(), shard, done), answer))

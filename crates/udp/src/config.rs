@@ -275,7 +275,7 @@ impl Config {
         self.profile_over(self.rate, self.base_rtt)
     }
 
-    /// The same on a way with this rate and round trip.
+    /// The profile as it runs on sockets, on a way with this rate and round trip.
     pub(crate) fn profile_over(&self, rate: Rate, base_rtt: Span) -> Profile {
         let mut profile = self.profile.clone();
         profile.transport.mtu = self.payload;

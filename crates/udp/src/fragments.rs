@@ -1,8 +1,8 @@
 //! Fragments of gradients as datagrams: sealed, gathered, and sent to one address or to several.
 //!
-//! A channel goes one way and has a secret of its own. [`Sealing`] is its sending end, [`Opening`] its receiving one.
-//! The side that makes the secret sends it over an encrypted connection of a [`crate::Node`]; `strandway-group` does
-//! so. [`FragmentSocket`] moves datagrams. It has no protocol: the caller decides which fragment goes to whom.
+//! A channel goes one way and has a secret of its own. [`Sealing`] is its sending end, [`FragmentOpener`] its receiving
+//! one. The side that makes the secret sends it over an encrypted connection of a [`crate::Node`]; `strandway-group`
+//! does so. [`FragmentSocket`] moves datagrams. It has no protocol: the caller decides which fragment goes to whom.
 
 use crate::cipher::{self, channel};
 use crate::config::Protection;
@@ -25,7 +25,8 @@ use strandway_proto::wire::aggregate;
 
 /// Bytes of a fragment's datagram beyond its elements, without UDP and IP headers.
 pub const OVERHEAD: usize = HEADER + aggregate::BYTES + TAG;
-/// The most elements of a fragment: ours; the datagram fits an MTU of 1,500 with every header of a segment list around it.
+/// The most elements of a fragment: ours; the datagram fits an MTU of 1,500 with every header of a segment list around
+/// it.
 pub const LANES_MAX: u16 = 256;
 /// The most bytes that wait for a full socket; ours. Datagrams beyond that are dropped, as a switch drops them.
 const WAITING_MAX: usize = 16 << 20;

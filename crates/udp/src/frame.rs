@@ -102,9 +102,9 @@ pub const HELLO: usize = 12 + COOKIE + NOISE_HELLO;
 pub(crate) const HELLO_SHARD: usize = HELLO;
 /// The byte of a retry, welcome or refusal that names the caller's shard: the lowest one of the connection's number.
 pub(crate) const OPENING_SHARD: usize = 11;
-/// The same of an established connection's datagram, with the receiver's shard.
+/// The byte of an established connection's datagram that names the receiver's shard.
 pub(crate) const SEALED_SHARD: usize = 15;
-/// The byte of the same that is 1 if it is urgent.
+/// The byte of an established connection's datagram that is 1 if it is urgent.
 pub(crate) const SEALED_URGENT: usize = 1;
 /// Kinds of datagrams before a connection is established, and of groups, whose numbers say nothing about shards.
 pub(crate) const KIND_HELLO: u8 = 1;

@@ -42,13 +42,13 @@ impl RemoteRegion {
     }
 }
 
-/// Where the bytes of a region are.
+/// The place of a region's bytes.
 enum Buffer {
-    /// In the node.
+    /// The node owns them.
     Owned(Vec<u8>),
-    /// With somebody who lets the node read and write them.
+    /// Another owner lets the node read and write them.
     Lent(&'static mut [u8]),
-    /// With somebody who lets the node read them.
+    /// Another owner lets the node read them.
     Shown(&'static [u8]),
 }
 

@@ -10,7 +10,7 @@ macro_rules! node_context {
             planes: &mut $node.planes,
             memory: &mut $node.memory,
             completions: &mut $node.completions,
-            watches: &mut $node.watches,
+            monitors: &mut $node.monitors,
             windows: &mut $node.windows,
             requests: &mut $node.requests,
         }
@@ -95,7 +95,7 @@ pub struct Node {
     ready: VecDeque<u32>,
     /// When to look at the connections that are not ready, by slot.
     deadlines: Deadlines,
-    watches: PeerMonitors,
+    monitors: PeerMonitors,
     windows: Windows,
     /// If two turns are further apart, the node itself may be the reason why it heard nothing.
     absence_max: Span,
@@ -182,7 +182,7 @@ impl Node {
             free: Vec::new(),
             ready: VecDeque::new(),
             deadlines: Deadlines::default(),
-            watches: PeerMonitors::new(span(config.plane_timeout), span(config.peer_timeout)),
+            monitors: PeerMonitors::new(span(config.plane_timeout), span(config.peer_timeout)),
             windows: Windows::default(),
             absence_max: span(config.plane_timeout).min(Span(span(config.peer_timeout).0 / 2)),
             unconfirmed: Vec::new(),
@@ -223,9 +223,9 @@ impl Node {
         self.planes.iter().map(|plane| plane.address().map(Into::into)).collect()
     }
 
-    /// The plane and address of a port that has refused a datagram of this node (ICMP "port unreachable"), once for each
-    /// refusal, while [`Config::hear_refusals`] is set. The kernel of the other host limits how many it sends. A refusal
-    /// can be forged: count it only while nothing genuine is heard of the peer.
+    /// The plane and address of a port that has refused a datagram of this node (ICMP "port unreachable"), once for
+    /// each refusal, while [`Config::hear_refusals`] is set. The kernel of the other host limits how many it sends. A
+    /// refusal can be forged: count it only while nothing genuine is heard of the peer.
     pub fn take_refusal(&mut self) -> Option<(usize, SocketAddr)> {
         self.planes.iter_mut().enumerate().find_map(|(plane, one)| Some((plane, one.take_refusal()?.into())))
     }
@@ -249,13 +249,14 @@ impl Node {
         self.memory.register(buffer)
     }
 
-    /// The same with memory that somebody else owns, and that nobody else touches while it is registered. Nothing is
+    /// Takes memory into the node that stays with its owner. Nothing else touches it while it is registered. Nothing is
     /// copied.
     pub fn register_static(&mut self, buffer: &'static mut [u8]) -> Region {
         self.memory.register_static(buffer)
     }
 
-    /// The same with memory that is only read: what is sent or written from. It takes no receives and has no keys.
+    /// Takes memory into the node that it only reads, for sends and writes. The region takes no receives and has no
+    /// keys.
     pub fn show(&mut self, buffer: &'static [u8]) -> Region {
         self.memory.show(buffer)
     }
@@ -285,8 +286,8 @@ impl Node {
         self.memory.bytes(region)
     }
 
-    /// The same bytes, to change them. If an unfinished send or write reads a byte that changes, the peer may get the
-    /// old or the new one.
+    /// The bytes of a region, to change them. If an unfinished send or write reads a byte that changes, the peer may
+    /// get the old or the new one.
     ///
     /// # Errors
     /// If it is not registered.
@@ -333,8 +334,8 @@ impl Node {
         self.connect_to_shard(peer, self.wish)
     }
 
-    /// The same, and asks for shard `shard` modulo the number of nodes that share the peer's addresses. A node that
-    /// shares them with none does not heed it.
+    /// Begins a connection as [`Node::connect`] does, and asks for shard `shard` modulo the number of nodes that share
+    /// the peer's addresses. A node that shares them with no other ignores the wish.
     ///
     /// # Errors
     /// As for [`Node::connect`].
@@ -401,8 +402,8 @@ impl Node {
         self.post(connection, region, &range, Descriptor::Send { number: 0 })
     }
 
-    /// Sends the peer's program a control message: one packet, which may be lost and is not repeated. It does not wait behind
-    /// operations.
+    /// Sends the peer's program a control message: one packet, which may be lost and is not repeated. It does not wait
+    /// behind operations.
     ///
     /// # Errors
     /// If there is no such connection, or it is not established.
@@ -542,7 +543,7 @@ impl Node {
     /// # Errors
     /// As for [`Node::connection_counters`].
     pub fn silence(&self, connection: Connection) -> Result<Duration, Error> {
-        let heard = self.watches.heard(self.session(connection)?.watch);
+        let heard = self.monitors.heard(self.session(connection)?.monitor);
         Ok(Duration::from_nanos(self.clock.now().since(heard).0 / 1_000))
     }
 
@@ -551,8 +552,8 @@ impl Node {
         self.planes.iter().map(|plane| plane.counters).collect()
     }
 
-    /// Bytes that have left by all planes, with UDP and IP headers, and Ethernet frames (38 bytes each, preamble, checksum
-    /// and gap included).
+    /// Bytes that have left by all planes, with UDP and IP headers, and Ethernet frames (38 bytes each, preamble,
+    /// checksum and gap included).
     pub fn wire_bytes(&self) -> u64 {
         let each = self.planes.iter().zip(&self.config.planes).map(|(plane, ours)| {
             let headers = if is_ipv4(*ours.ip()) { 28 } else { 48 };
@@ -583,7 +584,7 @@ impl Node {
 
     /// Number of peer nodes. Connections that are known to lead to one node count as one peer and are watched as one.
     pub fn peers(&self) -> usize {
-        self.watches.count_peers()
+        self.monitors.count_peers()
     }
 
     /// Counters of events that belong to no open connection.

@@ -1,11 +1,11 @@
-//! Whether the peer nodes live, and which planes lead to them: one [`Watch`] per peer node, shared by all connections
-//! with that node.
+//! Finds out whether the peer nodes live, and which planes lead to them. There is one [`PeerMonitor`] per peer node,
+//! which all connections with that node share.
 //!
-//! A connection begins with a watch of its own. If there is an older watch at the same addresses, the side that called
-//! proves with a ping that both connections lead to the same node: the ping carries a code that only the two ends of
-//! the older connection can make. If the pong carries a code that the peer made in the same way, the connection joins
-//! the older watch. An address alone would prove nothing: a node that was started again has the address of the one
-//! before. `proof.rs` has the codes.
+//! A connection begins with a monitor of its own. If there is an older monitor at the same addresses, the side that
+//! called proves with a ping that both connections lead to the same node: the ping carries a code that only the two
+//! ends of the older connection can make. If the pong carries a code that the peer made in the same way, the connection
+//! joins the older monitor. An address alone would prove nothing: a node that was started again has the address of the
+//! one before. `proof.rs` has the codes.
 
 mod proof;
 mod size;
@@ -76,7 +76,7 @@ pub(crate) struct PeerMonitor {
     changed: bool,
 }
 
-/// The outcome of [`Watches::judge`].
+/// The result of [`PeerMonitors::check`].
 pub(crate) enum Found {
     /// Nothing was heard of the peer for too long.
     Gone,
@@ -86,7 +86,7 @@ pub(crate) enum Found {
     Due(u32),
 }
 
-/// All watches of a node.
+/// All monitors of a node.
 pub(crate) struct PeerMonitors {
     slots: Vec<Option<Box<PeerMonitor>>>,
     free: Vec<u32>,
@@ -95,9 +95,9 @@ pub(crate) struct PeerMonitors {
     deadlines: Deadlines,
     /// Pings so far; each ping has its own number.
     pings: u64,
-    /// Connections that turned out to lead to the node of another watch: slot and watch.
+    /// Connections that lead to the node of another monitor: the connection's slot and that monitor.
     pub(crate) joins: Vec<(u32, u32)>,
-    /// Watches whose members must be told of a change of planes.
+    /// Monitors whose members must be told of a change of planes.
     changed: Vec<u32>,
     plane_timeout: Span,
     peer_timeout: Span,
@@ -118,15 +118,15 @@ impl PeerMonitors {
         }
     }
 
-    pub(crate) fn get(&self, watch: u32) -> Option<&PeerMonitor> {
-        self.slots.get(watch as usize)?.as_deref()
+    pub(crate) fn get(&self, monitor: u32) -> Option<&PeerMonitor> {
+        self.slots.get(monitor as usize)?.as_deref()
     }
 
-    fn get_mut(&mut self, watch: u32) -> Option<&mut PeerMonitor> {
-        self.slots.get_mut(watch as usize)?.as_deref_mut()
+    fn get_mut(&mut self, monitor: u32) -> Option<&mut PeerMonitor> {
+        self.slots.get_mut(monitor as usize)?.as_deref_mut()
     }
 
-    /// A connection begins; it gets a watch of its own, with this key, over this shard of the peer's addresses.
+    /// A connection begins; it gets a monitor of its own, with this key, for this shard of the peer's addresses.
     pub(crate) fn begin(
         &mut self,
         now: Time,
@@ -153,60 +153,60 @@ impl PeerMonitors {
         };
         let sides: Vec<PlaneHealth> = peers.enumerate().map(side).collect();
         let members = vec![member];
-        let watch =
+        let monitor =
             PeerMonitor { key, shard, members, turn: 0, active: 0, confirmed, heard: now, sides, changed: false };
         let number = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() as u32 - 1
         });
-        for (plane, side) in watch.sides.iter().enumerate() {
+        for (plane, side) in monitor.sides.iter().enumerate() {
             if let Some(at) = side.at {
                 self.by_address.entry((plane, at, shard)).or_default().push(number);
             }
         }
-        self.slots[number as usize] = Some(Box::new(watch));
+        self.slots[number as usize] = Some(Box::new(monitor));
         self.settle(now, number);
         number
     }
 
     /// The peer of a connection has shown that it has the keys.
-    pub(crate) fn confirm(&mut self, now: Time, watch: u32) {
-        if let Some(one) = self.get_mut(watch) {
+    pub(crate) fn confirm(&mut self, now: Time, monitor: u32) {
+        if let Some(one) = self.get_mut(monitor) {
             (one.confirmed, one.heard) = (true, now);
         }
-        self.settle(now, watch);
+        self.settle(now, monitor);
     }
 
-    /// A connection ends, or moves to another watch. `active`: it was counted as active.
-    pub(crate) fn leave(&mut self, watch: u32, member: u32, active: bool) {
-        let Some(one) = self.get_mut(watch) else { return };
+    /// A connection ends, or moves to another monitor. `active`: it was counted as active.
+    pub(crate) fn leave(&mut self, monitor: u32, member: u32, active: bool) {
+        let Some(one) = self.get_mut(monitor) else { return };
         one.members.retain(|&other| other != member);
         one.active -= u32::from(active);
         if one.members.is_empty() {
             for plane in 0..one.sides.len() {
-                self.set_address(watch, plane, None);
+                self.set_address(monitor, plane, None);
             }
-            self.slots[watch as usize] = None;
-            self.free.push(watch);
-            self.deadlines.set(watch, Time::NEVER);
+            self.slots[monitor as usize] = None;
+            self.free.push(monitor);
+            self.deadlines.set(monitor, Time::NEVER);
         }
     }
 
-    /// A connection turned out to lead to the node of a watch, and joins it.
-    pub(crate) fn join(&mut self, now: Time, watch: u32, member: u32, active: bool) {
-        let Some(one) = self.get_mut(watch) else { return };
+    /// A connection that leads to the node of a monitor joins that monitor.
+    pub(crate) fn join(&mut self, now: Time, monitor: u32, member: u32, active: bool) {
+        let Some(one) = self.get_mut(monitor) else { return };
         one.members.push(member);
         (one.confirmed, one.heard) = (true, now);
         if active {
-            self.count(now, watch, true);
+            self.count(now, monitor, true);
         }
     }
 
     /// A connection has something under way from now on, or nothing any more.
     #[inline]
-    pub(crate) fn count(&mut self, now: Time, watch: u32, active: bool) {
+    pub(crate) fn count(&mut self, now: Time, monitor: u32, active: bool) {
         let soon = now + Span(self.plane_timeout.0 / PINGS);
-        let Some(one) = self.get_mut(watch) else { return };
+        let Some(one) = self.get_mut(monitor) else { return };
         if !active {
             one.active -= 1;
             return;
@@ -220,15 +220,15 @@ impl PeerMonitors {
                 side.ping_at = side.ping_at.min(soon);
             }
             if forward {
-                self.settle(now, watch);
+                self.settle(now, monitor);
             }
         }
     }
 
     /// Something genuine came from the peer.
     #[inline]
-    pub(crate) fn handle_arrival(&mut self, now: Time, watch: u32, plane: usize) {
-        if let Some(one) = self.get_mut(watch) {
+    pub(crate) fn handle_arrival(&mut self, now: Time, monitor: u32, plane: usize) {
+        if let Some(one) = self.get_mut(monitor) {
             one.heard = now;
             if let Some(side) = one.sides.get_mut(plane) {
                 side.heard = now;
@@ -237,20 +237,20 @@ impl PeerMonitors {
     }
 
     /// When something genuine last came from the peer.
-    pub(crate) fn heard(&self, watch: u32) -> Time {
-        self.get(watch).map_or(Time::ZERO, |one| one.heard)
+    pub(crate) fn heard(&self, monitor: u32) -> Time {
+        self.get(monitor).map_or(Time::ZERO, |one| one.heard)
     }
 
-    /// Is a connection the only member of its watch?
-    pub(crate) fn is_alone(&self, watch: u32) -> bool {
-        self.get(watch).is_none_or(|one| one.members.len() == 1)
+    /// Is a connection the only member of its monitor?
+    pub(crate) fn is_alone(&self, monitor: u32) -> bool {
+        self.get(monitor).is_none_or(|one| one.members.len() == 1)
     }
 
     /// A ping leaves; returns its number.
-    pub(crate) fn ping(&mut self, now: Time, watch: u32, plane: usize) -> u64 {
+    pub(crate) fn ping(&mut self, now: Time, monitor: u32, plane: usize) -> u64 {
         self.pings += 1;
         let number = self.pings;
-        if let Some(side) = self.get_mut(watch).and_then(|one| one.sides.get_mut(plane)) {
+        if let Some(side) = self.get_mut(monitor).and_then(|one| one.sides.get_mut(plane)) {
             side.latest = (number, now);
             side.unanswered.get_or_insert(side.latest);
         }
@@ -264,10 +264,10 @@ impl PeerMonitors {
     }
 
     /// A ping was answered. Returns the round trip if it was the latest ping.
-    pub(crate) fn handle_pong(&mut self, now: Time, watch: u32, plane: usize, number: u64) -> Option<Span> {
+    pub(crate) fn handle_pong(&mut self, now: Time, monitor: u32, plane: usize, number: u64) -> Option<Span> {
         let quiet = now + Span(self.peer_timeout.0 / PINGS);
-        self.handle_full_pong(now, watch, plane, number);
-        let one = self.get_mut(watch)?;
+        self.handle_full_pong(now, monitor, plane, number);
+        let one = self.get_mut(monitor)?;
         let active = one.active > 0;
         let side = one.sides.get_mut(plane)?;
         if !side.unanswered.is_some_and(|(first, _)| (first..=side.latest.0).contains(&number)) {
@@ -281,111 +281,111 @@ impl PeerMonitors {
         (side.up, side.routed) = (true, true);
         let rtt = (number == side.latest.0).then(|| now.since(side.latest.1));
         if is_news {
-            self.note_change(watch);
+            self.note_change(monitor);
         }
         rtt
     }
 
     /// Our own port of a plane went down or came back.
     pub(crate) fn set_port(&mut self, now: Time, plane: usize, up: bool) {
-        for watch in 0..self.slots.len() as u32 {
-            let Some(side) = self.get_mut(watch).and_then(|one| one.sides.get_mut(plane)) else { continue };
+        for monitor in 0..self.slots.len() as u32 {
+            let Some(side) = self.get_mut(monitor).and_then(|one| one.sides.get_mut(plane)) else { continue };
             side.port = up;
             if up {
                 // The plane stays unused until the peer answers over it.
                 (side.up, side.routed) = (false, true);
                 (side.unanswered, side.ping_at) = (None, now);
             }
-            self.note_change(watch);
-            self.settle(now, watch);
+            self.note_change(monitor);
+            self.settle(now, monitor);
         }
     }
 
     /// The kernel has no route to the peer on a plane. The plane is not used until the peer answers a ping over it.
-    pub(crate) fn lose_route(&mut self, watch: u32, plane: usize) {
-        if let Some(side) = self.get_mut(watch).and_then(|one| one.sides.get_mut(plane))
+    pub(crate) fn lose_route(&mut self, monitor: u32, plane: usize) {
+        if let Some(side) = self.get_mut(monitor).and_then(|one| one.sides.get_mut(plane))
             && side.port
             && std::mem::replace(&mut side.routed, false)
         {
-            self.note_change(watch);
+            self.note_change(monitor);
         }
     }
 
     /// Does the peer answer over another plane than this one?
-    pub(crate) fn has_way_beside(&self, watch: u32, plane: usize) -> bool {
-        let sides = self.get(watch).map_or(&[][..], |one| &one.sides);
+    pub(crate) fn has_way_beside(&self, monitor: u32, plane: usize) -> bool {
+        let sides = self.get(monitor).map_or(&[][..], |one| &one.sides);
         sides.iter().enumerate().any(|(other, side)| other != plane && side.is_usable())
     }
 
-    fn note_change(&mut self, watch: u32) {
-        if let Some(one) = self.get_mut(watch)
+    fn note_change(&mut self, monitor: u32) {
+        if let Some(one) = self.get_mut(monitor)
             && !std::mem::replace(&mut one.changed, true)
         {
-            self.changed.push(watch);
+            self.changed.push(monitor);
         }
     }
 
-    /// A watch whose members must be told of a change of its planes.
+    /// A monitor whose members must be told of a change of its planes.
     pub(crate) fn take_change(&mut self) -> Option<u32> {
-        while let Some(watch) = self.changed.pop() {
-            if let Some(one) = self.get_mut(watch) {
+        while let Some(monitor) = self.changed.pop() {
+            if let Some(one) = self.get_mut(monitor) {
                 one.changed = false;
-                return Some(watch);
+                return Some(monitor);
             }
         }
         None
     }
 
-    fn set_address(&mut self, watch: u32, plane: usize, at: Option<SocketAddrV6>) {
-        let Some(one) = self.get_mut(watch) else { return };
+    fn set_address(&mut self, monitor: u32, plane: usize, at: Option<SocketAddrV6>) {
+        let Some(one) = self.get_mut(monitor) else { return };
         let shard = one.shard;
         if let Some(before) = std::mem::replace(&mut one.sides[plane].at, at)
             && let Some(list) = self.by_address.get_mut(&(plane, before, shard))
         {
-            list.retain(|&other| other != watch);
+            list.retain(|&other| other != monitor);
             if list.is_empty() {
                 self.by_address.remove(&(plane, before, shard));
             }
         }
         if let Some(at) = at {
-            self.by_address.entry((plane, at, shard)).or_default().push(watch);
+            self.by_address.entry((plane, at, shard)).or_default().push(monitor);
         }
     }
 
     /// A member's peer has answered from a new address; `peers` are its addresses on all planes now. Returns the
-    /// member's watch from now on. If the watch has other members, they may not have moved: the member leaves them, and
-    /// joins those that moved to the new address before it.
+    /// member's monitor from now on. If the monitor has other members, they may not have moved: the member leaves them,
+    /// and joins those that moved to the new address before it.
     pub(crate) fn handle_move(
         &mut self,
         now: Time,
-        watch: u32,
+        monitor: u32,
         (member, active): (u32, bool),
         plane: usize,
         peers: &[Option<SocketAddrV6>],
     ) -> u32 {
-        let Some(one) = self.get_mut(watch) else { return watch };
+        let Some(one) = self.get_mut(monitor) else { return monitor };
         let at = peers[plane];
         if one.sides[plane].at == at {
-            return watch;
+            return monitor;
         }
         let (key, shard, stays) = (one.key.clone(), one.shard, one.members.len() == 1 || one.sides[plane].at.is_none());
         let ports: Vec<bool> = one.sides.iter().map(|side| side.port).collect();
         // Has another member moved there before?
         let others = at.and_then(|at| self.by_address.get(&(plane, at, shard))).map_or(&[][..], Vec::as_slice);
         let is_same = |other: &u32| {
-            *other != watch && self.get(*other).is_some_and(|one| one.fits(peers) && proof::is_same(&one.key, &key))
+            *other != monitor && self.get(*other).is_some_and(|one| one.fits(peers) && proof::is_same(&one.key, &key))
         };
         let moved = others.iter().copied().find(is_same);
         if moved.is_none() && stays {
-            self.set_address(watch, plane, at);
-            if let Some(side) = self.get_mut(watch).and_then(|one| one.sides.get_mut(plane)) {
+            self.set_address(monitor, plane, at);
+            if let Some(side) = self.get_mut(monitor).and_then(|one| one.sides.get_mut(plane)) {
                 (side.unanswered, side.ping_at, side.routed) = (None, now, true);
             }
-            self.note_change(watch);
-            self.settle(now, watch);
-            return watch;
+            self.note_change(monitor);
+            self.settle(now, monitor);
+            return monitor;
         }
-        self.leave(watch, member, active);
+        self.leave(monitor, member, active);
         if let Some(other) = moved {
             self.join(now, other, member, active);
             self.note_change(other);
@@ -398,12 +398,12 @@ impl PeerMonitors {
         begun
     }
 
-    /// A member of a watch knows addresses that the watch does not: adds them.
-    pub(crate) fn learn(&mut self, watch: u32, peers: &[Option<SocketAddrV6>]) {
+    /// A member of a monitor knows addresses that the monitor does not: adds them.
+    pub(crate) fn learn(&mut self, monitor: u32, peers: &[Option<SocketAddrV6>]) {
         for (plane, &at) in peers.iter().enumerate() {
-            if at.is_some() && self.get(watch).is_some_and(|one| one.sides[plane].at.is_none()) {
-                self.set_address(watch, plane, at);
-                self.note_change(watch);
+            if at.is_some() && self.get(monitor).is_some_and(|one| one.sides[plane].at.is_none()) {
+                self.set_address(monitor, plane, at);
+                self.note_change(monitor);
             }
         }
     }
@@ -426,16 +426,16 @@ impl PeerMonitors {
         }
     }
 
-    /// A watch whose deadline has come; [`Watches::judge`] and [`Watches::settle`] follow.
+    /// A monitor whose deadline has come. The caller then calls [`PeerMonitors::check`] and [`PeerMonitors::settle`].
     pub(crate) fn pop(&mut self, now: Time) -> Option<u32> {
         self.deadlines.pop(now)
     }
 
     /// Looks at the planes. A plane that answered no ping for the whole timeout is no longer used, if another plane was
     /// heard meanwhile.
-    pub(crate) fn check(&mut self, now: Time, watch: u32) -> Found {
+    pub(crate) fn check(&mut self, now: Time, monitor: u32) -> Found {
         let (plane_timeout, peer_timeout) = (self.plane_timeout, self.peer_timeout);
-        let Some(one) = self.get_mut(watch).filter(|one| one.confirmed) else { return Found::Due(0) };
+        let Some(one) = self.get_mut(monitor).filter(|one| one.confirmed) else { return Found::Due(0) };
         if now.since(one.heard) > peer_timeout {
             return Found::Gone;
         }
@@ -460,23 +460,23 @@ impl PeerMonitors {
         }
         let (is_narrow, is_lost) = one.check_sizes(now, Span(2 * plane_timeout.0));
         if is_news || is_narrow {
-            self.note_change(watch);
+            self.note_change(monitor);
         }
         if is_lost { Found::Narrow } else { Found::Due(due) }
     }
 
     /// The member by which the next ping goes; members take turns.
-    pub(crate) fn next_member(&mut self, watch: u32) -> Option<u32> {
-        let one = self.get_mut(watch)?;
+    pub(crate) fn next_member(&mut self, monitor: u32) -> Option<u32> {
+        let one = self.get_mut(monitor)?;
         one.turn = (one.turn + 1) % one.members.len();
         one.members.get(one.turn).copied()
     }
 
-    /// Sets when to look at a watch again. Pings are frequent while something is under way or the last ping is not
+    /// Sets when to look at a monitor again. Pings are frequent while something is under way or the last ping is not
     /// answered, so that one lost ping does not make its plane seem dead.
-    pub(crate) fn settle(&mut self, now: Time, watch: u32) {
+    pub(crate) fn settle(&mut self, now: Time, monitor: u32) {
         let (plane_timeout, peer_timeout) = (self.plane_timeout, self.peer_timeout);
-        let Some(one) = self.get_mut(watch) else { return };
+        let Some(one) = self.get_mut(monitor) else { return };
         if !one.confirmed {
             return;
         }
@@ -493,7 +493,7 @@ impl PeerMonitors {
                 at = at.min(since + plane_timeout + Span(1));
             }
         }
-        self.deadlines.set(watch, at);
+        self.deadlines.set(monitor, at);
     }
 
     /// The number of peers.
@@ -518,7 +518,7 @@ impl PeerMonitors {
                 side.unanswered = side.unanswered.map(|(number, at)| (number, earlier(at, back)));
             }
         }
-        (0..self.slots.len() as u32).for_each(|watch| self.settle(now, watch));
+        (0..self.slots.len() as u32).for_each(|monitor| self.settle(now, monitor));
     }
 }
 

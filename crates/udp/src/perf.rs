@@ -56,7 +56,7 @@ pub struct Options {
 pub enum Mode {
     /// Writes into the server's memory, several under way.
     Bandwidth,
-    /// The same, while the server writes the same amount back.
+    /// Writes into the server's memory, several under way, while the server writes the same amount back.
     Bidirectional,
     /// Round trips of messages, one at a time.
     Latency,

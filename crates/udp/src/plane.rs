@@ -230,7 +230,7 @@ impl Plane {
         Plane::around(Udp::open(address, config.socket_buffer, config.send_buffer(), config.without)?, address, config)
     }
 
-    /// The same with a port that another node shares ([`Plane::share`]).
+    /// Opens the sockets of a plane with a port that another node shares ([`Plane::share`]).
     pub(crate) fn open_shared(address: SocketAddrV6, config: &Config) -> Result<Plane, Error> {
         Plane::around(
             Udp::open_shared(address, config.socket_buffer, config.send_buffer(), config.without)?,
@@ -379,7 +379,7 @@ impl Plane {
         self.push_apart(destination, class, length, write);
     }
 
-    /// The same if the newest batch is not one of datagrams of this length, or is full.
+    /// Adds a datagram if the newest batch is not one of datagrams of this length, or is full.
     fn push_apart(&mut self, destination: Destination, class: Class, length: usize, write: impl FnOnce(&mut [u8])) {
         let Destination { to, shard, source, owner, late } = destination;
         let to = (to, shard);
@@ -575,7 +575,7 @@ impl Plane {
         self.count_received(any, inbox)
     }
 
-    /// The same for urgent datagrams.
+    /// Receives the urgent datagrams of one call; false if there were none.
     pub(crate) fn receive_urgent(&mut self, inbox: &mut Inbox) -> bool {
         let Some(socket) = &self.urgent else { return false };
         let any = socket.receive(inbox);
@@ -586,7 +586,7 @@ impl Plane {
         self.count_received(any, inbox)
     }
 
-    /// The same, from a socket of a group.
+    /// Receives the datagrams of one call from a socket of a group; false if there were none.
     pub(crate) fn receive_cast(&mut self, socket: &Udp, inbox: &mut Inbox) -> bool {
         let any = socket.receive(inbox);
         self.count_received(any, inbox)

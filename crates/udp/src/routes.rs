@@ -99,8 +99,8 @@ impl Routes {
         }
     }
 
-    /// The same for acknowledgements, pings and other small datagrams, from whose source address peers learn where to
-    /// answer.
+    /// The destination of an acknowledgement, a ping or another small datagram. Peers learn from its source address
+    /// where to answer.
     pub(crate) fn resolve_small(&self, peer: SocketAddrV6, path: PathId) -> (SocketAddrV6, u16) {
         match self {
             Routes::SourcePorts(_) => (peer, 0),

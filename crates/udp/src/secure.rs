@@ -90,7 +90,7 @@ impl Sealer {
         tag.copy_from_slice(&key.seal(&nonce(counter), signed, body));
     }
 
-    /// The same with the datagram from `start` of `out` on, whose header and body are there: the tag is appended.
+    /// Appends the tag to the datagram from `start` of `out` on, whose header and body are there.
     pub(crate) fn seal(&mut self, out: &mut Vec<u8>, start: usize) {
         let head = out.len() - start;
         out.resize(out.len() + self.tag_bytes(), 0);

@@ -128,9 +128,9 @@ pub struct SessionCounters {
     pub routes_lost: Vec<u64>,
     /// Is each plane in use at present?
     pub up: Vec<bool>,
-    /// MRC's transport acknowledgements, sent and received; other layouts have none.
+    /// MRC's transport acknowledgements sent; other layouts have none.
     pub transport_acks_sent: u64,
-    /// The same that were received.
+    /// MRC's transport acknowledgements received; other layouts have none.
     pub transport_acks_received: u64,
     /// The last round trip that a ping measured, in picoseconds, wake-ups included; zero before the first.
     pub ping_rtt: Span,
@@ -153,8 +153,8 @@ pub(crate) struct Session {
     remote: u64,
     /// Did this side begin the connection?
     calls: bool,
-    /// The watch over its peer, and whether this connection counts there as active.
-    pub(crate) watch: u32,
+    /// The number of its peer monitor, and whether this connection counts there as active.
+    pub(crate) monitor: u32,
     pub(crate) counted: bool,
     endpoint: Endpoint,
     format: WireFormat,
@@ -237,13 +237,13 @@ pub(crate) struct NodeContext<'a> {
     pub(crate) planes: &'a mut [Plane],
     pub(crate) memory: &'a mut Memory,
     pub(crate) completions: &'a mut VecDeque<Completion>,
-    pub(crate) watches: &'a mut PeerMonitors,
+    pub(crate) monitors: &'a mut PeerMonitors,
     pub(crate) windows: &'a mut Windows,
     pub(crate) requests: &'a mut Requests,
 }
 
 impl NodeContext<'_> {
-    /// The same with a time of another clock.
+    /// This context with a time of another clock.
     fn at(&mut self, now: Time) -> NodeContext<'_> {
         NodeContext {
             now,
@@ -251,7 +251,7 @@ impl NodeContext<'_> {
             planes: self.planes,
             memory: self.memory,
             completions: self.completions,
-            watches: self.watches,
+            monitors: self.monitors,
             windows: self.windows,
             requests: self.requests,
         }
@@ -275,7 +275,7 @@ pub(crate) struct SessionParams<'a> {
 }
 
 impl Session {
-    pub(crate) fn new(now: Time, config: &Config, watches: &mut PeerMonitors, opening: SessionParams<'_>) -> Session {
+    pub(crate) fn new(now: Time, config: &Config, monitors: &mut PeerMonitors, opening: SessionParams<'_>) -> Session {
         // The session begins at time `EARLY`, so that it can subtract timeouts from the present time.
         let origin = i128::from(now.0) - i128::from(EARLY.0);
         let node_now = now;
@@ -283,8 +283,8 @@ impl Session {
         let SessionParams { handle, local, remote, secrets, calls, peers, ports, profile, environment, burst, seed } =
             opening;
         let known = peers.iter().copied();
-        let watch =
-            watches.begin(node_now, (peer_monitor::key(secrets), remote as u8), known, ports, handle.index, calls);
+        let monitor =
+            monitors.begin(node_now, (peer_monitor::key(secrets), remote as u8), known, ports, handle.index, calls);
         let mut endpoint = Endpoint::new(HostId(u32::from(!calls)));
         let (format, window_psn) = (profile.wire, window_psn(&profile.reliability));
         let mtu = u64::from(profile.transport.mtu);
@@ -317,7 +317,7 @@ impl Session {
             local,
             remote,
             calls,
-            watch,
+            monitor,
             counted: false,
             endpoint,
             format,

@@ -121,7 +121,8 @@ pub(crate) struct Udp {
 const ORIGIN_ICMP: u8 = 2;
 const ORIGIN_ICMP6: u8 = 3;
 
-/// Errors of a socket that are taken at a time: ours. Whoever forges more of them must not keep a node busy.
+/// The most errors of a socket that are taken at a time: ours. A stranger that forges more of them must not keep a node
+/// busy.
 const ERRORS_MAX: usize = 64;
 
 impl Udp {
@@ -131,7 +132,7 @@ impl Udp {
         Udp::set_up(socket, address, receive, send, without)
     }
 
-    /// The same with a port that another socket of this process has, and shares ([`Udp::share`]).
+    /// Opens it with a port that another socket of this process has, and shares ([`Udp::share`]).
     pub(crate) fn open_shared(
         address: SocketAddrV6,
         receive: usize,

@@ -18,7 +18,7 @@ pub(crate) struct Shared {
     waiting: VecDeque<u32>,
 }
 
-/// The windows of a node, by the number of the peer's watch.
+/// The windows of a node, by the number of the peer's monitor.
 #[derive(Default)]
 pub(crate) struct Windows {
     shared: HashMap<u32, Shared>,
@@ -28,14 +28,14 @@ pub(crate) struct Windows {
 
 impl Windows {
     /// The window of a peer, if it is shared.
-    pub(crate) fn get_mut(&mut self, watch: u32) -> Option<&mut Shared> {
-        self.shared.get_mut(&watch)
+    pub(crate) fn get_mut(&mut self, monitor: u32) -> Option<&mut Shared> {
+        self.shared.get_mut(&monitor)
     }
 
     /// From now on a connection shares the window of a peer, and adds its `share` bytes in flight. The first connection
     /// makes the window with `begin`.
-    pub(crate) fn join(&mut self, watch: u32, share: u64, origin: i128, begin: impl FnOnce() -> SharedWindow) {
-        let shared = self.shared.entry(watch).or_insert_with(|| {
+    pub(crate) fn join(&mut self, monitor: u32, share: u64, origin: i128, begin: impl FnOnce() -> SharedWindow) {
+        let shared = self.shared.entry(monitor).or_insert_with(|| {
             let (window, waiting) = (begin(), VecDeque::new());
             Shared { window, origin, members: 0, waiting }
         });
@@ -44,21 +44,21 @@ impl Windows {
     }
 
     /// A connection stops sharing the window, or has ended.
-    pub(crate) fn leave(&mut self, watch: u32, slot: u32, share: u64) {
-        let Some(shared) = self.shared.get_mut(&watch) else { return };
+    pub(crate) fn leave(&mut self, monitor: u32, slot: u32, share: u64) {
+        let Some(shared) = self.shared.get_mut(&monitor) else { return };
         shared.members -= 1;
         shared.window.leave(share);
         shared.waiting.retain(|&other| other != slot);
         if shared.members == 0 {
-            self.shared.remove(&watch);
+            self.shared.remove(&monitor);
         } else {
-            self.wake(watch);
+            self.wake(monitor);
         }
     }
 
     /// If a window has room, wakes the first connection that waits for it.
-    pub(crate) fn wake(&mut self, watch: u32) {
-        if let Some(shared) = self.shared.get(&watch)
+    pub(crate) fn wake(&mut self, monitor: u32) {
+        if let Some(shared) = self.shared.get(&monitor)
             && shared.window.is_open()
             && let Some(&first) = shared.waiting.front()
         {

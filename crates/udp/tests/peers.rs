@@ -1,4 +1,4 @@
-//! Several connections between the same two nodes: they share one watch, and each still ends on its own.
+//! Several connections between the same two nodes: they share one peer monitor, and each still ends on its own.
 
 use super::support::{self, PATIENCE, config, v6};
 use std::time::{Duration, Instant};
@@ -228,7 +228,7 @@ fn connections_that_either_side_began_are_watched_as_one() {
 }
 
 /// The caller's addresses change under way, as behind a router that was started again: every connection moves on its
-/// own, and all of them share one watch again.
+/// own, and all of them share one peer monitor again.
 #[test]
 fn connections_that_move_together_are_watched_as_one_again() {
     let config = config("uec", 1);
@@ -293,7 +293,7 @@ fn connections_that_move_together_are_watched_as_one_again() {
 }
 
 /// The datagram that announces a new receive is lost in some cases. Its connection asks again by itself, although the
-/// pings of the watch go by other connections in turn. If it waited for seconds each time, this test would take
+/// pings of the peer monitor go by other connections in turn. If it waited for seconds each time, this test would take
 /// minutes.
 #[test]
 fn lost_news_of_receives_is_told_again_soon() {

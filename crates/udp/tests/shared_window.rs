@@ -33,7 +33,7 @@ impl Many {
         Many::over(config, count, bytes, Impairment { delay: ROUND_TRIP / 2, ..Impairment::default() })
     }
 
-    /// The same over a bad wire. Each connection gets its own range of one region.
+    /// Opens `count` connections over a bad wire. Each connection gets its own range of one region.
     fn over(config: &Config, count: usize, bytes: usize, impairment: Impairment) -> Many {
         let [mut caller, mut server] = [(); 2].map(|()| Node::bind(config.clone()).expect("sockets"));
         let to = server.addresses().expect("bound").into_iter().map(v6);

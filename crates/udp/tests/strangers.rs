@@ -228,7 +228,7 @@ fn a_caller_of_another_version_is_told_so() {
     stranger.send_to(&hello, node.addresses().expect("bound")[0]).expect("loopback takes it");
     let refusal = receive(&mut node, &stranger, PATIENCE, |_| true).expect("an answer");
     assert_eq!((refusal[0], refusal[2], refusal.len()), ((VERSION + 1) << 4 | 9, 2, REFUSAL), "in its own version");
-    // The same for a node that we call, if it answers in its own version.
+    // A node that we call may answer in its own version: the caller is told so, too.
     let mut caller =
         Node::bind(Config { handshake_timeout: Duration::from_millis(200), ..config("uec", 1) }).expect("sockets");
     let connection = caller.connect(&[v6(stranger.local_addr().expect("bound"))]).expect("a call");

@@ -83,7 +83,7 @@ fn examine_paths(args: &DoctorArgs, to: &str) -> Result<(), Failure> {
         let paths: Vec<_> = reports.iter().map(path).collect();
         format!("{:#}\n", serde_json::json!({ "format": 1, "to": to, "paths": paths }))
     })?;
-    // A family to which there is no route harms nobody if the other one works.
+    // A family without a route is no fault if the other family works.
     let blocked = |report: &&PathReport| !report.open && report.local.is_some();
     match reports.iter().find(blocked).or(reports.iter().find(|_| reports.iter().all(|report| !report.open))) {
         None => Ok(()),

@@ -43,8 +43,8 @@ impl Fabric {
         Some(fabric)
     }
 
-    /// The same for tests whose ports mark, trim or lose in bursts. `None` if that is not possible here; the reason is
-    /// printed.
+    /// The small fabric of the repository, built, for tests whose ports mark, trim or lose in bursts. `None` if that is
+    /// not possible here; the reason is printed.
     pub(crate) fn with_programs() -> Option<Fabric> {
         let fabric = Fabric::named()?;
         let check = strandway(&["fabric", "check", "--json", "-"]).output().expect("it runs");

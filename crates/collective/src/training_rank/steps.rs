@@ -88,7 +88,8 @@ impl TrainingRank<'_> {
         true
     }
 
-    /// The same if the script is a graph.
+    /// Begins the steps of a stream that nothing blocks, if the script is a graph. Returns true if it began at least
+    /// one.
     fn begin_ready(&mut self, now: Time, stream: usize) -> bool {
         let free = self.script.is_free(stream as u8);
         let mut any = false;
@@ -178,8 +179,8 @@ impl TrainingRank<'_> {
         }
     }
 
-    /// The same at the end of a run, before `place` has begun: the time belongs to an operation that has not ended, if
-    /// `place` waits for one.
+    /// Charges the time `rest` at the end of a run, before `place` has begun. It belongs to an operation that has not
+    /// ended if `place` waits for one; otherwise it counts as computed.
     pub(super) fn charge_unfinished(&self, place: u32, rest: Span, times: &mut RankTimes) {
         let steps = self.script.steps();
         let (mut found, mut left) = (None, vec![place]);

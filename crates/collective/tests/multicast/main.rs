@@ -19,7 +19,7 @@ fn opening(seed: u64) -> StartBarriers {
     if seed.is_multiple_of(2) { StartBarriers::OneBarrier } else { StartBarriers::TwoBarriers }
 }
 
-/// The same operation three times, one after the other.
+/// Three copies of an operation, which run one after the other.
 fn three(op: &Multicast) -> Vec<Multicast> {
     (0..3).map(|task| Multicast { task, ..op.clone() }).collect()
 }

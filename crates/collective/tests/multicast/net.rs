@@ -49,7 +49,7 @@ pub fn operation(ranks: u32, root: Option<u32>, bytes: u64, chains: u32, recover
     }
 }
 
-/// The same operation with parity: `m` parity chunks per `k` data chunks.
+/// Adds parity to an operation: `m` parity chunks per `k` data chunks.
 pub fn with_parity(op: Multicast, k: usize, m: usize) -> Multicast {
     let code = Code::mds(k, m).expect("few pieces");
     Multicast { parity: Some(Parity::new(op.layout, code).expect("few chunks")), ..op }
@@ -119,7 +119,7 @@ pub struct Ended {
 
 struct Net<'a> {
     ops: &'a [Multicast],
-    casters: Vec<Vec<MulticastRank<'a>>>,
+    multicast_ranks: Vec<Vec<MulticastRank<'a>>>,
     /// By operation and rank: the buffer.
     buffers: Vec<Vec<Vec<u8>>>,
     /// By operation and rank: the parity chunks that have arrived.
@@ -270,7 +270,7 @@ impl Net<'_> {
     }
 
     fn act(&mut self, rank: u32, op: usize, now: Time) {
-        while let Some(action) = self.casters[op][rank as usize].poll_action(now) {
+        while let Some(action) = self.multicast_ranks[op][rank as usize].poll_action(now) {
             match action {
                 Action::Cast(cast) => self.cast(rank, cast, now),
                 Action::Rebuild(rebuild) => self.rebuild(rank, &rebuild),
@@ -295,7 +295,7 @@ impl Net<'_> {
                 other => panic!("a rank does not {other:?}"),
             }
         }
-        let wake = self.casters[op][rank as usize].poll_timeout();
+        let wake = self.multicast_ranks[op][rank as usize].poll_timeout();
         if wake != Time::NEVER {
             self.put(wake.max(now + Span(1)), rank, What::Wake);
         }
@@ -304,7 +304,7 @@ impl Net<'_> {
 
     /// Acts at once on the state of a rank's part: checks the buffer, or overwrites it.
     fn check(&mut self, rank: u32, op: usize, now: Time) {
-        let outcome = self.casters[op][rank as usize].outcome();
+        let outcome = self.multicast_ranks[op][rank as usize].outcome();
         let before = std::mem::replace(&mut self.seen[op][rank as usize], outcome);
         let complete = |outcome| matches!(outcome, Outcome::Complete | Outcome::Closed);
         if complete(outcome) && !complete(before) {
@@ -317,8 +317,8 @@ impl Net<'_> {
         if outcome == Outcome::Closed && before != Outcome::Closed {
             self.buffers[op][rank as usize].fill(0xee);
             if op + 1 < self.ops.len() {
-                let caster = &mut self.casters[op + 1][rank as usize];
-                caster.handle_timeout(now);
+                let multicast_rank = &mut self.multicast_ranks[op + 1][rank as usize];
+                multicast_rank.handle_timeout(now);
                 self.act(rank, op + 1, now);
             }
         }
@@ -330,9 +330,9 @@ impl Net<'_> {
             What::Wake => {
                 for op in 0..self.ops.len() {
                     let begun = op == 0 || self.seen[op - 1][rank as usize] == Outcome::Closed;
-                    let caster = &mut self.casters[op][rank as usize];
-                    if begun && caster.poll_timeout() <= now {
-                        caster.handle_timeout(now);
+                    let multicast_rank = &mut self.multicast_ranks[op][rank as usize];
+                    if begun && multicast_rank.poll_timeout() <= now {
+                        multicast_rank.handle_timeout(now);
                         self.act(rank, op, now);
                     }
                 }
@@ -347,12 +347,12 @@ impl Net<'_> {
                 if place.is_none() {
                     self.parity[op][rank as usize].insert(chunk, bytes.clone());
                 }
-                let before = place.is_none() || self.casters[op][rank as usize].progress().has_packet(chunk);
+                let before = place.is_none() || self.multicast_ranks[op][rank as usize].progress().has_packet(chunk);
                 let (plane, tree) = way.map_or((0, None), |(plane, tree)| (plane, Some(tree)));
                 let event = Event::Chunk { from: host(from), task, chunk, plane, tree, trimmed: false, last };
-                self.casters[op][rank as usize].handle_event(now, &event);
+                self.multicast_ranks[op][rank as usize].handle_event(now, &event);
                 if !before
-                    && self.casters[op][rank as usize].progress().has_packet(chunk)
+                    && self.multicast_ranks[op][rank as usize].progress().has_packet(chunk)
                     && let Some((first, _)) = place
                 {
                     self.buffers[op][rank as usize][first as usize..first as usize + bytes.len()]
@@ -361,7 +361,7 @@ impl Net<'_> {
                 return self.act(rank, op, now);
             }
         };
-        self.casters[op as usize][rank as usize].handle_event(now, &event);
+        self.multicast_ranks[op as usize][rank as usize].handle_event(now, &event);
         self.act(rank, op as usize, now);
     }
 }
@@ -384,7 +384,7 @@ pub fn run(ops: &[Multicast], trouble: Disturbance, seed: u64) -> Ended {
     let odd = |op, rank| other.as_ref().filter(|(who, _)| *who == rank).map_or(op, |(_, other)| other);
     let mut net = Net {
         ops,
-        casters: ops
+        multicast_ranks: ops
             .iter()
             .map(|op| (0..ranks).map(|rank| MulticastRank::new(odd(op, rank), rank)).collect())
             .collect(),
@@ -403,7 +403,7 @@ pub fn run(ops: &[Multicast], trouble: Disturbance, seed: u64) -> Ended {
         trouble,
     };
     for (rank, &up) in net.trouble.ports.clone().iter().enumerate() {
-        for op in &mut net.casters {
+        for op in &mut net.multicast_ranks {
             op[rank].handle_event(Time::ZERO, &Event::Ports { up });
         }
     }
@@ -422,8 +422,8 @@ pub fn run(ops: &[Multicast], trouble: Disturbance, seed: u64) -> Ended {
         net.happen(rank, what, now);
     }
     let mut counts = Counts::default();
-    for caster in net.casters.iter().flatten() {
-        let one = caster.counts();
+    for multicast_rank in net.multicast_ranks.iter().flatten() {
+        let one = multicast_rank.counts();
         counts.duplicates += one.duplicates;
         counts.unready += one.unready;
         counts.fetches += one.fetches;
@@ -433,6 +433,6 @@ pub fn run(ops: &[Multicast], trouble: Disturbance, seed: u64) -> Ended {
         counts.silent += one.silent;
     }
     let quiet = net.heap.is_empty();
-    let outcomes = net.casters.iter().map(|op| op.iter().map(MulticastRank::outcome).collect()).collect();
+    let outcomes = net.multicast_ranks.iter().map(|op| op.iter().map(MulticastRank::outcome).collect()).collect();
     Ended { outcomes, wrong: net.wrong, counts, swallowed: net.swallowed, grouped: net.grouped, quiet }
 }

@@ -1,9 +1,9 @@
 //! The admission address of a job at a switch: workers and racks join there, and sessions begin and end.
 //!
 //! Without racks and without a parent, a session begins with its first worker, and each worker is answered at once. A
-//! switch that takes racks answers when all workers are here, its own and those of racks, because only then it knows
-//! which rack has which workers. A switch with a parent passes on the wish of each of its workers, and answers them
-//! when the parent has answered.
+//! switch that takes racks answers when all workers have joined, its own and those of racks, because only then it knows
+//! the workers of each rack. A switch with a parent passes on the request of each of its workers, and answers them when
+//! the parent has answered.
 
 mod uplink;
 
@@ -23,7 +23,7 @@ use strandway_switch::{SwitchMlProgram, System};
 use strandway_udp::{Completion, Connection, Node, Region, random_secret};
 use uplink::Uplink;
 
-/// Answers to one caller that are still on their way; a caller that asks for more is cut off.
+/// The most answers to one caller that are still on their way; a caller that asks for more is cut off.
 const ANSWERS_MAX: usize = 8;
 
 /// Completions that an admission address handles in one turn: ours.
@@ -66,7 +66,7 @@ impl Setup {
 
     /// The place of the parameter servers, if there is no parent.
     fn above(&self) -> Above {
-        if self.config.server_apart { Above::Apart } else { Above::Desk }
+        if self.config.server_apart { Above::Apart } else { Above::Here }
     }
 
     fn send_order(&self, order: impl Fn() -> Order) {
@@ -84,7 +84,7 @@ struct Session {
     down: [u8; 32],
     /// By worker: its connection, or that of its rack.
     members: BTreeMap<u16, Connection>,
-    /// Set when it has begun.
+    /// `None` until it begins.
     layout: Option<Layout>,
 }
 
@@ -109,7 +109,7 @@ struct Caller {
 pub(super) struct JobAdmission {
     job: JobConfig,
     pub(super) node: Node,
-    /// Its place among the jobs, which determines its registers in SwitchML.
+    /// Its place among the jobs. In SwitchML it determines the job's registers.
     place: u32,
     callers: HashMap<Connection, Caller>,
     session: Option<Session>,
@@ -142,11 +142,11 @@ impl JobAdmission {
         self.job.number
     }
 
-    /// Serves the admission address once, for at most `at_most`; returns its events. A peer can only end itself and its session: an
-    /// error is one of this machine.
+    /// Serves the admission address once, for at most `at_most`; returns its events. A peer can end only itself and its
+    /// session, so an error is one of this machine.
     pub(super) fn turn(&mut self, setup: &Setup, at_most: Duration) -> Result<Vec<SwitchEvent>, GroupError> {
         let mut wait = at_most;
-        // The admission addresses of other jobs have their turn even if this one's peers never pause.
+        // The other jobs' admission addresses get their turn even if the peers of this one never pause.
         for _ in 0..HEEDED_MAX {
             let Some(completion) = self.node.wait(wait)? else { break };
             self.handle_completion(setup, completion)?;
@@ -242,7 +242,7 @@ impl JobAdmission {
             self.cut_off(setup, connection);
             return Ok(());
         }
-        // A rack has more to say; a worker says one thing.
+        // A rack sends several messages; a worker sends one.
         if passed && setup.config.racks && !self.listen(setup, connection) {
             return Ok(());
         }
@@ -269,7 +269,8 @@ impl JobAdmission {
         self.introduce_server(setup)
     }
 
-    /// The parameter server has ended or is replaced. ESA's has only soft state; ATP's has sums that nobody else has.
+    /// The parameter server has ended or is replaced. ESA's server has only soft state; ATP's has sums that exist
+    /// nowhere else.
     fn lose_server(&mut self, setup: &Setup) {
         if setup.config.system == System::Atp {
             self.end_session(setup);
@@ -291,7 +292,7 @@ impl JobAdmission {
         Ok(())
     }
 
-    /// Notes a worker in its job's session, or in a new one; or says why not.
+    /// Notes a worker in its job's session, or in a new one; or returns the reason of a refusal.
     fn admit(&mut self, setup: &Setup, connection: Connection, join: Join, passed: bool) -> Option<Refusal> {
         let Setup { config, .. } = setup;
         if passed && !config.racks {
@@ -380,7 +381,7 @@ impl JobAdmission {
                 order.push(name);
                 order.len() - 1
             });
-            // More than 32 racks are no job; 255 stands for all of them.
+            // No job has more than 32 racks. 255 stands for all further ones.
             let rack = u8::try_from(rack).unwrap_or(u8::MAX);
             racks.push(rack);
             if own || known.is_none() {
@@ -391,7 +392,8 @@ impl JobAdmission {
         (Layout { racks, top: u8::try_from(top).unwrap_or(u8::MAX) }, connections)
     }
 
-    /// Begins the session with these places, as the switch of the leaf of this number; false if they are no job.
+    /// Begins the session with these places. `leaf` is the number of this switch's leaf. Returns false if the places
+    /// make no valid job.
     fn begin(&mut self, setup: &Setup, layout: Layout, leaf: u8, above: Above) -> Result<bool, GroupError> {
         let Some(session) = &mut self.session else { return Ok(true) };
         let terms = Terms {
@@ -467,9 +469,9 @@ impl JobAdmission {
         self.answer(connection, &Message::Refused(reason));
     }
 
-    /// The session cannot begin: all its members are told why.
+    /// Tells all members of a session why it cannot begin.
     fn refuse_all(&mut self, setup: &Setup, reason: Refusal) {
-        // A rack is several members.
+        // A rack may appear several times among the members.
         let mut told: Vec<Connection> = Vec::new();
         for connection in self.session.take().into_iter().flat_map(|session| session.members.into_values()) {
             if !told.contains(&connection) {

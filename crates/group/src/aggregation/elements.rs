@@ -5,8 +5,8 @@
 
 use strandway_proto::program::Elements;
 
-/// Numbered registers, each with the numbers of one fragment. They grow when a higher number is named, so the caller
-/// must bound the numbers.
+/// Numbered registers, each with the numbers of one fragment. Naming a higher register makes the list grow, so the
+/// caller must bound the register numbers.
 #[derive(Debug, Default)]
 pub(super) struct Registers {
     elements: usize,
@@ -59,7 +59,7 @@ impl Registers {
                 if from == place {
                     return;
                 }
-                // Two places of one vector: it is split at the later one.
+                // Both registers are in one vector, which is split at the later one.
                 let middle = place.start.max(from.start);
                 let (low, high) = self.numbers.split_at_mut(middle);
                 let (low, high) = (&mut low[place.start.min(from.start)..], &mut high[..self.elements]);
@@ -91,7 +91,7 @@ fn add(to: &mut [i32], from: &[i32], float: bool) {
     }
 }
 
-/// Adds integers, with saturation. Sums of honest workers never saturate: so all are added without a check first, and
+/// Adds integers, with saturation. Sums of honest workers never saturate, so all are added without a check first, and
 /// the rare overflows are corrected afterwards.
 fn add_integers(to: &mut [i32], from: &[i32]) {
     let mut overflows = 0;
@@ -122,7 +122,7 @@ pub(super) fn read<'a>(bytes: &'a [u8], copy: &'a mut Vec<i32>) -> &'a [i32] {
     copy
 }
 
-/// How gradients become integers: by a factor 2^k.
+/// The conversion of gradients to integers, by a factor 2^k.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
     factor: f64,
@@ -133,9 +133,8 @@ pub struct Scale {
 const ROUND: f64 = 6_755_399_441_055_744.0;
 
 impl Scale {
-    /// For sums of `workers` numbers, none of which is expected to be larger than `max_abs`. Larger ones are added as
-    /// floats.
-    /// ESA sheet, section 9: `workers x max_abs x 2^k < 2^31`.
+    /// The factor for sums of `workers` numbers that are expected to be at most `max_abs`. Larger numbers are added as
+    /// floats. ESA sheet, section 9: `workers x max_abs x 2^k < 2^31`.
     pub fn new(workers: u32, max_abs: f32) -> Scale {
         let workers = workers.max(1);
         let ceil_log2 = |x: f64| {
@@ -147,8 +146,8 @@ impl Scale {
         Scale { factor: f64::from_bits(((k + 1023) as u64) << 52), limit: ((i32::MAX - 1) as u32 / workers) as i32 }
     }
 
-    /// For sums of `workers` numbers of a block whose exponent is `exponent`: all are below 2^`exponent`. The factor is
-    /// not a power of two. SwitchML; ESA sheet, section 9: `f = (2^31 - 1) / (n 2^e)`; ours is smaller by `1 /
+    /// The factor for sums of `workers` numbers of a block with this exponent: all are below 2^`exponent`. The factor
+    /// is not a power of two. SwitchML; ESA sheet, section 9: `f = (2^31 - 1) / (n 2^e)`. Ours is smaller by `1 /
     /// 2^(e+1)`, so that rounding cannot make a sum overflow with any number of workers.
     pub(super) fn of_block(workers: u32, exponent: i8) -> Scale {
         let most = f64::from(i32::MAX) / f64::from(workers.max(1));
@@ -185,11 +184,11 @@ impl Scale {
     }
 }
 
-/// The least and the greatest exponent of a block: below, factors would exceed the range of `f32`; above, numbers are
-/// infinite. ESA sheet, section 9.
+/// The least and the greatest exponent of a block. Below the least one, factors would exceed the range of `f32`; above
+/// the greatest one, numbers are infinite. ESA sheet, section 9.
 const EXPONENTS: std::ops::RangeInclusive<i32> = -90..=127;
 
-/// The exponents of a block: of its first and of its second half. All numbers of a half are below 2 to the power of its
+/// The exponents of the first and of the second half of a block. All numbers of a half are below 2 to the power of its
 /// exponent. `None` if a number is infinite, NaN, or 2^127 or more. SwitchML.
 pub(super) fn exponents_of_block(block: &[f32], elements: usize) -> Option<[i8; 2]> {
     let (first, second) = block.split_at(half(elements).min(block.len()));
@@ -202,7 +201,7 @@ pub(super) fn exponents_of_block(block: &[f32], elements: usize) -> Option<[i8; 
     Some([of(first)?, of(second)?])
 }
 
-/// The numbers of a block that its first exponent is for.
+/// The number of elements of a block in its first half.
 pub(super) const fn half(elements: usize) -> usize {
     elements.div_ceil(2)
 }
@@ -272,7 +271,7 @@ mod tests {
         assert_eq!(of(-1.7e38, 1.0), Some([127, 1]));
         assert!([f32::INFINITY, f32::NAN, 1.71e38].iter().all(|&x| of(x, 1.0).is_none() && of(1.0, x).is_none()));
         assert_eq!(exponents_of_block(&[3.0], 4), Some([2, -90]), "a short block");
-        // The largest number of a half, in a sum of as many workers as there can be.
+        // The largest number of a half, in a sum of the most workers of a job.
         for workers in [1, 2, 32, 1_024] {
             let (largest, scale) = (f32::from_bits(1f32.to_bits() - 1), Scale::of_block(workers, 0));
             let mut integer = [0];

@@ -16,15 +16,15 @@ use strandway_udp::fragments::{FragmentSocket, Received, Sealing};
 
 pub(super) const LANES: u16 = 16;
 pub(super) const SLOTS: u32 = 64;
-/// Longer than a busy machine keeps a thread waiting.
+/// This time is longer than a busy machine keeps a thread waiting.
 pub(super) const SILENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn key(job: u16) -> Vec<u8> {
     [&[7; 32][..], &job.to_be_bytes()].concat()
 }
 
-/// Is set when this goes out of scope, also by a panic: a thread that waits for it then ends, and the test fails
-/// instead of hanging.
+/// Sets its flag when it goes out of scope, also by a panic. A thread that waits for the flag then ends, and the test
+/// fails instead of hanging.
 pub(super) struct SetAtEnd<'a>(pub(super) &'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
@@ -33,13 +33,13 @@ impl Drop for SetAtEnd<'_> {
     }
 }
 
-/// Serves two jobs, of which the first may hold a quarter of the slots, while `work` runs with their admission addresses.
+/// Serves two jobs while `work` runs with their admission addresses. The first job may hold a quarter of the slots.
 fn serving(system: System, work: impl FnOnce(&[SocketAddrV6]) + Send) -> SwitchStatus {
     let jobs = [(1, 0.25), (2, 1.0)].map(|(number, share)| JobConfig { number, key: key(number), share });
     let config = SwitchConfig::new("[::1]:0".parse().expect("an address"), system);
     let config = SwitchConfig { jobs: jobs.into(), slots: SLOTS, elements: LANES, silence: SILENCE, ..config };
     let mut switch = Switch::start(config).expect("it starts");
-    let admissions = [1, 2].map(|job| switch.admission(job).expect("a door"));
+    let admissions = [1, 2].map(|job| switch.admission(job).expect("an admission address"));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -120,7 +120,7 @@ pub(super) fn honest(admission: SocketAddrV6, stop: &AtomicBool) -> u32 {
     rounds
 }
 
-/// A fragment that a hostile worker might send: random fields, which are in many cases nearly right.
+/// A fragment that a hostile worker might send. Its fields are random, and in many cases nearly right.
 fn anything(random: &mut Random, worker: u16, job: u16) -> Fragment {
     let mut one = |of: &[u32]| of[random.below(of.len() as u32) as usize];
     let kind = Kind::ALL[one(&(0..Kind::ALL.len() as u32).collect::<Vec<_>>()) as usize];
@@ -202,7 +202,8 @@ fn a_hostile_worker_harms_its_own_job_only() {
         let (held, registers, _) = port.jobs[&1];
         let most = if matches!(system, System::SwitchMl { .. }) { SLOTS / 2 } else { SLOTS / 4 };
         assert!(held <= most, "{}: {held} slots of {most}", system.name());
-        // A window of 16 keys, 24 of them above the watermark, and for each key no more parts than workers and five.
+        // A window has 16 keys. The server keeps the keys of 24 windows above the watermark, and for each key at most
+        // five parts more than workers.
         assert!(registers <= 16 * 25 * 7, "{}: {registers} registers", system.name());
         assert_eq!(status.jobs.iter().map(|job| job.sessions).collect::<Vec<_>>(), [1, 1]);
     }

@@ -1,4 +1,4 @@
-//! Peers with a job's key that say anything and leave at any moment end nothing but themselves.
+//! Peers with a job's key send arbitrary messages and leave at any moment. They can end only themselves.
 
 use super::hostile::{LANES, SILENCE, SLOTS, SetAtEnd, honest, join, key, way};
 use super::message::{BYTES, Join, Message, Refusal, Welcome};
@@ -71,8 +71,8 @@ fn words(random: &mut Random) -> Vec<Vec<u8>> {
     (0..count).map(|_| anything(random)).collect()
 }
 
-/// The end of the connection of a completion, which is cut by chance: so it ends in the turn in which the completion
-/// arrives. On a real path, a goodbye can arrive in one batch with the words before it.
+/// Cuts the connection of a completion by chance, so that it ends in the turn in which the completion arrives. On a
+/// real path, a goodbye can arrive in one batch with the messages before it.
 fn cut(node: &mut Node, completion: &Completion, random: &mut Random) -> Option<Completion> {
     let (Completion::Accepted { connection, .. }
     | Completion::Connected { connection }
@@ -91,18 +91,20 @@ fn serve_once(what: &str, switch: &mut Switch, random: &mut Random) {
         while let Some(completion) = admission.node.wait(Duration::ZERO).expect("sockets work") {
             let closed = if admission.number() == 1 { cut(&mut admission.node, &completion, random) } else { None };
             for completion in [Some(completion), closed].into_iter().flatten() {
-                let heeded = admission.handle_completion(&switch.setup, completion);
-                heeded.unwrap_or_else(|error| panic!("{what}: a peer has ended the switch: {error}"));
+                let handled = admission.handle_completion(&switch.setup, completion);
+                handled.unwrap_or_else(|error| panic!("{what}: a peer has ended the switch: {error}"));
             }
         }
     }
 }
 
-/// Serves these switches, whose last one has the honest workers, while peers attack the admission addresses of job 1 at all of them.
+/// Serves these switches while peers attack the admission addresses of job 1 at all of them. The last switch has the
+/// honest workers.
 fn attack(what: &str, mut switches: Vec<Switch>, server_apart: bool, few: u32) {
-    let admissions: Vec<SocketAddrV6> = switches.iter().map(|switch| switch.admission(1).expect("a door")).collect();
-    let last = switches.last().expect("a switch").admission(2).expect("a door");
-    let above = switches[0].admission(2).expect("a door");
+    let admissions: Vec<SocketAddrV6> =
+        switches.iter().map(|switch| switch.admission(1).expect("an admission address")).collect();
+    let last = switches.last().expect("a switch").admission(2).expect("an admission address");
+    let above = switches[0].admission(2).expect("an admission address");
     let mut leaver = Leaver::new(terms::admission(&key(1), loopback(), SILENCE).expect("a key"), 11);
     let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -153,7 +155,8 @@ fn a_peer_that_says_anything_and_leaves_ends_no_switch_and_no_other_job() {
     }
 }
 
-/// A switch that takes racks, and the address that they have for it: a rack finds the admission addresses of its jobs by their numbers.
+/// A switch that takes racks, and the address that racks use for it. A rack finds the admission address of a job by the
+/// job's number.
 fn start_top(system: System) -> (Switch, SocketAddrV6) {
     let mut base = (0..50).map(|at| 23_000 + (std::process::id() as u16 % 500) * 16 + 4 * at);
     let top = base.find_map(|port| {
@@ -161,7 +164,7 @@ fn start_top(system: System) -> (Switch, SocketAddrV6) {
         Switch::start(SwitchConfig { racks: true, address, ..of(system) }).ok()
     });
     let top = top.expect("some ports are free");
-    let one = top.admission(1).expect("a door");
+    let one = top.admission(1).expect("an admission address");
     let parent = SocketAddrV6::new(*one.ip(), one.port() - 1, 0, 0);
     (top, parent)
 }
@@ -171,7 +174,7 @@ fn a_switch_counts_the_racks_of_a_session() {
     let (top, parent) = start_top(System::Atp);
     let rack = || Switch::start(SwitchConfig { parent: Some(parent), ..of(System::Atp) }).expect("it starts");
     let mut switches = [top, rack(), rack()];
-    let admissions = [1, 2].map(|rack: usize| switches[rack].admission(1).expect("a door"));
+    let admissions = [1, 2].map(|rack: usize| switches[rack].admission(1).expect("an admission address"));
     std::thread::scope(|scope| {
         let joining = [0, 1].map(|worker: u16| {
             scope.spawn(move || {
@@ -206,7 +209,7 @@ fn a_parent_that_says_anything_and_leaves_does_not_end_its_rack() {
     let address = SocketAddrV6::new(*loopback().ip(), parent.addresses()[0].port() - 1, 0, 0);
     let mut rack =
         Switch::start(SwitchConfig { parent: Some(address), ..of(System::Esa(Esa::default())) }).expect("it starts");
-    let admission = rack.admission(1).expect("a door");
+    let admission = rack.admission(1).expect("an admission address");
     let mut cuts = Random::new(5, StreamKind::Workload, 2);
     for round in 0..rounds(100) {
         let mut worker = Node::bind(terms::admission(&key(1), loopback(), SILENCE).expect("a key")).expect("a node");
@@ -223,7 +226,7 @@ fn a_parent_that_says_anything_and_leaves_does_not_end_its_rack() {
                     worker.send(connection, out, 0..BYTES).expect("it is connected");
                 }
                 Some(Completion::Closed { .. } | Completion::Received { .. }) => {
-                    // It was cut off, or refused: it asks again.
+                    // The worker was cut off, or refused: it asks again.
                     let _ = worker.close(connection);
                     connection = worker.connect(&[admission]).expect("a connection");
                 }
@@ -248,8 +251,8 @@ fn a_switch_that_says_anything_and_leaves_does_not_end_a_parameter_server() {
             while let Some(completion) = server.node.wait(Duration::ZERO).expect("sockets work") {
                 let closed = cut(&mut server.node, &completion, &mut cuts);
                 for completion in [Some(completion), closed].into_iter().flatten() {
-                    let heeded = server.handle_completion(completion);
-                    heeded.unwrap_or_else(|error| panic!("the switch has ended the server: {error}"));
+                    let handled = server.handle_completion(completion);
+                    handled.unwrap_or_else(|error| panic!("the switch has ended the server: {error}"));
                 }
             }
         });
@@ -288,7 +291,7 @@ fn a_parameter_server_takes_no_terms_that_no_switch_offers() {
     for (slots, ports, window, elements) in unsound {
         assert!(
             !server.begin(&welcome(slots, ports, window, elements)),
-            "{slots} slots, {window} fragments, {elements} lanes"
+            "{slots} slots, {window} fragments, {elements} elements"
         );
     }
     for (slots, ports, window, elements) in [(1 << 20, 4, 4_096, 256), (2, 1, 1, 1)] {
@@ -296,10 +299,11 @@ fn a_parameter_server_takes_no_terms_that_no_switch_offers() {
     }
 }
 
-/// The reason with which a switch refuses these wishes, serving until all have an answer; `None` for a welcome.
+/// The reason with which a switch refuses each of these requests; `None` for a welcome. Serves until all have an
+/// answer.
 fn answers_to(config: SwitchConfig, wishes: &[Join]) -> Vec<Option<Refusal>> {
     let mut switch = Switch::start(config).expect("it starts");
-    let admission = switch.admission(1).expect("a door");
+    let admission = switch.admission(1).expect("an admission address");
     std::thread::scope(|scope| {
         let asking: Vec<_> = wishes
             .iter()
@@ -333,7 +337,7 @@ fn a_worker_has_a_number_below_that_of_all_workers() {
 #[test]
 fn a_worker_asks_again_if_the_switch_was_silent_for_a_while() {
     let mut switch = Switch::start(SwitchConfig { racks: true, ..of(System::Atp) }).expect("it starts");
-    let admission = switch.admission(1).expect("a door");
+    let admission = switch.admission(1).expect("an admission address");
     let ask = |worker: u16| {
         let key = key(1);
         let way = SwitchAccess { silence: Duration::from_millis(500), ..way(admission, &key) };
@@ -346,7 +350,7 @@ fn a_worker_asks_again_if_the_switch_was_silent_for_a_while() {
             assert!(Instant::now() < until, "a worker is there");
             switch.turn(Duration::from_millis(1)).expect("sockets work");
         }
-        // It waits for the other one, and hears nothing.
+        // The worker waits for the other one, and gets no answer.
         std::thread::sleep(Duration::from_millis(1_500));
         let second = scope.spawn(|| ask(1));
         while !first.is_finished() || !second.is_finished() {
@@ -361,10 +365,10 @@ fn a_worker_asks_again_if_the_switch_was_silent_for_a_while() {
 #[test]
 fn a_rack_that_takes_no_answers_is_cut_off() {
     let mut switch = Switch::start(SwitchConfig { racks: true, ..of(System::Atp) }).expect("it starts");
-    let admission = switch.admission(1).expect("a door");
+    let admission = switch.admission(1).expect("an admission address");
     let mut rack = Node::bind(terms::admission(&key(1), loopback(), SILENCE).expect("a key")).expect("a node");
     let connection = rack.connect(&[admission]).expect("a connection");
-    // Each wish is refused, and the rack posts no receive for an answer.
+    // Each request is refused, and the rack posts no receive for an answer.
     let wish = Message::Pass(Join { elements: 0, ..join(0, 2) }).encode();
     let until = Instant::now() + Duration::from_secs(20);
     let mut sent = 0;
@@ -375,7 +379,7 @@ fn a_rack_that_takes_no_answers_is_cut_off() {
             Some(Completion::Connected { .. } | Completion::Sent { .. }) => {
                 sent += 1;
                 let out = rack.register(wish.clone());
-                // `Closed` follows if it has been cut off already.
+                // If the peer has been cut off already, `Closed` follows.
                 let _ = rack.send(connection, out, 0..BYTES);
             }
             Some(Completion::Closed { reason, .. }) => break reason,

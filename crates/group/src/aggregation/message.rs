@@ -1,6 +1,6 @@
 //! The messages of a worker and a switch before the first fragment, on a connection of a [`strandway_udp::Node`], which
-//! encrypts it. A switch that has a parent is a *rack*: it passes on the wishes of its workers, and gets one answer for
-//! all of them.
+//! encrypts them. A switch that has a parent is a *rack*: it passes on the requests of its workers, and gets one answer
+//! for all of them.
 //!
 //! Everything is big-endian. A worker sends once for each session
 //!
@@ -8,7 +8,7 @@
 //! join 1, version 2, worker 2, workers 2, elements 2, window 4, epoch 4, token 16, exponents 1
 //! ```
 //!
-//! (a rack sends the same with 4 in place of 1, once for each of its workers) and gets one of
+//! A rack sends this message with 4 in place of 1, once for each of its workers. The answer is one of
 //!
 //! ```text
 //! welcome 2, version 2, system 1, ports 1, job 2, elements 2, rack of the receiver 1, window 4, slots 4,
@@ -29,12 +29,12 @@ use std::fmt;
 pub(super) const VERSION: u8 = 2;
 /// Bytes of a message, including the zeros after its end.
 pub(super) const BYTES: usize = 1_280;
-/// The most ports of a switch, each with a thread: those fit a message.
+/// The most ports of a switch, each with a thread: the number that fits a message.
 pub const PORTS_MAX: usize = 16;
 
 const _: () = assert!(89 + 2 * PORTS_MAX + WORKERS_MAX <= BYTES);
 
-/// A worker wants to take part.
+/// The request of a worker to take part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Join {
     pub(super) worker: u16,
@@ -47,7 +47,7 @@ pub(super) struct Join {
     pub(super) exponents: bool,
 }
 
-/// A worker, or a rack, takes part, on these terms.
+/// The answer to a worker or a rack that takes part: the terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Welcome {
     pub(super) system: u8,
@@ -70,7 +70,7 @@ pub(super) struct Welcome {
     pub(super) ports: Vec<u16>,
 }
 
-/// Why a worker cannot take part.
+/// The reason why a worker cannot take part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The switch speaks another version.
@@ -120,8 +120,10 @@ impl fmt::Display for Refusal {
         f.write_str(match self {
             Refusal::Version => "the switch speaks another version: update the older side",
             Refusal::Busy => "another team uses the job: end it, or take another job's key",
-            Refusal::Differs => "the workers of the job differ in number, lanes, window or exponents: start all alike",
-            Refusal::TooLarge => "the switch takes 256 lanes and 32 workers at the most, or 32 racks of 32 workers",
+            Refusal::Differs => {
+                "the workers of the job differ in number, elements, window or exponents: start all alike"
+            }
+            Refusal::TooLarge => "the switch takes 256 elements and 32 workers at the most, or 32 racks of 32 workers",
             Refusal::Late => "a later session of the team has begun",
             Refusal::NoParent => "the switch does not reach its parent: start that one, or check the job's key there",
             Refusal::NoRacks => "the switch's parent takes no racks: start it with --racks",
@@ -136,7 +138,7 @@ impl fmt::Display for Refusal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     Join(Join),
-    /// A rack passes on a worker's wish.
+    /// A rack passes on a worker's request.
     Pass(Join),
     /// A parameter server offers itself; its fragments come from, and go to, this UDP port.
     Serve {

@@ -1,8 +1,8 @@
 //! The fragments that each peer of a switch may send, and the destinations that fragments name.
 //!
-//! A worker speaks for itself, a rack (a switch below) for the workers of its rack. A fragment from the parent or from
-//! a parameter server goes on to others, so its bitmaps name its destination: one worker, or with empty bitmaps all of
-//! them. Workers do not read the bitmaps of such fragments.
+//! A worker sends for itself; a rack (a switch below) sends for the workers of its rack. A fragment from the parent or
+//! from a parameter server goes on to others, so its bitmaps name its destination: one worker or, if they are empty,
+//! all workers. Workers do not read the bitmaps of such fragments.
 
 use strandway_proto::HostId;
 use strandway_proto::aggregate::{Fragment, Kind, Marks};
@@ -21,7 +21,7 @@ pub(super) enum Peer {
     Server,
 }
 
-/// May this peer send this fragment? If so, this is the fragment's destination.
+/// Checks that this peer may send this fragment. Returns the fragment's destination, or `None` if it may not.
 pub(super) fn destination(fragment: &Fragment, job: &Job, system: System, peer: Peer) -> Option<HostId> {
     let exponents_only = matches!(system, System::SwitchMl { .. }) && { fragment.elements } == 0;
     let elements = !fragment.kind.has_elements() || { fragment.elements } == job.shape.elements || exponents_only;
@@ -52,7 +52,7 @@ fn may_worker(fragment: &Fragment, job: &Job, worker: u16) -> bool {
         && marks.has(fragment.marks)
 }
 
-/// A rack sends the sums of its workers, parts of them, and what its workers say.
+/// A rack sends the sums of its workers, parts of such sums, and the requests and reports of its workers.
 fn may_rack(fragment: &Fragment, job: &Job, rack: u8) -> bool {
     let sender = { fragment.sender };
     let known = usize::from(sender) < job.workers().len();
@@ -83,13 +83,13 @@ fn named(fragment: &Fragment, job: &Job) -> Option<HostId> {
         return Some(HostId::group(job.shape.group));
     }
     let rack = job.racks().get(racks.trailing_zeros() as usize)?;
-    // A flush is for the rack's switch; any worker of the rack is on the way there.
+    // A flush is for the rack's switch. The way to any worker of the rack leads through that switch.
     let bit = if fragment.kind == Kind::Flush { 0 } else { workers.trailing_zeros() as usize };
     let worker = rack.workers.get(bit)?;
     Some(job.workers()[usize::from(*worker)])
 }
 
-/// The fragment with the name of its destination, if it does not go to the server.
+/// Writes the name of the destination into a fragment that does not go to the server.
 pub(super) fn name(fragment: &Fragment, job: &Job, to: HostId) -> Fragment {
     if fragment.kind == Kind::Flush || to == job.server() {
         return *fragment;

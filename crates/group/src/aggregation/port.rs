@@ -1,8 +1,8 @@
 //! One port of a switch on the wire: a socket, the program with its slots, the jobs' parameter servers, and registers
 //! with real numbers.
 //!
-//! Each fragment is compared with its channel before a program gets it: a peer may send only what [`super::speech`]
-//! allows. Unknown datagrams are counted and use no memory.
+//! Each fragment is compared with its channel before a program gets it: a peer may send only the fragments that
+//! [`super::permissions`] allows. Unknown datagrams are counted and use no memory.
 
 use super::elements::{Registers, read};
 use super::permissions::{Peer, destination, name, place_of};
@@ -23,7 +23,7 @@ use strandway_udp::fragments::{FragmentOpener, FragmentSocket, From, Received, S
 
 /// Calls of the socket between two checks of timers and orders: ours.
 const CALLS: usize = 16;
-/// The longest sleep, and so the longest delay of orders. Ours.
+/// The longest sleep, which is the longest delay of orders. Ours.
 const NAP: Duration = Duration::from_millis(5);
 /// The program of a switch.
 pub(super) enum AnyProgram {
@@ -90,7 +90,7 @@ pub(super) struct Share {
 /// The way to the switch that adds racks.
 #[derive(Clone, Debug)]
 pub(super) struct Parent {
-    /// The secret of our fragments, and that of its own.
+    /// The secret of our fragments, and that of its fragments.
     pub(super) up: [u8; 32],
     pub(super) down: [u8; 32],
     /// The addresses of its ports.
@@ -100,11 +100,11 @@ pub(super) struct Parent {
 /// The place of a session's parameter server.
 #[derive(Clone, Debug)]
 pub(super) enum Above {
-    /// Here.
-    Desk,
+    /// This switch.
+    Here,
     /// A process of its own.
     Apart,
-    /// The parent's.
+    /// The switch that is the parent.
     Parent(Parent),
 }
 
@@ -137,7 +137,7 @@ pub struct PortStatus {
     pub strangers: u64,
     /// Datagrams of a channel that are forged, repeated or malformed.
     pub refused: u64,
-    /// Genuine fragments whose contents their sender may not send.
+    /// Genuine fragments with contents that their sender may not send.
     pub odd: u64,
     /// Datagrams that were dropped because the socket was full.
     pub dropped: u64,
@@ -279,7 +279,7 @@ impl AggregatorPort {
                 self.join(job, peer, FragmentOpener::new(&up, self.number), address)
             }
             Order::Dismiss { job } => self.dismiss(job),
-            // The sender of the question may have gone.
+            // The asker may have gone.
             Order::Count(to) => drop(to.send(self.count())),
         }
     }
@@ -299,7 +299,7 @@ impl AggregatorPort {
         let parent = if let Above::Parent(parent) = &above { Some(parent) } else { None };
         let way = parent.and_then(|parent| Some((parent, *parent.ports.get(usize::from(self.number))?)));
         let session = Session {
-            shard: if matches!(above, Above::Desk) {
+            shard: if matches!(above, Above::Here) {
                 ServerShard::new(&job, self.system, |server| server)
             } else {
                 None
@@ -370,7 +370,7 @@ impl AggregatorPort {
         };
         let below = matches!(member.peer, Peer::Worker(_) | Peer::Rack(_));
         if below && member.to.as_ref().is_none_or(|to| to[0] != from.address) {
-            // The member's first datagram, or its host has changed its port.
+            // This is the member's first datagram, or its host has changed its port.
             let old = member.to.replace(Arc::new([from.address]));
             let gone = old.map(|old| old[0]);
             let others = session.all.iter().copied().filter(|&address| Some(address) != gone);
@@ -455,7 +455,7 @@ fn job_of(packet: &Packet) -> Option<u16> {
     }
 }
 
-/// The sessions, members and socket, which forwarding a packet needs.
+/// The sessions, members and socket: everything that forwarding a packet needs.
 type Ways<'a> = (&'a mut BTreeMap<u16, Session>, &'a BTreeMap<u64, (u16, PortMember)>, &'a mut FragmentSocket);
 
 /// Forwards a packet: to the job's server, here or in its process, or to the parent; to one worker, or to all of them.

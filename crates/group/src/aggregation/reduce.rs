@@ -1,5 +1,4 @@
-//! `all_reduce` of real buffers: by a switch, or by a ring if there is none. All ranks agree on which of the two it
-//! was.
+//! `all_reduce` of real buffers: by a switch, or by a ring if there is none. All ranks agree which of the two it is.
 
 use super::elements::Scale;
 use super::message::Join;
@@ -23,9 +22,9 @@ use strandway_udp::fragments::LANES_MAX;
 /// the switch is still away, so that the attempts cost less and less. Ours.
 const AWAY: u32 = 16;
 const AWAY_MAX: u32 = 4_096;
-/// Such an attempt lasts at most this part of the patience of the first one: ours.
+/// An attempt to reach a lost switch again lasts at most the patience of the first one divided by this: ours.
 const TRY: u32 = 4;
-/// The longest sleep in an operation, and so the longest delay of other ranks' control messages. Ours.
+/// The longest sleep in an operation, which is the longest delay of other ranks' control messages. Ours.
 const NAP: Duration = Duration::from_millis(1);
 
 /// How a team uses a switch; all ranks must have the same. [`NetworkOptions::new`] gives defaults.
@@ -38,13 +37,13 @@ pub struct NetworkOptions {
     /// Numbers in a fragment, 1 to 256. Default 256.
     pub elements: u16,
     /// The most fragments under way; the switch may allow fewer. Default 0: the number that fills two round trips of 2
-    /// ms at the team's rate, 32 to 512. More fragments would wait in queues, and timers would have to allow for it.
+    /// ms at the team's rate, 32 to 512. More fragments would only wait in queues and make timers longer.
     pub window: u32,
     /// Numbers up to this size become integers; larger ones are added as floats by the parameter server. Default 16:
     /// ESA sheet, section 9.
     pub max_abs: f32,
-    /// SwitchML: the integers of each block of numbers (a fragment) have factors of their own, by the largest numbers
-    /// of its two halves; the workers agree on them one window ahead. Then `max_abs` is not used. Default false.
+    /// SwitchML: each block of numbers (a fragment) has factors of its own, by the largest numbers of its two halves.
+    /// The workers agree on them one window ahead. Then `max_abs` is not used. Default false.
     pub exponents: bool,
     /// ESA: the priority in the competition for slots, 1 to 255. Default 128.
     pub priority: u8,
@@ -77,14 +76,14 @@ impl NetworkOptions {
     }
 }
 
-/// Why an operation did not go by the switch.
+/// The reason why an operation did not go by the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// There is no switch, or it did not let a rank in.
     NoSwitch,
     /// The switch or the session has ended.
     Gone,
-    /// The switch lives, but no results came for the time of the team's patience.
+    /// The switch lives, but no result came during the team's patience.
     Stalled,
     /// Numbers would overflow, and the system cannot add floats (SwitchML).
     Overflow,
@@ -225,7 +224,10 @@ impl Team {
     /// If options are invalid, or the switch does not accept all ranks; the message has the rank and the reason.
     pub fn join_switch(&mut self, options: NetworkOptions, stop: &impl Fn() -> bool) -> Result<InNetwork, GroupError> {
         if !(1..=LANES_MAX).contains(&options.elements) {
-            return Err(GroupError::Config(format!("{} lanes: take 1 to {LANES_MAX}", options.elements)));
+            return Err(GroupError::Config(format!(
+                "{} elements in a fragment (lanes): take 1 to {LANES_MAX}",
+                options.elements
+            )));
         }
         if self.ranks() as usize > WORKERS_MAX {
             return Err(GroupError::Config(format!("{} ranks: switches add up to {WORKERS_MAX}", self.ranks())));
@@ -301,8 +303,8 @@ impl Team {
         }
     }
 
-    /// Runs `work` on a thread of its own, and meanwhile moves the team's packets: other ranks may need them to get as
-    /// far. `work` is told when to stop.
+    /// Runs `work` on a thread of its own. Meanwhile moves the team's packets, because other ranks may need them to
+    /// make progress. The argument of `work` returns true when it must stop.
     fn while_moving<T: Send>(
         &mut self,
         stop: &impl Fn() -> bool,
@@ -330,12 +332,12 @@ impl Team {
 
     /// Replaces the numbers of `buffer` by their sums over all ranks. All ranks must call it, with buffers of the same
     /// length. The switch adds. If it is gone, even in the middle of the operation, all ranks begin again by a ring,
-    /// and [`Reduced::by`] says so. After the last operation, call [`Team::end`]: other ranks may not have heard yet that
-    /// it has succeeded.
+    /// and [`Reduced::by`] reports it. After the last operation, call [`Team::end`], because other ranks may not yet
+    /// know that it has succeeded.
     ///
     /// # Errors
-    /// If a rank does not answer any more, or ranks call with buffers of different lengths. The buffer is unchanged
-    /// then.
+    /// If a rank does not answer any more, or ranks call with buffers of different lengths. Then the buffer is
+    /// unchanged.
     pub fn all_reduce(
         &mut self,
         network: &mut InNetwork,
@@ -415,7 +417,7 @@ impl Team {
         stop: &impl Fn() -> bool,
     ) -> Result<[u32; 3], GroupError> {
         let patience = self.options.patience;
-        // The times of the decision how to vote, and of the last vote.
+        // The time of the decision on the vote, and that of the last vote.
         let mut decided = if task.is_none() { Some(Instant::now()) } else { None };
         let mut said: Option<Instant> = None;
         let mut begun: Option<Instant> = None;
@@ -464,7 +466,7 @@ impl Team {
                 return Err(GroupError::Stopped);
             }
             if let Some(at) = decided.filter(|at| at.elapsed() > patience) {
-                // A rank that still works has patience of its own, which may have begun later.
+                // A rank that still works may have begun to wait later than this one.
                 let (rank, heard) = self.silent_voter(number);
                 if heard.unwrap_or(at).max(at).elapsed() > patience {
                     self.dead = Some(rank);
@@ -499,8 +501,8 @@ impl Team {
         let raw: Vec<u8> = buffer.iter().flat_map(|x| x.to_le_bytes()).collect();
         self.load(&prepared, &raw)?;
         self.run(&mut prepared, stop)?;
-        // A rank that is done may close its connections, for a buffer of another length or because its work is over,
-        // while others still wait for the acknowledgements of their last messages.
+        // A rank that is done may close its connections, because its work is over or the next buffer has another
+        // length. Others may still wait for the acknowledgements of their last messages then.
         self.barrier(stop)?;
         for (to, from) in buffer.iter_mut().zip(self.result(&prepared)?.chunks_exact(4)) {
             *to = f32::from_le_bytes([from[0], from[1], from[2], from[3]]);
@@ -509,7 +511,8 @@ impl Team {
         Ok(())
     }
 
-    /// The same with 16-bit numbers (bfloat16): sums are rounded once, to the nearest number, ties to even.
+    /// Adds up 16-bit numbers (bfloat16) as [`Team::all_reduce`] does 32-bit ones. Sums are rounded once, to the
+    /// nearest number, ties to even.
     ///
     /// # Errors
     /// As [`Team::all_reduce`].
@@ -544,8 +547,8 @@ struct Task<'a, 'b> {
 }
 
 impl Task<'_, '_> {
-    /// Has the task ended here, and if it failed, why? `progress`: the number of missing results, and since when it is
-    /// unchanged.
+    /// Has the task ended here, and with which failure? `progress`: the number of missing results, and the time since
+    /// when it is unchanged.
     fn check_progress(&mut self, progress: &mut (u64, Instant), patience: Duration) -> Option<Option<Why>> {
         if self.operation.is_done() {
             let sound = self.operation.restore(self.scale, &mut self.sums);

@@ -1,8 +1,8 @@
-//! A job's parameter server as a process of its own: it joins the switch's admission address with the job's key, and handles the
-//! fragments that the switch passes on.
+//! A job's parameter server as a process of its own. It joins the switch's admission address with the job's key, and
+//! handles the fragments that the switch passes on.
 //!
-//! Its state is soft. With ESA a new process goes on in the middle of a session: workers still have the fragments and
-//! results that it needs. With ATP the session ends with its server.
+//! Its state is soft. With ESA a new process can continue in the middle of a session, because workers still have the
+//! fragments and results that it needs. With ATP the session ends with its server.
 
 use super::elements::read;
 use super::message::{BYTES, Message, Refusal, Welcome};
@@ -23,7 +23,7 @@ use strandway_udp::{Completion, Connection, Node, Region};
 
 /// The time between two attempts to reach the switch: ours.
 const AGAIN: Duration = Duration::from_millis(100);
-/// The longest sleep, and so the longest delay of messages of the switch: ours.
+/// The longest sleep, which is the longest delay of messages of the switch: ours.
 const NAP: Duration = Duration::from_millis(5);
 /// Calls of the socket between two checks of timers: ours.
 const CALLS: usize = 16;
@@ -55,16 +55,16 @@ impl ServerConfig {
 /// An event at a parameter server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerEvent {
-    /// A session of this many workers is served, from its beginning or from its middle on.
+    /// A session begins to be served, from its beginning or from its middle on.
     Began {
-        /// Its workers.
+        /// The number of its workers.
         workers: u16,
     },
     /// The switch is gone; the server tries to reach it again.
     Lost,
-    /// The switch refused the server, and is asked again.
+    /// The switch refused the server, which asks again.
     Refused {
-        /// Why.
+        /// The reason.
         reason: Refusal,
     },
 }
@@ -107,7 +107,7 @@ pub struct ParameterServer {
 }
 
 impl ParameterServer {
-    /// Opens its sockets. [`ParameterServer::turn`] then reaches for the switch.
+    /// Opens its sockets. [`ParameterServer::turn`] then connects to the switch.
     ///
     /// # Errors
     /// If the address is not available, or the key is too short.
@@ -184,7 +184,7 @@ impl ParameterServer {
         counts.into_values().next().unwrap_or_default()
     }
 
-    /// Reaches for the switch, if it is time.
+    /// Connects to the switch, if it is time.
     pub(super) fn call(&mut self) {
         if let State::Away(at) = self.state
             && Instant::now() >= at

@@ -12,8 +12,8 @@ use strandway_switch::{Job, Rules, Server, System};
 
 /// The most bytes of one job's sums at its parameter server, per port: ours.
 const SERVER_BYTES: usize = 64 << 20;
-/// A server keeps no keys that are more than this many windows above the watermark: ours. Workers that are a window
-/// apart, and watermarks every four windows, need a quarter of it.
+/// A server keeps no key that is more than this number of windows above the watermark: ours. Workers that are a window
+/// apart, with watermarks every four windows, need a quarter of it.
 const REACH: u64 = 24;
 
 /// The parameter server of a job for the keys of one port.
@@ -56,7 +56,7 @@ impl ServerShard {
         self.act(elements, fragment.marks.has(Marks::FLOAT), send);
     }
 
-    /// The time of [`Desk::poll_timeout`] has come.
+    /// The time of [`ServerShard::poll_timeout`] has come.
     pub(super) fn handle_timeout(&mut self, now: Time, send: &mut dyn FnMut(Packet, &[i32])) {
         self.server.handle_timeout(now);
         self.act(&[], false, send);

@@ -1,8 +1,9 @@
-//! The switch as a process: an admission address for each job, where its workers join, and a thread for each port, which adds.
+//! The switch as a process. It has an admission address for each job, where its workers join, and a thread for each
+//! port, which adds.
 //!
-//! At an admission address listens a [`Node`] with the job's key, so only workers with the key get in. Each worker gets its own secret for
-//! its fragments. When a worker's connection ends, its session ends. The thread that calls [`Switch::turn`] serves the
-//! admission addresses.
+//! A [`Node`] with the job's key listens at each admission address, so only workers with the key get in. Each worker
+//! gets its own secret for its fragments. When a worker's connection ends, its session ends. The thread that calls
+//! [`Switch::turn`] serves the admission addresses.
 //!
 //! A switch with a parent is a rack: it adds up its own workers, and the parent adds up the sums of racks.
 
@@ -37,8 +38,8 @@ pub struct JobConfig {
 /// The settings of a switch. [`SwitchConfig::new`] gives defaults.
 #[derive(Clone, Debug)]
 pub struct SwitchConfig {
-    /// Its address. The admission address of job `n` has this port plus `n`; the ports of fragments follow from this port plus
-    /// [`SwitchConfig::FRAGMENTS`] on. Port 0 takes any free ones.
+    /// Its address. The admission address of job `n` has this port plus `n`; the ports of fragments follow from this
+    /// port plus [`SwitchConfig::FRAGMENTS`] on. Port 0 takes any free ones.
     pub address: SocketAddrV6,
     /// The system that it runs.
     pub system: System,
@@ -52,13 +53,13 @@ pub struct SwitchConfig {
     pub jobs: Vec<JobConfig>,
     /// Do switches with this one as their parent join as racks? Then a session begins when all workers have joined.
     pub racks: bool,
-    /// The address of the switch that adds the sums of racks; the admission address of job `n` has its port plus `n`, and the same
-    /// key. The parent must have the same system, slots and ports.
+    /// The address of the switch that adds the sums of racks; the admission address of job `n` has its port plus `n`,
+    /// and the same key. The parent must have the same system, slots and ports.
     pub parent: Option<SocketAddrV6>,
     /// Are the jobs' parameter servers processes of their own ([`ParameterServer`](super::ParameterServer))? Then a
     /// session begins only if its server has joined.
     pub server_apart: bool,
-    /// A round trip between a worker and the switch, including the time that either takes to wake up. Default 2 ms: a
+    /// A round trip between a worker and the switch, including the time for which either side sleeps. Default 2 ms: a
     /// slice of the scheduler.
     pub rtt: Span,
     /// A peer that is silent for this time counts as gone. Default 1 s.
@@ -103,7 +104,7 @@ impl SwitchConfig {
             return wrong("a switch without a job: name one and its key".into());
         }
         if !(1..=LANES_MAX).contains(&self.elements) {
-            return wrong(format!("{} lanes: take 1 to {LANES_MAX}", self.elements));
+            return wrong(format!("{} elements in a fragment (lanes): take 1 to {LANES_MAX}", self.elements));
         }
         if !(1..=PORTS_MAX).contains(&usize::from(self.ports)) {
             return wrong(format!("{} ports: take 1 to {PORTS_MAX}", self.ports));
@@ -139,7 +140,7 @@ impl SwitchConfig {
 /// An event at an admission address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SwitchEvent {
-    /// A session of a job has begun, for this many workers.
+    /// A session of a job has begun.
     Began {
         /// The job.
         job: u16,
@@ -180,9 +181,9 @@ pub struct JobStatus {
     pub number: u16,
     /// Workers that have joined the session.
     pub joined: usize,
-    /// Workers that the session has; 0 if there is none.
+    /// The number of the session's workers; 0 if there is none.
     pub workers: u16,
-    /// Racks that the session has; 0 if there is none, or if it has not begun.
+    /// The number of the session's racks; 0 if there is none, or if it has not begun.
     pub racks: u16,
     /// Is there a parameter server in a process of its own?
     pub server: bool,
@@ -249,7 +250,7 @@ impl Switch {
         let admission =
             admission.ok_or_else(|| GroupError::Config(format!("job {job}: the switch has no such job")))?;
         let address = admission.node.addresses()?.first().copied().map(kept);
-        address.ok_or_else(|| GroupError::Config(format!("job {job}: its door has no address")))
+        address.ok_or_else(|| GroupError::Config(format!("job {job} has no admission address")))
     }
 
     /// The UDP ports of fragments.

@@ -1,5 +1,4 @@
-//! A worker's connection to its switch: the worker joins over it, and its end means that the switch or the session is
-//! gone.
+//! A worker's connection to its switch. The worker joins over it. When it ends, the switch or the session is gone.
 
 use super::message::{BYTES, Join, Message, Refusal, Welcome};
 use super::terms;
@@ -13,12 +12,12 @@ use std::time::{Duration, Instant};
 use strandway_udp::address::shown;
 use strandway_udp::{Completion, Node, Reason};
 
-/// The longest that a thread sleeps before it checks whether to end.
+/// The longest sleep of a thread before it checks whether to end.
 const NAP: Duration = Duration::from_millis(50);
 /// The time between two attempts to join a session that another team holds: ours.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Why a worker does not take part.
+/// The reason why a worker does not take part.
 pub(super) enum Apart {
     /// There is no switch, or none with this key.
     Silent(String),
@@ -38,7 +37,7 @@ impl std::fmt::Display for Apart {
     }
 }
 
-/// A connection to a switch, kept alive by a thread of its own, so that its worker may compute for any time.
+/// A connection to a switch. A thread of its own keeps it alive, so its worker may compute for any time.
 pub(super) struct SwitchConnection {
     lost: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
@@ -56,7 +55,7 @@ impl SwitchConnection {
         let mut refused = None;
         loop {
             match SwitchConnection::try_open(way, join, until, stop) {
-                // An earlier session may end soon, since its switch has not noticed yet that its workers are gone.
+                // An earlier session may end soon, if its switch has not noticed yet that its workers are gone.
                 Err(Apart::Refused(reason)) if reason.passes() && Instant::now() + AGAIN < until => {
                     refused = Some(reason);
                     std::thread::sleep(AGAIN);

@@ -14,14 +14,14 @@ use strandway_switch::{Esa, Index, Job, JobError, Shape, Sharing, System};
 use strandway_udp::fragments::{LANES_MAX, OVERHEAD};
 use strandway_udp::{Config, Waiting};
 
-/// A round trip, including the time that either side takes to wake up: ours, a slice of the scheduler.
+/// A round trip, including the time for which either side sleeps: ours, a slice of the scheduler.
 pub(super) const RTT: Span = Span::from_ms(2);
 /// The first key: far from 0, so that every number on the wire belongs to a key.
 pub(super) const FIRST: u64 = 1 << 40;
 /// The default silence after which a switch, a worker or a parameter server counts as gone: ours.
 pub(super) const GONE: Duration = Duration::from_secs(1);
-/// A worker hands the system no more than its port sends in this time: ours, some slices of the scheduler, so that the
-/// port stays busy while the worker sleeps.
+/// A worker hands the system at most the bytes that its port sends in this time: ours, some slices of the scheduler, so
+/// that the port stays busy while the worker sleeps.
 const HELD: Span = Span::from_ms(10);
 /// The most fragments under way: ours.
 const WINDOW_MAX: u32 = 4_096;
@@ -78,7 +78,7 @@ impl Terms {
         }
     }
 
-    /// May a switch offer them? They decide how much memory a parameter server takes.
+    /// May a switch offer these terms? They determine the memory of a parameter server.
     pub(super) fn are_sound(&self) -> bool {
         let slots = u64::from(self.slots) * u64::from(self.ports);
         (1..=u64::from(SLOTS_MAX)).contains(&slots)
@@ -137,17 +137,17 @@ pub(super) fn usual_window(rate: Rate, elements: u16) -> u32 {
     (2 * RTT.0 / one).clamp(32, 512) as u32
 }
 
-/// The time without a result after which something is sent again: ours. A window that waits in a queue on the way
-/// there, and one on the way back, take twice the time of a window. The timeout is twice that, and at least a few
+/// The time without a result after which a fragment is sent again: ours. A fragment may wait behind a whole window in a
+/// queue on the way there, and behind another on the way back. The timeout is twice that time, and at least a few
 /// slices of the scheduler. SwitchML's released code waits 10 ms, too.
 pub(super) fn timeout(rate: Rate, elements: u16, window: u32) -> Span {
     let whole = rate.time_for(Bytes(bytes(elements) * u64::from(window)));
     (whole * 4).max(Span::from_ms(10))
 }
 
-/// The send buffer of a worker's socket, between 64 KiB and `most`. The rest of a window waits in the worker's own memory.
-/// In the port it would delay all other packets of the host: at 25 Mb/s a window of 4,096 fragments takes 1.5 s, and
-/// after a second of silence the switch counts as gone. Ours.
+/// The send buffer of a worker's socket, between 64 KiB and `most`. The rest of a window waits in the worker's own
+/// memory. In the port it would delay all other packets of the host: at 25 Mb/s a window of 4,096 fragments takes 1.5
+/// s, but the switch counts as gone after a second of silence. Ours.
 pub(super) fn send_buffer(rate: Rate, most: usize) -> usize {
     (rate.bytes_in(HELD).0 as usize).clamp(1 << 16, most.max(1 << 16))
 }

@@ -29,15 +29,16 @@ pub(super) struct Operation<'a> {
     first: u64,
     keys: u64,
     elements: usize,
-    /// For each key: the numbers that this worker sends until the result is there; then the result.
+    /// For each key: the numbers that this worker sends; later the result.
     numbers: Vec<i32>,
     /// For each key: is its result in floats?
     floats: Vec<bool>,
-    /// With exponents, for each key: those that all workers have agreed on, once this worker has sent its numbers.
+    /// With exponents, for each key: the exponents that all workers have agreed on, from the time when this worker has
+    /// sent its numbers.
     exponents: Vec<[i8; 2]>,
-    /// Workers, whose integers are added.
+    /// The number of workers, whose integers are added.
     workers: u32,
-    /// A result had not the numbers that belong to it.
+    /// A result had a wrong number of elements.
     odd: bool,
     /// The number of missing results.
     left: u64,
@@ -138,7 +139,7 @@ pub(super) struct Session {
     pub(super) strangers: u64,
 }
 
-/// The data with which a rank reaches its switch.
+/// The data that a rank needs to reach its switch.
 #[derive(Clone, Debug)]
 pub(super) struct SwitchAccess<'a> {
     pub(super) ours: Ipv6Addr,
@@ -197,7 +198,7 @@ impl Session {
                     window: START,
                     out_of_order: 3,
                     timeout,
-                    // Results of the operation under way; all ranks have ended the one before.
+                    // Only results of the operation under way can come: all ranks have ended the one before.
                     retain: u64::MAX >> 1,
                 };
                 AnyWorker::Windowed(Worker::new(&job, join.worker, settings))
@@ -327,7 +328,7 @@ impl Session {
         }
     }
 
-    /// All ranks have all results, so the server may forget them.
+    /// Tells the server that all ranks have all results, so that it may forget them.
     pub(super) fn end(&mut self) {
         if let AnyWorker::Windowed(worker) = &mut self.engine {
             worker.send_watermark();

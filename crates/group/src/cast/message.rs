@@ -171,7 +171,7 @@ impl CastMessage {
         out
     }
 
-    /// Reads a message that [`Note::encode`] wrote.
+    /// Reads a message that [`CastMessage::encode`] wrote.
     pub(super) fn decode(bytes: &[u8]) -> Result<CastMessage, Malformed> {
         if bytes.len() > MESSAGE_MAX {
             return Err(Malformed);

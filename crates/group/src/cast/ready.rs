@@ -27,8 +27,8 @@ pub(super) enum Step {
     Other(Order),
 }
 
-/// Passes orders on, and adds to each file batch the list of its hashes, for chunks and parity as in `cut`; without `cut`
-/// there are no lists. Wakes the node at each order. The thread ends when either channel ends.
+/// Passes orders on, and adds to each file batch the list of its hashes, for chunks and parity as in `cut`; without
+/// `cut` there are no lists. Wakes the node at each order. The thread ends when either channel ends.
 pub(super) fn hasher(
     orders: mpsc::Receiver<Order>,
     cut: Option<(u16, Option<Code>)>,

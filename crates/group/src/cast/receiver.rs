@@ -128,7 +128,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
         Ok(self.controls.send(self.role.node(), message.encode())?)
     }
 
-    /// Serves the sender until it sends [`Note::Over`].
+    /// Serves the sender until it sends [`CastMessage::Over`].
     fn run(&mut self, tell: &mut impl FnMut(Served) -> bool) -> Result<(), CastError> {
         self.controls.post_all(self.role.node())?;
         loop {

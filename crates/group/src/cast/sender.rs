@@ -21,7 +21,8 @@ use strandway_udp::{Completion, Connection, Error, Node, Reason};
 
 /// The interval at which `each` gets the status; also the longest that the sender sleeps.
 const LOOK: Duration = Duration::from_millis(100);
-/// The most messages of a receiver that wait to be handled: ours, far more than the file batches and offers under way cause.
+/// The most messages of a receiver that wait to be handled: ours, far more than the file batches and offers under way
+/// cause.
 const NOTES_MAX: usize = 1_024;
 /// The time after which a receiver that does not answer is called again.
 const AGAIN: Duration = Duration::from_millis(1_000);
@@ -509,8 +510,8 @@ impl<S: Fn() -> bool> Casting<'_, S> {
         if members.is_empty() { Err(CastError::Nobody(self.reasons())) } else { Ok(()) }
     }
 
-    /// Casts a file batch to all members, and with it the list of the next one, if there is one. A member that dies is left
-    /// behind, and the others get the file batch in a new team.
+    /// Casts a file batch to all members, and with it the list of the next one, if there is one. A member that dies is
+    /// left behind, and the others get the file batch in a new team.
     fn cast(
         &mut self,
         ready: Ready,

@@ -1,10 +1,10 @@
-//! The kinds of numbers that collectives combine, and how.
+//! The kinds of numbers that collectives combine, and the ways to combine them.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use std::fmt;
 
-/// Numbers that are widened at a time, on the stack: ours.
+/// The number of elements that are widened at a time, on the stack: ours.
 const BLOCK: usize = 512;
 
 /// The kind of number in a buffer, in this machine's byte order.
@@ -40,11 +40,12 @@ pub enum Element {
     C64,
     /// A byte that is 0 or 1: sum and maximum are "or", product and minimum are "and".
     Bool,
-    /// Another kind, which is moved and not reduced: a number that ranks compare, from [`Element::moved`].
+    /// Another kind, which collectives move but do not reduce. Ranks compare its number, which [`Element::moved`]
+    /// gives.
     Other(u8),
 }
 
-/// How numbers of all ranks become one.
+/// The way in which the numbers of all ranks are combined into one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reduction {
     /// Their sum.
@@ -53,22 +54,22 @@ pub enum Reduction {
     Average,
     /// The sum of every rank's numbers times a factor of its own; floating point only.
     ScaledSum(f64),
-    /// The least; NaN if one is.
+    /// The least; NaN if one of them is NaN.
     Min,
-    /// The greatest; NaN if one is.
+    /// The greatest; NaN if one of them is NaN.
     Max,
     /// Their product.
     Product,
-    /// Bits that all have; whole numbers and `Bool` only.
+    /// Bits that all ranks have; whole numbers and `Bool` only.
     And,
-    /// Bits that one has; whole numbers and `Bool` only.
+    /// Bits that at least one rank has; whole numbers and `Bool` only.
     Or,
     /// Bits that an odd number of ranks has; whole numbers and `Bool` only.
     Xor,
 }
 
 impl Element {
-    /// All that can be reduced.
+    /// All kinds that can be reduced.
     pub const ALL: [Element; 15] = [
         Element::F64,
         Element::F32,
@@ -87,7 +88,7 @@ impl Element {
         Element::Bool,
     ];
 
-    /// Bytes of one; 1 for a kind that is only moved.
+    /// Bytes of one element; 1 for a kind that is only moved.
     pub const fn bytes(self) -> usize {
         match self {
             Element::C128 => 16,
@@ -98,7 +99,7 @@ impl Element {
         }
     }
 
-    /// Buffers of such numbers begin at a multiple of this number of bytes: that of a part of a complex number.
+    /// Buffers of such numbers begin at a multiple of this number of bytes. For complex numbers it is that of one part.
     pub const fn alignment(self) -> usize {
         match self {
             Element::C128 | Element::C64 => self.bytes() / 2,
@@ -120,7 +121,7 @@ impl Element {
         known.map_or("another kind", |element| element.name())
     }
 
-    /// As numpy calls it, but for `bfloat16`, which numpy does not have.
+    /// Its name in numpy, or `bfloat16`, which numpy does not have.
     pub const fn name(self) -> &'static str {
         match self {
             Element::F64 => "float64",
@@ -142,13 +143,13 @@ impl Element {
         }
     }
 
-    /// The one of that name.
+    /// The kind of that name.
     pub fn named(name: &str) -> Option<Element> {
         Element::ALL.into_iter().find(|element| element.name() == name)
     }
 
-    /// The kind of that name for a collective that only moves bytes. Names that are not known here have numbers that
-    /// follow from the name, so that ranks with different kinds find out (but for one pair of names in 128).
+    /// The kind of that name for a collective that only moves bytes. An unknown name gets a number that follows from
+    /// the name, so ranks with different kinds notice it, except for one pair of names in 128.
     pub fn moved(name: &str) -> Element {
         let number = || name.bytes().fold(0u8, |number, byte| number.wrapping_mul(31).wrapping_add(byte));
         Element::named(name).unwrap_or_else(|| Element::Other(number() & 0x7f))
@@ -166,7 +167,7 @@ impl Element {
 }
 
 impl Reduction {
-    /// As PyTorch calls it, in small control messages.
+    /// Its name in PyTorch, in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Reduction::Sum => "sum",
@@ -181,7 +182,7 @@ impl Reduction {
         }
     }
 
-    /// The one of that name; `factor` is that of `premul_sum`.
+    /// The reduction of that name; `factor` is the factor of `premul_sum`.
     pub fn named(name: &str, factor: f64) -> Option<Reduction> {
         let all = [
             Reduction::Sum,
@@ -248,7 +249,7 @@ impl fmt::Display for Reduction {
     }
 }
 
-/// Calls `$each(sum, more)` on all pairs; straight loops, of which the compiler makes vector instructions.
+/// Calls `$each(sum, more)` on all pairs. The loops are straight, so the compiler makes vector instructions of them.
 macro_rules! pairs {
     ($kind:ty, $into:expr, $from:expr, $each:expr) => {{
         let into: &mut [$kind] = bytemuck::cast_slice_mut($into);
@@ -330,10 +331,10 @@ macro_rules! scaled_halves {
     }};
 }
 
-/// Combines numbers pair by pair. Both are as long, and lie at multiples of an element's bytes.
+/// Combines numbers pair by pair. Both slices have one length and begin at multiples of an element's bytes.
 ///
 /// # Panics
-/// If they do not: whoever registered them has looked.
+/// If they do not. Callers check this when they register buffers.
 pub(super) fn combine(element: Element, reduction: Reduction, into: &mut [u8], from: &[u8]) {
     assert_eq!(into.len(), from.len(), "as many numbers on both sides");
     match element {
@@ -462,7 +463,7 @@ mod tests {
                 assert!(pair(element, reduction, 1.0, f64::NAN).is_nan(), "{} {reduction}", element.name());
             }
         }
-        // Beyond 2^31, and so not the signed numbers of the same size.
+        // Above 2^31: as signed numbers they would be negative.
         assert_eq!(pair(Element::U32, Reduction::Max, 3e9, 1.0), 3e9);
         assert_eq!(pair(Element::U16, Reduction::Sum, 40_000.0, 20_000.0), 60_000.0);
         assert_eq!(pair(Element::Bool, Reduction::Xor, 1.0, 1.0), 0.0);

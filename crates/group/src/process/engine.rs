@@ -1,5 +1,5 @@
 //! The engine of a process: one node, its peers, and all collectives under way in all groups. Its thread runs it, or a
-//! caller that waits: see `helm.rs`.
+//! caller that waits: see `progress_engine.rs`.
 
 mod arriving;
 mod connections;
@@ -38,29 +38,29 @@ const SLOT: usize = 16_384;
 /// Messages that a peer may have under way at once: ours.
 const SLOTS: usize = 16;
 const _: () = assert!(EAGER + HEAD <= SLOT);
-/// A peer's announcements, reports and requests that wait here, in bytes, beyond its credit: ours. Only a peer that
-/// breaks the protocol exceeds it; it is disconnected.
+/// The limit on the bytes of a peer's announcements, reports and requests that wait here, beyond its credit: ours. Only
+/// a peer that breaks the protocol exceeds it; it is disconnected.
 const NOTES_MAX: usize = 64 << 20;
-/// Memory of failed operations that peers may still write to or read from: ours. Beyond it, the peers that have kept it
-/// longest are disconnected.
+/// The limit on the memory of failed operations that peers may still write to or read from: ours. Beyond it, the peers
+/// that have kept such memory longest are disconnected.
 const REMAINS_MAX: usize = 256 << 20;
-/// Processes of no known group that have left, and whose messages may be for a group that is to come: how many, and bytes
-/// of their messages. Ours.
+/// A process may have left before a group here names it, and its messages may be for such a group. These are the limits
+/// on such processes, and on the bytes of their messages. Ours.
 const DEPARTED_MAX: usize = 1_024;
 const DEPARTED_BYTES_MAX: usize = 64 << 20;
-/// Failed calls of a group that are remembered: ours.
+/// The number of failed calls of a group that are remembered: ours.
 const FAILED_MAX: usize = 4_096;
-/// Lines of a report on messages that did not arrive: ours.
+/// The most lines of a report on messages that did not arrive: ours.
 const LOST_MAX: usize = 64;
-/// How long the end of a process waits until its good-byes are acknowledged: ours.
+/// A process that ends waits this long until its good-byes are acknowledged: ours.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Groups that are remembered after their end, so that late messages are known as such: ours.
+/// The number of groups that are remembered after their end, so that late messages are known as such: ours.
 const ENDED_MAX: usize = 65_536;
-/// How often silent peers are looked at: ours.
+/// The engine looks for silent peers this often: ours.
 const TICK: Duration = Duration::from_millis(100);
 /// If a peer that a task waits for is silent for this time, the engine probes whether the peer is gone: ours.
 const SILENCE: Duration = Duration::from_millis(300);
-/// Without any task, the thread looks around so often.
+/// Without any task, the thread wakes up this often.
 const QUIET: Duration = Duration::from_secs(60);
 
 /// The work of a task.
@@ -79,7 +79,7 @@ pub(super) enum Command {
         failure: Arc<Mutex<Option<Failure>>>,
     },
     Begin(Box<Begin>),
-    /// A call that was refused here for its own arguments: it has its number, and the other ranks hear of it.
+    /// A call was refused here because its arguments are wrong. It takes its number, and the other ranks hear of it.
     Refuse {
         group: u64,
         number: u64,
@@ -128,22 +128,22 @@ pub(super) struct Engine {
     id: Id,
     ours: Vec<SocketAddrV6>,
     tuning: Tuning,
-    /// Bytes of short messages that a peer may have sent without a call that takes them.
+    /// Bytes of short messages that a peer may send before a call here takes them.
     credit: usize,
     peers: Vec<Peer>,
     by_id: HashMap<Id, usize>,
-    /// Peers of no group here that have left, the oldest first; and places of such peers that are free.
+    /// Peers that have left and are in no group here, the oldest first; and the free places of such peers.
     departed: VecDeque<usize>,
     vacant: Vec<usize>,
     by_connection: LocalMap<Connection, usize>,
     /// Peers by their addresses.
     by_address: HashMap<SocketAddrV6, usize>,
-    /// Accepted, and not said who it is.
+    /// Accepted connections whose peer has not said its name yet.
     strangers: HashSet<Connection>,
     groups: LocalMap<u64, Group>,
     ended: (LocalSet<u64>, VecDeque<u64>),
     tasks: LocalMap<u64, Task>,
-    /// When the time of each task is over.
+    /// The deadline of each task.
     deadlines: BTreeSet<(Instant, u64)>,
     next_task: u64,
     /// Oldest first.
@@ -152,11 +152,11 @@ pub(super) struct Engine {
     early: HashMap<(u64, u64), Vec<(usize, Early)>>,
     /// Messages for receives in groups that are not known here yet.
     unknown: HashMap<u64, Vec<(usize, u32, QueuedMessage)>>,
-    /// Room for the message that is heard now.
+    /// Room for the message that is handled now.
     heard: Vec<u8>,
     landings: LocalMap<(Connection, u32), Opened>,
     next_landing: u32,
-    /// Receives that found no key free.
+    /// Tasks with receives that found no free key.
     keyless: BTreeSet<u64>,
     sent: LocalMap<Operation, (Connection, Sent)>,
     slots: LocalMap<Connection, Slots>,
@@ -166,17 +166,18 @@ pub(super) struct Engine {
     /// The number of the newest probe.
     next_probe: u64,
     ending: Option<Ending>,
-    /// Messages whose senders went on, and which have not arrived.
+    /// Messages that have not arrived, although their senders went on.
     lost: Lost,
 }
 
-/// Lines that name what did not arrive. The engine writes them; whoever closes the process reads them.
+/// Lines that name messages that did not arrive. The engine writes them, and the caller that closes the process reads
+/// them.
 pub(super) type Lost = Arc<Mutex<Vec<String>>>;
 
 type Outcome = Result<(), Error>;
 
-/// An error of one connection must not end the others: `None` if the connection has ended. Its end is told by
-/// [`strandway_udp::Completion::Closed`].
+/// An error of one connection must not end the others, so this returns `None` if the connection has ended.
+/// [`strandway_udp::Completion::Closed`] reports its end.
 fn while_connected<T>(outcome: Result<T, Error>) -> Result<Option<T>, Error> {
     match outcome {
         Ok(value) => Ok(Some(value)),
@@ -231,8 +232,8 @@ impl Engine {
         }
     }
 
-    /// Carries out commands, moves packets or waits for some for at most `longest`, and acts on what has come. False if
-    /// it was told to end, and has said everything.
+    /// Carries out commands, moves packets, or waits for packets for at most `longest`, and acts on those that have
+    /// come. Returns false if the engine was told to end, and has sent everything.
     pub(super) fn turn(&mut self, commands: &Commands, longest: Duration) -> Result<bool, Error> {
         self.handle_commands(commands)?;
         if self.may_end()? {
@@ -254,7 +255,8 @@ impl Engine {
         }
         if busy && self.ticked.elapsed() >= TICK.min(timeout) {
             self.tick()?;
-            // From its end on: with thousands of tasks a look takes as long as it waits, and packets must move meanwhile.
+            // The interval counts from the end of the tick: with thousands of tasks a tick takes as long as the
+            // interval, and packets must move meanwhile.
             self.ticked = Instant::now();
         }
         Ok(true)
@@ -273,17 +275,17 @@ impl Engine {
         !self.tasks.is_empty()
     }
 
-    /// Was it told to end?
+    /// Has a command told it to end?
     pub(super) fn is_ending(&self) -> bool {
         self.ending.is_some()
     }
 
-    /// Lets datagrams leave that the node holds back for an answer of its program.
+    /// Sends the datagrams that the node holds back for an answer of its program.
     pub(super) fn let_go(&mut self) {
         self.node.let_go();
     }
 
-    /// Until the next look at peers or the next task whose time is over.
+    /// The time until the next look at peers or the next deadline of a task.
     fn until_next(&self) -> Duration {
         let left = self.deadlines.first().map_or(TICK, |(at, _)| at.saturating_duration_since(Instant::now()));
         left.clamp(Duration::from_millis(1), TICK)
@@ -297,7 +299,7 @@ impl Engine {
             Command::Explore(explore) => self.explore(explore),
             Command::Payload(payload, answer) => {
                 let outcome = self.node.set_payload(payload);
-                // Another rank that knows the payload already may call before this one does.
+                // Another rank that already knows the payload may connect before this one does.
                 self.node.accept(true);
                 drop(answer.send(outcome));
             }
@@ -361,7 +363,7 @@ impl Engine {
             let peer = match self.by_id.get(&record.id) {
                 Some(&peer) => {
                     if self.peers[peer].record.addresses.is_empty() {
-                        // It has called before this group was known here.
+                        // It has connected before this group was known here.
                         self.note_addresses(&record, peer);
                         self.peers[peer].record = record;
                     }
@@ -380,7 +382,7 @@ impl Engine {
         Ok(())
     }
 
-    /// This process leaves a group: nothing waits for its messages any more.
+    /// This process leaves a group: from now on nothing waits for its messages.
     fn leave(&mut self, group: u64) -> Outcome {
         self.fail_group(group, &Failure::Aborted)?;
         if let Some(one) = self.groups.remove(&group) {
@@ -406,7 +408,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Nobody will take a message: its sender has its credit back, or hears that its offer is refused.
+    /// No call will take a message: its sender gets its credit back, or hears that its offer is refused.
     fn reject(&mut self, peer: usize, group: u64, tag: u32, message: &QueuedMessage) -> Outcome {
         match message {
             QueuedMessage::Bytes(bytes) => self.give_back(peer, bytes.len()),
@@ -418,7 +420,7 @@ impl Engine {
     }
 
     fn add_peer(&mut self, record: Record) -> Result<usize, Error> {
-        // One of the two calls.
+        // One of the two peers begins the connection.
         let calls = self.id < record.id;
         let peer = self.place_peer(record);
         if calls {
@@ -440,11 +442,11 @@ impl Engine {
         peer
     }
 
-    /// A peer has left before a group here had it. Its messages are kept for that group, within limits: whoever has the
-    /// key may come and leave as often as it likes.
+    /// A peer has left before a group here had it. Its messages are kept for that group, within limits, because a
+    /// process that has the key may come and leave as often as it likes.
     fn depart(&mut self, peer: usize) {
         self.departed.push_back(peer);
-        // Those that have got a group since are members like others.
+        // Peers that a group here has named since then are members like others.
         let peers = &self.peers;
         self.departed.retain(|peer| peers[*peer].record.addresses.is_empty());
         let bytes = |departed: &VecDeque<usize>| departed.iter().map(|peer| peers[*peer].early).sum::<usize>();
@@ -473,7 +475,7 @@ impl Engine {
         }
     }
 
-    /// Calls a peer. A node that has no room for another connection does without this peer.
+    /// Connects to a peer. If the node has no room for another connection, the peer counts as gone.
     fn call(&mut self, peer: usize) -> Outcome {
         match self.node.connect(&self.peers[peer].record.addresses) {
             Ok(connection) => {
@@ -504,7 +506,7 @@ impl Engine {
             PeerConnection::Open(connection) => self.node.silence(connection).unwrap_or(Duration::ZERO),
             _ => one.met.elapsed(),
         };
-        // Refusals before the peer was heard last say nothing.
+        // Refusals that came before the last datagram of the peer prove nothing.
         let known = one.refusals.take().filter(|known| known.first.elapsed() <= silence);
         let before = known.unwrap_or_else(|| Refusals { plane, address, first: Instant::now(), count: 0 });
         one.refusals = Some(Refusals { count: before.count + 1, ..before });

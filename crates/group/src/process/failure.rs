@@ -1,10 +1,10 @@
-//! Why a collective ended without its result.
+//! The reasons why a collective ends without its result.
 
 use std::fmt;
 use std::net::SocketAddrV6;
 use std::time::Duration;
 
-/// Why a collective has no result. The texts name rank, host and plane.
+/// The reason why a collective has no result. The texts name rank, host and plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// A rank's process has ended.
@@ -16,18 +16,18 @@ pub enum Failure {
         /// The evidence: a plane and the address whose port refuses, or the reason for the end of the connection.
         evidence: String,
     },
-    /// Another rank has found that one is gone.
+    /// Another rank has found that a rank is gone.
     Told {
         /// The rank that reported it.
         by: u32,
         /// The text of its report.
         what: String,
     },
-    /// The timeout is over. These ranks were waited for; they live as far as is known.
+    /// The timeout is over. The collective waited for these ranks; they live as far as is known.
     TimedOut {
         /// The collective that was under way.
         what: String,
-        /// How long it had.
+        /// The timeout.
         after: Duration,
         /// The ranks that it waited for, as `rank R at HOST`, at most eight.
         waiting: Vec<String>,
@@ -36,14 +36,14 @@ pub enum Failure {
     Aborted,
     /// Ranks called with buffers or jobs that do not fit each other, or buffers do not fit the job.
     Mismatch(String),
-    /// The process's node does not work any more: why.
+    /// The process's node does not work any more, for this reason.
     Node(String),
-    /// Messages whose calls had ended well did not arrive before the process ended: which.
+    /// These messages did not arrive before the process ended, although their calls had ended well.
     Undelivered(Vec<String>),
 }
 
 impl Failure {
-    /// The evidence of a refused port.
+    /// The text for a refused port.
     pub(super) fn refused(plane: usize, address: SocketAddrV6, silence: Duration) -> String {
         format!(
             "on plane {plane} its port {address} refuses, and nothing was heard of it for {:.1} s",

@@ -11,12 +11,12 @@ use super::work::Work;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How a group behaves. Ranks need not agree.
+/// The options of a group. Ranks need not agree on them.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupOptions {
-    /// How long a collective may take; ranks that live are waited for. Default 30 minutes.
+    /// The longest time of a collective; until then it waits for ranks that live. Default 30 minutes.
     pub timeout: Duration,
-    /// How long ranks wait for each other to come. Default 5 minutes.
+    /// The longest time that ranks wait for each other to come. Default 5 minutes.
     pub patience: Duration,
 }
 
@@ -26,7 +26,7 @@ impl Default for GroupOptions {
     }
 }
 
-/// Numbers that collectives take as slices; others go by [`Group::start`].
+/// Numbers that collectives take as slices. [`Group::start`] also takes other kinds.
 pub trait Number: bytemuck::Pod {
     /// Their kind.
     const ELEMENT: Element;
@@ -46,7 +46,8 @@ pub struct Group {
     rank: u32,
     members: Arc<[Record]>,
     options: Mutex<GroupOptions>,
-    /// The number of the next collective. Held while it is handed over, so that threads agree on the order.
+    /// The number of the next collective. The lock is held while the collective is handed over, so that threads agree
+    /// on the order.
     next: Mutex<u64>,
     splits: Mutex<u64>,
     shrinks: Mutex<u64>,
@@ -70,8 +71,8 @@ impl Group {
         }
     }
 
-    /// A group of those ranks that call with the same color, in the order of their keys, then ranks; `None` for those
-    /// without a color. All ranks call it.
+    /// Makes a group of the ranks that call with the same color, in the order of their keys, then ranks; `None` for
+    /// ranks without a color. All ranks call it.
     ///
     /// # Errors
     /// As for any collective.
@@ -97,15 +98,15 @@ impl Group {
         Ok(Some(Group::new(&self.process, id, rank, members, self.options())))
     }
 
-    /// A group of the same ranks whose calls have numbers of their own, for a part of the program whose calls come in no
-    /// fixed order with the others. Nothing is sent: all ranks call it, once with each `key`.
+    /// Makes another group of these ranks, whose calls have numbers of their own. It is for a part of the program whose
+    /// calls come in no fixed order with the others. Nothing is sent: all ranks call it, once with each `key`.
     pub fn twin(&self, key: u64) -> Group {
         let id = derive([self.id, u64::MAX - 1, key]);
         Group::new(&self.process, id, self.rank, self.members.to_vec(), self.options())
     }
 
-    /// The group without some of its ranks, in the same order; for survivors. Nothing is sent: all that remain call it,
-    /// with the same ranks, as often as each other. Collectives of this group that are under way stay so.
+    /// Makes a group without some of the ranks, in the same order, for survivors. Nothing is sent: all remaining ranks
+    /// call it, with the same ranks, and equally often. Collectives of this group that are under way go on.
     ///
     /// # Errors
     /// If there is no such rank, or it is this one, or nothing is excluded.
@@ -132,7 +133,7 @@ impl Group {
         self.rank
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub fn ranks(&self) -> u32 {
         self.members.len() as u32
     }
@@ -146,7 +147,7 @@ impl Group {
         *self.options.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long collectives may take from now on.
+    /// Sets the longest time of collectives from now on.
     pub fn set_timeout(&self, timeout: Duration) {
         self.options.lock().unwrap_or_else(PoisonError::into_inner).timeout = timeout;
     }
@@ -156,24 +157,24 @@ impl Group {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many collectives have begun here.
+    /// The number of collectives that have begun here.
     pub fn begun(&self) -> u64 {
         *self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends all collectives of this group here, now: they fail, and so do later ones. Their memory is the caller's
-    /// again.
+    /// Ends all collectives of this group here, now: they fail, and so do later ones. The caller gets their memory
+    /// back.
     pub fn abort(&self) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(Failure::Aborted);
         self.process.submit(Command::Abort { group: self.id });
     }
 
     /// Begins a collective on memory that is lent until its work has ended. Spans of the job name the buffers.
-    /// `timeout`: default that of the group.
+    /// `timeout`: the group's if it is `None`.
     ///
     /// # Errors
-    /// If the job does not fit the buffers, the element or the group. The call has its number all the same, and fails
-    /// at the other ranks, which hear why: otherwise later calls of the ranks would meet wrong ones.
+    /// If the job does not fit the buffers, the element or the group. The call takes its number all the same, and fails
+    /// at the other ranks, which hear the reason. Otherwise later calls would meet wrong ones.
     pub fn start(
         &self,
         job: Job,
@@ -189,8 +190,8 @@ impl Group {
         Ok(self.begin(What::Job(job), buffers, element, reduction, timeout))
     }
 
-    /// A collective call that the caller has found wrong before it came here, for the reason `why`: it takes its number,
-    /// and fails at the other ranks, which hear why.
+    /// Reports a collective call that the caller has found wrong, for the reason `why`. The call takes its number, and
+    /// fails at the other ranks, which hear the reason.
     pub fn refuse(&self, why: &str) {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let text = format!("the call was refused there: {why}");
@@ -213,7 +214,7 @@ impl Group {
         Ok(self.begin(What::Send { to, tag, at }, vec![buffer], Element::U8, Reduction::Sum, timeout))
     }
 
-    /// Begins to receive from a rank, or from anybody: the result of the work names the sender.
+    /// Begins to receive from a rank, or from any rank: the result of the work names the sender.
     ///
     /// # Errors
     /// If there is no such rank, or it is this one.
@@ -242,7 +243,7 @@ impl Group {
         reduction: Reduction,
         timeout: Option<Duration>,
     ) -> Work {
-        let work = Work::new(self.process.helm());
+        let work = Work::new(self.process.progress_engine());
         let timeout = timeout.unwrap_or_else(|| self.options().timeout);
         let counts = matches!(what, What::Job(_));
         let begin = |number| {
@@ -382,37 +383,37 @@ impl Group {
         self.start(job, buffers, element, reduction, None)?.wait().map(drop)
     }
 
-    /// Everybody's numbers become their reduction.
+    /// Replaces the numbers of all ranks by their reduction.
     ///
     /// # Errors
-    /// Here and below: if a rank is gone, the time is over, the group was aborted, or ranks call differently.
+    /// If a rank is gone, the time is over, the group was aborted, or ranks call differently.
     pub fn all_reduce<T: Number>(&self, numbers: &mut [T], reduction: Reduction) -> Result<(), Failure> {
         let at = Span::whole(0, size_of_val(numbers));
         self.run(Job::AllReduce(at), vec![Buffer::borrow_mut(numbers)], T::ELEMENT, reduction)
     }
 
-    /// The root's numbers become the reduction of all.
+    /// Replaces the root's numbers by the reduction of all ranks' numbers.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Group::all_reduce`].
     pub fn reduce<T: Number>(&self, numbers: &mut [T], reduction: Reduction, root: u32) -> Result<(), Failure> {
         let at = Span::whole(0, size_of_val(numbers));
         self.run(Job::Reduce { at, root }, vec![Buffer::borrow_mut(numbers)], T::ELEMENT, reduction)
     }
 
-    /// Everybody gets the root's numbers.
+    /// Gives the root's numbers to all ranks.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Group::all_reduce`].
     pub fn broadcast<T: Number>(&self, numbers: &mut [T], root: u32) -> Result<(), Failure> {
         let at = Span::whole(0, size_of_val(numbers));
         self.run(Job::Broadcast { at, root }, vec![Buffer::borrow_mut(numbers)], T::ELEMENT, Reduction::Sum)
     }
 
-    /// Everybody gets the numbers of all, rank by rank; `output` is as long as all of them.
+    /// Gives the numbers of all ranks to all ranks, rank by rank; `output` is as long as all of them together.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Group::all_reduce`].
     pub fn all_gather<T: Number>(&self, input: &[T], output: &mut [T]) -> Result<(), Failure> {
         let length = size_of_val(input);
         self.fits("all_gather", "the output", size_of_val(output), length)?;
@@ -420,10 +421,10 @@ impl Group {
         self.run(job, vec![Buffer::borrow(input), Buffer::borrow_mut(output)], T::ELEMENT, Reduction::Sum)
     }
 
-    /// Rank `r` gets the reduction of everybody's block `r`; `input` has a block as long as `output` for each rank.
+    /// Gives rank `r` the reduction of all ranks' blocks `r`; `input` has a block as long as `output` for each rank.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Group::all_reduce`].
     pub fn reduce_scatter<T: Number>(
         &self,
         input: &[T],
@@ -436,10 +437,11 @@ impl Group {
         self.run(job, vec![Buffer::borrow(input), Buffer::borrow_mut(output)], T::ELEMENT, reduction)
     }
 
-    /// Rank `r` gets everybody's block `r`, rank by rank; both slices are a multiple of the number of ranks long.
+    /// Gives rank `r` the blocks `r` of all ranks, rank by rank. The length of both slices is a multiple of the number
+    /// of ranks.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Group::all_reduce`].
     pub fn all_to_all<T: Number>(&self, input: &[T], output: &mut [T]) -> Result<(), Failure> {
         let length = input.len() / self.ranks() as usize * size_of::<T>();
         self.fits("all_to_all", "the input", size_of_val(input), length)?;
@@ -448,10 +450,10 @@ impl Group {
         self.run(job, vec![Buffer::borrow(input), Buffer::borrow_mut(output)], T::ELEMENT, Reduction::Sum)
     }
 
-    /// The root gets the numbers of all, rank by rank; elsewhere `output` is empty.
+    /// Gives the root the numbers of all ranks, rank by rank; elsewhere `output` is empty.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Group::all_reduce`].
     pub fn gather<T: Number>(&self, input: &[T], output: &mut [T], root: u32) -> Result<(), Failure> {
         let length = size_of_val(input);
         if root == self.rank {
@@ -462,10 +464,10 @@ impl Group {
         self.run(job, vec![Buffer::borrow(input), Buffer::borrow_mut(output)], T::ELEMENT, Reduction::Sum)
     }
 
-    /// Rank `r` gets the root's block `r`; elsewhere `input` is empty.
+    /// Gives rank `r` the root's block `r`; elsewhere `input` is empty.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Group::all_reduce`].
     pub fn scatter<T: Number>(&self, input: &[T], output: &mut [T], root: u32) -> Result<(), Failure> {
         let length = size_of_val(output);
         if root == self.rank {
@@ -476,18 +478,18 @@ impl Group {
         self.run(job, vec![Buffer::borrow(input), Buffer::borrow_mut(output)], T::ELEMENT, Reduction::Sum)
     }
 
-    /// Sends numbers to a rank, to a receive with the same tag and length.
+    /// Sends numbers to a rank, whose receive has the same tag and length.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Group::all_reduce`].
     pub fn send<T: Number>(&self, numbers: &[T], to: u32, tag: u32) -> Result<(), Failure> {
         self.start_send(to, tag, Buffer::borrow(numbers), None)?.wait().map(drop)
     }
 
-    /// Receives numbers from a rank, or from anybody; gives the sender's rank.
+    /// Receives numbers from a rank, or from any rank; returns the sender's rank.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Group::all_reduce`].
     pub fn recv<T: Number>(&self, numbers: &mut [T], from: Option<u32>, tag: u32) -> Result<u32, Failure> {
         let source = self.start_recv(from, tag, Buffer::borrow_mut(numbers), None)?.wait()?;
         Ok(source.or(from).unwrap_or_default())
@@ -496,12 +498,12 @@ impl Group {
     /// Returns when all ranks have called it.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Group::all_reduce`].
     pub fn barrier(&self) -> Result<(), Failure> {
         self.run(Job::Barrier, Vec::new(), Element::U8, Reduction::Sum)
     }
 
-    /// Are `bytes` a block of `length` bytes for each rank? If not, the call is refused.
+    /// Checks that `bytes` is the length of one block of `length` bytes for each rank. If not, the call is refused.
     fn fits(&self, name: &str, which: &str, bytes: usize, length: usize) -> Result<(), Failure> {
         let ranks = self.ranks() as usize;
         if bytes == length * ranks {

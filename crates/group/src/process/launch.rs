@@ -20,26 +20,26 @@ const LAUNCHERS: [(&str, &str, &str); 5] = [
 ];
 /// The store's port follows that of torchrun's own: ours.
 const PORT_AFTER: u16 = 1;
-/// Lines on messages of dropped processes that did not arrive: ours.
+/// The most lines on messages of dropped processes that did not arrive: ours.
 const UNDELIVERED_MAX: usize = 64;
 
-/// Where ranks meet.
+/// The place where ranks meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreAt {
-    /// At a directory that all see; one for each run.
+    /// A directory that all ranks see; one for each run.
     Directory(String),
-    /// At rank 0's host, by TCP.
+    /// Rank 0's host, by TCP.
     Tcp(String),
 }
 
-/// Which rank this process is, of how many, and where the ranks meet.
+/// The rank of this process, the number of ranks, and the place where they meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
     /// The rank.
     pub rank: u32,
     /// The number of ranks.
     pub ranks: u32,
-    /// Where they meet.
+    /// The place where they meet.
     pub store: StoreAt,
     /// A name that distinguishes runs with the same directory.
     pub run: String,
@@ -97,12 +97,12 @@ impl Launch {
     pub fn form(&self, options: GroupOptions) -> Result<Group, GroupError> {
         let (mut store, towards) = self.open(&options)?;
         let group = Group::meet(&mut store, self.rank, self.ranks, towards.as_deref(), options)?;
-        // The server stays as long as the process: the last rank may still be reading.
+        // The server stays until the process ends: the last rank may still be reading.
         std::mem::forget(store);
         Ok(group)
     }
 
-    /// The store, and the host where it is, if it is at one.
+    /// The store, and the host where it is, if it is at a host.
     pub(super) fn open(&self, options: &GroupOptions) -> Result<(Box<dyn Store>, Option<String>), GroupError> {
         let failed = |error: io::Error| GroupError::Config(format!("the store at {:?}: {error}", self.store));
         match &self.store {
@@ -112,7 +112,7 @@ impl Launch {
             }
             StoreAt::Tcp(address) => {
                 let store = if self.rank == 0 {
-                    // Every address of the host: ranks may come by any.
+                    // The store listens at every address of the host, because ranks may use any of them.
                     let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(0);
                     let both: [SocketAddr; 2] =
                         [(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()];
@@ -127,17 +127,18 @@ impl Launch {
     }
 }
 
-/// The processes of this operating system process: one for each key.
+/// The processes on the wire of this operating system process: one for each key.
 static PROCESSES: Mutex<Vec<(u32, Process)>> = Mutex::new(Vec::new());
 
 impl Group {
-    /// Meets the other ranks at a store, with the process that this operating system process has already, if the
-    /// group's key is its key; else a new one is started. `towards`: the host where ranks meet, if it is a host.
+    /// Meets the other ranks at a store. If this operating system process already has a process on the wire with the
+    /// group's key, the group uses it; otherwise a new one is started. `towards`: the host where ranks meet, if they
+    /// meet at a host.
     ///
     /// Planes are the addresses of `STRANDWAY_PLANES` (with commas between them) or, without that, those that rank 0
     /// chooses from what all ranks have: loopback if they share a host, else a plane for each subnet that all are in,
-    /// else the way to where they meet. `STRANDWAY_IFNAME` names the interfaces. `STRANDWAY_ADVERTISE` has the addresses
-    /// that others use instead (behind a NAT), `STRANDWAY_PORTS` a range of UDP ports. `STRANDWAY_PAYLOAD`,
+    /// else the way to where they meet. `STRANDWAY_IFNAME` names the interfaces. `STRANDWAY_ADVERTISE` has the
+    /// addresses that others use instead (behind a NAT), `STRANDWAY_PORTS` a range of UDP ports. `STRANDWAY_PAYLOAD`,
     /// `STRANDWAY_PROTECTION`, `STRANDWAY_PROFILE` and `STRANDWAY_TUNING` (at rank 0), `STRANDWAY_RATE` in Gb/s and
     /// `STRANDWAY_RTT` in milliseconds are read too. With `STRANDWAY_LOG=info` the addresses in use are printed.
     ///
@@ -151,7 +152,7 @@ impl Group {
         towards: Option<&str>,
         options: GroupOptions,
     ) -> Result<Group, GroupError> {
-        // A child of a fork has none of its parent's threads, and so none of its processes.
+        // A child of a fork has none of its parent's threads, so it cannot use its parent's processes.
         let pid = std::process::id();
         let known = |secret: Option<&[u8; 32]>| {
             let processes = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,7 +162,7 @@ impl Group {
         let (process, group) = meet_with(store, rank, ranks, towards, options, known)?;
         let mut processes = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
         let (ours, parents) = processes.drain(..).partition::<Vec<_>, _>(|(of, _)| *of == pid);
-        // Their threads are in the parent: nothing here may wait for them.
+        // Nothing here may wait for their threads, which are in the parent.
         parents.into_iter().for_each(std::mem::forget);
         *processes = ours.into_iter().filter(|(_, process)| process.is_alive()).collect();
         if !processes.iter().any(|(_, known)| known.secret() == process.secret()) {
@@ -170,8 +171,8 @@ impl Group {
         Ok(group)
     }
 
-    /// The same with a process of the group's own, which ends with it: for several ranks in one operating system
-    /// process.
+    /// Meets the other ranks at a store, with a process of the group's own, which ends with it: for several ranks in
+    /// one operating system process.
     ///
     /// # Errors
     /// As for [`Group::meet`].
@@ -194,7 +195,7 @@ fn meet_with(
     options: GroupOptions,
     known: impl Fn(Option<&[u8; 32]>) -> Option<Process>,
 ) -> Result<(Process, Group), GroupError> {
-    // A process has its planes already.
+    // A process that runs already has its planes.
     let given = known(None).map_or_else(Vec::new, |process| process.planes().to_vec());
     let prepared = prepare(towards, &options, &given);
     let (offer, settings) = prepared.inspect_err(|error| Group::cannot_come(store, rank, ranks, error))?;
@@ -210,7 +211,7 @@ fn meet_with(
     met
 }
 
-/// The offer of this host, and the settings of a process here. `given`: planes that a process has already.
+/// The offer of this host, and the settings of a process here. `given`: the planes of a process that runs already.
 pub(super) fn prepare(
     towards: Option<&str>,
     options: &GroupOptions,
@@ -222,7 +223,7 @@ pub(super) fn prepare(
     Ok((offer, ProcessOptions { patience: options.patience, ..settings }))
 }
 
-/// Are the addresses in use to be printed?
+/// Shall the addresses in use be printed?
 fn is_logging() -> bool {
     std::env::var("STRANDWAY_LOG")
         .is_ok_and(|level| ["info", "debug", "trace"].contains(&level.to_lowercase().as_str()))
@@ -236,27 +237,28 @@ fn shown_plane(plane: SocketAddrV6) -> String {
     }
 }
 
-/// The operations under way in all processes of this operating system process, also in those that groups have for
-/// themselves ([`Group::meet_apart`]).
+/// The operations under way in all processes on the wire of this operating system process. Processes that groups have
+/// for themselves ([`Group::meet_apart`]) are included.
 pub fn waiting() -> Vec<Waiting> {
     registry::living().iter().flat_map(Process::waiting).collect()
 }
 
-/// Messages that processes which were dropped could not deliver.
+/// Messages that did not arrive before their process was dropped.
 static UNDELIVERED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Keeps it for [`close_all`].
+/// Keeps a failure for [`close_all`].
 pub(super) fn note_undelivered(lines: Vec<String>) {
     let mut all = UNDELIVERED.lock().unwrap_or_else(PoisonError::into_inner);
     let room = UNDELIVERED_MAX.saturating_sub(all.len());
     all.extend(lines.into_iter().take(room));
 }
 
-/// Ends the processes of this operating system process, also those that groups have for themselves, once what they have
-/// said has arrived. For the end of a program.
+/// Ends all processes on the wire of this operating system process, once their messages have arrived. Processes that
+/// groups have for themselves are included. For the end of a program.
 ///
 /// # Errors
-/// [`Failure::Undelivered`] names messages that did not arrive, of all processes, also of those that were dropped.
+/// [`Failure::Undelivered`] names messages of all processes that did not arrive. Processes that were dropped before are
+/// included.
 pub fn close_all() -> Result<(), Failure> {
     let processes = std::mem::take(&mut *PROCESSES.lock().unwrap_or_else(PoisonError::into_inner));
     let mut lost = std::mem::take(&mut *UNDELIVERED.lock().unwrap_or_else(PoisonError::into_inner));
@@ -265,7 +267,7 @@ pub fn close_all() -> Result<(), Failure> {
             lost.extend(lines);
         }
     }
-    // The threads of a parent's processes are in the parent: nothing here may wait for them.
+    // Nothing here may wait for the threads of a parent's processes, which are in the parent.
     processes.into_iter().filter(|(pid, _)| *pid != std::process::id()).for_each(std::mem::forget);
     if lost.is_empty() { Ok(()) } else { Err(Failure::Undelivered(lost)) }
 }
@@ -275,7 +277,7 @@ pub fn descriptors() -> Vec<i32> {
     registry::living().iter().flat_map(|process| process.descriptors().to_vec()).collect()
 }
 
-/// The settings of a process, and the interfaces that it may use, by the environment. Without planes they are found.
+/// The settings of a process, and the interfaces that it may use, from the environment. Without planes they are found.
 pub(super) fn from_env() -> Result<(ProcessOptions, Names), GroupError> {
     let get = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let wrong = |name: &str, value: &str, wanted: &str| GroupError::Config(format!("{name} is {value:?}: {wanted}"));

@@ -1,12 +1,12 @@
 //! Memory that callers lend to a process until a collective ends. All of this crate's `unsafe` is here.
 //!
-//! The node that moves bytes lives on a thread of its own, so it cannot borrow. A [`Buffer`] says who promises that the
-//! memory lives and that nobody else touches it: an owner that it carries, or a caller who waits.
+//! The node that moves bytes lives on a thread of its own, so it cannot borrow. A [`Buffer`] says which side promises
+//! that the memory lives and that nothing else touches it: an owner that the buffer carries, or a caller that waits.
 #![allow(unsafe_code, reason = "memory of a caller is lent to another thread for the time of a collective")]
 
 use std::any::Any;
 
-/// Bytes for one collective: lent, or owned and given up.
+/// The bytes for one collective, lent or owned.
 pub struct Buffer {
     pub(super) bytes: Bytes,
     /// Keeps the memory alive; dropped when the process is done with it.
@@ -22,8 +22,8 @@ impl Buffer {
     /// Memory that a collective reads.
     ///
     /// # Safety
-    /// `length` bytes from `first` on are readable, and nobody writes them, until the work of the collective has ended,
-    /// or for as long as `owner` lives.
+    /// `length` bytes from `first` on are readable, and nothing writes them, until the work of the collective has
+    /// ended, or for as long as `owner` lives.
     pub unsafe fn read(first: *const u8, length: usize, owner: Option<Box<dyn Any + Send>>) -> Buffer {
         if length == 0 {
             return Buffer { bytes: Bytes::Read(&[]), owner };
@@ -36,7 +36,7 @@ impl Buffer {
     /// Memory that a collective reads and writes.
     ///
     /// # Safety
-    /// `length` bytes from `first` on are readable and writable, and nobody else touches them, until the work of the
+    /// `length` bytes from `first` on are readable and writable, and nothing else touches them, until the work of the
     /// collective has ended, or for as long as `owner` lives.
     pub unsafe fn write(first: *mut u8, length: usize, owner: Option<Box<dyn Any + Send>>) -> Buffer {
         if length == 0 {
@@ -47,7 +47,7 @@ impl Buffer {
         Buffer { bytes: Bytes::Write(bytes), owner }
     }
 
-    /// A borrowed slice to read, for a caller who waits for the end of the work before it returns.
+    /// A borrowed slice to read, for a caller that waits for the end of the work before it returns.
     pub(super) fn borrow<T: bytemuck::Pod>(slice: &[T]) -> Buffer {
         let bytes: &[u8] = bytemuck::cast_slice(slice);
         // SAFETY: `Group`'s blocking calls, the only ones to call this, return when the work has ended and the process
@@ -55,14 +55,14 @@ impl Buffer {
         unsafe { Buffer::read(bytes.as_ptr(), bytes.len(), None) }
     }
 
-    /// A borrowed slice to write, for a caller who waits for the end of the work before it returns.
+    /// A borrowed slice to write, for a caller that waits for the end of the work before it returns.
     pub(super) fn borrow_mut<T: bytemuck::Pod>(slice: &mut [T]) -> Buffer {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(slice);
         // SAFETY: as in `borrow`.
         unsafe { Buffer::write(bytes.as_mut_ptr(), bytes.len(), None) }
     }
 
-    /// How many bytes.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
         match &self.bytes {
             Bytes::Read(bytes) => bytes.len(),
@@ -70,7 +70,7 @@ impl Buffer {
         }
     }
 
-    /// Is there nothing?
+    /// Is it empty?
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

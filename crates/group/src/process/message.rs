@@ -35,17 +35,18 @@ const WITHDRAW: u8 = 13;
 const REFUSE: u8 = 14;
 const BYE: u8 = 15;
 
-/// A name of a process that nobody else has.
+/// The name of a process; no other process has it.
 pub(super) type Id = [u8; 16];
 
-/// Where a write goes: what the receiver calls it, and its key.
+/// The target of a write: its number at the receiver, and its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Landing {
     pub(super) number: u32,
     pub(super) region: RemoteRegion,
 }
 
-/// The call of a collective, as each of its messages names it: ranks that disagree find out. Zero for other messages.
+/// The call of a collective, which each of its messages names, so that ranks notice that they disagree. Zero for other
+/// messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Signature {
     /// [`super::plan::Job::code`].
@@ -60,27 +61,27 @@ pub(super) struct Signature {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerMessage<'a> {
-    /// The first message of who began a connection: its name.
+    /// The first message on a connection: the name of the process that began it.
     Hello(Id),
     /// A short message of a collective. It costs credit until the receiver has asked for it.
     Bytes(&'a [u8]),
-    /// A short message of a collective is ready, and the sender has no credit to send it unasked.
+    /// A short message of a collective is ready, but the sender has no credit to send it unasked.
     Ready,
     /// The receiver asks for a message that is ready.
     Pull,
     /// A short message of a collective that the receiver has asked for.
     Pulled(&'a [u8]),
-    /// The receiver has used this many bytes of messages: the sender has that credit again.
+    /// The receiver has used this number of bytes of messages, so the sender gets that credit back.
     Credit(u64),
     /// An offer is withdrawn: its sender has given up.
     Withdraw,
     /// The receive for an offer was given up.
     Refuse,
-    /// The sender of this ends. Messages and writes of the receiver that it has accepted.
+    /// The sender of this message ends. The numbers of messages and writes that it has accepted from the receiver.
     Bye { messages: u64, writes: u64 },
     /// Memory is open for a long message of a collective.
     Open(Landing),
-    /// The collective has failed at the sender: why.
+    /// The collective has failed at the sender, for this reason.
     Told(&'a str),
     /// A short message for a receive. It costs credit until a receive takes it.
     Parcel(&'a [u8]),
@@ -88,7 +89,7 @@ pub(super) enum PeerMessage<'a> {
     Offer(u64),
     /// Memory is open for the message of an offer.
     Accept(Landing),
-    /// Nothing: that it arrives shows that the receiver lives.
+    /// Nothing. Its acknowledgement shows that the receiver lives.
     Nudge,
 }
 
@@ -148,7 +149,7 @@ impl<'a> Message<'a> {
         out
     }
 
-    /// `None` if it makes no sense.
+    /// Reads a message; `None` if the bytes are not a message.
     pub(super) fn decode(bytes: &'a [u8]) -> Option<Message<'a>> {
         let (head, rest) = bytes.split_at_checked(HEAD)?;
         let &[kind, VERSION, job, element, reduction, 0, 0, 0] = head.first_chunk::<8>()? else { return None };

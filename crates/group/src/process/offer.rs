@@ -1,4 +1,5 @@
-//! The addresses by which a rank could be reached, and why a rank cannot come: what it says when it joins. Lines of text.
+//! The text with which a rank joins: the addresses by which it could be reached, or the reason why it cannot come.
+//! Lines of text.
 
 use super::launch;
 use super::record::lines;
@@ -9,17 +10,17 @@ use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use strandway_udp::address::{is_ipv4, kept, local_for, shown};
 use strandway_udp::{Interface, interfaces};
 
-/// Addresses that an offer may have: ours.
+/// The most addresses of an offer: ours.
 const ADDRESSES_MAX: usize = 64;
-/// Characters of a reason: ours.
+/// The most characters of a reason: ours.
 const REASON_MAX: usize = 1_000;
-/// Hosts that stand for all others when the kernel is asked for the default route: addresses for documentation (RFC 5737,
-/// RFC 3849), to which nothing is sent.
+/// Hosts that stand for all others when the kernel is asked for the default route: addresses for documentation (RFC
+/// 5737, RFC 3849), to which nothing is sent.
 const ANYWHERE: [&str; 2] = ["192.0.2.1:9", "[2001:db8::1]:9"];
 
 /// Interfaces that a user has named, in the syntax of NCCL and Gloo: `eth0,eth1`, or `^docker0,lo` for all but these. A
-/// name stands for the interface with just that name, or else for all whose names begin with it; `=eth0` only for the
-/// first.
+/// name stands for the interface with just that name or, if there is none, for all whose names begin with it. `=eth0`
+/// stands only for the interface `eth0`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
     text: String,
@@ -65,23 +66,23 @@ impl Names {
 pub(super) struct Offer {
     /// Host name and process number, for messages.
     pub(super) host: String,
-    /// The same text at all processes that share a network stack.
+    /// A text that is equal at all processes that share a network stack.
     pub(super) place: String,
     /// The address on each plane, if the user has given them, or the process has them already.
     pub(super) given: Vec<SocketAddrV6>,
     /// Its interfaces were named by the user, in this order.
     pub(super) named: bool,
-    /// It says other addresses to the others than its own (`STRANDWAY_ADVERTISE`).
+    /// It gives the others other addresses than its own (`STRANDWAY_ADVERTISE`).
     pub(super) advertises: bool,
-    /// The addresses from which it reaches the place where ranks meet, or else hosts elsewhere; the preferred family
-    /// first.
+    /// The addresses from which it reaches the place where ranks meet or, if that is not known, hosts elsewhere; the
+    /// preferred family first.
     pub(super) ways: Vec<Ipv6Addr>,
     /// The addresses of its interfaces.
     pub(super) addresses: Vec<Interface>,
 }
 
 impl Offer {
-    /// The addresses of this host, on the way to `towards` if ranks meet at a host.
+    /// The offer of this host. `towards`: the host where ranks meet, if they meet at a host.
     pub(super) fn of_host(towards: Option<&str>, names: &Names, given: &[SocketAddrV6]) -> Result<Offer, GroupError> {
         let host = launch::label();
         let mut offer = Offer { host, place: place(), given: given.to_vec(), ..Offer::default() };
@@ -140,7 +141,7 @@ fn text_of(one: &Interface) -> String {
 
 const HEAD: &str = "strandway join 1";
 
-/// A rank's word, and its offer or the reason why it cannot come.
+/// The word of a rank, and its offer or the reason why it cannot come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Join {
     pub(super) word: String,
@@ -194,19 +195,19 @@ pub(super) fn one_line(reason: &str) -> String {
     reason.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(REASON_MAX).collect()
 }
 
-/// The same text at all processes that share a network stack: that boot of that kernel, and the network namespace.
+/// A text that is equal at all processes that share a network stack: the boot of the kernel, and the network namespace.
 fn place() -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = fs::read_link("/proc/self/ns/net").map(|link| link.display().to_string()).unwrap_or_default();
     if boot.is_empty() || namespace.is_empty() {
-        // Nothing is known, so no other process is taken for one that shares it.
+        // Without this knowledge, no other process may count as one that shares the stack.
         return format!("unknown {}", launch::host_name());
     }
     format!("{} {namespace}", boot.trim())
 }
 
-/// The addresses from which this host reaches `towards`, one per family. For a family without one, and where the way
-/// leads to this host itself, those from which it reaches hosts elsewhere.
+/// The addresses from which this host reaches `towards`, one per family. If a family has none, or if the way leads to
+/// this host itself, the address from which it reaches hosts elsewhere.
 fn ways(towards: Option<&str>) -> Vec<Ipv6Addr> {
     use std::net::{IpAddr, ToSocketAddrs};
     let named: Vec<SocketAddrV6> = towards.map_or_else(Vec::new, |host| match host.parse::<IpAddr>() {

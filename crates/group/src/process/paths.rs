@@ -1,5 +1,5 @@
-//! Do packets pass between the ranks of a new group, and which sizes? Each rank asks some others, by the sockets that its
-//! process uses from then on, and tells rank 0, which decides for all.
+//! Finds out whether packets pass between the ranks of a new group, and of which sizes. Each rank asks some others, by
+//! the sockets that its process will use. It reports to rank 0, which decides for all.
 
 use super::engine::{Command, Explore, Found, Way};
 use super::offer::one_line;
@@ -11,14 +11,14 @@ use std::time::Duration;
 use strandway_udp::Config;
 use strandway_udp::address::shown;
 
-/// Packet sizes that are tried below the largest one, IP headers included: jumbo frames, Ethernet, and Ethernet less the
-/// headers of PPPoE, VXLAN, GRE, WireGuard and several tunnels; the last is the least that IPv6 allows.
+/// Packet sizes that are tried below the largest one, IP headers included: jumbo frames, Ethernet, and Ethernet less
+/// the headers of PPPoE, VXLAN, GRE, WireGuard and several tunnels; the last is the least that IPv6 allows.
 const MTUS: [u32; 11] = [9_000, 8_900, 4_352, 2_048, 1_500, 1_492, 1_450, 1_420, 1_400, 1_360, 1_280];
-/// A process is not reached if it has not answered within this time and four round trips: ours.
+/// A process counts as unreachable if it has not answered within this time and four round trips: ours.
 const LIMIT: Duration = Duration::from_secs(5);
-/// A way that takes some packets is given this time and four round trips for larger ones: ours.
+/// A way that takes some packets has this time and four round trips to show that it takes larger ones: ours.
 const SETTLE: Duration = Duration::from_millis(600);
-/// Lines of a report: ours.
+/// The most lines of a report: ours.
 const SILENT_MAX: usize = 64;
 
 /// The findings of one rank.
@@ -26,9 +26,9 @@ const SILENT_MAX: usize = 64;
 pub(super) struct Report {
     /// The largest packet that passed on every way that works.
     pub(super) mtu: u32,
-    /// The rank on whose way larger ones did not pass.
+    /// The rank to which larger packets did not pass.
     pub(super) narrow: Option<u32>,
-    /// Ranks that did not answer, and whether their own questions have come.
+    /// Ranks that did not answer, and for each whether its own questions have come.
     pub(super) silent: Vec<(u32, bool)>,
 }
 
@@ -83,13 +83,13 @@ fn asked(rank: u32, ranks: u32) -> impl Iterator<Item = u32> {
     distances.map(move |distance| ((u64::from(rank) + distance) % u64::from(ranks)) as u32)
 }
 
-/// Does everybody have its payload already, so that nothing is left to find out?
+/// Do all members have their payload already? Then nothing is left to find out.
 pub(super) fn are_settled(members: &[Record]) -> bool {
     members.iter().all(|member| member.settled.is_some())
 }
 
 impl Process {
-    /// The configuration of a node of this process, but for its planes.
+    /// The configuration of a node of this process, without its planes.
     fn settings(&self) -> Result<Config, GroupError> {
         let wire = &self.0.wire;
         let config = Config::new(&wire.secret)?.profile(&wire.profile)?;
@@ -99,14 +99,14 @@ impl Process {
     /// Asks some of the other members.
     pub(super) fn find_paths(&self, members: &[Record], rank: u32, fixed: bool) -> Result<Report, GroupError> {
         let config = self.settings()?;
-        // Where one member is settled, its payload is the group's.
+        // If the payload of one member is fixed already, it is the group's.
         let settled = members.iter().find_map(|member| member.settled);
         let payload = settled.unwrap_or_else(|| config.payload.min(self.0.fits));
         let widest = payload + config.overhead();
         let mut mtus = vec![widest];
         let mut narrower = MTUS.into_iter().filter(|mtu| *mtu < widest);
         match settled.is_some() || fixed {
-            // Only to know whether anything passes.
+            // The smallest size shows whether anything passes.
             true => mtus.extend(narrower.next_back()),
             false => mtus.extend(narrower),
         }
@@ -144,7 +144,7 @@ impl Process {
         Ok(())
     }
 
-    /// Rank 0's decision: the payload of full packets, or why the group cannot be.
+    /// Rank 0's decision: the payload of full packets, or the reason why there can be no group.
     pub(super) fn choose(&self, members: &[Record], reports: &[Report], fixed: bool) -> Result<u32, String> {
         if let Some(text) = unreached(members, reports, self.0.ports.as_deref()) {
             return Err(text);
@@ -168,7 +168,7 @@ impl Process {
     }
 }
 
-/// The text on a rank that another one does not reach, if there is one.
+/// A text about a rank that another one does not reach, if there is one.
 fn unreached(members: &[Record], reports: &[Report], ports: Option<&str>) -> Option<String> {
     let (rank, other, heard) = (0u32..).zip(reports).find_map(|(rank, report)| {
         let &(other, heard) = report.silent.first()?;

@@ -1,9 +1,9 @@
-//! A rank's part in a collective: what it copies, sends, receives and adds, and what waits for what.
+//! A rank's part in a collective: its copies, sends, receives and sums, and the order among them.
 //!
-//! Ranks talk to each other directly; nothing goes around a ring. Short messages take one hop. Long reductions are cut:
-//! rank `b` adds up block `b` of all ranks, part by part, in the order of ranks, so that every run gives the same bits;
-//! where all ranks want the sum, the blocks are gathered from there. Per rank that is `2 (n - 1) / n` of the buffer, as
-//! for a ring.
+//! Ranks send to each other directly; nothing goes around a ring. Short messages take one hop. Long reductions are cut:
+//! rank `b` adds up block `b` of all ranks, part by part, in the order of ranks, so that every run gives the same bits.
+//! If all ranks want the sum, they gather the blocks afterwards. Each rank sends `2 (n - 1) / n` of the buffer, as with
+//! a ring.
 
 use super::element::{Element, Reduction};
 use super::message::Signature;
@@ -13,15 +13,15 @@ use std::ops::Range;
 /// Messages of at most this many bytes are sent at once; longer ones wait until the receiver has opened its memory.
 /// Ours.
 pub(super) const EAGER: usize = 16_000;
-/// The tags of a gathering that follows a scattering begin here.
+/// The first tag of a gather that follows a scatter.
 const GATHER: u32 = 1 << 31;
 
 /// Bytes of one of the buffers of a collective.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Which buffer.
+    /// The number of the buffer.
     pub buffer: usize,
-    /// Which bytes of it.
+    /// The range of its bytes.
     pub bytes: Range<usize>,
 }
 
@@ -31,12 +31,12 @@ impl Span {
         Span { buffer, bytes: 0..length }
     }
 
-    /// How many bytes.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Are there none?
+    /// Is it empty?
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -46,70 +46,70 @@ impl Span {
     }
 }
 
-/// The kind of a collective; all ranks give the same one. Spans name the caller's buffers.
+/// The kind of a collective; all ranks give the same kind. Spans name the caller's buffers.
 #[derive(Clone, Debug)]
 pub enum Job {
-    /// Everybody's numbers become their reduction, in place.
+    /// The numbers of all ranks are replaced by their reduction.
     AllReduce(Span),
-    /// The root's numbers become the reduction; those of others stay.
+    /// The root's numbers are replaced by the reduction; those of other ranks stay.
     Reduce {
         /// The numbers, at the root also the result.
         at: Span,
         /// The root's rank.
         root: u32,
     },
-    /// Everybody gets the root's bytes.
+    /// All ranks get the root's bytes.
     Broadcast {
         /// The bytes.
         at: Span,
         /// The root's rank.
         root: u32,
     },
-    /// Everybody gets the bytes of all.
+    /// All ranks get the bytes of all ranks.
     AllGather {
-        /// Ours; `None` if they are in their place already.
+        /// Our bytes; `None` if they are in their place already.
         input: Option<Span>,
-        /// Where those of each rank go; lengths may differ between ranks.
+        /// The places for the bytes of each rank; lengths may differ between ranks.
         outputs: Vec<Span>,
     },
-    /// Rank `r` gets the reduction of everybody's input `r`.
+    /// Rank `r` gets the reduction of all ranks' inputs `r`.
     ReduceScatter {
-        /// Ours for each rank; lengths may differ between ranks.
+        /// Our inputs, one for each rank; lengths may differ between ranks.
         inputs: Vec<Span>,
         /// The result.
         output: Span,
     },
-    /// Rank `r` gets everybody's input `r`.
+    /// Rank `r` gets the inputs `r` of all ranks.
     AllToAll {
-        /// Ours for each rank.
+        /// Our inputs, one for each rank.
         inputs: Vec<Span>,
-        /// Where those of each rank go.
+        /// The places for the input of each rank.
         outputs: Vec<Span>,
     },
-    /// The root gets the bytes of all.
+    /// The root gets the bytes of all ranks.
     Gather {
-        /// Ours.
+        /// Our bytes.
         input: Span,
-        /// At the root, where those of each rank go.
+        /// At the root, the places for the bytes of each rank.
         outputs: Vec<Span>,
         /// The root's rank.
         root: u32,
     },
     /// Rank `r` gets the root's input `r`.
     Scatter {
-        /// At the root, those for each rank.
+        /// At the root, the inputs for each rank.
         inputs: Vec<Span>,
-        /// Where ours go.
+        /// The place for our input.
         output: Span,
         /// The root's rank.
         root: u32,
     },
-    /// Nobody goes on before everybody is here.
+    /// A rank goes on when all ranks are here.
     Barrier,
 }
 
 impl Job {
-    /// Its name in messages, as PyTorch calls it.
+    /// Its name in messages, which is that of PyTorch.
     pub const fn name(&self) -> &'static str {
         match self {
             Job::AllReduce(_) => "all_reduce",
@@ -146,7 +146,7 @@ impl Job {
         usize::from(code).checked_sub(1).and_then(|at| Job::NAMES.get(at)).copied().unwrap_or("an unknown call")
     }
 
-    /// The words about the call that each message of the job has.
+    /// The description of the call that each message of the job carries.
     pub(super) fn signature(&self, element: Element, reduction: Reduction) -> Signature {
         let reduces = matches!(self, Job::AllReduce(_) | Job::Reduce { .. } | Job::ReduceScatter { .. });
         let root = match self {
@@ -179,11 +179,11 @@ pub(super) struct Outgoing {
     pub(super) gate: Gate,
 }
 
-/// Where a message goes.
+/// The target of a message.
 #[derive(Clone, Debug)]
 pub(super) enum Into {
     Place(Span),
-    /// It is added: to this sum.
+    /// The message is added to this sum.
     Sum(usize),
 }
 
@@ -198,12 +198,12 @@ pub(super) struct Arriving {
 /// The numbers of all ranks at one place, in the order of ranks.
 #[derive(Clone, Debug)]
 pub(super) struct Sum {
-    /// Ours, and where the sum goes; the two may be one.
+    /// Our numbers, and the place of the sum; the two may be the same.
     pub(super) own: Span,
     pub(super) out: Span,
 }
 
-/// All of it.
+/// A rank's whole part in a collective.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Plan {
     /// Bytes of a part of a block that is cut.
@@ -216,7 +216,7 @@ pub(super) struct Plan {
     pub(super) sums: Vec<Sum>,
 }
 
-/// Where block `block` of `length` bytes begins that are cut among `ranks`, whole elements each.
+/// The first byte of block `block`, if `length` bytes are cut into one block of whole elements for each of `ranks`.
 fn cut(length: usize, element: usize, ranks: u32, block: u32) -> usize {
     let (count, ranks, block) = (length / element, ranks as usize, block as usize);
     (count / ranks * block + block.min(count % ranks)) * element
@@ -232,7 +232,7 @@ impl Plan {
     pub(super) fn new(job: &Job, (rank, ranks): (u32, u32), element: Element, buffers: usize, tuning: &Tuning) -> Plan {
         let mut plan = Plan { part: tuning.part, ..Plan::default() };
         let parts = |length: usize| parts(length, tuning.part);
-        // Everybody begins with the next rank, so that not all send to the same one.
+        // Each rank begins with the next rank, so that they do not all send to the same one.
         let others = || (1..ranks).map(move |step| (rank + step) % ranks);
         let me = rank as usize;
         match job {
@@ -283,7 +283,7 @@ impl Plan {
                             }
                         }
                     }
-                    // The root's own block goes to everybody.
+                    // The root's own block goes to all ranks.
                     for other in others() {
                         for (part, range) in (0..).zip(parts(blocks[me].len())) {
                             plan.send(other, GATHER | part, blocks[me].part(range), Gate::Open);
@@ -335,7 +335,7 @@ impl Plan {
                 }
             }
             Job::Barrier => {
-                // Dissemination: in step k everybody tells the rank 2^k further on.
+                // Dissemination barrier: in step k each rank sends to the rank that is 2^k places further.
                 let mut gate = Gate::Open;
                 for step in (0..32).take_while(|step| 1u64 << step < u64::from(ranks)) {
                     let far = ((1u64 << step) % u64::from(ranks)) as u32;
@@ -350,7 +350,7 @@ impl Plan {
         plan
     }
 
-    /// Nothing is said about nothing.
+    /// Plans a send; empty spans need no message.
     fn send(&mut self, to: u32, tag: u32, from: Span, gate: Gate) {
         if !from.is_empty() {
             self.sends.push(Outgoing { to, tag, from, gate });
@@ -363,7 +363,7 @@ impl Plan {
         }
     }
 
-    /// Whole buffers go from everybody to everybody.
+    /// Each rank sends its whole buffer to each other rank.
     fn exchange(&mut self, at: &Span, rank: u32, ranks: u32) {
         for step in 1..ranks {
             self.send((rank + step) % ranks, 0, at.clone(), Gate::Open);
@@ -383,7 +383,7 @@ impl Plan {
         self.sums.push(Sum { own, out });
     }
 
-    /// Everybody adds up its block. Part by part, so that the first parts are added while others are under way.
+    /// Each rank adds up its block, part by part, so that the first parts are added while others are under way.
     fn reduce_scatter(&mut self, inputs: &[Span], output: &Span, rank: u32, ranks: u32) {
         let part_bytes = self.part;
         let parts = |length: usize| parts(length, part_bytes);
@@ -403,7 +403,7 @@ impl Plan {
         }
     }
 
-    /// Sends the parts of a block whose sums are those of the plan, each once it is added up.
+    /// Sends the parts of the block that this rank adds up, each part when it is complete.
     fn gather_sums(&mut self, to: u32, block: &Span) {
         let part_bytes = self.part;
         let parts = |length: usize| parts(length, part_bytes);
@@ -421,12 +421,12 @@ impl Plan {
         }
     }
 
-    /// Down a binomial tree.
+    /// Sends the root's bytes down a binomial tree.
     fn tree(&mut self, at: &Span, rank: u32, ranks: u32, root: u32) {
         let place = (rank + ranks - root) % ranks;
         let real = |place: u32| (place + root) % ranks;
         let mut gate = Gate::Open;
-        // The parent is the place without its lowest bit; children are those with a lower one more.
+        // The parent is the place without its lowest bit; the children are the place with one more, lower bit.
         let lowest = if place == 0 { ranks.next_power_of_two() } else { place & place.wrapping_neg() };
         if place != 0 && !at.is_empty() {
             gate = Gate::Received(0);
@@ -447,7 +447,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// All plans of a job: whatever one rank sends, its receiver expects, with this tag and length.
+    /// Checks all plans of a job: for each message that a rank sends, its receiver expects one with this tag and
+    /// length.
     fn check(job: impl Fn(u32) -> Job, ranks: u32) {
         let plans: Vec<Plan> =
             (0..ranks).map(|rank| Plan::new(&job(rank), (rank, ranks), Element::F32, 2, &Tuning::default())).collect();

@@ -6,15 +6,15 @@ use std::net::{Ipv6Addr, SocketAddrV6};
 use strandway_udp::address::{is_ipv4, is_loopback, shown};
 use strandway_udp::{Interface, PLANES_MAX};
 
-/// The rate of an interface whose driver does not know it, in Mb/s: ours.
+/// The rate that is assumed for an interface whose driver does not report it, in Mb/s: ours.
 const USUAL_RATE: u32 = 10_000;
-/// An interface whose rate is less than this part of the fastest one is not used beside it: ours.
+/// An interface is not used if the fastest one is more than `SLOW` times as fast: ours.
 const SLOW: u32 = 2;
 
 const REMEDY: &str =
     "set STRANDWAY_IFNAME to the interfaces, or STRANDWAY_PLANES to the addresses, that ranks shall use";
 
-/// The addresses of all ranks on each plane, with port 0 unless one was given; or why there are none.
+/// The addresses of all ranks on each plane, with port 0 unless one was given; or the reason why there are none.
 pub(super) fn choose(offers: &[Offer]) -> Result<Vec<Vec<SocketAddrV6>>, String> {
     if let Some(first) = offers.iter().position(|offer| !offer.given.is_empty()) {
         return other_planes(offers, first);
@@ -33,14 +33,15 @@ const fn any_port(ip: Ipv6Addr) -> SocketAddrV6 {
     SocketAddrV6::new(ip, 0, 0, 0)
 }
 
-/// A family in the order of preference: that of the way to where the ranks meet. Rank 0 is there, so the others know.
+/// The two families in the order of preference. The first one is that of the way to the place where ranks meet. Rank 0
+/// is there, so another rank's offer decides.
 fn families(offers: &[Offer]) -> [bool; 2] {
     let way = offers.iter().skip(1).chain(offers).find_map(|offer| offer.ways.first());
     let four = way.is_some_and(|way| is_ipv4(*way));
     [four, !four]
 }
 
-/// The address of one's own host, if all have it in one family.
+/// The loopback address, if all ranks have it in one family.
 fn on_loopback(offers: &[Offer]) -> Option<Vec<Vec<SocketAddrV6>>> {
     [false, true].into_iter().find_map(|family| {
         let of = |offer: &Offer| {
@@ -51,7 +52,8 @@ fn on_loopback(offers: &[Offer]) -> Option<Vec<Vec<SocketAddrV6>>> {
     })
 }
 
-/// May ranks have these addresses together? One address on two hosts is that of a bridge that each host has for itself.
+/// May ranks have these addresses together? If two hosts have one address, it is that of a bridge that each host has
+/// for itself.
 fn are_distinct(offers: &[Offer], addresses: &[Ipv6Addr]) -> bool {
     let mut seen: Vec<(Ipv6Addr, &str)> =
         addresses.iter().zip(offers).filter(|(_, o)| !o.advertises).map(|(ip, o)| (*ip, o.place.as_str())).collect();
@@ -68,7 +70,7 @@ fn by_subnets(offers: &[Offer]) -> Option<Vec<Vec<SocketAddrV6>>> {
             let places: Option<Vec<usize>> = offers.iter().map(of).collect();
             let Some(places) = places else { continue };
             let row: Vec<&Interface> = places.iter().zip(offers).map(|(at, offer)| &offer.addresses[*at]).collect();
-            // An interface is one plane, whatever its addresses.
+            // An interface is one plane, even if it has several addresses.
             let is_new = found.iter().all(|known| known.iter().zip(&row).all(|(known, one)| known.name != one.name));
             let ips: Vec<Ipv6Addr> = row.iter().map(|one| one.address).collect();
             if is_new && are_distinct(offers, &ips) {
@@ -80,7 +82,7 @@ fn by_subnets(offers: &[Offer]) -> Option<Vec<Vec<SocketAddrV6>>> {
         let rate = |row: &[&Interface]| row.iter().map(|one| one.rate.unwrap_or(USUAL_RATE)).min().unwrap_or(0);
         let fastest = found.iter().map(|row| rate(row)).max().unwrap_or(0);
         found.retain(|row| rate(row) >= fastest / SLOW);
-        // In the kernel's order, which both families share.
+        // The planes are in the kernel's order, which both families share.
         let order = |row: &Vec<&Interface>| offers[0].addresses.iter().position(|one| one.name == row[0].name);
         found.sort_by_key(order);
     }
@@ -132,7 +134,7 @@ fn by_order(offers: &[Offer]) -> Option<Vec<Vec<SocketAddrV6>>> {
     by_rank(offers.len(), &found)
 }
 
-/// One plane of the addresses on the way to where the ranks meet.
+/// One plane, of the addresses on the way to the place where ranks meet.
 fn by_ways(offers: &[Offer]) -> Option<Vec<Vec<SocketAddrV6>>> {
     families(offers).into_iter().find_map(|family| {
         let ips: Vec<Ipv6Addr> = offers.iter().map(|offer| way_of(offer, family)).collect::<Option<_>>()?;
@@ -140,14 +142,14 @@ fn by_ways(offers: &[Offer]) -> Option<Vec<Vec<SocketAddrV6>>> {
     })
 }
 
-/// The address of a rank in a family that hosts elsewhere reach.
+/// The address of a rank in this family by which hosts elsewhere reach it.
 fn way_of(offer: &Offer, family: bool) -> Option<Ipv6Addr> {
     let fits = |ip: &&Ipv6Addr| is_ipv4(**ip) == family;
     let interfaces = || offer.addresses.iter().filter(|one| !one.loopback).map(|one| &one.address);
     offer.ways.iter().find(fits).or_else(|| interfaces().find(fits)).copied()
 }
 
-/// Planes beside those that some ranks have given: the same number, in the same subnets or families.
+/// The planes of all ranks if some ranks have given theirs: equally many for each, in the same subnets or families.
 fn other_planes(offers: &[Offer], first: usize) -> Result<Vec<Vec<SocketAddrV6>>, String> {
     let model = &offers[first];
     let of = |(rank, offer): (usize, &Offer)| -> Result<Vec<SocketAddrV6>, String> {
@@ -199,7 +201,7 @@ fn like(offer: &Offer, given: Ipv6Addr, model: &Offer, used: &HashSet<Ipv6Addr>)
     let in_subnet = |one: &&Interface| Interface { address: given, ..(*one).clone() }.shares_subnet(one);
     let all = || offer.addresses.iter().filter(|one| !one.loopback).filter(free);
     let by_subnet = all().find(in_subnet).map(|one| one.address);
-    // Several planes must not be guessed: they would be crossed.
+    // Several planes must not be guessed, because ranks could guess them in different orders.
     by_subnet.or_else(|| way_of(offer, family).filter(|way| model.given.len() == 1 && !used.contains(way)))
 }
 
@@ -219,7 +221,7 @@ fn no_common(offers: &[Offer]) -> String {
             }
         }
     }
-    // Somebody lacks a family that rank 0 has.
+    // A rank has no family in common with rank 0.
     let has = |offer: &Offer, family| way_of(offer, family).is_some();
     let differs = |offer: &&Offer| [false, true].iter().all(|&f| !(has(offer, f) && has(&offers[0], f)));
     let rank = offers.iter().skip(1).position(|offer| differs(&offer)).map_or(offers.len() - 1, |at| at + 1);

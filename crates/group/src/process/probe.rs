@@ -1,14 +1,14 @@
-//! Is a silent process gone, or slow? A port that nobody listens at refuses; the kernel says so for a process that has
-//! ended.
+//! Finds out whether a silent process is gone or slow. A port at which no process listens refuses datagrams; the kernel
+//! does this for a process that has ended.
 //!
-//! Asked from sockets of their own, one per plane, since a node's sockets talk to many and hear no refusals. A refusal
-//! can be forged, so it counts only while nothing genuine is heard, and must be repeated.
+//! The questions leave by sockets of their own, one per plane, because a node's socket talks to many peers and hears no
+//! refusals. A refusal can be forged, so it counts only while nothing genuine is heard, and must be repeated.
 
 use std::io;
 use std::net::{SocketAddrV6, UdpSocket};
 use strandway_udp::address::shown;
 
-/// Refusals on one plane that show that a process is gone: ours.
+/// The number of refusals on one plane that show that a process is gone: ours.
 pub(super) const ENOUGH: u32 = 2;
 
 /// Questions to one silent process.
@@ -24,7 +24,7 @@ struct Plane {
 }
 
 impl Probe {
-    /// From our addresses to those of the process; planes without a way are left out.
+    /// Opens sockets from our addresses to those of the process. Planes without a way are left out.
     pub(super) fn new(ours: &[SocketAddrV6], theirs: &[SocketAddrV6]) -> Probe {
         let open = |(number, (ours, theirs)): (usize, (&SocketAddrV6, &SocketAddrV6))| {
             let socket = UdpSocket::bind(shown(SocketAddrV6::new(*ours.ip(), 0, 0, ours.scope_id()))).ok()?;
@@ -35,10 +35,10 @@ impl Probe {
         Probe { planes: ours.iter().zip(theirs).enumerate().filter_map(open).collect() }
     }
 
-    /// Asks once more; the plane and address that have refused often enough, if one has.
+    /// Asks once more. Returns a plane and an address that have refused often enough, if there is one.
     pub(super) fn ask(&mut self) -> Option<(usize, SocketAddrV6)> {
         for plane in &mut self.planes {
-            // A refusal of the question before shows at the next call on the socket.
+            // The next call on the socket reports the refusal of the last question.
             let refused =
                 |result: io::Result<usize>| result.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
             if refused(plane.socket.recv(&mut [0; 16])) | refused(plane.socket.send(&[0])) {

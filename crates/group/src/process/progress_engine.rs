@@ -1,8 +1,9 @@
-//! The helm of a process: its engine, the commands that wait for it, and the thread that steers.
+//! The progress engine of a process: its engine, the commands that wait for it, and the thread that drives it.
 //!
-//! A process has a thread that steers, so that packets move while no caller is there. A caller that waits for its work
-//! takes the helm instead: its work begins and ends on its own thread, without a wake-up of the process's thread. When
-//! the caller leaves, the process's thread stays away for [`LEASE`], since the next call is likely to come soon.
+//! A process has a thread that drives the engine, so that packets move while no caller is there. A caller that waits
+//! for its work drives the engine itself: its work begins and ends on its own thread, without a wake-up of the
+//! process's thread. When the caller leaves, the process's thread stays away for [`LEASE`], since the next call is
+//! likely to come soon.
 
 use super::engine::{Command, Engine};
 use super::failure::Failure;
@@ -14,13 +15,13 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use strandway_udp::{Error, Waker};
 
-/// How long the process's thread leaves the helm alone after a caller: ours. Long enough for a program that calls again
-/// at once, and not noticed by peers, who wait longer before they send something again.
+/// After a caller has left, the process's thread leaves the engine alone for this time: ours. It is long enough for a
+/// program that calls again at once. Peers do not notice it, because they wait longer before they send something again.
 const LEASE: Duration = Duration::from_micros(200);
-/// If a caller has had the helm for longer than this, it says when it leaves; otherwise the process's thread finds out
-/// by itself. Ours.
+/// A caller that has driven the engine for longer than this wakes the process's thread when it leaves. After a shorter
+/// time that thread notices by itself. Ours.
 const LONG: Duration = Duration::from_millis(1);
-/// The longest turn of a thread at the helm.
+/// The longest turn of a thread that drives the engine.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Where callers leave their commands.
@@ -30,7 +31,7 @@ pub(super) struct Commands(Mutex<List>);
 #[derive(Default)]
 struct List {
     list: VecDeque<Command>,
-    /// The engine is no more: why.
+    /// The reason why the engine has ended.
     ended: Option<String>,
 }
 
@@ -44,7 +45,7 @@ impl Commands {
         self.lock().list.pop_front()
     }
 
-    /// Leaves one, or gives it back with the reason why nobody will carry it out.
+    /// Leaves one. If the engine has ended, gives it back with the reason.
     fn leave(&self, command: Command) -> Result<(), (Command, String)> {
         let mut list = self.lock();
         match &list.ended {
@@ -57,19 +58,19 @@ impl Commands {
     }
 }
 
-/// See the head of this file.
+/// The engine of a process, and the commands for it. Any thread may drive it, one at a time.
 pub(super) struct ProgressEngine {
     commands: Commands,
     /// `None` once it has ended.
     engine: Mutex<Option<Engine>>,
     waker: Waker,
-    /// A caller is at the helm, or wants to be.
+    /// A caller drives the engine, or wants to.
     called: AtomicBool,
     /// Until when the process's thread stays away.
     lease: Mutex<Option<Instant>>,
     /// Tells the process's thread to come back.
     back: Condvar,
-    /// How often a caller has had the helm.
+    /// How often a caller has begun to drive the engine.
     turns: AtomicUsize,
 }
 
@@ -91,7 +92,7 @@ impl ProgressEngine {
         self.commands.lock().ended.is_none()
     }
 
-    /// Leaves a command. If nobody is at the helm, it is carried out now, on this thread.
+    /// Leaves a command. If no thread drives the engine, the command is carried out now, on this thread.
     pub(super) fn submit(&self, command: Command) {
         if let Err((command, why)) = self.commands.leave(command) {
             return refuse(command, &why);
@@ -100,12 +101,13 @@ impl ProgressEngine {
             Ok(mut engine) => {
                 self.guarded(&mut engine, |engine| engine.handle_commands(&self.commands).map(|()| true));
             }
-            // The thread at the helm looks for commands before it sleeps.
+            // The thread that drives the engine looks for commands before it sleeps.
             Err(_) => self.waker.wake(),
         }
     }
 
-    /// Steers until a work has ended, or `until`. Returns at once if another caller steers: it moves this work, too.
+    /// Drives the engine until a work has ended, or until `until`. Returns at once if another caller drives it, because
+    /// that caller moves this work, too.
     pub(super) fn drive(&self, work: &Work, until: Option<Instant>) {
         if self.called.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return;
@@ -128,10 +130,10 @@ impl ProgressEngine {
             }
             self.guarded(&mut engine, |engine| {
                 engine.handle_commands(&self.commands)?;
-                // A command may have ended it: nothing to wait for then.
+                // A command may have ended the work; then there is nothing to wait for.
                 if work.is_ended() { Ok(true) } else { engine.turn(&self.commands, left.min(LONGEST)) }
             });
-            // At least one turn, so that a caller who only looks again and again moves its packets, too.
+            // At least one turn, so that a caller that only polls moves its packets, too.
             if left.is_zero() {
                 break;
             }
@@ -151,7 +153,7 @@ impl ProgressEngine {
         }
     }
 
-    /// The process's thread: steers whenever no caller does, until the engine ends.
+    /// Runs the process's thread: drives the engine while no caller does, until the engine ends.
     pub(super) fn run(&self) {
         loop {
             self.stay_away();
@@ -165,10 +167,10 @@ impl ProgressEngine {
         }
     }
 
-    /// Waits until no caller is at the helm, and the lease of the last one is over.
+    /// Waits until no caller drives the engine, and the lease of the last one is over.
     fn stay_away(&self) {
         let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
-        // The caller at the helm, and since when at least it has it.
+        // The number of the caller that drives the engine, and a time at which it did.
         let mut caller = (self.turns.load(Ordering::Relaxed), Instant::now());
         loop {
             let longest = if self.called.load(Ordering::Acquire) {
@@ -196,7 +198,7 @@ impl ProgressEngine {
         self.back.notify_one();
     }
 
-    /// Does something with the engine, and ends it if that fails, or if it says that it is at its end.
+    /// Calls `what` with the engine. Ends the engine if that fails, or if it returns false.
     fn guarded(&self, engine: &mut Option<Engine>, what: impl FnOnce(&mut Engine) -> Result<bool, Error>) {
         let Some(one) = engine else { return };
         let why = match catch_unwind(AssertUnwindSafe(|| what(one))) {
@@ -216,7 +218,7 @@ impl ProgressEngine {
     }
 }
 
-/// A command that nobody carries out.
+/// Fails a command that cannot be carried out.
 fn refuse(command: Command, why: &str) {
     if let Command::Begin(begin) = command {
         begin.work.end(Err(Failure::Node(why.into())));

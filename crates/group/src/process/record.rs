@@ -5,10 +5,10 @@ use super::tuning::Tuning;
 use std::net::SocketAddrV6;
 use strandway_udp::Protection;
 
-/// Planes that a record may name.
+/// The most planes of a record.
 const PLANES_MAX: usize = strandway_udp::PLANES_MAX;
 
-/// A process, as others know it.
+/// The name and addresses by which others know a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) id: Id,
@@ -16,7 +16,7 @@ pub(super) struct Record {
     pub(super) host: String,
     /// Its address on each plane.
     pub(super) addresses: Vec<SocketAddrV6>,
-    /// The payload of its packets, if that can change no more: it has met others before.
+    /// The payload of its packets, if it can no longer change, because the process has met others before.
     pub(super) settled: Option<u32>,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Terms {
     /// The group's number.
     pub(super) group: u64,
     pub(super) wire: Wire,
-    /// The user has set the payload: it is not lowered to what the ways take.
+    /// The user has set the payload, so it is not lowered to the size that passes on all ways.
     pub(super) fixed: bool,
     /// The receiver's address on each plane.
     pub(super) planes: Vec<SocketAddrV6>,
@@ -124,7 +124,7 @@ impl Terms {
                 "credit" => credit = value.parse().ok(),
                 "protection" => protection = protection_named(value),
                 "profile" => profile = Some(value.chars().take(100).collect()),
-                // Keys of other versions say nothing here.
+                // Keys of other versions have no meaning here.
                 _ => drop(tuning.set(name, value)),
             }
         }

@@ -1,10 +1,10 @@
-//! All processes on the wire that this operating system process has: those that groups share, and those that a group or
-//! a program has for itself.
+//! All processes on the wire of this operating system process: those that groups share, and those that a group or a
+//! program has for itself.
 
 use super::{Inner, Process};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Processes and the operating system process that started each. Whoever uses a process keeps it alive; this list does
+/// Each process, and the operating system process that started it. The users of a process keep it alive; this list does
 /// not.
 static STARTED: Mutex<Vec<(u32, Weak<Inner>)>> = Mutex::new(Vec::new());
 
@@ -15,8 +15,8 @@ pub(super) fn note(process: &Process) {
     started.push((std::process::id(), Arc::downgrade(&process.0)));
 }
 
-/// The processes that this operating system process has started and that are still in use, the oldest first. Those that
-/// its parent started before a fork are not among them: their threads are in the parent.
+/// The processes that this operating system process has started and that are still in use, the oldest first. Processes
+/// that its parent started before a fork are left out, because their threads are in the parent.
 pub(super) fn living() -> Vec<Process> {
     let started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
     let ours = started.iter().filter(|(pid, _)| *pid == std::process::id());

@@ -1,4 +1,5 @@
-//! How the ranks of a group meet at a store, as often as they like, also where an earlier run has left its values.
+//! The ranks of a group meet at a store. They may meet there again and again, even if an earlier run has left its
+//! values.
 //!
 //! | key | by | value |
 //! |---|---|---|
@@ -9,10 +10,11 @@
 //! | `GROUP/go` | rank 0 | the payload of packets: the group is formed |
 //! | `group` | rank 0 | the number of the newest group and how many ranks it has, so that its values can be removed |
 //!
-//! A rank reads only keys that bear a word or number of this meeting, so values of an earlier one are never taken for
-//! new. If rank R starts again before it was met, rank 0 sees another word, and welcomes that one, too.
+//! A rank reads only keys that have a word or number of this meeting in their names, so a value of an earlier meeting
+//! is never taken for a new one. If rank R starts again before it was met, rank 0 sees another word, and welcomes that
+//! one, too.
 //!
-//! A rank that cannot go on writes the reason in place of its value. So all ranks end with it, within seconds.
+//! A rank that cannot go on writes the reason in place of its value. So all ranks end with this reason, within seconds.
 
 use super::group::{Group, GroupOptions};
 use super::offer::{Join, Names, Offer, one_line};
@@ -27,16 +29,16 @@ use std::net::SocketAddrV6;
 use std::time::{Duration, Instant};
 use strandway_udp::random_secret;
 
-/// Ranks of a group at the most: ours. Every rank reads a record of every other one.
+/// The most ranks of a group: ours. Every rank reads a record of every other one.
 const RANKS_MAX: u32 = 65_536;
-/// How long rank 0 waits for one rank until it looks for others: ours.
+/// The time that rank 0 waits for one rank before it looks for others: ours.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
-/// How long a value may take that is there or not: ours.
+/// The time for reading a value that may be missing: ours.
 const AT_ONCE: Duration = Duration::from_millis(10);
 /// An earlier run may have left the reason why a rank could not come. It counts if nothing replaces it for this time:
 /// ours.
 const STALE: Duration = Duration::from_secs(5);
-/// How long rank 0 stays to tell ranks that come late why there is no group: ours.
+/// The time that rank 0 stays to tell late ranks why there is no group: ours.
 const REFUSING: Duration = Duration::from_secs(5);
 
 const REFUSED: &str = "strandway refused 1";
@@ -45,7 +47,7 @@ fn broken(error: io::Error) -> GroupError {
     GroupError::Config(format!("the store of the group: {error}"))
 }
 
-/// A rank's value is missing, or the store does not work.
+/// The error for a rank's value that is missing, or for a store that does not work.
 fn missing(rank: u32, error: io::Error) -> GroupError {
     match error.kind() {
         io::ErrorKind::TimedOut => GroupError::Config(format!("rank {rank} has not come: {error}")),
@@ -72,7 +74,7 @@ fn refused(text: &[u8]) -> Option<GroupError> {
 }
 
 impl Process {
-    /// Reads from a group's store what all have in common, or decides it as rank 0, and starts a process on the wire.
+    /// Reads the common settings from a group's store, or decides them as rank 0, and starts a process on the wire.
     /// Other ranks wait until rank 0 calls [`Group::form`].
     ///
     /// # Errors
@@ -92,7 +94,7 @@ impl Process {
         Ok(process)
     }
 
-    /// Rank 0's process, whose settings are those of all.
+    /// Starts rank 0's process. All other processes get its settings.
     fn first(options: &ProcessOptions) -> Result<Process, GroupError> {
         let wire = Wire {
             secret: random_secret()?,
@@ -107,8 +109,8 @@ impl Process {
 }
 
 impl Group {
-    /// Meets the other ranks at a store: the one that [`Process::join`] was called with. Returns when all have come, and
-    /// packets pass between them. The ranks of a process may meet again at the same store, for another group.
+    /// Meets the other ranks at a store: the one that [`Process::join`] was called with. Returns when all have come,
+    /// and packets pass between them. The ranks of a process may meet again at the same store, for another group.
     ///
     /// # Errors
     /// If a rank does not come in time or cannot come, packets do not pass between two ranks, or the store does not work.
@@ -130,7 +132,7 @@ impl Group {
         Ok(visit(store, (rank, ranks), options, &offer, known, start)?.1)
     }
 
-    /// The same for processes that are there or are started when the planes are known.
+    /// Meets the other ranks at a store, with a process that runs already or is started when the planes are known.
     pub(super) fn form_by(
         store: &mut impl Store,
         (rank, ranks): (u32, u32),
@@ -152,7 +154,7 @@ impl Group {
         })
     }
 
-    /// This rank cannot come: the others hear why.
+    /// Tells the other ranks why this rank cannot come.
     pub(super) fn cannot_come(store: &mut impl Store, rank: u32, ranks: u32, why: &GroupError) {
         if rank == 0 {
             let mut host = Host::new(store, ranks, Duration::ZERO);
@@ -172,7 +174,7 @@ fn check(rank: u32, ranks: u32) -> Result<(), GroupError> {
     Ok(())
 }
 
-/// Rank 0's part of a meeting.
+/// The part of rank 0 in a meeting.
 fn host(
     store: &mut impl Store,
     ranks: u32,
@@ -187,7 +189,7 @@ fn host(
     host.meet(group, offer, process, start, options).inspect_err(|error| host.refuse(Some(group), error))
 }
 
-/// A rank other than 0 at a meeting.
+/// The part of another rank in a meeting.
 fn visit(
     store: &mut impl Store,
     (rank, ranks): (u32, u32),
@@ -203,7 +205,7 @@ fn visit(
         None => guest.invitation(offer)?,
     };
     guest.meet(&terms, ranks, start, options).inspect_err(|error| {
-        // In place of the values that others still wait for.
+        // The reason replaces the values that others still wait for.
         for key in ["rank", "path"] {
             let _ = guest.store.set(&of(terms.group, key, rank), &refusal(&guest.named(error)));
         }
@@ -292,11 +294,11 @@ impl<'a, S: Store> Host<'a, S> {
         Ok((process.clone(), Group::new(&process, group, 0, members, options)))
     }
 
-    /// Waits until all ranks have said by which addresses they could be reached.
+    /// Waits until all ranks have given the addresses by which they could be reached.
     fn collect(&mut self) -> Result<(), GroupError> {
         let until = Instant::now() + self.patience;
         let mut first_look = true;
-        // Reasons that were there at the first look: they may be those of an earlier run.
+        // Reasons that were there at the first look; they may be those of an earlier run.
         let mut old: Vec<(u32, String)> = Vec::new();
         loop {
             let wanted: Vec<u32> = (1..self.ranks).filter(|rank| self.joins[*rank as usize].is_none()).collect();
@@ -333,7 +335,7 @@ impl<'a, S: Store> Host<'a, S> {
         }
     }
 
-    /// The ranks that have not come, and those that have.
+    /// The error that names the ranks that have not come, and those that have.
     fn late(&self) -> GroupError {
         let list = |ranks: Vec<usize>| {
             let shown: Vec<String> = ranks.iter().take(8).map(ToString::to_string).collect();
@@ -358,8 +360,8 @@ impl<'a, S: Store> Host<'a, S> {
         Ok(())
     }
 
-    /// Waits for a value of a rank that was welcomed. Its word may be one that an earlier run has left: the rank is
-    /// welcomed by its newest one.
+    /// Waits for a value of a rank that was welcomed. An earlier run may have left the word that was welcomed, so a
+    /// newer word of the rank is welcomed, too.
     fn expect(
         &mut self,
         rank: u32,
@@ -389,11 +391,11 @@ impl<'a, S: Store> Host<'a, S> {
         }
     }
 
-    /// There will be no group: tells all ranks that have come, and those that come within a few seconds.
+    /// Tells all ranks that have come, and those that come within a few seconds, that there will be no group.
     fn refuse(&mut self, group: Option<u64>, why: &GroupError) {
         let text = refusal(&why.to_string());
         if let Some(group) = group.filter(|_| !self.answered.is_empty()) {
-            // Those that were welcomed wait for these.
+            // Ranks that were welcomed wait for these values.
             let _ = self.store.set(&of(group, "rank", 0), &text);
             let _ = self.store.set(&go_of(group), &text);
         }
@@ -407,7 +409,7 @@ impl<'a, S: Store> Host<'a, S> {
                 match self.has_heard(group, rank, &text, &mut told) {
                     Ok(true) => {}
                     Ok(false) => left.push(rank),
-                    // The store works no more.
+                    // The store has failed.
                     Err(_) => return,
                 }
             }
@@ -419,7 +421,7 @@ impl<'a, S: Store> Host<'a, S> {
     }
 
     /// Does a rank know that there is no group? If it waits for an answer, it gets one. The store may end with this
-    /// process, so it must have read that.
+    /// process, so the rank must have read the answer.
     fn has_heard(
         &mut self,
         group: Option<u64>,
@@ -433,7 +435,7 @@ impl<'a, S: Store> Host<'a, S> {
             Err(error) => Err(error),
         };
         if let Some(word) = told.get(&rank) {
-            // It removes its answer when it has read it.
+            // The rank removes the answer when it has read it.
             return Ok(look(&format!("welcome/{word}"))?.is_none());
         }
         let welcomed = self.joins[rank as usize].as_ref().is_some_and(|join| self.answered.contains(&join.word));
@@ -449,7 +451,7 @@ impl<'a, S: Store> Host<'a, S> {
         Ok(false)
     }
 
-    /// All ranks have come: nobody reads the values of the group before any more.
+    /// Removes the values of the former group. All ranks have come, so no rank reads them any more.
     fn remove_former(&mut self, group: u64) -> io::Result<()> {
         let former = self.store.get("group", AT_ONCE).ok().and_then(|text| {
             let text = String::from_utf8(text).ok()?;
@@ -490,7 +492,7 @@ impl<S: Store> Guest<'_, S> {
         }
     }
 
-    /// An error of this rank, for the others.
+    /// The text of this rank's error for the others.
     fn named(&self, error: &GroupError) -> String {
         format!("rank {} at {} cannot go on: {error}", self.rank, super::launch::label())
     }

@@ -1,4 +1,4 @@
-//! Where ranks find each other: a few short values under names, that all of them can write and wait for.
+//! The place where ranks find each other: a few short values under names, which all ranks can write and wait for.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,25 +10,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Bytes of a key or value at the most: ours.
+/// The most bytes of a key or value: ours.
 const VALUE_MAX: usize = 1 << 16;
-/// Bytes of all keys and values of a store at the most: ours. The records of 65,536 ranks take 20 MB.
+/// The most bytes of all keys and values of a store: ours. The records of 65,536 ranks take 20 MB.
 const STORE_MAX: usize = 64 << 20;
 /// Connections that a store serves at a time: ours. Each has a thread.
 const CLIENTS_MAX: usize = 16_384;
-/// How long a store waits before it looks again for clients, if the system gives it no descriptor: ours.
+/// The time after which a store looks again for clients, if the system gives it no descriptor: ours.
 const NO_DESCRIPTOR: Duration = Duration::from_millis(100);
-/// How long an answer may take beyond the time that was asked for: ours.
+/// An answer may take this time longer than the question allows: ours.
 const SLACK: Duration = Duration::from_secs(5);
-/// How long one attempt to connect may take: ours, a SYN and two more.
+/// The longest time of one attempt to connect: ours, a SYN and two more.
 const ATTEMPT: Duration = Duration::from_secs(4);
-/// Files of earlier attempts that a new value may meet: ours.
+/// The most files of earlier attempts that a new value may meet: ours.
 const DRAFTS_MAX: u32 = 1_000;
-/// How long a look into a directory takes at least: ours.
+/// The time between two looks into a directory: ours.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A few values under names. Give your own, for instance one of a scheduler, or take [`DirectoryStore`] or
-/// [`TcpStore`].
+/// A few values under names. Implement it for a service of your own, for instance that of a scheduler, or take
+/// [`DirectoryStore`] or [`TcpStore`].
 ///
 /// A process that can read a store can join its groups and read their traffic: rank 0 puts a key there.
 pub trait Store {
@@ -38,13 +38,13 @@ pub trait Store {
     /// If the store cannot be reached.
     fn set(&mut self, key: &str, value: &[u8]) -> io::Result<()>;
 
-    /// Waits until there is a value, and gives it.
+    /// Waits until there is a value, and returns it.
     ///
     /// # Errors
     /// [`io::ErrorKind::TimedOut`] if there is none after `timeout`; or if the store cannot be reached.
     fn get(&mut self, key: &str, timeout: Duration) -> io::Result<Vec<u8>>;
 
-    /// Removes a value that nobody needs any more. A store that cannot keeps it.
+    /// Removes a value that no rank needs any more. A store that cannot remove values keeps it.
     ///
     /// # Errors
     /// If the store cannot be reached.
@@ -125,7 +125,7 @@ impl DirectoryStore {
 
 impl Store for DirectoryStore {
     fn set(&mut self, key: &str, value: &[u8]) -> io::Result<()> {
-        // A reader sees all of a value or nothing. The draft is a file of ours: no link, and nobody else may read it.
+        // A reader sees a whole value or nothing. The draft is a file of ours: no link, and no other user may read it.
         let name = self.file(key);
         let plain = name.file_name().unwrap_or_default().to_string_lossy();
         for attempt in 0u32.. {
@@ -237,9 +237,9 @@ impl Store for Values {
 
 /// Values at one process that the others reach over TCP.
 ///
-/// Each request is a control message (`S`, `G` or `R`), two lengths or a length and milliseconds (4 bytes each, big-endian), the
-/// key and, to set, the value. The answer to `G` is a length and the value; the length is `u32::MAX` if there is none in
-/// time. The answer to `S` and `R` is a zero.
+/// Each request is a letter (`S`, `G` or `R`), two lengths or a length and milliseconds (4 bytes each, big-endian), the
+/// key and, to set, the value. The answer to `G` is a length and the value; the length is `u32::MAX` if there is none
+/// in time. The answer to `S` and `R` is a zero.
 ///
 /// A program that reaches its port can read and write its values, the group's key among them: let only the job's hosts
 /// reach it. A stranger can take 64 MB of values and 16,384 connections, not more.
@@ -255,7 +255,7 @@ impl TcpStore {
     /// where the host has it. The server ends with the process.
     ///
     /// # Errors
-    /// If none can be had.
+    /// If none is available.
     pub fn serve(address: impl ToSocketAddrs) -> io::Result<TcpStore> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
@@ -265,7 +265,7 @@ impl TcpStore {
             let clients = Arc::new(AtomicUsize::new(0));
             for stream in listener.incoming() {
                 let Ok(stream) = stream else {
-                    // No descriptor is left, for instance: the others go on.
+                    // For instance, no descriptor is left. Other clients go on.
                     std::thread::sleep(NO_DESCRIPTOR);
                     continue;
                 };
@@ -274,7 +274,7 @@ impl TcpStore {
                     continue;
                 }
                 let (values, counted) = (served.clone(), Arc::clone(&clients));
-                // A thread per rank, which waits most of the time.
+                // Each rank has a thread, which waits most of the time.
                 let serving = std::thread::Builder::new().name("strandway-store".into()).spawn(move || {
                     while answer(&stream, &mut values.clone()).is_ok() {}
                     counted.fetch_sub(1, Ordering::Relaxed);
@@ -298,7 +298,7 @@ impl TcpStore {
     /// Connects with the process that serves values, which may come later.
     ///
     /// # Errors
-    /// If nobody serves there within `timeout`.
+    /// If no process serves there within `timeout`.
     pub fn connect(address: impl ToSocketAddrs, timeout: Duration) -> io::Result<TcpStore> {
         let until = Instant::now() + timeout;
         loop {
@@ -335,7 +335,7 @@ impl TcpStore {
         self.stream.set_write_timeout(Some(SLACK))?;
         self.exchange(&request).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                // A late answer must not be taken for that to another question.
+                // A late answer must not be taken for the answer to another question.
                 let _ = self.stream.shutdown(std::net::Shutdown::Both);
                 let what = format!("the store's process has not answered for {:.1} s", (time + SLACK).as_secs_f64());
                 io::Error::other(what)

@@ -1,4 +1,4 @@
-//! A collective under way at one rank: its plan, and how far each of its messages and sums is.
+//! A collective under way at one rank: its plan, and the state of each of its messages and sums.
 
 use super::element::{Element, Reduction, combine, divide, scale};
 use super::failure::Failure;
@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use strandway_udp::{Error, Node, Region};
 
-/// Parts that are received ahead of the one that is added: ours. Each takes memory of its own.
+/// The number of parts that are received ahead of the one that is added: ours. Each takes memory of its own.
 const AHEAD: usize = 4;
-/// Staging areas that are kept for later: ours.
+/// The number of staging areas that are kept for later: ours.
 const KEPT: usize = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,19 +21,19 @@ pub(super) enum Stage {
     Waiting,
     /// It waits for credit of its receiver.
     Starved,
-    /// The receiver knows that it is ready, and will ask for it.
+    /// The receiver knows that the message is ready, and will ask for it.
     Announced,
     /// Memory is open for it, or it is on its way.
     Begun,
     Done,
 }
 
-/// Numbers of all ranks that become one, in the order of ranks.
+/// A sum over all ranks, in the order of ranks.
 struct Summing {
     came: HashMap<u32, Vec<u8>>,
     /// The rank whose numbers are added next.
     next: u32,
-    /// The sum of those before ours.
+    /// The sum of the numbers of the ranks before ours.
     before: Option<Vec<u8>>,
 }
 
@@ -59,9 +59,9 @@ impl Pool {
 /// The call that a task performs.
 pub(super) struct Call {
     pub(super) group: u64,
-    /// The words about the call that each message of a collective has.
+    /// The description of the call that each message of a collective carries.
     pub(super) signature: Signature,
-    /// The collective's number in its group; for a send or receive, nothing.
+    /// The collective's number in its group; `None` for a send or receive.
     pub(super) number: Option<u64>,
     pub(super) what: &'static str,
     pub(super) work: Work,
@@ -71,7 +71,7 @@ pub(super) struct Call {
     pub(super) element: Element,
     pub(super) reduction: Reduction,
     pub(super) plan: Plan,
-    /// Of the caller's buffers, and in a task of scratch.
+    /// The regions of the caller's buffers, and in a task also of its scratch buffers.
     pub(super) regions: Vec<Region>,
     pub(super) owners: Vec<Box<dyn Any + Send>>,
 }
@@ -85,22 +85,22 @@ pub(super) struct Task {
     added: Vec<bool>,
     /// Sums before this one are done.
     first_sum: usize,
-    /// Sends and receives before these have left or been opened.
+    /// Sends before this one have left, and receives before the next one have been opened.
     pub(super) first_send: usize,
     pub(super) first_receive: usize,
-    /// Where long messages go, by rank and tag, until they may leave.
+    /// The targets of long messages, by rank and tag, until the messages may leave.
     pub(super) opened: HashMap<(u32, u32), Landing>,
     /// Sends, receives and sums that are not done.
     pub(super) left: usize,
-    /// The rank that a receive from anybody was filled by.
+    /// The rank that has filled a receive from any rank.
     pub(super) source: Option<u32>,
-    /// The rank that a receive asks for; none if any will do.
+    /// The rank that a receive asks for; `None` for any rank.
     pub(super) asked: Option<u32>,
-    /// The peer's offer that a receive has taken, by its number.
+    /// The offer that a receive has taken: the peer and the offer's number.
     pub(super) offer: Option<(usize, u64)>,
-    /// Bytes of sends that wait for credit, whose place a sum may take before they leave.
+    /// The bytes of sends that wait for credit. They are copied, because a sum may take their place before they leave.
     pub(super) kept: HashMap<usize, Vec<u8>>,
-    /// Keys that are open, and writes under way.
+    /// The number of open keys and of writes under way.
     pub(super) uses: usize,
 }
 
@@ -134,7 +134,7 @@ impl Task {
         Ok(task)
     }
 
-    /// Scales what this rank contributes, and copies what stays at it.
+    /// Scales the numbers that this rank contributes, and copies those that stay at this rank.
     fn prepare(&self, node: &mut Node) -> Result<(), Error> {
         if let Some(factor) = self.factor() {
             let results = self.call.plan.sums.iter().map(|sum| sum.out.buffer);
@@ -160,8 +160,8 @@ impl Task {
         Ok(())
     }
 
-    /// The factor of each rank's numbers before they are added. Averages of `F16` are divided before, since
-    /// their sum may exceed 65,504.
+    /// The factor of each rank's numbers before they are added. Averages of `F16` are divided before the sum, because
+    /// the sum may exceed 65,504.
     fn factor(&self) -> Option<f64> {
         match self.call.reduction {
             Reduction::ScaledSum(factor) => Some(factor),
@@ -195,7 +195,7 @@ impl Task {
         }
     }
 
-    /// The receive from a rank with a tag that is not done.
+    /// A receive from this rank with this tag that is not done.
     pub(super) fn receive_of(&self, from: u32, tag: u32) -> Option<usize> {
         let receives = self.call.plan.receives.iter().zip(&self.received);
         receives.enumerate().find_map(|(at, (receive, stage))| {
@@ -203,7 +203,7 @@ impl Task {
         })
     }
 
-    /// The bytes of a receive are here, and not in their place yet.
+    /// Takes the bytes of a receive that are not in their place yet.
     pub(super) fn take(
         &mut self,
         node: &mut Node,
@@ -228,7 +228,7 @@ impl Task {
         Ok(())
     }
 
-    /// A receive is done.
+    /// Notes that a receive is done.
     pub(super) fn done(&mut self, receive: usize) {
         if self.received[receive] != Stage::Done {
             self.received[receive] = Stage::Done;
@@ -236,7 +236,7 @@ impl Task {
         }
     }
 
-    /// Adds what has come, in the order of ranks.
+    /// Adds the numbers that have come, in the order of ranks.
     fn add(&mut self, node: &mut Node, pool: &mut Pool, at: usize) -> Result<(), Error> {
         let (own, out) = (self.call.plan.sums[at].own.clone(), self.call.plan.sums[at].out.clone());
         let region = self.call.regions[out.buffer];
@@ -302,7 +302,8 @@ impl Task {
 }
 
 impl Drop for Task {
-    /// Nobody waits for a task that is no more. One that has ended has said so already.
+    /// Ends the work of a task, so that no caller waits for it for ever. If the work has ended already, this changes
+    /// nothing.
     fn drop(&mut self) {
         self.call.work.end(Err(Failure::Node("its thread has ended".into())));
     }

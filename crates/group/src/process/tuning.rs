@@ -1,4 +1,4 @@
-//! Which collectives go which way, by their length: a table, and the measurement that fills it.
+//! The algorithms of collectives by their length: a table, and the measurement that fills it.
 
 use super::launch::prepare;
 use super::plan::EAGER;
@@ -16,8 +16,8 @@ pub struct Tuning {
     pub whole: usize,
     /// Broadcasts longer than this are scattered and gathered, shorter ones go down a tree. Default 256 KiB. Ours.
     pub tree: usize,
-    /// Bytes of a part of a block that is reduced: a part is added while others are under way, and is in the cache
-    /// then. A multiple of 64, from 4 KiB to 64 MiB. Default 512 KiB. Ours.
+    /// Bytes of a part of a block that is reduced. A part is added while others are under way, and is then still in the
+    /// cache. A multiple of 64, from 4 KiB to 64 MiB. Default 512 KiB. Ours.
     pub part: usize,
 }
 
@@ -74,7 +74,7 @@ impl Tuning {
     }
 }
 
-/// One length of one key, and how long the collectives took with it.
+/// One length of one key, and the time that collectives took with it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
     /// `whole`, `tree` or `part`.
@@ -85,7 +85,7 @@ pub struct Candidate {
     pub time: Duration,
 }
 
-/// The candidates of each key, and the collectives that it decides: whether all-reduce (else broadcast), and their
+/// The candidates of each key, and the collectives that it decides: true for all-reduce, false for broadcast, and their
 /// sizes in bytes.
 const CANDIDATES: [(&str, &[usize], bool, &[usize]); 3] = [
     ("whole", &[1_024, 4_096, 8_192, EAGER], true, &[2_048, 6_144, 12_288]),

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 pub struct Work(Arc<Shared>);
 
 struct Shared {
-    /// Moves the work: a caller that waits for the work steers it.
-    helm: Arc<ProgressEngine>,
+    /// Moves the work. A caller that waits for the work drives it.
+    progress_engine: Arc<ProgressEngine>,
     ended: AtomicBool,
     state: Mutex<State>,
     bell: Condvar,
@@ -29,22 +29,27 @@ struct State {
 }
 
 impl Work {
-    pub(super) fn new(helm: Arc<ProgressEngine>) -> Work {
-        Work(Arc::new(Shared { helm, ended: AtomicBool::new(false), state: Mutex::default(), bell: Condvar::new() }))
+    pub(super) fn new(progress_engine: Arc<ProgressEngine>) -> Work {
+        Work(Arc::new(Shared {
+            progress_engine,
+            ended: AtomicBool::new(false),
+            state: Mutex::default(),
+            bell: Condvar::new(),
+        }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// It has ended; `Ok` has the rank that a receive from anybody was filled by.
+    /// Ends the work. `Ok` has the rank that has filled a receive from any rank.
     pub(super) fn end(&self, outcome: Result<Option<u32>, Failure>) {
         let mut state = self.lock();
         if state.outcome.is_none() {
             state.outcome = Some(outcome);
             self.0.ended.store(true, Ordering::Release);
             for (listener, number) in state.listeners.drain(..) {
-                // It may have gone.
+                // The listener may have gone.
                 let _ = listener.send(number);
             }
             if state.sleepers > 0 {
@@ -58,17 +63,17 @@ impl Work {
         self.0.ended.load(Ordering::Acquire)
     }
 
-    /// How it ended; `None` while it has not. `Ok` has the rank that a receive from anybody was filled by.
+    /// The outcome; `None` while the work has not ended. `Ok` has the rank that has filled a receive from any rank.
     pub fn poll(&self) -> Option<Result<Option<u32>, Failure>> {
         if self.is_ended() { self.lock().outcome.clone() } else { None }
     }
 
-    /// Waits for the end for at most `timeout`. `None` if the collective has not ended by then; it goes on. The packets
-    /// of the process move on the thread that waits, meanwhile.
+    /// Waits for the end for at most `timeout`. Returns `None` if the collective has not ended by then; it goes on.
+    /// Meanwhile the thread that waits moves the packets of the process.
     pub fn wait_for(&self, timeout: Duration) -> Option<Result<Option<u32>, Failure>> {
         let until = Instant::now().checked_add(timeout);
         if !self.is_ended() {
-            self.0.helm.drive(self, until);
+            self.0.progress_engine.drive(self, until);
         }
         let mut state = self.lock();
         loop {
@@ -99,7 +104,7 @@ impl Work {
         }
     }
 
-    /// Sends a number once it has ended, at once if it has.
+    /// Sends `number` to the listener when the work has ended; at once if it has ended already.
     pub fn notify(&self, listener: &Sender<u64>, number: u64) {
         let mut state = self.lock();
         if state.outcome.is_some() {

@@ -52,7 +52,7 @@ impl Running {
     pub(crate) fn start(config: SwitchConfig) -> Running {
         let jobs: Vec<u16> = config.jobs.iter().map(|job| job.number).collect();
         let mut switch = Switch::start(config).expect("it starts");
-        let admissions = jobs.iter().map(|&job| switch.admission(job).expect("a door")).collect();
+        let admissions = jobs.iter().map(|&job| switch.admission(job).expect("an admission address")).collect();
         let stop = std::sync::Arc::new(AtomicBool::new(false));
         let ended = std::sync::Arc::clone(&stop);
         let thread = std::thread::spawn(move || {

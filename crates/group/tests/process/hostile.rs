@@ -189,7 +189,8 @@ fn a_peer_that_ignores_its_credit_is_disconnected() {
     let (process, group) = join(0)();
     let mut node = Node::bind(config(&store.secret(), 1)).expect("a node");
     let connection = node.connect(process.addresses()).expect("calls");
-    // Short messages of 14,000 bytes for the first call of a group that nobody has; the first message says who it is.
+    // Short messages of 14,000 bytes for the first call of a group that no process has; the first message gives the
+    // sender's name.
     let mut head = vec![2, 2, 0, 0, 0, 0, 0, 0];
     head.extend([0; 8]);
     head.extend(77u64.to_be_bytes());

@@ -243,7 +243,7 @@ fn work_goes_on_while_nobody_waits_and_while_several_threads_wait() {
     ranks(2, 1, |group| {
         let whole = |numbers: &[i64]| Job::AllReduce(Span::whole(0, size_of_val(numbers)));
         for length in [10, 100_000] {
-            // Nobody waits.
+            // No thread waits.
             let numbers = numbers(group.rank(), length);
             let job = whole(&numbers);
             let work = group.start(job, vec![inout(numbers)], Element::I64, Reduction::Sum, None).expect("fits");

@@ -198,7 +198,7 @@ impl Drop for Network {
             command(&format!("ip netns del {}-{host}", self.name));
             let _ = fs::remove_dir_all(Path::new("/etc/netns").join(format!("{}-{host}", self.name)));
         }
-        // Only if nobody else has something there.
+        // The folder is removed only if it is empty.
         let _ = fs::remove_dir("/etc/netns");
         let _ = fs::remove_dir_all(&self.folder);
     }

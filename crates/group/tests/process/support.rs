@@ -47,12 +47,12 @@ pub(crate) fn lent(numbers: Vec<i64>) -> Buffer {
     unsafe { Buffer::read(first, length, Some(Box::new(numbers))) }
 }
 
-/// Memory for a result that nobody looks at.
+/// Memory for a result that the test ignores.
 pub(crate) fn result(length: usize) -> Buffer {
     inout(vec![0; length])
 }
 
-/// Numbers that become a result that nobody looks at.
+/// Numbers that become a result that the test ignores.
 #[allow(unsafe_code, reason = "the buffer owns what it lends")]
 pub(crate) fn inout(mut numbers: Vec<i64>) -> Buffer {
     let length = numbers.len();

@@ -117,7 +117,7 @@ pub struct OperationFacts {
     /// times the factor of its kind and number of ranks, divided by the sum of their times.
     #[serde(rename = "busbw_GBps")]
     pub busbw: Option<f64>,
-    /// The same at the lower bound of the time.
+    /// Bus bandwidth at the lower bound of the time, in 10^9 bytes per second.
     #[serde(rename = "bound_busbw_GBps")]
     pub bound_busbw: Option<f64>,
     /// Mean part of the time until the last rank was ready for it; absent for messages between two ranks, and if there

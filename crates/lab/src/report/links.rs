@@ -23,9 +23,9 @@ pub struct GroupFacts {
     /// Bytes carried divided by the bytes that a link could carry while the run was active, mean over the links. The
     /// rate of a link with a fault is the reduced rate; a dead link has none.
     pub utilisation: f64,
-    /// The same for the busiest link.
+    /// Utilisation of the busiest link.
     pub utilisation_max: f64,
-    /// The same for the least busy link.
+    /// Utilisation of the least busy link.
     pub utilisation_min: f64,
     /// Packets dropped here.
     pub dropped: u64,

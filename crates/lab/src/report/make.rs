@@ -26,7 +26,8 @@ impl Report {
         Report::with_facts(experiment, measured, wall, &[])
     }
 
-    /// The same; `singly` has the mean time of each job's iterations with the job alone on the fabric, in microseconds.
+    /// The report of a run that took `wall` seconds. `singly` has the mean time of each job's iterations with the job
+    /// alone on the fabric, in microseconds.
     pub(crate) fn with_facts(
         experiment: &Experiment,
         measured: &Measurements,

@@ -19,7 +19,7 @@ pub struct SeriesFacts {
     pub every_us: f64,
     /// New payload received, Gb/s.
     pub goodput_gbps: Vec<f64>,
-    /// The same by the plane on which it arrived; empty with one plane.
+    /// New payload received, per plane on which it arrived, Gb/s; empty with one plane.
     pub planes_gbps: Vec<Vec<f64>>,
     /// One entry for each group of links.
     pub groups: Vec<GroupSeriesFacts>,
@@ -49,7 +49,7 @@ pub struct WatchedFacts {
     pub name: String,
     /// New payload that its receiver got, Gb/s.
     pub goodput_gbps: Vec<f64>,
-    /// The same by the plane on which it arrived.
+    /// New payload that its receiver got, per plane on which it arrived, Gb/s.
     pub planes_gbps: Vec<Vec<f64>>,
     /// Congestion window at each interval's end, wire bytes.
     pub window_bytes: Vec<u64>,

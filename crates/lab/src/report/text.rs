@@ -91,7 +91,7 @@ pub(crate) fn faults(report: &Report) -> String {
     faults_told(&report.faults)
 }
 
-/// The same of a list.
+/// A list of faults in words: `plane 2 down, silent, from 20.0 us`.
 pub(crate) fn faults_told(faults: &[FaultFacts]) -> String {
     let when = |f: &FaultFacts| match (f.from_us, f.until_us) {
         (from, None) if from <= 0.0 => "from the start".to_string(),

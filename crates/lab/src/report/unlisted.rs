@@ -104,7 +104,7 @@ impl<'a> Crowd<'a> {
         &self.rows
     }
 
-    /// The same, to keep them.
+    /// Gives up the messages whose times are known one by one.
     pub(super) fn into_rows(self) -> Vec<Loose> {
         self.rows
     }

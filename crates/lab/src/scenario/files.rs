@@ -31,7 +31,7 @@ impl Files {
         Files { folder: path.parent().map(Path::to_path_buf).unwrap_or_default(), ..Files::default() }
     }
 
-    /// The same, but the file called `name` has this text.
+    /// Adds a text that is used for the file called `name`.
     pub(crate) fn holding(self, name: &str, text: &str) -> Files {
         Files { held: Some((name.to_string(), Arc::from(text))), ..self }
     }

@@ -45,7 +45,7 @@ pub(crate) struct Traffic {
     pub(crate) messages: Vec<Message>,
     pub(crate) classes: Vec<String>,
     pub(crate) collectives: Vec<CollectivePlan>,
-    /// The same collectives with their hosts, for the run.
+    /// The collectives of a schedule with their hosts, for the run.
     pub(crate) groups: Vec<Group>,
     /// Multicast operations, and the members of each group.
     pub(crate) multicasts: Vec<Multicast>,
@@ -177,7 +177,7 @@ pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic
     traffic
 }
 
-/// The same protocol with one path per connection, chosen by the switches' hash.
+/// A protocol changed to one path per connection, which the switches' hash chooses.
 fn one_path(profile: &Profile) -> Profile {
     let path = PathConfig::Single(Default::default());
     Profile { name: format!("{}/{}", profile.name, path.name()), path, ..profile.clone() }

@@ -146,7 +146,7 @@ pub(super) struct SwitchKeys {
 }
 
 impl SwitchKeys {
-    /// The same with its server at this host, if it is given.
+    /// A copy of the keys with the server at this host, if a host is given.
     pub(super) fn at(&self, server: Option<u32>) -> SwitchKeys {
         SwitchKeys { server: server.or(self.server), ..self.clone() }
     }
@@ -467,7 +467,7 @@ pub(super) fn assemble(context: &Context<'_>, traffic: &Traffic, next: &mut u32)
     for (spec, number) in traffic.specs.iter().zip(1u16..) {
         let job = match build(spec, number, switch, context.topology, window) {
             Ok(job) => Arc::new(job),
-            // The same job was built before with another window.
+            // This job was built before with another window.
             Err(error) => unreachable!("a job that was sound {error}"),
         };
         let keys: u64 = spec.layers.iter().map(|layer| layer.keys).sum();

@@ -172,7 +172,7 @@ impl Graph {
     /// A node for every group of hosts that have collectives together.
     fn collectives(&mut self, experiment: &Experiment) {
         let topology = &experiment.plan.topology;
-        // The same hosts in the same order, by the same algorithm: how often, and with how many bytes.
+        // For each list of hosts, in order, and each algorithm: the number of its collectives and their bytes, hashed.
         let mut groups: BTreeMap<(&[HostId], &str), u64> = BTreeMap::new();
         for made in &experiment.collectives {
             let hosts: &[HostId] = match made.execution {

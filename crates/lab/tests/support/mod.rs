@@ -23,7 +23,7 @@ pub fn message(bytes: u64) -> f64 {
     wire as f64 * 20e-6 + last as f64 * 20e-6 + 2.0 * 0.5
 }
 
-/// The same until the sender knows: the acknowledgement crosses two links, too.
+/// The time of a message until its sender knows of its arrival, us: the acknowledgement crosses two links, too.
 pub fn acknowledged(bytes: u64) -> f64 {
     message(bytes) + 2.0 * ACK + 2.0 * 0.5
 }

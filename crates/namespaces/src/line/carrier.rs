@@ -10,7 +10,7 @@ use strandway_proto::{Bytes, Rate, Time};
 pub(super) enum Fate {
     /// It leaves at the other end at this time.
     Due(Time),
-    /// The same, but other frames may overtake it.
+    /// It leaves at the other end at this time, but other frames may overtake it.
     Late(Time),
     /// It is lost by the link's random losses.
     Lost,

@@ -55,7 +55,7 @@ const CROWD_GAIN: f64 = 2.0;
 const BEST_ROUNDS: u32 = 10;
 /// The pacing rate is the window per round trip times this, so that the window is the limit. Ours.
 const PACE_GAIN: f64 = 1.1;
-/// The same factor while the window doubles. Ours.
+/// The pacing rate is the window per round trip times this while the window doubles. Ours.
 const START_GAIN: f64 = 1.25;
 
 /// The phase of a connection.

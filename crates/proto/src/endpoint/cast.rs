@@ -27,7 +27,7 @@ impl Endpoint {
     }
 
     /// Sends a fragment of a gradient or of a sum, by the port in its path. Fragments of one port are sent in order,
-    /// those without lanes before the others. The endpoint keeps no record of them.
+    /// those without elements before the others. The endpoint keeps no record of them.
     pub fn send_fragment(&mut self, packet: Packet) {
         self.fragments.get_or_insert_default().push(packet);
         self.casting = true;

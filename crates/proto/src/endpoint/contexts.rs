@@ -2,10 +2,11 @@
 //!
 //! A context begins when a second connection to the same host, with the same profile, posts its first message; until
 //! then a connection has its own window. Before each call that needs the window, the context's state is copied into the
-//! connection ([`Endpoint::lend`]), unless the connection was the last one that used it. Only one member at a time is in the endpoint's ready list, so that a destination
-//! counts once, whatever its number of connections; the other members wait. A turn has the number of bytes that the
-//! receiver acknowledges together (`ack_every`). With shorter turns, unacknowledged packets of many connections would
-//! fill the window while their connections wait for the next turn.
+//! connection ([`Endpoint::grant`]), unless the connection was the last one that used it. Only one member at a time is
+//! in the endpoint's ready list, so that a destination counts once, whatever its number of connections; the other
+//! members wait. A turn has the number of bytes that the receiver acknowledges together (`ack_every`). With shorter
+//! turns, unacknowledged packets of many connections would fill the window while their connections wait for the next
+//! turn.
 
 use super::Endpoint;
 use crate::congestion::Nscc;
@@ -119,7 +120,7 @@ impl Endpoint {
         }
     }
 
-    /// A connection has used the window that [`Endpoint::lend`] gave it: notes whether the window has room now.
+    /// A connection has used the window that [`Endpoint::grant`] gave it: notes whether the window has room now.
     #[inline]
     pub(super) fn take_back(&mut self, id: u32, context: Option<u32>) {
         if let Some(context) = context {

@@ -29,7 +29,8 @@ impl Endpoint {
         done
     }
 
-    /// The same with its receiver; also sends the control messages that the receiver writes.
+    /// Calls `act` with a partial connection's receiver, updates the connection and the endpoint afterwards, and sends
+    /// the control messages that the receiver writes.
     fn with_receiver<T>(
         &mut self,
         now: Time,

@@ -34,8 +34,8 @@ impl Endpoint {
         }
     }
 
-    /// The same for the lists that every input and poll needs, and for the connection that is asked first when a port
-    /// falls idle.
+    /// Calls `fetch` with the addresses of the lists that every input and poll needs, and of the connection that is
+    /// asked first when a port falls idle. Changes nothing.
     #[inline]
     pub fn prefetch_ready(&self, step: PrefetchStep, fetch: impl Fn(*const u8)) {
         if step == PrefetchStep::Lists {

@@ -57,7 +57,7 @@ impl Ready {
         self.queue.push_back(slot);
     }
 
-    /// The same for a connection that can send only by `port`, which is busy.
+    /// Puts a connection that can send only by `port`, which is busy, at the end of the round.
     pub(super) fn push_waiting(&mut self, slot: u32, port: u8) {
         self.queue.push_back(slot);
         if self.port.len() <= slot as usize {

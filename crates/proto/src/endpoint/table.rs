@@ -124,7 +124,7 @@ impl Connections {
         self.slots.as_ptr().wrapping_add(slot).cast()
     }
 
-    /// The same, mutable.
+    /// The connection in this slot, if it is awake, to change it.
     #[inline]
     pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut Connection> {
         if let Some(Slot { state: SlotState::Awake(connection), .. }) = self.slots.get_mut(slot) {

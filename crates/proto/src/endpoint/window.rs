@@ -58,8 +58,9 @@ impl Endpoint {
         Some(SharedWindow { congestion, in_flight: 0, is_open: true })
     }
 
-    /// Gives a connection a window that it shares, until [`Endpoint::take_window`]. `share`: what that gave last, or
-    /// [`SharedWindow::join`] was told; `ahead` as above.
+    /// Gives a connection a window that it shares, until [`Endpoint::take_window`]. `share`: the value that
+    /// `take_window` returned last, or that [`SharedWindow::join`] got. `ahead`: picoseconds by which the connection's
+    /// clock is ahead of the window's.
     pub fn grant_window(&mut self, now: Time, on: ConnectionId, window: &SharedWindow, share: u64, ahead: i128) {
         let Some(slot) = self.connections.find(on) else { return };
         let Some(connection) = self.connections.get_mut(slot) else { return };
@@ -73,7 +74,7 @@ impl Endpoint {
         self.settle(now, slot as u32);
     }
 
-    /// Takes back the window that [`Endpoint::lend_window`] gave, as the connection changed it. Returns the wire bytes
+    /// Takes back the window that [`Endpoint::grant_window`] gave, as the connection changed it. Returns the wire bytes
     /// that the connection itself has in flight.
     pub fn take_window(&mut self, on: ConnectionId, window: &mut SharedWindow, ahead: i128) -> u64 {
         let connection = self.connections.find(on).and_then(|slot| self.connections.get_mut(slot));
@@ -89,7 +90,7 @@ impl Endpoint {
         connection.own_in_flight()
     }
 
-    /// The connection has its own window again, with the value of the last lending.
+    /// Gives the connection its own window again, with the value that [`Endpoint::grant_window`] gave last.
     pub fn keep_window(&mut self, on: ConnectionId) {
         let connection = self.connections.find(on).and_then(|slot| self.connections.get_mut(slot));
         if let Some(sharing) = connection.and_then(|connection| connection.sharing.as_mut()) {

@@ -37,8 +37,8 @@ impl ReliabilityPolicy for PartialConfig {
     }
 }
 
-/// A sender asks whether a receive is posted, first after this many round trips, then each time after twice the time,
-/// up to [`ASK_MAX`]. Ours, as SDR-RDMA does not say: its selective-repeat timeout.
+/// A sender asks whether a receive is posted after this number of round trips, and then again, each time after twice
+/// the time, up to [`ASK_MAX`]. Ours, as SDR-RDMA does not say: its selective-repeat timeout.
 const ASK_ROUND_TRIPS: u64 = 3;
 const ASK_MAX: Span = Span::from_ms(1_000);
 
@@ -51,9 +51,9 @@ pub struct PartialSender {
     waiting: VecDeque<Message>,
     /// Messages that were posted as a whole; each packet is sent once, in order.
     one_shots: VecDeque<(u64, Message)>,
-    /// A stream could not begin because, as far as the sender knows, no receive is posted for it.
+    /// A stream could not begin, because the sender knows of no receive that is posted for it.
     refused: bool,
-    /// When to ask whether a receive is posted, and the time to the question after that.
+    /// The time of the next question whether a receive is posted, and the interval to the question after that.
     ask_at: Time,
     patience: Span,
     first_patience: Span,
@@ -114,7 +114,7 @@ impl PartialSender {
         self.table.push(sequence, packet(chunks.start), packet(chunks.end), again);
     }
 
-    /// Is a stream open, that is, neither ended here nor completed by the peer?
+    /// Is a stream open? An open stream was neither ended here nor completed by the peer.
     pub fn is_open(&self, sequence: u64) -> bool {
         self.table.stretch(sequence).is_some()
     }
@@ -317,7 +317,7 @@ impl Receiver for PartialReceiver {
     fn on_control(&mut self, _: Time, control: &ControlMessage) -> Result<(), Invalid> {
         let ControlMessage::Ask { sequence } = *control else { return Err(Invalid::BeyondWindow) };
         let asked = extend(sequence, self.table.posted());
-        // Report again all receives from the one on for which the sender waits.
+        // All receives are reported again, from the one on that the sender waits for.
         self.untold.start = self.untold.start.min(asked.max(self.table.posted().saturating_sub(super::SLOTS)));
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The progress of a stretch: a bit for each packet and for each chunk that has arrived.
+//! The progress of a stretch: a bit for each packet that has arrived, and a bit for each complete chunk.
 
 use super::chunks_of;
 

@@ -58,7 +58,7 @@ impl AnyPath {
         if let AnyPath::Mrc(mrc) = self { Some(&**mrc) } else { None }
     }
 
-    /// The same, mutable.
+    /// The manager of its set of paths, to change it, if it has one.
     #[inline]
     pub fn manager_mut(&mut self) -> Option<&mut impl PathManager> {
         if let AnyPath::Mrc(mrc) = self { Some(&mut **mrc) } else { None }

@@ -21,7 +21,7 @@ struct Leaving {
     words: [u64; 4],
 }
 
-/// The same with the whole stored packet.
+/// A packet that arrives at a node of another slice, with the whole stored packet.
 #[derive(Clone, Copy, Debug)]
 struct Freight {
     leaving: Leaving,

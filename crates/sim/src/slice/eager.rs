@@ -43,7 +43,7 @@ const NOTHING_TO_RELEASE: u32 = u32::MAX;
 pub(super) struct Switches {
     /// For each port, by place: the number of its switch. Ports of hosts have an entry that is never used.
     pub(super) of_port: Vec<u32>,
-    /// The same by node, without the hosts.
+    /// For each node behind the hosts, in order: the number of its switch.
     pub(super) of_node: Vec<u32>,
     /// The nodes of the switches.
     pub(super) nodes: Vec<u32>,

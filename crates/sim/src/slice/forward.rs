@@ -50,7 +50,8 @@ impl Road<'_, '_> {
         self.send_past(time, link, node, packet)
     }
 
-    /// The same for a packet that passes no program at `node`, or that has already passed it.
+    /// Sends a packet over a link to `node` if it passes no program there, or has already passed it. False if routing
+    /// knows no way from there.
     fn send_past(&mut self, time: u64, link: u32, node: u32, mut packet: Transit) -> bool {
         if let Some(switch) = self.fabric.switches.of_node.get((node - self.config.cut.hosts) as usize) {
             self.calendar.put(time, switch * GROUP as u32, link, packet);
@@ -65,8 +66,8 @@ impl Road<'_, '_> {
         true
     }
 
-    /// The same for a packet to a group: a copy joins each port of its tree. Each copy is marked, trimmed, dropped or
-    /// lost independently.
+    /// Sends a packet to a group over a link to `node`: a copy joins each port of its tree. Each copy is marked,
+    /// trimmed, dropped or lost independently.
     fn copy_on(&mut self, time: u64, link: u32, node: u32, packet: Transit, members: &Members) -> bool {
         let Fabric { router, cargo, .. } = &mut *self.fabric;
         let source = cargo.packet(&packet).source;

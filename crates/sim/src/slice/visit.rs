@@ -51,7 +51,7 @@ impl AtPort<'_, '_> {
         self.run(entries, from, until);
     }
 
-    /// The same, for most ports.
+    /// Processes all events before `until` of a lazy port that is not first-in-first-out. Most ports are of this kind.
     #[inline(never)]
     fn run(&mut self, entries: &[Transit], from: u64, until: u64) {
         let mut entries = entries.iter();
@@ -84,7 +84,7 @@ impl AtPort<'_, '_> {
         }
     }
 
-    /// The same, for first-in-first-out ports.
+    /// Processes all events before `until` of a lazy first-in-first-out port.
     #[inline(never)]
     fn run_fifo(&mut self, entries: &[Transit], from: u64, until: u64) {
         for entry in entries {
@@ -281,7 +281,7 @@ impl AtPort<'_, '_> {
         packet
     }
 
-    /// The same from an eager port in a run with cut-through, faults, series or programs.
+    /// Sends a packet of an eager port from `start` on, in a run with cut-through, faults, series or programs.
     #[inline(never)]
     pub(super) fn transmit_slowly(&mut self, packet: [u64; 4], start: u64) {
         self.transmit(Transit::of_words(packet), start);

@@ -204,7 +204,8 @@ impl Queue {
         Queue { state: Mutex::new(state), tickets: AtomicU64::new(0), waker, accepted_max }
     }
 
-    /// The same rule as for [`Link::lock`]. A thread that holds both locked the link first.
+    /// While it is locked, wake no future and drop no command, as for [`Link::lock`]. A thread that holds both locked
+    /// the link first.
     fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -77,7 +77,7 @@ impl Target {
         Target::open_without(path, Without::from_environment().map_err(|unknown| unknown.to_string())?)
     }
 
-    /// The same without features of the kernel.
+    /// Opens the directory that is served, without these features of the kernel.
     pub(super) fn open_without(path: &Path, without: Without) -> Result<Target, String> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let said = |error: Errno| {
@@ -99,7 +99,7 @@ impl Target {
         Ok(Target { top, recent: None, has_openat2 })
     }
 
-    /// The same directory, or a folder below it, for another copy.
+    /// Opens this directory once more, or a folder below it, for another copy.
     ///
     /// # Errors
     /// If there is no such folder, and it cannot be made.

@@ -176,9 +176,9 @@ impl Node {
                 let handle = self.next_handle();
                 let names = (ours, id);
                 let Some(session) = self.open_session(now, handle, names, &secrets, false, peers) else { return };
-                let watch = session.watch;
+                let monitor = session.monitor;
                 if self.occupy(ours, State::Open(Box::new(session))).is_err() {
-                    return self.watches.leave(watch, handle.index, false);
+                    return self.monitors.leave(monitor, handle.index, false);
                 }
                 self.slots[handle.index as usize].hello = Some(*noise);
                 self.unconfirmed.push(handle.index);
@@ -224,7 +224,7 @@ impl Node {
         let ports = &self.ports;
         let opening =
             SessionParams { handle, local, remote, secrets, calls, peers, ports, profile, environment, burst, seed };
-        Some(Session::new(now, &self.config, &mut self.watches, opening))
+        Some(Session::new(now, &self.config, &mut self.monitors, opening))
     }
 
     /// Ends all unconfirmed connections of one caller. It said hello on several planes, and uses the connection of the

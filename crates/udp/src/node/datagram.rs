@@ -80,7 +80,7 @@ impl Node {
             self.unconfirmed.retain(|&other| other != index);
             self.end_twins(caller);
         }
-        self.join_watches(now);
+        self.join_monitors(now);
         self.make_ready(index);
         self.wake_waiting();
         if let Err(reason) = outcome {

@@ -92,7 +92,7 @@ impl Node {
         if self.askers.0.len() < ASKERS_MAX {
             self.askers.0.insert((plane, from));
         }
-        // As long as the question: a stranger who repeats an old one gains nothing.
+        // The answer is as long as the question, so a stranger that repeats an old question gains nothing.
         self.send_probe(plane, from, (true, number, length));
     }
 

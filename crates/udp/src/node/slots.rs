@@ -91,7 +91,7 @@ impl Node {
         let mut known = true;
         if let State::Open(mut session) = state {
             session.leave_window(&mut self.windows);
-            self.watches.leave(session.watch, index as u32, session.counted);
+            self.monitors.leave(session.monitor, index as u32, session.counted);
             known = session.confirmed;
             if !known {
                 self.unconfirmed.retain(|&other| other as usize != index);

@@ -87,7 +87,7 @@ impl Node {
 
     /// Sleeps until a socket can be read or a deadline has come.
     fn sleep(&mut self, now: Time, until: Time) -> Result<(), Error> {
-        let at = until.min(self.deadlines.first()).min(self.watches.deadline()).min(self.groups.due());
+        let at = until.min(self.deadlines.first()).min(self.monitors.deadline()).min(self.groups.due());
         // After a turn, the connections still ready are those with packets that no plane takes at present.
         let sends = !self.ready.is_empty() || self.groups.wait();
         if at <= now {
@@ -265,7 +265,7 @@ impl Node {
             }
         }
         self.urgent.go_back(self.clock.now());
-        self.watches.go_back(self.clock.now(), back);
+        self.monitors.go_back(self.clock.now(), back);
         self.make_all_ready();
     }
 
@@ -296,7 +296,7 @@ impl Node {
                     session.handle_port(now, plane, up);
                 }
             }
-            self.watches.set_port(now, plane, up);
+            self.monitors.set_port(now, plane, up);
             self.make_all_ready();
         }
     }
@@ -335,12 +335,13 @@ impl Node {
                 for index in 0..self.slots.len() {
                     match (&mut self.slots[index].state, failure) {
                         (Some(State::Open(session)), Failure::NoRoute) if session.is_at(plane, peer) => {
-                            self.watches.lose_route(session.watch, plane);
+                            self.monitors.lose_route(session.monitor, plane);
                         }
                         (Some(State::Open(session)), Failure::TooLarge) if session.is_at(plane, peer) => {
-                            // An interface whose MTU shrinks costs its plane, not the connection, while another one works.
-                            if self.watches.has_way_beside(session.watch, plane) {
-                                self.watches.set_narrow(self.latest, session.watch, plane);
+                            // An interface whose MTU shrinks costs its plane, not the connection, while another one
+                            // works.
+                            if self.monitors.has_way_beside(session.monitor, plane) {
+                                self.monitors.set_narrow(self.latest, session.monitor, plane);
                             } else {
                                 self.end(index, Reason::PayloadTooLarge, true);
                             }
@@ -366,8 +367,8 @@ impl Node {
                 match session.work(&mut around, absence, brisk) {
                     Err(reason) => self.end(index, reason, confirmed),
                     Ok(sent) => {
-                        session.count(now, &mut self.watches);
-                        self.deadlines.set(slot, session.deadline(&self.watches));
+                        session.count(now, &mut self.monitors);
+                        self.deadlines.set(slot, session.deadline(&self.monitors));
                         if session.wants_transmit() {
                             self.make_ready(slot);
                         }

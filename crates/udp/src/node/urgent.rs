@@ -1,8 +1,8 @@
 //! Urgent datagrams: small messages that do not wait behind the data of other connections.
 //!
 //! A receiving socket holds hundreds of kilobytes while a connection sends at full speed. So each plane has a second
-//! socket on the same port, into which the kernel puts the datagrams that their sender calls urgent. A node reads it
-//! before each piece of other data. The design is ours; fabrics do the same with a class of traffic for control.
+//! socket on the same port, into which the kernel puts the datagrams that are marked as urgent. A node reads it before
+//! each piece of other data. The design is ours; fabrics use a traffic class for control packets in the same way.
 
 use super::shard::program;
 use crate::config::{Config, Layout};
@@ -10,15 +10,16 @@ use crate::plane::Plane;
 use strandway_proto::profile::WireFormat;
 use strandway_proto::{Span, Time};
 
-/// A message of at most this number of bytes is urgent if its connection has no longer one under way. Ours: it fits one
-/// packet at an MTU of 1,500.
+/// A message of at most this number of bytes is urgent, unless its connection has a longer one under way. Ours: it fits
+/// one packet at an MTU of 1,500.
 pub(crate) const URGENT_MAX: usize = 1_024;
 
 /// A node expects urgent datagrams for this long after the last one: it looks for them in each turn, and gives other
 /// connections shorter turns. Ours.
 const EXPECTED: Span = Span::from_ms(1);
 
-/// Otherwise it looks for them this often, because each look is a system call. Ours: less than a wake-up costs.
+/// At other times a node looks for urgent datagrams this often, because each look is a system call. Ours: less than a
+/// wake-up costs.
 const INTERVAL: Span = Span::from_us(10);
 
 /// While a node reads other data, it looks for urgent datagrams after this number of bytes. Ours: about ten microseconds
@@ -34,8 +35,8 @@ const EARLY_MAX: u8 = 8;
 pub(super) struct Urgent {
     /// Urgent datagrams are expected until this time, on every plane.
     until: Time,
-    /// The last look at each plane's socket. The looks at one plane say nothing about another: it may be the only one
-    /// that still brings something.
+    /// The last look at each plane's socket. Each plane is looked at on its own, because it may be the only one that
+    /// still brings something.
     looks: Vec<Look>,
     /// The number of turns in succession that ended early for an urgent message.
     early: u8,
@@ -45,7 +46,7 @@ pub(super) struct Urgent {
 #[derive(Clone, Copy, Debug, Default)]
 struct Look {
     at: Time,
-    /// The system said since then that a datagram had arrived.
+    /// The system has reported since then that a datagram had arrived.
     told: bool,
     /// Bytes of other data that were read from this plane since then.
     bytes: usize,
@@ -114,14 +115,14 @@ impl Urgent {
     }
 }
 
-/// May data of these connections overtake other data? Not where receivers take that for a loss, and not where data is
-/// not made of messages.
+/// May data of these connections overtake other data? It may not if receivers treat overtaking as a loss, or if the
+/// data is not made of messages.
 pub(super) fn is_possible(config: &Config) -> bool {
     let profile = &config.profile;
     config.layout == Layout::Frame && profile.wire != WireFormat::Rocev2 && !profile.reliability.is_one_way()
 }
 
-/// Opens the sockets for urgent datagrams, where the kernel can tell them apart. Without, they arrive with the others.
+/// Opens the sockets for urgent datagrams, if the kernel can separate them. Otherwise they arrive with the others.
 pub(super) fn listen(planes: &mut [Plane], config: &Config) {
     if !is_possible(config) {
         return;

@@ -39,40 +39,40 @@ impl Size {
 
 impl PeerMonitors {
     /// Is it time to ping a plane with a full packet?
-    pub(crate) fn wants_full_ping(&self, now: Time, watch: u32, plane: usize) -> bool {
-        let Some(one) = self.get(watch) else { return false };
+    pub(crate) fn wants_full_ping(&self, now: Time, monitor: u32, plane: usize) -> bool {
+        let Some(one) = self.get(monitor) else { return false };
         let side = &one.sides[plane];
         one.active > 0 && side.up && side.size.asked.is_none() && now >= side.size.check_at
     }
 
     /// A full ping leaves; returns its number.
-    pub(crate) fn ping_in_full(&mut self, now: Time, watch: u32, plane: usize) -> u64 {
+    pub(crate) fn ping_in_full(&mut self, now: Time, monitor: u32, plane: usize) -> u64 {
         let number = self.number();
-        if let Some(side) = self.get_mut(watch).and_then(|one| one.sides.get_mut(plane)) {
+        if let Some(side) = self.get_mut(monitor).and_then(|one| one.sides.get_mut(plane)) {
             side.size.asked = Some((number, now));
         }
         number
     }
 
     /// A ping was answered: perhaps the full one.
-    pub(super) fn handle_full_pong(&mut self, now: Time, watch: u32, plane: usize, number: u64) {
-        let Some(side) = self.get_mut(watch).and_then(|one| one.sides.get_mut(plane)) else { return };
+    pub(super) fn handle_full_pong(&mut self, now: Time, monitor: u32, plane: usize, number: u64) {
+        let Some(side) = self.get_mut(monitor).and_then(|one| one.sides.get_mut(plane)) else { return };
         if side.size.asked.is_some_and(|(asked, _)| asked == number) {
             let was_narrow = side.size.narrow;
             side.size = super::Size { check_at: now + CHECK, ..super::Size::default() };
             if was_narrow {
-                self.note_change(watch);
+                self.note_change(monitor);
             }
         }
     }
 
     /// The kernel says that full packets do not fit the interface.
-    pub(crate) fn set_narrow(&mut self, now: Time, watch: u32, plane: usize) {
-        if let Some(side) = self.get_mut(watch).and_then(|one| one.sides.get_mut(plane))
+    pub(crate) fn set_narrow(&mut self, now: Time, monitor: u32, plane: usize) {
+        if let Some(side) = self.get_mut(monitor).and_then(|one| one.sides.get_mut(plane))
             && !std::mem::replace(&mut side.size.narrow, true)
         {
             (side.size.asked, side.size.check_at) = (None, now + AGAIN);
-            self.note_change(watch);
+            self.note_change(monitor);
         }
     }
 }

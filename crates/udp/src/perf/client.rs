@@ -36,7 +36,7 @@ struct Run {
     options: Options,
     /// Messages finished, in all.
     messages: u64,
-    /// The same of connections that only fill the wire.
+    /// Messages finished by connections that only fill the wire.
     bulk: u64,
     /// Contents of messages to verify, and the digest that the server must return for the present one.
     random: Random,
@@ -63,7 +63,7 @@ pub fn run(
     measure(node, peer, options, stop, each, || true, (0, 1))
 }
 
-/// The same, with all connections to one shard of the server ([`Node::connect_to_shard`]).
+/// Measures as [`run`] does, with all connections to one shard of the server ([`Node::connect_to_shard`]).
 ///
 /// # Errors
 /// As for [`run`].
@@ -78,8 +78,8 @@ pub fn run_to_shard(
     measure(node, peer, options, stop, each, || true, (shard.into(), 0))
 }
 
-/// The same, but connections stay open until `may_close` returns true; it is asked repeatedly. Connection `i` asks for
-/// shard `first + i * step` of the server.
+/// Measures as [`run`] does, but connections stay open until `may_close` returns true; it is asked repeatedly.
+/// Connection `i` asks for shard `first + i * step` of the server.
 pub(super) fn measure(
     node: &mut Node,
     peer: &[SocketAddrV6],

@@ -116,7 +116,7 @@ pub fn serve(node: &mut Node, stop: impl Fn() -> bool, tell: impl FnMut(Served))
     work(node, None, MEMORY_MAX, stop, tell)
 }
 
-/// The same; `tell` also gets every `interval` that has passed, and at the end the rest of one.
+/// Serves clients as [`serve`] does. `tell` also gets every `interval` that has passed, and at the end the rest of one.
 ///
 /// # Errors
 /// As for [`serve`].

@@ -44,12 +44,12 @@ impl Session {
         let node_now = self.by_node(now);
         if !self.confirmed {
             self.confirmed = true;
-            around.watches.confirm(node_now, self.watch);
+            around.monitors.confirm(node_now, self.monitor);
             around.completions.push_back(Completion::Accepted { connection: self.handle, from: from.into() });
         }
         (self.heard, self.doubt.since) = (now, None);
         self.open_mrc();
-        around.watches.handle_arrival(node_now, self.watch, plane);
+        around.monitors.handle_arrival(node_now, self.monitor, plane);
         let Some(side) = self.sides.get(plane) else { return Ok(()) };
         if (sealed.kind != Kind::Data || around.routes.data_tells_peer()) && side.peer != Some(from) {
             self.watch_address(around, plane, from, newest, length);
@@ -75,7 +75,7 @@ impl Session {
                     self.endpoint.handle_packet(now, &packet);
                     if shares {
                         self.return_window(around);
-                        around.windows.wake(self.watch);
+                        around.windows.wake(self.monitor);
                     }
                 }
                 _ => self.counters.malformed += 1,

@@ -63,8 +63,8 @@ proptest! {
             profile: wire_profile.clone(), environment, burst: None, seed: 1,
         };
         let mut windows = Windows::default();
-        let mut watches = PeerMonitors::new(Span::from_ms(40), Span::from_ms(3_000));
-        let mut session = Session::new(Time::ZERO, &config, &mut watches, opening);
+        let mut monitors = PeerMonitors::new(Span::from_ms(40), Span::from_ms(3_000));
+        let mut session = Session::new(Time::ZERO, &config, &mut monitors, opening);
         let mut sealer = Sealer::new(&secrets.from_caller, protection);
         let datagrams: Vec<Vec<u8>> = (0..PACKETS).map(|i| {
             let sealed = Sealed { kind: Kind::Data, urgent: false, path: PathId(0), credits: 0, connection: 1, counter: sealer.next() };
@@ -102,7 +102,7 @@ proptest! {
             let arrival = Arrival { from, class: 2, age: Duration::ZERO };
             let mut around = NodeContext {
                 now, routes: &routes, planes: &mut planes, memory: &mut memory, completions: &mut completions,
-                watches: &mut watches, windows: &mut windows,
+                monitors: &mut monitors, windows: &mut windows,
                 requests: &mut crate::node::Requests::default(),
             };
             session.handle(&mut around, 0, &arrival, &sealed, &mut bytes).expect("it stays open");

@@ -25,7 +25,7 @@ struct Peer {
     inbox: Region,
     key: u64,
     now: Time,
-    watches: PeerMonitors,
+    monitors: PeerMonitors,
     windows: Windows,
 }
 
@@ -59,8 +59,8 @@ impl Peer {
             seed: 1,
         };
         let timeouts = [config.plane_timeout, config.peer_timeout].map(crate::clock::span);
-        let mut watches = PeerMonitors::new(timeouts[0], timeouts[1]);
-        let session = Session::new(Time::ZERO, &config, &mut watches, opening);
+        let mut monitors = PeerMonitors::new(timeouts[0], timeouts[1]);
+        let session = Session::new(Time::ZERO, &config, &mut monitors, opening);
         let sealer = Sealer::new(&secrets.from_caller, Protection::Authenticated);
         let completions = VecDeque::new();
         let format = profile.wire;
@@ -75,7 +75,7 @@ impl Peer {
             inbox,
             key,
             now: Time::ZERO,
-            watches,
+            monitors,
             windows: Windows::default(),
         }
     }
@@ -96,7 +96,7 @@ impl Peer {
             planes: &mut self.planes,
             memory: &mut self.memory,
             completions: &mut self.completions,
-            watches: &mut self.watches,
+            monitors: &mut self.monitors,
             windows: &mut self.windows,
             requests: &mut crate::node::Requests::default(),
         };
@@ -264,7 +264,7 @@ fn pings_wait_behind_data_for_a_full_socket() {
         peer.now = Time::ZERO + Span::from_ms(10 * i);
         let routes = Routes::default();
         let (now, planes) = (peer.now, &mut peer.planes);
-        let (memory, completions, watches) = (&mut peer.memory, &mut peer.completions, &mut peer.watches);
+        let (memory, completions, monitors) = (&mut peer.memory, &mut peer.completions, &mut peer.monitors);
         let windows = &mut peer.windows;
         let mut around = NodeContext {
             now,
@@ -272,15 +272,15 @@ fn pings_wait_behind_data_for_a_full_socket() {
             planes,
             memory,
             completions,
-            watches,
+            monitors,
             windows,
             requests: &mut crate::node::Requests::default(),
         };
-        while let Some(watch) = around.watches.pop(now) {
-            assert!(matches!(around.watches.check(now, watch), Found::Due(1)), "it lives");
-            let number = around.watches.ping(now, watch, 0);
-            peer.session.ping_for_watch(&mut around, 0, number);
-            around.watches.settle(now, watch);
+        while let Some(monitor) = around.monitors.pop(now) {
+            assert!(matches!(around.monitors.check(now, monitor), Found::Due(1)), "it lives");
+            let number = around.monitors.ping(now, monitor, 0);
+            peer.session.ping_for_monitor(&mut around, 0, number);
+            around.monitors.settle(now, monitor);
             pings += 1;
         }
         peer.session.work(&mut around, Span::ZERO, false).expect("it lives");

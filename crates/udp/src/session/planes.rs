@@ -1,5 +1,5 @@
-//! The planes of a connection: which of them its packets may take, by the findings of the watch over its peer. Also
-//! whether the peer still has this connection, since a peer that lives may have ended it.
+//! The planes of a connection. The findings of the peer monitor decide which planes its packets may take. A peer that
+//! lives may have ended this connection; this is found out here, too.
 
 use super::roaming::Candidate;
 use super::{NodeContext, ONLY, RTTS_MAX, Session};
@@ -14,7 +14,7 @@ use strandway_proto::{PathId, Span, Time};
 /// The most paths of a plane that one ping takes at once: ours. If all of them are dead, the plane counts as dead.
 const PING_PATHS: u32 = 4;
 
-/// One plane as this connection sees it; `up` and `routed` are copied from the watch over its peer.
+/// The state of one plane for this connection; `up` and `routed` are copied from the peer monitor.
 pub(super) struct PlaneState {
     /// The peer's address on this plane, once it has answered from there.
     pub(super) peer: Option<SocketAddrV6>,
@@ -27,13 +27,13 @@ pub(super) struct PlaneState {
     routed: bool,
 }
 
-/// Whether the peer still has this connection. If no other connection leads to that peer, the watch answers this
-/// question.
+/// The state of the question whether the peer still has this connection. If no other connection leads to that peer, the
+/// peer monitor answers the question.
 #[derive(Default)]
 pub(super) struct SilenceTimer {
-    /// When the first ping left since the connection last heard something.
+    /// The time of the first ping since this connection last heard something.
     pub(super) since: Option<Time>,
-    /// When to ping again.
+    /// The time of the next ping.
     again: Time,
 }
 
@@ -42,7 +42,7 @@ impl PlaneState {
         PlaneState { peer, candidate: None, up: true, port, routed: true }
     }
 
-    /// May packets take this plane? An engine that keeps a state of every path finds out for itself which paths are
+    /// May packets take this plane? An engine that keeps a state of every path finds out by itself which paths are
     /// dead.
     pub(super) fn is_used(&self, engine_knows: bool) -> bool {
         (self.up || engine_knows) && self.is_connected()
@@ -74,19 +74,19 @@ impl Session {
         self.sides.iter().map(|side| side.peer).collect()
     }
 
-    /// Sends the ping of this number for its peer's watch. If no other connection shares the watch, the ping carries a
-    /// proof, where there is one, that other connections lead to the same peer.
-    pub(crate) fn ping_for_watch(&mut self, around: &mut NodeContext<'_>, plane: usize, number: u64) {
+    /// Sends the ping of this number for the peer monitor. If no other connection shares the monitor, the ping carries
+    /// a proof that an older connection leads to the same peer, if there is an older one.
+    pub(crate) fn ping_for_monitor(&mut self, around: &mut NodeContext<'_>, plane: usize, number: u64) {
         let around = &mut around.at(self.own(around.now));
-        let offers = self.calls && around.watches.is_alone(self.watch);
-        let proof = if offers { around.watches.offer(self.watch, &self.peers(), number, self.remote) } else { None };
+        let offers = self.calls && around.monitors.is_alone(self.monitor);
+        let proof = if offers { around.monitors.offer(self.monitor, &self.peers(), number, self.remote) } else { None };
         if self.sides[plane].up {
             self.ask(around.now);
         }
         self.ping(around, plane, number, proof);
     }
 
-    /// A ping leaves by this connection, so from now on something must be heard on it.
+    /// A ping leaves by this connection, so its answer must come in time.
     fn ask(&mut self, now: Time) {
         if self.doubt.since.is_none() {
             self.doubt = SilenceTimer { since: Some(now), again: now + Span(self.plane_timeout.0 / PINGS) };
@@ -95,7 +95,7 @@ impl Session {
 
     fn ping(&mut self, around: &mut NodeContext<'_>, plane: usize, number: u64, proof: Option<[u8; PROOF]>) {
         let Some(to) = self.sides[plane].peer else { return };
-        // Over several paths at once, so that one dead path does not make the plane seem dead.
+        // The ping takes several paths at once, so that one dead path does not make the plane seem dead.
         let paths = u32::from(around.routes.distinct());
         let copies = paths.min(PING_PATHS);
         for copy in 0..copies {
@@ -108,16 +108,16 @@ impl Session {
         }
     }
 
-    /// Are its pings like its data in all but their length? MRC's layout sends data by other sockets.
+    /// Do pings take the same way as data? MRC's layout sends data by other sockets.
     pub(crate) const fn has_full_pings(&self) -> bool {
         self.mrc.is_none()
     }
 
-    /// Sends a ping of the length of a full packet, for its peer's watch.
+    /// Sends a ping of the length of a full packet, for the peer monitor.
     pub(crate) fn ping_in_full(&mut self, around: &mut NodeContext<'_>, plane: usize) {
         let now = around.now;
         let Some(to) = self.sides[plane].peer.filter(|_| around.planes[plane].has_room()) else { return };
-        let number = around.watches.ping_in_full(now, self.watch, plane);
+        let number = around.monitors.ping_in_full(now, self.monitor, plane);
         let around = &mut around.at(self.own(now));
         let path = PathId::new(plane as u8, number as u32 % u32::from(around.routes.distinct()));
         self.send_full_ping(around, to, path, number);
@@ -128,8 +128,8 @@ impl Session {
         let up = (0..self.sides.len()).find(|&i| self.sides[i].is_used(false) && self.sides[i].peer.is_some());
         let Some(plane) = up else { return false };
         let now = self.by_node(around.now);
-        let number = around.watches.ping(now, self.watch, plane);
-        around.watches.settle(now, self.watch);
+        let number = around.monitors.ping(now, self.monitor, plane);
+        around.monitors.settle(now, self.monitor);
         self.ask(around.now);
         self.ping(around, plane, number, None);
         true
@@ -151,10 +151,10 @@ impl Session {
             self.sides[plane].peer = Some(candidate.at);
             let member = (self.handle.index, self.counted);
             self.leave_window(around.windows);
-            self.watch = around.watches.handle_move(now, self.watch, member, plane, &self.peers());
-            return self.adopt(around.now, around.watches);
+            self.monitor = around.monitors.handle_move(now, self.monitor, member, plane, &self.peers());
+            return self.adopt(around.now, around.monitors);
         }
-        if let Some(rtt) = around.watches.handle_pong(now, self.watch, plane, number) {
+        if let Some(rtt) = around.monitors.handle_pong(now, self.monitor, plane, number) {
             self.counters.ping_rtt = rtt;
             if self.rtts.len() < RTTS_MAX {
                 self.rtts.push(rtt);
@@ -163,29 +163,29 @@ impl Session {
         if let Some(proof) = proof
             && self.calls
         {
-            let member = (self.watch, self.handle.index);
-            around.watches.handle_proof(member, &self.peers(), number, proof, self.local);
+            let member = (self.monitor, self.handle.index);
+            around.monitors.handle_proof(member, &self.peers(), number, proof, self.local);
         }
     }
 
-    /// The peer's node turned out to be the one that another watch is over.
-    pub(crate) fn join(&mut self, now: Time, watches: &mut PeerMonitors, windows: &mut Windows, watch: u32) {
+    /// This connection leads to the node that another monitor is for: joins that monitor.
+    pub(crate) fn join(&mut self, now: Time, monitors: &mut PeerMonitors, windows: &mut Windows, monitor: u32) {
         let peers = self.peers();
-        if self.watch == watch || !watches.get(watch).is_some_and(|one| one.fits(&peers)) {
+        if self.monitor == monitor || !monitors.get(monitor).is_some_and(|one| one.fits(&peers)) {
             return;
         }
         self.leave_window(windows);
-        watches.leave(self.watch, self.handle.index, self.counted);
-        watches.join(now, watch, self.handle.index, self.counted);
-        watches.learn(watch, &peers);
-        self.watch = watch;
-        self.adopt(self.own(now), watches);
+        monitors.leave(self.monitor, self.handle.index, self.counted);
+        monitors.join(now, monitor, self.handle.index, self.counted);
+        monitors.learn(monitor, &peers);
+        self.monitor = monitor;
+        self.adopt(self.own(now), monitors);
     }
 
-    /// Takes over the findings of the watch; `now` is this connection's own time.
-    fn adopt(&mut self, now: Time, watches: &PeerMonitors) {
-        let Some(watch) = watches.get(self.watch) else { return };
-        for (i, (mine, known)) in self.sides.iter_mut().zip(&watch.sides).enumerate() {
+    /// Takes over the findings of the monitor; `now` is a time of this connection's own clock.
+    fn adopt(&mut self, now: Time, monitors: &PeerMonitors) {
+        let Some(monitor) = monitors.get(self.monitor) else { return };
+        for (i, (mine, known)) in self.sides.iter_mut().zip(&monitor.sides).enumerate() {
             if mine.peer.is_none() && known.at.is_some() {
                 (mine.peer, mine.candidate) = (known.at, None);
             }
@@ -201,9 +201,9 @@ impl Session {
         }
     }
 
-    /// The same with the node's time.
-    pub(crate) fn handle_watch(&mut self, now: Time, watches: &PeerMonitors) {
-        self.adopt(self.own(now), watches);
+    /// Takes over the findings of the monitor; `now` is a time of the node's clock.
+    pub(crate) fn handle_monitor(&mut self, now: Time, monitors: &PeerMonitors) {
+        self.adopt(self.own(now), monitors);
     }
 
     /// The kernel says that our own port of a plane went down or came back.
@@ -228,12 +228,12 @@ impl Session {
         self.sides.get(plane).is_some_and(|side| side.peer == Some(address))
     }
 
-    /// Tells its watch whether it is active, if that has changed.
-    pub(crate) fn count(&mut self, now: Time, watches: &mut PeerMonitors) {
+    /// Tells the monitor whether this connection is active, if that has changed.
+    pub(crate) fn count(&mut self, now: Time, monitors: &mut PeerMonitors) {
         let active = self.is_active();
         if active != self.counted {
             self.counted = active;
-            watches.count(now, self.watch, active);
+            monitors.count(now, self.monitor, active);
         }
     }
 
@@ -247,19 +247,19 @@ impl Session {
         }
     }
 
-    /// Finds out whether a living peer still has this connection: it may have ended it, and its message was lost. So a
-    /// connection with unfinished work sends a ping when it has heard nothing for `peer_timeout`, and again if there is
-    /// no answer.
+    /// Finds out whether a living peer still has this connection. The peer may have ended it, and the message about
+    /// that may be lost. So a connection with unfinished work sends a ping when it has heard nothing for
+    /// `peer_timeout`, and again if there is no answer.
     pub(super) fn doubt(&mut self, around: &mut NodeContext<'_>) -> Result<(), Reason> {
         let now = around.now;
-        if around.watches.is_alone(self.watch) {
+        if around.monitors.is_alone(self.monitor) {
             return Ok(());
         }
         if self.doubt.since.is_none() && self.is_active() && now.since(self.heard) > self.peer_timeout {
             self.doubt = SilenceTimer { since: Some(now), again: now };
         }
         let Some(since) = self.doubt.since else { return Ok(()) };
-        let lives = self.own(around.watches.heard(self.watch)) > since;
+        let lives = self.own(around.monitors.heard(self.monitor)) > since;
         if lives && now.since(since) > self.peer_timeout {
             return Err(Reason::PeerSilent);
         }
@@ -269,7 +269,7 @@ impl Session {
             self.doubt.again = now + Span(timeout.0 / PINGS);
             for plane in 0..if lives { self.sides.len() } else { 0 } {
                 if self.sides[plane].is_used(false) {
-                    let number = around.watches.number();
+                    let number = around.monitors.number();
                     self.ping(around, plane, number, None);
                 }
             }
@@ -277,13 +277,13 @@ impl Session {
         Ok(())
     }
 
-    /// When to work again by the node's clock, even if nothing arrives.
-    pub(crate) fn deadline(&self, watches: &PeerMonitors) -> Time {
-        let own = self.own_deadline(watches);
+    /// The time, by the node's clock, at which the connection must work again even if nothing arrives.
+    pub(crate) fn deadline(&self, monitors: &PeerMonitors) -> Time {
+        let own = self.own_deadline(monitors);
         if own == Time::NEVER { own } else { self.by_node(own) }
     }
 
-    fn own_deadline(&self, watches: &PeerMonitors) -> Time {
+    fn own_deadline(&self, monitors: &PeerMonitors) -> Time {
         if !self.confirmed {
             return self.confirm_by + Span(1);
         }
@@ -293,7 +293,7 @@ impl Session {
         {
             at = at.min(open);
         }
-        if watches.is_alone(self.watch) {
+        if monitors.is_alone(self.monitor) {
             return at;
         }
         match self.doubt.since {

@@ -84,8 +84,8 @@ impl Session {
         proof: Option<&[u8; PROOF]>,
     ) {
         let proof = proof.and_then(|proof| {
-            let member = (self.watch, self.handle.index);
-            around.watches.recognise(member, &self.peers(), number, proof, (self.local, self.remote))
+            let member = (self.monitor, self.handle.index);
+            around.monitors.recognise(member, &self.peers(), number, proof, (self.local, self.remote))
         });
         let length = HEADER + NUMBER + self.sealer.tag_bytes();
         let Some(side) = self.sides.get_mut(usize::from(path.port())) else { return };

@@ -122,8 +122,8 @@ proptest! {
             profile: wire_profile.clone(), environment, burst: None, seed: 1,
         };
         let mut windows = Windows::default();
-        let mut watches = PeerMonitors::new(Span::from_ms(40), Span::from_ms(3_000));
-        let mut session = Session::new(Time::ZERO, &config, &mut watches, opening);
+        let mut monitors = PeerMonitors::new(Span::from_ms(40), Span::from_ms(3_000));
+        let mut session = Session::new(Time::ZERO, &config, &mut monitors, opening);
         let place = memory.place(buffer, &theirs).expect("within");
         memory.hold(place);
         session.receive(Operation(0), place);
@@ -176,7 +176,7 @@ proptest! {
             sealer.seal(&mut bytes, 0);
             now = now + Span::from_us(wait);
             let mut around =
-                NodeContext { now, routes: &routes, planes: &mut planes, memory: &mut memory, completions: &mut completions, watches: &mut watches, windows: &mut windows, requests: &mut crate::node::Requests::default() };
+                NodeContext { now, routes: &routes, planes: &mut planes, memory: &mut memory, completions: &mut completions, monitors: &mut monitors, windows: &mut windows, requests: &mut crate::node::Requests::default() };
             let alive = session.handle(&mut around, (path >> 30 & 1) as usize, &arrival, &sealed, &mut bytes).is_ok()
                 && session.work(&mut around, Span::ZERO, false).is_ok();
             let all = memory.bytes(buffer).expect("registered");
@@ -230,8 +230,8 @@ proptest! {
             profile: wire_profile.clone(), environment, burst: None, seed: 1,
         };
         let mut windows = Windows::default();
-        let mut watches = PeerMonitors::new(Span::from_ms(40), Span::from_ms(3_000));
-        let mut session = Session::new(Time::ZERO, &config, &mut watches, opening);
+        let mut monitors = PeerMonitors::new(Span::from_ms(40), Span::from_ms(3_000));
+        let mut session = Session::new(Time::ZERO, &config, &mut monitors, opening);
         let mut sealer = Sealer::new(&secrets.from_caller, protection);
         let mut completions = VecDeque::new();
         let routes = Routes::default();
@@ -254,7 +254,7 @@ proptest! {
         let mut take = |session: &mut Session, memory: &mut Memory, planes: &mut [Plane], class: u8, bytes: &mut [u8]| {
             let arrival = Arrival { from, class, age: Duration::ZERO };
             now = now + Span::from_ns(1);
-            let mut around = NodeContext { now, routes: &routes, planes, memory, completions: &mut completions, watches: &mut watches, windows: &mut windows, requests: &mut crate::node::Requests::default() };
+            let mut around = NodeContext { now, routes: &routes, planes, memory, completions: &mut completions, monitors: &mut monitors, windows: &mut windows, requests: &mut crate::node::Requests::default() };
             if let Ok(crate::frame::Frame::Sealed(sealed)) = crate::frame::decode(bytes) {
                 session.handle(&mut around, 0, &arrival, &sealed, bytes).expect("it stays open");
             }

@@ -12,17 +12,17 @@ impl Session {
 
     fn borrow(&mut self, around: &mut NodeContext<'_>) -> bool {
         if self.share.is_none() {
-            if around.watches.is_alone(self.watch) {
+            if around.monitors.is_alone(self.monitor) {
                 return false;
             }
             // The first session that works brings its own window; each later one adds its bytes in flight.
             let (share, origin) = (self.endpoint.in_flight(ONLY).0, self.origin);
             let endpoint = &mut self.endpoint;
             let begin = || endpoint.window_to_share(ONLY, 0).expect("its profile shares windows");
-            around.windows.join(self.watch, share, origin, begin);
+            around.windows.join(self.monitor, share, origin, begin);
             self.share = Some(share);
         }
-        let (Some(share), Some(shared)) = (self.share, around.windows.get_mut(self.watch)) else { return false };
+        let (Some(share), Some(shared)) = (self.share, around.windows.get_mut(self.monitor)) else { return false };
         let ahead = shared.origin - self.origin;
         self.endpoint.grant_window(around.now, ONLY, &shared.window, share, ahead);
         true
@@ -30,10 +30,10 @@ impl Session {
 
     /// Gives back what [`Session::borrow_window`] took.
     pub(super) fn return_window(&mut self, around: &mut NodeContext<'_>) {
-        let Some(shared) = around.windows.get_mut(self.watch) else { return };
+        let Some(shared) = around.windows.get_mut(self.monitor) else { return };
         let ahead = shared.origin - self.origin;
         self.share = Some(self.endpoint.take_window(ONLY, &mut shared.window, ahead));
-        if around.watches.is_alone(self.watch) {
+        if around.monitors.is_alone(self.monitor) {
             // The others are gone: the window belongs to this session alone again.
             self.leave_window(around.windows);
         }
@@ -42,7 +42,7 @@ impl Session {
     /// Stops sharing a window: the session ends, or its peer turned out to be another node.
     pub(crate) fn leave_window(&mut self, windows: &mut Windows) {
         if let Some(share) = self.share.take() {
-            windows.leave(self.watch, self.handle.index, share);
+            windows.leave(self.monitor, self.handle.index, share);
             self.endpoint.keep_window(ONLY);
             self.waits_for_turn = false;
         }
@@ -50,7 +50,7 @@ impl Session {
 
     /// May it send data: does it have a window of its own, or is it its turn?
     pub(super) fn may_send(&self, around: &mut NodeContext<'_>) -> bool {
-        self.share.is_none() || around.windows.get_mut(self.watch).is_none_or(|one| one.may_send(self.handle.index))
+        self.share.is_none() || around.windows.get_mut(self.monitor).is_none_or(|one| one.may_send(self.handle.index))
     }
 
     /// A packet has left. Does the turn end here? A turn has at least one full batch. It ends where the engine ends its
@@ -63,7 +63,7 @@ impl Session {
     /// Ends its work for now. `hindered`: sockets or pacing kept it from sending more.
     pub(super) fn end_work(&mut self, around: &mut NodeContext<'_>, hindered: bool) {
         let over = 2 * self.turn_sent >= self.turn && self.endpoint.is_between_turns(ONLY);
-        let Some(shared) = around.windows.get_mut(self.watch) else { return };
+        let Some(shared) = around.windows.get_mut(self.monitor) else { return };
         let turn = if !self.endpoint.has_next(ONLY) {
             Turn::Done
         } else if over || (shared.window.is_open() && !hindered) {
@@ -76,6 +76,6 @@ impl Session {
         }
         shared.note(self.handle.index, turn);
         self.waits_for_turn = turn != Turn::Done && !(hindered && shared.may_send(self.handle.index));
-        around.windows.wake(self.watch);
+        around.windows.wake(self.monitor);
     }
 }

@@ -23,7 +23,8 @@ sockopt_impl!(
 );
 
 sockopt_impl!(
-    /// The same for IPv4, and for ICMP "fragmentation needed". `IP_PMTUDISC_PROBE` also sets the bit "don't fragment".
+    /// The source of the MTU for IPv4: the kernel ignores ICMP "fragmentation needed". `IP_PMTUDISC_PROBE` also sets
+    /// the bit "don't fragment".
     MtuDiscover4,
     SetOnly,
     libc::IPPROTO_IP,
@@ -41,7 +42,7 @@ sockopt_impl!(
 );
 
 sockopt_impl!(
-    /// The same for IPv4.
+    /// Does an IPv4 socket receive datagrams to groups that other sockets of this host have joined?
     MulticastAll4,
     SetOnly,
     libc::IPPROTO_IP,

@@ -149,7 +149,7 @@ pub(crate) fn in_namespace(test: &str) -> bool {
     alone(test, "ip link set lo up")
 }
 
-/// The same, without IPv6.
+/// Runs this test alone in a network namespace without IPv6, as [`in_namespace`] does.
 pub(crate) fn in_namespace_of_ipv4(test: &str) -> bool {
     alone(test, "ip link set lo up && sysctl -qw net.ipv6.conf.all.disable_ipv6=1")
 }
@@ -159,8 +159,8 @@ pub(crate) fn cast_address() -> SocketAddrV6 {
     either("fd00::1", "10.0.0.1")
 }
 
-/// The same, with an interface of address [`cast_address`] that carries multicast. Datagrams sent there come back to
-/// all sockets of the host.
+/// Runs this test alone in a network namespace, as [`in_namespace`] does. It has an interface of address
+/// [`cast_address`] that carries multicast. Datagrams sent there come back to all sockets of the host.
 ///
 /// The kernel adds the local route of an address in the background, on a busy machine after `ip addr add` has returned.
 /// Until then datagrams to the address leave by the interface and are lost, so the test begins when the route is there.
@@ -171,7 +171,8 @@ pub(crate) fn in_multicast_namespace(test: &str) -> bool {
     alone(test, &format!("ip link set lo up && {port} && {addresses} && {route}"))
 }
 
-/// The same, with addresses `fd00:PLANE::HOST` for two planes and hosts 1 and 2.
+/// Runs this test alone in a network namespace, as [`in_namespace`] does, with addresses `fd00:PLANE::HOST` for two
+/// planes and hosts 1 and 2.
 pub(crate) fn in_mrc_namespace(test: &str) -> bool {
     let add = |(plane, host)| format!(" && ip addr add fd00:{plane}::{host}/128 dev lo nodad");
     let addresses: String = [(0, 1), (0, 2), (1, 1), (1, 2)].map(add).concat();

@@ -13,7 +13,7 @@ pub(super) struct Uplink {
     pub(super) connection: Connection,
     inbox: Region,
     pub(super) out: Vec<Region>,
-    /// Wishes that wait for the connection.
+    /// Requests that wait for the connection.
     waiting: Vec<Join>,
     open: bool,
 }
@@ -23,7 +23,7 @@ impl JobAdmission {
         self.uplink.as_ref().is_some_and(|uplink| uplink.connection == connection)
     }
 
-    /// Passes a worker's wish on to the parent.
+    /// Passes a worker's request on to the parent.
     pub(super) fn pass(&mut self, setup: &Setup, parent: SocketAddrV6, join: Join) {
         if self.uplink.is_none() {
             let port = parent.port().saturating_add(self.job.number);
@@ -50,7 +50,7 @@ impl JobAdmission {
         }
     }
 
-    /// Passes on the wishes that wait. A parent that has gone, or that takes no more messages, is lost.
+    /// Passes on the requests that wait. A parent that has gone, or that takes no more messages, is lost.
     fn send_wishes(&mut self, setup: &Setup) {
         let Some(uplink) = &mut self.uplink else { return };
         for join in std::mem::take(&mut uplink.waiting) {
@@ -62,7 +62,7 @@ impl JobAdmission {
         }
     }
 
-    /// There is no parent any more: the session ends, or does not begin.
+    /// The parent is lost: the session ends, or does not begin.
     pub(super) fn lose_parent(&mut self, setup: &Setup) {
         self.drop_uplink();
         match self.session.as_ref().is_some_and(|session| session.layout.is_some()) {
@@ -79,7 +79,7 @@ impl JobAdmission {
         Ok(())
     }
 
-    /// Begins the session on the parent's terms, or says why not.
+    /// Begins the session on the parent's terms, or returns the reason of a refusal.
     fn follow_parent(&mut self, setup: &Setup) -> Result<Option<Refusal>, GroupError> {
         let (Some(uplink), Some(session), Some(parent)) = (&self.uplink, &mut self.session, setup.config.parent) else {
             return Ok(None);

@@ -106,8 +106,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// A message for a call that has ended well here: the other rank has called something else, or has failed in it. The
-    /// ranks no longer agree on what they have done, so no later call can be right.
+    /// A message arrives for a call that has ended well here: the other rank has called something else, or has failed
+    /// in it. The ranks no longer agree on the results, so no later call can be right.
     fn handle_disagreement(&mut self, from: u32, key: (u64, u64), early: Early) -> Outcome {
         let failure = match early {
             Early::Told(what) => Failure::Told { by: from, what },
@@ -121,8 +121,8 @@ impl Engine {
         self.break_group(key.0, &failure)
     }
 
-    /// The ranks of a group do not agree on what they have called: which of their calls belong together is not known any
-    /// more. The calls under way fail, and so do all later ones.
+    /// The ranks of a group do not agree on their calls, so it is no longer known which calls belong together. The
+    /// calls under way fail, and so do all later ones.
     fn break_group(&mut self, id: u64, failure: &Failure) -> Outcome {
         let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         group.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| failure.clone());
@@ -138,7 +138,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Another rank has not called what a task here is for.
+    /// Another rank has made another call than the one of this task.
     pub(super) fn disagree(&mut self, id: u64, what: String) -> Outcome {
         match self.tasks.get(&id).map(|task| task.call.group) {
             Some(group) => self.break_group(group, &Failure::Mismatch(what)),
@@ -146,7 +146,8 @@ impl Engine {
         }
     }
 
-    /// Counts bytes that wait here for a call. False if they are more than the peer may send; it is disconnected then.
+    /// Counts bytes that wait here for a call. If they are more than the peer may send, disconnects the peer and
+    /// returns false.
     fn store(&mut self, peer: usize, bytes: usize) -> Result<bool, Error> {
         if self.peers[peer].early + bytes > 2 * self.credit + NOTES_MAX {
             self.cut_off_peer(peer, "it sends more than anybody here has asked for")?;
@@ -307,7 +308,7 @@ impl Engine {
             self.node.revoke(opened.landing.region);
             self.clear(opened.task)?;
         }
-        // If it still waits, then for the next message.
+        // If the receive still waits, it now waits for the next message.
         let of = |task: &Task| task.call.group == group && task.offer == Some((peer, number));
         let Some((&id, task)) = self.tasks.iter_mut().find(|(_, task)| of(task)) else { return Ok(()) };
         (task.offer, task.source, task.received[0]) = (None, None, Stage::Waiting);

@@ -1,4 +1,4 @@
-//! Lines to peers: messages that leave, and completions of the node.
+//! Connections to peers: messages that leave, and completions of the node.
 
 use super::super::failure::Failure;
 use super::super::message::{Id, Message, PeerMessage};
@@ -29,7 +29,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives the message back if the line has no room for it now, or has just ended.
+    /// Gives the message back if the connection has no room for it now, or has just ended.
     fn send(&mut self, connection: Connection, control: OutgoingMessage) -> Result<Option<OutgoingMessage>, Error> {
         let OutgoingMessage { bytes, about } = control;
         let length = bytes.len();
@@ -44,7 +44,7 @@ impl Engine {
                 self.sent.insert(operation, (connection, Sent::Message(region, about)));
                 Ok(None)
             }
-            // The end of a line is told elsewhere.
+            // `Completion::Closed` reports the end of a connection.
             Err(Error::Busy { .. } | Error::NoConnection | Error::NotConnected) => {
                 let bytes = self.node.deregister(region)?;
                 Ok(Some(OutgoingMessage { bytes, about }))
@@ -160,25 +160,25 @@ impl Engine {
         self.by_connection.insert(connection, peer);
         self.peers[peer].line = PeerConnection::Open(connection);
         self.flush(peer)?;
-        // Tasks that have waited for the line.
+        // Tasks may have waited for the connection.
         let ids: Vec<u64> = self.tasks.keys().copied().collect();
         ids.into_iter().try_for_each(|id| self.progress(id))
     }
 
-    /// A message is in the connection's next slot.
+    /// A message has arrived in the connection's next slot.
     fn handle_bytes(&mut self, connection: Connection, length: usize) -> Outcome {
         let Some(slots) = self.slots.get_mut(&connection) else { return Ok(()) };
         let (region, start) = (slots.region, slots.next * SLOT);
         slots.next = (slots.next + 1) % SLOTS;
-        // Copied out: what it says changes the node that holds it.
+        // The bytes are copied out, because the message may change the node that holds them.
         let mut bytes = std::mem::take(&mut self.heard);
         bytes.clear();
         bytes.extend_from_slice(&self.node.memory(region)?[start..start + length.min(SLOT)]);
         // The connection may have ended behind this message.
         while_connected(self.node.recv(connection, region, start..start + SLOT))?;
-        let heeded = self.handle_message(connection, &bytes);
+        let handled = self.handle_message(connection, &bytes);
         self.heard = bytes;
-        heeded
+        handled
     }
 
     fn handle_message(&mut self, connection: Connection, bytes: &[u8]) -> Outcome {
@@ -199,7 +199,7 @@ impl Engine {
         let peer = match self.by_id.get(&id) {
             Some(&peer) => peer,
             None => {
-                // Its group is not known here yet; its record comes with that.
+                // Its group is not known here yet; its record comes with the group.
                 let record = Record { id, host: "an unknown host".into(), addresses: Vec::new(), settled: None };
                 self.place_peer(record)
             }

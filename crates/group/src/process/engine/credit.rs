@@ -1,5 +1,5 @@
-//! Credit: the bytes of short messages that a peer may be sent before a call there asks for them, and tasks that wait for
-//! it.
+//! Credit: a limit on the bytes of short messages that a peer is sent before a call there asks for them. Also the tasks
+//! that wait for credit.
 
 use super::super::message::{Message, PeerMessage};
 use super::super::task::Stage;
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 impl Engine {
-    /// Takes from a peer's credit what a short message costs. False if there is not enough.
+    /// Takes the cost of a short message from a peer's credit. Returns false if there is not enough.
     pub(super) fn spend(&mut self, peer: usize, length: usize) -> bool {
         let one = &mut self.peers[peer];
         let fits = one.owed + cost(length) <= self.credit;
@@ -29,7 +29,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A short message of `length` bytes that came unasked was taken, or nobody will take it: its sender may send more.
+    /// A short message of `length` bytes came unasked, and was taken, or no call will take it: its sender may send
+    /// more.
     pub(super) fn give_back(&mut self, peer: usize, length: usize) -> Outcome {
         let one = &mut self.peers[peer];
         one.taken += cost(length);
@@ -72,7 +73,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets tasks go on that wait for room of some kind, the oldest first, until one finds none again.
+    /// Lets the tasks of a queue go on that wait for room, the oldest first, until one of them has to wait again.
     pub(super) fn resume(&mut self, queue: impl Fn(&mut Engine) -> &mut BTreeSet<u64>) -> Outcome {
         while let Some(id) = queue(self).pop_first() {
             self.progress(id)?;

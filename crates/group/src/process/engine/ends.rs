@@ -22,14 +22,14 @@ impl Engine {
 
     pub(super) fn cut_off_peer(&mut self, peer: usize, why: &str) -> Outcome {
         if let PeerConnection::Open(connection) | PeerConnection::Calling(connection) = self.peers[peer].line {
-            // It may have ended by itself.
+            // The connection may have ended by itself.
             let _ = self.node.close(connection);
             self.forget(connection)?;
         }
         self.set_gone(peer, why.into())
     }
 
-    /// A connection is no more: what it used is free.
+    /// A connection has ended: frees everything that it used.
     fn forget(&mut self, connection: Connection) -> Outcome {
         self.strangers.remove(&connection);
         let peer = self.by_connection.remove(&connection);
@@ -64,8 +64,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Messages to a peer whose acknowledgements will not come. Senders that wait for them hear of it as the peer is
-    /// gone; those that have gone on are noted.
+    /// The acknowledgements of messages to a peer will not come. Senders that still wait for them fail, because the
+    /// peer is gone. The other messages are noted as lost.
     fn note_undelivered(&mut self, peer: usize, abouts: &[About]) {
         let one = &self.peers[peer];
         if one.bye == Some(one.posted) {
@@ -97,14 +97,14 @@ impl Engine {
         self.forget(connection)?;
         let Some(peer) = peer else { return Ok(()) };
         match (&self.peers[peer].line, reason) {
-            // It may be stopped; whether it is gone, its port says.
+            // The peer may be stopped. Its port shows whether it is gone.
             (PeerConnection::Calling(_), Reason::NoAnswer | Reason::PeerFull) => self.call(peer),
             (_, reason) => self.set_gone(peer, reason.to_string()),
         }
     }
 
-    /// A peer has left in good order, and has said that all was accepted that was posted to it. Its last
-    /// acknowledgements may have been overtaken.
+    /// A peer has left in good order, and has reported that it accepted everything that was posted to it. Its good-bye
+    /// may have overtaken its last acknowledgements.
     fn forgive_sends(&mut self, peer: usize) -> Outcome {
         let ids: Vec<u64> = self.tasks.keys().copied().collect();
         for id in ids {
@@ -141,7 +141,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Has the engine said everything, or is its time over? Before the end it says good-bye.
+    /// Has the engine sent everything, or is its time over? Before it ends, it sends good-byes.
     pub(super) fn may_end(&mut self) -> Result<bool, strandway_udp::Error> {
         let Some(ending) = &self.ending else { return Ok(false) };
         let (now, until, bye) = (Instant::now(), ending.until, ending.bye);
@@ -168,7 +168,7 @@ impl Engine {
         Ok(self.sent.is_empty())
     }
 
-    /// The time of the end is over: what has not arrived at a peer is noted.
+    /// The time of the end is over: notes the messages that have not arrived at a peer.
     fn note_waiting(&mut self, peer: usize) {
         let PeerConnection::Open(connection) = self.peers[peer].line else { return self.note_undelivered(peer, &[]) };
         let abouts: Vec<About> = self
@@ -182,7 +182,7 @@ impl Engine {
         self.note_undelivered(peer, &abouts);
     }
 
-    /// Ends tasks whose time is over, and asks about peers that are silent.
+    /// Fails tasks whose time is over, and probes peers that are silent.
     pub(super) fn tick(&mut self) -> Outcome {
         let now = Instant::now();
         let over: Vec<u64> =
@@ -196,7 +196,7 @@ impl Engine {
         for peer in self.find_silent(now) {
             self.ask(peer)?;
         }
-        // Tasks that found no room are tried again: it may have come without an event.
+        // Tasks that found no room try again, because room may come without an event.
         self.resume(|engine| &mut engine.keyless)?;
         for peer in 0..self.peers.len() {
             if !self.peers[peer].crowded.is_empty() {
@@ -207,8 +207,8 @@ impl Engine {
         self.bound_remains()
     }
 
-    /// The peers that are silent, and that something waits for. Tasks are looked at only as long as there are other silent
-    /// peers: thousands of them usually wait for the same few.
+    /// The peers that are silent, and that something waits for. The loop over tasks ends when no other silent peer is
+    /// left: thousands of tasks usually wait for the same few peers.
     fn find_silent(&mut self, now: Instant) -> Vec<usize> {
         let mut silent = BTreeSet::new();
         for peer in 0..self.peers.len() {
@@ -223,7 +223,7 @@ impl Engine {
         }
         let mut found = Vec::new();
         if self.ending.is_some() {
-            // Nobody else looks at those who are to hear the last messages.
+            // No task waits for the peers that still have to get the last messages.
             found.extend(silent.iter().copied().filter(|peer| self.is_owed(*peer)));
             silent.retain(|peer| !found.contains(peer));
         }
@@ -237,7 +237,7 @@ impl Engine {
             for rank in task.awaited() {
                 match self.peer_of(task.call.group, rank) {
                     Some(peer) => found.extend(silent.take(&peer)),
-                    // A receive from anybody waits for all.
+                    // A receive from any rank waits for all peers.
                     None => found.extend(self.members_of(task.call.group).iter().filter_map(|peer| silent.take(peer))),
                 }
             }
@@ -245,7 +245,7 @@ impl Engine {
         found
     }
 
-    /// How long nothing was heard of a peer; nothing if it is gone.
+    /// The time since a peer was heard; `None` if it is gone.
     fn silence_of(&self, peer: usize) -> Option<Duration> {
         let one = &self.peers[peer];
         match &one.line {
@@ -262,8 +262,8 @@ impl Engine {
         !one.backlog.is_empty() || matches!(one.line, PeerConnection::Open(connection) if under_way(connection))
     }
 
-    /// Peers that do not answer keep memory of failed operations: beyond a limit, those that have kept it longest are
-    /// disconnected.
+    /// Peers that do not answer keep memory of failed operations. Beyond a limit, disconnects the peers that have kept
+    /// such memory longest.
     fn bound_remains(&mut self) -> Outcome {
         while self.remains_bytes > REMAINS_MAX
             && let Some((&oldest, _)) = self.remains.first_key_value()
@@ -273,7 +273,7 @@ impl Engine {
             let keeper = landing.or_else(|| self.sent.values().find(|(_, sent)| writing(sent)).map(|(of, _)| *of));
             let Some(connection) = keeper else { return Ok(()) };
             if self.node.silence(connection).is_ok_and(|silence| silence < SILENCE) {
-                // It lives, and may be late.
+                // The peer lives, and may be late.
                 return Ok(());
             }
             self.cut_off(connection, "it answers nothing, and memory of many failed operations waits for it")?;
@@ -281,12 +281,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Is a silent peer gone? Its port knows.
+    /// Finds out whether a silent peer is gone: the port of a process that has ended refuses datagrams.
     fn ask(&mut self, peer: usize) -> Outcome {
         let Some(silence) = self.silence_of(peer).filter(|silence| *silence >= SILENCE) else { return Ok(()) };
         let is_open = matches!(self.peers[peer].line, PeerConnection::Open(_));
         if is_open && !std::mem::replace(&mut self.peers[peer].nudged, true) {
-            // A peer that has nothing to say acknowledges it: whoever forges refusals changes nothing then.
+            // A peer that lives acknowledges the nudge, even if it has nothing to send. So forged refusals have no
+            // effect.
             return self.send_message(peer, &Message::of_process(PeerMessage::Nudge));
         }
         let (ours, one) = (&self.ours, &mut self.peers[peer]);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// IPv6 and UDP headers, which count for both families: see [`strandway_udp::Config`].
 const IP_UDP: u32 = 48;
-/// The next probes of a way follow after this time, then after twice as long, up to the second: ours.
+/// The next probes of a way follow after this time, then after twice the time, up to the second constant: ours.
 const AGAIN: Duration = Duration::from_millis(25);
 const AGAIN_MAX: Duration = Duration::from_millis(100);
 /// From this round of probes on, all lengths are tried: ours. Most ways take the largest one at once.
@@ -58,12 +58,12 @@ pub(super) struct Exploration {
 }
 
 impl Exploration {
-    /// The largest size has passed, or there was time enough.
+    /// Has the largest size passed, or was there enough time for it?
     fn is_done(&self, way: usize) -> bool {
         let Explore { ways, mtus, settle, .. } = &self.explore;
         let settled = |passed: &Option<(u32, Instant)>| passed.is_some_and(|(_, first)| first.elapsed() > *settle);
         let whole = self.passed[way].is_some_and(|(mtu, _)| Some(&mtu) == mtus.first());
-        // Another plane leads there: this one does not work, which costs the plane only.
+        // Another plane leads to the process. If this one does not work, only the plane is lost.
         let beside = || ways.iter().zip(&self.passed).any(|(o, passed)| o.rank == ways[way].rank && settled(passed));
         whole || settled(&self.passed[way]) || beside()
     }
@@ -77,7 +77,7 @@ impl Engine {
         self.explorations.push(Exploration { explore, until, next: now, round: 0, probes: HashMap::new(), passed });
     }
 
-    /// When to look at explorations again.
+    /// The time until explorations need a look again.
     pub(super) fn next_exploration(&self) -> Option<Duration> {
         let next = self.explorations.iter().map(|one| one.next).min()?;
         Some(next.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)))
@@ -89,7 +89,7 @@ impl Engine {
             let Some((way, mtu)) = one.probes.remove(&number) else { continue };
             let (largest, first) = one.passed[way].unwrap_or((0, Instant::now()));
             one.passed[way] = Some((largest.max(mtu), first));
-            // The end may be here.
+            // The exploration may be at its end.
             one.next = one.next.min(Instant::now());
         }
     }

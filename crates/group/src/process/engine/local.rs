@@ -1,5 +1,5 @@
-//! Maps whose keys this process chooses itself. Their hash is one multiplication; the standard one, which withstands keys
-//! that an attacker chooses, takes a noticeable part of a short collective. Keys that peers choose need that one.
+//! Maps whose keys this process chooses itself. Their hash is one multiplication. The standard hash takes a noticeable
+//! part of a short collective; it is needed only for keys that a peer, and so an attacker, can choose.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};

@@ -13,10 +13,10 @@ use strandway_udp::{Connection, Region};
 
 pub(super) enum PeerConnection {
     Calling(Connection),
-    /// The peer begins.
+    /// The peer begins the connection.
     Expected,
     Open(Connection),
-    /// Why.
+    /// The reason.
     Gone(String),
 }
 
@@ -29,15 +29,15 @@ pub(super) struct OutgoingMessage {
 /// The purpose of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum About {
-    /// It keeps the two sides in step.
+    /// It keeps the two sides in step, and carries no payload.
     Control,
-    /// It has bytes of this call of this group, whose sender goes on before they arrive.
+    /// It has bytes of this call of this group. The sender goes on before they arrive.
     Call { group: u64, number: u64 },
     /// It has the bytes of this task, a send.
     Send { task: u64 },
 }
 
-/// Messages with bytes, and writes.
+/// The numbers of messages with payload, and of writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) messages: u64,
@@ -46,7 +46,7 @@ pub(super) struct Counts {
 
 /// Ports of a peer have refused datagrams.
 pub(super) struct Refusals {
-    /// Where and when the first time.
+    /// The place and time of the first refusal.
     pub(super) plane: usize,
     pub(super) address: SocketAddrV6,
     pub(super) first: Instant,
@@ -56,19 +56,19 @@ pub(super) struct Refusals {
 pub(super) struct Peer {
     pub(super) record: Record,
     pub(super) line: PeerConnection,
-    /// Messages that wait for the line, or for room on it.
+    /// Messages that wait for the connection, or for room on it.
     pub(super) backlog: VecDeque<OutgoingMessage>,
     pub(super) met: Instant,
-    /// It is silent, and was sent something that it would acknowledge.
+    /// It is silent, and a message has been sent to it that it would acknowledge.
     pub(super) nudged: bool,
     pub(super) probe: Option<Probe>,
-    /// Refusals of its ports that this node's own datagrams have met since the peer was heard last.
+    /// The refusals that this node's own datagrams have met at its ports since it was heard last.
     pub(super) refusals: Option<Refusals>,
-    /// Short messages to it that were sent unasked and of which it has not said that they were taken, in bytes.
+    /// The bytes of short messages that were sent to it unasked, and that it has not reported as taken.
     pub(super) owed: usize,
-    /// Such messages of it that were taken here since it was told last, in bytes.
+    /// The bytes of its unasked short messages that were taken here, and not reported to it yet.
     pub(super) taken: usize,
-    /// All that waits here for a call, in bytes.
+    /// The bytes of all its messages that wait here for a call.
     pub(super) early: usize,
     pub(super) starved: Starved,
     /// Messages and writes that were posted to it, and those that were accepted from it.
@@ -80,14 +80,17 @@ pub(super) struct Peer {
     pub(super) crowded: BTreeSet<u64>,
 }
 
-/// Tasks whose short messages wait for credit of a peer. After a while the peer is told of a message that still waits, and
-/// asks for it if it needs it. Credit usually comes sooner, and costs less than such an announcement of each message.
+/// Tasks whose short messages wait for credit of a peer. After a while this rank announces a message that still waits,
+/// and the peer asks for it when it needs it. Credit usually comes sooner, and costs less than an announcement of each
+/// message.
 #[derive(Default)]
 pub(super) struct Starved {
     pub(super) tasks: BTreeSet<u64>,
-    /// Tasks with messages of which the peer has not been told, and since when they wait. Some may have left.
+    /// Tasks with messages that were not announced to the peer, and the time since when they wait. Some messages may
+    /// have left.
     pub(super) untold: VecDeque<(Instant, u64)>,
-    /// The peer was told of a message, and there have been messages that wait ever since: it is told of more at once.
+    /// A message was announced to the peer, and messages have waited without a break since then. Further messages are
+    /// announced at once.
     pub(super) tells: bool,
 }
 
@@ -115,7 +118,7 @@ impl Peer {
 
 pub(super) struct Group {
     pub(super) rank: u32,
-    /// Peers by rank; our own place has nobody.
+    /// Peers by rank; our own place is empty.
     pub(super) members: Vec<Option<usize>>,
     pub(super) ranks: LocalMap<usize, u32>,
     /// Collectives with lower numbers have begun here.
@@ -125,11 +128,11 @@ pub(super) struct Group {
     pub(super) failed: BTreeSet<u64>,
     /// Receives that wait for a message, by tag, in the order of their calls: task and rank.
     pub(super) wanted: HashMap<u32, VecDeque<(u64, Option<u32>)>>,
-    /// Messages that wait for a receive, by tag, in the order of their arrival: from this rank.
+    /// Messages that wait for a receive, by tag, in the order of their arrival: the sender's rank and the message.
     pub(super) messages: HashMap<u32, VecDeque<(u32, QueuedMessage)>>,
-    /// The first failure of a task, for those who ask.
+    /// The first failure of a task. Callers can read it.
     pub(super) failure: Arc<Mutex<Option<Failure>>>,
-    /// Why the ranks no longer agree on which of their calls belong together. No later call can be right.
+    /// The reason why the ranks no longer agree on which of their calls belong together. No later call can be right.
     pub(super) broken: Option<Failure>,
     pub(super) aborted: bool,
 }
@@ -175,14 +178,14 @@ pub(super) enum Early {
     Told(String),
 }
 
-/// Memory that is open to a peer: for a receive of a task.
+/// Memory that is open to a peer, for a receive of a task.
 pub(super) struct Opened {
     pub(super) task: u64,
     pub(super) receive: usize,
     pub(super) landing: Landing,
     /// The staging area, if it is not the caller's memory.
     pub(super) staging: Option<Region>,
-    /// The number of the offer that it is for, if it is for one.
+    /// The number of the offer for which it is open, if there is one.
     pub(super) offer: Option<u64>,
 }
 
@@ -201,9 +204,9 @@ pub(super) struct Remains {
 
 /// The end of an engine.
 pub(super) struct Ending {
-    /// The latest moment.
+    /// The latest time of the end.
     pub(super) until: Instant,
-    /// Good-byes were said; until when their acknowledgements are waited for.
+    /// The good-byes have left; their acknowledgements are waited for until this time.
     pub(super) bye: Option<Instant>,
 }
 

@@ -100,7 +100,7 @@ impl Engine {
         self.progress(id)
     }
 
-    /// Takes the messages that have come for a call before it began here. Their senders may send more now.
+    /// Takes the messages of a call that have come before it began here. Their senders may send more now.
     pub(super) fn take_early(&mut self, key: (u64, u64)) -> Result<Vec<(usize, Early)>, Error> {
         if self.early.is_empty() {
             return Ok(Vec::new());
@@ -115,7 +115,7 @@ impl Engine {
         Ok(early)
     }
 
-    /// A call was refused at this rank: it has had its number, and the others hear why.
+    /// A call was refused at this rank: it takes its number, and the other ranks hear the reason.
     pub(super) fn refuse(&mut self, group: u64, number: u64, text: &str) -> Outcome {
         let Some(one) = self.groups.get_mut(&group) else { return Ok(()) };
         one.begun = one.begun.max(number + 1);
@@ -134,7 +134,7 @@ impl Engine {
         members.into_iter().try_for_each(|peer| self.send_message(peer, &told))
     }
 
-    /// A rank that a task waits for and that is known to be gone.
+    /// A rank that a task waits for, and that is known to be gone.
     pub(super) fn find_gone(&self, id: u64) -> Option<Failure> {
         let task = self.tasks.get(&id)?;
         let group = self.groups.get(&task.call.group)?;
@@ -148,7 +148,7 @@ impl Engine {
             }
         };
         task.waits_for().into_iter().find_map(|rank| match rank {
-            // From anybody: as long as one is left, it may come.
+            // A receive from any rank can be filled as long as one rank is left.
             u32::MAX => {
                 let others = (0..group.members.len() as u32).filter(|other| *other != group.rank);
                 let all: Option<Vec<Failure>> = others.map(gone).collect();
@@ -207,7 +207,7 @@ impl Engine {
                 self.deliver(id, of, message)
             }
             None => {
-                // In the order of calls: one that waits again was called before later ones.
+                // The list is in the order of calls. A receive that waits again was called before later ones.
                 let list = one.wanted.entry(tag).or_default();
                 let at = list.partition_point(|(other, _)| *other < id);
                 list.insert(at, (id, from));
@@ -216,7 +216,7 @@ impl Engine {
         }
     }
 
-    /// A message and the receive that it is for have met.
+    /// A message has met its receive.
     pub(super) fn deliver(&mut self, id: u64, from: u32, message: QueuedMessage) -> Outcome {
         let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
         task.source = Some(from);
@@ -275,7 +275,7 @@ impl Engine {
         self.groups.get(&group)?.members.get(rank as usize).copied().flatten()
     }
 
-    /// Opens memory for a receive to the peer that fills it; not if the line to it is not there yet.
+    /// Opens memory for a receive to the peer that fills it; `None` if there is no connection to it yet.
     fn open(&mut self, id: u64, receive: usize, peer: usize) -> Result<Option<Landing>, Error> {
         let (PeerConnection::Open(connection), Some(task)) = (&self.peers[peer].line, self.tasks.get_mut(&id)) else {
             return Ok(None);
@@ -313,7 +313,7 @@ impl Engine {
         Ok(Some(landing))
     }
 
-    /// Sends and opens what may be sent and opened; ends a task that has nothing left.
+    /// Sends the messages and opens the receives that may go on. Ends a task that has nothing left.
     pub(super) fn progress(&mut self, id: u64) -> Outcome {
         self.accept(id)?;
         self.open_receives(id)?;
@@ -324,7 +324,7 @@ impl Engine {
         for region in std::mem::take(&mut task.call.regions) {
             self.node.deregister(region)?;
         }
-        // The caller's memory is its own again before it hears of the end.
+        // The caller gets its memory back before it hears of the end.
         task.call.owners.clear();
         task.call.work.end(Ok(source));
         Ok(())
@@ -478,7 +478,7 @@ impl Engine {
                 self.sent.insert(operation, (connection, Sent::Long { task: id, send: at }));
                 Ok(true)
             }
-            // It is tried again when an operation of the connection has ended.
+            // The write is tried again when an operation of the connection has ended.
             Err(Error::Busy { .. }) => {
                 self.peers[peer].crowded.insert(id);
                 Ok(false)
@@ -488,10 +488,11 @@ impl Engine {
         }
     }
 
-    /// A task has no result: says so to its caller and, unless it is this rank's own doing, to the others.
+    /// Ends a task without a result. Its caller hears of it and, unless the failure is this rank's own doing, so do the
+    /// other ranks.
     pub(super) fn fail(&mut self, id: u64, failure: &Failure) -> Outcome {
         let Some(mut task) = self.remove(id) else { return Ok(()) };
-        // The wire may use its memory for a while; the caller has it back now.
+        // The wire may still use its memory for a while, but the caller gets it back now.
         let regions = std::mem::take(&mut task.call.regions);
         for region in &regions {
             self.node.take_over(*region)?;
@@ -521,14 +522,14 @@ impl Engine {
         Ok(())
     }
 
-    /// After a failed send or receive the peer must not wait for the other half, nor may a later call meet it.
+    /// After a failed send or receive the peer must not wait for the other half, and no later call may match it.
     fn settle_pair(&mut self, id: u64, task: &Task) -> Outcome {
         let (group, signature) = (task.call.group, Signature::default());
         if task.call.number.is_some() {
             return Ok(());
         }
         if let Some(receive) = task.call.plan.receives.first() {
-            // An offer that was taken is not taken after all.
+            // The receive had taken an offer; now it refuses it.
             return match task.offer {
                 Some((peer, number)) => self.send_message(
                     peer,
@@ -544,7 +545,7 @@ impl Engine {
         };
         let one = &mut self.peers[peer];
         if let Some(at) = one.backlog.iter().position(|control| control.about == (About::Send { task: id })) {
-            // It has not left.
+            // The message has not left.
             one.backlog.remove(at);
             one.owed = one.owed.saturating_sub(cost(send.from.len()));
             return Ok(());
@@ -563,7 +564,7 @@ impl Engine {
         ids.into_iter().try_for_each(|id| self.fail(id, failure))
     }
 
-    /// A use of a task's memory has ended: of one that has failed, unless its connection has ended.
+    /// A use of a task's memory has ended. If the task has failed, the last use frees the memory.
     pub(super) fn clear(&mut self, id: u64) -> Outcome {
         if let Some(task) = self.tasks.get_mut(&id) {
             task.uses -= 1;

@@ -86,7 +86,7 @@ impl Keys {
         self.values(row, |_| true).join(" · ")
     }
 
-    /// The same without the seed.
+    /// The values except the seed that distinguish a row from the others, in a few words.
     pub(super) fn setting(&self, row: usize) -> String {
         self.values(row, |key| key.name != SEED).join(" · ")
     }

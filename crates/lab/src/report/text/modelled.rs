@@ -85,7 +85,7 @@ pub(crate) fn verdict(best: &Best) -> String {
     }
 }
 
-/// The same for a table cell.
+/// The best scheme and its lead, for a table cell.
 pub(crate) fn short_verdict(best: &Best) -> String {
     if is_tie(best) { "no difference".to_string() } else { format!("{} by {}", best.scheme, percent(best.margin)) }
 }

@@ -12,7 +12,7 @@ impl Maker<'_> {
         self.bound_on(&listed.recipe, listed.bytes, &listed.hosts)
     }
 
-    /// The same if each NIC carries `rails` equal ones at a time.
+    /// Lower bound of the time of a collective that follows a recipe, if each NIC carries `rails` equal ones at a time.
     pub(in crate::scenario) fn bound_beside_listed(&self, listed: &RecipeCollective, rails: u64) -> Span {
         let profile = &self.traffic.profiles[usize::from(self.profile)];
         let alone = Alone::new(profile, self.context.topology, self.context.rate);
@@ -43,7 +43,7 @@ impl Maker<'_> {
         self.bound_beside(schedule, hosts, 1)
     }
 
-    /// The same if each NIC carries `rails` equal groups at a time.
+    /// Lower bound of the time of one group, if each NIC carries `rails` equal groups at a time.
     pub(in crate::scenario) fn bound_beside(&self, schedule: &Schedule, hosts: &[HostId], rails: u64) -> Span {
         let topology = self.context.topology;
         let alone = Alone::new(&self.traffic.profiles[usize::from(self.profile)], topology, self.context.rate);

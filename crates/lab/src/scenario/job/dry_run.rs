@@ -27,7 +27,7 @@ pub(super) struct Call {
 pub(super) struct Rehearsal {
     /// For each rank the sender of each message that it waits for, by operation: rank and operation.
     pub(super) senders: Vec<BTreeMap<u32, (u32, u32)>>,
-    /// Messages that nobody waits for.
+    /// Messages that no rank waits for.
     pub(super) unheard: u64,
     /// When the last operation ended: a lower bound, since a rank computes on all lanes at once, and collectives end
     /// when their last member begins.
@@ -47,7 +47,7 @@ struct Player<'a> {
     /// The operations that wait for the end of each one, and for its begin.
     ended: Lists,
     begun: Lists,
-    /// Messages that arrived and nobody waits for yet, by sender and tag.
+    /// Messages that have arrived and that no rank waits for yet, by sender and tag.
     sent: BTreeMap<(u32, u32), VecDeque<Sent>>,
     /// Operations that wait for a message, by sender and tag (either may be [`ANY`]).
     wanted: BTreeMap<(u32, u32), VecDeque<Wanted>>,

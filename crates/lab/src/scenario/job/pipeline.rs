@@ -7,7 +7,7 @@ pub(super) enum Pipeline {
     Gpipe,
     /// One forward, one backward (arXiv 2104.04473, section 2.2.1).
     OneForwardOneBackward,
-    /// The same with several chunks of layers per stage (section 2.2.2).
+    /// One forward, one backward, with several chunks of layers per stage (arXiv 2104.04473, section 2.2.2).
     Interleaved,
     /// ZB-H1 (arXiv 2401.10241, section 2.2): the gradients of weights are computed later than those of inputs, when
     /// the stage would wait. No stage keeps more micro-batches than the first one does with 1F1B.
@@ -102,7 +102,8 @@ mod tests {
         timed(pipeline, (stages, micros, chunks), [1, 1, 1])
     }
 
-    /// The same with these times of a forward pass, of the gradients of inputs, and of those of weights.
+    /// The end time of a pipeline if a forward pass, the gradients of inputs and those of weights take these times;
+    /// `None` if the pipeline deadlocks.
     fn timed(
         pipeline: Pipeline,
         (stages, micros, chunks): (u32, u32, u32),

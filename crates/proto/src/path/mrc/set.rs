@@ -41,7 +41,7 @@ impl Slot {
         }
     }
 
-    /// The same path in another state; an empty place stays empty.
+    /// This path in another state; an empty place stays empty.
     const fn with(self, state: State) -> Slot {
         Slot(Slot::new(self.entropy(), state).0 | self.0 & 1 << 31)
     }

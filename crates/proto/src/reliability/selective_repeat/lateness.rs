@@ -31,8 +31,9 @@ const GAIN: f64 = 1.0 / 32.0;
 const OUTLIER: f64 = 4.0;
 /// The limit is at most this many floors. Ours: longer than any queue of a switch.
 const LIMIT_MAX: f64 = 4.0;
-/// The same limit when no new packet is left to send, because then a missing packet delays the message. Ours: the
-/// lowest value that, with the default floor, sends nothing twice in healthy fabrics (docs/protocols/strack.md).
+/// The limit is at most this many floors when no new packet is left to send, because then a missing packet delays the
+/// message. Ours: the lowest value that, with the default floor, sends nothing twice in healthy fabrics
+/// (docs/protocols/strack.md).
 const LIMIT_MAX_LAST: f64 = 1.4;
 
 impl Lateness {

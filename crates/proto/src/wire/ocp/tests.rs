@@ -271,7 +271,7 @@ proptest! {
     #[test]
     fn no_bytes_make_the_reader_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..160), opcode in 0xc6u8..0xdf) {
         let _ = (read(&bytes, PORT), read_trimmed(&bytes, PORT));
-        // The same with headers that are right so far, so that the bodies are read, too.
+        // Headers are made right, so that the bodies are read, too.
         if bytes.len() >= FIXED + ICRC {
             let length = (bytes.len() - IPV6) as u16;
             bytes[0] = 0x60;

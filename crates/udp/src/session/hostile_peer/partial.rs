@@ -31,14 +31,14 @@ impl Peer {
         self.now = self.now + Span::from_us(50);
         let (now, routes) = (self.now, Routes::default());
         let (planes, memory, completions) = (&mut self.planes, &mut self.memory, &mut self.completions);
-        let (watches, windows) = (&mut self.watches, &mut self.windows);
+        let (monitors, windows) = (&mut self.monitors, &mut self.windows);
         let mut around = NodeContext {
             now,
             routes: &routes,
             planes,
             memory,
             completions,
-            watches,
+            monitors,
             windows,
             requests: &mut crate::node::Requests::default(),
         };

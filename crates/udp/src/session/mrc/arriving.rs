@@ -53,7 +53,7 @@ impl Session {
         let around = &mut around.at(self.own(around.now));
         let now = around.now;
         (self.heard, self.doubt.since) = (now, None);
-        around.watches.handle_arrival(self.by_node(now), self.watch, plane);
+        around.monitors.handle_arrival(self.by_node(now), self.monitor, plane);
         // Marks are in the outer header. On acknowledgements they say nothing about the path of data.
         let path = ocp::path_of(inner.datagram.entropy);
         let marked = Flags::NONE.with_if(arrival.is_marked(), Flags::CE);
@@ -96,7 +96,7 @@ impl Session {
         self.endpoint.handle_packet(around.now, packet);
         if shares {
             self.return_window(around);
-            around.windows.wake(self.watch);
+            around.windows.wake(self.monitor);
         }
     }
 

@@ -30,7 +30,7 @@ struct End {
     session: Session,
     planes: Vec<Plane>,
     memory: Memory,
-    watches: PeerMonitors,
+    monitors: PeerMonitors,
     windows: Windows,
     requests: crate::node::Requests,
     completions: VecDeque<Completion>,
@@ -46,7 +46,7 @@ macro_rules! around {
             planes: &mut $side.planes,
             memory: &mut $side.memory,
             completions: &mut $side.completions,
-            watches: &mut $side.watches,
+            monitors: &mut $side.monitors,
             windows: &mut $side.windows,
             requests: &mut $side.requests,
         }
@@ -68,7 +68,7 @@ impl End {
         let profile = Arc::new(config.wire_profile());
         let environment = config.environment(&profile, 1 << 22);
         let secrets = Secrets { from_caller: [1; 32], to_caller: [2; 32] };
-        let mut watches = PeerMonitors::new(Span::from_ms(40), Span::from_ms(600_000));
+        let mut monitors = PeerMonitors::new(Span::from_ms(40), Span::from_ms(600_000));
         let (local, remote) = if calls { (0x456, 0x123) } else { (0x123, 0x456) };
         let opening = SessionParams {
             handle: Connection::test(0),
@@ -83,14 +83,14 @@ impl End {
             burst: None,
             seed: 1 + u64::from(calls),
         };
-        let mut session = Session::new(Time::ZERO, &config, &mut watches, opening);
+        let mut session = Session::new(Time::ZERO, &config, &mut monitors, opening);
         session.confirmed = true;
         session.open_mrc();
         Some(End {
             session,
             planes,
             memory: Memory::new(true),
-            watches,
+            monitors,
             windows: Windows::default(),
             requests: crate::node::Requests::default(),
             completions: VecDeque::new(),

@@ -243,7 +243,7 @@ impl Placer<'_, '_> {
         Some(Between::Group(place, 0))
     }
 
-    /// The same by a recipe.
+    /// Places a collective of a job that follows a recipe.
     fn follow(
         &mut self,
         (collective, chosen): (Kind, Chosen),
