@@ -263,7 +263,7 @@ pub enum Operation {
     },
     /// Follows a recipe.
     Listed {
-        /// Its index among the run's [`Listed`](crate::Listed) collectives.
+        /// Its index among the run's [`RecipeCollective`](crate::RecipeCollective) collectives.
         listed: u32,
         /// The rank in it.
         rank: u32,
@@ -282,7 +282,7 @@ pub enum Operation {
 pub enum Between {
     /// Among the run's [`Group`](crate::Group)s.
     Group(u32, u32),
-    /// Among the run's [`Listed`](crate::Listed) collectives.
+    /// Among the run's [`RecipeCollective`](crate::RecipeCollective) collectives.
     Listed(u32, u32),
 }
 

@@ -56,7 +56,7 @@ pub(crate) struct Connection {
     /// The kind's profile. Connections share it, so it stays in the cache.
     profile: Arc<Profile>,
     /// The reliability's state as the connection needs it; read again after each call that may change it
-    /// ([`Connection::look`]).
+    /// ([`Connection::refresh_outlook`]).
     outlook: Outlook,
     /// The congestion window in wire bytes. For a shared window: its value when this connection last used it.
     window: u64,

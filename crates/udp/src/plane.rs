@@ -56,7 +56,7 @@ pub(crate) struct Destination {
     pub(crate) source: u16,
     pub(crate) owner: Owner,
     /// Datagrams for different shards of a port leave by different system calls, since the kernel of the receiver looks
-    /// at the first datagram of a call only. The receiver's shard ([`Destination::wish`] for a hello).
+    /// at the first datagram of a call only. The receiver's shard ([`Destination::requested_shard`] for a hello).
     pub(crate) shard: u16,
     /// May it leave behind datagrams that are pushed after it? Then the short ends of messages share system calls.
     pub(crate) late: bool,

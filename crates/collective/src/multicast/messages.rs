@@ -46,7 +46,7 @@ pub enum MulticastMessage {
         /// Bytes of the sender's buffer, modulo 2^56.
         bytes: u64,
     },
-    /// Acknowledges a control message that its sender repeats until it is acknowledged: the control message's name ([`Word::name`]).
+    /// Acknowledges a control message that its sender repeats until it is acknowledged: the control message's name ([`MulticastMessage::name`]).
     Ack(u16),
     /// Are you there?
     Probe,
