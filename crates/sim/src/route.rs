@@ -165,7 +165,7 @@ impl Router {
     }
 
     /// Do switches look up the way of each packet: does routing know a dead link at some time of the run, or is the fabric a graph?
-    pub(crate) fn has_detours(&self) -> bool {
+    pub(crate) fn needs_place_at(&self) -> bool {
         self.detours.is_some() || self.topology.graph().is_some()
     }
 

@@ -62,7 +62,7 @@ impl Topology {
             let local = &self.levels[0];
             let ends = (local.rate.time_for(bytes) + local.latency) * 2 + self.switch_latency[0];
             let each = |link: &Level| link.rate.time_for(bytes) + link.latency + self.switch_latency[0];
-            return Some(self.graph_links(graph, a, b).iter().fold(ends, |sum, link| sum + each(link)));
+            return Some(graph.first_path(a, b).fold(ends, |sum, link| sum + each(link)));
         }
         let long = &self.long_link(a, b)?.level;
         let local = &self.levels[0];
@@ -99,8 +99,7 @@ impl Topology {
         }
         if let Some(graph) = self.graph() {
             let (first, inside) = (&self.levels[0], self.switch_latency[0]);
-            let between = self.graph_links(graph, self.leaf_of(a), self.leaf_of(b));
-            let between = between.iter().map(|link| slower(link, inside));
+            let between = graph.first_path(self.leaf_of(a), self.leaf_of(b)).map(|link| slower(link, inside));
             return std::iter::once(slower(first, inside)).chain(between).chain([*first]).collect();
         }
         let half = self.hops(a, b) / 2;
@@ -131,7 +130,7 @@ impl Topology {
     /// longest of the shortest paths.
     pub fn base_rtt(&self, bytes: Bytes, ack: Bytes) -> Span {
         if let Some(graph) = self.graph() {
-            let (a, b) = Topology::graph_farthest(graph);
+            let (a, b) = graph.farthest;
             let one_way = |bytes| self.one_way_of_leaves(bytes, a, b).unwrap_or_else(|| self.one_way(bytes, 2));
             return one_way(bytes) + one_way(ack);
         }

@@ -89,9 +89,11 @@ pub struct Graph {
     /// By switch, then by destination: the cost of a shortest path between them, and the links of the first one.
     costs: Vec<u8>,
     distances: Vec<u8>,
+    diameter: u8,
     /// Two switches between which a packet needs the longest time.
-    farthest: (u32, u32),
-    kinds: Vec<Level>,
+    pub(super) farthest: (u32, u32),
+    /// Rate and latency of every kind of link, the links of hosts first.
+    pub(super) kinds: Vec<Level>,
 }
 
 impl Graph {
@@ -117,7 +119,12 @@ impl Graph {
 
     /// The largest distance between two switches.
     pub fn diameter(&self) -> u8 {
-        self.distances.iter().copied().max().unwrap_or(0)
+        self.diameter
+    }
+
+    /// Do switches choose the paths of packets by their queues?
+    pub fn chooses_by_queues(&self) -> bool {
+        self.paths == GraphPaths::Ugal
     }
 
     /// Links between switches, in both directions, of one plane.
@@ -128,12 +135,14 @@ impl Graph {
     /// Calls `each` with every port of a switch that is on a shortest path to another one, in order. Ports are counted from the
     /// first one that leads to a switch.
     pub fn next(&self, from: u32, to: u32, mut each: impl FnMut(u32)) {
+        self.nearer(from, to).for_each(|(port, _)| each(port));
+    }
+
+    /// The ports of a switch on a shortest path to another one, in order.
+    fn nearer(&self, from: u32, to: u32) -> impl Iterator<Item = (u32, &SwitchPort)> {
         let here = self.cost(from, to);
-        for (edge, port) in self.edges[from as usize].iter().zip(0..) {
-            if self.cost(edge.to, to) + edge.cost == here {
-                each(port);
-            }
-        }
+        let ports = (0..).zip(&self.edges[from as usize]);
+        ports.filter(move |(_, edge)| self.cost(edge.to, to).checked_add(edge.cost) == Some(here))
     }
 
     /// Calls `each` with every port of a switch, the switch at its other end, and the cost of the link.
@@ -162,21 +171,28 @@ impl Graph {
     }
 
     /// The links of the first of the shortest paths between two switches.
-    fn first_path(&self, from: u32, to: u32) -> Vec<Level> {
-        let (mut at, mut path) = (from, Vec::new());
-        while at != to {
-            let ahead = self.distance(at, to) - 1;
-            let Some(edge) = self.edges[at as usize].iter().find(|edge| self.distance(edge.to, to) == ahead) else {
-                break;
-            };
-            path.push(edge.level);
+    pub(super) fn first_path(&self, from: u32, to: u32) -> impl Iterator<Item = &Level> {
+        let mut at = from;
+        std::iter::from_fn(move || {
+            let (_, edge) = self.nearer(at, to).next()?;
             at = edge.to;
-        }
-        path
+            Some(&edge.level)
+        })
+    }
+
+    /// Mean rate of the links between switches.
+    pub(super) fn mean_rate(&self) -> Rate {
+        let all = self.edges.iter().flatten().map(|edge| edge.level.rate.0);
+        Rate(all.sum::<u64>() / self.links().max(1) as u64)
+    }
+
+    /// The name of a switch.
+    pub(super) fn name(&self, switch: u32) -> &str {
+        &self.names[switch as usize]
     }
 
     /// The number of a switch with this name.
-    fn named(&self, name: &str) -> Option<u32> {
+    pub(super) fn named(&self, name: &str) -> Option<u32> {
         self.names.iter().position(|known| known == name).map(|at| at as u32)
     }
 }
@@ -241,6 +257,7 @@ impl Topology {
             edges,
             costs: Vec::new(),
             distances: Vec::new(),
+            diameter: 0,
             farthest: (0, 0),
             kinds: vec![local],
         };
@@ -274,39 +291,10 @@ impl Topology {
         graph.edges[to as usize].get(back as usize).filter(|edge| edge.to == from).map(|edge| edge.level)
     }
 
-    /// The number of a graph's switch with this name.
-    pub(super) fn graph_switch(&self, name: &str) -> Option<u32> {
-        self.graph()?.named(name)
-    }
-
-    /// The name of a graph's switch.
-    pub(super) fn graph_name(&self, switch: u32) -> Option<&str> {
-        Some(&self.graph()?.names[switch as usize])
-    }
-
     /// Number of parallel links of a graph before this one, between the two switches.
     pub(super) fn graph_nth(&self, graph: &Graph, switch: u32, up: u32) -> u32 {
         let edges = &graph.edges[switch as usize];
         edges.iter().take(up as usize).filter(|edge| edge.to == edges[up as usize].to).count() as u32
-    }
-
-    /// The links between two switches of a graph on the first shortest path.
-    pub(super) fn graph_links(&self, graph: &Graph, a: u32, b: u32) -> Vec<Level> {
-        graph.first_path(a, b)
-    }
-
-    /// Mean rate of a graph's links between switches.
-    pub(super) fn graph_rate(graph: &Graph) -> Rate {
-        let all = graph.edges.iter().flatten().map(|edge| edge.level.rate.0);
-        Rate(all.sum::<u64>() / graph.links().max(1) as u64)
-    }
-
-    pub(super) fn graph_farthest(graph: &Graph) -> (u32, u32) {
-        graph.farthest
-    }
-
-    pub(super) fn graph_kinds(graph: &Graph) -> &[Level] {
-        &graph.kinds
     }
 }
 
@@ -374,23 +362,22 @@ impl Graph {
                     "no path of a cost up to {COST_MAX} leads from {lost} to {to}: links must join all switches"
                 ));
             }
+            for (from, &cost) in costs.iter().enumerate() {
+                self.costs[from * count + to as usize] = cost;
+            }
             let mut order: Vec<u32> = (0..self.switches).collect();
             order.sort_by_key(|&at| costs[at as usize]);
             let mut times = vec![0u64; count];
-            let mut links = vec![0u8; count];
             for &at in order.iter().skip(1) {
-                let here = costs[at as usize];
-                let edge = self.edges[at as usize].iter().find(|edge| costs[edge.to as usize] + edge.cost == here);
-                let Some(edge) = edge else { continue };
-                links[at as usize] = links[edge.to as usize] + 1;
-                times[at as usize] = times[edge.to as usize] + time(&edge.level);
+                let Some((_, edge)) = self.nearer(at, to).next() else { continue };
+                let (next, level) = (edge.to, edge.level);
+                let links = self.distance(next, to) + 1;
+                times[at as usize] = times[next as usize] + time(&level);
                 if times[at as usize] > longest {
                     (longest, self.farthest) = (times[at as usize], (at, to));
                 }
-            }
-            for from in 0..count {
-                self.costs[from * count + to as usize] = costs[from];
-                self.distances[from * count + to as usize] = links[from];
+                self.diameter = self.diameter.max(links);
+                self.distances[at as usize * count + to as usize] = links;
             }
         }
         Ok(())

@@ -37,7 +37,7 @@ impl Topology {
         if let Some(graph) = self.graph() {
             names = [["host->switch", "switch->host"], ["switch->higher", "switch->lower"], names[2]];
             counts[1] = graph.links() as u32 / 2;
-            rates[1] = Topology::graph_rate(graph);
+            rates[1] = graph.mean_rate();
         }
         for level in 0..self.tiers() {
             for (direction, name) in names[level].iter().enumerate() {
@@ -69,9 +69,8 @@ impl Topology {
         let (kind, index, plane) = self.describe(node);
         let name = match kind {
             NodeKind::Host => return format!("host{index}"),
-            NodeKind::Leaf if self.graph().is_some() => self.graph_name(index).unwrap_or_default().to_string(),
             NodeKind::Leaf if !self.long.is_empty() => format!("site{index}"),
-            NodeKind::Leaf => format!("leaf{index}"),
+            NodeKind::Leaf => self.graph().map_or_else(|| format!("leaf{index}"), |graph| graph.name(index).into()),
             NodeKind::Spine if self.tiers() == 2 => format!("spine{index}"),
             NodeKind::Spine => format!("agg{}.{}", index / self.shape.spines, index % self.shape.spines),
             NodeKind::Core => format!("core{index}"),
@@ -90,8 +89,8 @@ impl Topology {
             None if self.shape.planes == 1 => (name, 0),
             None => return None,
         };
-        if self.graph().is_some() {
-            return self.graph_switch(name).map(|n| self.leaf(n, plane));
+        if let Some(graph) = self.graph() {
+            return graph.named(name).map(|n| self.leaf(n, plane));
         }
         if let Some(rest) = name.strip_prefix(if self.long.is_empty() { "leaf" } else { "site" }) {
             return number(rest, self.leaves).map(|n| self.leaf(n, plane));

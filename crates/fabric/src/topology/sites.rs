@@ -115,7 +115,7 @@ impl Topology {
 
     /// Rate and latency of every kind of link in the fabric.
     pub fn kinds_of_link(&self) -> impl Iterator<Item = &Level> {
-        let of_graph = self.graph().map_or(&[][..], Topology::graph_kinds);
+        let of_graph = self.graph().map_or(&[][..], |graph| &graph.kinds[..]);
         let tiers = if !of_graph.is_empty() {
             0
         } else if self.long.is_empty() {

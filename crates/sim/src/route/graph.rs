@@ -1,6 +1,7 @@
 //! Forwarding in graphs: every switch looks up the ports that lead nearer, and the packet's hash selects one of them.
 //!
-//! If routing knows of dead links, costs are those over the links that are left. Each step comes nearer by the costs of its time, so packets cannot go around in circles while routing's knowledge does not change.
+//! If routing knows of dead links, costs are those over the links that are left. Each step comes nearer by the costs of its
+//! time, so packets cannot go around in circles while routing's knowledge does not change.
 
 use super::Router;
 use crate::detour::{Dead, Detours};
@@ -27,7 +28,7 @@ pub(crate) struct Candidates {
 impl Router {
     /// Is the fabric a graph whose switches choose by their queues?
     pub(crate) fn chooses_by_queues(&self) -> bool {
-        self.topology.graph().is_some_and(|graph| graph.paths() == GraphPaths::Ugal)
+        self.topology.graph().is_some_and(Graph::chooses_by_queues)
     }
 
     /// The number of a switch in its plane.

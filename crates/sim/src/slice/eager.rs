@@ -149,7 +149,7 @@ impl Slice<'_> {
         if let Some(group) = packet.group() {
             return self.arrive_for_group(node, group, packet, ingress, now);
         }
-        let (place, packet) = if self.fabric.router.has_detours() || self.fabric.switches.adaptive.is_some() {
+        let (place, packet) = if self.fabric.router.needs_place_at() || self.fabric.switches.adaptive.is_some() {
             let mut packet = *packet;
             if self.fabric.router.chooses_by_queues() && !packet.is_control() {
                 self.choose_by_queues(node, &mut packet, now);
@@ -187,7 +187,7 @@ impl Slice<'_> {
     /// The place of the port that the router names for a packet; `None` if routing knows of no way.
     #[inline]
     pub(super) fn place_usually(&mut self, node: u32, packet: &mut Transit, now: u64) -> Option<u32> {
-        if self.fabric.router.has_detours() {
+        if self.fabric.router.needs_place_at() {
             self.fabric.router.place_at(node, packet, &self.fabric.cargo, now)
         } else {
             Some(self.fabric.router.place(node, packet, &self.fabric.cargo))

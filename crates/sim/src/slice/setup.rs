@@ -21,7 +21,7 @@ use std::sync::Arc;
 use strandway_collective::Programs;
 use strandway_fabric::fault::FaultKind;
 use strandway_fabric::plan::{Plan, environment, environment_between};
-use strandway_fabric::topology::{GraphPaths, LinkId, NodeKind, Topology};
+use strandway_fabric::topology::{Graph, LinkId, NodeKind, Topology};
 use strandway_proto::application::Application;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_proto::units::{Bytes, Rate, Time};
@@ -77,7 +77,7 @@ impl<'a> Slice<'a> {
         faults: &'a Faults,
     ) -> Slice<'a> {
         let topology = &plan.topology;
-        let by_queues = topology.graph().is_some_and(|graph| graph.paths() == GraphPaths::Ugal);
+        let by_queues = topology.graph().is_some_and(Graph::chooses_by_queues);
         let eager = plan.ports.pfc.is_some() || plan.ports.shared.is_some() || plan.routing.is_adaptive() || by_queues;
         let lookahead = Lookahead::new(plan, cut, eager || programs.signals() || programs.has_switches());
         let nodes = cut.nodes_of(index);
@@ -112,7 +112,7 @@ impl<'a> Slice<'a> {
             first_port,
             first_host_stop,
             hosts: &nodes[0],
-            special: eager || router.has_detours() || !plan.multicast.is_empty() || !stations.is_empty(),
+            special: eager || router.needs_place_at() || !plan.multicast.is_empty() || !stations.is_empty(),
             eager,
             accounting: plan.ports.pfc.is_some(),
             priority: plan.ports.priority,

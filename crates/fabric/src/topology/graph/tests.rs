@@ -95,6 +95,37 @@ fn times_without_queues_are_exact() {
     assert_eq!(line.base_rtt(Bytes(4160), Bytes(64)), Span(data + ack));
 }
 
+/// Costs decide, not the number of links: over the triangle's third side the packet has one link less, and arrives later.
+#[test]
+fn times_without_queues_are_those_of_the_cheapest_path() {
+    let link = |a, b, latency, cost| GraphLink { a, b, level: level(latency), cost };
+    let (near, far) = (Span::from_us(1), Span::from_us(9));
+    let links = vec![link(0, 1, near, 100), link(1, 2, near, 100), link(0, 2, far, 250)];
+    let triangle = build(3, 1, 1, 3, links).expect("a graph");
+    let (a, b) = (HostId(0), HostId(2));
+    assert_eq!(triangle.hops(a, b), 4);
+    assert_eq!(triangle.one_way_between(Bytes(4160), a, b), Span(4 * (83_200 + 1_000_000) + 3 * 300_000));
+    let graph = triangle.graph().expect("a graph");
+    let mut ports = Vec::new();
+    graph.next(0, 2, |port| ports.push(port));
+    assert_eq!((ports, graph.cost(0, 2), graph.distance(0, 2), graph.diameter()), (vec![0], 200, 2, 2));
+}
+
+/// In a dragonfly a link between groups costs 3, and one inside a group 1.
+#[test]
+fn the_path_whose_time_is_given_is_a_shortest_one() {
+    let balanced = graphs().swap_remove(0);
+    let graph = balanced.graph().expect("a graph");
+    for from in 0..graph.switches() {
+        for to in 0..graph.switches() {
+            let path: Vec<&Level> = graph.first_path(from, to).collect();
+            let cost: u64 = path.iter().map(|link| if link.latency == Span::from_us(5) { 3 } else { 1 }).sum();
+            assert_eq!(cost, u64::from(graph.cost(from, to)), "{from} to {to}");
+            assert_eq!(path.len(), usize::from(graph.distance(from, to)), "{from} to {to}");
+        }
+    }
+}
+
 #[test]
 fn impossible_graphs_are_refused() {
     let link = level(Span::from_us(1));
