@@ -3,7 +3,7 @@
 
 use crate::goodput::Meter;
 use crate::latency::RoundTrips;
-use crate::network::Side;
+use crate::network::Role;
 use nix::errno::Errno;
 use nix::sys::socket::{
     ControlMessage, MsgFlags, MultiHeaders, SockaddrIn6, recvmmsg, recvmsg, sendmmsg, sendmsg, setsockopt, sockopt,
@@ -28,7 +28,7 @@ fn wrong(what: &'static str) -> impl Fn(Errno) -> String {
     move |error| format!("{what}: {error}")
 }
 
-fn socket(side: Side) -> Result<UdpSocket, String> {
+fn socket(side: Role) -> Result<UdpSocket, String> {
     let address = side.address(0, PORT);
     UdpSocket::bind(address).map_err(|error| format!("{address}: {error}"))
 }
@@ -62,10 +62,10 @@ impl UnderWay {
 
 /// Sends datagrams with `payload` bytes each.
 pub(crate) fn send(meter: &Meter, payload: u32) -> Result<(), String> {
-    let socket = socket(Side::Sender)?;
+    let socket = socket(Role::Sender)?;
     socket.set_nonblocking(true).map_err(|error| error.to_string())?;
     setsockopt(&socket, sockopt::SndBufForce, &BUFFER).map_err(wrong("send buffer"))?;
-    let to = SockaddrIn6::from(Side::Receiver.address(0, PORT));
+    let to = SockaddrIn6::from(Role::Receiver.address(0, PORT));
     let segment = payload as u16;
     let batch = BATCH / payload as usize * payload as usize;
     let source = vec![0x5a; MESSAGE + batch];
@@ -91,7 +91,7 @@ pub(crate) fn send(meter: &Meter, payload: u32) -> Result<(), String> {
 
 /// Receives, and copies everything once to its place.
 pub(crate) fn receive(meter: &Meter) -> Result<(), String> {
-    let socket = socket(Side::Receiver)?;
+    let socket = socket(Role::Receiver)?;
     setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).map_err(wrong("receive buffer"))?;
     setsockopt(&socket, sockopt::UdpGroSegment, &true).map_err(wrong("GRO"))?;
     let mut buffer = vec![0; 65_536];
@@ -120,10 +120,10 @@ const MANY_WINDOW: u64 = 1_024;
 
 /// Sends datagrams of `size` bytes, many of them with each system call, each with its own header.
 pub(crate) fn send_many(meter: &Meter, size: usize) -> Result<(), String> {
-    let socket = socket(Side::Sender)?;
+    let socket = socket(Role::Sender)?;
     socket.set_nonblocking(true).map_err(|error| error.to_string())?;
     setsockopt(&socket, sockopt::SndBufForce, &BUFFER).map_err(wrong("send buffer"))?;
-    let to = vec![Some(SockaddrIn6::from(Side::Receiver.address(0, PORT))); MANY];
+    let to = vec![Some(SockaddrIn6::from(Role::Receiver.address(0, PORT))); MANY];
     let source = vec![0x5a; size];
     let slices = vec![[IoSlice::new(&source)]; MANY];
     let mut under_way = UnderWay::new(MANY_WINDOW * size as u64);
@@ -143,7 +143,7 @@ pub(crate) fn send_many(meter: &Meter, size: usize) -> Result<(), String> {
 
 /// Receives them, many with each system call.
 pub(crate) fn receive_many(meter: &Meter) -> Result<(), String> {
-    let socket = socket(Side::Receiver)?;
+    let socket = socket(Role::Receiver)?;
     setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).map_err(wrong("receive buffer"))?;
     let mut buffer = vec![0; MANY * 2_048];
     while !meter.is_over() {
@@ -159,7 +159,7 @@ pub(crate) fn receive_many(meter: &Meter) -> Result<(), String> {
 }
 
 /// A socket for round trips: it never blocks, or blocks for a limited time.
-fn ping_socket(side: Side, spin: bool) -> Result<UdpSocket, String> {
+fn ping_socket(side: Role, spin: bool) -> Result<UdpSocket, String> {
     let socket = socket(side)?;
     let set =
         if spin { socket.set_nonblocking(true) } else { socket.set_read_timeout(Some(Duration::from_millis(100))) };
@@ -169,8 +169,8 @@ fn ping_socket(side: Side, spin: bool) -> Result<UdpSocket, String> {
 
 /// Sends 64 bytes and waits for them, again and again.
 pub(crate) fn ping(trips: &RoundTrips, spin: bool) -> Result<(), String> {
-    let socket = ping_socket(Side::Sender, spin)?;
-    let (to, mut buffer) = (Side::Receiver.address(0, PORT), [0; 64]);
+    let socket = ping_socket(Role::Sender, spin)?;
+    let (to, mut buffer) = (Role::Receiver.address(0, PORT), [0; 64]);
     while !trips.is_over() {
         let began = Instant::now();
         socket.send_to(&buffer, to).map_err(|error| format!("send: {error}"))?;
@@ -191,7 +191,7 @@ pub(crate) fn ping(trips: &RoundTrips, spin: bool) -> Result<(), String> {
 
 /// Sends received bytes back.
 pub(crate) fn pong(trips: &RoundTrips, spin: bool) -> Result<(), String> {
-    let socket = ping_socket(Side::Receiver, spin)?;
+    let socket = ping_socket(Role::Receiver, spin)?;
     let mut buffer = [0; 64];
     while !trips.is_over() {
         match socket.recv_from(&mut buffer) {

@@ -1,15 +1,15 @@
 //! The core of each side, the distance between the two cores, and their load by other processes.
 
-use crate::network::Side;
+use crate::network::Role;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use strandway_udp::doctor::{self, Verdict};
 
 /// Binds the calling thread, and its children, to the core of a side.
-pub(crate) fn pin(side: Side) -> Result<(), String> {
+pub(crate) fn pin(side: Role) -> Result<(), String> {
     let allowed = allowed()?;
     let core = match side {
-        Side::Sender => allowed.first(),
-        Side::Receiver => allowed.get(1).or(allowed.first()),
+        Role::Sender => allowed.first(),
+        Role::Receiver => allowed.get(1).or(allowed.first()),
     };
     bind(*core.ok_or("no core to run on")?)
 }

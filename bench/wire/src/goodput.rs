@@ -24,7 +24,7 @@ impl Meter {
     }
 
     /// Sets the payload that has arrived on each plane so far.
-    pub(crate) fn tell(&self, planes: &[u64]) {
+    pub(crate) fn set(&self, planes: &[u64]) {
         for (counter, &bytes) in self.planes.iter().zip(planes) {
             counter.store(bytes, Ordering::Release);
         }

@@ -2,7 +2,7 @@
 
 use crate::bandwidth::name_of;
 use crate::contest::{Column, Contest, Row};
-use crate::network::{self, Network, Side, Wire};
+use crate::network::{self, Network, Role, Wire};
 use crate::ours::{MESSAGE, Ours};
 use crate::{Options, ceiling, tcp};
 use std::sync::Mutex;
@@ -101,12 +101,12 @@ pub(crate) fn nodes(ours: &Ours, pairs: u16, options: &perf::Options) -> Result<
         })
     };
     let serve = |pair: u16| {
-        let mut node = ours.node(Side::Receiver, pair)?;
+        let mut node = ours.node(Role::Receiver, pair)?;
         let outcome = perf::serve(&mut node, || gone.load(Ordering::Relaxed), |_| {});
         outcome.map(|()| None).map_err(|error| error.to_string())
     };
     let ask = |pair: u16| {
-        let mut node = ours.node(Side::Sender, pair)?;
+        let mut node = ours.node(Role::Sender, pair)?;
         let outcome = perf::run(&mut node, &ours.peer(pair), options, || false, |_| {});
         outcome.map(Some).map_err(|error| error.to_string())
     };

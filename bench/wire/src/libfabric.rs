@@ -1,6 +1,6 @@
 //! libfabric, by its own programs: `fi_pingpong`, and `fi_rma_bw` of its tests.
 
-use crate::network::{self, Side};
+use crate::network::{self, Role};
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -52,7 +52,7 @@ pub(crate) fn measure(messages: usize, size: usize) -> Result<(f64, f64), String
 pub(crate) fn write(provider: &str, messages: usize, size: usize, depth: usize) -> Result<f64, String> {
     let (messages, size, depth) = (messages.to_string(), size.to_string(), depth.to_string());
     let words = ["-e", "rdm", "-p", provider, "-o", "writedata", "-I", &messages, "-S", &size, "-W", &depth];
-    let address = Side::Receiver.plain_address(0, 0).ip().to_string();
+    let address = Role::Receiver.plain_address(0, 0).ip().to_string();
     // It prints the rate itself with two places only.
     Ok(1.0 / both(WRITES, &words, &["-s", &address], &["usec/xfer"])?[0])
 }
@@ -74,7 +74,7 @@ fn both(program: &str, words: &[&str], of_receiver: &[&str], columns: &[&str]) -
         // The server must listen first, and does not report that it does.
         std::thread::sleep(Duration::from_millis(300));
         let mut client = command(program, words);
-        client.arg(Side::Receiver.plain_address(0, 0).ip().to_string());
+        client.arg(Role::Receiver.plain_address(0, 0).ip().to_string());
         finish(program, start(client)?)
     };
     let (said, _, ()) = network::both(sender, receiver, || ())?;

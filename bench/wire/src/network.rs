@@ -27,22 +27,22 @@ const SHAPER_LIMIT: u32 = 1_000_000;
 
 /// The side that sends the payload, or the one that receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum Role {
     Sender,
     Receiver,
 }
 
-impl Side {
-    const BOTH: [Side; 2] = [Side::Sender, Side::Receiver];
+impl Role {
+    const BOTH: [Role; 2] = [Role::Sender, Role::Receiver];
 
     fn name(self) -> String {
-        let control = if self == Side::Sender { 'a' } else { 'b' };
+        let control = if self == Role::Sender { 'a' } else { 'b' };
         format!("swb{}-{control}", std::process::id())
     }
 
     /// Its address on a plane, as our nodes take it: one of IPv4 in its mapped form.
     pub(crate) fn address(self, plane: usize, port: u16) -> SocketAddrV6 {
-        let host = if self == Side::Sender { 1 } else { 2 };
+        let host = if self == Role::Sender { 1 } else { 2 };
         if IPV4.load(Ordering::Relaxed) {
             let ip = Ipv4Addr::new(10, 0, plane as u8, host as u8).to_ipv6_mapped();
             return SocketAddrV6::new(ip, port, 0, 0);
@@ -105,17 +105,17 @@ impl Network {
     pub(crate) fn build() -> Result<Network, String> {
         remove_orphans();
         let network = Network { now: Mutex::new(Wire::plain(1_500)) };
-        for side in Side::BOTH {
+        for side in Role::BOTH {
             run("ip", &["netns", "add", &side.name()])?;
         }
-        network.within(Side::Sender, || {
+        network.within(Role::Sender, || {
             for plane in 0..PLANES {
-                let (port, there) = (port(plane), Side::Receiver.name());
+                let (port, there) = (port(plane), Role::Receiver.name());
                 run("ip", &["link", "add", &port, "type", "veth", "peer", "name", &port, "netns", &there])?;
             }
             Ok(())
         })?;
-        for side in Side::BOTH {
+        for side in Role::BOTH {
             network.within(side, || {
                 // A port that comes back keeps its addresses, as with any network manager.
                 std::fs::write("/proc/sys/net/ipv6/conf/all/keep_addr_on_down", "1")
@@ -136,7 +136,7 @@ impl Network {
     }
 
     /// Moves the calling thread, and its children, to a side: its namespace and its core.
-    pub(crate) fn enter(side: Side) -> Result<(), String> {
+    pub(crate) fn enter(side: Role) -> Result<(), String> {
         let path = format!("/run/netns/{}", side.name());
         let file = File::open(&path).map_err(|error| format!("{path}: {error}"))?;
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
@@ -144,7 +144,7 @@ impl Network {
     }
 
     /// Runs `work` inside a namespace, on any core.
-    fn within(&self, side: Side, work: impl FnOnce() -> Result<(), String> + Send) -> Result<(), String> {
+    fn within(&self, side: Role, work: impl FnOnce() -> Result<(), String> + Send) -> Result<(), String> {
         std::thread::scope(|scope| {
             let working = scope.spawn(|| {
                 Network::enter(side)?;
@@ -160,7 +160,7 @@ impl Network {
         if *now == wire {
             return Ok(());
         }
-        for side in Side::BOTH {
+        for side in Role::BOTH {
             self.within(side, || {
                 for plane in 0..PLANES {
                     let port = port(plane);
@@ -191,13 +191,13 @@ impl Network {
     /// Takes the sender's own port of a plane down, or up.
     pub(crate) fn port(&self, plane: usize, up: bool) -> Result<(), String> {
         let state = if up { "up" } else { "down" };
-        self.within(Side::Sender, || run("ip", &["link", "set", &port(plane), state]))
+        self.within(Role::Sender, || run("ip", &["link", "set", &port(plane), state]))
     }
 
     /// Drops all packets on a plane, in both directions and silently; or stops doing so.
     pub(crate) fn silence(&self, plane: usize, silent: bool) -> Result<(), String> {
         let ppm = if silent { 1_000_000 } else { 0 };
-        for side in Side::BOTH {
+        for side in Role::BOTH {
             self.within(side, || lose(&port(plane), ppm))?;
         }
         Ok(())
@@ -212,7 +212,7 @@ impl Drop for Network {
 
 /// Removes the namespaces of this process; harmless without any.
 pub(crate) fn remove() {
-    for side in Side::BOTH {
+    for side in Role::BOTH {
         delete(&side.name());
     }
 }
@@ -313,8 +313,8 @@ pub(crate) fn both<T: Send, U: Send, V>(
             Network::enter(side)?;
             cores::pin(side)
         };
-        let receiving = scope.spawn(move || start(Side::Receiver).and_then(|()| receiver()));
-        let sending = scope.spawn(move || start(Side::Sender).and_then(|()| sender()));
+        let receiving = scope.spawn(move || start(Role::Receiver).and_then(|()| receiver()));
+        let sending = scope.spawn(move || start(Role::Sender).and_then(|()| sender()));
         let watched = watch();
         let received = receiving.join().unwrap_or_else(|_| Err("the receiver panicked".into()));
         let sent = sending.join().unwrap_or_else(|_| Err("the sender panicked".into()));

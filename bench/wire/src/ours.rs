@@ -1,7 +1,7 @@
 //! Two nodes of ours, one per side, and a transfer between them.
 
 use crate::goodput::Meter;
-use crate::network::Side;
+use crate::network::Role;
 use std::time::{Duration, Instant};
 use strandway_proto::{Rate, Span};
 use strandway_udp::{Completion, Config, Connection, Error, Node, Protection, Reason, Region, RemoteRegion};
@@ -59,9 +59,9 @@ impl Ours {
     }
 
     /// The node of one side, which the calling thread has entered. `pair`: its number, if there are several.
-    pub(crate) fn node(&self, side: Side, pair: u16) -> Result<Node, String> {
+    pub(crate) fn node(&self, side: Role, pair: u16) -> Result<Node, String> {
         let mut config = self.config.clone();
-        config.planes = side.addresses(self.planes, if side == Side::Sender { 0 } else { PORT + pair });
+        config.planes = side.addresses(self.planes, if side == Role::Sender { 0 } else { PORT + pair });
         Node::bind(config).map_err(text)
     }
 
@@ -73,12 +73,12 @@ impl Ours {
 
     /// The receiver's addresses.
     pub(crate) fn peer(&self, pair: u16) -> Vec<std::net::SocketAddrV6> {
-        Side::Receiver.addresses(self.planes, PORT + pair)
+        Role::Receiver.addresses(self.planes, PORT + pair)
     }
 
     /// Writes messages into the receiver's memory: the first one again and again, or all of `memory` once.
     pub(crate) fn send(&self, meter: &Meter, memory: Vec<u8>, once: bool) -> Result<(), String> {
-        let mut node = self.node(Side::Sender, 0)?;
+        let mut node = self.node(Role::Sender, 0)?;
         let (connection, remote) = self.meet(&mut node)?;
         let size = memory.len();
         let outbox = node.register(memory);
@@ -131,7 +131,7 @@ impl Ours {
         every: Duration,
         mut each: impl FnMut(Instant, &[u64]),
     ) -> Result<(Vec<u8>, bool), String> {
-        let mut node = self.node(Side::Receiver, 0)?;
+        let mut node = self.node(Role::Receiver, 0)?;
         let (inbox, mut peer) = (node.register(vec![0; size]), None);
         let mut next = Instant::now() + every;
         while !meter.is_over() {
@@ -153,7 +153,7 @@ impl Ours {
                 && let Some(connection) = peer
             {
                 let counters = node.connection_counters(connection).map_err(text)?;
-                meter.tell(&counters.received_bytes);
+                meter.set(&counters.received_bytes);
                 each(now, &counters.received_bytes);
             }
             if now >= next {

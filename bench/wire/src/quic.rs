@@ -1,7 +1,7 @@
 //! QUIC by quinn: one stream, AES-128-GCM, its defaults except for windows large enough not to limit it.
 
 use crate::goodput::Meter;
-use crate::network::{Side, UDP_HEADERS};
+use crate::network::{Role, UDP_HEADERS};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{ClientConfig, Endpoint, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -92,8 +92,8 @@ pub(crate) fn send(meter: &Meter, identity: &Identity, mtu: u32) -> Result<(), S
     let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).map_err(text)?));
     config.transport_config(transport(mtu as u16));
     run(meter, async {
-        let endpoint = Endpoint::client(Side::Sender.plain_address(0, 0)).map_err(text)?;
-        let to = Side::Receiver.plain_address(0, PORT);
+        let endpoint = Endpoint::client(Role::Sender.plain_address(0, 0)).map_err(text)?;
+        let to = Role::Receiver.plain_address(0, PORT);
         let connecting = endpoint.connect_with(config, to, NAME).map_err(text)?;
         let connection = connecting.await.map_err(text)?;
         let mut stream = connection.open_uni().await.map_err(text)?;
@@ -110,7 +110,7 @@ pub(crate) fn receive(meter: &Meter, identity: &Identity, mtu: u32) -> Result<()
     let mut config = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls).map_err(text)?));
     config.transport_config(transport(mtu as u16));
     run(meter, async {
-        let endpoint = Endpoint::server(config, Side::Receiver.plain_address(0, PORT)).map_err(text)?;
+        let endpoint = Endpoint::server(config, Role::Receiver.plain_address(0, PORT)).map_err(text)?;
         let incoming = endpoint.accept().await.ok_or("the endpoint closed")?;
         let connection = incoming.await.map_err(text)?;
         let mut stream = connection.accept_uni().await.map_err(text)?;

@@ -3,7 +3,7 @@
 use crate::bandwidth::name_of;
 use crate::contest::{Column, Contest, Row};
 use crate::idle::{GIB, thread_time};
-use crate::network::{self, Network, Side, Wire};
+use crate::network::{self, Network, Role, Wire};
 use crate::ours::{MESSAGE, Ours};
 use crate::{Options, cores};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,20 +15,20 @@ use strandway_udp::{Node, Protection};
 const MTU: u32 = 1_500;
 
 /// The core of a side of a pair, by its place among the cores of this process.
-type Place = fn(Side, usize) -> usize;
+type Place = fn(Role, usize) -> usize;
 
 /// A core for each pair: both of its threads, and the kernel's work for them.
-fn per_pair(_: Side, pair: usize) -> usize {
+fn per_pair(_: Role, pair: usize) -> usize {
     pair
 }
 
-fn on_one(_: Side, _: usize) -> usize {
+fn on_one(_: Role, _: usize) -> usize {
     0
 }
 
 /// A core for each thread, while there are any.
-fn per_thread(side: Side, pair: usize) -> usize {
-    2 * pair + usize::from(side == Side::Receiver)
+fn per_thread(side: Role, pair: usize) -> usize {
+    2 * pair + usize::from(side == Role::Receiver)
 }
 
 /// Runs `work` on each node, each in a thread on its core. Adds the processor time of the threads, in nanoseconds, to
@@ -72,7 +72,7 @@ fn measure(ours: &Ours, pairs: usize, place: Place, seconds: f64) -> Result<Vec<
         let nodes = ours.shards(pairs)?;
         on_cores(
             nodes,
-            |pair| place(Side::Receiver, pair),
+            |pair| place(Role::Receiver, pair),
             &spent,
             |_, mut node| {
                 let outcome = perf::serve(&mut node, || gone.load(Ordering::Relaxed), |_| {});
@@ -81,11 +81,11 @@ fn measure(ours: &Ours, pairs: usize, place: Place, seconds: f64) -> Result<Vec<
         )
     };
     let sender = || {
-        let nodes = (0..pairs).map(|_| ours.node(Side::Sender, 0)).collect::<Result<Vec<_>, _>>();
+        let nodes = (0..pairs).map(|_| ours.node(Role::Sender, 0)).collect::<Result<Vec<_>, _>>();
         let outcome = nodes.and_then(|nodes| {
             on_cores(
                 nodes,
-                |pair| place(Side::Sender, pair),
+                |pair| place(Role::Sender, pair),
                 &spent,
                 |pair, mut node| {
                     let outcome = perf::run_to_shard(&mut node, &ours.peer(0), pair as u8, &options, || false, |_| {});

@@ -2,7 +2,7 @@
 
 use crate::goodput::Meter;
 use crate::latency::RoundTrips;
-use crate::network::Side;
+use crate::network::Role;
 use crate::quic::{Identity, NAME};
 use nix::sys::socket::{setsockopt, sockopt};
 use rustls::pki_types::ServerName;
@@ -38,14 +38,14 @@ fn patiently<T>(over: impl Fn() -> bool, mut attempt: impl FnMut() -> std::io::R
 }
 
 fn connect(control: &str, over: impl Fn() -> bool) -> Result<TcpStream, String> {
-    let stream = patiently(over, || TcpStream::connect(Side::Receiver.plain_address(0, PORT)))?;
+    let stream = patiently(over, || TcpStream::connect(Role::Receiver.plain_address(0, PORT)))?;
     setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(control)).map_err(|e| format!("{control}: {e}"))?;
     Ok(stream)
 }
 
 fn accept(control: &str, over: impl Fn() -> bool) -> Result<TcpStream, String> {
     let text = |error: std::io::Error| error.to_string();
-    let listener = TcpListener::bind(Side::Receiver.plain_address(0, PORT)).map_err(text)?;
+    let listener = TcpListener::bind(Role::Receiver.plain_address(0, PORT)).map_err(text)?;
     listener.set_nonblocking(true).map_err(text)?;
     let (stream, _) = patiently(over, || listener.accept())?;
     stream.set_nonblocking(false).map_err(text)?;

@@ -1,7 +1,6 @@
 //! The field's words: names that the project has given up in favour of the field's own do not return.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use crate::pages::{read, repository};
 
 /// Retired names of types, and the field's word for each.
 const TYPES: [(&str, &str); 32] = [
@@ -64,17 +63,6 @@ const CALLS: [&str; 13] =
 /// A test's name is a sentence with a subject.
 const QUESTIONS: [&str; 5] = ["nobody", "what", "whatever", "who", "whoever"];
 
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("a folder of the repository") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|ending| ending == "rs") {
-            found.push(path);
-        }
-    }
-}
-
 /// The name that a line of source defines, and its keyword.
 fn defined(line: &str) -> Option<(&str, &str)> {
     let mut words = line.trim_start().split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
@@ -95,22 +83,17 @@ fn retired(keyword: &str, name: &str) -> Option<String> {
 
 #[test]
 fn retired_names_do_not_return() {
-    let root: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", ".."].iter().collect();
-    let mut files = Vec::new();
-    for folder in ["crates", "examples"] {
-        sources(&root.join(folder), &mut files);
-    }
     let mut wrong = Vec::new();
-    for file in files {
-        if file.ends_with("words.rs") {
+    for file in repository() {
+        if !file.ends_with(".rs") || file.ends_with("words.rs") {
             continue;
         }
-        let text = fs::read_to_string(&file).expect("a file of the repository");
+        let text = read(&file);
         for (number, line) in text.lines().enumerate() {
             if let Some((keyword, name)) = defined(line)
                 && let Some(remedy) = retired(keyword, name)
             {
-                wrong.push(format!("{}:{}: {keyword} {name}: {remedy}", file.display(), number + 1));
+                wrong.push(format!("{file}:{}: {keyword} {name}: {remedy}", number + 1));
             }
         }
     }
