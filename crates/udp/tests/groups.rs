@@ -7,7 +7,8 @@ use strandway_proto::cast::{Cast, Layout, LeftOut, Parity, Rebuild};
 use strandway_proto::repair::{Code, Pieces};
 use strandway_proto::{ControlMessage, HostId, PathId, Rate};
 use strandway_udp::{
-    Completion, Config, Error, Group, GroupCounters, Incoming, Membership, Node, Region, parity_chunks,
+    Completion, Config, Error, Feature, Group, GroupCounters, Incoming, Membership, Node, Region, Without,
+    parity_chunks,
 };
 
 const TEAM: u16 = 7;
@@ -350,6 +351,37 @@ fn recorded_datagrams_and_damaged_ones_are_counted_and_change_nothing() {
     listener.send_to(&buffer[..length], to).expect("it leaves");
     ranks.until(|_, ranks| ranks.counters(1).refused == before.refused + 1);
     assert_eq!(ranks.counters(1).placed, before.placed);
+}
+
+/// A kernel without `IPV6_MULTICAST_ALL` gives a socket what is sent to all groups that anyone of this host has joined.
+#[test]
+fn datagrams_to_the_groups_of_another_team_are_left_out() {
+    if !in_multicast_namespace("datagrams_to_the_groups_of_another_team_are_left_out") {
+        return;
+    }
+    for without in [Without::default(), Without::default().and(Feature::MulticastAll)] {
+        let node = || Node::bind(Config { without, ..two_planes() }).expect("sockets");
+        let mut teams = [TEAM, TEAM + 1].map(|team| {
+            let mut nodes = vec![node(), node()];
+            let members = (0..2).map(|rank| Membership { team, ..membership(&nodes, rank, 1) });
+            let members: Vec<Membership> = members.collect();
+            let groups: Vec<Group> =
+                nodes.iter_mut().zip(&members).map(|(node, member)| node.join(member).expect("a group")).collect();
+            (nodes, groups)
+        });
+        let (nodes, groups) = &mut teams[1];
+        let word = ControlMessage::Custom { kind: 9, words: [1, 0, 0, 0] };
+        nodes[0].send_control_to_all(groups[0], PathId::new(0, 0), word).expect("a group");
+        let end = Instant::now() + PATIENCE;
+        let arrived = |node: &mut Node| matches!(node.poll(), Some(Completion::Word { .. }));
+        while !arrived(&mut teams[1].0[1]) {
+            assert!(Instant::now() < end, "it does not arrive");
+        }
+        for node in &mut teams[0].0 {
+            assert_eq!(node.poll(), None);
+            assert_eq!(node.counters().strays, 0, "{without:?}");
+        }
+    }
 }
 
 #[test]

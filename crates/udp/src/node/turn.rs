@@ -189,7 +189,7 @@ impl Node {
 
     /// Receives datagrams of a plane, urgent ones first; true if there were any. `None` if the turn ends here, because
     /// an urgent message has come for the application.
-    fn receive(&mut self, now: Time, plane: usize, inbox: &mut Inbox) -> Option<bool> {
+    pub(super) fn receive(&mut self, now: Time, plane: usize, inbox: &mut Inbox) -> Option<bool> {
         let mut moved = false;
         for _ in 0..CALLS_PER_TURN {
             let urgent = self.urgent.is_due(now, plane) && self.planes[plane].receive_urgent(inbox);

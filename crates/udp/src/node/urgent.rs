@@ -140,6 +140,7 @@ mod tests {
     use super::*;
     use crate::address::kept;
     use crate::node::Node;
+    use crate::socket::Inbox;
     use crate::{Completion, Connection, RemoteRegion, frame};
     use std::net::{SocketAddrV6, UdpSocket};
     use std::time::{Duration, Instant};
@@ -249,6 +250,25 @@ mod tests {
             assert!(began.elapsed() < Duration::from_secs(60), "nothing comes");
         }
         assert!(pair.urgent() > 0 && pair.nodes[1].counters().strays > 0);
+    }
+
+    #[test]
+    fn only_an_urgent_message_for_the_application_ends_a_turn_early() {
+        let mut pair = Pair::new("uec");
+        while pair.nodes.iter_mut().any(|node| node.poll().is_some()) {}
+        let turn = |pair: &mut Pair| {
+            let now = pair.nodes[1].clock.now();
+            pair.nodes[1].urgent.notify(0);
+            pair.nodes[1].receive(now, 0, &mut Inbox::new())
+        };
+        let stranger = UdpSocket::bind("[::1]:0").expect("a socket");
+        let mut forged = [0; 64];
+        (forged[0], forged[frame::SEALED_URGENT]) = (frame::VERSION << 4 | frame::KIND_DATA, 1);
+        stranger.send_to(&forged, address(&pair.nodes[1])).expect("sent");
+        assert_eq!((turn(&mut pair), pair.urgent()), (Some(true), 1));
+        pair.write(1, 64, 2);
+        pair.nodes[0].poll();
+        assert_eq!((turn(&mut pair), pair.urgent()), (None, 2));
     }
 
     #[test]

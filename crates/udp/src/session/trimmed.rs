@@ -51,3 +51,6 @@ impl Session {
         true
     }
 }
+
+#[cfg(test)]
+mod tests;
