@@ -9,6 +9,7 @@ pub mod bench;
 pub mod cast;
 mod error;
 #[cfg(test)]
+#[path = "../../udp/tests/support/leaver.rs"]
 mod leaver;
 mod messages;
 mod multicast;

@@ -1,7 +1,6 @@
 //! All integration tests of this crate in one program: to link one takes less time than to link many.
 //! `cargo test -p strandway-group --test all NAME::` runs those of the file `NAME.rs`.
 
-mod aggregation;
 mod apart;
 mod cast;
 mod process;

@@ -18,12 +18,15 @@ const NAP: Duration = Duration::from_millis(50);
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// The reason why a worker does not take part.
-pub(super) enum Apart {
+#[derive(Debug)]
+pub enum Apart {
     /// There is no switch, or none with this key.
     Silent(String),
     /// The switch has answered, and has then been silent: it may be busy.
     Paused(String),
+    /// The switch has refused the worker.
     Refused(Refusal),
+    /// A socket failed, an option is invalid, or the caller asked it to stop.
     Failed(GroupError),
 }
 
@@ -38,7 +41,7 @@ impl std::fmt::Display for Apart {
 }
 
 /// A connection to a switch. A thread of its own keeps it alive, so its worker may compute for any time.
-pub(super) struct SwitchConnection {
+pub struct SwitchConnection {
     lost: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -46,7 +49,10 @@ pub(super) struct SwitchConnection {
 
 impl SwitchConnection {
     /// Joins a job at its admission address, and waits at most the way's patience for the answer.
-    pub(super) fn open(
+    ///
+    /// # Errors
+    /// The reason why the worker does not take part.
+    pub fn open(
         way: &SwitchAccess<'_>,
         join: Join,
         stop: &dyn Fn() -> bool,

@@ -4,16 +4,16 @@
 //! Its state is soft. With ESA a new process can continue in the middle of a session, because workers still have the
 //! fragments and results that it needs. With ATP the session ends with its server.
 
-use super::elements::read;
-use super::message::{BYTES, Message, Refusal, Welcome};
-use super::permissions::name;
-use super::server_shard::ServerShard;
-use super::terms::{self, Terms};
-use crate::error::GroupError;
+use crate::permissions::name;
+use crate::server_shard::ServerShard;
 use std::collections::BTreeMap;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use strandway_group::GroupError;
+use strandway_group::aggregation::message::{BYTES, Message, Refusal, Welcome};
+use strandway_group::aggregation::read_elements;
+use strandway_group::aggregation::terms::{self, Terms};
 use strandway_proto::Packet;
 use strandway_proto::aggregate::{Counts, Marks};
 use strandway_proto::units::Time;
@@ -93,7 +93,7 @@ enum State {
 /// A running parameter server of one job.
 pub struct ParameterServer {
     config: ServerConfig,
-    pub(super) node: Node,
+    pub(crate) node: Node,
     state: State,
     inbox: Region,
     hello: Region,
@@ -185,7 +185,7 @@ impl ParameterServer {
     }
 
     /// Connects to the switch, if it is time.
-    pub(super) fn call(&mut self) {
+    pub(crate) fn call(&mut self) {
         if let State::Away(at) = self.state
             && Instant::now() >= at
         {
@@ -196,7 +196,7 @@ impl ParameterServer {
         }
     }
 
-    pub(super) fn handle_completion(&mut self, completion: Completion) -> Result<(), GroupError> {
+    pub(crate) fn handle_completion(&mut self, completion: Completion) -> Result<(), GroupError> {
         match completion {
             Completion::Connected { connection } => {
                 self.state = State::Serving(connection);
@@ -237,7 +237,7 @@ impl ParameterServer {
     }
 
     /// A session begins; the one before is over. False if a switch cannot offer these terms.
-    pub(super) fn begin(&mut self, welcome: &Welcome) -> bool {
+    pub(crate) fn begin(&mut self, welcome: &Welcome) -> bool {
         self.end();
         let terms = Terms::of(welcome);
         if !terms.are_sound() {
@@ -276,7 +276,7 @@ impl ParameterServer {
             self.strangers += 1;
             return;
         }
-        let elements = read(bytes, &mut self.elements);
+        let elements = read_elements(bytes, &mut self.elements);
         fragment.marks = fragment.marks.with_if(from.marked && fragment.kind.has_elements(), Marks::CONGESTED);
         let (job, socket) = (&session.job, &mut self.socket);
         let packet = job.packet(job.server(), job.server(), port as u8, fragment);

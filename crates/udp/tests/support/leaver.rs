@@ -1,4 +1,5 @@
 //! Peers that have the key, say something, and leave at a random moment, for tests.
+#![allow(dead_code, reason = "each crate uses its part")]
 
 use std::net::{SocketAddr, SocketAddrV6};
 use std::ops::Range;

@@ -1,15 +1,15 @@
 //! Peers with a job's key send arbitrary messages and leave at any moment. They can end only themselves.
 
-use super::hostile::{LANES, SILENCE, SLOTS, SetAtEnd, honest, join, key, way};
-use super::message::{BYTES, Join, Message, Refusal, Welcome};
-use super::switch_connection::{Apart, SwitchConnection};
-use super::terms::{self, Layout};
-use super::worker::SwitchAccess;
-use super::{JobConfig, ParameterServer, ServerConfig, Switch, SwitchConfig};
+use crate::hostile::{LANES, SILENCE, SLOTS, SetAtEnd, honest, join, key, way};
 use crate::leaver::{Leaver, rounds, spoiled};
+use crate::{JobConfig, ParameterServer, ServerConfig, Switch, SwitchConfig};
 use std::net::SocketAddrV6;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use strandway_group::aggregation::message::{BYTES, Join, Message, Refusal, Welcome};
+use strandway_group::aggregation::switch_connection::{Apart, SwitchConnection};
+use strandway_group::aggregation::terms::{self, Layout};
+use strandway_group::aggregation::worker::SwitchAccess;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_switch::{Esa, System};
 use strandway_udp::{Completion, Node, Reason};

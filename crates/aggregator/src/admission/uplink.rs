@@ -1,30 +1,30 @@
 //! The connection of an admission address to the switch that adds racks, for one session.
 
 use super::{JobAdmission, Setup};
-use crate::aggregation::message::{BYTES, Join, Message, Refusal};
-use crate::aggregation::port::{Above, Parent};
-use crate::aggregation::terms;
-use crate::error::GroupError;
+use crate::port::{Above, Parent};
 use std::net::SocketAddrV6;
+use strandway_group::GroupError;
+use strandway_group::aggregation::message::{BYTES, Join, Message, Refusal};
+use strandway_group::aggregation::terms;
 use strandway_udp::{Connection, Region};
 
 /// The connection to the parent.
-pub(super) struct Uplink {
-    pub(super) connection: Connection,
+pub(crate) struct Uplink {
+    pub(crate) connection: Connection,
     inbox: Region,
-    pub(super) out: Vec<Region>,
+    pub(crate) out: Vec<Region>,
     /// Requests that wait for the connection.
     waiting: Vec<Join>,
     open: bool,
 }
 
 impl JobAdmission {
-    pub(super) fn is_uplink(&self, connection: Connection) -> bool {
+    pub(crate) fn is_uplink(&self, connection: Connection) -> bool {
         self.uplink.as_ref().is_some_and(|uplink| uplink.connection == connection)
     }
 
     /// Passes a worker's request on to the parent.
-    pub(super) fn pass(&mut self, setup: &Setup, parent: SocketAddrV6, join: Join) {
+    pub(crate) fn pass(&mut self, setup: &Setup, parent: SocketAddrV6, join: Join) {
         if self.uplink.is_none() {
             let port = parent.port().saturating_add(self.job.number);
             let admission = SocketAddrV6::new(*parent.ip(), port, 0, parent.scope_id());
@@ -41,7 +41,7 @@ impl JobAdmission {
         }
     }
 
-    pub(super) fn open_uplink(&mut self, setup: &Setup, connection: Connection) {
+    pub(crate) fn open_uplink(&mut self, setup: &Setup, connection: Connection) {
         let Some(uplink) = self.uplink.as_mut().filter(|uplink| uplink.connection == connection) else { return };
         uplink.open = true;
         match self.node.recv(connection, uplink.inbox, 0..BYTES) {
@@ -63,7 +63,7 @@ impl JobAdmission {
     }
 
     /// The parent is lost: the session ends, or does not begin.
-    pub(super) fn lose_parent(&mut self, setup: &Setup) {
+    pub(crate) fn lose_parent(&mut self, setup: &Setup) {
         self.drop_uplink();
         match self.session.as_ref().is_some_and(|session| session.layout.is_some()) {
             true => self.end_session(setup),
@@ -72,7 +72,7 @@ impl JobAdmission {
     }
 
     /// The parent has answered.
-    pub(super) fn handle_parent_message(&mut self, setup: &Setup) -> Result<(), GroupError> {
+    pub(crate) fn handle_parent_message(&mut self, setup: &Setup) -> Result<(), GroupError> {
         if let Some(reason) = self.follow_parent(setup)? {
             self.refuse_all(setup, reason);
         }
@@ -110,7 +110,7 @@ impl JobAdmission {
         Ok(None)
     }
 
-    pub(super) fn drop_uplink(&mut self) {
+    pub(crate) fn drop_uplink(&mut self) {
         let Some(uplink) = self.uplink.take() else { return };
         let _ = self.node.close(uplink.connection);
         for region in uplink.out.into_iter().chain([uplink.inbox]) {

@@ -2,17 +2,18 @@
 //! with real numbers.
 //!
 //! Each fragment is compared with its channel before a program gets it: a peer may send only the fragments that
-//! [`super::permissions`] allows. Unknown datagrams are counted and use no memory.
+//! `permissions.rs` allows. Unknown datagrams are counted and use no memory.
 
-use super::elements::{Registers, read};
-use super::permissions::{Peer, destination, name, place_of};
-use super::server_shard::ServerShard;
+use crate::permissions::{Peer, destination, name, place_of};
+use crate::registers::Registers;
+use crate::server_shard::ServerShard;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
+use strandway_group::aggregation::read_elements;
 use strandway_proto::Packet;
 use strandway_proto::aggregate::{Counts, Marks};
 use strandway_proto::packet::Header;
@@ -26,14 +27,14 @@ const CALLS: usize = 16;
 /// The longest sleep, which is the longest delay of orders. Ours.
 const NAP: Duration = Duration::from_millis(5);
 /// The program of a switch.
-pub(super) enum AnyProgram {
+pub(crate) enum AnyProgram {
     Esa(EsaProgram),
     Atp(AtpProgram),
     SwitchMl(SwitchMlProgram),
 }
 
 impl AnyProgram {
-    pub(super) fn new(system: System, slots: u32, rtt: Span) -> AnyProgram {
+    pub(crate) fn new(system: System, slots: u32, rtt: Span) -> AnyProgram {
         match system {
             System::Esa(esa) => AnyProgram::Esa(EsaProgram::new(&[], 0, slots, esa, rtt, Span::ZERO)),
             System::Atp => AnyProgram::Atp(AtpProgram::new(&[], 0, slots, rtt, Span::ZERO)),
@@ -80,26 +81,26 @@ impl AnyProgram {
 
 /// A job's share of a port's slots.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Share {
+pub(crate) struct Share {
     /// ESA and ATP: the most slots at a time.
-    pub(super) slots_max: u32,
+    pub(crate) slots_max: u32,
     /// SwitchML: its first register.
-    pub(super) first: u32,
+    pub(crate) first: u32,
 }
 
 /// The way to the switch that adds racks.
 #[derive(Clone, Debug)]
-pub(super) struct Parent {
+pub(crate) struct Parent {
     /// The secret of our fragments, and that of its fragments.
-    pub(super) up: [u8; 32],
-    pub(super) down: [u8; 32],
+    pub(crate) up: [u8; 32],
+    pub(crate) down: [u8; 32],
     /// The addresses of its ports.
-    pub(super) ports: Vec<SocketAddrV6>,
+    pub(crate) ports: Vec<SocketAddrV6>,
 }
 
 /// The place of a session's parameter server.
 #[derive(Clone, Debug)]
-pub(super) enum Above {
+pub(crate) enum Above {
     /// This switch.
     Here,
     /// A process of its own.
@@ -109,7 +110,7 @@ pub(super) enum Above {
 }
 
 /// An order of the control plane to a port.
-pub(super) enum Order {
+pub(crate) enum Order {
     /// A session of a job begins, with this switch as the leaf of this number; an earlier one of the same job ends.
     Admit { job: Arc<Job>, leaf: u8, share: Share, down: [u8; 32], above: Above },
     /// The parameter server of a session is a process at this address, with this secret.
@@ -184,7 +185,7 @@ impl Session {
 /// A packet on its way to a server, with its numbers.
 type Leg = (Packet, Vec<i32>);
 
-pub(super) struct AggregatorPort {
+pub(crate) struct AggregatorPort {
     number: u16,
     system: System,
     socket: FragmentSocket,
@@ -203,7 +204,7 @@ pub(super) struct AggregatorPort {
 }
 
 impl AggregatorPort {
-    pub(super) fn new(
+    pub(crate) fn new(
         number: u16,
         system: System,
         slots: u32,
@@ -231,7 +232,7 @@ impl AggregatorPort {
     }
 
     /// Serves until `stop` is set.
-    pub(super) fn run(mut self, stop: &AtomicBool) {
+    pub(crate) fn run(mut self, stop: &AtomicBool) {
         let mut received = Received::new();
         let mut elements = Vec::new();
         while !stop.load(Ordering::Relaxed) {
@@ -381,7 +382,7 @@ impl AggregatorPort {
             return;
         };
         self.status.element_bytes += bytes.len() as u64;
-        let elements = read(bytes, elements);
+        let elements = read_elements(bytes, elements);
         fragment.marks = fragment.marks.with_if(from.marked && fragment.kind.has_elements(), Marks::CONGESTED);
         let packet = session.job.packet(session.job.server(), to, self.number as u8, fragment);
         self.pass(now, &packet, elements);

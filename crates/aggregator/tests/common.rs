@@ -4,9 +4,8 @@ use crate::support::{config, local, v6};
 use std::net::SocketAddrV6;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use strandway_group::aggregation::{
-    By, InNetwork, JobConfig, NetworkOptions, Reduced, Switch, SwitchConfig, SwitchStatus,
-};
+use strandway_aggregator::{JobConfig, Switch, SwitchConfig, SwitchStatus};
+use strandway_group::aggregation::{By, InNetwork, NetworkOptions, Reduced};
 use strandway_group::{Options, Team};
 use strandway_proto::Rate;
 use strandway_switch::{Esa, ResultPath, System};

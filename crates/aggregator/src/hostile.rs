@@ -1,31 +1,31 @@
 //! A worker of one job that sends arbitrary fragments, while another job shares the switch.
 
-use super::elements::Scale;
-use super::message::{Join, Welcome};
-use super::switch_connection::SwitchConnection;
-use super::worker::{Operation, Session, SwitchAccess};
-use super::{JobConfig, Switch, SwitchConfig, SwitchStatus};
+use crate::{JobConfig, Switch, SwitchConfig, SwitchStatus};
 use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use strandway_group::aggregation::Scale;
+use strandway_group::aggregation::message::{Join, Welcome};
+use strandway_group::aggregation::switch_connection::SwitchConnection;
+use strandway_group::aggregation::worker::{Operation, Session, SwitchAccess};
 use strandway_proto::aggregate::{Fragment, Kind, Marks, number_of};
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_switch::{Esa, ResultPath, System};
 use strandway_udp::fragments::{FragmentSocket, Received, Sealing};
 
-pub(super) const LANES: u16 = 16;
-pub(super) const SLOTS: u32 = 64;
+pub(crate) const LANES: u16 = 16;
+pub(crate) const SLOTS: u32 = 64;
 /// This time is longer than a busy machine keeps a thread waiting.
-pub(super) const SILENCE: Duration = Duration::from_secs(60);
+pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 
-pub(super) fn key(job: u16) -> Vec<u8> {
+pub(crate) fn key(job: u16) -> Vec<u8> {
     [&[7; 32][..], &job.to_be_bytes()].concat()
 }
 
 /// Sets its flag when it goes out of scope, also by a panic. A thread that waits for the flag then ends, and the test
 /// fails instead of hanging.
-pub(super) struct SetAtEnd<'a>(pub(super) &'a AtomicBool);
+pub(crate) struct SetAtEnd<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
     fn drop(&mut self) {
@@ -61,11 +61,11 @@ fn serving(system: System, work: impl FnOnce(&[SocketAddrV6]) + Send) -> SwitchS
     })
 }
 
-pub(super) fn join(worker: u16, workers: u16) -> Join {
+pub(crate) fn join(worker: u16, workers: u16) -> Join {
     Join { worker, workers, elements: LANES, window: 16, epoch: 1, token: [3; 16], exponents: false }
 }
 
-pub(super) fn way(admission: SocketAddrV6, key: &[u8]) -> SwitchAccess<'_> {
+pub(crate) fn way(admission: SocketAddrV6, key: &[u8]) -> SwitchAccess<'_> {
     let (patience, rate) = (Duration::from_secs(120), strandway_proto::Rate::from_gbps(1));
     SwitchAccess {
         ours: Ipv6Addr::LOCALHOST,
@@ -80,7 +80,7 @@ pub(super) fn way(admission: SocketAddrV6, key: &[u8]) -> SwitchAccess<'_> {
 }
 
 /// Two honest workers of job 2 add up until `stop`; returns the number of rounds. Every sum is right.
-pub(super) fn honest(admission: SocketAddrV6, stop: &AtomicBool) -> u32 {
+pub(crate) fn honest(admission: SocketAddrV6, stop: &AtomicBool) -> u32 {
     let key = key(2);
     // A switch that takes racks answers when both are there.
     let mut sessions: Vec<Session> = std::thread::scope(|scope| {

@@ -9,9 +9,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
-use strandway_group::aggregation::{
-    By, Esa, NetworkOptions, ParameterServer, ResultPath, ServerConfig, SwitchConfig, Why,
-};
+use strandway_aggregator::{Esa, ParameterServer, ResultPath, ServerConfig, SwitchConfig};
+use strandway_group::aggregation::{By, NetworkOptions, Why};
 use strandway_proto::aggregate::Counts;
 use strandway_switch::System;
 

@@ -10,7 +10,7 @@ use strandway_switch::{Job, System};
 
 /// A peer of a switch in a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Peer {
+pub(crate) enum Peer {
     /// A worker below this switch.
     Worker(u16),
     /// The switch of a rack, below this switch.
@@ -22,7 +22,7 @@ pub(super) enum Peer {
 }
 
 /// Checks that this peer may send this fragment. Returns the fragment's destination, or `None` if it may not.
-pub(super) fn destination(fragment: &Fragment, job: &Job, system: System, peer: Peer) -> Option<HostId> {
+pub(crate) fn destination(fragment: &Fragment, job: &Job, system: System, peer: Peer) -> Option<HostId> {
     let exponents_only = matches!(system, System::SwitchMl { .. }) && { fragment.elements } == 0;
     let elements = !fragment.kind.has_elements() || { fragment.elements } == job.shape.elements || exponents_only;
     if !elements || { fragment.job } != job.shape.number || { fragment.number } == 0 {
@@ -90,7 +90,7 @@ fn named(fragment: &Fragment, job: &Job) -> Option<HostId> {
 }
 
 /// Writes the name of the destination into a fragment that does not go to the server.
-pub(super) fn name(fragment: &Fragment, job: &Job, to: HostId) -> Fragment {
+pub(crate) fn name(fragment: &Fragment, job: &Job, to: HostId) -> Fragment {
     if fragment.kind == Kind::Flush || to == job.server() {
         return *fragment;
     }
@@ -102,7 +102,7 @@ pub(super) fn name(fragment: &Fragment, job: &Job, to: HostId) -> Fragment {
 }
 
 /// The rack and the bit of the worker at this host; `None` for a group.
-pub(super) fn place_of(job: &Job, host: HostId) -> Option<(u8, u8)> {
+pub(crate) fn place_of(job: &Job, host: HostId) -> Option<(u8, u8)> {
     if host == HostId::group(job.shape.group) {
         return None;
     }
@@ -112,9 +112,9 @@ pub(super) fn place_of(job: &Job, host: HostId) -> Option<(u8, u8)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::terms::{Layout, RTT, Terms};
     use super::*;
     use std::sync::Arc;
+    use strandway_group::aggregation::terms::{Layout, RTT, Terms};
     use strandway_switch::Esa;
 
     const SYSTEM: System = System::Atp;

@@ -1,6 +1,6 @@
 //! A parameter server with real numbers: the engine and its registers.
 
-use super::elements::Registers;
+use crate::registers::Registers;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use strandway_proto::Packet;
@@ -17,7 +17,7 @@ const SERVER_BYTES: usize = 64 << 20;
 const REACH: u64 = 24;
 
 /// The parameter server of a job for the keys of one port.
-pub(super) struct ServerShard {
+pub(crate) struct ServerShard {
     server: Server,
     registers: Registers,
     registers_max: usize,
@@ -25,7 +25,7 @@ pub(super) struct ServerShard {
 
 impl ServerShard {
     /// The server of a job, after `begins`; `None` if the system has none.
-    pub(super) fn new(job: &Arc<Job>, system: System, begins: impl FnOnce(Server) -> Server) -> Option<ServerShard> {
+    pub(crate) fn new(job: &Arc<Job>, system: System, begins: impl FnOnce(Server) -> Server) -> Option<ServerShard> {
         let rules = match system {
             System::SwitchMl { .. } => return None,
             System::Esa(_) => Rules::Cover { flush_timer: true },
@@ -40,7 +40,7 @@ impl ServerShard {
     }
 
     /// Handles a packet with its numbers; `send` gets each answer with its numbers.
-    pub(super) fn handle(
+    pub(crate) fn handle(
         &mut self,
         now: Time,
         packet: &Packet,
@@ -57,21 +57,21 @@ impl ServerShard {
     }
 
     /// The time of [`ServerShard::poll_timeout`] has come.
-    pub(super) fn handle_timeout(&mut self, now: Time, send: &mut dyn FnMut(Packet, &[i32])) {
+    pub(crate) fn handle_timeout(&mut self, now: Time, send: &mut dyn FnMut(Packet, &[i32])) {
         self.server.handle_timeout(now);
         self.act(&[], false, send);
     }
 
-    pub(super) fn poll_timeout(&self) -> Time {
+    pub(crate) fn poll_timeout(&self) -> Time {
         self.server.poll_timeout()
     }
 
     /// Registers in use.
-    pub(super) fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         self.server.held()
     }
 
-    pub(super) fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
+    pub(crate) fn count(&self, now: Time, into: &mut BTreeMap<u16, Counts>) {
         self.server.count(now, into);
     }
 

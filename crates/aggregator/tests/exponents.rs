@@ -1,7 +1,8 @@
 //! SwitchML with exponents for each block: every sum is that of the arithmetic that the sheet gives, bit by bit.
 
 use super::common::{Running, esa, options, run, switch};
-use strandway_group::aggregation::{By, NetworkOptions, SwitchConfig, Why};
+use strandway_aggregator::SwitchConfig;
+use strandway_group::aggregation::{By, NetworkOptions, Why};
 use strandway_switch::System;
 
 const SWITCHML: System = System::SwitchMl { strict_order: true };

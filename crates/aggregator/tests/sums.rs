@@ -1,18 +1,15 @@
 //! Teams that add up by a switch, in one process: exact sums under losses, and the deaths of switches and ranks.
 
-mod apart;
-mod common;
-mod ends;
-mod exponents;
-mod racks;
-
+use super::common::{
+    Running, assert_refused, esa, number, numbers, options, reduce, run, some_ports, sums, switch, systems,
+};
 use super::support::over_ipv4;
-use common::{Running, assert_refused, esa, number, numbers, options, reduce, run, some_ports, sums, switch, systems};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
+use strandway_aggregator::SwitchConfig;
 use strandway_group::GroupError;
-use strandway_group::aggregation::{By, NetworkOptions, SwitchConfig, Why};
+use strandway_group::aggregation::{By, NetworkOptions, Why};
 use strandway_switch::System;
 
 #[test]
@@ -66,7 +63,7 @@ fn sums_are_exact_while_fragments_are_lost() {
     }
 }
 
-/// A million fragments for each of five loss shares: `cargo test --release -p strandway-group --test all aggregation:: --
+/// A million fragments for each of five loss shares: `cargo test --release -p strandway-aggregator --test all sums:: --
 /// --ignored`.
 #[test]
 #[ignore = "minutes"]

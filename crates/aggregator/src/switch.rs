@@ -7,17 +7,17 @@
 //!
 //! A switch with a parent is a rack: it adds up its own workers, and the parent adds up the sums of racks.
 
-use super::admission::{JobAdmission, Setup};
-use super::message::{PORTS_MAX, Refusal};
-use super::port::{AggregatorPort, Order, PortStatus};
-use super::terms::{self, SLOTS_MAX};
-use crate::error::GroupError;
+use crate::admission::{JobAdmission, Setup};
+use crate::port::{AggregatorPort, Order, PortStatus};
 use std::net::SocketAddrV6;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use strandway_group::GroupError;
+use strandway_group::aggregation::message::{PORTS_MAX, Refusal};
+use strandway_group::aggregation::terms::{self, SLOTS_MAX};
 use strandway_proto::units::Span;
 use strandway_switch::System;
 use strandway_udp::Node;
@@ -56,7 +56,7 @@ pub struct SwitchConfig {
     /// The address of the switch that adds the sums of racks; the admission address of job `n` has its port plus `n`,
     /// and the same key. The parent must have the same system, slots and ports.
     pub parent: Option<SocketAddrV6>,
-    /// Are the jobs' parameter servers processes of their own ([`ParameterServer`](super::ParameterServer))? Then a
+    /// Are the jobs' parameter servers processes of their own ([`ParameterServer`](crate::ParameterServer))? Then a
     /// session begins only if its server has joined.
     pub server_apart: bool,
     /// A round trip between a worker and the switch, including the time for which either side sleeps. Default 2 ms: a
@@ -197,8 +197,8 @@ pub struct JobStatus {
 
 /// A running switch.
 pub struct Switch {
-    pub(super) setup: Setup,
-    pub(super) admissions: Vec<JobAdmission>,
+    pub(crate) setup: Setup,
+    pub(crate) admissions: Vec<JobAdmission>,
     threads: Vec<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
 }

@@ -5,7 +5,8 @@ use std::net::SocketAddrV6;
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Duration;
-use strandway_group::aggregation::{By, NetworkOptions, SwitchConfig, Why};
+use strandway_aggregator::SwitchConfig;
+use strandway_group::aggregation::{By, NetworkOptions, Why};
 use strandway_switch::System;
 
 /// A switch that takes racks.

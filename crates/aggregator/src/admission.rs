@@ -7,17 +7,17 @@
 
 mod uplink;
 
-use super::message::{BYTES, Join, Message, Refusal, Welcome};
-use super::permissions::Peer;
-use super::port::{Above, Order, Share};
-use super::switch::{JobConfig, JobStatus, SwitchConfig, SwitchEvent};
-use super::terms::{self, Layout, Terms, WORKERS_MAX};
-use crate::error::GroupError;
+use crate::permissions::Peer;
+use crate::port::{Above, Order, Share};
+use crate::switch::{JobConfig, JobStatus, SwitchConfig, SwitchEvent};
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
+use strandway_group::GroupError;
+use strandway_group::aggregation::message::{BYTES, Join, Message, Refusal, Welcome};
+use strandway_group::aggregation::terms::{self, Layout, Terms, WORKERS_MAX};
 use strandway_switch::who::RACK_MAX;
 use strandway_switch::{SwitchMlProgram, System};
 use strandway_udp::{Completion, Connection, Node, Region, random_secret};
@@ -30,16 +30,16 @@ const ANSWERS_MAX: usize = 8;
 const HEEDED_MAX: usize = 256;
 
 /// The parts of a switch that its admission addresses need.
-pub(super) struct Setup {
-    pub(super) config: SwitchConfig,
+pub(crate) struct Setup {
+    pub(crate) config: SwitchConfig,
     /// The UDP ports of fragments, and the orders of their threads.
-    pub(super) ports: Vec<u16>,
-    pub(super) orders: Vec<Sender<Order>>,
+    pub(crate) ports: Vec<u16>,
+    pub(crate) orders: Vec<Sender<Order>>,
 }
 
 impl Setup {
     /// Slots of each port.
-    pub(super) fn slots(&self) -> u32 {
+    pub(crate) fn slots(&self) -> u32 {
         self.config.slots / u32::from(self.config.ports)
     }
 
@@ -106,9 +106,9 @@ struct Caller {
 }
 
 /// The place where the workers of one job join.
-pub(super) struct JobAdmission {
+pub(crate) struct JobAdmission {
     job: JobConfig,
-    pub(super) node: Node,
+    pub(crate) node: Node,
     /// Its place among the jobs. In SwitchML it determines the job's registers.
     place: u32,
     callers: HashMap<Connection, Caller>,
@@ -122,7 +122,7 @@ pub(super) struct JobAdmission {
 }
 
 impl JobAdmission {
-    pub(super) fn new(job: JobConfig, place: u32, node: Node) -> JobAdmission {
+    pub(crate) fn new(job: JobConfig, place: u32, node: Node) -> JobAdmission {
         JobAdmission {
             job,
             node,
@@ -138,13 +138,13 @@ impl JobAdmission {
     }
 
     /// The number of the job.
-    pub(super) const fn number(&self) -> u16 {
+    pub(crate) const fn number(&self) -> u16 {
         self.job.number
     }
 
     /// Serves the admission address once, for at most `at_most`; returns its events. A peer can end only itself and its
     /// session, so an error is one of this machine.
-    pub(super) fn turn(&mut self, setup: &Setup, at_most: Duration) -> Result<Vec<SwitchEvent>, GroupError> {
+    pub(crate) fn turn(&mut self, setup: &Setup, at_most: Duration) -> Result<Vec<SwitchEvent>, GroupError> {
         let mut wait = at_most;
         // The other jobs' admission addresses get their turn even if the peers of this one never pause.
         for _ in 0..HEEDED_MAX {
@@ -155,7 +155,7 @@ impl JobAdmission {
         Ok(std::mem::take(&mut self.events))
     }
 
-    pub(super) fn status(&self, setup: &Setup) -> JobStatus {
+    pub(crate) fn status(&self, setup: &Setup) -> JobStatus {
         let session = self.session.as_ref();
         let layout = session.and_then(|session| session.layout.as_ref());
         JobStatus {
@@ -170,7 +170,7 @@ impl JobAdmission {
         }
     }
 
-    pub(super) fn handle_completion(&mut self, setup: &Setup, completion: Completion) -> Result<(), GroupError> {
+    pub(crate) fn handle_completion(&mut self, setup: &Setup, completion: Completion) -> Result<(), GroupError> {
         match completion {
             Completion::Accepted { connection, from } => {
                 let SocketAddr::V6(from) = from else { return Ok(()) };
