@@ -6,13 +6,10 @@ mod agree;
 mod ballot;
 mod barrier;
 pub mod bench;
-pub mod cast;
 mod error;
-#[cfg(test)]
-#[path = "../../udp/tests/support/leaver.rs"]
-mod leaver;
 mod messages;
 mod multicast;
+mod node_role;
 pub mod process;
 mod space;
 mod team;
@@ -21,6 +18,7 @@ mod trial;
 pub use error::GroupError;
 pub use messages::Prepared;
 pub use multicast::{Done, What};
+pub use node_role::NodeRole;
 pub use space::RankSpace;
 pub use team::{Options, Team};
 pub use trial::Trial;

@@ -2,7 +2,6 @@
 //! `cargo test -p strandway-group --test all NAME::` runs those of the file `NAME.rs`.
 
 mod apart;
-mod cast;
 mod process;
 #[path = "../../udp/tests/support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! The node of one side of a cast: without a team, or in the team that it has joined last.
+//! A node that joins one team after another: without a team, or in the team that it has joined last.
 
 use crate::error::GroupError;
 use crate::team::{Options, Team};
@@ -12,36 +12,41 @@ enum Inner {
     Member(Box<Team>),
 }
 
-/// A node, and its team if it has one.
-pub(super) struct NodeRole(Option<Inner>);
+/// A node, and its team if it has one. For programs whose members know each other already and change, such as casts of
+/// files: they agree by their own messages, and join one team after another without [`Team::form`].
+pub struct NodeRole(Option<Inner>);
 
-/// The node's role is empty only inside `join` and `leave`.
-const SITS: &str = "it sits again at the end of each change";
+/// The role is empty only inside `join` and `leave`.
+const FULL: &str = "each change of the team ends with a role";
 
 impl NodeRole {
     /// A node without a team.
-    pub(super) fn new(node: Node) -> NodeRole {
+    pub fn new(node: Node) -> NodeRole {
         NodeRole(Some(Inner::Alone(Box::new(node), VecDeque::new())))
     }
 
-    pub(super) fn node(&mut self) -> &mut Node {
-        match self.0.as_mut().expect(SITS) {
+    /// The node, also while it is in a team.
+    pub fn node(&mut self) -> &mut Node {
+        match self.0.as_mut().expect(FULL) {
             Inner::Alone(node, _) => node,
             Inner::Member(team) => &mut team.node,
         }
     }
 
-    /// The node's team.
-    pub(super) fn team(&mut self) -> Option<&mut Team> {
-        match self.0.as_mut().expect(SITS) {
+    /// The node's team; `None` if it has none.
+    pub fn team(&mut self) -> Option<&mut Team> {
+        match self.0.as_mut().expect(FULL) {
             Inner::Alone(..) => None,
             Inner::Member(team) => Some(team),
         }
     }
 
-    /// The next completion; completions that operations of the team have set aside come first.
-    pub(super) fn wait(&mut self, nap: Duration) -> Result<Option<Completion>, GroupError> {
-        match self.0.as_mut().expect(SITS) {
+    /// Waits at most `nap` for the next completion. Completions that operations of the team have set aside come first.
+    ///
+    /// # Errors
+    /// If a socket fails.
+    pub fn wait(&mut self, nap: Duration) -> Result<Option<Completion>, GroupError> {
+        match self.0.as_mut().expect(FULL) {
             Inner::Alone(node, others) => match others.pop_front() {
                 Some(completion) => Ok(Some(completion)),
                 None => Ok(node.wait(nap)?),
@@ -51,7 +56,10 @@ impl NodeRole {
     }
 
     /// Passes a control message that came between operations to the team; other completions are ignored.
-    pub(super) fn handle_completion(&mut self, completion: &Completion) -> Result<(), GroupError> {
+    ///
+    /// # Errors
+    /// If the team's answer cannot be sent.
+    pub fn handle_completion(&mut self, completion: &Completion) -> Result<(), GroupError> {
         match (self.team(), completion) {
             (Some(team), Completion::Word { from, control, to_all: false, .. }) => team.handle_control(*from, control),
             _ => Ok(()),
@@ -62,7 +70,7 @@ impl NodeRole {
     ///
     /// # Errors
     /// If the membership does not fit the node, which is without a team then.
-    pub(super) fn join(&mut self, membership: &Membership, options: Options) -> Result<(), GroupError> {
+    pub fn join(&mut self, membership: &Membership, options: Options) -> Result<(), GroupError> {
         let (node, others) = self.take();
         match Team::join(node, membership, options) {
             Ok(mut team) => {
@@ -78,13 +86,13 @@ impl NodeRole {
         }
     }
 
-    /// Leaves its team.
-    pub(super) fn leave(mut self) -> Node {
+    /// Leaves the team, if there is one, and returns the node.
+    pub fn leave(mut self) -> Node {
         self.take().0
     }
 
     fn take(&mut self) -> (Node, VecDeque<Completion>) {
-        match self.0.take().expect(SITS) {
+        match self.0.take().expect(FULL) {
             Inner::Alone(node, others) => (*node, others),
             Inner::Member(team) => team.leave(),
         }

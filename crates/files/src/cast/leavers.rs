@@ -3,16 +3,16 @@
 
 use super::message::{CastMessage, FileBatch, Form, VERSION};
 use super::{List, Listener, Options, Served, State, receive, send};
+use crate::copy::parts::Target;
+use crate::copy::{self, Answer, Entry, FileError, Kind, MESSAGE_MAX, Message, Modified};
 use crate::leaver::{Leaver, addresses, rounds, spoiled};
-use crate::team::Options as TeamOptions;
 use std::net::SocketAddrV6;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use strandway_group::Options as TeamOptions;
 use strandway_proto::rng::Random;
 use strandway_proto::units::Rate;
-use strandway_udp::copy::parts::Target;
-use strandway_udp::copy::{self, Answer, Entry, FileError, Kind, MESSAGE_MAX, Message, Modified};
 use strandway_udp::{Config, Node};
 
 /// The most bytes of words that are anything.

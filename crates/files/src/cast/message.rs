@@ -1,9 +1,9 @@
 //! The messages between the two sides of a cast, over the connection between them, as bytes. Reading checks every
 //! length and allocates no more than was received.
 
+use crate::copy::parts::Reader;
+use crate::copy::{FileError, MESSAGE_MAX, Malformed};
 use std::net::{Ipv6Addr, SocketAddrV6};
-use strandway_udp::copy::parts::Reader;
-use strandway_udp::copy::{FileError, MESSAGE_MAX, Malformed};
 
 /// The protocol's version; both sides must have the same.
 pub(super) const VERSION: u16 = 3;

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use strandway_proto::{Rate, Span};
-use strandway_udp::copy::{
+use strandway_files::copy::{
     self, Answer, CopyError, Entry, FileError, Kind, MESSAGE_MAX, Message, Modified, Options, Piece, Server, Status,
     Summary, VERSION,
 };
+use strandway_proto::{Rate, Span};
 use strandway_udp::impair::{Impairment, Wire};
 use strandway_udp::{Completion, Config, Connection, Node, Reason, RemoteRegion};
 

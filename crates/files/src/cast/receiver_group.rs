@@ -4,8 +4,8 @@
 //! A file is wanted if one receiver wants it, and a block if one lacks it. A file batch is done when all receivers have
 //! written it. A failure at one receiver is noted for that receiver, and does not hold up the others.
 
+use crate::copy::{Answer, FileError, Malformed, Message};
 use std::collections::{BTreeMap, BTreeSet};
-use strandway_udp::copy::{Answer, FileError, Malformed, Message};
 
 /// Runs of blocks: first and number, in order.
 type Runs = Vec<(u32, u32)>;
@@ -213,7 +213,7 @@ impl ReceiverGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use strandway_udp::copy::{Entry, Kind, Modified};
+    use crate::copy::{Entry, Kind, Modified};
 
     fn offer(ids: &[u32]) -> Message {
         let entry =

@@ -1,19 +1,19 @@
 //! The side that writes files: it takes one cast after the other.
 
 use super::message::{CastMessage, FileBatch, Form, VERSION};
-use super::node_role::NodeRole;
 use super::{BLOCK_LOG2, CastError, Hashes, List, PATIENCE_MAX, RTT_MAX, step_back, with_list};
-use crate::error::GroupError;
-use crate::team::Options;
+use crate::copy::parts::{DiskEvent, Receiver, Target, Work, parcel_bytes, work};
+use crate::copy::{FileError, Letters, Malformed, Message};
 use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::time::Duration;
+use strandway_group::GroupError;
+use strandway_group::NodeRole;
+use strandway_group::Options;
 use strandway_proto::Span;
 use strandway_proto::repair::Code;
 use strandway_proto::units::Rate;
 use strandway_udp::address::shown;
-use strandway_udp::copy::parts::{DiskEvent, Receiver, Target, Work, parcel_bytes, work};
-use strandway_udp::copy::{FileError, Letters, Malformed, Message};
 use strandway_udp::{Completion, Connection, Membership, Node};
 
 /// The longest that a receiver sleeps before it checks whether to stop.
@@ -193,7 +193,7 @@ impl<'a, S: Fn() -> bool> Session<'a, S> {
             }
             (CastMessage::Planes(planes), true) => {
                 let team = self.role.team().ok_or(Malformed)?;
-                team.planes = planes;
+                team.set_multicast_planes(planes);
                 let members = team.ranks();
                 if !tell(Served::Formed { members, planes }) {
                     return Err(CastError::Stopped);

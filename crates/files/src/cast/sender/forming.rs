@@ -3,9 +3,9 @@
 use super::{Casting, LOOK, State, Status};
 use crate::cast::CastError;
 use crate::cast::message::{CastMessage, Form};
-use crate::error::GroupError;
+use crate::copy::Malformed;
 use std::time::Instant;
-use strandway_udp::copy::Malformed;
+use strandway_group::GroupError;
 use strandway_udp::{Membership, random_secret};
 
 impl<S: Fn() -> bool> Casting<'_, S> {
@@ -129,7 +129,7 @@ impl<S: Fn() -> bool> Casting<'_, S> {
             }
             let planes = heard.into_iter().flatten().fold(own, |planes, heard| planes & heard);
             if let Some(team) = self.role.team() {
-                team.planes = planes;
+                team.set_multicast_planes(planes);
             }
             members.iter().for_each(|&who| {
                 let _ = self.send_message(who, &CastMessage::Planes(planes));

@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use strandway_fabric::kernel::{Feature, Without};
+use strandway_udp::{Feature, Without};
 
 /// A directory that copies are written below.
 #[derive(Debug)]

@@ -38,13 +38,13 @@ pub mod parts {
     pub use super::tree::{Item, Tree};
 }
 
-use crate::error::{Error, Reason};
-use crate::node::{Connection, Node, Operation};
-use crate::{Completion, Region};
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::PathBuf;
 use strandway_proto::{Rate, Span};
+use strandway_udp::{Completion, Region};
+use strandway_udp::{Connection, Node, Operation};
+use strandway_udp::{Error, Reason};
 
 /// The default profile of copies.
 pub const PROFILE: &str = "sdr_auto";
@@ -263,7 +263,7 @@ const fn connection_of(completion: &Completion) -> Option<Connection> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Config;
+    use strandway_udp::Config;
 
     #[test]
     fn a_message_that_is_not_sent_gives_its_memory_back() {

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use strandway_group::cast::{self, CastError, Listener, Options, Served, State, Summary};
+use strandway_files::cast::{self, CastError, Listener, Options, Served, State, Summary};
+use strandway_files::copy::parts::Target;
 use strandway_proto::Rate;
 use strandway_proto::repair::Code;
-use strandway_udp::copy::parts::Target;
 use strandway_udp::{Config, Node};
 use tempfile::TempDir;
 

@@ -1,7 +1,7 @@
 //! Files from one host to many: [`send`] multicasts files and directories, [`receive`] writes them below a directory
 //! and nowhere else.
 //!
-//! The sender calls every receiver and offers its files, as a copy does ([`strandway_udp::copy`]). Blocks that any
+//! The sender calls every receiver and offers its files, as a copy does ([`crate::copy`]). Blocks that any
 //! receiver lacks are cast to all of them, file batch by file batch. A file batch is a reliable broadcast in which receivers repair
 //! each other's losses, so the sender sends hardly more than each byte once. A receiver that dies is left behind; one
 //! that comes late is served when the others have everything. Each receiver keeps its blocks when a cast ends early,
@@ -14,7 +14,6 @@
 #[cfg(test)]
 mod leavers;
 mod message;
-mod node_role;
 mod ready;
 mod receiver;
 mod receiver_group;
@@ -23,17 +22,17 @@ mod sender;
 pub use receiver::{Served, receive};
 pub use sender::{Listener, Progress, State, Status, Summary, send};
 
-use crate::What;
-use crate::error::GroupError;
-use crate::team::{Options as TeamOptions, Team};
+use crate::copy::{CopyError, FileError, Malformed};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use strandway_group::GroupError;
+use strandway_group::What;
+use strandway_group::{Options as TeamOptions, Team};
 use strandway_proto::cast::{Layout, Parity};
 use strandway_proto::repair::Code;
 use strandway_proto::units::Span;
-use strandway_udp::copy::{CopyError, FileError, Malformed};
 use strandway_udp::{Error, parity_chunks};
 
 /// How to cast.

@@ -5,9 +5,6 @@ use super::message::{Message, VERSION};
 use super::sender::{Done, Order, Outcome, Sender, parcel_bytes};
 use super::tree::Tree;
 use super::{CopyError, Letters, Malformed, Options, connection_of};
-use crate::RemoteRegion;
-use crate::error::{Error, Reason};
-use crate::node::{Completion, Connection, Node};
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::os::unix::ffi::OsStringExt;
@@ -16,6 +13,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use strandway_proto::Rate;
+use strandway_udp::RemoteRegion;
+use strandway_udp::{Completion, Connection, Node};
+use strandway_udp::{Error, Reason};
 
 /// The interval at which `each` gets the status and `stop` is asked.
 const LOOK: Duration = Duration::from_millis(100);

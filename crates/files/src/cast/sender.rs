@@ -4,19 +4,19 @@
 mod forming;
 
 use super::message::{CastMessage, FileBatch, VERSION};
-use super::node_role::NodeRole;
 use super::ready::{Ready, Step, hasher};
 use super::receiver_group::ReceiverGroup;
 use super::{BLOCK_LOG2, CastError, Failures, Hashes, Options, PATIENCE_MAX, RTT_MAX, step_back, with_list};
-use crate::error::GroupError;
+use crate::copy::parts::{Order, Outcome, Sender, Tree, parcel_bytes};
+use crate::copy::{CopyError, Letters, Message};
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use strandway_group::GroupError;
+use strandway_group::NodeRole;
 use strandway_proto::units::Span;
-use strandway_udp::copy::parts::{Order, Outcome, Sender, Tree, parcel_bytes};
-use strandway_udp::copy::{CopyError, Letters, Message};
 use strandway_udp::{Completion, Connection, Error, Node, Reason};
 
 /// The interval at which `each` gets the status; also the longest that the sender sleeps.
@@ -95,7 +95,7 @@ pub struct Summary {
     /// Files that did not arrive at a receiver.
     pub failures: Failures,
     /// Sources that could not be read.
-    pub unread: Vec<(PathBuf, strandway_udp::copy::FileError)>,
+    pub unread: Vec<(PathBuf, crate::copy::FileError)>,
 }
 
 /// Casts `sources` to all receivers that answer, into the directories that they serve. The source `a` becomes `a`
@@ -154,7 +154,7 @@ struct Peer {
     messages: VecDeque<CastMessage>,
     bytes: u64,
     files: u64,
-    failures: Vec<(u32, strandway_udp::copy::FileError)>,
+    failures: Vec<(u32, crate::copy::FileError)>,
 }
 
 impl Peer {

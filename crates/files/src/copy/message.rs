@@ -6,8 +6,8 @@
 
 use super::file_error::FileError;
 use super::names::PATH_MAX;
-use crate::RemoteRegion;
 use std::fmt;
+use strandway_udp::RemoteRegion;
 
 /// The protocol's version; both sides must have the same.
 pub const VERSION: u16 = 1;

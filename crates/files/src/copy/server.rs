@@ -7,15 +7,15 @@ use super::receiver::Receiver;
 use super::sender::parcel_bytes;
 use super::target::Target;
 use super::{CopyError, Letters, SLOTS_MAX};
-use crate::Region;
-use crate::address::shown;
-use crate::error::{Error, Reason};
-use crate::node::{Completion, Connection, Node, NodeCounters, Waker};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use strandway_udp::Region;
+use strandway_udp::address::shown;
+use strandway_udp::{Completion, Connection, Node, NodeCounters, Waker};
+use strandway_udp::{Error, Reason};
 
 /// Memory for the parcels of all clients together, in bytes: 1 GiB.
 const MEMORY_MAX: u64 = 1 << 30;

@@ -1,12 +1,12 @@
 //! File batches that wait to be cast, each with the list of its hashes, which a separate thread makes.
 
 use super::{CastError, List, step_back};
-use crate::error::GroupError;
+use crate::copy::parts::Order;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+use strandway_group::GroupError;
 use strandway_proto::repair::Code;
 use strandway_udp::Waker;
-use strandway_udp::copy::parts::Order;
 
 /// A file batch that waits to be cast.
 pub(super) struct Ready {
