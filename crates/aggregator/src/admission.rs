@@ -7,17 +7,18 @@
 
 mod uplink;
 
+use crate::config::{JobConfig, SwitchConfig};
 use crate::permissions::Peer;
 use crate::port::{Above, Order, Share};
-use crate::switch::{JobConfig, JobStatus, SwitchConfig, SwitchEvent};
+use crate::status::{JobStatus, SwitchEvent};
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 use strandway_group::GroupError;
-use strandway_group::aggregation::message::{BYTES, Join, Message, Refusal, Welcome};
-use strandway_group::aggregation::terms::{self, Layout, Terms, WORKERS_MAX};
+use strandway_group::aggregation::message::{BYTES, Join, Layout, Message, Refusal, WORKERS_MAX, Welcome};
+use strandway_group::aggregation::terms::{self, Terms};
 use strandway_switch::who::RACK_MAX;
 use strandway_switch::{SwitchMlProgram, System};
 use strandway_udp::{Completion, Connection, Node, Region, random_secret};

@@ -2,6 +2,7 @@
 #![doc = include_str!("../README.md")]
 
 mod admission;
+mod config;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
@@ -14,10 +15,13 @@ mod port;
 mod registers;
 mod server;
 mod server_shard;
+mod status;
 mod switch;
 
+pub use config::{JobConfig, SwitchConfig};
 pub use port::PortStatus;
 pub use server::{ParameterServer, ServerConfig, ServerEvent};
+pub use status::{JobStatus, SwitchEvent, SwitchStatus};
 pub use strandway_group::aggregation::message::{PORTS_MAX, Refusal};
 pub use strandway_switch::{Aging, Esa, ResultPath, System};
-pub use switch::{JobConfig, JobStatus, Switch, SwitchConfig, SwitchEvent, SwitchStatus};
+pub use switch::Switch;

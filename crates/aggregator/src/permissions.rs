@@ -114,7 +114,8 @@ pub(crate) fn place_of(job: &Job, host: HostId) -> Option<(u8, u8)> {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use strandway_group::aggregation::terms::{Layout, RTT, Terms};
+    use strandway_group::aggregation::message::Layout;
+    use strandway_group::aggregation::terms::{RTT, Terms};
     use strandway_switch::Esa;
 
     const SYSTEM: System = System::Atp;

@@ -31,8 +31,8 @@ pub use server::{Served, Server, serve};
 /// The two sides of a copy without sockets, for callers that carry it in another way than over one connection.
 pub mod parts {
     pub use super::disk::{DiskEvent, Work, work};
-    pub use super::message::Reader;
-    pub use super::receiver::{Receiver, Results};
+    pub use super::message::{Reader, Results};
+    pub use super::receiver::Receiver;
     pub use super::sender::{Done, Order, Outcome, Sender, parcel_bytes};
     pub use super::target::Target;
     pub use super::tree::{Item, Tree};

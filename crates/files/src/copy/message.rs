@@ -83,6 +83,9 @@ pub enum Answer {
     Failed(FileError),
 }
 
+/// The files, by their numbers, that got their names or failed.
+pub type Results = Vec<(u32, Result<(), FileError>)>;
+
 /// A message of either side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
@@ -121,7 +124,7 @@ pub enum Message {
         /// Slots whose parcels are on the server's disk.
         freed: Vec<u16>,
         /// Files that are complete and have their names, and files that failed.
-        results: super::receiver::Results,
+        results: Results,
     },
 }
 

@@ -3,7 +3,7 @@
 use super::digest;
 use super::file_error::FileError;
 use super::journal::Source;
-use super::message::{Answer, Entry, Kind, Malformed, Message, Piece, RUNS_MAX, SIZE_MAX};
+use super::message::{Answer, Entry, Kind, Malformed, Message, Piece, RUNS_MAX, Results, SIZE_MAX};
 use super::names;
 use super::target::{Partial, Target};
 use std::collections::BTreeMap;
@@ -46,9 +46,6 @@ struct Incoming {
     size: u64,
     state: State,
 }
-
-/// The files, by their numbers, that got their names or failed.
-pub type Results = Vec<(u32, Result<(), FileError>)>;
 
 /// One client's copy.
 #[derive(Debug)]

@@ -22,8 +22,8 @@
 //! A parameter server in a process of its own sends `serve 5, version 2, UDP port 2`, and gets a welcome for each
 //! session.
 
-use super::terms::{Layout, WORKERS_MAX};
 use std::fmt;
+use strandway_switch::who::RACK_MAX;
 
 /// The version of these messages.
 pub(super) const VERSION: u8 = 2;
@@ -31,6 +31,8 @@ pub(super) const VERSION: u8 = 2;
 pub const BYTES: usize = 1_280;
 /// The most ports of a switch, each with a thread: the number that fits a message.
 pub const PORTS_MAX: usize = 16;
+/// The most workers of a job: 32 racks of 32. The bitmaps of a header have room for no more.
+pub const WORKERS_MAX: usize = RACK_MAX * RACK_MAX;
 
 const _: () = assert!(89 + 2 * PORTS_MAX + WORKERS_MAX <= BYTES);
 
@@ -51,6 +53,22 @@ pub struct Join {
     pub token: [u8; 16],
     /// SwitchML: each block has exponents of its own.
     pub exponents: bool,
+}
+
+/// The places of a job's workers: the rack of each, and the switch that adds racks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// By worker: its rack. Racks are numbered from 0 on.
+    pub racks: Vec<u8>,
+    /// The rack whose switch adds racks; the number of racks if that switch has no workers of its own.
+    pub top: u8,
+}
+
+impl Layout {
+    /// The layout in which one switch has all workers.
+    pub fn flat(workers: u16) -> Layout {
+        Layout { racks: vec![0; usize::from(workers)], top: 0 }
+    }
 }
 
 /// The answer to a worker or a rack that takes part: the terms.

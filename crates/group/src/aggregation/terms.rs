@@ -1,6 +1,6 @@
 //! The terms of a job between a switch and a worker, and the configuration of their connection.
 
-use super::message::Welcome;
+use super::message::{Layout, Welcome};
 use crate::error::GroupError;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
@@ -27,28 +27,10 @@ const HELD: Span = Span::from_ms(10);
 const WINDOW_MAX: u32 = 4_096;
 /// The most slots of a switch, all ports together: ours.
 pub const SLOTS_MAX: u32 = 1 << 22;
-/// The most workers of a job: 32 racks of 32. The bitmaps of a header have room for no more.
-pub const WORKERS_MAX: usize = RACK_MAX * RACK_MAX;
 /// Host numbers of a rack: its workers, and the server.
 const HOSTS: u32 = 64;
 /// IPv6 and UDP headers.
 const IP_UDP: usize = 48;
-
-/// The places of a job's workers: the rack of each, and the switch that adds racks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
-    /// By worker: its rack. Racks are numbered from 0 on.
-    pub racks: Vec<u8>,
-    /// The rack whose switch adds racks; the number of racks if that switch has no workers of its own.
-    pub top: u8,
-}
-
-impl Layout {
-    /// The layout in which one switch has all workers.
-    pub fn flat(workers: u16) -> Layout {
-        Layout { racks: vec![0; usize::from(workers)], top: 0 }
-    }
-}
 
 /// The values that a job must have in common at its switches and at all workers.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,17 +2,17 @@
 
 use super::elements::{Scale, exponents_of_block, half, read_elements};
 use super::message::{Join, Refusal, Welcome};
-use super::switch_connection::{Apart, SwitchConnection};
+use super::switch_connection::{Apart, SwitchAccess, SwitchConnection};
 use super::terms::{self, Terms};
 use crate::error::GroupError;
-use std::net::{Ipv6Addr, SocketAddrV6};
+use std::net::SocketAddrV6;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use strandway_proto::Packet;
 use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks};
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::program::{Act, Elements, Program};
-use strandway_proto::units::{Rate, Time};
+use strandway_proto::units::Time;
 use strandway_switch::training::AnyWorker;
 use strandway_switch::window::START;
 use strandway_switch::{Exponents, Job, Recovery, SelfClocked, System, Worker, WorkerSettings};
@@ -137,27 +137,6 @@ pub struct Session {
     elements: Vec<i32>,
     /// Datagrams that are not fragments of our switch.
     pub(super) strangers: u64,
-}
-
-/// The data that a rank needs to reach its switch.
-#[derive(Clone, Debug)]
-pub struct SwitchAccess<'a> {
-    /// The worker's own address.
-    pub ours: Ipv6Addr,
-    /// The admission address of the job at the switch.
-    pub admission: SocketAddrV6,
-    /// The job's key.
-    pub key: &'a [u8],
-    /// The longest wait for the switch's answer.
-    pub patience: Duration,
-    /// A switch that is silent for this time counts as gone.
-    pub silence: Duration,
-    /// Bytes of the socket's buffers.
-    pub socket_buffer: usize,
-    /// The share of arriving fragments that is dropped, for tests and experiments.
-    pub loss: f64,
-    /// The rate at which the worker receives.
-    pub rate: Rate,
 }
 
 impl Session {
