@@ -1,37 +1,24 @@
-//! Executes steps with `ip`, `tc` and `nsenter`, one process per step.
+//! Builds, changes and removes fabrics.
 
 use crate::check::check;
+use crate::command::LinuxError;
+use crate::execute::carry_out;
+use crate::fabric::Team;
 use crate::failure::{Failures, Target};
 use crate::lines;
-use crate::queue::PROGRAM;
+use crate::namespace::netns;
 use crate::ready::until_ready;
 use crate::routers;
-use crate::state::{self, Running, State, folder, netns};
-use crate::steps::{Step, Tool, build, change, regroup};
-use crate::teams::{TEAM_MAX, Team};
+use crate::state::{self, Running, State, folder};
+use crate::step::{Step, Tool};
+use crate::steps::{build, change, regroup};
+use crate::teams::TEAM_MAX;
 use crate::{Copying, LinuxFabric, Node};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fmt;
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
 use strandway_fabric::usid::{Element, Stop};
-
-/// An error: a sentence with a remedy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinuxError(pub String);
-
-impl fmt::Display for LinuxError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
-
-impl std::error::Error for LinuxError {}
 
 /// The result of [`up`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -386,101 +373,4 @@ pub fn prepare<'a>(name: &str, failures: impl Iterator<Item = &'a Failures>) -> 
     let whole = Failures::default();
     let steps = failures.flat_map(|failures| change(&fabric, &whole, failures));
     steps.filter(|step| step.tool == Tool::Clang).try_for_each(|step| carry_out(&step))
-}
-
-/// Compiles the program of a port with the definitions in the line, unless its object file exists. The kernel runs it
-/// with root's rights, so a file counts only if no other user can have written it.
-fn compile(line: &str) -> Result<(), LinuxError> {
-    let (object, definitions) = line.split_once(' ').unwrap_or((line, ""));
-    match fs::symlink_metadata(object) {
-        Ok(there) if is_ours(&there) => return Ok(()),
-        Ok(_) => return Err(LinuxError(format!("{object}: another user can have written it; remove it"))),
-        Err(_) => {}
-    }
-    let mut arguments: Vec<&str> = "-O2 -g -target bpf -x c -c -o".split(' ').collect();
-    arguments.push(object);
-    arguments.extend(definitions.split_whitespace());
-    arguments.push("-");
-    let output = run(None, "clang", &arguments, PROGRAM)?;
-    if output.status.success() {
-        let readable = fs::set_permissions(object, fs::Permissions::from_mode(0o644));
-        return readable.map_err(|e| LinuxError(format!("{object}: {e}")));
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let first = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason was given");
-    Err(LinuxError(format!("`clang` cannot compile the program of a port: {first}; it must know `-target bpf`")))
-}
-
-/// Is it a plain file that belongs to this user, and that no one else can write?
-fn is_ours(file: &fs::Metadata) -> bool {
-    file.is_file() && file.uid() == rustix::process::geteuid().as_raw() && file.mode() & 0o022 == 0
-}
-
-/// Executes one step.
-pub(crate) fn carry_out(step: &Step) -> Result<(), LinuxError> {
-    let (program, arguments): (&str, &[&str]) = match step.tool {
-        Tool::Clang => return step.lines.iter().try_for_each(|line| compile(line)),
-        Tool::Sysctl => ("sh", &["-c", "while read -r key value; do echo $value > /proc/sys/$key || exit 1; done"]),
-        Tool::Ip => ("ip", &["-batch", "-"]),
-        Tool::Tc => ("tc", &["-batch", "-"]),
-        Tool::Ethtool => ("sh", &["-c", "while read -r line; do ethtool $line || exit 1; done"]),
-    };
-    let output = run(step.namespace.as_deref(), program, arguments, &(step.lines.join("\n") + "\n"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    // "Command failed -:3" names the line.
-    let number = said.split("Command failed -:").nth(1).and_then(|rest| rest.split_whitespace().next()?.parse().ok());
-    let line = number.and_then(|n: usize| step.lines.get(n.checked_sub(1)?)).map_or("", String::as_str);
-    let first = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason was given");
-    let place = step.namespace.as_deref().unwrap_or("this namespace");
-    Err(LinuxError(format!("in {place}, `{program} {line}`: {first}")))
-}
-
-/// Runs a program, in a namespace if one is named. It gets a process group of its own, so that Ctrl-C ends a build
-/// between steps and not within one.
-pub(crate) fn run(
-    namespace: Option<&str>,
-    program: &str,
-    arguments: &[&str],
-    input: &str,
-) -> Result<Output, LinuxError> {
-    let mut command = match namespace {
-        Some(namespace) => {
-            let mut command = Command::new("nsenter");
-            command.arg(format!("--net={}", netns(namespace).display())).arg("--").arg(program);
-            command
-        }
-        None => Command::new(program),
-    };
-    let missing = |e: std::io::Error| {
-        let program = command_name(namespace, program);
-        let remedy = match program {
-            "nsenter" => "install util-linux",
-            "clang" => "install clang",
-            routers::CONTROL => "install smcroute (apt install smcroute)",
-            _ => "install iproute2, 6.1 or later",
-        };
-        LinuxError(format!("`{program}` cannot be run: {e}; {remedy}"))
-    };
-    let mut child = command
-        .args(arguments)
-        .process_group(0)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(missing)?;
-    // A program that ends before it has read all input gives the reason on standard error.
-    let mut pipe = child.stdin.take().expect("a pipe was asked for");
-    let input = input.to_string();
-    let writer = std::thread::spawn(move || pipe.write_all(input.as_bytes()));
-    let output = child.wait_with_output().map_err(missing)?;
-    let _ = writer.join();
-    Ok(output)
-}
-
-fn command_name<'a>(namespace: Option<&str>, program: &'a str) -> &'a str {
-    if namespace.is_some() { "nsenter" } else { program }
 }
