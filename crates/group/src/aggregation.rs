@@ -1,31 +1,16 @@
-//! Gradients added by a switch on the wire: the programs of `strandway-switch` in a process with real bytes, and
-//! workers that use it.
+//! Gradients added by a switch on the wire: workers that use a switch.
 //!
-//! [`Switch`] is the process. [`Team::join_switch`](crate::Team::join_switch) makes a team its workers, and
+//! [`Team::join_switch`](crate::Team::join_switch) makes a team the workers of a switch, and
 //! [`Team::all_reduce`](crate::Team::all_reduce) adds up buffers, by the switch or, if the switch is gone, by a ring of
-//! messages.
+//! messages. The switch itself is a process of the crate `strandway-aggregator`. It shares [`message`] and [`terms`]
+//! with the workers.
 
-mod admission;
 mod elements;
-#[cfg(test)]
-mod hostile;
-#[cfg(test)]
-mod leavers;
-mod message;
-mod permissions;
-mod port;
+pub mod message;
 mod reduce;
-mod server;
-mod server_shard;
-mod switch;
-mod switch_connection;
-mod terms;
-mod worker;
+pub mod switch_connection;
+pub mod terms;
+pub mod worker;
 
-pub use elements::Scale;
-pub use message::{PORTS_MAX, Refusal};
-pub use port::PortStatus;
+pub use elements::{Scale, read_elements};
 pub use reduce::{By, InNetwork, NetworkOptions, Reduced, Why};
-pub use server::{ParameterServer, ServerConfig, ServerEvent};
-pub use strandway_switch::{Aging, Esa, ResultPath, System};
-pub use switch::{JobConfig, JobStatus, Switch, SwitchConfig, SwitchEvent, SwitchStatus};

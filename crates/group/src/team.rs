@@ -76,8 +76,11 @@ impl Options {
         }
     }
 
-    /// The port after one that is taken.
-    pub(crate) fn next_port(&self, taken: Option<u16>) -> Result<u16, GroupError> {
+    /// The port of group addresses after one that is taken, within [`Options::PORTS`].
+    ///
+    /// # Errors
+    /// If there is none: the text names the ports that are taken.
+    pub fn next_port(&self, taken: Option<u16>) -> Result<u16, GroupError> {
         let next = taken.and_then(|port| port.checked_add(1)).filter(|next| next - self.port < Options::PORTS);
         next.ok_or_else(|| {
             let last = self.port.saturating_add(Options::PORTS - 1);
@@ -290,8 +293,12 @@ impl Team {
         (self.node, self.others)
     }
 
-    /// Tests the planes between two operations; other completions are set aside.
-    pub(crate) fn try_planes(&mut self) -> Result<u32, GroupError> {
+    /// Tests the planes between two operations, at all ranks at the same time. Returns the planes on which every other
+    /// rank was heard on every tree, one bit each. Other completions are set aside.
+    ///
+    /// # Errors
+    /// If a socket fails.
+    pub fn try_planes(&mut self) -> Result<u32, GroupError> {
         let mut later = Vec::new();
         let heard = self.probe(|_, completion| {
             later.push(completion);
@@ -390,6 +397,12 @@ impl Team {
     /// from rank to rank by unicast in a chain.
     pub const fn multicast_planes(&self) -> u32 {
         self.planes
+    }
+
+    /// Uses these planes for multicast from now on, one bit each. Members that have joined by a
+    /// [`NodeRole`](crate::NodeRole) use none before: they test them by [`Team::try_planes`], and must all use the same.
+    pub const fn set_multicast_planes(&mut self, planes: u32) {
+        self.planes = planes;
     }
 
     /// From now on a rank that is silent for this time counts as dead.

@@ -1,10 +1,12 @@
 //! Checks which features for fabrics of namespaces this machine has.
 
+use crate::command::run;
+use crate::execute::carry_out;
+use crate::fabric::FOLDER;
 use crate::lines::whole_frames;
 use crate::queue::{CLASSES, Object};
-use crate::run::{carry_out, run};
-use crate::state::{self, FOLDER};
-use crate::steps::{Step, Tool};
+use crate::state;
+use crate::step::{Step, Tool};
 use crate::{Copying, LinuxFabric};
 use serde::Serialize;
 use std::path::Path;

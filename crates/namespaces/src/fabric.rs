@@ -1,13 +1,14 @@
 //! The description of a fabric: hosts, switches and their ports, by number.
 
 use crate::line::Line;
-use crate::state::FOLDER;
-use crate::teams::Team;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use strandway_fabric::datagram;
 use strandway_fabric::usid::{Clos, Pods};
 use strandway_proto::Rate;
+
+/// The place of all fabrics' state: a folder each, with `fabric.toml` and a node file per host.
+pub const FOLDER: &str = "/run/strandway";
 
 /// The most hosts of a fabric on one machine. Ours: two cores can still keep them busy.
 pub const HOSTS_MAX: u32 = 64;
@@ -136,6 +137,27 @@ pub struct Marking {
     pub chance_ppm: u32,
     /// Do ports that lead to hosts mark as well?
     pub last_hop: bool,
+}
+
+/// A set of hosts for which switches copy packets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Team {
+    /// Its number in group addresses ([`GroupAddress::team`](strandway_fabric::multicast::GroupAddress::team)).
+    pub number: u16,
+    /// Its members, in rising order.
+    pub hosts: Vec<u16>,
+}
+
+impl Team {
+    /// The number of the team of all hosts.
+    pub const ALL: u16 = 0;
+}
+
+impl fmt::Display for Team {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hosts: Vec<String> = self.hosts.iter().map(|host| format!("h{host}")).collect();
+        write!(f, "{} ({})", self.number, hosts.join(" "))
+    }
 }
 
 /// A host or a switch.

@@ -1,10 +1,12 @@
 //! Deliberate failures, and their effect on each port.
 
-use crate::queue::WHOLE;
 use crate::{LinuxFabric, Node, Port};
 use std::collections::BTreeSet;
 use std::fmt;
 use strandway_fabric::quantity;
+
+/// Millionths of a whole.
+pub(crate) const WHOLE: u32 = 1_000_000;
 
 /// The forms of targets.
 const FORMS: &str = "write link:p0:t0-0:t1-1, port:h0:p1, plane:p1, switch:p0:t1-1, loss:p0:2%, loss:all:1%:8 (in runs of 8), \

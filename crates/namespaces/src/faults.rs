@@ -1,7 +1,7 @@
 //! A scenario's faults as failures of a fabric of namespaces, in order of time.
 
-use crate::queue::WHOLE;
-use crate::{Failures, LinuxFabric, Loss, Node, Place, Target};
+use crate::failure::{Failures, Loss, Place, Target, WHOLE};
+use crate::{LinuxFabric, Node};
 use std::collections::BTreeSet;
 use strandway_fabric::fault::{FaultKind, FaultPlan};
 use strandway_fabric::loss::Burst;

@@ -2,8 +2,9 @@
 
 use crate::LinuxError;
 use crate::line::{Carried, End, Line, Losses, Reorder, carry};
-use crate::state::{State, folder, netns};
-use crate::steps::{Step, Tool};
+use crate::namespace::netns;
+use crate::state::{State, folder};
+use crate::step::{Step, Tool};
 use crate::{LinuxFabric, Node};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! Probes every link of a fabric and names the broken ones.
 
+use crate::command::LinuxError;
 use crate::probe::{plain_sockets, silence};
-use crate::run::LinuxError;
 use crate::state::State;
 use std::net::{SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};

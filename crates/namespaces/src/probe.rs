@@ -4,8 +4,9 @@ mod copies;
 
 pub use copies::{Copied, probe_copies};
 
-use crate::run::LinuxError;
-use crate::state::{State, move_into, netns};
+use crate::command::LinuxError;
+use crate::namespace::{move_into, netns};
+use crate::state::State;
 use crate::{LinuxFabric, Node};
 use nix::sys::socket::setsockopt;
 use nix::{libc, setsockopt_impl, sockopt_impl};

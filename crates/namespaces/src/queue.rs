@@ -5,7 +5,7 @@
 //! joins the queue, by the bytes that wait. The program is compiled for its numbers, and the object file is named after
 //! them.
 
-use crate::failure::PortState;
+use crate::failure::{PortState, WHOLE};
 use crate::{LinuxFabric, Node, Port};
 use strandway_fabric::datagram::{CONTROL_DSCP, TRIMMED};
 
@@ -21,9 +21,6 @@ const ETHERNET: u64 = 14;
 
 /// More bytes than the largest batch that a socket sends at once, headers included.
 const BATCH: u64 = 70_000;
-
-/// Millionths of a whole.
-pub(crate) const WHOLE: u32 = 1_000_000;
 
 /// Guaranteed shares of a port's rate, in hundredths, for control, data and packets trimmed here. Control and trimmed
 /// packets have priority, but data keeps the last hundredth; in the simulator it may get nothing.

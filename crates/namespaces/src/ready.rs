@@ -3,8 +3,8 @@
 //! A port that is set up gets a carrier at once, but the kernel notices the carrier at the other end a little later, in
 //! a task of its own. Until then it drops everything that the other end sends, and counts it nowhere.
 
+use crate::command::{LinuxError, run};
 use crate::failure::Failures;
-use crate::run::{LinuxError, run};
 use crate::{LinuxFabric, Node, Port};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,10 +4,11 @@
 //! `smcrouted` of the package `smcroute`, with a file of routes: one route per source, group and incoming port. A route
 //! lists the ports that get a copy.
 
+use crate::command::{LinuxError, run};
+use crate::fabric::Team;
 use crate::fabric::port_to;
-use crate::run::{LinuxError, run};
-use crate::state::{folder, netns};
-use crate::teams::Team;
+use crate::namespace::netns;
+use crate::state::folder;
 use crate::{LinuxFabric, Node};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};

@@ -1,25 +1,18 @@
 //! The stored state of a fabric while it is up: a folder under `/run`. A restart of the machine empties that folder,
 //! and removes the namespaces as well.
 
+use crate::command::LinuxError;
+use crate::fabric::{FOLDER, Team};
 use crate::failure::{Failures, Target};
-use crate::run::LinuxError;
-use crate::teams::Team;
+use crate::namespace::{NAMESPACES, netns};
 use crate::{LinuxFabric, Node};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 #[cfg(doc)]
 use strandway_fabric::usid::Element;
-
-/// The place of all fabrics' state: a folder each, with `fabric.toml` and a node file per host.
-pub const FOLDER: &str = "/run/strandway";
-
-/// The folder in which iproute2 keeps namespaces.
-const NAMESPACES: &str = "/run/netns";
 
 /// The stored state of a fabric.
 #[derive(Debug, Serialize, Deserialize)]
@@ -210,20 +203,6 @@ pub(crate) fn fresh(name: &str) -> Result<PathBuf, LinuxError> {
 /// The folder of a fabric.
 pub fn folder(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
-}
-
-/// The file of a namespace.
-pub fn netns(namespace: &str) -> PathBuf {
-    Path::new(NAMESPACES).join(namespace)
-}
-
-/// Moves the calling thread into a network namespace, by its file.
-///
-/// # Errors
-/// If there is no such namespace, or this process may not enter it.
-pub fn move_into(namespace: &Path) -> std::io::Result<()> {
-    let file = File::open(namespace)?;
-    Ok(move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?)
 }
 
 /// The names of all fabrics with a stored state.

@@ -1,10 +1,11 @@
 //! The state of a fabric: its failures, and the counters of each port.
 
+use crate::command::{LinuxError, run};
+use crate::fabric::Team;
+use crate::failure::WHOLE;
 use crate::lines::{self, LineStatus};
-use crate::queue::{TRIMMED_QUEUE, WHOLE};
-use crate::run::{LinuxError, run};
+use crate::queue::TRIMMED_QUEUE;
 use crate::state::State;
-use crate::teams::Team;
 use crate::{LinuxFabric, Node, Port};
 use serde::Serialize;
 use serde_json::Value;

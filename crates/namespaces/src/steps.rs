@@ -1,60 +1,15 @@
 //! The steps of building and changing a fabric, as data: lines for `ip`, `tc`, a compiler and the kernel's settings,
 //! namespace by namespace.
 
-use crate::failure::Failures;
+use crate::fabric::Team;
+use crate::failure::{Failures, WHOLE};
 use crate::lines::{ENDS, whole_frames};
-use crate::queue::{Object, Queue, WHOLE, arrivals, burst, queue};
-use crate::teams::{Team, disband, form};
+use crate::queue::{Object, Queue, arrivals, burst, queue};
+use crate::step::{Step, Tool};
+use crate::teams::{disband, form};
 use crate::{Copying, LinuxFabric, Node, Port};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use strandway_fabric::usid::{Clos, SwitchTable};
-
-/// The tool that reads the lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Tool {
-    /// `PATH VALUE` below `/proc/sys`.
-    Sysctl,
-    /// `ip -batch`.
-    Ip,
-    /// `tc -batch`.
-    Tc,
-    /// `ethtool`, a process per line.
-    Ethtool,
-    /// `clang -target bpf`: the object file to make, unless it exists, and its definitions.
-    Clang,
-}
-
-/// Lines for one tool in one namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// The namespace; `None` for that of this process.
-    pub namespace: Option<String>,
-    /// The tool that reads the lines.
-    pub tool: Tool,
-    /// Lines, read in this order.
-    pub lines: Vec<String>,
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = self.namespace.as_deref().unwrap_or("here");
-        for line in &self.lines {
-            writeln!(
-                f,
-                "{place}: {}{line}",
-                match self.tool {
-                    Tool::Sysctl => "sysctl ",
-                    Tool::Ip => "ip ",
-                    Tool::Tc => "tc ",
-                    Tool::Ethtool => "ethtool ",
-                    Tool::Clang => "clang ",
-                }
-            )?;
-        }
-        Ok(())
-    }
-}
 
 /// All steps that build a fabric from nothing.
 pub fn build(fabric: &LinuxFabric) -> Vec<Step> {

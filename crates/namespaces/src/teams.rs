@@ -5,12 +5,10 @@
 //! port at which such packets arrive; the filter sends a copy to every port further down the tree. The trees are those
 //! of [`strandway_fabric::multicast`], walked link by link.
 
-use crate::fabric::port_to;
+use crate::fabric::{Team, port_to};
 use crate::faults::node;
 use crate::{LinuxFabric, Node};
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use strandway_fabric::multicast::{GroupAddress, Members, Tree};
 use strandway_fabric::topology::{Level, LongLink, Pods, Shape, SitesShape};
 use strandway_fabric::{NodeId, Topology};
@@ -27,19 +25,7 @@ const COPIES_MAX: usize = 32;
 /// The preference of team 0 among a port's filters, after the filter that loses arriving packets (`queue.rs`).
 const PREFERENCE: u32 = 2;
 
-/// A set of hosts for which switches copy packets.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Team {
-    /// Its number in group addresses ([`GroupAddress::team`]).
-    pub number: u16,
-    /// Its members, in rising order.
-    pub hosts: Vec<u16>,
-}
-
 impl Team {
-    /// The number of the team of all hosts.
-    pub const ALL: u16 = 0;
-
     /// The teams of a fabric with `hosts` hosts for these groups: the team of all hosts, and one for each other set of
     /// members.
     pub fn of_groups(hosts: u16, groups: &[Members]) -> Vec<Team> {
@@ -82,13 +68,6 @@ fn sorted(group: &Members) -> Vec<u16> {
     let mut hosts: Vec<u16> = group.hosts().iter().map(|host| host.0 as u16).collect();
     hosts.sort_unstable();
     hosts
-}
-
-impl fmt::Display for Team {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hosts: Vec<String> = self.hosts.iter().map(|host| format!("h{host}")).collect();
-        write!(f, "{} ({})", self.number, hosts.join(" "))
-    }
 }
 
 impl LinuxFabric {

@@ -10,7 +10,7 @@ const LAYERS: [&[&str]; 9] = [
     &["collective", "switch"],
     &["sim", "udp", "namespaces", "import"],
     &["group"],
-    &["lab"],
+    &["lab", "aggregator", "files"],
     &["testbed", "reproduce"],
     &["cli"],
     &["python"],
@@ -102,11 +102,15 @@ fn the_lower_crates_need_nothing_from_outside() {
     assert_eq!(dependencies(&manifests["import"]).0, three, "of ours, import depends on these alone");
     let (lab, _) = dependencies(&manifests["lab"]);
     assert!(lab.contains("proto") && lab.contains("sim") && !lab.contains("cli"), "{lab:?}");
-    for name in ["udp", "group", "namespaces"] {
+    for name in ["udp", "group", "aggregator", "files", "namespaces"] {
         assert!(!lab.contains(name), "a program that only simulates builds no sockets: {lab:?}");
     }
     let (testbed, _) = dependencies(&manifests["testbed"]);
     assert!(testbed.contains("udp") && !testbed.contains("sim"), "{testbed:?}");
+    let (aggregator, _) = dependencies(&manifests["aggregator"]);
+    assert!(aggregator.contains("switch") && !aggregator.contains("sim"), "{aggregator:?}");
+    let own = ["group", "proto", "udp"].map(String::from).into();
+    assert_eq!(dependencies(&manifests["files"]).0, own, "of ours, files depends on these alone");
     let (reproduce, _) = dependencies(&manifests["reproduce"]);
     assert!(reproduce.contains("lab") && !reproduce.contains("udp"), "{reproduce:?}");
     let (cli, _) = dependencies(&manifests["cli"]);
@@ -186,7 +190,7 @@ fn a_manifest_is_read_as_cargo_reads_it() {
 #[test]
 fn only_times_of_arrival_read_the_wall_clock() {
     let crates: PathBuf = [env!("CARGO_MANIFEST_DIR"), ".."].iter().collect();
-    for name in ["proto", "fabric", "erasure", "collective", "switch", "udp", "group"] {
+    for name in ["proto", "fabric", "erasure", "collective", "switch", "udp", "group", "aggregator", "files"] {
         let mut found = Vec::new();
         files_with("SystemTime", &crates.join(name).join("src"), &mut found);
         // The kernel stamps datagrams with it. A node takes no time of arrival before its last turn, or after now.

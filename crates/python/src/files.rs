@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use strandway_files::cast::{self as casting, CastError, Listener, State};
+use strandway_files::copy::parts::Target;
+use strandway_files::copy::{self as copying, CopyError, Options, PROFILE, Server, shown};
 use strandway_group::Options as TeamOptions;
-use strandway_group::cast::{self as casting, CastError, Listener, State};
 use strandway_lab::{parse_rate, parse_span};
 use strandway_proto::{Rate, Span};
-use strandway_udp::copy::parts::Target;
-use strandway_udp::copy::{self as copying, CopyError, Options, PROFILE, Server, shown};
 use strandway_udp::{Config, Node};
 
 /// Ports, rates and patience of the command line's commands.

@@ -6,7 +6,6 @@ pub mod asynchronous;
 mod cipher;
 mod clock;
 mod config;
-pub mod copy;
 mod deadlines;
 mod distance;
 pub mod doctor;

@@ -5,7 +5,6 @@
 mod api;
 mod asynchronous;
 mod bad_wire;
-mod copy;
 mod fuzz_corpus;
 mod groups;
 mod hostile;

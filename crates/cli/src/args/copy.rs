@@ -4,9 +4,9 @@ use super::WireArgs;
 use clap::Args as ClapArgs;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use strandway_files::copy::PROFILE;
 use strandway_lab::{parse_rate, parse_span};
 use strandway_proto::{Rate, Span};
-use strandway_udp::copy::PROFILE;
 
 pub(super) const EXAMPLES: &str = "\
 One side serves a directory; the other side copies files into it. Every byte is encrypted, and every file is checked with a BLAKE3

@@ -8,11 +8,11 @@ use crate::progress::{self, RealBar};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use strandway_group::cast::{self, CastError, Listener, Options, Served, State, Status, Summary};
+use strandway_files::cast::{self, CastError, Listener, Options, Served, State, Status, Summary};
+use strandway_files::copy::parts::Target;
+use strandway_files::copy::shown;
 use strandway_proto::Rate;
 use strandway_testbed::NodeFile;
-use strandway_udp::copy::parts::Target;
-use strandway_udp::copy::shown;
 use strandway_udp::{Config, Node};
 
 /// The default port of a receiver: the one after that of `copy`, ours.
@@ -214,8 +214,8 @@ fn json(args: &CastArgs, summary: &Summary) -> String {
             "files": r.files,
         })
     };
-    let failure = |(who, path, why): &(String, std::path::PathBuf, strandway_udp::copy::FileError)| serde_json::json!({ "receiver": who, "path": shown(path), "why": why.to_string() });
-    let unread = |(path, why): &(std::path::PathBuf, strandway_udp::copy::FileError)| serde_json::json!({ "path": shown(path), "why": why.to_string() });
+    let failure = |(who, path, why): &(String, std::path::PathBuf, strandway_files::copy::FileError)| serde_json::json!({ "receiver": who, "path": shown(path), "why": why.to_string() });
+    let unread = |(path, why): &(std::path::PathBuf, strandway_files::copy::FileError)| serde_json::json!({ "path": shown(path), "why": why.to_string() });
     let object = serde_json::json!({
         "format": 1,
         "kind": "cast",

@@ -11,9 +11,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use strandway_files::copy::{self, CopyError, Options, Served, Server, Status, Summary, shown};
 use strandway_proto::Span;
 use strandway_testbed::NodeFile;
-use strandway_udp::copy::{self, CopyError, Options, Served, Server, Status, Summary, shown};
 use strandway_udp::{Config, Node};
 
 /// The default port of a server: the one after that of `perf`, ours.

@@ -13,10 +13,11 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use strandway_group::aggregation::{
-    Esa, JobConfig, NetworkOptions, ParameterServer, ResultPath, ServerConfig, ServerEvent, Switch, SwitchConfig,
-    SwitchEvent, SwitchStatus, System,
+use strandway_aggregator::{
+    Esa, JobConfig, ParameterServer, ResultPath, ServerConfig, ServerEvent, Switch, SwitchConfig, SwitchEvent,
+    SwitchStatus, System,
 };
+use strandway_group::aggregation::NetworkOptions;
 use strandway_proto::rng::{Random, StreamKind};
 use strandway_udp::address;
 

@@ -22,52 +22,80 @@
 //! A parameter server in a process of its own sends `serve 5, version 2, UDP port 2`, and gets a welcome for each
 //! session.
 
-use super::terms::{Layout, WORKERS_MAX};
 use std::fmt;
+use strandway_switch::who::RACK_MAX;
 
 /// The version of these messages.
 pub(super) const VERSION: u8 = 2;
 /// Bytes of a message, including the zeros after its end.
-pub(super) const BYTES: usize = 1_280;
+pub const BYTES: usize = 1_280;
 /// The most ports of a switch, each with a thread: the number that fits a message.
 pub const PORTS_MAX: usize = 16;
+/// The most workers of a job: 32 racks of 32. The bitmaps of a header have room for no more.
+pub const WORKERS_MAX: usize = RACK_MAX * RACK_MAX;
 
 const _: () = assert!(89 + 2 * PORTS_MAX + WORKERS_MAX <= BYTES);
 
-/// The request of a worker to take part.
+/// The request of a worker to take part in a session of its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Join {
-    pub(super) worker: u16,
-    pub(super) workers: u16,
-    pub(super) elements: u16,
-    pub(super) window: u32,
-    pub(super) epoch: u32,
-    pub(super) token: [u8; 16],
+pub struct Join {
+    /// The worker's number, from 0 on.
+    pub worker: u16,
+    /// The number of workers.
+    pub workers: u16,
+    /// Elements of a fragment.
+    pub elements: u16,
+    /// The most fragments that the worker wants under way.
+    pub window: u32,
+    /// The number of the team's session, from 1 on.
+    pub epoch: u32,
+    /// The token of the team, which tells it from other teams with the job's key.
+    pub token: [u8; 16],
     /// SwitchML: each block has exponents of its own.
-    pub(super) exponents: bool,
+    pub exponents: bool,
+}
+
+/// The places of a job's workers: the rack of each, and the switch that adds racks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// By worker: its rack. Racks are numbered from 0 on.
+    pub racks: Vec<u8>,
+    /// The rack whose switch adds racks; the number of racks if that switch has no workers of its own.
+    pub top: u8,
+}
+
+impl Layout {
+    /// The layout in which one switch has all workers.
+    pub fn flat(workers: u16) -> Layout {
+        Layout { racks: vec![0; usize::from(workers)], top: 0 }
+    }
 }
 
 /// The answer to a worker or a rack that takes part: the terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Welcome {
-    pub(super) system: u8,
-    pub(super) job: u16,
-    pub(super) elements: u16,
+pub struct Welcome {
+    /// The number of the switch's system ([`system_of`](super::terms::system_of)).
+    pub system: u8,
+    /// The number of the job.
+    pub job: u16,
+    /// Elements of a fragment.
+    pub elements: u16,
     /// The receiver's rack.
-    pub(super) rack: u8,
-    pub(super) window: u32,
+    pub rack: u8,
+    /// The most fragments under way.
+    pub window: u32,
     /// Slots of each port.
-    pub(super) slots: u32,
+    pub slots: u32,
     /// The secret that seals the receiver's fragments.
-    pub(super) up: [u8; 32],
+    pub up: [u8; 32],
     /// The secret that seals the switch's fragments, for all its receivers in the session.
-    pub(super) down: [u8; 32],
+    pub down: [u8; 32],
     /// The racks of all workers.
-    pub(super) layout: Layout,
+    pub layout: Layout,
     /// A round trip between a worker and its switch, in microseconds.
-    pub(super) rtt: u32,
+    pub rtt: u32,
     /// UDP ports, at the address of the connection.
-    pub(super) ports: Vec<u16>,
+    pub ports: Vec<u16>,
 }
 
 /// The reason why a worker cannot take part.
@@ -134,17 +162,21 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// A message.
+/// A message between a switch and a worker, a rack or a parameter server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Message {
+pub enum Message {
+    /// A worker asks to take part.
     Join(Join),
     /// A rack passes on a worker's request.
     Pass(Join),
     /// A parameter server offers itself; its fragments come from, and go to, this UDP port.
     Serve {
+        /// The UDP port.
         port: u16,
     },
+    /// The receiver takes part, on these terms.
     Welcome(Box<Welcome>),
+    /// The receiver does not take part, for this reason.
     Refused(Refusal),
 }
 
@@ -187,7 +219,7 @@ impl Reader<'_> {
 
 impl Message {
     /// The bytes of the message.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(BYTES);
         match self {
             Message::Join(join) | Message::Pass(join) => {
@@ -227,7 +259,7 @@ impl Message {
 
     /// Reads a message; `None` if the bytes are not a message. A message of another version is read as a refusal for
     /// that reason.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Message> {
+    pub fn decode(bytes: &[u8]) -> Option<Message> {
         let mut reader = Reader(bytes);
         let kind = reader.u8()?;
         if reader.u8()? != VERSION {

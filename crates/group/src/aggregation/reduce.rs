@@ -1,10 +1,10 @@
 //! `all_reduce` of real buffers: by a switch, or by a ring if there is none. All ranks agree which of the two it is.
 
 use super::elements::Scale;
-use super::message::Join;
-use super::switch_connection::Apart;
-use super::terms::{self, WORKERS_MAX};
-use super::worker::{Operation, Session, SwitchAccess};
+use super::message::{Join, WORKERS_MAX};
+use super::switch_connection::{Apart, SwitchAccess};
+use super::terms;
+use super::worker::{Operation, Session};
 use crate::ballot::{AGAIN, BEGUN, BEGUN_AGAIN, DIFFERS, DONE, FAILED};
 use crate::error::GroupError;
 use crate::messages::Prepared;

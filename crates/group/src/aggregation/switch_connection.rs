@@ -2,13 +2,13 @@
 
 use super::message::{BYTES, Join, Message, Refusal, Welcome};
 use super::terms;
-use super::worker::SwitchAccess;
 use crate::error::GroupError;
-use std::net::SocketAddrV6;
+use std::net::{Ipv6Addr, SocketAddrV6};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use strandway_proto::units::Rate;
 use strandway_udp::address::shown;
 use strandway_udp::{Completion, Node, Reason};
 
@@ -17,13 +17,37 @@ const NAP: Duration = Duration::from_millis(50);
 /// The time between two attempts to join a session that another team holds: ours.
 const AGAIN: Duration = Duration::from_millis(100);
 
+/// The data that a rank needs to reach its switch.
+#[derive(Clone, Debug)]
+pub struct SwitchAccess<'a> {
+    /// The worker's own address.
+    pub ours: Ipv6Addr,
+    /// The admission address of the job at the switch.
+    pub admission: SocketAddrV6,
+    /// The job's key.
+    pub key: &'a [u8],
+    /// The longest wait for the switch's answer.
+    pub patience: Duration,
+    /// A switch that is silent for this time counts as gone.
+    pub silence: Duration,
+    /// Bytes of the socket's buffers.
+    pub socket_buffer: usize,
+    /// The share of arriving fragments that is dropped, for tests and experiments.
+    pub loss: f64,
+    /// The rate at which the worker receives.
+    pub rate: Rate,
+}
+
 /// The reason why a worker does not take part.
-pub(super) enum Apart {
+#[derive(Debug)]
+pub enum Apart {
     /// There is no switch, or none with this key.
     Silent(String),
     /// The switch has answered, and has then been silent: it may be busy.
     Paused(String),
+    /// The switch has refused the worker.
     Refused(Refusal),
+    /// A socket failed, an option is invalid, or the caller asked it to stop.
     Failed(GroupError),
 }
 
@@ -38,7 +62,7 @@ impl std::fmt::Display for Apart {
 }
 
 /// A connection to a switch. A thread of its own keeps it alive, so its worker may compute for any time.
-pub(super) struct SwitchConnection {
+pub struct SwitchConnection {
     lost: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -46,7 +70,10 @@ pub(super) struct SwitchConnection {
 
 impl SwitchConnection {
     /// Joins a job at its admission address, and waits at most the way's patience for the answer.
-    pub(super) fn open(
+    ///
+    /// # Errors
+    /// The reason why the worker does not take part.
+    pub fn open(
         way: &SwitchAccess<'_>,
         join: Join,
         stop: &dyn Fn() -> bool,

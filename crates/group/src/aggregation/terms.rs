@@ -1,6 +1,6 @@
 //! The terms of a job between a switch and a worker, and the configuration of their connection.
 
-use super::message::Welcome;
+use super::message::{Layout, Welcome};
 use crate::error::GroupError;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
@@ -15,58 +15,45 @@ use strandway_udp::fragments::{LANES_MAX, OVERHEAD};
 use strandway_udp::{Config, Waiting};
 
 /// A round trip, including the time for which either side sleeps: ours, a slice of the scheduler.
-pub(super) const RTT: Span = Span::from_ms(2);
+pub const RTT: Span = Span::from_ms(2);
 /// The first key: far from 0, so that every number on the wire belongs to a key.
 pub(super) const FIRST: u64 = 1 << 40;
 /// The default silence after which a switch, a worker or a parameter server counts as gone: ours.
-pub(super) const GONE: Duration = Duration::from_secs(1);
+pub const GONE: Duration = Duration::from_secs(1);
 /// A worker hands the system at most the bytes that its port sends in this time: ours, some slices of the scheduler, so
 /// that the port stays busy while the worker sleeps.
 const HELD: Span = Span::from_ms(10);
 /// The most fragments under way: ours.
 const WINDOW_MAX: u32 = 4_096;
 /// The most slots of a switch, all ports together: ours.
-pub(super) const SLOTS_MAX: u32 = 1 << 22;
-/// The most workers of a job: 32 racks of 32. The bitmaps of a header have room for no more.
-pub(super) const WORKERS_MAX: usize = RACK_MAX * RACK_MAX;
+pub const SLOTS_MAX: u32 = 1 << 22;
 /// Host numbers of a rack: its workers, and the server.
 const HOSTS: u32 = 64;
 /// IPv6 and UDP headers.
 const IP_UDP: usize = 48;
 
-/// The places of a job's workers: the rack of each, and the switch that adds racks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
-    /// By worker: its rack. Racks are numbered from 0 on.
-    pub(super) racks: Vec<u8>,
-    /// The rack whose switch adds racks; the number of racks if that switch has no workers of its own.
-    pub(super) top: u8,
-}
-
-impl Layout {
-    /// One switch has all workers.
-    pub(super) fn flat(workers: u16) -> Layout {
-        Layout { racks: vec![0; usize::from(workers)], top: 0 }
-    }
-}
-
 /// The values that a job must have in common at its switches and at all workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Terms {
-    pub(super) number: u16,
-    pub(super) layout: Layout,
-    pub(super) elements: u16,
-    pub(super) window: u32,
+pub struct Terms {
+    /// The number of the job.
+    pub number: u16,
+    /// The places of its workers.
+    pub layout: Layout,
+    /// Elements of a fragment.
+    pub elements: u16,
+    /// The most fragments of a worker under way.
+    pub window: u32,
     /// Slots of each port.
-    pub(super) slots: u32,
-    pub(super) ports: u32,
+    pub slots: u32,
+    /// Ports of the switch.
+    pub ports: u32,
     /// A round trip between a worker and its switch.
-    pub(super) rtt: Span,
+    pub rtt: Span,
 }
 
 impl Terms {
     /// The terms in a switch's answer to a worker or a parameter server.
-    pub(super) fn of(welcome: &Welcome) -> Terms {
+    pub fn of(welcome: &Welcome) -> Terms {
         Terms {
             number: welcome.job,
             layout: welcome.layout.clone(),
@@ -79,7 +66,7 @@ impl Terms {
     }
 
     /// May a switch offer these terms? They determine the memory of a parameter server.
-    pub(super) fn are_sound(&self) -> bool {
+    pub fn are_sound(&self) -> bool {
         let slots = u64::from(self.slots) * u64::from(self.ports);
         (1..=u64::from(SLOTS_MAX)).contains(&slots)
             && (1..=WINDOW_MAX).contains(&self.window)
@@ -88,7 +75,10 @@ impl Terms {
 
     /// The job: each rack is below one switch, with one plane for each of its ports. The hosts of rack `r` have the
     /// numbers from 64 `r` on.
-    pub(super) fn job(&self) -> Result<Arc<Job>, JobError> {
+    ///
+    /// # Errors
+    /// If a rack has more than 32 workers, or there are more than 32 racks.
+    pub fn job(&self) -> Result<Arc<Job>, JobError> {
         let Layout { racks, top } = &self.layout;
         let leaves = racks.iter().copied().chain([*top]).max().unwrap_or(0);
         let fabric = Fabric {
@@ -153,13 +143,13 @@ pub(super) fn send_buffer(rate: Rate, most: usize) -> usize {
 }
 
 /// The window of a session: the requested one, limited by the slots, and a multiple of the ports.
-pub(super) fn window(wanted: u32, slots: u32, ports: u32) -> u32 {
+pub fn window(wanted: u32, slots: u32, ports: u32) -> u32 {
     let most = wanted.clamp(1, WINDOW_MAX).min(slots);
     if most >= ports { most / ports * ports } else { most }
 }
 
 /// The number of a system in messages.
-pub(super) const fn system_number(system: System) -> u8 {
+pub const fn system_number(system: System) -> u8 {
     match system {
         System::Esa(_) => 1,
         System::Atp => 2,
@@ -168,7 +158,7 @@ pub(super) const fn system_number(system: System) -> u8 {
 }
 
 /// The system of a number in messages; its parameters, which workers do not need, are the defaults.
-pub(super) fn system_of(number: u8) -> Option<System> {
+pub fn system_of(number: u8) -> Option<System> {
     match number {
         1 => Some(System::Esa(Esa::default())),
         2 => Some(System::Atp),
@@ -179,7 +169,10 @@ pub(super) fn system_of(number: u8) -> Option<System> {
 
 /// The configuration of both sides of the connection between a worker and a switch; a peer that is silent for `silence`
 /// counts as gone.
-pub(super) fn admission(key: &[u8], address: SocketAddrV6, silence: Duration) -> Result<Config, GroupError> {
+///
+/// # Errors
+/// If the key is too short.
+pub fn admission(key: &[u8], address: SocketAddrV6, silence: Duration) -> Result<Config, GroupError> {
     let mut config = Config::new(key)?.plane(address);
     config.waiting = Waiting::Sleep;
     config.peer_timeout = silence;

@@ -1,18 +1,18 @@
 //! A worker with real numbers: the engine of its system, a socket, and the numbers of the operation under way.
 
-use super::elements::{Scale, exponents_of_block, half, read};
+use super::elements::{Scale, exponents_of_block, half, read_elements};
 use super::message::{Join, Refusal, Welcome};
-use super::switch_connection::{Apart, SwitchConnection};
+use super::switch_connection::{Apart, SwitchAccess, SwitchConnection};
 use super::terms::{self, Terms};
 use crate::error::GroupError;
-use std::net::{Ipv6Addr, SocketAddrV6};
+use std::net::SocketAddrV6;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use strandway_proto::Packet;
 use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks};
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::program::{Act, Elements, Program};
-use strandway_proto::units::{Rate, Time};
+use strandway_proto::units::Time;
 use strandway_switch::training::AnyWorker;
 use strandway_switch::window::START;
 use strandway_switch::{Exponents, Job, Recovery, SelfClocked, System, Worker, WorkerSettings};
@@ -22,8 +22,8 @@ use strandway_udp::fragments::{FragmentOpener, FragmentSocket, From, Received, S
 /// Calls of the socket between two checks of timers: ours.
 const CALLS: usize = 8;
 
-/// The numbers of one operation.
-pub(super) struct Operation<'a> {
+/// The numbers of one operation: those of this worker, later the sums.
+pub struct Operation<'a> {
     input: &'a [f32],
     /// The first key.
     first: u64,
@@ -47,7 +47,7 @@ pub(super) struct Operation<'a> {
 
 impl Operation<'_> {
     /// Are all results here?
-    pub(super) const fn is_done(&self) -> bool {
+    pub const fn is_done(&self) -> bool {
         self.left == 0
     }
 
@@ -62,7 +62,7 @@ impl Operation<'_> {
     }
 
     /// Writes the sums; false if one of them has overflowed, which does not happen with honest workers.
-    pub(super) fn restore(&self, scale: Scale, into: &mut [f32]) -> bool {
+    pub fn restore(&self, scale: Scale, into: &mut [f32]) -> bool {
         let mut sound = !self.odd;
         if !self.exponents.is_empty() {
             let results = into.chunks_mut(self.elements).zip(self.numbers.chunks(self.elements)).zip(&self.exponents);
@@ -119,8 +119,8 @@ impl Operation<'_> {
     }
 }
 
-/// One rank's part in a session of a job.
-pub(super) struct Session {
+/// One worker's part in a session of a job: its connection to the switch, its socket and the engine of its system.
+pub struct Session {
     line: SwitchConnection,
     socket: FragmentSocket,
     received: Received,
@@ -139,24 +139,12 @@ pub(super) struct Session {
     pub(super) strangers: u64,
 }
 
-/// The data that a rank needs to reach its switch.
-#[derive(Clone, Debug)]
-pub(super) struct SwitchAccess<'a> {
-    pub(super) ours: Ipv6Addr,
-    pub(super) admission: SocketAddrV6,
-    pub(super) key: &'a [u8],
-    pub(super) patience: Duration,
-    /// A switch that is silent for this time counts as gone.
-    pub(super) silence: Duration,
-    pub(super) socket_buffer: usize,
-    pub(super) loss: f64,
-    /// The rate at which it receives.
-    pub(super) rate: Rate,
-}
-
 impl Session {
-    /// Joins a session.
-    pub(super) fn join(way: &SwitchAccess<'_>, join: Join, stop: &dyn Fn() -> bool) -> Result<Session, Apart> {
+    /// Joins a session. Waits at most the patience of `way`, or until `stop` returns true.
+    ///
+    /// # Errors
+    /// The reason why the worker does not take part.
+    pub fn join(way: &SwitchAccess<'_>, join: Join, stop: &dyn Fn() -> bool) -> Result<Session, Apart> {
         let (line, welcome) = SwitchConnection::open(way, join, stop)?;
         let odd = || Apart::Refused(Refusal::Differs);
         let terms = Terms::of(&welcome);
@@ -251,7 +239,7 @@ impl Session {
 
     /// Begins to add up buffers, in the memory of the operation before. `None` if numbers would overflow and the system
     /// cannot add floats.
-    pub(super) fn begin<'a>(
+    pub fn begin<'a>(
         &mut self,
         input: &'a [f32],
         scale: Scale,
@@ -299,7 +287,7 @@ impl Session {
     }
 
     /// Receives, runs timers, sends; if nothing came, sleeps for at most `at_most`.
-    pub(super) fn turn(&mut self, operation: &mut Operation<'_>, at_most: Duration) {
+    pub fn turn(&mut self, operation: &mut Operation<'_>, at_most: Duration) {
         let mut moved = false;
         let mut received = std::mem::take(&mut self.received);
         for _ in 0..CALLS {
@@ -329,7 +317,7 @@ impl Session {
     }
 
     /// Tells the server that all ranks have all results, so that it may forget them.
-    pub(super) fn end(&mut self) {
+    pub fn end(&mut self) {
         if let AnyWorker::Windowed(worker) = &mut self.engine {
             worker.send_watermark();
         }
@@ -365,7 +353,7 @@ impl Session {
             return;
         }
         let mut copy = std::mem::take(&mut self.elements);
-        let elements = read(bytes, &mut copy);
+        let elements = read_elements(bytes, &mut copy);
         let mut packet = self.job.packet(self.job.server(), self.job.server(), port as u8, fragment);
         packet.flags = if from.marked { Flags::CE } else { Flags::NONE };
         self.engine.handle_packet(now, &packet);

@@ -1,13 +1,12 @@
 //! Measures the delay line on this machine: paced datagrams between two namespaces, with the line in a third one.
 
 use super::{Carried, End, Line, carry};
-use crate::LinuxError;
+use crate::command::LinuxError;
+use crate::execute::carry_out;
 use crate::line::device::pace;
 use crate::lines::whole_frames;
-use crate::run::carry_out;
-use crate::state::move_into;
-use crate::state::netns;
-use crate::steps::{Step, Tool};
+use crate::namespace::{move_into, netns};
+use crate::step::{Step, Tool};
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 use strandway_proto::{Bytes, Rate};

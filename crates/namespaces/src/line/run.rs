@@ -3,8 +3,8 @@
 use super::carrier::{Carrier, Fate};
 use super::device::{BATCH, Clock, Device, FramePool};
 use super::{Carried, Line};
-use crate::LinuxError;
-use crate::state::move_into;
+use crate::command::LinuxError;
+use crate::namespace::move_into;
 use rustix::process::setpriority_process;
 use rustix::thread::set_current_timer_slack;
 use rustix::time::{ClockId, clock_gettime};

@@ -1,9 +1,10 @@
 //! Casts datagrams to every multicast group and reports how many copies arrived.
 
 use super::silence;
-use crate::run::LinuxError;
-use crate::state::{State, move_into, netns};
-use crate::teams::Team;
+use crate::command::LinuxError;
+use crate::fabric::Team;
+use crate::namespace::{move_into, netns};
+use crate::state::State;
 use crate::{LinuxFabric, Node};
 use rustix::net::netdevice::name_to_index;
 use rustix::net::sockopt::{set_ipv6_multicast_hops, set_ipv6_multicast_if};

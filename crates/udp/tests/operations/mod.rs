@@ -8,7 +8,6 @@ use strandway_proto::packet::Header;
 use strandway_proto::profile::WireFormat;
 use strandway_proto::wire::{self, aggregate};
 use strandway_udp::address::kept;
-use strandway_udp::copy::{Message, Piece};
 use strandway_udp::fragments::{self, FragmentOpener};
 use strandway_udp::frame::{self, Descriptor, Frame, HEADER, TRIMMED};
 use strandway_udp::{CONTROL_DSCP, Completion, Config, Connection, Node, Protection, Region};
@@ -33,20 +32,6 @@ pub(crate) fn check_frame(bytes: &[u8]) {
         descriptor.encode(&mut again);
         assert_eq!(again.len(), descriptor.bytes());
         assert_eq!(again, bytes[..again.len()], "a descriptor is encoded as it was decoded");
-    }
-}
-
-/// Reads the bytes as a message of a copy and as a parcel; a value that can be read must be written as the same bytes.
-pub(crate) fn check_copy(bytes: &[u8]) {
-    if let Ok(message) = Message::decode(bytes) {
-        assert_eq!(message.encode(), bytes, "a message is encoded as it was decoded");
-    }
-    let mut rest = bytes;
-    while let Ok(Some(piece)) = Piece::next(&mut rest) {
-        let mut again = Vec::new();
-        piece.put(&mut again);
-        let end = bytes.len() - rest.len();
-        assert_eq!(again, bytes[end - again.len()..end], "a piece is encoded as it was decoded");
     }
 }
 
