@@ -28,10 +28,12 @@
 //! }
 //! ```
 
+mod commands;
 mod element;
 mod engine;
 mod failure;
 mod group;
+mod host;
 mod launch;
 mod memory;
 mod message;
@@ -46,6 +48,7 @@ mod registry;
 mod rendezvous;
 mod store;
 mod task;
+mod tune;
 mod tuning;
 mod work;
 
@@ -56,12 +59,14 @@ pub use launch::{Launch, StoreAt, close_all, descriptors, waiting};
 pub use memory::Buffer;
 pub use plan::{Job, Span};
 pub use store::{DirectoryStore, Prefixed, Store, TcpStore, Values};
-pub use tuning::{Candidate, Tuning, tune};
+pub use tune::{Candidate, tune};
+pub use tuning::Tuning;
 pub use work::Work;
 
 use crate::error::GroupError;
-pub use engine::Waiting;
-use engine::{Command, Engine, Lost};
+use commands::Command;
+pub use commands::Waiting;
+use engine::{Engine, Lost};
 use progress_engine::ProgressEngine;
 use record::{Record, Terms, Wire};
 use std::net::SocketAddrV6;
@@ -273,7 +278,7 @@ impl Process {
         let ours: Vec<SocketAddrV6> = node.addresses()?.into_iter().map(kept).collect();
         let addresses = options.advertised(&ours)?;
         let id = *random_secret()?.first_chunk().expect("32 bytes");
-        let record = Record { id, host: launch::label(), addresses, settled: None };
+        let record = Record { id, host: host::label(), addresses, settled: None };
         let lost = Lost::default();
         let descriptors = node.descriptors();
         let limits = (wire.tuning, wire.credit as usize);

@@ -47,10 +47,11 @@ mod queue;
 pub use future::{Accepting, Connecting, ImmediateWrite, Pending};
 pub use peer::Peer;
 
+use crate::completion::NodeCounters;
 use crate::config::Config;
 use crate::error::{Error, Reason};
 use crate::memory::Region;
-use crate::node::{Node, NodeCounters};
+use crate::node::Node;
 use crate::plane::PlaneCounters;
 use answer::promise;
 use driver::Driver;

@@ -3,9 +3,10 @@
 use crate::address::is_ipv4;
 use crate::distance::Distance;
 use crate::error::Error;
-use crate::frame::{self, DESCRIPTOR_MAX, HEADER, TAG};
-use crate::handshake::Secret;
+use crate::frame::{self, DESCRIPTOR_MAX, HEADER};
+use crate::layout::{Layout, Protection};
 use crate::routes::Routes;
+use crate::secret::Secret;
 use std::net::SocketAddrV6;
 use std::time::Duration;
 use strandway_fabric::datagram::{CONTROL_DSCP, PLANES_MAX};
@@ -16,49 +17,9 @@ use strandway_proto::reliability::ReliabilityConfig;
 use strandway_proto::wire::ocp;
 use strandway_proto::{Bytes, Environment, HostTraits, Profile, Rate, Span};
 
-/// Protection of a connection's datagrams, in addition to a random number that only its two sides know. Both sides must have
-/// the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Protection {
-    /// Authenticated and encrypted, in one pass: AES-128-GCM.
-    #[default]
-    Encrypted,
-    /// Authenticated only, so that captures show the payload. It takes about as long as encryption with authentication.
-    Authenticated,
-    /// Neither: a host that can read a connection's datagrams can forge them. For fabrics that no other hosts can reach.
-    None,
-}
-
-impl Protection {
-    /// Bytes behind a datagram's body.
-    pub const fn tag_bytes(self) -> usize {
-        match self {
-            Protection::Encrypted | Protection::Authenticated => TAG,
-            Protection::None => 0,
-        }
-    }
-}
-
-/// The bytes of the datagrams with which connections move data. Both sides must have the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Layout {
-    /// Ours ([`crate::frame`]), over UDP. Every protocol has it, and it can be encrypted.
-    #[default]
-    Frame,
-    /// MRC's as publicly laid out ([`strandway_proto::wire::ocp`]): IPv6 in IPv6 from raw sockets, with the path as the outer
-    /// destination (method C). Only profiles of MRC have it. It has no room for a seal, so it needs [`Protection::None`];
-    /// handshakes, pings, control messages and closes stay datagrams of ours. Not proven against hardware: see
-    /// `docs/protocols/mrc.md`.
-    Mrc {
-        /// The UDP port of all NICs: [`strandway_proto::wire::ocp::PORT`] unless the site has another one.
-        port: u16,
-    },
-}
-
-impl Layout {
-    /// MRC's layout with the usual port.
-    pub const MRC: Layout = Layout::Mrc { port: ocp::PORT };
-}
+/// A message of at most this number of bytes is urgent, unless its connection has a longer one under way. Ours: it fits
+/// one packet at an MTU of 1,500.
+pub(crate) const URGENT_MAX: usize = 1_024;
 
 /// How a node waits while nothing arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

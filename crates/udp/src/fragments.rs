@@ -5,9 +5,9 @@
 //! does so. [`FragmentSocket`] moves datagrams. It has no protocol: the caller decides which fragment goes to whom.
 
 use crate::cipher::{self, channel};
-use crate::config::Protection;
 use crate::error::Error;
 use crate::frame::{self, Frame, HEADER, Kind, Sealed, TAG};
+use crate::layout::Protection;
 use crate::plane::{BATCH_BYTES, PlaneCounters, batch_of};
 use crate::secure::{Opener, Sealer};
 use crate::socket::{ECT, Inbox, Udp, lacks_gso};

@@ -25,14 +25,6 @@ use strandway_fabric::multicast::GroupAddress;
 use strandway_proto::cast::Layout;
 use strandway_proto::repair::Code;
 
-/// A group that a node has joined. The handle stays valid after the node has left the group; calls with it then fail
-/// with [`crate::Error::NoGroup`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Group {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
-}
-
 /// A member's view of its team.
 #[derive(Clone, Debug)]
 pub struct Membership {

@@ -1,7 +1,7 @@
 //! Registered memory: buffers that a node owns or was lent, and keys that open them to a peer.
 
 use crate::error::Error;
-use crate::node::Connection;
+use crate::handles::Connection;
 use crate::secure::random;
 use std::collections::HashMap;
 use std::ops::Range;

@@ -19,8 +19,8 @@ macro_rules! node_context {
 
 mod answers;
 mod calls;
-mod completion;
 mod datagram;
+mod dealing;
 mod groups;
 mod liveness;
 mod mrc;
@@ -32,27 +32,28 @@ mod turn;
 mod urgent;
 mod wake;
 
-pub use completion::{Completion, Connection, NodeCounters, Operation};
-pub(crate) use mrc::Requests;
-pub(crate) use urgent::URGENT_MAX;
 pub use wake::Waker;
 
 use crate::address::{is_ipv4, shown};
 use crate::cipher;
 use crate::clock::{Clock, span};
-use crate::config::{Config, Layout, Protection, Waiting};
+use crate::completion::{Completion, NodeCounters};
+use crate::config::{Config, Waiting};
 use crate::deadlines::Deadlines;
-use crate::distance::Ways;
 use crate::error::{Error, Reason};
 use crate::frame::Descriptor;
+use crate::handles::{Connection, Operation};
 use crate::handshake::{Cookies, Terms};
+use crate::layout::{Layout, Protection};
 use crate::links::{self, Links};
 use crate::memory::{Memory, Region, RemoteRegion};
 use crate::peer_monitor::PeerMonitors;
 use crate::plane::{Plane, PlaneCounters};
+use crate::requests::Requests;
 use crate::secure::random;
 use crate::session::{Session, SessionCounters};
 use crate::socket::Inbox;
+use crate::ways::Ways;
 use crate::windows::Windows;
 use answers::Answers;
 use calls::Calling;

@@ -4,8 +4,9 @@ mod tunnel;
 
 pub(crate) use tunnel::OuterPacket;
 
-use crate::config::{Config, Layout};
+use crate::config::Config;
 use crate::error::Error;
+use crate::layout::Layout;
 use crate::socket::{ECT, Inbox, Udp, lacks_gso};
 use nix::errno::Errno;
 use nix::libc::sock_filter;

@@ -1,9 +1,9 @@
 //! Keys of an established connection: sealing, opening, and the window that refuses repeated counters.
 
 use crate::cipher::{Key, expand};
-use crate::config::Protection;
 use crate::error::Error;
 use crate::frame::HEADER;
+use crate::layout::Protection;
 
 /// A key seals 2^23 datagrams, then the next one is derived: RFC 9001, section 6.6, the limit of AES-GCM in QUIC.
 const EPOCH_BITS: u32 = 23;

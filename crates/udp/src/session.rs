@@ -15,13 +15,16 @@ mod trimmed;
 mod window;
 
 use crate::clock::EARLY;
-use crate::config::{Config, Layout};
+use crate::completion::Completion;
+use crate::config::{Config, URGENT_MAX};
 use crate::frame::Descriptor;
+use crate::handles::{Connection, Operation};
 use crate::handshake::Secrets;
+use crate::layout::Layout;
 use crate::memory::{Memory, Place};
-use crate::node::{Completion, Connection, Operation, Requests, URGENT_MAX};
 use crate::peer_monitor::{self, PeerMonitors};
 use crate::plane::{Plane, batch_of};
+use crate::requests::Requests;
 use crate::routes::Routes;
 use crate::secure::{Opener, Sealer};
 use crate::windows::Windows;

@@ -10,18 +10,13 @@ mod local;
 mod state;
 mod tasks;
 
-use super::element::{Element, Reduction};
+use super::commands::{Begin, Command, Commands, Waiting, What};
 use super::failure::Failure;
-use super::memory::Buffer;
 use super::message::{HEAD, Id, Message, PeerMessage, Signature};
-use super::plan::{EAGER, Job, Span};
-use super::progress_engine::Commands;
 use super::record::Record;
 use super::task::{Pool, Task};
-use super::tuning::Tuning;
-use super::work::Work;
+use super::tuning::{EAGER, Tuning};
 use explore::Exploration;
-pub(super) use explore::{Explore, Found, Way};
 use local::{LocalMap, LocalSet};
 use state::{
     About, Counts, Early, Ending, Group, Opened, OutgoingMessage, Peer, PeerConnection, QueuedMessage, Refusals,
@@ -62,66 +57,6 @@ const TICK: Duration = Duration::from_millis(100);
 const SILENCE: Duration = Duration::from_millis(300);
 /// Without any task, the thread wakes up this often.
 const QUIET: Duration = Duration::from_secs(60);
-
-/// The work of a task.
-pub(super) enum What {
-    Job(Job),
-    Send { to: u32, tag: u32, at: Span },
-    Receive { from: Option<u32>, tag: u32, at: Span },
-}
-
-/// Requests of callers to the thread.
-pub(super) enum Command {
-    Meet {
-        group: u64,
-        rank: u32,
-        members: Vec<Record>,
-        failure: Arc<Mutex<Option<Failure>>>,
-    },
-    Begin(Box<Begin>),
-    /// A call was refused here because its arguments are wrong. It takes its number, and the other ranks hear of it.
-    Refuse {
-        group: u64,
-        number: u64,
-        text: String,
-    },
-    /// Asks which packet sizes pass.
-    Explore(Explore),
-    /// Sets the payload of full packets, and answers whether it could.
-    Payload(u32, std::sync::mpsc::Sender<Result<(), Error>>),
-    /// Asks for the operations under way.
-    Report(std::sync::mpsc::Sender<Vec<Waiting>>),
-    Abort {
-        group: u64,
-    },
-    Leave {
-        group: u64,
-    },
-    /// Ends the thread when all messages have arrived, or after this time.
-    End(Duration),
-}
-
-pub(super) struct Begin {
-    pub(super) group: u64,
-    pub(super) number: Option<u64>,
-    pub(super) what: What,
-    pub(super) buffers: Vec<Buffer>,
-    pub(super) element: Element,
-    pub(super) reduction: Reduction,
-    pub(super) timeout: Duration,
-    pub(super) work: Work,
-}
-
-/// An operation under way, for reports.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waiting {
-    /// The operation: `all_reduce`, `send`, ...
-    pub what: String,
-    /// The time since it began.
-    pub since: Duration,
-    /// The ranks that it waits for, as `rank R at HOST`.
-    pub ranks: Vec<String>,
-}
 
 pub(super) struct Engine {
     node: Node,

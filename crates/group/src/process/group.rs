@@ -1,8 +1,8 @@
 //! A set of ranks, and its collectives.
 
 use super::Process;
+use super::commands::{Begin, Command, Waiting, What};
 use super::element::{Element, Reduction};
-use super::engine::{Begin, Command, Waiting, What};
 use super::failure::Failure;
 use super::memory::Buffer;
 use super::plan::{Job, Span};

@@ -1,5 +1,6 @@
 //! The variables by which launchers (torchrun, Open MPI, PMI, Slurm) describe a process, and the addresses of a host.
 
+use super::host::label;
 use super::offer::{Names, Offer};
 use super::record::protection_named;
 use super::store::{DirectoryStore, Store, TcpStore};
@@ -336,16 +337,6 @@ pub(super) fn from_env() -> Result<(ProcessOptions, Names), GroupError> {
         options.base_rtt = strandway_proto::Span((ms * 1e9) as u64);
     }
     Ok((options, names))
-}
-
-/// This host's name, for messages.
-pub(super) fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-/// This process, for messages.
-pub(super) fn label() -> String {
-    format!("{} (process {})", host_name(), std::process::id())
 }
 
 /// The MTU of the device that has an address, as the kernel lists them.

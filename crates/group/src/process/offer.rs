@@ -1,7 +1,7 @@
 //! The text with which a rank joins: the addresses by which it could be reached, or the reason why it cannot come.
 //! Lines of text.
 
-use super::launch;
+use super::host::{host_name, label};
 use super::record::lines;
 use crate::error::GroupError;
 use std::collections::HashMap;
@@ -84,7 +84,7 @@ pub(super) struct Offer {
 impl Offer {
     /// The offer of this host. `towards`: the host where ranks meet, if they meet at a host.
     pub(super) fn of_host(towards: Option<&str>, names: &Names, given: &[SocketAddrV6]) -> Result<Offer, GroupError> {
-        let host = launch::label();
+        let host = label();
         let mut offer = Offer { host, place: place(), given: given.to_vec(), ..Offer::default() };
         if !given.is_empty() {
             return Ok(offer);
@@ -151,7 +151,7 @@ pub(super) struct Join {
 impl Join {
     /// A rank that cannot come.
     pub(super) fn encode_failure(word: &str, reason: &str) -> Vec<u8> {
-        let host = launch::label();
+        let host = label();
         format!("{HEAD}\nword={word}\nhost={host}\nfailed={}\n", one_line(reason)).into_bytes()
     }
 
@@ -201,7 +201,7 @@ fn place() -> String {
     let namespace = fs::read_link("/proc/self/ns/net").map(|link| link.display().to_string()).unwrap_or_default();
     if boot.is_empty() || namespace.is_empty() {
         // Without this knowledge, no other process may count as one that shares the stack.
-        return format!("unknown {}", launch::host_name());
+        return format!("unknown {}", host_name());
     }
     format!("{} {namespace}", boot.trim())
 }

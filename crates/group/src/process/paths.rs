@@ -1,7 +1,7 @@
 //! Finds out whether packets pass between the ranks of a new group, and of which sizes. Each rank asks some others, by
 //! the sockets that its process will use. It reports to rank 0, which decides for all.
 
-use super::engine::{Command, Explore, Found, Way};
+use super::commands::{Command, Explore, Found, Way};
 use super::offer::one_line;
 use super::record::{Record, lines};
 use super::{PAYLOAD_MAX, Process};

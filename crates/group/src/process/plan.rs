@@ -10,9 +10,6 @@ use super::message::Signature;
 use super::tuning::Tuning;
 use std::ops::Range;
 
-/// Messages of at most this many bytes are sent at once; longer ones wait until the receiver has opened its memory.
-/// Ours.
-pub(super) const EAGER: usize = 16_000;
 /// The first tag of a gather that follows a scatter.
 const GATHER: u32 = 1 << 31;
 

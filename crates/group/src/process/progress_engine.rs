@@ -5,13 +5,13 @@
 //! process's thread. When the caller leaves, the process's thread stays away for [`LEASE`], since the next call is
 //! likely to come soon.
 
-use super::engine::{Command, Engine};
+use super::commands::{Command, Commands};
+use super::engine::Engine;
 use super::failure::Failure;
-use super::work::Work;
-use std::collections::VecDeque;
+use super::work::{Progress, Work};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Condvar, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use strandway_udp::{Error, Waker};
 
@@ -23,40 +23,6 @@ const LEASE: Duration = Duration::from_micros(200);
 const LONG: Duration = Duration::from_millis(1);
 /// The longest turn of a thread that drives the engine.
 const LONGEST: Duration = Duration::from_secs(60);
-
-/// Where callers leave their commands.
-#[derive(Default)]
-pub(super) struct Commands(Mutex<List>);
-
-#[derive(Default)]
-struct List {
-    list: VecDeque<Command>,
-    /// The reason why the engine has ended.
-    ended: Option<String>,
-}
-
-impl Commands {
-    fn lock(&self) -> MutexGuard<'_, List> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The oldest one.
-    pub(super) fn take(&self) -> Option<Command> {
-        self.lock().list.pop_front()
-    }
-
-    /// Leaves one. If the engine has ended, gives it back with the reason.
-    fn leave(&self, command: Command) -> Result<(), (Command, String)> {
-        let mut list = self.lock();
-        match &list.ended {
-            Some(why) => Err((command, why.clone())),
-            None => {
-                list.list.push_back(command);
-                Ok(())
-            }
-        }
-    }
-}
 
 /// The engine of a process, and the commands for it. Any thread may drive it, one at a time.
 pub(super) struct ProgressEngine {
@@ -103,53 +69,6 @@ impl ProgressEngine {
             }
             // The thread that drives the engine looks for commands before it sleeps.
             Err(_) => self.waker.wake(),
-        }
-    }
-
-    /// Drives the engine until a work has ended, or until `until`. Returns at once if another caller drives it, because
-    /// that caller moves this work, too.
-    pub(super) fn drive(&self, work: &Work, until: Option<Instant>) {
-        if self.called.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            return;
-        }
-        self.turns.fetch_add(1, Ordering::Relaxed);
-        let began = Instant::now();
-        let mut engine = match self.engine.try_lock() {
-            Ok(engine) => engine,
-            Err(TryLockError::Poisoned(engine)) => engine.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                // The process's thread sleeps on its sockets. It sees `called` when it wakes.
-                self.waker.wake();
-                self.engine.lock().unwrap_or_else(PoisonError::into_inner)
-            }
-        };
-        while !work.is_ended() {
-            let left = until.map_or(LONGEST, |until| until.saturating_duration_since(Instant::now()));
-            if engine.as_ref().is_none_or(Engine::is_ending) {
-                break;
-            }
-            self.guarded(&mut engine, |engine| {
-                engine.handle_commands(&self.commands)?;
-                // A command may have ended the work; then there is nothing to wait for.
-                if work.is_ended() { Ok(true) } else { engine.turn(&self.commands, left.min(LONGEST)) }
-            });
-            // At least one turn, so that a caller that only polls moves its packets, too.
-            if left.is_zero() {
-                break;
-            }
-        }
-        let busy = engine.as_mut().is_some_and(|engine| {
-            engine.let_go();
-            engine.is_busy() || engine.is_ending()
-        });
-        drop(engine);
-        let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        *lease = if busy { None } else { Some(now + LEASE) };
-        self.called.store(false, Ordering::Release);
-        drop(lease);
-        if busy || now.duration_since(began) >= LONG {
-            self.back.notify_one();
         }
     }
 
@@ -215,6 +134,53 @@ impl ProgressEngine {
             std::mem::take(&mut list.list)
         };
         left.into_iter().for_each(|command| refuse(command, &why));
+    }
+}
+
+impl Progress for ProgressEngine {
+    fn drive(&self, work: &Work, until: Option<Instant>) {
+        if self.called.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return;
+        }
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        let began = Instant::now();
+        let mut engine = match self.engine.try_lock() {
+            Ok(engine) => engine,
+            Err(TryLockError::Poisoned(engine)) => engine.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                // The process's thread sleeps on its sockets. It sees `called` when it wakes.
+                self.waker.wake();
+                self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+            }
+        };
+        while !work.is_ended() {
+            let left = until.map_or(LONGEST, |until| until.saturating_duration_since(Instant::now()));
+            if engine.as_ref().is_none_or(Engine::is_ending) {
+                break;
+            }
+            self.guarded(&mut engine, |engine| {
+                engine.handle_commands(&self.commands)?;
+                // A command may have ended the work; then there is nothing to wait for.
+                if work.is_ended() { Ok(true) } else { engine.turn(&self.commands, left.min(LONGEST)) }
+            });
+            // At least one turn, so that a caller that only polls moves its packets, too.
+            if left.is_zero() {
+                break;
+            }
+        }
+        let busy = engine.as_mut().is_some_and(|engine| {
+            engine.let_go();
+            engine.is_busy() || engine.is_ending()
+        });
+        drop(engine);
+        let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        *lease = if busy { None } else { Some(now + LEASE) };
+        self.called.store(false, Ordering::Release);
+        drop(lease);
+        if busy || now.duration_since(began) >= LONG {
+            self.back.notify_one();
+        }
     }
 }
 

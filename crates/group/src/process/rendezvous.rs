@@ -494,7 +494,7 @@ impl<S: Store> Guest<'_, S> {
 
     /// The text of this rank's error for the others.
     fn named(&self, error: &GroupError) -> String {
-        format!("rank {} at {} cannot go on: {error}", self.rank, super::launch::label())
+        format!("rank {} at {} cannot go on: {error}", self.rank, super::host::label())
     }
 
     fn meet(

@@ -3,7 +3,8 @@
 use super::element::{Element, Reduction, combine, divide, scale};
 use super::failure::Failure;
 use super::message::{Landing, Signature};
-use super::plan::{EAGER, Gate, Into, Plan, Span};
+use super::plan::{Gate, Into, Plan, Span};
+use super::tuning::EAGER;
 use super::work::Work;
 use std::any::Any;
 use std::collections::HashMap;

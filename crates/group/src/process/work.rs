@@ -1,11 +1,17 @@
 //! The handle of a collective: whether the collective has ended, and with which result.
 
 use super::failure::Failure;
-use super::progress_engine::ProgressEngine;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+/// The mover of packets of a process.
+pub(super) trait Progress: Send + Sync {
+    /// Moves packets until a work has ended, or until `until`. Returns at once if another caller does so, because that
+    /// caller moves this work, too.
+    fn drive(&self, work: &Work, until: Option<Instant>);
+}
 
 /// A collective under way, or ended. A clone is the same one.
 #[derive(Clone)]
@@ -13,7 +19,7 @@ pub struct Work(Arc<Shared>);
 
 struct Shared {
     /// Moves the work. A caller that waits for the work drives it.
-    progress_engine: Arc<ProgressEngine>,
+    progress: Arc<dyn Progress>,
     ended: AtomicBool,
     state: Mutex<State>,
     bell: Condvar,
@@ -29,9 +35,9 @@ struct State {
 }
 
 impl Work {
-    pub(super) fn new(progress_engine: Arc<ProgressEngine>) -> Work {
+    pub(super) fn new(progress: Arc<dyn Progress>) -> Work {
         Work(Arc::new(Shared {
-            progress_engine,
+            progress,
             ended: AtomicBool::new(false),
             state: Mutex::default(),
             bell: Condvar::new(),
@@ -73,7 +79,7 @@ impl Work {
     pub fn wait_for(&self, timeout: Duration) -> Option<Result<Option<u32>, Failure>> {
         let until = Instant::now().checked_add(timeout);
         if !self.is_ended() {
-            self.0.progress_engine.drive(self, until);
+            self.0.progress.drive(self, until);
         }
         let mut state = self.lock();
         loop {

@@ -3,8 +3,10 @@
 use super::answer::Promise;
 use super::queue::{Command, Link, Outcome, Owner, Posted, Queue};
 use super::{AsyncError, Ending};
+use crate::completion::Completion;
 use crate::error::{Error, Reason};
-use crate::node::{Completion, Connection, Node};
+use crate::handles::Connection;
+use crate::node::Node;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;

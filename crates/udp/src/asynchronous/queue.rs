@@ -3,8 +3,9 @@
 
 use super::answer::Promise;
 use super::{AsyncError, Ending};
+use crate::handles::Connection;
 use crate::memory::{Region, RemoteRegion};
-use crate::node::{Connection, Node, Waker as NodeWaker};
+use crate::node::{Node, Waker as NodeWaker};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, SocketAddrV6};
 use std::ops::Range;

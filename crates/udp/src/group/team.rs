@@ -3,9 +3,10 @@
 use super::parity::Coding;
 use super::{ChunkHead, GroupCounters, Incoming, Membership, WordBody, keys};
 use crate::address::is_ipv4;
-use crate::config::{Config, Protection};
+use crate::config::Config;
 use crate::error::Error;
 use crate::frame::{HEADER, Kind, Sealed};
+use crate::layout::Protection;
 use crate::links;
 use crate::memory::{Memory, Place};
 use crate::plane::{Class, Destination, Owner, Plane};

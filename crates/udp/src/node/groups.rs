@@ -3,7 +3,8 @@
 use super::{Completion, Node};
 use crate::error::Error;
 use crate::frame::Sealed;
-use crate::group::{ChunkHead, Chunked, Group, GroupCounters, Incoming, Membership, Team};
+use crate::group::{ChunkHead, Chunked, GroupCounters, Incoming, Membership, Team};
+use crate::handles::Group;
 use crate::socket::{Arrival, Inbox, Udp};
 use std::collections::HashMap;
 use strandway_proto::cast::{Cast, Rebuild};

@@ -2,11 +2,11 @@
 //! payload of connections is chosen.
 
 use super::{Completion, Node};
-use crate::distance::Ways;
 use crate::error::Error;
 use crate::frame::{self, PROBE};
 use crate::handshake::Terms;
 use crate::plane::{Class, Destination, Owner, Plane};
+use crate::ways::Ways;
 use std::collections::BTreeSet;
 use std::net::SocketAddrV6;
 use strandway_proto::PathId;

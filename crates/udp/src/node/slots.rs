@@ -1,9 +1,9 @@
 //! The table of connections: each has a slot, which is found by handle or by the number in the peer's datagrams.
 
 use super::{Calling, Completion, Connection, Node};
-use crate::config::Layout;
 use crate::error::{Error, Reason};
 use crate::frame::NOISE_HELLO;
+use crate::layout::Layout;
 use crate::secure::random;
 use crate::session::{NodeContext, Session, queue_of};
 use strandway_proto::Time;

@@ -4,15 +4,12 @@
 //! socket on the same port, into which the kernel puts the datagrams that are marked as urgent. A node reads it before
 //! each piece of other data. The design is ours; fabrics use a traffic class for control packets in the same way.
 
-use super::shard::program;
-use crate::config::{Config, Layout};
+use super::dealing::program;
+use crate::config::{Config, URGENT_MAX};
+use crate::layout::Layout;
 use crate::plane::Plane;
 use strandway_proto::profile::WireFormat;
 use strandway_proto::{Span, Time};
-
-/// A message of at most this number of bytes is urgent, unless its connection has a longer one under way. Ours: it fits
-/// one packet at an MTU of 1,500.
-pub(crate) const URGENT_MAX: usize = 1_024;
 
 /// A node expects urgent datagrams for this long after the last one: it looks for them in each turn, and gives other
 /// connections shorter turns. Ours.

@@ -1,7 +1,9 @@
 //! The client of a measurement.
 
 use super::{BULK_SIZE, DIGEST, Mode, Options, PerfError, REQUEST, SIZE_MAX, Stretch, request};
-use crate::node::{Completion, Connection, Node, Operation};
+use crate::completion::Completion;
+use crate::handles::{Connection, Operation};
+use crate::node::Node;
 use crate::session::SessionCounters;
 use crate::{Region, RemoteRegion};
 use sha2::{Digest, Sha256};

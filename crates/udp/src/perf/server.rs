@@ -2,8 +2,10 @@
 
 use super::{BACK_DEPTH, DIGEST, MEMORY_MAX, Mode, REQUEST, SIZE_MAX};
 use crate::address::shown;
+use crate::completion::Completion;
 use crate::error::{Error, Reason};
-use crate::node::{Completion, Connection, Node};
+use crate::handles::Connection;
+use crate::node::Node;
 use crate::plane::PlaneCounters;
 use crate::{Region, RemoteRegion};
 use sha2::{Digest, Sha256};

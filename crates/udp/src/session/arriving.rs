@@ -3,10 +3,10 @@
 
 use super::codes::Codes;
 use super::{LETTERS_MAX, NodeContext, ONLY, Piece, Session, is_long};
+use crate::completion::Completion;
 use crate::error::Reason;
 use crate::frame::{Descriptor, Kind, PROOF, Sealed};
 use crate::memory::Place;
-use crate::node::Completion;
 use crate::socket::Arrival;
 use strandway_proto::packet::Flags;
 use strandway_proto::path::PathEvent;

@@ -2,8 +2,8 @@
 //! by it.
 
 use super::*;
-use crate::config::Protection;
 use crate::frame::{Kind, Sealed};
+use crate::layout::Protection;
 use crate::memory::Memory;
 use crate::plane::Plane;
 use crate::socket::Arrival;
@@ -103,7 +103,7 @@ proptest! {
             let mut around = NodeContext {
                 now, routes: &routes, planes: &mut planes, memory: &mut memory, completions: &mut completions,
                 monitors: &mut monitors, windows: &mut windows,
-                requests: &mut crate::node::Requests::default(),
+                requests: &mut crate::requests::Requests::default(),
             };
             session.handle(&mut around, 0, &arrival, &sealed, &mut bytes).expect("it stays open");
             session.work(&mut around, Span::ZERO, false).expect("it stays open");

@@ -3,9 +3,9 @@
 mod partial;
 
 use super::*;
-use crate::config::Protection;
 use crate::error::Reason;
 use crate::frame::{Kind, Sealed, encode_sealed};
+use crate::layout::Protection;
 use crate::memory::Region;
 use crate::peer_monitor::Found;
 use crate::socket::Arrival;
@@ -98,7 +98,7 @@ impl Peer {
             completions: &mut self.completions,
             monitors: &mut self.monitors,
             windows: &mut self.windows,
-            requests: &mut crate::node::Requests::default(),
+            requests: &mut crate::requests::Requests::default(),
         };
         self.session.handle(&mut around, 0, &arrival, &sealed, &mut bytes)
     }
@@ -274,7 +274,7 @@ fn pings_wait_behind_data_for_a_full_socket() {
             completions,
             monitors,
             windows,
-            requests: &mut crate::node::Requests::default(),
+            requests: &mut crate::requests::Requests::default(),
         };
         while let Some(monitor) = around.monitors.pop(now) {
             assert!(matches!(around.monitors.check(now, monitor), Found::Due(1)), "it lives");

@@ -5,9 +5,10 @@
 //! that is late, repeated or of another generation never touches a buffer that was given back or posted again.
 
 use super::{NodeContext, ONLY, Session};
+use crate::completion::Completion;
 use crate::error::Error;
+use crate::handles::Operation;
 use crate::memory::{Memory, Place};
-use crate::node::{Completion, Operation};
 use std::collections::VecDeque;
 use std::ops::Range;
 use strandway_proto::packet::{Header, Part};

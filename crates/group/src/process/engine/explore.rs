@@ -1,9 +1,8 @@
 //! Finds out which lengths of datagrams pass to other processes, before a connection is opened.
 
+use super::super::commands::{Explore, Found, Way};
 use super::{Engine, Outcome};
 use std::collections::HashMap;
-use std::net::SocketAddrV6;
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 /// IPv6 and UDP headers, which count for both families: see [`strandway_udp::Config`].
@@ -13,37 +12,6 @@ const AGAIN: Duration = Duration::from_millis(25);
 const AGAIN_MAX: Duration = Duration::from_millis(100);
 /// From this round of probes on, all lengths are tried: ours. Most ways take the largest one at once.
 const ALL: u32 = 2;
-
-/// A way to another process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Way {
-    /// The rank of the process, for the caller.
-    pub(in super::super) rank: u32,
-    pub(in super::super) plane: usize,
-    pub(in super::super) to: SocketAddrV6,
-}
-
-/// The finding on a way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Found {
-    pub(in super::super) way: Way,
-    /// The largest packet that passes there and back, IP headers included; `None` if there was no answer at all.
-    pub(in super::super) mtu: Option<u32>,
-    /// Have probes of the other process come?
-    pub(in super::super) heard: bool,
-}
-
-/// A request of a caller: which of these sizes pass on these ways?
-pub(in super::super) struct Explore {
-    pub(in super::super) ways: Vec<Way>,
-    /// Packet sizes, IP headers included, the largest one first.
-    pub(in super::super) mtus: Vec<u32>,
-    /// A way that has answered is given this time to answer larger ones.
-    pub(in super::super) settle: Duration,
-    /// A process that has not answered by then is not reached.
-    pub(in super::super) limit: Duration,
-    pub(in super::super) answer: Sender<Vec<Found>>,
-}
 
 /// An exploration under way.
 pub(super) struct Exploration {

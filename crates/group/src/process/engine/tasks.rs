@@ -3,8 +3,9 @@
 use super::super::failure::Failure;
 use super::super::memory::Bytes;
 use super::super::message::{Landing, Message, PeerMessage, Signature};
-use super::super::plan::{Arriving, EAGER, Gate, Into, Outgoing, Plan, Span};
+use super::super::plan::{Arriving, Gate, Into, Outgoing, Plan, Span};
 use super::super::task::{Call, Stage, Task};
+use super::super::tuning::EAGER;
 use super::{
     About, Begin, Early, Engine, FAILED_MAX, Opened, Outcome, PeerConnection, QueuedMessage, Remains, Sent, What, cost,
     while_connected,

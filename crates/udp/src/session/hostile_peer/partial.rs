@@ -40,7 +40,7 @@ impl Peer {
             completions,
             monitors,
             windows,
-            requests: &mut crate::node::Requests::default(),
+            requests: &mut crate::requests::Requests::default(),
         };
         let worked = self.session.work(&mut around, Span::ZERO, false);
         planes.iter_mut().for_each(Plane::flush);

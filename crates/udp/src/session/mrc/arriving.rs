@@ -3,10 +3,10 @@
 use super::super::{NodeContext, ONLY, Session};
 use super::memory::{Asks, Claim};
 use super::{MAILBOX, MUTE_MAX, RECEIVE};
+use crate::completion::Completion;
 use crate::error::Reason;
 use crate::frame::Descriptor;
 use crate::memory::Place as Landing;
-use crate::node::Completion;
 use crate::socket::Arrival;
 use strandway_proto::packet::{
     Ack, Answer, Data, Flags, Header, HostId, MessageId, Nack, Offset, Operation, Psn, SackBits, Wait,

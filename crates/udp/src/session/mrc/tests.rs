@@ -2,7 +2,7 @@
 
 use super::super::*;
 use super::Inner;
-use crate::config::Protection;
+use crate::layout::Protection;
 use crate::socket::Arrival;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -32,7 +32,7 @@ struct End {
     memory: Memory,
     monitors: PeerMonitors,
     windows: Windows,
-    requests: crate::node::Requests,
+    requests: crate::requests::Requests,
     completions: VecDeque<Completion>,
     /// Datagrams that are still on their way to the other side, with their traffic class.
     way: Vec<(u8, Vec<u8>)>,
@@ -92,7 +92,7 @@ impl End {
             memory: Memory::new(true),
             monitors,
             windows: Windows::default(),
-            requests: crate::node::Requests::default(),
+            requests: crate::requests::Requests::default(),
             completions: VecDeque::new(),
             way: Vec::new(),
         })

@@ -1,13 +1,15 @@
 //! Datagrams that were cut on their way, by a switch or by a forger.
 
 use super::*;
-use crate::config::{Config, Protection};
+use crate::config::Config;
 use crate::frame::encode_sealed;
+use crate::handles::Connection;
 use crate::handshake::Secrets;
+use crate::layout::Protection;
 use crate::memory::{Memory, Region};
-use crate::node::{Connection, Requests};
 use crate::peer_monitor::PeerMonitors;
 use crate::plane::Plane;
+use crate::requests::Requests;
 use crate::routes::Routes;
 use crate::secure::Sealer;
 use crate::session::{NodeContext, SessionParams};

@@ -1,29 +1,10 @@
-//! The answers of a node: handles of connections and operations, completions, counters.
+//! The answers of a node: completions and counters.
 
 use crate::error::Reason;
-use crate::group::Group;
+use crate::handles::{Connection, Group, Operation};
 use std::net::SocketAddr;
 use strandway_proto::path::PathEvent;
 use strandway_proto::{ControlMessage, HostId, PathId};
-
-/// A connection of a node. The handle stays valid after the connection is closed; calls with it then fail with
-/// [`crate::Error::NoConnection`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Connection {
-    pub(crate) index: u32,
-    pub(super) generation: u32,
-}
-
-impl Connection {
-    #[cfg(test)]
-    pub(crate) const fn test(index: u32) -> Connection {
-        Connection { index, generation: 0 }
-    }
-}
-
-/// The number of a posted operation, which its completion repeats; a node counts upwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Operation(pub u64);
 
 /// An event of which the node tells its application.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -224,7 +205,7 @@ impl NodeCounters {
         ]
     }
 
-    pub(super) const fn refuse(&mut self, reason: Reason) {
+    pub(crate) const fn refuse(&mut self, reason: Reason) {
         let counter = match reason {
             Reason::WrongKey => &mut self.wrong_key,
             Reason::WrongVersion => &mut self.wrong_version,
