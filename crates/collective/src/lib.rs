@@ -12,6 +12,7 @@ mod lists;
 pub mod member;
 pub mod multicast;
 pub mod placement;
+pub mod plan;
 pub mod programs;
 pub mod recipe;
 pub mod recipe_collective;

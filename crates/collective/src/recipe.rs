@@ -41,6 +41,13 @@ pub struct RecipeMessage {
     pub(crate) nodes: [u32; 2],
 }
 
+impl RecipeMessage {
+    /// The place of its first block in the list of blocks of all messages: no other message has this number.
+    pub(crate) const fn first_block(&self) -> u32 {
+        self.blocks.0
+    }
+}
+
 /// A node: an action of a rank, and the actions of the same rank that it waits for.
 #[derive(Clone, Copy, Debug)]
 struct Node {
@@ -210,7 +217,7 @@ impl RecipeBuilder {
             needs,
             channels,
         };
-        match recipe.walk(|_, _| Span::ZERO).0 {
+        match recipe.walk(|_, _| Span::ZERO, |_| ()).0 {
             None => Ok(recipe),
             Some((rank, node)) => Err(RecipeError::Circle(rank, node)),
         }
@@ -272,9 +279,31 @@ impl Recipe {
         (does, &self.needs[after.0 as usize..after.1 as usize])
     }
 
+    /// The place of each node of all ranks in an order in which each one comes behind those that it waits for, rank by rank.
+    pub(crate) fn positions(&self) -> Vec<u32> {
+        let (mut places, mut next) = (vec![0; self.nodes.len()], 0);
+        self.walk(
+            |_, _| Span::ZERO,
+            |node| {
+                places[node as usize] = next;
+                next += 1;
+            },
+        );
+        places
+    }
+
+    /// The index of the first node of a rank among those of all ranks.
+    pub(crate) fn first_node(&self, rank: u32) -> u32 {
+        self.first[rank as usize]
+    }
+
     /// Visits all nodes in an order in which each one comes behind those that it waits for. Returns a node that was
     /// never reached, if there is one, and the time of the last one; a message takes `transfer(message)`.
-    fn walk(&self, transfer: impl Fn(u32, &RecipeMessage) -> Span) -> (Option<(u32, u32)>, Span) {
+    fn walk(
+        &self,
+        transfer: impl Fn(u32, &RecipeMessage) -> Span,
+        mut visit: impl FnMut(u32),
+    ) -> (Option<(u32, u32)>, Span) {
         let mut waits = vec![0u32; self.nodes.len()];
         let mut followers: Vec<(u32, u32)> = Vec::with_capacity(self.needs.len() + self.messages.len());
         for rank in 0..self.ranks {
@@ -291,6 +320,7 @@ impl Recipe {
         let (mut seen, mut last) = (0, 0);
         while let Some(node) = free.pop() {
             seen += 1;
+            visit(node);
             let now = at[node as usize];
             last = last.max(now);
             let mut reach = |to: u32, time: u64| {
@@ -321,7 +351,7 @@ impl Recipe {
     /// [`Schedule::bound`](crate::Schedule::bound).
     pub fn bound(&self, bytes: u64, busy: impl Fn(u64) -> Span, transfer: impl Fn(u32, u32, u64) -> Span) -> Span {
         let length = |message: u32| self.length(message, bytes);
-        let (_, chain) = self.walk(|message, entry| transfer(entry.from, entry.to, length(message)));
+        let (_, chain) = self.walk(|message, entry| transfer(entry.from, entry.to, length(message)), |_| ());
         let mut sums = vec![[0u64; 2]; self.ranks as usize];
         let mut way = u64::MAX;
         for (message, entry) in (0u32..).zip(&self.messages) {

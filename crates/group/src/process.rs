@@ -39,7 +39,6 @@ mod memory;
 mod message;
 mod offer;
 mod paths;
-mod plan;
 mod planes;
 mod probe;
 mod progress_engine;
@@ -57,8 +56,8 @@ pub use failure::Failure;
 pub use group::{Group, GroupOptions, Number};
 pub use launch::{Launch, StoreAt, close_all, descriptors, waiting};
 pub use memory::Buffer;
-pub use plan::{Job, Span};
 pub use store::{DirectoryStore, Prefixed, Store, TcpStore, Values};
+pub use strandway_collective::plan::{Algorithms, BufferRange, CollectiveCall, DirectLengths};
 pub use tune::{Candidate, tune};
 pub use tuning::Tuning;
 pub use work::Work;
@@ -75,7 +74,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use strandway_proto::{Rate, Span as TimeSpan};
+use strandway_proto::{Rate, Span};
 use strandway_udp::address::kept;
 use strandway_udp::{Config, Error, Node, Protection, random_secret};
 
@@ -112,7 +111,7 @@ pub struct ProcessOptions {
     /// Line rate of all planes together. Default 40 Gb/s.
     pub rate: Rate,
     /// Round trip without queues, including the time to wake up the other side. Default 100 us.
-    pub base_rtt: TimeSpan,
+    pub base_rtt: Span,
     /// How long the store is asked for ranks that come late. Default 5 minutes.
     pub patience: Duration,
     /// Bytes of short messages that one process may send to another one before a call there asks for them; rank 0
@@ -139,7 +138,7 @@ impl ProcessOptions {
             profile: "uec".into(),
             tuning: Tuning::default(),
             rate: Rate::from_gbps(40),
-            base_rtt: TimeSpan::from_us(100),
+            base_rtt: Span::from_us(100),
             patience: Duration::from_secs(300),
             credit: 4 << 20,
             linger: Duration::from_secs(30),
@@ -236,7 +235,7 @@ struct Inner {
     fixed: bool,
     /// The payload of its packets, once it has met others; before that zero.
     settled: AtomicU32,
-    base_rtt: TimeSpan,
+    base_rtt: Span,
     /// The range of its ports, for messages.
     ports: Option<String>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -281,7 +280,7 @@ impl Process {
         let record = Record { id, host: host::label(), addresses, settled: None };
         let lost = Lost::default();
         let descriptors = node.descriptors();
-        let limits = (wire.tuning, wire.credit as usize);
+        let limits = (wire.tuning.clone(), wire.credit as usize);
         let engine = Engine::new(node, id, ours, limits, Arc::clone(&lost));
         let progress_engine = Arc::new(ProgressEngine::new(engine, waker));
         let driven = Arc::clone(&progress_engine);

@@ -11,7 +11,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use strandway_group::GroupError;
 use strandway_group::process::{
-    self, Buffer, Element, Failure, GroupOptions, Job, Launch, Reduction, Span, Store, Work as Running,
+    self, Buffer, BufferRange, CollectiveCall, Element, Failure, GroupOptions, Launch, Reduction, Store,
+    Work as Running,
 };
 
 /// How long a wait goes before Ctrl-C is looked for.
@@ -216,24 +217,29 @@ impl WireGroup {
         timeout: Option<f64>,
         owner: Py<PyAny>,
     ) -> PyResult<Work> {
-        let span = |(buffer, start, end): Part| Span { buffer, bytes: start..end };
-        let all = |parts: &[Part]| parts.iter().copied().map(span).collect::<Vec<Span>>();
+        let span = |(buffer, start, end): Part| BufferRange { buffer, bytes: start..end };
+        let all = |parts: &[Part]| parts.iter().copied().map(span).collect::<Vec<BufferRange>>();
         let one = |parts: &[Part]| {
             parts.first().copied().map(span).ok_or_else(|| PyValueError::new_err(format!("{job}: a buffer is missing")))
         };
         let job = match job {
-            "all_reduce" => Job::AllReduce(one(&outputs)?),
-            "reduce" => Job::Reduce { at: one(&outputs)?, root },
-            "broadcast" => Job::Broadcast { at: one(&outputs)?, root },
-            "all_gather" => Job::AllGather { input: inputs.first().copied().map(span), outputs: all(&outputs) },
-            "reduce_scatter" => Job::ReduceScatter { inputs: all(&inputs), output: one(&outputs)? },
-            "all_to_all" => Job::AllToAll { inputs: all(&inputs), outputs: all(&outputs) },
-            "gather" => Job::Gather { input: one(&inputs)?, outputs: all(&outputs), root },
-            "scatter" => Job::Scatter { inputs: all(&inputs), output: one(&outputs)?, root },
-            "barrier" => Job::Barrier,
+            "all_reduce" => CollectiveCall::AllReduce(one(&outputs)?),
+            "reduce" => CollectiveCall::Reduce { at: one(&outputs)?, root },
+            "broadcast" => CollectiveCall::Broadcast { at: one(&outputs)?, root },
+            "all_gather" => {
+                CollectiveCall::AllGather { input: inputs.first().copied().map(span), outputs: all(&outputs) }
+            }
+            "reduce_scatter" => CollectiveCall::ReduceScatter { inputs: all(&inputs), output: one(&outputs)? },
+            "all_to_all" => CollectiveCall::AllToAll { inputs: all(&inputs), outputs: all(&outputs) },
+            "gather" => CollectiveCall::Gather { input: one(&inputs)?, outputs: all(&outputs), root },
+            "scatter" => CollectiveCall::Scatter { inputs: all(&inputs), output: one(&outputs)?, root },
+            "barrier" => CollectiveCall::Barrier,
             other => return Err(PyValueError::new_err(format!("no collective {other:?}"))),
         };
-        let reduces = matches!(job, Job::AllReduce(_) | Job::Reduce { .. } | Job::ReduceScatter { .. });
+        let reduces = matches!(
+            job,
+            CollectiveCall::AllReduce(_) | CollectiveCall::Reduce { .. } | CollectiveCall::ReduceScatter { .. }
+        );
         let element = match Element::moved(element) {
             Element::Other(_) if reduces => {
                 let what = format!("numbers of the kind {element} are not combined");

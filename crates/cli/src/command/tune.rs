@@ -10,12 +10,13 @@ pub(super) fn tune(args: &PerfTuneArgs) -> Result<(), Failure> {
     let first = launch.rank == 0;
     if first {
         print(&format!("# {} ranks, {} run(s) of each size; sum of the medians\n", launch.ranks, args.iterations));
-        print(&format!("#{:>7} {:>10} {:>12}\n", "key", "bytes", "time (us)"));
+        print(&format!("#{:>14} {:>10} {:>16} {:>12}\n", "key", "bytes", "algorithm", "time (us)"));
     }
     let table = measure(&launch, args.iterations, |candidate| {
         if first {
             let us = candidate.time.as_secs_f64() * 1e6;
-            print(&format!(" {:>7} {:>10} {us:>12.1}\n", candidate.key, candidate.bytes));
+            let algorithm = candidate.algorithm.unwrap_or("-");
+            print(&format!(" {:>14} {:>10} {algorithm:>16} {us:>12.1}\n", candidate.key, candidate.bytes));
         }
     })?;
     if first {

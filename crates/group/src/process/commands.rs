@@ -3,7 +3,6 @@
 use super::element::{Element, Reduction};
 use super::failure::Failure;
 use super::memory::Buffer;
-use super::plan::{Job, Span};
 use super::record::Record;
 use super::work::Work;
 use std::collections::VecDeque;
@@ -11,13 +10,14 @@ use std::net::SocketAddrV6;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use strandway_collective::plan::{BufferRange, CollectiveCall};
 use strandway_udp::Error;
 
 /// The work of a task.
 pub(super) enum What {
-    Job(Job),
-    Send { to: u32, tag: u32, at: Span },
-    Receive { from: Option<u32>, tag: u32, at: Span },
+    Call(CollectiveCall),
+    Send { to: u32, tag: u32, at: BufferRange },
+    Receive { from: Option<u32>, tag: u32, at: BufferRange },
 }
 
 /// Requests of callers to the thread.

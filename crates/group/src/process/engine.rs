@@ -26,6 +26,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::{SocketAddr, SocketAddrV6};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use strandway_collective::plan::PlanMaker;
 use strandway_udp::{Connection, Error, Node, Operation};
 
 /// Room for one message.
@@ -62,7 +63,7 @@ pub(super) struct Engine {
     node: Node,
     id: Id,
     ours: Vec<SocketAddrV6>,
-    tuning: Tuning,
+    plans: PlanMaker,
     /// Bytes of short messages that a peer may send before a call here takes them.
     credit: usize,
     peers: Vec<Peer>,
@@ -133,7 +134,7 @@ impl Engine {
             node,
             id,
             ours,
-            tuning,
+            plans: PlanMaker::new(tuning.algorithms, tuning.lengths),
             credit,
             peers: Vec::new(),
             by_id: HashMap::new(),

@@ -5,11 +5,11 @@ use super::commands::{Begin, Command, Waiting, What};
 use super::element::{Element, Reduction};
 use super::failure::Failure;
 use super::memory::Buffer;
-use super::plan::{Job, Span};
 use super::record::Record;
 use super::work::Work;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use strandway_collective::plan::{BufferRange, CollectiveCall};
 
 /// The options of a group. Ranks need not agree on them.
 #[derive(Clone, Copy, Debug)]
@@ -177,7 +177,7 @@ impl Group {
     /// at the other ranks, which hear the reason. Otherwise later calls would meet wrong ones.
     pub fn start(
         &self,
-        job: Job,
+        job: CollectiveCall,
         buffers: Vec<Buffer>,
         element: Element,
         reduction: Reduction,
@@ -187,7 +187,7 @@ impl Group {
             self.refuse(&why);
             return Err(Failure::Mismatch(why));
         }
-        Ok(self.begin(What::Job(job), buffers, element, reduction, timeout))
+        Ok(self.begin(What::Call(job), buffers, element, reduction, timeout))
     }
 
     /// Reports a collective call that the caller has found wrong, for the reason `why`. The call takes its number, and
@@ -210,7 +210,7 @@ impl Group {
     /// If there is no such rank, or it is this one.
     pub fn start_send(&self, to: u32, tag: u32, buffer: Buffer, timeout: Option<Duration>) -> Result<Work, Failure> {
         self.check_peer(to)?;
-        let at = Span::whole(0, buffer.len());
+        let at = BufferRange::whole(0, buffer.len());
         Ok(self.begin(What::Send { to, tag, at }, vec![buffer], Element::U8, Reduction::Sum, timeout))
     }
 
@@ -231,7 +231,7 @@ impl Group {
         if !buffer.is_writable() {
             return Err(Failure::Mismatch("a receive needs memory that may be written".into()));
         }
-        let at = Span::whole(0, buffer.len());
+        let at = BufferRange::whole(0, buffer.len());
         Ok(self.begin(What::Receive { from, tag, at }, vec![buffer], Element::U8, Reduction::Sum, timeout))
     }
 
@@ -245,7 +245,7 @@ impl Group {
     ) -> Work {
         let work = Work::new(self.process.progress_engine());
         let timeout = timeout.unwrap_or_else(|| self.options().timeout);
-        let counts = matches!(what, What::Job(_));
+        let counts = matches!(what, What::Call(_));
         let begin = |number| {
             let begin =
                 Begin { group: self.id, number, what, buffers, element, reduction, timeout, work: work.clone() };
@@ -274,41 +274,47 @@ impl Group {
     }
 
     /// The error in a job, if it has one.
-    fn check(&self, job: &Job, buffers: &[Buffer], element: Element, reduction: Reduction) -> Result<(), String> {
+    fn check(
+        &self,
+        job: &CollectiveCall,
+        buffers: &[Buffer],
+        element: Element,
+        reduction: Reduction,
+    ) -> Result<(), String> {
         let (rank, ranks, size) = (self.rank as usize, self.ranks() as usize, element.bytes());
         let name = job.name();
-        let mut spans: Vec<(&Span, bool)> = Vec::new();
+        let mut spans: Vec<(&BufferRange, bool)> = Vec::new();
         let (mut reduces, mut target, mut counts) = (false, 0, Vec::new());
         match job {
-            Job::AllReduce(at) => {
+            CollectiveCall::AllReduce(at) => {
                 reduces = true;
                 spans.push((at, true));
             }
-            Job::Reduce { at, root } => {
+            CollectiveCall::Reduce { at, root } => {
                 (reduces, target) = (true, *root);
                 spans.push((at, self.rank == *root));
             }
-            Job::Broadcast { at, root } => {
+            CollectiveCall::Broadcast { at, root } => {
                 target = *root;
                 spans.push((at, self.rank != *root));
             }
-            Job::AllGather { input, outputs } => {
+            CollectiveCall::AllGather { input, outputs } => {
                 counts.push(outputs.len());
                 spans.extend(input.iter().map(|span| (span, false)));
                 spans.extend(outputs.iter().map(|span| (span, true)));
             }
-            Job::ReduceScatter { inputs, output } => {
+            CollectiveCall::ReduceScatter { inputs, output } => {
                 reduces = true;
                 counts.push(inputs.len());
                 spans.extend(inputs.iter().map(|span| (span, false)));
                 spans.push((output, true));
             }
-            Job::AllToAll { inputs, outputs } => {
+            CollectiveCall::AllToAll { inputs, outputs } => {
                 counts.extend([inputs.len(), outputs.len()]);
                 spans.extend(inputs.iter().map(|span| (span, false)));
                 spans.extend(outputs.iter().map(|span| (span, true)));
             }
-            Job::Gather { input, outputs, root } => {
+            CollectiveCall::Gather { input, outputs, root } => {
                 target = *root;
                 spans.push((input, false));
                 if self.rank == *root {
@@ -316,7 +322,7 @@ impl Group {
                     spans.extend(outputs.iter().map(|span| (span, true)));
                 }
             }
-            Job::Scatter { inputs, output, root } => {
+            CollectiveCall::Scatter { inputs, output, root } => {
                 target = *root;
                 spans.push((output, true));
                 if self.rank == *root {
@@ -324,7 +330,7 @@ impl Group {
                     spans.extend(inputs.iter().map(|span| (span, false)));
                 }
             }
-            Job::Barrier => {}
+            CollectiveCall::Barrier => {}
         }
         if target as usize >= ranks {
             return Err(format!("{name}: no rank {target}, the group has {ranks}"));
@@ -353,17 +359,19 @@ impl Group {
             }
         }
         let pairs: Vec<(usize, usize, &str)> = match job {
-            Job::AllGather { input: Some(input), outputs } => {
+            CollectiveCall::AllGather { input: Some(input), outputs } => {
                 vec![(input.len(), outputs[rank].len(), "input and own output")]
             }
-            Job::ReduceScatter { inputs, output } => vec![(inputs[rank].len(), output.len(), "own input and output")],
-            Job::AllToAll { inputs, outputs } => {
+            CollectiveCall::ReduceScatter { inputs, output } => {
+                vec![(inputs[rank].len(), output.len(), "own input and output")]
+            }
+            CollectiveCall::AllToAll { inputs, outputs } => {
                 vec![(inputs[rank].len(), outputs[rank].len(), "own input and own output")]
             }
-            Job::Gather { input, outputs, root } if self.rank == *root => {
+            CollectiveCall::Gather { input, outputs, root } if self.rank == *root => {
                 vec![(input.len(), outputs[rank].len(), "input and own output")]
             }
-            Job::Scatter { inputs, output, root } if self.rank == *root => {
+            CollectiveCall::Scatter { inputs, output, root } if self.rank == *root => {
                 vec![(inputs[rank].len(), output.len(), "own input and output")]
             }
             _ => Vec::new(),
@@ -379,7 +387,13 @@ impl Group {
 
     // Blocking calls on slices. They return when the work has ended, so the slices may be borrowed.
 
-    fn run(&self, job: Job, buffers: Vec<Buffer>, element: Element, reduction: Reduction) -> Result<(), Failure> {
+    fn run(
+        &self,
+        job: CollectiveCall,
+        buffers: Vec<Buffer>,
+        element: Element,
+        reduction: Reduction,
+    ) -> Result<(), Failure> {
         self.start(job, buffers, element, reduction, None)?.wait().map(drop)
     }
 
@@ -388,8 +402,8 @@ impl Group {
     /// # Errors
     /// If a rank is gone, the time is over, the group was aborted, or ranks call differently.
     pub fn all_reduce<T: Number>(&self, numbers: &mut [T], reduction: Reduction) -> Result<(), Failure> {
-        let at = Span::whole(0, size_of_val(numbers));
-        self.run(Job::AllReduce(at), vec![Buffer::borrow_mut(numbers)], T::ELEMENT, reduction)
+        let at = BufferRange::whole(0, size_of_val(numbers));
+        self.run(CollectiveCall::AllReduce(at), vec![Buffer::borrow_mut(numbers)], T::ELEMENT, reduction)
     }
 
     /// Replaces the root's numbers by the reduction of all ranks' numbers.
@@ -397,8 +411,8 @@ impl Group {
     /// # Errors
     /// As for [`Group::all_reduce`].
     pub fn reduce<T: Number>(&self, numbers: &mut [T], reduction: Reduction, root: u32) -> Result<(), Failure> {
-        let at = Span::whole(0, size_of_val(numbers));
-        self.run(Job::Reduce { at, root }, vec![Buffer::borrow_mut(numbers)], T::ELEMENT, reduction)
+        let at = BufferRange::whole(0, size_of_val(numbers));
+        self.run(CollectiveCall::Reduce { at, root }, vec![Buffer::borrow_mut(numbers)], T::ELEMENT, reduction)
     }
 
     /// Gives the root's numbers to all ranks.
@@ -406,8 +420,8 @@ impl Group {
     /// # Errors
     /// As for [`Group::all_reduce`].
     pub fn broadcast<T: Number>(&self, numbers: &mut [T], root: u32) -> Result<(), Failure> {
-        let at = Span::whole(0, size_of_val(numbers));
-        self.run(Job::Broadcast { at, root }, vec![Buffer::borrow_mut(numbers)], T::ELEMENT, Reduction::Sum)
+        let at = BufferRange::whole(0, size_of_val(numbers));
+        self.run(CollectiveCall::Broadcast { at, root }, vec![Buffer::borrow_mut(numbers)], T::ELEMENT, Reduction::Sum)
     }
 
     /// Gives the numbers of all ranks to all ranks, rank by rank; `output` is as long as all of them together.
@@ -417,7 +431,8 @@ impl Group {
     pub fn all_gather<T: Number>(&self, input: &[T], output: &mut [T]) -> Result<(), Failure> {
         let length = size_of_val(input);
         self.fits("all_gather", "the output", size_of_val(output), length)?;
-        let job = Job::AllGather { input: Some(Span::whole(0, length)), outputs: self.blocks(1, length) };
+        let job =
+            CollectiveCall::AllGather { input: Some(BufferRange::whole(0, length)), outputs: self.blocks(1, length) };
         self.run(job, vec![Buffer::borrow(input), Buffer::borrow_mut(output)], T::ELEMENT, Reduction::Sum)
     }
 
@@ -433,7 +448,8 @@ impl Group {
     ) -> Result<(), Failure> {
         let length = size_of_val(output);
         self.fits("reduce_scatter", "the input", size_of_val(input), length)?;
-        let job = Job::ReduceScatter { inputs: self.blocks(0, length), output: Span::whole(1, length) };
+        let job =
+            CollectiveCall::ReduceScatter { inputs: self.blocks(0, length), output: BufferRange::whole(1, length) };
         self.run(job, vec![Buffer::borrow(input), Buffer::borrow_mut(output)], T::ELEMENT, reduction)
     }
 
@@ -446,7 +462,7 @@ impl Group {
         let length = input.len() / self.ranks() as usize * size_of::<T>();
         self.fits("all_to_all", "the input", size_of_val(input), length)?;
         self.fits("all_to_all", "the output", size_of_val(output), length)?;
-        let job = Job::AllToAll { inputs: self.blocks(0, length), outputs: self.blocks(1, length) };
+        let job = CollectiveCall::AllToAll { inputs: self.blocks(0, length), outputs: self.blocks(1, length) };
         self.run(job, vec![Buffer::borrow(input), Buffer::borrow_mut(output)], T::ELEMENT, Reduction::Sum)
     }
 
@@ -460,7 +476,7 @@ impl Group {
             self.fits("gather", "the output", size_of_val(output), length)?;
         }
         let outputs = if root == self.rank { self.blocks(1, length) } else { Vec::new() };
-        let job = Job::Gather { input: Span::whole(0, length), outputs, root };
+        let job = CollectiveCall::Gather { input: BufferRange::whole(0, length), outputs, root };
         self.run(job, vec![Buffer::borrow(input), Buffer::borrow_mut(output)], T::ELEMENT, Reduction::Sum)
     }
 
@@ -474,7 +490,7 @@ impl Group {
             self.fits("scatter", "the input", size_of_val(input), length)?;
         }
         let inputs = if root == self.rank { self.blocks(0, length) } else { Vec::new() };
-        let job = Job::Scatter { inputs, output: Span::whole(1, length), root };
+        let job = CollectiveCall::Scatter { inputs, output: BufferRange::whole(1, length), root };
         self.run(job, vec![Buffer::borrow(input), Buffer::borrow_mut(output)], T::ELEMENT, Reduction::Sum)
     }
 
@@ -500,7 +516,7 @@ impl Group {
     /// # Errors
     /// As for [`Group::all_reduce`].
     pub fn barrier(&self) -> Result<(), Failure> {
-        self.run(Job::Barrier, Vec::new(), Element::U8, Reduction::Sum)
+        self.run(CollectiveCall::Barrier, Vec::new(), Element::U8, Reduction::Sum)
     }
 
     /// Checks that `bytes` is the length of one block of `length` bytes for each rank. If not, the call is refused.
@@ -515,8 +531,10 @@ impl Group {
     }
 
     /// A block for each rank.
-    fn blocks(&self, buffer: usize, length: usize) -> Vec<Span> {
-        (0..self.ranks() as usize).map(|rank| Span { buffer, bytes: rank * length..(rank + 1) * length }).collect()
+    fn blocks(&self, buffer: usize, length: usize) -> Vec<BufferRange> {
+        (0..self.ranks() as usize)
+            .map(|rank| BufferRange { buffer, bytes: rank * length..(rank + 1) * length })
+            .collect()
     }
 }
 

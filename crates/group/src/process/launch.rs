@@ -140,7 +140,7 @@ impl Group {
     /// chooses from what all ranks have: loopback if they share a host, else a plane for each subnet that all are in,
     /// else the way to where they meet. `STRANDWAY_IFNAME` names the interfaces. `STRANDWAY_ADVERTISE` has the
     /// addresses that others use instead (behind a NAT), `STRANDWAY_PORTS` a range of UDP ports. `STRANDWAY_PAYLOAD`,
-    /// `STRANDWAY_PROTECTION`, `STRANDWAY_PROFILE` and `STRANDWAY_TUNING` (at rank 0), `STRANDWAY_RATE` in Gb/s and
+    /// `STRANDWAY_PROTECTION`, `STRANDWAY_PROFILE`, `STRANDWAY_TUNING` and `STRANDWAY_ALGORITHM` (at rank 0), `STRANDWAY_RATE` in Gb/s and
     /// `STRANDWAY_RTT` in milliseconds are read too. With `STRANDWAY_LOG=info` the addresses in use are printed.
     ///
     /// # Errors
@@ -328,6 +328,10 @@ pub(super) fn from_env() -> Result<(ProcessOptions, Names), GroupError> {
     }
     if let Some(path) = get("STRANDWAY_TUNING") {
         options.tuning = Tuning::load(std::path::Path::new(&path))?;
+    }
+    if let Some(rules) = get("STRANDWAY_ALGORITHM") {
+        options.tuning.algorithms =
+            rules.parse().map_err(|error| GroupError::Config(format!("STRANDWAY_ALGORITHM is {error}")))?;
     }
     if let Some(rtt) = get("STRANDWAY_RTT") {
         let ms: f64 = rtt.parse().map_err(|_| wrong("STRANDWAY_RTT", &rtt, "give milliseconds there and back"))?;

@@ -12,6 +12,8 @@
 //! | 8 | number: of the collective, or of a sender's offer |
 //! | rest | by kind: payload, a text, numbers, or 4 bytes landing and 16 bytes of a key and a length |
 
+use super::element::{Element, Reduction};
+use strandway_collective::plan::CollectiveCall;
 use strandway_udp::RemoteRegion;
 
 /// Bytes before the rest.
@@ -49,7 +51,7 @@ pub(super) struct Landing {
 /// messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Signature {
-    /// [`super::plan::Job::code`].
+    /// [`CollectiveCall::code`].
     pub(super) job: u8,
     /// [`super::element::Element::code`].
     pub(super) element: u8,
@@ -57,6 +59,15 @@ pub(super) struct Signature {
     pub(super) reduction: u8,
     /// Rank of the root; 0 if the job has none.
     pub(super) root: u32,
+}
+
+impl Signature {
+    /// The description of a call, which each of its messages carries.
+    pub(super) fn of(call: &CollectiveCall, element: Element, reduction: Reduction) -> Signature {
+        let element = if matches!(call, CollectiveCall::Barrier) { 0 } else { element.code() };
+        let reduction = if call.reduces() { reduction.code() } else { 0 };
+        Signature { job: call.code(), element, reduction, root: call.root() }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

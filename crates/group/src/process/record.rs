@@ -154,6 +154,7 @@ pub(super) fn protection_named(name: &str) -> Option<Protection> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use strandway_collective::plan::DirectLengths;
 
     #[test]
     fn records_and_terms_are_read_as_they_were_written() {
@@ -167,7 +168,10 @@ mod tests {
             credit: 65_536,
             protection: Protection::None,
             profile: "uec".into(),
-            tuning: Tuning { part: 4_096, ..Tuning::default() },
+            tuning: Tuning {
+                lengths: DirectLengths { part: 4_096, ..DirectLengths::default() },
+                algorithms: "all_gather=pat>70".parse().expect("a rule"),
+            },
         };
         let terms = Terms { group: u64::MAX, wire, fixed: true, planes };
         assert_eq!(Terms::decode(&terms.encode()), Some(terms));

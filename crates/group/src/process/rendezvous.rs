@@ -102,7 +102,7 @@ impl Process {
             credit: options.credit,
             protection: options.protection,
             profile: options.profile.clone(),
-            tuning: options.tuning,
+            tuning: options.tuning.clone(),
         };
         Process::start(options, wire)
     }

@@ -3,12 +3,12 @@
 use super::element::{Element, Reduction, combine, divide, scale};
 use super::failure::Failure;
 use super::message::{Landing, Signature};
-use super::plan::{Gate, Into, Plan, Span};
 use super::tuning::EAGER;
 use super::work::Work;
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
+use strandway_collective::plan::{BufferRange, Condition, RankPlan, Target};
 use strandway_udp::{Error, Node, Region};
 
 /// The number of parts that are received ahead of the one that is added: ours. Each takes memory of its own.
@@ -71,7 +71,7 @@ pub(super) struct Call {
     pub(super) ranks: u32,
     pub(super) element: Element,
     pub(super) reduction: Reduction,
-    pub(super) plan: Plan,
+    pub(super) plan: RankPlan,
     /// The regions of the caller's buffers, and in a task also of its scratch buffers.
     pub(super) regions: Vec<Region>,
     pub(super) owners: Vec<Box<dyn Any + Send>>,
@@ -99,15 +99,19 @@ pub(super) struct Task {
     pub(super) asked: Option<u32>,
     /// The offer that a receive has taken: the peer and the offer's number.
     pub(super) offer: Option<(usize, u64)>,
-    /// The bytes of sends that wait for credit. They are copied, because a sum may take their place before they leave.
+    /// Sends that may leave, or have left.
+    posted: Vec<bool>,
+    /// The bytes of short sends that wait. They are copied, because others may take their place before they leave.
     pub(super) kept: HashMap<usize, Vec<u8>>,
+    /// The bytes of receives that wait for what the plan does first.
+    held: BTreeMap<usize, Vec<u8>>,
     /// The number of open keys and of writes under way.
     pub(super) uses: usize,
 }
 
 impl Task {
     pub(super) fn new(node: &mut Node, pool: &mut Pool, mut call: Call) -> Result<Task, Error> {
-        let Plan { sends, receives, sums, scratch, .. } = &call.plan;
+        let RankPlan { sends, receives, sums, scratch, .. } = &call.plan;
         call.regions.extend(scratch.iter().map(|length| node.register(vec![0; *length])));
         let mut task = Task {
             began: Instant::now(),
@@ -123,7 +127,9 @@ impl Task {
             source: None,
             asked: None,
             offer: None,
+            posted: vec![false; sends.len()],
             kept: HashMap::new(),
+            held: BTreeMap::new(),
             uses: 0,
             call,
         };
@@ -137,7 +143,7 @@ impl Task {
 
     /// Scales the numbers that this rank contributes, and copies those that stay at this rank.
     fn prepare(&self, node: &mut Node) -> Result<(), Error> {
-        if let Some(factor) = self.factor() {
+        if let Some(factor) = self.factor().filter(|_| self.call.plan.operands.is_empty()) {
             let results = self.call.plan.sums.iter().map(|sum| sum.out.buffer);
             let mut inputs: Vec<usize> = self.call.plan.sums.iter().map(|sum| sum.own.buffer).collect();
             inputs.extend(self.call.plan.sends.iter().map(|send| send.from.buffer));
@@ -158,7 +164,24 @@ impl Task {
         for (from, to) in &self.call.plan.copies {
             self.copy(node, from, to)?;
         }
+        if let Some(factor) = self.factor() {
+            for range in &self.call.plan.operands {
+                let memory = node.memory_mut(self.call.regions[range.buffer])?;
+                scale(self.call.element, &mut memory[range.bytes.clone()], factor);
+            }
+        }
         Ok(())
+    }
+
+    /// Everything has arrived: divides averages, and copies results to where the caller wants them.
+    pub(super) fn finish(&self, node: &mut Node) -> Result<(), Error> {
+        if self.call.reduction == Reduction::Average && self.factor().is_none() {
+            for range in &self.call.plan.results {
+                let memory = node.memory_mut(self.call.regions[range.buffer])?;
+                divide(self.call.element, &mut memory[range.bytes.clone()], self.call.ranks);
+            }
+        }
+        self.call.plan.last_copies.iter().try_for_each(|(from, to)| self.copy(node, from, to))
     }
 
     /// The factor of each rank's numbers before they are added. Averages of `F16` are divided before the sum, because
@@ -171,7 +194,7 @@ impl Task {
         }
     }
 
-    fn copy(&self, node: &mut Node, from: &Span, to: &Span) -> Result<(), Error> {
+    fn copy(&self, node: &mut Node, from: &BufferRange, to: &BufferRange) -> Result<(), Error> {
         if from == to || from.is_empty() {
             return Ok(());
         }
@@ -180,27 +203,80 @@ impl Task {
     }
 
     /// May a send leave?
-    pub(super) fn is_open(&self, send: usize) -> bool {
-        match self.call.plan.sends[send].gate {
-            Gate::Open => true,
-            Gate::Received(receive) => self.received[receive] == Stage::Done,
-            Gate::Added(sum) => self.added[sum],
+    pub(super) fn is_open(&mut self, send: usize) -> bool {
+        if !self.posted[send] {
+            let after = std::mem::take(&mut self.call.plan.sends[send].after);
+            self.posted[send] = self.holds(&after);
+            self.call.plan.sends[send].after = after;
         }
+        self.posted[send]
+    }
+
+    fn holds(&mut self, after: &[Condition]) -> bool {
+        after.iter().all(|condition| match *condition {
+            Condition::Posted(send) => self.is_open(send),
+            Condition::Received(receive) => self.received[receive] == Stage::Done,
+            Condition::Added(sum) => self.added[sum],
+        })
+    }
+
+    /// Does everything hold that a receive waits for?
+    fn is_due(&mut self, receive: usize) -> bool {
+        let after = std::mem::take(&mut self.call.plan.receives[receive].after);
+        let holds = self.holds(&after);
+        self.call.plan.receives[receive].after = after;
+        holds
     }
 
     /// May memory be opened for a receive?
-    pub(super) fn may_receive(&self, receive: usize) -> bool {
+    pub(super) fn may_receive(&mut self, receive: usize) -> bool {
         match self.call.plan.receives[receive].into {
-            Into::Place(_) => true,
-            Into::Sum(sum) => sum < self.first_sum + AHEAD,
+            Target::Sum(sum) => sum < self.first_sum + AHEAD,
+            Target::Place(_) | Target::Combine(_) => self.is_due(receive),
         }
+    }
+
+    /// Where the sender of a receive may write at once; `None` if its bytes need a staging area, since they are added to
+    /// others, or since bytes that leave here are still in their place.
+    pub(super) fn open_place(&self, receive: usize) -> Option<&BufferRange> {
+        match &self.call.plan.receives[receive].into {
+            Target::Place(range) if self.leaving(receive, range).next().is_none() => Some(range),
+            _ => None,
+        }
+    }
+
+    /// The sends that left before a receive in the order of the plan, and whose bytes in its place are still needed.
+    fn leaving<'a>(&'a self, receive: usize, range: &'a BufferRange) -> impl Iterator<Item = usize> + 'a {
+        let sends = self.call.plan.receives[receive].after.iter().filter_map(|condition| match *condition {
+            Condition::Posted(send) => Some(send),
+            _ => None,
+        });
+        sends.filter(|send| {
+            self.sent[*send] != Stage::Done
+                && !self.kept.contains_key(send)
+                && self.call.plan.sends[*send].from.overlaps(range)
+        })
+    }
+
+    /// Copies the bytes of a send, because others will take their place before it leaves.
+    pub(super) fn keep(&mut self, node: &mut Node, send: usize) -> Result<(), Error> {
+        let from = &self.call.plan.sends[send].from;
+        let bytes = node.memory(self.call.regions[from.buffer])?[from.bytes.clone()].to_vec();
+        if bytes.len() <= EAGER {
+            self.kept.insert(send, bytes);
+        } else {
+            self.call.plan.sends[send].from = BufferRange::whole(self.call.regions.len(), bytes.len());
+            self.call.regions.push(node.register(bytes));
+        }
+        Ok(())
     }
 
     /// A receive from this rank with this tag that is not done.
     pub(super) fn receive_of(&self, from: u32, tag: u32) -> Option<usize> {
         let receives = self.call.plan.receives.iter().zip(&self.received);
         receives.enumerate().find_map(|(at, (receive, stage))| {
-            (receive.from == from && receive.tag == tag && *stage != Stage::Done).then_some(at)
+            let waits = *stage != Stage::Done && !self.held.contains_key(&at);
+            (receive.from == from && receive.tag == tag && waits).then_some(at)
         })
     }
 
@@ -212,21 +288,48 @@ impl Task {
         receive: usize,
         bytes: Vec<u8>,
     ) -> Result<(), Error> {
-        match self.call.plan.receives[receive].into.clone() {
-            Into::Place(span) => {
-                if !span.is_empty() {
-                    node.memory_mut(self.call.regions[span.buffer])?[span.bytes].copy_from_slice(&bytes);
-                }
-                pool.keep(bytes);
-            }
-            Into::Sum(sum) => {
+        let range = match self.call.plan.receives[receive].into.clone() {
+            Target::Sum(sum) => {
                 let from = self.call.plan.receives[receive].from;
                 self.sums[sum].came.insert(from, bytes);
                 self.add(node, pool, sum)?;
+                self.done(receive);
+                return Ok(());
+            }
+            Target::Place(range) | Target::Combine(range) => range,
+        };
+        let leaving: Vec<usize> = self.leaving(receive, &range).collect();
+        // The wire reads the memory of a send that has begun until it ends.
+        if !self.is_due(receive) || leaving.iter().any(|send| self.sent[*send] == Stage::Begun) {
+            self.held.insert(receive, bytes);
+            return Ok(());
+        }
+        for send in leaving {
+            self.keep(node, send)?;
+        }
+        if !range.is_empty() {
+            let memory = &mut node.memory_mut(self.call.regions[range.buffer])?[range.bytes];
+            match self.call.plan.receives[receive].into {
+                Target::Combine(_) => combine(self.call.element, self.call.reduction, memory, &bytes),
+                _ => memory.copy_from_slice(&bytes),
             }
         }
+        pool.keep(bytes);
         self.done(receive);
         Ok(())
+    }
+
+    /// Takes the bytes of receives that had to wait and need not any more.
+    pub(super) fn take_held(&mut self, node: &mut Node, pool: &mut Pool) -> Result<(), Error> {
+        loop {
+            let before = self.held.len();
+            for (receive, bytes) in std::mem::take(&mut self.held) {
+                self.take(node, pool, receive, bytes)?;
+            }
+            if self.held.is_empty() || self.held.len() == before {
+                return Ok(());
+            }
+        }
     }
 
     /// Notes that a receive is done.

@@ -1,4 +1,4 @@
-//! Measures the lengths at which collectives change their algorithm.
+//! Measures the lengths at which collectives change their algorithm, and the algorithms.
 
 use super::launch::prepare;
 use super::tuning::{EAGER, Tuning};
@@ -6,24 +6,49 @@ use super::{Group, GroupOptions, Launch, Prefixed, ProcessOptions, Reduction};
 use crate::error::GroupError;
 use std::time::{Duration, Instant};
 
-/// One length of one key, and the time that collectives took with it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// One value of one key, and the time that collectives took with it.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// `whole`, `tree` or `part`.
+    /// `whole`, `tree` or `part`, or the name of a collective.
     pub key: &'static str,
     /// The length in bytes.
     pub bytes: usize,
+    /// The algorithm, where the key is a collective.
+    pub algorithm: Option<&'static str>,
     /// The sum over the measured sizes of the median time at the slowest rank.
     pub time: Duration,
 }
 
-/// The candidates of each key, and the collectives that it decides: true for all-reduce, false for broadcast, and their
-/// sizes in bytes.
-const CANDIDATES: [(&str, &[usize], bool, &[usize]); 3] = [
-    ("whole", &[1_024, 4_096, 8_192, EAGER], true, &[2_048, 6_144, 12_288]),
-    ("tree", &[16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20], false, &[32 << 10, 128 << 10, 512 << 10, 2 << 20]),
-    ("part", &[64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20], true, &[1 << 20, 4 << 20, 16 << 20]),
+/// The candidates of each key, the collective that it decides, and sizes in bytes.
+const CANDIDATES: [(&str, &[usize], &str, &[usize]); 3] = [
+    ("whole", &[1_024, 4_096, 8_192, EAGER], "all_reduce", &[2_048, 6_144, 12_288]),
+    (
+        "tree",
+        &[16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20],
+        "broadcast",
+        &[32 << 10, 128 << 10, 512 << 10, 2 << 20],
+    ),
+    (
+        "part",
+        &[64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20],
+        "all_reduce",
+        &[1 << 20, 4 << 20, 16 << 20],
+    ),
 ];
+
+/// The collectives with several algorithms, and those algorithms; the direct one is the first.
+const ALGORITHMS: [(&str, &[&str]); 4] = [
+    ("all_reduce", &["direct", "ring", "halving-doubling", "tree"]),
+    ("all_gather", &["direct", "ring", "halving-doubling", "pat"]),
+    ("reduce_scatter", &["direct", "ring", "pat"]),
+    ("broadcast", &["direct", "ring"]),
+];
+
+/// The sizes in bytes at which algorithms are compared.
+const SIZES: [usize; 4] = [4 << 10, 64 << 10, 1 << 20, 16 << 20];
+
+/// Another algorithm than the direct one has to take at most this part of its time: ours, more than chance makes.
+const BETTER: f64 = 0.9;
 
 /// Measures all candidates between the ranks that a launcher has started, and takes the fastest of each key. All ranks
 /// call it, and have the same result. `each` gets every candidate.
@@ -34,20 +59,21 @@ pub fn tune(launch: &Launch, runs: u32, mut each: impl FnMut(&Candidate)) -> Res
     let options = GroupOptions::default();
     let (mut store, towards) = launch.open(&options)?;
     let (offer, wire) = prepare(towards.as_deref(), &options, &[])?;
-    let mut best = wire.tuning;
-    for (key, lengths, reduces, sizes) in CANDIDATES {
+    let mut best = wire.tuning.clone();
+    for (key, lengths, collective, sizes) in CANDIDATES {
         let mut fastest: Option<Candidate> = None;
         for &bytes in lengths {
-            let mut tuning = best;
+            let mut tuning = best.clone();
             tuning.set(key, &bytes.to_string()).map_err(GroupError::Config)?;
             let mut part = Prefixed(&mut store, format!("{key}{bytes}"));
             let (wire, ranks) = (ProcessOptions { tuning, ..wire.clone() }, (launch.rank, launch.ranks));
             let (_, group) = Group::form_by(&mut part, ranks, options, &offer, &wire, |_| None)?;
-            let measured = sizes.iter().map(|size| measure(&group, reduces, *size, runs)).sum::<Result<Duration, _>>();
+            let measured =
+                sizes.iter().map(|size| measure(&group, collective, *size, runs)).sum::<Result<Duration, _>>();
             let time = measured.map_err(|failure| GroupError::Config(failure.to_string()))?;
-            let candidate = Candidate { key, bytes, time };
+            let candidate = Candidate { key, bytes, algorithm: None, time };
             each(&candidate);
-            if fastest.is_none_or(|fastest| time < fastest.time) {
+            if fastest.as_ref().is_none_or(|fastest| time < fastest.time) {
                 fastest = Some(candidate);
             }
         }
@@ -55,21 +81,70 @@ pub fn tune(launch: &Launch, runs: u32, mut each: impl FnMut(&Candidate)) -> Res
             best.set(key, &fastest.bytes.to_string()).map_err(GroupError::Config)?;
         }
     }
+    let mut rules = Vec::new();
+    for (collective, algorithms) in ALGORITHMS {
+        let mut times = Vec::new();
+        for &algorithm in algorithms {
+            let mut tuning = best.clone();
+            tuning.set("algorithm", &format!("{collective}={algorithm}")).map_err(GroupError::Config)?;
+            let mut part = Prefixed(&mut store, format!("{collective}{algorithm}"));
+            let (wire, ranks) = (ProcessOptions { tuning, ..wire.clone() }, (launch.rank, launch.ranks));
+            let (_, group) = Group::form_by(&mut part, ranks, options, &offer, &wire, |_| None)?;
+            for bytes in SIZES {
+                let time = measure(&group, collective, bytes, runs);
+                let time = time.map_err(|failure| GroupError::Config(failure.to_string()))?;
+                each(&Candidate { key: collective, bytes, algorithm: Some(algorithm), time });
+                times.push((bytes, algorithm, time));
+            }
+        }
+        rules.extend(rules_of(collective, &times));
+    }
+    if !rules.is_empty() {
+        best.set("algorithm", &rules.join(",")).map_err(GroupError::Config)?;
+    }
     // The store's server is needed until the last rank has read it.
     std::mem::forget(store);
     Ok(best)
 }
 
-/// The median of some runs, at the slowest rank.
-fn measure(group: &Group, reduces: bool, size: usize, runs: u32) -> Result<Duration, super::Failure> {
-    let mut numbers = vec![0f32; size / 4];
+/// The rules that follow from times by size and algorithm. Between two sizes the algorithm changes at their geometric
+/// mean.
+fn rules_of(collective: &str, times: &[(usize, &str, Duration)]) -> Vec<String> {
+    let (mut rules, mut before) = (Vec::new(), "direct");
+    for (at, bytes) in SIZES.into_iter().enumerate() {
+        let of_size = || times.iter().filter(|(of, ..)| *of == bytes);
+        let direct = of_size().find(|(_, algorithm, _)| *algorithm == "direct").map(|(.., time)| *time);
+        let fastest = of_size().min_by_key(|(.., time)| *time);
+        let chosen = match (direct, fastest) {
+            (Some(direct), Some((_, algorithm, time))) if *time < direct.mul_f64(BETTER) => algorithm,
+            _ => "direct",
+        };
+        if chosen != before {
+            let above = match at.checked_sub(1) {
+                Some(at) => format!(">{}", ((SIZES[at] as f64) * (bytes as f64)).sqrt() as usize),
+                None => String::new(),
+            };
+            rules.push(format!("{collective}={chosen}{above}"));
+            before = chosen;
+        }
+    }
+    rules
+}
+
+/// The median of some runs, at the slowest rank. `size`: bytes of the longest buffer of a rank.
+fn measure(group: &Group, collective: &str, size: usize, runs: u32) -> Result<Duration, super::Failure> {
+    let ranks = group.ranks() as usize;
+    let mut numbers = vec![0f32; size / 4 / ranks * ranks];
+    let mut block = vec![0f32; numbers.len() / ranks];
     let mut times = Vec::new();
     for run in 0..runs + 2 {
         group.barrier()?;
         let began = Instant::now();
-        match reduces {
-            true => group.all_reduce(&mut numbers, Reduction::Sum)?,
-            false => group.broadcast(&mut numbers, 0)?,
+        match collective {
+            "all_reduce" => group.all_reduce(&mut numbers, Reduction::Sum)?,
+            "all_gather" => group.all_gather(&block, &mut numbers)?,
+            "reduce_scatter" => group.reduce_scatter(&numbers, &mut block, Reduction::Sum)?,
+            _ => group.broadcast(&mut numbers, 0)?,
         }
         // The first two warm up.
         if run >= 2 {
@@ -79,4 +154,24 @@ fn measure(group: &Group, reduces: bool, size: usize, runs: u32) -> Result<Durat
     group.all_reduce(&mut times, Reduction::Max)?;
     times.sort_by(f64::total_cmp);
     Ok(Duration::from_secs_f64(times[times.len() / 2]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_algorithm_is_taken_from_the_size_on_where_it_is_clearly_faster() {
+        let ms = Duration::from_millis;
+        let mut times = Vec::new();
+        for (bytes, direct, ring) in
+            [(SIZES[0], 10, 30), (SIZES[1], 20, 19), (SIZES[2], 100, 50), (SIZES[3], 1_000, 995)]
+        {
+            times.extend([(bytes, "direct", ms(direct)), (bytes, "ring", ms(ring))]);
+        }
+        assert_eq!(rules_of("all_reduce", &times), ["all_reduce=ring>262144", "all_reduce=direct>4194304"]);
+        assert!(rules_of("broadcast", &times[..2]).is_empty());
+        times.iter_mut().for_each(|(.., time)| *time = ms(5) + *time / 100);
+        assert!(rules_of("all_reduce", &times).is_empty());
+    }
 }

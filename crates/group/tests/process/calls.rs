@@ -3,7 +3,7 @@
 use super::support::{inout, lent, ranks, result};
 use std::thread;
 use std::time::{Duration, Instant};
-use strandway_group::process::{Element, Failure, Group, Job, Reduction, Span};
+use strandway_group::process::{BufferRange, CollectiveCall, Element, Failure, Group, Reduction};
 
 /// The sums of ten calls, which are right only if the ranks' calls meet as they were made.
 fn sums_are_right(group: &Group) {
@@ -71,19 +71,20 @@ fn ranks_that_call_differently_hear_at_once_who_called_what() {
 
 #[test]
 fn a_result_in_memory_that_may_not_be_written_is_refused() {
-    let (one, two, half) = (Span::whole(0, 32), Span { buffer: 1, bytes: 0..32 }, |at: usize| 16 * at..16 * at + 16);
-    let blocks = vec![two.clone(), Span { buffer: 1, bytes: 32..64 }];
-    let halves = |buffer| (0..2).map(|at| Span { buffer, bytes: half(at) }).collect::<Vec<_>>();
+    let (one, two, half) =
+        (BufferRange::whole(0, 32), BufferRange { buffer: 1, bytes: 0..32 }, |at: usize| 16 * at..16 * at + 16);
+    let blocks = vec![two.clone(), BufferRange { buffer: 1, bytes: 32..64 }];
+    let halves = |buffer| (0..2).map(|at| BufferRange { buffer, bytes: half(at) }).collect::<Vec<_>>();
     // The ranks that have a result, as bits.
     let jobs = [
-        (Job::AllReduce(one.clone()), 3),
-        (Job::Reduce { at: one.clone(), root: 0 }, 1),
-        (Job::Broadcast { at: one.clone(), root: 0 }, 2),
-        (Job::AllGather { input: Some(one.clone()), outputs: blocks.clone() }, 3),
-        (Job::ReduceScatter { inputs: blocks.clone(), output: one.clone() }, 3),
-        (Job::AllToAll { inputs: halves(0), outputs: halves(1) }, 3),
-        (Job::Gather { input: one.clone(), outputs: blocks.clone(), root: 0 }, 1),
-        (Job::Scatter { inputs: blocks, output: one, root: 0 }, 3),
+        (CollectiveCall::AllReduce(one.clone()), 3),
+        (CollectiveCall::Reduce { at: one.clone(), root: 0 }, 1),
+        (CollectiveCall::Broadcast { at: one.clone(), root: 0 }, 2),
+        (CollectiveCall::AllGather { input: Some(one.clone()), outputs: blocks.clone() }, 3),
+        (CollectiveCall::ReduceScatter { inputs: blocks.clone(), output: one.clone() }, 3),
+        (CollectiveCall::AllToAll { inputs: halves(0), outputs: halves(1) }, 3),
+        (CollectiveCall::Gather { input: one.clone(), outputs: blocks.clone(), root: 0 }, 1),
+        (CollectiveCall::Scatter { inputs: blocks, output: one, root: 0 }, 3),
     ];
     ranks(2, 1, move |group| {
         for (job, results) in jobs.clone() {
@@ -127,7 +128,7 @@ fn ranks_that_disagreed_once_get_no_later_result() {
 fn a_twin_of_a_group_has_numbers_of_its_own() {
     ranks(3, 1, |group| {
         let begin = |group: &Group, reduction: Reduction| {
-            let job = Job::AllReduce(Span { buffer: 0, bytes: 0..16 });
+            let job = CollectiveCall::AllReduce(BufferRange { buffer: 0, bytes: 0..16 });
             group.start(job, vec![inout(vec![1, 2])], Element::I64, reduction, None).expect("begun")
         };
         let (twin, other) = (group.twin(1), group.twin(2));

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use strandway_group::process::{Element, Failure, Group, Job, Process, ProcessOptions, Reduction, Span};
+use strandway_group::process::{
+    BufferRange, CollectiveCall, Element, Failure, Group, Process, ProcessOptions, Reduction,
+};
 
 /// A credit of eight messages of 8,000 bytes.
 fn small_credit() -> ProcessOptions {
@@ -119,7 +121,7 @@ fn calls_without_credit_hold_up_no_other_group_and_have_the_right_sums() {
         let rank = group.rank();
         let other = group.split(Some(0), rank).expect("split").expect("a color");
         let begin = |i: usize| {
-            let job = Job::AllReduce(Span::whole(0, 8 * LENGTH));
+            let job = CollectiveCall::AllReduce(BufferRange::whole(0, 8 * LENGTH));
             let numbers = vec![i as i64 * 10 + i64::from(rank); LENGTH];
             group.start(job, vec![inout(numbers)], Element::I64, Reduction::Sum, None).expect("fits")
         };
@@ -144,7 +146,7 @@ fn a_message_without_credit_arrives_when_its_receiver_asks_for_it() {
     with(2, &small_credit(), |_, group| {
         let other = group.split(Some(0), group.rank()).expect("split").expect("a color");
         let begin = |i: i64| {
-            let job = Job::Broadcast { at: Span::whole(0, 8 * LENGTH), root: 0 };
+            let job = CollectiveCall::Broadcast { at: BufferRange::whole(0, 8 * LENGTH), root: 0 };
             group.start(job, vec![inout(vec![i; LENGTH])], Element::I64, Reduction::Sum, None).expect("fits")
         };
         let began = Instant::now();
@@ -175,7 +177,7 @@ fn sums_in_place_are_right_while_messages_wait_for_credit() {
         let works: Vec<_> = all
             .iter_mut()
             .map(|numbers| {
-                let job = Job::AllReduce(Span::whole(0, 8 * LENGTH));
+                let job = CollectiveCall::AllReduce(BufferRange::whole(0, 8 * LENGTH));
                 let buffer = super::support::shared(numbers);
                 group.start(job, vec![buffer], Element::I64, Reduction::Sum, None).expect("fits")
             })

@@ -12,8 +12,8 @@ mod support;
 
 use std::thread;
 use std::time::{Duration, Instant};
-use strandway_group::process::{Element, Failure, Job, Reduction, Span};
-use support::{inout, lent, ranks, result};
+use strandway_group::process::{BufferRange, CollectiveCall, Element, Failure, Group, ProcessOptions, Reduction};
+use support::{inout, lent, planes, ranks, result, with};
 
 fn number(rank: u32, place: usize) -> i64 {
     (place as i64 * 31 + i64::from(rank) * 17) % 101 - 50
@@ -23,48 +23,93 @@ fn numbers(rank: u32, length: usize) -> Vec<i64> {
     (0..length).map(|place| number(rank, place)).collect()
 }
 
+/// Every collective at several sizes, against arithmetic.
+fn check_collectives(group: &Group, lengths: &[usize]) {
+    let (rank, ranks) = (group.rank(), group.ranks());
+    for &length in lengths {
+        let sum: Vec<i64> = (0..length).map(|place| (0..ranks).map(|r| number(r, place)).sum()).collect();
+        let all: Vec<i64> = (0..ranks).flat_map(|r| numbers(r, length)).collect();
+        let mut buffer = numbers(rank, length);
+        group.all_reduce(&mut buffer, Reduction::Sum).expect("all_reduce");
+        assert!(buffer == sum, "all_reduce of {length} by {ranks}");
+        let root = ranks - 1;
+        let mut buffer = numbers(rank, length);
+        group.reduce(&mut buffer, Reduction::Sum, root).expect("reduce");
+        assert!(buffer == if rank == root { sum.clone() } else { numbers(rank, length) }, "reduce of {length}");
+        let mut buffer = numbers(rank, length);
+        group.broadcast(&mut buffer, root).expect("broadcast");
+        assert!(buffer == numbers(root, length), "broadcast of {length} by {ranks}");
+        let mut gathered = vec![0; all.len()];
+        group.all_gather(&numbers(rank, length), &mut gathered).expect("all_gather");
+        assert!(gathered == all, "all_gather of {length} by {ranks}");
+        let mut own = vec![0; length];
+        group.scatter(if rank == root { &all } else { &[] }, &mut own, root).expect("scatter");
+        assert!(own == numbers(rank, length), "scatter of {length}");
+        let mut gathered = if rank == root { vec![0; all.len()] } else { Vec::new() };
+        group.gather(&own, &mut gathered, root).expect("gather");
+        assert!(rank != root || gathered == all, "gather of {length}");
+        // Block b of everybody, from a buffer that all have alike but for the rank.
+        let input: Vec<i64> = (0..ranks).flat_map(|b| numbers(rank * 7 + b, length)).collect();
+        let before = input.clone();
+        let mut block = vec![0; length];
+        group.reduce_scatter(&input, &mut block, Reduction::Sum).expect("reduce_scatter");
+        let right: Vec<i64> = (0..length).map(|place| (0..ranks).map(|r| number(r * 7 + rank, place)).sum()).collect();
+        assert!(block == right && input == before, "reduce_scatter of {length} by {ranks}");
+        let mut exchanged = vec![0; input.len()];
+        group.all_to_all(&input, &mut exchanged).expect("all_to_all");
+        let right: Vec<i64> = (0..ranks).flat_map(|r| numbers(r * 7 + rank, length)).collect();
+        assert!(exchanged == right, "all_to_all of {length} by {ranks}");
+        group.barrier().expect("barrier");
+    }
+}
+
 #[test]
 fn every_collective_is_right_at_every_size() {
     for count in [1, 2, 3, 4] {
-        ranks(count, 1, move |group| {
-            let (rank, ranks) = (group.rank(), group.ranks());
-            for length in [0, 1, 7, 1_000, 5_003, 200_001] {
-                let sum: Vec<i64> = (0..length).map(|place| (0..ranks).map(|r| number(r, place)).sum()).collect();
-                let all: Vec<i64> = (0..ranks).flat_map(|r| numbers(r, length)).collect();
-                let mut buffer = numbers(rank, length);
-                group.all_reduce(&mut buffer, Reduction::Sum).expect("all_reduce");
-                assert!(buffer == sum, "all_reduce of {length} by {ranks}");
-                let root = ranks - 1;
-                let mut buffer = numbers(rank, length);
-                group.reduce(&mut buffer, Reduction::Sum, root).expect("reduce");
-                assert!(buffer == if rank == root { sum.clone() } else { numbers(rank, length) }, "reduce of {length}");
-                let mut buffer = numbers(rank, length);
-                group.broadcast(&mut buffer, root).expect("broadcast");
-                assert!(buffer == numbers(root, length), "broadcast of {length} by {ranks}");
-                let mut gathered = vec![0; all.len()];
-                group.all_gather(&numbers(rank, length), &mut gathered).expect("all_gather");
-                assert!(gathered == all, "all_gather of {length} by {ranks}");
-                let mut own = vec![0; length];
-                group.scatter(if rank == root { &all } else { &[] }, &mut own, root).expect("scatter");
-                assert!(own == numbers(rank, length), "scatter of {length}");
-                let mut gathered = if rank == root { vec![0; all.len()] } else { Vec::new() };
-                group.gather(&own, &mut gathered, root).expect("gather");
-                assert!(rank != root || gathered == all, "gather of {length}");
-                // Block b of everybody, from a buffer that all have alike but for the rank.
-                let input: Vec<i64> = (0..ranks).flat_map(|b| numbers(rank * 7 + b, length)).collect();
-                let before = input.clone();
-                let mut block = vec![0; length];
-                group.reduce_scatter(&input, &mut block, Reduction::Sum).expect("reduce_scatter");
-                let right: Vec<i64> =
-                    (0..length).map(|place| (0..ranks).map(|r| number(r * 7 + rank, place)).sum()).collect();
-                assert!(block == right && input == before, "reduce_scatter of {length} by {ranks}");
-                let mut exchanged = vec![0; input.len()];
-                group.all_to_all(&input, &mut exchanged).expect("all_to_all");
-                let right: Vec<i64> = (0..ranks).flat_map(|r| numbers(r * 7 + rank, length)).collect();
-                assert!(exchanged == right, "all_to_all of {length} by {ranks}");
-                group.barrier().expect("barrier");
-            }
-        });
+        ranks(count, 1, |group| check_collectives(group, &[0, 1, 7, 1_000, 5_003, 200_001]));
+    }
+}
+
+/// The options of a group that takes this algorithm wherever it can; blocks are cut into short parts.
+fn by(algorithm: &str) -> ProcessOptions {
+    let mut options = planes(1);
+    options.tuning.algorithms = algorithm.parse().expect("an algorithm");
+    options.tuning.lengths.part = 20_032;
+    options
+}
+
+#[test]
+fn every_algorithm_is_right_at_every_size() {
+    for algorithm in ["ring", "halving-doubling", "tree", "pat"] {
+        for count in [2, 3, 4] {
+            with(count, &by(algorithm), |_, group| check_collectives(&group, &[0, 1, 7, 1_000, 5_003, 60_001]));
+        }
+    }
+}
+
+/// Sums of floating-point numbers depend on the order of additions: it must be one for all ranks and all runs.
+#[test]
+fn every_algorithm_gives_all_ranks_the_same_bits_in_every_run() {
+    for algorithm in ["direct", "ring", "halving-doubling", "tree"] {
+        let run = || {
+            with(4, &by(algorithm), |_, group| {
+                let rank = group.rank();
+                let of = |place: usize| number(rank, place) as f32 * [1e-6, 1.0, 1e6][place % 3] + 0.3;
+                let mut numbers: Vec<f32> = (0..40_000).map(of).collect();
+                group.all_reduce(&mut numbers, Reduction::Average).expect("an average");
+                let mut scaled: Vec<f32> = (0..100).map(of).collect();
+                group.all_reduce(&mut scaled, Reduction::ScaledSum(f64::from(rank))).expect("a scaled sum");
+                let wanted = |place: usize| -> f64 {
+                    let of = |r: u32| f64::from(number(r, place) as f32 * [1e-6, 1.0, 1e6][place % 3] + 0.3);
+                    (0..4).map(|r| f64::from(r) * of(r)).sum()
+                };
+                let near = |(place, got): (usize, &f32)| (f64::from(*got) - wanted(place)).abs() <= 1e3 * 1e-2;
+                assert!(scaled.iter().enumerate().all(near), "{scaled:?}");
+                numbers.iter().chain(&scaled).map(|number| number.to_bits()).collect::<Vec<u32>>()
+            })
+        };
+        let (first, second) = (run(), run());
+        assert!(first.iter().chain(&second).all(|bits| *bits == first[0]), "{algorithm}");
     }
 }
 
@@ -131,12 +176,12 @@ fn many_at_once_and_groups_of_groups() {
         let works: Vec<_> = (0..40)
             .map(|i| {
                 let numbers = vec![i64::from(rank); 1 + i * 700];
-                let outputs = (0..2).map(|r| Span::whole(1 + r, size_of_val(numbers.as_slice()))).collect();
+                let outputs = (0..2).map(|r| BufferRange::whole(1 + r, size_of_val(numbers.as_slice()))).collect();
                 let results = [result(numbers.len()), result(numbers.len())];
-                let input = Some(Span::whole(0, size_of_val(numbers.as_slice())));
+                let input = Some(BufferRange::whole(0, size_of_val(numbers.as_slice())));
                 let mut buffers = vec![lent(numbers)];
                 buffers.extend(results);
-                let job = Job::AllGather { input, outputs };
+                let job = CollectiveCall::AllGather { input, outputs };
                 half.start(job, buffers, Element::I64, Reduction::Sum, None).expect("fits")
             })
             .collect();
@@ -241,7 +286,7 @@ fn an_abort_ends_what_waits_at_once() {
 #[test]
 fn work_goes_on_while_nobody_waits_and_while_several_threads_wait() {
     ranks(2, 1, |group| {
-        let whole = |numbers: &[i64]| Job::AllReduce(Span::whole(0, size_of_val(numbers)));
+        let whole = |numbers: &[i64]| CollectiveCall::AllReduce(BufferRange::whole(0, size_of_val(numbers)));
         for length in [10, 100_000] {
             // No thread waits.
             let numbers = numbers(group.rank(), length);
@@ -254,13 +299,14 @@ fn work_goes_on_while_nobody_waits_and_while_several_threads_wait() {
             }
             work.wait().expect("summed");
             // One looks again and again.
-            let job = Job::AllReduce(Span::whole(0, 8 * length));
+            let job = CollectiveCall::AllReduce(BufferRange::whole(0, 8 * length));
             let work = group.start(job, vec![result(length)], Element::I64, Reduction::Sum, None).expect("fits");
             while work.wait_for(Duration::ZERO).is_none() {
                 assert!(Instant::now() < until, "it goes on");
             }
             // Several threads wait for one work, and another thread calls on.
-            let late = group.start(Job::Barrier, Vec::new(), Element::U8, Reduction::Sum, None).expect("fits");
+            let late =
+                group.start(CollectiveCall::Barrier, Vec::new(), Element::U8, Reduction::Sum, None).expect("fits");
             let works: Vec<_> = (0..4)
                 .map(|_| {
                     thread::spawn({

@@ -3,10 +3,10 @@
 use super::super::element::{Element, Reduction};
 use super::super::failure::Failure;
 use super::super::message::{Message, PeerMessage, Signature};
-use super::super::plan::Job;
 use super::super::task::{Stage, Task};
 use super::{About, Counts, Early, Engine, NOTES_MAX, Opened, Outcome, QueuedMessage};
 use std::sync::PoisonError;
+use strandway_collective::plan::CollectiveCall;
 use strandway_udp::{Connection, Error};
 
 impl Engine {
@@ -326,14 +326,14 @@ impl QueuedMessage {
 
 /// A call in words: "all_reduce of float32 by sum".
 fn describe(call: Signature) -> String {
-    let mut words = Job::name_of(call.job).to_string();
+    let mut words = CollectiveCall::name_of(call.job).to_string();
     if call.element != 0 {
         words.push_str(&format!(" of {}", Element::name_of(call.element)));
     }
     if call.reduction != 0 {
         words.push_str(&format!(" by {}", Reduction::name_of(call.reduction)));
     }
-    if ["reduce", "broadcast", "gather", "scatter"].contains(&Job::name_of(call.job)) {
+    if ["reduce", "broadcast", "gather", "scatter"].contains(&CollectiveCall::name_of(call.job)) {
         words.push_str(&format!(" with root {}", call.root));
     }
     words

@@ -3,7 +3,6 @@
 use super::super::failure::Failure;
 use super::super::memory::Bytes;
 use super::super::message::{Landing, Message, PeerMessage, Signature};
-use super::super::plan::{Arriving, Gate, Into, Outgoing, Plan, Span};
 use super::super::task::{Call, Stage, Task};
 use super::super::tuning::EAGER;
 use super::{
@@ -13,6 +12,7 @@ use super::{
 use std::ops::Range;
 use std::sync::PoisonError;
 use std::time::Instant;
+use strandway_collective::plan::{BufferRange, PlannedReceive, PlannedSend, RankPlan, Target};
 use strandway_udp::{Error, Node, Region};
 
 impl Engine {
@@ -45,19 +45,20 @@ impl Engine {
             });
         }
         let (name, plan) = match &what {
-            What::Job(job) => (job.name(), Plan::new(job, (rank, ranks), element, regions.len(), &self.tuning)),
+            What::Call(call) => (call.name(), self.plans.plan(call, (rank, ranks), element.bytes(), regions.len())),
             What::Send { to, tag, at } => {
-                let send = Outgoing { to: *to, tag: *tag, from: at.clone(), gate: Gate::Open };
-                ("send", Plan { sends: vec![send], ..Plan::default() })
+                let send = PlannedSend { to: *to, tag: *tag, from: at.clone(), after: Vec::new() };
+                ("send", RankPlan { sends: vec![send], ..RankPlan::default() })
             }
             What::Receive { from, tag, at } => {
                 let from = from.unwrap_or(u32::MAX);
-                let receive = Arriving { from, tag: *tag, length: at.len(), into: Into::Place(at.clone()) };
-                ("recv", Plan { receives: vec![receive], ..Plan::default() })
+                let (length, into) = (at.len(), Target::Place(at.clone()));
+                let receive = PlannedReceive { from, tag: *tag, length, into, after: Vec::new() };
+                ("recv", RankPlan { receives: vec![receive], ..RankPlan::default() })
             }
         };
         let signature = match &what {
-            What::Job(job) => job.signature(element, reduction),
+            What::Call(call) => Signature::of(call, element, reduction),
             _ => Signature::default(),
         };
         let call = Call {
@@ -79,7 +80,7 @@ impl Engine {
         self.deadlines.extend(task.deadline().map(|deadline| (deadline, id)));
         self.tasks.insert(id, task);
         match what {
-            What::Job(_) => {
+            What::Call(_) => {
                 let key = (group, number.unwrap_or_default());
                 // This rank's blocks leave before anything is added to them in place.
                 self.let_sends_leave(id)?;
@@ -159,7 +160,7 @@ impl Engine {
         })
     }
 
-    fn begin_send(&mut self, id: u64, to: u32, tag: u32, at: &Span) -> Outcome {
+    fn begin_send(&mut self, id: u64, to: u32, tag: u32, at: &BufferRange) -> Outcome {
         let Some(group) = self.tasks.get(&id).map(|task| task.call.group) else { return Ok(()) };
         let Some(peer) = self.peer_of(group, to) else { return Ok(()) };
         let signature = Signature::default();
@@ -282,12 +283,12 @@ impl Engine {
             return Ok(None);
         };
         let connection = *connection;
-        let arriving = &task.call.plan.receives[receive];
-        let (region, range, staging): (Region, Range<usize>, _) = match &arriving.into {
-            Into::Place(span) => (task.call.regions[span.buffer], span.bytes.clone(), None),
-            Into::Sum(_) => {
-                let region = self.node.register(self.pool.take(arriving.length));
-                (region, 0..arriving.length, Some(region))
+        let length = task.call.plan.receives[receive].length;
+        let (region, range, staging): (Region, Range<usize>, _) = match task.open_place(receive) {
+            Some(place) => (task.call.regions[place.buffer], place.bytes.clone(), None),
+            None => {
+                let region = self.node.register(self.pool.take(length));
+                (region, 0..length, Some(region))
             }
         };
         let exposed = match while_connected(self.node.expose(connection, region, range)) {
@@ -317,11 +318,15 @@ impl Engine {
     /// Sends the messages and opens the receives that may go on. Ends a task that has nothing left.
     pub(super) fn progress(&mut self, id: u64) -> Outcome {
         self.accept(id)?;
+        if let Some(task) = self.tasks.get_mut(&id) {
+            task.take_held(&mut self.node, &mut self.pool)?;
+        }
         self.open_receives(id)?;
         self.let_sends_leave(id)?;
         let Some(task) = self.tasks.get(&id).filter(|task| task.left == 0) else { return Ok(()) };
         let source = task.source;
         let Some(mut task) = self.remove(id) else { return Ok(()) };
+        task.finish(&mut self.node)?;
         for region in std::mem::take(&mut task.call.regions) {
             self.node.deregister(region)?;
         }
@@ -370,13 +375,18 @@ impl Engine {
         let signature = task.call.signature;
         let mut first = None;
         while at < end {
-            let task = &self.tasks[&id];
+            let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
             let receive = &task.call.plan.receives[at];
             if task.received[at] == Stage::Waiting && receive.length > EAGER {
-                let (from, tag) = (receive.from, receive.tag);
+                let (from, tag, is_sum) = (receive.from, receive.tag, matches!(receive.into, Target::Sum(_)));
                 if !task.may_receive(at) {
                     first.get_or_insert(at);
-                    break;
+                    at += 1;
+                    // Sums are in order, so later ones have to wait, too.
+                    if is_sum {
+                        break;
+                    }
+                    continue;
                 }
                 let Some(peer) = self.peer_of(group, from) else { return Ok(()) };
                 match self.open(id, at, peer)? {
@@ -419,8 +429,11 @@ impl Engine {
 
     /// Lets one send leave; false if it has to wait.
     fn send_one(&mut self, id: u64, at: usize, group: u64, number: Option<u64>) -> Result<bool, Error> {
-        let Some(task) = self.tasks.get_mut(&id).filter(|task| task.is_open(at)) else { return Ok(false) };
-        let Outgoing { to, tag, from, gate } = task.call.plan.sends[at].clone();
+        let Some(task) = self.tasks.get_mut(&id) else { return Ok(false) };
+        if !task.is_open(at) {
+            return Ok(false);
+        }
+        let PlannedSend { to, tag, from, after } = task.call.plan.sends[at].clone();
         let signature = task.call.signature;
         let Some(peer) =
             self.peer_of(group, to).filter(|peer| !matches!(self.peers[*peer].line, PeerConnection::Gone(_)))
@@ -438,9 +451,8 @@ impl Engine {
                 if task.sent[at] == Stage::Waiting {
                     task.sent[at] = Stage::Starved;
                     // This rank's own numbers may become a sum before they leave.
-                    if gate == Gate::Open && !task.call.plan.sums.is_empty() {
-                        let bytes = Engine::bytes_of(&self.node, task, at)?;
-                        task.kept.insert(at, bytes);
+                    if after.is_empty() && !task.call.plan.sums.is_empty() {
+                        task.keep(&mut self.node, at)?;
                     }
                     if starved.tells {
                         self.announce(id, at, peer)?;

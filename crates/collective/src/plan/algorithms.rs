@@ -1,0 +1,294 @@
+//! Which algorithm a call takes: rules by collective and length, and the plan that follows.
+
+use super::tabled::OrderedRecipe;
+use super::{CollectiveCall, DirectLengths, RankPlan};
+use crate::recipe::{Recipe, RecipeError};
+use crate::schedule::{Algorithm, Collective};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Recipes that are kept for later calls: ours.
+const KEPT: usize = 32;
+
+/// An algorithm of a collective by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PlanAlgorithm {
+    /// Every rank sends to every other one at once; sums in the order of ranks.
+    Direct,
+    /// Around a ring; broadcast and reduce along a chain.
+    Ring,
+    /// Halving and doubling; with a number of ranks that is a power of two.
+    HalvingDoubling,
+    /// NCCL's two binary trees.
+    Tree,
+    /// Parallel aggregated trees.
+    Pat,
+}
+
+impl PlanAlgorithm {
+    const ALL: [PlanAlgorithm; 5] = [
+        PlanAlgorithm::Direct,
+        PlanAlgorithm::Ring,
+        PlanAlgorithm::HalvingDoubling,
+        PlanAlgorithm::Tree,
+        PlanAlgorithm::Pat,
+    ];
+
+    /// `direct`, `ring`, `halving-doubling`, `tree` or `pat`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            PlanAlgorithm::Direct => "direct",
+            PlanAlgorithm::Ring => "ring",
+            PlanAlgorithm::HalvingDoubling => "halving-doubling",
+            PlanAlgorithm::Tree => "tree",
+            PlanAlgorithm::Pat => "pat",
+        }
+    }
+
+    /// The algorithm with this name.
+    pub fn named(name: &str) -> Option<PlanAlgorithm> {
+        PlanAlgorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name)
+    }
+
+    /// Does it compute this collective?
+    pub const fn computes(self, collective: Collective) -> bool {
+        use Collective::{AllGather, AllReduce, Broadcast, Reduce, ReduceScatter, SendReceive};
+        match self {
+            PlanAlgorithm::Direct => !matches!(collective, SendReceive),
+            PlanAlgorithm::Ring => matches!(collective, AllReduce | AllGather | ReduceScatter | Broadcast | Reduce),
+            PlanAlgorithm::HalvingDoubling => matches!(collective, AllReduce | AllGather),
+            PlanAlgorithm::Tree => matches!(collective, AllReduce),
+            PlanAlgorithm::Pat => matches!(collective, AllGather | ReduceScatter),
+        }
+    }
+}
+
+/// The names of the collectives that have more than one algorithm, as PyTorch writes them.
+const COLLECTIVES: [(&str, Collective); 5] = [
+    ("all_reduce", Collective::AllReduce),
+    ("reduce", Collective::Reduce),
+    ("broadcast", Collective::Broadcast),
+    ("all_gather", Collective::AllGather),
+    ("reduce_scatter", Collective::ReduceScatter),
+];
+
+/// Calls of a collective that are longer than a number of bytes take an algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rule {
+    /// `None`: every collective that the algorithm computes.
+    collective: Option<Collective>,
+    algorithm: PlanAlgorithm,
+    above: usize,
+}
+
+/// Rules that choose the algorithm of a call. The last rule that fits decides; without one it is
+/// [`PlanAlgorithm::Direct`].
+///
+/// In text: rules with commas between them, each `[COLLECTIVE=]ALGORITHM[>BYTES]`, such as
+/// `ring>1048576,all_gather=pat`. Bytes are those of the longest buffer of a rank: for all-gather and reduce-scatter the
+/// blocks of all ranks together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Algorithms(Vec<Rule>);
+
+impl fmt::Display for Algorithms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, rule) in self.0.iter().enumerate() {
+            f.write_str(if at == 0 { "" } else { "," })?;
+            if let Some((name, _)) = COLLECTIVES.iter().find(|(_, collective)| Some(*collective) == rule.collective) {
+                write!(f, "{name}=")?;
+            }
+            f.write_str(rule.algorithm.name())?;
+            if rule.above > 0 {
+                write!(f, ">{}", rule.above)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Algorithms {
+    type Err = String;
+
+    /// Reads rules; `auto` and an empty text are no rules.
+    ///
+    /// # Errors
+    /// A sentence that names the wrong rule and the possible values.
+    fn from_str(text: &str) -> Result<Algorithms, String> {
+        let rules = text.split(',').map(str::trim).filter(|rule| !rule.is_empty() && *rule != "auto");
+        rules.map(rule).collect::<Result<_, _>>().map(Algorithms)
+    }
+}
+
+fn rule(text: &str) -> Result<Rule, String> {
+    let (head, above) = match text.split_once('>') {
+        Some((head, bytes)) => {
+            let bytes = bytes.trim().parse().map_err(|_| format!("{text:?}: after > comes a number of bytes"))?;
+            (head.trim(), bytes)
+        }
+        None => (text, 0),
+    };
+    let (collective, name) = match head.split_once('=') {
+        Some((collective, name)) => {
+            let known = COLLECTIVES.iter().find(|(known, _)| *known == collective.trim());
+            let names = || COLLECTIVES.map(|(name, _)| name).join(", ");
+            let (_, collective) = known.ok_or_else(|| format!("{text:?}: the collectives are {}", names()))?;
+            (Some(*collective), name.trim())
+        }
+        None => (None, head),
+    };
+    let algorithm = PlanAlgorithm::named(name).ok_or_else(|| {
+        format!("{text:?}: the algorithms are auto, {}", PlanAlgorithm::ALL.map(PlanAlgorithm::name).join(", "))
+    })?;
+    if let Some(collective) = collective.filter(|collective| !algorithm.computes(*collective)) {
+        let others = PlanAlgorithm::ALL.into_iter().filter(|other| other.computes(collective));
+        let others: Vec<&str> = others.map(PlanAlgorithm::name).collect();
+        return Err(format!("{text:?}: this collective has the algorithms {}", others.join(", ")));
+    }
+    Ok(Rule { collective, algorithm, above })
+}
+
+impl Algorithms {
+    /// The algorithm of a collective of this many bytes.
+    pub fn of(&self, collective: Collective, bytes: usize) -> PlanAlgorithm {
+        let fits = |rule: &&Rule| {
+            bytes > rule.above
+                && rule.collective.map_or(rule.algorithm.computes(collective), |wanted| wanted == collective)
+        };
+        self.0.iter().rev().find(fits).map_or(PlanAlgorithm::Direct, |rule| rule.algorithm)
+    }
+}
+
+/// Makes the plans of calls, and keeps the recipes that they follow.
+#[derive(Clone, Debug, Default)]
+pub struct PlanMaker {
+    algorithms: Algorithms,
+    lengths: DirectLengths,
+    kept: BTreeMap<Key, Arc<OrderedRecipe>>,
+}
+
+/// What makes a recipe: algorithm, collective as its first letter does not change, ranks, parts and root.
+type Key = (PlanAlgorithm, &'static str, u32, u32, u32);
+
+impl PlanMaker {
+    /// A maker that follows these rules.
+    pub fn new(algorithms: Algorithms, lengths: DirectLengths) -> PlanMaker {
+        PlanMaker { algorithms, lengths, kept: BTreeMap::new() }
+    }
+
+    /// The part of `rank` of `ranks` in a call whose caller has `buffers` buffers of elements of `element` bytes. A call
+    /// that the chosen algorithm cannot serve, such as an all-gather of blocks of several lengths, takes the direct one:
+    /// all ranks of a call decide alike.
+    pub fn plan(
+        &mut self,
+        call: &CollectiveCall,
+        (rank, ranks): (u32, u32),
+        element: usize,
+        buffers: usize,
+    ) -> RankPlan {
+        let chosen = match (call.collective(), ranks) {
+            (None, _) | (_, 0 | 1) => PlanAlgorithm::Direct,
+            (Some(collective), _) => self.algorithms.of(collective, call.bytes()),
+        };
+        let made = match chosen {
+            PlanAlgorithm::Direct => None,
+            _ => self.follow(chosen, call, (rank, ranks), element, buffers),
+        };
+        made.unwrap_or_else(|| RankPlan::direct(call, (rank, ranks), element, buffers, &self.lengths))
+    }
+
+    fn follow(
+        &mut self,
+        chosen: PlanAlgorithm,
+        call: &CollectiveCall,
+        (rank, ranks): (u32, u32),
+        element: usize,
+        buffers: usize,
+    ) -> Option<RankPlan> {
+        let collective = call.collective()?;
+        let scheduled = match (chosen, collective) {
+            (PlanAlgorithm::Ring, Collective::AllReduce) => Some(Algorithm::RingAllReduce),
+            (PlanAlgorithm::Ring, Collective::AllGather) => Some(Algorithm::RingAllGather),
+            (PlanAlgorithm::Ring, Collective::ReduceScatter) => Some(Algorithm::RingReduceScatter),
+            (PlanAlgorithm::HalvingDoubling, Collective::AllReduce) => Some(Algorithm::HalvingDoubling),
+            (PlanAlgorithm::HalvingDoubling, Collective::AllGather) => Some(Algorithm::RecursiveDoubling),
+            _ => None,
+        };
+        if let Some(algorithm) = scheduled {
+            return RankPlan::scheduled(call, algorithm, (rank, ranks), element, buffers, self.lengths.part);
+        }
+        let bytes = call.bytes();
+        // Parts of a chain and of each tree; PAT's messages of many blocks are long enough as they are.
+        let cut = if chosen == PlanAlgorithm::Tree { bytes / 2 } else { bytes };
+        let parts = if chosen == PlanAlgorithm::Pat { 1 } else { cut.div_ceil(self.lengths.part).max(1) as u32 };
+        let key = (chosen, collective.name(), ranks, parts, call.root());
+        let recipe = match self.kept.get(&key) {
+            Some(known) => Arc::clone(known),
+            None => {
+                let made = recipe(chosen, collective, ranks, parts, call.root())?.ok()?;
+                let made = Arc::new(OrderedRecipe::new(Arc::new(made)));
+                if self.kept.len() >= KEPT {
+                    self.kept.clear();
+                }
+                self.kept.insert(key, Arc::clone(&made));
+                made
+            }
+        };
+        RankPlan::tabled(call, &recipe, rank, element, buffers)
+    }
+}
+
+/// The recipe of an algorithm that is a table; `None` if it has none for this collective.
+fn recipe(
+    algorithm: PlanAlgorithm,
+    collective: Collective,
+    ranks: u32,
+    parts: u32,
+    root: u32,
+) -> Option<Result<Recipe, RecipeError>> {
+    Some(match (algorithm, collective) {
+        (PlanAlgorithm::Tree, Collective::AllReduce) => Recipe::tree(ranks, parts),
+        (PlanAlgorithm::Pat, Collective::AllGather) => Recipe::pat_all_gather(ranks, parts),
+        (PlanAlgorithm::Pat, Collective::ReduceScatter) => Recipe::pat_reduce_scatter(ranks, parts),
+        (PlanAlgorithm::Ring, Collective::Broadcast) => Recipe::chain(ranks, parts, root),
+        (PlanAlgorithm::Ring, Collective::Reduce) => Recipe::chain_reduce(ranks, parts, root),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_read_as_they_were_written_and_the_last_that_fits_decides() {
+        let text = "ring>1048576,all_gather=pat,all_reduce=tree>4096";
+        let rules: Algorithms = text.parse().expect("rules");
+        assert_eq!(rules.to_string(), text);
+        for (collective, bytes, algorithm) in [
+            (Collective::AllReduce, 4096, PlanAlgorithm::Direct),
+            (Collective::AllReduce, 4097, PlanAlgorithm::Tree),
+            (Collective::AllGather, 1, PlanAlgorithm::Pat),
+            (Collective::Broadcast, 2 << 20, PlanAlgorithm::Ring),
+            (Collective::Broadcast, 1 << 20, PlanAlgorithm::Direct),
+            (Collective::AllToAll, 2 << 20, PlanAlgorithm::Direct),
+        ] {
+            assert_eq!(rules.of(collective, bytes), algorithm, "{collective:?} {bytes}");
+        }
+        assert_eq!("auto".parse(), Ok(Algorithms::default()));
+    }
+
+    #[test]
+    fn wrong_rules_are_named_with_a_remedy() {
+        for (text, said) in [
+            ("rings", "the algorithms are auto, direct, ring"),
+            ("all_reduce=pat", "this collective has the algorithms direct, ring, halving-doubling, tree"),
+            ("allreduce=ring", "the collectives are all_reduce, reduce"),
+            ("ring>1MB", "a number of bytes"),
+        ] {
+            let error = text.parse::<Algorithms>().expect_err(text);
+            assert!(error.contains(said) && error.contains(text), "{error}");
+        }
+    }
+}
