@@ -3,7 +3,10 @@
 //! [`crate::Schedule`] computes the messages of algorithms in which every rank does the same. A [`Recipe`] is a table,
 //! so it can hold any algorithm: trees, in which ranks send different numbers of messages, and algorithms from files.
 
+mod planned;
 mod trees;
+
+pub use planned::PlanCarriage;
 
 use crate::schedule::Collective;
 use std::collections::BTreeMap;
@@ -72,6 +75,8 @@ pub struct Recipe {
     first: Vec<u32>,
     needs: Vec<u32>,
     channels: Vec<(u32, u32)>,
+    /// The length of each message, of a recipe that was made for one length of the buffer.
+    lengths: Option<Vec<u64>>,
 }
 
 /// Why a recipe cannot be made.
@@ -216,6 +221,7 @@ impl RecipeBuilder {
             first,
             needs,
             channels,
+            lengths: None,
         };
         match recipe.walk(|_, _| Span::ZERO, |_| ()).0 {
             None => Ok(recipe),
@@ -261,8 +267,11 @@ impl Recipe {
         &self.channels
     }
 
-    /// The length of a message if the buffer has `bytes` bytes: at least one.
+    /// The length of a message if the buffer has `bytes` bytes: at least one. Recipes of plans have lengths of their own.
     pub fn length(&self, message: u32, bytes: u64) -> u64 {
+        if let Some(lengths) = &self.lengths {
+            return lengths[message as usize];
+        }
         let cut = |block: u32| (u128::from(bytes) * u128::from(block) / u128::from(self.blocks)) as u64;
         let blocks = self.blocks_of(message).iter();
         blocks.map(|&block| cut(block + 1) - cut(block)).sum::<u64>().max(1)

@@ -122,7 +122,7 @@ impl Recipe {
     }
 }
 
-fn too_long(messages: u64) -> Result<(), RecipeError> {
+pub(super) fn too_long(messages: u64) -> Result<(), RecipeError> {
     if messages > super::MESSAGES_MAX as u64 { Err(RecipeError::TooLong) } else { Ok(()) }
 }
 

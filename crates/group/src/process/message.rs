@@ -204,6 +204,7 @@ impl<'a> Message<'a> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use strandway_collective::recipe::PlanCarriage;
 
     #[test]
     fn every_message_is_decoded_as_it_was_encoded() {
@@ -230,6 +231,15 @@ mod tests {
             let message = Message { signature, tag: 9, group: u64::MAX, number: 2, said };
             assert_eq!(Message::decode(&message.encode()), Some(message));
         }
+    }
+
+    #[test]
+    fn lengths_are_those_that_simulated_groups_have() {
+        let landing = Landing { number: 7, region: RemoteRegion { key: 1, bytes: 5 } };
+        let length =
+            |said| Message { signature: Signature::default(), tag: 0, group: 0, number: 0, said }.encode().len();
+        assert_eq!(length(PeerMessage::Bytes(&[])), PlanCarriage::GROUPS.head);
+        assert_eq!(length(PeerMessage::Open(landing)), PlanCarriage::GROUPS.open);
     }
 
     proptest! {

@@ -9,10 +9,11 @@ use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 use strandway_collective::plan::{BufferRange, Condition, RankPlan, Target};
+use strandway_collective::recipe::PlanCarriage;
 use strandway_udp::{Error, Node, Region};
 
-/// The number of parts that are received ahead of the one that is added: ours. Each takes memory of its own.
-const AHEAD: usize = 4;
+/// The number of parts that are received ahead of the one that is added. Each takes memory of its own.
+const AHEAD: usize = PlanCarriage::GROUPS.sums_ahead;
 /// The number of staging areas that are kept for later: ours.
 const KEPT: usize = 32;
 
