@@ -4,8 +4,8 @@
 //! factor of 3 on machines of 2020 to 2026. Retransmissions are not counted.
 
 use crate::plan::Experiment;
-use crate::report::text::{bytes, count};
 use std::collections::BTreeSet;
+use strandway_report::numbers::{bytes, count};
 
 /// Packet hops per second of one thread (ours: half of the value that `docs/performance.md` measures on an idle
 /// machine).

@@ -1,9 +1,8 @@
 //! Turns a scenario into a checked plan.
 
+use crate::facts;
 use crate::ideal_fct::Alone;
 use crate::reader::{Sink, show};
-use crate::report::Report;
-use crate::report::text::count;
 pub use crate::scenario::collective::{CollectivePlan, Execution};
 pub use crate::scenario::expect::Bound;
 pub use crate::scenario::fabric::Derived;
@@ -15,8 +14,6 @@ use crate::scenario::run::Sample;
 use crate::scenario::{
     SECTIONS, Scenario, expect, fabric, faults, fsdp, profile, run, servers, sizes, switch, workload,
 };
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use strandway_collective::{Group, Multicast, Pipe, Programs, Rank, RecipeCollective, ScriptedJob};
 use strandway_fabric::plan::{PortSettings, Routing, Start, environment, environment_between};
@@ -26,6 +23,8 @@ use strandway_import::htsim::StartUnit;
 use strandway_import::suggest;
 use strandway_proto::units::{Rate, Span, Time};
 use strandway_proto::{HostId, Profile};
+use strandway_report::Origin;
+use strandway_report::numbers::count;
 use strandway_switch::Aggregation;
 use toml::Value;
 
@@ -90,20 +89,6 @@ pub struct Experiment {
     auto_sample: Span,
     sampled: bool,
     capture_limit: usize,
-}
-
-/// The file of a scenario, and its text after all changes.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Origin {
-    /// The file's name as given.
-    pub file: String,
-    /// The command line that asked for the run; empty if there was none.
-    pub command: String,
-    /// The changes by the command line or a sweep, by dotted key.
-    pub set: BTreeMap<String, String>,
-    /// The scenario with all changes, as TOML.
-    pub scenario: String,
 }
 
 /// Checks `scenario`; problems go into `sink`. The result is valid only if there are none.
@@ -278,7 +263,7 @@ pub(crate) fn build(scenario: &Scenario, sink: &Sink) -> Option<Experiment> {
         capture_limit: run.capture_limit,
     };
     experiment.plan.watch = watched(sink, &experiment, run.watch.as_deref());
-    let template = Report::new(&experiment, &Measurements::default(), 0.0).values();
+    let template = facts::report(&experiment, &Measurements::default(), 0.0).values();
     sink.extend(bounds_sink.take());
     expect::check(sink, &experiment.expect, &template, |name| experiment.message_named(name).is_some());
     Some(experiment)

@@ -224,7 +224,7 @@ impl Scenario {
         self.put(key.trim(), value).map_err(|what| problem(&what))
     }
 
-    /// Asks for an entry for every message, however many there are: for [`crate::report::csv::flows`].
+    /// Asks for an entry for every message, however many there are: for a table of all flows.
     pub fn keep_rows(&mut self) {
         let run = self.table.entry("run").or_insert_with(|| Value::Table(Table::new()));
         if let Value::Table(run) = run {

@@ -5,38 +5,26 @@
 //! is greedy: it keeps the worst failure of each kind and moment and looks for the next one beside it.
 
 mod connected;
-mod outcome;
 mod symmetry;
 
+use crate::facts::map;
 use crate::plan::Experiment;
-use crate::report::text::us;
-use crate::report::{MapFacts, Report};
 use crate::scenario::Scenario;
-use crate::sweep::{Row, Variant};
+use crate::sweep::Variant;
 use connected::cuts_off;
-pub(crate) use outcome::ClassOfLinks;
-pub use outcome::{FailureFacts, Found, StepFacts};
 use std::collections::BTreeMap;
 use strandway_fabric::{LinkId, NodeId, Topology};
 use strandway_import::{Problem, Problems};
 use strandway_proto::path::PathConfig;
 use strandway_proto::units::Span;
+use strandway_report::numbers::us;
+use strandway_report::search_result::{ClassOfLinks, FailureFacts, Found, Part, StepFacts};
+use strandway_report::{Report, Row};
 use symmetry::Colours;
 use toml::{Table, Value};
 
 /// Limit on the runs of one step: ours.
 const RUNS_MAX: usize = 10_000;
-
-/// The kind of part that fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
-    /// A cable between two switches.
-    Link,
-    /// A cable between a NIC and its leaf.
-    Port,
-    /// A switch, with all its links.
-    Switch,
-}
 
 /// Whether routing learns of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,7 +184,7 @@ pub fn search<E>(
         baseline_digest: baseline.digest.clone(),
         single_paths: single && question.each.is_none(),
         steps: Vec::new(),
-        map: MapFacts::of_topology(&experiment.plan.topology),
+        map: map::of_topology(&experiment.plan.topology),
         origin: experiment.origin.clone(),
     };
     let mut chosen: Vec<Table> = Vec::new();
@@ -353,7 +341,7 @@ fn classes_of_links(experiment: &Experiment, all: &[Element]) -> Vec<ClassOfLink
             .collect(),
     };
     // Only a picture needs them, and large fabrics have none.
-    if MapFacts::of_topology(topology).is_none() { Vec::new() } else { all.iter().map(of).collect() }
+    if map::of_topology(topology).is_none() { Vec::new() } else { all.iter().map(of).collect() }
 }
 
 /// All parts that may fail, except those whose links all have a fault already.

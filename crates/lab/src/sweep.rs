@@ -1,13 +1,12 @@
 //! Many runs of one scenario: all combinations of a `[sweep]`, or one run per profile.
 
 use crate::reader::{Sink, show};
-use crate::report::Report;
-use crate::report::lines::{Line, SEED, lines};
 use crate::scenario::targets::TARGETS;
 use crate::scenario::{SECTIONS, Scenario, faults, profile};
-use serde::Serialize;
 use std::collections::BTreeMap;
 use strandway_import::{Problem, Problems};
+use strandway_report::lines::SEED;
+use strandway_report::rows::short_names;
 use toml::{Table, Value};
 
 /// Limit on the runs of a sweep.
@@ -22,49 +21,6 @@ pub struct Variant {
     pub set: BTreeMap<String, String>,
     /// The scenario with these settings.
     pub scenario: Scenario,
-}
-
-/// One row of a comparison or sweep.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// Its name in tables.
-    pub label: String,
-    /// The keys that it sets, dotted.
-    pub set: BTreeMap<String, String>,
-    /// Its report.
-    pub report: Report,
-}
-
-/// The rows of a comparison or sweep, as `--json` prints them.
-#[derive(Clone, Debug, Serialize)]
-pub struct Rows {
-    /// Format of this document: 1.
-    pub format: u32,
-    /// One entry per run.
-    pub rows: Vec<Row>,
-    /// Groups of runs that differ only in the seed, with means and extremes.
-    pub lines: Vec<Line>,
-    /// Runs that failed; absent if there is none.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub failed: Vec<Failed>,
-}
-
-/// A run of a comparison or sweep without a report.
-#[derive(Clone, Debug, Serialize)]
-pub struct Failed {
-    /// Its name in tables.
-    pub label: String,
-    /// The keys that it sets, dotted.
-    pub set: BTreeMap<String, String>,
-    /// The reason.
-    pub error: String,
-}
-
-impl Rows {
-    /// The document of these rows.
-    pub fn new(rows: Vec<Row>) -> Rows {
-        Rows { format: 1, lines: lines(&rows), rows, failed: Vec::new() }
-    }
 }
 
 /// All combinations of the scenario's `[sweep]`; the last key varies fastest.
@@ -133,26 +89,6 @@ fn with_name(scenario: &Scenario, key: &str) -> String {
         Some(format!("faults.{}.{rest}", fault.get("name")?.as_str()?))
     };
     named().unwrap_or_else(|| key.to_string())
-}
-
-/// The fault that a key switches on and off: its name, or `fault 2` with its number.
-pub(crate) fn switched_fault(key: &str) -> Option<String> {
-    let rest = key.strip_prefix("faults.")?;
-    let name = rest.strip_suffix(".enabled").or((rest == "enabled").then_some("0"))?;
-    Some(if name.parse::<usize>().is_ok() { format!("fault {name}") } else { name.to_string() })
-}
-
-/// The short name of each dotted key: its last part, the fault that it switches, or the whole key if it would share a
-/// name with another one.
-pub(crate) fn short_names<'a>(keys: impl Iterator<Item = &'a str>) -> BTreeMap<String, String> {
-    let last = |key: &str| match key {
-        "profile.name" => "profile".to_string(),
-        key => key.rsplit('.').next().unwrap_or(key).to_string(),
-    };
-    let short = |key: &str| switched_fault(key).unwrap_or_else(|| last(key));
-    let all: BTreeMap<String, String> = keys.map(|key| (key.to_string(), short(key))).collect();
-    let twice = |name: &String| all.values().filter(|other| *other == name).count() > 1;
-    all.iter().map(|(key, name)| (key.clone(), if twice(name) { key.clone() } else { name.clone() })).collect()
 }
 
 /// The scenario once per profile. A profile is a preset, perhaps with other policies (`uec/reps`), or `.` for the

@@ -1,7 +1,8 @@
 //! The run is the one that the user asked for, and every report shows how it was asked for.
 
-use strandway_lab::{Report, Scenario, compare, report, run, run_all, scenario, sweep};
+use strandway_lab::{Scenario, compare, facts, run, run_all, scenario, sweep};
 use strandway_proto::profile::Routing;
+use strandway_report::{self as report, Report};
 use strandway_sim::Control;
 
 const TWO: &str = "[fabric]\nhosts = 8\nhosts_per_leaf = 4\n\
@@ -106,7 +107,7 @@ fn seeds_are_averaged_wherever_they_are_swept() {
                 [sweep]\n\"profile.path\" = [\"single\", \"reps\"]\n\"run.seed\" = [1, 2, 3]\n";
     let variants = sweep(&sound(text)).unwrap_or_else(|e| panic!("{e}"));
     let rows = run_all(&variants, 2, false, || false, |_, _, _| ()).unwrap_or_else(|e| panic!("{e}"));
-    let all = strandway_lab::Rows::new(rows.clone());
+    let all = strandway_report::Rows::new(rows.clone());
     assert_eq!((all.rows.len(), all.lines.len()), (6, 2));
     let single: Vec<f64> = rows[..3].iter().filter_map(|r| r.report.fct_us.max).collect();
     let mean = single.iter().sum::<f64>() / 3.0;
@@ -183,7 +184,7 @@ fn tables_fit_the_terminal() {
 fn a_flow_has_a_row_when_asked() {
     let experiment = sound(TWO).check().expect("sound");
     let outcome = run(&experiment, &Control::new());
-    let csv = report::csv::flows(&experiment, &outcome.measurements);
+    let csv = report::csv::flows(facts::flow_rows(&experiment, &outcome.measurements));
     let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
     assert_eq!(rows.len(), 1 + experiment.messages.len());
     assert!(rows.iter().all(|row| row.len() == 12), "{csv}");

@@ -2,9 +2,10 @@
 //! messages that it waits for, and reports list each collective.
 
 use strandway_collective::Rank;
-use strandway_lab::report::CollectiveFacts;
-use strandway_lab::{Experiment, Outcome, report, run, scenario};
+use strandway_lab::{Experiment, Outcome, run, scenario};
 use strandway_proto::units::{Span, Time};
+use strandway_report as report;
+use strandway_report::CollectiveFacts;
 use strandway_sim::Control;
 
 /// Sixteen hosts under one leaf, and a window that never limits the rate.
@@ -236,7 +237,8 @@ fn many_groups_are_summed_up_and_runs_are_compared() {
     let report = run(&scenario.check().expect("sound"), &Control::new()).report;
     assert_eq!(report.collectives.len(), 32);
     assert!(report::text::report(&report).contains("pairs, slowest of 32 groups: allreduce, ring"));
-    let row = |label: &str| strandway_lab::Row { label: label.into(), set: Default::default(), report: report.clone() };
+    let row =
+        |label: &str| strandway_report::Row { label: label.into(), set: Default::default(), report: report.clone() };
     let rows = [row("left"), row("right")];
     for page in
         [report::text::rows(&rows, None), report::markdown::rows("x", &rows), report::html::rows("x", &rows, "")]
@@ -270,7 +272,7 @@ fn a_ring_of_a_thousand_ranks_fits() {
     assert_eq!(experiment.plan.flows.len(), 2 * 1023 * 1024);
     assert_eq!(experiment.plan.connections.len(), 1024);
     // The report of an unfinished run with two million messages is small and is made quickly.
-    let report = strandway_lab::Report::new(&experiment, &Default::default(), 0.0);
+    let report = strandway_lab::facts::report(&experiment, &Default::default(), 0.0);
     assert!(report.to_json().len() < 100_000);
 }
 

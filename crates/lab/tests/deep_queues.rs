@@ -1,6 +1,7 @@
 //! Queues of gigabytes are counted, limited and marked like small queues.
 
-use strandway_lab::{Report, Scenario, run};
+use strandway_lab::{Scenario, run};
+use strandway_report::Report;
 use strandway_sim::Control;
 
 /// Twelve hosts send 600 MB each to one host at the same time, without congestion control: 6.6 GB wait for its link

@@ -1,6 +1,7 @@
 //! EV profiles, denials and the record of entropy values, as scenarios write them.
 
-use strandway_lab::{Report, Scenario, run};
+use strandway_lab::{Scenario, run};
+use strandway_report::Report;
 use strandway_sim::Control;
 
 /// Two planes of four spines; two flows between the leaves, long enough for hundreds of round trips.

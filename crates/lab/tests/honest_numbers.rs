@@ -1,7 +1,8 @@
 //! The counts of a report add up, and no table looks better because of flows that did not finish.
 
 use std::path::Path;
-use strandway_lab::{Experiment, Report, Scenario, pcap, run};
+use strandway_lab::{Experiment, Scenario, pcap, run};
+use strandway_report::Report;
 use strandway_sim::Control;
 
 fn experiment(text: &str) -> Experiment {
@@ -155,6 +156,6 @@ fn a_note_says_what_a_workload_misses() {
     );
     assert_eq!(r.notes.len(), 1, "{:?}", r.notes);
     assert!(r.notes[0].starts_with("rocev2 flows run without PFC here"), "{}", r.notes[0]);
-    assert!(strandway_lab::report::text::report(&r).contains("note: rocev2 flows run without PFC here"));
+    assert!(strandway_report::text::report(&r).contains("note: rocev2 flows run without PFC here"));
     assert!(report("[workload]\nkind = \"permutation\"\n[fabric]\nhosts = 4\n").notes.is_empty());
 }

@@ -4,8 +4,8 @@
 use serde_json::Value;
 use std::collections::BTreeMap;
 use strandway_import::Problems;
-use strandway_lab::report::JobFacts;
 use strandway_lab::{Experiment, Outcome, run, scenario, trace};
+use strandway_report::JobFacts;
 use strandway_sim::Control;
 
 /// Four layers of 4 MiB among eight hosts below one switch at 400 Gb/s.

@@ -1,9 +1,10 @@
 //! Schemes of SDR-RDMA over a long link: their completion times agree with the model, and the automatic choice among
 //! them is good.
 
-use strandway_lab::{Report, Scenario, run};
+use strandway_lab::{Scenario, run};
 use strandway_proto::repair::Code;
 use strandway_proto::repair::model::{Completion, Effort, Fallback, Transfer};
+use strandway_report::Report;
 use strandway_sim::Control;
 
 /// Wire bytes of a packet, as a time in microseconds at 400 Gb/s.

@@ -1,6 +1,7 @@
 //! Links as long as a continent: results are right, and the same on any number of threads, for any latency.
 
-use strandway_lab::{Report, Scenario, run};
+use strandway_lab::{Scenario, run};
+use strandway_report::Report;
 use strandway_sim::Control;
 
 fn report(text: &str, threads: usize) -> Report {

@@ -125,7 +125,7 @@ fn a_plane_that_dies_silently_costs_a_cutoff_and_its_part_once_more() {
     let text = "[fabric]\nhosts = 64\nhosts_per_leaf = 8\nplanes = 2\n[profile]\nname = \"uec\"\n[workload]\nkind = \"broadcast\"\n\
                 size = \"16 MiB\"\n";
     let whole = outcome(text, &[]).report;
-    let time = |report: &strandway_lab::Report| report.collectives[0].time_us.expect("all have everything");
+    let time = |report: &strandway_report::Report| report.collectives[0].time_us.expect("all have everything");
     let fault = "[[faults]]\nplane = 1\nkind = \"down\"\nsilent = true\nat = \"200 us\"\n";
     let report = outcome(&format!("{text}{fault}"), &[]).report;
     assert_eq!((report.end.as_str(), report.flows.finished), ("finished", 64), "{:?}", report.notes);

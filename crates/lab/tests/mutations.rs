@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
-use strandway_lab::report::{html, markdown, text};
 use strandway_lab::scenario::Scenario;
 use strandway_lab::{Estimate, run};
 use strandway_proto::rng::{Random, StreamKind};
+use strandway_report::{html, markdown, text};
 use strandway_sim::Control;
 use toml::{Table, Value};
 

@@ -1,7 +1,8 @@
 //! Promises of reports: the JSON format, a self-contained page, names of unfinished flows, rows of sweeps and
 //! comparisons.
 
-use strandway_lab::{Experiment, Report, Scenario, report, run, scenario};
+use strandway_lab::{Experiment, Scenario, run, scenario};
+use strandway_report::{self as report, Report};
 use strandway_sim::Control;
 
 const SMALL: &str = "[fabric]\nhosts = 8\nhosts_per_leaf = 4\n[workload]\nsize = \"100 kB\"\n";
@@ -262,7 +263,7 @@ fn a_multi_plane_fabric_is_shown_beside_a_single_plane() {
     let single = report.fabric.single_plane.as_ref().expect("three tiers");
     assert_eq!((report.fabric.cost.all_switches, single.all_switches, single.tiers), (48, 80, 3));
     let page = report::html::report(&report);
-    let explained = report::text::fabric(&experiment(text));
+    let explained = strandway_lab::fabric_values(&experiment(text));
     for text in [
         "links of a NIC's full rate",
         "optics of a NIC's full rate",
@@ -346,7 +347,7 @@ fn simulated_and_measured_runs_are_compared_and_not_ranked() {
         let mut report = report_of(SMALL);
         report.world = world.into();
         report.fct_us.max = Some(max);
-        strandway_lab::Row { label: world.into(), set: Default::default(), report }
+        strandway_report::Row { label: world.into(), set: Default::default(), report }
     };
     let rows = [row("simulated", 60.0), row("namespaces", 90.0)];
     let headline = report::html::headline(&rows).replace('\u{a0}', " ");
@@ -394,7 +395,7 @@ fn headline_of(runs: &[Ran<'_>]) -> (String, String) {
         (report.flows.total, report.flows.finished) = (4, 4);
         report.fct_us.max = Some(*max);
         let set = set.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-        strandway_lab::Row { label: label.to_string(), set, report }
+        strandway_report::Row { label: label.to_string(), set, report }
     };
     let rows: Vec<_> = runs.iter().map(row).collect();
     let plain = |text: String| text.replace('\u{a0}', " ");
@@ -550,7 +551,7 @@ fn a_comparison_names_what_all_runs_have_once() {
             ..report::FaultFacts::default()
         });
         let set = [("profile.name".to_string(), label.to_string())].into();
-        strandway_lab::Row { label: label.into(), set, report }
+        strandway_report::Row { label: label.into(), set, report }
     };
     let page = report::html::rows("several", &[row("uec", 3.6, ""), row("mrc", 1.2, "raise rto")], "");
     assert_eq!(page.matches("Note: job: a model").count(), 1);

@@ -380,7 +380,7 @@ fn a_flow_that_waits_in_a_circle_tells_for_what() {
     let report = strandway_lab::run(&experiment, &strandway_sim::Control::new()).report;
     assert_eq!(report.end, "stalled");
     assert_eq!(report.flows.waiting, ["1: host0->host1 waits for trigger 5", "2: host1->host2 waits for trigger 6"]);
-    assert!(strandway_lab::report::text::report(&report).contains("waits for trigger 6"));
+    assert!(strandway_report::text::report(&report).contains("waits for trigger 6"));
 }
 
 #[test]

@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 use strandway_import::htsim::{parse_cm_named, parse_topo_named};
-use strandway_lab::{Report, Scenario, run};
+use strandway_lab::{Scenario, run};
+use strandway_report::Report;
 use strandway_sim::Control;
 
 mod support;

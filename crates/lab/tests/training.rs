@@ -2,8 +2,8 @@
 //! parts of an iteration add up to the whole; jobs take free servers; and errors explain settings that do not fit.
 
 use strandway_import::Problems;
-use strandway_lab::report::JobFacts;
 use strandway_lab::{Experiment, Outcome, run, scenario};
+use strandway_report::JobFacts;
 use strandway_sim::Control;
 
 /// Servers of four GPUs on rails at 400 Gb/s.
@@ -294,7 +294,7 @@ fn tenants_slow_each_other_down_by_what_they_take_longer_than_alone() {
 const ACROSS: &str = "[fabric]\nhosts = 16\nhosts_per_leaf = 4\nspines = 4\n[servers]\ngpus = 4\n[profile]\nname = \"uec\"\n\
                       [job]\nlayers = 4\nhidden = 1024\nsequence = 256\ntp = 4\ndp = 4\nzero = 0\n";
 
-fn all_reduce(text: &str, sets: &[&str]) -> strandway_lab::report::OperationFacts {
+fn all_reduce(text: &str, sets: &[&str]) -> strandway_report::OperationFacts {
     let experiment = check(text, sets).unwrap_or_else(|e| panic!("{e}"));
     let mut report = run(&experiment, &Control::new()).report;
     assert_eq!(report.end, "finished", "{sets:?}");
@@ -311,7 +311,7 @@ fn all_reduce(text: &str, sets: &[&str]) -> strandway_lab::report::OperationFact
 /// Why collectives are below their bounds, where the reason is known.
 #[test]
 fn collectives_below_their_bounds_say_why() {
-    let share = |facts: &strandway_lab::report::OperationFacts, cause: &str| facts.shares[cause].unwrap_or(0.0);
+    let share = |facts: &strandway_report::OperationFacts, cause: &str| facts.shares[cause].unwrap_or(0.0);
     let plain = all_reduce(ACROSS, &[]);
     assert!(share(&plain, "line") > 0.8 && plain.late_us < Some(5.0), "{plain:?}");
 

@@ -1,8 +1,9 @@
 //! Reports name the cause that limited a flow. In each scenario here the cause is known by construction.
 
 use strandway_fabric::Measurements;
-use strandway_lab::report::WhyFacts;
-use strandway_lab::{Experiment, Report, Scenario, report, run};
+use strandway_lab::{Experiment, Scenario, run};
+use strandway_report::WhyFacts;
+use strandway_report::{self as report, Report};
 use strandway_sim::Control;
 
 fn experiment(text: &str) -> Experiment {

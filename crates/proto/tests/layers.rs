@@ -7,7 +7,7 @@ use std::path::PathBuf;
 const LAYERS: [&[&str]; 9] = [
     &["proto"],
     &["fabric", "erasure"],
-    &["collective", "switch"],
+    &["collective", "switch", "report"],
     &["sim", "udp", "namespaces", "import"],
     &["group"],
     &["lab", "aggregator", "files"],
@@ -95,6 +95,7 @@ fn the_lower_crates_need_nothing_from_outside() {
     {
         assert_eq!(dependencies(&manifests[name]), (below.clone(), false), "{name} depends on these of ours alone");
     }
+    assert_eq!(dependencies(&manifests["report"]).0, proto, "of ours, report depends on proto's units alone");
     let mut udp = both.clone();
     udp.insert("erasure".to_string());
     assert_eq!(dependencies(&manifests["udp"]).0, udp, "of ours, udp depends on these alone");

@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use strandway_import::{Problems, suggest};
 use strandway_lab::Experiment;
-use strandway_lab::report::reproduction::{Chart, ChartRun, Reproduction};
 use strandway_lab::scenario::glob;
+use strandway_report::reproduction::{Chart, ChartRun, Reproduction};
 use strandway_sim::Control;
 use table::{Cell, Table};
 
@@ -276,7 +276,7 @@ impl Work {
 mod tests {
     use super::table::RowSpec;
     use super::*;
-    use strandway_lab::report::reproduction::{Counts, Kind, Verdict};
+    use strandway_report::reproduction::{Counts, Kind, Verdict};
 
     fn everything() -> Work {
         let names: Vec<String> = SETS.iter().chain(&HIDDEN).map(|s| s.name.to_string()).collect();

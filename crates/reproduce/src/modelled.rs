@@ -2,7 +2,7 @@
 
 use crate::model::{Inquiry, Scheme, ask};
 use strandway_lab::propagation::Rule;
-use strandway_lab::report::answers::SchemeFacts;
+use strandway_report::answers::SchemeFacts;
 
 /// A question to the model.
 #[derive(Clone, Debug)]

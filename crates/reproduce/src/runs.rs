@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use strandway_fabric::Measurements;
 use strandway_import::Problems;
-use strandway_lab::report::reproduction::{ChartRun, WATCH_EVERY};
 use strandway_lab::{Experiment, run as simulate};
+use strandway_report::reproduction::{ChartRun, WATCH_EVERY};
 use strandway_sim::Control;
 
 /// A cell, and the values that are needed from it.

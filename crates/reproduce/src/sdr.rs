@@ -9,7 +9,7 @@ use super::modelled::{Modelled, scheme};
 use super::table::{Cell, RowSpec, Table, Value, template};
 use crate::model::Inquiry;
 use strandway_lab::propagation::Rule;
-use strandway_lab::report::reproduction::Source;
+use strandway_report::reproduction::Source;
 
 pub(super) const SET: Set = Set {
     name: "sdr_rdma",

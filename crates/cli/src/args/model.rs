@@ -3,7 +3,7 @@
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use strandway_lab::propagation::Rule;
-use strandway_lab::report::answers::Vary;
+use strandway_report::answers::Vary;
 use strandway_reproduce::model::{Inquiry, Scheme};
 
 const SDR_EXAMPLES: &str = "\

@@ -8,8 +8,9 @@ use crate::progress::{All, Bars, interrupted};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use strandway_lab::sweep::Failed;
-use strandway_lab::{Estimate, Kept, Results, Row, Rows, Scenario, Variant, report};
+use strandway_lab::{Estimate, Kept, Results, Scenario, Variant};
+use strandway_report::Failed;
+use strandway_report::{self as report, Row, Rows};
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let scenario = load_several(&args.common)?;

@@ -5,8 +5,8 @@ use crate::args::{ExplainArgs, ImportArgs};
 use crate::outputs::{print, terminal_width};
 use std::path::Path;
 use strandway_import::suggest;
+use strandway_lab::Scenario;
 use strandway_lab::scenario::keys::{KeyRow, key_rows, key_sections, keys_named};
-use strandway_lab::{Scenario, report};
 use strandway_proto::Profile;
 use strandway_proto::congestion::CongestionConfig;
 use strandway_proto::parameter::ParameterSet;
@@ -193,5 +193,5 @@ fn fabric(args: &ExplainArgs, path: &Path) -> Result<String, Failure> {
         scenario.set(change)?;
     }
     let experiment = scenario.check()?;
-    Ok(report::text::fabric(&experiment))
+    Ok(strandway_lab::fabric_values(&experiment))
 }

@@ -8,8 +8,11 @@ use crate::outputs::{Outputs, Wanted, complain};
 use crate::progress::{Bars, interrupted};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use strandway_lab::search::{Ended, Found, search};
-use strandway_lab::{Kept, Results, Row, Scenario, Variant};
+use strandway_lab::search::{Ended, search};
+use strandway_lab::{Kept, Results, Scenario, Variant};
+use strandway_report::Row;
+use strandway_report::search_result::Found;
+use strandway_report::{html, text};
 
 pub(crate) fn run(args: &SearchArgs) -> Result<(), Failure> {
     let mut changes = args.set.clone();
@@ -36,10 +39,10 @@ pub(crate) fn run(args: &SearchArgs) -> Result<(), Failure> {
         Ended::Wrong(problems) => Failure::from(problems),
         Ended::Stopped(failure) => failure,
     })?;
-    outputs.show(&found.text(args.top, outputs.width()));
+    outputs.show(&text::search_result(&found, args.top, outputs.width()));
     outputs.json(|| found.to_json())?;
     if let Some(output) = outputs.html.take() {
-        output.finish(found.html().as_bytes())?;
+        output.finish(html::search_result(&found).as_bytes())?;
     }
     match &args.out {
         Some(folder) => write(&found, args, &scenario, folder),

@@ -6,7 +6,8 @@ use crate::command::compare::rows;
 use crate::outputs::{finish, open_here, print, terminal_width};
 use std::path::Path;
 use std::time::Instant;
-use strandway_lab::{Scenario, report};
+use strandway_lab::Scenario;
+use strandway_report as report;
 
 /// The scenario, the same as in the repository.
 const SCENARIO: &str = include_str!("../showcase.toml");
@@ -48,7 +49,7 @@ pub(crate) fn showcase() -> Result<(), Failure> {
     check_expectations(rows.iter().map(|row| (row.label.as_str(), &row.report)))
 }
 
-fn finding(rows: &[strandway_lab::Row]) -> String {
+fn finding(rows: &[strandway_report::Row]) -> String {
     let text = report::html::headline(rows);
     if text.is_empty() { text } else { format!("\n{text}\n") }
 }

@@ -78,7 +78,7 @@ impl Sizes {
             .iter()
             .map(|(bytes, share)| format!("  {:>12} B  {:>6.1} %\n", bytes, 100.0 * share))
             .collect();
-        let mean = crate::report::text::bytes(sizes.mean() as u64);
+        let mean = strandway_report::numbers::bytes(sizes.mean() as u64);
         Some(format!(
             "{name}: {source}, in the points that the HPCC artefact publishes; mean {mean}\n\
              [workload] kind = \"poisson\", sizes = \"{name}\"; linear between these points:\n\
