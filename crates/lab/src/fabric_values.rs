@@ -2,10 +2,10 @@
 
 use crate::estimate::Estimate;
 use crate::facts;
-use crate::plan::Experiment;
 use strandway_fabric::Measurements;
 use strandway_report::numbers::{bytes, count, percent};
 use strandway_report::text::{fabric_line, fabric_parts};
+use strandway_scenario::Experiment;
 
 /// Values that follow from a scenario's fabric and profile.
 pub fn fabric_values(experiment: &Experiment) -> String {

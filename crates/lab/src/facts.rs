@@ -20,8 +20,6 @@ mod series;
 mod unlisted;
 mod why;
 
-use crate::plan::{Experiment, FaultNote};
-use crate::scenario::expect::flow_key;
 use life::{Life, life};
 use seen::{Alones, Seen};
 use strandway_fabric::Measurements;
@@ -33,6 +31,7 @@ use strandway_report::{
     ClassFacts, Expectation, FabricFacts, FaultFacts, NAMESPACES, Packets, ParameterFacts, Report, RunFacts, SIMULATED,
     Spread, SwitchFacts,
 };
+use strandway_scenario::{Experiment, FaultNote, flow_key};
 use unlisted::Crowd;
 
 pub use flow_rows::flow_rows;

@@ -1,8 +1,7 @@
 //! Runs an experiment.
 
+use crate::check;
 use crate::facts;
-use crate::plan::Experiment;
-use crate::sweep::Variant;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +11,7 @@ use strandway_import::Problems;
 use strandway_proto::HostId;
 use strandway_proto::units::Span;
 use strandway_report::{FaultCost, Report, Row};
+use strandway_scenario::{Experiment, Variant};
 use strandway_sim::Control;
 
 /// The result of a run.
@@ -145,7 +145,7 @@ fn row<W>(
     series: bool,
     watch: &impl Fn(usize, &Experiment, Arc<Control>) -> W,
 ) -> Result<Row, Problems> {
-    let mut experiment = variant.scenario.check()?;
+    let mut experiment = check(&variant.scenario)?;
     if series {
         experiment.with_series();
     }

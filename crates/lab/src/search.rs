@@ -7,10 +7,8 @@
 mod connected;
 mod symmetry;
 
+use crate::check;
 use crate::facts::map;
-use crate::plan::Experiment;
-use crate::scenario::Scenario;
-use crate::sweep::Variant;
 use connected::cuts_off;
 use std::collections::BTreeMap;
 use strandway_fabric::{LinkId, NodeId, Topology};
@@ -20,6 +18,7 @@ use strandway_proto::units::Span;
 use strandway_report::numbers::us;
 use strandway_report::search_result::{ClassOfLinks, FailureFacts, Found, Part, StepFacts};
 use strandway_report::{Report, Row};
+use strandway_scenario::{Experiment, Scenario, Variant};
 use symmetry::Colours;
 use toml::{Table, Value};
 
@@ -128,13 +127,10 @@ pub fn search<E>(
     mut note: impl FnMut(&str),
 ) -> Result<Found, Ended<E>> {
     let mut base = scenario.clone();
-    for section in ["expect", "sweep"] {
-        base.table.remove(section);
+    for left_out in ["expect", "sweep", "run.alone"] {
+        base.remove(left_out);
     }
-    if let Some(Value::Table(run)) = base.table.get_mut("run") {
-        run.remove("alone");
-    }
-    let experiment = base.check()?;
+    let experiment = check(&base)?;
     if experiment.plan.topology.graph().is_some() {
         let what =
             "is a graph, and the search knows the symmetry of leaf-spine fabrics, fat trees, planes and sites only";
@@ -210,10 +206,8 @@ pub fn search<E>(
                     let mut faults = chosen.clone();
                     faults.extend(element.targets.iter().map(|target| fault(target, question, *effect, *at)));
                     let mut struck = base.clone();
-                    struck.put("faults", with_faults(&base, &faults)).map_err(|what| wrong("faults", "", what, ""))?;
-                    struck
-                        .put("run.time_limit", Value::String(written(limit)))
-                        .map_err(|what| wrong("run.time_limit", "", what, ""))?;
+                    struck.set_value("faults", with_faults(&base, &faults))?;
+                    struck.set_value("run.time_limit", Value::String(written(limit)))?;
                     let label = format!("{}, {} at {}", element.name, described(*effect), us(Some(at.as_us())));
                     variants.push(Variant { label, set: BTreeMap::new(), scenario: struck });
                     tells.push((element, alike, *effect, *at, faults));
@@ -253,7 +247,7 @@ pub fn search<E>(
         });
         names.push(variants[worst].label.clone());
         chosen.clone_from(&tells[worst].4);
-        experiment = variants[worst].scenario.check()?;
+        experiment = check(&variants[worst].scenario)?;
     }
     Ok(found)
 }
@@ -306,7 +300,7 @@ fn fault(target: &Table, question: &Question, effect: Effect, at: Span) -> Table
 
 /// The scenario's own faults and these.
 fn with_faults(scenario: &Scenario, more: &[Table]) -> Value {
-    let mut all = match scenario.table.get("faults") {
+    let mut all = match scenario.table().get("faults") {
         Some(Value::Array(own)) => own.clone(),
         Some(own @ Value::Table(_)) => vec![own.clone()],
         _ => Vec::new(),

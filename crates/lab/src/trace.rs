@@ -2,7 +2,6 @@
 //! Chrome's "JSON Array Format": one event per line, with times in microseconds of simulated time.
 
 use crate::facts::flow_rows;
-use crate::plan::Experiment;
 use crate::run::Outcome;
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -13,6 +12,7 @@ use strandway_fabric::Measurements;
 use strandway_proto::RankTimes;
 use strandway_proto::units::Time;
 use strandway_report::Report;
+use strandway_scenario::Experiment;
 
 /// Limit on the flows of a trace: ours. Perfetto needs some seconds for a million events.
 const FLOWS_MAX: usize = 200_000;

@@ -2,10 +2,11 @@
 //! messages that it waits for, and reports list each collective.
 
 use strandway_collective::Rank;
-use strandway_lab::{Experiment, Outcome, run, scenario};
+use strandway_lab::{Experiment, Outcome, run};
 use strandway_proto::units::{Span, Time};
 use strandway_report as report;
 use strandway_report::CollectiveFacts;
+use strandway_scenario::parse;
 use strandway_sim::Control;
 
 /// Sixteen hosts under one leaf, and a window that never limits the rate.
@@ -20,11 +21,11 @@ const LEAVES: &str = "[fabric]\nhosts = 64\nhosts_per_leaf = 8\n[profile]\nname 
 const ACK: Span = Span(64 * 20);
 
 fn experiment(text: &str, sets: &[&str]) -> Experiment {
-    let mut scenario = scenario::parse(text).expect("TOML");
+    let mut scenario = parse(text).expect("TOML");
     for set in sets {
         scenario.set(set).unwrap_or_else(|e| panic!("{e}"));
     }
-    scenario.check().unwrap_or_else(|e| panic!("{e}"))
+    strandway_lab::check(&scenario).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn outcome(text: &str, sets: &[&str]) -> (Experiment, Outcome) {
@@ -230,11 +231,11 @@ fn every_rendering_has_the_table() {
 
 #[test]
 fn many_groups_are_summed_up_and_runs_are_compared() {
-    let mut scenario = scenario::parse(LEAVES).expect("TOML");
+    let mut scenario = parse(LEAVES).expect("TOML");
     for set in ["workload.group=2", "workload.size=8 kB", "workload.name=pairs"] {
         scenario.set(set).expect("set");
     }
-    let report = run(&scenario.check().expect("sound"), &Control::new()).report;
+    let report = run(&strandway_lab::check(&scenario).expect("sound"), &Control::new()).report;
     assert_eq!(report.collectives.len(), 32);
     assert!(report::text::report(&report).contains("pairs, slowest of 32 groups: allreduce, ring"));
     let row =

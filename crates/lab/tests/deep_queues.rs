@@ -16,7 +16,9 @@ fn incast(fabric: &str) -> Report {
          [workload]\nkind = \"incast\"\nsenders = 12\nsize = \"600 MB\"\n\
          [run]\ntime_limit = \"13 ms\"\n"
     );
-    let experiment = Scenario::from_text("deep.toml", &text).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"));
+    let experiment = Scenario::from_text("deep.toml", &text)
+        .and_then(|s| strandway_lab::check(&s))
+        .unwrap_or_else(|e| panic!("{e}"));
     run(&experiment, &Control::new()).report
 }
 

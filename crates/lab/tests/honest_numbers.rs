@@ -6,7 +6,7 @@ use strandway_report::Report;
 use strandway_sim::Control;
 
 fn experiment(text: &str) -> Experiment {
-    Scenario::from_text("honest.toml", text).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"))
+    Scenario::from_text("honest.toml", text).and_then(|s| strandway_lab::check(&s)).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn report(text: &str) -> Report {
@@ -120,7 +120,8 @@ fn packets_add_up() {
         for entry in std::fs::read_dir(root.join(folder)).expect("a folder of scenarios") {
             let path = entry.expect("an entry").path();
             if path.extension().is_some_and(|e| e == "toml") {
-                let experiment = Scenario::load(&path).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"));
+                let experiment =
+                    Scenario::load(&path).and_then(|s| strandway_lab::check(&s)).unwrap_or_else(|e| panic!("{e}"));
                 let r = run(&experiment, &Control::new()).report;
                 balance(&r, &path.display().to_string());
             }

@@ -10,7 +10,7 @@ fn outcome(rows: bool) -> Outcome {
          [workload]\nname = \"gather\"\nkind = \"all-gather\"\nsize = \"1026 kB\"\n[run]\nrows = {rows}\nwhy = false\n"
     );
     let scenario = Scenario::from_text("test", &text).expect("TOML");
-    run(&scenario.check().unwrap_or_else(|problems| panic!("{problems}")), &Control::new())
+    run(&strandway_lab::check(&scenario).unwrap_or_else(|problems| panic!("{problems}")), &Control::new())
 }
 
 #[test]

@@ -2,17 +2,18 @@
 //! rank is named, and invalid settings are explained.
 
 use strandway_import::Problems;
-use strandway_lab::{Experiment, Outcome, run, scenario};
+use strandway_lab::{Experiment, Outcome, run};
+use strandway_scenario::parse;
 use strandway_sim::Control;
 
 const CHUNK: u64 = 4096;
 
 fn check(text: &str, sets: &[&str]) -> Result<Experiment, Problems> {
-    let mut scenario = scenario::parse(text).expect("TOML");
+    let mut scenario = parse(text).expect("TOML");
     for set in sets {
         scenario.set(set).unwrap_or_else(|e| panic!("{e}"));
     }
-    scenario.check()
+    strandway_lab::check(&scenario)
 }
 
 fn outcome(text: &str, sets: &[&str]) -> Outcome {

@@ -1,13 +1,14 @@
 //! Searches for bad failures, where the answer is known.
 
 use strandway_lab::search::{Effect, Ended, Question, search};
-use strandway_lab::{Scenario, run_each, scenario};
+use strandway_lab::{Scenario, run_each};
 use strandway_proto::units::Span;
 use strandway_report::search_result::{Found, Part};
 use strandway_report::{html, text};
+use strandway_scenario::parse;
 
 fn sound(text: &str) -> Scenario {
-    scenario::parse(text).unwrap_or_else(|e| panic!("{e}"))
+    parse(text).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn asked(text: &str, question: &Question, jobs: usize) -> Result<Found, String> {
@@ -126,8 +127,10 @@ fn failures_that_a_search_finds_can_be_repeated() {
     assert!(files.len() as u64 == found.steps[1].runs && found.steps[1].failures.iter().any(|f| f.slowdown.is_some()));
     for ((name, text), failure) in files.iter().zip(&found.steps[1].failures) {
         let scenario = sound(text);
-        let ran =
-            strandway_lab::run(&scenario.check().unwrap_or_else(|e| panic!("{e}")), &strandway_sim::Control::new());
+        let ran = strandway_lab::run(
+            &strandway_lab::check(&scenario).unwrap_or_else(|e| panic!("{e}")),
+            &strandway_sim::Control::new(),
+        );
         assert_eq!(ran.report.digest, failure.digest, "{name}");
         // One that does not end has no bound.
         let bounds = ran.report.expect.iter().filter(|bound| bound.met).count();

@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use strandway_fabric::Measurements;
 use strandway_lab::{Experiment, Outcome as Ran};
-use strandway_report::Row;
-use strandway_report::{self as report, Report};
+use strandway_report::{self as report, Report, Row};
 
 /// A run that has ended.
 #[pyclass(frozen, module = "strandway._lab")]

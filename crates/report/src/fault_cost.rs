@@ -1,24 +1,7 @@
 //! What the faults of a scenario cost: the times of a run beside those of the same run without the faults.
 
 use crate::numbers::{percent, us};
-use crate::report::Report;
-use serde::{Deserialize, Serialize};
-
-/// One time with and without the faults.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct FaultCost {
-    /// The name of the job or the collective; `flows` for the slowest flow of a run without either.
-    pub name: String,
-    /// The kind of time: `iteration`, `collective` or `slowest flow`.
-    pub kind: String,
-    /// The time with the faults, us; absent if it did not end.
-    pub time_us: Option<f64>,
-    /// The time without the scenario's faults, us.
-    pub healthy_us: Option<f64>,
-    /// The difference, us.
-    pub cost_us: Option<f64>,
-}
+use crate::report::{FaultCost, Report};
 
 impl FaultCost {
     fn new(name: &str, kind: &str, time_us: Option<f64>, healthy_us: Option<f64>) -> FaultCost {

@@ -32,7 +32,6 @@ pub use aggregation::{AggregationFacts, OccupancyFacts, SwitchFacts};
 pub use choice::{ChoiceFacts, ChoiceOption, PlanFacts};
 pub use cost::{CostFacts, TableFacts};
 pub use evs::{EvEventFacts, EvFacts};
-pub use fault_cost::FaultCost;
 pub use flows::{ClassFacts, CollectiveFacts, FlowFacts, Goodput, Packets, SlowFlow, Spread};
 pub use job::{ExposedFacts, JobFacts, OperationFacts, TimelineFacts};
 pub use lines::{Failed, Rows};
@@ -41,7 +40,8 @@ pub use long_links::LongLinkFacts;
 pub use map::{MapFacts, MapGroup};
 pub use parts::{LaneFacts, PartFacts};
 pub use report::{
-    Expectation, FabricFacts, FaultFacts, NAMESPACES, Origin, ParameterFacts, Report, RunFacts, SIMULATED, to_json,
+    Expectation, FabricFacts, FaultCost, FaultFacts, NAMESPACES, Origin, ParameterFacts, Report, RunFacts, SIMULATED,
+    to_json,
 };
 pub use rows::Row;
 pub use series::{GroupSeriesFacts, PathSeriesFacts, SeriesFacts, WatchedFacts};

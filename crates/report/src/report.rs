@@ -6,7 +6,6 @@ use crate::aggregation::SwitchFacts;
 use crate::choice::ChoiceFacts;
 use crate::cost::{CostFacts, TableFacts};
 use crate::evs::EvFacts;
-use crate::fault_cost::FaultCost;
 use crate::flows::{ClassFacts, CollectiveFacts, FlowFacts, Goodput, Packets, Spread};
 use crate::job::JobFacts;
 use crate::links::{GroupFacts, LinkFacts, PathFacts};
@@ -145,6 +144,22 @@ impl FaultFacts {
     pub fn summary(&self) -> String {
         if self.name.is_empty() { self.what.clone() } else { format!("{} ({})", self.name, self.what) }
     }
+}
+
+/// One time with and without the faults.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FaultCost {
+    /// The name of the job or the collective; `flows` for the slowest flow of a run without either.
+    pub name: String,
+    /// The kind of time: `iteration`, `collective` or `slowest flow`.
+    pub kind: String,
+    /// The time with the faults, us; absent if it did not end.
+    pub time_us: Option<f64>,
+    /// The time without the scenario's faults, us.
+    pub healthy_us: Option<f64>,
+    /// The difference, us.
+    pub cost_us: Option<f64>,
 }
 
 /// The run itself.

@@ -35,7 +35,7 @@ impl Prepared {
         keep: bool,
         watch: impl Fn(&Experiment, Arc<Control>) -> W,
     ) -> Result<Ran, Problems> {
-        let mut experiment = self.cell.scenario(seed)?.check()?;
+        let mut experiment = strandway_lab::check(&self.cell.scenario(seed)?)?;
         if keep {
             experiment.plan.sample_every = Some(WATCH_EVERY);
         }

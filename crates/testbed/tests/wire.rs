@@ -6,7 +6,8 @@ use strandway_testbed::wire::{self, Copying, WireError};
 use strandway_udp::{Config, Node, Waiting};
 
 fn experiment(text: &str) -> Experiment {
-    Scenario::from_text("test", text).expect("TOML").check().unwrap_or_else(|problems| panic!("{problems}"))
+    strandway_lab::check(&Scenario::from_text("test", text).expect("TOML"))
+        .unwrap_or_else(|problems| panic!("{problems}"))
 }
 
 fn open(experiment: &Experiment) -> impl Fn(u32) -> Result<Node, String> + Sync + '_ {

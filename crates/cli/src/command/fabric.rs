@@ -121,7 +121,7 @@ fn up(args: &FabricUpArgs) -> Result<(), Failure> {
     for note in &fabric.notes {
         show(&format!("not as simulated: {note}\n"));
     }
-    let plan = scenario.check()?.plan;
+    let plan = strandway_lab::check(&scenario)?.plan;
     if plan.faults.iter().any(|fault| !linux::is_carried(&plan.topology, fault)) {
         show(
             "faults: the scenario's faults happen only in `strandway fabric run`; use `strandway fabric fail` for others\n",
@@ -150,7 +150,7 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     }
     // Both runs use the fabric as built.
     let scenario = linux::rated(&load(common)?, &options)?;
-    let experiment = scenario.check()?;
+    let experiment = strandway_lab::check(&scenario)?;
     wire::supported(&experiment).map_err(|error| Failure::Usage(format!("{}: {error}", scenario.file())))?;
     let mut outputs = Outputs::open(Wanted::of(common), &scenario.inputs())?;
     let fabric = linux::fabric_of(&scenario, name, &Options { rate: None, ..options })?;

@@ -18,7 +18,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if args.flows.is_some() {
         scenario.keep_rows();
     }
-    let mut experiment = scenario.check()?;
+    let mut experiment = strandway_lab::check(&scenario)?;
     let estimate = Estimate::of(&experiment);
     let threads = experiment.plan.threads;
     if args.estimate {

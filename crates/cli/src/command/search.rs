@@ -10,15 +10,14 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use strandway_lab::search::{Ended, search};
 use strandway_lab::{Kept, Results, Scenario, Variant};
-use strandway_report::Row;
 use strandway_report::search_result::Found;
-use strandway_report::{html, text};
+use strandway_report::{Row, html, text};
 
 pub(crate) fn run(args: &SearchArgs) -> Result<(), Failure> {
     let mut changes = args.set.clone();
     changes.extend(args.seed.map(|seed| format!("run.seed={seed}")));
     let scenario = load_with(&args.scenario, &changes)?;
-    scenario.check()?;
+    strandway_lab::check(&scenario)?;
     let wanted = Wanted { json: args.json.as_ref(), html: args.html.as_ref(), quiet: args.quiet, ..Wanted::default() };
     let mut outputs = Outputs::open(wanted, &scenario.inputs())?;
     if let Some(folder) = &args.out {
@@ -101,7 +100,7 @@ impl Runner<'_> {
     /// Runs `left`, whose places among all rows are `places`.
     fn make(&self, left: &[Variant], places: &[usize], keys: &[String], rows: &mut [Made]) -> Result<(), Failure> {
         let jobs = simultaneous(left, self.args.jobs, self.args.force)?;
-        let hops = left[0].scenario.check().map_or(0, |experiment| experiment.expected_hops());
+        let hops = strandway_lab::check(&left[0].scenario).map_or(0, |experiment| experiment.expected_hops());
         let all = self.bars.all(left.len(), hops.saturating_mul(left.len() as u64));
         let watch = |_: usize, experiment: &_, control| (self.bars.watch("", experiment, control), all.one(experiment));
         let made: Mutex<(&mut [Made], Option<String>)> = Mutex::new((rows, None));

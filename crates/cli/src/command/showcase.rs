@@ -23,7 +23,7 @@ pub(crate) fn showcase() -> Result<(), Failure> {
     let scenario = Scenario::from_text("showcase.toml", SCENARIO)?;
     let output = open_here(Path::new(PAGE))?;
     let variants = strandway_lab::compare(&scenario, &PROFILES.map(String::from))?;
-    let experiment = scenario.check()?;
+    let experiment = strandway_lab::check(&scenario)?;
     let topology = &experiment.plan.topology;
     print(&format!(
         "Strandway showcase: {} hosts at {}, {} leaves and {} spines; every host sends {} to another one.\n\n",

@@ -1,10 +1,10 @@
 //! Facts of jobs whose gradients switches add: completion times, where sums were made, and how slots were used.
 
-use crate::plan::{Execution, Experiment};
 use strandway_fabric::Measurements;
 use strandway_proto::aggregate::Counts;
 use strandway_report::spread::place;
 use strandway_report::{AggregationFacts, OccupancyFacts, SwitchFacts};
+use strandway_scenario::{Execution, Experiment};
 use strandway_switch::Plan;
 
 /// The facts of a run; `None` if no switch adds.

@@ -6,7 +6,6 @@
 //! and from the queues that the packets met ([`Tally`]), summed over all collectives of one kind.
 
 use super::capacity::Capacity;
-use crate::plan::{CollectivePlan, Execution, Experiment};
 use std::collections::BTreeMap;
 use strandway_fabric::tally::{Tally, Waited};
 use strandway_fabric::{LinkId, Measurements};
@@ -14,6 +13,7 @@ use strandway_proto::account::{Doing, Spent};
 use strandway_proto::units::{Bytes, Time};
 use strandway_report::OperationFacts;
 use strandway_report::numbers::{percent, us};
+use strandway_scenario::{CollectivePlan, Execution, Experiment};
 
 /// A collective that takes at most this many times its bound needs no reason.
 const NEAR: f64 = 1.03;

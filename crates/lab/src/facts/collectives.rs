@@ -1,12 +1,12 @@
 //! Facts of collectives.
 
 use super::life::Life;
-use crate::plan::{CollectivePlan, Execution, Experiment};
 use strandway_collective::bandwidth;
 use strandway_fabric::Measurements;
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span, Time};
 use strandway_report::CollectiveFacts;
+use strandway_scenario::{CollectivePlan, Execution, Experiment};
 
 pub(super) fn collectives(experiment: &Experiment, measured: &Measurements, lives: &[Life]) -> Vec<CollectiveFacts> {
     let facts = |plan: &CollectivePlan| {

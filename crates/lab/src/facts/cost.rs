@@ -1,8 +1,8 @@
 //! Facts of the switches, links and optics of a fabric.
 
-use crate::cost::{Cost, Tables};
 use strandway_fabric::Topology;
 use strandway_report::{CostFacts, TableFacts};
+use strandway_scenario::cost::{Cost, Tables};
 
 /// The cost of a fabric. Also the cost of the same NICs on one plane of the same switches, if the fabric has several
 /// planes and such a plane is possible.

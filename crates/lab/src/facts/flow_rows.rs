@@ -3,9 +3,9 @@
 use super::life::life;
 use super::seen::{Alones, Seen};
 use super::unlisted::Crowd;
-use crate::plan::Experiment;
 use strandway_fabric::Measurements;
 use strandway_report::csv::FlowRow;
+use strandway_scenario::Experiment;
 
 /// All flows in the workload's order; those of jobs come last. Messages of collectives whose times are not known one by
 /// one have no row.

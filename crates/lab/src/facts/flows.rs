@@ -2,13 +2,13 @@
 
 use super::life::Life;
 use super::unlisted::{self, Crowd, Loose};
-use crate::plan::{Execution, Experiment, Message};
 use std::collections::BTreeSet;
 use strandway_fabric::Measurements;
 use strandway_fabric::plan::Start;
 use strandway_proto::units::Span;
 use strandway_report::spread::spread;
 use strandway_report::{FlowFacts, Goodput, SlowFlow, Spread};
+use strandway_scenario::{Execution, Experiment, Message};
 
 /// Jain's fairness index; `None` without a value.
 pub(super) fn jain(rates: impl Iterator<Item = f64>) -> Option<f64> {

@@ -1,7 +1,6 @@
 //! Facts of training jobs: the time of iterations, and how the time of ranks is divided.
 
 use super::{collective_causes, parts};
-use crate::plan::{CollectivePlan, Execution, Experiment, JobPlan, WholePlan};
 use strandway_collective::script::COMPUTE;
 use strandway_collective::{Operation, ScriptedJob, Work, bandwidth};
 use strandway_fabric::Measurements;
@@ -9,6 +8,7 @@ use strandway_fabric::tally::Histogram;
 use strandway_proto::RankTimes;
 use strandway_proto::units::{Bytes, Span, Time};
 use strandway_report::{ExposedFacts, JobFacts, OperationFacts, TimelineFacts};
+use strandway_scenario::{CollectivePlan, Execution, Experiment, JobPlan, WholePlan};
 
 /// Limit on the steps of a timeline: ours.
 const TIMELINE_MAX: usize = 2000;

@@ -1,8 +1,8 @@
 //! The times of a message.
 
-use crate::plan::Message;
 use strandway_fabric::measure::FlowRecord;
 use strandway_proto::units::{Span, Time};
+use strandway_scenario::Message;
 
 /// The times of a message: those of all its pieces together.
 #[derive(Clone, Copy, Debug, Default)]

@@ -2,10 +2,10 @@
 
 use super::capacity::Capacity;
 use super::flows::share;
-use crate::plan::Experiment;
 use strandway_fabric::measure::{LinkCounters, PATH_SLOTS};
 use strandway_fabric::{LinkId, Measurements, Topology};
 use strandway_report::{GroupFacts, LinkFacts, PathFacts};
+use strandway_scenario::Experiment;
 
 pub(super) fn groups(experiment: &Experiment, measured: &Measurements) -> Vec<GroupFacts> {
     let topology = &experiment.plan.topology;

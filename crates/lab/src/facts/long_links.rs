@@ -2,9 +2,9 @@
 
 use super::capacity::Capacity;
 use super::links::link_facts;
-use crate::plan::Experiment;
 use strandway_fabric::Measurements;
 use strandway_report::LongLinkFacts;
+use strandway_scenario::Experiment;
 
 /// Every directed long link, in the order of its number.
 pub(super) fn facts(experiment: &Experiment, measured: &Measurements) -> Vec<LongLinkFacts> {

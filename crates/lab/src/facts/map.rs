@@ -1,13 +1,13 @@
 //! Every link of a fabric of moderate size, for its picture: use, queue, marks and losses.
 
 use super::capacity::{Capacity, used};
-use crate::plan::Experiment;
 use std::collections::{BTreeMap, BTreeSet};
 use strandway_fabric::frames::Frames;
 use strandway_fabric::measure::LinkCounters;
 use strandway_fabric::{LinkId, Measurements, NodeId, Topology};
 use strandway_proto::units::{Bytes, Span};
 use strandway_report::{MapFacts, MapGroup};
+use strandway_scenario::Experiment;
 
 /// Limit on the directed links of a map: ours, for the size of a page. Links of NICs are left out first.
 const SHOWN: usize = 2560;

@@ -2,10 +2,10 @@
 
 use super::life::Life;
 use super::unlisted::Loose;
-use crate::ideal_fct::Alone;
-use crate::plan::{Experiment, Message};
 use strandway_proto::HostId;
 use strandway_proto::path::PathConfig;
+use strandway_scenario::ideal_fct::Alone;
+use strandway_scenario::{Experiment, Message};
 
 /// The times of messages alone in the fabric.
 pub(super) struct Alones<'a> {

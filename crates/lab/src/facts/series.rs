@@ -1,12 +1,12 @@
 //! Makes the time series of a report from a run's samples.
 
 use super::capacity::{Capacity, used};
-use crate::plan::{Experiment, Message};
 use strandway_fabric::Measurements;
 use strandway_fabric::measure::WatchPoint;
 use strandway_proto::path::PlaneStates;
 use strandway_proto::units::{Bytes, Span};
 use strandway_report::{GroupSeriesFacts, PathSeriesFacts, SeriesFacts, WatchedFacts};
+use strandway_scenario::{Experiment, Message};
 
 /// Limit on the points of a series in a report; neighbouring samples are merged.
 const POINTS: usize = 400;

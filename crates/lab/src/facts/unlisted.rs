@@ -2,13 +2,13 @@
 //! or, if there are too many, only counts and histograms.
 
 use super::life::Life;
-use crate::plan::{CollectivePlan, Execution, Experiment};
 use strandway_collective::{Group, Multicast, Pipe, RecipeCollective};
 use strandway_fabric::Measurements;
 use strandway_fabric::tally::{Histogram, Reached, Slow, Tally};
 use strandway_proto::HostId;
 use strandway_report::spread::place;
 use strandway_report::{SlowFlow, Spread};
+use strandway_scenario::{CollectivePlan, Execution, Experiment};
 use strandway_switch::Plan;
 
 /// A message whose times its tally has kept.

@@ -8,7 +8,6 @@
 mod chain;
 
 use super::capacity::Capacity;
-use crate::plan::{Experiment, Message};
 use std::collections::BTreeMap;
 use strandway_fabric::measure::FlowTime;
 use strandway_fabric::{LinkId, Measurements};
@@ -16,6 +15,7 @@ use strandway_proto::account::{Doing, Wait, Waits};
 use strandway_proto::units::{Bytes, Span, Time};
 use strandway_report::numbers::{percent, us};
 use strandway_report::{Cause, WhyFacts};
+use strandway_scenario::{Experiment, Message};
 
 /// Number of flows with an entry of their own.
 const FLOWS: usize = 10;

@@ -3,12 +3,12 @@
 //! them.
 
 use super::{Account, Accounts};
-use crate::plan::{CollectivePlan, Experiment, Message};
 use std::ops::Range;
 use strandway_collective::{Group, Rank};
 use strandway_fabric::plan::Start;
 use strandway_proto::units::{Span, Time};
 use strandway_report::{Cause, WhyFacts};
+use strandway_scenario::{CollectivePlan, Experiment, Message};
 
 /// Name, subject and kind of the entries that [`facts`] returns.
 pub(super) fn names(experiment: &Experiment) -> Vec<(String, String, &'static str)> {
