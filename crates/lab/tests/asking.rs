@@ -17,7 +17,7 @@ fn sound(text: &str) -> Scenario {
 }
 
 fn report_of(scenario: &Scenario) -> Report {
-    run(&strandway_lab::check(&scenario).unwrap_or_else(|e| panic!("{e}")), &Control::new()).report
+    run(&strandway_lab::check(scenario).unwrap_or_else(|e| panic!("{e}")), &Control::new()).report
 }
 
 #[test]

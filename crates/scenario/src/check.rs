@@ -1,8 +1,10 @@
 //! Turns a scenario into an experiment; all mistakes are found here.
 
 use crate::experiment::Experiment;
-use crate::generate::{Context, Message, ROWS_MAX, Traffic, generate};
+use crate::generate::generate;
 use crate::keys::SECTIONS;
+use crate::maker::{Context, ROWS_MAX, Traffic};
+use crate::plans::Message;
 use crate::reader::{Sink, show};
 use crate::run::Sample;
 use crate::scenario::Scenario;
@@ -52,7 +54,7 @@ fn build(scenario: &Scenario, sink: &Sink, values: impl FnOnce(&Experiment) -> B
     sweep::check(scenario, sink);
     let run = run::read(sink, root);
     let profile = profile::read(sink, root);
-    let switch = switch::read(sink, root, run.seed);
+    let switch = switch::settings::read(sink, root, run.seed);
     let written = workload::read(sink, scenario);
     // A sink of its own, so that a bound with a wrong form does not prevent the check of other bounds' names.
     let bounds_sink = Sink::new(scenario.file());
@@ -71,7 +73,7 @@ fn build(scenario: &Scenario, sink: &Sink, values: impl FnOnce(&Experiment) -> B
     if ports.pfc.is_some() {
         let table = root.get("profile").and_then(toml::Value::as_table);
         notes.extend(profile::wait_for_pauses(&mut profile, table, derived.rate));
-        let own = workloads.iter_mut().filter_map(|workload| workload.profile.as_mut());
+        let own = workloads.iter_mut().filter_map(|workload| workload.head.profile.as_mut());
         notes.extend(own.filter_map(|own| profile::wait_for_pauses(own, None, derived.rate)));
         notes.dedup();
     }
@@ -238,11 +240,11 @@ fn notes(workloads: &[workload::Workload], profile: &Profile, routing: Routing) 
         {
             notes.push(format!(
                 "{} = {load} offers {load} times what the NICs carry: senders' queues grow as long as the run lasts",
-                workload.section.clone() + ".load"
+                workload.head.section.clone() + ".load"
             ));
         }
     }
-    let mixed = workloads.iter().filter_map(|w| w.profile.as_ref());
+    let mixed = workloads.iter().filter_map(|w| w.head.profile.as_ref());
     for own in std::iter::once(profile).chain(mixed) {
         let wanted = own.routing();
         if routing == Routing::Adaptive

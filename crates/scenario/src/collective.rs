@@ -2,20 +2,22 @@
 
 mod bounds;
 mod over_servers;
+mod placement;
 
-use super::generate::{CHANNELS_MAX, MESSAGES_MAX, Maker, ROWS_MAX, fits};
 use super::job::Wish;
+use super::maker::{CHANNELS_MAX, MESSAGES_MAX, Maker, ROWS_MAX, fits};
+use super::plans::{CollectivePlan, Execution};
 use super::{fsdp, multicast, switch};
 use crate::reader::Section;
 use crate::scenario::Scenario;
+use placement::Placed;
 use std::ops::Range;
 use std::sync::Arc;
 use strandway_collective::{
-    Algorithm, BroadcastTree, Collective, Group, Placement, PlacementError, Rank, Recipe, RecipeCollective,
-    RecipeError, Schedule, ScheduleError,
+    Algorithm, BroadcastTree, Collective, Group, Placement, Rank, Recipe, RecipeCollective, RecipeError, Schedule,
+    ScheduleError,
 };
 use strandway_fabric::plan::Start;
-use strandway_import::Problem;
 use strandway_import::trace::Kind;
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span, Time};
@@ -58,79 +60,6 @@ enum Way {
     InNetwork(switch::SwitchKeys),
     /// A training job that gathers and scatters layer by layer.
     Sharded(fsdp::FsdpKeys),
-}
-
-/// The part of the experiment that executes a collective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Execution {
-    /// A schedule: its index in [`crate::Experiment::groups`].
-    Schedule(usize),
-    /// A multicast operation: its index in [`crate::Experiment::multicasts`].
-    Multicast(usize),
-    /// Flows of the plan that wait for each other.
-    Flows,
-    /// A group of a collective on servers.
-    OnServers {
-        /// The job that runs it: its index in [`crate::Experiment::jobs`].
-        job: usize,
-        /// The group's number.
-        group: u32,
-    },
-    /// Messages from one rank of a job to another: their place in [`crate::Experiment::pipes`].
-    Pipe(usize),
-    /// A collective that follows a recipe: its index in [`crate::Experiment::listed`].
-    Listed(usize),
-    /// A job whose gradients switches add: its index in the plans of [`crate::Experiment::aggregation`].
-    InNetwork(usize),
-}
-
-/// The placement of a collective in a scenario.
-#[derive(Clone, Debug)]
-struct Placed {
-    /// Its name in reports.
-    name: String,
-    placement: Placement,
-    /// If it is a list: its file, and the line of each entry.
-    file: String,
-    lines: Vec<usize>,
-}
-
-/// One collective of a run. Reports have an entry for each.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CollectivePlan {
-    /// The name of its workload. With several groups, followed by a slash and the group's number.
-    pub name: String,
-    /// The group's number, if there are several.
-    pub group: Option<u32>,
-    /// The collective.
-    pub kind: Collective,
-    /// The algorithm: `ring`, `multicast` and so on.
-    pub algorithm: String,
-    /// Number of ranks.
-    pub ranks: u32,
-    /// Bytes as nccl-tests counts them.
-    pub bytes: u64,
-    /// The part of the experiment that executes it.
-    pub execution: Execution,
-    /// `contiguous`, `random` or the name of a file.
-    pub placement: String,
-    /// Index of its class in [`crate::Experiment::classes`].
-    pub class: u16,
-    /// Its messages: a range of [`crate::Experiment::messages`], empty if they have no entries there.
-    pub messages: Range<usize>,
-    /// True if its messages have no entry each; they are counted, and a histogram holds their times.
-    pub tallied: bool,
-    /// Lower bound of its time, on a fabric without queues.
-    pub bound: Span,
-    /// The training job that begins it: an index into [`crate::Experiment::jobs`].
-    pub job: Option<u32>,
-}
-
-impl CollectivePlan {
-    /// True if it consists of messages between two hosts each.
-    pub fn has_rows(&self) -> bool {
-        !matches!(self.execution, Execution::Multicast(_) | Execution::InNetwork(_) | Execution::OnServers { .. })
-    }
 }
 
 impl Maker<'_> {
@@ -212,7 +141,7 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size:
         section.wrong("hosts", "is given together with `ranks`", "write one of the two");
     }
     let group = many("group", most);
-    let placement = placement(section, scenario)?;
+    let placement = placement::read(section, scenario)?;
     Some(CollectiveKeys { way, over, servers, ranks, group, parts: parts.unwrap_or(1), placement })
 }
 
@@ -254,77 +183,6 @@ fn msccl(section: &Section<'_>, scenario: &Scenario, kind: &str) -> Option<Arc<R
     }
 }
 
-fn placement(section: &Section<'_>, scenario: &Scenario) -> Option<Placed> {
-    let name = match section.text("placement") {
-        Some(name) => name,
-        None if section.has("placement") => return None,
-        None => "contiguous".to_string(),
-    };
-    let plain = |placement| Placed { name: name.clone(), placement, file: String::new(), lines: Vec::new() };
-    match name.as_str() {
-        "contiguous" => return Some(plain(Placement::Contiguous)),
-        "random" => return Some(plain(Placement::Random)),
-        _ => {}
-    }
-    if !name.contains(['.', '/']) {
-        section.wrong("placement", "is no placement", "write \"contiguous\", \"random\" or a file, one host per line");
-        return None;
-    }
-    let list = scenario.read(&name).and_then(|(file, text)| Ok((hosts_of(&file, &text)?, file)));
-    match list {
-        Ok((list, file)) => {
-            let (hosts, lines) = list.into_iter().unzip();
-            Some(Placed { name, placement: Placement::List(hosts), file, lines })
-        }
-        Err(problems) => {
-            section.sink.extend(problems.0);
-            None
-        }
-    }
-}
-
-/// The hosts in a file with one number per line, and the line of each. `#` starts a comment.
-pub(super) fn hosts_of(file: &str, text: &str) -> Result<Vec<(HostId, usize)>, strandway_import::Problems> {
-    let mut list = Vec::new();
-    for (i, line) in text.lines().enumerate() {
-        let entry = line.split('#').next().unwrap_or_default().trim();
-        if entry.is_empty() {
-            continue;
-        }
-        match entry.parse::<u32>() {
-            Ok(host) if u64::from(host) < strandway_import::HOSTS_MAX => list.push((HostId(host), i + 1)),
-            _ => {
-                let shown: String = entry.chars().take(40).collect();
-                let what = "is not the number of a host";
-                return Err(strandway_import::Problems(vec![at_line(
-                    file,
-                    Some(i + 1),
-                    &shown,
-                    what,
-                    "write one number per line",
-                )]));
-            }
-        }
-    }
-    if list.is_empty() {
-        let remedy = "write the number of a host per line";
-        return Err(strandway_import::Problems(vec![at_line(file, None, "", "names no host", remedy)]));
-    }
-    Ok(list)
-}
-
-/// A problem with this line of a file of hosts.
-fn at_line(file: &str, line: Option<usize>, entry: &str, what: &str, remedy: &str) -> Problem {
-    Problem {
-        file: file.to_string(),
-        line,
-        key: if entry.is_empty() { String::new() } else { format!("`{entry}`") },
-        value: String::new(),
-        what: what.to_string(),
-        remedy: remedy.to_string(),
-    }
-}
-
 impl Maker<'_> {
     /// Makes all groups of a collective workload. `limit` is its key `hosts`.
     pub(super) fn collectives(&mut self, written: &CollectiveKeys, limit: Option<u32>) {
@@ -337,7 +195,7 @@ impl Maker<'_> {
             _ => None,
         };
         let ranks = written.ranks.or(limit).or(listed).unwrap_or(there);
-        let Some(hosts) = self.place(written, ranks) else { return };
+        let Some(hosts) = self.place(&written.placement, ranks) else { return };
         self.placed = hosts.clone();
         let size = written.group.unwrap_or(ranks);
         if size < 2 || size > ranks {
@@ -460,37 +318,6 @@ impl Maker<'_> {
             self.context.sink.add(&self.workload.section, "", "makes more than 4 billion messages", remedy);
         }
         fits
-    }
-
-    /// The hosts of the ranks of all groups.
-    fn place(&mut self, written: &CollectiveKeys, ranks: u32) -> Option<Vec<HostId>> {
-        let there = self.context.topology.hosts();
-        let Placed { placement, file, lines, .. } = &written.placement;
-        let error = match placement.hosts(ranks, there, &mut self.random) {
-            Ok(hosts) => return Some(hosts),
-            Err(error) => error,
-        };
-        let entry = |at: usize| match placement {
-            Placement::List(list) => (list[at].0.to_string(), lines.get(at).copied()),
-            _ => (String::new(), None),
-        };
-        match error {
-            PlacementError::TooFew(hosts) => {
-                let of = if file.is_empty() { "in the fabric" } else { "in the placement" };
-                self.complain("ranks", ranks, format!("there are only {hosts} hosts {of}"), "write fewer");
-            }
-            PlacementError::Outside(at) => {
-                let (value, line) = entry(at);
-                let what = format!("there are only {there} hosts, numbered from 0 to {}", there - 1);
-                self.context.sink.extend(vec![at_line(file, line, &value, &what, "name one of them")]);
-            }
-            PlacementError::Twice(at) => {
-                let (value, line) = entry(at);
-                let what = "this host has a rank already";
-                self.context.sink.extend(vec![at_line(file, line, &value, what, "name every host once")]);
-            }
-        }
-        None
     }
 
     /// Places one collective on these hosts: makes its connections and, unless it is `tallied`, an entry for every

@@ -2,13 +2,13 @@
 
 mod hops;
 
-use crate::collective::{CollectivePlan, Execution};
 use crate::expect::Bound;
 use crate::fabric::Derived;
 use crate::faults::FaultNote;
-use crate::fsdp::JobPlan;
-use crate::generate::Message;
 use crate::ideal_fct::Alone;
+use crate::plans::JobPlan;
+use crate::plans::Message;
+use crate::plans::{CollectivePlan, Execution};
 use crate::run;
 use std::sync::Arc;
 use strandway_collective::{Group, Multicast, Pipe, Programs, RecipeCollective, ScriptedJob};

@@ -5,13 +5,13 @@
 //! forward pass and again in the backward pass. After the backward step they scatter the sum of its gradients. Each
 //! rank has three streams that run at the same time: compute, gather, scatter.
 
-use super::collective::{CollectivePlan, Execution};
-use super::generate::Maker;
+use super::maker::Maker;
+use super::plans::{CollectivePlan, Execution, JobPlan};
 use super::{multicast, switch};
 use crate::ideal_fct::Alone;
 use crate::reader::Section;
 use strandway_collective::script::COMPUTE;
-use strandway_collective::{Algorithm, Collective, Operation, Schedule, Script, ScriptedJob, Step, Work};
+use strandway_collective::{Algorithm, Operation, Schedule, Script, ScriptedJob, Step, Work};
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span, Time};
 
@@ -86,49 +86,6 @@ pub(super) fn read(section: &Section<'_>) -> FsdpKeys {
         parts: count("pipeline", 1, 256, 1),
         gather,
     }
-}
-
-/// The facts about a job that a report needs, besides its script.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct JobPlan {
-    /// Its workload's name; with several groups `NAME/0`, `NAME/1`, ...
-    pub name: String,
-    /// Its collectives by kind of step: the kind, and their indices in [`crate::Experiment::collectives`].
-    pub operations: Vec<(String, Vec<usize>)>,
-    /// Its collectives among ranks that share servers, each with its rails and the links inside servers.
-    pub wholes: Vec<WholePlan>,
-    /// Lower bound of the job's time: the time of its computation, or of the traffic of one NIC.
-    pub bound: Span,
-    /// About how long it takes if nothing of it overlaps.
-    pub longest: Span,
-    /// Floating-point operations that the model needs per iteration and GPU; 0 if nothing is known of a model.
-    pub flops: f64,
-    /// Peak rate of a GPU, floating-point operations per second.
-    pub peak: f64,
-    /// Tokens of an iteration.
-    pub tokens: u64,
-    /// If it is a collective workload on servers, which reports show among the collectives: the ranks of each of its
-    /// groups. 0 for a job.
-    pub groups_of: u32,
-}
-
-/// A collective of a job among ranks that share servers, as nccl-tests counts it: all ranks, and the whole buffer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WholePlan {
-    /// Its kind of step.
-    pub label: &'static str,
-    /// The collective.
-    pub kind: Collective,
-    /// Its algorithm between servers, with the number of rails.
-    pub algorithm: String,
-    /// Number of ranks.
-    pub ranks: u32,
-    /// Bytes as nccl-tests counts them.
-    pub bytes: u64,
-    /// Lower bound of its time.
-    pub bound: Span,
-    /// Its part inside each server: indices in [`strandway_collective::ScriptedJob::locals`].
-    pub locals: std::ops::Range<u32>,
 }
 
 /// Appends steps to a script and returns their indices.

@@ -3,125 +3,39 @@
 //! A flow in reports is one message of the workload. If a message is striped over several connections, each piece is a
 //! flow of the simulator. All pieces are posted together, and the message is finished when its last piece is.
 
-use super::collective::{CollectivePlan, Execution};
-use super::fsdp::JobPlan;
-use super::servers::Servers;
-use super::switch::{self, Spec, Switch};
-use super::workload::{Common, FlowKeys, Kind, Pick, Workload, arrivals};
-use crate::reader::Sink;
+use super::maker::{Common, Context, Maker, Traffic};
+use super::plans::{Execution, Message};
+use super::sizes::Sizes;
+use super::switch;
+use super::workload::{FlowKeys, Kind, Pick, Workload, arrivals};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
-use strandway_collective::{FlowTable, Group, Multicast, Pipe, RecipeCollective, ScriptedJob};
-use strandway_fabric::plan::{ConnectionPlan, FlowPlan, Start, TriggerPlan};
-use strandway_fabric::{Members, Topology};
-use strandway_import::FLOWS_MAX;
+use strandway_collective::FlowTable;
+use strandway_fabric::plan::{Start, TriggerPlan};
 use strandway_import::htsim::{Matrix, MatrixStart};
 use strandway_proto::path::PathConfig;
 use strandway_proto::rng::{Random, StreamKind};
-use strandway_proto::units::{Bytes, Rate, Span, Time};
+use strandway_proto::units::{Bytes, Span};
 use strandway_proto::{HostId, Profile};
-use strandway_switch::Aggregation;
-
-/// With more messages than this, collectives have no entry for each message, unless a scenario asks for entries. Ours:
-/// percentiles are exact up to a million flows, and a million entries take about 250 MB.
-pub(crate) const ROWS_MAX: u64 = 1 << 20;
-
-/// If collectives without entries have more connections than this, the connections open at first use. Ours: an open
-/// connection takes up to 2 kB.
-pub(super) const CHANNELS_MAX: u64 = 1 << 18;
-
-/// Limit on messages: all messages have 32-bit numbers.
-pub(super) const MESSAGES_MAX: u64 = u32::MAX as u64 - (FLOWS_MAX + 1);
-
-/// All traffic of a run.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Traffic {
-    pub(crate) connections: Vec<ConnectionPlan>,
-    pub(crate) flows: Vec<FlowPlan>,
-    pub(crate) triggers: Vec<TriggerPlan>,
-    /// The triggers' numbers in a matrix; empty for other triggers.
-    pub(crate) trigger_names: Vec<String>,
-    pub(crate) messages: Vec<Message>,
-    pub(crate) classes: Vec<String>,
-    pub(crate) collectives: Vec<CollectivePlan>,
-    /// The collectives of a schedule with their hosts, for the run.
-    pub(crate) groups: Vec<Group>,
-    /// Multicast operations, and the members of each group.
-    pub(crate) multicasts: Vec<Multicast>,
-    pub(crate) members: Vec<Members>,
-    /// Jobs whose gradients switches add: as read from the scenario, and for the run.
-    pub(crate) specs: Vec<Spec>,
-    pub(crate) aggregation: Option<Aggregation>,
-    /// Training jobs with scripts: the facts for reports, and the jobs for the run.
-    pub(crate) jobs: Vec<JobPlan>,
-    pub(crate) scripted: Vec<ScriptedJob>,
-    /// Messages that their ranks send each other.
-    pub(crate) pipes: Vec<Pipe>,
-    /// Collectives that follow recipes.
-    pub(crate) listed: Vec<RecipeCollective>,
-    /// Number of messages without entries.
-    pub(crate) tallied: u64,
-    /// True if a job or a collective uses the links inside servers.
-    pub(crate) uses_servers: bool,
-    /// Servers that jobs have taken.
-    pub(crate) taken: Vec<u32>,
-    /// Notes about jobs for the readers of results.
-    pub(crate) notes: Vec<String>,
-    /// Profiles; the first one is the profile of the run.
-    pub(crate) profiles: Vec<Arc<Profile>>,
-}
-
-/// One message of the workload: `pieces` consecutive flows of the plan, starting at `first`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// Index of its first flow in the plan.
-    pub first: u32,
-    /// The number of flows that it is striped over.
-    pub pieces: u32,
-    /// Index of its class in [`crate::Experiment::classes`].
-    pub class: u16,
-    /// Its number in an imported matrix.
-    pub id: Option<u32>,
-    /// Its bytes, all pieces together.
-    pub bytes: u64,
-}
-
-/// The facts about the run that generators need.
-pub(crate) struct Context<'a> {
-    pub(crate) sink: &'a Sink,
-    pub(crate) topology: &'a Topology,
-    pub(crate) rate: Rate,
-    pub(crate) seed: u64,
-    /// Which GPUs share a server.
-    pub(crate) servers: &'a Servers,
-    /// The settings of `[switch]`.
-    pub(crate) switch: &'a Switch,
-    /// True: every message has an entry, however many there are.
-    pub(crate) rows: bool,
-    /// True: switches pause instead of dropping packets (PFC).
-    pub(crate) pauses: bool,
-    /// The profile of connections without their own profile.
-    pub(crate) profile: &'a Arc<Profile>,
-}
 
 pub(crate) fn generate(context: &Context<'_>, workloads: &[Workload]) -> Traffic {
     let mut traffic = Traffic { profiles: vec![Arc::clone(context.profile)], ..Traffic::default() };
     // The index of each further profile, by name and by whether it is the variant with a single path.
     let mut known: BTreeMap<(Option<&str>, bool), u16> = BTreeMap::from([((None, false), 0)]);
     for (i, workload) in workloads.iter().enumerate() {
-        let named = workload.profile.as_ref().map(|p| p.name.as_str());
+        let named = workload.head.profile.as_ref().map(|p| p.name.as_str());
         let profile = *known.entry((named, false)).or_insert_with(|| {
-            traffic.profiles.extend(workload.profile.clone().map(Arc::new));
+            traffic.profiles.extend(workload.head.profile.clone().map(Arc::new));
             traffic.profiles.len() as u16 - 1
         });
-        let class = traffic.class(&workload.class);
+        let class = traffic.class(&workload.head.class);
         let random = Random::new(context.seed, StreamKind::Workload, i as u64);
         let (pairs, placed) = (Vec::new(), Vec::new());
+        let (workload, kind) = (&workload.head, &workload.kind);
         let mut maker =
             Maker { context, workload, traffic: &mut traffic, class, profile, random, pairs, placed, full: false };
         let first = maker.traffic.messages.len();
-        maker.make();
+        maker.make(kind);
         if let Some(share) = workload.ordered {
             let single = *known.entry((named, true)).or_insert_with(|| {
                 let single = one_path(&maker.traffic.profiles[usize::from(profile)]);
@@ -183,83 +97,24 @@ fn one_path(profile: &Profile) -> Profile {
     Profile { name: format!("{}/{}", profile.name, path.name()), path, ..profile.clone() }
 }
 
-pub(super) struct Maker<'a> {
-    pub(super) context: &'a Context<'a>,
-    pub(super) workload: &'a Workload,
-    pub(super) traffic: &'a mut Traffic,
-    pub(super) class: u16,
-    pub(super) profile: u16,
-    pub(super) random: Random,
-    /// The connections of each pair so far.
-    pairs: Vec<Range<u32>>,
-    /// The hosts of all ranks of a collective.
-    pub(super) placed: Vec<HostId>,
-    full: bool,
-}
-
 impl Maker<'_> {
-    fn make(&mut self) {
+    fn make(&mut self, kind: &Kind) {
         let common = &self.workload.common;
         let fabric = self.context.topology.hosts();
         let hosts = common.hosts.unwrap_or(fabric);
         if hosts > fabric {
             return self.complain("hosts", hosts, format!("are more than the fabric's {fabric}"), "write fewer");
         }
-        match &self.workload.kind {
+        match kind {
             Kind::Permutation => self.permutation(hosts),
             Kind::Incast { destination, senders, pick } => self.star(*destination, *senders, *pick, hosts, true),
             Kind::Outcast { source, receivers, pick } => self.star(*source, *receivers, *pick, hosts, false),
             Kind::Collective(written) => self.collectives(written, common.hosts),
             Kind::Job(written) => self.job(written),
-            Kind::Poisson { .. } => self.poisson(hosts),
+            Kind::Poisson { load, sizes, duration, flows } => self.poisson(hosts, *load, sizes, *duration, *flows),
             Kind::Matrix { matrix, file, .. } => self.matrix(matrix, file),
             Kind::Flows(flows) => self.written(flows),
         }
-    }
-
-    pub(super) fn complain(
-        &self,
-        key: &str,
-        value: impl std::fmt::Display,
-        what: impl std::fmt::Display,
-        remedy: impl std::fmt::Display,
-    ) {
-        self.context.sink.add(&format!("{}.{key}", self.workload.section), value, what, remedy);
-    }
-
-    /// Checks that this many more flows fit. Reports a problem once if not.
-    pub(super) fn room(&mut self, flows: u64) -> bool {
-        if self.traffic.flows.len() as u64 + flows <= FLOWS_MAX {
-            return true;
-        }
-        if !self.full {
-            self.full = true;
-            let what = format!("makes more than {FLOWS_MAX} flows");
-            self.context.sink.add(
-                &self.workload.section,
-                "",
-                what,
-                "lower hosts, ranks, messages, connections, load or duration",
-            );
-        }
-        false
-    }
-
-    /// Opens the connections of one pair.
-    pub(super) fn open(&mut self, source: u32, destination: u32) -> Range<u32> {
-        let first = self.traffic.connections.len() as u32;
-        for _ in 0..self.workload.common.connections {
-            self.traffic.connections.push(ConnectionPlan {
-                source: HostId(source),
-                destination: HostId(destination),
-                profile: self.profile,
-            });
-        }
-        let pair = first..self.traffic.connections.len() as u32;
-        if self.workload.ordered.is_some() {
-            self.pairs.push(pair.clone());
-        }
-        pair
     }
 
     /// Gives a random share of all pairs the profile with a single path; their messages (from `first` on) get a class
@@ -279,19 +134,6 @@ impl Maker<'_> {
         }
     }
 
-    /// Posts one message, striped over these connections.
-    pub(super) fn post(&mut self, over: Range<u32>, bytes: Bytes, start: Start, id: Option<u32>) -> usize {
-        let pieces = u64::from(over.end - over.start).min(bytes.0.max(1));
-        let first = self.traffic.flows.len() as u32;
-        for (i, connection) in (0..pieces).zip(over) {
-            let part = bytes.0 / pieces + u64::from(i < bytes.0 % pieces);
-            self.traffic.flows.push(FlowPlan { connection, bytes: part, start, on_sent: None, on_received: None });
-        }
-        let message = Message { first, pieces: pieces as u32, class: self.class, id, bytes: bytes.0 };
-        self.traffic.messages.push(message);
-        self.traffic.messages.len() - 1
-    }
-
     /// A trigger that fires when the sender knows that the whole `message` has arrived.
     fn after(&mut self, message: usize) -> u32 {
         let Message { first, pieces, .. } = self.traffic.messages[message];
@@ -301,12 +143,6 @@ impl Maker<'_> {
             self.traffic.flows[flow as usize].on_sent = Some(trigger);
         }
         trigger
-    }
-
-    pub(super) fn moment(&mut self, start: Span) -> Time {
-        let jitter = self.workload.common.jitter;
-        let offset = if jitter == Span::ZERO { 0 } else { (self.random.unit() * jitter.0 as f64) as u64 };
-        Time(start.0 + offset)
     }
 
     /// All messages of one pair; each is posted when the previous one is complete.
@@ -362,12 +198,11 @@ impl Maker<'_> {
         }
     }
 
-    fn poisson(&mut self, hosts: u32) {
-        let Kind::Poisson { load, sizes, duration, flows } = &self.workload.kind else { return };
+    fn poisson(&mut self, hosts: u32, load: f64, sizes: &Sizes, duration: Option<Span>, flows: Option<u64>) {
         if hosts < 2 {
             return self.complain("hosts", hosts, "needs two hosts", "enlarge the fabric");
         }
-        let per_second = arrivals(*load, self.context.rate, sizes, hosts);
+        let per_second = arrivals(load, self.context.rate, sizes, hosts);
         let duration = duration.unwrap_or(if flows.is_some() { Span(u64::MAX) } else { Span::from_ms(1) });
         let limit = flows.unwrap_or(u64::MAX);
         let mean_gap = 1e12 / per_second;
@@ -460,81 +295,6 @@ impl Maker<'_> {
             }
         }
     }
-}
-
-impl Traffic {
-    /// The index of the class with this name; adds it if it is new.
-    fn class(&mut self, name: &str) -> u16 {
-        let class = self.classes.iter().position(|c| c == name).unwrap_or_else(|| {
-            self.classes.push(name.to_string());
-            self.classes.len() - 1
-        });
-        class as u16
-    }
-
-    /// How long the busiest NIC is busy without any waiting (`None` if that is too long for a run), and when the last
-    /// flow with a start time starts.
-    pub(crate) fn ideal(&self, hosts: u32, rate: Rate) -> (Option<Span>, Time) {
-        let mut bytes = vec![[0u64; 2]; hosts as usize];
-        let mut last = Time::ZERO;
-        for flow in &self.flows {
-            let connection = &self.connections[flow.connection as usize];
-            for (host, way) in [(connection.source, 0), (connection.destination, 1)] {
-                let sum = &mut bytes[host.0 as usize][way];
-                *sum = sum.saturating_add(flow.bytes);
-            }
-            if let Start::At(at) = flow.start {
-                last = last.max(at);
-            }
-        }
-        for pipe in &self.pipes {
-            for (host, way) in [(pipe.from, 0), (pipe.to, 1)] {
-                let sum = &mut bytes[host.0 as usize][way];
-                *sum = sum.saturating_add(pipe.bytes.saturating_mul(pipe.count.into()));
-            }
-        }
-        for plan in &self.collectives {
-            let Execution::Schedule(group) = plan.execution else { continue };
-            let group = &self.groups[group];
-            last = last.max(latest(&group.starts));
-            // All ranks send and receive the same number of bytes.
-            let each = group.schedule.volume() / u64::from(group.schedule.ranks());
-            for host in group.hosts.iter().filter(|_| plan.tallied) {
-                bytes[host.0 as usize].iter_mut().for_each(|sum| *sum = sum.saturating_add(each));
-            }
-        }
-        for listed in &self.listed {
-            last = last.max(latest(&listed.starts));
-            for (message, entry) in (0u32..).zip(listed.recipe.messages()) {
-                for (rank, way) in [(entry.from, 0), (entry.to, 1)] {
-                    let sum = &mut bytes[listed.hosts[rank as usize].0 as usize][way];
-                    *sum = sum.saturating_add(listed.recipe.length(message, listed.bytes));
-                }
-            }
-        }
-        for multicast in &self.multicasts {
-            last = last.max(latest(&multicast.starts));
-            for &host in multicast.ranks.hosts() {
-                let heard = &mut bytes[host.0 as usize][1];
-                *heard = heard.saturating_add(multicast.layout.bytes());
-            }
-        }
-        last = self.scripted.iter().map(|job| job.start).fold(last, Time::max);
-        let most = bytes.iter().flatten().copied().max().unwrap_or(0);
-        (fits(rate, Bytes(most)), last)
-    }
-}
-
-/// The latest of these times, ignoring those that only a script knows.
-fn latest(starts: &[Time]) -> Time {
-    starts.iter().copied().filter(|&start| start != Time::NEVER).max().unwrap_or_default()
-}
-
-/// The time of this many bytes at this rate; `None` if it is too long for a run. The clock counts 213 days, and a run
-/// may take a hundred times its lower bound.
-pub(super) fn fits(rate: Rate, bytes: Bytes) -> Option<Span> {
-    let time = u128::from(bytes.0) * 8_000_000_000_000 / u128::from(rate.0.max(1));
-    (time < u128::from(u64::MAX / 100)).then(|| rate.time_for(bytes))
 }
 
 /// A random permutation in which each host sends to one other host, made like in the UEC simulator: sources and

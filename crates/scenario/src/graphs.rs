@@ -1,6 +1,5 @@
 //! `[fabric]` with a graph of switches: dragonfly, torus, HyperX, or a list of links in a file.
 
-use super::generate::Maker;
 use super::shapes::{COUNT_MAX, latency, levels, planes};
 use crate::reader::{Section, Sink, show};
 use crate::scenario::Scenario;
@@ -274,19 +273,6 @@ pub(super) fn refuse_routing(sink: &Sink, name: &str) {
         what,
         "choose \"hashed\", \"adaptive\" or \"flowlet\"",
     );
-}
-
-impl Maker<'_> {
-    /// Refuses a workload that needs the tiers of a Clos, if the fabric is a graph.
-    pub(super) fn is_refused_on_graph(&self, what: &str) -> bool {
-        let refused = self.context.topology.graph().is_some();
-        if refused {
-            let said =
-                format!("{what} needs a leaf-spine fabric, a fat tree, planes or sites, and this fabric is a graph");
-            self.complain("algorithm", "", said, "choose an algorithm of messages, such as \"ring\"");
-        }
-        refused
-    }
 }
 
 /// Sentences about a graph that its user should know.

@@ -3,18 +3,24 @@
 
 mod choice;
 mod dry_run;
+mod gpus;
+mod kinds;
 mod model;
 mod on_servers;
 mod pipeline;
 mod place;
+mod recipes;
+mod role;
 mod source;
 mod steps;
+mod times;
 mod traced;
 
-use super::collective::hosts_of;
+use super::host_list::hosts_of;
 use crate::reader::Section;
 use crate::scenario::Scenario;
 pub(super) use choice::Wish;
+use gpus::{GPUS, RANKS_MAX};
 use model::Model;
 pub(super) use on_servers::OnServers;
 use pipeline::Pipeline;
@@ -25,9 +31,6 @@ use strandway_import::simai::Workload;
 use strandway_import::trace::Trace;
 use strandway_proto::HostId;
 use strandway_proto::units::Span;
-
-/// Limit on the ranks of a job: ours.
-const RANKS_MAX: u64 = 1 << 17;
 
 /// The part of the forward pass that a backward pass computes again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,16 +102,6 @@ pub(crate) struct JobKeys {
     algorithm: Wish,
     tuner: Option<Arc<Tuner>>,
 }
-
-/// GPUs, their dense bf16 peaks, TFLOP/s, and the rates of their memories, TB/s (data sheets).
-const GPUS: [(&str, f64, f64); 6] = [
-    ("a100", 312.0, 2.04),
-    ("h100", 989.0, 3.35),
-    ("h200", 989.0, 4.8),
-    ("b200", 2250.0, 8.0),
-    ("gb200", 2500.0, 8.0),
-    ("mi300x", 1307.0, 5.3),
-];
 
 /// Reads the keys of a job.
 pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<JobKeys> {

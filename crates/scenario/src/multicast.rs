@@ -1,7 +1,7 @@
 //! Broadcasts, and all-gathers by multicast: reads their keys from a scenario and makes operations of a run.
 
-use super::collective::{CollectivePlan, Execution};
-use super::generate::Maker;
+use super::maker::Maker;
+use super::plans::{CollectivePlan, Execution};
 use crate::ideal_fct::Alone;
 use crate::reader::Section;
 use strandway_collective::multicast::{

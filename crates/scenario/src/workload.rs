@@ -3,6 +3,7 @@
 
 use super::collective;
 use super::job;
+use super::maker::{Common, Head};
 use super::profile;
 use super::sizes::{self, Sizes};
 use crate::keys;
@@ -36,29 +37,8 @@ const SIZE_MAX: Bytes = Bytes(1 << 48);
 /// The keys of one workload.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
-    /// The name of its flows in reports.
-    pub(crate) class: String,
-    /// Its section, for messages.
-    pub(crate) section: String,
-    pub(crate) common: Common,
+    pub(crate) head: Head,
     pub(crate) kind: Kind,
-    /// The profile of its connections; `None` for the profile of the run.
-    pub(crate) profile: Option<Profile>,
-    /// The share of its pairs that use a single path.
-    pub(crate) ordered: Option<f64>,
-}
-
-/// Keys that most kinds have.
-#[derive(Clone, Debug)]
-pub(crate) struct Common {
-    pub(crate) size: Bytes,
-    pub(crate) start: Span,
-    pub(crate) jitter: Span,
-    pub(crate) messages: u32,
-    pub(crate) gap: Span,
-    pub(crate) connections: u32,
-    /// Only this many hosts, the first ones, take part.
-    pub(crate) hosts: Option<u32>,
 }
 
 /// How the other ends of an incast or outcast are chosen.
@@ -152,7 +132,8 @@ fn one_job(sink: &Sink, scenario: &Scenario, name: String, table: &Table) -> Opt
     let profile = own_profile(&section);
     keys::finish(section, "job");
     let kind = Kind::Job(Box::new(written?));
-    (sink.count() == before).then_some(Workload { class, section: name, common, kind, profile, ordered: None })
+    (sink.count() == before)
+        .then_some(Workload { head: Head { class, section: name, common, profile, ordered: None }, kind })
 }
 
 /// The name of a workload in reports.
@@ -187,7 +168,8 @@ fn one(sink: &Sink, scenario: &Scenario, name: String, table: Option<&Table>) ->
     let profile = own_profile(&section);
     let ordered = section.ratio("ordered", 0.0, 1.0);
     keys::finish(section, "workload");
-    (sink.count() == before).then_some(Workload { class, section: name, common, kind: kind?, profile, ordered })
+    (sink.count() == before)
+        .then_some(Workload { head: Head { class, section: name, common, profile, ordered }, kind: kind? })
 }
 
 fn common(section: &Section<'_>, kind: &str) -> Common {

@@ -220,7 +220,7 @@ fn set_rate(scenario: &mut Scenario, text: &str, sink: &Sink) -> Result<(), Prob
             return Err(Problems(sink.take()));
         }
     };
-    let planes = u64::from(strandway_lab::check(&scenario)?.plan.topology.planes());
+    let planes = u64::from(strandway_lab::check(scenario)?.plan.topology.planes());
     let bits = |rate: u64| Value::String(format!("{rate} bps"));
     let has_uplinks = scenario.table().get("fabric").is_some_and(|f| f.get("uplink_rate").is_some());
     let puts =

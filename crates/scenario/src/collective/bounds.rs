@@ -1,7 +1,7 @@
 //! Lower bounds of the times of collectives.
 
-use crate::generate::Maker;
 use crate::ideal_fct::Alone;
+use crate::maker::Maker;
 use strandway_collective::{Rank, Recipe, RecipeCollective, Schedule};
 use strandway_proto::HostId;
 use strandway_proto::units::Span;

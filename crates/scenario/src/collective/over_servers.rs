@@ -1,8 +1,9 @@
 //! Collectives whose ranks are the GPUs of servers: when they are, and with how many ranks.
 
-use super::{CollectiveKeys, Placed, Way};
-use crate::generate::{Maker, fits};
+use super::placement::Placed;
+use super::{CollectiveKeys, Way};
 use crate::job::OnServers;
+use crate::maker::{Maker, fits};
 use strandway_collective::{Algorithm, Placement};
 use strandway_import::trace::Kind;
 use strandway_proto::units::Bytes;

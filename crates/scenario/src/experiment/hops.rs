@@ -1,8 +1,8 @@
 //! Approximate numbers of packet hops, against which progress is measured.
 
 use super::Experiment;
-use crate::collective::Execution;
-use crate::generate::Message;
+use crate::plans::Execution;
+use crate::plans::Message;
 use strandway_collective::{Group, Multicast, Pipe, Rank, RecipeCollective};
 
 impl Experiment {

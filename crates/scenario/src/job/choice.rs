@@ -2,6 +2,7 @@
 //! the one with the least lower bound.
 
 use super::place::Placer;
+use super::recipes::{recipe_of, slices};
 use crate::reader::Section;
 use crate::scenario::Scenario;
 use std::sync::Arc;
@@ -94,9 +95,7 @@ impl Placer<'_, '_> {
         let bytes = bytes.max(ranks.into());
         let ring = Schedule::new(ring, ranks, bytes, self.written.parts);
         let ring = ring.map_or(Span::ZERO, |schedule| self.maker.bound(&schedule, hosts));
-        let Ok(recipe) =
-            super::place::recipe_of(collective, ranks, super::place::slices(collective, bytes, self.written.parts))
-        else {
+        let Ok(recipe) = recipe_of(collective, ranks, slices(collective, bytes, self.written.parts)) else {
             return false;
         };
         self.maker.bound_on(&recipe, bytes, hosts) < ring

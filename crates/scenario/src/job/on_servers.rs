@@ -5,12 +5,13 @@
 //! it among the collectives.
 
 use super::choice::Wish;
+use super::kinds::{KINDS, kind_of};
 use super::place::{KEPT_MAX, Placer};
-use super::steps::{KINDS, Sort, kind_of};
+use super::role::Sort;
 use super::{JobKeys, Placement, model};
-use crate::collective::{CollectivePlan, Execution};
-use crate::fsdp::JobPlan;
-use crate::generate::Maker;
+use crate::maker::Maker;
+use crate::plans::JobPlan;
+use crate::plans::{CollectivePlan, Execution};
 use strandway_collective::script::COMPUTE;
 use strandway_collective::{Collective, Script, Step, Work};
 use strandway_import::trace::Kind;

@@ -8,12 +8,14 @@
 mod groups;
 mod messages;
 
-use super::steps::{KINDS, Operation as Does, Sort, Writer};
-use super::traced::TRACE_KINDS;
+use super::kinds::{KINDS, TRACE_KINDS};
+use super::role::{Operation as Does, Role, Sort};
+use super::steps::Writer;
 use super::{JobKeys, Placement};
-use crate::collective::{CollectivePlan, Execution};
-use crate::fsdp::{JobPlan, STEPS_MAX};
-use crate::generate::{Maker, fits};
+use crate::fsdp::STEPS_MAX;
+use crate::maker::{Maker, fits};
+use crate::plans::JobPlan;
+use crate::plans::{CollectivePlan, Execution};
 use crate::servers::Servers;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +24,7 @@ use strandway_import::trace::Kind;
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span};
 
-pub(super) use groups::{Communicator, recipe_of, slices};
+pub(super) use groups::Communicator;
 
 /// A job with at most this many steps of all ranks together records the times of each step: 24 B per step.
 pub(super) const KEPT_MAX: u64 = 1 << 21;
@@ -223,7 +225,7 @@ impl Placer<'_, '_> {
             role_of_rank.push(number);
             all.push(mine);
         }
-        let scripts: Vec<Script> = roles.into_iter().map(super::steps::Role::script).collect();
+        let scripts: Vec<Script> = roles.into_iter().map(Role::script).collect();
         self.estimate(&scripts);
         self.finish(scripts, role_of_rank, all, steps);
     }

@@ -1,6 +1,6 @@
 //! `file` in `[job]`: a workload of SimAI or AICB, or a trace of all ranks (Chakra, GOAL).
 
-use super::{GPUS, RANKS_MAX};
+use super::gpus::{GPUS, RANKS_MAX};
 use crate::keys::key_names;
 use crate::reader::Section;
 use crate::scenario::Scenario;

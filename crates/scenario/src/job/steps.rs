@@ -4,57 +4,18 @@
 //! server's own links interrupt it. With experts, sharded parameters or a group over several servers, each layer has
 //! its own steps.
 
+use super::kinds::{
+    ALL_TO_ALL, BACKWARD, BROADCAST, CP, EP, FORWARD, GATHER, RECEIVE, REDUCE, SCATTER, SEND, TP, UPDATE, WEIGHTS,
+};
 use super::pipeline::{Part, Pass};
+use super::role::{Operation, Role, Sort};
+use super::times::Times;
 use super::{JobKeys, Recompute};
+use strandway_collective::Work;
 use strandway_collective::script::COMPUTE;
-use strandway_collective::{Script, Step, Work};
 use strandway_import::simai::{Group, Phase, Workload};
 use strandway_import::trace::Kind;
 use strandway_proto::units::Span;
-
-/// The kinds of steps; scripts store an index into this list.
-pub(crate) const KINDS: [&str; 14] = [
-    "forward",
-    "backward",
-    "update",
-    "tp",
-    "cp",
-    "ep",
-    "send",
-    "receive",
-    "all-gather",
-    "reduce-scatter",
-    "all-reduce",
-    "weights",
-    "all-to-all",
-    "broadcast",
-];
-const FORWARD: u8 = 0;
-const BACKWARD: u8 = 1;
-const UPDATE: u8 = 2;
-const TP: u8 = 3;
-const CP: u8 = 4;
-const EP: u8 = 5;
-pub(super) const SEND: u8 = 6;
-const RECEIVE: u8 = 7;
-const GATHER: u8 = 8;
-const SCATTER: u8 = 9;
-const REDUCE: u8 = 10;
-/// The gradients of weights, if they are computed apart from those of inputs.
-const WEIGHTS: u8 = 11;
-/// Collectives of imported layers among ranks that hold the same weights.
-const ALL_TO_ALL: u8 = 12;
-const BROADCAST: u8 = 13;
-
-/// The kind of step of a collective by itself.
-pub(super) fn kind_of(collective: Kind) -> u8 {
-    match collective {
-        Kind::AllGather => GATHER,
-        Kind::ReduceScatter => SCATTER,
-        Kind::AllToAll => EP,
-        _ => REDUCE,
-    }
-}
 
 /// The streams other than the compute stream.
 mod stream {
@@ -68,129 +29,6 @@ mod stream {
     /// Forward and backward.
     pub(super) const SEND: [u8; 2] = [8, 9];
     pub(super) const RECEIVE: [u8; 2] = [10, 11];
-}
-
-/// A sort of group: ranks that take part in the same operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Sort {
-    Tensor,
-    Context,
-    Expert,
-    /// All ranks that hold the same share of a layer.
-    Data,
-    /// All ranks that hold the same experts.
-    ExpertData,
-    /// A group of a trace.
-    Listed,
-}
-
-/// An operation, the same for all ranks of a role.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
-    Collective {
-        sort: Sort,
-        collective: Kind,
-        /// Counted as in nccl-tests.
-        bytes: u64,
-        /// The operation stands for this number of equal ones, one after the other.
-        times: u32,
-    },
-    /// A message to the next stage, or to the previous one. `from` is a virtual stage: each chunk counts as one.
-    Send {
-        from: u32,
-        backward: bool,
-        micro: u32,
-    },
-    Receive {
-        from: u32,
-        backward: bool,
-        micro: u32,
-    },
-}
-
-/// The steps of a role, and its operations. Steps name operations by their index.
-#[derive(Debug, Default)]
-pub(super) struct Role {
-    pub(super) steps: Vec<Step>,
-    pub(super) operations: Vec<(Operation, u8)>,
-}
-
-impl Role {
-    fn step(&mut self, stream: u8, kind: u8, layer: u32, work: Work, after: &[Option<u32>]) -> u32 {
-        let mut after: Vec<u32> = after.iter().flatten().copied().collect();
-        after.sort_unstable();
-        after.dedup();
-        self.steps.push(Step { stream, work, after, kind, layer, ends_iteration: false });
-        self.steps.len() as u32 - 1
-    }
-
-    fn operate(&mut self, stream: u8, kind: u8, layer: u32, operation: Operation, after: &[Option<u32>]) -> u32 {
-        self.operations.push((operation, kind));
-        self.step(stream, kind, layer, Work::Operation(self.operations.len() as u32 - 1), after)
-    }
-
-    pub(super) fn script(self) -> Script {
-        match Script::new(KINDS.iter().map(ToString::to_string).collect(), self.steps) {
-            Ok(script) => script,
-            Err(error) => unreachable!("{error}"),
-        }
-    }
-}
-
-/// Compute times of a rank.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
-    /// Forward, per layer: attention (with a dense network), and experts.
-    attention: Span,
-    experts: Span,
-    /// Backward pass of attention, and of experts, per layer.
-    attention_back: Span,
-    experts_back: Span,
-    /// The part of both for the gradients of weights: the products of the forward pass that have weights.
-    attention_weights: Span,
-    experts_weights: Span,
-    /// The output embedding, forward.
-    logits: Span,
-}
-
-impl Times {
-    /// The times of a rank whose experts get `load` times the average number of tokens.
-    pub(super) fn new(written: &JobKeys, load: f64) -> Times {
-        let model = &written.model;
-        if let Some(layer) = written.compute {
-            let experts = if model.experts > 0 { layer.scaled(0.5) } else { Span::ZERO };
-            let attention = layer - experts;
-            let again = if written.recompute == Recompute::All { 3 } else { 2 };
-            let experts = experts.scaled(load);
-            let (attention_back, experts_back) = (attention * again, experts * again);
-            let (attention_weights, experts_weights) = (attention, experts);
-            return Times {
-                attention,
-                experts,
-                attention_back,
-                experts_back,
-                attention_weights,
-                experts_weights,
-                logits: Span::ZERO,
-            };
-        }
-        let rank = written.tokens() as f64 / f64::from(written.tp) / written.reached;
-        let time = |flops: f64| Span((flops * rank * 1e12).round() as u64);
-        let dense = if model.experts == 0 { model.network_flops() } else { 0.0 };
-        let attention = model.attention_flops() + dense;
-        let experts = if model.experts > 0 { model.network_flops() * load } else { 0.0 };
-        let again = if written.recompute == Recompute::All { 3.0 } else { 2.0 };
-        let scores = if written.recompute == Recompute::Scores { model.scores_flops() } else { 0.0 };
-        Times {
-            attention: time(attention),
-            experts: time(experts),
-            attention_back: time(attention * again + scores),
-            experts_back: time(experts * again),
-            attention_weights: time(attention - model.scores_flops()),
-            experts_weights: time(experts),
-            logits: time(model.logits_flops()),
-        }
-    }
 }
 
 /// Writes the steps of a role.

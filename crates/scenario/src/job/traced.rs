@@ -1,10 +1,11 @@
 //! Places the ranks of a trace on servers, and turns its operations into scripts.
 
 use super::dry_run::{Call, Rehearsal, rehearse};
+use super::kinds::{TRACE_CPU, TRACE_KINDS, TRACE_RECEIVING, TRACE_SENDING, trace_kind_of};
 use super::place::Placer;
-use super::steps::Sort;
-use crate::collective::Execution;
+use super::role::Sort;
 use crate::ideal_fct::Alone;
+use crate::plans::Execution;
 use crate::servers::Wiring;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,41 +14,6 @@ use strandway_collective::{Collective, Local, Operation, Pipe, Script, Step, Wor
 use strandway_import::trace::{Does, Kind, Trace};
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span};
-
-/// The kinds of steps of a trace; scripts store an index into this list.
-pub(super) const TRACE_KINDS: [&str; 12] = [
-    "compute",
-    "cpu",
-    "sending",
-    "receiving",
-    "allreduce",
-    "allgather",
-    "reducescatter",
-    "alltoall",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-];
-const CPU: u8 = 1;
-const SENDING: u8 = 2;
-const RECEIVING: u8 = 3;
-const FIRST_COLLECTIVE: u8 = 4;
-
-/// The kind of step of a collective.
-fn step_of(kind: Kind) -> u8 {
-    let offset = match kind {
-        Kind::AllReduce | Kind::Barrier => 0,
-        Kind::AllGather => 1,
-        Kind::ReduceScatter => 2,
-        Kind::AllToAll => 3,
-        Kind::Broadcast => 4,
-        Kind::Reduce => 5,
-        Kind::Gather => 6,
-        Kind::Scatter => 7,
-    };
-    FIRST_COLLECTIVE + offset
-}
 
 /// Where a message travels.
 #[derive(Clone, Copy)]
@@ -251,7 +217,7 @@ impl Placer<'_, '_> {
             }
             let bound = self.ideal_fct(pipe.from, pipe.to, pipe.bytes);
             self.plan_of(
-                TRACE_KINDS[usize::from(SENDING)],
+                TRACE_KINDS[usize::from(TRACE_SENDING)],
                 self.maker.of_job(
                     (Collective::SendReceive, "messages"),
                     (2, pipe.bytes),
@@ -278,7 +244,7 @@ impl Placer<'_, '_> {
                 all.push(BTreeMap::new());
                 continue;
             }
-            let step = step_of(kind);
+            let step = trace_kind_of(kind);
             // A barrier is an all-reduce without bytes.
             let collective = if kind == Kind::Barrier { Kind::AllReduce } else { kind };
             let bytes = match kind {
@@ -456,20 +422,20 @@ fn script_of(
         };
         let (stream, kind, work) = match operation.does {
             Does::Compute { span: Span::ZERO, .. } => idle,
-            Does::Compute { span, lane } => (lane, if lane == COMPUTE { 0 } else { CPU }, Work::Compute(span)),
+            Does::Compute { span, lane } => (lane, if lane == COMPUTE { 0 } else { TRACE_CPU }, Work::Compute(span)),
             Does::Send { .. } => match roads[own as usize][&place] {
-                Channel::Pipe(pipe, index) => operate(FREE, SENDING, Operation::Send { pipe, index }),
-                Channel::Inside(local) => operate(INSIDE, SENDING, Operation::Hand { local, gives: true }),
+                Channel::Pipe(pipe, index) => operate(FREE, TRACE_SENDING, Operation::Send { pipe, index }),
+                Channel::Inside(local) => operate(INSIDE, TRACE_SENDING, Operation::Hand { local, gives: true }),
             },
             Does::Receive { .. } => {
                 let (from, sent) = rehearsal.senders[own as usize][&place];
                 match roads[from as usize][&sent] {
-                    Channel::Pipe(pipe, index) => operate(FREE, RECEIVING, Operation::Receive { pipe, index }),
-                    Channel::Inside(local) => operate(FREE, RECEIVING, Operation::Hand { local, gives: false }),
+                    Channel::Pipe(pipe, index) => operate(FREE, TRACE_RECEIVING, Operation::Receive { pipe, index }),
+                    Channel::Inside(local) => operate(FREE, TRACE_RECEIVING, Operation::Hand { local, gives: false }),
                 }
             }
             Does::Collective { kind, .. } => match calls[traced.call_of[&(own, place)] as usize].get(&rank) {
-                Some(&operation) => operate(FREE, step_of(kind), operation),
+                Some(&operation) => operate(FREE, trace_kind_of(kind), operation),
                 None => idle,
             },
         };

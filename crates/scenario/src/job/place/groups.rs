@@ -2,15 +2,16 @@
 
 use super::super::choice::Chosen;
 use super::super::on_servers::collective_of;
-use super::super::steps::Sort;
+use super::super::recipes::{recipe_of, slices};
+use super::super::role::Sort;
 use super::{Placer, RankPosition};
-use crate::collective::Execution;
-use crate::fsdp::WholePlan;
 use crate::job::JobKeys;
+use crate::plans::Execution;
+use crate::plans::WholePlan;
 use crate::servers::Wiring;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use strandway_collective::{Algorithm, Between, Group, Local, Operation, Recipe, RecipeError, Schedule};
+use strandway_collective::{Algorithm, Between, Group, Local, Operation, Schedule};
 use strandway_import::trace::Kind;
 use strandway_proto::HostId;
 use strandway_proto::units::{Span, Time};
@@ -284,28 +285,5 @@ impl Placer<'_, '_> {
             self.maker.of_job((recipe.collective(), recipe.name()), (ranks, bytes), Execution::Listed(place), bound);
         self.plan_of(self.label(kind), plan);
         Some(Between::Listed(place as u32, 0))
-    }
-}
-
-/// The recipe of a collective among `ranks` ranks, with blocks of `parts` parts; the first rank is the root.
-pub(in crate::job) fn recipe_of(collective: Kind, ranks: u32, parts: u32) -> Result<Recipe, RecipeError> {
-    match collective {
-        Kind::AllReduce | Kind::Barrier => Recipe::tree(ranks, parts),
-        Kind::AllGather => Recipe::pat_all_gather(ranks, parts),
-        Kind::ReduceScatter => Recipe::pat_reduce_scatter(ranks, parts),
-        Kind::Reduce => Recipe::chain_reduce(ranks, parts, 0),
-        Kind::Gather => Recipe::gather(ranks, 0),
-        Kind::Scatter => Recipe::scatter(ranks, 0),
-        Kind::Broadcast | Kind::AllToAll => Recipe::chain(ranks, parts, 0),
-    }
-}
-
-/// Parts of a block in a recipe: at least `wanted`. Along chains and trees NCCL sends slices of 512 KiB at the least
-/// (`NCCL_BUFFSIZE` over eight steps).
-pub(in crate::job) fn slices(collective: Kind, bytes: u64, wanted: u32) -> u32 {
-    match collective {
-        Kind::Broadcast | Kind::Reduce => wanted.max((bytes >> 19).min(64) as u32),
-        Kind::AllReduce | Kind::Barrier => wanted.max((bytes >> 20).min(64) as u32),
-        _ => wanted,
     }
 }

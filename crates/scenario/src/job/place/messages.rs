@@ -1,9 +1,10 @@
 //! The messages between the pipeline stages of a job.
 
-use super::super::steps::{KINDS, SEND, Sort};
+use super::super::kinds::{KINDS, SEND};
+use super::super::role::Sort;
 use super::{Placer, RankPosition};
-use crate::collective::Execution;
 use crate::ideal_fct::Alone;
+use crate::plans::Execution;
 use crate::servers::Wiring;
 use std::collections::BTreeMap;
 use strandway_collective::{Collective, Local, Operation, Pipe};
