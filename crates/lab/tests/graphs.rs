@@ -43,6 +43,7 @@ fn each_kind_gives_one_digest_on_any_number_of_threads() {
                 experiment.plan.threads = threads;
                 let report = run(&experiment, &Control::new()).report;
                 assert_eq!(report.end, "finished", "{fabric}");
+                assert!(report.fabric.is_graph(), "{fabric}");
                 report.digest
             })
             .collect();

@@ -417,3 +417,20 @@ pub fn fabric_parts(f: &FabricFacts) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_graph_has_switches_of_one_kind() {
+        let line = |leaves, spines, sites| {
+            let fabric = FabricFacts { tiers: 2, leaves, spines, sites, ..FabricFacts::default() };
+            fabric_line(&Report { fabric, ..Report::default() })
+        };
+        assert!(line(16, 0, 0).contains(": 16 switches; "), "{}", line(16, 0, 0));
+        assert!(line(1, 0, 0).contains(": 1 switch; "), "{}", line(1, 0, 0));
+        assert!(line(16, 4, 0).contains(": 16 leaves, 4 spines; "), "{}", line(16, 4, 0));
+        assert!(line(2, 0, 2).contains(": 2 sites joined by long links; "), "{}", line(2, 0, 2));
+    }
+}
