@@ -33,7 +33,8 @@ mod wire;
 
 use crate::Failure;
 use crate::args::{Command, Common};
-use strandway_lab::{Report, Scenario};
+use strandway_lab::Scenario;
+use strandway_report::Report;
 
 /// Runs a command for real hosts.
 #[cfg(target_os = "linux")]

@@ -3,9 +3,9 @@
 //! The figures are rough. If few packets are lost, memory is right within a factor of 1.5. Time is right within a
 //! factor of 3 on machines of 2020 to 2026. Retransmissions are not counted.
 
-use crate::plan::Experiment;
-use crate::report::text::{bytes, count};
 use std::collections::BTreeSet;
+use strandway_report::numbers::{bytes, count};
+use strandway_scenario::Experiment;
 
 /// Packet hops per second of one thread (ours: half of the value that `docs/performance.md` measures on an idle
 /// machine).
@@ -147,10 +147,9 @@ fn available() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario;
 
     fn estimate(text: &str) -> Estimate {
-        Estimate::of(&scenario::parse(text).expect("TOML").check().expect("sound"))
+        Estimate::of(&crate::check(&strandway_scenario::parse(text).expect("TOML")).expect("sound"))
     }
 
     #[test]

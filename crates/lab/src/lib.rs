@@ -1,27 +1,23 @@
 #![doc = include_str!("../README.md")]
 
-pub mod cost;
+mod check;
 mod estimate;
-mod ideal_fct;
+mod fabric_values;
+pub mod facts;
 pub mod output;
 pub mod pcap;
-pub mod plan;
-pub mod propagation;
-pub mod reader;
-pub mod report;
 pub mod results;
 mod run;
-pub mod scenario;
 pub mod search;
-pub mod sweep;
+mod sweep;
 pub mod trace;
 
+pub use check::check;
 pub use estimate::Estimate;
-pub use plan::Experiment;
-pub use report::Report;
+pub use fabric_values::fabric_values;
 pub use results::{Kept, Results, Shard};
 pub use run::{Outcome, run, run_all, run_each, simulate};
-pub use scenario::Scenario;
-pub use scenario::profile::named as profile_named;
 pub use strandway_fabric::quantity::{parse_rate, parse_span};
-pub use sweep::{Row, Rows, Variant, compare, sweep};
+pub use strandway_report::{Report, Row};
+pub use strandway_scenario::{Experiment, Scenario, Variant};
+pub use sweep::{compare, sweep};

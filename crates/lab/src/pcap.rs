@@ -1,12 +1,12 @@
 //! Recorded packets as a capture file that Wireshark opens.
 
-use crate::plan::Experiment;
 use std::io::{self, Write};
 use strandway_fabric::Measurements;
 use strandway_proto::Packet;
 use strandway_proto::packet::Header;
 use strandway_proto::profile::WireFormat;
 use strandway_proto::wire::frame;
+use strandway_scenario::Experiment;
 
 /// Magic number of the classic format with nanosecond timestamps.
 const MAGIC: u32 = 0xa1b2_3c4d;

@@ -5,13 +5,13 @@
 //! is found by the key of its scenario ([`crate::Scenario::key`]), so a run is made once. A process that is killed
 //! while it writes leaves a line without an end: readers skip it, and the next writer of that file cuts it off.
 
-use crate::report::Report;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use strandway_report::Report;
 
 /// Beginning and end of the names of its files.
 const FILES: (&str, &str) = ("rows", ".jsonl");

@@ -1,8 +1,7 @@
 //! Runs an experiment.
 
-use crate::plan::Experiment;
-use crate::report::{FaultCost, Report};
-use crate::sweep::{Row, Variant};
+use crate::check;
+use crate::facts;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +10,8 @@ use strandway_fabric::{Measurements, NodeId};
 use strandway_import::Problems;
 use strandway_proto::HostId;
 use strandway_proto::units::Span;
+use strandway_report::{FaultCost, Report, Row};
+use strandway_scenario::{Experiment, Variant};
 use strandway_sim::Control;
 
 /// The result of a run.
@@ -32,16 +33,16 @@ pub fn run(experiment: &Experiment, control: &Control) -> Outcome {
             return None;
         }
         let only = experiment.only_job(job);
-        let jobs = Report::new(&only, &simulate(&only, control), 0.0).jobs;
+        let jobs = facts::report(&only, &simulate(&only, control), 0.0).jobs;
         // The report has no collectives on servers among its jobs.
         let before = experiment.jobs[..job].iter().filter(|plan| plan.groups_of == 0).count();
         jobs.get(before)?.iteration_us
     };
     let alone: Vec<Option<f64>> = (0..experiment.jobs.len()).map(alone).collect();
-    let mut report = Report::with_facts(experiment, &measurements, wall, &alone);
+    let mut report = facts::report_beside(experiment, &measurements, wall, &alone);
     let wanted = experiment.healthy && !control.stopping();
     if let Some(whole) = experiment.without_faults().filter(|_| wanted) {
-        let healthy = Report::new(&whole, &simulate(&whole, control), 0.0);
+        let healthy = facts::report(&whole, &simulate(&whole, control), 0.0);
         report.fault_costs = FaultCost::all(&report, &healthy);
     }
     Outcome { report, measurements }
@@ -144,7 +145,7 @@ fn row<W>(
     series: bool,
     watch: &impl Fn(usize, &Experiment, Arc<Control>) -> W,
 ) -> Result<Row, Problems> {
-    let mut experiment = variant.scenario.check()?;
+    let mut experiment = check(&variant.scenario)?;
     if series {
         experiment.with_series();
     }

@@ -5,38 +5,25 @@
 //! is greedy: it keeps the worst failure of each kind and moment and looks for the next one beside it.
 
 mod connected;
-mod outcome;
 mod symmetry;
 
-use crate::plan::Experiment;
-use crate::report::text::us;
-use crate::report::{MapFacts, Report};
-use crate::scenario::Scenario;
-use crate::sweep::{Row, Variant};
+use crate::check;
+use crate::facts::map;
 use connected::cuts_off;
-pub(crate) use outcome::ClassOfLinks;
-pub use outcome::{FailureFacts, Found, StepFacts};
 use std::collections::BTreeMap;
 use strandway_fabric::{LinkId, NodeId, Topology};
 use strandway_import::{Problem, Problems};
 use strandway_proto::path::PathConfig;
 use strandway_proto::units::Span;
+use strandway_report::numbers::us;
+use strandway_report::search_result::{ClassOfLinks, FailureFacts, Found, Part, StepFacts};
+use strandway_report::{Report, Row};
+use strandway_scenario::{Experiment, Scenario, Variant};
 use symmetry::Colours;
 use toml::{Table, Value};
 
 /// Limit on the runs of one step: ours.
 const RUNS_MAX: usize = 10_000;
-
-/// The kind of part that fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
-    /// A cable between two switches.
-    Link,
-    /// A cable between a NIC and its leaf.
-    Port,
-    /// A switch, with all its links.
-    Switch,
-}
 
 /// Whether routing learns of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,13 +127,10 @@ pub fn search<E>(
     mut note: impl FnMut(&str),
 ) -> Result<Found, Ended<E>> {
     let mut base = scenario.clone();
-    for section in ["expect", "sweep"] {
-        base.table.remove(section);
+    for left_out in ["expect", "sweep", "run.alone"] {
+        base.remove(left_out);
     }
-    if let Some(Value::Table(run)) = base.table.get_mut("run") {
-        run.remove("alone");
-    }
-    let experiment = base.check()?;
+    let experiment = check(&base)?;
     if experiment.plan.topology.graph().is_some() {
         let what =
             "is a graph, and the search knows the symmetry of leaf-spine fabrics, fat trees, planes and sites only";
@@ -196,7 +180,7 @@ pub fn search<E>(
         baseline_digest: baseline.digest.clone(),
         single_paths: single && question.each.is_none(),
         steps: Vec::new(),
-        map: MapFacts::of_topology(&experiment.plan.topology),
+        map: map::of_topology(&experiment.plan.topology),
         origin: experiment.origin.clone(),
     };
     let mut chosen: Vec<Table> = Vec::new();
@@ -222,10 +206,8 @@ pub fn search<E>(
                     let mut faults = chosen.clone();
                     faults.extend(element.targets.iter().map(|target| fault(target, question, *effect, *at)));
                     let mut struck = base.clone();
-                    struck.put("faults", with_faults(&base, &faults)).map_err(|what| wrong("faults", "", what, ""))?;
-                    struck
-                        .put("run.time_limit", Value::String(written(limit)))
-                        .map_err(|what| wrong("run.time_limit", "", what, ""))?;
+                    struck.set_value("faults", with_faults(&base, &faults))?;
+                    struck.set_value("run.time_limit", Value::String(written(limit)))?;
                     let label = format!("{}, {} at {}", element.name, described(*effect), us(Some(at.as_us())));
                     variants.push(Variant { label, set: BTreeMap::new(), scenario: struck });
                     tells.push((element, alike, *effect, *at, faults));
@@ -265,7 +247,7 @@ pub fn search<E>(
         });
         names.push(variants[worst].label.clone());
         chosen.clone_from(&tells[worst].4);
-        experiment = variants[worst].scenario.check()?;
+        experiment = check(&variants[worst].scenario)?;
     }
     Ok(found)
 }
@@ -318,7 +300,7 @@ fn fault(target: &Table, question: &Question, effect: Effect, at: Span) -> Table
 
 /// The scenario's own faults and these.
 fn with_faults(scenario: &Scenario, more: &[Table]) -> Value {
-    let mut all = match scenario.table.get("faults") {
+    let mut all = match scenario.table().get("faults") {
         Some(Value::Array(own)) => own.clone(),
         Some(own @ Value::Table(_)) => vec![own.clone()],
         _ => Vec::new(),
@@ -353,7 +335,7 @@ fn classes_of_links(experiment: &Experiment, all: &[Element]) -> Vec<ClassOfLink
             .collect(),
     };
     // Only a picture needs them, and large fabrics have none.
-    if MapFacts::of_topology(topology).is_none() { Vec::new() } else { all.iter().map(of).collect() }
+    if map::of_topology(topology).is_none() { Vec::new() } else { all.iter().map(of).collect() }
 }
 
 /// All parts that may fail, except those whose links all have a fault already.

@@ -1,8 +1,7 @@
 //! Writes a run as a trace for Perfetto (<https://ui.perfetto.dev>) and Chrome's `about:tracing`. The format is
 //! Chrome's "JSON Array Format": one event per line, with times in microseconds of simulated time.
 
-use crate::plan::Experiment;
-use crate::report::{Report, csv};
+use crate::facts::flow_rows;
 use crate::run::Outcome;
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -12,6 +11,8 @@ use strandway_collective::script::{COMPUTE, STREAMS_MAX};
 use strandway_fabric::Measurements;
 use strandway_proto::RankTimes;
 use strandway_proto::units::Time;
+use strandway_report::Report;
+use strandway_scenario::Experiment;
 
 /// Limit on the flows of a trace: ours. Perfetto needs some seconds for a million events.
 const FLOWS_MAX: usize = 200_000;
@@ -155,7 +156,7 @@ fn collectives(file: &mut File<'_>, report: &Report) -> io::Result<()> {
 }
 
 fn flows(file: &mut File<'_>, experiment: &Experiment, measured: &Measurements, report: &Report) -> io::Result<()> {
-    let rows = csv::rows(experiment, measured);
+    let rows = flow_rows(experiment, measured);
     file.told.flows_left_out = rows.len().saturating_sub(FLOWS_MAX) as u64;
     file.told.flows_without_rows = report.flows.total.saturating_sub(rows.len() as u64);
     if rows.len() == 0 {

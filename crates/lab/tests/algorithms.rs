@@ -12,7 +12,7 @@ fn workload(keys: &str) -> String {
     format!("{FABRIC}[workload]\n{keys}")
 }
 
-fn collective(outcome: &strandway_lab::Outcome) -> &strandway_lab::report::CollectiveFacts {
+fn collective(outcome: &strandway_lab::Outcome) -> &strandway_report::CollectiveFacts {
     assert_eq!(outcome.report.collectives.len(), 1);
     &outcome.report.collectives[0]
 }

@@ -1,7 +1,9 @@
 //! The run is the one that the user asked for, and every report shows how it was asked for.
 
-use strandway_lab::{Report, Scenario, compare, report, run, run_all, scenario, sweep};
+use strandway_lab::{Scenario, compare, facts, run, run_all, sweep};
 use strandway_proto::profile::Routing;
+use strandway_report::{self as report, Report};
+use strandway_scenario::parse;
 use strandway_sim::Control;
 
 const TWO: &str = "[fabric]\nhosts = 8\nhosts_per_leaf = 4\n\
@@ -11,11 +13,11 @@ const TWO: &str = "[fabric]\nhosts = 8\nhosts_per_leaf = 4\n\
                    [[faults]]\nplane = 0\nkind = \"down\"\nsilent = true\nat = \"1 s\"\n";
 
 fn sound(text: &str) -> Scenario {
-    scenario::parse(text).unwrap_or_else(|e| panic!("{e}"))
+    parse(text).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn report_of(scenario: &Scenario) -> Report {
-    run(&scenario.check().unwrap_or_else(|e| panic!("{e}")), &Control::new()).report
+    run(&strandway_lab::check(scenario).unwrap_or_else(|e| panic!("{e}")), &Control::new()).report
 }
 
 #[test]
@@ -29,7 +31,7 @@ fn a_profile_brings_the_routing_that_it_is_made_for() {
         ("uec", "routing = \"source\"\n", Routing::Source),
     ] {
         let text = format!("[fabric]\nhosts = 8\nhosts_per_leaf = 4\n{written}[profile]\nname = \"{profile}\"\n");
-        let experiment = sound(&text).check().unwrap_or_else(|e| panic!("{e}"));
+        let experiment = strandway_lab::check(&sound(&text)).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(experiment.plan.routing, wanted, "{profile} {written}");
         // If a profile runs on switches for which it was not made, a note says so.
         let told = experiment.notes.iter().any(|note| note.contains("is made for fabric.routing = \"direct\""));
@@ -41,7 +43,7 @@ fn a_profile_brings_the_routing_that_it_is_made_for() {
 fn rows_of_a_comparison_carry_keys_of_their_own() {
     let profiles = ["uec", "prime", "prime+routing=hashed", "uec+workload.b.size=30kB+queue=200 kB"].map(String::from);
     let variants = compare(&sound(TWO), &profiles).unwrap_or_else(|e| panic!("{e}"));
-    let plans: Vec<_> = variants.iter().map(|v| v.scenario.check().expect("sound")).collect();
+    let plans: Vec<_> = variants.iter().map(|v| strandway_lab::check(&v.scenario).expect("sound")).collect();
     let routing: Vec<_> = plans.iter().map(|e| e.plan.routing).collect();
     assert_eq!(routing, [Routing::Hashed, Routing::Direct, Routing::Hashed, Routing::Hashed]);
     assert_eq!(plans[3].plan.ports.data_queue.0, 200_000);
@@ -58,20 +60,22 @@ fn members_of_lists_can_be_set_and_swept() {
     let mut scenario = sound(TWO);
     scenario.set("workload.b.size=40 kB").expect("by name");
     scenario.set("faults.1.enabled=false").expect("by number");
-    let experiment = scenario.check().expect("sound");
+    let experiment = strandway_lab::check(&scenario).expect("sound");
     assert_eq!(experiment.messages.last().map(|m| m.bytes), Some(40_000));
     assert_eq!(experiment.faults.len(), 1);
 
     let swept =
         format!("{TWO}[sweep]\n\"faults.0.enabled\" = [true, false]\n\"workload.a.size\" = [\"10 kB\", \"20 kB\"]\n");
     let variants = sweep(&sound(&swept)).unwrap_or_else(|e| panic!("{e}"));
-    let struck: Vec<_> = variants.iter().map(|v| v.scenario.check().expect("sound").plan.faults.len()).collect();
+    let struck: Vec<_> =
+        variants.iter().map(|v| strandway_lab::check(&v.scenario).expect("sound").plan.faults.len()).collect();
     assert_eq!(struck, [2, 2, 1, 1]);
 
     let whole = "[sweep]\nfaults = [[], [{ plane = 0, kind = \"loss\", probability = 0.01 }]]\n";
     let variants = sweep(&sound(&format!("{TWO}{whole}"))).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(variants[0].label, "faults=none");
-    let struck: Vec<_> = variants.iter().map(|v| v.scenario.check().expect("sound").plan.faults.len()).collect();
+    let struck: Vec<_> =
+        variants.iter().map(|v| strandway_lab::check(&v.scenario).expect("sound").plan.faults.len()).collect();
     assert_eq!(struck, [0, 1]);
 }
 
@@ -106,7 +110,7 @@ fn seeds_are_averaged_wherever_they_are_swept() {
                 [sweep]\n\"profile.path\" = [\"single\", \"reps\"]\n\"run.seed\" = [1, 2, 3]\n";
     let variants = sweep(&sound(text)).unwrap_or_else(|e| panic!("{e}"));
     let rows = run_all(&variants, 2, false, || false, |_, _, _| ()).unwrap_or_else(|e| panic!("{e}"));
-    let all = strandway_lab::Rows::new(rows.clone());
+    let all = strandway_report::Rows::new(rows.clone());
     assert_eq!((all.rows.len(), all.lines.len()), (6, 2));
     let single: Vec<f64> = rows[..3].iter().filter_map(|r| r.report.fct_us.max).collect();
     let mean = single.iter().sum::<f64>() / 3.0;
@@ -119,8 +123,8 @@ fn seeds_are_averaged_wherever_they_are_swept() {
     // A comparison varies the keys that the scenario sweeps, except those of the profile.
     let compared = compare(&sound(text), &["uec".to_string(), "mrc".to_string()]).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(compared.len(), 6);
-    assert!(strandway_lab::sweep::seed_counts(&sound(text), 9).is_err());
-    assert!(strandway_lab::sweep::seed_counts(&sound(TWO), 9).is_ok());
+    assert!(strandway_scenario::sweep::seed_counts(&sound(text), 9).is_err());
+    assert!(strandway_scenario::sweep::seed_counts(&sound(TWO), 9).is_ok());
 }
 
 #[test]
@@ -154,7 +158,7 @@ fn a_report_is_read_back_as_it_was() {
     let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/golden");
     for name in ["job_plane_down", "esa", "sites_loss", "sdr_auto", "multicast_allgather_64", "single_flow"] {
         let scenario = Scenario::load(&golden.join(format!("{name}.toml"))).unwrap_or_else(|e| panic!("{e}"));
-        let mut experiment = scenario.check().unwrap_or_else(|e| panic!("{e}"));
+        let mut experiment = strandway_lab::check(&scenario).unwrap_or_else(|e| panic!("{e}"));
         experiment.with_series();
         let json = run(&experiment, &strandway_sim::Control::new()).report.to_json();
         let read: Report = serde_json::from_str(&json).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -181,9 +185,9 @@ fn tables_fit_the_terminal() {
 
 #[test]
 fn a_flow_has_a_row_when_asked() {
-    let experiment = sound(TWO).check().expect("sound");
+    let experiment = strandway_lab::check(&sound(TWO)).expect("sound");
     let outcome = run(&experiment, &Control::new());
-    let csv = report::csv::flows(&experiment, &outcome.measurements);
+    let csv = report::csv::flows(facts::flow_rows(&experiment, &outcome.measurements));
     let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
     assert_eq!(rows.len(), 1 + experiment.messages.len());
     assert!(rows.iter().all(|row| row.len() == 12), "{csv}");
@@ -202,7 +206,7 @@ fn a_start_in_a_matrix_has_a_unit() {
         if let Some(unit) = unit {
             scenario.set(&format!("workload.start_unit={unit}")).expect("sound");
         }
-        let experiment = scenario.check().unwrap_or_else(|e| panic!("{e}"));
+        let experiment = strandway_lab::check(&scenario).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(experiment.start_of(&experiment.messages[0]).map(|t| t.0), Some(start), "{unit:?}");
         assert_eq!(experiment.notes.iter().any(|note| note.contains("picoseconds")), told, "{:?}", experiment.notes);
     }

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::process::Command;
 use strandway_fabric::measure::Captured;
-use strandway_lab::{Experiment, pcap, run, scenario};
+use strandway_lab::{Experiment, pcap, run};
 use strandway_proto::ControlMessage;
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::profile::WireFormat;
+use strandway_scenario::parse;
 use strandway_sim::Control;
 
 /// One profile for each wire format.
@@ -35,7 +36,7 @@ impl Recorded {
 
     fn of(scenario: &str, profile: &str, more: &str) -> Recorded {
         let text = format!("{scenario}[profile]\nname = \"{profile}\"\n{more}");
-        let mut experiment = scenario::parse(&text).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"));
+        let mut experiment = parse(&text).and_then(|s| strandway_lab::check(&s)).unwrap_or_else(|e| panic!("{e}"));
         experiment.with_capture();
         let measured = run(&experiment, &Control::new()).measurements;
         let mut file = Vec::new();

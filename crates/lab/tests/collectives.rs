@@ -2,9 +2,11 @@
 //! messages that it waits for, and reports list each collective.
 
 use strandway_collective::Rank;
-use strandway_lab::report::CollectiveFacts;
-use strandway_lab::{Experiment, Outcome, report, run, scenario};
+use strandway_lab::{Experiment, Outcome, run};
 use strandway_proto::units::{Span, Time};
+use strandway_report as report;
+use strandway_report::CollectiveFacts;
+use strandway_scenario::parse;
 use strandway_sim::Control;
 
 /// Sixteen hosts under one leaf, and a window that never limits the rate.
@@ -19,11 +21,11 @@ const LEAVES: &str = "[fabric]\nhosts = 64\nhosts_per_leaf = 8\n[profile]\nname 
 const ACK: Span = Span(64 * 20);
 
 fn experiment(text: &str, sets: &[&str]) -> Experiment {
-    let mut scenario = scenario::parse(text).expect("TOML");
+    let mut scenario = parse(text).expect("TOML");
     for set in sets {
         scenario.set(set).unwrap_or_else(|e| panic!("{e}"));
     }
-    scenario.check().unwrap_or_else(|e| panic!("{e}"))
+    strandway_lab::check(&scenario).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn outcome(text: &str, sets: &[&str]) -> (Experiment, Outcome) {
@@ -229,14 +231,15 @@ fn every_rendering_has_the_table() {
 
 #[test]
 fn many_groups_are_summed_up_and_runs_are_compared() {
-    let mut scenario = scenario::parse(LEAVES).expect("TOML");
+    let mut scenario = parse(LEAVES).expect("TOML");
     for set in ["workload.group=2", "workload.size=8 kB", "workload.name=pairs"] {
         scenario.set(set).expect("set");
     }
-    let report = run(&scenario.check().expect("sound"), &Control::new()).report;
+    let report = run(&strandway_lab::check(&scenario).expect("sound"), &Control::new()).report;
     assert_eq!(report.collectives.len(), 32);
     assert!(report::text::report(&report).contains("pairs, slowest of 32 groups: allreduce, ring"));
-    let row = |label: &str| strandway_lab::Row { label: label.into(), set: Default::default(), report: report.clone() };
+    let row =
+        |label: &str| strandway_report::Row { label: label.into(), set: Default::default(), report: report.clone() };
     let rows = [row("left"), row("right")];
     for page in
         [report::text::rows(&rows, None), report::markdown::rows("x", &rows), report::html::rows("x", &rows, "")]
@@ -270,7 +273,7 @@ fn a_ring_of_a_thousand_ranks_fits() {
     assert_eq!(experiment.plan.flows.len(), 2 * 1023 * 1024);
     assert_eq!(experiment.plan.connections.len(), 1024);
     // The report of an unfinished run with two million messages is small and is made quickly.
-    let report = strandway_lab::Report::new(&experiment, &Default::default(), 0.0);
+    let report = strandway_lab::facts::report(&experiment, &Default::default(), 0.0);
     assert!(report.to_json().len() < 100_000);
 }
 

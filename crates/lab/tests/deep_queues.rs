@@ -1,6 +1,7 @@
 //! Queues of gigabytes are counted, limited and marked like small queues.
 
-use strandway_lab::{Report, Scenario, run};
+use strandway_lab::{Scenario, run};
+use strandway_report::Report;
 use strandway_sim::Control;
 
 /// Twelve hosts send 600 MB each to one host at the same time, without congestion control: 6.6 GB wait for its link
@@ -15,7 +16,9 @@ fn incast(fabric: &str) -> Report {
          [workload]\nkind = \"incast\"\nsenders = 12\nsize = \"600 MB\"\n\
          [run]\ntime_limit = \"13 ms\"\n"
     );
-    let experiment = Scenario::from_text("deep.toml", &text).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"));
+    let experiment = Scenario::from_text("deep.toml", &text)
+        .and_then(|s| strandway_lab::check(&s))
+        .unwrap_or_else(|e| panic!("{e}"));
     run(&experiment, &Control::new()).report
 }
 

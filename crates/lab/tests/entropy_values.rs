@@ -1,6 +1,7 @@
 //! EV profiles, denials and the record of entropy values, as scenarios write them.
 
-use strandway_lab::{Report, Scenario, run};
+use strandway_lab::{Scenario, run};
+use strandway_report::Report;
 use strandway_sim::Control;
 
 /// Two planes of four spines; two flows between the leaves, long enough for hundreds of round trips.
@@ -15,7 +16,7 @@ fn report(more: &str) -> Report {
     let reports: Vec<Report> = [1, 2]
         .into_iter()
         .map(|threads| {
-            let mut experiment = scenario(more).check().unwrap_or_else(|problems| panic!("{problems}"));
+            let mut experiment = strandway_lab::check(&scenario(more)).unwrap_or_else(|problems| panic!("{problems}"));
             experiment.plan.threads = threads;
             run(&experiment, &Control::new()).report
         })
@@ -29,7 +30,7 @@ fn report(more: &str) -> Report {
 
 /// Bytes on links from leaves to this spine.
 fn bytes_over(more: &str, spine: &str) -> u64 {
-    let experiment = scenario(more).check().unwrap_or_else(|problems| panic!("{problems}"));
+    let experiment = strandway_lab::check(&scenario(more)).unwrap_or_else(|problems| panic!("{problems}"));
     let measured = strandway_lab::simulate(&experiment, &Control::new());
     let topology = &experiment.plan.topology;
     let name = |link: u32| topology.link_name(strandway_fabric::LinkId(link));
@@ -108,11 +109,13 @@ fn a_wrong_profile_is_refused_with_its_key_and_remedy() {
         ("[profile.evs]\nmode = \"generated\"\nfield = 3\n", "did you mean `fields`?"),
         ("[[faults]]\nkind = \"denied\"\nswitch = \"spine1.p0\"\n", "did you mean \"deny\"?"),
     ] {
-        let problems = scenario(more).check().map(|_| ()).expect_err(said).to_string();
+        let problems = strandway_lab::check(&scenario(more)).map(|_| ()).expect_err(said).to_string();
         assert!(problems.contains(said), "{more}: {problems}");
     }
     let uec = BASE.replace("\"mrc\"", "\"uec\"") + "[profile.evs]\nmode = \"auto\"\n";
-    let problems =
-        Scenario::from_text("test.toml", &uec).expect("TOML").check().map(|_| ()).expect_err("no set").to_string();
+    let problems = strandway_lab::check(&Scenario::from_text("test.toml", &uec).expect("TOML"))
+        .map(|_| ())
+        .expect_err("no set")
+        .to_string();
     assert!(problems.contains("has no entropy values of its own"), "{problems}");
 }

@@ -10,8 +10,8 @@ fn scenarios_never_panic() {
         let bytes = std::fs::read(entry.expect("an entry").path()).expect("readable");
         // Truncated files are the most common damage: cut them at many places.
         for end in (0..bytes.len()).step_by(1 + bytes.len() / 200).chain([bytes.len()]) {
-            if let Ok(scenario) = strandway_lab::scenario::parse(&String::from_utf8_lossy(&bytes[..end])) {
-                let _ = scenario.check();
+            if let Ok(scenario) = strandway_scenario::parse(&String::from_utf8_lossy(&bytes[..end])) {
+                let _ = strandway_lab::check(&scenario);
             }
         }
         inputs += 1;

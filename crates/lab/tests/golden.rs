@@ -27,7 +27,7 @@ fn digest(path: &Path) -> Result<String, String> {
     let scenario = Scenario::load(path).unwrap_or_else(|e| panic!("{e}"));
     let mut digests = Vec::new();
     for threads in [1, 2, 7] {
-        let mut experiment = scenario.check().unwrap_or_else(|e| panic!("{e}"));
+        let mut experiment = strandway_lab::check(&scenario).unwrap_or_else(|e| panic!("{e}"));
         experiment.plan.threads = threads;
         let report = run(&experiment, &Control::new()).report;
         let missed: Vec<_> = report.expect.iter().filter(|e| !e.met).collect();

@@ -1,13 +1,14 @@
 //! Graphs of switches: each kind runs alike on any number of threads, arithmetic holds, and paths are those of the policy.
 
 use strandway_import::Problems;
-use strandway_lab::{Experiment, run, scenario};
+use strandway_lab::{Experiment, check, run};
 use strandway_proto::HostId;
 use strandway_proto::units::Bytes;
+use strandway_scenario::parse;
 use strandway_sim::Control;
 
 fn read(fabric: &str, rest: &str) -> Result<Experiment, Problems> {
-    scenario::parse(&format!("[fabric]\n{fabric}\n[profile]\nname = \"uec\"\n{rest}"))?.check()
+    check(&parse(&format!("[fabric]\n{fabric}\n[profile]\nname = \"uec\"\n{rest}"))?)
 }
 
 fn sound(fabric: &str, rest: &str) -> Experiment {
@@ -42,6 +43,7 @@ fn each_kind_gives_one_digest_on_any_number_of_threads() {
                 experiment.plan.threads = threads;
                 let report = run(&experiment, &Control::new()).report;
                 assert_eq!(report.end, "finished", "{fabric}");
+                assert!(report.fabric.is_graph(), "{fabric}");
                 report.digest
             })
             .collect();
@@ -139,7 +141,7 @@ fn a_list_of_links_is_read_and_its_mistakes_have_lines() {
         let file = folder.path().join("s.toml");
         std::fs::write(&file, format!("[fabric]\nkind = \"graph\"\nedges = \"e.csv\"\n{more}\n{}", one_packet(0, 1)))
             .expect("a file");
-        strandway_lab::Scenario::load(&file).and_then(|scenario| scenario.check())
+        strandway_lab::Scenario::load(&file).and_then(|scenario| check(&scenario))
     };
     let leaf_spine =
         "from,to,rate,latency,count,cost\n# two leaves\nleaf0,spine0,,2 us,2,\nleaf1,spine0,200 Gbps,,,2\n";

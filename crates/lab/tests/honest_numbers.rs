@@ -1,11 +1,12 @@
 //! The counts of a report add up, and no table looks better because of flows that did not finish.
 
 use std::path::Path;
-use strandway_lab::{Experiment, Report, Scenario, pcap, run};
+use strandway_lab::{Experiment, Scenario, pcap, run};
+use strandway_report::Report;
 use strandway_sim::Control;
 
 fn experiment(text: &str) -> Experiment {
-    Scenario::from_text("honest.toml", text).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"))
+    Scenario::from_text("honest.toml", text).and_then(|s| strandway_lab::check(&s)).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn report(text: &str) -> Report {
@@ -119,7 +120,8 @@ fn packets_add_up() {
         for entry in std::fs::read_dir(root.join(folder)).expect("a folder of scenarios") {
             let path = entry.expect("an entry").path();
             if path.extension().is_some_and(|e| e == "toml") {
-                let experiment = Scenario::load(&path).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"));
+                let experiment =
+                    Scenario::load(&path).and_then(|s| strandway_lab::check(&s)).unwrap_or_else(|e| panic!("{e}"));
                 let r = run(&experiment, &Control::new()).report;
                 balance(&r, &path.display().to_string());
             }
@@ -155,6 +157,6 @@ fn a_note_says_what_a_workload_misses() {
     );
     assert_eq!(r.notes.len(), 1, "{:?}", r.notes);
     assert!(r.notes[0].starts_with("rocev2 flows run without PFC here"), "{}", r.notes[0]);
-    assert!(strandway_lab::report::text::report(&r).contains("note: rocev2 flows run without PFC here"));
+    assert!(strandway_report::text::report(&r).contains("note: rocev2 flows run without PFC here"));
     assert!(report("[workload]\nkind = \"permutation\"\n[fabric]\nhosts = 4\n").notes.is_empty());
 }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use strandway_lab::report::{JobFacts, OperationFacts};
+use strandway_report::{JobFacts, OperationFacts};
 use support::*;
 
 const HEAD: &str =
@@ -92,23 +92,23 @@ fn ranks_that_end_early_count_in_the_bubble() {
 }
 
 /// A run whose job takes `us` per iteration. The slowest flow has another factor between runs: the square.
-fn ran(label: &str, us: f64) -> strandway_lab::sweep::Row {
-    let mut report = strandway_lab::Report::default();
+fn ran(label: &str, us: f64) -> strandway_report::Row {
+    let mut report = strandway_report::Report::default();
     report.fct_us.max = Some(us * us);
     let job = JobFacts { name: "llama".into(), iteration_us: Some(us), bubble: 0.25, ..JobFacts::default() };
     report.jobs.push(job);
     let set = std::collections::BTreeMap::from([("profile.name".to_string(), label.to_string())]);
-    strandway_lab::sweep::Row { label: label.into(), set, report }
+    strandway_report::Row { label: label.into(), set, report }
 }
 
 #[test]
 fn a_comparison_of_jobs_compares_iterations() {
     let rows = [ran("uec", 10.0), ran("rocev2", 30.0)];
-    let said = strandway_lab::report::html::headline(&rows);
+    let said = strandway_report::html::headline(&rows);
     assert!(said.contains("iteration of llama") && said.contains('3') && !said.contains('9'), "{said}");
-    let table = strandway_lab::report::text::rows(&rows, None);
+    let table = strandway_report::text::rows(&rows, None);
     assert!(table.contains("iteration") && table.contains("30.0 us") && table.contains("25.0 %"), "{table}");
-    let lines = strandway_lab::report::lines::lines(&rows);
+    let lines = strandway_report::lines::lines(&rows);
     assert_eq!(lines[1].values["jobs.llama.iteration_us"].mean, 30.0);
 }
 
@@ -118,7 +118,7 @@ fn a_page_states_no_slowdown_that_was_not_measured() {
     report.flows.total = 4;
     report.flows.finished = 4;
     report.jobs.clear();
-    let page = strandway_lab::report::html::report(&report);
+    let page = strandway_report::html::report(&report);
     assert!(!page.contains("times as long as alone"), "{page}");
     // Two jobs: the slowest is named.
     report.jobs = [("first", 10.0), ("second", 20.0)]
@@ -129,16 +129,16 @@ fn a_page_states_no_slowdown_that_was_not_measured() {
             ..JobFacts::default()
         })
         .to_vec();
-    let page = strandway_lab::report::html::report(&report);
+    let page = strandway_report::html::report(&report);
     let wanted = "an iteration of the slowest, second, took";
     assert!(page.contains(wanted) && page.contains("second takes 2.50 times as long as alone"), "{page}");
 }
 
 #[test]
 fn headlines_tell_of_jobs_then_of_collectives_then_of_flows() {
-    use strandway_lab::report::CollectiveFacts;
-    let headline = |report: &strandway_lab::Report| {
-        let page = strandway_lab::report::html::report(report);
+    use strandway_report::CollectiveFacts;
+    let headline = |report: &strandway_report::Report| {
+        let page = strandway_report::html::report(report);
         let (_, rest) = page.split_once("<h1").expect("a headline");
         let (headline, _) = rest.split_once("</h1>").expect("its end");
         headline.split_once('>').expect("a tag").1.replace('\u{a0}', " ")
@@ -178,11 +178,11 @@ fn messages_of_jobs_have_rows_slowdowns_and_times_of_receipt() {
     let experiment = check(text, &[]).unwrap_or_else(|e| panic!("{e}"));
     let outcome = strandway_lab::run(&experiment, &strandway_sim::Control::new());
     let report = &outcome.report;
-    let rows: Vec<_> = strandway_lab::report::csv::rows(&experiment, &outcome.measurements).collect();
+    let rows: Vec<_> = strandway_lab::facts::flow_rows(&experiment, &outcome.measurements).collect();
     assert_eq!(rows.len() as u64, report.flows.total);
     assert!(rows.len() > 16 && rows.iter().all(|row| row.source != row.destination && row.class == "job"), "{rows:?}");
     assert_eq!(rows.iter().map(|row| row.bytes).sum::<u64>(), report.flows.bytes);
-    let whole = |row: &&strandway_lab::report::csv::FlowRow<'_>| {
+    let whole = |row: &&strandway_report::csv::FlowRow<'_>| {
         row.started < row.received && row.received < row.finished && row.slowdown.is_some_and(|slow| slow > 0.99)
     };
     assert_eq!(rows.iter().filter(whole).count(), rows.len());
@@ -197,7 +197,7 @@ fn messages_of_jobs_have_rows_slowdowns_and_times_of_receipt() {
     let mut experiment = experiment;
     experiment.plan.rows = false;
     let bare = strandway_lab::run(&experiment, &strandway_sim::Control::new());
-    assert_eq!(strandway_lab::report::csv::rows(&experiment, &bare.measurements).len(), 0);
+    assert_eq!(strandway_lab::facts::flow_rows(&experiment, &bare.measurements).len(), 0);
     assert_eq!((bare.report.digest.as_str(), bare.report.flows.total), (report.digest.as_str(), report.flows.total));
     assert_eq!((bare.report.fct_us.max, bare.report.slowdown.max), (report.fct_us.max, None));
 }
@@ -221,13 +221,13 @@ fn a_healthy_run_beside_tells_what_a_fault_costs() {
     let more = cost.cost_us.expect("both ended");
     assert!(more > 0.0);
     assert_eq!(both.values()["fault_costs.job.cost_us"], Some(more));
-    let page = strandway_lab::report::html::report(&both).replace('\u{a0}', " ");
+    let page = strandway_report::html::report(&both).replace('\u{a0}', " ");
     let (_, headline) = page.split_once("<h1").expect("a headline");
     assert!(
         headline.contains(" us by bad optic: ") && headline.contains("times as long as without"),
         "{headline:.300}"
     );
-    let text = strandway_lab::report::text::report(&both);
+    let text = strandway_report::text::report(&both);
     assert!(
         text.contains("by bad optic: ") && text.contains("bad optic (leaf0 - spine1 at 5 % of its rate)"),
         "{text}"

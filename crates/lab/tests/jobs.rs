@@ -4,8 +4,9 @@
 use serde_json::Value;
 use std::collections::BTreeMap;
 use strandway_import::Problems;
-use strandway_lab::report::JobFacts;
-use strandway_lab::{Experiment, Outcome, run, scenario, trace};
+use strandway_lab::{Experiment, Outcome, run, trace};
+use strandway_report::JobFacts;
+use strandway_scenario::parse;
 use strandway_sim::Control;
 
 /// Four layers of 4 MiB among eight hosts below one switch at 400 Gb/s.
@@ -16,11 +17,11 @@ const JOB: &str = "[fabric]\nhosts = 8\nhosts_per_leaf = 8\nrate = \"400 Gbps\"\
 const LAYER_US: f64 = 4.0 * 1_048_576.0 * 7.0 / 8.0 * 8.0 / 400e3;
 
 fn check(text: &str, sets: &[&str]) -> Result<Experiment, Problems> {
-    let mut scenario = scenario::parse(text).expect("TOML");
+    let mut scenario = parse(text).expect("TOML");
     for set in sets {
         scenario.set(set).unwrap_or_else(|e| panic!("{e}"));
     }
-    scenario.check()
+    strandway_lab::check(&scenario)
 }
 
 fn outcome(text: &str, sets: &[&str]) -> Outcome {
@@ -184,7 +185,7 @@ fn a_trace_tells_every_step_of_every_rank() {
 fn a_trace_of_a_model_s_job_has_the_form_of_perfetto() {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/golden/job_link_down.toml");
     let scenario = strandway_lab::Scenario::load(&file).unwrap_or_else(|e| panic!("{e}"));
-    let mut experiment = scenario.check().unwrap_or_else(|e| panic!("{e}"));
+    let mut experiment = strandway_lab::check(&scenario).unwrap_or_else(|e| panic!("{e}"));
     experiment.with_series();
     let outcome = run(&experiment, &Control::new());
     let mut bytes = Vec::new();

@@ -1,9 +1,10 @@
 //! Schemes of SDR-RDMA over a long link: their completion times agree with the model, and the automatic choice among
 //! them is good.
 
-use strandway_lab::{Report, Scenario, run};
+use strandway_lab::{Scenario, run};
 use strandway_proto::repair::Code;
 use strandway_proto::repair::model::{Completion, Effort, Fallback, Transfer};
+use strandway_report::Report;
 use strandway_sim::Control;
 
 /// Wire bytes of a packet, as a time in microseconds at 400 Gb/s.
@@ -18,7 +19,7 @@ fn simulate(profile: &str, settings: &str, mib: u32, loss: f64, messages: u32) -
          flows = [{{ from = 0, to = 1, size = '{mib} MiB' }}]\nmessages = {messages}\ngap = '1 ms'\n[run]\ntime_limit = '1000 s'\n"
     );
     let scenario = Scenario::from_text("long haul", &text).unwrap_or_else(|error| panic!("{error}"));
-    let experiment = scenario.check().unwrap_or_else(|error| panic!("{error}"));
+    let experiment = strandway_lab::check(&scenario).unwrap_or_else(|error| panic!("{error}"));
     let report = run(&experiment, &Control::new()).report;
     assert_eq!(report.end, "finished");
     report
@@ -112,7 +113,7 @@ fn share(profile: &str, loss: f64, burst: &str, seconds: u32) -> (Vec<f64>, f64)
         flows.join(", ")
     );
     let scenario = Scenario::from_text("shares", &text).unwrap_or_else(|error| panic!("{error}"));
-    let outcome = run(&scenario.check().unwrap_or_else(|error| panic!("{error}")), &Control::new());
+    let outcome = run(&strandway_lab::check(&scenario).unwrap_or_else(|error| panic!("{error}")), &Control::new());
     let received = outcome.measurements.connections.iter().map(|stats| stats.delivered_bytes as f64).collect();
     let used = outcome.report.links.iter().map(|tier| tier.utilisation_max).fold(0.0, f64::max);
     (received, used)

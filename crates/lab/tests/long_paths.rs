@@ -1,11 +1,12 @@
 //! Links as long as a continent: results are right, and the same on any number of threads, for any latency.
 
-use strandway_lab::{Report, Scenario, run};
+use strandway_lab::{Scenario, run};
+use strandway_report::Report;
 use strandway_sim::Control;
 
 fn report(text: &str, threads: usize) -> Report {
     let mut experiment =
-        Scenario::from_text("long.toml", text).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"));
+        Scenario::from_text("long.toml", text).and_then(|s| strandway_lab::check(&s)).unwrap_or_else(|e| panic!("{e}"));
     experiment.plan.threads = threads;
     run(&experiment, &Control::new()).report
 }
@@ -94,7 +95,7 @@ fn a_lost_packet_under_pfc_costs_milliseconds_not_minutes() {
                 [[faults]]\ntier = \"host->leaf\"\ncount = 2\nkind = \"loss\"\nprobability = 0.1\n\
                 [run]\ntime_limit = \"1 s\"\n";
     let scenario = Scenario::from_text("test", text).expect("TOML");
-    let experiment = scenario.check().unwrap_or_else(|problems| panic!("{problems}"));
+    let experiment = strandway_lab::check(&scenario).unwrap_or_else(|problems| panic!("{problems}"));
     let report = run(&experiment, &Control::new()).report;
     assert_eq!(report.end, "finished", "{} of {} flows", report.flows.finished, report.flows.total);
     assert!(report.packets.timeouts > 0, "some packet waited for a timeout");

@@ -10,7 +10,7 @@ fn outcome(rows: bool) -> Outcome {
          [workload]\nname = \"gather\"\nkind = \"all-gather\"\nsize = \"1026 kB\"\n[run]\nrows = {rows}\nwhy = false\n"
     );
     let scenario = Scenario::from_text("test", &text).expect("TOML");
-    run(&scenario.check().unwrap_or_else(|problems| panic!("{problems}")), &Control::new())
+    run(&strandway_lab::check(&scenario).unwrap_or_else(|problems| panic!("{problems}")), &Control::new())
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn a_run_without_rows_is_the_run_with_rows() {
         assert!((exact - found).abs() <= 0.004 * exact, "{found} for {exact}");
     }
     assert_eq!((a.min, a.max), (b.min, b.max));
-    let slowest = |report: &strandway_lab::Report| -> Vec<(String, u64)> {
+    let slowest = |report: &strandway_report::Report| -> Vec<(String, u64)> {
         report.flows.slowest.iter().map(|s| (format!("{} {:.6}", s.name, s.fct_us), s.bytes)).collect()
     };
     assert_eq!(slowest(&with), slowest(&without));

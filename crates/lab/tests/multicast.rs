@@ -2,17 +2,18 @@
 //! rank is named, and invalid settings are explained.
 
 use strandway_import::Problems;
-use strandway_lab::{Experiment, Outcome, run, scenario};
+use strandway_lab::{Experiment, Outcome, run};
+use strandway_scenario::parse;
 use strandway_sim::Control;
 
 const CHUNK: u64 = 4096;
 
 fn check(text: &str, sets: &[&str]) -> Result<Experiment, Problems> {
-    let mut scenario = scenario::parse(text).expect("TOML");
+    let mut scenario = parse(text).expect("TOML");
     for set in sets {
         scenario.set(set).unwrap_or_else(|e| panic!("{e}"));
     }
-    scenario.check()
+    strandway_lab::check(&scenario)
 }
 
 fn outcome(text: &str, sets: &[&str]) -> Outcome {
@@ -125,7 +126,7 @@ fn a_plane_that_dies_silently_costs_a_cutoff_and_its_part_once_more() {
     let text = "[fabric]\nhosts = 64\nhosts_per_leaf = 8\nplanes = 2\n[profile]\nname = \"uec\"\n[workload]\nkind = \"broadcast\"\n\
                 size = \"16 MiB\"\n";
     let whole = outcome(text, &[]).report;
-    let time = |report: &strandway_lab::Report| report.collectives[0].time_us.expect("all have everything");
+    let time = |report: &strandway_report::Report| report.collectives[0].time_us.expect("all have everything");
     let fault = "[[faults]]\nplane = 1\nkind = \"down\"\nsilent = true\nat = \"200 us\"\n";
     let report = outcome(&format!("{text}{fault}"), &[]).report;
     assert_eq!((report.end.as_str(), report.flows.finished), ("finished", 64), "{:?}", report.notes);

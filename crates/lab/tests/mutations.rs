@@ -8,10 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
-use strandway_lab::report::{html, markdown, text};
-use strandway_lab::scenario::Scenario;
-use strandway_lab::{Estimate, run};
+use strandway_lab::{Estimate, Scenario, run};
 use strandway_proto::rng::{Random, StreamKind};
+use strandway_report::{html, markdown, text};
 use strandway_sim::Control;
 use toml::{Table, Value};
 
@@ -147,7 +146,7 @@ enum Tried {
 /// Checks, estimates, runs and reports.
 fn tried(path: &Path, table: &Table) -> Tried {
     let scenario = Scenario::from_table(&path.display().to_string(), table.clone());
-    let Ok(experiment) = scenario.check() else { return Tried::Refused };
+    let Ok(experiment) = strandway_lab::check(&scenario) else { return Tried::Refused };
     if Estimate::of(&experiment).packet_hops > HOPS_MAX {
         return Tried::TooLarge;
     }

@@ -3,7 +3,7 @@
 
 mod support;
 
-use strandway_lab::report::CollectiveFacts;
+use strandway_report::CollectiveFacts;
 use support::*;
 
 /// Two servers of eight GPUs with a NIC of 200 Gb/s each, below one leaf.

@@ -3,7 +3,7 @@
 mod support;
 
 use strandway_import::{describe_file, describe_file_for, simai_topology};
-use strandway_lab::report::{JobFacts, Report};
+use strandway_report::{JobFacts, Report};
 use support::*;
 
 const KIB: u64 = 1024;

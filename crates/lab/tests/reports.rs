@@ -1,13 +1,15 @@
 //! Promises of reports: the JSON format, a self-contained page, names of unfinished flows, rows of sweeps and
 //! comparisons.
 
-use strandway_lab::{Experiment, Report, Scenario, report, run, scenario};
+use strandway_lab::{Experiment, Scenario, run};
+use strandway_report::{self as report, Report};
+use strandway_scenario::parse;
 use strandway_sim::Control;
 
 const SMALL: &str = "[fabric]\nhosts = 8\nhosts_per_leaf = 4\n[workload]\nsize = \"100 kB\"\n";
 
 fn experiment(text: &str) -> Experiment {
-    scenario::parse(text).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"))
+    parse(text).and_then(|s| strandway_lab::check(&s)).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn report_of(text: &str) -> Report {
@@ -83,13 +85,13 @@ fn a_page_needs_nothing_from_outside() {
 #[test]
 fn a_comparison_has_a_row_per_profile_and_keeps_the_parameters_that_apply() {
     let text = format!("{SMALL}[profile.nscc]\ngamma = 0.7\n[profile.transport]\nmtu = 2048\n");
-    let scenario = scenario::parse(&text).expect("sound");
+    let scenario = parse(&text).expect("sound");
     let profiles = ["rocev2", "uec/reps", "."].map(String::from);
     let variants = strandway_lab::compare(&scenario, &profiles).unwrap_or_else(|e| panic!("{e}"));
     let labels: Vec<&str> = variants.iter().map(|v| v.label.as_str()).collect();
     assert_eq!(labels, ["rocev2", "uec/reps", "as written"]);
     for variant in &variants {
-        assert_eq!(variant.scenario.check().expect("sound").profile().transport.mtu, 2048);
+        assert_eq!(strandway_lab::check(&variant.scenario).expect("sound").profile().transport.mtu, 2048);
     }
     let rows = strandway_lab::run_all(&variants, 2, true, || false, |_, _, _| ()).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(rows.len(), 3);
@@ -103,14 +105,14 @@ fn a_comparison_has_a_row_per_profile_and_keeps_the_parameters_that_apply() {
 #[test]
 fn a_sweep_has_a_row_per_combination() {
     let text = format!("{SMALL}[sweep]\n\"profile.path\" = [\"reps\", \"bitmap\"]\n\"run.seed\" = [1, 2, 3]\n");
-    let variants = strandway_lab::sweep(&scenario::parse(&text).expect("sound")).unwrap_or_else(|e| panic!("{e}"));
+    let variants = strandway_lab::sweep(&parse(&text).expect("sound")).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(variants.len(), 6);
     assert_eq!(variants[0].label, "path=reps, seed=1");
     assert_eq!(variants[5].set["run.seed"], "3");
-    let said = strandway_lab::sweep(&scenario::parse(SMALL).expect("sound")).expect_err("none").to_string();
+    let said = strandway_lab::sweep(&parse(SMALL).expect("sound")).expect_err("none").to_string();
     assert!(said.contains("there is nothing to sweep"), "{said}");
     let text = format!("{SMALL}[sweep]\n\"profile.path\" = [\"reps\", \"bitmpa\"]\n");
-    let said = strandway_lab::sweep(&scenario::parse(&text).expect("sound")).expect_err("bad").to_string();
+    let said = strandway_lab::sweep(&parse(&text).expect("sound")).expect_err("bad").to_string();
     assert!(said.contains("path=bitmpa") && said.contains("did you mean \"bitmap\"?"), "{said}");
 }
 
@@ -163,7 +165,7 @@ fn every_scenario_in_the_repository_is_sound() {
             let path = entry.expect("an entry").path();
             if path.extension().is_some_and(|e| e == "toml") {
                 let scenario = Scenario::load(&path).unwrap_or_else(|e| panic!("{e}"));
-                scenario.check().unwrap_or_else(|e| panic!("{e}"));
+                strandway_lab::check(&scenario).unwrap_or_else(|e| panic!("{e}"));
                 if folder == "figures" {
                     strandway_lab::sweep(&scenario).unwrap_or_else(|e| panic!("{e}"));
                 }
@@ -247,7 +249,7 @@ fn the_watched_flow_is_the_named_one_or_one_that_a_fault_strikes_or_the_first() 
 fn a_comparison_shows_the_watched_flow() {
     let text = "[fabric]\nhosts = 16\nhosts_per_leaf = 4\n[workload]\nkind = \"incast\"\nsenders = 15\n\
                 size = \"100 kB\"\n[run]\nwatch = \"5->0\"\n";
-    let scenario = scenario::parse(text).expect("sound");
+    let scenario = parse(text).expect("sound");
     let variants = strandway_lab::compare(&scenario, &["mrc", "rocev2"].map(String::from)).expect("sound");
     let rows = strandway_lab::run_all(&variants, 1, true, || false, |_, _, _| ()).expect("sound");
     let page = report::html::rows("incast", &rows, text);
@@ -262,7 +264,7 @@ fn a_multi_plane_fabric_is_shown_beside_a_single_plane() {
     let single = report.fabric.single_plane.as_ref().expect("three tiers");
     assert_eq!((report.fabric.cost.all_switches, single.all_switches, single.tiers), (48, 80, 3));
     let page = report::html::report(&report);
-    let explained = report::text::fabric(&experiment(text));
+    let explained = strandway_lab::fabric_values(&experiment(text));
     for text in [
         "links of a NIC's full rate",
         "optics of a NIC's full rate",
@@ -308,7 +310,7 @@ fn explored(page: &str) -> serde_json::Value {
 #[test]
 fn a_sweeps_page_says_who_is_best_and_has_every_run_to_explore() {
     let text = format!("{SMALL}[sweep]\n\"fabric.spines\" = [1, 2, 4]\n\"run.seed\" = [1, 2, 3]\n");
-    let variants = strandway_lab::sweep(&scenario::parse(&text).expect("sound")).expect("sound");
+    let variants = strandway_lab::sweep(&parse(&text).expect("sound")).expect("sound");
     let rows = strandway_lab::run_all(&variants, 2, true, || false, |_, _, _| ()).expect("sound");
     let page = report::html::rows("small", &rows, &text);
     let headline = report::html::headline(&rows);
@@ -328,7 +330,7 @@ fn a_sweeps_page_says_who_is_best_and_has_every_run_to_explore() {
 fn missed_expectations_and_what_was_asked_for_come_first() {
     let text = "[fabric]\nhosts = 8\nhosts_per_leaf = 4\n[workload]\nkind = \"all-reduce\"\nname = \"gradients\"\n\
                 size = \"1 MB\"\n[sweep]\n\"fabric.spines\" = [1, 4]\n[expect]\n\"fct_us.max\" = \"< 1\"\n";
-    let variants = strandway_lab::sweep(&scenario::parse(text).expect("sound")).expect("sound");
+    let variants = strandway_lab::sweep(&parse(text).expect("sound")).expect("sound");
     let rows = strandway_lab::run_all(&variants, 2, false, || false, |_, _, _| ()).expect("sound");
     let headline = report::html::headline(&rows);
     assert!(headline.starts_with("2 of 2 runs missed what was expected of them. "), "{headline}");
@@ -346,7 +348,7 @@ fn simulated_and_measured_runs_are_compared_and_not_ranked() {
         let mut report = report_of(SMALL);
         report.world = world.into();
         report.fct_us.max = Some(max);
-        strandway_lab::Row { label: world.into(), set: Default::default(), report }
+        strandway_report::Row { label: world.into(), set: Default::default(), report }
     };
     let rows = [row("simulated", 60.0), row("namespaces", 90.0)];
     let headline = report::html::headline(&rows).replace('\u{a0}', " ");
@@ -360,7 +362,7 @@ fn simulated_and_measured_runs_are_compared_and_not_ranked() {
 #[test]
 fn the_page_of_a_job_shows_ranks_and_the_failed_link() {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/golden/job_link_down.toml");
-    let mut experiment = Scenario::load(&file).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"));
+    let mut experiment = Scenario::load(&file).and_then(|s| strandway_lab::check(&s)).unwrap_or_else(|e| panic!("{e}"));
     let plain = strandway_lab::run(&experiment, &Control::new()).report;
     assert!(plain.jobs[0].lanes.is_empty(), "lanes are for pages");
     experiment.with_series();
@@ -394,7 +396,7 @@ fn headline_of(runs: &[Ran<'_>]) -> (String, String) {
         (report.flows.total, report.flows.finished) = (4, 4);
         report.fct_us.max = Some(*max);
         let set = set.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-        strandway_lab::Row { label: label.to_string(), set, report }
+        strandway_report::Row { label: label.to_string(), set, report }
     };
     let rows: Vec<_> = runs.iter().map(row).collect();
     let plain = |text: String| text.replace('\u{a0}', " ");
@@ -440,18 +442,18 @@ fn swept_faults_have_short_names() {
          [[faults]]\nlink = \"leaf1->spine0\"\nkind = \"down\"\n\
          [sweep]\n\"faults.0.enabled\" = [true, false]\n\"faults.1.enabled\" = [true, false]\n"
     );
-    let variants = strandway_lab::sweep(&scenario::parse(&text).expect("sound")).unwrap_or_else(|e| panic!("{e}"));
+    let variants = strandway_lab::sweep(&parse(&text).expect("sound")).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(variants[1].label, "bad optic=true, fault 1=false");
     assert_eq!(variants[1].set.keys().collect::<Vec<_>>(), ["faults.1.enabled", "faults.bad optic.enabled"]);
     // The name is an address, too.
-    let mut scenario = scenario::parse(&text).expect("sound");
+    let mut scenario = parse(&text).expect("sound");
     scenario.set("faults.bad optic.enabled=false").unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(scenario.check().expect("sound").faults.len(), 1);
+    assert_eq!(strandway_lab::check(&scenario).expect("sound").faults.len(), 1);
     // Whole lists of faults are told by their names, or by links, kinds and times.
     let text = format!(
         "{SMALL}[sweep]\nfaults = [[], [{{ plane = 0, kind = \"down\", at = \"100 us\" }}, {{ name = \"x\", plane = 0, kind = \"down\" }}]]\n"
     );
-    let variants = strandway_lab::sweep(&scenario::parse(&text).expect("sound")).unwrap_or_else(|e| panic!("{e}"));
+    let variants = strandway_lab::sweep(&parse(&text).expect("sound")).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(variants[0].label, "faults=none");
     assert_eq!(variants[1].label, "faults=plane 0 down at 100 us and x");
 }
@@ -514,7 +516,7 @@ fn a_run_with_series_has_a_map_of_every_link() {
 #[test]
 fn comparisons_of_jobs_draw_the_parts_of_an_iteration_run_by_run() {
     let text = "[fabric]\nhosts = 8\nhosts_per_leaf = 4\n[servers]\ngpus = 1\n[job]\nlayers = 2\nhidden = 64\nheads = 2\nsequence = 64\ndp = 8\n";
-    let scenario = scenario::parse(text).expect("sound");
+    let scenario = parse(text).expect("sound");
     let variants =
         strandway_lab::compare(&scenario, &["uec", "rocev2"].map(String::from)).unwrap_or_else(|e| panic!("{e}"));
     let rows = strandway_lab::run_all(&variants, 2, true, || false, |_, _, _| ()).unwrap_or_else(|e| panic!("{e}"));
@@ -529,10 +531,10 @@ fn comparisons_of_jobs_draw_the_parts_of_an_iteration_run_by_run() {
 #[test]
 fn a_wrong_swept_key_is_one_problem() {
     let text = format!("{SMALL}[sweep]\n\"profile.pth\" = [\"reps\", \"bitmap\"]\n\"run.seed\" = [1, 2, 3]\n");
-    let said = strandway_lab::sweep(&scenario::parse(&text).expect("sound")).expect_err("wrong").to_string();
+    let said = strandway_lab::sweep(&parse(&text).expect("sound")).expect_err("wrong").to_string();
     assert_eq!(said.matches("profile.pth").count(), 2, "one for each value: {said}");
     let text = format!("{SMALL}[sweep]\n\"profile.path\" = [\"reps\", \"bitmpa\"]\n\"run.seed\" = [1, 2, 3]\n");
-    let said = strandway_lab::sweep(&scenario::parse(&text).expect("sound")).expect_err("wrong").to_string();
+    let said = strandway_lab::sweep(&parse(&text).expect("sound")).expect_err("wrong").to_string();
     assert_eq!(said.matches("bitmpa\"").count(), 1, "{said}");
     assert!(said.contains("path=bitmpa, seed=1 and 2 more runs"), "{said}");
 }
@@ -550,7 +552,7 @@ fn a_comparison_names_what_all_runs_have_once() {
             ..report::FaultFacts::default()
         });
         let set = [("profile.name".to_string(), label.to_string())].into();
-        strandway_lab::Row { label: label.into(), set, report }
+        strandway_report::Row { label: label.into(), set, report }
     };
     let page = report::html::rows("several", &[row("uec", 3.6, ""), row("mrc", 1.2, "raise rto")], "");
     assert_eq!(page.matches("Note: job: a model").count(), 1);

@@ -5,7 +5,7 @@ use strandway_sim::Control;
 
 /// The problems of a scenario, one per line.
 fn problems(text: &str) -> String {
-    match Scenario::from_text("x.toml", text).and_then(|s| s.check().map(drop)) {
+    match Scenario::from_text("x.toml", text).and_then(|s| strandway_lab::check(&s).map(drop)) {
         Ok(()) => "nothing is wrong".to_string(),
         Err(problems) => problems.to_string(),
     }
@@ -364,7 +364,8 @@ fn settings_without_effect_are_named() {
             "workload.load = 5 offers 5 times what the NICs carry",
         ),
     ] {
-        let experiment = strandway_lab::scenario::parse(text).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"));
+        let experiment =
+            strandway_scenario::parse(text).and_then(|s| strandway_lab::check(&s)).unwrap_or_else(|e| panic!("{e}"));
         assert!(experiment.notes.iter().any(|n| n.contains(note)), "{text}: {:?}", experiment.notes);
     }
 }
@@ -376,20 +377,21 @@ fn a_flow_that_waits_in_a_circle_tells_for_what() {
     let text = "Nodes 16\nConnections 2\nTriggers 2\n0->1 id 1 trigger 5 size 1000 send_done_trigger 6\n\
                 1->2 id 2 trigger 6 size 1000 send_done_trigger 5\ntrigger id 5 oneshot\ntrigger id 6 oneshot\n";
     std::fs::write(&file, text).expect("written");
-    let experiment = strandway_lab::Scenario::load(&file).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"));
+    let experiment =
+        strandway_lab::Scenario::load(&file).and_then(|s| strandway_lab::check(&s)).unwrap_or_else(|e| panic!("{e}"));
     let report = strandway_lab::run(&experiment, &strandway_sim::Control::new()).report;
     assert_eq!(report.end, "stalled");
     assert_eq!(report.flows.waiting, ["1: host0->host1 waits for trigger 5", "2: host1->host2 waits for trigger 6"]);
-    assert!(strandway_lab::report::text::report(&report).contains("waits for trigger 6"));
+    assert!(strandway_report::text::report(&report).contains("waits for trigger 6"));
 }
 
 #[test]
 fn six_lines_are_a_scenario_and_so_are_none() {
-    let experiment = strandway_lab::scenario::parse("").and_then(|s| s.check()).expect("all defaults");
+    let experiment = strandway_scenario::parse("").and_then(|s| strandway_lab::check(&s)).expect("all defaults");
     assert_eq!(experiment.plan.topology.hosts(), 128);
     assert_eq!(experiment.messages.len(), 128);
     let text = "[fabric]\nhosts = 16\n[profile]\nname = \"uec\"\n[workload]\nkind = \"incast\"\n";
-    let experiment = strandway_lab::scenario::parse(text).and_then(|s| s.check()).expect("six lines");
+    let experiment = strandway_scenario::parse(text).and_then(|s| strandway_lab::check(&s)).expect("six lines");
     assert_eq!(experiment.messages.len(), 8);
 }
 
@@ -397,13 +399,13 @@ fn six_lines_are_a_scenario_and_so_are_none() {
 fn a_matrix_larger_than_the_fabric_is_refused_and_without_a_fabric_gets_one() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let matrix = folder.join("chain.cm");
-    let experiment = Scenario::load(&matrix).and_then(|s| s.check()).expect("the smallest fat tree");
+    let experiment = Scenario::load(&matrix).and_then(|s| strandway_lab::check(&s)).expect("the smallest fat tree");
     assert_eq!((experiment.plan.topology.hosts(), experiment.plan.topology.tiers()), (16, 3));
     assert_eq!(experiment.derived.rate.as_gbps(), 100.0);
     let mut scenario = Scenario::load(&matrix).expect("readable");
     scenario.set("fabric.kind=leaf-spine").expect("set");
     scenario.set("fabric.hosts=8").expect("set");
-    let said = scenario.check().expect_err("too small").to_string();
+    let said = strandway_lab::check(&scenario).expect_err("too small").to_string();
     assert!(said.contains("is for 16 hosts, the fabric has 8; enlarge the fabric"), "{said}");
 }
 
@@ -416,7 +418,8 @@ fn files_are_checked_with_their_lines() {
         ("empty.cm", "empty.cm: the matrix is empty"),
         ("duplicate.cm", "duplicate.cm:4: `1`: this flow id is on line 3 already"),
     ] {
-        let said = Scenario::load(&folder.join(file)).and_then(|s| s.check()).expect_err(file).to_string();
+        let said =
+            Scenario::load(&folder.join(file)).and_then(|s| strandway_lab::check(&s)).expect_err(file).to_string();
         assert!(said.contains(fragment), "{file}: {said}");
     }
 }
@@ -465,9 +468,9 @@ fn placements_are_checked_with_their_lines() {
 #[test]
 fn a_seed_changes_the_permutation_and_nothing_else_does() {
     let check = |set: &str| {
-        let mut scenario = strandway_lab::scenario::parse("").expect("empty");
+        let mut scenario = strandway_scenario::parse("").expect("empty");
         scenario.set(set).expect("set");
-        let plan = scenario.check().expect("sound").plan;
+        let plan = strandway_lab::check(&scenario).expect("sound").plan;
         plan.connections.iter().map(|c| c.destination.0).collect::<Vec<_>>()
     };
     assert_eq!(check("run.seed=1"), check("run.threads=7"));
@@ -494,7 +497,9 @@ fn a_fabric_that_pauses_drops_nothing_however_slow_its_switches_are() {
              switch_latency = \"{inside}\"\n[profile]\nname = \"rocev2\"\ncongestion = \"fixed\"\n\
              [workload]\nkind = \"incast\"\nsenders = 31\nsize = \"400 kB\""
         );
-        let experiment = Scenario::from_text("x.toml", &text).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"));
+        let experiment = Scenario::from_text("x.toml", &text)
+            .and_then(|s| strandway_lab::check(&s))
+            .unwrap_or_else(|e| panic!("{e}"));
         let packets = run(&experiment, &Control::new()).report.packets;
         assert!(packets.pauses > 0, "{inside}: nothing was paused");
         assert_eq!(packets.dropped, 0, "latency {latency}, inside {inside}");

@@ -1,11 +1,14 @@
 //! Searches for bad failures, where the answer is known.
 
-use strandway_lab::search::{Effect, Ended, Found, Part, Question, search};
-use strandway_lab::{Scenario, run_each, scenario};
+use strandway_lab::search::{Effect, Ended, Question, search};
+use strandway_lab::{Scenario, run_each};
 use strandway_proto::units::Span;
+use strandway_report::search_result::{Found, Part};
+use strandway_report::{html, text};
+use strandway_scenario::parse;
 
 fn sound(text: &str) -> Scenario {
-    scenario::parse(text).unwrap_or_else(|e| panic!("{e}"))
+    parse(text).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn asked(text: &str, question: &Question, jobs: usize) -> Result<Found, String> {
@@ -54,7 +57,7 @@ fn the_only_uplinks_of_a_job_are_found() {
     // One of each class is enough.
     let few = found(ONE_SPINE, &silent());
     assert_eq!(names(&few), ["leaf0 - spine0", "leaf2 - spine0"]);
-    let text = few.text(10, None);
+    let text = text::search_result(&few, 10, None);
     for told in ["2 of 4 parts tried in 2 runs: 2 classes", "does not end", "jobs.job.time_us = "] {
         assert!(text.contains(told), "{told} is missing in {text}");
     }
@@ -124,8 +127,10 @@ fn failures_that_a_search_finds_can_be_repeated() {
     assert!(files.len() as u64 == found.steps[1].runs && found.steps[1].failures.iter().any(|f| f.slowdown.is_some()));
     for ((name, text), failure) in files.iter().zip(&found.steps[1].failures) {
         let scenario = sound(text);
-        let ran =
-            strandway_lab::run(&scenario.check().unwrap_or_else(|e| panic!("{e}")), &strandway_sim::Control::new());
+        let ran = strandway_lab::run(
+            &strandway_lab::check(&scenario).unwrap_or_else(|e| panic!("{e}")),
+            &strandway_sim::Control::new(),
+        );
         assert_eq!(ran.report.digest, failure.digest, "{name}");
         // One that does not end has no bound.
         let bounds = ran.report.expect.iter().filter(|bound| bound.met).count();
@@ -173,14 +178,14 @@ fn failures_that_cut_hosts_off_are_one_line_and_the_page_has_a_picture() {
     let cut: Vec<&str> = step.failures.iter().filter(|f| f.disconnects).map(|f| f.name.as_str()).collect();
     assert_eq!(cut, ["leaf0", "leaf1"], "leaves 2 and 3 carry nothing, so the run ends without them");
     assert!(step.failures.iter().filter(|f| f.slowdown.is_some()).all(|f| !f.disconnects));
-    let table = all.text(3, None);
+    let table = text::search_result(&all, 3, None);
     assert!(
         table.contains("without any of 2 parts hosts are cut off, and the run does not end: leaf0, leaf1\n"),
         "{table}"
     );
     let named = |name: &str| table.split('┆').any(|cell| cell.trim() == name);
     assert!(named("spine1") && !named("leaf0") && !named("leaf1"), "{table}");
-    let page = all.html().replace('\u{a0}', " ");
+    let page = html::search_result(&all).replace('\u{a0}', " ");
     for told in [
         "the run does not end: the worst of",
         "class=\"map-data\"",
@@ -196,6 +201,6 @@ fn failures_that_cut_hosts_off_are_one_line_and_the_page_has_a_picture() {
     assert!(found(&text, &short).steps[0].failures.iter().all(|f| !f.disconnects));
     // The scenario's own faults are named.
     let struck = format!("{text}[[faults]]\nbetween = [\"leaf0\", \"spine0\"]\nkind = \"down\"\n");
-    let page = found(&struck, &silent()).html();
+    let page = html::search_result(&found(&struck, &silent()));
     assert!(page.contains("the scenario has one fault of its own"));
 }

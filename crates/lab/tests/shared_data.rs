@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 use strandway_import::htsim::{parse_cm_named, parse_topo_named};
-use strandway_lab::{Report, Scenario, run};
+use strandway_lab::{Scenario, run};
+use strandway_report::Report;
 use strandway_sim::Control;
 
 mod support;
@@ -50,7 +51,7 @@ fn slowest(folder: &Path, matrix: &str, fabric: &str, entropies: u32, faults: &s
         file.display().to_string()
     );
     let scenario = Scenario::from_text(matrix, &text).unwrap_or_else(|e| panic!("{e}"));
-    let experiment = scenario.check().unwrap_or_else(|e| panic!("{e}"));
+    let experiment = strandway_lab::check(&scenario).unwrap_or_else(|e| panic!("{e}"));
     let report = run(&experiment, &Control::new()).report;
     assert_eq!(report.end, "finished", "{matrix}");
     report
@@ -129,7 +130,8 @@ fn workloads_of_simai_are_understood() {
          [job]\nfile = {:?}\npp = 1\nmicro_batches = 1\n",
         file.display().to_string()
     );
-    let experiment = Scenario::from_text("moe", &text).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"));
+    let experiment =
+        Scenario::from_text("moe", &text).and_then(|s| strandway_lab::check(&s)).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(experiment.scripted[0].hosts.len(), 768);
 }
 

@@ -3,14 +3,15 @@
 use strandway_fabric::fault::FaultKind;
 use strandway_fabric::loss::Burst;
 use strandway_import::Problems;
-use strandway_lab::{Experiment, run, scenario};
+use strandway_lab::{Experiment, check, run};
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Rate, Span};
+use strandway_scenario::parse;
 use strandway_sim::Control;
 
 fn read(fabric: &str) -> Result<Experiment, Problems> {
     let flow = "[workload]\nkind = \"flows\"\nflows = [{ from = 0, to = 1, size = \"4 MB\" }]\n";
-    scenario::parse(&format!("[fabric]\nkind = \"sites\"\n{fabric}\n{flow}"))?.check()
+    check(&parse(&format!("[fabric]\nkind = \"sites\"\n{fabric}\n{flow}"))?)
 }
 
 fn sound(fabric: &str) -> Experiment {

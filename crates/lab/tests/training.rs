@@ -2,8 +2,9 @@
 //! parts of an iteration add up to the whole; jobs take free servers; and errors explain settings that do not fit.
 
 use strandway_import::Problems;
-use strandway_lab::report::JobFacts;
-use strandway_lab::{Experiment, Outcome, run, scenario};
+use strandway_lab::{Experiment, Outcome, run};
+use strandway_report::JobFacts;
+use strandway_scenario::parse;
 use strandway_sim::Control;
 
 /// Servers of four GPUs on rails at 400 Gb/s.
@@ -11,11 +12,11 @@ const FABRIC: &str = "[fabric]\nhosts = 32\nhosts_per_leaf = 8\nspines = 4\nrate
                       [profile]\nname = \"uec\"\n[servers]\ngpus = 4\nwiring = \"rail-optimised\"\n";
 
 fn check(text: &str, sets: &[&str]) -> Result<Experiment, Problems> {
-    let mut scenario = scenario::parse(text).expect("TOML");
+    let mut scenario = parse(text).expect("TOML");
     for set in sets {
         scenario.set(set).unwrap_or_else(|e| panic!("{e}"));
     }
-    scenario.check()
+    strandway_lab::check(&scenario)
 }
 
 fn sound(job: &str, sets: &[&str]) -> Experiment {
@@ -268,7 +269,9 @@ fn a_fabric_whose_leaves_do_not_fit_the_rails_is_refused_whatever_its_job_sends(
     for per_leaf in [1, 3, 5, 7, 9, 15] {
         let mut scenario = strandway_lab::Scenario::load(&file).unwrap_or_else(|e| panic!("{e}"));
         scenario.set(&format!("fabric.hosts_per_leaf={per_leaf}")).unwrap_or_else(|e| panic!("{e}"));
-        let problems = scenario.check().err().map_or("nothing is wrong".to_string(), |problems| problems.to_string());
+        let problems = strandway_lab::check(&scenario)
+            .err()
+            .map_or("nothing is wrong".to_string(), |problems| problems.to_string());
         let fits = 16 % (2 * per_leaf) == 0;
         assert_eq!(problems.contains("full leaves per group"), !fits, "{per_leaf}: {problems}");
     }
@@ -282,7 +285,7 @@ fn tenants_slow_each_other_down_by_what_they_take_longer_than_alone() {
     {
         scenario.set(set).unwrap_or_else(|e| panic!("{e}"));
     }
-    let report = run(&scenario.check().unwrap_or_else(|e| panic!("{e}")), &Control::new()).report;
+    let report = run(&strandway_lab::check(&scenario).unwrap_or_else(|e| panic!("{e}")), &Control::new()).report;
     let slowdowns: Vec<f64> = report.jobs.iter().filter_map(|job| job.slowdown).collect();
     assert_eq!(slowdowns.len(), 2);
     assert!(slowdowns.iter().all(|times| (1.0 - 1e-9..3.0).contains(times)), "{slowdowns:?}");
@@ -294,7 +297,7 @@ fn tenants_slow_each_other_down_by_what_they_take_longer_than_alone() {
 const ACROSS: &str = "[fabric]\nhosts = 16\nhosts_per_leaf = 4\nspines = 4\n[servers]\ngpus = 4\n[profile]\nname = \"uec\"\n\
                       [job]\nlayers = 4\nhidden = 1024\nsequence = 256\ntp = 4\ndp = 4\nzero = 0\n";
 
-fn all_reduce(text: &str, sets: &[&str]) -> strandway_lab::report::OperationFacts {
+fn all_reduce(text: &str, sets: &[&str]) -> strandway_report::OperationFacts {
     let experiment = check(text, sets).unwrap_or_else(|e| panic!("{e}"));
     let mut report = run(&experiment, &Control::new()).report;
     assert_eq!(report.end, "finished", "{sets:?}");
@@ -311,7 +314,7 @@ fn all_reduce(text: &str, sets: &[&str]) -> strandway_lab::report::OperationFact
 /// Why collectives are below their bounds, where the reason is known.
 #[test]
 fn collectives_below_their_bounds_say_why() {
-    let share = |facts: &strandway_lab::report::OperationFacts, cause: &str| facts.shares[cause].unwrap_or(0.0);
+    let share = |facts: &strandway_report::OperationFacts, cause: &str| facts.shares[cause].unwrap_or(0.0);
     let plain = all_reduce(ACROSS, &[]);
     assert!(share(&plain, "line") > 0.8 && plain.late_us < Some(5.0), "{plain:?}");
 

@@ -390,7 +390,7 @@ type Way = fn(&str, bool, usize) -> Result<Option<u64>, String>;
 /// Runs the scenario without changes.
 fn walk(text: &str, faulty: bool, threads: usize) -> Result<Option<u64>, String> {
     let scenario = Scenario::from_text("wandering", text).map_err(|e| e.to_string())?;
-    let Ok(mut experiment) = scenario.check() else { return Ok(None) };
+    let Ok(mut experiment) = strandway_lab::check(&scenario) else { return Ok(None) };
     experiment.plan.threads = threads;
     let m = simulate(&experiment, &Control::new());
     check(&experiment, &m, faulty).map(|()| Some(m.digest))
@@ -399,7 +399,7 @@ fn walk(text: &str, faulty: bool, threads: usize) -> Result<Option<u64>, String>
 /// Runs it with connections that open at first use, and messages without entries.
 fn walk_on_demand(text: &str, faulty: bool, threads: usize) -> Result<Option<u64>, String> {
     let scenario = Scenario::from_text("wandering", text).map_err(|e| e.to_string())?;
-    let Ok(mut experiment) = scenario.check() else { return Ok(None) };
+    let Ok(mut experiment) = strandway_lab::check(&scenario) else { return Ok(None) };
     experiment.plan.threads = threads;
     let is_row = |start: &strandway_fabric::plan::Start| *start == strandway_fabric::plan::Start::Program;
     if !experiment.plan.flows.iter().all(|f| is_row(&f.start)) || experiment.aggregation.is_some() {
@@ -471,7 +471,7 @@ fn a_flow_begins_before_a_fault_of_the_same_instant_on_any_number_of_threads() {
                 reconverge = '10 us'\nat = '100 us'\n[run]\nseed = 723\ntime_limit = '60 ms'\n";
     let scenario = Scenario::from_text("instant.toml", text).unwrap_or_else(|e| panic!("{e}"));
     let digests = [1, 2, 3, 7].map(|threads| {
-        let mut experiment = scenario.check().unwrap_or_else(|e| panic!("{e}"));
+        let mut experiment = strandway_lab::check(&scenario).unwrap_or_else(|e| panic!("{e}"));
         experiment.plan.threads = threads;
         strandway_lab::run(&experiment, &Control::new()).report.digest
     });

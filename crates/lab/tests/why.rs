@@ -1,12 +1,12 @@
 //! Reports name the cause that limited a flow. In each scenario here the cause is known by construction.
 
 use strandway_fabric::Measurements;
-use strandway_lab::report::WhyFacts;
-use strandway_lab::{Experiment, Report, Scenario, report, run};
+use strandway_lab::{Experiment, Scenario, run};
+use strandway_report::{self as report, Report, WhyFacts};
 use strandway_sim::Control;
 
 fn experiment(text: &str) -> Experiment {
-    Scenario::from_text("why.toml", text).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"))
+    Scenario::from_text("why.toml", text).and_then(|s| strandway_lab::check(&s)).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn measured(text: &str, threads: usize) -> (Report, Measurements) {
@@ -281,7 +281,7 @@ fn shares_can_be_expected_and_are_told() {
     assert!(report::text::report(&r).contains(&told), "{told}");
     assert!(report::html::report(&r).contains("in an incast at host0"));
     let wrong = Scenario::from_text("why.toml", "[expect]\n\"why.slowest.shares.incats\" = \"> 0\"\n")
-        .and_then(|s| s.check())
+        .and_then(|s| strandway_lab::check(&s))
         .map(drop);
     assert!(wrong.unwrap_err().to_string().contains("did you mean `why.slowest.shares.incast`?"));
 }

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 const LAYERS: [&[&str]; 9] = [
     &["proto"],
     &["fabric", "erasure"],
-    &["collective", "switch"],
+    &["collective", "switch", "report"],
     &["sim", "udp", "namespaces", "import"],
-    &["group"],
+    &["group", "scenario"],
     &["lab", "aggregator", "files"],
     &["testbed", "reproduce"],
     &["cli"],
@@ -95,14 +95,18 @@ fn the_lower_crates_need_nothing_from_outside() {
     {
         assert_eq!(dependencies(&manifests[name]), (below.clone(), false), "{name} depends on these of ours alone");
     }
+    assert_eq!(dependencies(&manifests["report"]).0, proto, "of ours, report depends on proto's units alone");
     let mut udp = both.clone();
     udp.insert("erasure".to_string());
     assert_eq!(dependencies(&manifests["udp"]).0, udp, "of ours, udp depends on these alone");
     assert_eq!(dependencies(&manifests["namespaces"]).0, both, "of ours, namespaces depends on these alone");
     assert_eq!(dependencies(&manifests["import"]).0, three, "of ours, import depends on these alone");
+    let (scenario, _) = dependencies(&manifests["scenario"]);
+    assert!(scenario.contains("import") && !scenario.contains("sim"), "a scenario never runs: {scenario:?}");
     let (lab, _) = dependencies(&manifests["lab"]);
     assert!(lab.contains("proto") && lab.contains("sim") && !lab.contains("cli"), "{lab:?}");
     for name in ["udp", "group", "aggregator", "files", "namespaces"] {
+        assert!(!scenario.contains(name), "a program that only reads scenarios builds no sockets: {scenario:?}");
         assert!(!lab.contains(name), "a program that only simulates builds no sockets: {lab:?}");
     }
     let (testbed, _) = dependencies(&manifests["testbed"]);

@@ -5,7 +5,7 @@ use pyo3::types::{PyBytes, PyDict};
 use std::collections::HashMap;
 use strandway_fabric::Measurements;
 use strandway_lab::Experiment;
-use strandway_lab::report::csv;
+use strandway_lab::facts::flow_rows;
 
 /// A list of distinct names, and for each row the index of its name.
 #[derive(Default)]
@@ -51,7 +51,7 @@ pub(crate) fn flows<'py>(
     let mut real: [(&str, Vec<f64>); 5] = ["start_us", "received_us", "finished_us", "fct_us", "slowdown"]
         .map(|name| (name, Vec::with_capacity(experiment.messages.len())));
     let (mut classes, mut profiles) = (Names::default(), Names::default());
-    for row in csv::rows(experiment, measured) {
+    for row in flow_rows(experiment, measured) {
         let id = row.id.and_then(|id| i64::try_from(id).ok()).unwrap_or(-1);
         for ((_, column), value) in
             whole.iter_mut().zip([id, row.source.0.into(), row.destination.0.into(), row.bytes as i64])

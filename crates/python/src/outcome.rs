@@ -7,8 +7,8 @@ use pyo3::types::PyDict;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use strandway_fabric::Measurements;
-use strandway_lab::report::{self, Report};
-use strandway_lab::{Experiment, Outcome as Ran, Row};
+use strandway_lab::{Experiment, Outcome as Ran};
+use strandway_report::{self as report, Report, Row};
 
 /// A run that has ended.
 #[pyclass(frozen, module = "strandway._lab")]

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use strandway_lab::report;
+use strandway_report as report;
 use strandway_sim::Control;
 
 /// Rows with their verdicts.

@@ -4,7 +4,8 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use strandway_lab::{Kept, Report, Shard};
+use strandway_lab::{Kept, Shard};
+use strandway_report::Report;
 
 /// A kept run: its report as JSON, every number of it by its dotted name, and the reason if it failed.
 type Found = (Option<String>, BTreeMap<String, Option<f64>>, Option<String>);

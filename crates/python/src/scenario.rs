@@ -189,7 +189,7 @@ impl Scenario {
 
 impl Scenario {
     fn experiment(&self, py: Python<'_>) -> PyResult<Experiment> {
-        py.detach(|| self.inner.check()).map_err(|problems| refused(py, &problems))
+        py.detach(|| strandway_lab::check(&self.inner)).map_err(|problems| refused(py, &problems))
     }
 }
 

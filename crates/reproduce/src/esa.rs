@@ -8,7 +8,7 @@
 
 use super::Set;
 use super::table::{Cell, RowSpec, Table, Value, template};
-use strandway_lab::report::reproduction::Source;
+use strandway_report::reproduction::Source;
 
 pub(super) const SET: Set = Set {
     name: "esa",

@@ -4,7 +4,7 @@ use super::Set;
 use super::modelled::Modelled;
 use super::table::{Cell, Leaf, RowSpec};
 use std::collections::BTreeMap;
-use strandway_lab::report::reproduction::{Bound, CellFacts, Kind, Row, Verdict};
+use strandway_report::reproduction::{Bound, CellFacts, Kind, Row, Verdict};
 
 /// Calculates a row's number from its cells and models, and compares it with the reference number.
 pub(super) fn verdict(

@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use strandway_import::{Problems, suggest};
 use strandway_lab::Experiment;
-use strandway_lab::report::reproduction::{Chart, ChartRun, Reproduction};
-use strandway_lab::scenario::glob;
+use strandway_report::reproduction::{Chart, ChartRun, Reproduction};
+use strandway_scenario::glob;
 use strandway_sim::Control;
 use table::{Cell, Table};
 
@@ -141,7 +141,7 @@ impl Work {
     /// If a scenario has problems.
     pub fn prepare(&mut self) -> Result<(), Problems> {
         for prepared in &mut self.cells {
-            prepared.hops = prepared.cell.scenario(1)?.check()?.expected_hops();
+            prepared.hops = strandway_lab::check(&prepared.cell.scenario(1)?)?.expected_hops();
         }
         Ok(())
     }
@@ -276,7 +276,7 @@ impl Work {
 mod tests {
     use super::table::RowSpec;
     use super::*;
-    use strandway_lab::report::reproduction::{Counts, Kind, Verdict};
+    use strandway_report::reproduction::{Counts, Kind, Verdict};
 
     fn everything() -> Work {
         let names: Vec<String> = SETS.iter().chain(&HIDDEN).map(|s| s.name.to_string()).collect();
@@ -288,7 +288,7 @@ mod tests {
         for prepared in everything().cells {
             // Several queue pairs are as valid as one, and checking a collective's many messages takes long: skip them.
             if !prepared.cell.command().contains("workload.connections") {
-                prepared.cell.scenario(1).and_then(|s| s.check()).expect("sound");
+                prepared.cell.scenario(1).and_then(|s| strandway_lab::check(&s)).expect("sound");
             }
         }
     }

@@ -10,9 +10,9 @@ mod ring;
 use question::Question;
 use std::fmt;
 use strandway_import::Problems;
-use strandway_lab::propagation::Rule;
-use strandway_lab::report::answers::{Answers, Best, SchemeFacts, Vary};
 use strandway_proto::repair::{Code, CodeError};
+use strandway_report::answers::{Answers, Best, SchemeFacts, Vary};
+use strandway_scenario::propagation::Rule;
 
 /// A way to repair losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Numbers of a set that a model calculates; they need no run.
 
 use crate::model::{Inquiry, Scheme, ask};
-use strandway_lab::propagation::Rule;
-use strandway_lab::report::answers::SchemeFacts;
+use strandway_report::answers::SchemeFacts;
+use strandway_scenario::propagation::Rule;
 
 /// A question to the model.
 #[derive(Clone, Debug)]

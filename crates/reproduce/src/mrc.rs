@@ -5,7 +5,7 @@
 
 use super::Set;
 use super::table::{Cell, RowSpec, SLOWEST, Table, Template, Value, template};
-use strandway_lab::report::reproduction::{ChartKind, Source};
+use strandway_report::reproduction::{ChartKind, Source};
 
 pub(super) const SET: Set = Set {
     name: "mrc",

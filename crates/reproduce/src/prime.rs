@@ -5,7 +5,7 @@
 
 use super::Set;
 use super::table::{Cell, MEAN, RowSpec, SLOWEST, Table, Value, template};
-use strandway_lab::report::reproduction::{ChartKind, Source};
+use strandway_report::reproduction::{ChartKind, Source};
 
 pub(super) const SET: Set = Set {
     name: "prime",

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use strandway_fabric::Measurements;
 use strandway_import::Problems;
-use strandway_lab::report::reproduction::{ChartRun, WATCH_EVERY};
 use strandway_lab::{Experiment, run as simulate};
+use strandway_report::reproduction::{ChartRun, WATCH_EVERY};
 use strandway_sim::Control;
 
 /// A cell, and the values that are needed from it.
@@ -35,7 +35,7 @@ impl Prepared {
         keep: bool,
         watch: impl Fn(&Experiment, Arc<Control>) -> W,
     ) -> Result<Ran, Problems> {
-        let mut experiment = self.cell.scenario(seed)?.check()?;
+        let mut experiment = strandway_lab::check(&self.cell.scenario(seed)?)?;
         if keep {
             experiment.plan.sample_every = Some(WATCH_EVERY);
         }

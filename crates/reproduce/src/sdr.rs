@@ -8,8 +8,8 @@ use super::Set;
 use super::modelled::{Modelled, scheme};
 use super::table::{Cell, RowSpec, Table, Value, template};
 use crate::model::Inquiry;
-use strandway_lab::propagation::Rule;
-use strandway_lab::report::reproduction::Source;
+use strandway_report::reproduction::Source;
+use strandway_scenario::propagation::Rule;
 
 pub(super) const SET: Set = Set {
     name: "sdr_rdma",

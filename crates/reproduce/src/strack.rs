@@ -5,7 +5,7 @@
 
 use super::Set;
 use super::table::{Cell, MEAN, RowSpec, SLOWEST, Table, Template, Value, template};
-use strandway_lab::report::reproduction::Source;
+use strandway_report::reproduction::Source;
 
 pub(super) const SET: Set = Set {
     name: "strack",

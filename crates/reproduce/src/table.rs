@@ -5,7 +5,7 @@ use super::modelled::Modelled;
 use std::collections::{BTreeMap, BTreeSet};
 use strandway_import::Problems;
 use strandway_lab::Scenario;
-use strandway_lab::report::reproduction::{Bound, ChartKind, Source};
+use strandway_report::reproduction::{Bound, ChartKind, Source};
 
 /// Tolerance of the slowest flow, and of values calculated from it, against a reference run. Sheets of STrack and
 /// PRIME.

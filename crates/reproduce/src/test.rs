@@ -2,7 +2,7 @@
 
 use super::Set;
 use super::table::{Cell, RowSpec, Table, Value, template};
-use strandway_lab::report::reproduction::Source;
+use strandway_report::reproduction::Source;
 
 pub(super) const SET: Set = Set { name: "test", about: "One row of each verdict", takes: "no time", table };
 

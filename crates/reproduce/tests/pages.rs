@@ -1,8 +1,8 @@
 //! Pages with published results next to ours: charts, tables in Markdown, and the page on validation.
 
-use strandway_lab::report;
-use strandway_lab::report::markdown::reproduced::{ids, inserted, turned};
-use strandway_lab::report::reproduction::Reproduction;
+use strandway_report as report;
+use strandway_report::markdown::reproduced::{ids, inserted, turned};
+use strandway_report::reproduction::Reproduction;
 use strandway_reproduce::choose;
 
 #[test]

@@ -22,12 +22,12 @@ use strandway_fabric::Topology;
 use strandway_fabric::quantity;
 use strandway_fabric::topology::Level;
 use strandway_import::Problems;
-use strandway_lab::reader::Sink;
 use strandway_lab::{Experiment, Scenario};
 use strandway_namespaces::line::Reorder;
 use strandway_namespaces::{lines_of, name_fits};
 use strandway_proto::profile::WireFormat;
 use strandway_proto::{Bytes, HostId, Rate, Span};
+use strandway_scenario::reader::Sink;
 use toml::Value;
 
 /// The rate that is assumed for an unshaped NIC. Measured: two cores move 10 Gb/s and more over three hops.
@@ -68,7 +68,7 @@ pub fn fabric_of(scenario: &Scenario, name: &str, options: &Options) -> Result<L
         sink.add("--name", "", e.0, "");
     }
     let scenario = rated(scenario, options)?;
-    let experiment = scenario.check()?;
+    let experiment = strandway_lab::check(&scenario)?;
     let topology = &experiment.plan.topology;
     let (shape, ports) = (*topology.shape(), &experiment.plan.ports);
     let file = |key: &str, value: &dyn fmt::Display, what: String, remedy: &str| sink.add(key, value, what, remedy);
@@ -220,7 +220,7 @@ fn set_rate(scenario: &mut Scenario, text: &str, sink: &Sink) -> Result<(), Prob
             return Err(Problems(sink.take()));
         }
     };
-    let planes = u64::from(scenario.check()?.plan.topology.planes());
+    let planes = u64::from(strandway_lab::check(scenario)?.plan.topology.planes());
     let bits = |rate: u64| Value::String(format!("{rate} bps"));
     let has_uplinks = scenario.table().get("fabric").is_some_and(|f| f.get("uplink_rate").is_some());
     let puts =

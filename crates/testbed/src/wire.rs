@@ -223,7 +223,7 @@ pub fn supported(experiment: &Experiment) -> Result<(), WireError> {
         return Err(no_switch_programs());
     }
     let listed =
-        experiment.collectives.iter().find(|plan| matches!(plan.execution, strandway_lab::plan::Execution::Listed(_)));
+        experiment.collectives.iter().find(|plan| matches!(plan.execution, strandway_scenario::Execution::Listed(_)));
     if let Some(plan) = listed.filter(|plan| plan.job.is_none()) {
         return no(format!(
             "the collective `{}` with algorithm = \"{}\" runs in the simulator only: write algorithm = \"ring\", or use \

@@ -1,12 +1,13 @@
 //! The same scenarios between real nodes over loopback.
 
 use std::time::Duration;
-use strandway_lab::{Experiment, Report, Scenario};
+use strandway_lab::{Experiment, Scenario};
 use strandway_testbed::wire::{self, Copying, WireError};
 use strandway_udp::{Config, Node, Waiting};
 
 fn experiment(text: &str) -> Experiment {
-    Scenario::from_text("test", text).expect("TOML").check().unwrap_or_else(|problems| panic!("{problems}"))
+    strandway_lab::check(&Scenario::from_text("test", text).expect("TOML"))
+        .unwrap_or_else(|problems| panic!("{problems}"))
 }
 
 fn open(experiment: &Experiment) -> impl Fn(u32) -> Result<Node, String> + Sync + '_ {
@@ -55,7 +56,7 @@ fn a_ring_all_reduce_runs_between_real_nodes() {
     let bytes: u64 = measured.connections.iter().map(|c| c.delivered_bytes).sum();
     let introductions = 4 * experiment.plan.connections.len() as u64;
     assert_eq!(bytes, experiment.plan.flows.iter().map(|f| f.bytes).sum::<u64>() + introductions, "every byte once");
-    let report = Report::new(&experiment, &measured, 0.1);
+    let report = strandway_lab::facts::report(&experiment, &measured, 0.1);
     assert_eq!(report.flows.finished, report.flows.total);
     assert!(report.collectives[0].busbw.is_some_and(|b| b > 0.0), "the same report is made of it");
 }

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use strandway_collective::Programs;
-use strandway_lab::{Experiment, scenario};
+use strandway_lab::{Experiment, Scenario, check};
 use strandway_sim::{Control, simulate_programs};
 use strandway_testbed::wire;
 use strandway_udp::{Config, Node};
@@ -93,7 +93,8 @@ fn median(play: impl FnOnce(&Maker)) -> (usize, f64) {
 type Maker = strandway_collective::programs::Maker<'static>;
 
 fn main() {
-    let experiment: Experiment = scenario::parse(SCENARIO).and_then(|s| s.check()).unwrap_or_else(|e| panic!("{e}"));
+    let experiment: Experiment =
+        Scenario::from_text("scenario", SCENARIO).and_then(|s| check(&s)).unwrap_or_else(|e| panic!("{e}"));
     let (trips, simulated) = median(|make| {
         let programs = Programs::new(&experiment.plan, &[]).with(make);
         simulate_programs(&experiment.plan, &programs, &Control::new());

@@ -3,7 +3,7 @@
 //! `cargo run -p custom-congestion` compares it with NSCC. CONTRIBUTING.md shows the part between the snippet marks.
 
 use std::sync::Arc;
-use strandway_lab::{Report, run, scenario};
+use strandway_lab::{Report, Scenario, check, run};
 use strandway_sim::Control;
 
 // snippet: begin
@@ -85,7 +85,7 @@ size = "2 MB"
 "#;
 
 fn simulate(congestion: Option<CongestionConfig>) -> Result<Report, strandway_import::Problems> {
-    let mut experiment = scenario::parse(SCENARIO)?.check()?;
+    let mut experiment = check(&Scenario::from_text("scenario", SCENARIO)?)?;
     if let Some(congestion) = congestion {
         Arc::make_mut(&mut experiment.plan.profiles[0]).congestion = congestion;
     }

@@ -2,9 +2,9 @@
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use std::path::PathBuf;
-use strandway_lab::propagation::Rule;
-use strandway_lab::report::answers::Vary;
+use strandway_report::answers::Vary;
 use strandway_reproduce::model::{Inquiry, Scheme};
+use strandway_scenario::propagation::Rule;
 
 const SDR_EXAMPLES: &str = "\
 A message is cut into chunks. A lost chunk is sent again, or rebuilt from parity. The table has the mean and the 99.9th percentile of

@@ -3,7 +3,8 @@
 use clap::{Args as ClapArgs, ValueEnum};
 use std::path::PathBuf;
 use strandway_lab::parse_span;
-use strandway_lab::search::{Effect, Part, Question};
+use strandway_lab::search::{Effect, Question};
+use strandway_report::search_result::Part;
 
 pub(super) const EXAMPLES: &str = "\
 Runs the scenario as it is, then once for each part, moment and effect, in parallel, and prints the worst failures

@@ -8,8 +8,8 @@ use crate::progress::{All, Bars, interrupted};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use strandway_lab::sweep::Failed;
-use strandway_lab::{Estimate, Kept, Results, Row, Rows, Scenario, Variant, report};
+use strandway_lab::{Estimate, Kept, Results, Scenario, Variant};
+use strandway_report::{self as report, Failed, Row, Rows};
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let scenario = load_several(&args.common)?;
@@ -21,7 +21,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<(), Failure> {
 fn load_several(common: &Common) -> Result<Scenario, Failure> {
     let scenario = load(common)?;
     if let Some(seed) = common.seed {
-        strandway_lab::sweep::seed_counts(&scenario, seed)?;
+        strandway_scenario::sweep::seed_counts(&scenario, seed)?;
     }
     Ok(scenario)
 }
@@ -206,14 +206,15 @@ pub(crate) fn rows(
 
 /// The common bar of these runs.
 pub(crate) fn all_of(bars: &Bars, variants: &[Variant]) -> All {
-    let hops = variants.iter().filter_map(|variant| variant.scenario.check().ok()).map(|e| e.expected_hops());
+    let hops =
+        variants.iter().filter_map(|variant| strandway_lab::check(&variant.scenario).ok()).map(|e| e.expected_hops());
     bars.all(variants.len(), hops.fold(0, u64::saturating_add))
 }
 
 /// How many of these runs go on at a time: as many as processors and memory allow, unless the user says it.
 pub(crate) fn simultaneous(variants: &[Variant], jobs: Option<u16>, force: bool) -> Result<usize, Failure> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let checked = variants.iter().filter_map(|v| v.scenario.check().ok());
+    let checked = variants.iter().filter_map(|v| strandway_lab::check(&v.scenario).ok());
     let (threads, estimates): (Vec<usize>, Vec<Estimate>) = checked.map(|e| (e.plan.threads, Estimate::of(&e))).unzip();
     let threads = threads.into_iter().max().unwrap_or(1);
     let wanted = jobs.map_or((processors / threads).max(1), usize::from);

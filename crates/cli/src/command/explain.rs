@@ -5,13 +5,13 @@ use crate::args::{ExplainArgs, ImportArgs};
 use crate::outputs::{print, terminal_width};
 use std::path::Path;
 use strandway_import::suggest;
-use strandway_lab::scenario::keys::{KeyRow, key_rows, key_sections, keys_named};
-use strandway_lab::{Scenario, report};
+use strandway_lab::Scenario;
 use strandway_proto::Profile;
 use strandway_proto::congestion::CongestionConfig;
 use strandway_proto::parameter::ParameterSet;
 use strandway_proto::path::PathConfig;
 use strandway_proto::reliability::ReliabilityConfig;
+use strandway_scenario::keys::{KeyRow, key_rows, key_sections, keys_named};
 
 pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     let text = match (args.name.as_deref(), &args.scenario) {
@@ -38,7 +38,7 @@ fn list() -> String {
     text.push_str(&row("Congestion controls, `[profile] congestion`", &CongestionConfig::NAMES));
     text.push_str(&row("Path selectors, `[profile] path`", &PathConfig::NAMES));
     text.push_str(&row("Reliabilities, `[profile] reliability`", &ReliabilityConfig::NAMES));
-    text.push_str(&row("Flow-size distributions, `[workload] sizes`", strandway_lab::plan::size_distributions()));
+    text.push_str(&row("Flow-size distributions, `[workload] sizes`", strandway_scenario::size_distributions()));
     text.push_str(&row("Sections of a scenario, with their keys", &key_sections()));
     text.push_str(
         "\n`strandway explain NAME` shows parameters or keys; `strandway explain job.recompute` shows one key;\n\
@@ -121,7 +121,7 @@ fn wrapped(text: &str, width: usize) -> String {
 /// The parameters of a profile, policy or distribution of this name; `None` if there is none.
 fn parameters(name: &str) -> Result<Option<String>, Failure> {
     if name.contains('/') || Profile::preset(name).is_some() {
-        let mut profile = strandway_lab::profile_named(name).map_err(Failure::Usage)?;
+        let mut profile = strandway_scenario::profile_named(name).map_err(Failure::Usage)?;
         let preset = name.split('/').next().unwrap_or(name);
         let mut text = format!("{name}: {}\n", Profile::summary(preset).unwrap_or_default());
         text.push_str(&format!(
@@ -151,7 +151,7 @@ fn parameters(name: &str) -> Result<Option<String>, Failure> {
         let groups = groups.into_iter().filter(|(group, _)| *group == name);
         return Ok(Some(groups.map(|(group, set)| table(group, set)).collect()));
     }
-    Ok(strandway_lab::plan::size_distribution(name))
+    Ok(strandway_scenario::size_distribution(name))
 }
 
 /// All names that have an explanation, but keys.
@@ -161,7 +161,7 @@ pub(crate) fn names() -> Vec<&'static str> {
         &CongestionConfig::NAMES,
         &PathConfig::NAMES,
         &ReliabilityConfig::NAMES,
-        strandway_lab::plan::size_distributions(),
+        strandway_scenario::size_distributions(),
         &["transport"],
         &key_sections(),
     ]
@@ -192,6 +192,6 @@ fn fabric(args: &ExplainArgs, path: &Path) -> Result<String, Failure> {
     for change in &args.set {
         scenario.set(change)?;
     }
-    let experiment = scenario.check()?;
-    Ok(report::text::fabric(&experiment))
+    let experiment = strandway_lab::check(&scenario)?;
+    Ok(strandway_lab::fabric_values(&experiment))
 }

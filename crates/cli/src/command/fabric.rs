@@ -20,8 +20,8 @@ use strandway_fabric::localise::Suspicion;
 use strandway_fabric::loss::Burst;
 use strandway_fabric::multicast::GroupAddress;
 use strandway_fabric::usid::Element;
-use strandway_lab::{Report, Row, report};
 use strandway_proto::Rate;
+use strandway_report::{self as report, Report, Row};
 use strandway_sim::Control;
 use strandway_testbed::linux::line::{Line, Losses};
 use strandway_testbed::linux::{self, Copied, Copying, FOLDER, LinuxError, Options, Probed, Running, Up};
@@ -121,7 +121,7 @@ fn up(args: &FabricUpArgs) -> Result<(), Failure> {
     for note in &fabric.notes {
         show(&format!("not as simulated: {note}\n"));
     }
-    let plan = scenario.check()?.plan;
+    let plan = strandway_lab::check(&scenario)?.plan;
     if plan.faults.iter().any(|fault| !linux::is_carried(&plan.topology, fault)) {
         show(
             "faults: the scenario's faults happen only in `strandway fabric run`; use `strandway fabric fail` for others\n",
@@ -150,7 +150,7 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     }
     // Both runs use the fabric as built.
     let scenario = linux::rated(&load(common)?, &options)?;
-    let experiment = scenario.check()?;
+    let experiment = strandway_lab::check(&scenario)?;
     wire::supported(&experiment).map_err(|error| Failure::Usage(format!("{}: {error}", scenario.file())))?;
     let mut outputs = Outputs::open(Wanted::of(common), &scenario.inputs())?;
     let fabric = linux::fabric_of(&scenario, name, &Options { rate: None, ..options })?;
@@ -200,7 +200,7 @@ fn run(args: &FabricRunArgs) -> Result<(), Failure> {
     if let Some(late) = late {
         notes.push(format!("faults: they began and ended up to {} ms after their times", late.as_millis()));
     }
-    let wire = Report::of_namespaces(&experiment, &measured, wall, &notes);
+    let wire = strandway_lab::facts::report_of_namespaces(&experiment, &measured, wall, &notes);
     if args.both {
         let simulated = strandway_lab::run(&experiment, &Control::new()).report;
         let row = |label: &str, report| Row { label: label.into(), set: BTreeMap::new(), report };

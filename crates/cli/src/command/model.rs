@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::args::{ModelArgs, ModelOf, SdrArgs};
 use crate::outputs::{Outputs, Wanted};
-use strandway_lab::report;
+use strandway_report as report;
 use strandway_reproduce::model;
 
 pub(crate) fn model(args: &ModelArgs) -> Result<(), Failure> {

@@ -5,9 +5,9 @@ use crate::args::ReproduceArgs;
 use crate::outputs::{Outputs, Wanted, print};
 use crate::progress::{Bars, interrupted};
 use std::path::Path;
-use strandway_lab::report;
-use strandway_lab::report::markdown;
-use strandway_lab::report::reproduction::Verdict;
+use strandway_report as report;
+use strandway_report::markdown;
+use strandway_report::reproduction::Verdict;
 
 /// Limit on the missed rows that are named at the end.
 const NAMED: usize = 5;

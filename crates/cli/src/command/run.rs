@@ -6,7 +6,8 @@ use crate::args::RunArgs;
 use crate::outputs::{Outputs, Wanted, complain, print};
 use crate::progress::Bars;
 use std::sync::Arc;
-use strandway_lab::{Estimate, pcap, report, trace};
+use strandway_lab::{Estimate, facts, pcap, trace};
+use strandway_report as report;
 use strandway_sim::Control;
 
 /// If the estimate is above this many seconds, it is printed before the run.
@@ -17,7 +18,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if args.flows.is_some() {
         scenario.keep_rows();
     }
-    let mut experiment = scenario.check()?;
+    let mut experiment = strandway_lab::check(&scenario)?;
     let estimate = Estimate::of(&experiment);
     let threads = experiment.plan.threads;
     if args.estimate {
@@ -84,7 +85,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         }
     }
     if let Some(output) = outputs.flows.take() {
-        output.finish(report::csv::flows(&experiment, &outcome.measurements).as_bytes())?;
+        output.finish(report::csv::flows(facts::flow_rows(&experiment, &outcome.measurements)).as_bytes())?;
     }
     check_expectations([("", report)])
 }

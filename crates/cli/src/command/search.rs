@@ -8,14 +8,16 @@ use crate::outputs::{Outputs, Wanted, complain};
 use crate::progress::{Bars, interrupted};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use strandway_lab::search::{Ended, Found, search};
-use strandway_lab::{Kept, Results, Row, Scenario, Variant};
+use strandway_lab::search::{Ended, search};
+use strandway_lab::{Kept, Results, Scenario, Variant};
+use strandway_report::search_result::Found;
+use strandway_report::{Row, html, text};
 
 pub(crate) fn run(args: &SearchArgs) -> Result<(), Failure> {
     let mut changes = args.set.clone();
     changes.extend(args.seed.map(|seed| format!("run.seed={seed}")));
     let scenario = load_with(&args.scenario, &changes)?;
-    scenario.check()?;
+    strandway_lab::check(&scenario)?;
     let wanted = Wanted { json: args.json.as_ref(), html: args.html.as_ref(), quiet: args.quiet, ..Wanted::default() };
     let mut outputs = Outputs::open(wanted, &scenario.inputs())?;
     if let Some(folder) = &args.out {
@@ -36,10 +38,10 @@ pub(crate) fn run(args: &SearchArgs) -> Result<(), Failure> {
         Ended::Wrong(problems) => Failure::from(problems),
         Ended::Stopped(failure) => failure,
     })?;
-    outputs.show(&found.text(args.top, outputs.width()));
+    outputs.show(&text::search_result(&found, args.top, outputs.width()));
     outputs.json(|| found.to_json())?;
     if let Some(output) = outputs.html.take() {
-        output.finish(found.html().as_bytes())?;
+        output.finish(html::search_result(&found).as_bytes())?;
     }
     match &args.out {
         Some(folder) => write(&found, args, &scenario, folder),
@@ -98,7 +100,7 @@ impl Runner<'_> {
     /// Runs `left`, whose places among all rows are `places`.
     fn make(&self, left: &[Variant], places: &[usize], keys: &[String], rows: &mut [Made]) -> Result<(), Failure> {
         let jobs = simultaneous(left, self.args.jobs, self.args.force)?;
-        let hops = left[0].scenario.check().map_or(0, |experiment| experiment.expected_hops());
+        let hops = strandway_lab::check(&left[0].scenario).map_or(0, |experiment| experiment.expected_hops());
         let all = self.bars.all(left.len(), hops.saturating_mul(left.len() as u64));
         let watch = |_: usize, experiment: &_, control| (self.bars.watch("", experiment, control), all.one(experiment));
         let made: Mutex<(&mut [Made], Option<String>)> = Mutex::new((rows, None));

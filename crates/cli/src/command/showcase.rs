@@ -6,7 +6,8 @@ use crate::command::compare::rows;
 use crate::outputs::{finish, open_here, print, terminal_width};
 use std::path::Path;
 use std::time::Instant;
-use strandway_lab::{Scenario, report};
+use strandway_lab::Scenario;
+use strandway_report as report;
 
 /// The scenario, the same as in the repository.
 const SCENARIO: &str = include_str!("../showcase.toml");
@@ -22,7 +23,7 @@ pub(crate) fn showcase() -> Result<(), Failure> {
     let scenario = Scenario::from_text("showcase.toml", SCENARIO)?;
     let output = open_here(Path::new(PAGE))?;
     let variants = strandway_lab::compare(&scenario, &PROFILES.map(String::from))?;
-    let experiment = scenario.check()?;
+    let experiment = strandway_lab::check(&scenario)?;
     let topology = &experiment.plan.topology;
     print(&format!(
         "Strandway showcase: {} hosts at {}, {} leaves and {} spines; every host sends {} to another one.\n\n",
@@ -48,7 +49,7 @@ pub(crate) fn showcase() -> Result<(), Failure> {
     check_expectations(rows.iter().map(|row| (row.label.as_str(), &row.report)))
 }
 
-fn finding(rows: &[strandway_lab::Row]) -> String {
+fn finding(rows: &[strandway_report::Row]) -> String {
     let text = report::html::headline(rows);
     if text.is_empty() { text } else { format!("\n{text}\n") }
 }

@@ -1,11 +1,11 @@
 //! Finds failures that leave no path between some hosts: no transport survives them, so they say nothing about one.
 
-use crate::plan::Experiment;
 use std::collections::BTreeSet;
 use strandway_fabric::LinkId;
 use strandway_fabric::fault::FaultKind;
 use strandway_proto::HostId;
 use strandway_proto::units::Time;
+use strandway_scenario::Experiment;
 
 /// True if some hosts cannot reach each other without `failed` links and the links that are down for good in the
 /// experiment. A plane's switches forward within their plane, and hosts forward nothing.

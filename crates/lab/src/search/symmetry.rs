@@ -7,11 +7,11 @@
 //! that this looks at, which excludes seeds, hashes, and noise of compute times. Planes count as alike unless faults
 //! tell them apart.
 
-use crate::plan::{Execution, Experiment};
 use std::collections::BTreeMap;
 use strandway_collective::{Between, Operation};
 use strandway_fabric::{LinkId, NodeId, Topology};
 use strandway_proto::HostId;
+use strandway_scenario::{Execution, Experiment};
 
 /// Limit on the rounds of the refinement: ours. Colours settle within a few diameters of the fabric.
 const ROUNDS_MAX: usize = 64;
@@ -238,11 +238,11 @@ fn faults(experiment: &Experiment) -> BTreeMap<LinkId, u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario;
 
     /// Classes of nodes by tier: hosts, leaves, spines, cores.
     fn classes(text: &str) -> [usize; 4] {
-        let experiment = scenario::parse(text).expect("TOML").check().unwrap_or_else(|e| panic!("{e}"));
+        let experiment =
+            crate::check(&strandway_scenario::parse(text).expect("TOML")).unwrap_or_else(|e| panic!("{e}"));
         let colours = Colours::of(&experiment);
         let topology = &experiment.plan.topology;
         let mut found: [Vec<u64>; 4] = Default::default();

@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 use strandway_import::Problems;
-use strandway_lab::{Experiment, Outcome, run, scenario};
+use strandway_lab::{Experiment, Outcome, run};
+use strandway_scenario::parse;
 use strandway_sim::Control;
 
 /// Eight hosts per leaf at 400 Gb/s, 500 ns per link.
@@ -29,11 +30,11 @@ pub fn acknowledged(bytes: u64) -> f64 {
 }
 
 pub fn check(text: &str, sets: &[&str]) -> Result<Experiment, Problems> {
-    let mut scenario = scenario::parse(text).expect("TOML");
+    let mut scenario = parse(text).expect("TOML");
     for set in sets {
         scenario.set(set).unwrap_or_else(|e| panic!("{e}"));
     }
-    scenario.check()
+    strandway_lab::check(&scenario)
 }
 
 /// Runs a scenario on 1, 2 and 7 threads, which must give the same digest.

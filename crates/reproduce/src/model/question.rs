@@ -3,8 +3,8 @@
 use super::{Inquiry, Scheme, best_of, ring};
 use strandway_fabric::quantity::{self, QuantityError};
 use strandway_import::{Problem, Problems};
-use strandway_lab::report::answers::{Answer, SchemeFacts, Vary};
 use strandway_proto::repair::model::{Completion, Effort, Fallback, LOSS_MAX, Transfer, chunk_loss};
+use strandway_report::answers::{Answer, SchemeFacts, Vary};
 
 /// The default round trip: 3,750 km by the paper's rule.
 const RTT_US: f64 = 25_000.0;

@@ -14,7 +14,7 @@ fn fabric() -> LinuxFabric {
 }
 
 fn of(text: &str, sets: &[&str], options: &Options) -> Result<LinuxFabric, Problems> {
-    let mut scenario = strandway_lab::scenario::parse(text).expect("TOML");
+    let mut scenario = strandway_scenario::parse(text).expect("TOML");
     for set in sets {
         scenario.set(set).expect("a key");
     }
@@ -102,7 +102,7 @@ fn fabrics_beyond_namespaces_are_refused_with_a_remedy() {
         let problems = of(TREE, &[set], &no()).expect_err(said);
         assert!(problems.to_string().contains(said), "{set}: {problems}");
     }
-    let scenario = strandway_lab::scenario::parse(TWO_PLANES).expect("TOML");
+    let scenario = strandway_scenario::parse(TWO_PLANES).expect("TOML");
     for name in ["", "a/b", "..", "a b", "abcdefghijklmnopqrstu"] {
         assert!(fabric_of(&scenario, name, &no()).is_err(), "{name}");
     }
@@ -114,8 +114,8 @@ fn faults_of_a_scenario_become_failures_of_links_and_directions() {
         "{TWO_PLANES}[[faults]]\nlink = \"leaf0.p0->spine1.p0\"\nkind = \"degrade\"\nfraction = 0.25\nat = \"1 ms\"\nuntil = \"3 ms\"\n\
          [[faults]]\nbetween = [\"leaf1.p0\", \"spine0.p0\"]\nkind = \"loss\"\nprobability = 0.02\nburst = 8\nat = \"2 ms\"\n"
     );
-    let experiment =
-        strandway_lab::scenario::parse(&text).expect("TOML").check().unwrap_or_else(|problems| panic!("{problems}"));
+    let experiment = strandway_lab::check(&strandway_scenario::parse(&text).expect("TOML"))
+        .unwrap_or_else(|problems| panic!("{problems}"));
     let moments = moments(&fabric(), &experiment.plan.topology, &experiment.plan.faults).expect("all can happen");
     let broken: Vec<(u64, Vec<String>)> =
         moments.iter().map(|m| (m.at.0 / 1_000_000_000, m.broken.0.iter().map(Target::to_string).collect())).collect();
@@ -171,7 +171,7 @@ fn the_scenario_of_the_repository_can_be_built() {
     assert_eq!((fabric.nodes().len(), fabric.host_rate), (12, Some(500_000_000)));
     assert!(!fabric.notes.iter().any(|note| note.starts_with("ECN")), "it asks for none: {:?}", fabric.notes);
     // And the simulator runs it.
-    let experiment = scenario.check().expect("it is right");
+    let experiment = strandway_lab::check(&scenario).expect("it is right");
     let report = strandway_lab::run(&experiment, &strandway_sim::Control::new()).report;
     assert!(report.expect.iter().all(|bound| bound.met), "{:?}", report.expect);
 }
@@ -299,11 +299,11 @@ fn impossible_delay_lines_are_refused() {
 
 #[test]
 fn losses_of_long_links_are_the_lines_business_and_other_faults_there_are_refused() {
-    let scenario = strandway_lab::scenario::parse(TWO_SITES).expect("TOML");
-    let plan = scenario.check().expect("a scenario").plan;
+    let scenario = strandway_scenario::parse(TWO_SITES).expect("TOML");
+    let plan = strandway_lab::check(&scenario).expect("a scenario").plan;
     assert!(plan.faults.iter().all(|fault| is_carried(&plan.topology, fault)) && !plan.faults.is_empty());
     let down = format!("{TWO_SITES}\n[[faults]]\nlink = \"site0.p0->site1.p0\"\nkind = \"down\"\n");
-    let plan = strandway_lab::scenario::parse(&down).expect("TOML").check().expect("a scenario").plan;
+    let plan = strandway_lab::check(&strandway_scenario::parse(&down).expect("TOML")).expect("a scenario").plan;
     let fabric = of(TWO_SITES, &[], &Options::default()).expect("a fabric");
     let said = moments(&fabric, &plan.topology, &plan.faults[..1]).expect_err("no such fault");
     assert!(said.contains("site0.p0->site1.p0 is a long link"), "{said}");

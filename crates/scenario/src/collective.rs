@@ -1,0 +1,436 @@
+//! Workloads that are collectives: reads their keys from a scenario, and places their ranks on hosts.
+
+mod bounds;
+mod over_servers;
+mod placement;
+
+use super::job::Wish;
+use super::maker::{CHANNELS_MAX, MESSAGES_MAX, Maker, ROWS_MAX, fits};
+use super::plans::{CollectivePlan, Execution};
+use super::{fsdp, multicast, switch};
+use crate::reader::Section;
+use crate::scenario::Scenario;
+use placement::Placed;
+use std::ops::Range;
+use std::sync::Arc;
+use strandway_collective::{
+    Algorithm, BroadcastTree, Collective, Group, Placement, Rank, Recipe, RecipeCollective, RecipeError, Schedule,
+    ScheduleError,
+};
+use strandway_fabric::plan::Start;
+use strandway_import::trace::Kind;
+use strandway_proto::HostId;
+use strandway_proto::units::{Bytes, Span, Time};
+
+/// The keys of a collective in a scenario.
+#[derive(Clone, Debug)]
+pub(crate) struct CollectiveKeys {
+    way: Way,
+    /// How it runs over servers with several GPUs, if it can.
+    over: Option<(Kind, Wish)>,
+    /// Whether it is to use the links inside servers, if the scenario says so.
+    servers: Option<bool>,
+    ranks: Option<u32>,
+    group: Option<u32>,
+    parts: u32,
+    placement: Placed,
+}
+
+/// The recipe of a collective.
+#[derive(Clone, Debug)]
+enum RecipeOf {
+    /// For a number of ranks, cut into parts.
+    Made(fn(u32, u32) -> Result<Recipe, RecipeError>),
+    /// From a file, for as many ranks as the file has.
+    File(Arc<Recipe>),
+}
+
+/// The way in which a collective is executed.
+#[derive(Clone, Debug)]
+enum Way {
+    /// Messages that wait for each other, given by a schedule.
+    Schedule(Algorithm),
+    /// By multicast.
+    Multicast(multicast::MulticastKeys),
+    /// A broadcast over a tree of messages from this rank.
+    Tree(BroadcastTree, u32),
+    /// Messages from a table.
+    Recipe(RecipeOf),
+    /// Switches add gradients: once, or in training jobs.
+    InNetwork(switch::SwitchKeys),
+    /// A training job that gathers and scatters layer by layer.
+    Sharded(fsdp::FsdpKeys),
+}
+
+impl Maker<'_> {
+    /// A collective of the job that is being made: what it is and its algorithm, its ranks and bytes. It has no name
+    /// yet, and its messages are counted.
+    pub(super) fn of_job(
+        &self,
+        (kind, algorithm): (Collective, &str),
+        (ranks, bytes): (u32, u64),
+        execution: Execution,
+        bound: Span,
+    ) -> CollectivePlan {
+        CollectivePlan {
+            name: String::new(),
+            group: None,
+            kind,
+            algorithm: algorithm.into(),
+            ranks,
+            bytes,
+            execution,
+            placement: String::new(),
+            class: self.class,
+            messages: 0..0,
+            tallied: true,
+            bound,
+            job: Some(self.traffic.jobs.len() as u32),
+        }
+    }
+}
+
+/// Reads the keys that only collectives have.
+pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size: Bytes) -> Option<CollectiveKeys> {
+    let many = |key: &'static str, most: u32| section.count(key, 1, u64::from(most)).map(|n| n as u32);
+    let most = strandway_import::HOSTS_MAX as u32;
+    let schedule = Way::Schedule;
+    let way = match kind {
+        _ if section.text_is("algorithm", "msccl") => Way::Recipe(RecipeOf::File(msccl(section, scenario, kind)?)),
+        "all-to-all" => schedule(Algorithm::AllToAll { window: many("window", most).unwrap_or(4) }),
+        "training" => Way::InNetwork(switch::read_training(section, size)),
+        "fsdp" => Way::Sharded(fsdp::read(section)),
+        "all-reduce" => match section.choice("algorithm", &["ring", "tree", "halving-doubling", "in-network", "msccl"])
+        {
+            Some("tree") => Way::Recipe(RecipeOf::Made(Recipe::tree)),
+            Some("in-network") => Way::InNetwork(switch::read_collective(section, false)),
+            Some("halving-doubling") => schedule(Algorithm::HalvingDoubling),
+            _ => schedule(Algorithm::RingAllReduce),
+        },
+        "broadcast" => match multicast::read_broadcast(section) {
+            (Some(tree), root) => Way::Tree(tree, root),
+            (None, root) => Way::Multicast(multicast::read(section, Some(root))),
+        },
+        "reduce-scatter" => match section.choice("algorithm", &["ring", "pat", "in-network", "msccl"]) {
+            Some("pat") => Way::Recipe(RecipeOf::Made(Recipe::pat_reduce_scatter)),
+            Some("in-network") => Way::InNetwork(switch::read_collective(section, true)),
+            _ => schedule(Algorithm::RingReduceScatter),
+        },
+        _ => {
+            match section.choice("algorithm", &["ring", "pat", "recursive-doubling", "linear", "multicast", "msccl"]) {
+                Some("pat") => Way::Recipe(RecipeOf::Made(Recipe::pat_all_gather)),
+                Some("recursive-doubling") => schedule(Algorithm::RecursiveDoubling),
+                Some("linear") => schedule(Algorithm::LinearAllGather),
+                Some("multicast") => Way::Multicast(multicast::read(section, None)),
+                _ => schedule(Algorithm::RingAllGather),
+            }
+        }
+    };
+    let whole = matches!(
+        way,
+        Way::Schedule(Algorithm::AllToAll { .. } | Algorithm::RecursiveDoubling)
+            | Way::Multicast(_)
+            | Way::InNetwork(_)
+            | Way::Sharded(_)
+    );
+    let over = over(kind, &way);
+    let servers = section.flag("servers");
+    let parts = if whole { None } else { many("pipeline", 256) };
+    let ranks = section.count("ranks", 2, u64::from(most)).map(|n| n as u32);
+    if ranks.is_some() && section.has("hosts") {
+        section.wrong("hosts", "is given together with `ranks`", "write one of the two");
+    }
+    let group = many("group", most);
+    let placement = placement::read(section, scenario)?;
+    Some(CollectiveKeys { way, over, servers, ranks, group, parts: parts.unwrap_or(1), placement })
+}
+
+/// How a collective runs over the rails of servers and the links inside them; `None` if it has no such form.
+fn over(kind: &str, way: &Way) -> Option<(Kind, Wish)> {
+    let made = matches!(way, Way::Recipe(RecipeOf::Made(_)));
+    match (kind, way) {
+        ("all-reduce", Way::Schedule(Algorithm::RingAllReduce)) => Some((Kind::AllReduce, Wish::Ring)),
+        ("all-reduce", _) if made => Some((Kind::AllReduce, Wish::Tree)),
+        ("all-gather", Way::Schedule(Algorithm::RingAllGather)) => Some((Kind::AllGather, Wish::Ring)),
+        ("all-gather", _) if made => Some((Kind::AllGather, Wish::Pat)),
+        ("reduce-scatter", Way::Schedule(_)) => Some((Kind::ReduceScatter, Wish::Ring)),
+        ("reduce-scatter", _) if made => Some((Kind::ReduceScatter, Wish::Pat)),
+        ("all-to-all", Way::Schedule(_)) => Some((Kind::AllToAll, Wish::Ring)),
+        _ => None,
+    }
+}
+
+/// The algorithm of MSCCL that `file` names.
+fn msccl(section: &Section<'_>, scenario: &Scenario, kind: &str) -> Option<Arc<Recipe>> {
+    let Some(name) = section.text("file") else {
+        if !section.has("file") {
+            let remedy = "name an algorithm of MSCCL: file = \"FILE.xml\"";
+            section.sink.add(&section.path("file"), "", "is missing", remedy);
+        }
+        return None;
+    };
+    match scenario.read(&name).and_then(|(file, text)| strandway_import::msccl::parse(&file, &text)) {
+        Ok(made) if made.recipe.collective().name() != kind.replace('-', "") => {
+            let what = format!("computes {}, and the workload is {kind}", made.recipe.collective().name());
+            section.wrong("file", what, "correct kind, or name another file");
+            None
+        }
+        Ok(made) => Some(Arc::new(made.recipe)),
+        Err(problems) => {
+            section.sink.extend(problems.0);
+            None
+        }
+    }
+}
+
+impl Maker<'_> {
+    /// Makes all groups of a collective workload. `limit` is its key `hosts`.
+    pub(super) fn collectives(&mut self, written: &CollectiveKeys, limit: Option<u32>) {
+        if self.runs_on_servers(written) {
+            return self.over_servers(written, limit);
+        }
+        let there = self.context.topology.hosts();
+        let listed = match &written.placement.placement {
+            Placement::List(list) => Some(list.len() as u32),
+            _ => None,
+        };
+        let ranks = written.ranks.or(limit).or(listed).unwrap_or(there);
+        let Some(hosts) = self.place(&written.placement, ranks) else { return };
+        self.placed = hosts.clone();
+        let size = written.group.unwrap_or(ranks);
+        if size < 2 || size > ranks {
+            let what = format!("must be between 2 and the {ranks} hosts");
+            return self.complain(if written.group.is_some() { "group" } else { "ranks" }, size, what, "correct it");
+        }
+        if !ranks.is_multiple_of(size) {
+            let what = format!("does not divide the {ranks} hosts");
+            return self.complain("group", size, what, "choose a divisor, or set `ranks`");
+        }
+        let bytes = self.workload.common.size.0;
+        let groups = ranks / size;
+        let name = |group: u32| match groups {
+            1 => (self.workload.class.clone(), None),
+            _ => (format!("{}/{group}", self.workload.class), Some(group)),
+        };
+        let algorithm = match &written.way {
+            Way::Schedule(algorithm) => *algorithm,
+            other => {
+                if fits(self.context.rate, Bytes(bytes.saturating_mul(u64::from(size)))).is_none() {
+                    return self.complain("size", Bytes(bytes), "takes longer than a run can last", "write less");
+                }
+                for (group, hosts) in (0u32..).zip(hosts.chunks(size as usize)) {
+                    let placement = written.placement.name.clone();
+                    match other {
+                        Way::Recipe(make) => {
+                            let made = match make {
+                                RecipeOf::Made(make) => make(size, written.parts).map(Arc::new),
+                                RecipeOf::File(recipe) => Ok(Arc::clone(recipe)),
+                            };
+                            let recipe = match made {
+                                Ok(recipe) if recipe.ranks() != size => {
+                                    let what = format!("is not the number of GPUs in the file, {}", recipe.ranks());
+                                    return self.complain("ranks", size, what, "write that number, or a file for more");
+                                }
+                                Ok(recipe) => recipe,
+                                Err(error) => {
+                                    return self.complain("ranks", size, error, "write fewer, or algorithm = \"ring\"");
+                                }
+                            };
+                            // The size of an all-to-all is that of one message.
+                            let copies = if recipe.collective() == Collective::AllToAll { size } else { 1 };
+                            let whole = bytes.saturating_mul(u64::from(copies));
+                            self.follow(&recipe, whole, hosts, name(group), &placement);
+                        }
+                        Way::Multicast(keys) => self.multicast(keys, bytes, hosts, name(group), placement),
+                        Way::Tree(tree, root) => {
+                            self.broadcast((*tree, *root, written.parts), hosts, name(group), placement);
+                        }
+                        Way::InNetwork(keys) => self.in_network(keys, bytes, hosts, name(group), placement),
+                        Way::Sharded(keys) => self.fsdp(keys, hosts, name(group), &placement),
+                        Way::Schedule(_) => {}
+                    }
+                }
+                return;
+            }
+        };
+        // The size of an all-to-all is that of one message.
+        let copies = if matches!(algorithm, Algorithm::AllToAll { .. }) { size } else { 1 };
+        let whole = bytes.saturating_mul(u64::from(copies));
+        if fits(self.context.rate, Bytes(whole)).is_none() {
+            return self.complain("size", Bytes(bytes), "takes longer than a run can last", "write less");
+        }
+        let schedule = match Schedule::new(algorithm, size, whole, written.parts) {
+            Ok(schedule) => schedule,
+            Err(error) => {
+                let remedy = match error {
+                    ScheduleError::NotAPowerOfTwo | ScheduleError::CannotDouble => {
+                        format!("write {}, or algorithm = \"ring\"", 1 << size.ilog2())
+                    }
+                    _ => "write fewer".to_string(),
+                };
+                return self.complain(if written.group.is_some() { "group" } else { "ranks" }, size, error, remedy);
+            }
+        };
+        let flows = u64::from(ranks) * u64::from(schedule.messages()) * u64::from(self.workload.common.connections);
+        let tallied =
+            !self.context.rows && self.workload.ordered.is_none() && self.traffic.flows.len() as u64 + flows > ROWS_MAX;
+        if !tallied && !self.room(flows) {
+            return;
+        }
+        if tallied && !self.without_rows(flows) {
+            return;
+        }
+        let channels = u64::from(ranks) * u64::from(schedule.peers()) * u64::from(self.workload.common.connections);
+        // Entries in the table of messages name connections of the plan, so connections open on demand only without
+        // such entries.
+        let on_demand = tallied && channels > CHANNELS_MAX;
+        for (group, hosts) in (0u32..).zip(hosts.chunks(size as usize)) {
+            let (placed, messages) = self.group(&schedule, hosts, (tallied, on_demand));
+            self.traffic.groups.push(placed);
+            let (name, group) = name(group);
+            let bound = self.bound(&schedule, hosts);
+            let placement = written.placement.name.clone();
+            let class = self.class;
+            self.traffic.collectives.push(CollectivePlan {
+                name,
+                group,
+                kind: algorithm.collective(),
+                algorithm: algorithm.name().into(),
+                ranks: size,
+                bytes: whole,
+                execution: Execution::Schedule(self.traffic.groups.len() - 1),
+                placement,
+                class,
+                messages,
+                tallied,
+                bound,
+                job: None,
+            });
+        }
+    }
+
+    /// Checks that there are numbers for this many more messages without entries. Reports a problem if not.
+    pub(super) fn without_rows(&mut self, messages: u64) -> bool {
+        self.traffic.tallied += messages;
+        let fits = self.traffic.tallied <= MESSAGES_MAX;
+        if !fits {
+            let remedy = "lower hosts, ranks, pipeline, iterations or connections";
+            self.context.sink.add(&self.workload.section, "", "makes more than 4 billion messages", remedy);
+        }
+        fits
+    }
+
+    /// Places one collective on these hosts: makes its connections and, unless it is `tallied`, an entry for every
+    /// message and every piece.
+    pub(super) fn group(&mut self, schedule: &Schedule, hosts: &[HostId], how: (bool, bool)) -> (Group, Range<usize>) {
+        let (tallied, on_demand) = how;
+        let first = self.traffic.messages.len();
+        let starts = hosts.iter().map(|_| self.moment(self.workload.common.start)).collect();
+        let group = Group {
+            schedule: *schedule,
+            hosts: hosts.to_vec(),
+            starts,
+            connections: self.workload.common.connections,
+            first_message: self.traffic.flows.len() as u32,
+            first_channel: self.traffic.connections.len() as u32,
+            on_demand,
+            profile: self.profile,
+            number: self.traffic.groups.len() as u32,
+        };
+        if on_demand {
+            return (group, first..first);
+        }
+        if tallied {
+            for rank in (0..schedule.ranks()).map(Rank) {
+                for peer in 0..schedule.peers() {
+                    let to = schedule.send(rank, peer * schedule.parts()).to;
+                    self.open(hosts[rank.0 as usize].0, hosts[to.0 as usize].0);
+                }
+            }
+            return (group, first..first);
+        }
+        let (ranks, each) = (schedule.ranks(), schedule.messages() as usize);
+        self.traffic.messages.reserve(ranks as usize * each);
+        self.traffic.flows.reserve(ranks as usize * each * group.pieces() as usize);
+        for rank in (0..ranks).map(Rank) {
+            let mut opened = 0;
+            for send in schedule.sends(rank) {
+                if schedule.peer(send.place.step) == opened {
+                    self.open(hosts[rank.0 as usize].0, hosts[send.to.0 as usize].0);
+                    opened += 1;
+                }
+                let over = group.channel(rank, &send, 0).number;
+                self.post(over..over + group.pieces(), Bytes(send.bytes), Start::Program, None);
+            }
+        }
+        (group, first..self.traffic.messages.len())
+    }
+
+    /// Adds a collective of the workload that follows a recipe.
+    fn follow(
+        &mut self,
+        recipe: &Arc<Recipe>,
+        bytes: u64,
+        hosts: &[HostId],
+        (name, group): (String, Option<u32>),
+        placement: &str,
+    ) {
+        let Some(place) = self.listed(recipe, bytes, hosts, None) else { return };
+        let starts = hosts.iter().map(|_| self.moment(self.workload.common.start)).collect();
+        self.traffic.listed[place].starts = starts;
+        let bound = self.bound_of(&self.traffic.listed[place]);
+        self.traffic.collectives.push(CollectivePlan {
+            name,
+            group,
+            kind: recipe.collective(),
+            algorithm: recipe.name().to_string(),
+            ranks: recipe.ranks(),
+            bytes,
+            execution: Execution::Listed(place),
+            placement: placement.to_string(),
+            class: self.class,
+            messages: 0..0,
+            tallied: true,
+            bound,
+            job: None,
+        });
+    }
+
+    /// Places a collective that follows a recipe, with the connections of an earlier one of the same recipe and hosts,
+    /// or with its own. Returns its index.
+    pub(super) fn listed(
+        &mut self,
+        recipe: &Arc<Recipe>,
+        bytes: u64,
+        hosts: &[HostId],
+        earlier: Option<usize>,
+    ) -> Option<usize> {
+        let connections = self.workload.common.connections;
+        let first_channel = match earlier {
+            Some(earlier) => self.traffic.listed[earlier].first_channel,
+            None => {
+                let first = self.traffic.connections.len() as u32;
+                for &(from, to) in recipe.channels() {
+                    self.open(hosts[from as usize].0, hosts[to as usize].0);
+                }
+                first
+            }
+        };
+        let made = RecipeCollective {
+            recipe: Arc::clone(recipe),
+            bytes,
+            hosts: hosts.to_vec(),
+            starts: vec![Time::NEVER; hosts.len()],
+            connections,
+            first_message: 0,
+            first_channel,
+            profile: self.profile,
+            pieces: RecipeCollective::pieces_for(recipe, bytes, connections),
+        };
+        if !self.without_rows(made.messages()) {
+            return None;
+        }
+        self.traffic.listed.push(made);
+        Some(self.traffic.listed.len() - 1)
+    }
+}

@@ -1,0 +1,238 @@
+//! A scenario that has been checked: the simulator's plan, and further facts for reports.
+
+mod hops;
+
+use crate::expect::Bound;
+use crate::fabric::Derived;
+use crate::faults::FaultNote;
+use crate::ideal_fct::Alone;
+use crate::plans::JobPlan;
+use crate::plans::Message;
+use crate::plans::{CollectivePlan, Execution};
+use crate::run;
+use std::sync::Arc;
+use strandway_collective::{Group, Multicast, Pipe, Programs, RecipeCollective, ScriptedJob};
+use strandway_fabric::plan::Start;
+use strandway_fabric::tally::Tally;
+use strandway_fabric::{Measurements, Plan};
+use strandway_proto::units::{Span, Time};
+use strandway_proto::{HostId, Profile};
+use strandway_report::Origin;
+use strandway_switch::Aggregation;
+
+/// A checked scenario: the simulator's plan, and further facts for reports.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// The scenario's name.
+    pub name: String,
+    /// The scenario's description, if it has one.
+    pub description: String,
+    /// The plan for the simulator.
+    pub plan: Plan,
+    /// True if the scenario has no `run.time_limit`: then the plan's follows from the workload, and runs between real
+    /// nodes, which share their machine with other programs, may last longer.
+    pub default_time_limit: bool,
+    /// The kind of fabric as written.
+    pub fabric: String,
+    /// Numbers computed from fabric and profile.
+    pub derived: Derived,
+    /// The workload's messages; reports call them flows.
+    pub messages: Vec<Message>,
+    /// Names of the classes of flows.
+    pub classes: Vec<String>,
+    /// The workload's collectives.
+    pub collectives: Vec<CollectivePlan>,
+    /// The workload's collectives with their hosts, for the run.
+    pub groups: Vec<Group>,
+    /// The workload's multicast operations, for the run.
+    pub multicasts: Vec<Multicast>,
+    /// The workload's jobs whose gradients switches add, for the run.
+    pub aggregation: Option<Aggregation>,
+    /// The workload's training jobs that have scripts.
+    pub jobs: Vec<JobPlan>,
+    /// The workload's training jobs that have scripts, for the run.
+    pub scripted: Vec<ScriptedJob>,
+    /// Messages that ranks of jobs send each other outside collectives.
+    pub pipes: Vec<Pipe>,
+    /// Collectives that follow recipes.
+    pub listed: Vec<RecipeCollective>,
+    /// The bounds that the result must meet.
+    pub expect: Vec<Bound>,
+    /// The faults, in words.
+    pub faults: Vec<FaultNote>,
+    /// The names of the plan's triggers: their numbers in the matrix, or empty for triggers of other workloads.
+    pub trigger_names: Vec<String>,
+    /// Remarks that a reader of results needs beyond the scenario's text.
+    pub notes: Vec<String>,
+    /// The file of the scenario, and its text after all changes.
+    pub origin: Origin,
+    /// How long the busiest NIC would be busy without any waiting, from the run's start.
+    pub ideal: Span,
+    /// Each job is to run alone, too: what it is slowed down by is wanted.
+    pub alone: bool,
+    /// The run is to be repeated without the scenario's `[[faults]]`: what they cost is wanted.
+    pub healthy: bool,
+    /// The number of fault plans that come from `[[faults]]`; the others belong to the fabric.
+    pub(crate) own_faults: usize,
+    pub(crate) auto_sample: Span,
+    pub(crate) sampled: bool,
+    pub(crate) capture_limit: usize,
+}
+
+impl Experiment {
+    /// The profile of the run; single workloads may use another.
+    pub fn profile(&self) -> &Profile {
+        &self.plan.profiles[0]
+    }
+
+    /// This experiment with one of its jobs, and nothing beside it. Everything keeps its place and its numbers.
+    pub fn only_job(&self, job: usize) -> Experiment {
+        let mut only = self.clone();
+        only.plan.flows.iter_mut().for_each(|flow| flow.start = Start::Program);
+        only.groups.iter_mut().for_each(|group| group.starts.fill(Time::NEVER));
+        only.multicasts.iter_mut().for_each(|multicast| multicast.starts.fill(Time::NEVER));
+        only.listed.iter_mut().for_each(|listed| listed.starts.fill(Time::NEVER));
+        let others = only.scripted.iter_mut().enumerate().filter(|(other, _)| *other != job);
+        others.for_each(|(_, other)| other.start = Time::NEVER);
+        only.plan.sample_every = None;
+        only.plan.capture = None;
+        only
+    }
+
+    /// This experiment without the scenario's `[[faults]]`; `None` if it has none.
+    pub fn without_faults(&self) -> Option<Experiment> {
+        let mut whole = self.clone();
+        whole.plan.faults.drain(..self.own_faults);
+        whole.plan.sample_every = None;
+        whole.plan.capture = None;
+        (self.own_faults > 0).then_some(whole)
+    }
+
+    /// Records time series with about 200 points, unless the scenario sets its own interval.
+    pub fn with_series(&mut self) {
+        if !self.sampled {
+            self.plan.sample_every = Some(self.auto_sample);
+        }
+    }
+
+    /// Records packets at the place that the scenario names, or at the first host.
+    pub fn with_capture(&mut self) {
+        if self.plan.capture.is_none() {
+            self.plan.capture = run::capture("host0", self.capture_limit, &self.plan.topology).ok();
+        }
+    }
+
+    /// The profile of a message's connections.
+    pub fn profile_of(&self, message: &Message) -> &Profile {
+        &self.plan.profiles[self.profile_index(message)]
+    }
+
+    /// The place of the profile of a message's connections in the plan.
+    pub fn profile_index(&self, message: &Message) -> usize {
+        let flow = &self.plan.flows[message.first as usize];
+        usize::from(self.plan.connections[flow.connection as usize].profile)
+    }
+
+    /// For each profile of the plan: the times of messages alone in the fabric.
+    pub fn ideal_fcts(&self) -> Vec<Alone<'_>> {
+        let alone = |p: &Arc<Profile>| Alone::new(p, &self.plan.topology, self.derived.rate);
+        self.plan.profiles.iter().map(alone).collect()
+    }
+
+    /// The sender and the receiver of a message.
+    pub fn ends(&self, message: &Message) -> (HostId, HostId) {
+        let flow = &self.plan.flows[message.first as usize];
+        let connection = &self.plan.connections[flow.connection as usize];
+        (connection.source, connection.destination)
+    }
+
+    /// The name of a message in reports: `host0->host13`, after its id if it comes from an imported matrix.
+    pub fn message_name(&self, message: &Message) -> String {
+        let (from, to) = self.ends(message);
+        match message.id {
+            Some(id) => format!("{id}: host{}->host{}", from.0, to.0),
+            None => format!("host{}->host{}", from.0, to.0),
+        }
+    }
+
+    /// The messages with this name: a pair such as `host0->host13` or `0->13`, or an id of an imported matrix.
+    pub fn message_named(&self, name: &str) -> Option<Vec<usize>> {
+        let short = name.replace("host", "");
+        let found: Vec<usize> = self
+            .messages
+            .iter()
+            .enumerate()
+            .filter(|(_, m)| {
+                let (from, to) = self.ends(m);
+                m.id.is_some_and(|id| id.to_string() == name) || short == format!("{}->{}", from.0, to.0)
+            })
+            .map(|(i, _)| i)
+            .collect();
+        (!found.is_empty()).then_some(found)
+    }
+
+    /// Number of messages of a collective; for multicast and for aggregation in switches, its number of ranks.
+    pub fn messages_of(&self, plan: &CollectivePlan) -> u64 {
+        match plan.execution {
+            Execution::Schedule(group) if plan.tallied => self.groups[group].messages(),
+            Execution::Pipe(pipe) => self.pipes[pipe].messages(),
+            Execution::Listed(listed) => self.listed[listed].messages(),
+            Execution::Multicast(_) | Execution::InNetwork(_) => u64::from(plan.ranks),
+            Execution::OnServers { job, group } => self.rails(job, group).map(|rail| self.messages_of(rail)).sum(),
+            Execution::Schedule(_) | Execution::Flows => plan.messages.len() as u64,
+        }
+    }
+
+    /// The collectives between servers of one group of a collective on servers: one per rail.
+    pub fn rails(&self, job: usize, group: u32) -> impl Iterator<Item = &CollectivePlan> {
+        let plan = &self.jobs[job];
+        let all = plan.operations.first().map_or(&[][..], |(_, places)| places);
+        let groups = self.scripted[job].hosts.len() / (plan.groups_of.max(1) as usize);
+        let each = all.len() / groups.max(1);
+        all.iter().skip(group as usize * each).take(each).map(|&place| &self.collectives[place])
+    }
+
+    /// The counts of a collective without entries.
+    pub fn tally_of<'m>(&self, plan: &CollectivePlan, measured: &'m Measurements) -> Option<&'m Tally> {
+        let place = match plan.execution {
+            Execution::Schedule(group) => plan.tallied.then_some(group)?,
+            Execution::Multicast(multicast) => self.groups.len() + multicast,
+            Execution::Pipe(pipe) => self.groups.len() + self.multicasts.len() + self.scripted.len() + pipe,
+            Execution::Listed(listed) => {
+                self.groups.len() + self.multicasts.len() + self.scripted.len() + self.pipes.len() + listed
+            }
+            Execution::InNetwork(job) => {
+                let before = self.groups.len() + self.multicasts.len() + self.scripted.len() + self.pipes.len();
+                before + self.listed.len() + job
+            }
+            Execution::Flows | Execution::OnServers { .. } => return None,
+        };
+        measured.tallies.get(place)
+    }
+
+    /// The programs of all hosts.
+    pub fn programs(&self) -> Programs<'_> {
+        let programs = Programs::new(&self.plan, &self.groups).with_multicasts(&self.multicasts);
+        programs.with_jobs(&self.scripted, &self.pipes).with_listed(&self.listed)
+    }
+
+    /// The collective that a flow of the plan belongs to.
+    pub fn group_of(&self, flow: u32) -> Option<&Group> {
+        self.groups.iter().find(|g| g.numbers().contains(&flow))
+    }
+
+    /// The connection of the first message with this name. If the message is striped over several connections, the
+    /// first of them.
+    pub fn connection_of(&self, name: &str) -> Option<u32> {
+        let message = *self.message_named(name)?.first()?;
+        Some(self.plan.flows[self.messages[message].first as usize].connection)
+    }
+
+    /// The time at which a message is posted, if it is fixed.
+    pub fn start_of(&self, message: &Message) -> Option<Time> {
+        match self.plan.flows[message.first as usize].start {
+            Start::At(at) => Some(at),
+            Start::On(..) | Start::Program => None,
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! The collectives of a job's groups: the members of a group, and one operation per member.
+
+use super::super::choice::Chosen;
+use super::super::on_servers::collective_of;
+use super::super::recipes::{recipe_of, slices};
+use super::super::role::Sort;
+use super::{Placer, RankPosition};
+use crate::job::JobKeys;
+use crate::plans::Execution;
+use crate::plans::WholePlan;
+use crate::servers::Wiring;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use strandway_collective::{Algorithm, Between, Group, Local, Operation, Schedule};
+use strandway_import::trace::Kind;
+use strandway_proto::HostId;
+use strandway_proto::units::{Span, Time};
+
+/// A group of ranks.
+pub(in crate::job) struct Communicator {
+    members: Vec<u32>,
+    /// For each server the places of its members in `members`.
+    servers: Vec<Vec<u32>>,
+    /// The team of each server, if it has several members.
+    teams: Vec<u32>,
+    /// By rail and kind of step: the first collective. Later ones use its connections.
+    first: BTreeMap<(u32, u8, Option<Kind>), Between>,
+}
+
+impl Placer<'_, '_> {
+    /// The group of a rank: its number among groups of its sort, its members, and the rank's place in it.
+    fn members(&self, rank: u32, sort: Sort) -> (u32, Vec<u32>, u32) {
+        let seat = self.seat(rank);
+        let JobKeys { tp, cp, ep, .. } = *self.written;
+        let copies = self.written.copies();
+        let of = |copies: Vec<u32>| -> Vec<u32> {
+            copies.into_iter().map(|copy| self.rank(RankPosition { copy, ..seat })).collect()
+        };
+        // The first member identifies the group.
+        let members = match sort {
+            Sort::Tensor => (0..tp).map(|tp| self.rank(RankPosition { tp, ..seat })).collect(),
+            Sort::Context => of((seat.copy / cp * cp..(seat.copy / cp + 1) * cp).collect()),
+            Sort::Expert => of((seat.copy / ep * ep..(seat.copy / ep + 1) * ep).collect()),
+            Sort::Data => of((0..copies).collect()),
+            Sort::Listed => Vec::new(),
+            Sort::ExpertData => of((0..copies).filter(|copy| copy % ep == seat.copy % ep).collect()),
+        };
+        let at = members.iter().position(|&member| member == rank).unwrap_or(0) as u32;
+        (members[0], members, at)
+    }
+
+    pub(in crate::job) fn communicator(&mut self, sort: Sort, number: u32, members: Vec<u32>) -> bool {
+        if self.communicators.contains_key(&(sort, number)) {
+            return true;
+        }
+        let mut servers: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (at, &member) in (0u32..).zip(&members) {
+            servers.entry(member / self.servers.gpus).or_default().push(at);
+        }
+        let servers: Vec<Vec<u32>> = servers.into_values().collect();
+        let gpus =
+            |server: &Vec<u32>| -> Vec<u32> { server.iter().map(|&at| self.gpu(members[at as usize])).collect() };
+        let even = servers.windows(2).all(|pair| pair[0].len() == pair[1].len());
+        let same = servers.windows(2).all(|pair| gpus(&pair[0]) == gpus(&pair[1]));
+        if !even || (!same && (servers[0].len() > 1 || self.servers.wiring == Wiring::RailOnly)) {
+            let what = format!("spreads a group of {} ranks unevenly over servers", members.len());
+            let remedy = "choose tp, cp, ep and dp that divide servers.gpus, or are multiples of it";
+            self.maker.complain("tp", self.written.tp, what, remedy);
+            self.failed = true;
+            return false;
+        }
+        let teams = match servers[0].len() {
+            1 => Vec::new(),
+            _ => {
+                let of = |server: &Vec<u32>| server.iter().map(|&at| members[at as usize]).collect::<Vec<u32>>();
+                let all: Vec<Vec<u32>> = servers.iter().map(of).collect();
+                all.into_iter().map(|ranks| self.team(ranks)).collect()
+            }
+        };
+        let made = Communicator { members, servers, teams, first: BTreeMap::new() };
+        self.communicators.insert((sort, number), made);
+        true
+    }
+
+    pub(super) fn collective(
+        &mut self,
+        rank: u32,
+        (sort, kind, count): (Sort, u8, u32),
+        what: (Kind, u64, u32),
+    ) -> Option<Operation> {
+        let (number, members, at) = self.members(rank, sort);
+        let key = (sort, number, kind, count);
+        if let Some(made) = self.made.get(&key) {
+            return made.get(at as usize).copied();
+        }
+        if !self.communicator(sort, number, members) {
+            return None;
+        }
+        let mut communicator = self.communicators.remove(&(sort, number))?;
+        let made = self.make(&mut communicator, kind, what);
+        self.communicators.insert((sort, number), communicator);
+        let mine = made.get(at as usize).copied();
+        self.made.insert(key, made);
+        mine
+    }
+
+    /// One collective of a group: the operation of each member.
+    pub(in crate::job) fn make(
+        &mut self,
+        group: &mut Communicator,
+        kind: u8,
+        (collective, bytes, times): (Kind, u64, u32),
+    ) -> Vec<Operation> {
+        let ranks = group.members.len() as u64;
+        let (here, servers) = (group.servers[0].len() as u64, group.servers.len() as u64);
+        let mut made: Vec<Option<Operation>> = vec![None; ranks as usize];
+        let first_rail = self.maker.traffic.collectives.len();
+        // Rails: the n-th members of all servers.
+        if servers > 1 {
+            let whole = bytes.saturating_mul(times.into());
+            let hosts: Vec<HostId> =
+                group.servers.iter().map(|server| self.host(group.members[server[0] as usize])).collect();
+            let chosen = self.choose(collective, whole, (servers as u32, ranks as u32), (&hosts, whole / here));
+            let by = Some(collective).filter(|_| chosen.recipe);
+            let rails = self.rails_per_nic(group);
+            for rail in 0..here as u32 {
+                let members: Vec<u32> = group.servers.iter().map(|server| server[rail as usize]).collect();
+                let whole = bytes.saturating_mul(times.into()) / if collective == Kind::AllToAll { 1 } else { here };
+                let hosts: Vec<HostId> = members.iter().map(|&at| self.host(group.members[at as usize])).collect();
+                let first = group.first.get(&(rail, kind, by)).copied();
+                let Some(place) = self.rail((collective, chosen), (whole, rails), &hosts, kind, first) else {
+                    return Vec::new();
+                };
+                group.first.entry((rail, kind, by)).or_insert(place);
+                for (member, &at) in (0u32..).zip(&members) {
+                    made[at as usize] = Some(match place {
+                        Between::Group(group, _) => Operation::Messages { group, rank: member },
+                        Between::Listed(listed, _) => Operation::Listed { listed, rank: member },
+                    });
+                }
+            }
+        }
+        // Inside a server, each GPU sends the others the data that its rail brings.
+        if here > 1 {
+            let share = bytes / here * (here - 1);
+            let (share, steps) = match collective {
+                Kind::AllReduce | Kind::Barrier => (2 * share, 2 * (here - 1)),
+                Kind::AllGather | Kind::ReduceScatter | Kind::Broadcast | Kind::Reduce => (share, here - 1),
+                Kind::AllToAll | Kind::Gather | Kind::Scatter => (share, 1),
+            };
+            let span = self.servers.time(share, steps) * u64::from(times);
+            let first = self.locals.len() as u32;
+            for (server, &team) in group.servers.iter().zip(&group.teams) {
+                self.locals.push(Local { team, span });
+                let local = self.locals.len() as u32 - 1;
+                for &at in server {
+                    let messages = made[at as usize].and_then(|operation| operation.between());
+                    made[at as usize] = Some(Operation::Inside { local, messages });
+                }
+            }
+            let rails = &self.maker.traffic.collectives[first_rail..];
+            let whole = WholePlan {
+                label: self.label(kind),
+                kind: collective_of(collective),
+                algorithm: match rails.first() {
+                    Some(rail) => format!("{} on {here} rails", rail.algorithm),
+                    None => "inside a server".to_string(),
+                },
+                ranks: ranks as u32,
+                bytes: bytes.saturating_mul(times.into()),
+                bound: rails.iter().map(|rail| rail.bound).fold(span, Span::max),
+                locals: first..self.locals.len() as u32,
+            };
+            self.plan.wholes.push(whole);
+        }
+        made.into_iter().flatten().collect()
+    }
+
+    /// The number of a group's rails that share the busiest NIC.
+    fn rails_per_nic(&self, group: &Communicator) -> u64 {
+        let mut nics: BTreeMap<HostId, u64> = BTreeMap::new();
+        for &at in group.servers.iter().flatten() {
+            *nics.entry(self.host(group.members[at as usize])).or_default() += 1;
+        }
+        nics.into_values().max().unwrap_or(1)
+    }
+
+    /// A collective of messages on one rail; returns its index among the collectives of the run. `first` has the
+    /// connections that it uses, if it is not the first of its kind.
+    fn rail(
+        &mut self,
+        (collective, chosen): (Kind, Chosen),
+        (bytes, rails): (u64, u64),
+        hosts: &[HostId],
+        kind: u8,
+        first: Option<Between>,
+    ) -> Option<Between> {
+        let ranks = hosts.len() as u32;
+        let algorithm = match collective {
+            _ if chosen.recipe => return self.follow((collective, chosen), (bytes, rails), hosts, kind, first),
+            Kind::AllReduce | Kind::Barrier => Algorithm::RingAllReduce,
+            Kind::AllGather => Algorithm::RingAllGather,
+            Kind::ReduceScatter => Algorithm::RingReduceScatter,
+            Kind::AllToAll => Algorithm::AllToAll { window: self.written.window.min(ranks) },
+            Kind::Broadcast | Kind::Reduce | Kind::Gather | Kind::Scatter => {
+                return self.follow((collective, chosen), (bytes, rails), hosts, kind, first);
+            }
+        };
+        let parts = if collective == Kind::AllToAll { 1 } else { chosen.parts.unwrap_or(self.written.parts) };
+        let wire = chosen.protocol.on_wire(bytes).max(u64::from(ranks));
+        let made = Schedule::new(algorithm, ranks, wire, parts);
+        let schedule = match made {
+            Ok(schedule) => schedule,
+            Err(error) => {
+                self.maker.complain("dp", self.written.dp, error, "write fewer ranks, or a smaller pipeline");
+                self.failed = true;
+                return None;
+            }
+        };
+        let connections = u64::from(self.maker.workload.common.connections);
+        if !self.maker.without_rows(u64::from(ranks) * u64::from(schedule.messages()) * connections) {
+            self.failed = true;
+            return None;
+        }
+        let place = self.maker.traffic.groups.len() as u32;
+        let mut group: Group = match first {
+            Some(Between::Group(first, _)) => self.maker.traffic.groups[first as usize].clone(),
+            _ => self.maker.group(&schedule, hosts, (true, false)).0,
+        };
+        group.schedule = schedule;
+        group.number = place;
+        group.starts.fill(Time::NEVER);
+        self.maker.traffic.groups.push(group);
+        let bound = self.maker.bound_beside(&schedule, hosts, rails);
+        self.plan_of(
+            self.label(kind),
+            self.maker.of_job(
+                (algorithm.collective(), algorithm.name()),
+                (ranks, bytes),
+                Execution::Schedule(place as usize),
+                bound,
+            ),
+        );
+        Some(Between::Group(place, 0))
+    }
+
+    /// Places a collective of a job that follows a recipe.
+    fn follow(
+        &mut self,
+        (collective, chosen): (Kind, Chosen),
+        (bytes, rails): (u64, u64),
+        hosts: &[HostId],
+        kind: u8,
+        first: Option<Between>,
+    ) -> Option<Between> {
+        let ranks = hosts.len() as u32;
+        let parts = slices(collective, bytes, chosen.parts.unwrap_or(self.written.parts));
+        let key = (collective, ranks, parts);
+        let recipe = match self.recipes.get(&key) {
+            Some(recipe) => Arc::clone(recipe),
+            None => {
+                let recipe = match recipe_of(collective, ranks, parts) {
+                    Ok(recipe) => Arc::new(recipe),
+                    Err(error) => {
+                        self.maker.complain("pipeline", parts, error, "write fewer parts");
+                        self.failed = true;
+                        return None;
+                    }
+                };
+                self.recipes.insert(key, Arc::clone(&recipe));
+                recipe
+            }
+        };
+        let earlier = match first {
+            Some(Between::Listed(first, _)) => Some(first as usize),
+            _ => None,
+        };
+        let wire = chosen.protocol.on_wire(bytes);
+        let Some(place) = self.maker.listed(&recipe, wire, hosts, earlier) else {
+            self.failed = true;
+            return None;
+        };
+        let bound = self.maker.bound_beside_listed(&self.maker.traffic.listed[place], rails);
+        let plan =
+            self.maker.of_job((recipe.collective(), recipe.name()), (ranks, bytes), Execution::Listed(place), bound);
+        self.plan_of(self.label(kind), plan);
+        Some(Between::Listed(place as u32, 0))
+    }
+}

@@ -1,0 +1,47 @@
+#![doc = include_str!("../README.md")]
+
+mod address;
+mod check;
+mod collective;
+pub mod cost;
+mod evs;
+mod expect;
+mod experiment;
+mod fabric;
+mod faults;
+mod files;
+mod fsdp;
+mod generate;
+mod graphs;
+mod host_list;
+pub mod ideal_fct;
+mod job;
+pub mod keys;
+mod maker;
+mod multicast;
+mod plans;
+mod profile;
+pub mod propagation;
+pub mod reader;
+mod run;
+mod scenario;
+mod servers;
+mod shapes;
+mod sites;
+mod sizes;
+pub mod sweep;
+mod switch;
+mod targets;
+mod workload;
+
+pub use expect::{Bound, flow_key};
+pub use experiment::Experiment;
+pub use fabric::Derived;
+pub use faults::FaultNote;
+pub use files::parse_toml;
+pub use plans::{CollectivePlan, Execution, JobPlan, Message, WholePlan};
+pub use profile::named as profile_named;
+pub use scenario::{Scenario, parse};
+pub use sizes::{size_distribution, size_distributions};
+pub use sweep::Variant;
+pub use targets::glob;

@@ -1,0 +1,277 @@
+//! The traffic of a run while it is made: connections, flows, and the entries that workloads add.
+
+use super::plans::{CollectivePlan, Execution, JobPlan, Message};
+use super::servers::Servers;
+use super::switch::settings::{Spec, Switch};
+use crate::reader::Sink;
+use std::ops::Range;
+use std::sync::Arc;
+use strandway_collective::{Group, Multicast, Pipe, RecipeCollective, ScriptedJob};
+use strandway_fabric::plan::{ConnectionPlan, FlowPlan, Start, TriggerPlan};
+use strandway_fabric::{Members, Topology};
+use strandway_import::FLOWS_MAX;
+use strandway_proto::rng::Random;
+use strandway_proto::units::{Bytes, Rate, Span, Time};
+use strandway_proto::{HostId, Profile};
+use strandway_switch::Aggregation;
+
+/// With more messages than this, collectives have no entry for each message, unless a scenario asks for entries. Ours:
+/// percentiles are exact up to a million flows, and a million entries take about 250 MB.
+pub(crate) const ROWS_MAX: u64 = 1 << 20;
+
+/// If collectives without entries have more connections than this, the connections open at first use. Ours: an open
+/// connection takes up to 2 kB.
+pub(super) const CHANNELS_MAX: u64 = 1 << 18;
+
+/// Limit on messages: all messages have 32-bit numbers.
+pub(super) const MESSAGES_MAX: u64 = u32::MAX as u64 - (FLOWS_MAX + 1);
+
+/// All traffic of a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) connections: Vec<ConnectionPlan>,
+    pub(crate) flows: Vec<FlowPlan>,
+    pub(crate) triggers: Vec<TriggerPlan>,
+    /// The triggers' numbers in a matrix; empty for other triggers.
+    pub(crate) trigger_names: Vec<String>,
+    pub(crate) messages: Vec<Message>,
+    pub(crate) classes: Vec<String>,
+    pub(crate) collectives: Vec<CollectivePlan>,
+    /// The collectives of a schedule with their hosts, for the run.
+    pub(crate) groups: Vec<Group>,
+    /// Multicast operations, and the members of each group.
+    pub(crate) multicasts: Vec<Multicast>,
+    pub(crate) members: Vec<Members>,
+    /// Jobs whose gradients switches add: as read from the scenario, and for the run.
+    pub(crate) specs: Vec<Spec>,
+    pub(crate) aggregation: Option<Aggregation>,
+    /// Training jobs with scripts: the facts for reports, and the jobs for the run.
+    pub(crate) jobs: Vec<JobPlan>,
+    pub(crate) scripted: Vec<ScriptedJob>,
+    /// Messages that their ranks send each other.
+    pub(crate) pipes: Vec<Pipe>,
+    /// Collectives that follow recipes.
+    pub(crate) listed: Vec<RecipeCollective>,
+    /// Number of messages without entries.
+    pub(crate) tallied: u64,
+    /// True if a job or a collective uses the links inside servers.
+    pub(crate) uses_servers: bool,
+    /// Servers that jobs have taken.
+    pub(crate) taken: Vec<u32>,
+    /// Notes about jobs for the readers of results.
+    pub(crate) notes: Vec<String>,
+    /// Profiles; the first one is the profile of the run.
+    pub(crate) profiles: Vec<Arc<Profile>>,
+}
+
+/// The keys of a workload besides those of its kind.
+#[derive(Clone, Debug)]
+pub(crate) struct Head {
+    /// The name of its flows in reports.
+    pub(crate) class: String,
+    /// Its section, for messages.
+    pub(crate) section: String,
+    pub(crate) common: Common,
+    /// The profile of its connections; `None` for the profile of the run.
+    pub(crate) profile: Option<Profile>,
+    /// The share of its pairs that use a single path.
+    pub(crate) ordered: Option<f64>,
+}
+
+/// Keys that most kinds have.
+#[derive(Clone, Debug)]
+pub(crate) struct Common {
+    pub(crate) size: Bytes,
+    pub(crate) start: Span,
+    pub(crate) jitter: Span,
+    pub(crate) messages: u32,
+    pub(crate) gap: Span,
+    pub(crate) connections: u32,
+    /// Only this many hosts, the first ones, take part.
+    pub(crate) hosts: Option<u32>,
+}
+
+/// The facts about the run that generators need.
+pub(crate) struct Context<'a> {
+    pub(crate) sink: &'a Sink,
+    pub(crate) topology: &'a Topology,
+    pub(crate) rate: Rate,
+    pub(crate) seed: u64,
+    /// Which GPUs share a server.
+    pub(crate) servers: &'a Servers,
+    /// The settings of `[switch]`.
+    pub(crate) switch: &'a Switch,
+    /// True: every message has an entry, however many there are.
+    pub(crate) rows: bool,
+    /// True: switches pause instead of dropping packets (PFC).
+    pub(crate) pauses: bool,
+    /// The profile of connections without their own profile.
+    pub(crate) profile: &'a Arc<Profile>,
+}
+
+/// Makes the traffic of one workload.
+pub(super) struct Maker<'a> {
+    pub(super) context: &'a Context<'a>,
+    pub(super) workload: &'a Head,
+    pub(super) traffic: &'a mut Traffic,
+    pub(super) class: u16,
+    pub(super) profile: u16,
+    pub(super) random: Random,
+    /// The connections of each pair so far.
+    pub(super) pairs: Vec<Range<u32>>,
+    /// The hosts of all ranks of a collective.
+    pub(super) placed: Vec<HostId>,
+    pub(super) full: bool,
+}
+
+impl Maker<'_> {
+    pub(super) fn complain(
+        &self,
+        key: &str,
+        value: impl std::fmt::Display,
+        what: impl std::fmt::Display,
+        remedy: impl std::fmt::Display,
+    ) {
+        self.context.sink.add(&format!("{}.{key}", self.workload.section), value, what, remedy);
+    }
+
+    /// Checks that this many more flows fit. Reports a problem once if not.
+    pub(super) fn room(&mut self, flows: u64) -> bool {
+        if self.traffic.flows.len() as u64 + flows <= FLOWS_MAX {
+            return true;
+        }
+        if !self.full {
+            self.full = true;
+            let what = format!("makes more than {FLOWS_MAX} flows");
+            self.context.sink.add(
+                &self.workload.section,
+                "",
+                what,
+                "lower hosts, ranks, messages, connections, load or duration",
+            );
+        }
+        false
+    }
+
+    /// Opens the connections of one pair.
+    pub(super) fn open(&mut self, source: u32, destination: u32) -> Range<u32> {
+        let first = self.traffic.connections.len() as u32;
+        for _ in 0..self.workload.common.connections {
+            self.traffic.connections.push(ConnectionPlan {
+                source: HostId(source),
+                destination: HostId(destination),
+                profile: self.profile,
+            });
+        }
+        let pair = first..self.traffic.connections.len() as u32;
+        if self.workload.ordered.is_some() {
+            self.pairs.push(pair.clone());
+        }
+        pair
+    }
+
+    /// Posts one message, striped over these connections.
+    pub(super) fn post(&mut self, over: Range<u32>, bytes: Bytes, start: Start, id: Option<u32>) -> usize {
+        let pieces = u64::from(over.end - over.start).min(bytes.0.max(1));
+        let first = self.traffic.flows.len() as u32;
+        for (i, connection) in (0..pieces).zip(over) {
+            let part = bytes.0 / pieces + u64::from(i < bytes.0 % pieces);
+            self.traffic.flows.push(FlowPlan { connection, bytes: part, start, on_sent: None, on_received: None });
+        }
+        let message = Message { first, pieces: pieces as u32, class: self.class, id, bytes: bytes.0 };
+        self.traffic.messages.push(message);
+        self.traffic.messages.len() - 1
+    }
+
+    pub(super) fn moment(&mut self, start: Span) -> Time {
+        let jitter = self.workload.common.jitter;
+        let offset = if jitter == Span::ZERO { 0 } else { (self.random.unit() * jitter.0 as f64) as u64 };
+        Time(start.0 + offset)
+    }
+
+    /// Refuses a workload that needs the tiers of a Clos, if the fabric is a graph.
+    pub(super) fn is_refused_on_graph(&self, what: &str) -> bool {
+        let refused = self.context.topology.graph().is_some();
+        if refused {
+            let said =
+                format!("{what} needs a leaf-spine fabric, a fat tree, planes or sites, and this fabric is a graph");
+            self.complain("algorithm", "", said, "choose an algorithm of messages, such as \"ring\"");
+        }
+        refused
+    }
+}
+
+impl Traffic {
+    /// The index of the class with this name; adds it if it is new.
+    pub(crate) fn class(&mut self, name: &str) -> u16 {
+        let class = self.classes.iter().position(|c| c == name).unwrap_or_else(|| {
+            self.classes.push(name.to_string());
+            self.classes.len() - 1
+        });
+        class as u16
+    }
+
+    /// How long the busiest NIC is busy without any waiting (`None` if that is too long for a run), and when the last
+    /// flow with a start time starts.
+    pub(crate) fn ideal(&self, hosts: u32, rate: Rate) -> (Option<Span>, Time) {
+        let mut bytes = vec![[0u64; 2]; hosts as usize];
+        let mut last = Time::ZERO;
+        for flow in &self.flows {
+            let connection = &self.connections[flow.connection as usize];
+            for (host, way) in [(connection.source, 0), (connection.destination, 1)] {
+                let sum = &mut bytes[host.0 as usize][way];
+                *sum = sum.saturating_add(flow.bytes);
+            }
+            if let Start::At(at) = flow.start {
+                last = last.max(at);
+            }
+        }
+        for pipe in &self.pipes {
+            for (host, way) in [(pipe.from, 0), (pipe.to, 1)] {
+                let sum = &mut bytes[host.0 as usize][way];
+                *sum = sum.saturating_add(pipe.bytes.saturating_mul(pipe.count.into()));
+            }
+        }
+        for plan in &self.collectives {
+            let Execution::Schedule(group) = plan.execution else { continue };
+            let group = &self.groups[group];
+            last = last.max(latest(&group.starts));
+            // All ranks send and receive the same number of bytes.
+            let each = group.schedule.volume() / u64::from(group.schedule.ranks());
+            for host in group.hosts.iter().filter(|_| plan.tallied) {
+                bytes[host.0 as usize].iter_mut().for_each(|sum| *sum = sum.saturating_add(each));
+            }
+        }
+        for listed in &self.listed {
+            last = last.max(latest(&listed.starts));
+            for (message, entry) in (0u32..).zip(listed.recipe.messages()) {
+                for (rank, way) in [(entry.from, 0), (entry.to, 1)] {
+                    let sum = &mut bytes[listed.hosts[rank as usize].0 as usize][way];
+                    *sum = sum.saturating_add(listed.recipe.length(message, listed.bytes));
+                }
+            }
+        }
+        for multicast in &self.multicasts {
+            last = last.max(latest(&multicast.starts));
+            for &host in multicast.ranks.hosts() {
+                let heard = &mut bytes[host.0 as usize][1];
+                *heard = heard.saturating_add(multicast.layout.bytes());
+            }
+        }
+        last = self.scripted.iter().map(|job| job.start).fold(last, Time::max);
+        let most = bytes.iter().flatten().copied().max().unwrap_or(0);
+        (fits(rate, Bytes(most)), last)
+    }
+}
+
+/// The latest of these times, ignoring those that only a script knows.
+fn latest(starts: &[Time]) -> Time {
+    starts.iter().copied().filter(|&start| start != Time::NEVER).max().unwrap_or_default()
+}
+
+/// The time of this many bytes at this rate; `None` if it is too long for a run. The clock counts 213 days, and a run
+/// may take a hundred times its lower bound.
+pub(super) fn fits(rate: Rate, bytes: Bytes) -> Option<Span> {
+    let time = u128::from(bytes.0) * 8_000_000_000_000 / u128::from(rate.0.max(1));
+    (time < u128::from(u64::MAX / 100)).then(|| rate.time_for(bytes))
+}
