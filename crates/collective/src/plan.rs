@@ -11,6 +11,7 @@ pub mod direct;
 mod operand;
 pub mod scheduled;
 pub mod tabled;
+mod tuning;
 
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ pub use algorithms::{Algorithms, PlanAlgorithm, PlanMaker};
 pub use call::CollectiveCall;
 pub use direct::DirectLengths;
 pub use tabled::OrderedRecipe;
+pub use tuning::Tuning;
 
 use std::ops::Range;
 

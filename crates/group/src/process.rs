@@ -48,7 +48,6 @@ mod rendezvous;
 mod store;
 mod task;
 mod tune;
-mod tuning;
 mod work;
 
 pub use element::{Element, Reduction};
@@ -57,9 +56,8 @@ pub use group::{Group, GroupOptions, Number};
 pub use launch::{Launch, StoreAt, close_all, descriptors, waiting};
 pub use memory::Buffer;
 pub use store::{DirectoryStore, Prefixed, Store, TcpStore, Values};
-pub use strandway_collective::plan::{Algorithms, BufferRange, CollectiveCall, DirectLengths};
+pub use strandway_collective::plan::{Algorithms, BufferRange, CollectiveCall, DirectLengths, Tuning};
 pub use tune::{Candidate, tune};
-pub use tuning::Tuning;
 pub use work::Work;
 
 use crate::error::GroupError;

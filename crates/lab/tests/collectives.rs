@@ -319,3 +319,64 @@ fn a_workload_may_have_a_profile_of_its_own() {
     let capture = strandway_lab::pcap::write(&experiment, &outcome.measurements, &mut bytes).expect("memory takes it");
     assert!(capture.packets > 0 && capture.skipped == 0, "{} {}", capture.packets, capture.skipped);
 }
+
+#[test]
+fn what_process_groups_run_is_simulated() {
+    for kind in ["all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast"] {
+        for (size, most) in [("4 KiB", 2.5), ("4 MiB", 1.15)] {
+            let sets = [
+                format!("workload.kind={kind}"),
+                format!("workload.size={size}"),
+                "workload.algorithm=direct".into(),
+                "workload.ranks=8".into(),
+            ];
+            let facts = facts(IDEAL, &sets.iter().map(String::as_str).collect::<Vec<&str>>());
+            assert_eq!((facts.algorithm.as_str(), facts.ranks), ("direct", 8), "{kind}");
+            let (time, bound) = (facts.time_us.expect("it ends"), facts.bound_us);
+            assert!(bound <= time && time <= bound * most, "{kind} of {size}: {time} us, bound {bound}");
+        }
+    }
+}
+
+#[test]
+fn a_table_of_algorithms_decides_as_it_does_for_process_groups() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let table = folder.path().join("tuning");
+    let sets = |kind: &str, size: &str| {
+        [
+            format!("workload.kind={kind}"),
+            format!("workload.size={size}"),
+            "workload.algorithm=auto".into(),
+            format!("workload.tuning={}", table.display()),
+        ]
+    };
+    std::fs::write(&table, "part=1048576\nalgorithm=ring,all_reduce=tree>100000\n").expect("written");
+    for (kind, size, algorithm) in [
+        ("all-reduce", "100 kB", "ring"),
+        ("all-reduce", "200 kB", "tree"),
+        ("all-gather", "1 MiB", "ring"),
+        ("all-to-all", "1 kB", "direct"),
+    ] {
+        let facts = facts(IDEAL, &sets(kind, size).iter().map(String::as_str).collect::<Vec<&str>>());
+        assert_eq!(facts.algorithm, algorithm, "{kind} of {size}");
+        assert!(facts.time_us.is_some_and(|time| time >= facts.bound_us));
+    }
+    std::fs::write(&table, "part=7\n").expect("written");
+    let mut scenario = parse(IDEAL).expect("TOML");
+    sets("all-reduce", "1 MiB").iter().for_each(|set| scenario.set(set).expect("a key"));
+    let error = strandway_lab::check(&scenario).expect_err("a wrong table").to_string();
+    assert!(error.contains("tuning") && error.contains("line 1: part is") && error.contains("perf tune"), "{error}");
+}
+
+/// The same plans in a job, between servers with several GPUs and between ranks that are hosts.
+#[test]
+fn jobs_run_what_process_groups_run() {
+    let job = "[fabric]\nhosts = 8\nhosts_per_leaf = 8\n[profile]\nname = \"uec\"\n[job]\nmodel = \"llama-7b\"\n\
+               dp = 8\nlayers = 2\ngpu = \"h100\"\n";
+    let time = |algorithm: &str| {
+        let (_, outcome) = outcome(job, &[&format!("job.algorithm={algorithm}")]);
+        outcome.report.jobs[0].iteration_us.expect("it ends")
+    };
+    let (ring, direct) = (time("ring"), time("direct"));
+    assert!((0.8..1.6).contains(&(direct / ring)), "ring {ring} us, direct {direct} us");
+}

@@ -6,6 +6,7 @@ mod placement;
 
 use super::job::Wish;
 use super::maker::{CHANNELS_MAX, MESSAGES_MAX, Maker, ROWS_MAX, fits};
+use super::planned::{self, Planned};
 use super::plans::{CollectivePlan, Execution};
 use super::{fsdp, multicast, switch};
 use crate::reader::Section;
@@ -43,6 +44,8 @@ enum RecipeOf {
     Made(fn(u32, u32) -> Result<Recipe, RecipeError>),
     /// From a file, for as many ranks as the file has.
     File(Arc<Recipe>),
+    /// What process groups exchange, with this rank as the root.
+    Planned(Planned, Collective, u32),
 }
 
 /// The way in which a collective is executed.
@@ -96,11 +99,19 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size:
     let most = strandway_import::HOSTS_MAX as u32;
     let schedule = Way::Schedule;
     let way = match kind {
+        _ if planned::NAMES.iter().any(|name| section.text_is("algorithm", name))
+            && collective_named(kind).is_some() =>
+        {
+            section.choice("algorithm", &planned::NAMES);
+            let root = if kind == "broadcast" { multicast::read_root(section) } else { 0 };
+            Way::Recipe(RecipeOf::Planned(planned::read(section, scenario)?, collective_named(kind)?, root))
+        }
         _ if section.text_is("algorithm", "msccl") => Way::Recipe(RecipeOf::File(msccl(section, scenario, kind)?)),
         "all-to-all" => schedule(Algorithm::AllToAll { window: many("window", most).unwrap_or(4) }),
         "training" => Way::InNetwork(switch::read_training(section, size)),
         "fsdp" => Way::Sharded(fsdp::read(section)),
-        "all-reduce" => match section.choice("algorithm", &["ring", "tree", "halving-doubling", "in-network", "msccl"])
+        "all-reduce" => match section
+            .choice("algorithm", &["ring", "tree", "halving-doubling", "in-network", "direct", "auto", "msccl"])
         {
             Some("tree") => Way::Recipe(RecipeOf::Made(Recipe::tree)),
             Some("in-network") => Way::InNetwork(switch::read_collective(section, false)),
@@ -111,13 +122,18 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size:
             (Some(tree), root) => Way::Tree(tree, root),
             (None, root) => Way::Multicast(multicast::read(section, Some(root))),
         },
-        "reduce-scatter" => match section.choice("algorithm", &["ring", "pat", "in-network", "msccl"]) {
-            Some("pat") => Way::Recipe(RecipeOf::Made(Recipe::pat_reduce_scatter)),
-            Some("in-network") => Way::InNetwork(switch::read_collective(section, true)),
-            _ => schedule(Algorithm::RingReduceScatter),
-        },
+        "reduce-scatter" => {
+            match section.choice("algorithm", &["ring", "pat", "in-network", "direct", "auto", "msccl"]) {
+                Some("pat") => Way::Recipe(RecipeOf::Made(Recipe::pat_reduce_scatter)),
+                Some("in-network") => Way::InNetwork(switch::read_collective(section, true)),
+                _ => schedule(Algorithm::RingReduceScatter),
+            }
+        }
         _ => {
-            match section.choice("algorithm", &["ring", "pat", "recursive-doubling", "linear", "multicast", "msccl"]) {
+            match section.choice(
+                "algorithm",
+                &["ring", "pat", "recursive-doubling", "linear", "multicast", "direct", "auto", "msccl"],
+            ) {
                 Some("pat") => Way::Recipe(RecipeOf::Made(Recipe::pat_all_gather)),
                 Some("recursive-doubling") => schedule(Algorithm::RecursiveDoubling),
                 Some("linear") => schedule(Algorithm::LinearAllGather),
@@ -132,6 +148,7 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size:
             | Way::Multicast(_)
             | Way::InNetwork(_)
             | Way::Sharded(_)
+            | Way::Recipe(RecipeOf::Planned(..))
     );
     let over = over(kind, &way);
     let servers = section.flag("servers");
@@ -149,6 +166,17 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, size:
 fn over(kind: &str, way: &Way) -> Option<(Kind, Wish)> {
     let made = matches!(way, Way::Recipe(RecipeOf::Made(_)));
     match (kind, way) {
+        (_, Way::Recipe(RecipeOf::Planned(planned, collective, 0))) => {
+            let kind = match collective {
+                Collective::AllReduce => Kind::AllReduce,
+                Collective::AllGather => Kind::AllGather,
+                Collective::ReduceScatter => Kind::ReduceScatter,
+                Collective::AllToAll => Kind::AllToAll,
+                Collective::Broadcast => Kind::Broadcast,
+                _ => return None,
+            };
+            Some((kind, Wish::Planned(planned.clone())))
+        }
         ("all-reduce", Way::Schedule(Algorithm::RingAllReduce)) => Some((Kind::AllReduce, Wish::Ring)),
         ("all-reduce", _) if made => Some((Kind::AllReduce, Wish::Tree)),
         ("all-gather", Way::Schedule(Algorithm::RingAllGather)) => Some((Kind::AllGather, Wish::Ring)),
@@ -158,6 +186,18 @@ fn over(kind: &str, way: &Way) -> Option<(Kind, Wish)> {
         ("all-to-all", Way::Schedule(_)) => Some((Kind::AllToAll, Wish::Ring)),
         _ => None,
     }
+}
+
+/// The collective of a kind of workload.
+fn collective_named(kind: &str) -> Option<Collective> {
+    Some(match kind {
+        "all-reduce" => Collective::AllReduce,
+        "reduce-scatter" => Collective::ReduceScatter,
+        "all-gather" => Collective::AllGather,
+        "all-to-all" => Collective::AllToAll,
+        "broadcast" => Collective::Broadcast,
+        _ => return None,
+    })
 }
 
 /// The algorithm of MSCCL that `file` names.
@@ -222,9 +262,17 @@ impl Maker<'_> {
                     let placement = written.placement.name.clone();
                     match other {
                         Way::Recipe(make) => {
+                            // The size of an all-to-all is that of one message.
+                            let whole = |collective| match collective {
+                                Collective::AllToAll => bytes.saturating_mul(u64::from(size)),
+                                _ => bytes,
+                            };
                             let made = match make {
                                 RecipeOf::Made(make) => make(size, written.parts).map(Arc::new),
                                 RecipeOf::File(recipe) => Ok(Arc::clone(recipe)),
+                                RecipeOf::Planned(planned, collective, root) => {
+                                    planned.recipe(*collective, (size, whole(*collective)), *root).map(Arc::new)
+                                }
                             };
                             let recipe = match made {
                                 Ok(recipe) if recipe.ranks() != size => {
@@ -236,10 +284,7 @@ impl Maker<'_> {
                                     return self.complain("ranks", size, error, "write fewer, or algorithm = \"ring\"");
                                 }
                             };
-                            // The size of an all-to-all is that of one message.
-                            let copies = if recipe.collective() == Collective::AllToAll { size } else { 1 };
-                            let whole = bytes.saturating_mul(u64::from(copies));
-                            self.follow(&recipe, whole, hosts, name(group), &placement);
+                            self.follow(&recipe, whole(recipe.collective()), hosts, name(group), &placement);
                         }
                         Way::Multicast(keys) => self.multicast(keys, bytes, hosts, name(group), placement),
                         Way::Tree(tree, root) => {

@@ -19,6 +19,7 @@ mod job;
 pub mod keys;
 mod maker;
 mod multicast;
+mod planned;
 mod plans;
 mod profile;
 pub mod propagation;

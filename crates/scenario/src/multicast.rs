@@ -68,7 +68,7 @@ fn read_parity(section: &Section<'_>) -> Option<Code> {
 
 /// Reads the algorithm of a broadcast: a tree of messages, or multicast (`None`); and its root.
 pub(super) fn read_broadcast(section: &Section<'_>) -> (Option<BroadcastTree>, u32) {
-    const NAMES: [&str; 6] = ["multicast", "binomial", "k-nomial", "binary", "chain", "linear"];
+    const NAMES: [&str; 8] = ["multicast", "binomial", "k-nomial", "binary", "chain", "linear", "direct", "auto"];
     let algorithm = section.choice("algorithm", &NAMES).unwrap_or("multicast");
     let radix = if algorithm == "k-nomial" { section.count("radix", 2, 64).unwrap_or(4) as u32 } else { 2 };
     let tree = match algorithm {
@@ -78,7 +78,12 @@ pub(super) fn read_broadcast(section: &Section<'_>) -> (Option<BroadcastTree>, u
         "linear" => Some(BroadcastTree::Linear),
         _ => None,
     };
-    (tree, section.count("root", 0, strandway_import::HOSTS_MAX - 1).unwrap_or(0) as u32)
+    (tree, read_root(section))
+}
+
+/// Reads the rank that broadcasts.
+pub(super) fn read_root(section: &Section<'_>) -> u32 {
+    section.count("root", 0, strandway_import::HOSTS_MAX - 1).unwrap_or(0) as u32
 }
 
 /// The lowest receive rate between any two of these hosts, all planes together.

@@ -187,15 +187,19 @@ impl PlanMaker {
         element: usize,
         buffers: usize,
     ) -> RankPlan {
-        let chosen = match (call.collective(), ranks) {
-            (None, _) | (_, 0 | 1) => PlanAlgorithm::Direct,
-            (Some(collective), _) => self.algorithms.of(collective, call.bytes()),
-        };
-        let made = match chosen {
+        let made = match self.algorithm(call, ranks) {
             PlanAlgorithm::Direct => None,
-            _ => self.follow(chosen, call, (rank, ranks), element, buffers),
+            chosen => self.follow(chosen, call, (rank, ranks), element, buffers),
         };
         made.unwrap_or_else(|| RankPlan::direct(call, (rank, ranks), element, buffers, &self.lengths))
+    }
+
+    /// The algorithm that the rules choose for a call among `ranks` ranks.
+    pub fn algorithm(&self, call: &CollectiveCall, ranks: u32) -> PlanAlgorithm {
+        match (call.collective(), ranks) {
+            (None, _) | (_, 0 | 1) => PlanAlgorithm::Direct,
+            (Some(collective), _) => self.algorithms.of(collective, call.bytes()),
+        }
     }
 
     fn follow(

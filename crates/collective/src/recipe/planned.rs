@@ -54,12 +54,14 @@ impl Recipe {
         super::trees::too_long(u64::from(ranks) * u64::from(ranks - 1))?;
         let bytes = usize::try_from(bytes).map_err(|_| RecipeError::TooLong)?;
         let element = if bytes.is_multiple_of(4) { 4 } else { 1 };
+        let mut name = "direct";
         let plan = |rank| {
-            let call = CollectiveCall::of_size(collective, bytes, element, (rank, ranks), root);
-            Some(maker.plan(&call?, (rank, ranks), element, 2))
+            let call = CollectiveCall::of_size(collective, bytes, element, (rank, ranks), root)?;
+            name = maker.algorithm(&call, ranks).name();
+            Some(maker.plan(&call, (rank, ranks), element, 2))
         };
         let plans: Option<Vec<RankPlan>> = (0..ranks).map(plan).collect();
-        Recipe::of_plans("direct", collective, &plans.ok_or(RecipeError::Unknown(root))?, PlanCarriage::GROUPS)
+        Recipe::of_plans(name, collective, &plans.ok_or(RecipeError::Unknown(root))?, PlanCarriage::GROUPS)
     }
 
     /// The messages of the plans of all ranks, with their lengths on the wire.

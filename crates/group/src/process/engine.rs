@@ -15,7 +15,6 @@ use super::failure::Failure;
 use super::message::{HEAD, Id, Message, PeerMessage, Signature};
 use super::record::Record;
 use super::task::{Pool, Task};
-use super::tuning::{EAGER, Tuning};
 use explore::Exploration;
 use local::{LocalMap, LocalSet};
 use state::{
@@ -27,6 +26,8 @@ use std::net::{SocketAddr, SocketAddrV6};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use strandway_collective::plan::PlanMaker;
+use strandway_collective::plan::Tuning;
+use strandway_collective::plan::direct::EAGER;
 use strandway_udp::{Connection, Error, Node, Operation};
 
 /// Room for one message.

@@ -327,7 +327,7 @@ pub(super) fn from_env() -> Result<(ProcessOptions, Names), GroupError> {
         options.profile = name;
     }
     if let Some(path) = get("STRANDWAY_TUNING") {
-        options.tuning = Tuning::load(std::path::Path::new(&path))?;
+        options.tuning = load_tuning(std::path::Path::new(&path))?;
     }
     if let Some(rules) = get("STRANDWAY_ALGORITHM") {
         options.tuning.algorithms =
@@ -341,6 +341,17 @@ pub(super) fn from_env() -> Result<(ProcessOptions, Names), GroupError> {
         options.base_rtt = strandway_proto::Span((ms * 1e9) as u64);
     }
     Ok((options, names))
+}
+
+/// Reads a table of algorithms.
+///
+/// # Errors
+/// If it cannot be read, or a line is wrong; the message names file, line, key and value.
+fn load_tuning(path: &std::path::Path) -> Result<Tuning, GroupError> {
+    let wrong = |what: String| GroupError::Config(format!("{}: {what}", path.display()));
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| wrong(format!("{error}; `strandway perf tune` writes such a file")))?;
+    Tuning::parse(&text).map_err(wrong)
 }
 
 /// The MTU of the device that has an address, as the kernel lists them.
@@ -371,6 +382,16 @@ mod tests {
         assert!(read(&[]).expect_err("nothing").contains("OMPI_COMM_WORLD_RANK"));
         assert!(read(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]).expect_err("no store").contains("STRANDWAY_STORE"));
         assert!(read(&[("PMI_RANK", "2"), ("PMI_SIZE", "2")]).expect_err("beyond").contains("count from 0"));
+    }
+
+    #[test]
+    fn a_missing_or_wrong_table_is_named_with_a_remedy() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("strandway-tuning");
+        assert!(load_tuning(&path).expect_err("none").to_string().contains("perf tune"));
+        std::fs::write(&path, "# measured\npart=7\n").expect("written");
+        let error = load_tuning(&path).expect_err("too short").to_string();
+        assert!(error.contains("strandway-tuning: line 2: part is \"7\""), "{error}");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The record of a rank in the store: its name and addresses, and for rank 0 also the common settings. Lines of text.
 
 use super::message::Id;
-use super::tuning::Tuning;
 use std::net::SocketAddrV6;
+use strandway_collective::plan::Tuning;
 use strandway_udp::Protection;
 
 /// The most planes of a record.

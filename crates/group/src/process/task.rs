@@ -3,11 +3,11 @@
 use super::element::{Element, Reduction, combine, divide, scale};
 use super::failure::Failure;
 use super::message::{Landing, Signature};
-use super::tuning::EAGER;
 use super::work::Work;
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
+use strandway_collective::plan::direct::EAGER;
 use strandway_collective::plan::{BufferRange, Condition, RankPlan, Target};
 use strandway_collective::recipe::PlanCarriage;
 use strandway_udp::{Error, Node, Region};

@@ -1,10 +1,11 @@
 //! Measures the lengths at which collectives change their algorithm, and the algorithms.
 
 use super::launch::prepare;
-use super::tuning::{EAGER, Tuning};
 use super::{Group, GroupOptions, Launch, Prefixed, ProcessOptions, Reduction};
 use crate::error::GroupError;
 use std::time::{Duration, Instant};
+use strandway_collective::plan::Tuning;
+use strandway_collective::plan::direct::EAGER;
 
 /// One value of one key, and the time that collectives took with it.
 #[derive(Clone, Debug, PartialEq)]

@@ -34,7 +34,7 @@ impl Maker<'_> {
 
     /// Makes all groups of a collective workload whose ranks are GPUs.
     pub(super) fn over_servers(&mut self, written: &CollectiveKeys, limit: Option<u32>) {
-        let Some((kind, algorithm)) = written.over else { return };
+        let Some((kind, algorithm)) = written.over.clone() else { return };
         let servers = self.context.servers;
         let there = servers.count * servers.gpus;
         // `hosts` counts NICs.

@@ -3,6 +3,7 @@
 
 use super::place::Placer;
 use super::recipes::{recipe_of, slices};
+use crate::planned::{self, Planned};
 use crate::reader::Section;
 use crate::scenario::Scenario;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use strandway_proto::HostId;
 use strandway_proto::units::Span;
 
 /// The algorithm that a scenario asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     Ring,
     /// All-reduces by two trees; everything else by rings.
@@ -22,6 +23,8 @@ pub(crate) enum Wish {
     Pat,
     /// Whichever has the least lower bound on the fabric. NCCL compares estimates of the same kind.
     Least,
+    /// As process groups run them.
+    Planned(Planned),
 }
 
 /// How a collective is done.
@@ -36,10 +39,11 @@ pub(super) struct Chosen {
 
 /// Reads `algorithm` and `tuner`.
 pub(super) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<(Wish, Option<Arc<Tuner>>)> {
-    let wish = match section.choice("algorithm", &["ring", "tree", "pat", "nccl"]) {
+    let wish = match section.choice("algorithm", &["ring", "tree", "pat", "nccl", "direct", "auto"]) {
         Some("tree") => Wish::Tree,
         Some("pat") => Wish::Pat,
         Some("nccl") => Wish::Least,
+        Some("direct" | "auto") => Wish::Planned(planned::read(section, scenario)?),
         _ => Wish::Ring,
     };
     let Some(name) = section.text("tuner") else { return Some((wish, None)) };
@@ -73,7 +77,8 @@ impl Placer<'_, '_> {
             };
             return Chosen { recipe, protocol, parts: channels };
         }
-        let recipe = match (self.written.algorithm, collective) {
+        let recipe = match (&self.written.algorithm, collective) {
+            (Wish::Planned(_), _) => true,
             (Wish::Tree, Kind::AllReduce) | (Wish::Pat, Kind::AllGather | Kind::ReduceScatter) => true,
             (Wish::Least, Kind::AllReduce) => self.is_faster(collective, rail),
             (Wish::Least, Kind::AllGather | Kind::ReduceScatter) => {

@@ -18,7 +18,7 @@ use strandway_import::trace::Kind;
 use strandway_proto::units::Span;
 
 /// A collective workload on servers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct OnServers {
     /// The operation.
     pub(crate) kind: Kind,
@@ -40,7 +40,7 @@ pub(crate) struct OnServers {
 
 impl OnServers {
     /// The job that runs it.
-    fn written(self) -> JobKeys {
+    fn written(&self) -> JobKeys {
         JobKeys {
             model: model::none(),
             imported: None,
@@ -73,7 +73,7 @@ impl OnServers {
             window: self.window,
             gradient_bytes: 2,
             placement: if self.random { Placement::Random } else { Placement::Packed },
-            algorithm: self.algorithm,
+            algorithm: self.algorithm.clone(),
             tuner: None,
         }
     }
@@ -134,7 +134,7 @@ impl Maker<'_> {
         let class = self.class;
         let (job, first) = (self.traffic.jobs.len(), self.traffic.collectives.len());
         let mut placer = Placer::new(&written, &servers, taken, self, plan);
-        let Some((operations, inside)) = placer.groups(made) else { return };
+        let Some((operations, inside)) = placer.groups(&made) else { return };
         let step = Step {
             stream: COMPUTE,
             work: Work::Operation(0),
@@ -177,7 +177,7 @@ impl Maker<'_> {
 
 impl Placer<'_, '_> {
     /// The operation of each rank, and the time of the links inside a server.
-    fn groups(&mut self, made: OnServers) -> Option<(Vec<Vec<strandway_collective::Operation>>, Span)> {
+    fn groups(&mut self, made: &OnServers) -> Option<(Vec<Vec<strandway_collective::Operation>>, Span)> {
         let mut operations = Vec::with_capacity(made.ranks as usize);
         for group in 0..made.ranks / made.size {
             let members: Vec<u32> = (group * made.size..(group + 1) * made.size).collect();

@@ -45,8 +45,8 @@ pub(super) struct Placer<'a, 'm> {
     teams: Vec<Team>,
     team_of: BTreeMap<Vec<u32>, u32>,
     pub(super) locals: Vec<Local>,
-    /// Recipes that exist already, by what they do, the number of ranks, and parts.
-    recipes: BTreeMap<(Kind, u32, u32), Arc<Recipe>>,
+    /// Recipes that exist already, by what they do, the number of ranks, and parts or bytes.
+    recipes: BTreeMap<(Kind, u32, u64), Arc<Recipe>>,
     /// Messages inside a server that exist already, by the same key and the message's number.
     inside: BTreeMap<(u32, bool, u32, u32), u32>,
     pub(super) plan: JobPlan,

@@ -4,7 +4,6 @@ use super::super::failure::Failure;
 use super::super::memory::Bytes;
 use super::super::message::{Landing, Message, PeerMessage, Signature};
 use super::super::task::{Call, Stage, Task};
-use super::super::tuning::EAGER;
 use super::{
     About, Begin, Early, Engine, FAILED_MAX, Opened, Outcome, PeerConnection, QueuedMessage, Remains, Sent, What, cost,
     while_connected,
@@ -12,6 +11,7 @@ use super::{
 use std::ops::Range;
 use std::sync::PoisonError;
 use std::time::Instant;
+use strandway_collective::plan::direct::EAGER;
 use strandway_collective::plan::{BufferRange, PlannedReceive, PlannedSend, RankPlan, Target};
 use strandway_udp::{Error, Node, Region};
 

@@ -1,6 +1,6 @@
 //! The collectives of a job's groups: the members of a group, and one operation per member.
 
-use super::super::choice::Chosen;
+use super::super::choice::{Chosen, Wish};
 use super::super::on_servers::collective_of;
 use super::super::recipes::{recipe_of, slices};
 use super::super::role::Sort;
@@ -255,11 +255,21 @@ impl Placer<'_, '_> {
     ) -> Option<Between> {
         let ranks = hosts.len() as u32;
         let parts = slices(collective, bytes, chosen.parts.unwrap_or(self.written.parts));
-        let key = (collective, ranks, parts);
+        let wire = chosen.protocol.on_wire(bytes);
+        // Plans of process groups are for one length, and their parts are chosen by it.
+        let planned = match &self.written.algorithm {
+            Wish::Planned(planned) => Some((planned, collective_of(collective))),
+            _ => None,
+        };
+        let key = (collective, ranks, if planned.is_some() { wire } else { parts.into() });
         let recipe = match self.recipes.get(&key) {
             Some(recipe) => Arc::clone(recipe),
             None => {
-                let recipe = match recipe_of(collective, ranks, parts) {
+                let made = match planned {
+                    Some((planned, collective)) => planned.recipe(collective, (ranks, wire), 0),
+                    None => recipe_of(collective, ranks, parts),
+                };
+                let recipe = match made {
                     Ok(recipe) => Arc::new(recipe),
                     Err(error) => {
                         self.maker.complain("pipeline", parts, error, "write fewer parts");
@@ -275,7 +285,6 @@ impl Placer<'_, '_> {
             Some(Between::Listed(first, _)) => Some(first as usize),
             _ => None,
         };
-        let wire = chosen.protocol.on_wire(bytes);
         let Some(place) = self.maker.listed(&recipe, wire, hosts, earlier) else {
             self.failed = true;
             return None;

@@ -1,11 +1,8 @@
-//! The algorithms of collectives by their length: a table.
+//! The algorithms of collectives by their length: a table, which `strandway perf tune` measures and writes.
 
-use crate::error::GroupError;
+use super::direct::EAGER;
+use super::{Algorithms, DirectLengths};
 use std::fmt;
-use std::path::Path;
-use strandway_collective::plan::{Algorithms, DirectLengths};
-
-pub(super) use strandway_collective::plan::direct::EAGER;
 
 /// The algorithms of collectives. All ranks of a group have those of rank 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,8 +25,11 @@ impl fmt::Display for Tuning {
 }
 
 impl Tuning {
-    /// Sets one value by its name; an error says which values are possible.
-    pub(super) fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+    /// Sets one value by its name.
+    ///
+    /// # Errors
+    /// A sentence that says which names or values are possible.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         if name.trim() == "algorithm" {
             self.algorithms = value.trim().parse().map_err(|error| format!("algorithm is {error}"))?;
             return Ok(());
@@ -51,14 +51,11 @@ impl Tuning {
         Ok(())
     }
 
-    /// Reads a file with lines such as `part=524288`; `#` starts a comment, and keys that it lacks have their defaults.
+    /// Reads lines such as `part=524288`; `#` starts a comment, and keys that are missing have their defaults.
     ///
     /// # Errors
-    /// If it cannot be read, or a line is wrong; the message names file, line, key and value.
-    pub fn load(path: &Path) -> Result<Tuning, GroupError> {
-        let wrong = |what: String| GroupError::Config(format!("{}: {what}", path.display()));
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| wrong(format!("{error}; `strandway perf tune` writes such a file")))?;
+    /// A sentence that names line, key and value.
+    pub fn parse(text: &str) -> Result<Tuning, String> {
         let mut tuning = Tuning::default();
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.split('#').next().unwrap_or_default().trim();
@@ -69,7 +66,7 @@ impl Tuning {
                 Some((name, value)) => tuning.set(name, value),
                 None => Err(format!("{line:?} is not KEY=VALUE")),
             };
-            set.map_err(|what| wrong(format!("line {number}: {what}")))?;
+            set.map_err(|what| format!("line {number}: {what}"))?;
         }
         Ok(tuning)
     }
@@ -81,23 +78,18 @@ mod tests {
 
     #[test]
     fn a_table_is_read_as_it_was_written_and_wrong_lines_are_named() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("strandway-tuning");
         let lengths = DirectLengths { whole: 1_024, tree: 5, part: 1 << 20 };
         let tuning = Tuning { lengths, algorithms: "all_reduce=ring>1000".parse().expect("a rule") };
-        std::fs::write(&path, format!("# measured\n{tuning}\n")).expect("written");
-        assert_eq!(Tuning::load(&path).expect("right"), tuning);
+        assert_eq!(Tuning::parse(&format!("# measured\n{tuning}\n")), Ok(tuning));
         for (line, said) in [
             ("part=100", "line 1: part is \"100\": give a multiple of 64"),
             ("whole=16001", "give 0 to 16000"),
             ("hole=1", "the keys are whole, tree, part and algorithm"),
+            ("algorithm=rings", "line 1: algorithm is \"rings\": the algorithms are auto, direct, ring"),
             ("tree", "not KEY=VALUE"),
         ] {
-            std::fs::write(&path, line).expect("written");
-            let error = Tuning::load(&path).expect_err(line).to_string();
-            assert!(error.contains(said) && error.contains("strandway-tuning"), "{error}");
+            let error = Tuning::parse(line).expect_err(line);
+            assert!(error.contains(said), "{error}");
         }
-        std::fs::remove_file(&path).expect("it is there");
-        assert!(Tuning::load(&path).expect_err("none").to_string().contains("perf tune"));
     }
 }

@@ -1,0 +1,54 @@
+//! Collectives as process groups run them: the plans of `group` in the simulator.
+
+use crate::reader::Section;
+use crate::scenario::Scenario;
+use std::sync::Arc;
+use strandway_collective::plan::{DirectLengths, PlanMaker, Tuning};
+use strandway_collective::{Collective, Recipe, RecipeError};
+
+/// The names of this way of running a collective in scenarios: with direct algorithms only, or as a table says.
+pub(crate) const NAMES: [&str; 2] = ["direct", "auto"];
+
+/// The algorithms of process groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Planned(Arc<Tuning>);
+
+/// Reads the table of algorithms; `None` unless the section asks for plans of process groups.
+pub(crate) fn read(section: &Section<'_>, scenario: &Scenario) -> Option<Planned> {
+    let auto = section.text_is("algorithm", "auto");
+    if !auto && !section.text_is("algorithm", "direct") {
+        return None;
+    }
+    let Some(name) = section.text("tuning") else { return Some(Planned(Arc::default())) };
+    let (file, text) = match scenario.read(&name) {
+        Ok(read) => read,
+        Err(problems) => {
+            section.sink.extend(problems.0);
+            return None;
+        }
+    };
+    match Tuning::parse(&text) {
+        // Without `auto` only the lengths of the direct algorithms count.
+        Ok(tuning) if auto => Some(Planned(Arc::new(tuning))),
+        Ok(tuning) => Some(Planned(Arc::new(Tuning { lengths: tuning.lengths, ..Tuning::default() }))),
+        Err(error) => {
+            let remedy = "`strandway perf tune` writes such a table";
+            section.wrong("tuning", format!("is a table with an error: {file}, {error}"), remedy);
+            None
+        }
+    }
+}
+
+impl Planned {
+    /// The messages of a collective among `ranks` ranks.
+    pub(crate) fn recipe(
+        &self,
+        collective: Collective,
+        (ranks, bytes): (u32, u64),
+        root: u32,
+    ) -> Result<Recipe, RecipeError> {
+        let Tuning { lengths, algorithms } = Tuning::clone(&self.0);
+        let lengths: DirectLengths = lengths;
+        Recipe::planned(&mut PlanMaker::new(algorithms, lengths), collective, (ranks, bytes), root)
+    }
+}
