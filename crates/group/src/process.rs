@@ -43,6 +43,7 @@ mod planes;
 mod probe;
 mod progress_engine;
 mod record;
+mod recording;
 mod registry;
 mod rendezvous;
 mod store;
@@ -66,12 +67,15 @@ pub use commands::Waiting;
 use engine::{Engine, Lost};
 use progress_engine::ProgressEngine;
 use record::{Record, Terms, Wire};
+use recording::Recorder;
 use std::net::SocketAddrV6;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use strandway_collective::plan::PlanMaker;
 use strandway_proto::{Rate, Span};
 use strandway_udp::address::kept;
 use strandway_udp::{Config, Error, Node, Protection, random_secret};
@@ -106,6 +110,8 @@ pub struct ProcessOptions {
     pub profile: String,
     /// Which collectives go which way, by their length.
     pub tuning: Tuning,
+    /// The folder into which each process writes a recording of its calls, for the simulator (docs/replay.md).
+    pub record: Option<PathBuf>,
     /// Line rate of all planes together. Default 40 Gb/s.
     pub rate: Rate,
     /// Round trip without queues, including the time to wake up the other side. Default 100 us.
@@ -135,6 +141,7 @@ impl ProcessOptions {
             protection: Protection::default(),
             profile: "uec".into(),
             tuning: Tuning::default(),
+            record: None,
             rate: Rate::from_gbps(40),
             base_rtt: Span::from_us(100),
             patience: Duration::from_secs(300),
@@ -245,6 +252,9 @@ struct Inner {
     invitation: Mutex<Option<Terms>>,
     /// Descriptors of its node's sockets.
     descriptors: Vec<i32>,
+    recorder: Option<Arc<Recorder>>,
+    /// Says by which algorithm a call runs.
+    plans: PlanMaker,
 }
 
 impl Process {
@@ -278,6 +288,7 @@ impl Process {
         let record = Record { id, host: host::label(), addresses, settled: None };
         let lost = Lost::default();
         let descriptors = node.descriptors();
+        let plans = PlanMaker::new(wire.tuning.algorithms.clone(), wire.tuning.lengths);
         let limits = (wire.tuning.clone(), wire.credit as usize);
         let engine = Engine::new(node, id, ours, limits, Arc::clone(&lost));
         let progress_engine = Arc::new(ProgressEngine::new(engine, waker));
@@ -300,6 +311,8 @@ impl Process {
             lost,
             invitation: Mutex::new(None),
             descriptors,
+            recorder: options.record.as_deref().map(Recorder::new).transpose()?.map(Arc::new),
+            plans,
         }));
         registry::note(&process);
         Ok(process)
@@ -308,6 +321,15 @@ impl Process {
     /// Its address on each plane.
     pub fn addresses(&self) -> &[SocketAddrV6] {
         &self.0.record.addresses
+    }
+
+    fn recorder(&self) -> Option<&Arc<Recorder>> {
+        self.0.recorder.as_ref()
+    }
+
+    /// The name of the algorithm by which a call runs.
+    fn algorithm(&self, call: &CollectiveCall, ranks: u32) -> &'static str {
+        self.0.plans.algorithm(call, ranks).name()
     }
 
     /// Its own address on each plane, as it was asked for.

@@ -9,6 +9,7 @@ pub mod msccl;
 pub mod nccl;
 pub mod nccl_tuner;
 mod problem;
+pub mod recording;
 pub mod simai;
 pub mod simai_topology;
 pub mod trace;
@@ -42,6 +43,9 @@ pub fn describe_file(path: &Path) -> Result<String, Problems> {
 /// Those of [`describe_file`].
 pub fn describe_file_for(path: &Path, gpus: Option<u32>) -> Result<String, Problems> {
     let file = path.display().to_string();
+    if recording::is_recording(path) {
+        return Ok(recording::read(path)?.describe());
+    }
     let is_et = path.extension().is_some_and(|extension| extension == "et");
     let pipes = file == "-" || path.exists() && !path.is_file() && !path.is_dir();
     if !pipes && (path.is_dir() || is_et || !path.exists() && chakra::files_of(path).is_ok()) {

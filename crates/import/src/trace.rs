@@ -2,6 +2,7 @@
 //! `[job]` runs it.
 
 use crate::problem::{Problem, Problems};
+use crate::recording::Recorded;
 use std::collections::{BTreeMap, BinaryHeap};
 use strandway_proto::units::Span;
 
@@ -218,7 +219,7 @@ impl RankTrace {
 }
 
 /// The operations of all ranks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
     /// The file, or the first of them, in messages.
     pub file: String,
@@ -234,6 +235,10 @@ pub struct Trace {
     pub groups: Vec<Vec<u32>>,
     /// The assumptions of the import, in sentences.
     pub assumed: Vec<String>,
+    /// The times of the collectives of the run that the trace was recorded from, if it was.
+    pub recorded: Vec<Recorded>,
+    /// The time of that run, from the first call to the last end, in us.
+    pub recorded_us: Option<f64>,
 }
 
 /// The contents of a trace, counted while it is read: this needs no memory per operation.

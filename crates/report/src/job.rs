@@ -54,6 +54,8 @@ pub struct JobFacts {
     pub tokens_per_second: Option<f64>,
     /// Time of an iteration divided by its time with only this job on the fabric; absent unless requested.
     pub slowdown: Option<f64>,
+    /// If it replays a recording: the time of the recorded run, from the first call to the last end.
+    pub recorded_us: Option<f64>,
     /// Its collectives by kind.
     pub operations: Vec<OperationFacts>,
     /// Its collectives among ranks that share servers, by kind, as nccl-tests counts them: the whole buffer and all
@@ -98,6 +100,8 @@ pub struct OperationFacts {
     /// Mean time of those that ended. The time lasts from the start of the first rank until the last rank had
     /// everything.
     pub time_us: Option<f64>,
+    /// Mean time of the same collectives in the recorded run that the job replays.
+    pub recorded_us: Option<f64>,
     /// Time of the longest one.
     pub time_max_us: Option<f64>,
     /// Mean lower bound of their times, by arithmetic.
@@ -190,6 +194,29 @@ pub(crate) fn operation_rows(jobs: &[&JobFacts]) -> Vec<[String; 6]> {
     jobs.iter().flat_map(of).collect()
 }
 
+/// Column heads of the table of predictions beside recorded times.
+pub(crate) const RECORDED_HEAD: [&str; 5] = ["replayed", "times", "recorded", "predicted", "predicted / recorded"];
+
+/// The rows of that table; none if no job replays a recording.
+pub(crate) fn recorded_rows(jobs: &[&JobFacts]) -> Vec<[String; 5]> {
+    let ratio = |predicted: Option<f64>, recorded: f64| match predicted.filter(|_| recorded > 0.0) {
+        Some(predicted) => format!("{:.2}", predicted / recorded),
+        None => "–".to_string(),
+    };
+    let row = |name: String, times: u64, recorded: f64, predicted: Option<f64>| {
+        [name, count(times), us(Some(recorded)), us(predicted), ratio(predicted, recorded)]
+    };
+    let of = |job: &&JobFacts| -> Vec<[String; 5]> {
+        let whole = job.recorded_us.map(|recorded| row(job.name.clone(), 1, recorded, job.time_us));
+        let each = job.operations.iter().filter_map(|operation| {
+            let name = format!("{}: {}, {}", job.name, operation.name, bytes(operation.bytes));
+            Some(row(name, operation.count, operation.recorded_us?, operation.time_us))
+        });
+        whole.into_iter().chain(each).collect()
+    };
+    jobs.iter().flat_map(of).collect()
+}
+
 /// For each kind of collective a sentence that says why it takes longer than it must.
 pub(crate) fn below_lines(jobs: &[&JobFacts]) -> Vec<String> {
     let of = |job: &&JobFacts| -> Vec<String> {
@@ -252,6 +279,14 @@ pub(crate) fn table(jobs: &[JobFacts], width: Option<usize>) -> String {
     }
     rows(&shown).into_iter().for_each(|row| first.row(row));
     operation_rows(&shown).into_iter().for_each(|row| second.row(row));
+    let mut recorded = Grid::default();
+    for (head, rank) in RECORDED_HEAD.iter().zip([ALWAYS, 3, ALWAYS, ALWAYS, ALWAYS]) {
+        recorded.column(*head, rank, *head != RECORDED_HEAD[0]);
+    }
+    let replayed = recorded_rows(&shown);
+    let any_recorded = !replayed.is_empty();
+    replayed.into_iter().for_each(|row| recorded.row(row));
+    let recorded = if any_recorded { recorded.text(width) } else { String::new() };
     let more = match jobs.len() - shown.len() {
         0 => String::new(),
         more => format!("the slowest of them; {more} more jobs are in the JSON report\n"),
@@ -259,7 +294,7 @@ pub(crate) fn table(jobs: &[JobFacts], width: Option<usize>) -> String {
     let parts = if any { third.text(width) } else { String::new() };
     let more = shown.iter().filter_map(|job| summary(job)).fold(more, |more, line| more + &line + "\n");
     let why: String = below_lines(&shown).iter().map(|line| format!("{line}\n")).collect();
-    format!("{}{more}{parts}{}{why}", first.text(width), second.text(width))
+    format!("{}{more}{parts}{}{recorded}{why}", first.text(width), second.text(width))
 }
 
 /// The streams of a timeline, in order.

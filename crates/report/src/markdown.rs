@@ -51,6 +51,10 @@ pub fn report(report: &Report) -> String {
         }
         out.push_str(&grid(job::PARTS_HEAD, job::part_rows(&shown)));
         out.push_str(&grid(job::OPERATIONS_HEAD, job::operation_rows(&shown)));
+        let recorded = job::recorded_rows(&shown);
+        if !recorded.is_empty() {
+            out.push_str(&grid(job::RECORDED_HEAD, recorded));
+        }
         job::below_lines(&shown).iter().for_each(|line| out.push_str(&format!("\n- {line}\n")));
     }
     out.push_str(

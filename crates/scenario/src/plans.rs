@@ -100,6 +100,9 @@ pub struct JobPlan {
     pub peak: f64,
     /// Tokens of an iteration.
     pub tokens: u64,
+    /// If it replays a recording: the time of the recorded run in us, and the mean time of its collectives by kind of
+    /// step, and their number.
+    pub recorded: Option<(f64, Vec<(String, f64, u64)>)>,
     /// If it is a collective workload on servers, which reports show among the collectives: the ranks of each of its
     /// groups. 0 for a job.
     pub groups_of: u32,

@@ -6,6 +6,7 @@ use super::element::{Element, Reduction};
 use super::failure::Failure;
 use super::memory::Buffer;
 use super::record::Record;
+use super::recording::Called;
 use super::work::Work;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -57,6 +58,9 @@ pub struct Group {
 impl Group {
     pub(super) fn new(process: &Process, id: u64, rank: u32, members: Vec<Record>, options: GroupOptions) -> Group {
         let failure = Arc::default();
+        if let Some(recorder) = process.recorder() {
+            recorder.note_group(id, rank, &members, &process.record());
+        }
         process.submit(Command::Meet { group: id, rank, members: members.clone(), failure: Arc::clone(&failure) });
         Group {
             process: process.clone(),
@@ -243,7 +247,18 @@ impl Group {
         reduction: Reduction,
         timeout: Option<Duration>,
     ) -> Work {
-        let work = Work::new(self.process.progress_engine());
+        let recorded = self.process.recorder().map(|recorder| {
+            let called = match &what {
+                What::Call(call) => {
+                    let algorithm = self.process.algorithm(call, self.ranks());
+                    Called::Collective { call, ranks: self.ranks(), algorithm }
+                }
+                What::Send { to, tag, at } => Called::Send { to: *to, tag: *tag, bytes: at.len() },
+                What::Receive { from, tag, at } => Called::Receive { from: *from, tag: *tag, bytes: at.len() },
+            };
+            recorder.post(self.id, &called)
+        });
+        let work = Work::new(self.process.progress_engine(), recorded);
         let timeout = timeout.unwrap_or_else(|| self.options().timeout);
         let counts = matches!(what, What::Call(_));
         let begin = |number| {

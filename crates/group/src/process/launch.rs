@@ -140,8 +140,8 @@ impl Group {
     /// chooses from what all ranks have: loopback if they share a host, else a plane for each subnet that all are in,
     /// else the way to where they meet. `STRANDWAY_IFNAME` names the interfaces. `STRANDWAY_ADVERTISE` has the
     /// addresses that others use instead (behind a NAT), `STRANDWAY_PORTS` a range of UDP ports. `STRANDWAY_PAYLOAD`,
-    /// `STRANDWAY_PROTECTION`, `STRANDWAY_PROFILE`, `STRANDWAY_TUNING` and `STRANDWAY_ALGORITHM` (at rank 0), `STRANDWAY_RATE` in Gb/s and
-    /// `STRANDWAY_RTT` in milliseconds are read too. With `STRANDWAY_LOG=info` the addresses in use are printed.
+    /// `STRANDWAY_PROTECTION`, `STRANDWAY_PROFILE`, `STRANDWAY_TUNING` and `STRANDWAY_ALGORITHM` (at rank 0),
+    /// `STRANDWAY_RATE` in Gb/s, `STRANDWAY_RTT` in milliseconds and `STRANDWAY_RECORD` are read too. With `STRANDWAY_LOG=info` the addresses in use are printed.
     ///
     /// # Errors
     /// If a rank does not come in time or cannot come, packets do not pass between two ranks, or the store or an address
@@ -333,6 +333,7 @@ pub(super) fn from_env() -> Result<(ProcessOptions, Names), GroupError> {
         options.tuning.algorithms =
             rules.parse().map_err(|error| GroupError::Config(format!("STRANDWAY_ALGORITHM is {error}")))?;
     }
+    options.record = get("STRANDWAY_RECORD").map(std::path::PathBuf::from);
     if let Some(rtt) = get("STRANDWAY_RTT") {
         let ms: f64 = rtt.parse().map_err(|_| wrong("STRANDWAY_RTT", &rtt, "give milliseconds there and back"))?;
         if !(0.001..=10_000.0).contains(&ms) {

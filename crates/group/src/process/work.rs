@@ -1,6 +1,7 @@
 //! The handle of a collective: whether the collective has ended, and with which result.
 
 use super::failure::Failure;
+use super::recording::RecordedCall;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -20,6 +21,8 @@ pub struct Work(Arc<Shared>);
 struct Shared {
     /// Moves the work. A caller that waits for the work drives it.
     progress: Arc<dyn Progress>,
+    /// Where the process records its calls.
+    recorded: Option<RecordedCall>,
     ended: AtomicBool,
     state: Mutex<State>,
     bell: Condvar,
@@ -35,9 +38,10 @@ struct State {
 }
 
 impl Work {
-    pub(super) fn new(progress: Arc<dyn Progress>) -> Work {
+    pub(super) fn new(progress: Arc<dyn Progress>, recorded: Option<RecordedCall>) -> Work {
         Work(Arc::new(Shared {
             progress,
+            recorded,
             ended: AtomicBool::new(false),
             state: Mutex::default(),
             bell: Condvar::new(),
@@ -52,6 +56,9 @@ impl Work {
     pub(super) fn end(&self, outcome: Result<Option<u32>, Failure>) {
         let mut state = self.lock();
         if state.outcome.is_none() {
+            if let Some(recorded) = &self.0.recorded {
+                recorded.end(outcome.is_err());
+            }
             state.outcome = Some(outcome);
             self.0.ended.store(true, Ordering::Release);
             for (listener, number) in state.listeners.drain(..) {
@@ -61,6 +68,13 @@ impl Work {
             if state.sleepers > 0 {
                 self.0.bell.notify_all();
             }
+        }
+    }
+
+    /// The engine has taken it up.
+    pub(super) fn started(&self) {
+        if let Some(recorded) = &self.0.recorded {
+            recorded.start();
         }
     }
 
@@ -77,10 +91,20 @@ impl Work {
     /// Waits for the end for at most `timeout`. Returns `None` if the collective has not ended by then; it goes on.
     /// Meanwhile the thread that waits moves the packets of the process.
     pub fn wait_for(&self, timeout: Duration) -> Option<Result<Option<u32>, Failure>> {
-        let until = Instant::now().checked_add(timeout);
+        let began = Instant::now();
+        let until = began.checked_add(timeout);
         if !self.is_ended() {
             self.0.progress.drive(self, until);
         }
+        let outcome = self.sleep(until);
+        if let Some(recorded) = &self.0.recorded {
+            recorded.waited(began, outcome.is_some());
+        }
+        outcome
+    }
+
+    /// Sleeps until the end, or until that time.
+    fn sleep(&self, until: Option<Instant>) -> Option<Result<Option<u32>, Failure>> {
         let mut state = self.lock();
         loop {
             if let Some(outcome) = &state.outcome {

@@ -67,6 +67,7 @@ fn one(
         iterations_ended: ended,
         time_us: begun.zip(ends.last().filter(|_| ended == iterations)).map(|(begin, end)| end.since(begin).as_us()),
         iteration_us,
+        recorded_us: plan.recorded.as_ref().map(|(us, _)| *us),
         parts: parts::facts(job, ranks, ended),
         mfu: seconds.map(|seconds| plan.flops / plan.peak / seconds),
         tokens_per_second: seconds.map(|seconds| plan.tokens as f64 / seconds),
@@ -86,8 +87,13 @@ fn one(
             .collect(),
         operations: {
             let ready = parts::ready(job, ranks);
+            let recorded = |kind: &str| {
+                let (_, all) = plan.recorded.as_ref()?;
+                all.iter().find(|(known, ..)| known == kind).map(|(_, mean, _)| *mean)
+            };
             let of = |(kind, places): &(String, Vec<usize>)| {
                 let mut facts = operations(experiment, measured, kind, places);
+                facts.recorded_us = recorded(kind);
                 collective_causes::explain(experiment, measured, places, &ready, &mut facts);
                 facts
             };

@@ -4,7 +4,9 @@ use super::chart::{self, Axis, escape};
 use super::lanes::{Bar, Lane, lanes};
 use super::marks::{self, Mark};
 use super::{figure, stat, table, time_unit};
-use crate::job::{HEAD, OPERATIONS_HEAD, below_lines, operation_rows, rows, shown, streams};
+use crate::job::{
+    HEAD, OPERATIONS_HEAD, RECORDED_HEAD, below_lines, operation_rows, recorded_rows, rows, shown, streams,
+};
 use crate::numbers::{percent, us};
 use crate::parts::part_of;
 use crate::{FaultFacts, JobFacts, PartFacts, TimelineFacts};
@@ -27,6 +29,10 @@ pub(super) fn section(jobs: &[JobFacts], faults: &[FaultFacts]) -> String {
     out.push_str("</div>\n<h2>Training jobs</h2>\n<div class=\"charts one\">\n");
     out.push_str(&table(&HEAD, &cells_of(rows(&shown))));
     out.push_str(&table(&OPERATIONS_HEAD, &cells_of(operation_rows(&shown))));
+    let recorded = recorded_rows(&shown);
+    if !recorded.is_empty() {
+        out.push_str(&table(&RECORDED_HEAD, &cells_of(recorded)));
+    }
     for line in below_lines(&shown) {
         let _ = write!(out, "<p class=\"note\">{}.</p>", escape(&line));
     }

@@ -1,4 +1,4 @@
-//! `file` in `[job]`: a workload of SimAI or AICB, or a trace of all ranks (Chakra, GOAL).
+//! `file` in `[job]`: a workload of SimAI or AICB, or a trace of all ranks (Chakra, GOAL, recordings).
 
 use super::gpus::{GPUS, RANKS_MAX};
 use crate::keys::key_names;
@@ -11,6 +11,7 @@ use strandway_import::Problems;
 use strandway_import::aicb;
 use strandway_import::chakra;
 use strandway_import::goal;
+use strandway_import::recording;
 use strandway_import::simai::{self, Workload};
 use strandway_import::trace::{Trace, problem};
 
@@ -23,7 +24,7 @@ pub(super) enum Source {
 }
 
 /// Keys of `[job]` that have a meaning with a trace.
-const WITH_TRACE: [&str; 18] = [
+const WITH_TRACE: [&str; 19] = [
     "name",
     "profile",
     "start",
@@ -40,6 +41,7 @@ const WITH_TRACE: [&str; 18] = [
     "pipeline",
     "window",
     "algorithm",
+    "tuning",
     "tuner",
     "placement",
 ];
@@ -47,14 +49,16 @@ const WITH_TRACE: [&str; 18] = [
 /// Reads the file called `name`. Problems go into the section's sink.
 pub(super) fn read(section: &Section<'_>, scenario: &Scenario, name: &str) -> Option<Source> {
     let path = scenario.path(name);
-    let read = match is_chakra(&path) {
+    let recorded = recording::is_recording(&path);
+    let read = match !recorded && is_chakra(&path) {
+        _ if recorded => recording::read(&path).map(|trace| Source::Trace(Arc::new(trace))),
         true => trace_of_chakra(section, scenario, &path).map(Source::Trace),
         false => other(section, scenario, name, &path),
     };
     match read {
         Ok(source) => {
             let control = section.flag("control_dependencies");
-            if !is_chakra(&path) {
+            if recorded || !is_chakra(&path) {
                 for key in ["groups", "control_dependencies"].into_iter().filter(|key| section.has(key)) {
                     section.wrong(key, "has a meaning with Chakra traces only", "remove it");
                 }

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use strandway_collective::script::{COMPUTE, FREE, INSIDE};
 use strandway_collective::{Collective, Local, Operation, Pipe, Script, Step, Work};
+use strandway_import::recording::Recorded;
 use strandway_import::trace::{Does, Kind, Trace};
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span};
@@ -108,6 +109,10 @@ impl Placer<'_, '_> {
             let note = format!("{}: {} messages are sent that no rank waits for", self.name, rehearsal.unheard);
             self.maker.traffic.notes.push(note);
         }
+        self.plan.recorded = trace.recorded_us.map(|us| {
+            let of = |one: &Recorded| (self.label(trace_kind_of(one.kind)).to_string(), one.mean_us, one.count);
+            (us, trace.recorded.iter().map(of).collect())
+        });
         let Some(roads) = self.roads(&traced) else { return };
         let Some(calls) = self.calls(&traced) else { return };
         let mut scripts = Vec::new();

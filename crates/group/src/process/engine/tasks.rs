@@ -29,6 +29,7 @@ impl Engine {
             return Ok(());
         }
         let (rank, ranks) = (one.rank, one.members.len() as u32);
+        work.started();
         let id = self.next_task;
         self.next_task += 1;
         if let Some(number) = number {
