@@ -321,7 +321,7 @@ fn a_workload_may_have_a_profile_of_its_own() {
 }
 
 #[test]
-fn what_process_groups_run_is_simulated() {
+fn collectives_of_process_groups_are_simulated() {
     for kind in ["all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast"] {
         for (size, most) in [("4 KiB", 2.5), ("4 MiB", 1.15)] {
             let sets = [

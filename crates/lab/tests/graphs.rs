@@ -1,4 +1,5 @@
-//! Graphs of switches: each kind runs alike on any number of threads, arithmetic holds, and paths are those of the policy.
+//! Graphs of switches: each kind runs alike on any number of threads, arithmetic holds, and paths are those of the
+//! policy.
 
 use strandway_import::Problems;
 use strandway_lab::{Experiment, check, run};
@@ -88,15 +89,16 @@ fn a_group_that_sends_to_the_next_shares_one_link_and_valiant_gives_it_more() {
         report.goodput_gbps.mean_per_host
     };
     let (minimal, valiant, ugal) = (rate("minimal"), rate("valiant"), rate("ugal"));
-    // Eight hosts share a link of 400 Gb/s (Kim et al., ISCA 2008, section 4): 50 Gb/s with headers, minus the first round trip.
+    // Eight hosts share a link of 400 Gb/s (Kim et al., ISCA 2008, section 4): 50 Gb/s with headers, minus the first
+    // round trip.
     assert!((40.0..50.0).contains(&minimal), "{minimal} Gb/s");
     assert!(valiant > 2.0 * minimal && ugal > 1.3 * minimal, "{minimal}, {valiant}, {ugal} Gb/s");
 }
 
 #[test]
 fn a_torus_carries_its_bisection_and_no_more() {
-    // A ring of eight switches: each host sends to the opposite one, half of the packets either way. Each of the 16 directed links
-    // carries 8 x 4 / 16 = 2 flows' worth, so each host has half of the line rate.
+    // A ring of eight switches: each host sends to the opposite one, half of the packets either way. Each of the 16
+    // directed links carries 8 x 4 / 16 = 2 flows' worth, so each host has half of the line rate.
     let flows: Vec<String> =
         (0..8).map(|from| format!("{{ from = {from}, to = {}, size = \"4 MB\" }}", (from + 4) % 8)).collect();
     let rest = format!("[workload]\nkind = \"flows\"\nflows = [{}]\n", flows.join(", "));

@@ -1,7 +1,8 @@
 //! Scenarios that no user would write: those of the repository with keys, values and sections of each other. None
 //! panics in its check, in its run or in its reports. A run that is told to stop stops.
 //!
-//! `MUTATIONS=FROM..TO cargo test --release -p strandway-lab --test mutations` tries others; the number of one is its seed.
+//! `MUTATIONS=FROM..TO cargo test --release -p strandway-lab --test mutations` tries others; the number of one is its
+//! seed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};

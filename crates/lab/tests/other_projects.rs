@@ -1,4 +1,5 @@
-//! Files and figures of other projects: parts of traces, slowdowns, sizes, names and groups mean the same here as there.
+//! Files and figures of other projects: parts of traces, slowdowns, sizes, names and groups mean the same here as
+//! there.
 
 mod support;
 

@@ -85,8 +85,8 @@ impl Wanderer {
         }
         let seed = w.below(1000);
         // Without a fault a run must end by itself. With few slots over long links, switches that add take a round trip
-        // for every few packets, up to seconds in all. ATP over two levels with few slots and small queues makes progress
-        // mostly by timers.
+        // for every few packets, up to seconds in all. ATP over two levels with few slots and small queues makes
+        // progress mostly by timers.
         let limit = match (lossy || faults > 0, w.text.contains("[switch]")) {
             (false, _) => 8_000,
             (true, true) => 400,

@@ -1,4 +1,4 @@
-//! What the faults of a scenario cost: the times of a run beside those of the same run without the faults.
+//! The cost of a scenario's faults: the times of a run beside those of the same run without the faults.
 
 use crate::numbers::{percent, us};
 use crate::report::{FaultCost, Report};

@@ -105,7 +105,7 @@ pub struct Report {
     pub expect: Vec<Expectation>,
     /// The faults of links.
     pub faults: Vec<FaultFacts>,
-    /// What the faults cost, with `run.healthy`: of each job, else of each collective, else of the slowest flow.
+    /// The cost of the faults, with `run.healthy`: of each job, else of each collective, else of the slowest flow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fault_costs: Vec<FaultCost>,
     /// Remarks that a reader needs besides the numbers.

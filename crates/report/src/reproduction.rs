@@ -1,4 +1,5 @@
-//! Published results next to ours: rows with their verdicts, and the charts of the page. `strandway-reproduce` makes them.
+//! Published results next to ours: rows with their verdicts, and the charts of the page. `strandway-reproduce` makes
+//! them.
 
 use crate::report::{Report, to_json};
 use serde::Serialize;
@@ -291,7 +292,8 @@ impl Counts {
         self.met + self.missed + self.undecided
     }
 
-    /// The counts in words, such as `3 met, 1 missed, 0 undecided; 2 bounds of our own, all met; 4 studies; 0 unjudged`.
+    /// The counts in words, such as `3 met, 1 missed, 0 undecided; 2 bounds of our own, all met; 4 studies; 0
+    /// unjudged`.
     pub fn sentence(&self) -> String {
         let ours = match (self.ours, self.ours_not_met) {
             (0, _) => "no bound of our own".to_string(),

@@ -74,8 +74,8 @@ pub(super) fn read(section: &Section<'_>, scenario: &Scenario, kind: &str, nodes
     }
 }
 
-/// A dragonfly; without numbers of switches a balanced one, with twice as many switches in a group as hosts on a switch, and as many
-/// global links.
+/// A dragonfly; without numbers of switches a balanced one, with twice as many switches in a group as hosts on a
+/// switch, and as many global links.
 fn a_dragonfly(section: &Section<'_>, hosts: Option<u64>, each: Option<u64>, local: Level) -> Option<(Switches, u64)> {
     let balanced = |p: u64| p * 2 * p * (2 * p * p + 1);
     let each = each.unwrap_or_else(|| (1..=64).find(|&p| balanced(p) >= hosts.unwrap_or(72)).unwrap_or(64));
@@ -170,8 +170,8 @@ fn listed(section: &Section<'_>, scenario: &Scenario, usual: Level) -> Option<Sw
     Some(Switches { names, links: links.into_iter().map(moved).collect(), with_hosts })
 }
 
-/// The names of switches in the order in which they appear, and the links, of a CSV file with the columns `from`, `to`, and, if it has
-/// them, `rate`, `latency`, `count` and `cost`.
+/// The names of switches in the order in which they appear, and the links, of a CSV file with the columns `from`, `to`,
+/// and, if it has them, `rate`, `latency`, `count` and `cost`.
 fn edges(file: &str, text: &str, usual: Level) -> Result<(Vec<String>, Vec<GraphLink>), Problems> {
     let problem = |line: usize, value: &str, what: String, remedy: &str| Problem {
         file: file.to_string(),

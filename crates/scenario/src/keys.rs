@@ -1,5 +1,5 @@
-//! The keys of scenario files as `docs/scenario.md` describes them: the page is their only description, and a copy of it
-//! is in the program.
+//! The keys of scenario files as `docs/scenario.md` describes them: the page is their only description, and a copy of
+//! it is in the program.
 
 use crate::reader::Section;
 use std::sync::LazyLock;

@@ -147,8 +147,8 @@ pub(crate) fn paths_suffice(sink: &Sink, root: &Table, profile: &Profile, topolo
     }
 }
 
-/// Lengthens the timeout of go-back-N on switches that pause, unless the scenario sets it: its 1 ms suits 400 Gb/s. At a
-/// lower rate, packets that wait behind pauses would be sent again although none is lost. Returns a note.
+/// Lengthens the timeout of go-back-N on switches that pause, unless the scenario sets it: its 1 ms suits 400 Gb/s. At
+/// a lower rate, packets that wait behind pauses would be sent again although none is lost. Returns a note.
 pub(crate) fn wait_for_pauses(profile: &mut Profile, written: Option<&Table>, rate: Rate) -> Option<String> {
     const USUAL: Rate = Rate::from_gbps(400);
     let name = profile.name.clone();

@@ -66,8 +66,8 @@ impl Sizes {
         }
     }
 
-    /// Reads lines `bytes, share`. Shares end at 1, or at 100 if they are percent. `#` starts a comment; a first line of
-    /// words is a heading. A first point of 0 bytes, as in HPCC's files, is 1 byte.
+    /// Reads lines `bytes, share`. Shares end at 1, or at 100 if they are percent. `#` starts a comment; a first line
+    /// of words is a heading. A first point of 0 bytes, as in HPCC's files, is 1 byte.
     ///
     /// # Errors
     /// The line, and the mistake in it.

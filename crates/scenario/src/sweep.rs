@@ -94,8 +94,8 @@ fn with_name(scenario: &Scenario, key: &str) -> String {
     named().unwrap_or_else(|| key.to_string())
 }
 
-/// The scenario once per profile, not checked. A profile is a preset, perhaps with other policies (`uec/reps`), or `.` for the
-/// scenario's own profile. Changes of keys may follow, each after a plus sign: `prime+routing=hashed` changes
+/// The scenario once per profile, not checked. A profile is a preset, perhaps with other policies (`uec/reps`), or `.`
+/// for the scenario's own profile. Changes of keys may follow, each after a plus sign: `prime+routing=hashed` changes
 /// `fabric.routing`, and `uec+workload.size=1MB` changes a key of any section. Keys of the scenario's `[sweep]` are
 /// varied as well, except those of `[profile]`.
 ///

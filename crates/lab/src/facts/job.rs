@@ -181,8 +181,8 @@ fn operations(experiment: &Experiment, measured: &Measurements, kind: &str, plac
     }
 }
 
-/// The collectives among ranks that share servers, by kind. A collective lasts from its begin at the first rank until its
-/// end at the last one.
+/// The collectives among ranks that share servers, by kind. A collective lasts from its begin at the first rank until
+/// its end at the last one.
 fn on_servers(plan: &JobPlan, job: &ScriptedJob, ranks: &[&RankTimes]) -> Vec<OperationFacts> {
     // By place in the list: ranks that have ended it, its begin and its end.
     let mut times: Vec<(u32, Time, Time)> = vec![(0, Time::NEVER, Time::ZERO); plan.wholes.len()];

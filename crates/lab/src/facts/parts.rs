@@ -4,8 +4,8 @@
 //! this operation, the waiting time is a *bubble* if the operation is a message between stages of a pipeline, and
 //! *waiting* otherwise. After that it is exposed communication of the group, that of earlier operations of the same
 //! stream included. A rank is ready when all steps have ended that the operation waits for, apart from those of its own
-//! stream; the time until then belongs to the last of these steps, in the same way. All parts are computed from the start
-//! and end times of steps, which ranks keep.
+//! stream; the time until then belongs to the last of these steps, in the same way. All parts are computed from the
+//! start and end times of steps, which ranks keep.
 
 use std::collections::BTreeMap;
 use strandway_collective::script::COMPUTE;

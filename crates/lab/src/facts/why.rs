@@ -255,7 +255,7 @@ fn words(facts: &mut WhyFacts, account: &Account, pauses: bool) {
     facts.sentence = format!("{} spent {}", facts.what, parts.join(", "));
 }
 
-/// What a flow did while it was limited by a cause.
+/// The activity of a flow while this cause limited it, in words.
 fn phrase(facts: &WhyFacts, cause: Cause, pauses: bool) -> String {
     let control = &facts.control;
     let cut = match facts.cut.as_deref() {

@@ -55,7 +55,8 @@ impl Metric {
     }
 }
 
-/// The metrics of the runs, most important first: iterations of jobs, times of collectives, the time of the slowest flow.
+/// The metrics of the runs, most important first: iterations of jobs, times of collectives, the time of the slowest
+/// flow.
 pub(super) fn metrics(rows: &[Row]) -> Vec<Metric> {
     let Some(first) = rows.first().map(|row| &row.report) else { return Vec::new() };
     let mut metrics = Vec::new();

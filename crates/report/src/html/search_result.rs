@@ -156,8 +156,8 @@ fn endless(step: &StepFacts) -> f64 {
     1.0 + (most - 1.0).max(0.1) * 1.25
 }
 
-/// The fabric, each link with the time that the worst failure of its part costs. Parts that are alike have the colour of
-/// the part that was tried.
+/// The fabric, each link with the time that the worst failure of its part costs. Parts that are alike have the colour
+/// of the part that was tried.
 fn picture(found: &Found, step: &StepFacts) -> String {
     let Some(map) = &found.map else { return String::new() };
     let mut kinds: Vec<(Part, Option<&str>)> = Vec::new();
