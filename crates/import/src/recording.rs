@@ -416,3 +416,87 @@ fn recorded<'a>(all: impl Iterator<Item = &'a Seen>) -> Vec<Recorded> {
     };
     kinds.into_iter().map(of).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two ranks: each computes for 100 us, starts an all-gather, computes for 50 us, waits until the all-gather is over,
+    /// and computes for 25 us before it sends or receives a message. Rank 1 begins 10 us later.
+    fn write(folder: &Path, edit: impl Fn(u32, String) -> String) {
+        for rank in 0..2u32 {
+            let (at, message) = (rank, if rank == 0 { "send\",\"to\":1" } else { "recv\",\"from\":null" });
+            let text = format!(
+                "{{\"strandway_recording\":1,\"rank\":{rank},\"ranks\":2,\"process\":\"p{rank}\",\"unix_us\":{}}}\n\
+                 {{\"group\":\"g\",\"members\":[\"p0\",\"p1\"]}}\n\
+                 {{\"post\":0,\"us\":0.0,\"group\":\"g\",\"what\":\"barrier\",\"bytes\":0,\"root\":0,\"algorithm\":\"direct\"}}\n\
+                 {{\"start\":0,\"us\":1.0}}\n{{\"wait\":0,\"us\":0.0,\"until_us\":5.0,\"ended\":true}}\n\
+                 {{\"end\":0,\"us\":5.0,\"failed\":false}}\n\
+                 {{\"post\":1,\"us\":105.0,\"group\":\"g\",\"what\":\"all_gather\",\"bytes\":8000,\"root\":0,\"algorithm\":\"direct\"}}\n\
+                 {{\"start\":1,\"us\":106.0}}\n{{\"end\":1,\"us\":200.0,\"failed\":false}}\n\
+                 {{\"wait\":1,\"us\":155.0,\"until_us\":180.0,\"ended\":false}}\n\
+                 {{\"wait\":1,\"us\":180.0,\"until_us\":200.0,\"ended\":true}}\n\
+                 {{\"post\":2,\"us\":225.0,\"group\":\"g\",\"what\":\"{message},\"bytes\":40,\"tag\":7}}\n\
+                 {{\"start\":2,\"us\":225.0}}\n{{\"end\":2,\"us\":230.0,\"failed\":false}}\n",
+                1_000_000 + 10 * at
+            );
+            std::fs::write(file_of(folder, rank), edit(rank, text)).expect("written");
+        }
+    }
+
+    fn folder() -> tempfile::TempDir {
+        tempfile::tempdir().expect("a folder")
+    }
+
+    #[test]
+    fn calls_computation_and_waits_become_a_trace() {
+        let folder = folder();
+        write(folder.path(), |_, text| text);
+        assert!(is_recording(folder.path()));
+        let trace = read(folder.path()).expect("a trace");
+        let us = |us: u64| Does::Compute { span: Span::from_us(us), lane: 0 };
+        let gather = Does::Collective { group: 0, kind: Kind::AllGather, bytes: 4_000 };
+        let barrier = Does::Collective { group: 0, kind: Kind::Barrier, bytes: 0 };
+        let does: Vec<Does> = trace.ranks[0].operations.iter().map(|operation| operation.does).collect();
+        let message = Does::Send { to: 1, bytes: 40, tag: 0 };
+        assert_eq!(does, [barrier, us(0), us(100), gather, us(50), us(0), us(25), message]);
+        // The program waits for the all-gather, the fourth operation, and then goes on.
+        assert_eq!(trace.ranks[0].needs_of(5), [4, 3]);
+        assert_eq!(trace.ranks[0].needs_of(6), [5]);
+        // Rank 1 has 10 us of other work before its first call.
+        assert_eq!(trace.ranks[1].operations[0].does, us(10));
+        assert_eq!(trace.ranks[1].operations.last().expect("some").does, Does::Receive { from: ANY, tag: 0 });
+        assert_eq!(trace.recorded_us, Some(240.0));
+        let of = |kind| trace.recorded.iter().find(|one| one.kind == kind).copied();
+        assert_eq!(
+            of(Kind::AllGather),
+            Some(Recorded { kind: Kind::AllGather, count: 1, mean_us: 104.0, max_us: 104.0 })
+        );
+    }
+
+    #[test]
+    fn wrong_recordings_are_named_with_file_and_line() {
+        for (from, to, said) in [
+            ("\"failed\":false", "\"failed\":true", "rank-0.jsonl:6: call 0 (barrier) failed; record a run that ends"),
+            ("{\"end\":2,\"us\":230.0,\"failed\":false}\n", "", "send never ended"),
+            ("\"strandway_recording\":1", "\"strandway_recording\":9", "a version other than 1"),
+            ("\"ranks\":2", "\"ranks\":1", "has 1 ranks"),
+            ("\"what\":\"all_gather\"", "\"what\":\"all_sing\"", "all_sing is an unknown call"),
+            ("\"us\":105.0", "\"us\":-1", "us is no time"),
+            ("\"root\":0", "\"root\":7", "there is no rank 7"),
+            ("{\"group\":\"g\"", "{\"group\":\"h\"", "group g is unknown"),
+            ("{\"start\":1,", "{\"start\":8,", "call 8 was never made"),
+            ("{\"start\":1,", "{start:1,", "is no JSON"),
+        ] {
+            let folder = folder();
+            write(folder.path(), |_, text| text.replacen(from, to, 1));
+            let error = read(folder.path()).expect_err(said).to_string();
+            assert!(error.contains(said), "{from}: {error}");
+        }
+        let folder = folder();
+        write(folder.path(), |_, text| text);
+        std::fs::remove_file(file_of(folder.path(), 1)).expect("removed");
+        let error = read(folder.path()).expect_err("a rank is missing").to_string();
+        assert!(error.contains("rank-1.jsonl") && error.contains("a file for each rank"), "{error}");
+    }
+}

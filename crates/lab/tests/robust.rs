@@ -163,7 +163,9 @@ fn every_mistake_names_key_value_and_remedy() {
         // Collectives.
         (
             "[workload]\nkind = \"all-reduce\"\nalgorithm = \"bush\"",
-            &["workload.algorithm = \"bush\": is not known; known: ring, tree, halving-doubling, in-network, msccl"],
+            &[
+                "workload.algorithm = \"bush\": is not known; known: ring, tree, halving-doubling, in-network, direct, auto, msccl",
+            ],
         ),
         (
             "[workload]\nkind = \"all-gather\"\nalgorithm = \"halving-doubling\"",

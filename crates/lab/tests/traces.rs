@@ -424,3 +424,30 @@ fn a_workload_of_simai_has_one_digest() {
     let servers = format!("[servers]\ngpus = 4\nwiring = \"rail-optimised\"\n{}", job(&file));
     assert!(time(&outcome(&servers, &[])) > 0.0);
 }
+
+/// A recording of two ranks: 100 us of computation, an all-reduce of 64 KiB, for which the program waits, and 50 us more.
+#[test]
+fn a_recording_is_replayed_and_its_times_stand_beside_the_predicted_ones() {
+    let folder = Folder::new("recording");
+    for rank in 0..2 {
+        let head = format!(
+            "{{\"strandway_recording\":1,\"rank\":{rank},\"ranks\":2,\"process\":\"p{rank}\",\"unix_us\":0}}\n"
+        );
+        let barrier = "\"group\":\"g\",\"what\":\"all_reduce\",\"bytes\":65536,\"root\":0,\"algorithm\":\"direct\"";
+        let text = format!(
+            "{head}{{\"group\":\"g\",\"members\":[\"p0\",\"p1\"]}}\n{{\"post\":0,\"us\":0.0,{barrier}}}\n{{\"start\":0,\"us\":0.0}}\n\
+             {{\"end\":0,\"us\":20.0,\"failed\":false}}\n{{\"wait\":0,\"us\":100.0,\"until_us\":100.0,\"ended\":true}}\n\
+             {{\"post\":1,\"us\":150.0,{barrier}}}\n{{\"start\":1,\"us\":150.0}}\n{{\"end\":1,\"us\":180.0,\"failed\":false}}\n"
+        );
+        folder.write(&format!("rank-{rank}.jsonl"), text);
+    }
+    let outcome = outcome(&job(&folder.0), &["job.algorithm=direct"]);
+    let replayed = &outcome.report.jobs[0];
+    assert_eq!((replayed.recorded_us, replayed.operations[0].recorded_us), (Some(180.0), Some(25.0)));
+    assert_eq!((replayed.operations[0].count, replayed.operations[0].algorithm.as_str()), (2, "direct"));
+    // The first all-reduce ends while the program computes; the second one is waited for by nothing but the end.
+    let predicted = replayed.operations[0].time_us.expect("it ends");
+    near(time(&outcome), 150.0 + predicted, 0.01);
+    let text = strandway_report::text::report(&outcome.report);
+    assert!(text.contains("replayed") && text.contains("predicted / recorded") && text.contains("180.0 us"), "{text}");
+}

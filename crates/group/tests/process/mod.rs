@@ -326,3 +326,44 @@ fn work_goes_on_while_nobody_waits_and_while_several_threads_wait() {
         }
     });
 }
+
+/// The lines of a rank's recording, as JSON texts.
+fn lines_of(folder: &std::path::Path, rank: u32) -> Vec<String> {
+    let text = std::fs::read_to_string(folder.join(format!("rank-{rank}.jsonl"))).expect("a recording");
+    text.lines().map(str::to_string).collect()
+}
+
+#[test]
+fn a_recording_has_every_call_with_its_group_begin_end_and_waits() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut options = by("all_reduce=ring");
+    options.record = Some(folder.path().join("run"));
+    with(2, &options, |_, group| {
+        let mut numbers = vec![1.0f32; 5_000];
+        group.all_reduce(&mut numbers, Reduction::Sum).expect("a sum");
+        group.broadcast(&mut numbers, 1).expect("a broadcast");
+        if group.rank() == 0 {
+            group.send(&numbers, 1, 9).expect("sent");
+        } else {
+            group.recv(&mut numbers, None, 9).expect("received");
+        }
+    });
+    for rank in 0..2 {
+        let lines = lines_of(&folder.path().join("run"), rank);
+        assert!(
+            lines[0].starts_with(&format!("{{\"strandway_recording\":1,\"rank\":{rank},\"ranks\":2,")),
+            "{lines:?}"
+        );
+        let has = |parts: &[&str]| lines.iter().any(|line| parts.iter().all(|part| line.contains(part)));
+        assert!(has(&["\"members\":["]));
+        assert!(has(&["\"post\":0", "\"what\":\"all_reduce\",\"bytes\":20000,\"root\":0,\"algorithm\":\"ring\""]));
+        assert!(has(&["\"post\":1", "\"what\":\"broadcast\",\"bytes\":20000,\"root\":1,\"algorithm\":\"direct\""]));
+        let message = if rank == 0 { "\"to\":1,\"tag\":9" } else { "\"from\":null,\"tag\":9" };
+        assert!(has(&["\"post\":2", "\"bytes\":20000", message]), "{lines:?}");
+        for call in 0..3 {
+            assert!(has(&[&format!("{{\"start\":{call},")]), "{lines:?}");
+            assert!(has(&[&format!("{{\"end\":{call},"), "\"failed\":false"]), "{lines:?}");
+            assert!(has(&[&format!("{{\"wait\":{call},"), "\"ended\":true"]), "{lines:?}");
+        }
+    }
+}
