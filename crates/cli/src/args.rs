@@ -1,60 +1,19 @@
 //! The command line. Its help should teach: every command ends with examples.
 
-#[cfg(target_os = "linux")]
-mod cast;
-#[cfg(target_os = "linux")]
-mod copy;
-#[cfg(not(target_os = "linux"))]
-mod elsewhere;
-#[cfg(target_os = "linux")]
-mod fabric;
 mod model;
-#[cfg(target_os = "linux")]
-mod node;
-#[cfg(target_os = "linux")]
-mod perf;
+#[cfg_attr(not(target_os = "linux"), path = "args/elsewhere.rs")]
+mod real_hosts;
 mod run;
 mod search;
 mod setup;
-#[cfg(target_os = "linux")]
-mod switch;
-#[cfg(target_os = "linux")]
-mod team;
-#[cfg(target_os = "linux")]
-mod wire;
 
 use clap::{Parser, Subcommand};
 
-#[cfg(target_os = "linux")]
-pub(crate) use cast::{CastArgs, Trust};
-#[cfg(target_os = "linux")]
-pub(crate) use copy::CopyArgs;
-#[cfg(target_os = "linux")]
-pub(crate) use fabric::{
-    FabricArgs, FabricBenchLineArgs, FabricBuildArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricGroupArgs,
-    FabricLocaliseArgs, FabricRunArgs, FabricStatusArgs, FabricUpArgs,
-};
 pub(crate) use model::{ModelArgs, ModelOf, SdrArgs};
-#[cfg(target_os = "linux")]
-pub(crate) use node::{DoctorArgs, NodeArgs};
-#[cfg(target_os = "linux")]
-pub(crate) use perf::{
-    CollectiveName, PerfArgs, PerfClientArgs, PerfCollectiveArgs, PerfCommon, PerfServerArgs, PerfSide, PerfTuneArgs,
-};
+pub(crate) use real_hosts::*;
 pub(crate) use run::{Common, CompareArgs, ExplainArgs, ImportArgs, ReproduceArgs, RunArgs, SweepArgs};
 pub(crate) use search::SearchArgs;
 pub(crate) use setup::{CompletionsArgs, ManArgs};
-#[cfg(target_os = "linux")]
-pub(crate) use switch::{
-    ResultsName, SwitchArgs, SwitchCommand, SwitchServerArgs, SwitchStatusArgs, SystemName, UseSwitchArgs,
-};
-#[cfg(target_os = "linux")]
-pub(crate) use team::TeamArgs;
-#[cfg(target_os = "linux")]
-pub(crate) use wire::{Layout, Waiting, WireArgs};
-
-#[cfg(not(target_os = "linux"))]
-pub(crate) use elsewhere::{CastArgs, CopyArgs, DoctorArgs, FabricArgs, NodeArgs, PerfArgs, SwitchArgs};
 
 const ABOUT: &str =
     "Simulates AI-training network fabrics, packet by packet and reproducibly; runs the same engines on sockets";
@@ -119,25 +78,25 @@ pub(crate) enum Command {
     /// Calculate completion times without a run: which reliability scheme suits a long, lossy link
     Model(ModelArgs),
     /// Measure bandwidth or latency between two hosts, with the same engines over real UDP sockets
-    #[cfg_attr(target_os = "linux", command(after_help = perf::PERF_EXAMPLES))]
+    #[cfg_attr(target_os = "linux", command(after_help = real_hosts::perf::PERF_EXAMPLES))]
     Perf(PerfArgs),
     /// Copy files and directories to another host over a long or lossy path; a stopped copy can be continued
-    #[cfg_attr(target_os = "linux", command(after_help = copy::EXAMPLES))]
+    #[cfg_attr(target_os = "linux", command(after_help = real_hosts::copy::EXAMPLES))]
     Copy(Box<CopyArgs>),
     /// Multicast files and directories to many hosts at once; receivers repair each other's losses
-    #[cfg_attr(target_os = "linux", command(after_help = cast::EXAMPLES))]
+    #[cfg_attr(target_os = "linux", command(after_help = real_hosts::cast::EXAMPLES))]
     Cast(Box<CastArgs>),
     /// Run a switch that adds gradients (ESA, ATP, SwitchML), with the jobs' parameter servers; or show its state
-    #[cfg_attr(target_os = "linux", command(after_help = switch::EXAMPLES))]
+    #[cfg_attr(target_os = "linux", command(after_help = real_hosts::switch::EXAMPLES))]
     Switch(Box<SwitchArgs>),
     /// Run a node from its node file until Ctrl-C: it answers `strandway perf client` and prints its traffic
-    #[cfg_attr(target_os = "linux", command(after_help = node::NODE_EXAMPLES))]
+    #[cfg_attr(target_os = "linux", command(after_help = real_hosts::node::NODE_EXAMPLES))]
     Node(NodeArgs),
     /// Check this machine for real sockets: what works, what is slow, and how to fix it
-    #[cfg_attr(target_os = "linux", command(after_help = node::DOCTOR_EXAMPLES))]
+    #[cfg_attr(target_os = "linux", command(after_help = real_hosts::node::DOCTOR_EXAMPLES))]
     Doctor(DoctorArgs),
     /// Build a scenario's fabric from Linux network namespaces; break and repair it; run programs on its hosts
-    #[cfg_attr(target_os = "linux", command(after_help = fabric::FABRIC_EXAMPLES))]
+    #[cfg_attr(target_os = "linux", command(after_help = real_hosts::fabric::FABRIC_EXAMPLES))]
     Fabric(FabricArgs),
     /// Print a script that makes a shell complete commands and options
     #[command(after_help = setup::COMPLETIONS_EXAMPLES)]

@@ -1,64 +1,20 @@
 //! One file per command.
 
-#[cfg(target_os = "linux")]
-pub(crate) mod cast;
-#[cfg(target_os = "linux")]
-mod collective;
 pub(crate) mod compare;
-#[cfg(target_os = "linux")]
-pub(crate) mod copy;
-#[cfg(target_os = "linux")]
-pub(crate) mod doctor;
 pub(crate) mod explain;
-#[cfg(target_os = "linux")]
-pub(crate) mod fabric;
 pub(crate) mod model;
-#[cfg(target_os = "linux")]
-pub(crate) mod node;
-#[cfg(target_os = "linux")]
-pub(crate) mod perf;
+#[cfg_attr(not(target_os = "linux"), path = "command/elsewhere.rs")]
+pub(crate) mod real_hosts;
 pub(crate) mod reproduce;
 pub(crate) mod run;
 pub(crate) mod search;
 pub(crate) mod setup;
 pub(crate) mod showcase;
-#[cfg(target_os = "linux")]
-pub(crate) mod switch;
-#[cfg(target_os = "linux")]
-mod team;
-#[cfg(target_os = "linux")]
-mod tune;
-#[cfg(target_os = "linux")]
-mod wire;
 
 use crate::Failure;
-use crate::args::{Command, Common};
+use crate::args::Common;
 use strandway_lab::Scenario;
 use strandway_report::Report;
-
-/// Runs a command for real hosts.
-#[cfg(target_os = "linux")]
-pub(crate) fn real_hosts(command: &Command) -> Result<(), Failure> {
-    match command {
-        Command::Perf(args) => perf::perf(args),
-        Command::Copy(args) => copy::copy(args),
-        Command::Cast(args) => cast::cast(args),
-        Command::Switch(args) => switch::switch(args),
-        Command::Node(args) => node::node(args),
-        Command::Doctor(args) => doctor::doctor(args),
-        Command::Fabric(args) => fabric::fabric(args),
-        _ => unreachable!("a command that simulates"),
-    }
-}
-
-/// Refuses a command for real hosts: it needs sockets and namespaces of Linux.
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn real_hosts(_: &Command) -> Result<(), Failure> {
-    let wanted = crate::invocation::arguments().first().map(|word| word.to_string_lossy()).unwrap_or_default();
-    Err(Failure::Usage(format!(
-        "`{wanted}` works on Linux only: real hosts need its sockets; run, compare, sweep, search, explain, import, reproduce and model work here"
-    )))
-}
 
 /// The scenario with the changes of the command line.
 fn load(common: &Common) -> Result<Scenario, Failure> {

@@ -76,7 +76,7 @@ fn execute(command: Option<Command>) -> u8 {
         Some(Command::Model(args)) => command::model::model(&args),
         Some(Command::Completions(args)) => command::setup::completions(&args),
         Some(Command::Man(args)) => command::setup::man(&args),
-        Some(command) => command::real_hosts(&command),
+        Some(command) => command::real_hosts::execute(&command),
         None => command::showcase::showcase(),
     };
     let (status, said) = match result {

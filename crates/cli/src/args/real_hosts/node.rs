@@ -3,7 +3,7 @@
 use clap::Args as ClapArgs;
 use std::path::PathBuf;
 
-pub(super) const NODE_EXAMPLES: &str = "\
+pub(in crate::args) const NODE_EXAMPLES: &str = "\
 Prints a line per interval: connections, payload in and out, retransmitted packets. For each plane it prints the state, megabytes in and
 out, and the entropy values in use (if the profile has a list of them). `fabric up` writes a node file for each host;
 docs/node-files.md describes its form.
@@ -17,7 +17,7 @@ In a fabric of namespaces (see strandway fabric):
 
 Exit status: 0 after --seconds or Ctrl-C, 1 if a socket cannot be opened or fails, 2 if the file or the key is wrong.";
 
-pub(super) const DOCTOR_EXAMPLES: &str = "\
+pub(in crate::args) const DOCTOR_EXAMPLES: &str = "\
 Looks at the kernel, cores, sockets and privileges, and at each Ethernet interface that is up: offloads, receive ring, interrupt
 moderation, receive queues. Nothing is changed; advice names the command (`sysctl`, `ethtool`) that changes it. Nodes do without
 features that the kernel lacks. STRANDWAY_WITHOUT=gso,gro,... makes them do without on any kernel, for tests: names of docs/howto/hosts.md,

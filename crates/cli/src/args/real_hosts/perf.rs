@@ -5,7 +5,7 @@ use clap::{Args as ClapArgs, Subcommand};
 use std::path::PathBuf;
 use strandway_proto::Rate;
 
-pub(super) const PERF_EXAMPLES: &str = "\
+pub(in crate::args) const PERF_EXAMPLES: &str = "\
 A plane is a pair of addresses, a local one and one of the other host. Both sides need the same number of planes, profile, payload and
 key. Without --plane, a server listens on loopback.
 

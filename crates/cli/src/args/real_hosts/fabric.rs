@@ -1,11 +1,11 @@
 //! The arguments of `strandway fabric`.
 
-use super::Common;
 use super::wire::Layout;
+use crate::args::Common;
 use clap::{Args as ClapArgs, Subcommand};
 use std::path::PathBuf;
 
-pub(super) const FABRIC_EXAMPLES: &str = "\
+pub(in crate::args) const FABRIC_EXAMPLES: &str = "\
 Hosts and switches become namespaces called NAME-h0, NAME-t0-p0-0 and so on. Switches forward by static SRv6 micro
 segments: the destination address of a packet is its path (plane, switches, host). docs/linux-fabric.md lists the addresses
 and the differences from the simulator.

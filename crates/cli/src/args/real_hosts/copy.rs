@@ -8,7 +8,7 @@ use strandway_files::copy::PROFILE;
 use strandway_lab::{parse_rate, parse_span};
 use strandway_proto::{Rate, Span};
 
-pub(super) const EXAMPLES: &str = "\
+pub(in crate::args) const EXAMPLES: &str = "\
 One side serves a directory; the other side copies files into it. Every byte is encrypted, and every file is checked with a BLAKE3
 hash before it gets its name. Files that are there already (same size and modification time) are not sent. If either side dies, run
 the same command again: it continues where it stopped.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use strandway_proto::units::Span;
 
-pub(super) const EXAMPLES: &str = "\
+pub(in crate::args) const EXAMPLES: &str = "\
 Workers send fragments of their gradients. For each place in the buffer, the switch adds the fragments of all workers of a job and
 sends the sum to these workers. So each host sends and receives its buffer once. There are few slots for sums. The systems have
 different rules for them:

@@ -7,7 +7,7 @@ use std::time::Duration;
 use strandway_lab::parse_rate;
 use strandway_proto::Rate;
 
-pub(super) const EXAMPLES: &str = "\
+pub(in crate::args) const EXAMPLES: &str = "\
 Each receiver has a directory for casts. The sender multicasts files and directories to all receivers at the same time, so its uplink
 carries every byte about once, for any number of receivers. Receivers repair each other's losses. Every byte is encrypted. The sender
 tells each receiver the hashes of all chunks over their own connection, and receivers check every chunk. Every file is checked against

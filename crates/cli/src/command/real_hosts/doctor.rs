@@ -1,8 +1,8 @@
 //! `strandway doctor`.
 
+use super::wire;
 use crate::Failure;
 use crate::args::DoctorArgs;
-use crate::command::wire;
 use crate::outputs::{Outputs, Wanted, print};
 use crate::progress::interrupted;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};

@@ -1,0 +1,26 @@
+//! The flags of the commands for real hosts, which need Linux.
+
+pub(super) mod cast;
+pub(super) mod copy;
+pub(super) mod fabric;
+pub(super) mod node;
+pub(super) mod perf;
+pub(super) mod switch;
+pub(super) mod team;
+pub(super) mod wire;
+
+pub(crate) use cast::{CastArgs, Trust};
+pub(crate) use copy::CopyArgs;
+pub(crate) use fabric::{
+    FabricArgs, FabricBenchLineArgs, FabricBuildArgs, FabricCheckArgs, FabricCommand, FabricExecArgs, FabricGroupArgs,
+    FabricLocaliseArgs, FabricRunArgs, FabricStatusArgs, FabricUpArgs,
+};
+pub(crate) use node::{DoctorArgs, NodeArgs};
+pub(crate) use perf::{
+    CollectiveName, PerfArgs, PerfClientArgs, PerfCollectiveArgs, PerfCommon, PerfServerArgs, PerfSide, PerfTuneArgs,
+};
+pub(crate) use switch::{
+    ResultsName, SwitchArgs, SwitchCommand, SwitchServerArgs, SwitchStatusArgs, SystemName, UseSwitchArgs,
+};
+pub(crate) use team::TeamArgs;
+pub(crate) use wire::{Layout, Waiting, WireArgs};
