@@ -126,9 +126,14 @@ def predict(folder, planes):
 hosts = {HOSTS}
 hosts_per_leaf = {HOSTS}
 planes = {planes}
-rate = "{0.9 * MBPS} Mb/s"
+rate = "{0.9 * MBPS * planes} Mb/s"         # a process sends 0.9 of what its planes carry: see STRANDWAY_RATE above
+latency = "10 us"
+queue = "600 kB"                             # 10 ms, as the ports have; a bridge neither marks nor trims
+ecn = false
+trimming = false
 [profile]
 name = "uec"
+[profile.transport]
 mtu = 1344
 [job]
 file = "{folder}"

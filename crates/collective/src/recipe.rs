@@ -147,13 +147,18 @@ impl RecipeBuilder {
             self.wrong(RecipeError::TooLong);
             return 0;
         }
-        let next = self.channels.len() as u32;
-        let channel = *self.channels.entry((from, to, lane)).or_insert(next);
+        let channel = self.channel((from, to, lane));
         let at = self.lists.len() as u32;
         self.lists.extend(blocks);
         let blocks = (at, self.lists.len() as u32);
         self.messages.push(RecipeMessage { from, to, channel, reduces, blocks, nodes: [u32::MAX; 2] });
         self.messages.len() as u32 - 1
+    }
+
+    /// The number of the channel of this sender, receiver and `lane`: a new one has the next number.
+    pub(crate) fn channel(&mut self, key: (u32, u32, u32)) -> u32 {
+        let next = self.channels.len() as u32;
+        *self.channels.entry(key).or_insert(next)
     }
 
     /// Adds a node of a rank, and returns its number among the nodes of the rank. `after` has numbers of nodes of the

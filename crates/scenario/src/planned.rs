@@ -9,6 +9,9 @@ use strandway_collective::{Collective, Recipe, RecipeError};
 /// The names of this way of running a collective in scenarios: with direct algorithms only, or as a table says.
 pub(crate) const NAMES: [&str; 2] = ["direct", "auto"];
 
+/// The name of the algorithm whose messages go from every rank to every other one.
+pub(crate) const DIRECT: &str = NAMES[0];
+
 /// The algorithms of process groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Planned(Arc<Tuning>);

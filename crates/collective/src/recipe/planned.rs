@@ -1,7 +1,7 @@
 //! Recipes of rank plans: the messages that process groups exchange, for the simulator.
 
 use super::{Does, Recipe, RecipeBuilder, RecipeError};
-use crate::plan::{CollectiveCall, Condition, PlanMaker, PlannedReceive, RankPlan, Target};
+use crate::plan::{CollectiveCall, Condition, PlanAlgorithm, PlanMaker, PlannedReceive, RankPlan, Target};
 use crate::schedule::Collective;
 use std::collections::BTreeMap;
 
@@ -75,6 +75,15 @@ impl Recipe {
         carriage: PlanCarriage,
     ) -> Result<Recipe, RecipeError> {
         let mut made = RecipeBuilder::new(plans.len() as u32, 1);
+        if name == PlanAlgorithm::Direct.name() {
+            // Processes have one connection per pair. With the same channels in all recipes, their collectives can share them.
+            let ranks = plans.len() as u32;
+            for from in 0..ranks {
+                for to in (0..ranks).filter(|to| *to != from) {
+                    made.channel((from, to, 0));
+                }
+            }
+        }
         let mut nodes: Vec<Nodes> = plans.iter().map(Nodes::new).collect();
         let mut lengths = Vec::new();
         let receives = (0u32..).zip(plans).flat_map(|(rank, plan)| {

@@ -6,6 +6,7 @@ use super::super::recipes::{recipe_of, slices};
 use super::super::role::Sort;
 use super::{Placer, RankPosition};
 use crate::job::JobKeys;
+use crate::planned::DIRECT;
 use crate::plans::Execution;
 use crate::plans::WholePlan;
 use crate::servers::Wiring;
@@ -281,7 +282,9 @@ impl Placer<'_, '_> {
                 recipe
             }
         };
+        let shares = planned.is_some() && recipe.name() == DIRECT;
         let earlier = match first {
+            _ if shares => self.connected.get(hosts).copied(),
             Some(Between::Listed(first, _)) => Some(first as usize),
             _ => None,
         };
@@ -289,6 +292,9 @@ impl Placer<'_, '_> {
             self.failed = true;
             return None;
         };
+        if shares {
+            self.connected.entry(hosts.to_vec()).or_insert(place);
+        }
         let bound = self.maker.bound_beside_listed(&self.maker.traffic.listed[place], rails);
         let plan =
             self.maker.of_job((recipe.collective(), recipe.name()), (ranks, bytes), Execution::Listed(place), bound);
