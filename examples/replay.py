@@ -147,7 +147,7 @@ algorithm = "direct"
 
 
 def rows(job):
-    """What was recorded of a run, and what was predicted for it: the whole, and each kind of collective."""
+    """Recorded and predicted times: of the whole run, and of each kind of collective."""
     yield "whole run", 1, job["recorded_us"], job["time_us"]
     for operation in job["operations"]:
         if operation["recorded_us"] is not None:

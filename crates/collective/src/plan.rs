@@ -84,7 +84,7 @@ pub struct PlannedSend {
     pub after: Vec<Condition>,
 }
 
-/// What becomes of the bytes of a message.
+/// The use of the bytes of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// They are written here.
@@ -126,7 +126,7 @@ pub struct PlannedSum {
 pub struct RankPlan {
     /// Lengths of buffers that it needs besides those of the caller.
     pub scratch: Vec<usize>,
-    /// What is copied before anything else, from and to.
+    /// Copies before anything else, from and to.
     pub copies: Vec<(BufferRange, BufferRange)>,
     /// Messages to other ranks.
     pub sends: Vec<PlannedSend>,
@@ -138,7 +138,7 @@ pub struct RankPlan {
     pub operands: Vec<BufferRange>,
     /// Where results of [`Target::Combine`] are when everything has arrived, which an average divides.
     pub results: Vec<BufferRange>,
-    /// What is copied at the end, from and to.
+    /// Copies at the end, from and to.
     pub last_copies: Vec<(BufferRange, BufferRange)>,
 }
 

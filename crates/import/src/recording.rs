@@ -1,7 +1,7 @@
 //! Recordings of process groups: a folder with a file for each rank (`rank-R.jsonl`), as `STRANDWAY_RECORD` makes it.
 //! docs/replay.md has the format.
 //!
-//! What a program did between its calls, and did not spend in waiting for them, is computation. A call begins when the
+//! The time between the calls of a program, without its waits, is computation. A call begins when the
 //! program makes it; what the program does after it has waited for a call comes after that call.
 
 use super::trace::{
@@ -59,7 +59,7 @@ struct Posted {
     end: Option<f64>,
 }
 
-/// What one rank has recorded.
+/// The recording of one rank.
 #[derive(Default)]
 struct RankFile {
     process: String,
@@ -354,7 +354,7 @@ impl<'a> Maker<'a> {
         Ok(made)
     }
 
-    /// What a call does, with the ranks of the whole run.
+    /// The action of a call, with the ranks of the whole run.
     fn does(&mut self, path: &str, file: &RankFile, call: &Posted) -> Result<Does, Problems> {
         let wrong = |what: String| problem(path, Some(call.line), "", what, "take the file as it was written");
         let members = file.groups.get(&call.group).ok_or_else(|| wrong(format!("group {} is unknown", call.group)))?;

@@ -44,7 +44,7 @@ enum RecipeOf {
     Made(fn(u32, u32) -> Result<Recipe, RecipeError>),
     /// From a file, for as many ranks as the file has.
     File(Arc<Recipe>),
-    /// What process groups exchange, with this rank as the root.
+    /// The messages of process groups, with this rank as the root.
     Planned(Planned, Collective, u32),
 }
 

@@ -168,7 +168,7 @@ pub struct PlanMaker {
     kept: BTreeMap<Key, Arc<OrderedRecipe>>,
 }
 
-/// What makes a recipe: algorithm, collective as its first letter does not change, ranks, parts and root.
+/// A recipe follows from these: the algorithm, the collective's name, ranks, parts and root.
 type Key = (PlanAlgorithm, &'static str, u32, u32, u32);
 
 impl PlanMaker {

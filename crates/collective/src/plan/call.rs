@@ -187,7 +187,7 @@ impl CollectiveCall {
             Collective::AllGather => CollectiveCall::AllGather { input: Some(own(0)), outputs: blocks(1) },
             Collective::ReduceScatter => CollectiveCall::ReduceScatter { inputs: blocks(0), output: own(1) },
             Collective::AllToAll => {
-                // What a rank gets from each other one is as long as its own block.
+                // The blocks that a rank gets are as long as its own.
                 let length = own(0).len();
                 let places = (0..ranks as usize)
                     .map(|from| BufferRange { buffer: 1, bytes: from * length..(from + 1) * length });

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// For each block the messages that have it: their positions in the order of nodes, and their places in the plan.
 type Users = BTreeMap<u32, Vec<(u32, Range<usize>)>>;
 
-/// What a node of a recipe stands for in a plan.
+/// The meaning of a node of a recipe in a plan.
 type Meaning = BTreeSet<Condition>;
 
 impl RankPlan {
@@ -192,7 +192,7 @@ impl Maker<'_> {
         self.recipe.messages()[message as usize].first_block() + run as u32
     }
 
-    /// What a node waits for: nodes that do nothing stand for those that they wait for.
+    /// The conditions of a node: nodes that do nothing stand for those that they wait for.
     fn before(&self, node: u32, own: &[Vec<Condition>], known: &mut [Option<Meaning>]) -> Meaning {
         let mut stack = vec![node];
         while let Some(&at) = stack.last() {

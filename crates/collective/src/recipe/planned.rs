@@ -161,7 +161,7 @@ impl RankPlan {
         node as u32
     }
 
-    /// What memory for a receive waits for.
+    /// The conditions of opening memory for a receive.
     fn opens_after(&self, receive: &PlannedReceive, sums_ahead: usize) -> Vec<Condition> {
         match receive.into {
             Target::Sum(sum) => sum.checked_sub(sums_ahead).map(Condition::Added).into_iter().collect(),

@@ -31,7 +31,7 @@ pub(super) struct RecordedCall {
     number: u64,
 }
 
-/// What a recorded call does.
+/// The work of a recorded call.
 pub(super) enum Called<'a> {
     Collective { call: &'a CollectiveCall, ranks: u32, algorithm: &'static str },
     Send { to: u32, tag: u32, bytes: usize },

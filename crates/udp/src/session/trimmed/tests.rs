@@ -179,7 +179,7 @@ proptest! {
     }
 }
 
-/// What each DSCP and each plane makes of a datagram that was cut.
+/// A cut datagram with each DSCP, from each plane.
 #[test]
 fn a_cut_datagram_is_answered_only_if_a_switch_of_a_known_plane_trimmed_it() {
     for protection in [Protection::Authenticated, Protection::Encrypted] {
