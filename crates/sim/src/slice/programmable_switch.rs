@@ -48,8 +48,8 @@ impl Stations {
         for (number, (node, _)) in (0..).zip(&found) {
             of_node[(node - hosts) as usize] = number;
         }
-        let (nodes, programs): (Vec<u32>, Vec<_>) = found.into_iter().unzip();
-        let sees_all = programs.iter().map(|program: &Box<dyn Program>| program.scope() == Scope::All).collect();
+        let (nodes, programs): (Vec<u32>, Vec<Box<dyn Program>>) = found.into_iter().unzip();
+        let sees_all = programs.iter().map(|program| program.scope() == Scope::All).collect();
         let calendar = Calendar::new(programs.len() * GROUP, span, ahead, (0, 0));
         Stations { of_node, nodes, programs, sees_all, calendar, order: Order::default() }
     }
