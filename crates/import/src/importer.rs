@@ -6,7 +6,7 @@ use crate::{Problems, aicb, goal, htsim, msccl, nccl, nccl_tuner, simai, simai_t
 /// A function that reads a trace from a file of this name and text, for a number of GPUs if the file does not say it.
 pub type ReadTrace = fn(file: &str, text: &str, gpus: Option<u32>) -> Result<Trace, Problems>;
 
-/// A text format that this crate reads. Chakra traces (files of several ranks) and GOAL's binary form are found by
+/// A text format that this crate reads. Files of several ranks (Chakra, recordings) and GOAL's binary form are found by
 /// [`crate::describe_file`] before a text is read.
 pub struct Importer {
     /// The name of the format.
