@@ -9,7 +9,7 @@ mod uplink;
 
 use crate::config::{JobConfig, SwitchConfig};
 use crate::permissions::Peer;
-use crate::port::{Above, Order, Share};
+use crate::port::{Above, Order};
 use crate::status::{JobStatus, SwitchEvent};
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -20,7 +20,7 @@ use strandway_group::GroupError;
 use strandway_group::aggregation::message::{BYTES, Join, Layout, Message, Refusal, WORKERS_MAX, Welcome};
 use strandway_group::aggregation::terms::{self, Terms};
 use strandway_switch::who::RACK_MAX;
-use strandway_switch::{SwitchMlProgram, System};
+use strandway_switch::{SlotShare, SwitchMlProgram};
 use strandway_udp::{Completion, Connection, Node, Region, random_secret};
 use uplink::Uplink;
 
@@ -44,23 +44,23 @@ impl Setup {
         self.config.slots / u32::from(self.config.ports)
     }
 
-    fn share(&self, place: u32, job: &JobConfig) -> Share {
+    fn share(&self, place: u32, job: &JobConfig) -> SlotShare {
         let slots = self.slots();
         let own = SwitchMlProgram::share(slots, self.config.jobs.len() as u32);
-        let slots_max = match self.config.system {
-            System::SwitchMl { .. } => 2 * own,
-            _ => ((f64::from(slots) * job.share) as u32).clamp(1, slots),
+        let slots_max = match self.config.system.divides_slots() {
+            true => 2 * own,
+            false => ((f64::from(slots) * job.share) as u32).clamp(1, slots),
         };
-        Share { slots_max, first: place * 2 * own }
+        SlotShare { slots_max, first: place * 2 * own }
     }
 
     /// The window that this switch allows a job.
-    fn window(&self, wanted: u32, share: Share) -> u32 {
-        let most = match self.config.system {
+    fn window(&self, wanted: u32, share: SlotShare) -> u32 {
+        let most = match (self.config.system.divides_slots(), self.config.racks) {
             // Each port has slots only for its own keys: two versions of each, and as many again for sums of racks.
-            System::SwitchMl { .. } if self.config.racks => share.slots_max / 4,
-            System::SwitchMl { .. } => share.slots_max / 2,
-            _ => self.slots(),
+            (true, true) => share.slots_max / 4,
+            (true, false) => share.slots_max / 2,
+            (false, _) => self.slots(),
         };
         terms::window(wanted, most.max(1), self.config.ports.into())
     }
@@ -270,10 +270,9 @@ impl JobAdmission {
         self.introduce_server(setup)
     }
 
-    /// The parameter server has ended or is replaced. ESA's server has only soft state; ATP's has sums that exist
-    /// nowhere else.
+    /// The parameter server has ended or is replaced.
     fn lose_server(&mut self, setup: &Setup) {
-        if setup.config.system == System::Atp {
+        if setup.config.system.server_keeps_sums() {
             self.end_session(setup);
         }
     }
@@ -425,7 +424,7 @@ impl JobAdmission {
             return Ok(None);
         };
         Ok(Some(Welcome {
-            system: terms::system_number(setup.config.system),
+            system: setup.config.system.number(),
             job: self.job.number,
             elements: session.join.elements,
             rack,

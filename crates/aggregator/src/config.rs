@@ -102,7 +102,7 @@ impl SwitchConfig {
         if self.racks && self.parent.is_some() {
             return wrong("a switch that takes racks has no parent: there are two levels".into());
         }
-        if self.server_apart && (self.parent.is_some() || matches!(self.system, System::SwitchMl { .. })) {
+        if self.server_apart && (self.parent.is_some() || !self.system.has_server()) {
             return wrong(
                 "parameter servers apart: SwitchML has none, and those of a switch with a parent are the parent's"
                     .into(),

@@ -264,7 +264,7 @@ fn a_parameter_server_takes_no_terms_that_no_switch_offers() {
     let address = loopback();
     let mut server = ParameterServer::start(ServerConfig::new(address, address, key(1))).expect("it starts");
     let welcome = |slots: u32, ports: usize, window: u32, elements: u16| Welcome {
-        system: terms::system_number(System::Atp),
+        system: System::Atp.number(),
         job: 1,
         elements,
         rack: 0,

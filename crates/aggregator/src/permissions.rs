@@ -23,7 +23,7 @@ pub(crate) enum Peer {
 
 /// Checks that this peer may send this fragment. Returns the fragment's destination, or `None` if it may not.
 pub(crate) fn destination(fragment: &Fragment, job: &Job, system: System, peer: Peer) -> Option<HostId> {
-    let exponents_only = matches!(system, System::SwitchMl { .. }) && { fragment.elements } == 0;
+    let exponents_only = system.has_exponents() && { fragment.elements } == 0;
     let elements = !fragment.kind.has_elements() || { fragment.elements } == job.shape.elements || exponents_only;
     if !elements || { fragment.job } != job.shape.number || { fragment.number } == 0 {
         return None;

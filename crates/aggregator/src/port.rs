@@ -17,77 +17,15 @@ use strandway_group::aggregation::read_elements;
 use strandway_proto::Packet;
 use strandway_proto::aggregate::{Counts, Marks};
 use strandway_proto::packet::Header;
-use strandway_proto::program::{Act, Fate, Program};
+use strandway_proto::program::{Act, Fate};
 use strandway_proto::units::{Span, Time};
-use strandway_switch::{AtpProgram, EsaProgram, Job, Server, SwitchMlProgram, System};
+use strandway_switch::{Job, JobProgram, Server, SlotShare, System};
 use strandway_udp::fragments::{FragmentOpener, FragmentSocket, From, Received, Sealing, channel_of};
 
 /// Calls of the socket between two checks of timers and orders: ours.
 const CALLS: usize = 16;
 /// The longest sleep, which is the longest delay of orders. Ours.
 const NAP: Duration = Duration::from_millis(5);
-/// The program of a switch.
-pub(crate) enum AnyProgram {
-    Esa(EsaProgram),
-    Atp(AtpProgram),
-    SwitchMl(SwitchMlProgram),
-}
-
-impl AnyProgram {
-    pub(crate) fn new(system: System, slots: u32, rtt: Span) -> AnyProgram {
-        match system {
-            System::Esa(esa) => AnyProgram::Esa(EsaProgram::new(&[], 0, slots, esa, rtt, Span::ZERO)),
-            System::Atp => AnyProgram::Atp(AtpProgram::new(&[], 0, slots, rtt, Span::ZERO)),
-            System::SwitchMl { strict_order } => {
-                AnyProgram::SwitchMl(SwitchMlProgram::new(&[], 0, slots, strict_order, Span::ZERO))
-            }
-        }
-    }
-
-    fn admit(&mut self, job: &Arc<Job>, leaf: u32, share: Share) {
-        match self {
-            AnyProgram::Esa(program) => program.admit(job, leaf, share.slots_max),
-            AnyProgram::Atp(program) => program.admit(job, leaf, share.slots_max),
-            AnyProgram::SwitchMl(program) => {
-                program.admit(job, leaf, share.first);
-            }
-        }
-    }
-
-    fn dismiss(&mut self, now: Time, job: u16) {
-        match self {
-            AnyProgram::Esa(program) => program.dismiss(now, job),
-            AnyProgram::Atp(program) => program.dismiss(now, job),
-            AnyProgram::SwitchMl(program) => program.dismiss(now, job),
-        }
-    }
-
-    fn held(&self, job: u16) -> u32 {
-        match self {
-            AnyProgram::Esa(program) => program.held(job),
-            AnyProgram::Atp(program) => program.held(job),
-            AnyProgram::SwitchMl(program) => program.held(job),
-        }
-    }
-
-    fn engine(&mut self) -> &mut dyn Program {
-        match self {
-            AnyProgram::Esa(program) => program,
-            AnyProgram::Atp(program) => program,
-            AnyProgram::SwitchMl(program) => program,
-        }
-    }
-}
-
-/// A job's share of a port's slots.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Share {
-    /// ESA and ATP: the most slots at a time.
-    pub(crate) slots_max: u32,
-    /// SwitchML: its first register.
-    pub(crate) first: u32,
-}
-
 /// The way to the switch that adds racks.
 #[derive(Clone, Debug)]
 pub(crate) struct Parent {
@@ -112,7 +50,7 @@ pub(crate) enum Above {
 /// An order of the control plane to a port.
 pub(crate) enum Order {
     /// A session of a job begins, with this switch as the leaf of this number; an earlier one of the same job ends.
-    Admit { job: Arc<Job>, leaf: u8, share: Share, down: [u8; 32], above: Above },
+    Admit { job: Arc<Job>, leaf: u8, share: SlotShare, down: [u8; 32], above: Above },
     /// The parameter server of a session is a process at this address, with this secret.
     Server { job: u16, up: [u8; 32], address: SocketAddrV6 },
     /// A peer has joined; its fragments come from this address.
@@ -189,7 +127,7 @@ pub(crate) struct AggregatorPort {
     number: u16,
     system: System,
     socket: FragmentSocket,
-    program: AnyProgram,
+    program: Box<dyn JobProgram>,
     registers: Registers,
     sessions: BTreeMap<u16, Session>,
     /// By the number of their channel.
@@ -218,7 +156,7 @@ impl AggregatorPort {
             number,
             system,
             socket,
-            program: AnyProgram::new(system, slots, rtt),
+            program: system.program(&[], 0, slots, rtt, Span::ZERO),
             registers: Registers::new(elements, slots),
             sessions: BTreeMap::new(),
             members: BTreeMap::new(),
@@ -293,7 +231,7 @@ impl AggregatorPort {
         self.members.insert(opening.id(), (job, PortMember { peer, opening, host, to: None }));
     }
 
-    fn admit(&mut self, job: Arc<Job>, leaf: u8, share: Share, down: &[u8; 32], above: Above) {
+    fn admit(&mut self, job: Arc<Job>, leaf: u8, share: SlotShare, down: &[u8; 32], above: Above) {
         let number = job.shape.number;
         self.dismiss(number);
         self.program.admit(&job, leaf.into(), share);
@@ -337,7 +275,7 @@ impl AggregatorPort {
     fn count(&mut self) -> PortStatus {
         let now = self.now();
         let mut counts = self.past.clone();
-        self.program.engine().count(now, &mut counts);
+        self.program.count(now, &mut counts);
         self.sessions.values().filter_map(|s| s.shard.as_ref()).for_each(|shard| shard.count(now, &mut counts));
         let registers = |job: &u16| self.sessions.get(job)?.shard.as_ref().map(|shard| shard.held() as u32);
         let jobs = counts
@@ -401,8 +339,8 @@ impl AggregatorPort {
 
     /// Passes a packet to the program and executes its acts.
     fn pass(&mut self, now: Time, packet: &Packet, incoming: &[i32]) {
-        let fate = self.program.engine().handle_packet(now, packet);
-        while let Some(act) = self.program.engine().poll_act() {
+        let fate = self.program.handle_packet(now, packet);
+        while let Some(act) = self.program.poll_act() {
             match act {
                 Act::Store { to, from } => self.registers.store(to, from, incoming, false),
                 Act::Add { to, from } => self.registers.add(to, from, incoming),

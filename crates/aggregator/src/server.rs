@@ -17,7 +17,7 @@ use strandway_group::aggregation::terms::{self, Terms};
 use strandway_proto::Packet;
 use strandway_proto::aggregate::{Counts, Marks};
 use strandway_proto::units::Time;
-use strandway_switch::{Job, Server};
+use strandway_switch::{Job, Server, System};
 use strandway_udp::fragments::{FragmentOpener, FragmentSocket, From, Received, Sealing, channel_of};
 use strandway_udp::{Completion, Connection, Node, Region};
 
@@ -245,7 +245,7 @@ impl ParameterServer {
         }
         let Welcome { system, up, down, layout, ports, .. } = welcome;
         let workers = layout.racks.len() as u16;
-        let (Ok(job), Some(system)) = (terms.job(), terms::system_of(*system)) else { return false };
+        let (Ok(job), Some(system)) = (terms.job(), System::of_number(*system)) else { return false };
         let admission = self.config.admission;
         let part = |(port, &udp): (u16, &u16)| {
             Some(Part {

@@ -8,7 +8,7 @@ use strandway_proto::aggregate::{Counts, Marks};
 use strandway_proto::packet::Header;
 use strandway_proto::program::{Act, Program};
 use strandway_proto::units::Time;
-use strandway_switch::{Job, Rules, Server, System};
+use strandway_switch::{Job, Server, System};
 
 /// The most bytes of one job's sums at its parameter server, per port: ours.
 const SERVER_BYTES: usize = 64 << 20;
@@ -26,11 +26,7 @@ pub(crate) struct ServerShard {
 impl ServerShard {
     /// The server of a job, after `begins`; `None` if the system has none.
     pub(crate) fn new(job: &Arc<Job>, system: System, begins: impl FnOnce(Server) -> Server) -> Option<ServerShard> {
-        let rules = match system {
-            System::SwitchMl { .. } => return None,
-            System::Esa(_) => Rules::Cover { flush_timer: true },
-            System::Atp => Rules::Discard { readdress: true },
-        };
+        let rules = system.rules(true, true)?;
         let reach = REACH * u64::from(job.shape.window);
         Some(ServerShard {
             server: begins(Server::new(job, rules, u64::from(job.shape.number)).within(reach)),

@@ -9,7 +9,6 @@ pub use cm::{Matrix, MatrixFlow, MatrixStart, MatrixTrigger, StartUnit, parse_cm
 pub use topo::{parse_topo, parse_topo_named};
 
 use crate::problem::{Problem, Problems};
-use strandway_fabric::Topology;
 
 /// Is this a traffic matrix? Its first word, comments aside, is `Nodes`.
 pub(super) fn is_matrix(text: &str) -> bool {
@@ -24,8 +23,20 @@ pub(super) fn is_topology(text: &str) -> bool {
     first.any(|word| matches!(word, "Tiers" | "Podsize"))
 }
 
+/// The contents of a matrix, as lines of text.
+pub(super) fn describe_matrix(file: &str, text: &str) -> Result<String, Problems> {
+    let matrix = parse_cm_named(file, text)?;
+    Ok(format!(
+        "an htsim traffic matrix: {} hosts, {} flows, {} triggers\nto run it: strandway run {file}, or [workload] kind = \"matrix\"\n",
+        matrix.nodes,
+        matrix.flows.len(),
+        matrix.triggers.len()
+    ))
+}
+
 /// The contents of a topology, as lines of text.
-pub(super) fn describe_topology(file: &str, topology: &Topology) -> String {
+pub(super) fn describe_topology(file: &str, text: &str) -> Result<String, Problems> {
+    let topology = parse_topo_named(file, text)?;
     let shape = topology.shape();
     let mut out = format!(
         "an htsim topology of {} tiers: {} hosts, {} per leaf; {} leaves, ",
@@ -49,7 +60,7 @@ pub(super) fn describe_topology(file: &str, topology: &Topology) -> String {
         out.push_str(&format!("  {name}: {}, {}\n", link.rate, link.latency));
     }
     out.push_str(&format!("to run it: [fabric]\n         kind = \"htsim\"\n         topo = \"{file}\"\n"));
-    out
+    Ok(out)
 }
 
 /// Limit on the problems that are shown for one file; the rest are counted.

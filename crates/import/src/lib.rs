@@ -5,6 +5,7 @@ pub mod chakra;
 mod file;
 pub mod goal;
 pub mod htsim;
+mod importer;
 pub mod msccl;
 pub mod nccl;
 pub mod nccl_tuner;
@@ -17,6 +18,7 @@ mod wire;
 mod xml;
 
 pub use file::read_file;
+pub use importer::{IMPORTERS, Importer, ReadTrace};
 pub use problem::{Problem, Problems, nearest, suggest};
 
 use std::io::{BufRead, BufReader};
@@ -67,42 +69,8 @@ pub fn describe_file_for(path: &Path, gpus: Option<u32>) -> Result<String, Probl
 /// # Errors
 /// If it is of no kind that is known, or not sound.
 pub fn describe(file: &str, text: &str, gpus: Option<u32>) -> Result<String, Problems> {
-    if simai::is_workload(text) {
-        return Ok(simai::parse(file, text)?.describe());
-    }
-    if goal::is_text(text.as_bytes()) {
-        return goal::describe(file, text.as_bytes());
-    }
-    if msccl::is_algorithm(text) {
-        return Ok(msccl::parse(file, text)?.describe());
-    }
-    if nccl::is_topology(text) {
-        return Ok(nccl::parse(file, text)?.describe());
-    }
-    if nccl::is_graphs(text) {
-        return nccl::describe_graphs(file, text);
-    }
-    if nccl_tuner::is_tuner(text) {
-        return Ok(nccl_tuner::parse(file, text)?.describe());
-    }
-    if aicb::is_list(text) {
-        return Ok(aicb::parse(file, text, gpus)?.describe());
-    }
-    if htsim::is_topology(text) {
-        let topology = htsim::parse_topo_named(file, text)?;
-        return Ok(htsim::describe_topology(file, &topology));
-    }
-    if htsim::is_matrix(text) {
-        let matrix = htsim::parse_cm_named(file, text)?;
-        return Ok(format!(
-            "an htsim traffic matrix: {} hosts, {} flows, {} triggers\nto run it: strandway run {file}, or [workload] kind = \"matrix\"\n",
-            matrix.nodes,
-            matrix.flows.len(),
-            matrix.triggers.len()
-        ));
-    }
-    if simai_topology::is_topology(text) {
-        return Ok(simai_topology::parse(file, text)?.describe());
+    if let Some(importer) = Importer::of(text) {
+        return (importer.describe)(file, text, gpus);
     }
     let remedy = "known are Chakra traces (.et), GOAL schedules, workloads (.txt), lists (.csv) and topologies of SimAI and \
                   AICB, MSCCL and NCCL files (.xml, .csv), and htsim traffic matrices (.cm) and topologies (.topo)";

@@ -18,6 +18,17 @@ pub enum Fate {
     Consume,
 }
 
+/// The packets that a switch shows to its program. All others pass as without a program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// Fragments: packets with gradients, and their control packets.
+    #[default]
+    Fragments,
+    /// Every packet that arrives at the switch: data, trimmed or whole, acknowledgements, probes, fragments. A packet to
+    /// a group is shown once, before it is copied. A consumed packet that is no fragment counts as lost.
+    All,
+}
+
 /// The source of elements (the numbers of a fragment).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Elements {
@@ -79,6 +90,12 @@ pub enum Act {
 /// calls `poll_act` until that returns `None`, while it still has the packet ([`Elements::Incoming`]). Time is an
 /// argument and never runs backwards.
 pub trait Program: Send {
+    /// The packets that it is to see. The simulator asks once, before the run; the switch process of
+    /// `strandway-aggregator` gets no packets but fragments.
+    fn scope(&self) -> Scope {
+        Scope::Fragments
+    }
+
     /// A packet has arrived.
     fn handle_packet(&mut self, now: Time, packet: &Packet) -> Fate;
 

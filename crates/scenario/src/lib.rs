@@ -40,7 +40,7 @@ pub use experiment::Experiment;
 pub use fabric::Derived;
 pub use faults::FaultNote;
 pub use files::parse_toml;
-pub use plans::{CollectivePlan, Execution, JobPlan, Message, WholePlan};
+pub use plans::{CollectivePlan, Execution, JobPlan, Message, RecordedTime, WholePlan};
 pub use profile::named as profile_named;
 pub use scenario::{Scenario, parse};
 pub use sizes::{size_distribution, size_distributions};

@@ -81,6 +81,9 @@ impl CollectivePlan {
     }
 }
 
+/// The collectives of one kind in a recording: the kind of step, their mean time in us, and their number.
+pub type RecordedTime = (String, f64, u64);
+
 /// The facts about a job that a report needs, besides its script.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobPlan {
@@ -102,7 +105,7 @@ pub struct JobPlan {
     pub tokens: u64,
     /// If it replays a recording: the time of the recorded run in us, and the mean time of its collectives by kind of
     /// step, and their number.
-    pub recorded: Option<(f64, Vec<(String, f64, u64)>)>,
+    pub recorded: Option<(f64, Vec<RecordedTime>)>,
     /// If it is a collective workload on servers, which reports show among the collectives: the ranks of each of its
     /// groups. 0 for a job.
     pub groups_of: u32,

@@ -306,9 +306,9 @@ pub(super) fn assemble(context: &Context<'_>, traffic: &Traffic, next: &mut u32)
     }
     let switch = context.switch;
     let jobs = traffic.specs.len() as u32;
-    let window = match switch.settings.system {
-        System::SwitchMl { .. } => SwitchMlProgram::share(switch.settings.slots, jobs).min(1 << 16),
-        _ => switch.window,
+    let window = match switch.settings.system.divides_slots() {
+        true => SwitchMlProgram::share(switch.settings.slots, jobs).min(1 << 16),
+        false => switch.window,
     };
     let mut plans = Vec::new();
     for (spec, number) in traffic.specs.iter().zip(1u16..) {

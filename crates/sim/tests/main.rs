@@ -9,6 +9,7 @@ mod in_flight;
 mod invariants;
 mod long_links;
 mod multicast;
+mod programs;
 mod shared_window;
 mod spraying;
 mod support;

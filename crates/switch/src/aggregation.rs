@@ -1,15 +1,12 @@
 //! All jobs of a run with in-network aggregation: the programs of each host and of each switch.
 
-use crate::atp::AtpProgram;
-use crate::esa::EsaProgram;
 use crate::self_clocked::{Exponents, SelfClocked};
-use crate::server::{Rules, Server};
+use crate::server::Server;
 use crate::server_host::{ServerHost, ServerPace};
-use crate::settings::System;
-use crate::switchml::SwitchMlProgram;
+use crate::system::System;
 use crate::training::{AnyWorker, Plan, Training};
 use crate::window::START;
-use crate::worker::{Recovery, Worker, WorkerSettings};
+use crate::worker::{Worker, WorkerSettings};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -56,11 +53,7 @@ impl Settings {
             slots,
             window: START,
             out_of_order: 3,
-            timeout: match system {
-                System::Esa(_) => Span::from_ms(1),
-                System::Atp => Span::from_us(200),
-                System::SwitchMl { .. } => Span::from_ms(10),
-            },
+            timeout: system.timeout(),
             flush_timer: true,
             readdress: true,
             exponents: false,
@@ -85,8 +78,8 @@ impl Aggregation {
     pub fn host(&self, host: HostId) -> Option<Box<dyn Application>> {
         let mut hosts: Vec<Box<dyn Application>> = Vec::new();
         for plan in &self.plans {
-            if plan.job.server() == host && !matches!(self.settings.system, System::SwitchMl { .. }) {
-                hosts.push(Box::new(self.server(plan)));
+            if plan.job.server() == host {
+                hosts.extend(self.server(plan).map(|server| Box::new(server) as Box<dyn Application>));
             }
             // A worker without a start time is created when another program of its host begins it.
             let worker = plan.job.workers().iter().position(|&at| at == host && plan.start != Time::NEVER);
@@ -107,24 +100,17 @@ impl Aggregation {
         Box::new(Training::new(plan, worker, self.worker(plan, worker)))
     }
 
-    fn server(&self, plan: &Plan) -> ServerHost {
+    fn server(&self, plan: &Plan) -> Option<ServerHost> {
         let Settings { system, flush_timer, readdress, pace, seed, .. } = self.settings;
-        let rules = match system {
-            System::Atp => Rules::Discard { readdress },
-            _ => Rules::Cover { flush_timer },
-        };
-        ServerHost::new(Server::new(&plan.job, rules, seed), plan.job.shape.number, pace)
+        let rules = system.rules(flush_timer, readdress)?;
+        Some(ServerHost::new(Server::new(&plan.job, rules, seed), plan.job.shape.number, pace))
     }
 
     pub(crate) fn worker(&self, plan: &Plan, worker: u16) -> AnyWorker {
         let Settings { system, window, out_of_order, timeout, exponents, .. } = self.settings;
-        let recovery = match system {
-            System::Esa(_) => Recovery::Remind,
-            System::Atp => Recovery::Resend,
-            System::SwitchMl { .. } => {
-                let exponents = exponents.then(|| Exponents { per_round: plan.keys(), own: Vec::new() });
-                return AnyWorker::SelfClocked(SelfClocked::new(&plan.job, worker, timeout, exponents));
-            }
+        let Some(recovery) = system.recovery() else {
+            let exponents = exponents.then(|| Exponents { per_round: plan.keys(), own: Vec::new() });
+            return AnyWorker::SelfClocked(SelfClocked::new(&plan.job, worker, timeout, exponents));
         };
         let retain = 2 * plan.keys();
         AnyWorker::Windowed(Worker::new(
@@ -145,13 +131,7 @@ impl Aggregation {
         let jobs: Vec<_> = self.plans.iter().map(|plan| Arc::clone(&plan.job)).collect();
         let Settings { system, slots, every, .. } = self.settings;
         let rtt = jobs.iter().map(|job| job.shape.rtt).max().unwrap_or(Span::ZERO);
-        Some(match system {
-            System::Esa(esa) => Box::new(EsaProgram::new(&jobs, leaf, slots, esa, rtt, every)),
-            System::Atp => Box::new(AtpProgram::new(&jobs, leaf, slots, rtt, every)),
-            System::SwitchMl { strict_order } => {
-                Box::new(SwitchMlProgram::new(&jobs, leaf, slots, strict_order, every))
-            }
-        })
+        Some(system.program(&jobs, leaf, slots, rtt, every))
     }
 
     /// The numbers of the messages of each job.

@@ -1,4 +1,4 @@
-//! The settings of aggregating switches: systems, result paths, aging.
+//! The settings of ESA: result paths, aging.
 
 use strandway_proto::units::Span;
 
@@ -45,30 +45,4 @@ pub struct Esa {
     pub aging: Aging,
     /// How they regain it.
     pub refresh: Refresh,
-}
-
-/// The system that a switch runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum System {
-    /// ESA: slots may be taken over.
-    Esa(Esa),
-    /// ATP: the first fragment gets the slot.
-    Atp,
-    /// SwitchML: slots are divided among jobs.
-    SwitchMl {
-        /// Drop a fragment that arrives after a newer one of its worker and slot. If false, each worker's path must
-        /// keep packets in order.
-        strict_order: bool,
-    },
-}
-
-impl System {
-    /// The name of the system.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            System::Esa(_) => "esa",
-            System::Atp => "atp",
-            System::SwitchMl { .. } => "switchml",
-        }
-    }
 }

@@ -383,7 +383,7 @@ impl Application for Training {
 mod tests {
     use super::*;
     use crate::aggregation::{Aggregation, Settings};
-    use crate::settings::System;
+    use crate::system::System;
     use crate::tests::plan;
 
     #[test]

@@ -5,7 +5,6 @@ use crate::port::{Above, Parent};
 use std::net::SocketAddrV6;
 use strandway_group::GroupError;
 use strandway_group::aggregation::message::{BYTES, Join, Message, Refusal};
-use strandway_group::aggregation::terms;
 use strandway_udp::{Connection, Region};
 
 /// The connection to the parent.
@@ -92,7 +91,7 @@ impl JobAdmission {
             Some(Message::Refused(reason)) => return Ok(Some(reason)),
             _ => return Ok(Some(Refusal::Version)),
         };
-        let ours = (terms::system_number(setup.config.system), setup.slots(), setup.ports.len());
+        let ours = (setup.config.system.number(), setup.slots(), setup.ports.len());
         let whole = welcome.layout.racks.len() == usize::from(session.join.workers)
             && session.members.keys().all(|&worker| welcome.layout.racks[usize::from(worker)] == welcome.rack);
         let window = (1..=session.window).contains(&welcome.window) && welcome.elements == session.join.elements;

@@ -74,7 +74,7 @@ impl Layout {
 /// The answer to a worker or a rack that takes part: the terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// The number of the switch's system ([`system_of`](super::terms::system_of)).
+    /// The number of the switch's system ([`System::of_number`](strandway_switch::System::of_number)).
     pub system: u8,
     /// The number of the job.
     pub job: u16,

@@ -10,7 +10,7 @@ use strandway_fabric::topology::{Level, Shape as Fabric};
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Rate, Span};
 use strandway_switch::who::RACK_MAX;
-use strandway_switch::{Esa, Index, Job, JobError, Shape, Sharing, System};
+use strandway_switch::{Index, Job, JobError, Shape, Sharing};
 use strandway_udp::fragments::{LANES_MAX, OVERHEAD};
 use strandway_udp::{Config, Waiting};
 
@@ -148,25 +148,6 @@ pub fn window(wanted: u32, slots: u32, ports: u32) -> u32 {
     if most >= ports { most / ports * ports } else { most }
 }
 
-/// The number of a system in messages.
-pub const fn system_number(system: System) -> u8 {
-    match system {
-        System::Esa(_) => 1,
-        System::Atp => 2,
-        System::SwitchMl { .. } => 3,
-    }
-}
-
-/// The system of a number in messages; its parameters, which workers do not need, are the defaults.
-pub fn system_of(number: u8) -> Option<System> {
-    match number {
-        1 => Some(System::Esa(Esa::default())),
-        2 => Some(System::Atp),
-        3 => Some(System::SwitchMl { strict_order: true }),
-        _ => None,
-    }
-}
-
 /// The configuration of both sides of the connection between a worker and a switch; a peer that is silent for `silence`
 /// counts as gone.
 ///
@@ -226,13 +207,5 @@ mod tests {
         assert_eq!(of(vec![1; 33], 0), Err(JobError::Crowded { leaf: 1 }));
         assert_eq!(of((0..33).collect(), 0), Err(JobError::Scattered));
         assert!(of((0..1_024).map(|worker| (worker / 32) as u8).collect(), 32).is_ok());
-    }
-
-    #[test]
-    fn every_system_has_a_number() {
-        for system in [System::Esa(Esa::default()), System::Atp, System::SwitchMl { strict_order: true }] {
-            assert_eq!(system_of(system_number(system)), Some(system));
-        }
-        assert_eq!(system_of(0), None);
     }
 }

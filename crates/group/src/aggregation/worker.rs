@@ -15,7 +15,7 @@ use strandway_proto::program::{Act, Elements, Program};
 use strandway_proto::units::Time;
 use strandway_switch::training::AnyWorker;
 use strandway_switch::window::START;
-use strandway_switch::{Exponents, Job, Recovery, SelfClocked, System, Worker, WorkerSettings};
+use strandway_switch::{Exponents, Job, SelfClocked, System, Worker, WorkerSettings};
 use strandway_udp::PlaneCounters;
 use strandway_udp::fragments::{FragmentOpener, FragmentSocket, From, Received, Sealing, channel_of};
 
@@ -149,7 +149,7 @@ impl Session {
         let odd = || Apart::Refused(Refusal::Differs);
         let terms = Terms::of(&welcome);
         let Welcome { system, elements, rack, window, slots, up, down, layout, ports, .. } = welcome;
-        let system = terms::system_of(system).ok_or(Apart::Refused(Refusal::Version))?;
+        let system = System::of_number(system).ok_or(Apart::Refused(Refusal::Version))?;
         if elements != join.elements
             || !(1..=terms::SLOTS_MAX).contains(&slots)
             || !(1..=join.window.max(1)).contains(&window)
@@ -169,18 +169,17 @@ impl Session {
         let to = ports.iter().map(|&port| {
             Arc::from([SocketAddrV6::new(*way.admission.ip(), port, 0, way.admission.scope_id())].as_slice())
         });
-        if join.exponents && !matches!(system, System::SwitchMl { .. }) {
+        if join.exponents && !system.has_exponents() {
             let said = format!("exponents for each block: the switch runs {}, only switchml has them", system.name());
             return Err(Apart::Failed(GroupError::Config(said)));
         }
         let timeout = terms::timeout(way.rate, elements, window);
-        let recovery = if system == System::Atp { Recovery::Resend } else { Recovery::Remind };
-        let engine = match system {
-            System::SwitchMl { .. } => {
+        let engine = match system.recovery() {
+            None => {
                 let exponents = join.exponents.then(|| Exponents { per_round: 0, own: Vec::new() });
                 AnyWorker::SelfClocked(SelfClocked::new(&job, join.worker, timeout, exponents))
             }
-            _ => {
+            Some(recovery) => {
                 let settings = WorkerSettings {
                     recovery,
                     window: START,

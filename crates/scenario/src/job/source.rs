@@ -7,13 +7,12 @@ use crate::scenario::Scenario;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::sync::Arc;
-use strandway_import::Problems;
-use strandway_import::aicb;
 use strandway_import::chakra;
 use strandway_import::goal;
 use strandway_import::recording;
 use strandway_import::simai::{self, Workload};
 use strandway_import::trace::{Trace, problem};
+use strandway_import::{Importer, Problems};
 
 /// A file, understood.
 pub(super) enum Source {
@@ -112,12 +111,9 @@ fn other(section: &Section<'_>, scenario: &Scenario, name: &str, path: &Path) ->
         }
     }
     let (file, text) = scenario.read(name)?;
-    if goal::is_text(text.as_bytes()) {
-        return goal::parse(&file, text.as_bytes()).map(|trace| Source::Trace(Arc::new(trace)));
-    }
-    if aicb::is_list(&text) {
+    if let Some(read) = Importer::of(&text).and_then(|importer| importer.trace) {
         let gpus = section.count("gpus", 2, RANKS_MAX).map(|gpus| gpus as u32);
-        return aicb::parse(&file, &text, gpus).map(|trace| Source::Trace(Arc::new(trace)));
+        return read(&file, &text, gpus).map(|trace| Source::Trace(Arc::new(trace)));
     }
     simai::parse(&file, &text).map(|workload| Source::Layers(Arc::new(workload)))
 }

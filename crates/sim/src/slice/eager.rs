@@ -288,11 +288,7 @@ impl Slice<'_> {
     #[inline(always)]
     fn begin(&mut self, i: usize, packet: Transit, ingress: u32, class: usize, now: u64) {
         let port = &mut self.ports[i];
-        if port.flags & flag::ON_DEPARTURE != 0
-            || self.config.sampling
-            || self.config.cut_rate != 0
-            || packet.is_fragment()
-        {
+        if port.flags & flag::ON_DEPARTURE != 0 || self.config.slow_departures || packet.is_fragment() {
             self.at(i).transmit_slowly(packet.words(), now);
         } else {
             let end = port.depart(packet.size(), now, &self.limits[usize::from(port.limits)]);

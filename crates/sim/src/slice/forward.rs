@@ -40,10 +40,7 @@ impl Road<'_, '_> {
     fn send_on_slowly(&mut self, time: u64, link: u32, node: u32, packet: [u64; 4]) -> bool {
         let packet = Transit::of_words(packet);
         let stations = &mut self.fabric.stations;
-        if packet.is_fragment()
-            && let Some(&station) = stations.of_node.get((node - self.config.cut.hosts) as usize)
-            && station != u32::MAX
-        {
+        if let Some(station) = stations.that_sees(&packet, node - self.config.cut.hosts) {
             stations.calendar.put(time, station * GROUP as u32, link, packet);
             return true;
         }

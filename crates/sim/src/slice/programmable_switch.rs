@@ -1,5 +1,5 @@
-//! Programmable switches: switches that run a program. The program gets each fragment before the fragment joins a port; all other
-//! packets pass.
+//! Programmable switches: switches that run a program. The program gets each packet of its scope, usually each fragment, before
+//! the packet joins a port; all other packets pass.
 //!
 //! With programmable switches, a window has one link latency, so a packet that leaves a port or a host in a window cannot reach a
 //! programmable switch in the same window. Programmable switches are visited before all ports, because the packets that they send join ports at
@@ -13,7 +13,7 @@ use strandway_collective::Programs;
 use strandway_fabric::NodeId;
 use strandway_fabric::topology::LinkId;
 use strandway_proto::Packet;
-use strandway_proto::program::{Act, Fate, Program};
+use strandway_proto::program::{Act, Fate, Program, Scope};
 use strandway_proto::units::Time;
 
 /// The programmable switches of a slice.
@@ -23,6 +23,8 @@ pub(super) struct Stations {
     pub(super) of_node: Vec<u32>,
     pub(super) nodes: Vec<u32>,
     pub(super) programs: Vec<Box<dyn Program>>,
+    /// For each program: true if it sees all packets.
+    sees_all: Vec<bool>,
     /// Their events; each programmable switch has its own group of stops.
     pub(super) calendar: Calendar,
     order: Order,
@@ -46,9 +48,22 @@ impl Stations {
         for (number, (node, _)) in (0..).zip(&found) {
             of_node[(node - hosts) as usize] = number;
         }
-        let (nodes, programs): (Vec<u32>, Vec<_>) = found.into_iter().unzip();
+        let (nodes, programs): (Vec<u32>, Vec<Box<dyn Program>>) = found.into_iter().unzip();
+        let sees_all = programs.iter().map(|program| program.scope() == Scope::All).collect();
         let calendar = Calendar::new(programs.len() * GROUP, span, ahead, (0, 0));
-        Stations { of_node, nodes, programs, calendar, order: Order::default() }
+        Stations { of_node, nodes, programs, sees_all, calendar, order: Order::default() }
+    }
+
+    /// The programmable switch that sees a packet at a node, which is counted without the hosts.
+    #[inline]
+    pub(super) fn that_sees(&self, packet: &Transit, node: u32) -> Option<u32> {
+        let station = *self.of_node.get(node as usize)?;
+        (packet.is_fragment() || *self.sees_all.get(station as usize)?).then_some(station).filter(|s| *s != u32::MAX)
+    }
+
+    /// True if a program sees packets that are no fragments.
+    pub(super) fn see_all(&self) -> bool {
+        self.sees_all.contains(&true)
     }
 
     /// True if there are no programmable switches.
@@ -94,6 +109,7 @@ impl Slice<'_> {
             self.act_at_station(station, link, now);
             match fate {
                 Fate::Forward => self.send_past(now, link, self.fabric.stations.nodes[station], *entry),
+                Fate::Consume if !entry.is_fragment() => self.lead_nowhere(entry.words(), now),
                 Fate::Consume => {
                     self.recorder.packets.fragments_arrived += u64::from(entry.is_whole_data());
                     self.fabric.cargo.release(entry);

@@ -34,6 +34,8 @@ pub(super) struct RunConfig<'a> {
     pub(super) priority: bool,
     /// Time series are wanted.
     pub(super) sampling: bool,
+    /// Eager ports: each packet that leaves is sampled, cut through, or seen by a program.
+    pub(super) slow_departures: bool,
     /// A profile of the run reads the records of switches.
     pub(super) telemetry: bool,
     /// The rate, in bits per second, of the links from which switches cut through; 0 if they store and forward.

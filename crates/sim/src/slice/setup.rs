@@ -117,6 +117,7 @@ impl<'a> Slice<'a> {
             accounting: plan.ports.pfc.is_some(),
             priority: plan.ports.priority,
             sampling: plan.sample_every.is_some(),
+            slow_departures: plan.sample_every.is_some() || topology.cut_through().is_some() || stations.see_all(),
             telemetry: telemetry::is_wanted(plan),
             cut_rate: topology.cut_through().map_or(0, |rate| rate.0),
             planes: usize::from(topology.planes()),
