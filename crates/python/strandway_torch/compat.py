@@ -36,7 +36,10 @@ __all__ = [
     "ProcessGroup",
     "ReduceOp",
     "Work",
+    "accelerator",
+    "accelerator_type",
     "complete_functions",
+    "device_types",
     "distributed_c10d",
     "keeps_works",
     "mark_callbacks",
@@ -91,6 +94,27 @@ def keeps_works() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def accelerator_type() -> str | None:
+    """The kind of accelerator that torch was built for, or a package has brought; nothing is started. Before torch 2.6, that of CUDA."""
+    if hasattr(torch, "accelerator"):
+        found = torch.accelerator.current_accelerator()
+        return None if found is None else str(found.type)
+    return "cuda" if torch.version.cuda or torch.version.hip else None
+
+
+def device_types() -> list[str]:
+    """The kinds of devices whose tensors are moved."""
+    kind = accelerator_type()
+    return ["cpu"] if kind in (None, "cpu") else ["cpu", str(kind)]
+
+
+def accelerator() -> tuple[Any, Any, Any]:
+    """The module with the streams of threads, and the classes of streams and events."""
+    if hasattr(torch, "accelerator"):
+        return torch.accelerator, torch.Stream, torch.Event
+    return torch.cuda, torch.cuda.Stream, torch.cuda.Event
 
 
 def options_type(name: str) -> Any:

@@ -18,8 +18,9 @@ from strandway import _lab
 from strandway.errors import WireError
 from strandway.wire import _close
 
-from .compat import ErrorType
+from .compat import ErrorType, accelerator_type
 from .futures import Line, in_callback
+from .staging import Lane
 
 # How long ranks wait at least for each other when a group is made; longer if its timeout is longer.
 PATIENCE = 30.0
@@ -85,6 +86,8 @@ class Side:
         self._twin_lock = threading.Lock()
         self._aborted = False
         self._line = Line()
+        # Of the group and its twin; and of the messages, which collectives never hold up.
+        self._lanes: dict[tuple[_lab.WireGroup, bool], Lane] = {}
         self._barriers = 0
         _close_at_exit()
         ALIVE.add(self)
@@ -102,9 +105,12 @@ class Side:
         """Ends all operations of the group here, now; they fail."""
         with self._twin_lock:
             self._aborted = True
+            lanes = list(self._lanes.values())
             if self._twin is not None:
                 self._twin.abort()
         self._group.abort()
+        for lane in lanes:
+            lane.abort()
 
     def shutdown(self) -> None:
         """Leaves the group."""
@@ -158,9 +164,9 @@ class Side:
         return self._another(None, group.rank(), group.ranks(), timeout, name, left, group=group)
 
     def supports_tensor_alloc(self, device: Any) -> bool:
-        """Any memory of the CPU is as good as any other."""
+        """Any memory is as good as any other."""
         # C++ gives the number of a device, and cannot hand over options of a tensor afterwards: it allocates by itself.
-        return not isinstance(device, int) and torch.device(device).type == "cpu"
+        return not isinstance(device, int) and torch.device(device).type in ("cpu", accelerator_type())
 
     def allocate_tensor(self, size: Any, *, dtype: Any = None, device: Any = None) -> torch.Tensor:
         """Memory for communication."""
@@ -170,7 +176,24 @@ class Side:
         """Numbers begin with the group."""
 
     def _get_sequence_number_for_group(self) -> int:
-        return self._group.begun()
+        return self._begun()
+
+    def _lane(self, needed: bool, messages: bool = False) -> Lane | None:
+        """Where a call goes that is made here and now: its lane if it needs one, or if earlier calls there have not begun."""
+        group = self._group if messages else self._numbers()
+        lane = self._lanes.get((group, messages))
+        if not needed:
+            return lane if lane is not None and lane.is_busy() else None
+        with self._twin_lock:
+            if self._aborted:
+                raise WireError("the group was aborted", "aborted")
+            return self._lanes.setdefault((group, messages), Lane(group, not messages))
+
+    def _begun(self) -> int:
+        """How many collectives have been called; those of callbacks, in a callback."""
+        group = self._numbers()
+        lane = self._lanes.get((group, False))
+        return group.begun() if lane is None else lane.begun()
 
     def _numbers(self) -> _lab.WireGroup:
         """The group that numbers a collective which is called here and now."""
