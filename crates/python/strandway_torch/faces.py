@@ -51,6 +51,12 @@ class AsBackend(Operations, Backend):  # type: ignore[misc]
     supports_window = property(lambda self: False)
     _supports_time_estimate = property(lambda self: False)
 
+    def eager_connect_single_device(self, device: Any) -> None:
+        """The ranks have met already, whatever device is bound to the group."""
+
+    def perform_nocolor_split(self, device: Any) -> None:
+        """Ranks outside a new group have nothing to do for it."""
+
 
 # Arguments beside tensors that a caller may give instead of options, in this order.
 _BESIDE = {
