@@ -110,11 +110,11 @@ def device_types() -> list[str]:
     return ["cpu"] if kind in (None, "cpu") else ["cpu", str(kind)]
 
 
-def accelerator() -> tuple[Any, Any, Any]:
-    """The module with the streams of threads, and the classes of streams and events."""
+def accelerator() -> tuple[Any, Any, Callable[[Any], Any]]:
+    """The module with the streams of threads, the class of streams, and what makes an event of a device."""
     if hasattr(torch, "accelerator"):
         return torch.accelerator, torch.Stream, torch.Event
-    return torch.cuda, torch.cuda.Stream, torch.cuda.Event
+    return torch.cuda, torch.cuda.Stream, lambda _: torch.cuda.Event(blocking=True)
 
 
 def options_type(name: str) -> Any:

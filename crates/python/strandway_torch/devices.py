@@ -15,10 +15,10 @@ __all__ = ["Device", "device_named", "device_of", "is_usable"]
 
 
 class Device:
-    """One accelerator, for threads that copy between it and the host."""
+    """One accelerator, for threads that copy between it and the host. "The stream" is the calling thread's current one."""
 
     def __init__(self, device: torch.device) -> None:
-        """An accelerator with its number."""
+        """Takes an accelerator with its index."""
         self.device = device
         self._api, self._stream, self._event = accelerator()
 
@@ -26,19 +26,19 @@ class Device:
         """A new stream."""
         return self._stream(self.device)
 
-    def now(self, stream: Any = None) -> Any:
-        """An event after what the stream has been given so far; that of the calling thread if none is named."""
-        event = self._event(self.device) if self._event is torch.Event else self._event(blocking=True)
-        event.record(self._api.current_stream(self.device) if stream is None else stream)
+    def record(self) -> Any:
+        """An event after all that the stream was given."""
+        event = self._event(self.device)
+        event.record(self._api.current_stream(self.device))
         return event
 
-    def follow(self, event: Any) -> None:
-        """The calling thread's stream goes on after the event. The host does not wait."""
+    def wait(self, event: Any) -> None:
+        """Lets the stream wait for an event. The host does not wait."""
         self._api.current_stream(self.device).wait_event(event)
 
     @contextlib.contextmanager
-    def on(self, stream: Any) -> Iterator[None]:
-        """The stream is the calling thread's, and so is the device, which stays so: going back would start the first one."""
+    def use(self, stream: Any) -> Iterator[None]:
+        """Makes another stream the thread's current one. Its device becomes current, too, and stays it."""
         before = self._api.current_stream(self.device)
         self._api.set_stream(stream)
         try:
@@ -47,25 +47,25 @@ class Device:
             self._api.set_stream(before)
 
     def pinned(self, count: int) -> torch.Tensor:
-        """Memory of the host that the device reads and writes by itself. torch keeps what is given back for the next call."""
+        """Memory of the host that the device copies from and to by itself. torch keeps it for the next call when it is given back."""
         return torch.empty(count, dtype=torch.uint8, pin_memory=True)
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        """Copies between device and pinned memory, on the calling thread's stream."""
+        """Lets the stream copy between the device and pinned memory."""
         with torch.no_grad():
             target.copy_(source, non_blocking=True)
 
-    def lend(self, tensor: torch.Tensor, stream: Any) -> None:
-        """The memory of a tensor is not given to others until the stream has come here."""
+    def record_stream(self, tensor: torch.Tensor, stream: Any) -> None:
+        """Keeps the memory of a tensor until a stream has done what it was given."""
         try:
             tensor.record_stream(stream)
         except NotImplementedError:
-            # Its allocator knows no streams.
+            # The device's allocator knows no streams.
             stream.synchronize()
 
 
 def is_usable(device: torch.device) -> bool:
-    """Is this the kind of accelerator that torch has here?"""
+    """Is it of the kind of accelerator that torch has here?"""
     return bool(device.type == accelerator_type())
 
 
@@ -84,5 +84,5 @@ def device_of(tensors: Sequence[torch.Tensor]) -> Device | None:
 
 
 def device_named(device: Any) -> Device | None:
-    """The accelerator that an option of a call names."""
+    """The accelerator that an option of a call names; None for the CPU."""
     return _device(device) if device is not None and is_usable(device) and device.index is not None else None

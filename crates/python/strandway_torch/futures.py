@@ -32,7 +32,7 @@ _here = threading.local()
 
 
 class Ending(Protocol):
-    """A work: of the wire, or of a lane."""
+    """A work of the wire, or one that waits for a device."""
 
     def is_ended(self) -> bool:
         """Has it ended?"""

@@ -20,7 +20,7 @@ from strandway.wire import _close
 
 from .compat import ErrorType, accelerator_type
 from .futures import Line, in_callback
-from .staging import Lane
+from .staging import StagingQueue
 
 # How long ranks wait at least for each other when a group is made; longer if its timeout is longer.
 PATIENCE = 30.0
@@ -86,8 +86,8 @@ class Side:
         self._twin_lock = threading.Lock()
         self._aborted = False
         self._line = Line()
-        # Of the group and its twin; and of the messages, which collectives never hold up.
-        self._lanes: dict[tuple[_lab.WireGroup, bool], Lane] = {}
+        # Calls on accelerators: of the group, of its twin, and messages, which no collective holds up.
+        self._queues: dict[tuple[_lab.WireGroup, bool], StagingQueue] = {}
         self._barriers = 0
         _close_at_exit()
         ALIVE.add(self)
@@ -105,12 +105,12 @@ class Side:
         """Ends all operations of the group here, now; they fail."""
         with self._twin_lock:
             self._aborted = True
-            lanes = list(self._lanes.values())
+            queues = list(self._queues.values())
             if self._twin is not None:
                 self._twin.abort()
         self._group.abort()
-        for lane in lanes:
-            lane.abort()
+        for queue in queues:
+            queue.abort()
 
     def shutdown(self) -> None:
         """Leaves the group."""
@@ -178,22 +178,22 @@ class Side:
     def _get_sequence_number_for_group(self) -> int:
         return self._begun()
 
-    def _lane(self, needed: bool, messages: bool = False) -> Lane | None:
-        """Where a call goes that is made here and now: its lane if it needs one, or if earlier calls there have not begun."""
+    def _queue(self, needed: bool, messages: bool = False) -> StagingQueue | None:
+        """The queue that a call joins, which is made here and now: one on an accelerator, or if earlier calls wait there."""
         group = self._group if messages else self._numbers()
-        lane = self._lanes.get((group, messages))
+        queue = self._queues.get((group, messages))
         if not needed:
-            return lane if lane is not None and lane.is_busy() else None
+            return queue if queue is not None and queue.is_busy() else None
         with self._twin_lock:
             if self._aborted:
                 raise WireError("the group was aborted", "aborted")
-            return self._lanes.setdefault((group, messages), Lane(group, not messages))
+            return self._queues.setdefault((group, messages), StagingQueue(group, not messages))
 
     def _begun(self) -> int:
         """How many collectives have been called; those of callbacks, in a callback."""
         group = self._numbers()
-        lane = self._lanes.get((group, False))
-        return group.begun() if lane is None else lane.begun()
+        queue = self._queues.get((group, False))
+        return group.begun() if queue is None else queue.begun()
 
     def _numbers(self) -> _lab.WireGroup:
         """The group that numbers a collective which is called here and now."""

@@ -18,7 +18,7 @@ from .devices import Device, device_named, device_of
 from .futures import note
 from .group import Side
 from .memory import ELEMENTS, Call, alike, blocks, check_tag, one, overlap, rank_list
-from .staging import Deferred, Order, Part
+from .staging import DeferredWork, Part, StagedCall
 from .work import StrandwayWork, together
 
 _REDUCTIONS = {
@@ -76,12 +76,12 @@ def _timeout(options: Any) -> float | None:
 
 
 def _flows(job: str, inputs: list[Part], outputs: list[Part], rank: int, root: int) -> tuple[list[Part], list[Part]]:
-    """The parts that the wire reads, and those that it writes."""
+    """The parts that the wire reads, and the parts that it writes."""
     if job == "broadcast":
         return (outputs, []) if rank == root else ([], outputs)
     if job in ("all_reduce", "reduce"):
         return outputs, outputs if job == "all_reduce" or rank == root else []
-    # In place: our part of the result is there.
+    # Without inputs it is in place: our part of the result is there.
     return [outputs[rank]] if job == "all_gather" and not inputs else inputs, outputs
 
 
@@ -112,7 +112,7 @@ class Operations(Side):
         options: Any = None,
         root: int = 0,
         reduces: tuple[str, str, float] | None = None,
-    ) -> _lab.Work | Deferred:
+    ) -> _lab.Work | DeferredWork:
         if root < 0:
             raise ValueError(f"root {root}: give a rank of the group, 0 to {self.size() - 1}")
         if share_memory(call.buffers):
@@ -124,46 +124,44 @@ class Operations(Side):
         def start(group: _lab.WireGroup, buffers: Any, ins: Any, outs: Any, timeout: float | None, owner: object) -> _lab.Work:
             return group.start(job, buffers, ins, outs, element, reduction, factor, root, timeout, owner)
 
-        lane = self._lane(device is not None)
-        if lane is None:
-            work: _lab.Work | Deferred = start(self._numbers(), call.buffers, inputs, outputs, _timeout(options), call.keep)
+        queue = self._queue(device is not None)
+        if queue is None:
+            work: _lab.Work | DeferredWork = start(self._numbers(), call.buffers, inputs, outputs, _timeout(options), call.keep)
         else:
-            order = Order(job, start, self._deferred(device, options), call, inputs, outputs)
-            order.reads, order.writes = _flows(job, inputs, outputs, self.rank(), root)
-            work = lane.put(order)
+            reads, writes = _flows(job, inputs, outputs, self.rank(), root)
+            work = queue.put(StagedCall(job, start, self._deferred(device, options), call, inputs, outputs, reads, writes))
         note(work)
         return work
 
-    def _deferred(self, device: Device | None, options: Any) -> Deferred:
+    def _deferred(self, device: Device | None, options: Any) -> DeferredWork:
         timeout = _timeout(options)
-        return Deferred(device, time.monotonic() + (self._options._timeout.total_seconds() if timeout is None else timeout))
+        return DeferredWork(device, time.monotonic() + (self._options._timeout.total_seconds() if timeout is None else timeout))
 
     def _refuse(self, what: str, why: str) -> None:
-        """A call of ours is wrong: it takes its number, and fails at the other ranks, which hear why."""
-        lane = self._lane(False)
-        if lane is None:
+        """Gives a number to a call that was refused here. It fails at the other ranks, which hear why."""
+        queue = self._queue(False)
+        if queue is None:
             self._numbers().refuse(what, why)
         else:
-            lane.put(Order(what, lambda group, *_: group.refuse(what, why), self._deferred(None, None), Call(), [], []))
+            queue.put(StagedCall(what, lambda group, *_: group.refuse(what, why), self._deferred(None, None), Call(), [], []))
 
     def _message(self, tensor: torch.Tensor, writes: bool, start: Any) -> StrandwayWork:
         """Sends or receives a tensor."""
         call = Call()
         part = call.write(tensor) if writes else call.read(tensor)
         device = device_of(call.keep)
-        lane = self._lane(device is not None, messages=True)
-        if lane is None:
+        queue = self._queue(device is not None, messages=True)
+        if queue is None:
             work: Any = start(self._group, call.buffers[0], None, call.keep)
         else:
 
-            def staged(group: Any, buffers: Any, ins: Any, outs: Any, timeout: float, owner: object) -> Any:
+            def begin(group: Any, buffers: Any, ins: Any, outs: Any, timeout: float, owner: object) -> Any:
                 (_, begin, end), address = (ins + outs)[0], buffers[0][0] if buffers else 0
                 return start(group, (address + begin, end - begin, writes), timeout, owner)
 
-            order = Order("recv" if writes else "send", staged, self._deferred(device, None), call, [], [])
-            (order.outputs if writes else order.inputs).append(part)
-            order.reads, order.writes = order.inputs, order.outputs
-            work = lane.put(order)
+            inputs, outputs = ([], [part]) if writes else ([part], [])
+            name = "recv" if writes else "send"
+            work = queue.put(StagedCall(name, begin, self._deferred(device, None), call, inputs, outputs, inputs, outputs))
         return StrandwayWork([work], [tensor], call.finish)
 
     @_numbered()
@@ -182,7 +180,7 @@ class Operations(Side):
         return self._allreduce(tensors, options)
 
     def _allreduce(self, tensors: list[torch.Tensor], options: Any) -> StrandwayWork:
-        works: list[_lab.Work | Deferred] = []
+        works: list[_lab.Work | DeferredWork] = []
         finish = []
         for tensor in tensors:
             call = Call()

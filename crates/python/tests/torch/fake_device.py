@@ -45,7 +45,7 @@ class Stream:
 
 
 class FakeDevice:
-    """What `strandway_torch.devices.Device` is for torch's accelerators. `log` has what it was asked for, in order."""
+    """Stands for `strandway_torch.devices.Device`. `log` has the directions of its copies, in order."""
 
     device = torch.device("cpu")
 
@@ -55,7 +55,7 @@ class FakeDevice:
         self.memory, self.lent, self.pinned_bytes = set(), [], []
 
     def install(self):
-        """From now on calls on tensors of this device take the way of accelerators."""
+        """From now on the backend takes tensors of this device as those of an accelerator."""
         original = operations.device_of
 
         def device_of(tensors):
@@ -81,14 +81,14 @@ class FakeDevice:
     def stream(self):
         return Stream()
 
-    def now(self, stream=None):
-        return (stream or self.current()).record()
+    def record(self):
+        return self.current().record()
 
-    def follow(self, event):
+    def wait(self, event):
         self.current().jobs.put(event.synchronize)
 
     @contextlib.contextmanager
-    def on(self, stream):
+    def use(self, stream):
         before, _here.stream = self.current(), stream
         yield
         _here.stream = before
@@ -107,7 +107,7 @@ class FakeDevice:
 
         self.run(kernel)
 
-    def lend(self, tensor, stream):
+    def record_stream(self, tensor, stream):
         self.lent.append(tensor.untyped_storage().data_ptr())
 
     def read(self, tensor):

@@ -76,7 +76,7 @@ def begin(kind):
             from torch.distributed.fsdp._fully_shard import _fsdp_param
 
             _fsdp_param.free_storage = _fsdp_param.alloc_storage = lambda _: None
-    staging.PIECE, staging.LEAST, staging.UNDER_WAY = 1 << 14, 1 << 10, 1 << 16
+    staging.PIECE_BYTES, staging.PART_MIN, staging.STAGED_MAX = 1 << 14, 1 << 10, 1 << 16
 
 
 def on(kind, body, count=2, **options):

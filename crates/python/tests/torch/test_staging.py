@@ -22,7 +22,7 @@ def backend():
 
 
 def small_pieces():
-    staging.PIECE, staging.LEAST, staging.UNDER_WAY = 1 << 12, 1 << 8, 1 << 14
+    staging.PIECE_BYTES, staging.PART_MIN, staging.STAGED_MAX = 1 << 12, 1 << 8, 1 << 14
 
 
 def test_neither_the_call_nor_wait_blocks_until_streams_come_and_results_are_those_of_the_streams():
@@ -151,7 +151,7 @@ def test_a_stream_that_stands_still_is_a_timeout_and_abort_ends_all_calls_at_onc
         total = device.tensor(torch.ones(5000))
         held = Event()
         if rank == 0:
-            device.follow(held)
+            device.wait(held)
         work = dist.all_reduce(total, async_op=True)
         error = outcome(work.wait)
         assert isinstance(error, WireTimeout), error
