@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import inspect
 import sys
 import threading
 from collections.abc import Callable
@@ -97,11 +98,15 @@ def keeps_works() -> bool:
 
 
 def accelerator_type() -> str | None:
-    """The kind of accelerator that torch was built for, or a package has brought; nothing is started. Before torch 2.6, that of CUDA."""
-    if hasattr(torch, "accelerator"):
-        found = torch.accelerator.current_accelerator()
+    """The kind of accelerator that torch was built for, or that a package has brought. No device is started: programs may fork."""
+    current = getattr(getattr(torch, "accelerator", None), "current_accelerator", None)
+    # Since torch 2.7. That of torch 2.6 asks the driver.
+    if current is not None and "check_available" in inspect.signature(current).parameters:
+        found = current()
         return None if found is None else str(found.type)
-    return "cuda" if torch.version.cuda or torch.version.hip else None
+    if torch.version.cuda or torch.version.hip:
+        return "cuda"
+    return "xpu" if getattr(torch.version, "xpu", None) and current is not None else None
 
 
 def device_types() -> list[str]:

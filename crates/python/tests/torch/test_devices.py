@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint
 from strandway_torch import staging
-from strandway_torch.compat import MAKES_BACKENDS, distributed_c10d
+from strandway_torch.compat import MAKES_BACKENDS, accelerator_type, distributed_c10d
 from support import ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -24,9 +24,7 @@ os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
 def real():
     """The kind of accelerator that is at hand."""
-    if not hasattr(torch, "accelerator"):
-        return "cuda" if torch.cuda.is_available() else None
-    return torch.accelerator.current_accelerator().type if torch.accelerator.is_available() else None
+    return accelerator_type() if torch.cuda.is_available() or torch.xpu.is_available() else None
 
 
 def skipping(why, unless):
