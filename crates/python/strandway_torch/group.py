@@ -51,6 +51,12 @@ class _Store:
             self.store.delete_key("strandway/" + key)
 
 
+def _end() -> None:
+    for side in list(ALIVE):
+        side._drain()
+    _close()
+
+
 _closing: int | None = None
 
 
@@ -60,7 +66,7 @@ def _close_at_exit() -> None:
     if _closing != os.getpid():
         _closing = os.getpid()
         # The package itself has registered what closes the wire; children of multiprocessing do not run that.
-        multiprocessing.util.Finalize(None, _close, exitpriority=1)
+        multiprocessing.util.Finalize(None, _end, exitpriority=1)
 
 
 class Side:
@@ -188,6 +194,13 @@ class Side:
             if self._aborted:
                 raise WireError("the group was aborted", "aborted")
             return self._queues.setdefault((group, messages), StagingQueue(group, not messages))
+
+    def _drain(self) -> None:
+        """Waits until calls on accelerators have come to the wire, which waits for their ends."""
+        with self._twin_lock:
+            queues = list(self._queues.values())
+        for queue in queues:
+            queue.drain()
 
     def _begun(self) -> int:
         """How many collectives have been called; those of callbacks, in a callback."""

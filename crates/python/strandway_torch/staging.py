@@ -224,6 +224,11 @@ class StagingQueue:
             self.changed.notify_all()
         return call.work
 
+    def drain(self) -> None:
+        """Waits until all calls have begun on the wire; not for a stream that stands still."""
+        with self.changed:
+            self.changed.wait_for(lambda: not self.waiting or self.aborted, GRACE)
+
     def abort(self) -> None:
         """All calls fail now, and the thread ends."""
         with self.changed:
@@ -260,6 +265,7 @@ class StagingQueue:
             self.group.refuse(call.name, str(call.work.error))
         call.number = self.group.begun()
         self.waiting -= 1
+        self.changed.notify_all()
 
     def _begin(self, call: StagedCall) -> None:
         """Begins a call, piece by piece: while one piece is copied to the host, the one before goes to the wire."""

@@ -203,3 +203,18 @@ def test_tensors_are_given_back_when_their_calls_are_over():
         assert gone() is None
 
     ranks(2, body, before=small_pieces)
+
+
+def test_the_last_message_of_a_program_arrives():
+    def body(rank, count):
+        device = FakeDevice().install()
+        word = device.tensor(torch.zeros(1))
+        if rank == 0:
+            device.run(time.sleep, 0.5)
+            device.run(word.fill_, 7.0)
+            dist.isend(word, 1)
+        else:
+            dist.recv(word, 0)
+            assert device.read(word).item() == 7
+
+    ranks(2, body, leave=False)
