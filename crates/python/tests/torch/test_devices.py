@@ -5,6 +5,7 @@ import copy
 import functools
 import importlib.util
 import os
+import random
 import tempfile
 
 import pytest
@@ -247,6 +248,43 @@ def test_fsdp2_and_a_checkpoint_of_it(kind):
                 parameter.zero_()
         checkpoint.load({"model": (state := copy.copy(other.state_dict()))}, checkpoint_id=folder[0])
         assert_trained({name: value.full_tensor() for name, value in state.items()})
+
+    on(kind, body)
+
+
+@pytest.mark.skipif(not hasattr(torch, "accelerator"), reason="torch.accelerator is there since torch 2.6")
+def test_calls_from_two_streams_while_memory_is_given_back_and_taken_again(kind):
+    def body(device, rank, count):
+        chosen = random.Random(5)
+        streams = [torch.accelerator.current_stream(device), torch.Stream(device)]
+        under_way = []
+
+        def finish(work, result, expected, stream):
+            torch.accelerator.set_stream(stream)
+            work.wait()
+            copied = result * 1
+            del result
+            torch.full((40_000,), -2.0, device=device)
+            assert torch.equal(copied.cpu(), expected)
+
+        for step in range(60):
+            length, stream = chosen.choice([1, 1000, 5000, 40_000]), chosen.choice(streams)
+            torch.accelerator.set_stream(stream)
+            ours = torch.full((length,), float(step), device=device) + torch.full((length,), float(rank), device=device)
+            if step % 2:
+                work, expected = dist.all_reduce(ours, async_op=True), torch.full((length,), 2.0 * step + 1)
+            else:
+                both, ours = torch.cat([ours, ours + 5]), torch.empty(length, device=device)
+                work, expected = dist.reduce_scatter_tensor(ours, both, async_op=True), torch.full((length,), 2.0 * step + 1 + 10 * rank)
+                del both
+            under_way.append((work, ours, expected, stream))
+            del ours
+            # Memory that was given back is taken again at once.
+            torch.full((length,), -1.0, device=device)
+            while len(under_way) > chosen.choice([0, 2, 5]):
+                finish(*under_way.pop(chosen.randrange(len(under_way))))
+        while under_way:
+            finish(*under_way.pop())
 
     on(kind, body)
 
