@@ -361,6 +361,12 @@ impl Endings {
         Endings { sender, receiver: Mutex::new(receiver) }
     }
 
+    /// Puts in the number of a work that Python has ended.
+    fn put(&self, number: u64) {
+        // The receiver lives as long as the sender.
+        let _ = self.sender.send(number);
+    }
+
     /// Waits for the next one with the interpreter's lock released; None if there is none within `timeout` seconds.
     fn next(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<u64>> {
         let timeout = seconds(timeout)?;

@@ -8,17 +8,30 @@ __all__ = ["register"]
 
 
 def register() -> None:
-    """Called by `import torch`: it is quick, starts nothing, and does not fail."""
+    """Called by `import torch`: it is quick, starts nothing, and does not fail.
+
+    Call it again if a package has brought another kind of accelerator since.
+    """
     try:
         import torch.distributed as dist
 
-        if dist.is_available() and "strandway" not in dist.Backend.backend_list:
-            dist.Backend.register_backend("strandway", _create, extended_api=True, devices=["cpu"])
-            # A torch that lacks something gets its sentence when it asks for a group; its other users hear nothing.
-            with contextlib.suppress(ImportError):
-                from .compat import complete_functions
+        if not dist.is_available():
+            return
+        known, devices = "strandway" in dist.Backend.backend_list, ["cpu"]
+        # A torch that lacks something gets its sentence when it asks for a group; its other users hear nothing.
+        with contextlib.suppress(ImportError):
+            from .compat import complete_functions, device_types
 
+            devices = device_types()
+            if not known:
                 complete_functions()
+        if known:
+            dist.Backend.backend_capability["strandway"] = devices
+            return
+        defaults = dict(dist.Backend.default_device_backend_map)
+        dist.Backend.register_backend("strandway", _create, extended_api=True, devices=devices)
+        # The default of an accelerator is for the package that brings it.
+        dist.Backend.default_device_backend_map = defaults
     except Exception as error:
         import warnings
 

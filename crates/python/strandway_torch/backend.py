@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .compat import distributed_c10d
+from .compat import device_types, distributed_c10d
 from .faces import StrandwayBackend
 from .group import ALIVE
 from .work import StrandwayWork
@@ -29,7 +29,7 @@ def receive_from_any(tensor: torch.Tensor, group: Any, tag: int) -> int | None:
     """Receives a tensor from any rank of a group of this backend; gives the sender's global rank, or None for other groups."""
     whole = group or distributed_c10d._get_default_group()
     mine = [backend for backend in ALIVE if backend._options.group_name == getattr(whole, "group_name", None)]
-    if len(mine) != 1 or tensor.device.type != "cpu":
+    if len(mine) != 1 or tensor.device.type not in device_types():
         return None
     work = mine[0].recv_anysource([tensor], tag)
     work.wait()

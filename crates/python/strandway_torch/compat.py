@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import inspect
 import sys
 import threading
 from collections.abc import Callable
@@ -36,7 +37,10 @@ __all__ = [
     "ProcessGroup",
     "ReduceOp",
     "Work",
+    "accelerator",
+    "accelerator_type",
     "complete_functions",
+    "device_types",
     "distributed_c10d",
     "keeps_works",
     "mark_callbacks",
@@ -91,6 +95,31 @@ def keeps_works() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def accelerator_type() -> str | None:
+    """The kind of accelerator that torch was built for, or that a package has brought. No device is started: programs may fork."""
+    current = getattr(getattr(torch, "accelerator", None), "current_accelerator", None)
+    # Since torch 2.7. That of torch 2.6 asks the driver.
+    if current is not None and "check_available" in inspect.signature(current).parameters:
+        found = current()
+        return None if found is None else str(found.type)
+    if torch.version.cuda or torch.version.hip:
+        return "cuda"
+    return "xpu" if getattr(torch.version, "xpu", None) and current is not None else None
+
+
+def device_types() -> list[str]:
+    """The kinds of devices whose tensors are moved."""
+    kind = accelerator_type()
+    return ["cpu"] if kind in (None, "cpu") else ["cpu", str(kind)]
+
+
+def accelerator() -> tuple[Any, Any, Callable[[Any], Any]]:
+    """The module with the streams of threads, the class of streams, and what makes an event of a device."""
+    if hasattr(torch, "accelerator"):
+        return torch.accelerator, torch.Stream, torch.Event
+    return torch.cuda, torch.cuda.Stream, lambda _: torch.cuda.Event(blocking=True)
 
 
 def options_type(name: str) -> Any:

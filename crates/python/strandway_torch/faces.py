@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from strandway import _lab
 
-from .compat import MAKES_BACKENDS, Backend, ProcessGroup, keeps_works, options_type, sentence
+from .compat import MAKES_BACKENDS, Backend, ProcessGroup, device_types, keeps_works, options_type, sentence
 from .operations import Operations
 from .work import StrandwayWork, hold
 
@@ -18,7 +18,7 @@ __all__ = ["AsBackend", "AsGroup", "StrandwayBackend"]
 
 
 class AsBackend(Operations, Backend):  # type: ignore[misc]
-    """One rank's side of a group: a backend for the tensors of the CPU, beside those of other devices."""
+    """One rank's side of a group: a backend for some kinds of devices, beside those of others."""
 
     def __init__(
         self,
@@ -50,6 +50,12 @@ class AsBackend(Operations, Backend):  # type: ignore[misc]
     supports_reconfigure = property(lambda self: False)
     supports_window = property(lambda self: False)
     _supports_time_estimate = property(lambda self: False)
+
+    def eager_connect_single_device(self, device: Any) -> None:
+        """The ranks have met already, whatever device is bound to the group."""
+
+    def perform_nocolor_split(self, device: Any) -> None:
+        """Ranks outside a new group have nothing to do for it."""
 
 
 # Arguments beside tensors that a caller may give instead of options, in this order.
@@ -107,7 +113,7 @@ def _called_by_python(name: str) -> Callable[..., StrandwayWork]:
 
 
 class AsGroup(Operations, ProcessGroup):  # type: ignore[misc]
-    """One rank's side of a group: the whole group, for tensors of the CPU alone."""
+    """One rank's side of a group: the whole group, for tensors of all kinds of devices."""
 
     def __init__(
         self,
@@ -138,12 +144,13 @@ class AsGroup(Operations, ProcessGroup):  # type: ignore[misc]
     supports_splitting = property(lambda self: False)
     supports_shrinking = property(lambda self: False)
     supports_time_estimate = property(lambda self: False)
-    _device_types = property(lambda self: [torch.device("cpu")])
+    _device_types = property(lambda self: [torch.device(kind) for kind in device_types()])
 
     def _get_backend(self, device: Any) -> Any:
-        if torch.device(device).type != "cpu":
+        kind = torch.device(device).type
+        if kind not in device_types():
             raise RuntimeError(
-                f"No backend type associated with device type {torch.device(device).type}: strandway moves tensors of the CPU"
+                f"No backend type associated with device type {kind}: strandway moves tensors of {' and '.join(device_types())}"
             )
         return self
 

@@ -14,7 +14,7 @@ from strandway.errors import WireError
 from torch.distributed import ProcessGroup as BaseProcessGroup
 from torchft.process_group import ProcessGroup, ProcessGroupWrapper
 
-from .compat import MAKES_BACKENDS
+from .compat import MAKES_BACKENDS, device_types
 from .faces import StrandwayBackend
 from .operations import Operations
 
@@ -39,7 +39,8 @@ class ProcessGroupStrandway(ProcessGroupWrapper):  # type: ignore[misc]
             return backend
         group = BaseProcessGroup(store, rank, world_size)
         group._set_default_backend(ProcessGroup.BackendType.CUSTOM)
-        group._register_backend(torch.device("cpu"), ProcessGroup.BackendType.CUSTOM, backend)
+        for kind in device_types():
+            group._register_backend(torch.device(kind), ProcessGroup.BackendType.CUSTOM, backend)
         return group
 
     def _leave(self) -> None:

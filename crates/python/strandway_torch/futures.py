@@ -15,7 +15,8 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from strandway import _lab
 
@@ -28,6 +29,16 @@ PATIENCE = 1.0
 IDLE_MAX = 4
 
 _here = threading.local()
+
+
+class Ending(Protocol):
+    """A work of the wire, or one that waits for a device."""
+
+    def is_ended(self) -> bool:
+        """Has it ended?"""
+
+    def notify(self, endings: _lab.Endings, number: int) -> None:
+        """Puts a number there once it has."""
 
 
 class Line:
@@ -52,7 +63,7 @@ class _Callback:
 
     def __init__(self) -> None:
         self.since = time.monotonic()
-        self.works: list[_lab.Work] = []
+        self.works: list[Ending] = []
         # Of the futures that it asks for.
         self.line = Line()
 
@@ -67,7 +78,7 @@ def in_callback() -> bool:
     return getattr(_here, "callback", None) is not None or getattr(_here, "given", 0) > 0
 
 
-def note(work: _lab.Work) -> None:
+def note(work: Ending) -> None:
     """A collective has begun; a callback may wait for it."""
     callback: _Callback | None = getattr(_here, "callback", None)
     if callback is not None:
@@ -93,7 +104,7 @@ class _Completer:
         self.idle += 1
         threading.Thread(target=self.run, name="strandway-futures", daemon=True).start()
 
-    def add(self, works: list[_lab.Work], call: Callable[[], None], line: Line | None) -> None:
+    def add(self, works: Sequence[Ending], call: Callable[[], None], line: Line | None) -> None:
         with self.guard:
             waits = line is not None and bool(line.runner or line.entries)
             if not works or (not waits and all(work.is_ended() for work in works)):
@@ -187,7 +198,7 @@ _completer: _Completer | None = None
 _completer_lock = threading.Lock()
 
 
-def complete(works: list[_lab.Work], call: Callable[[], None], line: Line | None) -> None:
+def complete(works: Sequence[Ending], call: Callable[[], None], line: Line | None) -> None:
     """Calls `call`, which completes a future, once the works have ended, and after the earlier ones of the line."""
     global _completer
     with _completer_lock:

@@ -18,8 +18,9 @@ from strandway import _lab
 from strandway.errors import WireError
 from strandway.wire import _close
 
-from .compat import ErrorType
+from .compat import ErrorType, accelerator_type
 from .futures import Line, in_callback
+from .staging import StagingQueue
 
 # How long ranks wait at least for each other when a group is made; longer if its timeout is longer.
 PATIENCE = 30.0
@@ -50,6 +51,12 @@ class _Store:
             self.store.delete_key("strandway/" + key)
 
 
+def _end() -> None:
+    for side in list(ALIVE):
+        side._drain()
+    _close()
+
+
 _closing: int | None = None
 
 
@@ -59,7 +66,7 @@ def _close_at_exit() -> None:
     if _closing != os.getpid():
         _closing = os.getpid()
         # The package itself has registered what closes the wire; children of multiprocessing do not run that.
-        multiprocessing.util.Finalize(None, _close, exitpriority=1)
+        multiprocessing.util.Finalize(None, _end, exitpriority=1)
 
 
 class Side:
@@ -85,6 +92,8 @@ class Side:
         self._twin_lock = threading.Lock()
         self._aborted = False
         self._line = Line()
+        # Calls on accelerators: of the group, of its twin, and messages, which no collective holds up.
+        self._queues: dict[tuple[_lab.WireGroup, bool], StagingQueue] = {}
         self._barriers = 0
         _close_at_exit()
         ALIVE.add(self)
@@ -102,9 +111,12 @@ class Side:
         """Ends all operations of the group here, now; they fail."""
         with self._twin_lock:
             self._aborted = True
+            queues = list(self._queues.values())
             if self._twin is not None:
                 self._twin.abort()
         self._group.abort()
+        for queue in queues:
+            queue.abort()
 
     def shutdown(self) -> None:
         """Leaves the group."""
@@ -158,9 +170,9 @@ class Side:
         return self._another(None, group.rank(), group.ranks(), timeout, name, left, group=group)
 
     def supports_tensor_alloc(self, device: Any) -> bool:
-        """Any memory of the CPU is as good as any other."""
+        """Any memory is as good as any other."""
         # C++ gives the number of a device, and cannot hand over options of a tensor afterwards: it allocates by itself.
-        return not isinstance(device, int) and torch.device(device).type == "cpu"
+        return not isinstance(device, int) and torch.device(device).type in ("cpu", accelerator_type())
 
     def allocate_tensor(self, size: Any, *, dtype: Any = None, device: Any = None) -> torch.Tensor:
         """Memory for communication."""
@@ -170,7 +182,31 @@ class Side:
         """Numbers begin with the group."""
 
     def _get_sequence_number_for_group(self) -> int:
-        return self._group.begun()
+        return self._begun()
+
+    def _queue(self, needed: bool, messages: bool = False) -> StagingQueue | None:
+        """The queue that a call joins, which is made here and now: one on an accelerator, or if earlier calls wait there."""
+        group = self._group if messages else self._numbers()
+        queue = self._queues.get((group, messages))
+        if not needed:
+            return queue if queue is not None and queue.is_busy() else None
+        with self._twin_lock:
+            if self._aborted:
+                raise WireError("the group was aborted", "aborted")
+            return self._queues.setdefault((group, messages), StagingQueue(group, not messages))
+
+    def _drain(self) -> None:
+        """Waits until calls on accelerators have come to the wire, which waits for their ends."""
+        with self._twin_lock:
+            queues = list(self._queues.values())
+        for queue in queues:
+            queue.drain()
+
+    def _begun(self) -> int:
+        """How many collectives have been called; those of callbacks, in a callback."""
+        group = self._numbers()
+        queue = self._queues.get((group, False))
+        return group.begun() if queue is None else queue.begun()
 
     def _numbers(self) -> _lab.WireGroup:
         """The group that numbers a collective which is called here and now."""

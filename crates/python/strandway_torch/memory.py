@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from .devices import is_usable
+
 ELEMENTS = {
     torch.float64: "float64",
     torch.float32: "float32",
@@ -68,8 +70,8 @@ def _copy_back(tensor: torch.Tensor, whole: torch.Tensor) -> None:
 
 
 def _check(tensor: torch.Tensor) -> None:
-    if tensor.device.type != "cpu":
-        raise ValueError(f"strandway moves tensors of the CPU, and this one is on {tensor.device}: copy it there first")
+    if tensor.device.type != "cpu" and not is_usable(tensor.device):
+        raise ValueError(f"strandway moves tensors of the CPU and of torch's accelerator, and this one is on {tensor.device}")
     if tensor.layout != torch.strided:
         raise ValueError(f"strandway moves dense tensors, and this one is {tensor.layout}")
 

@@ -14,9 +14,11 @@ from strandway.errors import WireError, WireTimeout
 from strandway.wire import share_memory
 
 from .compat import ReduceOp
+from .devices import Device, device_named, device_of
 from .futures import note
 from .group import Side
 from .memory import ELEMENTS, Call, alike, blocks, check_tag, one, overlap, rank_list
+from .staging import DeferredWork, Part, StagedCall
 from .work import StrandwayWork, together
 
 _REDUCTIONS = {
@@ -46,8 +48,7 @@ def _numbered(calls: Callable[[tuple[Any, ...]], int] = lambda _: 1) -> Callable
     def decorate(method: _Method) -> _Method:
         @functools.wraps(method)
         def call(self: Operations, *arguments: Any, **options: Any) -> Any:
-            group = self._numbers()
-            begun = group.begun()
+            begun = self._begun()
             try:
                 work = method(self, *arguments, **options)
                 work._line = self._line
@@ -58,8 +59,8 @@ def _numbered(calls: Callable[[tuple[Any, ...]], int] = lambda _: 1) -> Callable
                     due = calls(arguments)
                 except Exception:
                     due = 1
-                for _ in range(due - (group.begun() - begun)):
-                    group.refuse(method.__name__, str(error))
+                for _ in range(due - (self._begun() - begun)):
+                    self._refuse(method.__name__, str(error))
                 raise
 
         return cast(_Method, call)
@@ -72,6 +73,16 @@ def _timeout(options: Any) -> float | None:
     if not isinstance(timeout, timedelta) or timeout.total_seconds() < 0:
         return None
     return timeout.total_seconds() or _NO_TIMEOUT
+
+
+def _flows(job: str, inputs: list[Part], outputs: list[Part], rank: int, root: int) -> tuple[list[Part], list[Part]]:
+    """The parts that the wire reads, and the parts that it writes."""
+    if job == "broadcast":
+        return (outputs, []) if rank == root else ([], outputs)
+    if job in ("all_reduce", "reduce"):
+        return outputs, outputs if job == "all_reduce" or rank == root else []
+    # Without inputs it is in place: our part of the result is there.
+    return [outputs[rank]] if job == "all_gather" and not inputs else inputs, outputs
 
 
 class Operations(Side):
@@ -101,17 +112,57 @@ class Operations(Side):
         options: Any = None,
         root: int = 0,
         reduces: tuple[str, str, float] | None = None,
-    ) -> _lab.Work:
+    ) -> _lab.Work | DeferredWork:
         if root < 0:
             raise ValueError(f"root {root}: give a rank of the group, 0 to {self.size() - 1}")
         if share_memory(call.buffers):
             raise ValueError("two outputs share memory: give each rank's its own")
         kind = alike(call.keep)
         element, reduction, factor = reduces or (kind, "sum", 1.0)
-        group = self._numbers()
-        work = group.start(job, call.buffers, inputs, outputs, element, reduction, factor, root, _timeout(options), call.keep)
+        device = device_of(call.keep) if job != "barrier" else device_named(getattr(options, "device", None))
+
+        def start(group: _lab.WireGroup, buffers: Any, ins: Any, outs: Any, timeout: float | None, owner: object) -> _lab.Work:
+            return group.start(job, buffers, ins, outs, element, reduction, factor, root, timeout, owner)
+
+        queue = self._queue(device is not None)
+        if queue is None:
+            work: _lab.Work | DeferredWork = start(self._numbers(), call.buffers, inputs, outputs, _timeout(options), call.keep)
+        else:
+            reads, writes = _flows(job, inputs, outputs, self.rank(), root)
+            work = queue.put(StagedCall(job, start, self._deferred(device, options), call, inputs, outputs, reads, writes))
         note(work)
         return work
+
+    def _deferred(self, device: Device | None, options: Any) -> DeferredWork:
+        timeout = _timeout(options)
+        return DeferredWork(device, time.monotonic() + (self._options._timeout.total_seconds() if timeout is None else timeout))
+
+    def _refuse(self, what: str, why: str) -> None:
+        """Gives a number to a call that was refused here. It fails at the other ranks, which hear why."""
+        queue = self._queue(False)
+        if queue is None:
+            self._numbers().refuse(what, why)
+        else:
+            queue.put(StagedCall(what, lambda group, *_: group.refuse(what, why), self._deferred(None, None), Call(), [], []))
+
+    def _message(self, tensor: torch.Tensor, writes: bool, start: Any) -> StrandwayWork:
+        """Sends or receives a tensor."""
+        call = Call()
+        part = call.write(tensor) if writes else call.read(tensor)
+        device = device_of(call.keep)
+        queue = self._queue(device is not None, messages=True)
+        if queue is None:
+            work: Any = start(self._group, call.buffers[0], None, call.keep)
+        else:
+
+            def begin(group: Any, buffers: Any, ins: Any, outs: Any, timeout: float, owner: object) -> Any:
+                (_, begin, end), address = (ins + outs)[0], buffers[0][0] if buffers else 0
+                return start(group, (address + begin, end - begin, writes), timeout, owner)
+
+            inputs, outputs = ([], [part]) if writes else ([part], [])
+            name = "recv" if writes else "send"
+            work = queue.put(StagedCall(name, begin, self._deferred(device, None), call, inputs, outputs, inputs, outputs))
+        return StrandwayWork([work], [tensor], call.finish)
 
     @_numbered()
     def broadcast(self, tensors: list[torch.Tensor], options: Any) -> StrandwayWork:
@@ -129,7 +180,8 @@ class Operations(Side):
         return self._allreduce(tensors, options)
 
     def _allreduce(self, tensors: list[torch.Tensor], options: Any) -> StrandwayWork:
-        works, finish = [], []
+        works: list[_lab.Work | DeferredWork] = []
+        finish = []
         for tensor in tensors:
             call = Call()
             part = call.write(tensor)
@@ -152,8 +204,8 @@ class Operations(Side):
         count = torch.tensor([values.shape[0]], dtype=torch.int64)
         counts = [torch.empty_like(count) for _ in range(self.size())]
         self._gather_all(counts, count, options).wait()
-        all_indices = [torch.empty((indices.shape[0], int(n)), dtype=indices.dtype) for n in counts]
-        all_values = [torch.empty((int(n), *values.shape[1:]), dtype=values.dtype) for n in counts]
+        all_indices = [indices.new_empty((indices.shape[0], int(n))) for n in counts]
+        all_values = [values.new_empty((int(n), *values.shape[1:])) for n in counts]
         self._gather_all(all_indices, indices, options).wait()
         self._gather_all(all_values, values, options).wait()
         merged = torch.sparse_coo_tensor(torch.cat(all_indices, 1), torch.cat(all_values), tensor.shape).coalesce()
@@ -318,21 +370,18 @@ class Operations(Side):
 
     def send(self, tensors: list[torch.Tensor], to: int, tag: int) -> StrandwayWork:
         """Sends a tensor to a receive with the same tag."""
-        call = Call()
-        call.read(one(tensors, "tensors"))
-        return StrandwayWork([self._group.send(call.buffers[0], to, check_tag(tag), None, call.keep)], tensors, [])
+        check_tag(tag)
+        return self._message(one(tensors, "tensors"), False, lambda group, buffer, *rest: group.send(buffer, to, tag, *rest))
 
     def recv(self, tensors: list[torch.Tensor], source: int, tag: int) -> StrandwayWork:
         """Receives a tensor from a rank."""
-        call = Call()
-        call.write(one(tensors, "tensors"))
-        return StrandwayWork([self._group.recv(call.buffers[0], source, check_tag(tag), None, call.keep)], tensors, call.finish)
+        check_tag(tag)
+        return self._message(one(tensors, "tensors"), True, lambda group, buffer, *rest: group.recv(buffer, source, tag, *rest))
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> StrandwayWork:
         """Receives a tensor from any rank."""
-        call = Call()
-        call.write(one(tensors, "tensors"))
-        return StrandwayWork([self._group.recv(call.buffers[0], None, check_tag(tag), None, call.keep)], tensors, call.finish)
+        check_tag(tag)
+        return self._message(one(tensors, "tensors"), True, lambda group, buffer, *rest: group.recv(buffer, None, tag, *rest))
 
     def monitored_barrier(self, options: Any, wait_all_ranks: bool = False) -> None:
         """A barrier of which rank 0 says who has not come."""

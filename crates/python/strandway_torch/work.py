@@ -14,6 +14,7 @@ from strandway.errors import WireTimeout
 
 from .compat import Work
 from .futures import Line, complete
+from .staging import DeferredWork
 
 # Of the works that a C++ caller may hold, those that have ended without being waited for; more of them are given up.
 HELD_MAX = 1024
@@ -41,7 +42,7 @@ def _release(work: StrandwayWork) -> None:
 class StrandwayWork(Work):  # type: ignore[misc]
     """Of one or several collectives, with what remains to be done when they have ended."""
 
-    def __init__(self, works: list[_lab.Work], result: list[torch.Tensor], finish: list[Callable[[], None]]) -> None:
+    def __init__(self, works: list[_lab.Work | DeferredWork], result: list[torch.Tensor], finish: list[Callable[[], None]]) -> None:
         """Takes the works, the tensors of the result, and what copies results into tensors that are not contiguous."""
         super().__init__()
         self._works, self._result, self._finish = works, result, finish
@@ -70,7 +71,9 @@ class StrandwayWork(Work):  # type: ignore[misc]
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """A future of the result, completed by a thread of the package; it fails as `wait` does."""
-        end: torch.futures.Future[None] = torch.futures.Future()
+        # Of an accelerator: waiting for the future is for streams then, as waiting for the work is.
+        devices = {work.device.device for work in self._works if isinstance(work, DeferredWork) and work.device is not None}
+        end: torch.futures.Future[None] = torch.futures.Future(devices=list(devices))
 
         def value(_: torch.futures.Future[None]) -> list[torch.Tensor]:
             self.wait()

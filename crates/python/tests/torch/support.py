@@ -15,12 +15,12 @@ import torch.distributed as dist
 LIMIT = 300
 
 
-def _rank(pipe, body, arguments, rank, count, backend, folder, timeout, leave):
+def _rank(pipe, body, arguments, rank, count, backend, folder, timeout, leave, before, device):
     try:
+        before()
         torch.set_num_threads(1)
-        dist.init_process_group(
-            backend, init_method=f"file://{folder}/store", rank=rank, world_size=count, timeout=timedelta(seconds=timeout)
-        )
+        options = {"timeout": timedelta(seconds=timeout), **({"device_id": torch.device(device)} if device else {})}
+        dist.init_process_group(backend, init_method=f"file://{folder}/store", rank=rank, world_size=count, **options)
         result = body(rank, count, *arguments)
         if leave:
             dist.barrier()
@@ -32,17 +32,19 @@ def _rank(pipe, body, arguments, rank, count, backend, folder, timeout, leave):
         os._exit(1)
 
 
-def ranks(count, body, *arguments, backend="strandway", timeout=60.0, leave=True):
+def ranks(count, body, *arguments, backend="strandway", timeout=60.0, leave=True, before=lambda: None, device=None):
     """Runs `body(rank, count, *arguments)` in `count` processes with a process group; gives the results by rank.
 
-    `timeout` is that of the group. With `leave` all ranks end by a barrier and by leaving the group.
+    `timeout` is that of the group. With `leave` all ranks end by a barrier and by leaving the group. `before` runs before there is a group.
+    `device` names the one that is bound to the group.
     """
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory(prefix="strandway-test-") as folder:
         pipes, started = [], []
         for rank in range(count):
             ours, theirs = context.Pipe(False)
-            process = context.Process(target=_rank, args=(theirs, body, arguments, rank, count, backend, folder, timeout, leave))
+            given = (theirs, body, arguments, rank, count, backend, folder, timeout, leave, before, device)
+            process = context.Process(target=_rank, args=given)
             process.start()
             theirs.close()
             pipes.append(ours)

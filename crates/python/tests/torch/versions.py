@@ -63,7 +63,7 @@ def main():
     parser.add_argument("--cache", type=pathlib.Path, default=None)
     parser.add_argument("--ranks", default="2")
     parser.add_argument("--detail", action="store_true", help="once more with TORCH_DISTRIBUTED_DEBUG=DETAIL")
-    parser.add_argument("--tests", action="store_true", help="test_versions.py, too")
+    parser.add_argument("--tests", action="store_true", help="test_versions.py and test_staging.py, too")
     parser.add_argument("versions", nargs="+")
     options = parser.parse_args()
     home = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
@@ -73,7 +73,8 @@ def main():
     if options.detail:
         runs["2 ranks, DETAIL"] = ([smoke, "2"], "DETAIL")
     if options.tests:
-        runs["test_versions.py"] = (["-m", "pytest", "-q", "-p", "no:cacheprovider", HERE / "test_versions.py"], "")
+        for name in ("test_versions.py", "test_staging.py"):
+            runs[name] = (["-m", "pytest", "-q", "-p", "no:cacheprovider", HERE / name], "")
     print(f"| torch | group is | {' | '.join(runs)} | not in this torch on CPU |\n|{'---|' * (len(runs) + 3)}", flush=True)
     failed = False
     for version in options.versions:
