@@ -91,7 +91,8 @@ fn ranks_that_have_their_sums_wait_for_one_that_is_still_at_work() {
     let switch = Running::start(switch(esa(), 1));
     let admission = switch.admissions[0];
     let ways = run(3, |mut team| {
-        // Nothing that the switch sends arrives at one rank, which finds out when its patience is over, and that is longer.
+        // Nothing that the switch sends arrives at one rank, which finds out when its patience is over, and that is
+        // longer.
         let deaf = team.rank() == 1;
         let loss = if deaf { 1.0 } else { 0.0 };
         let mut network =

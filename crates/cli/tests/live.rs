@@ -29,8 +29,8 @@ fn a_scenario_runs_between_real_nodes_and_leaves_nothing() {
     fabric.assert_gone();
 }
 
-/// The scenario of a silent failure of plane 1 that begins early in a transfer of [`LONG`] and ends after it, in a file.
-/// Commands of the system break the plane, which takes them some time on a busy machine.
+/// The scenario of a silent failure of plane 1 that begins early in a transfer of [`LONG`] and ends after it, in a
+/// file. Commands of the system break the plane, which takes them some time on a busy machine.
 fn plane_1_dies(fabric: &Fabric) -> String {
     let file = fabric.scratch().join("faults.toml");
     let scenario = std::fs::read_to_string(SCENARIO).expect("it is there");

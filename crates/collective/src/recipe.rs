@@ -272,7 +272,8 @@ impl Recipe {
         &self.channels
     }
 
-    /// The length of a message if the buffer has `bytes` bytes: at least one. Recipes of plans have lengths of their own.
+    /// The length of a message if the buffer has `bytes` bytes: at least one. Recipes of plans have lengths of their
+    /// own.
     pub fn length(&self, message: u32, bytes: u64) -> u64 {
         if let Some(lengths) = &self.lengths {
             return lengths[message as usize];
@@ -293,7 +294,8 @@ impl Recipe {
         (does, &self.needs[after.0 as usize..after.1 as usize])
     }
 
-    /// The place of each node of all ranks in an order in which each one comes behind those that it waits for, rank by rank.
+    /// The place of each node of all ranks in an order in which each one comes behind those that it waits for, rank by
+    /// rank.
     pub(crate) fn positions(&self) -> Vec<u32> {
         let (mut places, mut next) = (vec![0; self.nodes.len()], 0);
         self.walk(

@@ -11,8 +11,8 @@ use strandway_proto::{HostId, MessageId};
 
 /// A collective that follows a recipe, placed on hosts.
 ///
-/// Each message is cut into [`RecipeCollective::pieces`] pieces, which travel on different connections, like messages of a
-/// [`Group`](crate::Group). Pieces are numbered message by message, connections channel by channel.
+/// Each message is cut into [`RecipeCollective::pieces`] pieces, which travel on different connections, like messages
+/// of a [`Group`](crate::Group). Pieces are numbered message by message, connections channel by channel.
 #[derive(Clone, Debug)]
 pub struct RecipeCollective {
     /// The messages of all ranks.

@@ -139,9 +139,9 @@ impl Script {
     }
 
     /// A script whose steps have no order besides their dependencies. A stream performs one step at a time: of all
-    /// steps that can begin, the first one in the list. Streams [`INSIDE`] and [`FREE`] have the meanings given there. The
-    /// streams that have steps are numbered anew in the script, in order and without gaps; [`COMPUTE`] keeps its number.
-    /// Each pair of `begins` is a step, and an earlier step that must have begun before it.
+    /// steps that can begin, the first one in the list. Streams [`INSIDE`] and [`FREE`] have the meanings given there.
+    /// The streams that have steps are numbered anew in the script, in order and without gaps; [`COMPUTE`] keeps its
+    /// number. Each pair of `begins` is a step, and an earlier step that must have begun before it.
     ///
     /// # Errors
     /// Those of [`Script::new`]; and if a step of [`FREE`] computes for some time.

@@ -39,7 +39,7 @@ pub enum FaultKind {
         /// Whether losses are independent or come in bursts.
         burst: Burst,
     },
-    /// The link works, but the controller denies every entropy value whose path crosses it (MRC: DENIED), at all senders.
-    /// At the end it allows them.
+    /// The link works, but the controller denies every entropy value whose path crosses it (MRC: DENIED), at all
+    /// senders. At the end it allows them.
     Denied,
 }

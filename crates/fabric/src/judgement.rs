@@ -1,8 +1,8 @@
 //! The judgement of a switch's port on a packet that joins it: queue, mark, trim or drop.
 //!
 //! It is a pure function of the bytes that wait and of the packet. The simulated port calls it. The port of network
-//! namespaces is a program in the kernel, `port.bpf.c` in crate `namespaces`, which has the same function in C; a test there
-//! asks both the same questions.
+//! namespaces is a program in the kernel, `port.bpf.c` in crate `namespaces`, which has the same function in C; a test
+//! there asks both the same questions.
 
 use crate::plan::PortSettings;
 
@@ -24,8 +24,8 @@ pub struct Thresholds {
     pub marking: Option<Marking>,
 }
 
-/// Marking (ECN) by the length of the data queue. Below `low` no packet is marked, from `high` on every packet is; in between the
-/// probability rises linearly from zero.
+/// Marking (ECN) by the length of the data queue. Below `low` no packet is marked, from `high` on every packet is; in
+/// between the probability rises linearly from zero.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Marking {
     /// Bytes up to which no packet is marked.
@@ -34,8 +34,8 @@ pub struct Marking {
     pub high: u64,
     /// Probability per byte above `low`.
     pub slope: f64,
-    /// True: packets are marked when they leave the queue, by the bytes behind them. False: when they join it, their own bytes
-    /// included.
+    /// True: packets are marked when they leave the queue, by the bytes behind them. False: when they join it, their
+    /// own bytes included.
     pub at_dequeue: bool,
 }
 

@@ -1,9 +1,9 @@
 //! Finds broken and lossy links from probes over known paths, as Clustermapper does (Araujo et al., arXiv 2605.04333,
 //! sections 2.4 and 3).
 //!
-//! A probe that arrives every time clears all links of its path. Each other probe accuses the links of its path that no probe
-//! clears: at least one of them is broken. An accusation that contains a smaller one says nothing new. So an accusation of
-//! one link names it; the links of a longer one cannot be told apart.
+//! A probe that arrives every time clears all links of its path. Each other probe accuses the links of its path that no
+//! probe clears: at least one of them is broken. An accusation that contains a smaller one says nothing new. So an
+//! accusation of one link names it; the links of a longer one cannot be told apart.
 
 use crate::usid::{Clos, Element, Stop, Way};
 use core::net::Ipv6Addr;
@@ -25,8 +25,8 @@ pub struct Probe {
 pub struct Suspicion {
     /// The parts, in order. If there are several, the probes cannot tell them apart.
     pub parts: Vec<Element>,
-    /// The share of datagrams that were lost on the paths across them; for a link that a probe crosses twice, the loss of
-    /// both crossings.
+    /// The share of datagrams that were lost on the paths across them; for a link that a probe crosses twice, the loss
+    /// of both crossings.
     pub lost: f64,
 }
 
@@ -72,8 +72,8 @@ pub fn localise(clos: &Clos, probes: &[Probe]) -> Findings {
     Findings { suspicions: found, untested: untested.into_iter().collect() }
 }
 
-/// If all links of a switch are suspected by themselves, or cannot be tested, the switch takes their place: one broken switch
-/// is likelier than several broken links. `t0_of`: the T0 of each host.
+/// If all links of a switch are suspected by themselves, or cannot be tested, the switch takes their place: one broken
+/// switch is likelier than several broken links. `t0_of`: the T0 of each host.
 fn gather(
     found: &mut Vec<Suspicion>,
     seen: &BTreeSet<Element>,
@@ -108,8 +108,9 @@ fn gather(
     }
 }
 
-/// The probes that a host's agent sends to itself, with their addresses: to its T0 and back, to each T1 above and back, and to each
-/// T2 above these. Together they cross every link above the host's T0 that leads up from it. Senders must omit UDP checksums.
+/// The probes that a host's agent sends to itself, with their addresses: to its T0 and back, to each T1 above and back,
+/// and to each T2 above these. Together they cross every link above the host's T0 that leads up from it. Senders must
+/// omit UDP checksums.
 pub fn self_probes(clos: &Clos, plane: u8, host: u32) -> Vec<(Ipv6Addr, Vec<Element>)> {
     let plain = Clos { neutral: false, ..*clos };
     let (t0, port) = (clos.t0_of(host), Element::Port(plane, host));

@@ -133,7 +133,8 @@ mod tests {
     #[test]
     fn bursts_in_time_have_their_mean_and_length_at_any_rate_of_packets() {
         let burst = Burst::Time(Span::from_us(100));
-        // Packets every microsecond for 10 s: 10,000 bursts expected, so 4 % are four standard deviations of an exponential length.
+        // Packets every microsecond for 10 s: 10,000 bursts expected, so 4 % are four standard deviations of an
+        // exponential length.
         let (share, length) = measured(0.1, burst, Span::from_us(1), 10_000_000);
         assert!((share - 0.1).abs() < 0.005, "{share}");
         assert!((length / 1e6 - 100.0).abs() < 5.0, "{length} ps");

@@ -114,7 +114,8 @@ pub struct PortSettings {
     pub pfc: Option<PfcSettings>,
     /// One buffer for all ports of a switch; `None`: each port has its own limit.
     pub shared: Option<SharedSettings>,
-    /// The queue that switches with adaptive routing compare with: they tell apart queues below 5, 10 and 20 % of it, and longer ones.
+    /// The queue that switches with adaptive routing compare with: they tell apart queues below 5, 10 and 20 % of it,
+    /// and longer ones.
     pub adaptive_queue: Bytes,
 }
 

@@ -188,8 +188,8 @@ pub struct Tally {
     pub completion: Histogram,
     /// The ten slowest messages, slowest first. Among equal times, the lowest numbers.
     pub slowest: Vec<Slow>,
-    /// Time of the senders' connections by activity, from the posting of each message to its end, summed over finished messages;
-    /// zero unless the plan asks for accounts.
+    /// Time of the senders' connections by activity, from the posting of each message to its end, summed over finished
+    /// messages; zero unless the plan asks for accounts.
     pub spent: Spent,
     /// Where the messages' packets waited; likewise.
     pub waited: Waited,

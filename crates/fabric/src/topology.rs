@@ -61,7 +61,8 @@ pub struct Shape {
     pub planes: u8,
     /// Hosts on one leaf; the last leaf may have fewer.
     pub hosts_per_leaf: u32,
-    /// Tier-1 switches that one leaf connects to: all spines of a two-tier plane, the pod's aggregation switches otherwise.
+    /// Tier-1 switches that one leaf connects to: all spines of a two-tier plane, the pod's aggregation switches
+    /// otherwise.
     pub spines: u32,
     /// Parallel links between a leaf and each of its tier-1 switches.
     pub leaf_bundle: u32,

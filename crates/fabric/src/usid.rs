@@ -21,9 +21,9 @@
 //! T2s from `a` times [`Pods::t2s_per_t1`] on.
 //!
 //! The words of the last T0 and of the downlink arrive at the host. They are the host's own address in that plane, so
-//! every port of a NIC has exactly one address: 512 T0s with 256 downlinks have 131,072 of them in each plane. The layout
-//! is ours: no standard and no paper gives one (Araujo et al., arXiv 2605.04333, section 2.2, says only that the words
-//! exist and that tables are static). In OCP MRC 1.0's example, too, a word is a tier and a number.
+//! every port of a NIC has exactly one address: 512 T0s with 256 downlinks have 131,072 of them in each plane. The
+//! layout is ours: no standard and no paper gives one (Araujo et al., arXiv 2605.04333, section 2.2, says only that the
+//! words exist and that tables are static). In OCP MRC 1.0's example, too, a word is a tier and a number.
 //!
 //! A UDP checksum covers the destination address. The sender computes it over the full address; the receiver checks it
 //! over the address without the consumed words. *Neutral* addresses therefore begin with the T1's second word and a
@@ -94,8 +94,8 @@ pub struct Clos {
     pub plane_bits: u8,
     /// T1 switches of each plane; with three tiers, of each pod.
     pub t1s: u16,
-    /// T1 switches that belong to one pair of T0s, numbered in the order of [`SitesShape::pairs`](crate::topology::SitesShape::pairs); 0 if every T1 is
-    /// linked to every T0.
+    /// T1 switches that belong to one pair of T0s, numbered in the order of
+    /// [`SitesShape::pairs`](crate::topology::SitesShape::pairs); 0 if every T1 is linked to every T0.
     pub per_pair: u16,
     /// Hosts below each T0 switch; host `h` is below T0 `h / hosts_per_t0` of every plane.
     pub hosts_per_t0: u16,
@@ -451,8 +451,8 @@ impl Clos {
         join(self.block, &words)
     }
 
-    /// The prefixes of all addresses that a host sends into a plane, each with its length in bits: lists that begin with a
-    /// T0's word, and neutral ones.
+    /// The prefixes of all addresses that a host sends into a plane, each with its length in bits: lists that begin
+    /// with a T0's word, and neutral ones.
     pub fn plane_prefixes(&self, plane: u8) -> [(Ipv6Addr, u8); 2] {
         let prefix = |kind: u16, most: u16| join(self.block, &[kind | (u16::from(plane) * (most + 1))]);
         [

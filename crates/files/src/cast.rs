@@ -2,14 +2,14 @@
 //! and nowhere else.
 //!
 //! The sender calls every receiver and offers its files, as a copy does ([`crate::copy`]). Blocks that any
-//! receiver lacks are cast to all of them, file batch by file batch. A file batch is a reliable broadcast in which receivers repair
-//! each other's losses, so the sender sends hardly more than each byte once. A receiver that dies is left behind; one
-//! that comes late is served when the others have everything. Each receiver keeps its blocks when a cast ends early,
-//! and the next cast sends only the rest.
+//! receiver lacks are cast to all of them, file batch by file batch. A file batch is a reliable broadcast in which
+//! receivers repair each other's losses, so the sender sends hardly more than each byte once. A receiver that dies is
+//! left behind; one that comes late is served when the others have everything. Each receiver keeps its blocks when a
+//! cast ends early, and the next cast sends only the rest.
 //!
 //! Unless members trust each other, each file batch has a list of the hashes of its chunks, which is cast before it, or
-//! together with the file batch before it. The sender gives each receiver the hash of that list over their own connection.
-//! So chunks that another receiver forges are detected and have no effect.
+//! together with the file batch before it. The sender gives each receiver the hash of that list over their own
+//! connection. So chunks that another receiver forges are detected and have no effect.
 
 #[cfg(test)]
 mod leavers;
@@ -228,8 +228,8 @@ impl List {
     }
 }
 
-/// The layout of a file batch in chunks, and its parity. Its last chunk is padded with zeros, so that its hash is the same
-/// with and without a list after it.
+/// The layout of a file batch in chunks, and its parity. Its last chunk is padded with zeros, so that its hash is the
+/// same with and without a list after it.
 fn cut(bytes: usize, chunk: u16, parity: Option<Code>) -> Result<(Layout, Option<Parity>), GroupError> {
     let many = || GroupError::Config(format!("a parcel of {bytes} bytes has more than four billion chunks"));
     let layout = Layout::new(with_list(bytes, 0, chunk.into()) as u64, 1, chunk).ok_or_else(many)?;
@@ -247,8 +247,8 @@ enum Hashes {
     Here(List),
 }
 
-/// Broadcasts a file batch of `bytes` bytes from rank 0. The list of the next file batch, of `next` bytes, follows it in new
-/// chunks. At rank 0 `buffer` holds both, at the other ranks it is empty; it is returned full.
+/// Broadcasts a file batch of `bytes` bytes from rank 0. The list of the next file batch, of `next` bytes, follows it
+/// in new chunks. At rank 0 `buffer` holds both, at the other ranks it is empty; it is returned full.
 fn broadcast(
     team: &mut Team,
     mut buffer: Vec<u8>,

@@ -1,8 +1,8 @@
 //! Ranks agree on the result of an operation: each votes to rank 0, and rank 0 sends all of them the verdict.
 //!
 //! A vote, and a verdict, has three words: a code and two words of details. A single `FAILED` decides the verdict at
-//! once; otherwise all must have voted, with the same details. Control messages may be lost: ranks repeat their vote until they
-//! get the verdict, and rank 0 answers late votes.
+//! once; otherwise all must have voted, with the same details. Control messages may be lost: ranks repeat their vote
+//! until they get the verdict, and rank 0 answers late votes.
 //!
 //! A rank at work says that it is, and rank 0 passes this on to ranks that have voted: they wait as long as all others
 //! vote or work, and their patience begins when one of them is heard no more.

@@ -18,8 +18,8 @@ const LEFT: u32 = 3;
 const AGAIN: Duration = Duration::from_millis(5);
 /// A rank leaves without rank 0's answer after this time: ours, many repetitions.
 const FAREWELL: Duration = Duration::from_millis(200);
-/// Rank 0 leaves ranks behind that have not said anything for this time: ours. A rank that waits for an answer of rank 0
-/// repeats its control message every few milliseconds.
+/// Rank 0 leaves ranks behind that have not said anything for this time: ours. A rank that waits for an answer of rank
+/// 0 repeats its control message every few milliseconds.
 const LINGER: Duration = Duration::from_secs(2);
 
 impl Team {
@@ -67,10 +67,10 @@ impl Team {
         Ok(())
     }
 
-    /// Ends this rank's part in the team, after its last operation. Control messages may be lost: a rank that has not heard yet
-    /// how the last operation or barrier ended asks rank 0 for it. So rank 0 stays until all others have called this,
-    /// too, or say nothing any more for two seconds. The other ranks leave at once, or a fifth of a second later if rank
-    /// 0 does not answer.
+    /// Ends this rank's part in the team, after its last operation. Control messages may be lost: a rank that has not
+    /// heard yet how the last operation or barrier ended asks rank 0 for it. So rank 0 stays until all others have
+    /// called this, too, or say nothing any more for two seconds. The other ranks leave at once, or a fifth of a second
+    /// later if rank 0 does not answer.
     ///
     /// # Errors
     /// If the node fails, or the caller asked it to stop.
@@ -103,8 +103,8 @@ impl Team {
         }
     }
 
-    /// Handles a control message of a barrier; false if it is none. Rank 0 answers late control messages, since its own may have been
-    /// lost.
+    /// Handles a control message of a barrier; false if it is none. Rank 0 answers late control messages, since its own
+    /// may have been lost.
     pub(crate) fn take_barrier(&mut self, from: u32, control: &ControlMessage) -> Result<bool, GroupError> {
         let ControlMessage::Custom { kind: KIND, words: [what, number, ..] } = *control else { return Ok(false) };
         if what == ALL && from == 0 {

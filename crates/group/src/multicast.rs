@@ -17,8 +17,8 @@ use strandway_udp::{Completion, Incoming, Region};
 
 /// The number of the group in an operation, which has only one: the team.
 const GROUP: u32 = 0;
-/// A rank that has closed an operation stays for this number of control message timeouts if its last control messages are not
-/// acknowledged: ours. A rank that asks later gets the answer that the operation is over.
+/// A rank that has closed an operation stays for this number of control message timeouts if its last control messages
+/// are not acknowledged: ours. A rank that asks later gets the answer that the operation is over.
 const LINGER: u64 = 10;
 /// The longest that a rank sleeps before it asks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);

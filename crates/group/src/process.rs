@@ -405,8 +405,8 @@ impl Process {
     /// from now on.
     ///
     /// # Errors
-    /// [`Failure::Undelivered`] if messages did not arrive whose calls had ended well here: their receivers are gone, or
-    /// have not answered for [`ProcessOptions::linger`].
+    /// [`Failure::Undelivered`] if messages did not arrive whose calls had ended well here: their receivers are gone,
+    /// or have not answered for [`ProcessOptions::linger`].
     pub fn close(&self) -> Result<(), Failure> {
         self.0.close();
         if self.is_forked() {

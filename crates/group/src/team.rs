@@ -308,8 +308,8 @@ impl Team {
         Ok(heard)
     }
 
-    /// Sends control messages along each tree of each plane, and listens. Returns the planes on which every other rank was heard
-    /// on every tree. Other completions go to `other`.
+    /// Sends control messages along each tree of each plane, and listens. Returns the planes on which every other rank
+    /// was heard on every tree. Other completions go to `other`.
     pub(crate) fn probe(
         &mut self,
         mut other: impl FnMut(&mut Node, Completion) -> Result<(), GroupError>,
@@ -400,7 +400,8 @@ impl Team {
     }
 
     /// Uses these planes for multicast from now on, one bit each. Members that have joined by a
-    /// [`NodeRole`](crate::NodeRole) use none before: they test them by [`Team::try_planes`], and must all use the same.
+    /// [`NodeRole`](crate::NodeRole) use none before: they test them by [`Team::try_planes`], and must all use the
+    /// same.
     pub const fn set_multicast_planes(&mut self, planes: u32) {
         self.planes = planes;
     }

@@ -1,5 +1,5 @@
-//! Tests on which planes multicast arrives: every member sends control messages along each tree, and notes the members that it
-//! hears.
+//! Tests on which planes multicast arrives: every member sends control messages along each tree, and notes the members
+//! that it hears.
 
 use std::time::Duration;
 use strandway_proto::{ControlMessage, PathId};

@@ -63,8 +63,8 @@ pub fn describe_file_for(path: &Path, gpus: Option<u32>) -> Result<String, Probl
     describe(&file, &read_file(path)?, gpus)
 }
 
-/// Says what is in a file of another simulator, called `file`, and what is assumed of it. `gpus` is the number of GPUs, if
-/// the file does not say it.
+/// Says what is in a file of another simulator, called `file`, and what is assumed of it. `gpus` is the number of GPUs,
+/// if the file does not say it.
 ///
 /// # Errors
 /// If it is of no kind that is known, or not sound.

@@ -21,8 +21,8 @@ const VERSION: u64 = 1;
 /// Limit on the bytes of a line: ours. A group of 131,072 ranks takes 5 MB.
 const LINE_MAX: u64 = 16 << 20;
 
-/// The times of recorded collectives of one kind. A collective lasts from its begin at the first rank until its end at the
-/// last one.
+/// The times of recorded collectives of one kind. A collective lasts from its begin at the first rank until its end at
+/// the last one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Recorded {
     /// The kind.
@@ -225,7 +225,8 @@ impl RankFile {
     }
 }
 
-/// A collective of all its ranks: when it began at the first one, and ended at the last one, since the first rank began.
+/// A collective of all its ranks: when it began at the first one, and ended at the last one, since the first rank
+/// began.
 struct Seen {
     kind: Kind,
     begin: f64,
@@ -421,8 +422,8 @@ fn recorded<'a>(all: impl Iterator<Item = &'a Seen>) -> Vec<Recorded> {
 mod tests {
     use super::*;
 
-    /// Two ranks: each computes for 100 us, starts an all-gather, computes for 50 us, waits until the all-gather is over,
-    /// and computes for 25 us before it sends or receives a message. Rank 1 begins 10 us later.
+    /// Two ranks: each computes for 100 us, starts an all-gather, computes for 50 us, waits until the all-gather is
+    /// over, and computes for 25 us before it sends or receives a message. Rank 1 begins 10 us later.
     fn write(folder: &Path, edit: impl Fn(u32, String) -> String) {
         for rank in 0..2u32 {
             let (at, message) = (rank, if rank == 0 { "send\",\"to\":1" } else { "recv\",\"from\":null" });

@@ -425,7 +425,8 @@ fn a_workload_of_simai_has_one_digest() {
     assert!(time(&outcome(&servers, &[])) > 0.0);
 }
 
-/// A recording of two ranks: 100 us of computation, an all-reduce of 64 KiB, for which the program waits, and 50 us more.
+/// A recording of two ranks: 100 us of computation, an all-reduce of 64 KiB, for which the program waits, and 50 us
+/// more.
 #[test]
 fn a_recording_is_replayed_and_its_times_stand_beside_the_predicted_ones() {
     let folder = Folder::new("recording");

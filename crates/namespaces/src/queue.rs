@@ -115,8 +115,9 @@ pub(crate) fn queue(fabric: &LinuxFabric, port: &Port, share: u32) -> Option<Que
     let packet = u64::from(fabric.mtu) + ETHERNET;
     let packets = u64::from(fabric.mtu) * 2 + 2000;
     let burst_at = |rate: u64| if rate > 500_000_000 { packets.max(rate / 8 / 1000) } else { packets };
-    // A batch of packets that waits while the burst becomes smaller than the batch is never sent, nor is anything behind
-    // it. So a degraded port keeps the burst that it had when it was whole, or as much of it as the largest batch needs.
+    // A batch of packets that waits while the burst becomes smaller than the batch is never sent, nor is anything
+    // behind it. So a degraded port keeps the burst that it had when it was whole, or as much of it as the largest
+    // batch needs.
     let burst = burst_at(rate).max(burst_at(full).min(BATCH));
     let name = &port.name;
     // A queue holds at least one packet, even at a very slow port.

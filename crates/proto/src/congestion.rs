@@ -204,7 +204,8 @@ impl CongestionConfig {
         self.policy().is_none_or(|policy| policy.paces())
     }
 
-    /// Does it steer by what a one-way connection's receiver counts? Then the receiver reports it ([`crate::control::Heard`]).
+    /// Does it steer by what a one-way connection's receiver counts? Then the receiver reports it
+    /// ([`crate::control::Heard`]).
     pub(crate) fn wants_counts(&self) -> bool {
         self.policy().is_some_and(|policy| policy.wants_counts())
     }

@@ -402,8 +402,9 @@ impl Endpoint {
         self.connections[id as usize].keep_time(now, open, blocked);
     }
 
-    /// A port stops or resumes (`None`) taking data. The world must not offer a blocked port for data. This call updates
-    /// the accounts, and the retransmission timers of connections with one port do not run while PFC pauses that port.
+    /// A port stops or resumes (`None`) taking data. The world must not offer a blocked port for data. This call
+    /// updates the accounts, and the retransmission timers of connections with one port do not run while PFC pauses
+    /// that port.
     pub fn handle_blocked(&mut self, now: Time, port: u8, blocked: Option<Blocked>) {
         let bit = 1u32.checked_shl(u32::from(port)).unwrap_or(0);
         self.blocked = if blocked.is_some() { self.blocked | bit } else { self.blocked & !bit };

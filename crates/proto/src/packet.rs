@@ -45,8 +45,8 @@ impl HostId {
 /// The number that one endpoint gives to a connection: a slot in the endpoint's table, and a generation, which tells
 /// apart the connections that use this slot one after the other.
 ///
-/// A packet carries the number by which its *receiver* knows the connection. If the receiver did not open its end before the
-/// first packet came, the packet carries the number of its *source* with the top bit set instead.
+/// A packet carries the number by which its *receiver* knows the connection. If the receiver did not open its end
+/// before the first packet came, the packet carries the number of its *source* with the top bit set instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u32);
 
@@ -102,8 +102,8 @@ pub struct MessageId(pub u32);
 
 /// The path of a packet: the NIC port by which it leaves (a plane) and an entropy value.
 ///
-/// It is only a number. The simulated fabric hashes the entropy or reads it as a list of uplinks; on the wire it selects
-/// a socket, a source port or a segment list.
+/// It is only a number. The simulated fabric hashes the entropy or reads it as a list of uplinks; on the wire it
+/// selects a socket, a source port or a segment list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(pub u32);
 
@@ -307,7 +307,8 @@ impl Data {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C, packed(2))]
 pub struct Part {
-    /// The stretch of a message that it belongs to, as the sender counts stretches: modulo [`crate::partial::SEQUENCES`].
+    /// The stretch of a message that it belongs to, as the sender counts stretches: modulo
+    /// [`crate::partial::SEQUENCES`].
     pub sequence: u32,
     /// The sender's number for the message. The receiver's program gets this number: SDR's user immediate.
     pub message: MessageId,
@@ -400,8 +401,8 @@ pub enum Operation {
     PathProbe,
     /// Tells which of the sender's ports are up: bit `i` stands for port `i`.
     PortStatus(u32),
-    /// The sender closes the connection; the receiver answers with [`Operation::Closed`] to the connection named here. No wire
-    /// format carries it: sessions over sockets have their own ending.
+    /// The sender closes the connection; the receiver answers with [`Operation::Closed`] to the connection named here.
+    /// No wire format carries it: sessions over sockets have their own ending.
     Close(ConnectionId),
     /// The sender has no such connection any more. No wire format carries it.
     Closed,
@@ -436,7 +437,8 @@ pub enum Header {
         /// Counts probes on this connection, wrapping.
         number: u32,
     },
-    /// From NIC to NIC, answered at once ([`Operation::Closed`] is an answer itself); the connection says between which.
+    /// From NIC to NIC, answered at once ([`Operation::Closed`] is an answer itself); the connection says between
+    /// which.
     Operation {
         /// Counts operations of one kind, wrapping.
         number: u16,

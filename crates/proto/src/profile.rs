@@ -44,9 +44,9 @@ pub enum Routing {
     /// their number), without permutations. Routes never change, so a packet whose route has a dead link is lost. This
     /// also holds for packets that must stay in order.
     Source,
-    /// A switch sends each data packet by the least busy of its uplinks: one that is not paused before one that is, then the one
-    /// with the shortest queue, in four steps. Packets of one flow overtake each other. Control packets are hashed. Source:
-    /// the UEC project's simulator.
+    /// A switch sends each data packet by the least busy of its uplinks: one that is not paused before one that is,
+    /// then the one with the shortest queue, in four steps. Packets of one flow overtake each other. Control packets
+    /// are hashed. Source: the UEC project's simulator.
     Adaptive,
     /// A switch sends each flowlet by the least busy of its uplinks: a flow stays on its uplink. It moves only after a
     /// gap of 10 us, with probability 1/2, and only to a strictly less busy uplink. Source: the UEC project's

@@ -24,8 +24,8 @@ pub enum Scope {
     /// Fragments: packets with gradients, and their control packets.
     #[default]
     Fragments,
-    /// Every packet that arrives at the switch: data, trimmed or whole, acknowledgements, probes, fragments. A packet to
-    /// a group is shown once, before it is copied. A consumed packet that is no fragment counts as lost.
+    /// Every packet that arrives at the switch: data, trimmed or whole, acknowledgements, probes, fragments. A packet
+    /// to a group is shown once, before it is copied. A consumed packet that is no fragment counts as lost.
     All,
 }
 

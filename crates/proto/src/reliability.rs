@@ -205,7 +205,8 @@ pub(crate) trait ReliabilityPolicy: ParameterSet {
     fn build(&self, transport: &TransportConfig, environment: &Environment) -> AnyReliability;
     /// The receiver's half for one connection.
     fn build_receiver(&self, transport: &TransportConfig, environment: &Environment) -> AnyReceiver;
-    /// How long a sender waits for an acknowledgement before it sends again: the first timeout, with many packets in flight.
+    /// How long a sender waits for an acknowledgement before it sends again: the first timeout, with many packets in
+    /// flight.
     fn timeout(&self, environment: &Environment) -> Span;
     /// The most packets that a sender is ahead of the oldest one not acknowledged; `None` without such a bound.
     fn range(&self) -> Option<u32> {
@@ -259,8 +260,8 @@ impl ReliabilityConfig {
         self.known().range()
     }
 
-    /// How long a sender waits for an acknowledgement before it sends again: the first timeout, with many packets in flight.
-    /// No less than two base RTTs.
+    /// How long a sender waits for an acknowledgement before it sends again: the first timeout, with many packets in
+    /// flight. No less than two base RTTs.
     pub fn timeout(&self, environment: &Environment) -> Span {
         self.known().timeout(environment)
     }

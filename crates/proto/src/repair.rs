@@ -64,7 +64,8 @@ parameters! {
         chunk: u32 = 1, 1.0..=65535.0, "SDR-RDMA, section 5, at 4 KiB; larger chunks are lost more often (docs/protocols/sdr.md)";
         /// Submessages whose data, and whose parity, travel as one stretch.
         group: u32 = 16, 1.0..=4096.0, "ours: SDR-RDMA has one, and runs out of slots beyond 512 submessages";
-        /// The round trips that the receiver waits longer than the message takes, before it asks for what parity cannot repair.
+        /// The round trips that the receiver waits longer than the message takes, before it asks for what parity cannot
+        /// repair.
         beta: f64 = 1.0, 0.05..=100.0, "SDR-RDMA, section 4.2.2: alpha / 2";
         /// The retransmission timeout is one round trip and this many more.
         alpha: f64 = 2.0, 0.0..=100.0, "SDR-RDMA, section 5: RTO = 3 RTT";
@@ -87,7 +88,8 @@ parameters! {
         group: u32 = 16, 1.0..=4096.0, "ours: as sdr_mds";
         /// A chunk is lost when one that is this many chunks behind it is complete; two more for each port.
         reorder: u32 = 4, 0.0..=1000000.0, "ours: as sdr_nack";
-        /// The round trips that the receiver waits longer than the message takes, before it asks for what parity cannot repair.
+        /// The round trips that the receiver waits longer than the message takes, before it asks for what parity cannot
+        /// repair.
         beta: f64 = 1.0, 0.05..=100.0, "SDR-RDMA, section 4.2.2: alpha / 2";
         /// The retransmission timeout is one round trip and this many more.
         alpha: f64 = 2.0, 0.0..=100.0, "SDR-RDMA, section 5: RTO = 3 RTT";

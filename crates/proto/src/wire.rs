@@ -107,7 +107,8 @@ const fn outer_flags(header: &Header) -> Flags {
 /// Appends the transport header of `packet` to `out`. The caller must append the payload.
 ///
 /// # Errors
-/// [`WireError::Unencodable`] if a field does not fit; `out` is then as it was. RoCEv2, STrack and MRC have 24 bits for a connection.
+/// [`WireError::Unencodable`] if a field does not fit; `out` is then as it was. RoCEv2, STrack and MRC have 24 bits for
+/// a connection.
 #[inline]
 pub fn encode(format: WireFormat, packet: &Packet, out: &mut Vec<u8>) -> Result<(), WireError> {
     if packet.flags.0 & !Flags::ALL.0 != 0 || (format != WireFormat::Mrc && is_mrc_only(packet)) {

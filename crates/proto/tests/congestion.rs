@@ -158,7 +158,8 @@ fn swift_below_one_packet_paces() {
     assert_eq!(swift.window(), Bytes(PACKET));
 }
 
-/// The rate in tenths of Gb/s at each of `at` (in us), with notifications at `notify` (in us), while sending at that rate.
+/// The rate in tenths of Gb/s at each of `at` (in us), with notifications at `notify` (in us), while sending at that
+/// rate.
 fn rates(config: &DcqcnConfig, notify: &[u64], at: &[u64]) -> Vec<u64> {
     let mut dcqcn = Dcqcn::new(config, &environment(false));
     let (mut now, mut next_packet) = (Time::ZERO, Time::ZERO);
@@ -203,8 +204,8 @@ fn records(at: Time, sent: u64, queue: u32) -> Telemetry {
 
 /// Plays a script for HPCC round by round, and returns the window after each round in whole packets.
 ///
-/// Rounds are separated by `;`. Each is `[COUNTx] LOAD QUEUE`: for a base RTT, the link carries `LOAD` percent of its rate
-/// and holds a queue of `QUEUE` packets, while all packets of the window are acknowledged one by one.
+/// Rounds are separated by `;`. Each is `[COUNTx] LOAD QUEUE`: for a base RTT, the link carries `LOAD` percent of its
+/// rate and holds a queue of `QUEUE` packets, while all packets of the window are acknowledged one by one.
 fn hpcc_curve(script: &str) -> Vec<u64> {
     let mut hpcc = CongestionConfig::named("hpcc").expect("a name").build(&environment(false));
     let (mut now, mut sent) = (Time::ZERO + RTT, 0);
@@ -259,9 +260,9 @@ fn hpcc_measures_the_busiest_link_of_a_path() {
         telemetry
     };
     let start = Time::ZERO + RTT;
-    // In a base RTT the first link carries half of its rate and has a queue of a tenth of a BDP at both ends: 0.6. The second
-    // one, at a quarter of the rate, carries 40 % and has a queue of a twentieth, which is a fifth of its own BDP: 0.6 too.
-    // Then it carries one half: 0.7.
+    // In a base RTT the first link carries half of its rate and has a queue of a tenth of a BDP at both ends: 0.6. The
+    // second one, at a quarter of the rate, carries 40 % and has a queue of a twentieth, which is a fifth of its own
+    // BDP: 0.6 too. Then it carries one half: 0.7.
     for (second, expect) in [(10, 0.6), (8, 0.7)] {
         let mut hpcc = Hpcc::new(&config, &environment(false));
         hpcc.on_telemetry(start, &hops(start, [1_000, 0], [bdp / 10, bdp / 20]));
@@ -298,8 +299,8 @@ fn hpcc_learns_nothing_from_two_links_or_from_one_instant() {
 }
 
 proptest! {
-    /// Utilisation, from any records of up to five links in any order of time, equals the paper's formula in nanoseconds and
-    /// bytes; the window stays between a packet and a BDP, and the rate below the line rate.
+    /// Utilisation, from any records of up to five links in any order of time, equals the paper's formula in
+    /// nanoseconds and bytes; the window stays between a packet and a BDP, and the rate below the line rate.
     #[test]
     fn hpcc_measures_what_the_formula_says(
         steps in prop::collection::vec((0u64..20_000, prop::collection::vec((0u64..2_000_000, 0u32..3_000_000), 1..=5)), 1..60),

@@ -1,4 +1,5 @@
-//! The records of switches come back to the sender with the answer to their packet, whatever else waits at the receiver.
+//! The records of switches come back to the sender with the answer to their packet, whatever else waits at the
+//! receiver.
 
 use std::sync::{Arc, Mutex};
 use strandway_proto::congestion::{AckSample, Congestion, CongestionConfig, LossSample};

@@ -193,7 +193,8 @@ proptest! {
                 // RoCEv2 and MRC share a port and no opcode.
                 let same = frame::udp_port(other) == frame::udp_port(format);
                 if same && matches!(packet.header, Header::Control(_) | Header::Part(_)) {
-                    // Control messages and parts are the same in every format; only the padding of their frames differs.
+                    // Control messages and parts are the same in every format; only the padding of their frames
+                    // differs.
                     continue;
                 }
                 let expect = if same { WireError::Unknown } else { WireError::Foreign };

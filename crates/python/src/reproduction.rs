@@ -79,8 +79,8 @@ pub(crate) fn reproduction_sets() -> Vec<(&'static str, &'static str, &'static s
     strandway_reproduce::list().iter().map(|set| (set.name, set.about, set.takes)).collect()
 }
 
-/// Performs the runs of the chosen rows, `jobs` at a time, and judges the rows. `progress` is called with the number of runs that have
-/// ended and of all runs. Ctrl-C ends the runs and raises KeyboardInterrupt.
+/// Performs the runs of the chosen rows, `jobs` at a time, and judges the rows. `progress` is called with the number of
+/// runs that have ended and of all runs. Ctrl-C ends the runs and raises KeyboardInterrupt.
 #[pyfunction]
 #[pyo3(signature = (sets, only=None, full=false, jobs=1, progress=None))]
 pub(crate) fn reproduce(

@@ -395,8 +395,8 @@ pub(crate) fn wire_descriptors() -> Vec<i32> {
     process::descriptors()
 }
 
-/// The operations under way in all groups of this process, the oldest first: name, seconds since they began, and the ranks
-/// that they wait for.
+/// The operations under way in all groups of this process, the oldest first: name, seconds since they began, and the
+/// ranks that they wait for.
 #[pyfunction]
 pub(crate) fn wire_waiting(py: Python<'_>) -> Vec<(String, f64, Vec<String>)> {
     let all = py.detach(process::waiting);

@@ -193,7 +193,8 @@ fn inside(table: &mut Table) {
     table.chart_here(ChartKind::States, "E5: two pairs forced onto one path until 100 us", &[("", &forced)]);
 }
 
-/// How long traffic stays on links that break silently. With 32 T1s per plane a connection has 128 entropy values in use and 128 in reserve.
+/// How long traffic stays on links that break silently. With 32 T1s per plane a connection has 128 entropy values in
+/// use and 128 in reserve.
 fn detection(table: &mut Table) {
     table.section("Detection: 32 T1s in each of eight planes, 128 entropy values in use, 128 in reserve; what breaks, breaks silently after 100 us");
     let wide = |cell: Cell| cell.set("fabric.spines", 32);

@@ -2,8 +2,8 @@
 //! issues of NVIDIA/nccl and NVIDIA/nccl-tests.
 //!
 //! NCCL's ring algorithm runs a ring per NIC through all GPUs. Inside a server its rings use NVLink, so a NIC carries
-//! `2 (n - 1) / n` of its share of the buffer, as in a ring of NICs. That ring is what the rows `ring/*` run: their number
-//! is the bus bandwidth of one NIC. Our own collectives on servers go along rails: between servers a NIC carries
+//! `2 (n - 1) / n` of its share of the buffer, as in a ring of NICs. That ring is what the rows `ring/*` run: their
+//! number is the bus bandwidth of one NIC. Our own collectives on servers go along rails: between servers a NIC carries
 //! `2 (m - 1) / m` of its share for `m` servers, as NCCL's trees do. The two differ for few servers only.
 
 use super::Set;

@@ -19,7 +19,8 @@ pub(crate) struct Barrier {
     /// The number of completed meetings.
     round: AtomicUsize,
     broken: AtomicBool,
-    /// The number of threads that sleep, or are about to. Only then the last thread wakes anyone, which takes a system call.
+    /// The number of threads that sleep, or are about to. Only then the last thread wakes anyone, which takes a system
+    /// call.
     sleepers: AtomicUsize,
     /// Held by a thread that goes to sleep or wakes the others.
     sleep: Mutex<()>,
@@ -69,8 +70,8 @@ impl Barrier {
         let round = self.round.load(Ordering::Acquire);
         if self.here.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
             self.here.store(0, Ordering::Relaxed);
-            // These two and the two of a thread that goes to sleep have one order: either we see the sleeper, or it sees the
-            // new round.
+            // These two and the two of a thread that goes to sleep have one order: either we see the sleeper, or it
+            // sees the new round.
             self.round.store(round + 1, Ordering::SeqCst);
             if self.sleepers.load(Ordering::SeqCst) > 0 {
                 let _awake = self.lock();

@@ -113,8 +113,8 @@ pub(crate) struct Dead {
     /// By group, leaf and plane: the trees without a dead link for casts by a host of that leaf, computed when first
     /// needed.
     trees: BTreeMap<(u32, u32, u8), Vec<u32>>,
-    /// In a graph, by plane and switch: the costs from all switches to it over the links that are left, computed when first
-    /// needed.
+    /// In a graph, by plane and switch: the costs from all switches to it over the links that are left, computed when
+    /// first needed.
     costs: BTreeMap<(u32, u32), Vec<u8>>,
 }
 
@@ -171,8 +171,8 @@ impl Dead {
         !self.links.contains(&link)
     }
 
-    /// In a graph: the costs from all switches of a plane to one of them over the links that are left. `link`: the link that a port
-    /// of a switch feeds.
+    /// In a graph: the costs from all switches of a plane to one of them over the links that are left. `link`: the link
+    /// that a port of a switch feeds.
     pub(crate) fn costs(&mut self, graph: &Graph, plane: u32, to: u32, link: impl Fn(u32, u32) -> u32) -> &[u8] {
         let links = &self.links;
         let alive = |switch, port| !links.contains(&link(switch, port));

@@ -1,4 +1,5 @@
-//! A row per flow: when it was posted, received and finished. All slices write into the same rows, each its own hosts' part.
+//! A row per flow: when it was posted, received and finished. All slices write into the same rows, each its own hosts'
+//! part.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use strandway_fabric::measure::FlowRecord;

@@ -142,7 +142,8 @@ impl Transit {
     }
 
     /// Its four words, for storage without alignment. A function that is rarely called also takes these instead of a
-    /// `Transit`: a value that is passed by address stays in memory, and then every copy waits for the stores before it.
+    /// `Transit`: a value that is passed by address stays in memory, and then every copy waits for the stores before
+    /// it.
     #[inline]
     pub(crate) fn words(&self) -> [u64; 4] {
         [self.key, self.wait, self.way, self.rest]
@@ -252,8 +253,8 @@ impl Cargo {
         Transit::new(packet, index, uplinks)
     }
 
-    /// Takes the place of a packet that a host may send. [`Cargo::at`] gives the place. Then [`Cargo::close`] must follow,
-    /// or [`Cargo::sent`].
+    /// Takes the place of a packet that a host may send. [`Cargo::at`] gives the place. Then [`Cargo::close`] must
+    /// follow, or [`Cargo::sent`].
     #[inline]
     pub(crate) fn open(&mut self) -> u32 {
         match self.free.pop() {

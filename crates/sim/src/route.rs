@@ -164,7 +164,8 @@ impl Router {
         mix64(mixed) >> 32
     }
 
-    /// Do switches look up the way of each packet: does routing know a dead link at some time of the run, or is the fabric a graph?
+    /// Do switches look up the way of each packet: does routing know a dead link at some time of the run, or is the
+    /// fabric a graph?
     pub(crate) fn needs_place_at(&self) -> bool {
         self.detours.is_some() || self.topology.graph().is_some()
     }
@@ -186,8 +187,8 @@ impl Router {
         Some(if below >= gate.count { gate.up + way } else { gate.down + below * gate.bundle + way })
     }
 
-    /// Fills `places` with the ports by which a switch of this slice can send up what arrives for a host at `time`: none if routing
-    /// knows of no way. False if that host lies below the switch.
+    /// Fills `places` with the ports by which a switch of this slice can send up what arrives for a host at `time`:
+    /// none if routing knows of no way. False if that host lies below the switch.
     pub(crate) fn uplinks_left(&mut self, node: u32, destination: u32, time: u64, places: &mut Vec<u32>) -> bool {
         let gate = self.gates[(node - self.hosts) as usize];
         if gate.below(destination) < gate.count {

@@ -1,11 +1,11 @@
 //! Runs a plan: slices side by side in windows, then one set of measurements.
 //!
-//! Several slices exchange packets and signals in one of two ways. Usually packets cross only before and after the top tier of switches; then a
-//! window has three phases (up, top, down with the hosts), and slices exchange packets after the first and the second
-//! ([`run_in_phases`]). Where news is faster than packets, a window is at most as long as the shortest delay of a link. So a packet that leaves a slice in
-//! a window cannot arrive at another slice in the same window; each slice processes a window independently, then the
-//! slices exchange packets and signals ([`run_side_by_side`]). Events and their order depend neither on the number of slices nor on
-//! the length of windows.
+//! Several slices exchange packets and signals in one of two ways. Usually packets cross only before and after the top
+//! tier of switches; then a window has three phases (up, top, down with the hosts), and slices exchange packets after
+//! the first and the second ([`run_in_phases`]). Where news is faster than packets, a window is at most as long as the
+//! shortest delay of a link. So a packet that leaves a slice in a window cannot arrive at another slice in the same
+//! window; each slice processes a window independently, then the slices exchange packets and signals
+//! ([`run_side_by_side`]). Events and their order depend neither on the number of slices nor on the length of windows.
 
 use crate::barrier::Barrier;
 use crate::control::Control;
@@ -116,8 +116,8 @@ impl Mailboxes {
         self.boxes[(turn * self.slices + to) * self.slices + from].lock().expect("no thread panics holding a mailbox")
     }
 
-    /// Puts the packets and signals of a slice into the mailboxes of the others. Returns the time of the first, `u64::MAX` if there are
-    /// none.
+    /// Puts the packets and signals of a slice into the mailboxes of the others. Returns the time of the first,
+    /// `u64::MAX` if there are none.
     fn hand_over(&self, turn: usize, index: usize, slice: &mut Slice<'_>) -> u64 {
         let others = (0..self.slices).filter(|&to| to != index);
         others.fold(u64::MAX, |first, to| first.min(slice.hand_over(to, &mut self.of(turn, index, to))))
@@ -153,9 +153,9 @@ impl Notes {
     }
 }
 
-/// Runs each slice on its own thread, in windows of three phases. The threads meet after the first phase and after the second, and
-/// exchange packets there. Mostly the next window has events, as one of the threads says at the second meeting; if none does, they meet a third time and agree on the next
-/// window.
+/// Runs each slice on its own thread, in windows of three phases. The threads meet after the first phase and after the
+/// second, and exchange packets there. Mostly the next window has events, as one of the threads says at the second
+/// meeting; if none does, they meet a third time and agree on the next window.
 fn run_in_phases(slices: &mut [Slice<'_>], limit: u64, control: &Control) {
     let mailboxes = Mailboxes::new(slices.len());
     let notes = Notes::new(slices.len());

@@ -1,7 +1,7 @@
 //! A slice of the fabric: the hosts, switches and links that one thread owns, and its loop over windows of time.
 //!
-//! Slices get leaves in turns, with their hosts (in three tiers: whole pods), and the switches of the top tier as well. A
-//! slice shares no state with others; packets and signals to another slice are handed over at window edges.
+//! Slices get leaves in turns, with their hosts (in three tiers: whole pods), and the switches of the top tier as well.
+//! A slice shares no state with others; packets and signals to another slice are handed over at window edges.
 //!
 //! Events at one port or host at the same instant have a fixed order, by their [`Sources`]: arrivals in order of their
 //! links, then pause frames, signals between programs, wake-ups of programs, and faults.

@@ -16,7 +16,8 @@ use strandway_switch::{
     Aggregation, Esa, Index, Job, Layer, Plan as Training, Priorities, ResultPath, Settings, Shape, Sharing, System,
 };
 
-/// A fabric at 100 Gb/s with the sheet's delays: 1 us of stack and 0.5 us of cable per link to a host, 0.8 us per switch.
+/// A fabric at 100 Gb/s with the sheet's delays: 1 us of stack and 0.5 us of cable per link to a host, 0.8 us per
+/// switch.
 fn fabric(hosts: u32, hosts_per_leaf: u32, planes: u8) -> Topology {
     let shape = Fabric { hosts, planes, hosts_per_leaf, spines: 2, leaf_bundle: 1, pods: None };
     let level = |us: u64| Level { rate: Rate::from_gbps(100), latency: Span(us * 1_500_000) };

@@ -1,7 +1,7 @@
 //! Cases that can be calculated by hand: the simulated time equals the calculated time to the picosecond.
 //!
-//! A full packet is 4,096 B of payload and 64 B of headers; at 400 Gb/s a byte takes 20 ps, at 100 Gb/s 80 ps. Every link
-//! takes 1 us unless a test says otherwise.
+//! A full packet is 4,096 B of payload and 64 B of headers; at 400 Gb/s a byte takes 20 ps, at 100 Gb/s 80 ps. Every
+//! link takes 1 us unless a test says otherwise.
 
 use super::support::*;
 use std::sync::Arc;
@@ -45,7 +45,8 @@ fn whole_data(c: &&Captured) -> bool {
     matches!(c.packet.header, Header::Data(_)) && !c.packet.flags.has(Flags::TRIMMED)
 }
 
-// ---- Packets and links -------------------------------------------------------------------------------------------------
+// ---- Packets and links
+// -------------------------------------------------------------------------------------------------
 
 #[test]
 fn one_packet_takes_its_transmission_and_the_delay_of_every_link_and_switch() {
@@ -143,7 +144,8 @@ fn two_flows_share_a_link_packet_by_packet() {
     assert_eq!(received(&m, 0).max(received(&m, 1)), first + 2 * n * TX + LINK);
 }
 
-// ---- Queues ------------------------------------------------------------------------------------------------------------
+// ---- Queues
+// ------------------------------------------------------------------------------------------------------------
 
 #[test]
 fn control_overtakes_data_but_not_the_packet_on_the_wire() {
@@ -319,7 +321,8 @@ fn a_shared_buffer_lends_each_queue_a_share_of_what_is_free() {
     }
 }
 
-// ---- PFC ---------------------------------------------------------------------------------------------------------------
+// ---- PFC
+// ---------------------------------------------------------------------------------------------------------------
 
 /// Host 0 (400 Gb/s) sends 38 packets over uplinks of 100 Gb/s. XOFF is at five packets and XON at two.
 fn paused(headroom_packets: u64) -> strandway_fabric::Plan {
@@ -411,7 +414,8 @@ fn pfc_with_a_shared_buffer_pauses_at_the_dynamic_threshold() {
     assert_eq!((m.packets.dropped, m.end), (0, End::Finished));
 }
 
-// ---- Faults ------------------------------------------------------------------------------------------------------------
+// ---- Faults
+// ------------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_degraded_link_takes_longer_by_its_fraction_while_it_lasts() {
@@ -552,7 +556,8 @@ fn bursty_loss_is_as_frequent_and_comes_in_runs_as_long_as_it_should() {
     assert!((5.5..11.0).contains(&length), "runs of {length:.1}");
 }
 
-// ---- Triggers and ends -------------------------------------------------------------------------------------------------
+// ---- Triggers and ends
+// -------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_flow_starts_when_its_trigger_fires_at_its_own_host() {

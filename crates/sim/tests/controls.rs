@@ -1,4 +1,5 @@
-//! Control messages between programs: a lost control message stays lost, a repeated one arrives, on any number of threads.
+//! Control messages between programs: a lost control message stays lost, a repeated one arrives, on any number of
+//! threads.
 
 use super::support::{leaf_spine, plain};
 use std::sync::{Arc, Mutex};

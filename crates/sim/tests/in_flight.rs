@@ -2,8 +2,8 @@
 //! receiver's count of bytes, which is in every acknowledgement. This test computes both from captured packets.
 //!
 //! A declared loss is subtracted in both ways, so they differ by the bytes that the receiver has counted and that no
-//! acknowledgement has reported yet. `cargo test -p strandway-sim --test all in_flight:: -- --nocapture` prints the table of
-//! `docs/protocols/strack.md`.
+//! acknowledgement has reported yet. `cargo test -p strandway-sim --test all in_flight:: -- --nocapture` prints the
+//! table of `docs/protocols/strack.md`.
 
 use super::support::*;
 use std::collections::BTreeMap;

@@ -286,7 +286,8 @@ fn a_run_stops_when_asked_and_keeps_what_it_has_measured() {
     }
 }
 
-// ---- Congestion control ------------------------------------------------------------------------------------------------
+// ---- Congestion control
+// ------------------------------------------------------------------------------------------------
 
 /// Payload bytes that each connection has received up to `until`.
 fn received_by(plan: &Plan, until: Time) -> Vec<u64> {
@@ -330,7 +331,8 @@ fn a_uec_incast_comes_within_six_percent_of_the_ideal() {
         let m = run(&plan(topology.clone(), preset("uec"), &flows));
         let packets = u64::from(senders) * bytes.div_ceil(4096);
         let wire = u64::from(senders) * bytes + packets * 64;
-        // The last link busy without a gap, after the way there of the first packet, before the way back of the last ACK.
+        // The last link busy without a gap, after the way there of the first packet, before the way back of the last
+        // ACK.
         let ideal = topology.base_rtt(Bytes(4160), Bytes(64)).0 + wire * 20;
         let (slowest, _) = completions(&m);
         let ratio = slowest * US as f64 / ideal as f64;

@@ -1,5 +1,5 @@
-//! Sites joined by long links: times to the picosecond, losses with their mean, in bursts, in one direction, the same on any number
-//! of threads.
+//! Sites joined by long links: times to the picosecond, losses with their mean, in bursts, in one direction, the same
+//! on any number of threads.
 
 use super::support::*;
 use std::collections::BTreeSet;
@@ -109,8 +109,8 @@ fn bursts_have_their_mean_and_last_as_long_as_they_should() {
     assert!((measured - share).abs() < 4.0 * deviation, "{measured}, not {share} +- 4 x {deviation}");
     assert!(deviation < share / 8.0, "{deviation}: too few bursts to tell");
 
-    // Bursts that begin and end while the link is busy, from the first packet lost to the first that is not. Gaps cut some of the
-    // longer ones off.
+    // Bursts that begin and end while the link is busy, from the first packet lost to the first that is not. Gaps cut
+    // some of the longer ones off.
     let mut runs = Vec::new();
     let mut since = None;
     for pair in fates.windows(2) {

@@ -19,7 +19,8 @@ fn incast(connections: u32, shared: bool) -> Measurements {
     run(&plan(leaf_spine(32, 8, 8), profile, &flows))
 }
 
-/// When the flow over one connection was done, and the last of all, in microseconds; and the packets trimmed at the last hop.
+/// When the flow over one connection was done, and the last of all, in microseconds; and the packets trimmed at the
+/// last hop.
 fn outcome(m: &Measurements) -> (f64, f64, u32) {
     let done = |f: &FlowRecord| f.completion().map_or(f64::INFINITY, |c| c.as_us());
     let last = link(&leaf_spine(32, 8, 8), "leaf0", "host0");

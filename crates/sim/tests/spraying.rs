@@ -40,8 +40,8 @@ fn links_of_spine0() -> Vec<LinkId> {
     (0..8).flat_map(both).collect()
 }
 
-/// PRIME's slowest flow takes less than 0.85 of the time that it takes without penalties, and the slow link carries less than half
-/// of the packets.
+/// PRIME's slowest flow takes less than 0.85 of the time that it takes without penalties, and the slow link carries
+/// less than half of the packets.
 fn assert_that_it_spares(slow: LinkId, prime: &Measurements, round_robin: &Measurements) {
     let (ours, theirs) = (completions(prime).0, completions(round_robin).0);
     assert!(ours < theirs * 0.85, "{ours} us and {theirs} us");

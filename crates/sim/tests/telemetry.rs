@@ -55,8 +55,8 @@ fn rocev2() -> Profile {
 
 #[test]
 fn every_switch_on_the_way_tells_its_time_its_bytes_its_queue_and_its_rate() {
-    // Three switches: leaf, spine, leaf. A packet is sent when it is complete, so it leaves the nth switch after n times TX
-    // and n links; behind it comes the next one.
+    // Three switches: leaf, spine, leaf. A packet is sent when it is complete, so it leaves the nth switch after n
+    // times TX and n links; behind it comes the next one.
     let topology = leaf_spine(8, 2, 1);
     let route = topology.source_route(HostId(0), HostId(7), Default::default());
     let (_, all) = records(plan(topology, rocev2(), &[(0, 7, 5 * 4096)]));
@@ -92,8 +92,8 @@ fn a_queue_counts_the_bytes_that_wait_behind_the_packet() {
     (classless.ports.priority, classless.ports.trim, classless.ports.ecn) = (false, None, None);
     for (name, plan) in [("lazy", lazy), ("eager", eager), ("one class", classless)] {
         let (_, all) = records(plan);
-        // Three packets arrive every TX, from TX + LINK on, and one leaves. At the start of packet n, 3 (n + 1) have arrived until
-        // twelve have.
+        // Three packets arrive every TX, from TX + LINK on, and one leaves. At the start of packet n, 3 (n + 1) have
+        // arrived until twelve have.
         for (n, records) in (0..).zip(&all) {
             let waiting = (3 * (n + 1)).min(12) - (n + 1);
             // The first packet finds an idle port and leaves before its rivals of the same instant join.

@@ -119,7 +119,8 @@ impl System {
         }
     }
 
-    /// The rules of its parameter server, with ESA's timer and ATP's new addresses on or off; `None` if it has no server.
+    /// The rules of its parameter server, with ESA's timer and ATP's new addresses on or off; `None` if it has no
+    /// server.
     pub const fn rules(self, flush_timer: bool, readdress: bool) -> Option<Rules> {
         match self {
             System::Esa(_) => Some(Rules::Cover { flush_timer }),
@@ -133,8 +134,8 @@ impl System {
         self.rules(true, true).is_some()
     }
 
-    /// True if its parameter server has sums that exist nowhere else, so that no other server can continue. ESA's server
-    /// has only soft state.
+    /// True if its parameter server has sums that exist nowhere else, so that no other server can continue. ESA's
+    /// server has only soft state.
     pub const fn server_keeps_sums(self) -> bool {
         match self {
             System::Atp => true,

@@ -324,7 +324,8 @@ impl Application for Training {
     fn handle_event(&mut self, now: Time, event: &Event) {
         if let Event::Fragment(packet) = event {
             self.worker.handle_packet(now, packet);
-            // Not left to `poll_action`: a job that runs this program as one of its steps reads its phase after each event.
+            // Not left to `poll_action`: a job that runs this program as one of its steps reads its phase after each
+            // event.
             while let Some(key) = self.worker.take_result() {
                 self.count_result(key);
             }

@@ -16,7 +16,8 @@ fn open(experiment: &Experiment) -> impl Fn(u32) -> Result<Node, String> + Sync 
         config.profile = (*experiment.plan.profiles[0]).clone();
         config.planes = vec!["[::1]:0".parse().expect("an address"); 2];
         config.waiting = Waiting::Sleep;
-        // Eight hosts, their handshakes in a debug build, and other programs share the processors: a host may wait for seconds.
+        // Eight hosts, their handshakes in a debug build, and other programs share the processors: a host may wait for
+        // seconds.
         (config.peer_timeout, config.handshake_timeout) = (Duration::from_secs(30), Duration::from_secs(30));
         Node::bind(config).map_err(|e| e.to_string())
     }

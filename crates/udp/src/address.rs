@@ -122,7 +122,8 @@ pub fn local_for(peer: SocketAddrV6) -> io::Result<SocketAddrV6> {
     Ok(address)
 }
 
-/// The name of the interface that has an address. Loopback has every address of `127.0.0.0/8`, and the system lists one.
+/// The name of the interface that has an address. Loopback has every address of `127.0.0.0/8`, and the system lists
+/// one.
 pub fn device_of(address: Ipv6Addr) -> Option<String> {
     let each = getifaddrs().ok()?;
     let has = |one: &InterfaceAddress| {

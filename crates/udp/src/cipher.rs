@@ -1,5 +1,5 @@
-//! The cipher and the hashes of a node: AES-128-GCM by `graviola`, HMAC and HKDF with SHA-256 by RustCrypto. No C compiler
-//! is needed. `docs/security.md`, section "The cipher's libraries", says why these.
+//! The cipher and the hashes of a node: AES-128-GCM by `graviola`, HMAC and HKDF with SHA-256 by RustCrypto. No C
+//! compiler is needed. `docs/security.md`, section "The cipher's libraries", says why these.
 
 use crate::error::Error;
 use graviola::aead::AesGcm;

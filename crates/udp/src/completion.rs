@@ -77,8 +77,8 @@ pub enum Completion {
         /// The change.
         event: PathEvent,
     },
-    /// A control message of the peer's program is here. Control messages may be lost: on their way, or here if the application does not
-    /// poll.
+    /// A control message of the peer's program is here. Control messages may be lost: on their way, or here if the
+    /// application does not poll.
     Control {
         /// On this connection.
         connection: Connection,

@@ -28,13 +28,14 @@ pub enum Waiting {
     Spin,
     /// Sleeps at once: uses no core, but adds tens of microseconds to each round trip.
     Sleep,
-    /// Spins for a while, then sleeps. It spins for at most this long. Each time that nothing came, the time halves, down to
-    /// a sixteenth; each time that something came, it doubles. So nodes that share cores leave them to each other.
+    /// Spins for a while, then sleeps. It spins for at most this long. Each time that nothing came, the time halves,
+    /// down to a sixteenth; each time that something came, it doubles. So nodes that share cores leave them to each
+    /// other.
     Adaptive(Duration),
 }
 
-/// IPv6 and UDP headers. IPv4's headers are 20 bytes shorter. IPv6's count for both families, so that hosts with the same
-/// MTU have the same payload.
+/// IPv6 and UDP headers. IPv4's headers are 20 bytes shorter. IPv6's count for both families, so that hosts with the
+/// same MTU have the same payload.
 const IP_UDP: u32 = 48;
 /// An IPv6 header.
 const IPV6: u32 = 40;
@@ -49,7 +50,8 @@ const OPERATIONS_MAX: usize = 16_384;
 const OFFSET_MAX: u32 = 255 * 128;
 /// A host may leave its sockets unread for this long without a loss: ours, half a slice of the scheduler.
 const STALL: Span = Span::from_ms(2);
-/// The longest time that a packet may be on its way: ours, far beyond any queue of a data centre and any stall of a host.
+/// The longest time that a packet may be on its way: ours, far beyond any queue of a data centre and any stall of a
+/// host.
 const PACKET_LIFE: Span = Span::from_ms(1000);
 
 /// The settings of a [`crate::Node`]. [`Config::new`] gives defaults; fields may be changed.
@@ -57,8 +59,9 @@ const PACKET_LIFE: Span = Span::from_ms(1000);
 pub struct Config {
     /// The key that all nodes share.
     pub secret: Secret,
-    /// The local address of each plane, in the same order on all hosts; at most [`PLANES_MAX`]. Port 0 takes any free one.
-    /// A plane is of one family: with the mapped form of an IPv4 address ([`crate::address::kept`]) it has IPv4 sockets.
+    /// The local address of each plane, in the same order on all hosts; at most [`PLANES_MAX`]. Port 0 takes any free
+    /// one. A plane is of one family: with the mapped form of an IPv4 address ([`crate::address::kept`]) it has IPv4
+    /// sockets.
     pub planes: Vec<SocketAddrV6>,
     /// The protocol; both sides must have the same. The node adapts it to sockets (see [`Config::wire_profile`]).
     pub profile: Profile,
@@ -69,68 +72,71 @@ pub struct Config {
     pub protection: Protection,
     /// The bytes of datagrams that move data. Default: ours.
     pub layout: Layout,
-    /// Line rate of all planes together; `rate` times `base_rtt` determines how many bytes may be under way. Default 40 Gb/s.
+    /// Line rate of all planes together; `rate` times `base_rtt` determines how many bytes may be under way. Default 40
+    /// Gb/s.
     pub rate: Rate,
-    /// Round trip of a packet and its acknowledgement without queueing; it includes the time that the other side takes to
-    /// wake up. Default 100 us.
+    /// Round trip of a packet and its acknowledgement without queueing; it includes the time that the other side takes
+    /// to wake up. Default 100 us.
     pub base_rtt: Span,
     /// Peers that are nearer, or whose way is slower. Default: none.
     pub distances: Vec<Distance>,
-    /// Payload bytes that take one path in a row before the next path is chosen. One system call sends to one address only,
-    /// and costs about the same for one packet as for many. Default 16 KiB, rounded up to a whole packet;
+    /// Payload bytes that take one path in a row before the next path is chosen. One system call sends to one address
+    /// only, and costs about the same for one packet as for many. Default 16 KiB, rounded up to a whole packet;
     /// `docs/performance.md` shows what bursts cost in queues.
     pub burst: u32,
-    /// The shortest retransmission timeout. A host that sleeps, or whose cores are busy, answers late, and a shorter timeout
-    /// would take that for losses. Default 20 ms: a few slices of the scheduler.
+    /// The shortest retransmission timeout. A host that sleeps, or whose cores are busy, answers late, and a shorter
+    /// timeout would take that for losses. Default 20 ms: a few slices of the scheduler.
     pub retransmit_min: Span,
-    /// A missing packet counts as lost only when a packet that was sent at least this much later has arrived over another
-    /// path. Kernels delay packets by different times on different paths. With one path a `base_rtt` is enough. Default 2
-    /// ms; never less than two bursts take on a plane.
+    /// A missing packet counts as lost only when a packet that was sent at least this much later has arrived over
+    /// another path. Kernels delay packets by different times on different paths. With one path a `base_rtt` is enough.
+    /// Default 2 ms; never less than two bursts take on a plane.
     pub late_min: Span,
     /// How to wait while nothing arrives. Default: [`Waiting::Adaptive`], 50 us.
     pub waiting: Waiting,
-    /// The receive buffer that each plane requests from the kernel, in bytes. Default 4 MiB; the kernel may give less. It
-    /// limits the bytes that leave at once, and the rate: half of it must hold the bytes that arrive in a `base_rtt`, or in
-    /// 2 ms if that is shorter. Otherwise a host that leaves its sockets unread for that time would lose packets. The size
-    /// of send buffers follows from `rate` and `base_rtt`.
+    /// The receive buffer that each plane requests from the kernel, in bytes. Default 4 MiB; the kernel may give less.
+    /// It limits the bytes that leave at once, and the rate: half of it must hold the bytes that arrive in a
+    /// `base_rtt`, or in 2 ms if that is shorter. Otherwise a host that leaves its sockets unread for that time would
+    /// lose packets. The size of send buffers follows from `rate` and `base_rtt`.
     pub socket_buffer: usize,
     /// The meaning of paths on this network. Default: one path per plane.
     pub routes: Routes,
-    /// The parts of an SRv6 fabric over which no connection may send: MRC's DENIED. Every connection denies its paths across them
-    /// when it begins. Only with [`Routes::Srv6`] and profile `mrc`. Default: none.
+    /// The parts of an SRv6 fabric over which no connection may send: MRC's DENIED. Every connection denies its paths
+    /// across them when it begins. Only with [`Routes::Srv6`] and profile `mrc`. Default: none.
     pub denied: Vec<Element>,
     /// Does the node tell of the changes of MRC's paths, as [`Completion::Path`](crate::Completion::Path)? Default no.
     pub path_events: bool,
-    /// The network interface of each plane, in the order of `planes`; the kernel reports when its port goes down. Default:
-    /// empty; then each plane's interface is the one that has its address.
+    /// The network interface of each plane, in the order of `planes`; the kernel reports when its port goes down.
+    /// Default: empty; then each plane's interface is the one that has its address.
     pub devices: Vec<String>,
-    /// DSCP of acknowledgements and all other small and urgent datagrams. Default 48 (CS6), which a fabric with two classes
-    /// sends before data. Data has DSCP 0.
+    /// DSCP of acknowledgements and all other small and urgent datagrams. Default 48 (CS6), which a fabric with two
+    /// classes sends before data. Data has DSCP 0.
     pub control_dscp: u8,
-    /// Does the node take the ICMP errors that its datagrams meet ([`crate::Node::take_refusal`])? Default no: a program
-    /// that does not ask for them pays nothing for them.
+    /// Does the node take the ICMP errors that its datagrams meet ([`crate::Node::take_refusal`])? Default no: a
+    /// program that does not ask for them pays nothing for them.
     pub hear_refusals: bool,
-    /// Do switches on the way trim packets for which they have no room, instead of dropping them? If so, a datagram of data
-    /// that arrives short is requested again, if it has the DSCP of control (or the next higher one, if the last switch
-    /// trimmed it). Losses are then found by timeouts and NACKs only (profile `uec`). Hosts need not have the same value: a
-    /// receiver that does not expect trimmed datagrams counts them as lost, and every sender understands a NACK. Default no.
+    /// Do switches on the way trim packets for which they have no room, instead of dropping them? If so, a datagram of
+    /// data that arrives short is requested again, if it has the DSCP of control (or the next higher one, if the last
+    /// switch trimmed it). Losses are then found by timeouts and NACKs only (profile `uec`). Hosts need not have the
+    /// same value: a receiver that does not expect trimmed datagrams counts them as lost, and every sender understands
+    /// a NACK. Default no.
     pub trimming: bool,
     /// Does this node accept connections that others begin? Default yes.
     pub accept: bool,
     /// The most connections, including those that are being established. Default 1,024.
     pub connections_max: usize,
-    /// The most unfinished operations of one connection: for sends and writes together, and for receives. Default 4,096; at
-    /// most 16,384.
+    /// The most unfinished operations of one connection: for sends and writes together, and for receives. Default
+    /// 4,096; at most 16,384.
     pub operations_max: usize,
     /// The most messages of one peer that have begun to arrive and are not complete; a peer that begins more breaks the
-    /// protocol. Must not be less than the peers' `operations_max`. Default 16,384, the largest possible `operations_max`.
+    /// protocol. Must not be less than the peers' `operations_max`. Default 16,384, the largest possible
+    /// `operations_max`.
     pub incoming_max: usize,
     /// How long to try to reach a peer. Default 3 s.
     pub handshake_timeout: Duration,
     /// A peer is given up if nothing was heard of it for this time. Default 3 s.
     pub peer_timeout: Duration,
-    /// If a plane does not answer for this time while another one does, it is not used until it answers again. Default 40
-    /// ms.
+    /// If a plane does not answer for this time while another one does, it is not used until it answers again. Default
+    /// 40 ms.
     pub plane_timeout: Duration,
     /// Features of the kernel that the node does without. Default: those of the variable `STRANDWAY_WITHOUT`, none.
     pub without: Without,
@@ -191,8 +197,8 @@ impl Config {
         Ok(self)
     }
 
-    /// Takes the largest payload whose packets, IPv6 header included, fit an MTU with the present profile and protection.
-    /// Both sides must take the same.
+    /// Takes the largest payload whose packets, IPv6 header included, fit an MTU with the present profile and
+    /// protection. Both sides must take the same.
     ///
     /// # Errors
     /// If not even a payload of 64 bytes fits.
@@ -230,8 +236,8 @@ impl Config {
         (self.payload + self.overhead() - IP_UDP) as usize
     }
 
-    /// The profile as it runs on sockets: packet sizes are the real ones, and each policy adapts itself to a host of these
-    /// traits ([`Profile::adapt_to`]). All else is as in the simulator.
+    /// The profile as it runs on sockets: packet sizes are the real ones, and each policy adapts itself to a host of
+    /// these traits ([`Profile::adapt_to`]). All else is as in the simulator.
     pub fn wire_profile(&self) -> Profile {
         self.profile_over(self.rate, self.base_rtt)
     }
@@ -267,8 +273,9 @@ impl Config {
         plane.time_for(Bytes(2 * packets * u64::from(self.payload + self.overhead())))
     }
 
-    /// Bytes that may be on their way to the receiving sockets at once. Sockets count a datagram about twice, and a window
-    /// may grow to one and a half bandwidth-delay products, hence a quarter. `buffer`: bytes that one socket holds.
+    /// Bytes that may be on their way to the receiving sockets at once. Sockets count a datagram about twice, and a
+    /// window may grow to one and a half bandwidth-delay products, hence a quarter. `buffer`: bytes that one socket
+    /// holds.
     fn socket_share(&self, buffer: usize) -> u64 {
         (buffer as u64 * self.planes.len() as u64 / 4).max(4 * u64::from(self.payload + self.overhead()))
     }
@@ -279,7 +286,8 @@ impl Config {
         self.environment_over(self.rate, self.base_rtt, profile, buffer)
     }
 
-    /// The environment of engines on a way with this rate and round trip. `buffer`: bytes that a receiving socket holds.
+    /// The environment of engines on a way with this rate and round trip. `buffer`: bytes that a receiving socket
+    /// holds.
     pub(crate) fn environment_over(&self, rate: Rate, base_rtt: Span, profile: &Profile, buffer: usize) -> Environment {
         // On a short path all bytes under way may sit in the receiving socket, if its host does not read it.
         let held = rate.bytes_in(base_rtt.min(STALL)).0.max(1);
@@ -304,14 +312,15 @@ impl Config {
         (environment.bdp().0 > most).then_some(most)
     }
 
-    /// Bytes that may wait before a packet: those of our own socket, whose buffer the kernel makes twice the requested size.
+    /// Bytes that may wait before a packet: those of our own socket, whose buffer the kernel makes twice the requested
+    /// size.
     fn queue(&self) -> Bytes {
         Bytes(2 * self.send_buffer() as u64)
     }
 
-    /// Send buffer of a plane: the bytes that its port sends in a round trip, so that few bytes wait in a port that dies,
-    /// and planes stay in step. No less than 64 KiB, which keep a port busy while the node sleeps, and no more than a
-    /// receive buffer.
+    /// Send buffer of a plane: the bytes that its port sends in a round trip, so that few bytes wait in a port that
+    /// dies, and planes stay in step. No less than 64 KiB, which keep a port busy while the node sleeps, and no more
+    /// than a receive buffer.
     pub(crate) fn send_buffer(&self) -> usize {
         let share = self.rate.bytes_in(self.base_rtt).0 / self.planes.len().max(1) as u64;
         (share as usize).clamp(65_536, self.socket_buffer.max(65_536))

@@ -203,7 +203,8 @@ impl FragmentSocket {
     /// Packets that any socket of the host sends later wait behind the bytes in the send buffer.
     ///
     /// # Errors
-    /// If the address is not ours, or the port is taken; `STRANDWAY_WITHOUT` has an unknown name; or the processor cannot seal.
+    /// If the address is not ours, or the port is taken; `STRANDWAY_WITHOUT` has an unknown name; or the processor
+    /// cannot seal.
     pub fn open(address: SocketAddrV6, receive: usize, send: usize) -> Result<FragmentSocket, Error> {
         cipher::check()?;
         let without = Without::from_environment().map_err(|unknown| Error::Config(unknown.to_string()))?;

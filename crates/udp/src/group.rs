@@ -2,8 +2,8 @@
 //!
 //! A *team* is a fixed list of members, each known by its rank. A member seals its datagrams with a key of its own,
 //! which all members derive from the team's secret: so counters never repeat, and each sender has a replay window.
-//! Chunks go to the addresses of trees ([`GroupAddress`]), control messages to one member's addresses or to all. Nothing is
-//! acknowledged or repeated here: programs fetch missing chunks (`strandway_collective::multicast`).
+//! Chunks go to the addresses of trees ([`GroupAddress`]), control messages to one member's addresses or to all.
+//! Nothing is acknowledged or repeated here: programs fetch missing chunks (`strandway_collective::multicast`).
 //!
 //! All members can forge each other's datagrams, since they share the keys. A receiver that does not trust the others
 //! gives [`Incoming::hashes`], the hash of each chunk.

@@ -15,8 +15,8 @@ const INFINIBAND: u32 = 32;
 /// `IFA_F_TENTATIVE` and `IFA_F_DADFAILED` of linux/if_addr.h.
 const TENTATIVE: u32 = 0x40;
 const DUPLICATE: u32 = 0x08;
-/// Names of interfaces that only the containers and virtual machines of one host share: those of Docker, Podman, libvirt,
-/// LXC and the usual networks of Kubernetes.
+/// Names of interfaces that only the containers and virtual machines of one host share: those of Docker, Podman,
+/// libvirt, LXC and the usual networks of Kubernetes.
 const OF_ONE_HOST: [&str; 12] =
     ["docker", "br-", "virbr", "podman", "cni", "lxcbr", "lxdbr", "incusbr", "flannel", "cali", "vxlan", "kube-"];
 /// Names of tunnels.
@@ -58,8 +58,8 @@ impl Interface {
     }
 }
 
-/// The addresses of all interfaces that are up, in the kernel's order. If the kernel still finds out whether an address is
-/// a duplicate, it waits for that, for 3 s at the most; such addresses cannot be used before.
+/// The addresses of all interfaces that are up, in the kernel's order. If the kernel still finds out whether an address
+/// is a duplicate, it waits for that, for 3 s at the most; such addresses cannot be used before.
 pub fn interfaces() -> Vec<Interface> {
     let until = Instant::now() + DETECTION;
     loop {

@@ -3,8 +3,8 @@
 use crate::frame::TAG;
 use strandway_proto::wire::ocp;
 
-/// Protection of a connection's datagrams, in addition to a random number that only its two sides know. Both sides must have
-/// the same.
+/// Protection of a connection's datagrams, in addition to a random number that only its two sides know. Both sides must
+/// have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Protection {
     /// Authenticated and encrypted, in one pass: AES-128-GCM.
@@ -12,7 +12,8 @@ pub enum Protection {
     Encrypted,
     /// Authenticated only, so that captures show the payload. It takes about as long as encryption with authentication.
     Authenticated,
-    /// Neither: a host that can read a connection's datagrams can forge them. For fabrics that no other hosts can reach.
+    /// Neither: a host that can read a connection's datagrams can forge them. For fabrics that no other hosts can
+    /// reach.
     None,
 }
 
@@ -32,10 +33,10 @@ pub enum Layout {
     /// Ours ([`crate::frame`]), over UDP. Every protocol has it, and it can be encrypted.
     #[default]
     Frame,
-    /// MRC's as publicly laid out ([`strandway_proto::wire::ocp`]): IPv6 in IPv6 from raw sockets, with the path as the outer
-    /// destination (method C). Only profiles of MRC have it. It has no room for a seal, so it needs [`Protection::None`];
-    /// handshakes, pings, control messages and closes stay datagrams of ours. Not proven against hardware: see
-    /// `docs/protocols/mrc.md`.
+    /// MRC's as publicly laid out ([`strandway_proto::wire::ocp`]): IPv6 in IPv6 from raw sockets, with the path as the
+    /// outer destination (method C). Only profiles of MRC have it. It has no room for a seal, so it needs
+    /// [`Protection::None`]; handshakes, pings, control messages and closes stay datagrams of ours. Not proven against
+    /// hardware: see `docs/protocols/mrc.md`.
     Mrc {
         /// The UDP port of all NICs: [`strandway_proto::wire::ocp::PORT`] unless the site has another one.
         port: u16,

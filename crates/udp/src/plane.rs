@@ -291,8 +291,8 @@ impl Plane {
         self.socket.deal_out(program)
     }
 
-    /// Opens the socket for urgent datagrams, on the same port. After it, [`Plane::deal_out`] must tell the kernel which
-    /// datagrams are urgent; the new socket's place is behind all that were opened before it.
+    /// Opens the socket for urgent datagrams, on the same port. After it, [`Plane::deal_out`] must tell the kernel
+    /// which datagrams are urgent; the new socket's place is behind all that were opened before it.
     pub(crate) fn open_urgent(&mut self, address: SocketAddrV6, config: &Config) -> Result<(), Error> {
         // It only receives.
         let socket = Udp::open_shared(address, config.socket_buffer, 4_096, config.without)?;
@@ -494,8 +494,8 @@ impl Plane {
                     self.segments = 1;
                     continue;
                 }
-                // The error may belong to datagrams that left earlier: an ICMP message, which can be forged. These here have
-                // not left.
+                // The error may belong to datagrams that left earlier: an ICMP message, which can be forged. These here
+                // have not left.
                 Err(_) if self.hears_refusals && std::mem::take(&mut again) => {
                     self.take_refusals();
                     continue;

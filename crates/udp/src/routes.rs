@@ -17,7 +17,8 @@ pub enum Routes {
     #[default]
     Addresses,
     /// Each plane sends from this many source ports, 2 to [`SOURCE_PORTS_MAX`], which switches with ECMP hash to
-    /// different paths, over IPv6 and IPv4. Acknowledgements and all other small datagrams leave from the plane's own port.
+    /// different paths, over IPv6 and IPv4. Acknowledgements and all other small datagrams leave from the plane's own
+    /// port.
     SourcePorts(u16),
     /// An SRv6 fabric: the destination address is a list of uSIDs, which the switches consume. All planes are bound to
     /// the own address of our host number in that plane ([`Clos::host`]), each with its own port.

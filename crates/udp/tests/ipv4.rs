@@ -89,7 +89,8 @@ fn a_forged_fragmentation_needed_changes_nothing() {
         let mut pair = Pair::new(ours, None, 0);
         let port = |node: &Node| v6(node.addresses().expect("bound")[0]).port();
         let loopback = [127, 0, 0, 1];
-        // Type 3, code 4, an MTU of 576 bytes, and the IPv4 and UDP headers of the datagram that was supposedly too big.
+        // Type 3, code 4, an MTU of 576 bytes, and the IPv4 and UDP headers of the datagram that was supposedly too
+        // big.
         let mut error = vec![3, 4, 0, 0, 0, 0, 2, 64, 0x45, 0, 5, 140, 0, 0, 0x40, 0, 60, 17, 0, 0];
         error.extend([loopback, loopback].concat());
         for word in [port(&pair.client), port(&pair.server), 1_400, 0] {

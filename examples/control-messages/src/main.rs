@@ -14,8 +14,8 @@ use strandway_udp::{Config, Node};
 use strandway_proto::application::{Action, Application, Channel, Event};
 use strandway_proto::{ControlMessage, HostId, Time};
 
-/// Host 0 serves a ball, both send it back, and host 0 notes how long it was away. A control message may be lost: host 0 serves
-/// again after a millisecond without the ball.
+/// Host 0 serves a ball, both send it back, and host 0 notes how long it was away. A control message may be lost: host
+/// 0 serves again after a millisecond without the ball.
 struct Player {
     host: u32,
     ball: u32,

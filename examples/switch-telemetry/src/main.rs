@@ -77,8 +77,8 @@ struct Delay {
     max: f64,
 }
 
-/// Joins the postcards of each packet, and sorts pairs of switches by their mean delay, the slowest first. A packet that
-/// was sent again has the number of the first one, so its postcards are left out.
+/// Joins the postcards of each packet, and sorts pairs of switches by their mean delay, the slowest first. A packet
+/// that was sent again has the number of the first one, so its postcards are left out.
 fn join(postcards: &BTreeMap<u32, Arc<Mutex<Vec<Postcard>>>>) -> Vec<Delay> {
     let mut paths: BTreeMap<(HostId, HostId, u32), Vec<(Time, u32)>> = BTreeMap::new();
     for (&switch, cards) in postcards {

@@ -1,4 +1,5 @@
-//! The arguments of commands for real hosts on systems other than Linux: any, since the command only says that it needs Linux.
+//! The arguments of commands for real hosts on systems other than Linux: any, since the command only says that it needs
+//! Linux.
 
 use clap::Args;
 use std::ffi::OsString;

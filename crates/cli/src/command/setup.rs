@@ -15,8 +15,8 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
     print(&script)
 }
 
-/// The command with names where it takes one: profiles, and all that `explain` knows. Only for scripts: the command itself
-/// takes more, such as `uec/reps`.
+/// The command with names where it takes one: profiles, and all that `explain` knows. Only for scripts: the command
+/// itself takes more, such as `uec/reps`.
 fn named(command: Command) -> Command {
     let command = command.mut_args(|arg| match arg.get_id().as_str() {
         "profile" | "profiles" => arg.value_parser(PossibleValuesParser::new(Profile::NAMES)),

@@ -1,4 +1,5 @@
-//! The hosts of a round: loopback, or network namespaces around a router that can drop what one of them sends or is sent.
+//! The hosts of a round: loopback, or network namespaces around a router that can drop what one of them sends or is
+//! sent.
 
 use std::process::{Command, Stdio};
 

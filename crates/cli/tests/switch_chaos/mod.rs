@@ -1,7 +1,7 @@
-//! Ranks that add up by a switch, or by racks, while fragments are lost, processes are stopped or killed, paths are cut in
-//! one direction or both, and MTUs shrink, at random moments: a rank ends with right sums or with a sentence, and nothing
-//! hangs. `CHAOS=500` runs that many rounds, `CHAOS_SEED=7` begins with that seed. Cuts need network namespaces, and so
-//! root.
+//! Ranks that add up by a switch, or by racks, while fragments are lost, processes are stopped or killed, paths are cut
+//! in one direction or both, and MTUs shrink, at random moments: a rank ends with right sums or with a sentence, and
+//! nothing hangs. `CHAOS=500` runs that many rounds, `CHAOS_SEED=7` begins with that seed. Cuts need network
+//! namespaces, and so root.
 
 mod hosts;
 

@@ -2,7 +2,8 @@
 
 use strandway_proto::ControlMessage;
 
-/// Control messages of multicast operations have kinds from this number on. Custom programs on the same host use other kinds.
+/// Control messages of multicast operations have kinds from this number on. Custom programs on the same host use other
+/// kinds.
 const FIRST_KIND: u16 = 0x4d40;
 
 /// A run of chunks: the first one, and their number.
@@ -46,7 +47,8 @@ pub enum MulticastMessage {
         /// Bytes of the sender's buffer, modulo 2^56.
         bytes: u64,
     },
-    /// Acknowledges a control message that its sender repeats until it is acknowledged: the control message's name ([`MulticastMessage::name`]).
+    /// Acknowledges a control message that its sender repeats until it is acknowledged: the control message's name
+    /// ([`MulticastMessage::name`]).
     Ack(u16),
     /// Are you there?
     Probe,
@@ -157,7 +159,8 @@ impl MulticastMessage {
         ControlMessage::Custom { kind: FIRST_KIND + kind, words: [task, a, b, c] }
     }
 
-    /// The operation and the word in a control message; `None` if the control message is not from a multicast operation.
+    /// The operation and the word in a control message; `None` if the control message is not from a multicast
+    /// operation.
     pub fn read(control: &ControlMessage) -> Option<(u32, MulticastMessage)> {
         let ControlMessage::Custom { kind, words: [task, a, b, c] } = *control else { return None };
         let word = match kind.checked_sub(FIRST_KIND)? {

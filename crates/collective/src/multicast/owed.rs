@@ -56,7 +56,8 @@ impl Owed {
         self.0.clear();
     }
 
-    /// The next control message whose time has come. A control message is removed if its receiver has been silent `most` times.
+    /// The next control message whose time has come. A control message is removed if its receiver has been silent
+    /// `most` times.
     pub(super) fn due(&mut self, now: Time, again: Span, most: u32, heard: impl Fn(u32) -> Time) -> Option<Due> {
         let at = self.0.iter().position(|entry| entry.at <= now)?;
         let entry = &mut self.0[at];

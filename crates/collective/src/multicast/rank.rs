@@ -102,8 +102,8 @@ struct Probe {
     silent: u32,
 }
 
-/// One rank. It learns of chunks and control messages; it casts its share when it has the token, fetches missing chunks, and
-/// answers the requests of other ranks.
+/// One rank. It learns of chunks and control messages; it casts its share when it has the token, fetches missing
+/// chunks, and answers the requests of other ranks.
 #[derive(Debug)]
 pub struct MulticastRank<'a> {
     op: &'a Multicast,
@@ -120,7 +120,8 @@ pub struct MulticastRank<'a> {
     token: bool,
     handed_on: bool,
     fin: bool,
-    /// By barrier: the rounds whose control messages have arrived, one bit each; and how many rounds this rank has sent.
+    /// By barrier: the rounds whose control messages have arrived, one bit each; and how many rounds this rank has
+    /// sent.
     heard_rounds: [u32; 3],
     sent_rounds: [u8; 3],
     /// `up`: the planes of this rank. `planes`: the planes that all ranks have, as far as this rank knows.
@@ -259,8 +260,8 @@ impl<'a> MulticastRank<'a> {
         ((u64::from(self.rank) + ranks - u64::from(distance) % ranks) % ranks) as u32
     }
 
-    /// Rounds of a barrier. It is a dissemination barrier: in round `k` each rank sends a control message to the rank `2^k`
-    /// ahead.
+    /// Rounds of a barrier. It is a dissemination barrier: in round `k` each rank sends a control message to the rank
+    /// `2^k` ahead.
     fn rounds(&self) -> u8 {
         self.op.ranks.count().next_power_of_two().ilog2() as u8
     }

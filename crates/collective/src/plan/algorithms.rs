@@ -87,8 +87,8 @@ struct Rule {
 /// [`PlanAlgorithm::Direct`].
 ///
 /// In text: rules with commas between them, each `[COLLECTIVE=]ALGORITHM[>BYTES]`, such as
-/// `ring>1048576,all_gather=pat`. Bytes are those of the longest buffer of a rank: for all-gather and reduce-scatter the
-/// blocks of all ranks together.
+/// `ring>1048576,all_gather=pat`. Bytes are those of the longest buffer of a rank: for all-gather and reduce-scatter
+/// the blocks of all ranks together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Algorithms(Vec<Rule>);
 
@@ -177,9 +177,9 @@ impl PlanMaker {
         PlanMaker { algorithms, lengths, kept: BTreeMap::new() }
     }
 
-    /// The part of `rank` of `ranks` in a call whose caller has `buffers` buffers of elements of `element` bytes. A call
-    /// that the chosen algorithm cannot serve, such as an all-gather of blocks of several lengths, takes the direct one:
-    /// all ranks of a call decide alike.
+    /// The part of `rank` of `ranks` in a call whose caller has `buffers` buffers of elements of `element` bytes. A
+    /// call that the chosen algorithm cannot serve, such as an all-gather of blocks of several lengths, takes the
+    /// direct one: all ranks of a call decide alike.
     pub fn plan(
         &mut self,
         call: &CollectiveCall,

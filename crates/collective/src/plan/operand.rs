@@ -25,7 +25,8 @@ fn starts(ranges: &[BufferRange]) -> impl Iterator<Item = usize> {
 
 impl Operand {
     /// Lays out the buffers of a call, and plans the copies into and out of the working buffer. `None` if the blocks of
-    /// the ranks differ by more than one element, as those of a cut buffer do not: then only the direct algorithm works.
+    /// the ranks differ by more than one element, as those of a cut buffer do not: then only the direct algorithm
+    /// works.
     pub(super) fn new(
         plan: &mut RankPlan,
         call: &CollectiveCall,

@@ -1,13 +1,14 @@
-//! Rank plans of the algorithms that [`Schedule`] computes: ring, halving and doubling. Each rank computes its own part.
+//! Rank plans of the algorithms that [`Schedule`] computes: ring, halving and doubling. Each rank computes its own
+//! part.
 
 use super::operand::Operand;
 use super::{CollectiveCall, Condition, PlannedReceive, PlannedSend, RankPlan, Target};
 use crate::schedule::{Algorithm, Rank, Schedule};
 
 impl RankPlan {
-    /// The part of `rank` of `ranks` in a call, by an algorithm that every rank follows alike. Blocks are cut into parts
-    /// of about `part` bytes where the algorithm can. `None` if the algorithm does not compute this collective, or not
-    /// with this number of ranks, or if blocks of several lengths were given.
+    /// The part of `rank` of `ranks` in a call, by an algorithm that every rank follows alike. Blocks are cut into
+    /// parts of about `part` bytes where the algorithm can. `None` if the algorithm does not compute this collective,
+    /// or not with this number of ranks, or if blocks of several lengths were given.
     pub fn scheduled(
         call: &CollectiveCall,
         algorithm: Algorithm,

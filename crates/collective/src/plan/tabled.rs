@@ -14,8 +14,9 @@ type Users = BTreeMap<u32, Vec<(u32, Range<usize>)>>;
 type Meaning = BTreeSet<Condition>;
 
 impl RankPlan {
-    /// The part of `rank` in a call, by a recipe for this number of ranks. A message whose blocks do not lie side by side
-    /// leaves as several. `None` if the recipe computes another collective, or if blocks of several lengths were given.
+    /// The part of `rank` in a call, by a recipe for this number of ranks. A message whose blocks do not lie side by
+    /// side leaves as several. `None` if the recipe computes another collective, or if blocks of several lengths were
+    /// given.
     pub fn tabled(
         call: &CollectiveCall,
         recipe: &OrderedRecipe,
@@ -66,8 +67,8 @@ struct BlockRanges {
 }
 
 impl BlockRanges {
-    /// Blocks of all-gather and reduce-scatter belong to ranks, so each rank's block is cut on its own, because the blocks
-    /// of ranks differ by an element.
+    /// Blocks of all-gather and reduce-scatter belong to ranks, so each rank's block is cut on its own, because the
+    /// blocks of ranks differ by an element.
     fn new(recipe: &Recipe) -> BlockRanges {
         use crate::schedule::Collective::{AllGather, ReduceScatter};
         let (blocks, ranks) = (recipe.blocks() as usize, recipe.ranks() as usize);
@@ -165,7 +166,8 @@ impl Maker<'_> {
     }
 
     /// Orders what happens to the same block, in the order of the recipe's nodes: a message is combined or placed after
-    /// those that were before it, so that every run adds in one order, and after the sends of the bytes that it changes.
+    /// those that were before it, so that every run adds in one order, and after the sends of the bytes that it
+    /// changes.
     fn order(&self, plan: &mut RankPlan, sent: &Users, received: &Users) {
         for (block, receives) in received {
             let mut receives = receives.clone();

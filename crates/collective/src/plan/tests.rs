@@ -171,7 +171,8 @@ fn call(collective: Collective, count: usize, rank: (u32, u32), root: u32) -> Co
     CollectiveCall::of_size(collective, count * ELEMENT, ELEMENT, rank, root).expect("a call")
 }
 
-/// The buffer that a rank has at the end, and its numbers, as the definition of the collective says; sums within rounding.
+/// The buffer that a rank has at the end, and its numbers, as the definition of the collective says; sums within
+/// rounding.
 fn expected(collective: Collective, count: usize, (rank, ranks): (u32, u32), root: u32) -> (usize, Vec<f64>) {
     let cut = |rank: u32| direct::cut(count * ELEMENT, ELEMENT, ranks, rank) / ELEMENT;
     let (first, end) = (cut(rank), cut(rank + 1));

@@ -25,8 +25,8 @@ impl PlanCarriage {
         PlanCarriage { eager: crate::plan::direct::EAGER, head: 32, open: 52, sums_ahead: 4 };
 }
 
-/// Nodes of one send or receive: what it waits for, the message that memory is open, and its own message; or the message
-/// that memory is open, the arrival, and the bytes in their place.
+/// Nodes of one send or receive: what it waits for, the message that memory is open, and its own message; or the
+/// message that memory is open, the arrival, and the bytes in their place.
 const NODES: usize = 3;
 
 /// The nodes of one rank, in their final order, with the nodes that each one waits for.
@@ -76,7 +76,8 @@ impl Recipe {
     ) -> Result<Recipe, RecipeError> {
         let mut made = RecipeBuilder::new(plans.len() as u32, 1);
         if name == PlanAlgorithm::Direct.name() {
-            // Processes have one connection per pair. With the same channels in all recipes, their collectives can share them.
+            // Processes have one connection per pair. With the same channels in all recipes, their collectives can
+            // share them.
             let ranks = plans.len() as u32;
             for from in 0..ranks {
                 for to in (0..ranks).filter(|to| *to != from) {
@@ -198,8 +199,8 @@ mod tests {
         let bound = |rules: &str, collective, bytes| {
             planned(rules, collective, 4, bytes).bound(bytes, |_| Span::ZERO, |_, _, _| us(1))
         };
-        // One hop; with an answer before it for long messages, twice for a scatter and a gather. Around a ring six hops, with
-        // an answer before each: memory is open for all blocks from the start.
+        // One hop; with an answer before it for long messages, twice for a scatter and a gather. Around a ring six
+        // hops, with an answer before each: memory is open for all blocks from the start.
         assert_eq!(bound("auto", Collective::AllReduce, 400), us(1));
         assert_eq!(bound("auto", Collective::AllGather, 400_000), us(2));
         assert_eq!(bound("auto", Collective::AllReduce, 400_000), us(3));

@@ -161,9 +161,9 @@ impl TrainingRank<'_> {
         }
     }
 
-    /// Divides the time until `now`, in which the compute stream waited for `place`, a step of a graph. The time from the
-    /// release of an operation until its end belongs to its kind. The time before belongs to the step that released it,
-    /// and so on. The time of computation on another lane counts as computed.
+    /// Divides the time until `now`, in which the compute stream waited for `place`, a step of a graph. The time from
+    /// the release of an operation until its end belongs to its kind. The time before belongs to the step that released
+    /// it, and so on. The time of computation on another lane counts as computed.
     fn charge(&mut self, now: Time, place: u32) {
         let since = std::mem::replace(&mut self.since, now);
         let Some(frontier) = &self.frontier else { return };

@@ -13,9 +13,9 @@
 //! source-specific multicast (RFC 4607), in which receivers name the sources when they join; here switches keep no
 //! state per source, and hosts join for every source. The layout is ours: the papers give none.
 //!
-//! Planes of IPv4 have groups in `239.0.0.0/9`, which RFC 2365 (section 6.2.1) reserves for organisations that need more
-//! than `239.192.0.0/14`. The Ethernet address has 23 bits of the group's address (RFC 1112, section 6.4), and the fields
-//! use exactly these:
+//! Planes of IPv4 have groups in `239.0.0.0/9`, which RFC 2365 (section 6.2.1) reserves for organisations that need
+//! more than `239.192.0.0/14`. The Ethernet address has 23 bits of the group's address (RFC 1112, section 6.4), and the
+//! fields use exactly these:
 //!
 //! ```text
 //! 239.0PPP TTTT.MMMM MMMM.MMMM MMMM                  plane (3 bits), tree (4 bits), team (16 bits)

@@ -27,8 +27,8 @@ impl Topology {
         long.map_or(self.shortest_latency(), |long| long.level.latency + self.levels[0].latency * 2)
     }
 
-    /// Number of links between two hosts: 2 under one leaf, 3 between sites, 4 over tier 1, 6 over cores; in a graph those of a
-    /// shortest path.
+    /// Number of links between two hosts: 2 under one leaf, 3 between sites, 4 over tier 1, 6 over cores; in a graph
+    /// those of a shortest path.
     pub fn hops(&self, a: HostId, b: HostId) -> usize {
         let (leaf_a, leaf_b) = (self.leaf_of(a), self.leaf_of(b));
         if leaf_a == leaf_b {
@@ -55,8 +55,8 @@ impl Topology {
             .unwrap_or_else(|| self.one_way(bytes, self.hops(a, b)))
     }
 
-    /// One-way time of a packet of `bytes` between hosts of two sites, or of two switches of a graph; `None` unless `a` and `b` are
-    /// two of these.
+    /// One-way time of a packet of `bytes` between hosts of two sites, or of two switches of a graph; `None` unless `a`
+    /// and `b` are two of these.
     fn one_way_of_leaves(&self, bytes: Bytes, a: u32, b: u32) -> Option<Span> {
         if let Some(graph) = self.graph().filter(|_| a != b) {
             let local = &self.levels[0];
@@ -126,8 +126,8 @@ impl Topology {
         }
     }
 
-    /// Round trip of a packet of `bytes` and an acknowledgement of `ack` over the longest path, without queues; in a graph over the
-    /// longest of the shortest paths.
+    /// Round trip of a packet of `bytes` and an acknowledgement of `ack` over the longest path, without queues; in a
+    /// graph over the longest of the shortest paths.
     pub fn base_rtt(&self, bytes: Bytes, ack: Bytes) -> Span {
         if let Some(graph) = self.graph() {
             let (a, b) = graph.farthest;

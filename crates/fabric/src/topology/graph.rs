@@ -1,8 +1,8 @@
 //! Graphs: any switches with hosts, and any links between switches. Next hops come from a table.
 //!
-//! Every switch of a graph is a leaf in the numbering of nodes and links: its first ports lead down to its hosts, the other
-//! ones to other switches. Switches with hosts have the lowest numbers. All switches have room for as many links as the one
-//! with the most links; ports without a link are not connected.
+//! Every switch of a graph is a leaf in the numbering of nodes and links: its first ports lead down to its hosts, the
+//! other ones to other switches. Switches with hosts have the lowest numbers. All switches have room for as many links
+//! as the one with the most links; ports without a link are not connected.
 
 mod kinds;
 
@@ -29,11 +29,11 @@ pub enum GraphPaths {
     /// Shortest paths only, by the sum of their links' costs.
     #[default]
     Minimal,
-    /// Each data packet goes to a switch that its hash selects, and from there to its destination; both parts on shortest
-    /// paths. Source: Valiant, SIAM J. Comput. 11 (1982).
+    /// Each data packet goes to a switch that its hash selects, and from there to its destination; both parts on
+    /// shortest paths. Source: Valiant, SIAM J. Comput. 11 (1982).
     Valiant,
-    /// The switch of the source selects between both by the queues of its ports times the number of links (UGAL-L). Source:
-    /// Kim, Dally, Scott, Abts, ISCA 2008, section 4.
+    /// The switch of the source selects between both by the queues of its ports times the number of links (UGAL-L).
+    /// Source: Kim, Dally, Scott, Abts, ISCA 2008, section 4.
     Ugal,
 }
 
@@ -132,8 +132,8 @@ impl Graph {
         self.edges.iter().map(Vec::len).sum()
     }
 
-    /// Calls `each` with every port of a switch that is on a shortest path to another one, in order. Ports are counted from the
-    /// first one that leads to a switch.
+    /// Calls `each` with every port of a switch that is on a shortest path to another one, in order. Ports are counted
+    /// from the first one that leads to a switch.
     pub fn next(&self, from: u32, to: u32, mut each: impl FnMut(u32)) {
         self.nearer(from, to).for_each(|(port, _)| each(port));
     }
@@ -150,7 +150,8 @@ impl Graph {
         self.edges[from as usize].iter().zip(0..).for_each(|(edge, port)| each(port, edge.to, edge.cost));
     }
 
-    /// The costs from all switches to one, over the links for which `alive(switch, port)` holds; [`FAR`] without a path.
+    /// The costs from all switches to one, over the links for which `alive(switch, port)` holds; [`FAR`] without a
+    /// path.
     pub fn costs_to(&self, to: u32, alive: impl Fn(u32, u32) -> bool) -> Vec<u8> {
         let mut costs = vec![FAR; self.switches as usize];
         costs[to as usize] = 0;
@@ -203,12 +204,12 @@ pub fn switch_names(switches: u32) -> Vec<String> {
 }
 
 impl Topology {
-    /// Switches that links join in any way. `local`: the links between hosts and their switch. `switch_latency`: the latency of
-    /// all switches.
+    /// Switches that links join in any way. `local`: the links between hosts and their switch. `switch_latency`: the
+    /// latency of all switches.
     ///
     /// # Errors
-    /// A sentence that names the wrong value: a switch without a path to another one, a link from a switch to itself, or more
-    /// switches, ports or links than one fabric may have.
+    /// A sentence that names the wrong value: a switch without a path to another one, a link from a switch to itself,
+    /// or more switches, ports or links than one fabric may have.
     pub fn of_graph(graph: GraphShape, local: Level, switch_latency: Span) -> Result<Topology, String> {
         let GraphShape { hosts, planes, hosts_per_switch, names, links, paths } = graph;
         let switches = names.len() as u32;
@@ -299,8 +300,9 @@ impl Topology {
 }
 
 impl Graph {
-    /// Do the paths of packets depend on each other in a cycle: can a packet that waits for a link hold the one that the next packet
-    /// waits for, and so on around? Then a fabric with PFC can deadlock. Source: Dally and Seitz, IEEE Trans. Computers C-36 (1987).
+    /// Do the paths of packets depend on each other in a cycle: can a packet that waits for a link hold the one that
+    /// the next packet waits for, and so on around? Then a fabric with PFC can deadlock. Source: Dally and Seitz, IEEE
+    /// Trans. Computers C-36 (1987).
     pub fn has_cycle(&self) -> bool {
         let first: Vec<usize> = self
             .edges

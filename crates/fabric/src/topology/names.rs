@@ -62,9 +62,9 @@ impl Topology {
         (ends.level * 2 + !ends.up as usize) * self.shape.planes as usize + ends.plane as usize
     }
 
-    /// A node's name: `host12`, `leaf3`, `spine0`, `agg1.0` (pod, index), `core5`; `site1` for the switch of a site; switches
-    /// of graphs have names of their own.
-    /// With several planes, names of switches end in the plane, such as `.p2`.
+    /// A node's name: `host12`, `leaf3`, `spine0`, `agg1.0` (pod, index), `core5`; `site1` for the switch of a site;
+    /// switches of graphs have names of their own. With several planes, names of switches end in the plane, such as
+    /// `.p2`.
     pub fn node_name(&self, node: NodeId) -> String {
         let (kind, index, plane) = self.describe(node);
         let name = match kind {

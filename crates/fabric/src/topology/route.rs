@@ -5,8 +5,8 @@ use strandway_proto::{HostId, PathId};
 
 impl Topology {
     /// The links of a path between two hosts on switches that route by source: as the simulator and micro segments
-    /// ([`crate::usid`]) choose them. Among parallel links on the way down the switch chooses by a hash, so all of them are in
-    /// the list. Graphs have no source routes.
+    /// ([`crate::usid`]) choose them. Among parallel links on the way down the switch chooses by a hash, so all of them
+    /// are in the list. Graphs have no source routes.
     pub fn source_route(&self, from: HostId, to: HostId, path: PathId) -> Vec<LinkId> {
         let (plane, entropy) = (path.port(), path.entropy());
         let shape = self.shape();

@@ -3,8 +3,8 @@
 use super::{Clos, Stop, Way};
 use core::fmt;
 
-/// A part of a plane. In text: `p0` (the plane), `p0:t1-3` (a switch), `p0:t0-2:t1-3` (a link), `p0:h7` (the link between a
-/// host's port and its T0).
+/// A part of a plane. In text: `p0` (the plane), `p0:t1-3` (a switch), `p0:t0-2:t1-3` (a link), `p0:h7` (the link
+/// between a host's port and its T0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Element {
     /// A whole plane.

@@ -51,8 +51,8 @@ impl Clos {
         Way { plane, stops }
     }
 
-    /// The path of a probe that a host sends to itself over a T1 that its T0 is linked to. With it a sender can test half
-    /// of a path without a peer.
+    /// The path of a probe that a host sends to itself over a T1 that its T0 is linked to. With it a sender can test
+    /// half of a path without a peer.
     ///
     /// # Panics
     /// If the host does not fit ([`Clos::holds`]).

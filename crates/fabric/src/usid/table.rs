@@ -103,8 +103,8 @@ impl SwitchTable {
 
     /// The output port of a packet, and its new destination address.
     ///
-    /// The switch removes its own words from the front, one after the other, until its word and that of a downlink are in
-    /// front, or a neighbour's word. These select the port: as the longest prefix does in a router.
+    /// The switch removes its own words from the front, one after the other, until its word and that of a downlink are
+    /// in front, or a neighbour's word. These select the port: as the longest prefix does in a router.
     ///
     /// # Errors
     /// If the packet must be dropped.

@@ -50,7 +50,8 @@ impl Status {
         if self.seconds > 0.0 { self.bytes_sent as f64 / self.seconds } else { 0.0 }
     }
 
-    /// The share of the payload that left and was lost, from 0 to 1: bytes that were sent again or rebuilt, of all bytes that were sent.
+    /// The share of the payload that left and was lost, from 0 to 1: bytes that were sent again or rebuilt, of all
+    /// bytes that were sent.
     pub fn loss(&self) -> f64 {
         (self.again_bytes + self.rebuilt_bytes) as f64 / ((self.fresh_bytes + self.again_bytes) as f64).max(1.0)
     }

@@ -1,7 +1,8 @@
 //! The server's directory: it writes files below it, and nowhere else.
 //!
 //! Folders are opened by `openat2`, which starts at the directory's descriptor, stays beneath it, and follows no
-//! symbolic link. An older kernel opens them one by one with the same effect. Files are made, renamed and removed by a single name in such a folder, so no link can lead out of it.
+//! symbolic link. An older kernel opens them one by one with the same effect. Files are made, renamed and removed by a
+//! single name in such a folder, so no link can lead out of it.
 
 use super::digest;
 use super::file_error::FileError;

@@ -141,11 +141,12 @@ impl Group {
     /// else the way to where they meet. `STRANDWAY_IFNAME` names the interfaces. `STRANDWAY_ADVERTISE` has the
     /// addresses that others use instead (behind a NAT), `STRANDWAY_PORTS` a range of UDP ports. `STRANDWAY_PAYLOAD`,
     /// `STRANDWAY_PROTECTION`, `STRANDWAY_PROFILE`, `STRANDWAY_TUNING` and `STRANDWAY_ALGORITHM` (at rank 0),
-    /// `STRANDWAY_RATE` in Gb/s, `STRANDWAY_RTT` in milliseconds and `STRANDWAY_RECORD` are read too. With `STRANDWAY_LOG=info` the addresses in use are printed.
+    /// `STRANDWAY_RATE` in Gb/s, `STRANDWAY_RTT` in milliseconds and `STRANDWAY_RECORD` are read too. With
+    /// `STRANDWAY_LOG=info` the addresses in use are printed.
     ///
     /// # Errors
-    /// If a rank does not come in time or cannot come, packets do not pass between two ranks, or the store or an address
-    /// does not work. All ranks get the error.
+    /// If a rank does not come in time or cannot come, packets do not pass between two ranks, or the store or an
+    /// address does not work. All ranks get the error.
     pub fn meet(
         store: &mut impl Store,
         rank: u32,

@@ -1,5 +1,5 @@
-//! Recordings: each rank writes what its program calls and when, so that the simulator can replay the run on any fabric.
-//! The format is in docs/replay.md.
+//! Recordings: each rank writes what its program calls and when, so that the simulator can replay the run on any
+//! fabric. The format is in docs/replay.md.
 
 use super::record::Record;
 use crate::error::GroupError;

@@ -113,8 +113,8 @@ impl Group {
     /// and packets pass between them. The ranks of a process may meet again at the same store, for another group.
     ///
     /// # Errors
-    /// If a rank does not come in time or cannot come, packets do not pass between two ranks, or the store does not work.
-    /// All ranks get such an error.
+    /// If a rank does not come in time or cannot come, packets do not pass between two ranks, or the store does not
+    /// work. All ranks get such an error.
     pub fn form(
         process: &Process,
         store: &mut impl Store,

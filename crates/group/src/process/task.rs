@@ -237,8 +237,8 @@ impl Task {
         }
     }
 
-    /// Where the sender of a receive may write at once; `None` if its bytes need a staging area, since they are added to
-    /// others, or since bytes that leave here are still in their place.
+    /// Where the sender of a receive may write at once; `None` if its bytes need a staging area, since they are added
+    /// to others, or since bytes that leave here are still in their place.
     pub(super) fn open_place(&self, receive: usize) -> Option<&BufferRange> {
         match &self.call.plan.receives[receive].into {
             Target::Place(range) if self.leaving(receive, range).next().is_none() => Some(range),

@@ -1,5 +1,5 @@
-//! Two ranks over two planes that lose, repeat, reorder and corrupt datagrams and fall silent in turns: every sum and every
-//! byte is right. `CHAOS=500` for that many rounds.
+//! Two ranks over two planes that lose, repeat, reorder and corrupt datagrams and fall silent in turns: every sum and
+//! every byte is right. `CHAOS=500` for that many rounds.
 
 use super::support::planes;
 use std::io;

@@ -1,5 +1,5 @@
-//! The networks that users have, made of namespaces: two ranks, started as launchers start them and without any variable
-//! of ours, meet and add, or both end within seconds with one line that names cause and remedy.
+//! The networks that users have, made of namespaces: two ranks, started as launchers start them and without any
+//! variable of ours, meet and add, or both end within seconds with one line that names cause and remedy.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,8 @@
 //! HPCC: a window and a rate steered by the load that switches report for every link of the path.
 //!
 //! Each acknowledgement brings one record for each hop ([`Telemetry`]). Two records of the same link give its
-//! utilisation. The window follows the busiest link: it is divided by the ratio of that link's utilisation to its target.
+//! utilisation. The window follows the busiest link: it is divided by the ratio of that link's utilisation to its
+//! target.
 
 use super::{AckSample, AnyCongestion, Congestion, CongestionPolicy, Cut, LossSample, at_least};
 use crate::environment::{Environment, TransportConfig};

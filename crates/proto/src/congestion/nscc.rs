@@ -60,10 +60,12 @@ impl CongestionPolicy for NsccConfig {
     }
 }
 
-/// Up to this base RTT steps grow with the BDP and the target as UEC 1.0 has it. Source: MRC sheet, section 11.1 (ours).
+/// Up to this base RTT steps grow with the BDP and the target as UEC 1.0 has it. Source: MRC sheet, section 11.1
+/// (ours).
 const UNSCALED_MAX: Span = Span::from_us(50);
 /// Beyond [`UNSCALED_MAX`], a and b are at most these: a step is then at most 40 packets per round trip. Without this
-/// limit, the step of a host with 10 Gb/s and 1 ms would be seven times its BDP. Source: MRC sheet, section 11.1 (ours).
+/// limit, the step of a host with 10 Gb/s and 1 ms would be seven times its BDP. Source: MRC sheet, section 11.1
+/// (ours).
 const SCALE_MAX: (f64, f64) = (10.0, 1.0);
 
 /// The queue of a late packet without a mark has drained since, so its delay counts as this share of the base RTT. UEC

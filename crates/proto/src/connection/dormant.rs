@@ -1,7 +1,7 @@
 //! A sleeping connection. It keeps the state on which both ends must agree, and its counters.
 //!
-//! Congestion control and path selector are made anew when it wakes, as for a new connection. The random stream is the one of
-//! its opening, so a connection with a single path keeps that path for life.
+//! Congestion control and path selector are made anew when it wakes, as for a new connection. The random stream is the
+//! one of its opening, so a connection with a single path keeps that path for life.
 
 use super::record::Record;
 use super::{Connection, Idle};
@@ -27,7 +27,8 @@ pub(crate) struct DormantConnection {
     received: Received,
     /// The byte count in the newest acknowledgement that the sender got.
     newest: u32,
-    /// True if it was awake before. Then the peer may know of it, even if it has sent nothing but control messages, which are not counted.
+    /// True if it was awake before. Then the peer may know of it, even if it has sent nothing but control messages,
+    /// which are not counted.
     has_woken: bool,
     /// `None` if there is nothing to count.
     record: Option<Box<Record>>,

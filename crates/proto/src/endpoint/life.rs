@@ -47,8 +47,8 @@ impl Endpoint {
         id
     }
 
-    /// Opens our end of a connection that the peer has opened, after [`Handled::Unknown`]: `peer_connection` is the number that
-    /// the unknown packet carried. The packet may then be handled again.
+    /// Opens our end of a connection that the peer has opened, after [`Handled::Unknown`]: `peer_connection` is the
+    /// number that the unknown packet carried. The packet may then be handled again.
     ///
     /// # Panics
     /// If there is no peer's number, or as [`Endpoint::open`].

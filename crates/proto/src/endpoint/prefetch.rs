@@ -1,13 +1,14 @@
 //! Names the memory that an endpoint will need soon, for a world that brings it into the cache ahead of time.
 //!
-//! A packet's state lies behind three or four pointers, one after the other. A world that serves many endpoints takes one step
-//! for each of several endpoints, then the next step. So it never waits for a pointer.
+//! A packet's state lies behind three or four pointers, one after the other. A world that serves many endpoints takes
+//! one step for each of several endpoints, then the next step. So it never waits for a pointer.
 
 use super::Endpoint;
 use crate::connection::Connection;
 use crate::packet::{Header, Packet};
 
-/// A step on the way from an endpoint to the state of its connections. Each step reads what the one before it has named.
+/// A step on the way from an endpoint to the state of its connections. Each step reads what the one before it has
+/// named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefetchStep {
     /// Names the endpoint's lists.

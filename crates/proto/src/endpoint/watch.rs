@@ -167,8 +167,8 @@ impl Endpoint {
         slots.into_iter().map(|(slot, peer)| (self.connections.id(slot), peer)).collect()
     }
 
-    /// The controller puts another path of the same plane in the place of one of a connection's set, in this state. False if
-    /// the connection has no such path, or has the new one already, or the planes differ.
+    /// The controller puts another path of the same plane in the place of one of a connection's set, in this state.
+    /// False if the connection has no such path, or has the new one already, or the planes differ.
     ///
     /// # Panics
     /// If there is no such connection.

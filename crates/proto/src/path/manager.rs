@@ -36,8 +36,8 @@ pub trait PathManager: PathSelector {
     fn deny(&mut self, now: Time, path: PathId) -> bool;
     /// The controller declares a path good. False if the set has no such path.
     fn allow(&mut self, now: Time, path: PathId) -> bool;
-    /// The controller puts another path of the same plane, in this state, in the place of one of the set. False if the set
-    /// has no such path, or has the new one already, or the planes differ.
+    /// The controller puts another path of the same plane, in this state, in the place of one of the set. False if the
+    /// set has no such path, or has the new one already, or the planes differ.
     fn substitute(&mut self, now: Time, old: PathId, new: PathId, status: PathStatus) -> bool;
     /// Makes the set of the paths of a profile. Call it before the first packet.
     fn use_profile(&mut self, profile: &EvProfile);

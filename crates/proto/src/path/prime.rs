@@ -40,8 +40,8 @@ parameters! {
         explore_bdp: f64 = 1.0, 0.0..=1000.0, "Sobhani et al.: one BDP, since nothing is known before";
         /// Compare at most this many tuples per packet; zero: all tuples, one cycle.
         scan: u32 = 0, 0.0..=1000000.0, "ours: hardware may want 8";
-        /// For switches that hash: the host finds out, for every tuple, an entropy value that their known hash sends over the
-        /// tuple's uplinks, and sends that value. Switches that index need no table.
+        /// For switches that hash: the host finds out, for every tuple, an entropy value that their known hash sends
+        /// over the tuple's uplinks, and sends that value. Switches that index need no table.
         table: bool = false, 0.0..=1.0, "ours: the paper expects switches that index; a host that knows the hash can do without";
     }
 }

@@ -28,7 +28,8 @@ parameters! {
         /// If paths keep order, a packet is also lost when a packet sent this many base RTTs later over the same path
         /// has arrived; zero: off.
         reorder_path: f64 = 1.0, 0.0..=1000.0, "ours: kernels may move a sender to another queue of its port meanwhile";
-        /// Retransmission timeout T; zero takes the smallest 1.024 us times a power of two that is three times base RTT and target.
+        /// Retransmission timeout T; zero takes the smallest 1.024 us times a power of two that is three times base RTT
+        /// and target.
         timeout: Span = Span::ZERO, 0.0..=1.8e13, "OCP MRC 1.0: 1.024 us * 2^t; the choice of t is ours";
         /// Retries that wait for T each.
         retries_linear: u32 = 7, 0.0..=7.0, "OCP MRC 1.0, samples: 7, the largest value";

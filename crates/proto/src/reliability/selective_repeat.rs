@@ -61,8 +61,8 @@ parameters! {
         /// Each acknowledgement reports the next 64 packets of the window in turn, instead of the 64 around the packet
         /// that caused it.
         sack_rotates: bool = false, 0.0..=1.0, "ours: strack_fast; false as UEC 1.0";
-        /// Retransmission timeout; zero computes 15 us + 6 queues' drain time (floor `rto_min` without trimming). No timeout
-        /// is shorter than two base RTTs.
+        /// Retransmission timeout; zero computes 15 us + 6 queues' drain time (floor `rto_min` without trimming). No
+        /// timeout is shorter than two base RTTs.
         rto: Span = Span::ZERO, 0.0..=1.0e13, "UEC simulator: 15 us + 6 * queue / rate";
         /// The computed timeout is no shorter than this in a fabric without trimming.
         rto_min: Span = Span::from_us(100), 0.0..=1.0e13, "UEC simulator: default floor of its recovery without trimming";

@@ -224,7 +224,8 @@ mod tests {
 
     #[test]
     fn choices_are_those_of_the_papers_figures() {
-        // Figure 9: codes from 128 KiB to a gibibyte where losses are likely, retransmission for long messages and for rare losses.
+        // Figure 9: codes from 128 KiB to a gibibyte where losses are likely, retransmission for long messages and for
+        // rare losses.
         assert_eq!(choice(128 << 20, 1e-4, 1.0), "MDS(32,2)");
         assert_eq!(choice(128 << 20, 1e-3, 1.0), "MDS(32,4)");
         assert_eq!(choice(128 << 20, 2e-2, 1.0), "MDS(32,8)");

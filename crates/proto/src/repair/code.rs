@@ -8,7 +8,8 @@ pub const PIECES_MAX: usize = 256;
 /// How parity is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CodeKind {
-    /// Parity `r` is the XOR of all data pieces `j` with `j mod m = r`. Each of these residue groups repairs one loss. SDR-RDMA §4.
+    /// Parity `r` is the XOR of all data pieces `j` with `j mod m = r`. Each of these residue groups repairs one loss.
+    /// SDR-RDMA §4.
     Xor,
     /// Any `k` of the `k + m` pieces suffice to rebuild the data (maximum distance separable): a Cauchy code over
     /// GF(2^8).

@@ -1,8 +1,9 @@
-//! The cost of reliability: the completion time of a message over a long link that loses chunks, retransmitted or coded.
+//! The cost of reliability: the completion time of a message over a long link that loses chunks, retransmitted or
+//! coded.
 //!
-//! This is the model of SDR-RDMA (arXiv 2505.05366), section 4 and appendix, with the staircase of whole rounds and an exact sum over
-//! failed groups. It knows chunks, not bytes: a message of `M` chunks, each of which takes the time `T` to send and is lost with
-//! probability `p`. Times are numbers in any one unit; results come in the same.
+//! This is the model of SDR-RDMA (arXiv 2505.05366), section 4 and appendix, with the staircase of whole rounds and an
+//! exact sum over failed groups. It knows chunks, not bytes: a message of `M` chunks, each of which takes the time `T`
+//! to send and is lost with probability `p`. Times are numbers in any one unit; results come in the same.
 //!
 //! All calculations use `+ - * /` only; the probability for many chunks is computed by repeated squaring. So every
 //! machine gets the same bits, an engine may base decisions on them, and `1e-25` is as exact as `0.5`.
@@ -278,7 +279,8 @@ struct Part {
     chunks: u64,
 }
 
-/// The distribution of a message's completion time, measured at the sender: from the first chunk sent to the last acknowledgement.
+/// The distribution of a message's completion time, measured at the sender: from the first chunk sent to the last
+/// acknowledgement.
 #[derive(Clone, Debug)]
 pub struct Completion {
     transfer: Transfer,

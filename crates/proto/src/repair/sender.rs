@@ -1,5 +1,5 @@
-//! The sender of a repair scheme. It cuts posted messages into stretches, and sends the chunks again that control messages of
-//! the receiver or timeouts report as lost.
+//! The sender of a repair scheme. It cuts posted messages into stretches, and sends the chunks again that control
+//! messages of the receiver or timeouts report as lost.
 
 mod controls;
 mod flight;
@@ -63,8 +63,8 @@ struct Sending {
 }
 
 impl Sending {
-    /// Begins to keep a state for each chunk: the first control message that names single chunks of a coded stretch has arrived.
-    /// All of its chunks were sent long ago.
+    /// Begins to keep a state for each chunk: the first control message that names single chunks of a coded stretch has
+    /// arrived. All of its chunks were sent long ago.
     fn separate_chunks(&mut self) {
         self.states = vec![Chunk { tries: 1, ..UNSENT }; self.chunks as usize];
     }
@@ -310,8 +310,8 @@ impl RepairSender {
         self.get(sequence).map(|sending| (sending.post, sending.group))
     }
 
-    /// Puts a chunk into the queue to be sent again; false if it is not. If a control message says that the chunk is lost, but
-    /// it was sent less than a round trip ago, it is not sent again.
+    /// Puts a chunk into the queue to be sent again; false if it is not. If a control message says that the chunk is
+    /// lost, but it was sent less than a round trip ago, it is not sent again.
     fn send_again(&mut self, now: Time, sequence: u64, chunk: u32, kind: LossKind) -> bool {
         // Queues and sleeping hosts make a round trip longer than the shortest one, so a chunk that is only late must
         // not count as lost.
@@ -451,8 +451,8 @@ impl Reliability for RepairSender {
         let chunk = packet / size;
         let ends = packet + 1 == ((chunk + 1) * size).min(sending.packets);
         let (all_sent, post) = (sending.sent == sending.packets, sending.post);
-        // A chunk that parity covers does not count as in flight, because no control message reports it before its group is
-        // over. A chunk that had already arrived when it was sent again does not count either.
+        // A chunk that parity covers does not count as in flight, because no control message reports it before its
+        // group is over. A chunk that had already arrived when it was sent again does not count either.
         if let Some(state) = sending.states.get_mut(chunk as usize).filter(|state| !state.is_there) {
             // A window may close within a chunk, so the timeout starts with the chunk's first packet and starts again
             // with its last one.
@@ -499,7 +499,8 @@ impl Reliability for RepairSender {
         }
         self.heard = self.heard.max(now);
         if self.flight.is_some() {
-            // `ControlMessage::Heard` reports the bytes and the round trip; other control messages must not count them twice.
+            // `ControlMessage::Heard` reports the bytes and the round trip; other control messages must not count them
+            // twice.
             settled = Settled { packets: settled.packets, ..Settled::default() };
         }
         Ok(settled)

@@ -3,7 +3,8 @@
 use super::Scheme;
 use crate::units::Span;
 
-/// A sender gives up after this many timeouts without a control message of the peer, but not before [`SILENCE_MIN`]. Ours.
+/// A sender gives up after this many timeouts without a control message of the peer, but not before [`SILENCE_MIN`].
+/// Ours.
 pub(super) const SILENT_TIMEOUTS: u64 = 10;
 pub(super) const SILENCE_MIN: Span = Span::from_ms(5_000);
 /// The last acknowledgement is sent a second time after this long. Ours.

@@ -19,8 +19,8 @@
 //! heard        sequence 4, packet 4, before 4, received 4, held 2
 //! ```
 //!
-//! Control messages between the ends of a one-way connection ("have" and all later ones in the list) may echo CE in the top bit
-//! of bytes 2-3.
+//! Control messages between the ends of a one-way connection ("have" and all later ones in the list) may echo CE in the
+//! top bit of bytes 2-3.
 
 use super::{Reader, WireError, bare};
 use crate::control_message::{ControlMessage, Have, Heard, Missing};

@@ -1,8 +1,9 @@
 //! MRC's datagrams as publicly laid out: from the inner IPv6 header to the invariant CRC (ICRC).
 //!
-//! `wire::mrc` carries an engine's packet in MRC's headers and puts numbers of ours into reserved fields. This module has the
-//! same headers with nothing of ours in them: OCP MRC 1.0, tables 6-3 to 6-9 and 7-10 to 7-23, as public implementations
-//! read them alike. Where they differ, one form is written and both are read. Everything is big-endian except the ICRC.
+//! `wire::mrc` carries an engine's packet in MRC's headers and puts numbers of ours into reserved fields. This module
+//! has the same headers with nothing of ours in them: OCP MRC 1.0, tables 6-3 to 6-9 and 7-10 to 7-23, as public
+//! implementations read them alike. Where they differ, one form is written and both are read. Everything is big-endian
+//! except the ICRC.
 //!
 //! ```text
 //! IPv6, 40 bytes  traffic class, flow label (its low 16 bits: the upper half of the EV), next header 17, the NICs' addresses
@@ -19,8 +20,8 @@
 //! ICRC, 4         CRC-32 over all of it with the changeable fields as ones, least significant byte first
 //! ```
 //!
-//! The outer IPv6 header, whose destination is the path, is not part of it: a node's raw socket writes that. CE and trims
-//! are in the outer header, too.
+//! The outer IPv6 header, whose destination is the path, is not part of it: a node's raw socket writes that. CE and
+//! trims are in the outer header, too.
 //!
 //! No capture of a NIC is public. These bytes are held against an independent ICRC and two reference packets, and not
 //! against hardware.
@@ -74,7 +75,8 @@ pub struct Datagram {
     pub entropy: u32,
     /// The destination queue pair (QP), 24 bits.
     pub queue: u32,
-    /// The PSN of data, the last accepted one of acknowledgements, the offending one of a NACK, the number of a request.
+    /// The PSN of data, the last accepted one of acknowledgements, the offending one of a NACK, the number of a
+    /// request.
     pub psn: Psn,
     /// Its receiver must acknowledge at once.
     pub ack_request: bool,
@@ -103,8 +105,8 @@ pub struct Trimmed {
     pub stamp: Option<Stamp>,
 }
 
-/// The entropy value of a path: in its lower half the plane (4 bits) and the uplink (12), which is the sheet's form; in its
-/// upper half the other bits of the path's number, which are zero for 16 planes and 4,096 uplinks.
+/// The entropy value of a path: in its lower half the plane (4 bits) and the uplink (12), which is the sheet's form; in
+/// its upper half the other bits of the path's number, which are zero for 16 planes and 4,096 uplinks.
 pub const fn entropy_of(path: PathId) -> u32 {
     let (port, entropy) = (path.port() as u32, path.entropy());
     (port >> 4) << 28 | (entropy >> 12) << 16 | (port & 0xf) << 12 | (entropy & 0xfff)
@@ -119,8 +121,8 @@ pub const fn path_of(entropy: u32) -> PathId {
 /// Appends a datagram with its payload, pad and ICRC to `out`.
 ///
 /// # Errors
-/// [`WireError::Unencodable`] if a number does not fit its field, and for a payload behind anything but a WRITE; `out` is then
-/// as it was.
+/// [`WireError::Unencodable`] if a number does not fit its field, and for a payload behind anything but a WRITE; `out`
+/// is then as it was.
 pub fn write(datagram: &Datagram, port: u16, payload: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
     let is_write = matches!(datagram.body, Body::Write(_));
     let pad = payload.len().wrapping_neg() % 4;
@@ -155,8 +157,8 @@ pub fn write(datagram: &Datagram, port: u16, payload: &[u8], out: &mut Vec<u8>) 
     Ok(())
 }
 
-/// Reads a datagram from its inner IPv6 header on, and returns it with its payload. The UDP checksum is not read, because the
-/// ICRC covers more.
+/// Reads a datagram from its inner IPv6 header on, and returns it with its payload. The UDP checksum is not read,
+/// because the ICRC covers more.
 ///
 /// # Errors
 /// [`WireError::Foreign`] for anything but UDP to `port`; otherwise, if the bytes are not such a datagram.

@@ -1,5 +1,5 @@
-//! Parts and control messages that no honest peer sends. They must be counted or ignored, and must never cause a panic or take
-//! much memory.
+//! Parts and control messages that no honest peer sends. They must be counted or ignored, and must never cause a panic
+//! or take much memory.
 
 use super::wire::{ONLY, Pair};
 use proptest::prelude::*;

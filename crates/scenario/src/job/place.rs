@@ -47,8 +47,8 @@ pub(super) struct Placer<'a, 'm> {
     pub(super) locals: Vec<Local>,
     /// Recipes that exist already, by what they do, the number of ranks, and parts or bytes.
     recipes: BTreeMap<(Kind, u32, u64), Arc<Recipe>>,
-    /// The first collective of process groups with direct messages among these hosts: later ones share its connections, as
-    /// processes do.
+    /// The first collective of process groups with direct messages among these hosts: later ones share its connections,
+    /// as processes do.
     connected: BTreeMap<Vec<HostId>, usize>,
     /// Messages inside a server that exist already, by the same key and the message's number.
     inside: BTreeMap<(u32, bool, u32, u32), u32>,

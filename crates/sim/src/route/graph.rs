@@ -1,7 +1,7 @@
 //! Forwarding in graphs: every switch looks up the ports that lead nearer, and the packet's hash selects one of them.
 //!
-//! If routing knows of dead links, costs are those over the links that are left. Each step comes nearer by the costs of its
-//! time, so packets cannot go around in circles while routing's knowledge does not change.
+//! If routing knows of dead links, costs are those over the links that are left. Each step comes nearer by the costs of
+//! its time, so packets cannot go around in circles while routing's knowledge does not change.
 
 use super::Router;
 use crate::detour::{Dead, Detours};
@@ -45,7 +45,8 @@ impl Router {
         self.via(graph, node, packet)
     }
 
-    /// The switch that a packet from `node` visits first, plus one; zero if it is the source's or the destination's own.
+    /// The switch that a packet from `node` visits first, plus one; zero if it is the source's or the destination's
+    /// own.
     fn via(&self, graph: &Graph, node: u32, packet: &Packet) -> u32 {
         let via = ((self.hash(node, packet, VIA_ATTEMPT) * u64::from(graph.switches())) >> 32) as u32;
         let (from, to) = (self.switch_of(node), self.leaf_of(packet.destination.0));
@@ -108,7 +109,8 @@ impl Router {
         chosen
     }
 
-    /// Calls `each` with the ports of a switch that lead nearer to another one, in order, over links that are not known to be dead.
+    /// Calls `each` with the ports of a switch that lead nearer to another one, in order, over links that are not known
+    /// to be dead.
     fn ports_towards(&self, node: u32, to: u32, dead: Option<&mut Dead>, mut each: impl FnMut(u32)) {
         let Some(graph) = self.topology.graph() else { return };
         let switch = self.switch_of(node);
@@ -129,8 +131,8 @@ impl Router {
         nearer.into_iter().filter(|&port| dead.is_alive(first(switch) + port)).for_each(&mut each);
     }
 
-    /// The two paths between which the source's switch chooses for a packet that has just come from a host; `None` if there is no
-    /// choice, or if it was made before.
+    /// The two paths between which the source's switch chooses for a packet that has just come from a host; `None` if
+    /// there is no choice, or if it was made before.
     pub(crate) fn candidates(
         &mut self,
         node: u32,

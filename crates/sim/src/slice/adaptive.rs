@@ -1,9 +1,9 @@
 //! Switches that choose the uplink of a packet, or of a flowlet, by how busy their uplinks are.
 //!
-//! An uplink is less busy than another one if PFC has paused the other one and not it; among equals, if its queue is in a lower
-//! step. Among uplinks that are equally busy a switch draws one at random. The order of comparison, the steps, the gap and the probability are
-//! those of the UEC project's simulator (`adaptive_route` in its fat-tree switch). Its switches look at queues at intervals of
-//! 0.1 us; ours look at every packet.
+//! An uplink is less busy than another one if PFC has paused the other one and not it; among equals, if its queue is in
+//! a lower step. Among uplinks that are equally busy a switch draws one at random. The order of comparison, the steps,
+//! the gap and the probability are those of the UEC project's simulator (`adaptive_route` in its fat-tree switch). Its
+//! switches look at queues at intervals of 0.1 us; ours look at every packet.
 
 use super::Slice;
 use crate::port::{DATA, flag};
@@ -18,7 +18,8 @@ use strandway_proto::{HostId, Span};
 const GAP: Span = Span::from_us(10);
 /// Probability that it moves then. Source: UEC simulator.
 const MOVES: f64 = 0.5;
-/// Ends of the steps by which queues are compared, in percent of [`strandway_fabric::plan::PortSettings::adaptive_queue`]. Source: UEC simulator.
+/// Ends of the steps by which queues are compared, in percent of
+/// [`strandway_fabric::plan::PortSettings::adaptive_queue`]. Source: UEC simulator.
 const STEPS: [u64; 3] = [5, 10, 20];
 
 /// The choices of the switches of a slice.
@@ -62,8 +63,8 @@ impl Adaptive {
 }
 
 impl Slice<'_> {
-    /// The place of the port by which a data packet leaves that is at `node` now; `None` if routing knows of no way. The packet remembers
-    /// its uplink.
+    /// The place of the port by which a data packet leaves that is at `node` now; `None` if routing knows of no way.
+    /// The packet remembers its uplink.
     pub(super) fn place_adaptively(&mut self, node: u32, packet: &mut Transit, now: u64) -> Option<u32> {
         let mut adaptive = self.fabric.switches.adaptive.take()?;
         let climbs = self.fabric.router.uplinks_left(node, packet.destination(), now, &mut adaptive.uplinks);
@@ -80,8 +81,9 @@ impl Slice<'_> {
         place
     }
 
-    /// In a graph, the switch of a packet's source chooses between a shortest path and one over another switch (UGAL-L): the shortest
-    /// one if the bytes that wait at its port, times its links, are not more. Source: Kim et al., ISCA 2008, section 4.
+    /// In a graph, the switch of a packet's source chooses between a shortest path and one over another switch
+    /// (UGAL-L): the shortest one if the bytes that wait at its port, times its links, are not more. Source: Kim et
+    /// al., ISCA 2008, section 4.
     pub(super) fn choose_by_queues(&mut self, node: u32, packet: &mut Transit, now: u64) {
         let super::fabric::Fabric { router, cargo, .. } = &mut self.fabric;
         let Some(candidates) = router.candidates(node, packet, cargo, now) else { return };

@@ -8,8 +8,9 @@ use strandway_proto::{ConnectionId, HostId};
 
 /// The cut of the fabric: the nodes that each slice owns.
 ///
-/// Leaves with their hosts (in three tiers: pods) are dealt out to the slices in turns, and so are the switches of the top tier.
-/// Neighbours often work at the same time, as the hosts of one stage of a pipeline do, so neighbours belong to different slices.
+/// Leaves with their hosts (in three tiers: pods) are dealt out to the slices in turns, and so are the switches of the
+/// top tier. Neighbours often work at the same time, as the hosts of one stage of a pipeline do, so neighbours belong
+/// to different slices.
 #[derive(Clone, Debug)]
 pub(crate) struct Cut {
     pub(crate) slices: usize,
@@ -102,7 +103,8 @@ impl Cut {
     }
 }
 
-/// The kind of a node (0 for hosts, 1 for leaves, and so on), and the number of the part of the fabric with which it is dealt out.
+/// The kind of a node (0 for hosts, 1 for leaves, and so on), and the number of the part of the fabric with which it is
+/// dealt out.
 fn unit(topology: &Topology, node: u32) -> (usize, u32) {
     let shape = topology.shape();
     let bases = topology.node_bases();

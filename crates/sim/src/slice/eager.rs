@@ -1,4 +1,5 @@
-//! Eager ports: for switches whose ports must know the departures of the other ports at once (PFC, shared buffers, adaptive routing).
+//! Eager ports: for switches whose ports must know the departures of the other ports at once (PFC, shared buffers,
+//! adaptive routing).
 //!
 //! Packets and pause frames reach the next switch at the earliest one link latency later. So within a window of that
 //! length, a switch can process all its events independently: arrivals, ends of transmissions, pauses and faults, one
@@ -21,7 +22,8 @@ use strandway_fabric::topology::LinkId;
 /// of their [`Share`].
 const SHARED: u32 = 1 << 31;
 
-/// The ingress of a packet that a program of the switch made on its own: no neighbour sent it, so none is paused for it.
+/// The ingress of a packet that a program of the switch made on its own: no neighbour sent it, so none is paused for
+/// it.
 const NO_INGRESS: u32 = SHARED - 1;
 
 /// The common account of one packet's copies. The packet takes room in the switch once, until its last copy has left.
@@ -426,8 +428,8 @@ impl Slice<'_> {
         } else {
             pfc.xon.0
         };
-        // The headroom must hold all that arrives during the next pause, so the neighbour stays paused until it is empty.
-        // Without a shared buffer it is empty always.
+        // The headroom must hold all that arrives during the next pause, so the neighbour stays paused until it is
+        // empty. Without a shared buffer it is empty always.
         if self.fabric.switches.services[ingress].ingress_paused
             && self.fabric.switches.services[ingress].ingress_headroom == 0
             && self.fabric.switches.services[ingress].ingress_bytes <= resume_at

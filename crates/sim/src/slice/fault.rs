@@ -17,8 +17,8 @@ pub(crate) enum FaultEvent {
     Rate(LinkId, f64),
     /// A port's own NIC or switch learns that its link is down, or up again.
     Seen(LinkId, bool),
-    /// At the host that feeds this link: the controller denies (true) or allows every entropy value whose path crosses the links
-    /// of the plan's fault with this index.
+    /// At the host that feeds this link: the controller denies (true) or allows every entropy value whose path crosses
+    /// the links of the plan's fault with this index.
     Ordered(LinkId, u32, bool),
 }
 

@@ -126,7 +126,8 @@ impl Slice<'_> {
         })
     }
 
-    /// Time of a sender by activity since an earlier reading; zero if its connection has been closed or put to sleep since then.
+    /// Time of a sender by activity since an earlier reading; zero if its connection has been closed or put to sleep
+    /// since then.
     fn spent_since(&mut self, h: usize, connection: ConnectionId, before: &Spent, now: u64) -> Spent {
         let spent = self.hosts.all[h].endpoint.spent(Time(now), connection);
         let whole = spent.0.iter().zip(&before.0).all(|(now, before)| now >= before);
@@ -375,8 +376,8 @@ impl Slice<'_> {
         sum
     }
 
-    /// The number of ends of connections that opened at first use and are not closed, and the number of those that still tell
-    /// their peers that they close.
+    /// The number of ends of connections that opened at first use and are not closed, and the number of those that
+    /// still tell their peers that they close.
     pub(crate) fn opened_left(&self) -> (u64, u64) {
         let hosts = self.hosts.all.iter().zip(&self.hosts.openings).enumerate().filter(|(_, (_, n))| **n > 0);
         let left = hosts.map(|(h, (host, _))| {

@@ -32,8 +32,8 @@ pub(crate) struct Layout {
     pub(super) links: Vec<u32>,
     /// The first place after the hosts' ports.
     pub(super) switches: u32,
-    /// If stages begin with new groups: the groups of the stages below the top tier that lead up, of the top tier, and of the
-    /// stages that lead down.
+    /// If stages begin with new groups: the groups of the stages below the top tier that lead up, of the top tier, and
+    /// of the stages that lead down.
     pub(super) phases: [Vec<Range<usize>>; 3],
 }
 
@@ -51,8 +51,8 @@ const CORES: usize = 2;
 const SPINES: usize = 3;
 
 impl Layout {
-    /// The places of the ports of these nodes: hosts, leaves, tier-1 switches, cores. `places`: of every host, its place
-    /// among the hosts of its slice. `aligned`: each stage begins with a new group.
+    /// The places of the ports of these nodes: hosts, leaves, tier-1 switches, cores. `places`: of every host, its
+    /// place among the hosts of its slice. `aligned`: each stage begins with a new group.
     pub(super) fn new(topology: &Topology, nodes: &[Vec<u32>; 4], places: Arc<[u32]>, aligned: bool) -> Layout {
         let bases = topology.node_bases();
         let links = topology.link_bases();
@@ -147,13 +147,14 @@ pub(super) struct Lookahead {
 }
 
 impl Lookahead {
-    /// A window has one link latency if a connection is watched or packets are recorded, or with `quick_news`: pauses or signals between programs, which are faster than packets, switches that run
-    /// programs, or a graph, whose packets pass switches in any order.
+    /// A window has one link latency if a connection is watched or packets are recorded, or with `quick_news`: pauses
+    /// or signals between programs, which are faster than packets, switches that run programs, or a graph, whose
+    /// packets pass switches in any order.
     ///
     /// Otherwise a window is the time of the way from a host to its leaf and back, and the leaf's window ends one link
     /// latency before the host's. So a packet that a host sends in window `w` reaches its leaf in the leaf's window
-    /// `w + 1` or later, and a packet that a leaf sends after its window `w` reaches a host after the host's window `w`.
-    /// Several slices exchange packets within such a window, before and after the top tier (`Layout::phases`).
+    /// `w + 1` or later, and a packet that a leaf sends after its window `w` reaches a host after the host's window
+    /// `w`. Several slices exchange packets within such a window, before and after the top tier (`Layout::phases`).
     pub(super) fn new(plan: &Plan, cut: &Cut, quick_news: bool) -> Lookahead {
         let watched = (plan.watch.is_some() && plan.sample_every.is_some()) || plan.capture.is_some();
         if cut.narrow || quick_news || watched || plan.topology.graph().is_some() {

@@ -1,9 +1,9 @@
-//! Programmable switches: switches that run a program. The program gets each packet of its scope, usually each fragment, before
-//! the packet joins a port; all other packets pass.
+//! Programmable switches: switches that run a program. The program gets each packet of its scope, usually each
+//! fragment, before the packet joins a port; all other packets pass.
 //!
-//! With programmable switches, a window has one link latency, so a packet that leaves a port or a host in a window cannot reach a
-//! programmable switch in the same window. Programmable switches are visited before all ports, because the packets that they send join ports at
-//! the same instant.
+//! With programmable switches, a window has one link latency, so a packet that leaves a port or a host in a window
+//! cannot reach a programmable switch in the same window. Programmable switches are visited before all ports, because
+//! the packets that they send join ports at the same instant.
 
 use super::{PACKETS_AHEAD, Slice};
 use crate::calendar::{Calendar, GROUP, Order};
@@ -18,8 +18,8 @@ use strandway_proto::units::Time;
 
 /// The programmable switches of a slice.
 pub(super) struct Stations {
-    /// For each switch, by node without the hosts, its programmable switch number; [`u32::MAX`] for a switch that is no programmable switch.
-    /// Empty if there are no programmable switches.
+    /// For each switch, by node without the hosts, its programmable switch number; [`u32::MAX`] for a switch that is no
+    /// programmable switch. Empty if there are no programmable switches.
     pub(super) of_node: Vec<u32>,
     pub(super) nodes: Vec<u32>,
     pub(super) programs: Vec<Box<dyn Program>>,
@@ -136,8 +136,8 @@ impl Slice<'_> {
         }
     }
 
-    /// Sends the packets of a programmable switch's program. In the order of arrivals at a port, the first packet takes the place
-    /// of `link`, further ones that of the reverse link.
+    /// Sends the packets of a programmable switch's program. In the order of arrivals at a port, the first packet takes
+    /// the place of `link`, further ones that of the reverse link.
     fn act_at_station(&mut self, station: usize, link: u32, now: u64) {
         let mut place = link;
         while let Some(act) = self.fabric.stations.programs[station].poll_act() {

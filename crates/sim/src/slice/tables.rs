@@ -1,9 +1,10 @@
 //! PRIME's tables for switches that hash: the entropy values that hosts send instead of tuples of uplinks.
 //!
-//! A path selector that numbers uplinks needs switches that index them. If they hash, a host that knows their hash can look for
-//! an entropy value whose packets take the uplinks that it wants. Each connection has a table of its own, because the
-//! hash covers the flow. A table is made when its connection first sends data. Packets of data and probes leave with the
-//! value of the table; acknowledgements name that value, and the host translates it back for its selector.
+//! A path selector that numbers uplinks needs switches that index them. If they hash, a host that knows their hash can
+//! look for an entropy value whose packets take the uplinks that it wants. Each connection has a table of its own,
+//! because the hash covers the flow. A table is made when its connection first sends data. Packets of data and probes
+//! leave with the value of the table; acknowledgements name that value, and the host translates it back for its
+//! selector.
 
 use crate::route::Router;
 use std::collections::HashMap;
@@ -30,7 +31,8 @@ pub(super) struct Tables {
 struct Table {
     /// Uplinks at each tier.
     uplinks: [u16; 2],
-    /// By port, once it has been used: the entropy value of each tuple, and the tuple of each value, in order of values.
+    /// By port, once it has been used: the entropy value of each tuple, and the tuple of each value, in order of
+    /// values.
     ports: Vec<Option<Port>>,
 }
 

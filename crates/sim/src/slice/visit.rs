@@ -201,7 +201,8 @@ impl AtPort<'_, '_> {
         self.fabric.cargo.release(packet);
     }
 
-    /// Cuts a data packet to its header and puts it into the control class, if there is room; false if it must be dropped.
+    /// Cuts a data packet to its header and puts it into the control class, if there is room; false if it must be
+    /// dropped.
     pub(super) fn trim(&mut self, unlucky: Transit, ingress: u32, now: u64) -> bool {
         let candidate = Candidate { class: DATA, size: unlucky.size(), is_whole_data: unlucky.is_whole_data() };
         let thresholds = &self.limits.thresholds;

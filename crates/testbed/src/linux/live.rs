@@ -14,8 +14,8 @@ use strandway_namespaces::{
 use strandway_proto::Rate;
 
 /// Runs the experiment on the fabric `name`, with a thread for each host in the host's namespace. Faults begin and end
-/// at their times. `each` is called with the progress; if it returns false, the run ends early. The second result is how
-/// long after its time the latest change of the faults was complete: commands of the system make each change.
+/// at their times. `each` is called with the progress; if it returns false, the run ends early. The second result is
+/// how long after its time the latest change of the faults was complete: commands of the system make each change.
 ///
 /// # Errors
 /// If the fabric is not up, has another shape, or cannot have one of the faults; if namespaces cannot be entered, or

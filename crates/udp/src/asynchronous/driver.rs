@@ -145,8 +145,8 @@ impl Driver {
                     self.end(connection, Ending::Peer(Reason::Unheeded));
                 }
             }
-            // Futures exist for operations only. Programs that use control messages or repair losses themselves drive a [`Node`]
-            // directly.
+            // Futures exist for operations only. Programs that use control messages or repair losses themselves drive a
+            // [`Node`] directly.
             Completion::Control { .. } | Completion::Injected { .. } | Completion::Whole { .. } => {}
             Completion::Path { .. } | Completion::Probed { .. } => {}
             // Completions of groups.

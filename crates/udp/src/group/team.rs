@@ -258,9 +258,9 @@ impl Team {
         Ok(())
     }
 
-    /// Sends a control message to a member; control messages take the planes in turn. Answers have a rotation of their own; otherwise
-    /// question and answer could alternate in such a way that all answers meet a dead plane. `up`: the planes whose
-    /// ports work.
+    /// Sends a control message to a member; control messages take the planes in turn. Answers have a rotation of their
+    /// own; otherwise question and answer could alternate in such a way that all answers meet a dead plane. `up`: the
+    /// planes whose ports work.
     pub(crate) fn send_control(
         &mut self,
         to: u32,

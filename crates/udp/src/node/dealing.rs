@@ -35,9 +35,9 @@ pub(super) fn shard_of(datagram: &[u8], shards: usize) -> usize {
     }
 }
 
-/// [`shard_of`] as a program that the kernel runs on the first datagram of a train, without its UDP header. If `urgent`,
-/// it adds the number of shards for urgent datagrams. A read beyond the end returns 0. It is classic BPF, which needs no
-/// privilege.
+/// [`shard_of`] as a program that the kernel runs on the first datagram of a train, without its UDP header. If
+/// `urgent`, it adds the number of shards for urgent datagrams. A read beyond the end returns 0. It is classic BPF,
+/// which needs no privilege.
 pub(super) fn program(shards: usize, urgent: bool) -> Vec<sock_filter> {
     // Codes of linux/bpf_common.h. A jump has the numbers of instructions to skip if true and if not.
     const LOAD: u16 = 0x00;

@@ -141,9 +141,9 @@ impl Node {
         self.groups.team_mut(group)?.cast(cast)
     }
 
-    /// Sends a control message to a member. It may be lost. Control messages to one member take the planes in turn. Answers have a
-    /// rotation of their own; otherwise question and answer could alternate in such a way that all answers meet a dead
-    /// plane.
+    /// Sends a control message to a member. It may be lost. Control messages to one member take the planes in turn.
+    /// Answers have a rotation of their own; otherwise question and answer could alternate in such a way that all
+    /// answers meet a dead plane.
     ///
     /// # Errors
     /// If there is no such group or member.

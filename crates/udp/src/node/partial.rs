@@ -14,8 +14,8 @@ use strandway_proto::partial::Progress;
 ///
 /// The i-th message that one side begins lands in the i-th receive that the other side posts. Nothing is acknowledged
 /// and nothing is repeated. The receiver's program looks at bitmaps while packets come, tells the sender's program by
-/// [`Node::send_control`] which chunks to push again, and ends the receive at any time. The calls, in the order in which
-/// a caller makes them:
+/// [`Node::send_control`] which chunks to push again, and ends the receive at any time. The calls, in the order in
+/// which a caller makes them:
 ///
 /// | SDR's call | receiver | sender |
 /// |---|---|---|

@@ -1,5 +1,5 @@
-//! Probes: do datagrams of some length pass between two nodes, there and back? Asked without a connection, so before the
-//! payload of connections is chosen.
+//! Probes: do datagrams of some length pass between two nodes, there and back? Asked without a connection, so before
+//! the payload of connections is chosen.
 
 use super::{Completion, Node};
 use crate::error::Error;
@@ -67,8 +67,8 @@ impl Node {
         Ok(())
     }
 
-    /// From now on the node accepts connections that others begin, or does not: their hellos are then dropped without an
-    /// answer, and repeated by their callers. See [`crate::Config::accept`].
+    /// From now on the node accepts connections that others begin, or does not: their hellos are then dropped without
+    /// an answer, and repeated by their callers. See [`crate::Config::accept`].
     pub fn accept(&mut self, accept: bool) {
         self.config.accept = accept;
     }

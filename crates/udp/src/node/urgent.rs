@@ -19,12 +19,12 @@ const EXPECTED: Span = Span::from_ms(1);
 /// wake-up costs.
 const INTERVAL: Span = Span::from_us(10);
 
-/// While a node reads other data, it looks for urgent datagrams after this number of bytes. Ours: about ten microseconds
-/// of work.
+/// While a node reads other data, it looks for urgent datagrams after this number of bytes. Ours: about ten
+/// microseconds of work.
 const STRETCH: usize = 32 << 10;
 
-/// After this number of turns that ended early for an urgent message, a whole turn follows. Ours: seldom needed, since a
-/// turn without an urgent message is a whole one.
+/// After this number of turns that ended early for an urgent message, a whole turn follows. Ours: seldom needed, since
+/// a turn without an urgent message is a whole one.
 const EARLY_MAX: u8 = 8;
 
 /// When a node looks for urgent datagrams.

@@ -121,8 +121,8 @@ fn send(args: &CopyArgs) -> Result<(), Failure> {
     Err(Failure::Run(lines.join("\n")))
 }
 
-/// `[ADDRESS]:DIR`, `[ADDRESS]:PORT:DIR`, `NAME:DIR`, `NAME:PORT:DIR` (a name, or an IPv4 address), or several hosts separated by commas. Returns the hosts and the
-/// directory.
+/// `[ADDRESS]:DIR`, `[ADDRESS]:PORT:DIR`, `NAME:DIR`, `NAME:PORT:DIR` (a name, or an IPv4 address), or several hosts
+/// separated by commas. Returns the hosts and the directory.
 fn parse(place: &OsStr) -> Result<(Vec<String>, Vec<u8>), Failure> {
     let wrong = || {
         let how = "write it as HOST:DIR, such as 10.0.0.2:backup or '[fd00:1::2]:backup'; DIR may be empty, but the colon is needed";

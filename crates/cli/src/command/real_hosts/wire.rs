@@ -21,8 +21,8 @@ impl From<Error> for Failure {
     }
 }
 
-/// The addresses of hosts, one for each plane: `ADDRESS`, `ADDRESS:PORT` or `[ADDRESS]:PORT` of either family, or a name,
-/// with or without a port. A name is looked up in the family of the plane, if `ours` has its address.
+/// The addresses of hosts, one for each plane: `ADDRESS`, `ADDRESS:PORT` or `[ADDRESS]:PORT` of either family, or a
+/// name, with or without a port. A name is looked up in the family of the plane, if `ours` has its address.
 pub(super) fn addresses(texts: &[String], port: u16, ours: &[SocketAddrV6]) -> Result<Vec<SocketAddrV6>, Failure> {
     let one = |(i, text): (usize, &String)| address::find(text, port, ours.get(i).map(|ours| *ours.ip()));
     texts.iter().enumerate().map(one).collect::<Result<_, _>>().map_err(|unknown| Failure::Usage(unknown.to_string()))

@@ -1,4 +1,5 @@
-//! The control messages of a rank: answers to requests, questions to ranks that it waits for, and the report of a dead rank.
+//! The control messages of a rank: answers to requests, questions to ranks that it waits for, and the report of a dead
+//! rank.
 
 use super::{MulticastRank, Phase, Probe, Turn};
 use crate::multicast::StartBarriers;
@@ -174,8 +175,8 @@ impl MulticastRank<'_> {
         }
     }
 
-    /// Repeats a control message. Control messages take planes in turn. If ranks have different planes, every second repetition is sent
-    /// twice; otherwise each repetition might take a plane that the receiver does not have.
+    /// Repeats a control message. Control messages take planes in turn. If ranks have different planes, every second
+    /// repetition is sent twice; otherwise each repetition might take a plane that the receiver does not have.
     fn repeat_message(&mut self, to: u32, word: MulticastMessage, silent: u32) {
         self.send_message(to, word);
         if self.planes != self.op.planes && silent % 2 == 1 {

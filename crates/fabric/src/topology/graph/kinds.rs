@@ -3,11 +3,13 @@
 use super::GraphLink;
 use crate::topology::Level;
 
-/// The cost of a link between groups, if one inside a group costs 1. With it a path with one global link and two local ones is
-/// shorter than one with two global links, so a shortest path has one global link, as in section 4 of the paper.
+/// The cost of a link between groups, if one inside a group costs 1. With it a path with one global link and two local
+/// ones is shorter than one with two global links, so a shortest path has one global link, as in section 4 of the
+/// paper.
 const GLOBAL_COST: u8 = 3;
 
-/// A dragonfly. Source: Kim, Dally, Scott, Abts, "Technology-Driven, Highly-Scalable Dragonfly Topology", ISCA 2008, section 3.
+/// A dragonfly. Source: Kim, Dally, Scott, Abts, "Technology-Driven, Highly-Scalable Dragonfly Topology", ISCA 2008,
+/// section 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dragonfly {
     /// Groups, `g`.
@@ -31,8 +33,8 @@ impl Dragonfly {
     }
 }
 
-/// The links of a dragonfly. Group `i` has the switches `i a ..`. Its global link `k` belongs to its switch `k / h`, and leads to the
-/// group that is `k mod (g - 1) + 1` places further, counted around ("consecutive" arrangement).
+/// The links of a dragonfly. Group `i` has the switches `i a ..`. Its global link `k` belongs to its switch `k / h`,
+/// and leads to the group that is `k mod (g - 1) + 1` places further, counted around ("consecutive" arrangement).
 pub fn dragonfly(shape: Dragonfly, local: Level, global: Level) -> Vec<GraphLink> {
     let Dragonfly { groups, switches_per_group, global_links } = shape;
     let mut links = Vec::new();
@@ -85,8 +87,8 @@ fn strides(dims: &[u32]) -> Vec<u32> {
         .collect()
 }
 
-/// The links of a torus: each switch has a link to the next one in each dimension, and the last one to the first. A dimension of size
-/// 2 has one link, not two.
+/// The links of a torus: each switch has a link to the next one in each dimension, and the last one to the first. A
+/// dimension of size 2 has one link, not two.
 pub fn torus(dims: &[u32], level: Level) -> Vec<GraphLink> {
     let mut links = Vec::new();
     for switch in 0..dims.iter().product() {
@@ -100,8 +102,9 @@ pub fn torus(dims: &[u32], level: Level) -> Vec<GraphLink> {
     links
 }
 
-/// The links of a HyperX: each switch has `bundle` links to every switch that differs from it in one dimension. Source: Ahn, Binkert,
-/// Davis, McLaren, Schreiber, "HyperX: Topology, Routing, and Packaging of Efficient Large-Scale Networks", SC 2009.
+/// The links of a HyperX: each switch has `bundle` links to every switch that differs from it in one dimension. Source:
+/// Ahn, Binkert, Davis, McLaren, Schreiber, "HyperX: Topology, Routing, and Packaging of Efficient Large-Scale
+/// Networks", SC 2009.
 pub fn hyperx(dims: &[u32], bundle: u32, level: Level) -> Vec<GraphLink> {
     let mut links = Vec::new();
     for switch in 0..dims.iter().product() {

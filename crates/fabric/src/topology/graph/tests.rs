@@ -17,8 +17,8 @@ fn build(
     Topology::of_graph(shape, level(Span::from_us(1)), Span::from_ns(300))
 }
 
-/// A balanced dragonfly of 72 hosts (p = h = 2, a = 4), a torus of 4 x 4 x 2, a HyperX of 3 x 4, and a line of switches whose last
-/// one has no host.
+/// A balanced dragonfly of 72 hosts (p = h = 2, a = 4), a torus of 4 x 4 x 2, a HyperX of 3 x 4, and a line of switches
+/// whose last one has no host.
 pub(crate) fn graphs() -> Vec<Topology> {
     let link = level(Span::from_us(1));
     let balanced = Dragonfly { groups: 9, switches_per_group: 4, global_links: 2 };
@@ -38,8 +38,8 @@ pub(crate) fn graphs() -> Vec<Topology> {
 fn graphs_have_the_diameters_and_links_of_the_literature() {
     let shapes: Vec<(u8, usize)> =
         graphs().iter().map(|t| t.graph().map_or((0, 0), |g| (g.diameter(), g.links() / 2))).collect();
-    // Dragonfly: 9 groups of 6 local links, and 36 pairs of groups. Torus: 32 switches with 2 + 2 + 1 ends of links each.
-    // HyperX: twice 4 triangles and 3 complete graphs of four.
+    // Dragonfly: 9 groups of 6 local links, and 36 pairs of groups. Torus: 32 switches with 2 + 2 + 1 ends of links
+    // each. HyperX: twice 4 triangles and 3 complete graphs of four.
     assert_eq!(shapes, [(3, 9 * 6 + 36), (5, 32 * 5 / 2), (2, 2 * (4 * 3 + 3 * 6)), (3, 3)]);
 }
 
@@ -95,7 +95,8 @@ fn times_without_queues_are_exact() {
     assert_eq!(line.base_rtt(Bytes(4160), Bytes(64)), Span(data + ack));
 }
 
-/// Costs decide, not the number of links: over the triangle's third side the packet has one link less, and arrives later.
+/// Costs decide, not the number of links: over the triangle's third side the packet has one link less, and arrives
+/// later.
 #[test]
 fn times_without_queues_are_those_of_the_cheapest_path() {
     let link = |a, b, latency, cost| GraphLink { a, b, level: level(latency), cost };

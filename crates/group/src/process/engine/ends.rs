@@ -291,8 +291,8 @@ impl Engine {
             return self.send_message(peer, &Message::of_process(PeerMessage::Nudge));
         }
         let (ours, one) = (&self.ours, &mut self.peers[peer]);
-        // Refusals of this node's datagrams count as those of the probe: a kernel that limits its ICMP messages may answer
-        // only some of either.
+        // Refusals of this node's datagrams count as those of the probe: a kernel that limits its ICMP messages may
+        // answer only some of either.
         if let Some(refusals) = &one.refusals
             && refusals.count >= ENOUGH
             && refusals.first.elapsed() <= silence

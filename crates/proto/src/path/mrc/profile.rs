@@ -1,8 +1,8 @@
 //! EV profiles: which entropy values a connection's set is made of.
 //!
-//! OCP MRC 1.0 has three modes. AUTO: the NIC chooses. EXPLICIT: the controller writes every value. GENERATED: the values
-//! are expanded from fields. An entropy value has 32 bits; its lowest 16 are the plane (4 bits) and the number of the path
-//! in the plane (12 bits), in our layout ([`ev_of`]).
+//! OCP MRC 1.0 has three modes. AUTO: the NIC chooses. EXPLICIT: the controller writes every value. GENERATED: the
+//! values are expanded from fields. An entropy value has 32 bits; its lowest 16 are the plane (4 bits) and the number
+//! of the path in the plane (12 bits), in our layout ([`ev_of`]).
 
 use crate::packet::PathId;
 use crate::path::spread::PORTS_MAX;
@@ -13,7 +13,8 @@ const PATH_BITS: u32 = 12;
 /// The most values of a profile; ours, as many as `active` and `backup` may have together.
 pub const EVS_MAX: usize = 8192;
 
-/// The entropy value of a path: its plane in bits 12 to 15, its number in the lowest 12. `None` if a number does not fit.
+/// The entropy value of a path: its plane in bits 12 to 15, its number in the lowest 12. `None` if a number does not
+/// fit.
 pub const fn ev_of(path: PathId) -> Option<u32> {
     let (plane, number) = (path.port() as u32, path.entropy());
     if plane < 16 && number < 1 << PATH_BITS { Some(plane << PATH_BITS | number) } else { None }
@@ -124,8 +125,8 @@ impl EvProfile {
     }
 }
 
-/// The value that the fields take for a number: the bits of the number, the most significant first, are written at the mask
-/// bits of the fields, the most significant first. `None` if a field leaves its value out.
+/// The value that the fields take for a number: the bits of the number, the most significant first, are written at the
+/// mask bits of the fields, the most significant first. `None` if a field leaves its value out.
 fn expand(fields: &[EvField], number: u64, bits: u32) -> Option<u32> {
     let (mut left, mut value) = (bits, 0u64);
     for field in fields {

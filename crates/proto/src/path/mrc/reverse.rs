@@ -91,8 +91,8 @@ impl Reverse {
         self.due
     }
 
-    /// Takes a probe that is due, of a random path by one of these ports. Also returns the path of a probe that can have no
-    /// answer any more: eight probes are sent in eight round trips or more.
+    /// Takes a probe that is due, of a random path by one of these ports. Also returns the path of a probe that can
+    /// have no answer any more: eight probes are sent in eight round trips or more.
     pub(super) fn take(
         &mut self,
         free: u32,

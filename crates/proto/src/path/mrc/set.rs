@@ -8,8 +8,8 @@ use crate::rng::Random;
 /// The number of paths of a plane if the fabric does not tell it; as sprays have.
 const UNKNOWN: u32 = 64;
 
-/// The paths of this many planes are brought into the cache before a host sends. Ours: in one visit it seldom sends more
-/// packets on its next connection.
+/// The paths of this many planes are brought into the cache before a host sends. Ours: in one visit it seldom sends
+/// more packets on its next connection.
 const PLANES_AHEAD: usize = 3;
 
 /// A place of the set: a path's entropy and its state in one word, so that a packet reads one cache line.

@@ -62,8 +62,8 @@ impl RepairSender {
         let Some(at) = self.posts.iter().position(|post| post.begun > 0 && post.first == first) else { return };
         let number = self.first_post + at as u64;
         let post = &mut self.posts[at];
-        // In this control message, `newest` is the number of packets that the groups so far have lacked, and `held` the number
-        // of runs that they form.
+        // In this control message, `newest` is the number of packets that the groups so far have lacked, and `held` the
+        // number of runs that they form.
         let (lost, runs) = (have.newest, u32::from(have.held));
         if lost > post.lost
             && let Some(chooser) = &mut self.chooser

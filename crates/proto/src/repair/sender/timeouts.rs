@@ -14,8 +14,8 @@ const DOUBLINGS: u8 = 10;
 impl RepairSender {
     /// The timeout of a chunk that was sent `tries` times, the last time over `path`.
     ///
-    /// A doubled timeout is longer by up to a half, at random: senders that lost their packets in one full queue would otherwise meet
-    /// there again and again (ours). The path's entropy is the random number.
+    /// A doubled timeout is longer by up to a half, at random: senders that lost their packets in one full queue would
+    /// otherwise meet there again and again (ours). The path's entropy is the random number.
     pub(super) fn timeout_of(&self, tries: u8, path: PathId) -> Span {
         let doublings = tries.max(self.rounds).saturating_sub(PATIENT_AFTER).min(DOUBLINGS);
         let timeout = self.timing.rto().0 << doublings;

@@ -192,8 +192,8 @@ pub struct Probe {
 /// ERTH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// `Some`: the sender's ports that can be reached, bit `i` for its port `i`, counted from 0. The wire counts from 1, so port 31
-    /// does not fit. `None`: asks whether this path works (EV probe).
+    /// `Some`: the sender's ports that can be reached, bit `i` for its port `i`, counted from 0. The wire counts from
+    /// 1, so port 31 does not fit. `None`: asks whether this path works (EV probe).
     pub ports: Option<u32>,
     /// When it left.
     pub stamp: Stamp,
@@ -307,7 +307,8 @@ impl Body {
                 probe.stamp.write(out);
             }
             Body::Request(request) => {
-                // The wire's numbers: 0 port status, 1 EV probe. Those of the control interface are the other way round.
+                // The wire's numbers: 0 port status, 1 EV probe. Those of the control interface are the other way
+                // round.
                 put(out, [0, u8::from(request.ports.is_none()), 0, 0]);
                 // Ports count from 1, so bit 0 has no port.
                 put(out, (request.ports.unwrap_or(0) << 1).to_be_bytes());

@@ -2,7 +2,8 @@
 
 use super::{FIXED, ICRC};
 
-/// CRC-32, polynomial 0x04C11DB7, reflected: the table of single bytes, and of bytes with one to seven zero bytes behind them.
+/// CRC-32, polynomial 0x04C11DB7, reflected: the table of single bytes, and of bytes with one to seven zero bytes
+/// behind them.
 const TABLES: [[u32; 256]; 8] = tables();
 
 /// The state after eight bytes of ones, which stand for the link's own header.
@@ -48,9 +49,9 @@ fn add(mut state: u32, bytes: &[u8]) -> u32 {
     state
 }
 
-/// The four bytes behind a datagram, which begins with the IPv6 header next to UDP and ends with the pad. Traffic class, flow label,
-/// hop limit, UDP checksum and the BTH's fifth byte count as ones, since switches may change them. `None` if it is shorter than
-/// these headers.
+/// The four bytes behind a datagram, which begins with the IPv6 header next to UDP and ends with the pad. Traffic
+/// class, flow label, hop limit, UDP checksum and the BTH's fifth byte count as ones, since switches may change them.
+/// `None` if it is shorter than these headers.
 pub fn icrc(datagram: &[u8]) -> Option<[u8; ICRC]> {
     let (head, rest) = datagram.split_first_chunk::<FIXED>()?;
     let mut masked = *head;

@@ -13,8 +13,8 @@ const fn address(last: u8) -> [u8; 16] {
     [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]
 }
 
-/// A WRITE of "hello" from QP 0x456 to QP 0x123, and the SACK for its marked arrival. The ICRCs were computed by another
-/// project's RoCE library.
+/// A WRITE of "hello" from QP 0x456 to QP 0x123, and the SACK for its marked arrival. The ICRCs were computed by
+/// another project's RoCE library.
 fn references() -> [(Vec<u8>, Datagram, &'static [u8]); 2] {
     let write =
         "62a00002 00381140 fd000000000000000000000000000001 fd000000000000000000000000000002 1003 12b7 0038 0000

@@ -89,8 +89,8 @@ fn time(span: Duration) -> String {
     if us < 10_000.0 { format!("{us:.0} us") } else { format!("{:.1} ms", us / 1e3) }
 }
 
-/// Judges what became of classes. `seen` has the class with which a datagram of each arrived there, and its answer here;
-/// bit `i` of `there` says that one of class `i` arrived.
+/// Judges what became of classes. `seen` has the class with which a datagram of each arrived there, and its answer
+/// here; bit `i` of `there` says that one of class `i` arrived.
 pub(super) fn marks(classes: &[u8], seen: &[[Option<u8>; 2]], there: u32) -> Vec<Finding> {
     let arrived = |i: usize, way: usize| match (way, seen[i][way]) {
         (_, Some(class)) => Became::Class(class),

@@ -222,8 +222,8 @@ impl Listener {
         }
         answer.encode(length, &mut self.buffer);
         let reply = if wish == Wish::Hello { 0 } else { request.class };
-        // The second socket answers without a cookie: short answers to short requests, as to a hello. An answer that the
-        // kernel refuses is lost. The doctor sees that it does not come.
+        // The second socket answers without a cookie: short answers to short requests, as to a hello. An answer that
+        // the kernel refuses is lost. The doctor sees that it does not come.
         let mut sent = self.sockets[family][which].send(from, reply, &self.buffer, None);
         if sent.is_err() {
             // The error may be an ICMP message that an earlier answer has met.

@@ -222,8 +222,8 @@ impl ProbeSocket {
         Ok(None)
     }
 
-    /// Do datagrams between ports that have not been used before pass? There: `None` if the listener did not say its other
-    /// port.
+    /// Do datagrams between ports that have not been used before pass? There: `None` if the listener did not say its
+    /// other port.
     pub(super) fn other_ports(&mut self, wait: Duration) -> Result<(Option<bool>, bool), Error> {
         let other = ProbeSocket { token: self.token, ..ProbeSocket::open(self.peer)? };
         let ours = other.udp.address()?.port();

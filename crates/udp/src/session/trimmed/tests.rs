@@ -22,7 +22,8 @@ use std::time::Duration;
 use strandway_proto::packet::{Data, Header, Offset, Psn, Wait};
 use strandway_proto::{ConnectionId, HostId, MessageId, Packet, PathId, Profile, Span};
 
-/// The DSCP of control packets, and so of packets that a switch has trimmed. The last switch of a path gives the next one.
+/// The DSCP of control packets, and so of packets that a switch has trimmed. The last switch of a path gives the next
+/// one.
 const TRIMMED_DSCP: u8 = 48;
 /// Bytes of a packet's payload.
 const PAYLOAD: usize = 200;
