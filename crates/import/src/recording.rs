@@ -500,4 +500,31 @@ mod tests {
         let error = read(folder.path()).expect_err("a rank is missing").to_string();
         assert!(error.contains("rank-1.jsonl") && error.contains("a file for each rank"), "{error}");
     }
+
+    #[test]
+    fn damaged_recordings_are_read_or_refused() {
+        let folder = folder();
+        write(folder.path(), |_, text| text);
+        let text = std::fs::read(file_of(folder.path(), 0)).expect("written");
+        let mut state = 1u64;
+        let mut next = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        let mut refused = 0;
+        for _ in 0..1_000 {
+            let mut damaged = text.clone();
+            for _ in 0..=next(3) {
+                let at = next(damaged.len());
+                match next(3) {
+                    0 => damaged[at] = next(256) as u8,
+                    1 => damaged.truncate(at.max(1)),
+                    _ => damaged[at] = b"0123456789-.e\"{}[],:"[next(20)],
+                }
+            }
+            std::fs::write(file_of(folder.path(), 0), damaged).expect("written");
+            refused += u32::from(read(folder.path()).is_err());
+        }
+        assert!((500..1_000).contains(&refused), "{refused} of 1,000");
+    }
 }
