@@ -18,9 +18,9 @@ measure() {
     shift 2
     "$strandway" run "$file" "$@" --threads 1 --quiet --json "$work/report.json"
     hops=$(sed -n 's/^ *"packet_hops": \([0-9]*\),*$/\1/p' "$work/report.json" | head -n 1)
-    valgrind --tool=callgrind --callgrind-out-file=/dev/null "$strandway" run "$file" "$@" --threads 1 --quiet >"$work/log" 2>&1 ||
+    valgrind --tool=callgrind --trace-children=yes --callgrind-out-file="$work/callgrind.%p" "$strandway" run "$file" "$@" --threads 1 --quiet >"$work/log" 2>&1 ||
         { cat "$work/log"; return 1; }
-    instructions=$(sed -n 's/^==[0-9]*== Collected : \([0-9]*\).*/\1/p' "$work/log")
+    instructions=$(sed -n 's/^==[0-9]*== Collected : \([0-9]*\).*/\1/p' "$work/log" | sort -n | tail -n 1)
     echo "$commit,$name,$instructions,$hops,$(awk "BEGIN { printf \"%.2f\", $instructions / $hops }")"
 }
 
