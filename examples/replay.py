@@ -3,7 +3,7 @@
 
     sudo python examples/replay.py            # needs root, iproute2, torch, and strandway with its command
 
-Hosts are network namespaces of this machine. Each plane is a bridge; every port of it passes 500 Mb/s in each direction. The
+Hosts are network namespaces of this machine. Each plane is a bridge; every port of it passes 500 Mb/s in each direction (--mbps). The
 recording says what each rank called and when (STRANDWAY_RECORD, docs/replay.md). The simulator runs the same plans of collectives on
 a fabric of the same rates, with the recorded computation between them. Then plane 1 is taken away, in both worlds: the prediction
 comes from the recording with two planes.
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-HOSTS, PLANES, MBPS, STEPS = 4, 2, 500, 6
+HOSTS, PLANES, STEPS = 4, 2, 6
 SWITCHES = "swy-replay-s"
 STRANDWAY = os.environ.get("STRANDWAY", "strandway")
 
@@ -30,13 +30,13 @@ def ip(*words, inside=None):
     subprocess.run(["ip", *(["-n", inside] if inside else []), *words], check=True)
 
 
-def shape(device, inside):
+def shape(device, inside, mbps):
     """Limits what leaves a port. The queue holds 10 ms."""
-    tbf = ["tbf", "rate", f"{MBPS}mbit", "burst", "32kb", "latency", "10ms"]
+    tbf = ["tbf", "rate", f"{mbps}mbit", "burst", "32kb", "latency", "10ms"]
     subprocess.run(["tc", "-n", inside, "qdisc", "add", "dev", device, "root", *tbf], check=True)
 
 
-def make_network():
+def make_network(mbps):
     for inside in [SWITCHES, *map(name, range(HOSTS))]:
         ip("netns", "add", inside)
         ip("link", "set", "lo", "up", inside=inside)
@@ -50,8 +50,8 @@ def make_network():
             ip("link", "set", port, "up", inside=SWITCHES)
             ip("addr", "add", f"10.78.{plane}.{host + 1}/24", "dev", f"p{plane}", inside=name(host))
             ip("link", "set", f"p{plane}", "up", inside=name(host))
-            shape(port, SWITCHES)
-            shape(f"p{plane}", name(host))
+            shape(port, SWITCHES, mbps)
+            shape(f"p{plane}", name(host), mbps)
 
 
 def remove_network():
@@ -106,9 +106,9 @@ def train(rank, folder):
     dist.destroy_process_group()
 
 
-def record(folder, planes):
+def record(folder, planes, mbps):
     """Trains on these planes; the recording is in `folder`."""
-    rates = {"STRANDWAY_RATE": str(0.9 * MBPS * len(planes) / 1e3), "STRANDWAY_RECORD": folder, "OMP_NUM_THREADS": "1"}
+    rates = {"STRANDWAY_RATE": str(0.9 * mbps * len(planes) / 1e3), "STRANDWAY_RECORD": folder, "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory(prefix="strandway-replay-") as store:
         ranks = []
         for rank in range(HOSTS):
@@ -119,16 +119,16 @@ def record(folder, planes):
             sys.exit("a rank has failed")
 
 
-def predict(folder, planes):
+def predict(folder, planes, mbps):
     """The report of the simulator: the recorded job on this number of planes."""
     scenario = f"""
 [fabric]
 hosts = {HOSTS}
 hosts_per_leaf = {HOSTS}
 planes = {planes}
-rate = "{0.9 * MBPS * planes} Mb/s"         # a process sends 0.9 of what its planes carry: see STRANDWAY_RATE above
-latency = "10 us"
-queue = "600 kB"                             # 10 ms, as the ports have; a bridge neither marks nor trims
+rate = "{0.9 * mbps * planes} Mb/s"         # a process sends 0.9 of what its planes carry: see STRANDWAY_RATE above
+latency = "50 us"                             # a round trip of 0.2 ms, as busy processes answer
+queue = "{1250 * mbps} B"                    # 10 ms, as the ports have; a bridge neither marks nor trims
 ecn = false
 trimming = false
 [profile]
@@ -157,6 +157,7 @@ def rows(job):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", metavar="FOLDER", help="keep the recordings there")
+    parser.add_argument("--mbps", type=int, default=500, help="rate of a port in each direction (default 500)")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -165,18 +166,18 @@ def main():
     folder = arguments.keep or tempfile.mkdtemp(prefix="strandway-replay-")
     both, one = (os.path.join(folder, planes) for planes in ("two-planes", "one-plane"))
     remove_network()
-    make_network()
+    make_network(arguments.mbps)
     try:
-        record(both, [0, 1])
-        record(one, [0])
+        record(both, [0, 1], arguments.mbps)
+        record(one, [0], arguments.mbps)
     finally:
         remove_network()
     print("| run | operation | times | recorded, ms | predicted, ms | predicted / recorded |")
     print("|---|---|--:|--:|--:|--:|")
-    two = list(rows(predict(both, 2)))
+    two = list(rows(predict(both, 2, arguments.mbps)))
     # Recorded on one plane; predicted from the recording on two.
-    lost = {name: predicted for name, _, _, predicted in rows(predict(both, 1))}
-    single = [(name, times, recorded, lost.get(name)) for name, times, recorded, _ in rows(predict(one, 1))]
+    lost = {name: predicted for name, _, _, predicted in rows(predict(both, 1, arguments.mbps))}
+    single = [(name, times, recorded, lost.get(name)) for name, times, recorded, _ in rows(predict(one, 1, arguments.mbps))]
     for run, table in (("two planes", two), ("plane 1 gone", single)):
         for name, times, recorded, predicted in table:
             ms = f"{recorded / 1e3:.2f} | {predicted / 1e3:.2f} | {predicted / recorded:.2f}"

@@ -102,17 +102,16 @@ impl Recipe {
                 if is_long {
                     let open = made.message((to, from, 0), &[0], false);
                     lengths.push(carriage.open as u64);
-                    nodes[from as usize].0[NODES * at + 1].0 = Some(Does::Receive(open));
-                    let first = NODES * plans[to as usize].sends.len() + NODES * of;
+                    nodes[from as usize].0[plan.send_node(at) + 1].0 = Some(Does::Receive(open));
+                    let first = NODES * of;
                     let may = plans[to as usize].opens_after(receive, carriage.sums_ahead);
                     let may = may.into_iter().map(|condition| plans[to as usize].node(condition)).collect();
                     nodes[to as usize].0[first] = (Some(Does::Send(open)), may);
                 }
                 let message = made.message((from, to, 0), &[0], matches!(receive.into, Target::Combine(_)));
                 lengths.push(if is_long { bytes } else { bytes + carriage.head } as u64);
-                nodes[from as usize].0[NODES * at + 2].0 = Some(Does::Send(message));
-                nodes[to as usize].0[NODES * (plans[to as usize].sends.len() + of) + 1].0 =
-                    Some(Does::Receive(message));
+                nodes[from as usize].0[plan.send_node(at) + 2].0 = Some(Does::Send(message));
+                nodes[to as usize].0[NODES * of + 1].0 = Some(Does::Receive(message));
             }
         }
         if !receives.is_empty() {
@@ -132,15 +131,16 @@ impl Nodes {
     fn new(plan: &RankPlan) -> Nodes {
         let mut nodes = Vec::new();
         let all = |conditions: &[Condition]| conditions.iter().map(|condition| plan.node(*condition)).collect();
-        for (at, send) in plan.sends.iter().enumerate() {
-            let first = (NODES * at) as u32;
-            nodes.extend([(None, all(&send.after)), (None, Vec::new()), (None, vec![first, first + 1])]);
-        }
+        // Memory is opened before this rank's own messages leave, as in process groups.
         for (at, receive) in plan.receives.iter().enumerate() {
-            let first = (NODES * (plan.sends.len() + at)) as u32;
+            let first = (NODES * at) as u32;
             let mut placed: Vec<u32> = all(&receive.after);
             placed.push(first + 1);
             nodes.extend([(None, Vec::new()), (None, Vec::new()), (None, placed)]);
+        }
+        for (at, send) in plan.sends.iter().enumerate() {
+            let first = plan.send_node(at) as u32;
+            nodes.extend([(None, all(&send.after)), (None, Vec::new()), (None, vec![first, first + 1])]);
         }
         for (sum, _) in plan.sums.iter().enumerate() {
             let operands = (0..).zip(&plan.receives).filter(|(_, receive)| receive.into == Target::Sum(sum));
@@ -151,12 +151,17 @@ impl Nodes {
 }
 
 impl RankPlan {
+    /// The first node of a send.
+    fn send_node(&self, send: usize) -> usize {
+        NODES * (self.receives.len() + send)
+    }
+
     /// The node that stands for a condition.
     fn node(&self, condition: Condition) -> u32 {
         let (sends, receives) = (self.sends.len(), self.receives.len());
         let node = match condition {
-            Condition::Posted(send) => NODES * send,
-            Condition::Received(receive) => NODES * (sends + receive) + 2,
+            Condition::Posted(send) => self.send_node(send),
+            Condition::Received(receive) => NODES * receive + 2,
             Condition::Added(sum) => NODES * (sends + receives) + sum,
         };
         node as u32
@@ -191,6 +196,19 @@ mod tests {
         let long = planned("auto", Collective::AllReduce, 4, 1_000_000);
         assert_eq!(long.messages().len(), 2 * 24);
         assert_eq!(long.volume(1_000_000), 24 * (250_000 + 52));
+    }
+
+    /// Otherwise a rank that comes late would first send all its bytes, and the others could not send to it meanwhile.
+    #[test]
+    fn a_rank_opens_its_memory_before_its_own_messages_leave() {
+        let gather = planned("auto", Collective::AllGather, 4, 1_000_000);
+        for rank in 0..4 {
+            let sends = (0..gather.nodes_of(rank)).filter_map(|node| match gather.node(rank, node).0 {
+                Does::Send(message) => Some(gather.length(message, 0)),
+                _ => None,
+            });
+            assert_eq!(sends.collect::<Vec<u64>>(), [52, 52, 52, 250_000, 250_000, 250_000]);
+        }
     }
 
     #[test]
