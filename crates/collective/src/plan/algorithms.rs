@@ -198,7 +198,10 @@ impl PlanMaker {
     pub fn algorithm(&self, call: &CollectiveCall, ranks: u32) -> PlanAlgorithm {
         match (call.collective(), ranks) {
             (None, _) | (_, 0 | 1) => PlanAlgorithm::Direct,
-            (Some(collective), _) => self.algorithms.of(collective, call.bytes()),
+            (Some(collective), _) => match self.algorithms.of(collective, call.bytes()) {
+                PlanAlgorithm::HalvingDoubling if !ranks.is_power_of_two() => PlanAlgorithm::Direct,
+                chosen => chosen,
+            },
         }
     }
 

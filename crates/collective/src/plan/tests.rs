@@ -269,6 +269,13 @@ fn blocks_of_several_lengths_take_the_direct_algorithm() {
 }
 
 #[test]
+fn halving_needs_a_power_of_two_and_reports_say_what_runs_instead() {
+    let maker = PlanMaker::new("halving-doubling".parse().expect("a rule"), DirectLengths::default());
+    let name = |ranks| maker.algorithm(&call(Collective::AllReduce, 1_000, (0, ranks), 0), ranks).name();
+    assert_eq!([3, 4, 6, 8].map(name), ["direct", "halving-doubling", "direct", "halving-doubling"]);
+}
+
+#[test]
 fn every_rank_waits_for_all_ranks_in_a_barrier() {
     for ranks in 2..=9u32 {
         let plans = (0..ranks)
