@@ -17,7 +17,8 @@ pub(crate) struct Fabric {
 
 impl Drop for Fabric {
     fn drop(&mut self) {
-        let _ = self.run(&["down"]);
+        // Also namespaces that the test has made in the place of others.
+        let _ = self.run(&["down", "--force"]);
     }
 }
 
