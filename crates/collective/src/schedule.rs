@@ -195,7 +195,7 @@ impl Algorithm {
 }
 
 /// First byte of piece `i` of `bytes` cut into `count` pieces. The first `bytes % count` pieces are one byte longer.
-const fn cut(bytes: u64, count: u32, i: u32) -> u64 {
+pub(crate) const fn cut(bytes: u64, count: u32, i: u32) -> u64 {
     let (count, i) = (count as u64, i as u64);
     let rest = bytes % count;
     bytes / count * i + if i < rest { i } else { rest }

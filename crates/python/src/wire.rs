@@ -236,12 +236,8 @@ impl WireGroup {
             "barrier" => CollectiveCall::Barrier,
             other => return Err(PyValueError::new_err(format!("no collective {other:?}"))),
         };
-        let reduces = matches!(
-            job,
-            CollectiveCall::AllReduce(_) | CollectiveCall::Reduce { .. } | CollectiveCall::ReduceScatter { .. }
-        );
         let element = match Element::moved(element) {
-            Element::Other(_) if reduces => {
+            Element::Other(_) if job.reduces() => {
                 let what = format!("numbers of the kind {element} are not combined");
                 self.group().refuse(&what);
                 return Err(PyTypeError::new_err(what));

@@ -3,7 +3,7 @@
 use crate::reader::Section;
 use crate::scenario::Scenario;
 use std::sync::Arc;
-use strandway_collective::plan::{DirectLengths, PlanMaker, Tuning};
+use strandway_collective::plan::{PlanMaker, Tuning};
 use strandway_collective::{Collective, Recipe, RecipeError};
 
 /// The names of this way of running a collective in scenarios: with direct algorithms only, or as a table says.
@@ -50,8 +50,7 @@ impl Planned {
         (ranks, bytes): (u32, u64),
         root: u32,
     ) -> Result<Recipe, RecipeError> {
-        let Tuning { lengths, algorithms } = Tuning::clone(&self.0);
-        let lengths: DirectLengths = lengths;
-        Recipe::planned(&mut PlanMaker::new(algorithms, lengths), collective, (ranks, bytes), root)
+        let mut maker = PlanMaker::new(self.0.algorithms.clone(), self.0.lengths);
+        Recipe::planned(&mut maker, collective, (ranks, bytes), root)
     }
 }

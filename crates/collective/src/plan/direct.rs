@@ -34,8 +34,7 @@ impl Default for DirectLengths {
 
 /// The first byte of block `block`, if `length` bytes are cut into one block of whole elements for each of `ranks`.
 pub(super) fn cut(length: usize, element: usize, ranks: u32, block: u32) -> usize {
-    let (count, ranks, block) = (length / element, ranks as usize, block as usize);
-    (count / ranks * block + block.min(count % ranks)) * element
+    crate::schedule::cut((length / element) as u64, ranks, block) as usize * element
 }
 
 /// A block of `length` bytes, cut into parts of `part` bytes.

@@ -61,8 +61,8 @@ impl OrderedRecipe {
 
 /// Where the blocks of a recipe begin in a buffer.
 struct BlockRanges {
-    blocks: usize,
-    ranks: usize,
+    blocks: u32,
+    ranks: u32,
     per_rank: bool,
 }
 
@@ -71,14 +71,14 @@ impl BlockRanges {
     /// blocks of ranks differ by an element.
     fn new(recipe: &Recipe) -> BlockRanges {
         use crate::schedule::Collective::{AllGather, ReduceScatter};
-        let (blocks, ranks) = (recipe.blocks() as usize, recipe.ranks() as usize);
+        let (blocks, ranks) = (recipe.blocks(), recipe.ranks());
         let per_rank = matches!(recipe.collective(), AllGather | ReduceScatter) && blocks.is_multiple_of(ranks);
         BlockRanges { blocks, ranks, per_rank }
     }
 
     /// The elements of a block, of a buffer of `count` elements.
-    fn of(&self, block: usize, count: usize) -> Range<usize> {
-        let cut = |count: usize, pieces: usize, at: usize| count / pieces * at + at.min(count % pieces);
+    fn of(&self, block: u32, count: usize) -> Range<usize> {
+        let cut = |count: usize, pieces: u32, at: u32| super::direct::cut(count, 1, pieces, at);
         if !self.per_rank {
             return cut(count, self.blocks, block)..cut(count, self.blocks, block + 1);
         }
@@ -106,7 +106,7 @@ impl Maker<'_> {
         blocks.sort_unstable();
         let mut runs: Vec<Range<usize>> = Vec::new();
         for block in blocks {
-            let range = self.ranges.of(block as usize, self.operand.length / self.element);
+            let range = self.ranges.of(block, self.operand.length / self.element);
             match runs.last_mut() {
                 Some(last) if last.end == range.start => last.end = range.end,
                 _ => runs.push(range),
@@ -120,24 +120,28 @@ impl Maker<'_> {
         // Nodes may wait for later ones, so what nodes stand for is found first.
         let count = self.recipe.nodes_of(self.rank);
         let (mut sends, mut receives) = (0, 0);
-        let own: Vec<Vec<Condition>> = (0..count)
-            .map(|node| {
-                let (does, _) = self.recipe.node(self.rank, node);
-                let take = |message: u32, next: &mut usize, condition: fn(usize) -> Condition| {
-                    let first = *next;
-                    *next += self.runs(message).len();
-                    (first..*next).map(condition).collect()
-                };
-                match does {
-                    Does::Send(message) => take(message, &mut sends, Condition::Posted),
-                    Does::Receive(message) => take(message, &mut receives, Condition::Received),
-                    Does::Nothing => Vec::new(),
-                }
+        let runs: Vec<Vec<Range<usize>>> = (0..count)
+            .map(|node| match self.recipe.node(self.rank, node).0 {
+                Does::Send(message) | Does::Receive(message) => self.runs(message),
+                Does::Nothing => Vec::new(),
+            })
+            .collect();
+        let take = |runs: &Vec<Range<usize>>, next: &mut usize, condition: fn(usize) -> Condition| {
+            let first = *next;
+            *next += runs.len();
+            (first..*next).map(condition).collect()
+        };
+        let own: Vec<Vec<Condition>> = (0..)
+            .zip(&runs)
+            .map(|(node, runs)| match self.recipe.node(self.rank, node).0 {
+                Does::Send(_) => take(runs, &mut sends, Condition::Posted),
+                Does::Receive(_) => take(runs, &mut receives, Condition::Received),
+                Does::Nothing => Vec::new(),
             })
             .collect();
         let mut known: Vec<Option<Meaning>> = vec![None; count as usize];
         let (mut sent, mut received) = (Users::new(), Users::new());
-        for node in 0..count {
+        for (node, runs) in (0..).zip(runs) {
             let after: Vec<Condition> = self.before(node, &own, &mut known).into_iter().collect();
             let (does, _) = self.recipe.node(self.rank, node);
             let (Does::Send(message) | Does::Receive(message)) = does else { continue };
@@ -148,9 +152,9 @@ impl Maker<'_> {
                 _ => (&mut received, plan.receives.len()),
             };
             for &block in self.recipe.blocks_of(message) {
-                users.entry(block).or_insert_with(Vec::new).push((position, next..next + self.runs(message).len()));
+                users.entry(block).or_insert_with(Vec::new).push((position, next..next + runs.len()));
             }
-            for (run, bytes) in self.runs(message).into_iter().enumerate() {
+            for (run, bytes) in runs.into_iter().enumerate() {
                 let at = self.operand.range(bytes.start * self.element..bytes.end * self.element);
                 let (tag, after) = (self.tag(message, run), after.clone());
                 if matches!(does, Does::Send(_)) {
