@@ -49,9 +49,9 @@ class FakeDevice:
 
     device = torch.device("cpu")
 
-    def __init__(self, out=0.0, back=0.0):
-        """Copies from the device and to it take so many seconds."""
-        self.default, self.delay, self.log = Stream(), {"out": out, "back": back}, []
+    def __init__(self, out=0.0, back=None):
+        """A copy from the device takes `out` seconds. Copies to it wait for the event `back`, if there is one."""
+        self.default, self.out, self.back, self.log = Stream(), out, back, []
         self.memory, self.lent, self.pinned_bytes = set(), [], []
 
     def install(self):
@@ -101,7 +101,10 @@ class FakeDevice:
         way = "back" if target.untyped_storage().data_ptr() in self.memory else "out"
 
         def kernel():
-            time.sleep(self.delay[way])
+            if way == "out":
+                time.sleep(self.out)
+            elif self.back is not None:
+                self.back.synchronize()
             target.copy_(source)
             self.log.append(way)
 
