@@ -89,7 +89,11 @@ fn one(
             let ready = parts::ready(job, ranks);
             let recorded = |kind: &str| {
                 let (_, all) = plan.recorded.as_ref()?;
-                all.iter().find(|(known, ..)| known == kind).map(|(_, mean, _)| *mean)
+                // A barrier has the kind of an all-reduce, in this row and in that of the prediction.
+                let mine = all.iter().filter(|(known, ..)| known == kind);
+                let (sum, count) =
+                    mine.fold((0.0, 0), |(sum, all), (_, mean, count)| (sum + mean * *count as f64, all + count));
+                (count > 0).then(|| sum / count as f64)
             };
             let of = |(kind, places): &(String, Vec<usize>)| {
                 let mut facts = operations(experiment, measured, kind, places);
