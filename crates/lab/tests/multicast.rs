@@ -274,3 +274,47 @@ fn receivers_wait_for_casts_that_other_traffic_slows_down() {
     let took = report.run.simulated_us;
     assert!(took < 1.35 * least, "{took} us, of which bytes need {least}");
 }
+
+/// An all-gather by multicast beside a reduce-scatter by switches, 16 hosts below one leaf.
+const BESIDE: &str = "[fabric]\nhosts = 17\nhosts_per_leaf = 17\nrate = \"400 Gbps\"\ntrimming = false\necn = false\n\
+                      queue = \"16 MB\"\n[profile]\nname = \"uec\"\n[switch]\nsystem = \"esa\"\nslots = 40000\nwindow = 64\n\
+                      lanes = 1024\nheader = \"64 B\"\ncontrol = \"64 B\"\n\
+                      [[workload]]\nkind = \"all-gather\"\nname = \"gather\"\nalgorithm = \"multicast\"\nchains = 1\npace = 0\n\
+                      ranks = 16\nsize = \"64 MiB\"\n\
+                      [[workload]]\nkind = \"reduce-scatter\"\nname = \"scatter\"\nalgorithm = \"in-network\"\nranks = 16\n\
+                      size = \"64 MiB\"\n";
+
+/// While a root casts, its port has no room for fragments. If the root is the owner of the sums, it has none to send.
+#[test]
+fn owners_that_keep_step_with_roots_fill_all_ports() {
+    let took = |sets: &[&str]| outcome(BESIDE, sets).report.run.simulated_us;
+    // All shares pass each port once, in either direction.
+    let least = 64.0 * 1048576.0 * 8.0 / 400e3;
+    let (apart, beside) = (took(&[]), took(&["workload.scatter.beside=gather"]));
+    assert!(beside < 1.1 * least, "{beside} us, of which bytes need {least}");
+    assert!(apart > 1.2 * beside, "{apart} us apart, {beside} us in step");
+    let beside = took(&["workload.scatter.beside=gather", "workload.gather.chains=3", "workload.gather.pace=0.97"]);
+    assert!(beside < 1.2 * least, "{beside} us with chains of unequal length, of which bytes need {least}");
+}
+
+/// Lost chunks and lost fragments delay a step, and end no run.
+#[test]
+fn owners_that_keep_step_with_roots_survive_losses() {
+    let faults = "[[faults]]\ntier = \"leaf->host\"\ncount = 17\none_way = true\nkind = \"loss\"\nprobability = 0.00003\n";
+    let report = outcome(&format!("{BESIDE}{faults}"), &["workload.scatter.beside=gather"]).report;
+    assert!(report.packets.repairs > 0);
+    assert!(report.collectives.iter().all(|one| one.time_us.is_some()), "{:?}", report.collectives);
+}
+
+#[test]
+fn beside_names_an_all_gather_of_the_same_hosts() {
+    for (sets, fragments) in [
+        (&["workload.scatter.beside=nothing"][..], ["workload", "beside", "is not the name"]),
+        (&["workload.scatter.beside=gather", "workload.gather.ranks=8"], ["workload", "beside", "other hosts"]),
+        (&["workload.scatter.beside=gather", "workload.scatter.chains=2"], ["workload", "chains", "write 1"]),
+        (&["workload.scatter.beside=gather", "workload.scatter.algorithm=ring"], ["workload", "beside", "unknown key"]),
+    ] {
+        let said = check(BESIDE, sets).map(|_| ()).expect_err("no sense").to_string();
+        assert!(fragments.iter().all(|fragment| said.contains(fragment)), "{sets:?}: {said}");
+    }
+}

@@ -246,14 +246,11 @@ fn concurrent(table: &mut Table) {
         let rings = both(Cell::new(template!("multicast_two_rings.toml")), ranks, mib);
         rings.over(both(Cell::new(template!("multicast_concurrent.toml")), ranks, mib))
     };
-    for (ranks, mib) in [(4, 64), (8, 64), (16, 256)] {
+    for (ranks, mib) in [(4, 64), (8, 64), (16, 64), (16, 256), (32, 64)] {
         let what = format!("speed-up, {ranks} ranks, {mib} MiB: 2 - 2/P");
         let row = RowSpec::new(format!("concurrent/{ranks}/{mib}"), what, "", speedup(ranks, mib));
         table.row(row.near(2.0 - 2.0 / ranks as f64, Source::Arithmetic, 0.03));
     }
-    let note = "the turns of 16 roots are short beside a hand-over: owners and roots fall out of step";
-    let row = RowSpec::new("concurrent/16/64", "speed-up, 16 ranks, 64 MiB", "", speedup(16, 64));
-    table.row(row.near(2.0 - 2.0 / 16.0, Source::Arithmetic, 0.03).note(note));
 }
 
 /// Section 10, B 9: layers are gathered, computed and scattered in a pipeline.

@@ -8,10 +8,13 @@ use crate::reader::{Section, show};
 use settings::{Spec, Switch};
 use std::sync::Arc;
 use strandway_collective::Collective;
+use strandway_collective::multicast::Multicast;
 use strandway_fabric::{Members, Topology};
 use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Span, Time};
-use strandway_switch::{Aggregation, Job, JobError, Layer, Plan, Priorities, Shape, Sharing, SwitchMlProgram, System};
+use strandway_switch::{
+    Aggregation, Job, JobError, Layer, Plan, Priorities, Shape, Sharing, SwitchMlProgram, System, Turns,
+};
 use toml::Value;
 
 /// The keys of one collective in the network, or of training jobs.
@@ -19,7 +22,10 @@ use toml::Value;
 pub(super) struct SwitchKeys {
     server: Option<u32>,
     scatter: bool,
-    chains: u32,
+    /// `None`: those of the all-gather beside it, or one.
+    chains: Option<u32>,
+    /// The name of an all-gather by multicast that it keeps step with.
+    beside: Option<String>,
     training: Option<Training>,
 }
 
@@ -49,7 +55,8 @@ pub(super) fn read_collective(section: &Section<'_>, scatter: bool) -> SwitchKey
     let most = strandway_import::HOSTS_MAX - 1;
     let server = section.count("server", 0, most).map(|n| n as u32);
     let chains = if scatter { section.count("chains", 1, most).map(|n| n as u32) } else { None };
-    SwitchKeys { server, scatter, chains: chains.unwrap_or(1), training: None }
+    let beside = if scatter { section.text("beside") } else { None };
+    SwitchKeys { server, scatter, chains, beside, training: None }
 }
 
 /// Parameters, and milliseconds forward and backward, for each block from the input on.
@@ -115,7 +122,7 @@ pub(super) fn read_training(section: &Section<'_>, size: Bytes) -> SwitchKeys {
     };
     let most = strandway_import::HOSTS_MAX - 1;
     let server = section.count("server", 0, most).map(|n| n as u32);
-    SwitchKeys { server, scatter: false, chains: 1, training: Some(training) }
+    SwitchKeys { server, scatter: false, chains: None, beside: None, training: Some(training) }
 }
 
 /// A time, or a list of times that the jobs take in turn.
@@ -188,6 +195,7 @@ impl Maker<'_> {
             let remedy = "write switch.system = \"esa\" or \"atp\", or algorithm = \"ring\"";
             return self.complain("algorithm", "in-network", "can only be an all-reduce with SwitchML", remedy);
         }
+        let Ok(beside) = self.beside(written, hosts, name.1) else { return };
         let Some(server) = self.server_of(written, hosts) else { return };
         let job = name.1.unwrap_or(0) as usize;
         let keys = |bytes: u64| bytes.div_ceil(switch.payload()).max(1);
@@ -197,7 +205,13 @@ impl Maker<'_> {
         let mut start = self.moment(self.workload.common.start);
         if written.scatter {
             let per_share = keys(bytes.div_ceil(ranks));
-            sharing = Sharing::Scatter { per_share, chains: written.chains };
+            let given = written.chains;
+            let chains = given.or(beside.map(|(_, chains)| chains)).unwrap_or(1);
+            if let Some((_, theirs)) = beside.filter(|(_, theirs)| *theirs != chains) {
+                let remedy = format!("write {theirs}, or leave it out");
+                return self.complain("chains", chains, "is not the number of chains of `beside`", remedy);
+            }
+            sharing = Sharing::Scatter { per_share, chains };
             layers[0].keys = per_share * ranks;
         }
         if let Some(training) = &written.training {
@@ -227,6 +241,7 @@ impl Maker<'_> {
             start,
             jitter,
             noise,
+            beside: beside.map(|(index, _)| index),
         };
         if let Err(error) = build(&spec, 1, switch, topology, switch.window) {
             let remedy = "place fewer ranks below one leaf, or write algorithm = \"ring\"";
@@ -258,6 +273,32 @@ impl Maker<'_> {
             job: None,
         });
         self.traffic.specs.push(spec);
+    }
+
+    /// The all-gather by multicast that a reduce-scatter keeps step with: its index and the number of its chains.
+    fn beside(
+        &mut self,
+        written: &SwitchKeys,
+        hosts: &[HostId],
+        group: Option<u32>,
+    ) -> Result<Option<(usize, u32)>, ()> {
+        let Some(name) = &written.beside else { return Ok(None) };
+        let found = self.traffic.collectives.iter().find_map(|plan| match plan.execution {
+            Execution::Multicast(index) if plan.name == *name && plan.group == group => Some(index),
+            _ => None,
+        });
+        let gather = found.map(|index| &self.traffic.multicasts[index]).filter(|gather| gather.root.is_none());
+        let (Some(index), Some(gather)) = (found, gather) else {
+            let what = "is not the name of an all-gather by multicast above this workload";
+            self.complain("beside", name, what, "write that all-gather first, with a name, and give its name here");
+            return Err(());
+        };
+        if gather.ranks.hosts() != hosts {
+            let remedy = "give both the same `ranks` and `placement`, or leave `beside` out";
+            self.complain("beside", name, "runs on other hosts", remedy);
+            return Err(());
+        }
+        Ok(Some((index, gather.chains.count())))
     }
 
     /// The host of a job's server. It is the host in the scenario; without one, the last host that has no rank of this
@@ -299,6 +340,12 @@ fn build(spec: &Spec, number: u16, switch: &Switch, topology: &Topology, window:
     Job::new(shape, topology, spec.hosts.clone(), spec.server)
 }
 
+/// The turns of an all-gather.
+fn turns(gather: &Multicast) -> Turns {
+    let steps = (0..gather.layout.shares()).map(|share| gather.chains.link(gather.root_of(share)).step).collect();
+    Turns { task: gather.task, layout: gather.layout, steps }
+}
+
 /// Makes all jobs of a run. Their messages are numbered from `next` on.
 pub(super) fn assemble(context: &Context<'_>, traffic: &Traffic, next: &mut u32) -> Option<Aggregation> {
     if traffic.specs.is_empty() {
@@ -328,6 +375,7 @@ pub(super) fn assemble(context: &Context<'_>, traffic: &Traffic, next: &mut u32)
             priorities: Priorities { salt: switch.priorities.salt ^ u64::from(number) << 32, ..switch.priorities },
             communication: context.rate.time_for(Bytes(keys * (switch.payload() + u64::from(switch.header)))),
             seed: context.seed,
+            turns: spec.beside.map(|index| turns(&traffic.multicasts[index])),
             first_message: *next,
         }));
         *next += spec.hosts.len() as u32;

@@ -30,7 +30,7 @@ pub use server_host::{ServerHost, ServerPace};
 pub use settings::{Aging, Esa, Refresh, ResultPath};
 pub use switchml::SwitchMlProgram;
 pub use system::{JobProgram, SlotShare, System};
-pub use training::{AnyWorker, Layer, Plan, Training};
+pub use training::{AnyWorker, Layer, Plan, Training, Turns};
 pub use who::Who;
 pub use worker::{Recovery, Worker, WorkerSettings};
 
@@ -82,6 +82,7 @@ mod tests {
             priorities: Priorities::default(),
             communication: Span::from_us(10),
             seed: 1,
+            turns: None,
             first_message: 0,
         })
     }

@@ -4,7 +4,7 @@
 //! to the first, and a layer's gradient exists when its backward step ends (ESA sheet, section 13.4). A collective is a
 //! job of one layer and one iteration without computation.
 
-use crate::job::Job;
+use crate::job::{Job, Sharing};
 use crate::priority::{Moment, Priorities};
 use crate::self_clocked::SelfClocked;
 use crate::worker::Worker;
@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use strandway_proto::aggregate::Counts;
 use strandway_proto::application::{Action, Application, Event, Stage};
+use strandway_proto::cast::Layout;
 use strandway_proto::program::{Act, Fate, Program};
 use strandway_proto::queue::take_oldest;
 use strandway_proto::rng::{Random, StreamKind};
@@ -28,6 +29,31 @@ pub struct Layer {
     pub forward: Span,
     /// Time of its backward step.
     pub backward: Span,
+}
+
+/// The turns of an all-gather by multicast, which a reduce-scatter keeps step with: at any time, the owners whose shares
+/// are reduced are the roots that cast (multicast sheet, section 8.2). Otherwise a root's port, which is full with its
+/// casts, delays its fragments, and with them the sums of all others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turns {
+    /// The number of the all-gather.
+    pub task: u32,
+    /// The chunks of its shares.
+    pub layout: Layout,
+    /// By share: its step in its chain. All shares of a step are cast at the same time.
+    pub steps: Vec<u32>,
+}
+
+impl Turns {
+    /// The step that an event shows to have begun, if it shows one.
+    fn begun(&self, event: &Event) -> Option<u32> {
+        match *event {
+            Event::Chunk { task, chunk, .. } if task == self.task && chunk < self.layout.numbers() => {
+                self.steps.get(self.layout.share_of(chunk) as usize).copied()
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The computation of a job, and its times.
@@ -51,6 +77,8 @@ pub struct Plan {
     pub communication: Span,
     /// Every random stream derives from this.
     pub seed: u64,
+    /// A reduce-scatter that keeps step with an all-gather on the same hosts, in the order of the workers.
+    pub turns: Option<Turns>,
     /// The number of worker 0's part among the run's messages; the other workers' parts follow.
     pub first_message: u32,
 }
@@ -69,6 +97,18 @@ impl Plan {
     /// The numbers of all workers' parts.
     pub fn messages(&self) -> std::ops::Range<u32> {
         self.first_message..self.first_message + self.job.workers().len() as u32
+    }
+
+    /// The first key after the shares of the first `steps` steps of the chains, if the job keeps step with an
+    /// all-gather.
+    fn end_of_steps(&self, steps: u32) -> u64 {
+        match (&self.turns, self.job.shape.sharing) {
+            (Some(_), Sharing::Scatter { per_share, chains }) => {
+                let chains = u64::from(chains).clamp(1, self.job.workers().len() as u64);
+                self.job.shape.first + u64::from(steps) * chains * per_share
+            }
+            _ => u64::MAX,
+        }
     }
 
     /// The priority of a layer's fragments in an iteration.
@@ -181,6 +221,9 @@ pub struct Training {
     begins: Vec<u64>,
     /// The number of results that each layer still lacks.
     missing: Vec<u64>,
+    /// Steps of the all-gather that have begun, and the first key whose gradient does not exist yet, with its priority.
+    steps: u32,
+    wanted: (u64, u8),
     /// A layer, and its keys of an iteration: those of the last result. The next result most often belongs to it, too.
     recent: (usize, Range<u64>),
     /// Stages to tell of. The acts of the transport stay there until an action is polled, since copies of packets are a
@@ -209,6 +252,8 @@ impl Training {
             random: Random::new(plan.seed, StreamKind::Workload, stream),
             missing: vec![0; plan.layers.len()],
             begins,
+            steps: plan.turns.as_ref().map_or(0, |turns| u32::from(turns.steps.get(usize::from(number)) == Some(&0))),
+            wanted: (0, 0),
             recent: (0, 0..0),
             out: VecDeque::new(),
         }
@@ -290,7 +335,28 @@ impl Training {
         self.missing[layer] += keys;
         let first = self.plan.job.shape.first + u64::from(self.iteration) * self.plan.keys();
         let priority = self.plan.priority(self.iteration, layer);
-        self.worker.produce(now, first + self.begins[layer] + keys, priority);
+        self.wanted = (first + self.begins[layer] + keys, priority);
+        self.produce_due(now);
+    }
+
+    /// Produces the keys whose gradients exist and whose turn has come.
+    fn produce_due(&mut self, now: Time) {
+        let (end, priority) = self.wanted;
+        self.worker.produce(now, end.min(self.plan.end_of_steps(self.steps)), priority);
+    }
+
+    /// A step of the all-gather has begun. A worker sends no fragments of its own share, but it must expect their sums;
+    /// so the step in which it casts counts as begun with the one before.
+    fn begin_step(&mut self, now: Time, step: u32) {
+        if step < self.steps {
+            return;
+        }
+        self.steps = step + 1;
+        let own = self.plan.turns.as_ref().and_then(|turns| turns.steps.get(usize::from(self.number)));
+        self.steps += u32::from(own == Some(&self.steps));
+        if self.phase != Phase::Idle {
+            self.produce_due(now);
+        }
     }
 
     /// The layer of a key.
@@ -330,6 +396,8 @@ impl Application for Training {
                 self.count_result(key);
             }
             self.advance(now);
+        } else if let Some(step) = self.plan.turns.as_ref().and_then(|turns| turns.begun(event)) {
+            self.begin_step(now, step);
         }
     }
 

@@ -140,6 +140,8 @@ pub(crate) struct Spec {
     pub(super) start: Time,
     pub(super) jitter: f64,
     pub(super) noise: f64,
+    /// The all-gather by multicast that it keeps step with, by its index.
+    pub(super) beside: Option<usize>,
 }
 
 impl Spec {
