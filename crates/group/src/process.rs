@@ -29,6 +29,7 @@
 //! ```
 
 mod commands;
+mod delegate;
 mod element;
 mod engine;
 mod failure;
@@ -64,7 +65,7 @@ pub use work::Work;
 use crate::error::GroupError;
 use commands::Command;
 pub use commands::Waiting;
-use engine::{Engine, Lost};
+use engine::{Delegates, Engine, Lost};
 use progress_engine::ProgressEngine;
 use record::{Record, Terms, Wire};
 use recording::Recorder;
@@ -125,6 +126,9 @@ pub struct ProcessOptions {
     /// How long the end of a process waits until its last messages have arrived, as long as their receivers may live.
     /// Default 30 s.
     pub linger: Duration,
+    /// The number of the multicast team, for switches that copy only for teams that they know. Default: none; then each
+    /// group has a number of its own.
+    pub team: Option<u16>,
 }
 
 /// Least [`ProcessOptions::credit`]: ours, room for a few short messages.
@@ -147,6 +151,7 @@ impl ProcessOptions {
             patience: Duration::from_secs(300),
             credit: 4 << 20,
             linger: Duration::from_secs(30),
+            team: None,
         }
     }
 
@@ -290,7 +295,8 @@ impl Process {
         let descriptors = node.descriptors();
         let plans = PlanMaker::new(wire.tuning.algorithms.clone(), wire.tuning.lengths);
         let limits = (wire.tuning.clone(), wire.credit as usize);
-        let engine = Engine::new(node, id, ours, limits, Arc::clone(&lost));
+        let delegates = Delegates::new(options, &config, wire.secret);
+        let engine = Engine::new(node, id, ours, limits, delegates, Arc::clone(&lost));
         let progress_engine = Arc::new(ProgressEngine::new(engine, waker));
         let driven = Arc::clone(&progress_engine);
         let thread = std::thread::Builder::new().name("strandway-wire".into()).spawn(move || driven.run());

@@ -5,6 +5,7 @@ use super::failure::Failure;
 use super::memory::Buffer;
 use super::record::Record;
 use super::work::Work;
+use crate::error::GroupError;
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::sync::mpsc::Sender;
@@ -41,6 +42,11 @@ pub(super) enum Command {
     Payload(u32, Sender<Result<(), Error>>),
     /// Asks for the operations under way.
     Report(Sender<Vec<Waiting>>),
+    /// A delegate has given back the memory of a task.
+    Delegated {
+        task: u64,
+        outcome: Result<(), GroupError>,
+    },
     Abort {
         group: u64,
     },

@@ -9,6 +9,7 @@ use super::commands::{Command, Commands};
 use super::engine::Engine;
 use super::failure::Failure;
 use super::work::{Progress, Work};
+use crate::error::GroupError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError, TryLockError};
@@ -138,6 +139,10 @@ impl ProgressEngine {
 }
 
 impl Progress for ProgressEngine {
+    fn note_delegated(&self, task: u64, outcome: Result<(), GroupError>) {
+        self.submit(Command::Delegated { task, outcome });
+    }
+
     fn drive(&self, work: &Work, until: Option<Instant>) {
         if self.called.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return;

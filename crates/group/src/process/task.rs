@@ -1,5 +1,6 @@
 //! A collective under way at one rank: its plan, and the state of each of its messages and sums.
 
+use super::engine::Delegated;
 use super::element::{Element, Reduction, combine, divide, scale};
 use super::failure::Failure;
 use super::message::{Landing, Signature};
@@ -108,6 +109,8 @@ pub(super) struct Task {
     held: BTreeMap<usize, Vec<u8>>,
     /// The number of open keys and of writes under way.
     pub(super) uses: usize,
+    /// The delegate's part, if one performs the call. `left` counts it, too.
+    pub(super) delegated: Option<Delegated>,
 }
 
 impl Task {
@@ -132,6 +135,7 @@ impl Task {
             kept: HashMap::new(),
             held: BTreeMap::new(),
             uses: 0,
+            delegated: None,
             call,
         };
         task.prepare(node)?;
@@ -383,8 +387,14 @@ impl Task {
         Ok(())
     }
 
-    /// The ranks that it waits for; some more than once.
+    /// The ranks that it waits for; some more than once. A delegate may wait for any other rank.
     pub(super) fn awaited(&self) -> impl Iterator<Item = u32> {
+        let ranks = if self.delegated.as_ref().is_some_and(Delegated::is_pending) { self.call.ranks } else { 0 };
+        self.messages_of().chain((0..ranks).filter(|rank| *rank != self.call.rank))
+    }
+
+    /// The ranks whose messages it waits for, or which have not taken its own; some more than once.
+    fn messages_of(&self) -> impl Iterator<Item = u32> {
         let receives = self.call.plan.receives.iter().zip(&self.received);
         let sends = self.call.plan.sends.iter().zip(&self.sent);
         receives
@@ -395,10 +405,12 @@ impl Task {
 
     /// The ranks that it waits for, once each.
     pub(super) fn waits_for(&self) -> Vec<u32> {
-        let mut ranks: Vec<u32> = self.awaited().collect();
-        ranks.sort_unstable();
-        ranks.dedup();
-        ranks
+        once_each(self.awaited())
+    }
+
+    /// The ranks that it waits for without its delegate, once each.
+    pub(super) fn waits_for_messages(&self) -> Vec<u32> {
+        once_each(self.messages_of())
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -406,10 +418,21 @@ impl Task {
     }
 }
 
+fn once_each(ranks: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut ranks: Vec<u32> = ranks.collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    ranks
+}
+
 impl Drop for Task {
     /// Ends the work of a task, so that no caller waits for it for ever. If the work has ended already, this changes
     /// nothing.
     fn drop(&mut self) {
-        self.call.work.end(Err(Failure::Node("its thread has ended".into())));
+        let failure = Failure::Node("its thread has ended".into());
+        match &self.delegated {
+            Some(delegated) => delegated.order.stop(&failure),
+            None => self.call.work.end(Err(failure)),
+        }
     }
 }
