@@ -135,16 +135,11 @@ impl Order {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// The memory is the caller's again. If the engine has given the call up, ends the work, and returns false.
-    fn give_back(&self) -> bool {
-        let mut place = self.lock();
-        match std::mem::replace(&mut *place, Place::Back) {
-            Place::Stopped(failure) => {
-                drop(place);
-                self.work.end(Err(failure));
-                false
-            }
-            _ => true,
+    /// The memory is the caller's again. If the engine has given the call up, the work ends.
+    fn give_back(&self) {
+        let before = std::mem::replace(&mut *self.lock(), Place::Back);
+        if let Place::Stopped(failure) = before {
+            self.work.end(Err(failure));
         }
     }
 }
@@ -174,10 +169,10 @@ impl Job {
 impl Drop for Job {
     fn drop(&mut self) {
         drop(self.lent.take());
-        if self.order.give_back() {
-            let unused = || Err(GroupError::Config("an earlier call of the group has failed".into()));
-            self.order.work.note_delegated(self.task, self.outcome.take().unwrap_or_else(unused));
-        }
+        self.order.give_back();
+        let unused = || Err(GroupError::Config("an earlier call of the group has failed".into()));
+        // The engine hears of it in any case: the thread that drives it may wait for this work.
+        self.order.work.note_delegated(self.task, self.outcome.take().unwrap_or_else(unused));
     }
 }
 
