@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use strandway_group::process::{
-    Buffer, BufferRange, CollectiveCall, Element, Failure, Group, Number, ProcessOptions, Reduction, Work,
+    Buffer, BufferRange, CollectiveCall, DirectoryStore, Element, Failure, Group, GroupOptions, Number, Process,
+    ProcessOptions, Reduction, Work,
 };
 use strandway_proto::Rate;
 
@@ -308,4 +309,67 @@ fn a_rank_that_leaves_before_a_call_is_named() {
     for error in errors.into_iter().flatten() {
         assert!(error.contains("rank 2 at ") && error.contains("Connection closed by peer"), "{error}");
     }
+}
+
+/// The variable that makes a copy of this test program a rank: `RANK FOLDER`.
+const AS_RANK: &str = "STRANDWAY_TEST_AS_CASTING_RANK";
+
+/// Not a test by itself: the part of a rank that another one leaves in the middle of a call, in a process of its own.
+#[test]
+fn casting_rank() {
+    let Ok(text) = std::env::var(AS_RANK) else { return };
+    let (rank, folder) = text.split_once(' ').expect("two words");
+    let (rank, folder) = (rank.parse::<u32>().expect("a number"), std::path::PathBuf::from(folder));
+    let mut store = DirectoryStore::new(folder.join("store")).expect("a folder");
+    let process = Process::join(&mut store, rank, &local()).expect("joined");
+    let patience = Duration::from_secs(30);
+    let group = Group::form(&process, &mut store, rank, 3, GroupOptions { timeout: patience, patience }).expect("met");
+    for call in 0.. {
+        let began = Instant::now();
+        let (work, area) = start_gather(&group, 300_000, None);
+        if call == 5 {
+            std::fs::write(folder.join(format!("busy{rank}")), "").expect("written");
+        }
+        if let Err(failure) = work.wait() {
+            check_quiet(&area);
+            let later = start_gather(&group, 300_000, None).0.wait().expect_err("a rank is gone");
+            let found = format!("{:?} {failure} | {later}", began.elapsed());
+            std::fs::write(folder.join(format!("found{rank}")), found).expect("written");
+            return;
+        }
+        assert!(area.bytes() == gathered(3, 300_000));
+    }
+}
+
+#[test]
+fn a_rank_that_dies_in_the_middle_of_a_call_is_named_by_all_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let start = |rank: u32| {
+        std::process::Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "process::casts::casting_rank"])
+            .env(AS_RANK, format!("{rank} {}", folder.path().display()))
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("starts")
+    };
+    let mut all = [start(0), start(1), start(2)];
+    let wait_for = |name: &str| {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !folder.path().join(name).exists() {
+            assert!(Instant::now() < until, "no {name}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    };
+    wait_for("busy2");
+    let killed = Instant::now();
+    all[2].kill().expect("killed");
+    for rank in 0..2 {
+        wait_for(&format!("found{rank}"));
+        assert!(killed.elapsed() < Duration::from_secs(6), "{:?}", killed.elapsed());
+        assert!(all[rank].wait().expect("ended").success());
+        let found = std::fs::read_to_string(folder.path().join(format!("found{rank}"))).expect("there");
+        let (first, later) = found.split_once(" | ").expect("two failures");
+        assert!([first, later].iter().all(|text| text.contains("rank 2 at ") && text.contains("refuses")), "{found}");
+    }
+    drop(all[2].wait());
 }
