@@ -1,7 +1,7 @@
 //! A collective under way at one rank: its plan, and the state of each of its messages and sums.
 
-use super::engine::Delegated;
 use super::element::{Element, Reduction, combine, divide, scale};
+use super::engine::Delegated;
 use super::failure::Failure;
 use super::message::{Landing, Signature};
 use super::work::Work;

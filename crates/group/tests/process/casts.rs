@@ -159,7 +159,9 @@ fn local() -> ProcessOptions {
 
 #[test]
 fn calls_of_a_delegate_that_differ_are_named() {
-    for (which, part) in [("bytes", "bytes where this rank"), ("kinds", "calls broadcast"), ("ways", "call all ranks alike")] {
+    for (which, part) in
+        [("bytes", "bytes where this rank"), ("kinds", "calls broadcast"), ("ways", "call all ranks alike")]
+    {
         let errors = with(3, &local(), move |_, group| {
             let mut numbers = vec![0u8; 90_000];
             let odd = group.rank() == 1;

@@ -42,9 +42,8 @@ fn gather(
 ) -> Result<(), GroupError> {
     let own = &outputs[team.rank() as usize];
     let length = own.len();
-    let in_one = outputs.windows(2).all(|pair| {
-        pair[0].buffer == pair[1].buffer && pair[0].bytes.end == pair[1].bytes.start
-    });
+    let in_one =
+        outputs.windows(2).all(|pair| pair[0].buffer == pair[1].buffer && pair[0].bytes.end == pair[1].bytes.start);
     let separate = input.is_none_or(|input| input.buffer != own.buffer);
     if in_one
         && separate

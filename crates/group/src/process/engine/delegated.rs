@@ -112,7 +112,14 @@ impl Delegates {
     }
 
     /// Starts a delegate.
-    fn start(&self, group: u64, kind: Kind, rank: u32, payload: u32, ours: &[SocketAddrV6]) -> Result<Running, GroupError> {
+    fn start(
+        &self,
+        group: u64,
+        kind: Kind,
+        rank: u32,
+        payload: u32,
+        ours: &[SocketAddrV6],
+    ) -> Result<Running, GroupError> {
         let hash = self.hash(group, kind);
         let secret = strandway_udp::Secret::new(hash.as_bytes())?;
         // The ports of the process are taken; its delegate takes others.
@@ -185,8 +192,11 @@ impl Claim {
 
     /// Reads what [`Claim::encode`] has written; the length was checked.
     fn decode(text: &[u8]) -> Claim {
-        let word = |at: usize| text.get(at..at + 8).and_then(|word| word.first_chunk()).map_or(0, |word| u64::from_be_bytes(*word));
-        let ports = text.get(16..).unwrap_or_default().chunks_exact(2).map(|port| u16::from_be_bytes([port[0], port[1]]));
+        let word = |at: usize| {
+            text.get(at..at + 8).and_then(|word| word.first_chunk()).map_or(0, |word| u64::from_be_bytes(*word))
+        };
+        let ports =
+            text.get(16..).unwrap_or_default().chunks_exact(2).map(|port| u16::from_be_bytes([port[0], port[1]]));
         Claim { bytes: word(0), rate: word(8), ports: ports.collect() }
     }
 }
@@ -208,7 +218,12 @@ fn plan_of(kind: Kind, meets: bool, (rank, ranks): (u32, u32), length: usize) ->
 
 impl Engine {
     /// The delegate that performs a call; `None` if messages do.
-    pub(super) fn delegate_for(&self, what: &What, begin: (Element, super::super::Reduction), ranks: u32) -> Option<Kind> {
+    pub(super) fn delegate_for(
+        &self,
+        what: &What,
+        begin: (Element, super::super::Reduction),
+        ranks: u32,
+    ) -> Option<Kind> {
         let What::Call(call) = what else { return None };
         Kind::of(self.plans.algorithm(call, ranks), begin)
     }

@@ -170,16 +170,18 @@ impl Engine {
                 _ => None,
             }
         };
-        task.waits_for_messages().into_iter().find_map(|rank| match rank {
-            // A receive from any rank can be filled as long as one rank is left.
-            u32::MAX => {
-                let others = (0..group.members.len() as u32).filter(|other| *other != group.rank);
-                let all: Option<Vec<Failure>> = others.map(gone).collect();
-                all.and_then(|all| all.into_iter().next())
-            }
-            rank => gone(rank),
-        })
-        .or_else(|| self.find_gone_from_team(task))
+        task.waits_for_messages()
+            .into_iter()
+            .find_map(|rank| match rank {
+                // A receive from any rank can be filled as long as one rank is left.
+                u32::MAX => {
+                    let others = (0..group.members.len() as u32).filter(|other| *other != group.rank);
+                    let all: Option<Vec<Failure>> = others.map(gone).collect();
+                    all.and_then(|all| all.into_iter().next())
+                }
+                rank => gone(rank),
+            })
+            .or_else(|| self.find_gone_from_team(task))
     }
 
     fn begin_send(&mut self, id: u64, to: u32, tag: u32, at: &BufferRange) -> Outcome {
