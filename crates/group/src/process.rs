@@ -62,6 +62,7 @@ pub use strandway_collective::plan::{Algorithms, BufferRange, CollectiveCall, Di
 pub use tune::{Candidate, tune};
 pub use work::Work;
 
+use crate::aggregation::NetworkOptions;
 use crate::error::GroupError;
 use commands::Command;
 pub use commands::Waiting;
@@ -129,6 +130,8 @@ pub struct ProcessOptions {
     /// The number of the multicast team, for switches that copy only for teams that they know. Default: none; then each
     /// group has a number of its own.
     pub team: Option<u16>,
+    /// The switch that adds, at this rank. Default: none.
+    pub switch: Option<NetworkOptions>,
 }
 
 /// Least [`ProcessOptions::credit`]: ours, room for a few short messages.
@@ -152,6 +155,7 @@ impl ProcessOptions {
             credit: 4 << 20,
             linger: Duration::from_secs(30),
             team: None,
+            switch: None,
         }
     }
 

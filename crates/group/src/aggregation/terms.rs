@@ -49,6 +49,8 @@ pub struct Terms {
     pub ports: u32,
     /// A round trip between a worker and its switch.
     pub rtt: Span,
+    /// Only the owner of a key gets its sum; key by key, the workers are owners in turn.
+    pub scatter: bool,
 }
 
 impl Terms {
@@ -62,6 +64,7 @@ impl Terms {
             slots: welcome.slots,
             ports: welcome.ports.len() as u32,
             rtt: Span::from_us(welcome.rtt.into()),
+            scatter: welcome.scatter,
         }
     }
 
@@ -108,7 +111,7 @@ impl Terms {
             window: self.window,
             slots: self.slots,
             index: Index::List,
-            sharing: Sharing::All,
+            sharing: if self.scatter { Sharing::Scatter { per_share: 1, chains: 1 } } else { Sharing::All },
             first: FIRST,
             rtt: self.rtt * hops,
         };
@@ -197,7 +200,7 @@ mod tests {
     fn a_layout_is_a_job_with_these_racks_or_says_what_is_too_many() {
         let of = |racks: Vec<u8>, top| {
             let layout = Layout { racks, top };
-            Terms { number: 1, layout, elements: 64, window: 8, slots: 16, ports: 2, rtt: RTT }.job()
+            Terms { number: 1, layout, elements: 64, window: 8, slots: 16, ports: 2, rtt: RTT, scatter: false }.job()
         };
         let job = of(vec![0, 1, 1, 0, 2], 3).expect("a job");
         assert_eq!([0, 1, 2, 3, 4].map(|worker| job.place(worker)), [(0, 0), (1, 0), (1, 1), (0, 1), (2, 0)]);

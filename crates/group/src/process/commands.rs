@@ -1,5 +1,6 @@
 //! Requests of callers to the engine of a process, and the list in which they wait.
 
+use super::delegate::Ended;
 use super::element::{Element, Reduction};
 use super::failure::Failure;
 use super::memory::Buffer;
@@ -45,7 +46,7 @@ pub(super) enum Command {
     /// A delegate has given back the memory of a task.
     Delegated {
         task: u64,
-        outcome: Result<(), GroupError>,
+        outcome: Result<Ended, GroupError>,
     },
     Abort {
         group: u64,

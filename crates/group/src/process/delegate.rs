@@ -3,12 +3,17 @@
 //! The engine hands a call to a delegate as an [`Order`], and lends it the caller's memory. The delegate performs its
 //! orders one after another. Memory is given back before the engine, or the caller, hears of the end.
 
+mod in_network;
 mod multicast;
+mod settings;
+
+pub(super) use settings::switch_from;
 
 use super::element::{Element, Reduction};
 use super::failure::Failure;
 use super::memory::{Buffer, Bytes};
 use super::work::Work;
+use crate::aggregation::NetworkOptions;
 use crate::error::GroupError;
 use crate::team::{Options, Team};
 use std::any::Any;
@@ -24,13 +29,15 @@ use strandway_udp::{Node, Waker};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Multicast = 0,
+    InNetwork = 1,
 }
 
 impl Kind {
     /// The delegate that performs a call of this algorithm on such numbers; `None` if messages do.
-    pub(super) fn of(algorithm: PlanAlgorithm, _numbers: (Element, Reduction)) -> Option<Kind> {
+    pub(super) fn of(algorithm: PlanAlgorithm, (element, reduction): (Element, Reduction)) -> Option<Kind> {
         match algorithm {
             PlanAlgorithm::Multicast => Some(Kind::Multicast),
+            PlanAlgorithm::InNetwork if in_network::adds(element, reduction) => Some(Kind::InNetwork),
             _ => None,
         }
     }
@@ -38,6 +45,7 @@ impl Kind {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Kind::Multicast => PlanAlgorithm::Multicast.name(),
+            Kind::InNetwork => PlanAlgorithm::InNetwork.name(),
         }
     }
 
@@ -45,6 +53,7 @@ impl Kind {
     pub(super) const fn short_name(self) -> &'static str {
         match self {
             Kind::Multicast => "cast",
+            Kind::InNetwork => "sum",
         }
     }
 }
@@ -78,6 +87,11 @@ impl Lent {
                 None
             }
         }
+    }
+
+    /// The buffers, and their owners.
+    pub(super) fn into_parts(self) -> (Vec<Bytes>, Vec<Box<dyn Any + Send>>) {
+        (self.buffers, self.owners)
     }
 
     fn bytes(&self, buffer: usize) -> &[u8] {
@@ -144,35 +158,66 @@ impl Order {
     }
 }
 
+/// How a delegate has performed a call.
+pub(super) enum Performed {
+    /// The result is in its place.
+    Done,
+    /// The memory is unchanged: the ranks shall send messages instead.
+    ByMessages,
+}
+
+/// The end of a call at a delegate.
+pub(super) enum Ended {
+    /// The result is in its place.
+    Done,
+    /// The memory is unchanged: the ranks send messages instead.
+    ByMessages(CollectiveCall, Lent),
+}
+
 /// A call for a delegate. However it goes away, its memory is given back first, and the engine hears how it ended.
 pub(super) struct Job {
     pub(super) order: Arc<Order>,
     /// The engine's task.
     pub(super) task: u64,
-    pub(super) call: CollectiveCall,
-    pub(super) lent: Option<Lent>,
+    pub(super) numbers: (Element, Reduction),
+    work: Option<(CollectiveCall, Lent)>,
     /// How it has ended.
-    outcome: Option<Result<(), GroupError>>,
+    outcome: Option<Result<Performed, GroupError>>,
 }
 
 impl Job {
-    pub(super) fn new(order: Arc<Order>, task: u64, call: CollectiveCall, lent: Lent) -> Job {
-        Job { order, task, call, lent: Some(lent), outcome: None }
+    pub(super) fn new(
+        order: Arc<Order>,
+        task: u64,
+        numbers: (Element, Reduction),
+        call: CollectiveCall,
+        lent: Lent,
+    ) -> Job {
+        Job { order, task, numbers, work: Some((call, lent)), outcome: None }
     }
 
     /// Ends the call.
-    fn end(mut self, outcome: Result<(), GroupError>) {
+    fn end(mut self, outcome: Result<Performed, GroupError>) {
         self.outcome = Some(outcome);
     }
 }
 
 impl Drop for Job {
     fn drop(&mut self) {
-        drop(self.lent.take());
-        self.order.give_back();
         let unused = || Err(GroupError::Config("an earlier call of the group has failed".into()));
+        let (work, outcome) = (self.work.take(), self.outcome.take().unwrap_or_else(unused));
+        let ended = match (outcome, work) {
+            (Ok(Performed::ByMessages), Some((call, lent))) if !self.order.is_stopped() => {
+                Ok(Ended::ByMessages(call, lent))
+            }
+            (outcome, work) => {
+                drop(work);
+                outcome.map(|_| Ended::Done)
+            }
+        };
+        self.order.give_back();
         // The engine hears of it in any case: the thread that drives it may wait for this work.
-        self.order.work.note_delegated(self.task, self.outcome.take().unwrap_or_else(unused));
+        self.order.work.note_delegated(self.task, ended);
     }
 }
 
@@ -193,6 +238,9 @@ pub(super) struct Meeting {
 pub(super) struct Delegate {
     pub(super) node: Node,
     pub(super) rank: u32,
+    pub(super) kind: Kind,
+    /// The switch of this rank, if it has one.
+    pub(super) switch: Option<NetworkOptions>,
     pub(super) meeting: Receiver<Meeting>,
     pub(super) requests: Receiver<Request>,
     /// The engine has ended, or has given the team up.
@@ -203,7 +251,7 @@ impl Delegate {
     /// Forms the team and performs requests. Returns when the group has ended or a call has failed: after that the team
     /// cannot be used any more.
     pub(super) fn run(self) {
-        let Delegate { node, rank, meeting, requests, ends } = self;
+        let Delegate { node, rank, kind, switch, meeting, requests, ends } = self;
         let Ok(Meeting { members, options }) = meeting.recv() else { return };
         let Ok(Request::Perform(first)) = requests.recv() else { return };
         let ends = || ends.load(Ordering::Acquire);
@@ -212,10 +260,15 @@ impl Delegate {
             Team::form(node, rank, members, options, &|| ends() || order.is_stopped())
         };
         let mut performer = match formed {
-            Ok(team) => Performer { team, staging: Vec::new() },
+            Ok(team) => {
+                let switch = (kind == Kind::InNetwork).then(|| in_network::BySwitch::new(switch));
+                Performer { team, staging: Vec::new(), switch }
+            }
             Err(error) => return first.end(Err(error)),
         };
-        performer.note_planes();
+        if kind == Kind::Multicast {
+            performer.note_planes();
+        }
         if !performer.perform(first, &ends) {
             return;
         }
@@ -248,16 +301,24 @@ struct Performer {
     team: Team,
     /// Memory for buffers that are not in one piece.
     staging: Vec<u8>,
+    /// `None` for multicast.
+    switch: Option<in_network::BySwitch>,
 }
 
 impl Performer {
     /// Performs a call; false if it failed.
     fn perform(&mut self, mut job: Job, ends: &impl Fn() -> bool) -> bool {
-        let Some(mut lent) = job.lent.take() else { return true };
+        let Some((call, mut lent)) = job.work.take() else { return true };
         let order = Arc::clone(&job.order);
         let stop = || ends() || order.is_stopped();
-        let outcome = multicast::perform(&mut self.team, &mut self.staging, &job.call, &mut lent, &stop);
-        job.lent = Some(lent);
+        let outcome = match &mut self.switch {
+            Some(switch) => switch.perform(&mut self.team, &call, job.numbers, &mut lent, &stop),
+            None => {
+                let done = multicast::perform(&mut self.team, &mut self.staging, &call, &mut lent, &stop);
+                done.map(|()| Performed::Done)
+            }
+        };
+        job.work = Some((call, lent));
         let ended = outcome.is_ok();
         job.end(outcome);
         ended

@@ -6,6 +6,7 @@
 //! likely to come soon.
 
 use super::commands::{Command, Commands};
+use super::delegate::Ended;
 use super::engine::Engine;
 use super::failure::Failure;
 use super::work::{Progress, Work};
@@ -139,7 +140,7 @@ impl ProgressEngine {
 }
 
 impl Progress for ProgressEngine {
-    fn note_delegated(&self, task: u64, outcome: Result<(), GroupError>) {
+    fn note_delegated(&self, task: u64, outcome: Result<Ended, GroupError>) {
         self.submit(Command::Delegated { task, outcome });
     }
 

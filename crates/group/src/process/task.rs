@@ -114,36 +114,49 @@ pub(super) struct Task {
 }
 
 impl Task {
-    pub(super) fn new(node: &mut Node, pool: &mut Pool, mut call: Call) -> Result<Task, Error> {
-        let RankPlan { sends, receives, sums, scratch, .. } = &call.plan;
-        call.regions.extend(scratch.iter().map(|length| node.register(vec![0; *length])));
+    pub(super) fn new(node: &mut Node, pool: &mut Pool, call: Call) -> Result<Task, Error> {
         let mut task = Task {
             began: Instant::now(),
-            sent: vec![Stage::Waiting; sends.len()],
-            received: vec![Stage::Waiting; receives.len()],
-            sums: sums.iter().map(|_| Summing { came: HashMap::new(), next: 0, before: None }).collect(),
-            added: vec![false; sums.len()],
+            sent: Vec::new(),
+            received: Vec::new(),
+            sums: Vec::new(),
+            added: Vec::new(),
             first_sum: 0,
             first_send: 0,
             first_receive: 0,
             opened: HashMap::new(),
-            left: sends.len() + receives.len() + sums.len(),
+            left: 0,
             source: None,
             asked: None,
             offer: None,
-            posted: vec![false; sends.len()],
+            posted: Vec::new(),
             kept: HashMap::new(),
             held: BTreeMap::new(),
             uses: 0,
             delegated: None,
             call,
         };
-        task.prepare(node)?;
-        for sum in 0..task.added.len() {
-            // Rank 0 begins with its own numbers.
-            task.add(node, pool, sum)?;
-        }
+        task.restart(node, pool)?;
         Ok(task)
+    }
+
+    /// Begins the plan of its call; another plan that it had is over.
+    pub(super) fn restart(&mut self, node: &mut Node, pool: &mut Pool) -> Result<(), Error> {
+        let RankPlan { sends, receives, sums, scratch, .. } = &self.call.plan;
+        self.call.regions.extend(scratch.iter().map(|length| node.register(vec![0; *length])));
+        self.sent = vec![Stage::Waiting; sends.len()];
+        self.received = vec![Stage::Waiting; receives.len()];
+        self.sums = sums.iter().map(|_| Summing { came: HashMap::new(), next: 0, before: None }).collect();
+        self.added = vec![false; sums.len()];
+        (self.first_sum, self.first_send, self.first_receive) = (0, 0, 0);
+        self.left = sends.len() + receives.len() + sums.len();
+        self.posted = vec![false; sends.len()];
+        self.prepare(node)?;
+        for sum in 0..self.added.len() {
+            // Rank 0 begins with its own numbers.
+            self.add(node, pool, sum)?;
+        }
+        Ok(())
     }
 
     /// Scales the numbers that this rank contributes, and copies those that stay at this rank.

@@ -1,5 +1,6 @@
 //! The handle of a collective: whether the collective has ended, and with which result.
 
+use super::delegate::Ended;
 use super::failure::Failure;
 use super::recording::RecordedCall;
 use crate::error::GroupError;
@@ -15,7 +16,7 @@ pub(super) trait Progress: Send + Sync {
     fn drive(&self, work: &Work, until: Option<Instant>);
 
     /// A delegate has given back the memory of a task.
-    fn note_delegated(&self, task: u64, outcome: Result<(), GroupError>);
+    fn note_delegated(&self, task: u64, outcome: Result<Ended, GroupError>);
 }
 
 /// A collective under way, or ended. A clone is the same one.
@@ -83,7 +84,7 @@ impl Work {
     }
 
     /// A delegate has given back the memory of a task of this work.
-    pub(super) fn note_delegated(&self, task: u64, outcome: Result<(), GroupError>) {
+    pub(super) fn note_delegated(&self, task: u64, outcome: Result<Ended, GroupError>) {
         self.0.progress.note_delegated(task, outcome);
     }
 

@@ -4,9 +4,10 @@
 //! The first such call of a group makes the delegate. Its plan sends each rank the ports of the delegate's node. Later
 //! calls send a short message to the next rank: if each rank agrees with the one before it, all agree.
 
-use super::super::delegate::{Delegate, Job, Kind, Lent, Meeting, Order, Request};
+use super::super::delegate::{Delegate, Ended, Job, Kind, Lent, Meeting, Order, Request};
 use super::super::element::Element;
 use super::super::failure::Failure;
+use super::super::memory::Bytes;
 use super::super::message::Signature;
 use super::super::task::{Call, Stage, Task};
 use super::super::{PATIENCE, ProcessOptions};
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
-use strandway_collective::plan::{BufferRange, PlannedReceive, PlannedSend, RankPlan, Target};
+use strandway_collective::plan::{BufferRange, CollectiveCall, PlannedReceive, PlannedSend, RankPlan, Target};
 use strandway_proto::units::Rate;
 use strandway_udp::address::kept;
 use strandway_udp::{Config, Node, Waker, interfaces};
@@ -41,12 +42,19 @@ pub(in super::super) struct Delegated {
     compared: usize,
     /// The delegate has performed it.
     performed: bool,
+    /// The delegate could not perform it: messages will, as soon as those of the delegate's plan have left and come.
+    returned: Option<Box<(CollectiveCall, Lent)>>,
 }
 
 impl Delegated {
     /// Does the delegate still work on it?
     pub(in super::super) fn is_pending(&self) -> bool {
-        !self.performed
+        !self.performed && self.returned.is_none()
+    }
+
+    /// May messages with this tag be for the plan that takes the delegate's place? Another rank may be ahead.
+    pub(in super::super) fn defers(&self, tag: u32) -> bool {
+        self.kind == Kind::InNetwork && tag & !(MEETING | 0xff) != TAG
     }
 }
 
@@ -131,7 +139,9 @@ impl Delegates {
         let waker = node.waker()?;
         let ((requests, requested), (meeting, met)) = (channel(), channel());
         let ends = Arc::new(AtomicBool::new(false));
-        let delegate = Delegate { node, rank, meeting: met, requests: requested, ends: Arc::clone(&ends) };
+        let switch = self.options.switch.clone();
+        let delegate =
+            Delegate { node, rank, kind, switch, meeting: met, requests: requested, ends: Arc::clone(&ends) };
         let thread = std::thread::Builder::new().name(format!("strandway-{}", kind.short_name()));
         let thread = thread
             .spawn(move || delegate.run())
@@ -268,11 +278,17 @@ impl Engine {
             regions: Vec::new(),
             owners: Vec::new(),
         };
-        running.request(Request::Perform(Job::new(Arc::clone(&order), id, call, Lent::new(buffers))));
+        running.request(Request::Perform(Job::new(
+            Arc::clone(&order),
+            id,
+            (element, reduction),
+            call,
+            Lent::new(buffers),
+        )));
         let mut task = Task::new(&mut self.node, &mut self.pool, asked)?;
         self.node.memory_mut(task.call.regions[0])?.copy_from_slice(&claim);
         task.left += 1;
-        task.delegated = Some(Delegated { order, kind, bytes, meets, compared: 0, performed: false });
+        task.delegated = Some(Delegated { order, kind, bytes, meets, compared: 0, performed: false, returned: None });
         self.add_task(id, task)
     }
 
@@ -281,6 +297,12 @@ impl Engine {
     pub(super) fn advance_delegated(&mut self, id: u64) -> Outcome {
         let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
         let Some(delegated) = &mut task.delegated else { return Ok(()) };
+        if task.left == 1
+            && let Some(returned) = delegated.returned.take()
+        {
+            let (call, lent) = *returned;
+            return self.restart(id, &call, lent);
+        }
         let came = task.received.iter().filter(|stage| **stage == Stage::Done).count();
         if came == std::mem::replace(&mut delegated.compared, came) {
             return Ok(());
@@ -325,13 +347,18 @@ impl Engine {
     }
 
     /// A delegate has given back the memory of a task.
-    pub(super) fn handle_delegated(&mut self, id: u64, outcome: Result<(), GroupError>) -> Outcome {
+    pub(super) fn handle_delegated(&mut self, id: u64, outcome: Result<Ended, GroupError>) -> Outcome {
         let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
         match outcome {
-            Ok(()) => {
+            Ok(ended) => {
                 if let Some(delegated) = &mut task.delegated {
-                    delegated.performed = true;
-                    task.left -= 1;
+                    match ended {
+                        Ended::Done => {
+                            delegated.performed = true;
+                            task.left -= 1;
+                        }
+                        Ended::ByMessages(call, lent) => delegated.returned = Some(Box::new((call, lent))),
+                    }
                 }
                 self.progress(id)
             }
@@ -340,6 +367,27 @@ impl Engine {
                 self.fail(id, &failure)
             }
         }
+    }
+
+    /// Lets messages perform a call that a delegate could not perform.
+    fn restart(&mut self, id: u64, call: &CollectiveCall, lent: Lent) -> Outcome {
+        let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
+        for region in std::mem::take(&mut task.call.regions) {
+            self.node.deregister(region)?;
+        }
+        let (buffers, owners) = lent.into_parts();
+        let buffers = buffers.into_iter().map(|bytes| match bytes {
+            Bytes::Read(bytes) => self.node.show(bytes),
+            Bytes::Write(bytes) => self.node.register_static(bytes),
+        });
+        let Call { rank, ranks, element, .. } = task.call;
+        (task.call.regions, task.call.owners) = (buffers.collect(), owners);
+        // The rules choose the delegate, for which the maker has the direct plan.
+        task.call.plan = self.plans.plan(call, (rank, ranks), element.bytes(), task.call.regions.len());
+        task.delegated = None;
+        task.restart(&mut self.node, &mut self.pool)?;
+        let key = (task.call.group, task.call.number.unwrap_or_default());
+        self.start_messages(id, key)
     }
 
     fn failure_of(&self, id: u64, error: &GroupError) -> Failure {
@@ -358,8 +406,9 @@ impl Engine {
 
     /// A call has failed that a delegate performs: the delegate cannot be used any more. The next such call makes
     /// another one.
-    pub(super) fn give_up_delegate(&mut self, task: &Task, failure: &Failure) {
-        let Some(delegated) = &task.delegated else { return };
+    pub(super) fn give_up_delegate(&mut self, task: &mut Task, failure: &Failure) {
+        let Some(delegated) = &mut task.delegated else { return };
+        delegated.returned = None;
         delegated.order.stop(failure);
         let one = self.groups.get_mut(&task.call.group);
         if let Some(mut running) = one.and_then(|one| one.delegates.remove(&delegated.kind)) {

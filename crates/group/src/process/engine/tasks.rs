@@ -108,9 +108,20 @@ impl Engine {
     pub(super) fn add_task(&mut self, id: u64, task: Task) -> Outcome {
         let key = (task.call.group, task.call.number.unwrap_or_default());
         self.insert_task(id, task);
+        self.start_messages(id, key)
+    }
+
+    /// Lets the messages of a collective call leave, and takes those that have come.
+    pub(super) fn start_messages(&mut self, id: u64, key: (u64, u64)) -> Outcome {
         // This rank's blocks leave before anything is added to them in place.
         self.let_sends_leave(id)?;
-        for (peer, early) in self.take_early(key)? {
+        let early = self.early.remove(&key).unwrap_or_default();
+        let (later, early): (Vec<_>, Vec<_>) = early.into_iter().partition(|(_, one)| self.is_deferred(id, one));
+        if !later.is_empty() {
+            self.early.insert(key, later);
+        }
+        self.note_taken(&early)?;
+        for (peer, early) in early {
             self.handle_early(id, peer, early)?;
         }
         self.progress_unless_gone(id)
@@ -129,13 +140,18 @@ impl Engine {
             return Ok(Vec::new());
         }
         let early = self.early.remove(&key).unwrap_or_default();
-        for (peer, early) in &early {
+        self.note_taken(&early)?;
+        Ok(early)
+    }
+
+    fn note_taken(&mut self, early: &[(usize, Early)]) -> Outcome {
+        for (peer, early) in early {
             self.peers[*peer].early -= early.bytes();
             if let Early::Bytes(_, _, bytes) = early {
                 self.give_back(*peer, bytes.len())?;
             }
         }
-        Ok(early)
+        Ok(())
     }
 
     /// A call was refused at this rank: it takes its number, and the other ranks hear the reason.
@@ -560,7 +576,10 @@ impl Engine {
         }
         match task.delegated {
             // The work ends when the delegate has given the memory back.
-            Some(_) => self.give_up_delegate(&task, failure),
+            Some(_) => {
+                drop(self.take_early((task.call.group, task.call.number.unwrap_or_default()))?);
+                self.give_up_delegate(&mut task, failure);
+            }
             None => task.call.work.end(Err(failure.clone())),
         }
         Ok(())
