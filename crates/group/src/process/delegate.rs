@@ -35,9 +35,14 @@ pub(super) enum Kind {
 impl Kind {
     /// The delegate that performs a call of this algorithm on such numbers; `None` if messages do.
     pub(super) fn of(algorithm: PlanAlgorithm, (element, reduction): (Element, Reduction)) -> Option<Kind> {
+        Kind::of_algorithm(algorithm).filter(|kind| *kind == Kind::Multicast || in_network::adds(element, reduction))
+    }
+
+    /// The delegate for this algorithm; `None` if messages perform it.
+    pub(super) const fn of_algorithm(algorithm: PlanAlgorithm) -> Option<Kind> {
         match algorithm {
             PlanAlgorithm::Multicast => Some(Kind::Multicast),
-            PlanAlgorithm::InNetwork if in_network::adds(element, reduction) => Some(Kind::InNetwork),
+            PlanAlgorithm::InNetwork => Some(Kind::InNetwork),
             _ => None,
         }
     }
@@ -243,15 +248,15 @@ pub(super) struct Delegate {
     pub(super) switch: Option<NetworkOptions>,
     pub(super) meeting: Receiver<Meeting>,
     pub(super) requests: Receiver<Request>,
-    /// The engine has ended, or has given the team up.
-    pub(super) ends: Arc<AtomicBool>,
+    /// The engine has ended, or has given the team up; and for the engine: the team works by multicast or the switch.
+    pub(super) shared: (Arc<AtomicBool>, Arc<AtomicBool>),
 }
 
 impl Delegate {
     /// Forms the team and performs requests. Returns when the group has ended or a call has failed: after that the team
     /// cannot be used any more.
     pub(super) fn run(self) {
-        let Delegate { node, rank, kind, switch, meeting, requests, ends } = self;
+        let Delegate { node, rank, kind, switch, meeting, requests, shared: (ends, works) } = self;
         let Ok(Meeting { members, options }) = meeting.recv() else { return };
         let Ok(Request::Perform(first)) = requests.recv() else { return };
         let ends = || ends.load(Ordering::Acquire);
@@ -262,7 +267,7 @@ impl Delegate {
         let mut performer = match formed {
             Ok(team) => {
                 let switch = (kind == Kind::InNetwork).then(|| in_network::BySwitch::new(switch));
-                Performer { team, staging: Vec::new(), switch }
+                Performer { team, staging: Vec::new(), switch, works }
             }
             Err(error) => return first.end(Err(error)),
         };
@@ -303,6 +308,8 @@ struct Performer {
     staging: Vec<u8>,
     /// `None` for multicast.
     switch: Option<in_network::BySwitch>,
+    /// Set while the team works by multicast, or by the switch.
+    works: Arc<AtomicBool>,
 }
 
 impl Performer {
@@ -318,6 +325,11 @@ impl Performer {
                 done.map(|()| Performed::Done)
             }
         };
+        let works = match &outcome {
+            Ok(Performed::Done) => self.switch.is_some() || self.team.multicast_planes() != 0,
+            _ => false,
+        };
+        self.works.store(works, Ordering::Release);
         job.work = Some((call, lent));
         let ended = outcome.is_ok();
         job.end(outcome);

@@ -246,6 +246,7 @@ impl Engine {
                 drop(answer.send(outcome));
             }
             Command::Report(answer) => drop(answer.send(self.report())),
+            Command::Team { group, kind, answer } => drop(answer.send(self.uses_team(group, kind))),
             Command::Delegated { task, outcome } => self.handle_delegated(task, outcome)?,
             Command::Abort { group } => {
                 if let Some(one) = self.groups.get_mut(&group) {

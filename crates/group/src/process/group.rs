@@ -2,6 +2,7 @@
 
 use super::Process;
 use super::commands::{Begin, Command, Waiting, What};
+use super::delegate::Kind;
 use super::element::{Element, Reduction};
 use super::failure::Failure;
 use super::memory::Buffer;
@@ -10,7 +11,7 @@ use super::recording::Called;
 use super::work::Work;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use strandway_collective::plan::{BufferRange, CollectiveCall};
+use strandway_collective::plan::{BufferRange, CollectiveCall, PlanAlgorithm};
 
 /// The options of a group. Ranks need not agree on them.
 #[derive(Clone, Copy, Debug)]
@@ -206,6 +207,14 @@ impl Group {
     /// The operations under way in all groups of the process, the oldest first; empty if the process has ended.
     pub fn waiting(&self) -> Vec<Waiting> {
         self.process.waiting()
+    }
+
+    /// Has the last call of this algorithm gone by multicast, or by the switch, and not by what takes its place?
+    pub(super) fn uses_team(&self, algorithm: PlanAlgorithm) -> bool {
+        let Some(kind) = Kind::of_algorithm(algorithm) else { return true };
+        let (answer, answered) = std::sync::mpsc::channel();
+        self.process.submit(Command::Team { group: self.id, kind, answer });
+        answered.recv_timeout(Duration::from_secs(10)).unwrap_or(false)
     }
 
     /// Begins to send a buffer to a rank, to a receive with the same tag.

@@ -65,6 +65,8 @@ pub(super) struct Running {
     /// By plane: the port of its node.
     ports: Vec<u16>,
     ends: Arc<AtomicBool>,
+    /// Multicast passes, or the switch has added in the last call.
+    works: Arc<AtomicBool>,
     waker: Waker,
     thread: Option<JoinHandle<()>>,
 }
@@ -138,15 +140,15 @@ impl Delegates {
         let ports = node.addresses()?.into_iter().map(|address| kept(address).port()).collect();
         let waker = node.waker()?;
         let ((requests, requested), (meeting, met)) = (channel(), channel());
-        let ends = Arc::new(AtomicBool::new(false));
+        let (ends, works) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let switch = self.options.switch.clone();
-        let delegate =
-            Delegate { node, rank, kind, switch, meeting: met, requests: requested, ends: Arc::clone(&ends) };
+        let shared = (Arc::clone(&ends), Arc::clone(&works));
+        let delegate = Delegate { node, rank, kind, switch, meeting: met, requests: requested, shared };
         let thread = std::thread::Builder::new().name(format!("strandway-{}", kind.short_name()));
         let thread = thread
             .spawn(move || delegate.run())
             .map_err(|error| GroupError::Config(format!("no thread for {}: {error}", kind.name())))?;
-        Ok(Running { requests: Some(requests), meeting: Some(meeting), ports, ends, waker, thread: Some(thread) })
+        Ok(Running { requests: Some(requests), meeting: Some(meeting), ports, ends, works, waker, thread: Some(thread) })
     }
 
     /// The rate at which this host receives, as far as it is known.
@@ -415,6 +417,12 @@ impl Engine {
             running.stop();
             self.delegates.leaving.push(running);
         }
+    }
+
+    /// Does a group's delegate of this kind work as it should: by multicast, or by the switch?
+    pub(super) fn uses_team(&self, group: u64, kind: Kind) -> bool {
+        let running = self.groups.get(&group).and_then(|one| one.delegates.get(&kind));
+        running.is_some_and(|running| running.works.load(Ordering::Acquire))
     }
 
     /// A rank that the delegate of a task waits for, and that is gone. A rank that has left in good order has done its
