@@ -161,7 +161,7 @@ impl Delegates {
     }
 
     /// The settings of a team whose slowest rank receives at this rate.
-    fn options(&self, group: u64, kind: Kind, rate: Rate) -> Options {
+    fn options(&self, group: u64, kind: Kind, ranks: u32, rate: Rate) -> Options {
         let number = u64::from_be_bytes(*self.hash(group, kind).as_bytes().first_chunk().expect("32 bytes"));
         let usual = Options::new(rate);
         let (team, port) = match self.options.team {
@@ -176,6 +176,7 @@ impl Delegates {
             patience: PATIENCE,
             rtt: Options::RTT.max(self.options.base_rtt),
             no_multicast: kind != Kind::Multicast,
+            chains: ranks.min(CHAINS),
             ..usual
         }
     }
@@ -183,6 +184,11 @@ impl Delegates {
 
 /// The highest number of a team that fabrics of namespaces can forward.
 const TEAM_MAX: u16 = 65_000;
+
+/// The most ranks that cast at the same time in an all-gather: ours. If all ranks cast at once, each port receives all
+/// the time, and what a port sends leaves room for the sums of a reduce-scatter. Among more ranks, a port that casts
+/// alone for a while receives nothing for less than a sixteenth of the time.
+const CHAINS: u32 = 16;
 
 /// What a rank tells others about a call: the bytes of its buffer and, if the call makes the delegate, the rate in bits
 /// per second at which it receives, and the ports of its node.
@@ -328,7 +334,7 @@ impl Engine {
         }
         let rate = claims.iter().map(|(_, claim)| Rate(claim.rate)).min().unwrap_or(self.delegates.options.rate);
         let rate = rate.min(self.delegates.rate(&self.ours));
-        let options = self.delegates.options(group, kind, rate);
+        let options = self.delegates.options(group, kind, task.call.ranks, rate);
         let Some(one) = self.groups.get_mut(&group) else { return Ok(()) };
         let Some(running) = one.delegates.get_mut(&kind) else { return Ok(()) };
         let with = |addresses: &[SocketAddrV6], ports: &[u16]| -> Vec<SocketAddrV6> {
