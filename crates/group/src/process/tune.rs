@@ -4,8 +4,8 @@ use super::launch::prepare;
 use super::{Failure, Group, GroupOptions, Launch, Prefixed, ProcessOptions, Reduction};
 use crate::error::GroupError;
 use std::time::{Duration, Instant};
-use strandway_collective::plan::{PlanAlgorithm, Tuning};
 use strandway_collective::plan::direct::EAGER;
+use strandway_collective::plan::{PlanAlgorithm, Tuning};
 
 /// One value of one key, and the time that collectives took with it.
 #[derive(Clone, Debug, PartialEq)]

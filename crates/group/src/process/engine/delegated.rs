@@ -148,7 +148,15 @@ impl Delegates {
         let thread = thread
             .spawn(move || delegate.run())
             .map_err(|error| GroupError::Config(format!("no thread for {}: {error}", kind.name())))?;
-        Ok(Running { requests: Some(requests), meeting: Some(meeting), ports, ends, works, waker, thread: Some(thread) })
+        Ok(Running {
+            requests: Some(requests),
+            meeting: Some(meeting),
+            ports,
+            ends,
+            works,
+            waker,
+            thread: Some(thread),
+        })
     }
 
     /// The rate at which this host receives, as far as it is known.
