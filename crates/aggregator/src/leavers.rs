@@ -288,7 +288,8 @@ fn a_parameter_server_takes_no_terms_that_no_switch_offers() {
         (256, 1, 4_097, 64),
         (256, 1, u32::MAX, 64),
         (256, 1, 16, 0),
-        (256, 1, 16, 257),
+        (256, 1, 16, 2_049),
+        (1 << 22, 1, 16, 257),
     ];
     for (slots, ports, window, elements) in unsound {
         assert!(
@@ -296,7 +297,7 @@ fn a_parameter_server_takes_no_terms_that_no_switch_offers() {
             "{slots} slots, {window} fragments, {elements} elements"
         );
     }
-    for (slots, ports, window, elements) in [(1 << 20, 4, 4_096, 256), (2, 1, 1, 1)] {
+    for (slots, ports, window, elements) in [(1 << 20, 4, 4_096, 256), (1 << 19, 1, 4_096, 2_048), (2, 1, 1, 1)] {
         assert!(server.begin(&welcome(slots, ports, window, elements)));
     }
 }

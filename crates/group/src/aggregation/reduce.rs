@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use strandway_collective::{Algorithm, Schedule};
 use strandway_proto::aggregate::Counts;
 use strandway_udp::PlaneCounters;
-use strandway_udp::fragments::LANES_MAX;
+use strandway_udp::fragments::{LANES, LANES_MAX};
 
 /// The number of operations that go by the ring before a lost switch is tried again. The number doubles each time that
 /// the switch is still away, so that the attempts cost less and less. Ours.
@@ -35,7 +35,8 @@ pub struct NetworkOptions {
     pub admission: SocketAddrV6,
     /// The job's key.
     pub key: Vec<u8>,
-    /// Numbers in a fragment, 1 to 256. Default 256.
+    /// Numbers in a fragment, 1 to 2,048, and no more than the switch allows; more than 256 need an MTU above 1,500.
+    /// Default 256.
     pub elements: u16,
     /// The most fragments under way; the switch may allow fewer. Default 0: the number that fills two round trips of 2
     /// ms at the team's rate, 32 to 512. More fragments would only wait in queues and make timers longer.
@@ -66,7 +67,7 @@ impl NetworkOptions {
         NetworkOptions {
             admission,
             key,
-            elements: LANES_MAX,
+            elements: LANES,
             window: 0,
             max_abs: 16.0,
             exponents: false,

@@ -11,7 +11,7 @@ use strandway_proto::HostId;
 use strandway_proto::units::{Bytes, Rate, Span};
 use strandway_switch::who::RACK_MAX;
 use strandway_switch::{Index, Job, JobError, Shape, Sharing};
-use strandway_udp::fragments::{LANES_MAX, OVERHEAD};
+use strandway_udp::fragments::{LANES, LANES_MAX, OVERHEAD};
 use strandway_udp::{Config, Waiting};
 
 /// A round trip, including the time for which either side sleeps: ours, a slice of the scheduler.
@@ -71,7 +71,9 @@ impl Terms {
     /// May a switch offer these terms? They determine the memory of a parameter server.
     pub fn are_sound(&self) -> bool {
         let slots = u64::from(self.slots) * u64::from(self.ports);
-        (1..=u64::from(SLOTS_MAX)).contains(&slots)
+        let memory = slots * u64::from(self.elements) <= u64::from(SLOTS_MAX) * u64::from(LANES);
+        memory
+            && (1..=u64::from(SLOTS_MAX)).contains(&slots)
             && (1..=WINDOW_MAX).contains(&self.window)
             && (1..=LANES_MAX).contains(&self.elements)
     }

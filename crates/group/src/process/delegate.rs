@@ -18,7 +18,7 @@ use crate::error::GroupError;
 use crate::team::{Options, Team};
 use std::any::Any;
 use std::net::SocketAddrV6;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -186,6 +186,8 @@ pub(super) struct Job {
     pub(super) task: u64,
     pub(super) numbers: (Element, Reduction),
     work: Option<(CollectiveCall, Lent)>,
+    /// Counts the sums by switches of the process, if this is one.
+    counted: Option<Arc<AtomicUsize>>,
     /// How it has ended.
     outcome: Option<Result<Performed, GroupError>>,
 }
@@ -197,8 +199,12 @@ impl Job {
         numbers: (Element, Reduction),
         call: CollectiveCall,
         lent: Lent,
+        counted: Option<Arc<AtomicUsize>>,
     ) -> Job {
-        Job { order, task, numbers, work: Some((call, lent)), outcome: None }
+        if let Some(counted) = &counted {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+        Job { order, task, numbers, work: Some((call, lent)), counted, outcome: None }
     }
 
     /// Ends the call.
@@ -210,6 +216,9 @@ impl Job {
 impl Drop for Job {
     fn drop(&mut self) {
         let unused = || Err(GroupError::Config("an earlier call of the group has failed".into()));
+        if let Some(counted) = &self.counted {
+            counted.fetch_sub(1, Ordering::Relaxed);
+        }
         let (work, outcome) = (self.work.take(), self.outcome.take().unwrap_or_else(unused));
         let ended = match (outcome, work) {
             (Ok(Performed::ByMessages), Some((call, lent))) if !self.order.is_stopped() => {
@@ -246,6 +255,8 @@ pub(super) struct Delegate {
     pub(super) kind: Kind,
     /// The switch of this rank, if it has one.
     pub(super) switch: Option<NetworkOptions>,
+    /// The sums by switches of the process that are under way.
+    pub(super) beside: Arc<AtomicUsize>,
     pub(super) meeting: Receiver<Meeting>,
     pub(super) requests: Receiver<Request>,
     /// The engine has ended, or has given the team up; and for the engine: the team works by multicast or the switch.
@@ -256,7 +267,7 @@ impl Delegate {
     /// Forms the team and performs requests. Returns when the group has ended or a call has failed: after that the team
     /// cannot be used any more.
     pub(super) fn run(self) {
-        let Delegate { node, rank, kind, switch, meeting, requests, shared: (ends, works) } = self;
+        let Delegate { node, rank, kind, switch, beside, meeting, requests, shared: (ends, works) } = self;
         let Ok(Meeting { members, options }) = meeting.recv() else { return };
         let Ok(Request::Perform(first)) = requests.recv() else { return };
         let ends = || ends.load(Ordering::Acquire);
@@ -265,7 +276,8 @@ impl Delegate {
             Team::form(node, rank, members, options, &|| ends() || order.is_stopped())
         };
         let mut performer = match formed {
-            Ok(team) => {
+            Ok(mut team) => {
+                team.beside = beside;
                 let switch = (kind == Kind::InNetwork).then(|| in_network::BySwitch::new(switch));
                 Performer { team, staging: Vec::new(), switch, works }
             }

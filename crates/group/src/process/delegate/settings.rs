@@ -3,13 +3,14 @@
 use crate::aggregation::NetworkOptions;
 use crate::error::GroupError;
 use strandway_udp::address::{find, is_loopback};
+use strandway_udp::fragments::LANES_MAX;
 
 /// The usual port of a switch; a job's admission port is its number higher.
 const PORT: u16 = 48_000;
 /// The key of a switch on loopback that was given none.
 const LOOPBACK_KEY: &[u8] = b"strandway on loopback, where anyone may look";
 
-/// Reads `STRANDWAY_SWITCH`, `STRANDWAY_SWITCH_JOB`, `STRANDWAY_SWITCH_KEY` and `STRANDWAY_SWITCH_MAX`.
+/// Reads `STRANDWAY_SWITCH`, `STRANDWAY_SWITCH_JOB`, `STRANDWAY_SWITCH_KEY`, `STRANDWAY_SWITCH_MAX` and `STRANDWAY_SWITCH_LANES`.
 pub(in super::super) fn switch_from(
     get: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<NetworkOptions>, GroupError> {
@@ -37,6 +38,11 @@ pub(in super::super) fn switch_from(
         let wanted = "give the largest size of a number that switches add as an integer";
         let number: Option<f32> = most.parse().ok().filter(|most: &f32| most.is_finite() && *most > 0.0);
         options.max_abs = number.ok_or_else(|| wrong("STRANDWAY_SWITCH_MAX", &most, wanted))?;
+    }
+    if let Some(lanes) = get("STRANDWAY_SWITCH_LANES") {
+        let wanted = "give the numbers of a fragment, 1 to 2048, as `strandway switch --lanes` allows";
+        let number: Option<u16> = lanes.parse().ok().filter(|lanes| (1..=LANES_MAX).contains(lanes));
+        options.elements = number.ok_or_else(|| wrong("STRANDWAY_SWITCH_LANES", &lanes, wanted))?;
     }
     Ok(Some(options))
 }

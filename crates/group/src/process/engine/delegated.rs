@@ -16,7 +16,7 @@ use crate::error::GroupError;
 use crate::team::Options;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use strandway_collective::plan::{BufferRange, CollectiveCall, PlannedReceive, PlannedSend, RankPlan, Target};
@@ -107,12 +107,20 @@ pub(in super::super) struct Delegates {
     options: ProcessOptions,
     config: Config,
     secret: [u8; 32],
+    /// Sums by switches that are under way.
+    sums: Arc<AtomicUsize>,
     leaving: Vec<Running>,
 }
 
 impl Delegates {
     pub(in super::super) fn new(options: &ProcessOptions, config: &Config, secret: [u8; 32]) -> Delegates {
-        Delegates { options: options.clone(), config: config.clone(), secret, leaving: Vec::new() }
+        Delegates {
+            options: options.clone(),
+            config: config.clone(),
+            secret,
+            sums: Arc::default(),
+            leaving: Vec::new(),
+        }
     }
 
     fn hash(&self, group: u64, kind: Kind) -> blake3::Hash {
@@ -143,7 +151,16 @@ impl Delegates {
         let (ends, works) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let switch = self.options.switch.clone();
         let shared = (Arc::clone(&ends), Arc::clone(&works));
-        let delegate = Delegate { node, rank, kind, switch, meeting: met, requests: requested, shared };
+        let delegate = Delegate {
+            node,
+            rank,
+            kind,
+            switch,
+            beside: Arc::clone(&self.sums),
+            meeting: met,
+            requests: requested,
+            shared,
+        };
         let thread = std::thread::Builder::new().name(format!("strandway-{}", kind.short_name()));
         let thread = thread
             .spawn(move || delegate.run())
@@ -294,12 +311,14 @@ impl Engine {
             regions: Vec::new(),
             owners: Vec::new(),
         };
+        let counted = (kind == Kind::InNetwork).then(|| Arc::clone(&self.delegates.sums));
         running.request(Request::Perform(Job::new(
             Arc::clone(&order),
             id,
             (element, reduction),
             call,
             Lent::new(buffers),
+            counted,
         )));
         let mut task = Task::new(&mut self.node, &mut self.pool, asked)?;
         self.node.memory_mut(task.call.regions[0])?.copy_from_slice(&claim);
