@@ -243,7 +243,7 @@ pub(super) enum Request {
 }
 
 /// The ranks of a team, and its settings, once the engine knows them.
-pub(super) struct Meeting {
+pub(super) struct TeamOffer {
     pub(super) members: Vec<Vec<SocketAddrV6>>,
     pub(super) options: Options,
 }
@@ -257,7 +257,7 @@ pub(super) struct Delegate {
     pub(super) switch: Option<NetworkOptions>,
     /// The sums by switches of the process that are under way.
     pub(super) beside: Arc<AtomicUsize>,
-    pub(super) meeting: Receiver<Meeting>,
+    pub(super) offer: Receiver<TeamOffer>,
     pub(super) requests: Receiver<Request>,
     /// The engine has ended, or has given the team up; and for the engine: the team works by multicast or the switch.
     pub(super) shared: (Arc<AtomicBool>, Arc<AtomicBool>),
@@ -267,8 +267,8 @@ impl Delegate {
     /// Forms the team and performs requests. Returns when the group has ended or a call has failed: after that the team
     /// cannot be used any more.
     pub(super) fn run(self) {
-        let Delegate { node, rank, kind, switch, beside, meeting, requests, shared: (ends, works) } = self;
-        let Ok(Meeting { members, options }) = meeting.recv() else { return };
+        let Delegate { node, rank, kind, switch, beside, offer, requests, shared: (ends, works) } = self;
+        let Ok(TeamOffer { members, options }) = offer.recv() else { return };
         let Ok(Request::Perform(first)) = requests.recv() else { return };
         let ends = || ends.load(Ordering::Acquire);
         let formed = {

@@ -5,6 +5,7 @@ mod arriving;
 mod connections;
 mod credit;
 mod delegated;
+mod delegates;
 mod ends;
 mod explore;
 mod local;
@@ -16,7 +17,8 @@ use super::failure::Failure;
 use super::message::{HEAD, Id, Message, PeerMessage, Signature};
 use super::record::Record;
 use super::task::{Pool, Task};
-pub(super) use delegated::{Delegated, Delegates};
+pub(super) use delegated::Delegated;
+pub(super) use delegates::Delegates;
 use explore::Exploration;
 use local::{LocalMap, LocalSet};
 use state::{

@@ -4,32 +4,25 @@
 //! The first such call of a group makes the delegate. Its plan sends each rank the ports of the delegate's node. Later
 //! calls send a short message to the next rank: if each rank agrees with the one before it, all agree.
 
-use super::super::delegate::{Delegate, Ended, Job, Kind, Lent, Meeting, Order, Request};
+use super::super::delegate::{Ended, Job, Kind, Lent, Order, Request, TeamOffer};
 use super::super::element::Element;
 use super::super::failure::Failure;
 use super::super::memory::Bytes;
 use super::super::message::Signature;
 use super::super::task::{Call, Stage, Task};
-use super::super::{PATIENCE, ProcessOptions};
+use super::delegates::Running;
 use super::{Begin, Engine, Outcome, PeerConnection, What};
 use crate::error::GroupError;
-use crate::team::Options;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::atomic::Ordering;
 use strandway_collective::plan::{BufferRange, CollectiveCall, PlannedReceive, PlannedSend, RankPlan, Target};
 use strandway_proto::units::Rate;
-use strandway_udp::address::kept;
-use strandway_udp::{Config, Node, Waker, interfaces};
 
 /// The tags of the messages of such calls, which no plan of messages uses; the number of the kind is added.
 const TAG: u32 = 0x4000_0000;
 /// The messages that make a delegate.
 const MEETING: u32 = 0x100;
-/// Group ports of teams with one number begin at this many places: ours.
-const PORT_PLACES: u64 = 64;
 
 /// A call that a delegate performs, in its task.
 pub(in super::super) struct Delegated {
@@ -57,163 +50,6 @@ impl Delegated {
         self.kind == Kind::InNetwork && tag & !(MEETING | 0xff) != TAG
     }
 }
-
-/// The engine's side of a delegate.
-pub(super) struct Running {
-    requests: Option<Sender<Request>>,
-    meeting: Option<Sender<Meeting>>,
-    /// By plane: the port of its node.
-    ports: Vec<u16>,
-    ends: Arc<AtomicBool>,
-    /// Multicast passes, or the switch has added in the last call.
-    works: Arc<AtomicBool>,
-    waker: Waker,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Running {
-    fn request(&self, request: Request) {
-        // A request that is not taken is dropped, and then the engine hears that it has failed.
-        if let Some(requests) = &self.requests {
-            drop(requests.send(request));
-        }
-        self.waker.wake();
-    }
-
-    /// Gives the team up.
-    fn stop(&mut self) {
-        self.ends.store(true, Ordering::Release);
-        (self.meeting, self.requests) = (None, None);
-        self.waker.wake();
-    }
-
-    fn is_finished(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stop();
-        if let Some(thread) = self.thread.take() {
-            // Its panic was told to those that waited.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// What delegates of a process need, and the delegates whose groups have ended.
-pub(in super::super) struct Delegates {
-    options: ProcessOptions,
-    config: Config,
-    secret: [u8; 32],
-    /// Sums by switches that are under way.
-    sums: Arc<AtomicUsize>,
-    leaving: Vec<Running>,
-}
-
-impl Delegates {
-    pub(in super::super) fn new(options: &ProcessOptions, config: &Config, secret: [u8; 32]) -> Delegates {
-        Delegates {
-            options: options.clone(),
-            config: config.clone(),
-            secret,
-            sums: Arc::default(),
-            leaving: Vec::new(),
-        }
-    }
-
-    fn hash(&self, group: u64, kind: Kind) -> blake3::Hash {
-        let mut hasher = blake3::Hasher::new_derive_key("strandway 2026 team of a process group");
-        hasher.update(&self.secret).update(&group.to_be_bytes()).update(&[kind as u8]);
-        hasher.finalize()
-    }
-
-    /// Starts a delegate.
-    fn start(
-        &self,
-        group: u64,
-        kind: Kind,
-        rank: u32,
-        payload: u32,
-        ours: &[SocketAddrV6],
-    ) -> Result<Running, GroupError> {
-        let hash = self.hash(group, kind);
-        let secret = strandway_udp::Secret::new(hash.as_bytes())?;
-        // The ports of the process are taken; its delegate takes others.
-        let planes = ours.iter().map(|one| SocketAddrV6::new(*one.ip(), 0, 0, one.scope_id())).collect();
-        let options = ProcessOptions { planes, ..self.options.clone() };
-        let config = Config { secret, payload, accept: true, hear_refusals: false, ..self.config.clone() };
-        let mut node: Node = options.bind(&config)?;
-        let ports = node.addresses()?.into_iter().map(|address| kept(address).port()).collect();
-        let waker = node.waker()?;
-        let ((requests, requested), (meeting, met)) = (channel(), channel());
-        let (ends, works) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let switch = self.options.switch.clone();
-        let shared = (Arc::clone(&ends), Arc::clone(&works));
-        let delegate = Delegate {
-            node,
-            rank,
-            kind,
-            switch,
-            beside: Arc::clone(&self.sums),
-            meeting: met,
-            requests: requested,
-            shared,
-        };
-        let thread = std::thread::Builder::new().name(format!("strandway-{}", kind.short_name()));
-        let thread = thread
-            .spawn(move || delegate.run())
-            .map_err(|error| GroupError::Config(format!("no thread for {}: {error}", kind.name())))?;
-        Ok(Running {
-            requests: Some(requests),
-            meeting: Some(meeting),
-            ports,
-            ends,
-            works,
-            waker,
-            thread: Some(thread),
-        })
-    }
-
-    /// The rate at which this host receives, as far as it is known.
-    fn rate(&self, ours: &[SocketAddrV6]) -> Rate {
-        let all = interfaces();
-        let rate = |one: &SocketAddrV6| all.iter().find(|known| known.address == *one.ip())?.rate;
-        let known: Option<u64> = ours.iter().map(|one| rate(one).map(u64::from)).sum();
-        let devices = known.map(|mbps| Rate::from_gbps(1).scaled(mbps as f64 / 1e3));
-        devices.map_or(self.options.rate, |devices| devices.min(self.options.rate))
-    }
-
-    /// The settings of a team whose slowest rank receives at this rate.
-    fn options(&self, group: u64, kind: Kind, ranks: u32, rate: Rate) -> Options {
-        let number = u64::from_be_bytes(*self.hash(group, kind).as_bytes().first_chunk().expect("32 bytes"));
-        let usual = Options::new(rate);
-        let (team, port) = match self.options.team {
-            // Teams with the number of others take other ports.
-            Some(team) => (team, usual.port + Options::PORTS * (number % PORT_PLACES) as u16),
-            None => ((1 + number % u64::from(TEAM_MAX)) as u16, usual.port),
-        };
-        Options {
-            team,
-            port,
-            // The engine finds out which ranks are gone.
-            patience: PATIENCE,
-            rtt: Options::RTT.max(self.options.base_rtt),
-            no_multicast: kind != Kind::Multicast,
-            chains: ranks.min(CHAINS),
-            ..usual
-        }
-    }
-}
-
-/// The highest number of a team that fabrics of namespaces can forward.
-const TEAM_MAX: u16 = 65_000;
-
-/// The most ranks that cast at the same time in an all-gather: ours. If all ranks cast at once, each port receives all
-/// the time, and what a port sends leaves room for the sums of a reduce-scatter. Among more ranks, a port that casts
-/// alone for a while receives nothing for less than a sixteenth of the time.
-const CHAINS: u32 = 16;
 
 /// What a rank tells others about a call: the bytes of its buffer and, if the call makes the delegate, the rate in bits
 /// per second at which it receives, and the ports of its node.
@@ -374,9 +210,9 @@ impl Engine {
                 members[from as usize] = with(&self.peers[peer].record.addresses, &claim.ports);
             }
         }
-        if let Some(meeting) = running.meeting.take() {
+        if let Some(offer) = running.offer.take() {
             // If the delegate has ended, its call has failed.
-            drop(meeting.send(Meeting { members, options }));
+            drop(offer.send(TeamOffer { members, options }));
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use super::super::failure::Failure;
 use super::super::message::{Landing, Signature};
 use super::super::probe::Probe;
 use super::super::record::Record;
-use super::delegated::Running;
+use super::delegates::Running;
 use super::local::LocalMap;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddrV6;
