@@ -127,7 +127,7 @@ fn bytes(elements: u16) -> u64 {
 }
 
 /// The default window of a worker: the fragments that fill two round trips at this rate. Ours.
-pub(super) fn usual_window(rate: Rate, elements: u16) -> u32 {
+pub(crate) fn usual_window(rate: Rate, elements: u16) -> u32 {
     let one = rate.time_for(Bytes(bytes(elements))).0.max(1);
     (2 * RTT.0 / one).clamp(32, 512) as u32
 }

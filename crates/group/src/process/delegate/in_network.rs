@@ -3,12 +3,13 @@
 use super::super::element::{Element, Reduction, divide};
 use super::super::memory::Bytes;
 use super::{Lent, Performed};
-use crate::aggregation::{InNetwork, NetworkOptions, Numbers};
+use crate::aggregation::{InNetwork, NetworkOptions, Numbers, terms};
 use crate::error::GroupError;
 use crate::team::Team;
 use std::borrow::Cow;
 use std::ops::Range;
 use strandway_collective::plan::{BufferRange, CollectiveCall};
+use strandway_proto::Rate;
 
 /// Can a switch add such numbers in this way? Averages are divided afterwards.
 pub(super) const fn adds(element: Element, reduction: Reduction) -> bool {
@@ -46,7 +47,11 @@ impl BySwitch {
         let mut network = match self.network.take() {
             Some(network) => network,
             None => {
-                let options = self.options.as_ref().map(|options| NetworkOptions { scatter, ..options.clone() });
+                let options = self.options.as_ref().map(|options| NetworkOptions {
+                    scatter,
+                    window: window_of(team.options.rate, options.elements),
+                    ..options.clone()
+                });
                 let (network, why) = team.try_switch(options, stop)?;
                 if let Some(why) = why {
                     self.note(team, &why);
@@ -96,6 +101,12 @@ impl BySwitch {
             );
         }
     }
+}
+
+/// The window of a rank: the fragments that fill some slices of the scheduler at this rate. Ours: a program computes
+/// beside its collectives, so its threads wake up late, and its port would idle with the window of `perf collective`.
+fn window_of(rate: Rate, elements: u16) -> u32 {
+    (4 * terms::usual_window(rate, elements)).min(1_024)
 }
 
 /// The numbers of ranges one after another; copied only if they are not so already.
