@@ -103,10 +103,10 @@ impl BySwitch {
     }
 }
 
-/// The window of a rank: the fragments that fill some slices of the scheduler at this rate. Ours: a program computes
+/// The window of a rank: the fragments that fill two slices of the scheduler at this rate. Ours: a program computes
 /// beside its collectives, so its threads wake up late, and its port would idle with the window of `perf collective`.
 fn window_of(rate: Rate, elements: u16) -> u32 {
-    (4 * terms::usual_window(rate, elements)).min(1_024)
+    (2 * terms::usual_window(rate, elements)).min(1_024)
 }
 
 /// The numbers of ranges one after another; copied only if they are not so already.
