@@ -1,6 +1,7 @@
 //! All-gathers and broadcasts of process groups by multicast, on an interface that carries multicast and where none
 //! does.
 
+use super::killed::{Fabric, Folder, ip};
 use super::support::{planes, with};
 use crate::support::{cast_address, in_multicast_namespace, over_ipv4};
 use std::sync::Arc;
@@ -374,4 +375,58 @@ fn a_rank_that_dies_in_the_middle_of_a_call_is_named_by_all_others() {
         assert!([first, later].iter().all(|text| text.contains("rank 2 at ") && text.contains("refuses")), "{found}");
     }
     drop(all[2].wait());
+}
+
+/// The variable that makes a copy of this test program a rank on a host with two planes: `RANK FOLDER`.
+const ON_TWO_PLANES: &str = "STRANDWAY_TEST_CASTS_ON_TWO_PLANES";
+
+/// Not a test by itself: the part of a rank, in a namespace of its own, while a plane dies and comes back.
+#[test]
+fn casting_rank_on_two_planes() {
+    let Ok(text) = std::env::var(ON_TWO_PLANES) else { return };
+    let (rank, folder) = text.split_once(' ').expect("two words");
+    let (rank, folder) = (rank.parse::<u32>().expect("a number"), std::path::PathBuf::from(folder));
+    let planes = (0..2).map(|plane| format!("[fd5a:{plane}::{}]:0", rank + 1).parse().expect("an address")).collect();
+    let options = ProcessOptions { planes, ..multicast(super::support::planes(1).planes[0]) };
+    let mut store = DirectoryStore::new(folder.join("store")).expect("a folder");
+    let process = Process::join(&mut store, rank, &options).expect("joined");
+    let patience = Duration::from_secs(30);
+    let group = Group::form(&process, &mut store, rank, 2, GroupOptions { timeout: patience, patience }).expect("met");
+    for call in 0.. {
+        let (work, area) = start_gather(&group, 400_000, None);
+        assert_eq!(work.wait(), Ok(None), "call {call}");
+        assert!(area.bytes() == gathered(2, 400_000), "call {call}");
+        let mut stops = [i32::from(folder.join("stop").exists())];
+        group.all_reduce(&mut stops, Reduction::Max).expect("agreed");
+        if call == 20 {
+            std::fs::write(folder.join(format!("busy{rank}")), "").expect("written");
+        }
+        if stops[0] == 1 {
+            break;
+        }
+    }
+    drop(group);
+    process.close().expect("all has arrived");
+    std::fs::write(folder.join(format!("over{rank}")), "").expect("written");
+}
+
+#[test]
+fn a_plane_that_dies_in_the_middle_of_calls_disturbs_no_result() {
+    let Some(fabric) = Fabric::new("casts") else {
+        eprintln!("skipped: no network namespaces can be made here");
+        return;
+    };
+    let folder = Folder::new("casts");
+    let mut all = [0, 1].map(|rank| {
+        let text = format!("{rank} {}", folder.0.display());
+        fabric.run(rank, "process::casts::casting_rank_on_two_planes", (ON_TWO_PLANES, &text))
+    });
+    ["busy0", "busy1"].iter().for_each(|name| folder.wait_for(name, Duration::from_secs(60)));
+    for state in ["down", "up", "down"] {
+        assert!(ip(&format!("-n {} link set p1 {state}", fabric.0[1])));
+        thread::sleep(Duration::from_millis(700));
+    }
+    std::fs::write(folder.0.join("stop"), "").expect("written");
+    ["over0", "over1"].iter().for_each(|name| folder.wait_for(name, Duration::from_secs(40)));
+    all.iter_mut().for_each(|rank| assert!(rank.wait().expect("ended").success()));
 }
