@@ -192,6 +192,7 @@ def run_ranks(rules, options, folder):
             STRANDWAY_ALGORITHM=rules,
             STRANDWAY_SWITCH="fd78::ff",
             STRANDWAY_SWITCH_KEY=f"{folder}/key",
+            STRANDWAY_SWITCH_LANES="1024",
             OMP_NUM_THREADS="1",
         )
         command = ["ip", "netns", "exec", host(rank), sys.executable, __file__, "--rank", str(rank), "--folder", folder]
@@ -243,7 +244,8 @@ def main():
         make_network(options.hosts, options.rate)
         pathlib.Path(folder, "key").write_bytes(os.urandom(32))
         command = ["ip", "netns", "exec", SWITCH, sys.executable, "-m", "strandway", "switch", "--listen", "fd78::ff"]
-        switch = subprocess.Popen([*command, "--job", f"1={folder}/key", "--socket", f"{folder}/socket"], stdout=subprocess.DEVNULL)
+        command += ["--lanes", "1024", "--job", f"1={folder}/key", "--socket", f"{folder}/socket"]
+        switch = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         print("| algorithms | a step | all-gather | sent by a port | received | with a reduce-scatter beside it | bytes, at line rate |")
         print("|---|---|---|---|---|---|---|")
         for name, rules in RUNS.items():

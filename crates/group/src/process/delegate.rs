@@ -176,7 +176,7 @@ pub(super) enum Ended {
     /// The result is in its place.
     Done,
     /// The memory is unchanged: the ranks send messages instead.
-    ByMessages(CollectiveCall, Lent),
+    ByMessages(Box<(CollectiveCall, Lent)>),
 }
 
 /// A call for a delegate. However it goes away, its memory is given back first, and the engine hears how it ended.
@@ -221,8 +221,8 @@ impl Drop for Job {
         }
         let (work, outcome) = (self.work.take(), self.outcome.take().unwrap_or_else(unused));
         let ended = match (outcome, work) {
-            (Ok(Performed::ByMessages), Some((call, lent))) if !self.order.is_stopped() => {
-                Ok(Ended::ByMessages(call, lent))
+            (Ok(Performed::ByMessages), Some(work)) if !self.order.is_stopped() => {
+                Ok(Ended::ByMessages(Box::new(work)))
             }
             (outcome, work) => {
                 drop(work);

@@ -366,10 +366,10 @@ fn a_rank_that_dies_in_the_middle_of_a_call_is_named_by_all_others() {
     wait_for("busy2");
     let killed = Instant::now();
     all[2].kill().expect("killed");
-    for rank in 0..2 {
+    for (rank, one) in all.iter_mut().enumerate().take(2) {
         wait_for(&format!("found{rank}"));
         assert!(killed.elapsed() < Duration::from_secs(6), "{:?}", killed.elapsed());
-        assert!(all[rank].wait().expect("ended").success());
+        assert!(one.wait().expect("ended").success());
         let found = std::fs::read_to_string(folder.path().join(format!("found{rank}"))).expect("there");
         let (first, later) = found.split_once(" | ").expect("two failures");
         assert!([first, later].iter().all(|text| text.contains("rank 2 at ") && text.contains("refuses")), "{found}");

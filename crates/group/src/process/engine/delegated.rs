@@ -228,7 +228,7 @@ impl Engine {
                             delegated.performed = true;
                             task.left -= 1;
                         }
-                        Ended::ByMessages(call, lent) => delegated.returned = Some(Box::new((call, lent))),
+                        Ended::ByMessages(returned) => delegated.returned = Some(returned),
                     }
                 }
                 self.progress(id)
