@@ -260,7 +260,8 @@ def main():
         shutil.rmtree(folder, ignore_errors=True)
     print(f"all-gather by multicast: {times['ring'][0] / times['multicast'][0]:.2f} of the ring's speed")
     together = times["ring"][1] / times["multicast, switch adds"][1]
-    print(f"all-gather by multicast beside sums in the switch: {together:.2f} times as fast as two rings (at most {2 - 2 / options.hosts:.2f})")
+    most = 2 - 2 / options.hosts
+    print(f"all-gather by multicast beside sums in the switch: {together:.2f} times as fast as two rings (at most {most:.2f})")
     for one, other in zip(losses["direct"], losses["multicast"], strict=True):
         print(f"  {one}{'' if one == other else '   DIFFERS: ' + other}")
     if losses["direct"] != losses["multicast"]:

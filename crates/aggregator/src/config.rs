@@ -30,7 +30,8 @@ pub struct SwitchConfig {
     pub system: System,
     /// Slots of all ports together. SwitchML counts both versions of each.
     pub slots: u32,
-    /// The most elements of a fragment, at most 2,048; more than 256 need an MTU above 1,500. Default 256. A slot has 4 bytes for each element.
+    /// The most elements of a fragment, at most 2,048; more than 256 need an MTU above 1,500. Default 256. A slot has 4
+    /// bytes for each element.
     pub elements: u16,
     /// Ports; each has a thread and an equal part of the slots, and keys use them in turn. At most 16.
     pub ports: u16,

@@ -54,11 +54,12 @@ fn float(rank: u32, place: usize) -> f32 {
 /// All-reduces and reduce-scatters of integers and floats of some lengths. Returns the bits of the floats' sums.
 fn check(group: &Group, lengths: &[usize], max_abs: f32) -> Vec<u32> {
     let (rank, ranks) = (group.rank(), group.ranks());
-    // ESA sheet, section 9: the factor is at least 2^31 / (4 x ranks x max_abs), each rank's number is rounded once, by at
-    // most half a step, and so is the sum.
+    // ESA sheet, section 9: the factor is at least 2^31 / (4 x ranks x max_abs). Each rank's number is rounded once, by
+    // at most half a step, and so is the sum.
     let step = 4.0 * ranks as f32 * max_abs / 2f32.powi(31);
-    let near =
-        |sum: f32, right: f64| (f64::from(sum) - right).abs() <= f64::from(step) * f64::from(ranks) + right.abs() / 1e6;
+    let near = |sum: f32, right: f64| {
+        (f64::from(sum) - right).abs() <= f64::from(step) * f64::from(ranks) / 2.0 + right.abs() / 8e6
+    };
     let mut bits = Vec::new();
     for &length in lengths {
         let whole = length * ranks as usize;

@@ -5,7 +5,7 @@
 //! Everything is big-endian. A worker sends once for each session
 //!
 //! ```text
-//! join 1, version 2, worker 2, workers 2, elements 2, window 4, epoch 4, token 16, exponents (1) and scatter (2) 1
+//! join 1, version 2, worker 2, workers 2, elements 2, window 4, epoch 4, token 16, exponents (1), scatter (2) 1
 //! ```
 //!
 //! A rack sends this message with 4 in place of 1, once for each of its workers. The answer is one of

@@ -360,9 +360,9 @@ impl Performer {
     fn note_planes(&self) {
         if self.team.rank() == 0 && self.team.multicast_planes() == 0 && self.team.ranks() > 1 {
             eprintln!(
-                "strandway: multicast does not pass between the {} ranks of this group on any plane; chunks go from rank to rank \
-                 in a chain. Let switches forward it (IGMP or MLD snooping with a querier; `strandway doctor` tests a way), \
-                 name the team that they know (STRANDWAY_TEAM), or take multicast out of STRANDWAY_ALGORITHM",
+                "strandway: multicast does not pass between the {} ranks of this group on any plane; chunks go from \
+                 rank to rank in a chain. Let switches forward it (IGMP or MLD snooping with a querier), name the team \
+                 that they know (STRANDWAY_TEAM), or take multicast out of STRANDWAY_ALGORITHM",
                 self.team.ranks()
             );
         }

@@ -95,8 +95,8 @@ impl BySwitch {
     fn note(&mut self, team: &Team, why: &str) {
         if team.rank() == 0 && !std::mem::replace(&mut self.said, true) {
             eprintln!(
-                "strandway: the switch does not add for this group of {} ranks ({why}); sums go by messages between all \
-                 ranks until it does",
+                "strandway: the switch does not add for this group of {} ranks ({why}); sums go by messages between \
+                 all ranks until it does",
                 team.ranks()
             );
         }

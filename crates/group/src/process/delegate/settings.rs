@@ -10,7 +10,7 @@ const PORT: u16 = 48_000;
 /// The key of a switch on loopback that was given none.
 const LOOPBACK_KEY: &[u8] = b"strandway on loopback, where anyone may look";
 
-/// Reads `STRANDWAY_SWITCH`, `STRANDWAY_SWITCH_JOB`, `STRANDWAY_SWITCH_KEY`, `STRANDWAY_SWITCH_MAX` and `STRANDWAY_SWITCH_LANES`.
+/// Reads `STRANDWAY_SWITCH`, and `_JOB`, `_KEY`, `_MAX` and `_LANES` of it.
 pub(in super::super) fn switch_from(
     get: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<NetworkOptions>, GroupError> {
