@@ -33,10 +33,7 @@ fn ranks<T: Send + 'static>(
                 let process = Process::join(&mut store, rank, &options).expect("a process");
                 let options = GroupOptions { timeout: Duration::from_secs(60), ..GroupOptions::default() };
                 let group = Group::form(&process, &mut store, rank, ranks, options).expect("a group");
-                let done = work(&group);
-                // A rank that drops its process first must not disturb the others.
-                group.barrier().expect("all are done");
-                done
+                work(&group)
             })
         })
         .collect();
@@ -188,4 +185,36 @@ fn a_switch_that_ends_in_the_middle_is_replaced_by_messages() {
     });
     let status = ending.join().expect("no panic");
     assert!(status.ports[0].jobs[&1].2.completed > 0, "it has added at first");
+}
+
+#[test]
+fn a_sum_that_times_out_or_is_called_otherwise_fails_at_all_ranks() {
+    let switch = Running::start(switch(esa(), 1));
+    let admission = switch.admissions[0];
+    ranks(
+        3,
+        |_| by_switch(Some(options(admission, 1))),
+        |group| {
+            check(group, &[2_000], 16.0);
+            if group.rank() == 1 {
+                thread::sleep(Duration::from_millis(900));
+            } else {
+                group.set_timeout(Duration::from_millis(400));
+            }
+            let mut numbers = vec![7i32; 9_000];
+            let failure = group.all_reduce(&mut numbers, Reduction::Sum).expect_err("rank 1 is late").to_string();
+            assert!(failure.contains("timed out after 0.4 s"), "{failure}");
+            assert!(numbers.iter().all(|number| *number == 7), "the memory is unchanged");
+            group.set_timeout(Duration::from_secs(60));
+            group.barrier().expect("the group goes on");
+            check(group, &[2_000, 5_000], 16.0);
+        },
+    );
+    let access = move |_| by_switch(Some(options(admission, 1)));
+    let errors = ranks(3, access, |group| {
+        let mut numbers = vec![1i32; if group.rank() == 2 { 9_000 } else { 8_000 }];
+        group.all_reduce(&mut numbers, Reduction::Sum).expect_err("lengths differ").to_string()
+    });
+    assert!(errors.iter().all(|error| error.contains("call all ranks alike")), "{errors:?}");
+    drop(switch);
 }

@@ -77,7 +77,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use strandway_collective::plan::PlanMaker;
+use strandway_collective::plan::{PlanAlgorithm, PlanMaker};
 use strandway_proto::{Rate, Span};
 use strandway_udp::address::kept;
 use strandway_udp::{Config, Error, Node, Protection, random_secret};
@@ -337,9 +337,13 @@ impl Process {
         self.0.recorder.as_ref()
     }
 
-    /// The name of the algorithm by which a call runs.
-    fn algorithm(&self, call: &CollectiveCall, ranks: u32) -> &'static str {
-        self.0.plans.algorithm(call, ranks).name()
+    /// The name of the algorithm by which a call on such numbers runs.
+    fn algorithm(&self, call: &CollectiveCall, ranks: u32, numbers: (Element, Reduction)) -> &'static str {
+        match self.0.plans.algorithm(call, ranks) {
+            chosen if chosen.is_of_team() && delegate::Kind::of(chosen, numbers).is_none() => PlanAlgorithm::Direct,
+            chosen => chosen,
+        }
+        .name()
     }
 
     /// Its own address on each plane, as it was asked for.

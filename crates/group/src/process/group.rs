@@ -259,7 +259,7 @@ impl Group {
         let recorded = self.process.recorder().map(|recorder| {
             let called = match &what {
                 What::Call(call) => {
-                    let algorithm = self.process.algorithm(call, self.ranks());
+                    let algorithm = self.process.algorithm(call, self.ranks(), (element, reduction));
                     Called::Collective { call, ranks: self.ranks(), algorithm }
                 }
                 What::Send { to, tag, at } => Called::Send { to: *to, tag: *tag, bytes: at.len() },

@@ -281,6 +281,7 @@ impl Engine {
         let Some(delegated) = &mut task.delegated else { return };
         delegated.returned = None;
         delegated.order.stop(failure);
+        self.delegates.leaving.retain(|running| !running.is_finished());
         let one = self.groups.get_mut(&task.call.group);
         if let Some(mut running) = one.and_then(|one| one.delegates.remove(&delegated.kind)) {
             running.stop();
