@@ -149,7 +149,9 @@ impl Engine {
             return Ok(self.sent.is_empty() || now > bye);
         }
         let is_gone = |line: &PeerConnection| matches!(line, PeerConnection::Gone(_));
-        let said = self.sent.is_empty() && self.peers.iter().all(|one| one.backlog.is_empty() || is_gone(&one.line));
+        let said = self.are_teams_left()
+            && self.sent.is_empty()
+            && self.peers.iter().all(|one| one.backlog.is_empty() || is_gone(&one.line));
         if !said && now <= until {
             return Ok(false);
         }
