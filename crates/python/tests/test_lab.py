@@ -299,5 +299,5 @@ def test_smaller_runs_stand_for_a_job_and_can_be_stopped() -> None:
     assert report["approximate"]["divisors"] == [2, 3, 4] and report["approximate"]["rails"] == 8
     error = next(one["error_us"] for one in report["approximate"]["figures"] if one["name"] == "iteration")
     assert abs(report["jobs"][0]["iteration_us"] - whole) <= error + 0.01 * whole
-    with pytest.raises(ValueError, match="run.approximate"):
+    with pytest.raises(ValueError, match=r"run\.approximate"):
         smaller.run(rows=True)
