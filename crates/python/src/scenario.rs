@@ -149,9 +149,8 @@ impl Scenario {
             scenario.inner.keep_rows();
         }
         if scenario.inner.approximate().is_some() {
-            if rows || series || congestion.is_some() {
-                let what =
-                    "run.approximate gives neither rows nor series, and takes no congestion control: leave it out";
+            if rows || congestion.is_some() {
+                let what = "run.approximate keeps no rows, and takes no congestion control: leave it out";
                 return Err(PyValueError::new_err(what));
             }
             return scenario.run_approximately(py, progress.as_ref(), threads, stop.as_ref());
