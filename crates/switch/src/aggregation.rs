@@ -35,6 +35,8 @@ pub struct Settings {
     pub flush_timer: bool,
     /// ATP: servers assign another slot to keys that collided.
     pub readdress: bool,
+    /// Workers halve their windows for results out of order. For ATP.
+    pub halves: bool,
     /// SwitchML: packets also carry exponents, one window ahead.
     pub exponents: bool,
     /// The speed of servers.
@@ -56,6 +58,7 @@ impl Settings {
             timeout: system.timeout(),
             flush_timer: true,
             readdress: true,
+            halves: false,
             exponents: false,
             pace: ServerPace::default(),
             every: Span::ZERO,
@@ -107,7 +110,7 @@ impl Aggregation {
     }
 
     pub(crate) fn worker(&self, plan: &Plan, worker: u16) -> AnyWorker {
-        let Settings { system, window, out_of_order, timeout, exponents, .. } = self.settings;
+        let Settings { system, window, out_of_order, halves, timeout, exponents, .. } = self.settings;
         let Some(recovery) = system.recovery() else {
             let exponents = exponents.then(|| Exponents { per_round: plan.keys(), own: Vec::new() });
             return AnyWorker::SelfClocked(SelfClocked::new(&plan.job, worker, timeout, exponents));
@@ -116,7 +119,7 @@ impl Aggregation {
         AnyWorker::Windowed(Worker::new(
             &plan.job,
             worker,
-            WorkerSettings { recovery, window, out_of_order, timeout, retain },
+            WorkerSettings { recovery, window, out_of_order, halves, timeout, retain },
         ))
     }
 

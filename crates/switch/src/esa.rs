@@ -14,6 +14,9 @@ use strandway_proto::program::{Act, Elements, Fate};
 use strandway_proto::units::{Span, Time};
 use strandway_proto::{HostId, Packet};
 
+/// After this many round trips without a fragment, a slot's holder ages with every refusal. Ours.
+const IDLE_RTTS: u64 = 32;
+
 /// The program of one switch that runs ESA.
 pub type EsaProgram = Pooled<Esa>;
 
@@ -158,8 +161,10 @@ impl ProgramView<'_, Esa> {
 
     /// Lowers the priority of a slot that another fragment wanted.
     fn age(&mut self, now: Time, at: u32) {
+        let idle = self.pool.rtt() * IDLE_RTTS;
         let slot = self.pool.slot_mut(at);
         let halves = match self.discipline.aging {
+            Aging::Idle => now.since(slot.touched) >= idle,
             Aging::Halve => true,
             Aging::HalfPer(rtt) => slot.aged == Time::ZERO || now.since(slot.aged) >= rtt,
             Aging::Off => false,

@@ -13,6 +13,7 @@ pub mod server_host;
 pub mod settings;
 pub mod switchml;
 pub mod system;
+mod times;
 pub mod training;
 pub mod who;
 pub mod window;

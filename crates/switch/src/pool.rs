@@ -105,6 +105,11 @@ impl Hash for Pool {
 }
 
 impl Pool {
+    /// The base round trip.
+    pub(crate) const fn rtt(&self) -> Span {
+        self.rtt
+    }
+
     /// `slots` empty slots. `every` is the interval of the slot occupancy series; zero for none.
     pub(crate) fn new(slots: u32, rtt: Span, every: Span) -> Pool {
         let (counts, held, limits) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());

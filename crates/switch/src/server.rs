@@ -13,6 +13,7 @@ mod tests;
 
 use crate::esa::send_to_owners;
 use crate::job::Job;
+use crate::times::AnswerTime;
 use crate::who::Who;
 use cover::cover;
 use entry::{Entry, Flushing, Part};
@@ -68,6 +69,9 @@ pub struct Server {
     /// No packet has come yet, and the job may be anywhere.
     resumes: bool,
     timers: BTreeSet<(Time, u64)>,
+    /// How long workers take to answer, and the number of questions that each has not answered.
+    answers: AnswerTime,
+    outstanding: Vec<u32>,
     /// ATP: unused slots in random order, and the present list of slots.
     spare: Vec<u32>,
     list: Vec<u32>,
@@ -113,6 +117,8 @@ impl Server {
             reach: u64::MAX,
             resumes: false,
             timers: BTreeSet::new(),
+            answers: AnswerTime::default(),
+            outstanding: vec![0; job.workers().len()],
             spare,
             list,
             acts: VecDeque::new(),
@@ -164,6 +170,7 @@ impl Server {
         self.registers = 0;
         self.watermarks.fill(first);
         self.watermark = first;
+        self.outstanding.fill(0);
     }
 
     /// Forgets the results of keys below `end`, to bound memory. This is safe because workers keep results.
@@ -207,6 +214,7 @@ impl Server {
     fn drop_entry(&mut self, key: u64) {
         if let Some(entry) = self.entries.remove(&key) {
             self.free.extend(entry.registers());
+            self.end_questions(&entry.solicited);
             if let Some(at) = entry.timer {
                 self.timers.remove(&(at, key));
             }
@@ -273,6 +281,9 @@ impl Server {
         self.note_progress(&fragment, key, Some(&who));
         if !self.keeps(key) {
             return;
+        }
+        if fragment.marks.has(Marks::RESEND) {
+            self.note_answer(now, key, fragment.sender);
         }
         let marked = fragment.marks.has(Marks::CONGESTED) || packet.flags.has(Flags::CE);
         let entry = self.entries.entry(key).or_default();
@@ -349,7 +360,9 @@ impl Server {
         if fragment.kind == Kind::Flushed {
             return self.handle_flush_answer(now, key, fragment);
         }
-        self.rearm(now, key);
+        if !known {
+            self.rearm(now, key);
+        }
     }
 
     /// Bounds the number of parts: with more than the number of workers plus four, drops the smallest part of several
@@ -364,21 +377,8 @@ impl Server {
         }
     }
 
-    /// Sets the timer of a key with parts to two round trips.
-    fn rearm(&mut self, now: Time, key: u64) {
-        if self.rules != (Rules::Cover { flush_timer: true }) {
-            return;
-        }
-        let rtt = self.job.shape.rtt;
-        if let Some(entry) = self.entries.get_mut(&key) {
-            entry.patience = rtt * 2;
-            entry.repeats = 0;
-            self.arm(key, now + rtt * 2);
-        }
-    }
-
     /// Completes a key: the chosen parts contain all workers.
-    fn finish(&mut self, _now: Time, key: u64, chosen: &[usize]) {
+    fn finish(&mut self, now: Time, key: u64, chosen: &[usize]) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
         let sum = entry.parts[chosen[0]].register;
         for &part in &chosen[1..] {
@@ -386,17 +386,19 @@ impl Server {
         }
         self.free.extend(entry.parts.drain(..).map(|part| part.register).filter(|&register| register != sum));
         entry.done = Some(sum);
-        self.send_result(key);
+        self.send_result(now, key);
     }
 
     /// Sends a key's result to all workers, and clears the state of its recovery.
-    fn send_result(&mut self, key: u64) {
+    fn send_result(&mut self, now: Time, key: u64) {
         self.disarm(key);
         self.counts.server_completed += 1;
         let Some(entry) = self.entries.get_mut(&key) else { return };
         entry.askers.clear();
         entry.flushing = Flushing::No;
-        let collided = entry.collided;
+        entry.finished = Some(now);
+        let (collided, solicited) = (entry.collided, std::mem::take(&mut entry.solicited));
+        self.end_questions(&solicited);
         let fragment = self.result_of(key);
         let given = if collided { self.readdress(key) } else { None };
         let fragment = Fragment { watermark: given.map_or(fragment.watermark, |slot| slot + 1), ..fragment };
@@ -453,7 +455,11 @@ impl Server {
         }
         let entry = self.entries.entry(key).or_default();
         if entry.done.is_some() {
-            return self.answer(key, worker);
+            // A reminder that left before the result could arrive needs no answer.
+            return match entry.finished.is_some_and(|at| now.since(at) < self.job.shape.rtt) {
+                true => (),
+                false => self.answer(key, worker),
+            };
         }
         entry.slot.get_or_insert(fragment.slot);
         // All workers that lack a result remind the server at about the same time. The answers to a question that was
@@ -471,7 +477,7 @@ impl Server {
     }
 
     /// Handles the copy of a result from a worker.
-    fn handle_copy(&mut self, key: u64, fragment: &Fragment) {
+    fn handle_copy(&mut self, now: Time, key: u64, fragment: &Fragment) {
         let entry = self.entries.entry(key).or_default();
         if entry.done.is_some() {
             return;
@@ -486,7 +492,7 @@ impl Server {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.done = Some(register);
         }
-        self.send_result(key);
+        self.send_result(now, key);
     }
 }
 
@@ -516,14 +522,15 @@ impl Program for Server {
             Kind::Remind => self.answer(key, fragment.sender),
             Kind::FlushMiss => self.handle_flush_answer(now, key, &fragment),
             Kind::ResultCopy if !packet.flags.has(Flags::TRIMMED) && self.keeps(key) => {
-                self.handle_copy(key, &fragment);
+                self.handle_copy(now, key, &fragment);
             }
             Kind::Obsolete => {
                 if self.entries.get(&key).is_some_and(|entry| entry.done.is_none() && !entry.askers.is_empty()) {
                     self.acts.push_back(Act::Fail { job: self.job.shape.number, key });
                 }
             }
-            Kind::ResultCopy | Kind::NotYet => {}
+            Kind::NotYet => self.note_answer(now, key, fragment.sender),
+            Kind::ResultCopy => {}
             _ => return Fate::Forward,
         }
         Fate::Consume

@@ -17,8 +17,11 @@ pub enum ResultPath {
 /// The effect of a refused fragment on the priority of the slot's holder. ESA sheet, section 3.4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aging {
-    /// It is halved.
+    /// It is halved if nothing was added to the slot for 32 round trips, as when a worker is dead. Ours: where every
+    /// refusal counts, keys of equal priority displace each other, and the server completes them.
     #[default]
+    Idle,
+    /// It is halved.
     Halve,
     /// It is halved at most once in this time.
     HalfPer(Span),

@@ -1,8 +1,7 @@
 //! The window of a worker of ESA or ATP: the number of fragments in flight.
 //!
 //! ATP's window (ESA sheet, section 5.1): marks shrink it. Round trips are not used, because they contain the wait for
-//! other workers. Results out of order are not used either, because results of the server take longer than those of a
-//! switch.
+//! other workers. The paper's window also reacts to results out of order, the released code does not: that is an option.
 
 /// The first window in packets: about 60 KB, less than the bandwidth-delay product at 100 Gb/s. ATP.
 pub const START: u32 = 200;
@@ -50,6 +49,13 @@ impl Window {
         if self.heard >= self.size {
             self.heard = 0;
             self.size = (self.size + STEP).min(self.most);
+        }
+    }
+
+    /// Three later results have come before one. The window reacts once for all keys below `next`.
+    pub fn on_reordering(&mut self, key: u64, next: u64) {
+        if key >= self.answered {
+            self.shrink(next);
         }
     }
 

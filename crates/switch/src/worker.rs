@@ -4,7 +4,10 @@
 //! order, which is the same at all workers. A key is sent when it is produced and is within the window above the lowest
 //! key that is not done.
 
+mod recovery;
+
 use crate::job::{Index, Job};
+use crate::times::LeastTime;
 use crate::window::Window;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -14,7 +17,6 @@ use strandway_proto::aggregate::{Counts, Fragment, Kind, Marks, key_of, number_o
 use strandway_proto::packet::{Flags, Header};
 use strandway_proto::program::{Act, Elements, Fate, Program};
 use strandway_proto::queue::take_oldest;
-use strandway_proto::rng::mix64;
 use strandway_proto::units::{Span, Time};
 
 /// How a worker recovers a missing result.
@@ -36,33 +38,27 @@ pub struct WorkerSettings {
     pub window: u32,
     /// A key counts as lost after this many results of later keys; 0: only the timer finds losses. ATP: 3.
     pub out_of_order: u32,
+    /// Such a key halves the window, too. ATP's paper; not its released code.
+    pub halves: bool,
     /// The shortest timer.
     pub timeout: Span,
     /// The number of keys below the lowest one not done whose results are kept: those of two iterations.
     pub retain: u64,
 }
 
-/// The longest timer. Ours.
-const TIMEOUT_MAX: Span = Span::from_ms(64);
-
-/// The largest number of keys that one timeout asks for. Ours.
-const ASKED_MAX: usize = 64;
-
-/// After this many timeouts without any result, further ones are longer by up to their length, at random: workers whose
-/// fragments did not fit into the queue to the server together would otherwise meet there for ever. Ours.
-const HASTY: u32 = 4;
-
 /// The state of a key.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     done: bool,
-    /// It was asked for because later keys were done.
-    hurried: bool,
+    /// How often it was asked for because later keys were done.
+    hurried: u8,
     /// The server has asked for it: it must bypass the switches when it is sent.
     bypass: bool,
     sent: Time,
     /// When it was last sent or asked for.
     acted: Time,
+    /// When the server's question for it was last answered.
+    answered: Option<Time>,
 }
 
 /// One worker.
@@ -84,14 +80,19 @@ pub struct Worker {
     highest: Vec<u64>,
     /// Keys below this one were already checked for losses.
     looked: u64,
+    /// Lost keys that were asked for, and when each is asked for again.
+    lost: BTreeSet<(Time, u64)>,
     /// Keys whose values would overflow as integers, so they travel as floats.
     floats: BTreeSet<u64>,
     /// Pairs of a first key and the priority of fragments from that key on; in order.
     priorities: VecDeque<(u64, u8)>,
-    smoothed: Span,
+    /// The time of a result that does not wait for another worker.
+    path: LeastTime,
     timeout: Span,
     /// The number of timeouts since the last result.
     silent: u32,
+    /// The number of keys that the next timeout asks for.
+    burst: u32,
     wake: Time,
     /// When the oldest key that later keys have passed is old enough to count as lost.
     hurry_at: Time,
@@ -131,11 +132,13 @@ impl Worker {
             slots: job.list().to_vec(),
             highest: vec![first; settings.out_of_order as usize],
             looked: first,
+            lost: BTreeSet::new(),
             floats: BTreeSet::new(),
             priorities: VecDeque::new(),
-            smoothed: job.shape.rtt,
+            path: LeastTime::new(job.shape.rtt, job.shape.window),
             timeout: settings.timeout,
             silent: 0,
+            burst: 1,
             wake: Time::NEVER,
             hurry_at: Time::NEVER,
             quiet: 0,
@@ -149,7 +152,7 @@ impl Worker {
         let bits = move |key: u64| {
             let State { done, hurried, bypass, .. } = *self.of(key);
             let sent = key < self.next;
-            u64::from(sent && done) | u64::from(sent && hurried) << 1 | u64::from(bypass) << 2
+            u64::from(sent && done) | u64::from(sent && hurried > 0) << 1 | u64::from(bypass) << 2
         };
         let states = (self.base..self.base + self.states.len() as u64).map(bits);
         let ends = [self.base, self.next, self.produced, u64::from(self.poll_timeout() == Time::NEVER)];
@@ -272,7 +275,7 @@ impl Worker {
             self.next += 1;
             let state = self.state_mut(key);
             let bypass = state.bypass;
-            *state = State { sent: now, acted: now, ..State::default() };
+            *state = State { sent: now, acted: now, answered: bypass.then_some(now), ..State::default() };
             if !self.job.contributes(self.worker, key) {
                 continue;
             }
@@ -281,33 +284,7 @@ impl Worker {
             self.send(key, marks);
         }
         if self.wake == Time::NEVER && self.base < self.next {
-            self.wake = now + self.timeout;
-        }
-    }
-
-    /// The random part of a timeout, see [`HASTY`]. It depends on the worker and on the number of timeouts.
-    fn delay(&self) -> Span {
-        if self.silent <= HASTY {
-            return Span::ZERO;
-        }
-        let random = mix64(u64::from(self.worker) << 32 | u64::from(self.silent)) >> 54;
-        Span(self.timeout.0 / 1024 * random)
-    }
-
-    /// Reacts to a missing result of a key: reminds the server, or sends the fragment again.
-    fn ask(&mut self, now: Time, key: u64) {
-        self.state_mut(key).acted = now;
-        match self.settings.recovery {
-            Recovery::Resend if self.job.contributes(self.worker, key) => {
-                self.counts.resent += 1;
-                self.send(key, Marks::RESEND);
-            }
-            // In a reduce-scatter the owner of a key has no fragment to send again, also in ATP.
-            Recovery::Remind | Recovery::Resend => {
-                self.counts.reminders += 1;
-                let fragment = self.word(Kind::Remind, key);
-                self.send_to_server(key, fragment, Elements::None);
-            }
+            self.wake = now + self.patience();
         }
     }
 
@@ -334,12 +311,13 @@ impl Worker {
         let state = self.state_mut(key);
         state.done = true;
         // A key that was asked for gives no valid time sample (Karn).
-        if let State { sent, acted, .. } = *state
-            && sent == acted
-        {
-            self.smoothed = Span((self.smoothed.0 * 7 + now.since(sent).0) / 8);
+        let State { sent, acted, .. } = *state;
+        let repaired = sent != acted;
+        if !repaired {
+            self.path.add(now.since(sent));
+            self.burst = 1;
         }
-        self.timeout = self.settings.timeout.max(self.smoothed * 4).min(TIMEOUT_MAX);
+        self.timeout = self.first_timeout();
         self.silent = 0;
         while self.base < self.next && self.of(self.base).done {
             self.base += 1;
@@ -347,7 +325,7 @@ impl Worker {
         while self.priorities.get(1).is_some_and(|next| next.0 <= self.base) {
             self.priorities.pop_front();
         }
-        self.wake = if self.base < self.next { now + self.timeout } else { Time::NEVER };
+        self.wake = if self.base < self.next { now + self.patience_after(repaired) } else { Time::NEVER };
         self.window.on_result(key, marked, self.next);
         self.quiet += 1;
         if self.quiet >= 4 * self.job.shape.window && self.settings.recovery == Recovery::Remind {
@@ -361,60 +339,6 @@ impl Worker {
         }
         self.detect_losses(now);
         self.send_on(now);
-    }
-
-    /// Finds lost keys: enough later keys are done, and the key was sent at least twice the average time ago.
-    fn detect_losses(&mut self, now: Time) {
-        self.hurry_at = Time::NEVER;
-        let Some(&third) = self.highest.last() else { return };
-        self.looked = self.looked.max(self.base);
-        while self.looked < third {
-            let state = *self.of(self.looked);
-            if !state.done && now.since(state.sent) < self.smoothed * 2 {
-                // If the window is full, no further result may come, so a timer must check again.
-                self.hurry_at = state.sent + self.smoothed * 2;
-                return;
-            }
-            if !state.done && !state.hurried {
-                self.state_mut(self.looked).hurried = true;
-                self.ask(now, self.looked);
-            }
-            self.looked += 1;
-        }
-    }
-
-    /// The server asks for this worker's fragment of a key.
-    fn handle_solicit(&mut self, now: Time, fragment: &Fragment) {
-        let Some(key) = key_of(fragment.number, self.base) else { return };
-        let float = fragment.marks.has(Marks::FLOAT);
-        if self.has_result(key) {
-            if key + self.settings.retain < self.base {
-                self.counts.obsolete += 1;
-                let word = self.word(Kind::Obsolete, key);
-                return self.send_to_server(key, word, Elements::None);
-            }
-            if self.job.owner(key).is_none_or(|owner| owner == self.worker) {
-                let word = self.word(Kind::ResultCopy, key);
-                return self.send_to_server(key, word, Elements::Result(key));
-            }
-        } else if key >= self.next {
-            // The key is not sent yet. When it is sent, it will bypass the switches.
-            if key < self.base + u64::from(self.job.shape.window) {
-                self.state_mut(key).bypass = true;
-                if float {
-                    self.floats.insert(key);
-                }
-            }
-            let word = self.word(Kind::NotYet, key);
-            return self.send_to_server(key, word, Elements::None);
-        }
-        if !self.has_result(key) {
-            self.state_mut(key).acted = now;
-        }
-        if self.job.contributes(self.worker, key) {
-            self.counts.resent += 1;
-            self.send(key, Marks::BYPASS.with(Marks::RESEND).with_if(float, Marks::FLOAT));
-        }
     }
 }
 
@@ -435,6 +359,10 @@ impl Program for Worker {
                     && (self.base..self.next).contains(&key)
                 {
                     self.state_mut(key).acted = now;
+                    // The server has the fragment and waits for another worker: nothing was lost.
+                    (self.silent, self.burst) = (0, 1);
+                    self.timeout = self.first_timeout();
+                    self.wake = self.wake.min(now + self.timeout);
                 }
             }
             _ => return Fate::Forward,
@@ -446,27 +374,11 @@ impl Program for Worker {
         if now >= self.hurry_at {
             self.detect_losses(now);
         }
+        self.hurry_again(now);
         if now < self.wake {
             return;
         }
-        let mut asked = 0;
-        for key in self.base..self.next {
-            let state = self.of(key);
-            if !state.done && now.since(state.acted) >= self.timeout && asked < ASKED_MAX {
-                self.ask(now, key);
-                asked += 1;
-            }
-        }
-        if asked > 0 {
-            self.silent = self.silent.saturating_add(1);
-            let most = match self.settings.recovery {
-                Recovery::Remind => TIMEOUT_MAX,
-                // Ours: in the released ATP the timeout does not grow at all.
-                Recovery::Resend => self.settings.timeout * 8,
-            };
-            self.timeout = (self.timeout * 2).min(most);
-        }
-        self.wake = if self.base < self.next { now + self.timeout + self.delay() } else { Time::NEVER };
+        self.ask_silent(now);
     }
 
     fn poll_act(&mut self) -> Option<Act> {
@@ -474,7 +386,8 @@ impl Program for Worker {
     }
 
     fn poll_timeout(&self) -> Time {
-        self.wake.min(self.hurry_at)
+        let again = self.lost.first().map_or(Time::NEVER, |(due, _)| *due);
+        self.wake.min(self.hurry_at).min(again)
     }
 
     fn count(&self, _now: Time, into: &mut BTreeMap<u16, Counts>) {

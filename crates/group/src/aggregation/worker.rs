@@ -220,6 +220,7 @@ impl Session {
                     recovery,
                     window: START,
                     out_of_order: 3,
+                    halves: false,
                     timeout,
                     // Only results of the operation under way can come: all ranks have ended the one before.
                     retain: u64::MAX >> 1,

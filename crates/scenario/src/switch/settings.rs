@@ -44,7 +44,7 @@ pub(crate) fn read(sink: &Sink, root: &Table, seed: u64) -> Switch {
     }
     let slot = 4 * u64::from(lanes) + SLOT_META;
     let slots = slots.unwrap_or(memory.unwrap_or(Bytes(5 << 20)).0 / slot).clamp(1, SLOTS_MAX) as u32;
-    let of_one: [(&str, &str); 11] = [
+    let of_one: [(&str, &str); 12] = [
         ("results", "esa"),
         ("aging", "esa"),
         ("refresh", "esa"),
@@ -54,6 +54,7 @@ pub(crate) fn read(sink: &Sink, root: &Table, seed: u64) -> Switch {
         ("priority_reference", "esa"),
         ("flush_timer", "esa"),
         ("readdress", "atp"),
+        ("halve_on_reordering", "atp"),
         ("strict_order", "switchml"),
         ("exponents", "switchml"),
     ];
@@ -65,10 +66,11 @@ pub(crate) fn read(sink: &Sink, root: &Table, seed: u64) -> Switch {
         Some("via_ps") => ResultPath::ViaServer,
         _ => ResultPath::Direct,
     };
-    let aging = match section.choice("aging", &["halve", "half_per_rtt", "off"]) {
+    let aging = match section.choice("aging", &["idle", "halve", "half_per_rtt", "off"]) {
+        Some("halve") => Aging::Halve,
         Some("half_per_rtt") => Aging::HalfPer(Span::from_us(11)),
         Some("off") => Aging::Off,
-        _ => Aging::Halve,
+        _ => Aging::Idle,
     };
     let refresh = match section.choice("refresh", &["max", "keep"]) {
         Some("keep") => Refresh::Keep,
@@ -92,6 +94,7 @@ pub(crate) fn read(sink: &Sink, root: &Table, seed: u64) -> Switch {
         timeout: section.span("timeout").unwrap_or(usual.timeout),
         flush_timer: section.flag("flush_timer").unwrap_or(true),
         readdress: section.flag("readdress").unwrap_or(true),
+        halves: section.flag("halve_on_reordering").unwrap_or(false),
         exponents: section.flag("exponents").unwrap_or(false),
         pace,
         seed,

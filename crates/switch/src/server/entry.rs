@@ -1,7 +1,7 @@
 //! The state of one key in a server.
 
 use crate::who::Who;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use strandway_proto::units::{Span, Time};
 
@@ -48,6 +48,10 @@ pub(super) struct Entry {
     pub(super) asked: Option<Time>,
     pub(super) patience: Span,
     pub(super) repeats: u32,
+    /// When its result left.
+    pub(super) finished: Option<Time>,
+    /// Workers that were asked for their fragments and have not answered, and when the first question left.
+    pub(super) solicited: BTreeMap<u16, Time>,
 }
 
 /// Compares without times and register numbers.

@@ -4,7 +4,7 @@
 use super::Server;
 use super::questions::answer_timeout;
 use crate::who::Who;
-use strandway_proto::aggregate::{Fragment, Kind, Marks};
+use strandway_proto::aggregate::{Fragment, Marks};
 use strandway_proto::program::{Act, Elements};
 use strandway_proto::units::Time;
 
@@ -45,7 +45,7 @@ impl Server {
             entry.floats = Some(Vec::new());
             entry.done = Some(sum);
         }
-        self.send_result(key);
+        self.send_result(now, key);
     }
 
     fn single(&self, worker: u16) -> Who {
@@ -61,13 +61,12 @@ impl Server {
         let Some(entry) = self.entries.get_mut(&key) else { return };
         let Some(floats) = entry.floats.clone() else { return };
         entry.asked = Some(now);
-        entry.patience = answer_timeout(entry.patience, self.job.shape.rtt);
+        entry.patience = answer_timeout(entry.patience, self.job.shape.rtt, self.answers.get());
         let at = now + entry.patience;
         self.arm(key, at);
         for worker in 0..self.job.workers().len() as u16 {
             if all.has(self.job.place(worker)) && floats.get(usize::from(worker)).is_some_and(Option::is_none) {
-                self.counts.solicits += 1;
-                self.send_marks(key, Kind::Solicit, worker, Marks::FLOAT);
+                self.solicit(now, key, worker, Marks::FLOAT);
             }
         }
     }

@@ -422,14 +422,17 @@ fn fragments_with_bypass_or_resend_change_no_slot() {
     }
 }
 
-#[test]
-fn a_holder_gives_way_after_at_most_eight_refusals() {
+/// The number of refusals until a holder of the highest priority, `idle` after its last fragment, gives way to packets
+/// of the lowest; `None` if it stays.
+fn refusals(aging: Aging, idle: Span) -> Option<u64> {
+    let system = System::Esa(Esa { aging, ..Esa::default() });
     let setting =
-        Setting { slots: 1, window: 32, keys: 20, priorities: vec![255, 1], per_key: true, ..Setting::new(esa()) };
+        Setting { slots: 1, window: 32, keys: 20, priorities: vec![255, 1], per_key: true, ..Setting::new(system) };
     let mut world = World::new(&setting);
     let workers = world.workers();
     world.produce(workers[0], setting.first + 1);
     world.settle();
+    world.now = world.now + idle;
     for key in 1..20 {
         world.produce(workers[0], key + 1);
         let (_, flight) = world.take(0);
@@ -440,11 +443,19 @@ fn a_holder_gives_way_after_at_most_eight_refusals() {
         world.arrive(flight);
         world.flying.clear();
         if world.counts()[&1].preemptions > 0 {
-            assert!(key <= 9, "{key} attempts");
-            return;
+            return Some(key - 1);
         }
     }
-    panic!("the holder stayed");
+    None
+}
+
+#[test]
+fn a_holder_gives_way_after_at_most_eight_refusals_when_it_ages() {
+    assert_eq!(refusals(Aging::Halve, Span::ZERO), Some(8));
+    assert_eq!(refusals(Aging::Off, Span::from_ms(100)), None);
+    // By default only one that nothing was added to for 32 round trips.
+    assert_eq!(refusals(Aging::default(), Span::ZERO), None);
+    assert_eq!(refusals(Aging::default(), Span::from_ms(100)), Some(8));
 }
 
 #[test]

@@ -47,7 +47,8 @@ fn esa_gives_every_worker_exact_sums() {
     for seed in 0..400 {
         let mut random = Random::new(seed, StreamKind::Workload, 1);
         let results = [ResultPath::Direct, ResultPath::ViaServerFree, ResultPath::ViaServer][random.below(3) as usize];
-        let aging = [Aging::Halve, Aging::HalfPer(Span::from_us(10)), Aging::Off][random.below(3) as usize];
+        let aging =
+            [Aging::Idle, Aging::Halve, Aging::HalfPer(Span::from_us(10)), Aging::Off][random.below(4) as usize];
         let refresh = [Refresh::Highest, Refresh::Keep][random.below(2) as usize];
         let mut setting = draw(seed, System::Esa(Esa { results, aging, refresh }), &mut random);
         // A reduce-scatter has no floats here: its owners send nothing.

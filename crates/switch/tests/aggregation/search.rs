@@ -7,7 +7,7 @@
 use crate::world::{Setting, World};
 use std::collections::HashMap;
 use strandway_proto::units::Span;
-use strandway_switch::{Esa, ResultPath, System};
+use strandway_switch::{Aging, Esa, ResultPath, System};
 
 /// How often something may go wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -113,7 +113,8 @@ fn search(setting: &Setting, budget: Budget, in_sequence: bool) -> Found {
 }
 
 fn setting(results: ResultPath, keys: u64, priorities: [u8; 2]) -> Setting {
-    let system = System::Esa(Esa { results, ..Esa::default() });
+    // A search has no times, so slots that age with time would not age.
+    let system = System::Esa(Esa { results, aging: Aging::Halve, ..Esa::default() });
     Setting { slots: 1, window: 4, keys, priorities: priorities.to_vec(), per_key: true, ..Setting::new(system) }
 }
 

@@ -238,6 +238,7 @@ impl World {
                     recovery: if setting.system == System::Atp { Recovery::Resend } else { Recovery::Remind },
                     window: setting.window,
                     out_of_order: 3,
+                    halves: false,
                     timeout: Span::from_ms(1),
                     retain: setting.retain,
                 };
