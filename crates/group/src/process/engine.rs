@@ -12,6 +12,7 @@ mod tasks;
 
 use super::commands::{Begin, Command, Commands, Waiting, What};
 use super::failure::Failure;
+use super::local::Carrier;
 use super::message::{HEAD, Id, Message, PeerMessage, Signature};
 use super::record::Record;
 use super::task::{Pool, Task};
@@ -28,7 +29,7 @@ use std::time::{Duration, Instant};
 use strandway_collective::plan::PlanMaker;
 use strandway_collective::plan::Tuning;
 use strandway_collective::plan::direct::EAGER;
-use strandway_udp::{Connection, Error, Node, Operation};
+use strandway_udp::{Connection, Error, Operation};
 
 /// Room for one message.
 const SLOT: usize = 16_384;
@@ -61,8 +62,10 @@ const SILENCE: Duration = Duration::from_millis(300);
 const QUIET: Duration = Duration::from_secs(60);
 
 pub(super) struct Engine {
-    node: Node,
+    node: Carrier,
     id: Id,
+    /// The place of this process, if others there may share memory with it.
+    place: Option<String>,
     ours: Vec<SocketAddrV6>,
     plans: PlanMaker,
     /// Bytes of short messages that a peer may send before a call here takes them.
@@ -125,8 +128,8 @@ fn while_connected<T>(outcome: Result<T, Error>) -> Result<Option<T>, Error> {
 
 impl Engine {
     pub(super) fn new(
-        node: Node,
-        id: Id,
+        node: Carrier,
+        (id, place): (Id, Option<String>),
         ours: Vec<SocketAddrV6>,
         (tuning, credit): (Tuning, usize),
         lost: Lost,
@@ -134,6 +137,7 @@ impl Engine {
         Engine {
             node,
             id,
+            place,
             ours,
             plans: PlanMaker::new(tuning.algorithms, tuning.lengths),
             credit,
@@ -181,8 +185,8 @@ impl Engine {
         if let Some(next) = self.next_exploration() {
             timeout = timeout.min(next);
         }
-        if let Some(completion) = self.node.wait(timeout.min(longest))? {
-            self.handle_completion(completion)?;
+        if let Some(event) = self.node.wait(timeout.min(longest))? {
+            self.handle_event(event)?;
         }
         while let Some((plane, address)) = self.node.take_refusal() {
             self.handle_refusal(plane, address);
@@ -292,6 +296,9 @@ impl Engine {
             broken: None,
             aborted: false,
         };
+        let shared = |record: &&Record| record.local.as_ref().map(|local| &local.place) == self.place.as_ref();
+        let count = members.iter().filter(shared).count();
+        self.node.plan_links(count);
         for (at, record) in (0..).zip(members) {
             if at == rank {
                 one.members.push(None);
@@ -414,6 +421,9 @@ impl Engine {
 
     /// Connects to a peer. If the node has no room for another connection, the peer counts as gone.
     fn call(&mut self, peer: usize) -> Outcome {
+        if let Some(place) = &self.place {
+            self.node.link_to(&self.peers[peer].record, place);
+        }
         match self.node.connect(&self.peers[peer].record.addresses) {
             Ok(connection) => {
                 self.by_connection.insert(connection, peer);

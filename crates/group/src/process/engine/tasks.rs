@@ -483,7 +483,7 @@ impl Engine {
             return Ok(true);
         }
         let (connection, region) = (*connection, task.call.regions[from.buffer]);
-        match self.node.write(connection, region, from.bytes, landing.region, 0, Some(landing.number)) {
+        match self.node.write(connection, region, from.bytes, landing.region, landing.number) {
             Ok(operation) => {
                 task.opened.remove(&(to, tag));
                 task.sent[at] = Stage::Begun;
