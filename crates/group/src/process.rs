@@ -292,7 +292,7 @@ impl Process {
         let id = *random_secret()?.first_chunk().expect("32 bytes");
         let descriptors = Arc::new(Mutex::new(node.descriptors()));
         let local = options.shared_memory.then(|| Local::open(id, &wire.secret, Arc::clone(&descriptors)));
-        let local = local.and_then(|local| local.inspect_err(|error| launch::note_unshared(*error)).ok());
+        let local = local.and_then(|local| local.inspect_err(|error| launch::note_unshared(&error.to_string())).ok());
         let name = local.as_ref().and_then(|local| LocalName::new(local.name()));
         let record = Record { id, host: host::label(), addresses, settled: None, local: name.clone() };
         let lost = Lost::default();

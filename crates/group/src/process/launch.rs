@@ -249,13 +249,14 @@ pub fn waiting() -> Vec<Waiting> {
 /// Messages that did not arrive before their process was dropped.
 static UNDELIVERED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Says once that processes of this host cannot share memory.
-pub(super) fn note_unshared(error: rustix::io::Errno) {
+/// Says once that this process does not share memory with another one of its host, and why.
+pub(super) fn note_unshared(why: &str) {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
+        let label = label();
         eprintln!(
-            "strandway: ranks of this host talk by sockets, because the system gives them no shared memory: {error}; \
-             STRANDWAY_SHARED_MEMORY=0 asks for none"
+            "strandway: {label} talks by sockets with ranks of its own host, without shared memory: {why} \
+             (STRANDWAY_SHARED_MEMORY=0 asks for sockets)"
         );
     });
 }

@@ -9,7 +9,10 @@ mod carrier;
 mod frame;
 mod greeting;
 mod link;
+mod links;
 mod mapping;
+mod meetings;
 mod ring;
 
-pub(super) use carrier::{Carrier, Event, Local};
+pub(super) use carrier::{Carrier, Event};
+pub(super) use links::Local;

@@ -33,13 +33,13 @@ impl Engine {
     /// Gives the message back if the connection has no room for it now, or has just ended.
     fn send(&mut self, connection: Connection, control: OutgoingMessage) -> Result<Option<OutgoingMessage>, Error> {
         let OutgoingMessage { bytes, about } = control;
-        let bytes = match self.node.send_by_link(connection, bytes, matches!(about, About::Send { .. }))? {
-            Ok((position, operation)) => {
+        if self.node.is_linked(connection) {
+            let sent = self.node.send_by_link(connection, bytes, matches!(about, About::Send { .. }))?;
+            if let Some((position, operation)) = sent {
                 self.note_sent_by_link(connection, about, position, operation);
-                return Ok(None);
             }
-            Err(bytes) => bytes,
-        };
+            return Ok(None);
+        }
         self.send_by_node(connection, OutgoingMessage { bytes, about })
     }
 

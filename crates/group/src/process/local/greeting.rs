@@ -90,9 +90,9 @@ pub(super) fn listen() -> Result<(OwnedFd, String), Errno> {
 }
 
 /// A process that has called.
-pub(super) fn accept(listener: &OwnedFd) -> Option<Result<Greeting, Refused>> {
-    let socket = rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).ok()?;
-    Some(Greeting::new(socket, Stage::Called))
+pub(super) fn accept(listener: &OwnedFd) -> Result<Result<Greeting, Refused>, Errno> {
+    let socket = rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+    Ok(Greeting::new(socket, Stage::Called))
 }
 
 impl Greeting {

@@ -62,6 +62,8 @@ pub(super) struct Link {
     pub(super) heard: Instant,
     /// The peer has ended, for this reason; what it has sent is still taken.
     pub(super) ended: Option<&'static str>,
+    /// The engine was told of its end.
+    pub(super) is_over: bool,
     /// The node's connection has ended, for this reason.
     pub(super) closed: Option<Reason>,
 }
@@ -91,6 +93,7 @@ impl Link {
             body: None,
             heard: Instant::now(),
             ended: None,
+            is_over: false,
             closed: None,
         }
     }
@@ -131,7 +134,8 @@ impl Link {
                 let needed = first.needs();
                 self.sender.room(&self.receiver, needed)? >= needed
             }
-            None => wants_room && self.is_all_taken()?,
+            // The last bytes were taken since the engine asked for them.
+            None => wants_room && self.sender.taken() < self.posted && self.is_all_taken()?,
         })
     }
 
@@ -258,5 +262,148 @@ impl From<Nonsense> for LinkError {
 impl From<Error> for LinkError {
     fn from(error: Error) -> LinkError {
         LinkError::Node(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bell::{Bell, PeerBell};
+    use super::super::ring;
+    use super::*;
+    use proptest::prelude::*;
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+    use strandway_udp::{Completion, Config};
+
+    fn node() -> Node {
+        let planes = vec!["[::1]:0".parse().expect("an address")];
+        Node::bind(Config { planes, ..Config::new(&[7; 32]).expect("long enough") }).expect("a node")
+    }
+
+    /// A node with a connection.
+    fn connected() -> (Node, Connection, Node) {
+        let (mut one, mut two) = (node(), node());
+        let addresses = two.addresses().expect("bound");
+        let addresses: Vec<_> = addresses.into_iter().map(strandway_udp::address::kept).collect();
+        one.connect(&addresses).expect("calls");
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            assert!(Instant::now() < until, "they connect");
+            if let Some(Completion::Connected { connection }) = one.wait(Duration::from_millis(1)).expect("sockets") {
+                return (one, connection, two);
+            }
+            let _ = two.wait(Duration::from_millis(1));
+        }
+    }
+
+    /// What a peer needs for its end of a link.
+    struct Made {
+        file: OwnedFd,
+        sender: Sender,
+        bell: Bell,
+    }
+
+    fn made() -> Made {
+        let (file, sender) = ring::create(ring::RING_MIN).expect("memory");
+        Made { file, sender, bell: Bell::new().expect("memory") }
+    }
+
+    fn link(ours: Sender, theirs: &Made, connection: Connection) -> Link {
+        let event = theirs.bell.event.as_fd().try_clone_to_owned().expect("a descriptor");
+        let bell = PeerBell::open(&theirs.bell.file, event).expect("a bell");
+        let socket = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).expect("a descriptor");
+        let ends = Ends { socket, process: None };
+        let receiver = ring::open(&theirs.file).expect("a ring");
+        let mut link = Link::new([0; 16], ends, ours, receiver, bell);
+        link.connection = Some(connection);
+        link
+    }
+
+    /// Takes everything that comes.
+    fn drain(link: &mut Link, node: &mut Node) -> Result<Vec<Arrived>, &'static str> {
+        let mut all = Vec::new();
+        loop {
+            match link.receive(node, &mut Vec::new()) {
+                Ok((_, Some(arrived))) => all.push(arrived),
+                Ok((true, None)) => {}
+                Ok((false, None)) => return Ok(all),
+                Err(LinkError::Nonsense(nonsense)) => return Err(nonsense.0),
+                Err(LinkError::Node(error)) => panic!("a defect of ours: {error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn messages_and_writes_longer_than_the_ring_arrive_in_order() {
+        let (mut node, connection, _other) = connected();
+        let (one, two) = (made(), made());
+        let (from_one, from_two) = (one.sender, two.sender);
+        let one = Made { sender: ring::create(ring::RING_MIN).expect("memory").1, ..one };
+        let two = Made { sender: ring::create(ring::RING_MIN).expect("memory").1, ..two };
+        let (mut sends, mut takes) = (link(from_one, &two, connection), link(from_two, &one, connection));
+        let length = 300_007;
+        let target = node.register(vec![0; length + 20]);
+        let remote = node.expose(connection, target, 10..length + 10).expect("a key");
+        let source = node.register((0..length).map(|i| (i % 251) as u8).collect());
+        sends.post(Outgoing::Message(b"before".to_vec()), None);
+        sends.post(Outgoing::Write { region: source, range: 0..length, remote, landing: 5 }, Some(Operation(9)));
+        let end = sends.post(Outgoing::Message(vec![3; MESSAGE_MAX]), None);
+        let (mut done, mut arrived) = (VecDeque::new(), Vec::new());
+        while sends.is_crowded() {
+            assert!(matches!(sends.send(&node, &mut done), Ok(true)));
+            arrived.extend(drain(&mut takes, &mut node).expect("sense"));
+        }
+        arrived.extend(drain(&mut takes, &mut node).expect("sense"));
+        let right = [
+            Arrived::Message(b"before".to_vec()),
+            Arrived::Written { landing: 5, bytes: length as u64 },
+            Arrived::Message(vec![3; MESSAGE_MAX]),
+        ];
+        assert!(arrived == right && done == [Operation(9)]);
+        assert_eq!((sends.is_taken(end), sends.is_all_taken()), (Ok(true), Ok(true)));
+        let memory = node.memory(target).expect("there");
+        assert!(memory[10..length + 10] == *node.memory(source).expect("there"));
+        assert!(memory[..10].iter().chain(&memory[length + 10..]).all(|byte| *byte == 0), "nothing beside it");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_peer_that_scribbles_writes_nowhere_else_and_ends_only_its_link(
+            lines in prop::collection::vec((0u32..4, any::<u32>(), 0u64..3, any::<u64>(), 0u64..400), 1..40),
+            noise in prop::collection::vec(any::<u8>(), 0..3_000),
+            lie in prop::option::of((any::<u64>(), any::<u64>())),
+        ) {
+            let (mut node, connection, _other) = connected();
+            let target = node.register(vec![0; 300]);
+            let remote = node.expose(connection, target, 100..200).expect("a key");
+            let (ours, mut theirs) = (made(), made());
+            let mut link = link(ours.sender, &theirs, connection);
+            for (kind, landing, key, any, length) in lines {
+                // Heads that are nearly right, some of them with a valid key.
+                let mut head = [0; HEAD];
+                head[..4].copy_from_slice(&kind.to_le_bytes());
+                head[4..8].copy_from_slice(&(if kind == 2 { landing } else { 0 }).to_le_bytes());
+                head[8..16].copy_from_slice(&(if key == 2 { any } else { length }).to_le_bytes());
+                let key = match (kind, key) { (2, 0) => remote.key, (2, _) => any, _ => 0 };
+                head[16..24].copy_from_slice(&key.to_le_bytes());
+                theirs.sender.write(&head);
+                theirs.sender.write(&noise[..noise.len().min(length as usize)]);
+                theirs.sender.publish();
+                if theirs.sender.position() > ring::RING_MIN as u64 / 2 {
+                    break;
+                }
+            }
+            if let Some((sent, taken)) = lie {
+                theirs.sender.lie(sent, taken);
+            }
+            let source = node.register(vec![1; 100]);
+            link.post(Outgoing::Write { region: source, range: 0..100, remote, landing: 1 }, None);
+            let _ = link.send(&node, &mut VecDeque::new());
+            let _ = drain(&mut link, &mut node);
+            let _ = (link.is_ready(true), link.is_all_taken());
+            let memory = node.memory(target).expect("there");
+            prop_assert!(memory[..100].iter().chain(&memory[200..]).all(|byte| *byte == 0), "nothing beside it");
+        }
     }
 }
