@@ -9,7 +9,7 @@ use super::meetings::{Found, LINK_ENDED, Meetings, STRANGERS};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use strandway_udp::{Completion, Connection, Error, Node, Operation};
 
 /// Numbers of operations of links, which the node's do not reach.
@@ -28,7 +28,6 @@ pub(in super::super) struct Local {
     /// Room for the next message.
     pub(super) spare: Vec<u8>,
     next_operation: u64,
-    cores: usize,
     /// The engine waits until peers have taken what was sent.
     pub(super) wants_room: bool,
     /// When the node, and the ends of peers, were looked at last.
@@ -49,7 +48,6 @@ impl Local {
             events: VecDeque::new(),
             spare: Vec::new(),
             next_operation: OPERATIONS,
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
             wants_room: false,
             node_turn: now,
             ends_turn: now,
@@ -64,11 +62,6 @@ impl Local {
     /// Is there nothing but the listener to look at?
     pub(super) fn is_idle(&self) -> bool {
         self.links.is_empty() && self.meetings.is_idle() && self.events.is_empty()
-    }
-
-    /// Have local processes more need of cores than there are?
-    pub(super) fn is_crowded(&self) -> bool {
-        self.links.len() + 1 > self.cores
     }
 
     /// The number of connections that have a link.
@@ -171,7 +164,7 @@ impl Local {
     }
 
     /// How long nothing has come by the link of a connection.
-    pub(super) fn silence(&self, connection: Connection) -> Option<std::time::Duration> {
+    pub(super) fn silence(&self, connection: Connection) -> Option<Duration> {
         self.place(connection).map(|at| self.links[at].1.heard.elapsed())
     }
 
